@@ -1,0 +1,123 @@
+//! Devices.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What kind of device a tensor lives on. Kinds without a backend exist as names, so that operators can be registered for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DeviceKind {
+    /// The host.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+    /// Metadata without storage.
+    Meta,
+    /// A name only.
+    Xla,
+    /// A name only.
+    Mps,
+    /// A name only.
+    Ipu,
+    /// A name only.
+    Xpu,
+}
+
+impl DeviceKind {
+    /// Every kind, in declaration order.
+    pub const ALL: [DeviceKind; 7] =
+        [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Meta, DeviceKind::Xla, DeviceKind::Mps, DeviceKind::Ipu, DeviceKind::Xpu];
+
+    /// The name, as in `cuda:0` before the colon.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Cuda => "cuda",
+            DeviceKind::Meta => "meta",
+            DeviceKind::Xla => "xla",
+            DeviceKind::Mps => "mps",
+            DeviceKind::Ipu => "ipu",
+            DeviceKind::Xpu => "xpu",
+        }
+    }
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A device: a kind and, for all but the host and `meta`, an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Device {
+    kind: DeviceKind,
+    index: u16,
+}
+
+#[allow(non_upper_case_globals)] // written like the enum variants they stand for
+impl Device {
+    /// The host.
+    pub const Cpu: Device = Device { kind: DeviceKind::Cpu, index: 0 };
+    /// Metadata without storage.
+    pub const Meta: Device = Device { kind: DeviceKind::Meta, index: 0 };
+
+    /// The `index`-th NVIDIA GPU.
+    pub const fn cuda(index: u16) -> Device {
+        Device { kind: DeviceKind::Cuda, index }
+    }
+
+    /// The `index`-th device of a kind; the index of `cpu` and `meta` is always 0.
+    pub const fn new(kind: DeviceKind, index: u16) -> Device {
+        match kind {
+            DeviceKind::Cpu | DeviceKind::Meta => Device { kind, index: 0 },
+            _ => Device { kind, index },
+        }
+    }
+
+    /// The kind.
+    pub const fn kind(self) -> DeviceKind {
+        self.kind
+    }
+
+    /// The index among devices of its kind.
+    pub const fn index(self) -> u16 {
+        self.index
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            DeviceKind::Cpu | DeviceKind::Meta => f.pad(self.kind.name()),
+            _ => write!(f, "{}:{}", self.kind, self.index),
+        }
+    }
+}
+
+/// The text names no device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown device `{0}`; expected one of cpu, cuda, meta, xla, mps, ipu, xpu, with an optional index as in `cuda:0`")]
+pub struct ParseDeviceError(pub String);
+
+impl FromStr for DeviceKind {
+    type Err = ParseDeviceError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        DeviceKind::ALL.into_iter().find(|k| k.name() == s).ok_or_else(|| ParseDeviceError(s.to_owned()))
+    }
+}
+
+impl FromStr for Device {
+    type Err = ParseDeviceError;
+
+    /// Accepts `cpu`, `cuda`, `cuda:1`.
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let bad = || ParseDeviceError(s.to_owned());
+        let (kind, index) = match s.split_once(':') {
+            Some((kind, index)) => (kind, index.parse::<u16>().map_err(|_| bad())?),
+            None => (s, 0),
+        };
+        Ok(Device::new(kind.parse().map_err(|_| bad())?, index))
+    }
+}

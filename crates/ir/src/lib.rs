@@ -1,0 +1,17 @@
+//! The intermediate representation: what a graph *is*, apart from any tensor, kernel or operator.
+//!
+//! **Architecture invariant:** this crate knows no operator by name, holds no tensor data and runs no kernel.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+mod device;
+mod dtype;
+mod layout;
+mod loc;
+mod scalar;
+
+pub use device::{Device, DeviceKind, ParseDeviceError};
+pub use dtype::{Category, DType, ParseDTypeError};
+pub use layout::{Layout, MemoryFormat, ParseLayoutError};
+pub use loc::Loc;
+pub use scalar::Scalar;

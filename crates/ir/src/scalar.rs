@@ -1,0 +1,101 @@
+//! Scalars: PyTorch's `Scalar` (a number of any category).
+
+use crate::{Category, DType};
+use std::fmt;
+
+/// A number of one of three categories. Equality is bitwise, so that `-0.0` and `0.0` differ and a NaN equals itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Scalar {
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+}
+
+impl Scalar {
+    /// The promotion category.
+    pub const fn category(self) -> Category {
+        match self {
+            Scalar::Bool(_) => Category::Bool,
+            Scalar::Int(_) => Category::Int,
+            Scalar::Float(_) => Category::Float,
+        }
+    }
+
+    /// The dtype a 0-d tensor of this scalar has: `bool`, `i64` or the default float, `f32`.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Scalar::Bool(_) => DType::Bool,
+            Scalar::Int(_) => DType::I64,
+            Scalar::Float(_) => DType::F32,
+        }
+    }
+
+    /// The value as `f64`; integers beyond 2^53 round.
+    pub fn to_f64(self) -> f64 {
+        match self {
+            Scalar::Bool(b) => f64::from(u8::from(b)),
+            Scalar::Int(i) => i as f64,
+            Scalar::Float(x) => x,
+        }
+    }
+
+    /// The value as `i64`; floats truncate and saturate, NaN is 0.
+    pub fn to_i64(self) -> i64 {
+        match self {
+            Scalar::Bool(b) => i64::from(b),
+            Scalar::Int(i) => i,
+            Scalar::Float(x) => x as i64,
+        }
+    }
+
+    /// Nonzero; a NaN is.
+    pub fn to_bool(self) -> bool {
+        match self {
+            Scalar::Bool(b) => b,
+            Scalar::Int(i) => i != 0,
+            Scalar::Float(x) => x != 0.0,
+        }
+    }
+
+    fn key(self) -> (Category, u64) {
+        let bits = match self {
+            Scalar::Bool(b) => u64::from(b),
+            Scalar::Int(i) => i as u64,
+            Scalar::Float(x) => x.to_bits(),
+        };
+        (self.category(), bits)
+    }
+}
+
+impl PartialEq for Scalar {
+    fn eq(&self, other: &Scalar) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for Scalar {}
+impl std::hash::Hash for Scalar {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl fmt::Display for Scalar {
+    /// Prints so that the text parses back to the same category and bits: `true`, `3`, `3.0`, `inf`, `nan`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::Bool(b) => write!(f, "{b}"),
+            Scalar::Int(i) => write!(f, "{i}"),
+            Scalar::Float(x) if x.is_nan() && x.to_bits() != f64::NAN.to_bits() => write!(f, "nan:{:016x}", x.to_bits()),
+            Scalar::Float(x) if x.is_nan() => f.write_str("nan"),
+            Scalar::Float(x) => write!(f, "{x:?}"),
+        }
+    }
+}
+
+macro_rules! from {
+    ($($t:ty => $v:ident),*) => { $(impl From<$t> for Scalar { fn from(x: $t) -> Scalar { Scalar::$v(x.into()) } })* };
+}
+from!(bool => Bool, i32 => Int, i64 => Int, u8 => Int, u32 => Int, f32 => Float, f64 => Float);
