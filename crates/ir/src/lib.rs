@@ -9,6 +9,7 @@ mod dtype;
 mod layout;
 mod loc;
 mod scalar;
+pub mod schema;
 
 pub use device::{Device, DeviceKind, ParseDeviceError};
 pub use dtype::{Category, DType, ParseDTypeError};

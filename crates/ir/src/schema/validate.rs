@@ -1,0 +1,67 @@
+//! The rules of a schema beyond its grammar.
+
+use super::{AliasSet, Schema, SchemaError, SchemaErrorKind, Type};
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+
+/// Where in the text the arguments and returns are.
+#[derive(std::default::Default)]
+pub(super) struct Sites {
+    pub(super) args: Vec<Range<usize>>,
+    pub(super) returns: Vec<Range<usize>>,
+}
+
+/// Checks names, the order of defaults, and that returns alias only what arguments offer.
+pub(super) fn validate(schema: &Schema, sites: &Sites, text: &str) -> Result<(), SchemaError> {
+    let fail = |kind: SchemaErrorKind, span: &Range<usize>| SchemaError::new(kind, text, span.clone());
+    let mut names = HashSet::new();
+    let mut defaulted: Option<&str> = None;
+    let mut written: BTreeMap<&AliasSet, bool> = BTreeMap::new();
+    for (arg, site) in schema.args.iter().zip(&sites.args) {
+        if !names.insert(arg.name.as_str()) {
+            return Err(fail(SchemaErrorKind::Duplicate { what: "argument", name: arg.name.clone() }, site));
+        }
+        // Lists are exempt, as in PyTorch, whose older schemas have some without a default after arguments with one.
+        if let (Some(before), false, None, false) = (defaulted, arg.kwarg_only, &arg.default, matches!(arg.ty, Type::List(..))) {
+            let kind = SchemaErrorKind::DefaultOrder { arg: arg.name.clone(), before: before.to_owned() };
+            return Err(fail(kind, site).help("give it a default, or move it before the arguments with defaults or after a `*`"));
+        }
+        if arg.default.is_some() {
+            defaulted = Some(&arg.name);
+        }
+        let Some(alias) = &arg.alias else { continue };
+        if !arg.ty.is_tensors() {
+            return Err(fail(SchemaErrorKind::NoStorage(arg.ty.to_string()), site));
+        }
+        for set in alias.before.iter().chain(&alias.after) {
+            *written.entry(set).or_default() |= alias.write;
+        }
+    }
+    let anything = written.contains_key(&AliasSet::Wildcard);
+    let mut names = HashSet::new();
+    for (ret, site) in schema.returns.iter().zip(&sites.returns) {
+        if let Some(name) = &ret.name
+            && !names.insert(name.as_str())
+        {
+            return Err(fail(SchemaErrorKind::Duplicate { what: "return", name: name.clone() }, site));
+        }
+        let Some(alias) = &ret.alias else { continue };
+        if !ret.ty.is_tensors() {
+            return Err(fail(SchemaErrorKind::NoStorage(ret.ty.to_string()), site));
+        }
+        for set in alias.before.iter().filter(|set| **set != AliasSet::Wildcard) {
+            match written.get(set) {
+                None if !anything => {
+                    let help = format!("annotate the argument that it shares storage with: `Tensor({set}) x`");
+                    return Err(fail(SchemaErrorKind::UnknownAlias(set.to_string()), site).help(help));
+                }
+                Some(false) if alias.write => {
+                    let help = format!("mark the argument as written, `Tensor({set}!)`, or return `Tensor({set})`");
+                    return Err(fail(SchemaErrorKind::WrittenReturn(set.to_string()), site).help(help));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
