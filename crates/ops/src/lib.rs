@@ -1,1 +1,42 @@
+//! Tensors and operators: storages and their borrows, the registry and the dispatcher, the table of builtin operators.
+//!
+//! **Architecture invariant:** nothing here knows of graphs or passes. A tracer is a [`Mode`](mode::Mode) like any other, and a traced
+//! tensor is a handle with a number that only the tracer understands.
+#![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
+#![warn(missing_docs)]
 
+mod access;
+pub mod aten;
+mod borrow;
+mod dispatch;
+mod eager;
+mod element;
+mod error;
+pub mod fake;
+pub mod library;
+mod meta;
+mod methods;
+pub mod mode;
+mod overlap;
+mod shape;
+mod storage;
+mod tensor;
+pub mod tree;
+mod value;
+
+pub use access::{ReadGuard, WriteGuard};
+pub use borrow::Access;
+pub use dispatch::call;
+pub use element::Element;
+pub use error::{AccessError, CallError, Error, ErrorKind, FakeError, RegisterError, Result, RunError, TraceError};
+pub use fake::FakeCtx;
+pub use library::{Effect, Op, custom_op};
+pub use meta::{Concrete, Dims, IntoDims, Meta};
+pub use methods::Operand;
+pub use storage::Storage;
+pub use tensor::{Slot, Tensor, TraceTag};
+pub use tree::Tree;
+pub use value::{Args, Outputs, Value, ValueKind};
+
+#[doc(hidden)]
+pub use inventory;

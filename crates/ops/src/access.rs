@@ -1,0 +1,284 @@
+//! Data in and out: borrowed array views, and conversions from and to `ndarray`.
+//!
+//! Safety of this module: an array view is made only while a borrow of the tensor's region is held, over a region that lies inside the
+//! storage; readers never coexist with a writer, and a region that meets itself is never written. The guards hand out references that
+//! cannot outlive them (an [`ndarray::ArrayRef`], not a copyable view), so no reference outlives its borrow.
+#![allow(unsafe_code)]
+
+use crate::borrow::{Access, Holder};
+use crate::element::Element;
+use crate::error::{AccessError, Error, Result};
+use crate::meta::Concrete;
+use crate::mode;
+use crate::overlap::may_self_overlap;
+use crate::storage::Data;
+use crate::tensor::{Held, Tensor, dims_text};
+use maquette_ir::{Device, Loc};
+use ndarray::{Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeBuilder};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// A borrowed, read-only array over a tensor's data. Ends the borrow when dropped.
+pub struct ReadGuard<'a, T> {
+    view: ArrayViewD<'a, T>,
+    _held: Held,
+}
+
+/// A borrowed, exclusive array over a tensor's data. Ends the borrow when dropped, and counts as one write.
+pub struct WriteGuard<'a, T> {
+    view: ArrayViewMutD<'a, T>,
+    held: Held,
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = ArrayRef<T, IxDyn>;
+    fn deref(&self) -> &Self::Target {
+        &self.view
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = ArrayRef<T, IxDyn>;
+    fn deref(&self) -> &Self::Target {
+        &self.view
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.view
+    }
+}
+
+impl<T> Drop for WriteGuard<'_, T> {
+    fn drop(&mut self) {
+        self.held.storage().bump_version();
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+/// A tensor's layout with the address of its first element, checked against its storage.
+pub(crate) struct Raw {
+    pub(crate) ptr: NonNull<u8>,
+    pub(crate) layout: Concrete,
+}
+
+impl Tensor {
+    /// The address and layout of the data, if there is any on the host.
+    pub(crate) fn raw(&self) -> Result<Raw> {
+        let storage = self.ok()?.storage()?;
+        if self.slot().is_some() {
+            return Err(AccessError::Traced.into());
+        }
+        let Data::Host(buffer) = &storage.data else { return Err(AccessError::Fake.into()) };
+        let out_of_bounds = || AccessError::OutOfBounds {
+            sizes: dims_text(self.sizes()),
+            strides: dims_text(self.strides()),
+            offset: self.storage_offset().to_string(),
+            bytes: buffer.len(),
+        };
+        let layout = self.meta().concrete().ok_or_else(out_of_bounds)?;
+        if layout.sizes.contains(&0) {
+            // nothing to point at: any aligned address will do
+            return Ok(Raw { ptr: buffer.ptr(), layout: Concrete { offset: 0, ..layout } });
+        }
+        let (start, end) = layout.span().ok_or_else(out_of_bounds)?;
+        if start < 0 || usize::try_from(end).map_or(true, |e| e > buffer.len()) {
+            return Err(out_of_bounds().into());
+        }
+        // SAFETY: `start` lies inside the buffer, as just checked.
+        Ok(Raw { ptr: unsafe { buffer.ptr().add(start as usize) }, layout })
+    }
+
+    fn typed_raw<T: Element>(&self) -> Result<Raw> {
+        let raw = self.raw()?;
+        if self.dtype() != T::DTYPE {
+            return Err(AccessError::DType { expected: T::DTYPE, found: self.dtype() }.into());
+        }
+        Ok(raw)
+    }
+
+    /// Borrows the data for reading, as an array of its sizes and strides.
+    ///
+    /// # Errors
+    /// The tensor is poisoned, fake or traced, on another device, of another dtype, or somebody is writing to an overlapping region.
+    #[track_caller]
+    pub fn read<T: Element>(&self) -> Result<ReadGuard<'_, T>> {
+        let loc = Loc::caller();
+        let raw = self.typed_raw::<T>().map_err(|e| e.at(loc))?;
+        let held = self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
+        let shape = shape(&raw.layout);
+        // SAFETY: in bounds and of this type by `typed_raw`; aligned, because offsets and strides count elements of an allocation aligned
+        // for every element type; shared, because `held` keeps writers away while the guard lives.
+        let view = unsafe { ArrayViewD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
+        Ok(ReadGuard { view, _held: held })
+    }
+
+    /// Borrows the data for writing, as an array of its sizes and strides.
+    ///
+    /// # Errors
+    /// As [`Tensor::read`]; and the handle is read-only in this call, or the tensor overlaps itself.
+    #[track_caller]
+    pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
+        let loc = Loc::caller();
+        let raw = self.typed_raw::<T>().map_err(|e| e.at(loc))?;
+        let held = self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
+        if may_self_overlap(&raw.layout) {
+            let (sizes, strides) = (raw.layout.sizes.to_vec(), raw.layout.strides.to_vec());
+            return Err(Error::from(AccessError::SelfOverlap { arg: "the tensor".into(), sizes, strides }).at(loc));
+        }
+        let shape = shape(&raw.layout);
+        // SAFETY: as in `read`; exclusive, because `held` keeps everybody away, and no two elements of the region meet.
+        let view = unsafe { ArrayViewMutD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
+        Ok(WriteGuard { view, held })
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// As [`Tensor::read`].
+    #[track_caller]
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        Ok(self.read::<T>()?.iter().copied().collect())
+    }
+
+    /// A row-major copy of the data.
+    ///
+    /// # Errors
+    /// As [`Tensor::read`].
+    #[track_caller]
+    pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
+        Ok(self.read::<T>()?.as_standard_layout().into_owned())
+    }
+
+    /// The only element of a one-element tensor.
+    ///
+    /// # Errors
+    /// As [`Tensor::read`]; and there are more or fewer elements than one.
+    #[track_caller]
+    pub fn item<T: Element>(&self) -> Result<T> {
+        let loc = Loc::caller();
+        let data = self.read::<T>()?;
+        match data.first() {
+            Some(&x) if data.len() == 1 => Ok(x),
+            _ => Err(Error::from(AccessError::NotOne { sizes: dims_text(self.sizes()) }).at(loc)),
+        }
+    }
+
+    /// A tensor of these elements in row-major order; poisoned if they do not fill the sizes.
+    #[track_caller]
+    pub fn from_vec<T: Element>(data: Vec<T>, sizes: impl crate::IntoDims) -> Tensor {
+        let loc = Loc::caller();
+        match Tensor::adopt(data, sizes) {
+            Ok(t) => mode::host_data(t, loc),
+            Err(e) => Tensor::poison(e.at(loc)),
+        }
+    }
+
+    /// A 0-d tensor.
+    #[track_caller]
+    pub fn scalar<T: Element>(value: T) -> Tensor {
+        Tensor::from_vec(vec![value], [0i64; 0])
+    }
+}
+
+fn shape(c: &Concrete) -> ndarray::StrideShape<IxDyn> {
+    let dim: Vec<usize> = c.sizes.iter().map(|&n| n as usize).collect();
+    let strides: Vec<usize> = c.strides.iter().map(|&s| s as usize).collect();
+    IxDyn(&dim).strides(IxDyn(&strides))
+}
+
+impl<T: Element, D: Dimension> From<Array<T, D>> for Tensor {
+    /// Contiguous; without copying where the array is in row-major order already.
+    #[track_caller]
+    fn from(a: Array<T, D>) -> Tensor {
+        let sizes: Vec<i64> = a.shape().iter().map(|&n| n as i64).collect();
+        let data = if a.is_standard_layout() && a.len() == a.as_slice_memory_order().map_or(0, <[T]>::len) {
+            let n = a.len();
+            let (mut v, offset) = a.into_raw_vec_and_offset();
+            let offset = offset.unwrap_or(0);
+            if offset == 0 && v.len() == n {
+                v
+            } else {
+                v.drain(offset.min(v.len())..).take(n).collect()
+            }
+        } else {
+            a.iter().copied().collect()
+        };
+        Tensor::from_vec(data, sizes)
+    }
+}
+
+impl<T: Element> From<Vec<T>> for Tensor {
+    /// One-dimensional, without copying.
+    #[track_caller]
+    fn from(v: Vec<T>) -> Tensor {
+        let n = v.len() as i64;
+        Tensor::from_vec(v, [n])
+    }
+}
+
+impl<T: Element, const N: usize> From<[T; N]> for Tensor {
+    /// One-dimensional.
+    #[track_caller]
+    fn from(v: [T; N]) -> Tensor {
+        Tensor::from(v.to_vec())
+    }
+}
+
+impl<T: Element, const N: usize, const M: usize> From<[[T; N]; M]> for Tensor {
+    /// Two-dimensional: `M` rows of `N`.
+    #[track_caller]
+    fn from(v: [[T; N]; M]) -> Tensor {
+        Tensor::from_vec(v.as_flattened().to_vec(), [M as i64, N as i64])
+    }
+}
+
+impl fmt::Debug for Tensor {
+    /// Metadata and, where there is data, the first elements; the error of a poisoned tensor.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Err(e) = self.ok() {
+            return write!(f, "Tensor(poisoned: {e})");
+        }
+        write!(f, "Tensor({}", self.meta())?;
+        if let Some(slot) = self.slot() {
+            return write!(f, ", traced in `{}`)", slot.trace.name);
+        }
+        if self.is_fake() {
+            return f.write_str(", fake)");
+        }
+        if self.device() == Device::Cpu {
+            macro_rules! show {
+                ($($d:ident => $t:ty),*) => {
+                    match self.dtype() {
+                        $(maquette_ir::DType::$d => if let Ok(a) = self.read::<$t>() { write!(f, ", {:?}", FirstElements(&a))?; })*
+                    }
+                };
+            }
+            show!(Bool => bool, U8 => u8, I8 => i8, I16 => i16, I32 => i32, I64 => i64, F16 => half::f16, BF16 => half::bf16, F32 => f32, F64 => f64);
+        }
+        f.write_str(")")
+    }
+}
+
+struct FirstElements<'a, T>(&'a ArrayRef<T, IxDyn>);
+
+impl<T: fmt::Debug> fmt::Debug for FirstElements<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        f.debug_list().entries(self.0.iter().take(SHOWN)).finish()?;
+        if self.0.len() > SHOWN { write!(f, " … {} in all", self.0.len()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,332 @@
+//! Lowerings: the few classes of computation that every builtin operator is one of, and what follows from each.
+
+use super::OpDef;
+use crate::dispatch::{device_of, lend, separate};
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::library::{Op, OpState};
+use crate::meta::Meta;
+use crate::tensor::Tensor;
+use crate::value::{Outputs, Value};
+use maquette_ir::scalar_expr::{ExprBuilder, Reg, ScalarExpr};
+use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, elementwise_strides, promote};
+use maquette_ir::{Category, DType, Layout, Scalar};
+use smallvec::SmallVec;
+
+/// The metadata of an operator's outputs.
+pub type Metas = SmallVec<[Meta; 2]>;
+
+/// What a builtin operator computes.
+pub enum Lowering {
+    /// Broadcasting and promotion, then a scalar expression.
+    Pointwise(Pointwise),
+    /// Outputs whose metadata is known beforehand, filled by a kernel of a class.
+    Compute(Compute),
+    /// Other metadata over the storage of the argument that the schema says is aliased.
+    View(fn(&FakeCtx, &[Value]) -> Result<Metas>),
+    /// The named operator's result, written into the first argument, which is returned.
+    InPlace(&'static str),
+    /// Outputs that are not tensors, or whose sizes depend on data: metadata by one function, values by another.
+    Dynamic {
+        /// Outputs of fake arguments.
+        fake: fn(&FakeCtx, &[Value]) -> Result<Outputs>,
+        /// Outputs of real ones.
+        run: fn(&[Value]) -> Result<Outputs>,
+    },
+    /// Other operators, called in turn.
+    Composite(fn(&[Value]) -> Result<Outputs>),
+}
+
+/// The kernel class of a [`Compute`], by which a backend knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub enum Class {
+    Reduce,
+    Gemm,
+    Convolution,
+    Attention,
+    Norm,
+    Gather,
+    Scatter,
+    Scan,
+    Sort,
+    Window,
+    Random,
+    Fill,
+    Copy,
+}
+
+/// Outputs whose metadata is known beforehand.
+pub struct Compute {
+    /// The kernel class.
+    pub class: Class,
+    /// The outputs' metadata, from arguments real or fake.
+    pub metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    /// Fills freshly allocated outputs of that metadata.
+    pub run: fn(&[Value], &[Tensor]) -> Result<()>,
+}
+
+/// A scalar expression over operands that are broadcast and promoted.
+pub struct Pointwise {
+    /// How dtypes follow from the operands'.
+    pub types: Types,
+    /// Builds the expression.
+    pub build: fn(&mut PointwiseCx) -> Result<Reg>,
+}
+
+/// How a pointwise operator's dtypes follow from its operands'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Types {
+    /// Computes and returns the promoted dtype.
+    Promote,
+    /// As [`Types::Promote`], but integers and bools are computed as the default float.
+    Float,
+    /// Computes in the promoted dtype, returns bool.
+    Compare,
+    /// Computes in and returns the first operand's own dtype; the others are left as they are.
+    First,
+    /// Computes in and returns the promoted dtype of every operand but the first, which is a bool mask.
+    Select,
+}
+
+/// What a pointwise operator builds its expression from.
+pub struct PointwiseCx<'a> {
+    /// The expression being built.
+    pub b: ExprBuilder,
+    /// The dtype it computes in.
+    pub dtype: DType,
+    args: &'a [Value],
+    regs: SmallVec<[Option<Reg>; 4]>,
+}
+
+impl PointwiseCx<'_> {
+    /// The operand that argument `i` is, in the compute dtype.
+    pub fn arg(&self, i: usize) -> Result<Reg> {
+        self.regs.get(i).copied().flatten().ok_or_else(|| Error::value(format!("argument {i} is not an operand")))
+    }
+
+    /// The number that argument `i` is.
+    pub fn scalar(&self, i: usize) -> Result<Scalar> {
+        self.args[i].scalar()
+    }
+
+    /// Argument `i` itself.
+    pub fn value(&self, i: usize) -> &Value {
+        &self.args[i]
+    }
+
+    /// A constant of the compute dtype.
+    pub fn constant(&mut self, x: impl Into<Scalar>) -> Reg {
+        let dtype = self.dtype;
+        self.b.constant(x, dtype)
+    }
+}
+
+/// A pointwise operator's call, worked out: the expression, its tensor operands, and the output.
+pub(crate) struct PointwiseCall<'a> {
+    pub(crate) expr: ScalarExpr,
+    pub(crate) operands: SmallVec<[&'a Tensor; 4]>,
+    pub(crate) meta: Meta,
+}
+
+impl Pointwise {
+    /// Promotes, builds and broadcasts. `target`: the dtype of the tensor that an in-place operator writes to.
+    pub(crate) fn call<'a>(&self, op: &OpDef, state: &OpState, args: &'a [Value], target: Option<&Meta>) -> Result<PointwiseCall<'a>> {
+        let operand_args: SmallVec<[usize; 4]> = state
+            .facts
+            .tensor_args
+            .iter()
+            .map(|&i| usize::from(i))
+            .chain(self.scalar_operands(state))
+            .filter(|&i| !args[i].is_none())
+            .collect();
+        let promoted = promote(operand_args.iter().skip(usize::from(self.types == Types::Select)).map(|&i| operand(&args[i])));
+        let (compute, result) = match self.types {
+            Types::Promote | Types::Select => (promoted, promoted),
+            Types::Float => {
+                let d = if promoted.category() == Category::Float { promoted } else { DType::F32 };
+                (d, d)
+            }
+            Types::Compare => (promoted, DType::Bool),
+            Types::First => {
+                let d = args.first().map_or(promoted, |a| operand(a).dtype);
+                (d, d)
+            }
+        };
+        let mut cx = PointwiseCx { b: ExprBuilder::new(), dtype: compute, args, regs: SmallVec::from_elem(None, args.len()) };
+        let mut operands: SmallVec<[&Tensor; 4]> = SmallVec::new();
+        for &i in &operand_args {
+            let keep = self.types == Types::First || (self.types == Types::Select && Some(&i) == operand_args.first());
+            let reg = match &args[i] {
+                Value::Tensor(t) => {
+                    operands.push(t);
+                    let r = cx.b.input(t.dtype());
+                    if keep || t.dtype() == compute { r } else { cx.b.cast(r, compute).map_err(Error::other)? }
+                }
+                number => cx.b.constant(number.scalar()?, compute),
+            };
+            cx.regs[i] = Some(reg);
+        }
+        let mut out = (self.build)(&mut cx)?;
+        let written = target.map_or(result, |t| t.dtype);
+        if target.is_some() && !can_cast(result, written) {
+            return Err(Error::value(format!("the result has dtype {result}, which cannot be written into a tensor of dtype {written}")));
+        }
+        if cx.b.dtype(out).map_err(Error::other)? != written {
+            out = cx.b.cast(out, written).map_err(Error::other)?;
+        }
+        let expr = cx.b.finish(&[out]).map_err(Error::other)?;
+        let shapes: SmallVec<[&[_]; 4]> = operands.iter().map(|t| t.sizes()).collect();
+        let sizes = broadcast(&shapes)?;
+        let meta = match target {
+            Some(t) => {
+                crate::shape::require_same(&t.sizes, &sizes, || format!("{} writes into a tensor of", op.name()))?;
+                t.clone()
+            }
+            None => {
+                let layouts: SmallVec<[(&[_], &[_]); 4]> = operands.iter().map(|t| (t.sizes(), t.strides())).collect();
+                let strides = elementwise_strides(&sizes, &layouts)?;
+                let device = device_of(state, args)?;
+                Meta { dtype: written, device, layout: Layout::Strided, sizes, strides, offset: 0.into(), requires_grad: false }
+            }
+        };
+        Ok(PointwiseCall { expr, operands, meta })
+    }
+
+    /// Arguments declared `Scalar` that are named as operands (`other`, `self`): they promote as wrapped numbers.
+    fn scalar_operands<'a>(&self, state: &'a OpState) -> impl Iterator<Item = usize> + use<'a> {
+        use maquette_ir::schema::Type;
+        state.schema.args.iter().enumerate().filter(|(_, a)| a.ty == Type::Scalar && matches!(a.name.as_str(), "other" | "self" | "exponent")).map(|(i, _)| i)
+    }
+}
+
+/// How a value promotes.
+pub(crate) fn operand(v: &Value) -> Operand {
+    match v {
+        Value::Tensor(t) if t.dim() == 0 => Operand { dtype: t.dtype(), kind: OperandKind::ZeroDim },
+        Value::Tensor(t) => Operand { dtype: t.dtype(), kind: OperandKind::Tensor },
+        Value::Float(_) => Operand { dtype: DType::F32, kind: OperandKind::Scalar },
+        Value::Bool(_) => Operand { dtype: DType::Bool, kind: OperandKind::Scalar },
+        _ => Operand { dtype: DType::I64, kind: OperandKind::Scalar },
+    }
+}
+
+/// Tensors as the returns a schema declares: one each, or one list.
+fn group(state: &OpState, tensors: impl Iterator<Item = Tensor>) -> Outputs {
+    use maquette_ir::schema::Type;
+    let values = tensors.map(Value::Tensor);
+    match state.schema.returns.as_slice() {
+        [r] if matches!(r.ty, Type::List(..)) => smallvec::smallvec![Value::List(values.collect())],
+        _ => values.collect(),
+    }
+}
+
+impl OpDef {
+    /// The argument whose storage a view is of.
+    fn viewed<'a>(&self, state: &OpState, args: &'a [Value]) -> Result<&'a Tensor> {
+        let i = state.facts.aliases.first().copied().flatten().unwrap_or(0);
+        args[usize::from(i)].tensor()
+    }
+
+    /// The operator whose result an in-place operator writes.
+    fn functional(&self, name: &str) -> Result<(Op, &'static OpDef)> {
+        let op = Op::find(name)?;
+        let def = op.state()?.builtin.ok_or_else(|| Error::value(format!("{name} is not a builtin operator")))?;
+        Ok((op, def))
+    }
+
+    /// Outputs of fake arguments.
+    pub(crate) fn fake(&self, cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
+        match &self.lowering {
+            Lowering::Pointwise(p) => Ok(group(state, std::iter::once(Tensor::fake_of(p.call(self, state, args, None)?.meta)))),
+            Lowering::Compute(c) => Ok(group(state, (c.metas)(cx, args)?.into_iter().map(Tensor::fake_of))),
+            Lowering::View(f) => {
+                let base = self.viewed(state, args)?;
+                let views: Vec<Tensor> = f(cx, args)?.into_iter().map(|m| base.view_of(m)).collect::<Result<_>>()?;
+                Ok(group(state, views.into_iter()))
+            }
+            Lowering::InPlace(name) => {
+                let target = args[0].tensor()?;
+                let (op, def) = self.functional(name)?;
+                let inner = op.state()?;
+                match &def.lowering {
+                    Lowering::Pointwise(p) => drop(p.call(self, &inner, args, Some(target.meta()))?),
+                    _ => {
+                        let out = def.fake(cx, &inner, args)?;
+                        fits_into(target, out.first(), name)?;
+                    }
+                }
+                Ok(smallvec::smallvec![args[0].clone()])
+            }
+            Lowering::Dynamic { fake, .. } => fake(cx, args),
+            Lowering::Composite(f) => f(args),
+        }
+    }
+
+    /// Outputs of real arguments on the host.
+    pub(crate) fn run(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
+        match &self.lowering {
+            Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)),
+            Lowering::Composite(f) => f(args),
+            _ => {
+                let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
+                let separated = separate(state, args, same_place)?;
+                let operands: &[Value] = separated.as_deref().unwrap_or(args);
+                let (loans, lent) = lend(op, state, operands)?;
+                let out = self.compute(op, state, &lent)?;
+                drop(loans);
+                for &i in &state.facts.mutated {
+                    for t in args[usize::from(i)].tensors() {
+                        t.storage()?.bump_version();
+                    }
+                }
+                Ok(if matches!(self.lowering, Lowering::InPlace(_)) { smallvec::smallvec![args[0].clone()] } else { out })
+            }
+        }
+    }
+
+    /// The part of [`OpDef::run`] under the loans.
+    fn compute(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
+        match &self.lowering {
+            Lowering::Pointwise(p) => {
+                let call = p.call(self, state, args, None)?;
+                let out = Tensor::allocate(call.meta.clone())?;
+                eager::pointwise(&call, &out)?;
+                Ok(group(state, std::iter::once(out)))
+            }
+            Lowering::Compute(c) => {
+                let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
+                let outs: Vec<Tensor> = metas.into_iter().map(Tensor::allocate).collect::<Result<_>>()?;
+                (c.run)(args, &outs)?;
+                Ok(group(state, outs.into_iter()))
+            }
+            Lowering::InPlace(name) => {
+                let target = args[0].tensor()?;
+                let (op, def) = self.functional(name)?;
+                let inner = op.state()?;
+                match &def.lowering {
+                    Lowering::Pointwise(p) => eager::pointwise(&p.call(self, &inner, args, Some(target.meta()))?, target)?,
+                    _ => {
+                        let out = def.compute(op, &inner, args)?;
+                        eager::copy(fits_into(target, out.first(), name)?, target)?;
+                    }
+                }
+                Ok(Outputs::new())
+            }
+            Lowering::Dynamic { run, .. } => run(args),
+            Lowering::View(_) | Lowering::Composite(_) => Err(Error::value("views and composites have no kernel")),
+        }
+    }
+}
+
+/// The result of a functional operator, if it can be written into `target`.
+fn fits_into<'a>(target: &Tensor, out: Option<&'a Value>, name: &str) -> Result<&'a Tensor> {
+    let out = out.ok_or_else(|| Error::value(format!("{name} returns nothing to write")))?.tensor()?;
+    crate::shape::require_same(target.sizes(), out.sizes(), || format!("the result of {name} is written into a tensor of"))?;
+    if !can_cast(out.dtype(), target.dtype()) {
+        let (from, to) = (out.dtype(), target.dtype());
+        return Err(Error::value(format!("the result has dtype {from}, which cannot be written into a tensor of dtype {to}")));
+    }
+    Ok(out)
+}

@@ -1,0 +1,45 @@
+//! The builtin operators: one table a family, one entry an operator, with ATen's own names and schemas.
+//!
+//! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
+
+pub(crate) mod lower;
+mod pointwise;
+
+pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
+
+use maquette_ir::Loc;
+
+/// A builtin operator.
+pub struct OpDef {
+    /// PyTorch's schema, name included.
+    pub schema: &'static str,
+    /// What it computes.
+    pub lowering: Lowering,
+    /// The entry's own line.
+    pub loc: Loc,
+}
+
+impl OpDef {
+    /// The full name, `aten::add.Tensor`.
+    pub fn name(&self) -> &'static str {
+        self.schema.split_once('(').map_or(self.schema, |(name, _)| name)
+    }
+}
+
+/// One table: `"schema" => lowering,` a line each.
+macro_rules! table {
+    ($(#[$doc:meta])* $vis:vis static $name:ident = { $($schema:literal => $lowering:expr,)* }) => {
+        $(#[$doc])*
+        $vis static $name: &[$crate::aten::OpDef] = &[$($crate::aten::OpDef {
+            schema: $schema,
+            lowering: $lowering,
+            loc: ::maquette_ir::Loc { file: file!(), line: line!() },
+        }),*];
+    };
+}
+pub(crate) use table;
+
+/// Every table.
+pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
+    [pointwise::TABLE].into_iter()
+}

@@ -1,0 +1,76 @@
+//! Eager execution on the host: tensors as the raw views that the kernel classes take.
+//!
+//! Safety of this module: a view is made only of a tensor whose region is borrowed for the running call (its handle carries the loan), or
+//! of one that was allocated in this call and that nobody else has seen.
+#![allow(unsafe_code)]
+
+use crate::aten::lower::PointwiseCall;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use maquette_ir::DType;
+use maquette_ir::scalar_expr::ScalarExpr;
+use maquette_kernels::{View, ViewMut};
+use smallvec::SmallVec;
+
+/// The data of an operand.
+pub(crate) fn input(t: &Tensor) -> Result<View<'_>> {
+    let raw = t.raw()?;
+    // SAFETY: `raw` checked that the layout lies inside the storage; writers are kept away as the module doc says.
+    Ok(unsafe { View::from_raw(raw.ptr.as_ptr(), t.dtype(), &raw.layout.sizes, &raw.layout.strides) })
+}
+
+/// The data of an output.
+pub(crate) fn output(t: &Tensor) -> Result<ViewMut<'_>> {
+    let raw = t.raw()?;
+    // SAFETY: as `input`; exclusive by the loan, or because the tensor is new.
+    Ok(unsafe { ViewMut::from_raw(raw.ptr.as_ptr(), t.dtype(), &raw.layout.sizes, &raw.layout.strides) })
+}
+
+/// The data of an operand, expanded to `sizes` by strides of 0.
+fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
+    let raw = t.raw()?;
+    let lead = sizes.len().checked_sub(raw.layout.sizes.len()).ok_or_else(|| Error::value("an operand has more dimensions than the result"))?;
+    let mut strides: SmallVec<[i64; 6]> = SmallVec::from_elem(0, lead);
+    strides.extend(raw.layout.sizes.iter().zip(&raw.layout.strides).zip(&sizes[lead..]).map(|((&n, &s), &m)| if n == m { s } else { 0 }));
+    // SAFETY: as `input`; a dimension is expanded by stride 0, so no element outside the operand's own is named.
+    Ok(unsafe { View::from_raw(raw.ptr.as_ptr(), t.dtype(), sizes, &strides) })
+}
+
+/// Runs a pointwise call into `out`.
+pub(crate) fn pointwise(call: &PointwiseCall<'_>, out: &Tensor) -> Result<()> {
+    run_expr(&call.expr, &call.operands, out)
+}
+
+fn run_expr(expr: &ScalarExpr, operands: &[&Tensor], out: &Tensor) -> Result<()> {
+    let mut target = output(out)?;
+    let sizes: SmallVec<[i64; 6]> = target.sizes().into();
+    let inputs: SmallVec<[View<'_>; 4]> = operands.iter().map(|t| expanded(t, &sizes)).collect::<Result<_>>()?;
+    Ok(maquette_kernels::pointwise(expr, &inputs, std::slice::from_mut(&mut target))?)
+}
+
+/// Copies with broadcasting and conversion. Both are borrowed, or new.
+pub(crate) fn copy(from: &Tensor, to: &Tensor) -> Result<()> {
+    run_expr(&ScalarExpr::cast(from.dtype(), to.dtype()), &[from], to)
+}
+
+/// A copy of what a tensor sees now, with its strides where they are dense, else contiguous.
+pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
+    let layout: [(&[_], &[_]); 1] = [(t.sizes(), t.strides())];
+    let strides = maquette_ir::typing::elementwise_strides(t.sizes(), &layout)?;
+    let meta = crate::Meta { offset: 0.into(), ..t.meta().with_dims(t.sizes().into(), strides) };
+    let out = Tensor::allocate(meta)?;
+    let held = t.borrow(crate::borrow::Access::Read, crate::borrow::Holder::Guard(maquette_ir::Loc::caller()))?;
+    copy(t, &out)?;
+    drop(held);
+    Ok(out)
+}
+
+/// The tensor in another dtype, copied only if it has another.
+pub(crate) fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
+    if t.dtype() == dtype {
+        return Ok(t.clone());
+    }
+    let out = Tensor::allocate(crate::Meta { dtype, ..crate::Meta::contiguous(t.sizes(), dtype).on(t.device()) })?;
+    copy(t, &out)?;
+    Ok(out)
+}

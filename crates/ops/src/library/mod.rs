@@ -1,0 +1,13 @@
+//! The operator library: definitions, kernels, fake kernels.
+
+mod builder;
+mod op;
+pub(crate) mod registry;
+mod typed;
+
+pub(crate) use builder::default_value;
+pub use builder::{OpBuilder, custom_op};
+pub use op::{Effect, KernelFn, Op};
+pub(crate) use op::OpState;
+pub use registry::{Stage, StaticRegistration, all};
+pub use typed::{IntoFake, IntoKernel, KernelArg, KernelOutput, Signature};

@@ -1,0 +1,313 @@
+//! Typed kernels: Rust functions and closures whose signature is the schema.
+//!
+//! A kernel is written for borrowed arguments (`&Tensor`, `&[i64]`…), which no single type can name; the bound
+//! `for<'a> &'a F: Fn(A, B) -> R + Fn(A::Item<'_>, B::Item<'_>) -> R` lets the compiler infer `A` and `B` and still call the kernel with
+//! arguments of any lifetime.
+
+use super::op::KernelFn;
+use crate::error::{Error, ErrorKind, Result, RegisterError};
+use crate::fake::{FakeCtx, FakeFn};
+use crate::tensor::Tensor;
+use crate::value::{Outputs, Value, list};
+use maquette_ir::schema::Type;
+use maquette_ir::sym::SymInt;
+use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
+use std::sync::Arc;
+
+/// The schema of a kernel's signature: argument types in order, and return types.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// Each argument's type and whether it is mutated.
+    pub args: Vec<(Type, bool)>,
+    /// Each return's type.
+    pub returns: Vec<Type>,
+}
+
+/// A Rust type that a kernel can take.
+pub trait KernelArg {
+    /// What keeps the argument while the kernel borrows from it.
+    type State;
+    /// The argument itself.
+    type Item<'a>;
+    /// Whether the kernel may write to it.
+    const MUTATED: bool = false;
+    /// Its type in a schema.
+    fn ty() -> Type;
+    /// Takes the argument out of a boxed value.
+    fn load(v: &Value) -> Result<Self::State>;
+    /// Lends it to the kernel.
+    fn item(state: &mut Self::State) -> Self::Item<'_>;
+    /// After the call: whether the kernel left the handle itself in place.
+    fn kept(_state: &Self::State, _v: &Value) -> bool {
+        true
+    }
+}
+
+/// A Rust type that a kernel can return inside a [`Result`].
+pub trait KernelOutput {
+    /// Its types in a schema; none for `()`.
+    fn types() -> Vec<Type>;
+    /// Boxes it.
+    fn outputs(self) -> Outputs;
+}
+
+macro_rules! owned_arg {
+    ($($t:ty, $ty:expr, $get:expr;)*) => { $(
+        impl KernelArg for $t {
+            type State = $t;
+            type Item<'a> = $t;
+            fn ty() -> Type { $ty }
+            fn load(v: &Value) -> Result<$t> { $get(v) }
+            fn item(s: &mut $t) -> $t { *s }
+        }
+        impl KernelArg for Option<$t> {
+            type State = Option<$t>;
+            type Item<'a> = Option<$t>;
+            fn ty() -> Type { optional($ty) }
+            fn load(v: &Value) -> Result<Option<$t>> { v.opt($get) }
+            fn item(s: &mut Option<$t>) -> Option<$t> { *s }
+        }
+    )* };
+}
+
+owned_arg!(
+    i64, Type::SymInt, Value::int_i64;
+    SymInt, Type::SymInt, Value::int;
+    f64, Type::Float, Value::float;
+    bool, Type::Bool, Value::bool;
+    Scalar, Type::Scalar, Value::scalar;
+    DType, Type::ScalarType, Value::dtype;
+    Device, Type::Device, Value::device;
+    Layout, Type::Layout, |v: &Value| match v { Value::Layout(l) => Ok(*l), other => Err(unexpected("a layout", other)) };
+    MemoryFormat, Type::MemoryFormat, |v: &Value| match v { Value::MemoryFormat(m) => Ok(*m), other => Err(unexpected("a memory format", other)) };
+);
+
+macro_rules! borrowed_arg {
+    ($($t:ty, $state:ty, $ty:expr, $load:expr;)*) => { $(
+        impl KernelArg for &$t {
+            type State = $state;
+            type Item<'a> = &'a $t;
+            fn ty() -> Type { $ty }
+            fn load(v: &Value) -> Result<$state> { $load(v) }
+            fn item(s: &mut $state) -> &$t { s }
+        }
+        impl KernelArg for Option<&$t> {
+            type State = Option<$state>;
+            type Item<'a> = Option<&'a $t>;
+            fn ty() -> Type { optional($ty) }
+            fn load(v: &Value) -> Result<Option<$state>> { v.opt($load) }
+            fn item(s: &mut Option<$state>) -> Option<&$t> { s.as_ref().map(|x| -> &$t { x }) }
+        }
+    )* };
+}
+
+borrowed_arg!(
+    Tensor, Tensor, Type::Tensor, |v: &Value| v.tensor().cloned();
+    str, Arc<str>, Type::Str, |v: &Value| v.str().map(Arc::from);
+    [i64], Vec<i64>, many(Type::SymInt), |v: &Value| v.ints_i64().map(|l| l.to_vec());
+    [SymInt], Vec<SymInt>, many(Type::SymInt), |v: &Value| v.ints().map(<[SymInt]>::to_vec);
+    [f64], Vec<f64>, many(Type::Float), |v: &Value| each(v, Value::float);
+    [bool], Vec<bool>, many(Type::Bool), |v: &Value| each(v, Value::bool);
+    [Scalar], Vec<Scalar>, many(Type::Scalar), |v: &Value| each(v, Value::scalar);
+    [Tensor], Vec<Tensor>, many(Type::Tensor), |v: &Value| each(v, |x| x.tensor().cloned());
+    [Option<Tensor>], Vec<Option<Tensor>>, many(optional(Type::Tensor)), |v: &Value| each(v, |x| x.opt_tensor().map(Option::<&Tensor>::cloned));
+);
+
+macro_rules! mutable_arg {
+    ($t:ty, $with:ty, $ty:expr, $load:expr, |$s:ident| $item:expr) => {
+        impl KernelArg for $t {
+            type State = Vec<Tensor>;
+            type Item<'a> = $with;
+            const MUTATED: bool = true;
+            fn ty() -> Type {
+                $ty
+            }
+            fn load(v: &Value) -> Result<Vec<Tensor>> {
+                $load(v)
+            }
+            fn item($s: &mut Vec<Tensor>) -> Self::Item<'_> {
+                $item
+            }
+            fn kept(s: &Vec<Tensor>, v: &Value) -> bool {
+                v.tensors().zip(s).all(|(a, b)| a.is_same(b))
+            }
+        }
+    };
+}
+
+mutable_arg!(&mut Tensor, &'a mut Tensor, Type::Tensor, |v: &Value| v.tensor().map(|t| vec![t.clone()]), |s| &mut s[0]);
+mutable_arg!(&mut [Tensor], &'a mut [Tensor], many(Type::Tensor), |v: &Value| each(v, |x| x.tensor().cloned()), |s| s);
+mutable_arg!(
+    Option<&mut Tensor>,
+    Option<&'a mut Tensor>,
+    optional(Type::Tensor),
+    |v: &Value| v.opt_tensor().map(|t| t.cloned().into_iter().collect()),
+    |s| s.first_mut()
+);
+
+fn unexpected(expected: &str, found: &Value) -> Error {
+    Error::value(format!("expected {expected}, found {}", found.kind()))
+}
+
+fn optional(t: Type) -> Type {
+    Type::Optional(Box::new(t))
+}
+
+fn many(t: Type) -> Type {
+    Type::List(Box::new(t), None)
+}
+
+fn each<'a, T>(v: &'a Value, f: impl Fn(&'a Value) -> Result<T>) -> Result<Vec<T>> {
+    v.list()?.iter().map(f).collect()
+}
+
+macro_rules! output {
+    ($($t:ty => $ty:expr),* $(,)?) => { $(
+        impl KernelOutput for $t {
+            fn types() -> Vec<Type> { vec![$ty] }
+            fn outputs(self) -> Outputs { smallvec::smallvec![Value::from(self)] }
+        }
+    )* };
+}
+output!(Tensor => Type::Tensor, i64 => Type::SymInt, SymInt => Type::SymInt, f64 => Type::Float, bool => Type::Bool, Scalar => Type::Scalar);
+
+impl KernelOutput for Vec<Tensor> {
+    fn types() -> Vec<Type> {
+        vec![many(Type::Tensor)]
+    }
+    fn outputs(self) -> Outputs {
+        smallvec::smallvec![list(self.into_iter().map(Value::Tensor).collect())]
+    }
+}
+
+impl KernelOutput for () {
+    fn types() -> Vec<Type> {
+        Vec::new()
+    }
+    fn outputs(self) -> Outputs {
+        Outputs::new()
+    }
+}
+
+macro_rules! tuple_output {
+    ($($t:ident),*) => {
+        impl<$($t: KernelOutput),*> KernelOutput for ($($t,)*) {
+            fn types() -> Vec<Type> { [$($t::types()),*].concat() }
+            #[allow(non_snake_case)]
+            fn outputs(self) -> Outputs {
+                let ($($t,)*) = self;
+                let mut out = Outputs::new();
+                $(out.extend($t.outputs());)*
+                out
+            }
+        }
+    };
+}
+tuple_output!(A);
+tuple_output!(A, B);
+tuple_output!(A, B, C);
+tuple_output!(A, B, C, D);
+tuple_output!(A, B, C, D, E);
+tuple_output!(A, B, C, D, E, F);
+
+/// A function or closure that can be a kernel. `Marker` stands for its argument types.
+pub trait IntoKernel<Marker>: Send + Sync + 'static {
+    /// The schema its signature says.
+    fn signature() -> Signature;
+    /// The same kernel over boxed arguments.
+    fn into_kernel(self) -> KernelFn;
+}
+
+/// A function or closure that can be a fake kernel: it takes a [`FakeCtx`] before the operator's arguments.
+pub trait IntoFake<Marker>: Send + Sync + 'static {
+    /// The schema its signature says.
+    fn signature() -> Signature;
+    /// The same fake kernel over boxed arguments.
+    fn into_fake(self) -> FakeFn;
+}
+
+macro_rules! kernels {
+    ($($t:ident $i:tt),*) => {
+        impl<Func, Out, $($t,)*> IntoKernel<fn($($t,)*) -> Out> for Func
+        where
+            Func: Send + Sync + 'static,
+            Out: KernelOutput,
+            $($t: KernelArg,)*
+            for<'a> &'a Func: Fn($($t),*) -> Result<Out> + Fn($($t::Item<'_>),*) -> Result<Out>,
+        {
+            fn signature() -> Signature {
+                Signature { args: vec![$(($t::ty(), $t::MUTATED)),*], returns: Out::types() }
+            }
+
+            fn into_kernel(self) -> KernelFn {
+                const COUNT: usize = <[&str]>::len(&[$(stringify!($t)),*]);
+                fn call<Out, $($t: KernelArg),*>(f: impl Fn($($t::Item<'_>),*) -> Result<Out>, $($t: $t::Item<'_>),*) -> Result<Out> {
+                    f($($t),*)
+                }
+                Arc::new(move |args: &mut [Value]| {
+                    let found = args.len();
+                    let [$($t),*] = args else { return Err(arity(COUNT, found)) };
+                    let mut state = ($($t::load($t)?,)*);
+                    let out = call::<Out, $($t),*>(&self, $($t::item(&mut state.$i)),*)?;
+                    $(if !$t::kept(&state.$i, $t) { return Err(ErrorKind::from(crate::error::CallError::ReplacedArgument { arg: $i.to_string() }).into()); })*
+                    let _ = state;
+                    Ok(out.outputs())
+                })
+            }
+        }
+
+        impl<Func, Out, $($t,)*> IntoFake<fn($($t,)*) -> Out> for Func
+        where
+            Func: Send + Sync + 'static,
+            Out: KernelOutput,
+            $($t: KernelArg,)*
+            for<'a> &'a Func: Fn(&FakeCtx, $($t),*) -> Result<Out> + Fn(&FakeCtx, $($t::Item<'_>),*) -> Result<Out>,
+        {
+            fn signature() -> Signature {
+                Signature { args: vec![$(($t::ty(), $t::MUTATED)),*], returns: Out::types() }
+            }
+
+            fn into_fake(self) -> FakeFn {
+                const COUNT: usize = <[&str]>::len(&[$(stringify!($t)),*]);
+                fn call<Out, $($t: KernelArg),*>(
+                    f: impl Fn(&FakeCtx, $($t::Item<'_>),*) -> Result<Out>,
+                    cx: &FakeCtx,
+                    $($t: $t::Item<'_>),*
+                ) -> Result<Out> {
+                    f(cx, $($t),*)
+                }
+                Arc::new(move |cx: &FakeCtx, args: &[Value]| {
+                    let [$($t),*] = args else { return Err(arity(COUNT, args.len())) };
+                    let mut state = ($($t::load($t)?,)*);
+                    let out = call::<Out, $($t),*>(&self, cx, $($t::item(&mut state.$i)),*)?;
+                    let _ = state;
+                    Ok(out.outputs())
+                })
+            }
+        }
+    };
+}
+
+fn arity(expected: usize, found: usize) -> Error {
+    RegisterError::Invalid { op: "the kernel".into(), detail: format!("it takes {expected} arguments, the schema has {found}") }.into()
+}
+
+#[allow(non_snake_case, unused_mut, clippy::unused_unit)]
+mod arities {
+    use super::*;
+    kernels!();
+    kernels!(A 0);
+    kernels!(A 0, B 1);
+    kernels!(A 0, B 1, C 2);
+    kernels!(A 0, B 1, C 2, D 3);
+    kernels!(A 0, B 1, C 2, D 3, E 4);
+    kernels!(A 0, B 1, C 2, D 3, E 4, F 5);
+    kernels!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+    kernels!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+    kernels!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
+    kernels!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
+    kernels!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10);
+    kernels!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11);
+    kernels!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12);
+    kernels!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13);
+}

@@ -1,0 +1,103 @@
+//! `Tensor`'s methods, named after the ATen operators they call: model code reads like mathematics.
+//!
+//! A method returns a tensor, poisoned where the call failed, and records the caller's line.
+
+mod arithmetic;
+
+use crate::dispatch::dispatch;
+use crate::error::{Error, Result};
+use crate::library::Op;
+use crate::tensor::Tensor;
+use crate::value::{Args, Outputs, Value};
+use maquette_ir::sym::SymInt;
+use maquette_ir::{Loc, Scalar};
+use std::sync::OnceLock;
+
+/// A builtin operator by name, looked up once.
+pub(crate) struct Builtin {
+    name: &'static str,
+    op: OnceLock<Op>,
+}
+
+impl Builtin {
+    pub(crate) const fn new(name: &'static str) -> Builtin {
+        Builtin { name, op: OnceLock::new() }
+    }
+
+    fn op(&self) -> Result<Op> {
+        match self.op.get() {
+            Some(op) => Ok(*op),
+            None => Ok(*self.op.get_or_init(|| crate::library::registry::place(self.name))),
+        }
+    }
+
+    pub(crate) fn call(&self, args: Args, loc: Loc) -> Result<Outputs> {
+        dispatch(self.op()?, args, loc)
+    }
+
+    /// The call's only tensor; poisoned, with the storages that it was to write, where the call fails.
+    pub(crate) fn tensor(&self, args: Args, loc: Loc) -> Tensor {
+        call_for_tensor(self.op(), args, loc)
+    }
+}
+
+fn call_for_tensor(op: Result<Op>, args: Args, loc: Loc) -> Tensor {
+    op.and_then(|op| {
+        let written: Args = args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect();
+        dispatch(op, args, loc).and_then(|out| one_tensor(&out)).inspect_err(|e| {
+            for t in written.iter().flat_map(Value::tensors) {
+                t.poison_storage(e);
+            }
+        })
+    })
+    .unwrap_or_else(Tensor::poison)
+}
+
+fn one_tensor(out: &[Value]) -> Result<Tensor> {
+    match out {
+        [Value::Tensor(t)] => Ok(t.clone()),
+        _ => Err(Error::value(format!("expected one tensor as the result, found {} values", out.len()))),
+    }
+}
+
+/// Calls a builtin operator from a method: `aten!("relu", loc; self)`. The look-up is cached at the call site.
+macro_rules! aten {
+    ($name:literal, $loc:expr; $($arg:expr),* $(,)?) => {{
+        static OP: $crate::methods::Builtin = $crate::methods::Builtin::new(concat!("aten::", $name));
+        OP.tensor($crate::args![$($arg),*], $loc)
+    }};
+}
+pub(crate) use aten;
+
+/// Declares methods that call one operator with their arguments in order:
+/// `/// doc  fn relu() = "relu";  fn pow(exponent: impl Into<Operand>) = "pow.Tensor_Scalar";`
+macro_rules! methods {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $op:literal;)*) => {
+        impl $crate::Tensor {
+            $(
+                $(#[$doc])*
+                #[doc = concat!("\n\nPyTorch: `aten::", $op, "`.")]
+                #[track_caller]
+                pub fn $name(&self $(, $arg: $ty)*) -> $crate::Tensor {
+                    $crate::methods::aten!($op, ::maquette_ir::Loc::caller(); self $(, $arg)*)
+                }
+            )*
+        }
+    };
+}
+pub(crate) use methods;
+
+/// The other operand of arithmetic: a tensor or a number.
+#[derive(Clone, Debug)]
+pub struct Operand(pub(crate) Value);
+
+impl From<Operand> for Value {
+    fn from(o: Operand) -> Value {
+        o.0
+    }
+}
+
+macro_rules! operand {
+    ($($t:ty),*) => { $(impl From<$t> for Operand { fn from(x: $t) -> Operand { Operand(Value::from(x)) } })* };
+}
+operand!(Tensor, &Tensor, SymInt, i64, i32, f64, f32, bool, Scalar);

@@ -1,0 +1,126 @@
+//! Storages: the memory that tensors view, with its borrows, its version and its poison.
+//!
+//! Safety of this module: a [`HostBuffer`] owns `len` bytes at `ptr` until it is dropped. Nobody makes a reference into it except
+//! through a borrow taken in [`Storage::borrows`], which keeps writers apart from everybody else; see `access.rs`.
+#![allow(unsafe_code)]
+
+use crate::borrow::Borrows;
+use crate::error::Error;
+use crate::tensor::Tensor;
+use maquette_ir::Device;
+use std::alloc::Layout;
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Cache-line and vector alignment of every allocation.
+const ALIGN: usize = 64;
+
+/// Bytes on the host.
+pub(crate) struct HostBuffer {
+    ptr: NonNull<u8>,
+    len: usize,
+    owner: Owner,
+}
+
+enum Owner {
+    Allocation(Layout),
+    /// Keeps somebody else's allocation alive.
+    Foreign(#[allow(dead_code)] Box<dyn Any + Send + Sync>),
+}
+
+// SAFETY: the buffer is plain bytes, and every access goes through the borrow table of the storage that owns it.
+unsafe impl Send for HostBuffer {}
+// SAFETY: as above; shared access alone hands out no references.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// Zeroed bytes, aligned for every vector instruction; `None` where the memory cannot be had. Large requests cost no zeroing: the
+    /// system hands out zero pages.
+    pub(crate) fn zeroed(len: usize) -> Option<HostBuffer> {
+        let layout = Layout::from_size_align(len.max(1), ALIGN).ok()?;
+        // SAFETY: the layout has a nonzero size.
+        let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        Some(HostBuffer { ptr, len, owner: Owner::Allocation(layout) })
+    }
+
+    /// Adopts a vector without copying.
+    pub(crate) fn from_vec<T: crate::Element>(mut v: Vec<T>) -> HostBuffer {
+        // The pointer into the vector's heap block stays valid while the vector is moved into the box, and nothing resizes it there.
+        let ptr = NonNull::new(v.as_mut_ptr().cast()).unwrap_or(NonNull::dangling());
+        HostBuffer { ptr, len: std::mem::size_of_val(v.as_slice()), owner: Owner::Foreign(Box::new(v)) }
+    }
+
+    pub(crate) fn ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        if let Owner::Allocation(layout) = self.owner {
+            // SAFETY: allocated in `zeroed` with this layout, and freed once.
+            unsafe { std::alloc::dealloc(self.ptr.as_ptr(), layout) }
+        }
+    }
+}
+
+/// What a storage holds.
+pub(crate) enum Data {
+    Host(HostBuffer),
+    /// Metadata only: fake and traced tensors, and the `meta` device.
+    Fake,
+}
+
+/// The memory that one or more tensors view.
+pub struct Storage {
+    pub(crate) data: Data,
+    pub(crate) device: Device,
+    pub(crate) borrows: Borrows,
+    version: AtomicU64,
+    poison: OnceLock<Error>,
+    /// The tensor this one was captured from, for storages that stand for a real one in a trace.
+    pub(crate) origin: Option<Tensor>,
+}
+
+impl Storage {
+    pub(crate) fn new(data: Data, device: Device) -> Storage {
+        Storage { data, device, borrows: Borrows::default(), version: AtomicU64::new(0), poison: OnceLock::new(), origin: None }
+    }
+
+    /// How often it was written to: once for each mutated argument of each call.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bump_version(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records a failed write; the first stays.
+    pub(crate) fn poison(&self, e: &Error) {
+        let _ = self.poison.set(e.clone());
+    }
+
+    pub(crate) fn poisoned(&self) -> Option<&Error> {
+        self.poison.get()
+    }
+
+    /// The length in bytes; 0 where there is no data.
+    pub fn len(&self) -> usize {
+        match &self.data {
+            Data::Host(b) => b.len(),
+            Data::Fake => 0,
+        }
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,366 @@
+//! [`Tensor`]: a cheap handle to a view of a storage, real or fake, traced or not, or to the error it died of.
+
+use crate::borrow::{Access, Borrows, Grant, Holder};
+use crate::error::{AccessError, Error, Result};
+use crate::meta::{Dims, IntoDims, Meta};
+use crate::storage::{Data, HostBuffer, Storage};
+use maquette_ir::sym::SymInt;
+use maquette_ir::{DType, Device, Layout};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+
+/// A tensor handle. Cloning shares the storage; a write through one handle is seen through all of its views.
+///
+/// A failed operation gives a *poisoned* tensor that carries the first error; whatever is computed from it carries that error too,
+/// and [`Tensor::ok`] or anything that returns a [`Result`] shows it.
+#[derive(Clone)]
+pub struct Tensor {
+    node: Arc<Node>,
+    pub(crate) grant: Grant,
+}
+
+enum Node {
+    Live(Live),
+    Poisoned { error: Error, meta: Meta },
+}
+
+struct Live {
+    meta: Meta,
+    storage: Arc<Storage>,
+    slot: Option<Slot>,
+}
+
+/// A trace, as its tensors know it.
+#[derive(Debug)]
+pub struct TraceTag {
+    /// The trace's name, for messages.
+    pub name: Arc<str>,
+    /// The thread it belongs to.
+    pub thread: ThreadId,
+    ended: AtomicBool,
+}
+
+impl TraceTag {
+    /// A running trace on this thread.
+    pub fn new(name: impl Into<Arc<str>>) -> Arc<TraceTag> {
+        Arc::new(TraceTag { name: name.into(), thread: std::thread::current().id(), ended: AtomicBool::new(false) })
+    }
+
+    /// Marks it over: its tensors cannot be used from now on.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether it is over.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+/// A traced tensor's place: which value of which trace.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// The trace.
+    pub trace: Arc<TraceTag>,
+    /// The value's number in the trace's graph.
+    pub value: u32,
+}
+
+impl Tensor {
+    fn live_node(meta: Meta, storage: Arc<Storage>, slot: Option<Slot>, grant: Grant) -> Tensor {
+        Tensor { node: Arc::new(Node::Live(Live { meta, storage, slot })), grant }
+    }
+
+    /// A tensor that died of `error`.
+    pub fn poison(error: Error) -> Tensor {
+        Tensor { node: Arc::new(Node::Poisoned { error, meta: Meta::contiguous([0i64; 0], DType::F32) }), grant: Grant::NONE }
+    }
+
+    /// The tensor, or the error it died of: its own, or that of a failed write to its storage.
+    pub fn ok(&self) -> Result<&Tensor> {
+        match self.poisoned() {
+            Some(e) => Err(e.clone()),
+            None => Ok(self),
+        }
+    }
+
+    pub(crate) fn poisoned(&self) -> Option<&Error> {
+        match &*self.node {
+            Node::Live(l) => l.storage.poisoned(),
+            Node::Poisoned { error, .. } => Some(error),
+        }
+    }
+
+    fn live(&self) -> Result<&Live> {
+        match &*self.node {
+            Node::Live(l) => Ok(l),
+            Node::Poisoned { error, .. } => Err(error.clone()),
+        }
+    }
+
+    /// Zeroed memory of this metadata (strides and offset as given, which must be non-negative).
+    pub(crate) fn allocate(meta: Meta) -> Result<Tensor> {
+        let failed = || AccessError::Allocation { sizes: dims_text(&meta.sizes), dtype: meta.dtype };
+        let data = if meta.device == Device::Meta {
+            Data::Fake
+        } else if meta.device == Device::Cpu {
+            let c = meta.concrete().ok_or_else(failed)?;
+            if c.sizes.iter().any(|&n| n < 0) || c.strides.iter().any(|&s| s < 0) {
+                return Err(failed().into());
+            }
+            let bytes = if c.sizes.contains(&0) { 0 } else { c.span().ok_or_else(failed)?.1 };
+            Data::Host(HostBuffer::zeroed(usize::try_from(bytes).map_err(|_| failed())?).ok_or_else(failed)?)
+        } else {
+            return Err(AccessError::Device(meta.device).into());
+        };
+        let storage = Arc::new(Storage::new(data, meta.device));
+        Ok(Tensor::live_node(meta, storage, None, Grant::NONE))
+    }
+
+    /// Adopts a host vector of `sizes` in row-major order.
+    pub(crate) fn adopt<T: crate::Element>(data: Vec<T>, sizes: impl IntoDims) -> Result<Tensor> {
+        let meta = Meta::contiguous(sizes, T::DTYPE);
+        if meta.concrete().and_then(|c| c.numel()) != i64::try_from(data.len()).ok() {
+            return Err(AccessError::Shape { sizes: dims_text(&meta.sizes), found: data.len() }.into());
+        }
+        let storage = Arc::new(Storage::new(Data::Host(HostBuffer::from_vec(data)), Device::Cpu));
+        Ok(Tensor::live_node(meta, storage, None, Grant::NONE))
+    }
+
+    /// A tensor of this metadata without contents, over a storage of its own.
+    pub fn fake_of(meta: Meta) -> Tensor {
+        let storage = Arc::new(Storage::new(Data::Fake, meta.device));
+        Tensor::live_node(meta, storage, None, Grant::NONE)
+    }
+
+    /// A row-major tensor on the host without contents: for asking operators about sizes.
+    pub fn fake(sizes: impl IntoDims, dtype: DType) -> Tensor {
+        Tensor::fake_of(Meta::contiguous(sizes, dtype))
+    }
+
+    /// The same storage seen through other metadata, untraced. The caller has checked bounds and device.
+    pub(crate) fn view_of(&self, meta: Meta) -> Result<Tensor> {
+        Ok(Tensor::live_node(meta, self.live()?.storage.clone(), None, self.grant))
+    }
+
+    /// The same tensor as value `slot` of a trace. Its storage is the trace's own, so that views and poison are shared within it.
+    pub fn with_slot(&self, slot: Slot) -> Tensor {
+        match &*self.node {
+            Node::Live(l) => Tensor::live_node(l.meta.clone(), l.storage.clone(), Some(slot), Grant::NONE),
+            Node::Poisoned { .. } => self.clone(),
+        }
+    }
+
+    /// The same metadata and fake storage, outside any trace: what a fake kernel is given for a traced tensor.
+    pub fn without_slot(&self) -> Tensor {
+        match &*self.node {
+            Node::Live(l) if l.slot.is_some() => Tensor::live_node(l.meta.clone(), l.storage.clone(), None, Grant::NONE),
+            _ => self.clone(),
+        }
+    }
+
+    /// The same handle without the rights of a loan.
+    pub(crate) fn ungranted(&self) -> Tensor {
+        Tensor { node: self.node.clone(), grant: Grant::NONE }
+    }
+
+    pub(crate) fn granted(&self, grant: Grant) -> Tensor {
+        Tensor { node: self.node.clone(), grant }
+    }
+
+    /// Its metadata; that of an empty `f32` tensor where it is poisoned.
+    pub fn meta(&self) -> &Meta {
+        match &*self.node {
+            Node::Live(l) => &l.meta,
+            Node::Poisoned { meta, .. } => meta,
+        }
+    }
+
+    /// Its storage, or the error it died of.
+    pub fn storage(&self) -> Result<&Arc<Storage>> {
+        Ok(&self.live()?.storage)
+    }
+
+    /// Its place in a trace.
+    pub fn slot(&self) -> Option<&Slot> {
+        match &*self.node {
+            Node::Live(l) => l.slot.as_ref(),
+            Node::Poisoned { .. } => None,
+        }
+    }
+
+    /// Metadata only: a fake, traced or `meta` tensor.
+    pub fn is_fake(&self) -> bool {
+        matches!(&*self.node, Node::Live(Live { storage, .. }) if matches!(storage.data, Data::Fake))
+    }
+
+    /// Whether both see the same storage.
+    pub fn shares_storage(&self, other: &Tensor) -> bool {
+        match (&*self.node, &*other.node) {
+            (Node::Live(a), Node::Live(b)) => Arc::ptr_eq(&a.storage, &b.storage),
+            _ => false,
+        }
+    }
+
+    /// Whether both are the same handle.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.node, &other.node)
+    }
+
+    /// Poisons the storage after a failed write, so that every view sees it. The first error stays.
+    pub fn poison_storage(&self, e: &Error) {
+        if let Node::Live(l) = &*self.node {
+            l.storage.poison(e);
+        }
+    }
+
+    /// The half-open span of bytes it sees; `None` where it is empty or symbolic.
+    pub(crate) fn span(&self) -> Option<(i64, i64)> {
+        let m = self.meta();
+        let mut last = m.offset.as_i64()?;
+        let width = m.dtype.size() as i64;
+        let first = last.checked_mul(width)?;
+        for (n, s) in m.sizes.iter().zip(&m.strides) {
+            let (n, s) = (n.as_i64()?, s.as_i64()?);
+            if n == 0 {
+                return None;
+            }
+            last = last.checked_add((n - 1).checked_mul(s)?)?;
+        }
+        Some((first, last.checked_add(1)?.checked_mul(width)?))
+    }
+
+    /// Borrows what it sees until the result is dropped.
+    pub(crate) fn borrow(&self, access: Access, holder: Holder) -> Result<Held, Error> {
+        let storage = self.storage()?;
+        let grant = storage.borrows.take(self, access, holder)?;
+        Ok(Held { storage: storage.clone(), grant })
+    }
+
+    // ---- metadata ------------------------------------------------------------------------------------------------------------
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.meta().dtype
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> Device {
+        self.meta().device
+    }
+
+    /// How it is laid out.
+    pub fn layout(&self) -> Layout {
+        self.meta().layout
+    }
+
+    /// The number of dimensions.
+    pub fn dim(&self) -> usize {
+        self.meta().rank()
+    }
+
+    /// Its sizes, possibly symbolic.
+    pub fn sizes(&self) -> &[SymInt] {
+        &self.meta().sizes
+    }
+
+    /// Its strides in elements, possibly symbolic.
+    pub fn strides(&self) -> &[SymInt] {
+        &self.meta().strides
+    }
+
+    /// The offset of its first element in its storage.
+    pub fn storage_offset(&self) -> SymInt {
+        self.meta().offset
+    }
+
+    /// The size of one dimension, counted from the end where negative; a poisoned integer where there is none.
+    #[track_caller]
+    pub fn size(&self, dim: i64) -> SymInt {
+        if let Some(e) = self.poisoned() {
+            return SymInt::poison(Arc::new(e.clone()));
+        }
+        let rank = self.dim() as i64;
+        let index = if dim < 0 { dim + rank } else { dim };
+        match usize::try_from(index).ok().and_then(|i| self.sizes().get(i)) {
+            Some(&s) => s,
+            None => {
+                let e = Error::value(format!("dimension {dim} is out of range for a tensor of {rank} dimensions")).at(maquette_ir::Loc::caller());
+                SymInt::poison(Arc::new(e))
+            }
+        }
+    }
+
+    /// The number of elements.
+    pub fn numel(&self) -> SymInt {
+        match self.poisoned() {
+            Some(e) => SymInt::poison(Arc::new(e.clone())),
+            None => self.meta().numel(),
+        }
+    }
+
+    /// The sizes as plain numbers; an error where one is symbolic.
+    #[track_caller]
+    pub fn sizes_i64(&self) -> Result<Vec<i64>> {
+        self.ok()?;
+        self.sizes()
+            .iter()
+            .map(|s| s.as_i64().ok_or_else(|| Error::msg(format!("the size {s} is symbolic; `sizes_i64` is for concrete tensors"))))
+            .collect()
+    }
+
+    /// How often its storage was written to.
+    pub fn version(&self) -> u64 {
+        self.live().map_or(0, |l| l.storage.version())
+    }
+}
+
+/// A borrow that ends when it is dropped.
+pub(crate) struct Held {
+    storage: Arc<Storage>,
+    pub(crate) grant: Grant,
+}
+
+impl Held {
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let borrows: &Borrows = &self.storage.borrows;
+        borrows.release(self.grant);
+    }
+}
+
+/// `[2, s0]`
+pub(crate) fn dims_text(dims: &[SymInt]) -> String {
+    let parts: Vec<String> = dims.iter().map(ToString::to_string).collect();
+    format!("[{}]", parts.join(", "))
+}
+
+/// The dims of a contiguous tensor of these sizes are implied; others are worth showing.
+fn has_plain_layout(m: &Meta) -> bool {
+    let plain: Dims = maquette_ir::typing::contiguous_strides(&m.sizes);
+    m.offset.as_i64() == Some(0) && plain.iter().zip(&m.strides).all(|(a, b)| a.eq(*b).statically_known() == Some(true))
+}
+
+impl fmt::Display for Meta {
+    /// As in graph text: `f32[2, 3] strides [1, 2] offset 4 device cuda:0 requires_grad`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, dims_text(&self.sizes))?;
+        if !has_plain_layout(self) {
+            write!(f, " strides {}", dims_text(&self.strides))?;
+            if self.offset.as_i64() != Some(0) {
+                write!(f, " offset {}", self.offset)?;
+            }
+        }
+        if self.device != Device::Cpu {
+            write!(f, " device {}", self.device)?;
+        }
+        if self.requires_grad { f.write_str(" requires_grad") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,193 @@
+//! Trees: what a traced function takes and returns. A tree flattens to leaves (tensors and numbers) and is built again from them.
+
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use crate::value::Value;
+use maquette_ir::sym::SymInt;
+
+/// A tree's shape without its leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TreeSpec {
+    /// A tensor or a number.
+    Leaf,
+    /// An absent [`Option`].
+    None,
+    /// A tuple or a vector.
+    List(Vec<TreeSpec>),
+    /// A struct: its fields by name.
+    Struct(&'static str, Vec<(&'static str, TreeSpec)>),
+}
+
+/// A leaf and where it is in its tree: `layers.0.weight`; empty for a tree that is one leaf.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// Field names and positions, joined by dots.
+    pub path: String,
+    /// The tensor or number.
+    pub value: Value,
+}
+
+/// Collects leaves while a tree is flattened.
+#[derive(Debug, Default)]
+pub struct Leaves {
+    path: Vec<String>,
+    leaves: Vec<Leaf>,
+}
+
+impl Leaves {
+    /// Adds a leaf at the current place.
+    pub fn push(&mut self, value: Value) -> TreeSpec {
+        self.leaves.push(Leaf { path: self.path.join("."), value });
+        TreeSpec::Leaf
+    }
+
+    /// Flattens a part of the tree, one step down.
+    pub fn at(&mut self, step: impl Into<String>, part: &impl Tree) -> Result<TreeSpec> {
+        self.path.push(step.into());
+        let spec = part.flatten(self);
+        self.path.pop();
+        spec
+    }
+}
+
+/// Anything a traced function can take or return: tensors, numbers, tuples, vectors, options, results, and structs with `#[derive(Tree)]`.
+pub trait Tree: Sized {
+    /// Adds the leaves in order, and returns the shape.
+    ///
+    /// # Errors
+    /// A leaf is a poisoned tensor, or a result that is an error.
+    fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec>;
+
+    /// Builds the tree from its shape and its leaves in order.
+    ///
+    /// # Errors
+    /// The shape is not of this type, or a leaf is of another kind.
+    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self>;
+}
+
+/// Flattens a whole tree.
+///
+/// # Errors
+/// As [`Tree::flatten`].
+pub fn flatten(tree: &impl Tree) -> Result<(TreeSpec, Vec<Leaf>)> {
+    let mut leaves = Leaves::default();
+    let spec = tree.flatten(&mut leaves)?;
+    Ok((spec, leaves.leaves))
+}
+
+/// The error of a shape that is not the type's.
+pub fn wrong_shape(expected: &str, found: &TreeSpec) -> Error {
+    let found = match found {
+        TreeSpec::Leaf => "a single value".to_owned(),
+        TreeSpec::None => "an absent value".to_owned(),
+        TreeSpec::List(l) => format!("a list of {}", l.len()),
+        TreeSpec::Struct(name, _) => format!("a {name}"),
+    };
+    Error::value(format!("expected {expected}, found {found}"))
+}
+
+fn next(leaves: &mut dyn Iterator<Item = Value>) -> Result<Value> {
+    leaves.next().ok_or_else(|| Error::value("there are fewer values than the tree has leaves"))
+}
+
+macro_rules! leaf {
+    ($($t:ty, $name:literal, $get:expr;)*) => { $(
+        impl Tree for $t {
+            fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
+                Ok(leaves.push(Value::from(self.clone())))
+            }
+            fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {
+                match spec {
+                    TreeSpec::Leaf => $get(&next(leaves)?),
+                    other => Err(wrong_shape($name, other)),
+                }
+            }
+        }
+    )* };
+}
+leaf!(
+    SymInt, "an integer", Value::int;
+    i64, "an integer", Value::int_i64;
+    f64, "a float", Value::float;
+    bool, "a bool", Value::bool;
+);
+
+impl Tree for Tensor {
+    fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
+        self.ok()?;
+        Ok(leaves.push(Value::from(self)))
+    }
+
+    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {
+        match spec {
+            TreeSpec::Leaf => next(leaves)?.tensor().cloned(),
+            other => Err(wrong_shape("a tensor", other)),
+        }
+    }
+}
+
+impl<T: Tree> Tree for Option<T> {
+    fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
+        self.as_ref().map_or(Ok(TreeSpec::None), |x| x.flatten(leaves))
+    }
+
+    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {
+        if *spec == TreeSpec::None { Ok(None) } else { T::unflatten(spec, leaves).map(Some) }
+    }
+}
+
+impl<T: Tree> Tree for Result<T> {
+    fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
+        match self {
+            Ok(x) => x.flatten(leaves),
+            Err(e) => Err(e.clone()),
+        }
+    }
+
+    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {
+        T::unflatten(spec, leaves).map(Ok)
+    }
+}
+
+fn parts(expected: &str, n: Option<usize>, spec: &TreeSpec) -> Result<Vec<TreeSpec>> {
+    match spec {
+        TreeSpec::List(l) if n.is_none_or(|n| n == l.len()) => Ok(l.clone()),
+        other => Err(wrong_shape(expected, other)),
+    }
+}
+
+impl<T: Tree> Tree for Vec<T> {
+    fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
+        let parts = self.iter().enumerate().map(|(i, x)| leaves.at(i.to_string(), x)).collect::<Result<_>>()?;
+        Ok(TreeSpec::List(parts))
+    }
+
+    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {
+        parts("a list", None, spec)?.iter().map(|s| T::unflatten(s, leaves)).collect()
+    }
+}
+
+macro_rules! tuple {
+    ($n:literal $name:literal: $($t:ident $i:tt),*) => {
+        impl<$($t: Tree),*> Tree for ($($t,)*) {
+            #[allow(unused_variables)]
+            fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
+                Ok(TreeSpec::List(vec![$(leaves.at(stringify!($i), &self.$i)?),*]))
+            }
+            #[allow(unused_variables, clippy::unused_unit)]
+            fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Self> {
+                let parts = parts($name, Some($n), spec)?;
+                Ok(($($t::unflatten(&parts[$i], leaves)?,)*))
+            }
+        }
+    };
+}
+tuple!(0 "nothing":);
+tuple!(1 "a tuple of 1": A 0);
+tuple!(2 "a tuple of 2": A 0, B 1);
+tuple!(3 "a tuple of 3": A 0, B 1, C 2);
+tuple!(4 "a tuple of 4": A 0, B 1, C 2, D 3);
+tuple!(5 "a tuple of 5": A 0, B 1, C 2, D 3, E 4);
+tuple!(6 "a tuple of 6": A 0, B 1, C 2, D 3, E 4, F 5);
+tuple!(7 "a tuple of 7": A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuple!(8 "a tuple of 8": A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
