@@ -6,9 +6,11 @@
 
 mod device;
 mod dtype;
+pub mod graph;
 mod layout;
 mod loc;
 mod scalar;
+pub mod sym;
 
 pub use device::{Device, DeviceKind, ParseDeviceError};
 pub use dtype::{Category, DType, ParseDTypeError};
