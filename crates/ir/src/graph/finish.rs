@@ -310,6 +310,7 @@ impl Graph {
             }
             Ok(())
         })?;
+        self.guards = std::mem::take(&mut self.guards).into_iter().collect::<IndexSet<_, FxBuildHasher>>().into_iter().collect();
         self.merge_types();
         self.contiguous =
             self.types.iter().map(|ty| contiguous_strides(&ty.sizes, &mut table).is_ok_and(|strides| strides == ty.strides)).collect();
@@ -317,7 +318,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Two expressions that the old table told apart may be one in the new table; then so may two types.
+    /// Two expressions that the old table told apart may be one in the new table, and then so may two types.
     fn merge_types(&mut self) {
         let mut merged: IndexSet<_, FxBuildHasher> = IndexSet::default();
         let new: Vec<u32> = self.types.drain(..).map(|ty| merged.insert_full(ty).0 as u32).collect();

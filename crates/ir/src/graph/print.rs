@@ -4,7 +4,7 @@
 
 use super::Graph;
 use super::types::{Arg, BindSource, Name, NodeId, Res, Stmt, StrId, TensorType, ValueId, ValueType};
-use crate::sym::{Expr, Range, SymbolId, SymbolKind};
+use crate::sym::{Expr, SymbolId, SymbolKind};
 use crate::{Device, Layout, Scalar};
 use std::fmt::{self, Display, Write};
 
@@ -117,19 +117,13 @@ impl<'g, W: Write> Printer<'g, '_, W> {
 
     fn symbol(&mut self, s: SymbolId) -> fmt::Result {
         let table = &self.g.symbols;
-        let (name, kind, Range { lo, hi }) = (table.name(s), table.kind(s), table.range(s));
+        let (name, kind) = (table.name(s), table.kind(s));
         match (kind, names_unbacked(name)) {
             (SymbolKind::Unbacked, false) => self.w.write_str("unbacked ")?,
             (SymbolKind::Backed, true) => self.w.write_str("backed ")?,
             _ => {}
         }
-        write!(self.w, "{name} in ")?;
-        if lo == i64::MIN {
-            self.w.write_str("(-oo, ")?
-        } else {
-            write!(self.w, "[{lo}, ")?
-        }
-        if hi == i64::MAX { self.w.write_str("oo)") } else { write!(self.w, "{hi}]") }
+        write!(self.w, "{name} in {}", table.range(s))
     }
 
     fn stmt(&mut self, stmt: &Stmt) -> fmt::Result {
