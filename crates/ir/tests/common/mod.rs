@@ -118,7 +118,7 @@ impl Gen<'_> {
 
     /// A call whose result defines a new symbol.
     fn data_dependent(&mut self) {
-        let name = if self.unbacked % 2 == 0 { format!("u{}", 10 + self.unbacked) } else { format!("rows_{}", self.unbacked) };
+        let name = if self.unbacked.is_multiple_of(2) { format!("u{}", 10 + self.unbacked) } else { format!("rows_{}", self.unbacked) };
         self.unbacked += 1;
         let (s, e) = self.symbol(&name, SymbolKind::Unbacked, 0);
         if self.pick(2) == 0 {
