@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Str,
     /// `sha256:` and 16 hexadecimal digits; the token's text is the digits.
     Digest,
-    /// Anything else: one of [`PUNCTUATION`].
+    /// Brackets, separators and operators.
     Punct,
     /// The end of a line outside of parentheses and brackets; never two in a row.
     Newline,
@@ -35,9 +35,14 @@ pub(super) struct Token {
     pub end: u32,
 }
 
-/// Longer ones first.
-const PUNCTUATION: [&str; 24] =
-    ["->", "//", "==", "!=", "<=", ">=", "&&", "||", "(", ")", "[", "]", "{", "}", ",", ":", "=", "-", "+", "*", "%", "<", ">", "!"];
+/// The length of the punctuation that starts with `b`, followed by `next`.
+fn punctuation(b: u8, next: Option<u8>) -> Option<usize> {
+    match (b, next) {
+        (b'-', Some(b'>')) | (b'/', Some(b'/')) | (b'=' | b'!' | b'<' | b'>', Some(b'=')) => Some(2),
+        (b'(' | b')' | b'[' | b']' | b'{' | b'}' | b',' | b':' | b'=' | b'-' | b'+' | b'*' | b'%' | b'<' | b'>', _) => Some(1),
+        _ => None,
+    }
+}
 
 /// Splits a text into tokens, the last of which is [`Kind::End`]. An error is a position and a message.
 pub(super) fn lex(text: &str) -> Result<Vec<Token>, (usize, String)> {
@@ -65,14 +70,14 @@ pub(super) fn lex(text: &str) -> Result<Vec<Token>, (usize, String)> {
             b'"' => (Kind::Str, at, string(text, at)?),
             b'0'..=b'9' => number(bytes, at)?,
             b if names::is_start(b) => word(text, at)?,
-            _ => match PUNCTUATION.iter().find(|p| bytes[at..].starts_with(p.as_bytes())) {
-                Some(p) => {
-                    match *p {
-                        "(" | "[" => depth += 1,
-                        ")" | "]" => depth = depth.saturating_sub(1),
+            b => match punctuation(b, bytes.get(at + 1).copied()) {
+                Some(len) => {
+                    match b {
+                        b'(' | b'[' => depth += 1,
+                        b')' | b']' => depth = depth.saturating_sub(1),
                         _ => {}
                     }
-                    (Kind::Punct, at, at + p.len())
+                    (Kind::Punct, at, at + len)
                 }
                 None => {
                     let found = text.get(at..).and_then(|t| t.chars().next()).unwrap_or('?');

@@ -19,7 +19,7 @@ mod names;
 mod parse;
 mod print;
 mod types;
-mod verify;
+pub mod verify;
 
 pub use build::{BuildError, Created, GraphBuilder, ResultSpec};
 pub use consts::{Const, ConstSource, Digest};
@@ -38,6 +38,8 @@ use types::{Aside, Value};
 
 /// Lists in arguments nest at most this deep.
 pub const MAX_LIST_DEPTH: usize = 8;
+/// Calls have at most this many keyword arguments.
+pub const MAX_KWARGS: usize = 256;
 /// Tensors have at most this many dimensions.
 pub const MAX_RANK: usize = 64;
 

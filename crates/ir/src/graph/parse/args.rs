@@ -135,9 +135,9 @@ impl Parser<'_> {
     fn tensor_type(&mut self, dtype: DType) -> Result<TypeId> {
         let at = self.pos;
         self.pos += 1;
-        let sizes = self.exprs()?;
+        let sizes = self.expr_list()?;
         let strides = if self.eat_word("strides") {
-            let strides = self.exprs()?;
+            let strides = self.expr_list()?;
             if strides.len() != sizes.len() {
                 return Err(self.error_at(at, format!("{} sizes but {} strides", sizes.len(), strides.len())));
             }
@@ -153,7 +153,7 @@ impl Parser<'_> {
     }
 
     /// Expressions in brackets.
-    fn exprs(&mut self) -> Result<SmallVec<[Expr; 4]>> {
+    fn expr_list(&mut self) -> Result<SmallVec<[Expr; 4]>> {
         let at = self.pos;
         let mut exprs = SmallVec::new();
         self.expect("[")?;
@@ -196,10 +196,15 @@ impl Parser<'_> {
             self.pos += 1;
         }
         let text = self.slice(at);
-        match text.parse() {
-            Ok(n) => Ok(Expr::Int(n)),
-            Err(_) => self.symbols.parse_expr(text).map_err(|e| self.error_at(at, e)),
+        if let Ok(n) = text.parse() {
+            return Ok(Expr::Int(n));
         }
+        if let Some(&e) = self.exprs.get(text) {
+            return Ok(e);
+        }
+        let e = self.symbols.parse_expr(text).map_err(|e| self.error_at(at, e))?;
+        self.exprs.insert(text, e);
+        Ok(e)
     }
 
     /// A condition: everything up to a string or the end of the line.

@@ -146,7 +146,8 @@ impl<'t> Parser<'t> {
     }
 
     pub(super) fn start_of(&self, token: usize) -> usize {
-        self.tokens.get(token).map_or(self.text.len(), |t| t.start as usize)
+        // A value's token begins behind its `%`.
+        self.tokens.get(token).map_or(self.text.len(), |t| t.start as usize - usize::from(t.kind == Kind::Value))
     }
 
     pub(super) fn error_at(&self, token: usize, message: impl Display) -> ParseError {

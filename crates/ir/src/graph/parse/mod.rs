@@ -13,8 +13,8 @@ use super::finish::is_reserved;
 use super::lex::{Kind, Token, lex};
 use super::print::{kind_name, names_unbacked};
 use super::types::{Arg, BindSource, Name, StrId, ValueId, ValueType};
-use super::{Digest, Graph, MAX_LIST_DEPTH};
-use crate::sym::{Range, SymTable, SymbolKind};
+use super::{Digest, Graph, MAX_KWARGS, MAX_LIST_DEPTH};
+use crate::sym::{Expr, Range, SymTable, SymbolKind};
 use crate::{DType, Device, Layout, MemoryFormat};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -43,7 +43,7 @@ impl Graph {
         }
         let tokens = lex(text).map_err(|(at, message)| ParseError::new(text, at, message))?;
         let b = GraphBuilder::new("graph");
-        Parser { text, tokens, pos: 0, b, symbols: SymTable::new(), values: FxHashMap::default() }.graph()
+        Parser { text, tokens, pos: 0, b, symbols: SymTable::new(), values: FxHashMap::default(), exprs: FxHashMap::default() }.graph()
     }
 }
 
@@ -71,6 +71,8 @@ struct Parser<'t> {
     b: GraphBuilder,
     symbols: SymTable,
     values: FxHashMap<&'t str, ValueId>,
+    /// Expressions by their text, as the same few occur in most types.
+    exprs: FxHashMap<&'t str, Expr>,
 }
 
 impl<'t> Parser<'t> {
@@ -278,6 +280,9 @@ impl<'t> Parser<'t> {
                 let at = p.pos;
                 let name = p.ident("a keyword")?;
                 let name = p.b.intern(name);
+                if kwargs.len() == MAX_KWARGS {
+                    return Err(p.error_at(at, format!("a call has at most {MAX_KWARGS} keyword arguments")));
+                }
                 if kwargs.iter().any(|(n, _)| *n == name) {
                     return Err(p.error_at(at, "this keyword is given twice"));
                 }

@@ -7,7 +7,7 @@
 //! - **I4 names**: names of values are valid, split canonically into base and number, and different from each other; the graph's name is an
 //!   identifier.
 //! - **I5 operators**: operators are named `namespace::name` or `namespace::name.overload`, keywords are identifiers and different from each
-//!   other in one call.
+//!   other in one call, which has at most [`MAX_KWARGS`].
 //! - **I6 unbacked symbols**: an unbacked symbol is bound before it is used, except in the types of the node whose result binds it. Inputs,
 //!   constants and guards mention none.
 //! - **I7 backed symbols**: a backed symbol is, by itself, a size, stride, offset or integer of some input, so that a call can tell its value.
@@ -23,7 +23,7 @@ mod flow;
 mod tests;
 
 use super::types::{Arg, Def, Name, Res, Span, Stmt, StrId, ValueId, ValueType};
-use super::{Graph, MAX_LIST_DEPTH, MAX_RANK, names};
+use super::{Graph, MAX_KWARGS, MAX_LIST_DEPTH, MAX_RANK, names};
 use crate::Layout;
 use crate::sym::{Expr, SymbolKind};
 use rustc_hash::FxHashSet;
@@ -241,6 +241,7 @@ impl Verifier<'_> {
             let op = g.op_name(n);
             self.require(names::is_op(op), Invariant::Operators, Some(at), || format!("`{op}` is no operator name"))?;
             let kwargs = g.kwargs(n);
+            self.require(kwargs.len() <= MAX_KWARGS, Invariant::Operators, Some(at), || format!("{} keyword arguments", kwargs.len()))?;
             for (i, (name, _)) in kwargs.iter().enumerate() {
                 let text = g.str(*name);
                 self.require(names::is_ident(text), Invariant::Operators, Some(at), || format!("`{text}` is no keyword"))?;
