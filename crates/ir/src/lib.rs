@@ -9,6 +9,7 @@ mod dtype;
 mod layout;
 mod loc;
 mod scalar;
+pub mod scalar_expr;
 
 pub use device::{Device, DeviceKind, ParseDeviceError};
 pub use dtype::{Category, DType, ParseDTypeError};
