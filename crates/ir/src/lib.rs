@@ -10,6 +10,7 @@ pub mod graph;
 mod layout;
 mod loc;
 mod scalar;
+pub mod scalar_expr;
 pub mod schema;
 pub mod sym;
 
