@@ -10,6 +10,7 @@ mod layout;
 mod loc;
 mod scalar;
 pub mod schema;
+pub mod sym;
 
 pub use device::{Device, DeviceKind, ParseDeviceError};
 pub use dtype::{Category, DType, ParseDTypeError};
