@@ -115,7 +115,7 @@ fn namesake(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, na
         #vis enum #ident {}
 
         #(#cfg)*
-        #[allow(dead_code)]
+        #[allow(dead_code, clippy::too_many_arguments)]
         impl #ident {
             /// The operator's full name.
             pub const NAME: &'static str = #name;

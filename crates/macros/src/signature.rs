@@ -27,7 +27,10 @@ pub(crate) fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
     let function = match parse2::<Item>(item)? {
         Item::Fn(function) => function,
         other => {
-            return Err(Error::new_spanned(other, format!("`#[{attribute}]` goes on a function with a body, `fn(…) -> Result<…> {{ … }}`")));
+            return Err(Error::new_spanned(
+                other,
+                format!("`#[{attribute}]` goes on a function with a body, `fn(…) -> Result<…> {{ … }}`"),
+            ));
         }
     };
     let mut errors = Vec::new();
