@@ -11,6 +11,7 @@ mod loc;
 mod scalar;
 pub mod schema;
 pub mod sym;
+pub mod typing;
 
 pub use device::{Device, DeviceKind, ParseDeviceError};
 pub use dtype::{Category, DType, ParseDTypeError};

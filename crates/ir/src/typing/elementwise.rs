@@ -1,8 +1,8 @@
 //! Strides of pointwise results.
 
 use super::strides::{is_at_most, is_channels_last_i64, is_surely_contiguous};
-use super::{Dims, DimsI64, TypingError, contiguous_strides, contiguous_strides_i64, dense_strides_i64};
-use super::{is_contiguous_i64, is_non_overlapping_and_dense_i64, plain, symbolic};
+use super::{Dims, DimsI64, TypingError, contiguous_strides, dense_strides_i64};
+use super::{is_non_overlapping_and_dense_i64, plain, symbolic};
 use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
 
@@ -19,6 +19,10 @@ pub fn elementwise_strides(out_sizes: &[SymInt], operands: &[(&[SymInt], &[SymIn
             return Err(TypingError::Rank { operand, sizes: sizes.len(), strides: strides.len(), out: out_sizes.len() });
         }
     }
+    let same_shape = |sizes: &[SymInt]| sizes.len() == out_sizes.len() && sizes.iter().zip(out_sizes).all(|(&a, &b)| surely_equal(a, b));
+    if operands.iter().all(|(sizes, strides)| same_shape(sizes) && is_surely_contiguous(sizes, strides)) {
+        return Ok(contiguous_strides(out_sizes));
+    }
     let numbers = |sides: &(&[SymInt], &[SymInt])| Some((plain(sides.0)?, plain(sides.1)?));
     if let (Some(out), Some(operands)) = (plain(out_sizes), operands.iter().map(numbers).collect::<Option<SmallVec<[_; 3]>>>()) {
         return Ok(symbolic(&on_numbers(&out, &operands)?));
@@ -26,12 +30,14 @@ pub fn elementwise_strides(out_sizes: &[SymInt], operands: &[(&[SymInt], &[SymIn
     on_symbols(out_sizes, operands)
 }
 
+fn surely_equal(a: SymInt, b: SymInt) -> bool {
+    a.eq(b).statically_known() == Some(true)
+}
+
+/// The rules on numbers, after the one for contiguous operands.
 fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64, SymError> {
     if operands.iter().all(|(sizes, _)| sizes == out) {
         let all = |dense: fn(&[i64], &[i64]) -> bool| operands.iter().all(|(sizes, strides)| dense(sizes, strides));
-        if all(is_contiguous_i64) {
-            return Ok(contiguous_strides_i64(out));
-        }
         if all(is_channels_last_i64) {
             return Ok(dense_strides_i64(out, [1, 3, 2, 0]));
         }
@@ -73,11 +79,6 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
 /// has, may be ordered as unequal ones; and a size is 1 only if that is proved, which is so for every size that was stretched.
 #[track_caller]
 fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dims, TypingError> {
-    let surely_equal = |a: SymInt, b: SymInt| a.eq(b).statically_known() == Some(true);
-    let same_shape = |sizes: &[SymInt]| sizes.len() == out.len() && sizes.iter().zip(out).all(|(&a, &b)| surely_equal(a, b));
-    if operands.iter().all(|(sizes, strides)| same_shape(sizes) && is_surely_contiguous(sizes, strides)) {
-        return Ok(contiguous_strides(out));
-    }
     let aligned: SmallVec<[Dims; 3]> = operands
         .iter()
         .map(|(sizes, strides)| {
