@@ -5,6 +5,7 @@ use super::{Dims, DimsI64, TypingError, contiguous_strides, dense_strides_i64};
 use super::{is_non_overlapping_and_dense_i64, plain, symbolic};
 use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 
 /// The strides of a freshly made result of a pointwise operator, as PyTorch's `TensorIterator` chooses them.
 ///
@@ -59,19 +60,7 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
             aligned
         })
         .collect();
-    let order = memory_order(out.len(), |inner, outer| {
-        for strides in &aligned {
-            let (a, b) = (strides[inner], strides[outer]);
-            match a.cmp(&b) {
-                _ if a == 0 || b == 0 => {}
-                std::cmp::Ordering::Less => return Ok(Order::Keep),
-                std::cmp::Ordering::Greater => return Ok(Order::Swap),
-                std::cmp::Ordering::Equal if out[inner] > out[outer] => return Ok(Order::Swap),
-                std::cmp::Ordering::Equal => {}
-            }
-        }
-        Ok(Order::Either)
-    })?;
+    let order = memory_order(&Aligned { out: out.as_slice(), operands: aligned })?;
     Ok(dense_strides_i64(out, order))
 }
 
@@ -90,21 +79,7 @@ fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dim
             aligned
         })
         .collect();
-    let order = memory_order(out.len(), |inner, outer| {
-        for strides in &aligned {
-            let (a, b) = (strides[inner], strides[outer]);
-            if a.as_i64() == Some(0) || b.as_i64() == Some(0) {
-                continue;
-            }
-            if !surely_equal(a, b) {
-                return Ok(if is_at_most(a, b)? { Order::Keep } else { Order::Swap });
-            }
-            if out[inner].gt(out[outer]).statically_known() == Some(true) {
-                return Ok(Order::Swap);
-            }
-        }
-        Ok(Order::Either)
-    })?;
+    let order = memory_order(&Aligned { out, operands: aligned })?;
     Ok(super::dense_strides(out, order))
 }
 
@@ -115,14 +90,70 @@ enum Order {
     Either,
 }
 
+/// The result's sizes and the operands' strides, which are 0 where an operand is stretched.
+struct Aligned<'a, T> {
+    out: &'a [T],
+    operands: SmallVec<[SmallVec<[T; 4]>; 3]>,
+}
+
+/// A trait, where a closure would do but for the caller's line.
+trait Compare {
+    fn rank(&self) -> usize;
+    #[track_caller]
+    fn compare(&self, inner: usize, outer: usize) -> Result<Order, SymError>;
+}
+
+impl Compare for Aligned<'_, i64> {
+    fn rank(&self) -> usize {
+        self.out.len()
+    }
+
+    fn compare(&self, inner: usize, outer: usize) -> Result<Order, SymError> {
+        for strides in &self.operands {
+            let (a, b) = (strides[inner], strides[outer]);
+            match a.cmp(&b) {
+                _ if a == 0 || b == 0 => {}
+                Ordering::Less => return Ok(Order::Keep),
+                Ordering::Greater => return Ok(Order::Swap),
+                Ordering::Equal if self.out[inner] > self.out[outer] => return Ok(Order::Swap),
+                Ordering::Equal => {}
+            }
+        }
+        Ok(Order::Either)
+    }
+}
+
+impl Compare for Aligned<'_, SymInt> {
+    fn rank(&self) -> usize {
+        self.out.len()
+    }
+
+    fn compare(&self, inner: usize, outer: usize) -> Result<Order, SymError> {
+        for strides in &self.operands {
+            let (a, b) = (strides[inner], strides[outer]);
+            if a.as_i64() == Some(0) || b.as_i64() == Some(0) {
+                continue;
+            }
+            if !surely_equal(a, b) {
+                return Ok(if is_at_most(a, b)? { Order::Keep } else { Order::Swap });
+            }
+            if self.out[inner].gt(self.out[outer]).statically_known() == Some(true) {
+                return Ok(Order::Swap);
+            }
+        }
+        Ok(Order::Either)
+    }
+}
+
 /// The dimensions from inner to outer. An insertion sort from row-major order, because the comparison may be undecided for two neighbours
 /// and decided for their neighbours.
-fn memory_order(rank: usize, mut compare: impl FnMut(usize, usize) -> Result<Order, SymError>) -> Result<SmallVec<[usize; 4]>, SymError> {
-    let mut order: SmallVec<[usize; 4]> = (0..rank).rev().collect();
-    for i in 1..rank {
+#[track_caller]
+fn memory_order(dims: &impl Compare) -> Result<SmallVec<[usize; 4]>, SymError> {
+    let mut order: SmallVec<[usize; 4]> = (0..dims.rank()).rev().collect();
+    for i in 1..dims.rank() {
         let mut moving = i;
         for other in (0..i).rev() {
-            match compare(order[other], order[moving])? {
+            match dims.compare(order[other], order[moving])? {
                 Order::Keep => break,
                 Order::Either => {}
                 Order::Swap => {

@@ -38,7 +38,7 @@ pub fn dense_strides(sizes: &[SymInt], inner_to_outer: impl IntoIterator<Item = 
     for dim in inner_to_outer {
         if let (Some(stride), Some(&size)) = (strides.get_mut(dim), sizes.get(dim)) {
             *stride = next;
-            next = next * size.max(1);
+            next *= size.max(1);
         }
     }
     strides
@@ -121,8 +121,8 @@ impl Expected {
     }
 
     fn push(&mut self, size: SymInt) {
-        self.positive = self.positive * size.max(1);
-        self.exact = self.exact * size;
+        self.positive *= size.max(1);
+        self.exact *= size;
     }
 }
 

@@ -85,6 +85,21 @@ fn density_of_symbolic_shapes() {
     assert!(is_contiguous(&[u, number(4)], &[number(1), u]).is_err());
 }
 
+#[test]
+fn undecided_strides_are_guarded_at_the_callers_line() {
+    let scope = Scope::new();
+    let [p, q] = [("p", 7), ("q", 9)].map(|(name, hint)| backed(&scope, name, hint));
+    let sizes = [number(2), number(3)];
+    let line = line!() + 1;
+    let strides = elementwise_strides(&sizes, &[(&sizes, &[p, q])]).unwrap();
+    assert_eq!(print(&strides), "1, 2");
+    assert_eq!(guards(&scope), ["p < q"]);
+    assert_eq!(scope.with(|data| data.guards[0].loc), Loc { file: file!(), line });
+    let u = unbacked(&scope);
+    let error = elementwise_strides(&sizes, &[(&sizes, &[u, p])]).unwrap_err();
+    assert!(error.to_string().contains("mylib::nonzero"), "{error}");
+}
+
 /// Example sizes, an order of the dimensions in memory, and whether the sizes depend on data.
 fn permuted() -> impl Strategy<Value = (Vec<i64>, Vec<usize>, bool)> {
     (1usize..5)
