@@ -181,6 +181,4 @@ impl Rel {
 }
 
 #[cfg(test)]
-mod examples;
-#[cfg(test)]
-mod laws;
+mod tests;
