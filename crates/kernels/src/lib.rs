@@ -7,18 +7,24 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
+mod copy;
 mod element;
 mod error;
+mod gemm;
 mod isa;
 mod layout;
 mod math;
 mod pointwise;
 mod pool;
+mod reduce;
 mod view;
 
+pub use copy::{arange, copy, fill};
 pub use element::{Class, Element};
 pub use error::KernelError;
+pub use gemm::{batched_gemm, gemm};
 pub use isa::Isa;
 pub use pointwise::{pointwise, pointwise_on};
 pub use pool::num_threads;
+pub use reduce::{ReduceOp, argminmax, minmax_with_index, reduce, reduce_on};
 pub use view::{Dims, View, ViewMut};
