@@ -1,6 +1,6 @@
 //! Copies, casts and fills.
 
-use crate::element::{dispatch, from_scalar};
+use crate::element::{Element, dispatch, from_scalar};
 use crate::error::{KernelError, Result};
 use crate::layout::Loops;
 use crate::pointwise::pointwise;
@@ -8,8 +8,6 @@ use crate::pool;
 use crate::view::{View, ViewMut};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{DType, Scalar};
-
-const KERNEL: &str = "copy";
 
 /// Copies `input`, expanded to the output's sizes and cast to its dtype. Without a cast, bits are kept.
 pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
@@ -93,13 +91,11 @@ pub fn arange(out: &mut ViewMut<'_>, start: Scalar, step: Scalar) -> Result<()> 
     })
 }
 
-/// A contiguous copy of a view as class elements, for kernels that want plain slices.
-pub(crate) fn to_vec<T: crate::element::Element>(input: &View<'_>) -> Result<Vec<T>> {
-    let mut out = vec![crate::element::cast::<bool, T>(false); input.numel()];
-    let sizes = input.sizes().to_vec();
-    let mut view = ViewMut::from_slice_sized(&mut out, &sizes)
-        .ok_or_else(|| KernelError::argument(KERNEL, "the sizes overflow"))?;
-    copy(input, &mut view)?;
+/// A contiguous copy of a view, cast, for kernels that want plain slices.
+pub(crate) fn to_vec<T: Element + Default>(input: &View<'_>) -> Result<Vec<T>> {
+    let mut out = vec![T::default(); input.numel()];
+    let view = ViewMut::from_slice_sized(&mut out, input.sizes());
+    copy(input, &mut view.ok_or_else(|| KernelError::argument("copy", "the sizes overflow"))?)?;
     Ok(out)
 }
 

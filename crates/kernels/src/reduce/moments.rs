@@ -4,21 +4,10 @@ use super::walk::{Map, Shape, run};
 use super::{KERNEL, ReduceOp};
 use crate::element::Element;
 use crate::error::{KernelError, Result};
-use crate::isa::{Isa, Simd};
+use crate::isa::{Each, Isa};
 use crate::math::Float;
 use crate::pointwise::ops::{Add, Max, Min, Op2};
 use crate::view::{View, ViewMut};
-
-struct Each<'a, A, F>(&'a mut [A], F);
-impl<A: Copy, F: Fn(A) -> A> Simd for Each<'_, A, F> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        for x in self.0 {
-            *x = (self.1)(*x);
-        }
-    }
-}
 
 /// |x|^p; for infinite p, |x|.
 struct Power<A>(A);
