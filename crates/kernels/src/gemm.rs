@@ -117,7 +117,7 @@ fn run<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, be
     let r = c.rank() - 2;
     let (m, n, k) = (c.sizes()[r] as usize, c.sizes()[r + 1] as usize, a.sizes()[r + 1] as usize);
     let batches = crate::view::numel(&c.sizes()[..r]);
-    if m * n * batches == 0 {
+    if m == 0 || n == 0 || batches == 0 {
         return Ok(());
     }
     let mat = |v: &View<'_>, batch: usize| {
