@@ -3,8 +3,8 @@
 
 use maquette::library::Signature;
 use maquette::prelude::*;
-use maquette::{CallError, ErrorKind, tree};
-use maquette_ir::{DType, Scalar};
+use maquette::ErrorKind;
+use maquette::ops::{CallError, tree};
 
 /// The sine of each element.
 #[custom_op("mac::sin")]
@@ -27,7 +27,7 @@ fn sin_out(input: &Tensor, output: &mut Tensor) -> Result<()> {
 /// Its parameters have the names that generated code might use.
 #[custom_op("mac::split")]
 fn split(boxed: &mut Tensor, result: Option<&mut Tensor>, op: &mut [Tensor], fail: bool) -> Result<(Tensor, Tensor)> {
-    maquette::ensure!(!fail, "asked to fail with {} tensors", 1 + usize::from(result.is_some()) + op.len());
+    ensure!(!fail, "asked to fail with {} tensors", 1 + usize::from(result.is_some()) + op.len());
     let x = boxed.to_vec::<f32>()?;
     Ok((Tensor::from(x.clone()), Tensor::from(x)))
 }
@@ -37,7 +37,7 @@ fn everything(
     tensors: &[Tensor],
     holes: &[Option<Tensor>],
     absent: Option<&Tensor>,
-    size: maquette_ir::sym::SymInt,
+    size: SymInt,
     floats: &[f64],
     number: Scalar,
     dtype: Option<DType>,
@@ -132,7 +132,7 @@ fn a_wrapper_calls_its_operator() {
     let holes = [None, Some(x.clone())];
     let all = everything(&[x.clone(), x.clone()], &holes, None, 10.into(), &[0.5, 1.0], Scalar::Int(1), Some(DType::F32), "abc", Some(&[5]), true, 100);
     assert_eq!(all.unwrap(), (2 + 1 + 10 + 1 + 3 + 5 + 100, 1.5, true));
-    let y = maquette::call("mac::with_schema", maquette::args![&x]).unwrap();
+    let y = ops::call("mac::with_schema", args![&x]).unwrap();
     assert_eq!(values(y[0].tensor().unwrap()), [1.5, 3.0]);
 }
 
