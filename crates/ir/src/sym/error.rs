@@ -1,5 +1,6 @@
 //! What can go wrong with symbolic integers.
 
+use super::Range;
 use crate::Loc;
 use std::error::Error;
 use std::sync::Arc;
@@ -29,6 +30,16 @@ pub enum SymError {
         lo: i64,
         /// Its maximum.
         hi: i64,
+    },
+    /// An example value outside the declared range.
+    #[error("the example value {hint} of `{name}` is not in its range {range}")]
+    HintOutOfRange {
+        /// The symbol.
+        name: Box<str>,
+        /// Its example value.
+        hint: i64,
+        /// Its declared range.
+        range: Range,
     },
     /// A value or coefficient outside 64 bits.
     #[error("`{0}` overflows a 64-bit integer")]
