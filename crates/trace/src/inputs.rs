@@ -119,11 +119,8 @@ impl Inputs<'_> {
         Ok(names.iter().cloned().map(Some).collect())
     }
 
-    /// The sample's metadata in plain numbers.
+    /// The sample's metadata in plain numbers. Fake and traced tensors have some too.
     fn concrete(&self, index: usize, t: &Tensor) -> Result<Concrete> {
-        if let Some(slot) = t.slot() {
-            return Err(TraceError::Nested { input: index, trace: slot.trace.name.clone() }.into());
-        }
         match t.meta().concrete() {
             Some(c) => Ok(c),
             None => refuse(format!("input {index} is {}; a sample's sizes must be plain numbers", t.meta())),

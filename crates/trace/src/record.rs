@@ -19,6 +19,7 @@ pub(crate) struct OpFacts {
     /// For each return, the argument that it is.
     returned: SmallVec<[Option<usize>; 2]>,
     mutated: SmallVec<[usize; 2]>,
+    builtin: bool,
 }
 
 struct ArgFacts {
@@ -48,8 +49,9 @@ pub(crate) struct Recorder {
     /// Types below this have been looked at for data-dependent sizes.
     types_seen: usize,
     bound: FxHashSet<SymbolId>,
-    /// How many of the scope's assertions were taken over.
+    /// How many of the scope's assertions were taken over, and how many of its guards were seen.
     taken: usize,
+    guarded: usize,
     /// Assertions about symbols that are not bound yet.
     waiting: Vec<Assertion>,
     pub(crate) assert_locs: Vec<Loc>,
@@ -67,6 +69,7 @@ impl Recorder {
             types_seen: 0,
             bound: FxHashSet::default(),
             taken: 0,
+            guarded: 0,
             waiting: Vec::new(),
             assert_locs: Vec::new(),
         }
@@ -106,6 +109,7 @@ impl Recorder {
             args: args.map(|(i, a)| ArgFacts { keyword: self.builder.intern(&a.name), default: op.default_value(i) }).collect(),
             returned: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
             mutated,
+            builtin: op.is_builtin(),
         });
         self.ops.insert(key, facts.clone());
         Ok(facts)
@@ -113,7 +117,7 @@ impl Recorder {
 
     /// Translates the arguments of a call: into the graph, and into what the fake kernel takes.
     pub(crate) fn prepare(&mut self, op: Op, given: &Args) -> Result<Call> {
-        self.flush_assertions();
+        self.flush_assertions(None);
         let op = self.facts(op)?;
         let is_default = |i: usize| op.args.get(i).and_then(|a| a.default.as_ref()).zip(given.get(i)).is_some_and(|(d, v)| same(d, v));
         let mut positional = op.positional.min(given.len());
@@ -138,7 +142,7 @@ impl Recorder {
 
     /// Writes a call down, and gives its outputs as the program sees them. `given` are the arguments as the program gave them.
     pub(crate) fn record(&mut self, call: Call, given: &Args, outputs: Outputs, loc: Loc) -> Result<Outputs> {
-        self.flush_assertions();
+        self.flush_assertions(call.op.builtin.then_some(loc));
         let op = &*call.op;
         let types_before = self.types_seen;
         let mut types: SmallVec<[ValueType; 4]> = SmallVec::new();
@@ -170,7 +174,7 @@ impl Recorder {
             self.bind(created, &types)?;
         }
         if !self.waiting.is_empty() {
-            self.flush_assertions();
+            self.flush_assertions(None);
         }
         for t in op.mutated.iter().filter_map(|&i| call.stand_ins.get(i)).flat_map(Value::tensors) {
             t.storage()?.bump_version();
@@ -249,12 +253,18 @@ impl Recorder {
         }
     }
 
-    /// Moves assertions into the body that are about bound symbols only, in the order they were raised.
-    pub(crate) fn flush_assertions(&mut self) {
-        let Recorder { scope, waiting, taken, bound, builder, assert_locs, .. } = self;
+    /// Moves assertions into the body that are about bound symbols only, in the order they were raised. Guards and assertions raised since
+    /// the last time are the program's at `line`, where builtin code raised them for it.
+    pub(crate) fn flush_assertions(&mut self, line: Option<Loc>) {
+        let Recorder { scope, waiting, taken, guarded, bound, builder, assert_locs, .. } = self;
         scope.with(|data| {
+            if let Some(line) = line {
+                data.guards.iter_mut().skip(*guarded).for_each(|g| g.loc = line);
+            }
+            *guarded = data.guards.len();
             if data.assertions.len() > *taken {
-                waiting.extend(data.assertions.iter().skip(*taken).cloned());
+                let raised = data.assertions.iter().skip(*taken);
+                waiting.extend(raised.map(|a| Assertion { loc: line.unwrap_or(a.loc), ..a.clone() }));
                 *taken = data.assertions.len();
             }
             if waiting.is_empty() {

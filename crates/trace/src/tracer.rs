@@ -94,7 +94,7 @@ impl Session {
         let (out_spec, leaves) = output?;
         let mut recorder = tracer.recorder.borrow_mut();
         let outputs = leaves.iter().map(|l| recorder.arg(&l.value)).collect::<Result<SmallVec<[Arg; 4]>>>()?;
-        recorder.flush_assertions();
+        recorder.flush_assertions(None);
         let ScopeData { table, guards, .. } = tracer.scope.close();
         let (graph, guard_locs) = recorder.finish(&table, &guards, &outputs)?;
         #[cfg(debug_assertions)]
