@@ -100,6 +100,16 @@ impl SymBool {
         }
     }
 
+    /// Whether a data-dependent size takes part, so that a guard could not decide it.
+    pub fn is_data_dependent(self) -> bool {
+        let Repr::Sym(t, id) = self.0 else { return false };
+        with_data(t, |d| {
+            let simple = d.table.simplify_bool(BoolExpr::Id(id));
+            d.table.free_symbols_bool(simple).iter().any(|&s| d.table.kind(s) == super::SymbolKind::Unbacked)
+        })
+        .unwrap_or(false)
+    }
+
     /// The value, if ranges and what was guarded and checked prove it. Never records a guard.
     pub fn statically_known(self) -> Option<bool> {
         match self.0 {

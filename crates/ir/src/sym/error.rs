@@ -97,6 +97,16 @@ pub enum SymError {
     TooManyErrors(usize),
 }
 
+impl SymError {
+    /// The failure elsewhere that reached this value.
+    pub fn poison_cause(&self) -> Option<&Arc<dyn Error + Send + Sync>> {
+        match self {
+            SymError::Poisoned(cause) => Some(cause),
+            _ => None,
+        }
+    }
+}
+
 fn detail(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }

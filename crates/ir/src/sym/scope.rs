@@ -187,15 +187,20 @@ impl Shared {
 
 /// Runs on the data of a scope, found by its number.
 pub(super) fn with_data<R>(id: TableId, f: impl FnOnce(&mut ScopeData) -> R) -> Result<R, SymError> {
-    let remembered = LAST.try_with(|last| last.borrow().as_ref().filter(|s| s.id == id).cloned());
-    if let Ok(Some(shared)) = remembered {
-        return shared.run(f);
+    let mut f = Some(f);
+    // Runs under the borrow, which saves counting a reference: nothing that runs on the data comes back here.
+    let remembered = LAST.try_with(|last| match last.borrow().as_ref() {
+        Some(shared) if shared.id == id => f.take().map(|f| shared.run(f)),
+        _ => None,
+    });
+    if let Ok(Some(done)) = remembered {
+        return done;
     }
     let found = SCOPES.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade);
     let shared = found.ok_or(SymError::ScopeClosed)?;
     // A thread that is ending has no memory; that costs time only.
     let _ = LAST.try_with(|last| last.borrow_mut().replace(shared.clone()));
-    shared.run(f)
+    f.map_or(Err(SymError::ScopeClosed), |f| shared.run(f))
 }
 
 impl Drop for Owner {
@@ -272,6 +277,16 @@ impl Scope {
     /// The expression of a handle; an error if it is poisoned or of another scope.
     pub fn lower(&self, s: SymInt) -> Result<Expr, SymError> {
         s.lower(self.shared().id)
+    }
+
+    /// Whether a symbol takes part in one of these expressions.
+    pub fn mentions(&self, exprs: &[SymInt], symbol: SymInt) -> bool {
+        let Ok(wanted) = self.lower(symbol) else { return false };
+        let lowered: Vec<Expr> = exprs.iter().filter_map(|&e| self.lower(e).ok()).collect();
+        self.with(|d| {
+            let wanted = d.table.free_symbols(wanted);
+            lowered.iter().any(|&e| d.table.free_symbols(e).iter().any(|s| wanted.contains(s)))
+        })
     }
 
     /// Runs on the data; on nothing, once the scope is closed. Handles of this scope cannot compute meanwhile on this thread: they
