@@ -100,7 +100,8 @@ impl Storage {
         self.version.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn bump_version(&self) {
+    /// Counts a write. The dispatcher does, and a tracer for the storages of its trace.
+    pub fn bump_version(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -141,6 +141,14 @@ impl Tensor {
         Tensor::fake_of(Meta::contiguous(sizes, dtype))
     }
 
+    /// The storage of a fake tensor seen through other metadata, untraced: there is no data to be out of bounds of.
+    ///
+    /// # Errors
+    /// The tensor is poisoned or has data.
+    pub fn fake_view(&self, meta: Meta) -> Result<Tensor> {
+        if self.is_fake() { self.view_of(meta) } else { Err(Error::value("`fake_view` is for fake tensors")) }
+    }
+
     /// The same storage seen through other metadata, untraced. The caller has checked bounds and device.
     pub(crate) fn view_of(&self, meta: Meta) -> Result<Tensor> {
         Ok(Tensor::live_node(meta, self.live()?.storage.clone(), None, self.grant))
