@@ -41,5 +41,5 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    [pointwise::TABLE].into_iter()
+    pointwise::TABLES.into_iter()
 }
