@@ -262,10 +262,10 @@ pub enum CallError {
         other: String,
     },
     /// The kernel replaced a `&mut Tensor` instead of writing into it.
-    #[error("its kernel replaced argument `{arg}` by another tensor; write into it instead: `{arg}.copy_(…)`")]
+    #[error("its kernel replaced the mutable argument {index} by another tensor; write into it instead, as in `x.copy_(…)`")]
     ReplacedArgument {
-        /// Which.
-        arg: String,
+        /// Its position.
+        index: usize,
     },
     /// An in-place operator must return its argument itself.
     #[error("output {output} must be argument `{arg}` itself, as the schema declares")]

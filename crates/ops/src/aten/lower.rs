@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{ExprBuilder, Reg, ScalarExpr};
 use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, elementwise_strides, promote};
-use maquette_ir::{Category, DType, Layout, Scalar};
+use maquette_ir::{Category, DType, Layout};
 use smallvec::SmallVec;
 
 /// The metadata of an operator's outputs.
@@ -183,7 +183,9 @@ impl Pointwise {
     fn scalar_operands<'a>(&self, state: &'a OpState) -> impl Iterator<Item = usize> + use<'a> {
         use maquette_ir::schema::Type;
         let is_scalar = |ty: &Type| *ty == Type::Scalar || matches!(ty, Type::Optional(t) if **t == Type::Scalar);
-        state.schema.args.iter().enumerate().filter(move |(_, a)| is_scalar(&a.ty) && matches!(a.name.as_str(), "other" | "self" | "exponent" | "min" | "max")).map(|(i, _)| i)
+        let promotes = |name: &str| matches!(name, "other" | "self" | "exponent" | "min" | "max");
+        let args = state.schema.args.iter().enumerate();
+        args.filter(move |(_, a)| is_scalar(&a.ty) && promotes(&a.name)).map(|(i, _)| i)
     }
 }
 
@@ -271,9 +273,7 @@ impl OpDef {
                 let out = self.compute(op, state, &lent)?;
                 drop(loans);
                 for &i in &state.facts.mutated {
-                    for t in args[usize::from(i)].tensors() {
-                        t.storage()?.bump_version();
-                    }
+                    args[usize::from(i)].tensors().for_each(Tensor::bump_version);
                 }
                 Ok(if matches!(self.lowering, Lowering::InPlace(_)) { smallvec::smallvec![args[0].clone()] } else { out })
             }

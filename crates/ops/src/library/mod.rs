@@ -7,7 +7,7 @@ mod typed;
 
 pub(crate) use builder::default_value;
 pub use builder::{OpBuilder, custom_op};
-pub use op::{Effect, KernelFn, Op};
 pub(crate) use op::OpState;
+pub use op::{Effect, KernelFn, Op};
 pub use registry::{Stage, StaticRegistration, all};
 pub use typed::{IntoFake, IntoKernel, KernelArg, KernelOutput, Signature};

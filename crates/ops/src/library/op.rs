@@ -58,11 +58,7 @@ impl Facts {
             .iter()
             .map(|r| {
                 let set = r.alias.as_ref()?;
-                schema
-                    .args
-                    .iter()
-                    .position(|a| a.alias.as_ref().is_some_and(|x| set.may_share(x)))
-                    .map(|i| i as u16)
+                schema.args.iter().position(|a| a.alias.as_ref().is_some_and(|x| set.may_share(x))).map(|i| i as u16)
             })
             .collect();
         let tensor_args = pick(&|a| holds_tensors(&a.ty));
@@ -265,7 +261,8 @@ impl Op {
     /// Replaces the state by an edited copy.
     pub(crate) fn edit(&self, what: &str, f: impl FnOnce(&mut OpState) -> Result<()>) -> Result<()> {
         let missing = || RegisterError::Missing { op: self.name().into(), what: what.into() };
-        let before = self.state().map_err(|e| if matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. })) { missing().into() } else { e })?;
+        let before =
+            self.state().map_err(|e| if matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. })) { missing().into() } else { e })?;
         drop(before);
         let _lock = self.0.update.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.0.state.load().as_ref().map(|s| OpState::clone(s)).ok_or_else(missing)?;

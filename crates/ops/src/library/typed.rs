@@ -5,7 +5,7 @@
 //! arguments of any lifetime.
 
 use super::op::KernelFn;
-use crate::error::{Error, ErrorKind, Result, RegisterError};
+use crate::error::{Error, ErrorKind, RegisterError, Result};
 use crate::fake::{FakeCtx, FakeFn};
 use crate::tensor::Tensor;
 use crate::value::{Outputs, Value, list};
@@ -249,7 +249,7 @@ macro_rules! kernels {
                     let [$($t),*] = args else { return Err(arity(COUNT, found)) };
                     let mut state = ($($t::load($t)?,)*);
                     let out = call::<Out, $($t),*>(&self, $($t::item(&mut state.$i)),*)?;
-                    $(if !$t::kept(&state.$i, $t) { return Err(ErrorKind::from(crate::error::CallError::ReplacedArgument { arg: $i.to_string() }).into()); })*
+                    $(if !$t::kept(&state.$i, $t) { return Err(ErrorKind::from(crate::error::CallError::ReplacedArgument { index: $i }).into()); })*
                     let _ = state;
                     Ok(out.outputs())
                 })
