@@ -4,6 +4,8 @@ mod builder;
 mod op;
 pub(crate) mod registry;
 mod typed;
+#[doc(hidden)]
+pub mod wrapper;
 
 pub(crate) use builder::default_value;
 pub use builder::{OpBuilder, custom_op};

@@ -194,6 +194,23 @@ impl Op {
         self.state().is_ok_and(|s| s.builtin.is_some() || s.fake.is_some() || s.schema.returns.is_empty())
     }
 
+    /// What is registered and where, for people: `cpu kernel (src/ops.rs:12)`.
+    pub fn registrations(&self) -> Vec<String> {
+        let Ok(state) = self.state() else { return Vec::new() };
+        if state.builtin.is_some() {
+            return vec![format!("builtin ({})", state.defined_at)];
+        }
+        let mut all = vec![format!("defined ({})", state.defined_at)];
+        let mut add = |what: String, loc: Loc| all.push(format!("{what} ({loc})"));
+        for (kind, kernel) in DeviceKind::ALL.iter().zip(&state.kernels) {
+            kernel.iter().for_each(|k| add(format!("{kind} kernel"), k.loc));
+        }
+        state.default_kernel.iter().for_each(|k| add("kernel for every device".into(), k.loc));
+        state.fake.iter().for_each(|k| add("fake kernel".into(), k.loc));
+        all.extend(state.effect.map(|e| format!("effect: {e:?}")));
+        all
+    }
+
     /// Whether an argument is mutated.
     pub fn mutates(&self, index: usize) -> bool {
         self.state().is_ok_and(|s| s.facts.mutated.iter().any(|&i| usize::from(i) == index))
