@@ -59,7 +59,7 @@ pub mod prelude {
 /// What the macros' output names. Not for use by hand.
 #[doc(hidden)]
 pub mod __private {
-    pub use maquette_ops::library::wrapper::{LazyOp, Written, tensors, values};
+    pub use maquette_ops::library::wrapper::{LazyOp, Written, boxed, tensors, values};
     pub use maquette_ops::library::{Stage, StaticRegistration};
     pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
     pub use maquette_ops::{Args, Effect, Op, Result, Tree, Value, custom_op, inventory};

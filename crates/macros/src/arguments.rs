@@ -7,7 +7,8 @@ use syn::{Error, GenericArgument, Ident, PathArguments, Result, Type, TypePath, 
 const VALUES: [&str; 9] = ["i64", "SymInt", "f64", "bool", "Scalar", "DType", "Device", "Layout", "MemoryFormat"];
 /// The element types of slices, besides `Tensor` and `Option<Tensor>`.
 const ELEMENTS: [&str; 5] = ["i64", "SymInt", "f64", "bool", "Scalar"];
-const SUPPORTED: &str = "An operator takes `&Tensor`, `&mut Tensor`, `&[Tensor]`, `&mut [Tensor]`, `&[Option<Tensor>]`, `i64`, `SymInt`, \
+/// For messages.
+pub(crate) const SUPPORTED: &str = "an operator takes `&Tensor`, `&mut Tensor`, `&[Tensor]`, `&mut [Tensor]`, `&[Option<Tensor>]`, `i64`, `SymInt`, \
                          `f64`, `bool`, `Scalar`, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, `&[i64]`, `&[SymInt]`, `&[f64]`, \
                          `&[bool]`, `&[Scalar]`, and `Option` of one of these";
 
@@ -130,7 +131,7 @@ fn mutability(access: Access) -> &'static str {
 
 fn unsupported(ty: &Type, hint: &str) -> Result<Access> {
     let hint = if hint.is_empty() { String::new() } else { format!("; {hint}") };
-    Err(Error::new_spanned(ty, format!("`{}` is not an argument type of operators{hint}. {SUPPORTED}", text(ty))))
+    Err(Error::new_spanned(ty, format!("`{}` is not an argument type of operators{hint}", text(ty))))
 }
 
 pub(crate) fn is_tensor(ty: &Type) -> bool {

@@ -80,7 +80,7 @@ fn wrapper(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, arg
     // no argument can have these names
     let [boxed, result] = ["boxed", "result"].map(|name| Ident::new(name, Span::mixed_site()));
     let pushes = arguments.iter().map(|Argument { name, access, .. }| match access {
-        Access::Read => quote!(#boxed.push(#private::Value::from(#name));),
+        Access::Read => quote!(#boxed.push(#private::boxed(#name));),
         Access::Mutate => quote!(#boxed.push(#private::Written::boxed(&#name));),
     });
     let written = arguments.iter().filter(|a| a.access == Access::Mutate).map(|a| &a.name);

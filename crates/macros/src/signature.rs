@@ -1,6 +1,6 @@
 //! What a kernel's signature must be.
 
-use crate::arguments::{Access, access, bare, is_tensor, last_segment, text};
+use crate::arguments::{Access, SUPPORTED, access, bare, is_tensor, last_segment, text};
 use proc_macro2::TokenStream;
 use syn::{Error, FnArg, Ident, Item, ItemFn, Pat, Result, ReturnType, Signature, Token, Type, parse2};
 
@@ -74,6 +74,7 @@ fn qualifiers(attribute: &str, sig: &Signature, errors: &mut Vec<Error>) {
 pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
     let mut errors = Vec::new();
     let mut out = Vec::new();
+    let mut listed = false;
     for arg in &sig.inputs {
         let FnArg::Typed(arg) = arg else { continue };
         let name = match &*arg.pat {
@@ -87,6 +88,8 @@ pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
             }
         };
         match (name, access(&arg.ty)) {
+            // the list once suffices
+            (_, Err(e)) if !std::mem::replace(&mut listed, true) => errors.push(Error::new_spanned(&arg.ty, format!("{e}\n{SUPPORTED}"))),
             (_, Err(e)) => errors.push(e),
             (Some(name), Ok(access)) => out.push(Argument { name, ty: (*arg.ty).clone(), access }),
             (None, Ok(_)) => {}

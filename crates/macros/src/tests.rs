@@ -80,7 +80,7 @@ fn functions() {
         assert!(found.contains(part), "{item}: expected {part:?}, found {found:?}");
     }
     let all = op("\"ab\"", "fn f((x, y): Vec<Tensor>, z: String) -> Tensor {}");
-    assert_eq!(all.lines().count(), 5, "every mistake is reported at once: {all}");
+    assert_eq!(all.lines().count(), 5 + 1, "every mistake is reported at once: {all}");
 }
 
 #[test]

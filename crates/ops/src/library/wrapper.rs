@@ -2,11 +2,10 @@
 
 use super::op::Op;
 use super::registry;
+use super::typed::{KernelArg, KernelOutput};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
-use maquette_ir::Scalar;
-use maquette_ir::sym::SymInt;
 use std::sync::OnceLock;
 
 /// An operator by name, looked up once. It may not be registered, or its registration may have failed: then a call says so.
@@ -78,36 +77,13 @@ impl Written for Option<&mut Tensor> {
     }
 }
 
-/// What an operator returned, unboxed. The other way round is [`KernelOutput`](super::KernelOutput), for the same types.
-pub trait FromOutputs: Sized {
-    /// Takes as many values as the type has.
-    fn take(values: &mut dyn Iterator<Item = Value>) -> Result<Self>;
+/// Boxes an argument that is only read.
+pub fn boxed<T: KernelArg + Into<Value>>(arg: T) -> Value {
+    arg.into()
 }
-
-fn next(values: &mut dyn Iterator<Item = Value>) -> Result<Value> {
-    values.next().ok_or_else(|| Error::value("the operator returned fewer values than its wrapper does"))
-}
-
-macro_rules! single {
-    ($($t:ty, $get:expr;)*) => { $(
-        impl FromOutputs for $t {
-            #[track_caller]
-            fn take(values: &mut dyn Iterator<Item = Value>) -> Result<$t> { $get(&next(values)?) }
-        }
-    )* };
-}
-single!(
-    Tensor, |v: &Value| v.tensor().cloned();
-    Vec<Tensor>, |v: &Value| v.list()?.iter().map(|t| t.tensor().cloned()).collect();
-    i64, Value::int_i64;
-    SymInt, Value::int;
-    f64, Value::float;
-    bool, Value::bool;
-    Scalar, Value::scalar;
-);
 
 /// Tensors, and tuples of tensors: what carries a failure in itself.
-pub trait Poisonable: FromOutputs {
+pub trait Poisonable: KernelOutput {
     /// Each tensor dead of `e`.
     fn poisoned(e: &Error) -> Self;
 }
@@ -120,21 +96,13 @@ impl Poisonable for Tensor {
 
 macro_rules! tuple {
     ($($t:ident),*) => {
-        impl<$($t: FromOutputs),*> FromOutputs for ($($t,)*) {
-            #[allow(unused_variables, clippy::unused_unit)]
-            fn take(values: &mut dyn Iterator<Item = Value>) -> Result<Self> {
-                Ok(($($t::take(values)?,)*))
-            }
-        }
         impl<$($t: Poisonable),*> Poisonable for ($($t,)*) {
-            #[allow(unused_variables, clippy::unused_unit)]
             fn poisoned(e: &Error) -> Self {
                 ($($t::poisoned(e),)*)
             }
         }
     };
 }
-tuple!();
 tuple!(A);
 tuple!(A, B);
 tuple!(A, B, C);
@@ -156,6 +124,6 @@ pub fn tensors<T: Poisonable>(result: Result<Outputs>, written: &[&dyn Written])
 /// # Errors
 /// The call failed.
 #[track_caller]
-pub fn values<T: FromOutputs>(result: Result<Outputs>) -> Result<T> {
+pub fn values<T: KernelOutput>(result: Result<Outputs>) -> Result<T> {
     T::take(&mut result?.into_iter())
 }
