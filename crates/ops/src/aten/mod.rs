@@ -2,8 +2,13 @@
 //!
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
+mod creation;
+mod dims;
 pub(crate) mod lower;
 mod pointwise;
+mod random;
+mod reduce;
+mod scan;
 
 pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
 
@@ -28,7 +33,7 @@ impl OpDef {
 
 /// One table: `"schema" => lowering,` a line each.
 macro_rules! table {
-    ($(#[$doc:meta])* $vis:vis static $name:ident = { $($schema:literal => $lowering:expr,)* }) => {
+    ($(#[$doc:meta])* $vis:vis static $name:ident = { $($schema:expr => $lowering:expr,)* }) => {
         $(#[$doc])*
         $vis static $name: &[$crate::aten::OpDef] = &[$($crate::aten::OpDef {
             schema: $schema,
@@ -41,5 +46,5 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    [pointwise::TABLE].into_iter()
+    pointwise::TABLES.into_iter().chain([creation::TABLE, random::TABLE, reduce::TABLE, scan::TABLE])
 }
