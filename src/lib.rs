@@ -1,1 +1,70 @@
+//! Maquette traces Rust model code into graphs, with kernels of any origin as opaque operators that no compiler looks into.
+//!
+//! ```
+//! use maquette::prelude::*;
+//!
+//! // the kernel is opaque; the signature is the schema: doc::numpy_sin(Tensor x) -> Tensor
+//! #[custom_op("doc::numpy_sin")]
+//! fn numpy_sin(x: &Tensor) -> Result<Tensor> {
+//!     Ok(Tensor::from(x.read::<f32>()?.mapv(f32::sin)))
+//! }
+//!
+//! // what a tracer needs to know: the output's sizes and dtype
+//! #[register_fake(numpy_sin)]
+//! fn numpy_sin_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
+//!     Ok(x.new_empty(x.sizes(), x.dtype()))
+//! }
+//!
+//! # fn main() -> Result<()> {
+//! let x = Tensor::from([0.0f32, 1.0, 2.0]);
+//! let traced = TraceOptions::symbolic().names(["x"]).trace(|x: Tensor| numpy_sin(&x) + 1.0, x)?;
+//! println!("{}", traced.graph());
+//!
+//! let y = traced.run(Tensor::from([0.0f32; 5]))?;   // another size: the trace is symbolic
+//! assert_eq!(y.to_vec::<f32>()?, [1.0; 5]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The parts: [`Tensor`] and its operators, [`custom_op`] and what can be registered for it, [`trace`], and the graph of [`ir`].
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
 
+pub mod io;
+
+pub use maquette_ir as ir;
+pub use maquette_ir::graph::Graph;
+pub use maquette_ir::sym::{SymBool, SymInt};
+pub use maquette_ir::{DType, Device, DeviceKind, Layout, Loc, MemoryFormat, Scalar};
+pub use maquette_macros::{Tree, custom_op, register_fake, register_kernel};
+pub use maquette_ops as ops;
+pub use maquette_ops::tree::Tree;
+pub use maquette_ops::{
+    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Result, Tensor, Value, args, bail, ensure, fake, library,
+};
+#[cfg(feature = "check")]
+pub use maquette_trace::assert_graph_snapshot;
+pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
+
+/// What most programs use.
+pub mod prelude {
+    #[cfg(feature = "check")]
+    pub use crate::assert_graph_snapshot;
+    pub use crate::{
+        DType, Device, DeviceKind, Dim, Effect, Error, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Op, Result, Scalar, SymBool, SymInt,
+        Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, library, ops, register_fake, register_kernel, trace,
+    };
+}
+
+/// What the macros' output names. Not for use by hand.
+#[doc(hidden)]
+pub mod __private {
+    pub use maquette_ops::library::wrapper::{LazyOp, Written, boxed, tensors, values};
+    pub use maquette_ops::library::{Stage, StaticRegistration};
+    pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
+    pub use maquette_ops::{Args, Effect, Op, Result, Tree, Value, custom_op, inventory};
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

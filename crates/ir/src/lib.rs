@@ -6,10 +6,14 @@
 
 mod device;
 mod dtype;
+pub mod graph;
 mod layout;
 mod loc;
 mod scalar;
+pub mod scalar_expr;
 pub mod schema;
+pub mod sym;
+pub mod typing;
 
 pub use device::{Device, DeviceKind, ParseDeviceError};
 pub use dtype::{Category, DType, ParseDTypeError};

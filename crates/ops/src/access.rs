@@ -25,10 +25,12 @@ pub struct ReadGuard<'a, T> {
     _held: Held,
 }
 
-/// A borrowed, exclusive array over a tensor's data. Ends the borrow when dropped, and counts as one write.
+/// A borrowed, exclusive array over a tensor's data. Ends the borrow when dropped, and counts as one write outside kernels.
 pub struct WriteGuard<'a, T> {
     view: ArrayViewMutD<'a, T>,
     held: Held,
+    /// A write through a lent handle belongs to the call, which counts it.
+    counts: bool,
 }
 
 impl<T> Deref for ReadGuard<'_, T> {
@@ -53,7 +55,9 @@ impl<T> DerefMut for WriteGuard<'_, T> {
 
 impl<T> Drop for WriteGuard<'_, T> {
     fn drop(&mut self) {
-        self.held.storage().bump_version();
+        if self.counts {
+            self.held.storage().bump_version();
+        }
     }
 }
 
@@ -142,7 +146,7 @@ impl Tensor {
         let shape = shape(&raw.layout);
         // SAFETY: as in `read`; exclusive, because `held` keeps everybody away, and no two elements of the region meet.
         let view = unsafe { ArrayViewMutD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
-        Ok(WriteGuard { view, held })
+        Ok(WriteGuard { view, held, counts: !self.is_lent() })
     }
 
     /// The elements in row-major order.
@@ -209,11 +213,7 @@ impl<T: Element, D: Dimension> From<Array<T, D>> for Tensor {
             let n = a.len();
             let (mut v, offset) = a.into_raw_vec_and_offset();
             let offset = offset.unwrap_or(0);
-            if offset == 0 && v.len() == n {
-                v
-            } else {
-                v.drain(offset.min(v.len())..).take(n).collect()
-            }
+            if offset == 0 && v.len() == n { v } else { v.drain(offset.min(v.len())..).take(n).collect() }
         } else {
             a.iter().copied().collect()
         };

@@ -168,9 +168,10 @@ impl Borrows {
                 return Err(AccessError::OutsideLoan { holder: loan.holder.describe() });
             }
         }
-        let in_the_way = t.entries.iter().find(|e| {
-            (access == Access::Write || e.access == Access::Write) && !t.is_ancestor(e.id, parent) && region.meets(&e.region)
-        });
+        let in_the_way = t
+            .entries
+            .iter()
+            .find(|e| (access == Access::Write || e.access == Access::Write) && !t.is_ancestor(e.id, parent) && region.meets(&e.region));
         if let Some(e) = in_the_way {
             return Err(AccessError::Conflict {
                 wanted: access.verb(),

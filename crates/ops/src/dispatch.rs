@@ -64,9 +64,7 @@ fn run(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
     }
     if any_fake || wants_meta(&state, &args) {
         let out = fake::call(op, &args, None, loc)?;
-        for t in mutated(&state, &args) {
-            t.storage()?.bump_version();
-        }
+        mutated(&state, &args).for_each(Tensor::bump_version);
         return Ok(out);
     }
     match state.builtin {
@@ -229,7 +227,8 @@ pub(crate) fn separate(state: &OpState, args: &[Value], same_place_is_safe: bool
         };
         if args[usize::from(i)].tensors().any(meets) {
             let copies = out.get_or_insert_with(|| args.iter().cloned().collect());
-            copies[usize::from(i)] = args[usize::from(i)].map_tensors(&mut |t| if meets(t) { crate::eager::snapshot(t) } else { Ok(t.clone()) })?;
+            copies[usize::from(i)] =
+                args[usize::from(i)].map_tensors(&mut |t| if meets(t) { crate::eager::snapshot(t) } else { Ok(t.clone()) })?;
         }
     }
     Ok(out)
@@ -271,9 +270,7 @@ fn custom(op: Op, state: &OpState, args: Args) -> Result<Outputs> {
     let (loans, mut lent) = lend(op, state, operands)?;
     let outputs = run_kernel(kernel, state, &mut lent, device).inspect_err(|e| mutated(state, &args).for_each(|t| t.poison_storage(e)))?;
     drop(loans);
-    for t in mutated(state, &args) {
-        t.storage()?.bump_version();
-    }
+    mutated(state, &args).for_each(Tensor::bump_version);
     finish(state, &args, &lent, outputs)
 }
 
@@ -297,7 +294,8 @@ fn finish(state: &OpState, args: &[Value], lent: &[Value], outputs: Outputs) -> 
     for (i, v) in outputs.into_iter().enumerate() {
         match returned_argument(state, args, i) {
             Some(arg) => {
-                let same = state.facts.aliases[i].is_some_and(|a| lent[usize::from(a)].tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)));
+                let same =
+                    state.facts.aliases[i].is_some_and(|a| lent[usize::from(a)].tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)));
                 if !same {
                     let arg = state.facts.aliases[i].map_or_else(String::new, |a| state.schema.args[usize::from(a)].name.clone());
                     return Err(CallError::NotTheArgument { output: i, arg }.into());

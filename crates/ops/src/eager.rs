@@ -29,7 +29,8 @@ pub(crate) fn output(t: &Tensor) -> Result<ViewMut<'_>> {
 /// The data of an operand, expanded to `sizes` by strides of 0.
 fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
     let raw = t.raw()?;
-    let lead = sizes.len().checked_sub(raw.layout.sizes.len()).ok_or_else(|| Error::value("an operand has more dimensions than the result"))?;
+    let lead =
+        sizes.len().checked_sub(raw.layout.sizes.len()).ok_or_else(|| Error::value("an operand has more dimensions than the result"))?;
     let mut strides: SmallVec<[i64; 6]> = SmallVec::from_elem(0, lead);
     strides.extend(raw.layout.sizes.iter().zip(&raw.layout.strides).zip(&sizes[lead..]).map(|((&n, &s), &m)| if n == m { s } else { 0 }));
     // SAFETY: as `input`; a dimension is expanded by stride 0, so no element outside the operand's own is named.

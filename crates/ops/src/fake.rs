@@ -122,4 +122,3 @@ fn symbols_of(v: &Value) -> Vec<SymInt> {
         other => other.tensors().flat_map(|t: &Tensor| t.sizes().to_vec()).collect(),
     }
 }
-

@@ -59,7 +59,12 @@ impl Meta {
     /// The layout as plain numbers, or `None` where a size, stride or the offset is symbolic.
     pub fn concrete(&self) -> Option<Concrete> {
         let ints = |dims: &[SymInt]| dims.iter().map(|d| d.as_i64()).collect::<Option<SmallVec<[i64; 6]>>>();
-        Some(Concrete { sizes: ints(&self.sizes)?, strides: ints(&self.strides)?, offset: self.offset.as_i64()?, width: self.dtype.size() as i64 })
+        Some(Concrete {
+            sizes: ints(&self.sizes)?,
+            strides: ints(&self.strides)?,
+            offset: self.offset.as_i64()?,
+            width: self.dtype.size() as i64,
+        })
     }
 }
 

@@ -6,8 +6,6 @@
 
 use crate::borrow::Borrows;
 use crate::error::Error;
-use crate::tensor::Tensor;
-use maquette_ir::Device;
 use std::alloc::Layout;
 use std::any::Any;
 use std::ptr::NonNull;
@@ -80,17 +78,14 @@ pub(crate) enum Data {
 /// The memory that one or more tensors view.
 pub struct Storage {
     pub(crate) data: Data,
-    pub(crate) device: Device,
     pub(crate) borrows: Borrows,
     version: AtomicU64,
     poison: OnceLock<Error>,
-    /// The tensor this one was captured from, for storages that stand for a real one in a trace.
-    pub(crate) origin: Option<Tensor>,
 }
 
 impl Storage {
-    pub(crate) fn new(data: Data, device: Device) -> Storage {
-        Storage { data, device, borrows: Borrows::default(), version: AtomicU64::new(0), poison: OnceLock::new(), origin: None }
+    pub(crate) fn new(data: Data) -> Storage {
+        Storage { data, borrows: Borrows::default(), version: AtomicU64::new(0), poison: OnceLock::new() }
     }
 
     /// How often it was written to: once for each mutated argument of each call.

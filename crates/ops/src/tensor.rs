@@ -115,7 +115,7 @@ impl Tensor {
         } else {
             return Err(AccessError::Device(meta.device).into());
         };
-        let storage = Arc::new(Storage::new(data, meta.device));
+        let storage = Arc::new(Storage::new(data));
         Ok(Tensor::live_node(meta, storage, None, Grant::NONE))
     }
 
@@ -125,13 +125,13 @@ impl Tensor {
         if meta.concrete().and_then(|c| c.numel()) != i64::try_from(data.len()).ok() {
             return Err(AccessError::Shape { sizes: dims_text(&meta.sizes), found: data.len() }.into());
         }
-        let storage = Arc::new(Storage::new(Data::Host(HostBuffer::from_vec(data)), Device::Cpu));
+        let storage = Arc::new(Storage::new(Data::Host(HostBuffer::from_vec(data))));
         Ok(Tensor::live_node(meta, storage, None, Grant::NONE))
     }
 
     /// A tensor of this metadata without contents, over a storage of its own.
     pub fn fake_of(meta: Meta) -> Tensor {
-        let storage = Arc::new(Storage::new(Data::Fake, meta.device));
+        let storage = Arc::new(Storage::new(Data::Fake));
         Tensor::live_node(meta, storage, None, Grant::NONE)
     }
 
@@ -164,6 +164,20 @@ impl Tensor {
     /// The same handle without the rights of a loan.
     pub(crate) fn ungranted(&self) -> Tensor {
         Tensor { node: self.node.clone(), grant: Grant::NONE }
+    }
+
+    /// Whether the handle was lent to a kernel for one call.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.grant != Grant::NONE
+    }
+
+    /// Counts a write by a call; calls inside a kernel belong to the outer one.
+    pub(crate) fn bump_version(&self) {
+        if let Node::Live(l) = &*self.node
+            && !self.is_lent()
+        {
+            l.storage.bump_version();
+        }
     }
 
     pub(crate) fn granted(&self, grant: Grant) -> Tensor {
@@ -287,7 +301,8 @@ impl Tensor {
         match usize::try_from(index).ok().and_then(|i| self.sizes().get(i)) {
             Some(&s) => s,
             None => {
-                let e = Error::value(format!("dimension {dim} is out of range for a tensor of {rank} dimensions")).at(maquette_ir::Loc::caller());
+                let e = Error::value(format!("dimension {dim} is out of range for a tensor of {rank} dimensions"))
+                    .at(maquette_ir::Loc::caller());
                 SymInt::poison(Arc::new(e))
             }
         }

@@ -51,6 +51,10 @@ impl Leaves {
 }
 
 /// Anything a traced function can take or return: tensors, numbers, tuples, vectors, options, results, and structs with `#[derive(Tree)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tree",
+    note = "trees are tensors, numbers, tuples, vectors, options and results of trees, and structs with `#[derive(Tree)]`"
+)]
 pub trait Tree: Sized {
     /// Adds the leaves in order, and returns the shape.
     ///

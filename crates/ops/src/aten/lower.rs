@@ -197,7 +197,13 @@ impl Pointwise {
     /// Arguments declared `Scalar` that are named as operands (`other`, `self`): they promote as wrapped numbers.
     fn scalar_operands<'a>(&self, state: &'a OpState) -> impl Iterator<Item = usize> + use<'a> {
         use maquette_ir::schema::Type;
-        state.schema.args.iter().enumerate().filter(|(_, a)| a.ty == Type::Scalar && matches!(a.name.as_str(), "other" | "self" | "exponent")).map(|(i, _)| i)
+        state
+            .schema
+            .args
+            .iter()
+            .enumerate()
+            .filter(|(_, a)| a.ty == Type::Scalar && matches!(a.name.as_str(), "other" | "self" | "exponent"))
+            .map(|(i, _)| i)
     }
 }
 
@@ -277,9 +283,7 @@ impl OpDef {
                 let out = self.compute(op, state, &lent)?;
                 drop(loans);
                 for &i in &state.facts.mutated {
-                    for t in args[usize::from(i)].tensors() {
-                        t.storage()?.bump_version();
-                    }
+                    args[usize::from(i)].tensors().for_each(Tensor::bump_version);
                 }
                 Ok(if matches!(self.lowering, Lowering::InPlace(_)) { smallvec::smallvec![args[0].clone()] } else { out })
             }

@@ -1,9 +1,9 @@
 //! Defining operators, and adding kernels to them.
 
+use super::KernelFn;
 use super::op::{Effect, Op, OpState, Registered};
 use super::registry;
 use super::typed::{IntoFake, IntoKernel, Signature};
-use super::KernelFn;
 use crate::error::{Error, RegisterError, Result};
 use maquette_ir::schema::{Alias, Arg, OpName, Ret, Schema};
 use maquette_ir::{DeviceKind, Loc};
@@ -181,11 +181,7 @@ fn infer(name: OpName, signature: &Signature, names: &[String]) -> Schema {
         kwarg_only: false,
     };
     let ret = |ty: &maquette_ir::schema::Type| Ret { name: None, ty: ty.clone(), alias: None };
-    Schema {
-        name,
-        args: signature.args.iter().enumerate().map(arg).collect(),
-        returns: signature.returns.iter().map(ret).collect(),
-    }
+    Schema { name, args: signature.args.iter().enumerate().map(arg).collect(), returns: signature.returns.iter().map(ret).collect() }
 }
 
 /// A schema's `int` and `SymInt` are one type to a kernel; a fixed-length list is a list; a `Scalar` may be taken as a float.
@@ -229,10 +225,7 @@ fn check_signature(schema: &Schema, found: &Signature) -> Result<()> {
 
 fn parse_devices(state: &OpState, names: &[String]) -> Result<Vec<DeviceKind>> {
     let invalid = |detail: String| RegisterError::Invalid { op: state.schema.name.to_string(), detail };
-    let kinds = names
-        .iter()
-        .map(|n| DeviceKind::from_str(n).map_err(|e| invalid(e.to_string())))
-        .collect::<Result<Vec<_>, _>>()?;
+    let kinds = names.iter().map(|n| DeviceKind::from_str(n).map_err(|e| invalid(e.to_string()))).collect::<Result<Vec<_>, _>>()?;
     if !kinds.is_empty() && state.facts.tensor_args.is_empty() && state.facts.device_arg.is_none() {
         let (op, schema) = (state.schema.name.to_string(), state.schema.to_string());
         return Err(RegisterError::NoDispatchArgument { op, schema }.into());
@@ -250,7 +243,9 @@ pub(crate) fn default_value(decl: &Arg) -> Option<crate::Value> {
             (Default::None, _) => Value::None,
             (Default::Int(i), Type::Float) => Value::Float(*i as f64),
             // PyTorch writes a default memory format as its number
-            (Default::Int(i), Type::List(inner, Some(n))) if matches!(**inner, Type::Int | Type::SymInt) => Value::from_dims(vec![*i; *n as usize]),
+            (Default::Int(i), Type::List(inner, Some(n))) if matches!(**inner, Type::Int | Type::SymInt) => {
+                Value::from_dims(vec![*i; *n as usize])
+            }
             (Default::Int(i), _) => Value::from(*i),
             (Default::Float(x), _) => Value::Float((*x).into()),
             (Default::Bool(b), _) => Value::Bool(*b),

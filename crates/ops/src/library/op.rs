@@ -58,11 +58,7 @@ impl Facts {
             .iter()
             .map(|r| {
                 let set = r.alias.as_ref()?;
-                schema
-                    .args
-                    .iter()
-                    .position(|a| a.alias.as_ref().is_some_and(|x| set.may_share(x)))
-                    .map(|i| i as u16)
+                schema.args.iter().position(|a| a.alias.as_ref().is_some_and(|x| set.may_share(x))).map(|i| i as u16)
             })
             .collect();
         let tensor_args = pick(&|a| holds_tensors(&a.ty));
@@ -198,6 +194,23 @@ impl Op {
         self.state().is_ok_and(|s| s.builtin.is_some() || s.fake.is_some() || s.schema.returns.is_empty())
     }
 
+    /// What is registered and where, for people: `cpu kernel (src/ops.rs:12)`.
+    pub fn registrations(&self) -> Vec<String> {
+        let Ok(state) = self.state() else { return Vec::new() };
+        if state.builtin.is_some() {
+            return vec![format!("builtin ({})", state.defined_at)];
+        }
+        let mut all = vec![format!("defined ({})", state.defined_at)];
+        let mut add = |what: String, loc: Loc| all.push(format!("{what} ({loc})"));
+        for (kind, kernel) in DeviceKind::ALL.iter().zip(&state.kernels) {
+            kernel.iter().for_each(|k| add(format!("{kind} kernel"), k.loc));
+        }
+        state.default_kernel.iter().for_each(|k| add("kernel for every device".into(), k.loc));
+        state.fake.iter().for_each(|k| add("fake kernel".into(), k.loc));
+        all.extend(state.effect.map(|e| format!("effect: {e:?}")));
+        all
+    }
+
     /// Whether an argument is mutated.
     pub fn mutates(&self, index: usize) -> bool {
         self.state().is_ok_and(|s| s.facts.mutated.iter().any(|&i| usize::from(i) == index))
@@ -265,7 +278,8 @@ impl Op {
     /// Replaces the state by an edited copy.
     pub(crate) fn edit(&self, what: &str, f: impl FnOnce(&mut OpState) -> Result<()>) -> Result<()> {
         let missing = || RegisterError::Missing { op: self.name().into(), what: what.into() };
-        let before = self.state().map_err(|e| if matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. })) { missing().into() } else { e })?;
+        let before =
+            self.state().map_err(|e| if matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. })) { missing().into() } else { e })?;
         drop(before);
         let _lock = self.0.update.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.0.state.load().as_ref().map(|s| OpState::clone(s)).ok_or_else(missing)?;

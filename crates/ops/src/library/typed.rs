@@ -5,10 +5,10 @@
 //! arguments of any lifetime.
 
 use super::op::KernelFn;
-use crate::error::{Error, ErrorKind, Result, RegisterError};
+use crate::error::{Error, ErrorKind, RegisterError, Result};
 use crate::fake::{FakeCtx, FakeFn};
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value, list};
+use crate::value::{Outputs, Value};
 use maquette_ir::schema::Type;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
@@ -24,6 +24,11 @@ pub struct Signature {
 }
 
 /// A Rust type that a kernel can take.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an argument type of operators",
+    note = "an operator takes `&Tensor`, `&mut Tensor`, slices of tensors, `&[Option<Tensor>]`, `i64`, `SymInt`, `f64`, `bool`, `Scalar` and \
+            slices of these, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, and `Option` of one of these"
+)]
 pub trait KernelArg {
     /// What keeps the argument while the kernel borrows from it.
     type State;
@@ -44,11 +49,20 @@ pub trait KernelArg {
 }
 
 /// A Rust type that a kernel can return inside a [`Result`].
-pub trait KernelOutput {
+#[diagnostic::on_unimplemented(
+    message = "an operator cannot return `{Self}`",
+    note = "an operator returns `Tensor`, `Vec<Tensor>`, `i64`, `SymInt`, `f64`, `bool`, `Scalar`, a tuple of these, or `()`"
+)]
+pub trait KernelOutput: Sized {
     /// Its types in a schema; none for `()`.
     fn types() -> Vec<Type>;
     /// Boxes it.
     fn outputs(self) -> Outputs;
+    /// Unboxes it: takes as many values as it has types.
+    ///
+    /// # Errors
+    /// There are fewer values, or they are of other types.
+    fn take(values: &mut dyn Iterator<Item = Value>) -> Result<Self>;
 }
 
 macro_rules! owned_arg {
@@ -161,24 +175,28 @@ fn each<'a, T>(v: &'a Value, f: impl Fn(&'a Value) -> Result<T>) -> Result<Vec<T
     v.list()?.iter().map(f).collect()
 }
 
+fn next(values: &mut dyn Iterator<Item = Value>) -> Result<Value> {
+    values.next().ok_or_else(|| Error::value("the operator returned fewer values than expected"))
+}
+
 macro_rules! output {
-    ($($t:ty => $ty:expr),* $(,)?) => { $(
+    ($($t:ty, $ty:expr, $get:expr;)*) => { $(
         impl KernelOutput for $t {
             fn types() -> Vec<Type> { vec![$ty] }
             fn outputs(self) -> Outputs { smallvec::smallvec![Value::from(self)] }
+            fn take(values: &mut dyn Iterator<Item = Value>) -> Result<$t> { $get(&next(values)?) }
         }
     )* };
 }
-output!(Tensor => Type::Tensor, i64 => Type::SymInt, SymInt => Type::SymInt, f64 => Type::Float, bool => Type::Bool, Scalar => Type::Scalar);
-
-impl KernelOutput for Vec<Tensor> {
-    fn types() -> Vec<Type> {
-        vec![many(Type::Tensor)]
-    }
-    fn outputs(self) -> Outputs {
-        smallvec::smallvec![list(self.into_iter().map(Value::Tensor).collect())]
-    }
-}
+output!(
+    Tensor, Type::Tensor, |v: &Value| v.tensor().cloned();
+    Vec<Tensor>, many(Type::Tensor), |v| each(v, |x| x.tensor().cloned());
+    i64, Type::SymInt, Value::int_i64;
+    SymInt, Type::SymInt, Value::int;
+    f64, Type::Float, Value::float;
+    bool, Type::Bool, Value::bool;
+    Scalar, Type::Scalar, Value::scalar;
+);
 
 impl KernelOutput for () {
     fn types() -> Vec<Type> {
@@ -186,6 +204,9 @@ impl KernelOutput for () {
     }
     fn outputs(self) -> Outputs {
         Outputs::new()
+    }
+    fn take(_values: &mut dyn Iterator<Item = Value>) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -200,6 +221,9 @@ macro_rules! tuple_output {
                 $(out.extend($t.outputs());)*
                 out
             }
+            fn take(values: &mut dyn Iterator<Item = Value>) -> Result<Self> {
+                Ok(($($t::take(values)?,)*))
+            }
         }
     };
 }
@@ -211,6 +235,11 @@ tuple_output!(A, B, C, D, E);
 tuple_output!(A, B, C, D, E, F);
 
 /// A function or closure that can be a kernel. `Marker` stands for its argument types.
+#[diagnostic::on_unimplemented(
+    message = "this function cannot be a kernel",
+    label = "not of the types of a kernel",
+    note = "a kernel takes `&Tensor`, `&mut Tensor`, numbers, lists and options of these, and returns `maquette::Result` of tensors, numbers, a tuple of these, or `()`"
+)]
 pub trait IntoKernel<Marker>: Send + Sync + 'static {
     /// The schema its signature says.
     fn signature() -> Signature;
@@ -219,6 +248,11 @@ pub trait IntoKernel<Marker>: Send + Sync + 'static {
 }
 
 /// A function or closure that can be a fake kernel: it takes a [`FakeCtx`] before the operator's arguments.
+#[diagnostic::on_unimplemented(
+    message = "this function cannot be a fake kernel",
+    label = "not of the types of a fake kernel",
+    note = "a fake kernel takes `&FakeCtx` and the operator's arguments, and returns `maquette::Result` of tensors, numbers, a tuple of these, or `()`"
+)]
 pub trait IntoFake<Marker>: Send + Sync + 'static {
     /// The schema its signature says.
     fn signature() -> Signature;
@@ -249,7 +283,7 @@ macro_rules! kernels {
                     let [$($t),*] = args else { return Err(arity(COUNT, found)) };
                     let mut state = ($($t::load($t)?,)*);
                     let out = call::<Out, $($t),*>(&self, $($t::item(&mut state.$i)),*)?;
-                    $(if !$t::kept(&state.$i, $t) { return Err(ErrorKind::from(crate::error::CallError::ReplacedArgument { arg: $i.to_string() }).into()); })*
+                    $(if !$t::kept(&state.$i, $t) { return Err(ErrorKind::from(crate::error::CallError::ReplacedArgument { index: $i }).into()); })*
                     let _ = state;
                     Ok(out.outputs())
                 })

@@ -1,0 +1,329 @@
+//! Building a graph, one statement after another.
+
+use super::finish::finish;
+use super::types::{
+    Arg, BindSource, Def, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, Value, ValueId, ValueRange, ValueType,
+};
+use super::{Const, ConstSource, Graph, names};
+use crate::Loc;
+use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
+use indexmap::IndexSet;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::sync::{Arc, OnceLock};
+
+/// What was given to a [`GraphBuilder`] is not a graph.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A statement or output takes a value that no earlier statement defines.
+    #[error("{at} takes value {value}, which nothing before it defines")]
+    Undefined {
+        /// The operator, or the part of the graph.
+        at: String,
+        /// The value's number.
+        value: usize,
+    },
+    /// An id that this builder did not give out.
+    #[error("a {what} id {index} is not of this graph, which has {len} of them")]
+    Foreign {
+        /// What the id stands for.
+        what: &'static str,
+        /// The id.
+        index: usize,
+        /// The size of its table.
+        len: usize,
+    },
+    /// Lists nest too deeply.
+    #[error("an argument of {at} is a list nested more than {} deep", super::MAX_LIST_DEPTH)]
+    Depth {
+        /// The operator, or the part of the graph.
+        at: String,
+    },
+    /// A symbol whose name means something else in text.
+    #[error("a symbol cannot be named `{0}`: in a graph's text that word has a meaning of its own")]
+    Reserved(String),
+    /// An expression does not carry over.
+    #[error(transparent)]
+    Sym(#[from] SymError),
+}
+
+/// One of the results an operator's schema declares, when building a node.
+#[derive(Clone, Copy, Debug)]
+pub enum ResultSpec<'a> {
+    /// A single value.
+    Value(ValueType),
+    /// A list of values.
+    List(&'a [ValueType]),
+    /// An optional result that this call does not give.
+    Absent,
+}
+
+/// A new node and the values it defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// The node.
+    pub node: NodeId,
+    /// Its values, in order.
+    pub values: ValueRange,
+}
+
+/// Builds a [`Graph`]. Expressions given to it belong to the table given to [`GraphBuilder::finish`].
+#[derive(Debug)]
+pub struct GraphBuilder {
+    pub(super) name: StrId,
+    pub(super) strings: IndexSet<Box<str>, FxBuildHasher>,
+    pub(super) types: IndexSet<TensorType, FxBuildHasher>,
+    pub(super) values: Vec<Value>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) args: Vec<Arg>,
+    pub(super) kwargs: Vec<(StrId, Arg)>,
+    pub(super) results: Vec<Res>,
+    pub(super) inputs: Vec<ValueId>,
+    pub(super) consts: Vec<Const>,
+    pub(super) guards: IndexSet<BoolExpr, FxBuildHasher>,
+    pub(super) body: Vec<Stmt>,
+    pub(super) locs: Vec<Option<Loc>>,
+    names: names::Names,
+    /// For each operator seen, the base name and number wanted for its results.
+    op_bases: FxHashMap<StrId, (StrId, u32)>,
+}
+
+impl GraphBuilder {
+    /// An empty graph. Characters that a name cannot have become `_`.
+    pub fn new(name: &str) -> GraphBuilder {
+        let name = names::sanitize(name).replace('.', "_");
+        GraphBuilder {
+            name: StrId(0),
+            strings: IndexSet::from_iter([name.into_boxed_str()]),
+            types: IndexSet::default(),
+            values: Vec::new(),
+            nodes: Vec::new(),
+            args: Vec::new(),
+            kwargs: Vec::new(),
+            results: Vec::new(),
+            inputs: Vec::new(),
+            consts: Vec::new(),
+            guards: IndexSet::default(),
+            body: Vec::new(),
+            locs: Vec::new(),
+            names: names::Names::default(),
+            op_bases: FxHashMap::default(),
+        }
+    }
+
+    /// Interns a string: an operator's or keyword's name, a string argument, a message.
+    pub fn intern(&mut self, text: &str) -> StrId {
+        let index = match self.strings.get_index_of(text) {
+            Some(index) => index,
+            None => self.strings.insert_full(text.into()).0,
+        };
+        StrId(index as u32)
+    }
+
+    /// Interns a tensor type.
+    pub fn intern_type(&mut self, ty: TensorType) -> TypeId {
+        TypeId(self.types.insert_full(ty).0 as u32)
+    }
+
+    /// Adds an input, named `hint` if that is free; without a hint, `in0`, `in1`, ….
+    pub fn input(&mut self, ty: ValueType, hint: Option<&str>) -> ValueId {
+        let name = self.name_for(hint, "in", self.inputs.len());
+        self.push_input(ty, name)
+    }
+
+    /// Adds a constant, named `hint` if that is free; without a hint, `c0`, `c1`, ….
+    pub fn constant(&mut self, ty: TypeId, source: Arc<dyn ConstSource>, hint: Option<&str>) -> ValueId {
+        let name = self.name_for(hint, "c", self.consts.len());
+        self.push_const(ty, source, name)
+    }
+
+    /// Makes a list argument.
+    pub fn list(&mut self, elements: &[Arg]) -> Arg {
+        Arg::List(extend(&mut self.args, elements))
+    }
+
+    /// Appends a call. Its results are named after the operator.
+    pub fn node(&mut self, op: StrId, args: &[Arg], kwargs: &[(StrId, Arg)], results: &[ResultSpec<'_>], loc: Option<Loc>) -> Created {
+        let (base, number) = self.op_base(op);
+        let created = self.push_node(op, args, kwargs, results, loc);
+        for value in created.values.iter() {
+            self.values[value.index()].name = self.names.fresh(base, number);
+        }
+        created
+    }
+
+    /// Appends a call whose results have no names yet.
+    pub(super) fn push_node(
+        &mut self,
+        op: StrId,
+        args: &[Arg],
+        kwargs: &[(StrId, Arg)],
+        results: &[ResultSpec<'_>],
+        loc: Option<Loc>,
+    ) -> Created {
+        let node = NodeId(self.nodes.len() as u32);
+        let first = self.values.len() as u32;
+        let group = self.results.len() as u32;
+        for spec in results {
+            let types = match spec {
+                ResultSpec::Value(ty) => std::slice::from_ref(ty),
+                ResultSpec::List(types) => types,
+                ResultSpec::Absent => &[],
+            };
+            let start = self.values.len() as u32;
+            let unnamed = Name { base: op, number: 0 };
+            self.values.extend(types.iter().map(|&ty| Value { ty, name: unnamed, def: Def::Node(node) }));
+            self.results.push(match spec {
+                ResultSpec::Value(_) => Res::Value(ValueId(start)),
+                ResultSpec::List(types) => Res::List(ValueRange(Span { start, len: types.len() as u32 })),
+                ResultSpec::Absent => Res::Absent,
+            });
+        }
+        let args = extend(&mut self.args, args);
+        let kwargs = extend(&mut self.kwargs, kwargs);
+        self.nodes.push(Node { op, args, kwargs, results: Span { start: group, len: results.len() as u32 } });
+        self.locs.push(loc);
+        self.body.push(Stmt::Node(node));
+        Created { node, values: ValueRange(Span { start: first, len: self.values.len() as u32 - first }) }
+    }
+
+    /// Appends the definition of an unbacked symbol.
+    pub fn bind(&mut self, symbol: SymbolId, value: ValueId, source: BindSource) {
+        self.body.push(Stmt::Bind { symbol, value, source });
+    }
+
+    /// Appends a check at run time.
+    pub fn assert_(&mut self, cond: BoolExpr, message: Option<&str>) {
+        let message = message.map(|m| self.intern(m));
+        self.body.push(Stmt::Assert { cond, message });
+    }
+
+    /// Adds a condition on the inputs' sizes, unless it is there already.
+    pub fn guard(&mut self, cond: BoolExpr) {
+        self.guards.insert(cond);
+    }
+
+    /// Renames a value: `name` itself if it is free, else the next number of its base.
+    pub fn set_name(&mut self, value: ValueId, name: &str) {
+        let (base, number) = self.split(name);
+        if let Some(current) = self.values.get(value.index()).map(|v| v.name)
+            && current != (Name { base, number })
+        {
+            let name = self.names.fresh(base, number);
+            self.values[value.index()].name = name;
+        }
+    }
+
+    /// A value's type; `None` if the value is not of this graph.
+    pub fn value_type(&self, value: ValueId) -> Option<ValueType> {
+        self.values.get(value.index()).map(|v| v.ty)
+    }
+
+    /// A tensor type interned before; `None` if it is not of this graph.
+    pub fn tensor_type(&self, ty: TypeId) -> Option<&TensorType> {
+        self.types.get_index(ty.index())
+    }
+
+    /// The number of nodes so far.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The graph that returns `outputs`, with every table in first-use order and only what is used in it. `symbols` is the table all its
+    /// expressions belong to; the graph gets a table of its own with the symbols it uses, in the same order and with the same declared ranges.
+    ///
+    /// # Errors
+    /// If an id is not of this builder, a value is used before it is defined, a list nests too deeply or a symbol's name is a reserved word.
+    pub fn finish(self, symbols: &SymTable, outputs: &[Arg]) -> Result<Graph, BuildError> {
+        finish(self, symbols, outputs)
+    }
+
+    /// Takes exactly this name for the value about to be defined; `None` if another has it.
+    pub(super) fn take_name(&mut self, name: &str) -> Option<Name> {
+        let (base, number) = self.split(name);
+        let name = Name { base, number };
+        self.names.take(name).then_some(name)
+    }
+
+    /// Gives a name that was taken to a value.
+    pub(super) fn name_value(&mut self, value: ValueId, name: Name) {
+        if let Some(v) = self.values.get_mut(value.index()) {
+            v.name = name;
+        }
+    }
+
+    pub(super) fn push_input(&mut self, ty: ValueType, name: Name) -> ValueId {
+        let value = ValueId(self.values.len() as u32);
+        self.values.push(Value { ty, name, def: Def::Input(self.inputs.len() as u32) });
+        self.inputs.push(value);
+        value
+    }
+
+    pub(super) fn push_const(&mut self, ty: TypeId, source: Arc<dyn ConstSource>, name: Name) -> ValueId {
+        let value = ValueId(self.values.len() as u32);
+        self.values.push(Value { ty: ValueType::Tensor(ty), name, def: Def::Const(self.consts.len() as u32) });
+        self.consts.push(Const { value, source, digest: OnceLock::new() });
+        value
+    }
+
+    fn split(&mut self, name: &str) -> (StrId, u32) {
+        let name = names::sanitize(name);
+        let (base, number) = names::split(&name);
+        (self.intern(base), number)
+    }
+
+    fn name_for(&mut self, hint: Option<&str>, prefix: &str, index: usize) -> Name {
+        let (base, number) = match hint {
+            Some(hint) => self.split(hint),
+            None => self.split(&format!("{prefix}{index}")),
+        };
+        self.names.fresh(base, number)
+    }
+
+    fn op_base(&mut self, op: StrId) -> (StrId, u32) {
+        if let Some(&base) = self.op_bases.get(&op) {
+            return base;
+        }
+        let name = self.strings.get_index(op.index()).map(|name| names::of_op(name).to_owned()).unwrap_or_default();
+        let base = self.split(&name);
+        self.op_bases.insert(op, base);
+        base
+    }
+}
+
+fn extend<T: Copy>(pool: &mut Vec<T>, new: &[T]) -> Span {
+    let start = pool.len() as u32;
+    pool.extend_from_slice(new);
+    Span { start, len: new.len() as u32 }
+}
+
+impl From<Expr> for Arg {
+    fn from(e: Expr) -> Arg {
+        Arg::Int(e)
+    }
+}
+
+impl From<ValueId> for Arg {
+    fn from(v: ValueId) -> Arg {
+        Arg::Value(v)
+    }
+}
+
+macro_rules! arg_from {
+    ($($t:ty => |$x:ident| $arg:expr),+ $(,)?) => {$(
+        impl From<$t> for Arg {
+            fn from($x: $t) -> Arg {
+                $arg
+            }
+        }
+    )+};
+}
+arg_from!(
+    i64 => |x| Arg::Int(Expr::Int(x)),
+    f64 => |x| Arg::Float(x.into()),
+    bool => |x| Arg::Bool(x),
+    crate::DType => |x| Arg::DType(x),
+    crate::Device => |x| Arg::Device(x),
+    crate::Layout => |x| Arg::Layout(x),
+    crate::MemoryFormat => |x| Arg::MemoryFormat(x),
+);

@@ -1,0 +1,72 @@
+//! Constants: tensors that existed before the graph did, known to it by type and digest only.
+
+use super::ValueId;
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// The first 8 bytes of a SHA-256 over a constant's dtype, sizes and logical contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest(pub [u8; 8]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+/// What holds a constant's contents. Whoever made the graph can get it back by upcasting to [`Any`].
+pub trait ConstSource: Any + Send + Sync {
+    /// The digest of the contents; asked for once per graph, when first needed.
+    fn digest(&self) -> Digest;
+}
+
+/// A constant read from text: nothing is known of it but the digest.
+impl ConstSource for Digest {
+    fn digest(&self) -> Digest {
+        *self
+    }
+}
+
+/// A constant of a graph. Two are equal if their digests are.
+#[derive(Clone)]
+pub struct Const {
+    pub(super) value: ValueId,
+    pub(super) source: Arc<dyn ConstSource>,
+    pub(super) digest: OnceLock<Digest>,
+}
+
+impl Const {
+    /// The value that stands for it in the graph.
+    pub fn value(&self) -> ValueId {
+        self.value
+    }
+
+    /// Its contents.
+    pub fn source(&self) -> &Arc<dyn ConstSource> {
+        &self.source
+    }
+
+    /// Its contents as the type they were given as.
+    pub fn source_as<T: ConstSource>(&self) -> Option<&T> {
+        let any: &dyn Any = &*self.source;
+        any.downcast_ref()
+    }
+
+    /// The digest of the contents, computed on first use.
+    pub fn digest(&self) -> Digest {
+        *self.digest.get_or_init(|| self.source.digest())
+    }
+}
+
+impl PartialEq for Const {
+    fn eq(&self, other: &Const) -> bool {
+        self.value == other.value && (Arc::ptr_eq(&self.source, &other.source) || self.digest() == other.digest())
+    }
+}
+
+impl fmt::Debug for Const {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Const").field("value", &self.value).field("digest", &self.digest.get()).finish_non_exhaustive()
+    }
+}

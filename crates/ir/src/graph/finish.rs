@@ -1,0 +1,332 @@
+//! The last step of building: every table in first-use order, so that equal programs are equal values.
+//!
+//! First the structure is copied, renumbering values, types and strings as they are met and leaving out what is never met. Then the expressions,
+//! still of the builder's table, are moved in one fixed order into a fresh table that has only the symbols they mention.
+
+use super::build::{BuildError, GraphBuilder};
+use super::types::{Arg, Aside, Name, Node, Res, Span, Stmt, StrId, TypeId, ValueId, ValueRange, ValueType, contiguous_strides};
+use super::{Const, Graph, MAX_LIST_DEPTH};
+use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
+use indexmap::IndexSet;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::OnceLock;
+
+/// Words that cannot be symbols, as they would read as something else in an argument or condition.
+const RESERVED: [&str; 10] = ["None", "true", "false", "inf", "nan", "and", "or", "not", "min", "max"];
+
+/// Whether a symbol cannot have this name.
+pub(super) fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name) || crate::DType::ALL.iter().any(|d| d.name() == name)
+}
+
+pub(super) fn finish(from: GraphBuilder, symbols: &SymTable, outputs: &[Arg]) -> Result<Graph, BuildError> {
+    let mut copy = Copy {
+        out: Graph::empty(),
+        strings: Renumber::new(from.strings.len()),
+        types: Renumber::new(from.types.len()),
+        values: vec![None; from.values.len()],
+        from: &from,
+    };
+    copy.run(outputs)?;
+    let Copy { mut out, strings, types, .. } = copy;
+    out.strings = strings.order.iter().filter_map(|&i| from.strings.get_index(i)).cloned().collect();
+    out.types = types.order.iter().filter_map(|&i| from.types.get_index(i)).cloned().collect();
+    out.move_exprs(symbols)?;
+    Ok(out)
+}
+
+/// New numbers for table entries, in the order they are asked for.
+struct Renumber {
+    new: Vec<u32>,
+    order: Vec<usize>,
+}
+
+impl Renumber {
+    fn new(len: usize) -> Renumber {
+        Renumber { new: vec![u32::MAX; len], order: Vec::new() }
+    }
+
+    fn get(&mut self, what: &'static str, index: usize) -> Result<u32, BuildError> {
+        let len = self.new.len();
+        let new = self.new.get_mut(index).ok_or(BuildError::Foreign { what, index, len })?;
+        if *new == u32::MAX {
+            *new = self.order.len() as u32;
+            self.order.push(index);
+        }
+        Ok(*new)
+    }
+}
+
+/// What takes a value, for the error message.
+#[derive(Clone, Copy)]
+enum At {
+    Node(StrId),
+    Bind,
+    Return,
+}
+
+struct Copy<'a> {
+    from: &'a GraphBuilder,
+    out: Graph,
+    strings: Renumber,
+    types: Renumber,
+    values: Vec<Option<ValueId>>,
+}
+
+impl Copy<'_> {
+    fn run(&mut self, outputs: &[Arg]) -> Result<(), BuildError> {
+        let from = self.from;
+        self.out.name = self.str(from.name)?;
+        for &input in &from.inputs {
+            let value = self.define(input)?;
+            self.out.inputs.push(value);
+        }
+        for c in &from.consts {
+            let value = self.define(c.value)?;
+            self.out.consts.push(Const { value, source: c.source.clone(), digest: OnceLock::new() });
+        }
+        self.out.guards = from.guards.iter().copied().collect();
+        self.out.nodes.reserve_exact(from.nodes.len());
+        self.out.body.reserve_exact(from.body.len());
+        self.out.args.reserve(from.args.len());
+        for &stmt in &from.body {
+            let stmt = self.stmt(stmt)?;
+            self.out.body.push(stmt);
+        }
+        for &output in outputs {
+            let output = self.arg(output, At::Return, 0)?;
+            self.out.outputs.push(output);
+        }
+        Ok(())
+    }
+
+    fn stmt(&mut self, stmt: Stmt) -> Result<Stmt, BuildError> {
+        Ok(match stmt {
+            Stmt::Node(id) => {
+                let from = self.from;
+                let node = *from.nodes.get(id.index()).ok_or(foreign("node", id.index(), from.nodes.len()))?;
+                let new = super::NodeId(self.out.nodes.len() as u32);
+                let op = self.str(node.op)?;
+                let args = self.args(node.args, At::Node(node.op), 0)?;
+                let kwargs = self.kwargs(node)?;
+                let results = self.results(node.results)?;
+                self.out.nodes.push(Node { op, args, kwargs, results });
+                self.out.locs.0.push(from.locs.get(id.index()).copied().flatten());
+                Stmt::Node(new)
+            }
+            Stmt::Bind { symbol, value, source } => Stmt::Bind { symbol, value: self.used(value, At::Bind)?, source },
+            Stmt::Assert { cond, message } => {
+                let message = message.map(|m| self.str(m)).transpose()?;
+                Stmt::Assert { cond, message }
+            }
+        })
+    }
+
+    /// Copies a list's elements behind those of the lists nested in it, so that each list stays in one piece.
+    fn args(&mut self, span: Span, at: At, depth: usize) -> Result<Span, BuildError> {
+        let args = span.get(&self.from.args).ok_or(foreign("list", span.start as usize, self.from.args.len()))?;
+        let new: SmallVec<[Arg; 8]> = args.iter().map(|&a| self.arg(a, at, depth)).collect::<Result<_, _>>()?;
+        let start = self.out.args.len() as u32;
+        self.out.args.extend_from_slice(&new);
+        Ok(Span { start, len: new.len() as u32 })
+    }
+
+    fn arg(&mut self, arg: Arg, at: At, depth: usize) -> Result<Arg, BuildError> {
+        Ok(match arg {
+            Arg::Value(v) => Arg::Value(self.used(v, at)?),
+            Arg::Str(s) => Arg::Str(self.str(s)?),
+            Arg::List(_) if depth == MAX_LIST_DEPTH => return Err(BuildError::Depth { at: self.describe(at) }),
+            Arg::List(list) => Arg::List(self.args(list, at, depth + 1)?),
+            other => other,
+        })
+    }
+
+    fn kwargs(&mut self, node: Node) -> Result<Span, BuildError> {
+        let from = self.from;
+        let kwargs = node.kwargs.get(&from.kwargs).ok_or(foreign("keyword", node.kwargs.start as usize, from.kwargs.len()))?;
+        let start = self.out.kwargs.len() as u32;
+        for &(name, arg) in kwargs {
+            let name = self.str(name)?;
+            let arg = self.arg(arg, At::Node(node.op), 0)?;
+            self.out.kwargs.push((name, arg));
+        }
+        Ok(Span { start, len: kwargs.len() as u32 })
+    }
+
+    fn results(&mut self, span: Span) -> Result<Span, BuildError> {
+        let from = self.from;
+        let results = span.get(&from.results).ok_or(foreign("result", span.start as usize, from.results.len()))?;
+        let start = self.out.results.len() as u32;
+        for result in results {
+            let first = self.out.values.len() as u32;
+            for value in result.values().iter() {
+                self.define(value)?;
+            }
+            self.out.results.push(match result {
+                Res::Value(_) => Res::Value(ValueId(first)),
+                Res::List(values) => Res::List(ValueRange(Span { start: first, len: values.0.len })),
+                Res::Absent => Res::Absent,
+            });
+        }
+        Ok(Span { start, len: results.len() as u32 })
+    }
+
+    fn define(&mut self, value: ValueId) -> Result<ValueId, BuildError> {
+        let mut record = *self.from.values.get(value.index()).ok_or(foreign("value", value.index(), self.from.values.len()))?;
+        if let ValueType::Tensor(ty) = record.ty {
+            record.ty = ValueType::Tensor(TypeId(self.types.get("type", ty.index())?));
+        }
+        record.name = Name { base: self.str(record.name.base)?, number: record.name.number };
+        if let super::Def::Node(_) = record.def {
+            record.def = super::Def::Node(super::NodeId(self.out.nodes.len() as u32));
+        }
+        let new = ValueId(self.out.values.len() as u32);
+        self.out.values.push(record);
+        self.values[value.index()] = Some(new);
+        Ok(new)
+    }
+
+    fn used(&self, value: ValueId, at: At) -> Result<ValueId, BuildError> {
+        match self.values.get(value.index()) {
+            Some(Some(new)) => Ok(*new),
+            _ => Err(BuildError::Undefined { at: self.describe(at), value: value.index() }),
+        }
+    }
+
+    fn describe(&self, at: At) -> String {
+        match at {
+            At::Node(op) => self.from.strings.get_index(op.index()).map(|s| format!("`{s}`")).unwrap_or_default(),
+            At::Bind => "a bind".to_owned(),
+            At::Return => "the return".to_owned(),
+        }
+    }
+
+    fn str(&mut self, s: StrId) -> Result<StrId, BuildError> {
+        Ok(StrId(self.strings.get("string", s.index())?))
+    }
+}
+
+fn foreign(what: &'static str, index: usize, len: usize) -> BuildError {
+    BuildError::Foreign { what, index, len }
+}
+
+/// A place where a graph holds an expression.
+enum Slot<'a> {
+    Int(&'a mut Expr),
+    Bool(&'a mut BoolExpr),
+    Symbol(&'a mut SymbolId),
+}
+
+impl Graph {
+    fn empty() -> Graph {
+        Graph {
+            name: StrId(0),
+            symbols: SymTable::new(),
+            strings: Vec::new(),
+            types: Vec::new(),
+            contiguous: Vec::new(),
+            values: Vec::new(),
+            nodes: Vec::new(),
+            args: Vec::new(),
+            kwargs: Vec::new(),
+            results: Vec::new(),
+            inputs: Vec::new(),
+            consts: Vec::new(),
+            guards: Vec::new(),
+            body: Vec::new(),
+            outputs: Vec::new(),
+            locs: Aside(Vec::new()),
+            users: Aside(OnceLock::new()),
+        }
+    }
+
+    /// Visits every expression, always in the same order.
+    fn visit_exprs<E>(&mut self, f: &mut impl FnMut(Slot<'_>) -> Result<(), E>) -> Result<(), E> {
+        for ty in &mut self.types {
+            ty.sizes.iter_mut().chain(&mut ty.strides).chain([&mut ty.offset]).try_for_each(|e| f(Slot::Int(e)))?;
+        }
+        for value in &mut self.values {
+            if let ValueType::Int(e) = &mut value.ty {
+                f(Slot::Int(e))?;
+            }
+        }
+        for arg in self.args.iter_mut().chain(self.kwargs.iter_mut().map(|(_, arg)| arg)).chain(&mut self.outputs) {
+            if let Arg::Int(e) = arg {
+                f(Slot::Int(e))?;
+            }
+        }
+        self.guards.iter_mut().try_for_each(|g| f(Slot::Bool(g)))?;
+        self.body.iter_mut().try_for_each(|stmt| match stmt {
+            Stmt::Assert { cond, .. } => f(Slot::Bool(cond)),
+            Stmt::Bind { symbol, .. } => f(Slot::Symbol(symbol)),
+            Stmt::Node(_) => Ok(()),
+        })
+    }
+
+    /// Moves all expressions out of `old` into the graph's own, still empty table.
+    fn move_exprs(&mut self, old: &SymTable) -> Result<(), BuildError> {
+        let mut used: FxHashSet<SymbolId> = FxHashSet::default();
+        let mut seen: FxHashSet<Expr> = FxHashSet::default();
+        self.visit_exprs::<SymError>(&mut |slot| {
+            match slot {
+                Slot::Int(&mut e @ Expr::Id(_)) if seen.insert(e) => used.extend(old.free_symbols(e)),
+                Slot::Int(_) => {}
+                Slot::Bool(b) => used.extend(old.free_symbols_bool(*b)),
+                Slot::Symbol(s) => {
+                    used.insert(*s);
+                }
+            }
+            Ok(())
+        })?;
+        let mut table = SymTable::new();
+        let mut symbols: FxHashMap<SymbolId, SymbolId> = FxHashMap::default();
+        for s in old.symbols().filter(|s| used.contains(s)) {
+            if is_reserved(old.name(s)) {
+                return Err(BuildError::Reserved(old.name(s).to_owned()));
+            }
+            symbols.insert(s, table.symbol(old.name(s), old.kind(s), old.range(s))?);
+        }
+        let mut moved: FxHashMap<Expr, Expr> = FxHashMap::default();
+        self.visit_exprs::<SymError>(&mut |slot| {
+            match slot {
+                Slot::Int(Expr::Int(_)) => {}
+                Slot::Int(e) => {
+                    *e = match moved.get(e) {
+                        Some(&new) => new,
+                        None => {
+                            let new = table.import(old, *e)?;
+                            moved.insert(*e, new);
+                            new
+                        }
+                    }
+                }
+                Slot::Bool(b) => *b = table.import_bool(old, *b)?,
+                Slot::Symbol(s) => {
+                    if let Some(&new) = symbols.get(s) {
+                        *s = new;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        self.guards = std::mem::take(&mut self.guards).into_iter().collect::<IndexSet<_, FxBuildHasher>>().into_iter().collect();
+        self.merge_types();
+        self.contiguous =
+            self.types.iter().map(|ty| contiguous_strides(&ty.sizes, &mut table).is_ok_and(|strides| strides == ty.strides)).collect();
+        self.symbols = table;
+        Ok(())
+    }
+
+    /// Two expressions that the old table told apart may be one in the new table, and then so may two types.
+    fn merge_types(&mut self) {
+        let mut merged: IndexSet<_, FxBuildHasher> = IndexSet::default();
+        let new: Vec<u32> = self.types.drain(..).map(|ty| merged.insert_full(ty).0 as u32).collect();
+        for value in &mut self.values {
+            if let ValueType::Tensor(ty) = &mut value.ty {
+                *ty = TypeId(new[ty.index()]);
+            }
+        }
+        self.types = merged.into_iter().collect();
+    }
+}

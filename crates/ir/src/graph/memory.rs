@@ -1,0 +1,123 @@
+//! The order that memory imposes on a graph that mutates.
+//!
+//! Values are sorted into classes that may share a storage: a result joins the class of the argument it aliases, and everything else has a class
+//! of its own, as which inputs overlap is a guard of every callable. Within a class, a read comes after the last write before it, and a write
+//! after every read since and after that write.
+
+use super::Graph;
+use super::deps::{Edge, EdgeKind};
+use super::types::{Arg, NodeId, ValueId, ValueType};
+use petgraph::unionfind::UnionFind;
+
+/// What an operator does with an argument's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgEffect {
+    /// It may read it.
+    Read,
+    /// It may read and write it.
+    Write,
+}
+
+/// What operators do to memory, as their schemas say. Arguments and results are numbered as in the schema.
+pub trait MemoryFacts {
+    /// The number of an argument given by keyword; `None` if the operator has none of this name.
+    fn arg_index(&self, op: &str, name: &str) -> Option<usize>;
+    /// What an operator does with an argument.
+    fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect;
+    /// The argument whose storage a result shares, or may share.
+    fn result_aliases(&self, op: &str, result: usize) -> Option<usize>;
+    /// Whether an operator has an effect beyond its arguments, so that it keeps its place among its like.
+    fn ordered(&self, op: &str) -> bool;
+}
+
+/// Who touched a class last.
+#[derive(Clone, Debug, Default)]
+struct Access {
+    writer: Option<NodeId>,
+    /// Since the last write.
+    readers: Vec<NodeId>,
+}
+
+/// Adds the edges of memory and effects.
+pub(super) fn edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &mut Vec<(NodeId, NodeId, Edge)>) {
+    let classes = classes(graph, facts);
+    let mut accesses = vec![Access::default(); classes.len()];
+    let mut last_ordered: Option<NodeId> = None;
+    let mut touched: Vec<(ValueId, ArgEffect)> = Vec::new();
+    for node in graph.nodes() {
+        let op = graph.op_name(node);
+        touched.clear();
+        for_each_arg(graph, facts, node, |index, arg| {
+            // A keyword unknown to the facts could do anything.
+            let effect = index.map_or(ArgEffect::Write, |i| facts.arg_effect(op, i));
+            for_each_tensor(graph, arg, |v| touched.push((v, effect)));
+        });
+        // Reads first, so that a node which reads and writes a class does not wait for itself.
+        for effect in [ArgEffect::Read, ArgEffect::Write] {
+            for &(value, _) in touched.iter().filter(|(_, e)| *e == effect) {
+                let Some(access) = classes.get(value.index()).and_then(|&c| accesses.get_mut(c)) else { continue };
+                let mut edge = |from: NodeId, kind| {
+                    if from != node {
+                        edges.push((from, node, Edge { kind, value: Some(value) }));
+                    }
+                };
+                if effect == ArgEffect::Read {
+                    access.writer.into_iter().for_each(|w| edge(w, EdgeKind::ReadAfterWrite));
+                    if access.readers.last() != Some(&node) {
+                        access.readers.push(node);
+                    }
+                } else {
+                    // Written memory may be read too: it comes after the last write either way.
+                    access.writer.into_iter().for_each(|w| edge(w, EdgeKind::WriteAfterWrite));
+                    access.readers.drain(..).for_each(|r| edge(r, EdgeKind::WriteAfterRead));
+                    access.writer = Some(node);
+                }
+            }
+        }
+        if facts.ordered(op)
+            && let Some(before) = last_ordered.replace(node)
+        {
+            edges.push((before, node, Edge { kind: EdgeKind::Order, value: None }));
+        }
+    }
+}
+
+/// For each value, the number of its class.
+fn classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
+    let mut classes: UnionFind<usize> = UnionFind::new(graph.values().len());
+    for node in graph.nodes() {
+        let op = graph.op_name(node);
+        for (i, result) in graph.results(node).iter().enumerate() {
+            let Some(aliased) = facts.result_aliases(op, i) else { continue };
+            for_each_arg(graph, facts, node, |index, arg| {
+                if index == Some(aliased) {
+                    for_each_tensor(graph, arg, |v| {
+                        for r in result.values().iter() {
+                            classes.union(r.index(), v.index());
+                        }
+                    });
+                }
+            });
+        }
+    }
+    classes.into_labeling()
+}
+
+fn for_each_arg(graph: &Graph, facts: &dyn MemoryFacts, node: NodeId, mut f: impl FnMut(Option<usize>, Arg)) {
+    for (i, &arg) in graph.args(node).iter().enumerate() {
+        f(Some(i), arg);
+    }
+    for &(name, arg) in graph.kwargs(node) {
+        f(facts.arg_index(graph.op_name(node), graph.str(name)), arg);
+    }
+}
+
+fn for_each_tensor(graph: &Graph, arg: Arg, mut f: impl FnMut(ValueId)) {
+    graph.for_each_leaf(arg, &mut |leaf| {
+        if let Arg::Value(v) = leaf
+            && matches!(graph.value_type(v), ValueType::Tensor(_))
+        {
+            f(v);
+        }
+    });
+}

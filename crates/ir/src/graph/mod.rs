@@ -1,0 +1,275 @@
+//! The graph: a program in static single assignment form, of calls to operators that are known by name only.
+//!
+//! A [`Graph`] is an arena: nodes, values, types and strings are small ids into flat tables, and the expressions in them belong to the graph's
+//! own [`SymTable`]. It is made by a [`GraphBuilder`] (or read from text) and does not change afterwards; a pass builds another one.
+//! [`GraphBuilder::finish`] puts every table in first-use order, so two graphs are equal exactly if they print the same, and the derived
+//! comparison decides that. Its text form parses back to an equal graph; `docs/graph-text.md` has the grammar.
+//!
+//! The body is a list of [statements](Stmt) whose order is the program's: in a graph that mutates, data edges alone do not order it.
+//! [`Graph::dataflow`] and [`Graph::dependence`] give those edges to petgraph's algorithms.
+
+mod build;
+mod consts;
+mod deps;
+mod dot;
+mod finish;
+mod lex;
+mod memory;
+mod names;
+mod parse;
+mod print;
+mod types;
+pub mod verify;
+
+pub use build::{BuildError, Created, GraphBuilder, ResultSpec};
+pub use consts::{Const, ConstSource, Digest};
+pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
+pub use memory::{ArgEffect, MemoryFacts};
+pub use parse::{MAX_TEXT, ParseError};
+pub use types::{
+    Arg, BindSource, Def, FloatBits, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, ValueId, ValueRange, ValueType,
+};
+pub use verify::{Invariant, VerifyError};
+
+use crate::Loc;
+use crate::sym::{BoolExpr, SymTable};
+use std::sync::OnceLock;
+use types::{Aside, Value};
+
+/// Lists in arguments nest at most this deep.
+pub const MAX_LIST_DEPTH: usize = 8;
+/// Calls have at most this many keyword arguments.
+pub const MAX_KWARGS: usize = 256;
+/// Tensors have at most this many dimensions.
+pub const MAX_RANK: usize = 64;
+
+/// A program over operators known by name. See the [module's page](self).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    name: StrId,
+    symbols: SymTable,
+    strings: Vec<Box<str>>,
+    types: Vec<TensorType>,
+    /// For each type, whether its strides are exactly those of a contiguous tensor of its sizes.
+    contiguous: Vec<bool>,
+    values: Vec<Value>,
+    nodes: Vec<Node>,
+    args: Vec<Arg>,
+    kwargs: Vec<(StrId, Arg)>,
+    results: Vec<Res>,
+    inputs: Vec<ValueId>,
+    consts: Vec<Const>,
+    guards: Vec<BoolExpr>,
+    body: Vec<Stmt>,
+    outputs: Vec<Arg>,
+    locs: Aside<Vec<Option<Loc>>>,
+    users: Aside<OnceLock<Users>>,
+}
+
+/// For each value, the nodes that take it.
+#[derive(Clone, Debug, Default)]
+struct Users {
+    starts: Vec<u32>,
+    nodes: Vec<NodeId>,
+}
+
+/// The methods that take an id expect one of this graph, and panic on an id that lies outside its tables.
+impl Graph {
+    /// The graph's name.
+    pub fn name(&self) -> &str {
+        self.str(self.name)
+    }
+
+    /// The symbols and expressions. They carry declared ranges only: guards and assertions are not assumed.
+    pub fn symbols(&self) -> &SymTable {
+        &self.symbols
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> &[ValueId] {
+        &self.inputs
+    }
+
+    /// The constants, in order.
+    pub fn consts(&self) -> &[Const] {
+        &self.consts
+    }
+
+    /// What must hold of the inputs' sizes for the graph to be valid, in the order the program asked.
+    pub fn guards(&self) -> &[BoolExpr] {
+        &self.guards
+    }
+
+    /// The statements, in program order.
+    pub fn body(&self) -> &[Stmt] {
+        &self.body
+    }
+
+    /// What the graph returns.
+    pub fn outputs(&self) -> &[Arg] {
+        &self.outputs
+    }
+
+    /// The nodes, in program order.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// The number of nodes.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The values: inputs, constants, then results in program order.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = ValueId> + ExactSizeIterator + use<> {
+        (0..self.values.len() as u32).map(ValueId)
+    }
+
+    /// A node's record.
+    pub fn node(&self, node: NodeId) -> &Node {
+        &self.nodes[node.index()]
+    }
+
+    /// A node's operator, as `aten::add.Tensor`.
+    pub fn op_name(&self, node: NodeId) -> &str {
+        self.str(self.node(node).op)
+    }
+
+    /// A node's operator as an interned string: nodes of equal operators have equal ids.
+    pub fn op(&self, node: NodeId) -> StrId {
+        self.node(node).op
+    }
+
+    /// A node's positional arguments.
+    pub fn args(&self, node: NodeId) -> &[Arg] {
+        self.node(node).args.get(&self.args).unwrap_or_default()
+    }
+
+    /// A node's keyword arguments, in the order given.
+    pub fn kwargs(&self, node: NodeId) -> &[(StrId, Arg)] {
+        self.node(node).kwargs.get(&self.kwargs).unwrap_or_default()
+    }
+
+    /// The elements of a list argument.
+    pub fn list(&self, list: Span) -> &[Arg] {
+        list.get(&self.args).unwrap_or_default()
+    }
+
+    /// A node's results, one entry for each that its schema declares.
+    pub fn results(&self, node: NodeId) -> &[Res] {
+        self.node(node).results.get(&self.results).unwrap_or_default()
+    }
+
+    /// The values a node defines, in order.
+    pub fn result_values(&self, node: NodeId) -> impl Iterator<Item = ValueId> {
+        self.results(node).iter().flat_map(|r| r.values().iter())
+    }
+
+    /// Calls `f` with every value a node takes, lists included, with repetitions.
+    pub fn for_each_operand(&self, node: NodeId, mut f: impl FnMut(ValueId)) {
+        for arg in self.args(node).iter().chain(self.kwargs(node).iter().map(|(_, arg)| arg)) {
+            self.for_each_leaf(*arg, &mut |leaf| {
+                if let Arg::Value(v) = leaf {
+                    f(v);
+                }
+            });
+        }
+    }
+
+    /// Calls `f` with an argument, or with the elements of a list at any depth.
+    pub fn for_each_leaf(&self, arg: Arg, f: &mut impl FnMut(Arg)) {
+        match arg {
+            Arg::List(list) => self.list(list).iter().for_each(|a| self.for_each_leaf(*a, f)),
+            leaf => f(leaf),
+        }
+    }
+
+    /// A value's type.
+    pub fn value_type(&self, value: ValueId) -> ValueType {
+        self.values[value.index()].ty
+    }
+
+    /// The metadata of a tensor value; `None` for other values.
+    pub fn tensor_type(&self, value: ValueId) -> Option<&TensorType> {
+        match self.value_type(value) {
+            ValueType::Tensor(ty) => Some(self.type_of(ty)),
+            _ => None,
+        }
+    }
+
+    /// An interned tensor type.
+    pub fn type_of(&self, ty: TypeId) -> &TensorType {
+        &self.types[ty.index()]
+    }
+
+    /// Whether a type's strides are exactly those of a contiguous tensor of its sizes.
+    pub fn is_contiguous(&self, ty: TypeId) -> bool {
+        self.contiguous[ty.index()]
+    }
+
+    /// An interned string.
+    pub fn str(&self, s: StrId) -> &str {
+        &self.strings[s.index()]
+    }
+
+    /// Where a value comes from.
+    pub fn def(&self, value: ValueId) -> Def {
+        self.values[value.index()].def
+    }
+
+    /// The node that defines a value; `None` for inputs and constants.
+    pub fn producer(&self, value: ValueId) -> Option<NodeId> {
+        match self.def(value) {
+            Def::Node(node) => Some(node),
+            Def::Input(_) | Def::Const(_) => None,
+        }
+    }
+
+    /// The constant behind a value.
+    pub fn constant(&self, value: ValueId) -> Option<&Const> {
+        match self.def(value) {
+            Def::Const(i) => self.consts.get(i as usize),
+            Def::Input(_) | Def::Node(_) => None,
+        }
+    }
+
+    /// The nodes that take a value, in program order and each once. The index is built on first use.
+    pub fn users(&self, value: ValueId) -> &[NodeId] {
+        let users = self.users.0.get_or_init(|| Users::of(self));
+        let at = |i: usize| users.starts.get(i).map_or(0, |&s| s as usize);
+        users.nodes.get(at(value.index())..at(value.index() + 1)).unwrap_or_default()
+    }
+
+    /// The source line a node was called from, where known. Text does not carry it.
+    pub fn loc(&self, node: NodeId) -> Option<Loc> {
+        self.locs.0.get(node.index()).copied().flatten()
+    }
+
+    /// The value of this name.
+    pub fn value_named(&self, name: &str) -> Option<ValueId> {
+        let (base, number) = names::split(name);
+        let base = self.strings.iter().position(|s| **s == *base).map(|i| StrId(i as u32))?;
+        self.values().find(|v| self.values[v.index()].name == Name { base, number })
+    }
+}
+
+impl Users {
+    fn of(graph: &Graph) -> Users {
+        let mut uses: Vec<(ValueId, NodeId)> = Vec::new();
+        for node in graph.nodes() {
+            graph.for_each_operand(node, |v| uses.push((v, node)));
+        }
+        uses.sort_unstable();
+        uses.dedup();
+        let mut starts = vec![0u32; graph.values.len() + 1];
+        for (v, _) in &uses {
+            if let Some(n) = starts.get_mut(v.index() + 1) {
+                *n += 1;
+            }
+        }
+        for i in 1..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        Users { starts, nodes: uses.into_iter().map(|(_, n)| n).collect() }
+    }
+}

@@ -1,0 +1,258 @@
+//! Arguments, types and expressions.
+
+use super::{Parser, Result};
+use crate::graph::lex::Kind;
+use crate::graph::types::{Arg, TensorType, TypeId, ValueId, ValueType, contiguous_strides};
+use crate::graph::{MAX_LIST_DEPTH, MAX_RANK};
+use crate::sym::{BoolExpr, Expr};
+use crate::{DType, Device, Layout};
+use smallvec::SmallVec;
+use std::fmt::Display;
+use std::str::FromStr;
+
+impl Parser<'_> {
+    pub(super) fn value(&mut self) -> Result<ValueId> {
+        let at = self.pos;
+        let text = self.take(Kind::Value, "a value, as `%x`")?;
+        self.values.get(text).copied().ok_or_else(|| self.error_at(at, format!("`%{text}` is not defined before this line")))
+    }
+
+    pub(super) fn arg(&mut self, depth: usize) -> Result<Arg> {
+        let token = self.peek();
+        match (token.kind, self.word()) {
+            (Kind::Value, _) => Ok(Arg::Value(self.value()?)),
+            (Kind::Str, _) => {
+                let text = self.string()?;
+                Ok(Arg::Str(self.b.intern(&text)))
+            }
+            (Kind::Punct, "[") => {
+                if depth == MAX_LIST_DEPTH {
+                    return Err(self.error_at(self.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep")));
+                }
+                self.pos += 1;
+                let mut items: SmallVec<[Arg; 8]> = SmallVec::new();
+                self.list_until(Some("]"), |p| {
+                    items.push(p.arg(depth + 1)?);
+                    Ok(())
+                })?;
+                Ok(self.b.list(&items))
+            }
+            (Kind::Float, text) => self.float(text, 1.0),
+            (Kind::Punct, "-") => {
+                let next = self.nth(1);
+                let text = self.token_text(next);
+                match next.kind {
+                    Kind::Float if !text.starts_with("nan") => {
+                        self.pos += 1;
+                        self.float(text, -1.0)
+                    }
+                    Kind::Ident if text == "inf" => {
+                        self.pos += 1;
+                        self.float(text, -1.0)
+                    }
+                    _ => Ok(Arg::Int(self.expr()?)),
+                }
+            }
+            (Kind::Ident, "inf" | "nan") => self.float(self.word(), 1.0),
+            (Kind::Ident, "None") => Ok(self.word_arg(Arg::None)),
+            (Kind::Ident, "true") => Ok(self.word_arg(Arg::Bool(true))),
+            (Kind::Ident, "false") => Ok(self.word_arg(Arg::Bool(false))),
+            (Kind::Ident, word) => {
+                if let Some(dtype) = dtype(word) {
+                    return Ok(self.word_arg(Arg::DType(dtype)));
+                }
+                if self.token_text(self.nth(1)) == "(" {
+                    match word {
+                        "device" => return self.in_parens(|p| p.device()).map(Arg::Device),
+                        "layout" => return self.in_parens(|p| p.named()).map(Arg::Layout),
+                        "memory_format" => return self.in_parens(|p| p.named()).map(Arg::MemoryFormat),
+                        _ => {}
+                    }
+                }
+                Ok(Arg::Int(self.expr()?))
+            }
+            (Kind::Int, _) | (Kind::Punct, "(") => Ok(Arg::Int(self.expr()?)),
+            _ => Err(self.expected("an argument")),
+        }
+    }
+
+    fn word_arg(&mut self, arg: Arg) -> Arg {
+        self.pos += 1;
+        arg
+    }
+
+    fn float(&mut self, text: &str, sign: f64) -> Result<Arg> {
+        let x = match text.strip_prefix("nan:") {
+            Some(bits) => u64::from_str_radix(bits, 16).map(f64::from_bits).ok().filter(|x| x.is_nan()),
+            None => text.parse::<f64>().ok(),
+        };
+        let Some(x) = x else { return Err(self.error_at(self.pos, "this is not a floating-point number")) };
+        self.pos += 1;
+        Ok(Arg::Float(if sign < 0.0 { -x } else { x }.into()))
+    }
+
+    fn in_parens<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.pos += 1;
+        self.expect("(")?;
+        let x = inner(self)?;
+        self.expect(")")?;
+        Ok(x)
+    }
+
+    /// `cuda:0`
+    fn device(&mut self) -> Result<Device> {
+        let at = self.pos;
+        self.ident("a device")?;
+        if self.eat(":") {
+            self.take(Kind::Int, "a device's index")?;
+        }
+        self.slice(at).parse().map_err(|e| self.error_at(at, e))
+    }
+
+    /// A layout or memory format, by name.
+    fn named<T: FromStr<Err: Display>>(&mut self) -> Result<T> {
+        let at = self.pos;
+        self.ident("a name")?.parse().map_err(|e| self.error_at(at, e))
+    }
+
+    pub(super) fn value_type(&mut self) -> Result<ValueType> {
+        let is_tensor = self.token_text(self.nth(1)) == "[";
+        match (self.word(), dtype(self.word())) {
+            ("int", _) => self.in_parens(|p| p.expr()).map(ValueType::Int),
+            (_, Some(dtype)) if is_tensor => self.tensor_type(dtype).map(ValueType::Tensor),
+            ("float", _) => Ok(self.plain_type(ValueType::Float)),
+            ("bool", _) => Ok(self.plain_type(ValueType::Bool)),
+            ("str", _) => Ok(self.plain_type(ValueType::Str)),
+            _ => Err(self.expected("a type, as `f32[2, 3]`, `int(n)`, `float`, `bool` or `str`")),
+        }
+    }
+
+    fn plain_type(&mut self, ty: ValueType) -> ValueType {
+        self.pos += 1;
+        ty
+    }
+
+    fn tensor_type(&mut self, dtype: DType) -> Result<TypeId> {
+        let at = self.pos;
+        self.pos += 1;
+        let sizes = self.expr_list()?;
+        let strides = if self.eat_word("strides") {
+            let strides = self.expr_list()?;
+            if strides.len() != sizes.len() {
+                return Err(self.error_at(at, format!("{} sizes but {} strides", sizes.len(), strides.len())));
+            }
+            strides
+        } else {
+            contiguous_strides(&sizes, &mut self.symbols).map_err(|e| self.error_at(at, e))?
+        };
+        let offset = if self.eat_word("offset") { self.expr()? } else { Expr::Int(0) };
+        let device = if self.eat_word("device") { self.device()? } else { Device::Cpu };
+        let layout = if self.eat_word("layout") { self.named()? } else { Layout::Strided };
+        let requires_grad = self.eat_word("requires_grad");
+        Ok(self.b.intern_type(TensorType { dtype, device, layout, sizes, strides, offset, requires_grad }))
+    }
+
+    /// Expressions in brackets.
+    fn expr_list(&mut self) -> Result<SmallVec<[Expr; 4]>> {
+        let at = self.pos;
+        let mut exprs = SmallVec::new();
+        self.expect("[")?;
+        self.list_until(Some("]"), |p| {
+            if exprs.len() == MAX_RANK {
+                return Err(p.error_at(at, format!("a tensor has at most {MAX_RANK} dimensions")));
+            }
+            exprs.push(p.expr()?);
+            Ok(())
+        })?;
+        Ok(exprs)
+    }
+
+    pub(super) fn int(&mut self) -> Result<i64> {
+        let at = self.pos;
+        self.eat("-");
+        self.take(Kind::Int, "an integer")?;
+        self.slice(at).parse().map_err(|e| self.error_at(at, e))
+    }
+
+    /// An integer expression: operands and operators in turn, so that it ends where an operand is followed by something else.
+    fn expr(&mut self) -> Result<Expr> {
+        let at = self.pos;
+        loop {
+            while self.eat("-") {}
+            match (self.peek().kind, self.word()) {
+                (Kind::Int, _) => self.pos += 1,
+                (Kind::Ident, _) => {
+                    self.pos += 1;
+                    if self.word() == "(" {
+                        self.skip_group()?;
+                    }
+                }
+                (Kind::Punct, "(") => self.skip_group()?,
+                _ => return Err(self.expected("an expression")),
+            }
+            if !["+", "-", "*", "//", "%"].contains(&self.word()) {
+                break;
+            }
+            self.pos += 1;
+        }
+        let text = self.slice(at);
+        if let Ok(n) = text.parse() {
+            return Ok(Expr::Int(n));
+        }
+        if let Some(&e) = self.exprs.get(text) {
+            return Ok(e);
+        }
+        let e = self.symbols.parse_expr(text).map_err(|e| self.error_at(at, e))?;
+        self.exprs.insert(text, e);
+        Ok(e)
+    }
+
+    /// A condition: everything up to a string or the end of the line.
+    pub(super) fn condition(&mut self) -> Result<BoolExpr> {
+        let at = self.pos;
+        while !matches!(self.peek().kind, Kind::Str | Kind::Newline | Kind::End) {
+            self.pos += 1;
+        }
+        if self.pos == at {
+            return Err(self.expected("a condition"));
+        }
+        let text = self.slice(at);
+        self.symbols.parse_bool(text).map_err(|e| self.error_at(at, e))
+    }
+
+    pub(super) fn string(&mut self) -> Result<String> {
+        let at = self.pos;
+        let quoted = self.take(Kind::Str, "a string")?;
+        let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
+        unescape(inner).ok_or_else(|| self.error_at(at, r#"bad escape in this string; known are \\ \" \n \r \t \u{hex}"#))
+    }
+}
+
+fn dtype(word: &str) -> Option<DType> {
+    DType::ALL.into_iter().find(|d| d.name() == word)
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let mut chars = rest[at + 1..].chars();
+        let c = chars.next()?;
+        rest = chars.as_str();
+        match c {
+            '\\' | '"' => out.push(c),
+            'n' => out.push('\n'),
+            'r' => out.push('\r'),
+            't' => out.push('\t'),
+            'u' => {
+                let (digits, after) = rest.strip_prefix('{')?.split_once('}')?;
+                out.push(u32::from_str_radix(digits, 16).ok().and_then(char::from_u32)?);
+                rest = after;
+            }
+            _ => return None,
+        }
+    }
+    out.push_str(rest);
+    Some(out)
+}

@@ -1,0 +1,167 @@
+//! The parser's place in the text: looking at tokens, taking them, and errors that show where.
+
+use super::{Parser, Result};
+use crate::graph::lex::{Kind, Token};
+use std::fmt::Display;
+
+/// A text is not a graph. Shows the line and where in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {message}\n  | {excerpt}\n  | {:caret$}^", "")]
+pub struct ParseError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// What was expected and found.
+    pub message: String,
+    /// The line, or the part of a long one around the column.
+    excerpt: String,
+    /// The caret's column in the excerpt, from 0.
+    caret: usize,
+}
+
+impl ParseError {
+    pub(super) fn new(text: &str, at: usize, message: String) -> ParseError {
+        const AROUND: usize = 60;
+        let at = at.min(text.len());
+        let before = text.get(..at).unwrap_or_default();
+        let start = before.rfind('\n').map_or(0, |i| i + 1);
+        let line = text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();
+        let column = text.get(start..at).unwrap_or_default().chars().count();
+        let skipped = column.saturating_sub(AROUND);
+        let shown = line.chars().skip(skipped).take(2 * AROUND);
+        let excerpt = shown.map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim_end().to_owned();
+        let line = before.bytes().filter(|&b| b == b'\n').count() + 1;
+        ParseError { line, column: column + 1, message, excerpt, caret: column - skipped }
+    }
+}
+
+impl<'t> Parser<'t> {
+    /// Items separated by commas: up to and including `close`, or at least one if there is none.
+    pub(super) fn list_until(&mut self, close: Option<&str>, mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        if close.is_some_and(|close| self.eat(close)) {
+            return Ok(());
+        }
+        loop {
+            item(self)?;
+            match close {
+                Some(close) if self.eat(close) => return Ok(()),
+                None if self.word() != "," => return Ok(()),
+                Some(close) if self.word() != "," => return Err(self.expected(&format!("`,` or `{close}`"))),
+                _ => self.pos += 1,
+            }
+        }
+    }
+
+    /// Skips a group in parentheses.
+    pub(super) fn skip_group(&mut self) -> Result<()> {
+        let at = self.pos;
+        self.expect("(")?;
+        let mut depth = 1usize;
+        while depth > 0 {
+            match (self.peek().kind, self.word()) {
+                (Kind::End | Kind::Newline, _) => return Err(self.error_at(at, "this parenthesis is never closed")),
+                (Kind::Punct, "(") => depth += 1,
+                (Kind::Punct, ")") => depth -= 1,
+                _ => {}
+            }
+            self.pos += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_of_line(&mut self) -> Result<()> {
+        match self.peek().kind {
+            Kind::Newline => {
+                self.pos += 1;
+                Ok(())
+            }
+            _ => Err(self.expected("the end of the line")),
+        }
+    }
+
+    pub(super) fn newline(&mut self) {
+        if self.peek().kind == Kind::Newline {
+            self.pos += 1;
+        }
+    }
+
+    pub(super) fn keyword(&mut self, word: &str) -> Result<()> {
+        if self.eat_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
+    }
+
+    pub(super) fn expect(&mut self, punct: &str) -> Result<()> {
+        if self.eat(punct) { Ok(()) } else { Err(self.expected(&format!("`{punct}`"))) }
+    }
+
+    pub(super) fn eat_word(&mut self, word: &str) -> bool {
+        self.eat_if(Kind::Ident, word)
+    }
+
+    pub(super) fn eat(&mut self, punct: &str) -> bool {
+        self.eat_if(Kind::Punct, punct)
+    }
+
+    fn eat_if(&mut self, kind: Kind, text: &str) -> bool {
+        let is = self.peek().kind == kind && self.word() == text;
+        self.pos += usize::from(is);
+        is
+    }
+
+    pub(super) fn ident(&mut self, what: &str) -> Result<&'t str> {
+        self.take(Kind::Ident, what)
+    }
+
+    pub(super) fn take(&mut self, kind: Kind, what: &str) -> Result<&'t str> {
+        if self.peek().kind != kind {
+            return Err(self.expected(what));
+        }
+        let text = self.word();
+        self.pos += 1;
+        Ok(text)
+    }
+
+    pub(super) fn peek(&self) -> Token {
+        self.nth(0)
+    }
+
+    pub(super) fn nth(&self, n: usize) -> Token {
+        let end = Token { kind: Kind::End, start: self.text.len() as u32, end: self.text.len() as u32 };
+        self.tokens.get(self.pos + n).copied().unwrap_or(end)
+    }
+
+    /// The next token's text.
+    pub(super) fn word(&self) -> &'t str {
+        self.token_text(self.peek())
+    }
+
+    pub(super) fn token_text(&self, token: Token) -> &'t str {
+        self.text.get(token.start as usize..token.end as usize).unwrap_or_default()
+    }
+
+    /// The text from a token up to the last one taken.
+    pub(super) fn slice(&self, from: usize) -> &'t str {
+        let end = self.pos.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.end as usize);
+        self.text.get(self.start_of(from)..end).unwrap_or_default()
+    }
+
+    pub(super) fn start_of(&self, token: usize) -> usize {
+        // A value's token begins behind its `%`.
+        self.tokens.get(token).map_or(self.text.len(), |t| t.start as usize - usize::from(t.kind == Kind::Value))
+    }
+
+    pub(super) fn error_at(&self, token: usize, message: impl Display) -> ParseError {
+        ParseError::new(self.text, self.start_of(token), message.to_string())
+    }
+
+    pub(super) fn expected(&self, what: &str) -> ParseError {
+        const LONGEST: usize = 40;
+        let found = match (self.peek().kind, self.word()) {
+            (Kind::End, _) => "the end of the text".to_owned(),
+            (Kind::Newline, _) => "the end of the line".to_owned(),
+            (Kind::Value, name) => format!("`%{}`", name.chars().take(LONGEST).collect::<String>()),
+            (_, text) => format!("`{}`", text.chars().take(LONGEST).collect::<String>()),
+        };
+        self.error_at(self.pos, format!("expected {what}, found {found}"))
+    }
+}

@@ -1,0 +1,357 @@
+//! Reading the text form: recursive descent over the tokens of [`super::lex`].
+//!
+//! The signature mentions symbols that only the `where` clause behind it declares, so it is skipped at first and read when they are known.
+//! Nothing in a text makes the parser panic or take more than linear space; nesting is bounded.
+
+mod args;
+mod cursor;
+
+pub use cursor::ParseError;
+
+use super::build::{GraphBuilder, ResultSpec};
+use super::finish::is_reserved;
+use super::lex::{Kind, Token, lex};
+use super::print::{kind_name, names_unbacked};
+use super::types::{Arg, BindSource, Name, StrId, ValueId, ValueType};
+use super::{Digest, Graph, MAX_KWARGS, MAX_LIST_DEPTH};
+use crate::sym::{Expr, Range, SymTable, SymbolKind};
+use crate::{DType, Device, Layout, MemoryFormat};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Longest text that is read, in bytes.
+pub const MAX_TEXT: usize = 1 << 28;
+
+impl FromStr for Graph {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Graph, ParseError> {
+        Graph::parse(text)
+    }
+}
+
+impl Graph {
+    /// Reads a graph from text. The result need not be valid: see [`Graph::verify`].
+    ///
+    /// # Errors
+    /// If the text does not follow the grammar, or mentions a value or symbol that it does not define.
+    pub fn parse(text: &str) -> Result<Graph, ParseError> {
+        if text.len() > MAX_TEXT {
+            return Err(ParseError::new("", 0, format!("a graph's text has at most {MAX_TEXT} bytes, and this one has {}", text.len())));
+        }
+        let tokens = lex(text).map_err(|(at, message)| ParseError::new(text, at, message))?;
+        let b = GraphBuilder::new("graph");
+        Parser { text, tokens, pos: 0, b, symbols: SymTable::new(), values: FxHashMap::default(), exprs: FxHashMap::default() }.graph()
+    }
+}
+
+type Result<T, E = ParseError> = std::result::Result<T, E>;
+
+/// What the signature says of one output.
+#[derive(Debug, PartialEq)]
+enum Sig {
+    Value(ValueType),
+    Other(&'static str),
+    List(Vec<Sig>),
+}
+
+/// One result group on the left of a call: how many names it has.
+enum Group {
+    Value,
+    List(usize),
+    Absent,
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    tokens: Vec<Token>,
+    pos: usize,
+    b: GraphBuilder,
+    symbols: SymTable,
+    values: FxHashMap<&'t str, ValueId>,
+    /// Expressions by their text, as the same few occur in most types.
+    exprs: FxHashMap<&'t str, Expr>,
+}
+
+impl<'t> Parser<'t> {
+    fn graph(mut self) -> Result<Graph> {
+        self.newline();
+        self.keyword("graph")?;
+        let name = self.ident("the graph's name")?;
+        self.b = GraphBuilder::new(name);
+        let signature = self.pos;
+        self.skip_group()?;
+        self.expect("->")?;
+        self.skip_group()?;
+        self.newline();
+        if self.eat_word("where") {
+            self.list_until(None, |p| p.symbol())?;
+            self.newline();
+        }
+        let clauses = std::mem::replace(&mut self.pos, signature);
+        self.expect("(")?;
+        self.list_until(Some(")"), |p| {
+            let name = p.new_name()?;
+            let ty = p.value_type()?;
+            let value = p.b.push_input(ty, name.1);
+            p.values.insert(name.0, value);
+            Ok(())
+        })?;
+        self.expect("->")?;
+        self.expect("(")?;
+        let signature = (self.pos, self.sigs(")", 0)?);
+        self.pos = clauses;
+        self.clauses()?;
+        self.expect("{")?;
+        self.newline();
+        while !self.eat_word("return") {
+            self.stmt()?;
+            self.end_of_line()?;
+        }
+        let at = self.pos;
+        let outputs = self.outputs()?;
+        self.newline();
+        self.expect("}")?;
+        self.newline();
+        if self.peek().kind != Kind::End {
+            return Err(self.expected("the end of the text"));
+        }
+        let returned: Vec<Sig> = outputs.iter().map(|o| self.sig_of(*o)).collect();
+        if returned != signature.1 {
+            return Err(self.error_at(signature.0, "these are not the types of the values that the graph returns"));
+        }
+        let (text, at) = (self.text, self.start_of(at));
+        self.b.finish(&self.symbols, &outputs).map_err(|e| ParseError::new(text, at, e.to_string()))
+    }
+
+    fn symbol(&mut self) -> Result<()> {
+        let marker = match self.word() {
+            "unbacked" => Some(SymbolKind::Unbacked),
+            "backed" => Some(SymbolKind::Backed),
+            _ => None,
+        };
+        // Both may also be a symbol's name; then `in` and a bracket follow.
+        let marker = marker.filter(|_| self.nth(1).kind == Kind::Ident && self.nth(2).kind == Kind::Ident);
+        if marker.is_some() {
+            self.pos += 1;
+        }
+        let at = self.pos;
+        let name = self.ident("a symbol")?;
+        if is_reserved(name) {
+            return Err(self.error_at(at, format!("a symbol cannot be named `{name}`: the word has a meaning of its own")));
+        }
+        let by_name = if names_unbacked(name) { SymbolKind::Unbacked } else { SymbolKind::Backed };
+        self.keyword("in")?;
+        let lo = if self.eat("(") {
+            self.expect("-")?;
+            self.keyword("oo")?;
+            i64::MIN
+        } else {
+            self.expect("[")?;
+            self.int()?
+        };
+        self.expect(",")?;
+        let hi = if self.eat_word("oo") {
+            self.expect(")")?;
+            i64::MAX
+        } else {
+            let hi = self.int()?;
+            self.expect("]")?;
+            hi
+        };
+        let declared = self.symbols.symbol(name, marker.unwrap_or(by_name), Range { lo, hi });
+        declared.map(|_| ()).map_err(|e| self.error_at(at, e))
+    }
+
+    fn clauses(&mut self) -> Result<()> {
+        loop {
+            self.newline();
+            if self.eat_word("guard") {
+                let cond = self.condition()?;
+                self.b.guard(cond);
+            } else if self.eat_word("const") {
+                let (text, name) = self.new_name()?;
+                let at = self.pos;
+                let ValueType::Tensor(ty) = self.value_type()? else { return Err(self.error_at(at, "a constant is a tensor")) };
+                self.expect("=")?;
+                let token = self.take(Kind::Digest, "`sha256:` and 16 hexadecimal digits")?;
+                let digest = u64::from_str_radix(token, 16).map_err(|e| self.error_at(self.pos, e))?;
+                let value = self.b.push_const(ty, Arc::new(Digest(digest.to_be_bytes())), name);
+                self.values.insert(text, value);
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn stmt(&mut self) -> Result<()> {
+        if self.eat_word("bind") {
+            let at = self.pos;
+            let name = self.ident("the symbol to bind")?;
+            let Some(symbol) = self.symbols.lookup(name) else {
+                return Err(self.error_at(at, format!("no symbol `{name}`: the `where` clause does not declare it")));
+            };
+            self.expect("=")?;
+            if self.eat_word("size") {
+                self.expect("(")?;
+                let value = self.value()?;
+                self.expect(",")?;
+                let at = self.pos;
+                let dim = self.take(Kind::Int, "a dimension")?.parse().map_err(|e| self.error_at(at, e))?;
+                self.expect(")")?;
+                self.b.bind(symbol, value, BindSource::Size(dim));
+            } else {
+                let value = self.value()?;
+                self.b.bind(symbol, value, BindSource::Value);
+            }
+            Ok(())
+        } else if self.eat_word("assert") {
+            let cond = self.condition()?;
+            let message = if self.peek().kind == Kind::Str { Some(self.string()?) } else { None };
+            self.b.assert_(cond, message.as_deref());
+            Ok(())
+        } else {
+            self.call()
+        }
+    }
+
+    fn call(&mut self) -> Result<()> {
+        let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
+        let mut names: SmallVec<[(&'t str, Name); 2]> = SmallVec::new();
+        let mut types: SmallVec<[ValueType; 2]> = SmallVec::new();
+        if self.peek().kind != Kind::Op {
+            loop {
+                if self.eat_word("_") {
+                    groups.push(Group::Absent);
+                } else if self.eat("[") {
+                    let before = names.len();
+                    self.list_until(Some("]"), |p| {
+                        names.push(p.new_name()?);
+                        types.push(p.value_type()?);
+                        Ok(())
+                    })?;
+                    groups.push(Group::List(names.len() - before));
+                } else if self.peek().kind == Kind::Value {
+                    names.push(self.new_name()?);
+                    types.push(self.value_type()?);
+                    groups.push(Group::Value);
+                } else {
+                    return Err(self.expected("a statement: a call, `bind`, `assert` or `return`"));
+                }
+                if !self.eat(",") {
+                    break;
+                }
+            }
+            self.expect("=")?;
+        }
+        let op = self.take(Kind::Op, "an operator as `namespace::name`")?;
+        let op = self.b.intern(op);
+        self.expect("(")?;
+        let (args, kwargs) = self.call_args()?;
+        let mut rest: &[ValueType] = &types;
+        let mut next = |n: usize| {
+            let (now, later) = rest.split_at(n.min(rest.len()));
+            rest = later;
+            now
+        };
+        let specs: SmallVec<[ResultSpec<'_>; 2]> = groups
+            .iter()
+            .map(|group| match group {
+                Group::Value => next(1).first().map_or(ResultSpec::Absent, |&ty| ResultSpec::Value(ty)),
+                Group::List(n) => ResultSpec::List(next(*n)),
+                Group::Absent => ResultSpec::Absent,
+            })
+            .collect();
+        let created = self.b.push_node(op, &args, &kwargs, &specs, None);
+        for (value, (text, name)) in created.values.iter().zip(names) {
+            self.b.name_value(value, name);
+            self.values.insert(text, value);
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn call_args(&mut self) -> Result<(SmallVec<[Arg; 8]>, SmallVec<[(StrId, Arg); 4]>)> {
+        let (mut args, mut kwargs): (SmallVec<[Arg; 8]>, SmallVec<[(StrId, Arg); 4]>) = Default::default();
+        self.list_until(Some(")"), |p| {
+            if p.peek().kind == Kind::Ident && p.token_text(p.nth(1)) == "=" {
+                let at = p.pos;
+                let name = p.ident("a keyword")?;
+                let name = p.b.intern(name);
+                if kwargs.len() == MAX_KWARGS {
+                    return Err(p.error_at(at, format!("a call has at most {MAX_KWARGS} keyword arguments")));
+                }
+                if kwargs.iter().any(|(n, _)| *n == name) {
+                    return Err(p.error_at(at, "this keyword is given twice"));
+                }
+                p.expect("=")?;
+                kwargs.push((name, p.arg(0)?));
+            } else if kwargs.is_empty() {
+                args.push(p.arg(0)?);
+            } else {
+                return Err(p.error_at(p.pos, "a positional argument cannot follow a keyword argument"));
+            }
+            Ok(())
+        })?;
+        Ok((args, kwargs))
+    }
+
+    fn outputs(&mut self) -> Result<Vec<Arg>> {
+        let mut outputs = Vec::new();
+        if self.eat("(") {
+            if self.eat(")") {
+                return Ok(outputs);
+            }
+            self.pos -= 1; // an expression in parentheses
+        }
+        self.list_until(None, |p| {
+            outputs.push(p.arg(0)?);
+            Ok(())
+        })?;
+        Ok(outputs)
+    }
+
+    /// Types in the signature's result list, up to and including `close`.
+    fn sigs(&mut self, close: &'static str, depth: usize) -> Result<Vec<Sig>> {
+        let mut sigs = Vec::new();
+        self.list_until(Some(close), |p| {
+            let others = [Arg::None, DType::F32.into(), Device::Cpu.into(), Layout::Strided.into(), MemoryFormat::Preserve.into()];
+            sigs.push(if p.eat("[") {
+                if depth == MAX_LIST_DEPTH {
+                    return Err(p.error_at(p.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep")));
+                }
+                Sig::List(p.sigs("]", depth + 1)?)
+            } else if let Some(other) = others.iter().map(kind_name).find(|name| *name == p.word()) {
+                p.pos += 1;
+                Sig::Other(other)
+            } else {
+                Sig::Value(p.value_type()?)
+            });
+            Ok(())
+        })?;
+        Ok(sigs)
+    }
+
+    fn sig_of(&self, arg: Arg) -> Sig {
+        match arg {
+            Arg::Value(v) => self.b.value_type(v).map_or(Sig::Other("value"), Sig::Value),
+            Arg::Int(e) => Sig::Value(ValueType::Int(e)),
+            Arg::Float(_) => Sig::Value(ValueType::Float),
+            Arg::Bool(_) => Sig::Value(ValueType::Bool),
+            Arg::Str(_) => Sig::Value(ValueType::Str),
+            Arg::List(list) => Sig::List(list.get(&self.b.args).unwrap_or_default().iter().map(|a| self.sig_of(*a)).collect()),
+            other => Sig::Other(kind_name(&other)),
+        }
+    }
+
+    /// `%name:` of a value about to be defined.
+    fn new_name(&mut self) -> Result<(&'t str, Name)> {
+        let at = self.pos;
+        let text = self.take(Kind::Value, "a value's name, as `%x`")?;
+        let Some(name) = self.b.take_name(text) else { return Err(self.error_at(at, format!("`%{text}` is defined twice"))) };
+        self.expect(":")?;
+        Ok((text, name))
+    }
+}

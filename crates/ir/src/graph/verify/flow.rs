@@ -1,0 +1,153 @@
+//! The checks that follow the program: values before their uses, and symbols before theirs.
+
+use super::{Check, Invariant, Verifier};
+use crate::graph::types::{Arg, BindSource, NodeId, Stmt, TypeId, ValueId, ValueType};
+use crate::sym::{Expr, SymbolId, SymbolKind};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+/// Unbacked symbols.
+type Symbols = SmallVec<[SymbolId; 2]>;
+
+/// What is known at some point of the body.
+#[derive(Default)]
+struct State {
+    /// Values below this are defined.
+    defined: usize,
+    bound: FxHashSet<SymbolId>,
+    /// The node whose result binds a symbol, anywhere in the body.
+    binders: FxHashMap<SymbolId, Option<NodeId>>,
+    /// The unbacked symbols of types met before.
+    of_types: FxHashMap<TypeId, Symbols>,
+}
+
+impl Verifier<'_> {
+    pub(super) fn flow(&self) -> Check {
+        let g = self.g;
+        let mut state = State { defined: g.inputs.len() + g.consts.len(), ..State::default() };
+        for stmt in &g.body {
+            if let Stmt::Bind { symbol, value, .. } = *stmt {
+                state.binders.insert(symbol, g.producer(value));
+            }
+        }
+        self.header(&mut state)?;
+        for (at, stmt) in g.body.iter().enumerate() {
+            match *stmt {
+                Stmt::Node(node) => self.node(&mut state, node, at)?,
+                Stmt::Bind { symbol, value, source } => {
+                    self.operand(&state, value, Some(at))?;
+                    self.bind(symbol, value, source, at)?;
+                    let first = state.bound.insert(symbol);
+                    let name = g.symbols.name(symbol);
+                    self.require(first, Invariant::Binds, Some(at), || format!("`{name}` is bound a second time"))?;
+                }
+                Stmt::Assert { cond, .. } => {
+                    let symbols = self.unbacked(g.symbols.free_symbols_bool(cond));
+                    self.all_bound(&state, &symbols, None, Some(at))?;
+                }
+            }
+        }
+        g.outputs.iter().try_for_each(|output| self.arg(&state, *output, None))
+    }
+
+    fn header(&self, state: &mut State) -> Check {
+        let g = self.g;
+        let free = |found: Option<SymbolId>, what: &dyn Fn() -> String| {
+            let name = found.map(|s| g.symbols.name(s)).unwrap_or_default();
+            self.require(found.is_none(), Invariant::Unbacked, None, || {
+                format!("{} mentions `{name}`, which no statement can have bound", what())
+            })
+        };
+        for &v in g.inputs.iter().chain(g.consts.iter().map(|c| &c.value)) {
+            let symbols = self.of_type(state, g.value_type(v));
+            free(symbols.first().copied(), &|| format!("the type of `%{}`", g.value_name(v)))?;
+        }
+        for &guard in &g.guards {
+            let symbols = self.unbacked(g.symbols.free_symbols_bool(guard));
+            free(symbols.first().copied(), &|| format!("the guard `{}`", g.symbols.display_bool(guard)))?;
+        }
+        Ok(())
+    }
+
+    fn node(&self, state: &mut State, node: NodeId, at: usize) -> Check {
+        let g = self.g;
+        for arg in g.args(node).iter().chain(g.kwargs(node).iter().map(|(_, arg)| arg)) {
+            self.arg(state, *arg, Some(at))?;
+        }
+        for v in g.result_values(node) {
+            let symbols = self.of_type(state, g.value_type(v));
+            self.all_bound(state, &symbols, Some(node), Some(at))?;
+            state.defined += 1;
+        }
+        Ok(())
+    }
+
+    fn arg(&self, state: &State, arg: Arg, at: Option<usize>) -> Check {
+        let mut check = Ok(());
+        self.g.for_each_leaf(arg, &mut |leaf| {
+            if check.is_ok() {
+                check = match leaf {
+                    Arg::Value(v) => self.operand(state, v, at),
+                    Arg::Int(e @ Expr::Id(_)) => self.all_bound(state, &self.unbacked(self.g.symbols.free_symbols(e)), None, at),
+                    _ => Ok(()),
+                };
+            }
+        });
+        check
+    }
+
+    fn operand(&self, state: &State, value: ValueId, at: Option<usize>) -> Check {
+        let name = self.g.value_name(value);
+        self.require(value.index() < state.defined, Invariant::Order, at, || format!("`%{name}` is used before it is defined"))
+    }
+
+    /// Symbols must be bound by now, or by a result of `maker`.
+    fn all_bound(&self, state: &State, symbols: &[SymbolId], maker: Option<NodeId>, at: Option<usize>) -> Check {
+        let made_here = |s: &SymbolId| maker.is_some() && state.binders.get(s) == Some(&maker);
+        match symbols.iter().find(|s| !state.bound.contains(s) && !made_here(s)) {
+            None => Ok(()),
+            Some(&s) => {
+                let name = self.g.symbols.name(s);
+                self.require(false, Invariant::Unbacked, at, || format!("`{name}` is used before a statement binds it"))
+            }
+        }
+    }
+
+    fn bind(&self, symbol: SymbolId, value: ValueId, source: BindSource, at: usize) -> Check {
+        let g = self.g;
+        let name = g.symbols.name(symbol);
+        let is_unbacked = g.symbols.kind(symbol) == SymbolKind::Unbacked;
+        self.require(is_unbacked, Invariant::Binds, Some(at), || format!("`{name}` is backed by an input, so nothing else may bind it"))?;
+        let found = match source {
+            BindSource::Size(dim) => g.tensor_type(value).and_then(|ty| ty.sizes.get(dim as usize).copied()),
+            BindSource::Value => match g.value_type(value) {
+                ValueType::Int(e) => Some(e),
+                _ => None,
+            },
+        };
+        let found = found.map(|e| g.symbols.display(e).to_string());
+        self.require(found.as_deref() == Some(name), Invariant::Binds, Some(at), || {
+            let value_name = g.value_name(value);
+            let what = match source {
+                BindSource::Size(dim) => format!("dimension {dim} of `%{value_name}`"),
+                BindSource::Value => format!("the integer `%{value_name}`"),
+            };
+            format!("`{name}` is bound to {what}, which is {}", found.as_deref().map_or("not there".to_owned(), |f| format!("`{f}`")))
+        })
+    }
+
+    fn unbacked(&self, symbols: impl IntoIterator<Item = SymbolId>) -> Symbols {
+        symbols.into_iter().filter(|s| self.g.symbols.kind(*s) == SymbolKind::Unbacked).collect()
+    }
+
+    fn of_type(&self, state: &mut State, ty: ValueType) -> Symbols {
+        let symbols = |e: Expr| self.unbacked(self.g.symbols.free_symbols(e));
+        match ty {
+            ValueType::Tensor(id) => {
+                state.of_types.entry(id).or_insert_with(|| self.g.type_of(id).exprs().flat_map(symbols).collect()).clone()
+            }
+            ValueType::Int(e) => symbols(e),
+            ValueType::Float | ValueType::Bool | ValueType::Str => Symbols::new(),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Facts: what was asserted or guarded, and what follows for ranges, remainders and substitutions.
+
+use super::boolean::BoolNode;
+use super::bounds::Congruence;
+use super::poly::{Poly, Term};
+use super::range::{Interval, floor_div};
+use super::table::{Memo, Node};
+use super::{BoolExpr, BoolId, Expr, ExprId, Range, Rel, SymError, SymTable, SymbolId, SymbolKind};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// What is known beyond declarations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Facts {
+    /// Ranges of atoms.
+    pub ranges: FxHashMap<ExprId, Range>,
+    /// Remainders of atoms, and of sums without their constant.
+    pub congruences: FxHashMap<ExprId, Congruence>,
+    /// Conditions known as they are.
+    pub conds: FxHashMap<BoolId, bool>,
+    /// Symbols that equal other expressions, which contain no such symbol themselves.
+    pub subst: FxHashMap<SymbolId, Expr>,
+    /// Polynomials known to be at most zero, and where each atom occurs.
+    le: Vec<Poly>,
+    le_by_atom: FxHashMap<ExprId, Vec<u32>>,
+    /// What was assumed, by symbol, to be looked at again when the symbol is substituted.
+    by_symbol: FxHashMap<SymbolId, Vec<BoolExpr>>,
+    /// Answers that hold until the next fact.
+    pub proved: Memo<BoolId, Option<bool>>,
+    simplified: Memo<ExprId, Expr>,
+}
+
+impl Facts {
+    /// Known polynomials `<= 0` with an atom, the newest first.
+    pub fn about(&self, atom: ExprId) -> impl Iterator<Item = &Poly> {
+        let indices = self.le_by_atom.get(&atom).map_or(&[][..], Vec::as_slice);
+        indices.iter().rev().filter_map(|&i| self.le.get(i as usize))
+    }
+}
+
+/// Two facts exclude each other.
+struct Conflict;
+
+/// How many range refinements one assumption may cause.
+const BUDGET: u32 = 256;
+
+impl SymTable {
+    /// Adds a fact. Ranges are refined; an equality of a symbol with a number, of an unbacked symbol with an expression of backed
+    /// ones or with another symbol, and of backed symbols becomes a substitution. An error if the fact contradicts what is known;
+    /// what the fact implied may then be kept.
+    pub fn assume(&mut self, b: BoolExpr) -> Result<(), SymError> {
+        let mut queue = vec![b];
+        while let Some(next) = queue.pop() {
+            let next = self.simplify_bool(next);
+            let result = match self.prove(next) {
+                Some(true) => continue,
+                Some(false) => Err(Conflict),
+                None => self.record(next, &mut queue),
+            };
+            // Answers change, whether or not all went well.
+            self.facts.proved.0.clear();
+            if result.is_err() {
+                return Err(self.contradiction(b));
+            }
+        }
+        Ok(())
+    }
+
+    fn contradiction(&self, b: BoolExpr) -> SymError {
+        let symbols = self.free_symbols_bool(b);
+        let known: Vec<String> = symbols
+            .iter()
+            .take(8)
+            .map(|&s| match self.facts.subst.get(&s) {
+                Some(&e) => format!("{} == {}", self.name(s), self.display(e)),
+                None => format!("{} in {}", self.name(s), self.proven_range(s)),
+            })
+            .collect();
+        let known = if known.is_empty() { "it is a constant".into() } else { known.join(", ") };
+        SymError::Contradiction { fact: self.display_bool(b).to_string().into(), known: known.into() }
+    }
+
+    /// The expression with known equalities applied.
+    pub fn simplify(&mut self, e: Expr) -> Expr {
+        let Expr::Id(id) = e else { return e };
+        if self.facts.subst.is_empty() {
+            return e;
+        }
+        if let Some(&s) = self.facts.simplified.0.get(&id) {
+            return s;
+        }
+        // An overflow on the way leaves the expression as it is, which is still right.
+        let s = self.rebuild(None, e, &|t, s| Ok(t.leaf(s))).unwrap_or(e);
+        self.facts.simplified.0.insert(id, s);
+        s
+    }
+
+    /// The condition with known equalities applied.
+    pub fn simplify_bool(&mut self, b: BoolExpr) -> BoolExpr {
+        if self.facts.subst.is_empty() {
+            return b;
+        }
+        self.rebuild_bool(None, b, &|t, s| Ok(t.leaf(s))).unwrap_or(b)
+    }
+
+    fn leaf(&mut self, s: SymbolId) -> Expr {
+        match self.facts.subst.get(&s) {
+            Some(&e) => e,
+            None => self.expr(s),
+        }
+    }
+
+    fn record(&mut self, b: BoolExpr, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
+        let BoolExpr::Id(id) = b else { return Ok(()) };
+        let node = self.bool_node(id).clone();
+        if let BoolNode::And(parts) = node {
+            queue.extend(parts.into_iter().map(BoolExpr::Id));
+            return Ok(());
+        }
+        for s in self.free_symbols_bool(b) {
+            self.facts.by_symbol.entry(s).or_default().push(b);
+        }
+        self.facts.conds.insert(id, true);
+        if let BoolExpr::Id(opposite) = self.not(b) {
+            self.facts.conds.insert(opposite, false);
+        }
+        let BoolNode::Rel(op, x, y) = node else { return Ok(()) };
+        let Some(d) = self.difference(x, y) else { return Ok(()) };
+        let Some(minus) = d.clone().scale(-1) else { return Ok(()) };
+        match op {
+            Rel::Lt => self.learn_less(d, queue),
+            Rel::Ne if self.nonpositive(&d) => self.learn_less(d, queue),
+            Rel::Ne if self.nonpositive(&minus) => self.learn_less(minus, queue),
+            Rel::Eq => {
+                self.learn_remainder(&d);
+                self.learn(d.clone(), queue)?;
+                self.learn(minus, queue)?;
+                self.substitute(&d, queue);
+                Ok(())
+            }
+            Rel::Le => self.learn(d, queue),
+            _ => Ok(()),
+        }
+    }
+
+    /// `p < 0`
+    fn learn_less(&mut self, p: Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
+        match p.constant.checked_add(1) {
+            Some(constant) => self.learn(Poly { constant, ..p }, queue),
+            None => Ok(()),
+        }
+    }
+
+    /// `p <= 0`: stored, and used to refine the ranges of atoms until nothing changes or the budget is spent.
+    fn learn(&mut self, p: Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
+        let mut budget = BUDGET;
+        let mut todo = vec![p.clone()];
+        let linear_atom = matches!(p.terms.as_slice(), [t] if t.mono.len() == 1);
+        if !linear_atom {
+            let index = self.facts.le.len() as u32;
+            let mut atoms: SmallVec<[ExprId; 8]> = p.terms.iter().flat_map(|t| t.mono.iter().copied()).collect();
+            atoms.sort_unstable();
+            atoms.dedup();
+            for f in atoms {
+                self.facts.le_by_atom.entry(f).or_default().push(index);
+            }
+            self.facts.le.push(p);
+        }
+        while let Some(p) = todo.pop() {
+            if self.proven_poly(&p).lo > 0 {
+                return Err(Conflict);
+            }
+            for (i, t) in p.terms.iter().enumerate() {
+                let &[atom] = t.mono.as_slice() else { continue };
+                let Some(range) = self.implied_range(&p, i, t) else { continue };
+                if self.tighten(atom, range, queue)? {
+                    todo.extend(self.consequences(atom));
+                    todo.extend(self.facts.about(atom).take(budget as usize).cloned());
+                    budget = budget.saturating_sub(1);
+                    if budget == 0 {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The range of the atom of term `i` that `p <= 0` and the ranges of the other terms leave.
+    fn implied_range(&self, p: &Poly, i: usize, t: &Term) -> Option<Range> {
+        let mut others = p.clone();
+        others.terms.remove(i);
+        let least = self.proven_poly(&others).lo;
+        if least == i128::MIN {
+            return None;
+        }
+        // coeff * atom <= -least
+        let most = least.checked_neg()?;
+        let range = match t.coeff > 0 {
+            true => Interval { hi: floor_div(most, t.coeff.into())?, ..Interval::ALL },
+            false => Interval { lo: floor_div(most, (-i128::from(t.coeff)).into())?.checked_neg()?, ..Interval::ALL },
+        };
+        Some(range.into())
+    }
+
+    /// Restricts an atom; whether that said anything new.
+    fn tighten(&mut self, atom: ExprId, range: Range, queue: &mut Vec<BoolExpr>) -> Result<bool, Conflict> {
+        let old = self.bounds(Expr::Id(atom));
+        let new = old.intersect(range);
+        if new.is_empty() {
+            return Err(Conflict);
+        }
+        if new == old {
+            return Ok(false);
+        }
+        self.facts.ranges.insert(atom, new);
+        if let (Some(n), &Node::Symbol(s)) = (new.single(), self.node(atom)) {
+            self.replace_symbol(s, atom, Expr::Int(n), queue);
+        }
+        Ok(true)
+    }
+
+    /// What the range of a division, minimum or maximum says of its operands, as polynomials `<= 0`.
+    fn consequences(&self, atom: ExprId) -> Vec<Poly> {
+        let range = self.bounds(Expr::Id(atom));
+        let below = |e: Expr, n: i64| self.add_scaled(&self.poly(e), -1, &Poly::constant(n));
+        let above = |e: Expr, n: i64| self.add_scaled(&Poly::constant(n), -1, &self.poly(e));
+        let (lo, hi) = (Some(range.lo).filter(|&n| n != i64::MIN), Some(range.hi).filter(|&n| n != i64::MAX));
+        match self.node(atom) {
+            Node::FloorDiv(x, Expr::Int(d)) if *d > 0 => {
+                let hi = hi.and_then(|n| n.checked_mul(*d)?.checked_add(d - 1)).and_then(|n| below(*x, n));
+                let lo = lo.and_then(|n| n.checked_mul(*d)).and_then(|n| above(*x, n));
+                hi.into_iter().chain(lo).collect()
+            }
+            Node::Min(args) => args.iter().filter_map(|&a| above(a, lo?)).collect(),
+            Node::Max(args) => args.iter().filter_map(|&a| below(a, hi?)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// From `x % d == r`: the remainder of `x`, or of `x` without its constant if it is a sum.
+    fn learn_remainder(&mut self, p: &Poly) {
+        let [Term { coeff: coeff @ (1 | -1), mono }] = p.terms.as_slice() else { return };
+        let &[atom] = mono.as_slice() else { return };
+        let &Node::Mod(x, Expr::Int(d)) = self.node(atom) else { return };
+        let value = -i128::from(p.constant) * i128::from(*coeff);
+        let mut base = self.poly(x);
+        let rem = value - i128::from(base.constant);
+        base.constant = 0;
+        let single = match base.terms.as_slice() {
+            [Term { coeff, mono }] if mono.len() == 1 => self.inverse(*coeff, d).map(|k| (mono[0], rem * k)),
+            _ => None,
+        };
+        let known = match single {
+            Some((atom, rem)) => Some((Expr::Id(atom), rem)),
+            None => self.intern_poly(base).ok().map(|e| (e, rem)),
+        };
+        if let Some((Expr::Id(id), rem)) = known {
+            let new = Congruence::new(d.into(), rem);
+            let old = self.facts.congruences.entry(id).or_insert(new);
+            *old = old.and(new);
+        }
+    }
+
+    /// The inverse of a coefficient modulo `d`, where there is one of small size.
+    fn inverse(&self, coeff: i64, d: i64) -> Option<i128> {
+        match coeff {
+            1 => Some(1),
+            -1 => Some(-1),
+            _ => (2..d.min(64)).map(i128::from).find(|k| (k * i128::from(coeff)).rem_euclid(d.into()) == 1),
+        }
+    }
+
+    /// Turns `p == 0` into a substitution where the rules of [`SymTable::assume`] allow one.
+    fn substitute(&mut self, p: &Poly, queue: &mut Vec<BoolExpr>) {
+        let candidate = |t: &Term| match (t.coeff, t.mono.as_slice()) {
+            (1 | -1, &[f]) => match self.node(f) {
+                Node::Symbol(s) => Some((self.kind(*s), *s, t.coeff, f)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let mut candidates: Vec<_> = p.terms.iter().filter_map(candidate).collect();
+        candidates.sort_by_key(|&(kind, s, ..)| std::cmp::Reverse((kind, s)));
+        for (kind, s, coeff, f) in candidates {
+            let Some(rest) = self.add_scaled(p, -coeff, &Poly::atom(f)).and_then(|r| r.scale(-coeff)) else { continue };
+            let Ok(rest) = self.intern_poly(rest) else { continue };
+            // Ranges may have fixed a symbol meanwhile.
+            let rest = self.simplify(rest);
+            let free = self.free_symbols(rest);
+            let unbacked = free.iter().any(|&r| self.kind(r) == SymbolKind::Unbacked);
+            let symbol = matches!(rest, Expr::Id(id) if matches!(self.node(id), Node::Symbol(_)));
+            if self.facts.subst.contains_key(&s) || free.contains(&s) || (unbacked && !(symbol && kind == SymbolKind::Unbacked)) {
+                continue;
+            }
+            return self.replace_symbol(s, f, rest, queue);
+        }
+    }
+
+    fn replace_symbol(&mut self, s: SymbolId, atom: ExprId, by: Expr, queue: &mut Vec<BoolExpr>) {
+        let range = self.bounds(Expr::Id(atom));
+        let congruence = self.facts.congruences.get(&atom).copied();
+        self.facts.subst.insert(s, by);
+        let old: Vec<(SymbolId, Expr)> = self.facts.subst.iter().map(|(&k, &e)| (k, e)).collect();
+        self.facts.simplified.0.clear();
+        for (k, e) in old {
+            if self.free_symbols(e).contains(&s) {
+                let e = self.simplify(e);
+                self.facts.subst.insert(k, e);
+            }
+        }
+        self.facts.simplified.0.clear();
+        // What was known of the symbol is now known of the expression.
+        if range.lo != i64::MIN {
+            queue.push(self.rel(Rel::Ge, by, Expr::Int(range.lo)));
+        }
+        if range.hi != i64::MAX {
+            queue.push(self.rel(Rel::Le, by, Expr::Int(range.hi)));
+        }
+        if let Some(c) = congruence
+            && let (Ok(m), Ok(r)) = (i64::try_from(c.modulus), i64::try_from(c.rem))
+            && let Ok(e) = self.modulo(by, Expr::Int(m))
+        {
+            queue.push(self.rel(Rel::Eq, e, Expr::Int(r)));
+        }
+        queue.extend(self.facts.by_symbol.remove(&s).unwrap_or_default());
+    }
+}

@@ -1,0 +1,314 @@
+//! Parsing: what [`SymTable::display`] prints, and anything written in the same grammar.
+//!
+//! ```text
+//! or      = and { "or" and }
+//! and     = not { "and" not }
+//! not     = "not" not | sum [ ("==" | "!=" | "<" | "<=" | ">" | ">=") sum ]
+//! sum     = product { ("+" | "-") product }
+//! product = unary { ("*" | "//" | "%") unary }
+//! unary   = "-" unary | number | name | ("min" | "max") "(" sum { "," sum } ")" | "true" | "false" | "(" or ")"
+//! ```
+
+use super::arith::Op;
+use super::error::ParseSymError;
+use super::{BoolExpr, Expr, Rel, SymError, SymTable};
+
+/// The longest text that is read, in bytes.
+const MAX_TEXT: usize = 1 << 20;
+/// The deepest nesting of parentheses and signs.
+const MAX_NESTING: usize = 160;
+
+impl SymTable {
+    /// The expression a text stands for: the inverse of [`SymTable::display`]. Symbols must be declared.
+    pub fn parse_expr(&mut self, text: &str) -> Result<Expr, SymError> {
+        self.parse(text)?.expr(INT)
+    }
+
+    /// The condition a text stands for: the inverse of [`SymTable::display_bool`]. Symbols must be declared.
+    pub fn parse_bool(&mut self, text: &str) -> Result<BoolExpr, SymError> {
+        self.parse(text)?.condition("a condition such as `s0 <= 4`")
+    }
+
+    fn parse<'a>(&mut self, text: &'a str) -> Result<Typed<'a>, SymError> {
+        if text.len() > MAX_TEXT {
+            return Err(SymError::TooLarge { what: "bytes of text", limit: MAX_TEXT });
+        }
+        let mut p = Parser { table: self, text, at: 0, token: Token::End, start: 0, depth: 0 };
+        p.advance()?;
+        let value = p.level(0)?;
+        if p.token != Token::End {
+            return Err(p.unexpected("the end or an operator"));
+        }
+        Ok(Typed { value, text, at: 0 })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Expr(Expr),
+    Cond(BoolExpr),
+}
+
+/// A value and where it stood.
+struct Typed<'a> {
+    value: Value,
+    text: &'a str,
+    at: usize,
+}
+
+impl Typed<'_> {
+    fn expr(&self, expected: &'static str) -> Result<Expr, SymError> {
+        match self.value {
+            Value::Expr(e) => Ok(e),
+            Value::Cond(_) => Err(error(self.text, self.at, expected, "a condition".into())),
+        }
+    }
+
+    fn condition(&self, expected: &'static str) -> Result<BoolExpr, SymError> {
+        match self.value {
+            Value::Cond(b) => Ok(b),
+            Value::Expr(_) => Err(error(self.text, self.at, expected, "an integer expression".into())),
+        }
+    }
+}
+
+/// An operator between two operands.
+#[derive(Clone, Copy)]
+enum Infix {
+    Junction(&'static str),
+    Rel(Rel),
+    Op(Op),
+}
+
+/// How tightly `not` and sums bind; see [`Parser::infix`].
+const NOT: u8 = 3;
+const SUM: u8 = 5;
+
+const INT: &str = "an integer expression";
+const COND: &str = "a condition";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'a> {
+    /// Up to 2^63, so that the least integer can be written.
+    Number(u64),
+    Name(&'a str),
+    Sign(&'static str),
+    End,
+}
+
+const SIGNS: [&str; 14] = ["//", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "%", "(", ")", ","];
+
+struct Parser<'t, 'a> {
+    table: &'t mut SymTable,
+    text: &'a str,
+    /// Where the next token is looked for.
+    at: usize,
+    token: Token<'a>,
+    /// Where the current token starts.
+    start: usize,
+    depth: usize,
+}
+
+fn error(text: &str, at: usize, expected: &'static str, found: String) -> SymError {
+    let mut short: String = text.chars().take(80).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    SymError::Parse(Box::new(ParseSymError { text: short, at, expected, found }))
+}
+
+impl<'a> Parser<'_, 'a> {
+    fn error(&self, expected: &'static str, found: String) -> SymError {
+        error(self.text, self.start, expected, found)
+    }
+
+    fn unexpected(&self, expected: &'static str) -> SymError {
+        let found = match self.token {
+            Token::Number(n) => format!("`{n}`"),
+            Token::Name(n) => format!("`{}`", n.chars().take(40).collect::<String>()),
+            Token::Sign(s) => format!("`{s}`"),
+            Token::End => "the end".into(),
+        };
+        self.error(expected, found)
+    }
+
+    fn advance(&mut self) -> Result<(), SymError> {
+        let rest = self.text.get(self.at..).unwrap_or("");
+        let trimmed = rest.trim_start();
+        self.start = self.at + rest.len() - trimmed.len();
+        let length = |ok: fn(char) -> bool| trimmed.find(|c| !ok(c)).unwrap_or(trimmed.len());
+        let (token, len) = match trimmed.chars().next() {
+            None => (Token::End, 0),
+            Some(c) if c.is_ascii_digit() => {
+                let n = length(|c| c.is_ascii_digit());
+                match trimmed[..n].parse() {
+                    Ok(value) if value <= i64::MIN.unsigned_abs() => (Token::Number(value), n),
+                    _ => return Err(self.error("a 64-bit integer", format!("{n} digits"))),
+                }
+            }
+            Some(c) if c.is_ascii_alphabetic() || c == '_' => {
+                let n = length(|c| c.is_ascii_alphanumeric() || c == '_');
+                (Token::Name(&trimmed[..n]), n)
+            }
+            Some(c) => match SIGNS.iter().find(|s| trimmed.starts_with(**s)) {
+                Some(s) => (Token::Sign(s), s.len()),
+                None => return Err(self.error("an operator, a number or a name", format!("`{}`", c.escape_debug()))),
+            },
+        };
+        self.token = token;
+        self.at = self.start + len;
+        Ok(())
+    }
+
+    fn accept(&mut self, token: Token) -> Result<bool, SymError> {
+        let found = self.token == token;
+        if found {
+            self.advance()?;
+        }
+        Ok(found)
+    }
+
+    fn typed(&self, value: Value, at: usize) -> Typed<'a> {
+        Typed { value, text: self.text, at }
+    }
+
+    /// Runs `f` one level deeper.
+    fn nested(&mut self, f: impl FnOnce(&mut Self) -> Result<Value, SymError>) -> Result<Value, SymError> {
+        if self.depth >= MAX_NESTING {
+            return Err(SymError::TooLarge { what: "levels of nesting", limit: MAX_NESTING });
+        }
+        self.depth += 1;
+        let value = f(self);
+        self.depth -= 1;
+        value
+    }
+
+    /// The operator at hand and how tightly it binds.
+    fn infix(&self) -> Option<(Infix, u8)> {
+        let found = match self.token {
+            Token::Name("or") => (Infix::Junction("or"), 1),
+            Token::Name("and") => (Infix::Junction("and"), 2),
+            Token::Sign(sign) => match sign {
+                "==" => (Infix::Rel(Rel::Eq), 4),
+                "!=" => (Infix::Rel(Rel::Ne), 4),
+                "<" => (Infix::Rel(Rel::Lt), 4),
+                "<=" => (Infix::Rel(Rel::Le), 4),
+                ">" => (Infix::Rel(Rel::Gt), 4),
+                ">=" => (Infix::Rel(Rel::Ge), 4),
+                "+" => (Infix::Op(Op::Add), 5),
+                "-" => (Infix::Op(Op::Sub), 5),
+                "*" => (Infix::Op(Op::Mul), 6),
+                "//" => (Infix::Op(Op::FloorDiv), 6),
+                "%" => (Infix::Op(Op::Mod), 6),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        Some(found)
+    }
+
+    /// Operands joined by operators that bind at least as tightly as `least`.
+    fn level(&mut self, least: u8) -> Result<Value, SymError> {
+        let at = self.start;
+        let mut left = if least <= NOT && self.accept(Token::Name("not"))? {
+            let at = self.start;
+            let value = self.nested(|p| p.level(NOT))?;
+            let cond = self.typed(value, at).condition(COND)?;
+            Value::Cond(self.table.not(cond))
+        } else {
+            self.unary()?
+        };
+        while let Some((infix, binds)) = self.infix().filter(|&(_, binds)| binds >= least) {
+            left = match infix {
+                Infix::Junction(word) => {
+                    let mut parts = vec![self.typed(left, at).condition(COND)?];
+                    while self.accept(Token::Name(word))? {
+                        let at = self.start;
+                        let right = self.level(binds + 1)?;
+                        parts.push(self.typed(right, at).condition(COND)?);
+                    }
+                    Value::Cond(self.table.junction(word == "and", &parts)?)
+                }
+                Infix::Rel(op) => {
+                    let (a, b) = self.operands(left, at, binds)?;
+                    Value::Cond(self.table.rel(op, a, b))
+                }
+                Infix::Op(op) => {
+                    let (a, b) = self.operands(left, at, binds)?;
+                    Value::Expr(self.table.binary(op, a, b)?)
+                }
+            };
+        }
+        Ok(left)
+    }
+
+    /// The left operand as an integer, and the right one, after the operator.
+    fn operands(&mut self, left: Value, at: usize, binds: u8) -> Result<(Expr, Expr), SymError> {
+        let a = self.typed(left, at).expr(INT)?;
+        self.advance()?;
+        let at = self.start;
+        let right = self.level(binds + 1)?;
+        Ok((a, self.typed(right, at).expr(INT)?))
+    }
+
+    fn unary(&mut self) -> Result<Value, SymError> {
+        match self.token {
+            Token::Sign("-") => {
+                self.advance()?;
+                if let Token::Number(n) = self.token {
+                    self.advance()?;
+                    return Ok(Value::Expr(Expr::Int(0i64.wrapping_sub_unsigned(n))));
+                }
+                let at = self.start;
+                let value = self.nested(Self::unary)?;
+                let e = self.typed(value, at).expr(INT)?;
+                self.table.mul(e, Expr::Int(-1)).map(Value::Expr)
+            }
+            Token::Number(n) => match i64::try_from(n) {
+                Ok(n) => self.advance().map(|()| Value::Expr(Expr::Int(n))),
+                Err(_) => Err(self.unexpected("a 64-bit integer")),
+            },
+            Token::Name(name @ ("true" | "false")) => {
+                self.advance()?;
+                Ok(Value::Cond(BoolExpr::Const(name == "true")))
+            }
+            Token::Name("min") => self.nested(|p| p.extremum(false)),
+            Token::Name("max") => self.nested(|p| p.extremum(true)),
+            Token::Name("and" | "or" | "not" | "oo") => Err(self.unexpected("a number, a name or `(`")),
+            Token::Name(name) => {
+                let e = self.table.named(name)?;
+                self.advance()?;
+                Ok(Value::Expr(e))
+            }
+            Token::Sign("(") => {
+                self.advance()?;
+                let value = self.nested(|p| p.level(0))?;
+                self.close()?;
+                Ok(value)
+            }
+            _ => Err(self.unexpected("a number, a name or `(`")),
+        }
+    }
+
+    fn close(&mut self) -> Result<(), SymError> {
+        if self.accept(Token::Sign(")"))? { Ok(()) } else { Err(self.unexpected("`)`")) }
+    }
+
+    fn extremum(&mut self, max: bool) -> Result<Value, SymError> {
+        self.advance()?;
+        if !self.accept(Token::Sign("("))? {
+            return Err(self.unexpected("`(`"));
+        }
+        let mut args = Vec::new();
+        loop {
+            let at = self.start;
+            let value = self.level(SUM)?;
+            args.push(self.typed(value, at).expr(INT)?);
+            if !self.accept(Token::Sign(","))? {
+                break;
+            }
+        }
+        self.close()?;
+        self.table.extremum(max, args).map(Value::Expr)
+    }
+}

@@ -1,0 +1,90 @@
+//! What executors refuse.
+
+use maquette_ir::DType;
+
+/// Why a kernel did not run, or stopped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// An operand has a dtype the kernel does not take there.
+    #[error("{kernel}: {operand} must be {expected}, found {found}")]
+    DType {
+        /// The kernel.
+        kernel: &'static str,
+        /// Which operand.
+        operand: &'static str,
+        /// What it takes.
+        expected: String,
+        /// What was given.
+        found: DType,
+    },
+    /// An operand has the wrong sizes.
+    #[error("{kernel}: {operand} must have sizes {expected:?}, found {found:?}")]
+    Shape {
+        /// The kernel.
+        kernel: &'static str,
+        /// Which operand.
+        operand: &'static str,
+        /// What it must have.
+        expected: Vec<i64>,
+        /// What it has.
+        found: Vec<i64>,
+    },
+    /// The wrong number of operands.
+    #[error("{kernel}: takes {expected} {what}, found {found}")]
+    Count {
+        /// The kernel.
+        kernel: &'static str,
+        /// What is counted.
+        what: &'static str,
+        /// How many it takes.
+        expected: usize,
+        /// How many were given.
+        found: usize,
+    },
+    /// An attribute or its combination with the operands makes no sense.
+    #[error("{kernel}: {message}")]
+    Argument {
+        /// The kernel.
+        kernel: &'static str,
+        /// What is wrong, and what was expected.
+        message: String,
+    },
+    /// There is no such dimension.
+    #[error("{kernel}: dimension {dim} is out of range for rank {rank}")]
+    Dim {
+        /// The kernel.
+        kernel: &'static str,
+        /// The dimension.
+        dim: usize,
+        /// How many there are.
+        rank: usize,
+    },
+    /// An index is out of range.
+    #[error("index {index} is out of bounds for dimension {dim} with size {size}")]
+    IndexOutOfRange {
+        /// The index as given.
+        index: i64,
+        /// The size of the dimension.
+        size: i64,
+        /// The dimension indexed.
+        dim: usize,
+    },
+    /// A reduction without identity over no elements.
+    #[error("{kernel}: cannot reduce over a dimension with no elements")]
+    EmptyReduction {
+        /// The kernel.
+        kernel: &'static str,
+    },
+    /// An integer was divided by zero.
+    #[error("integer division by zero")]
+    DivisionByZero,
+}
+
+impl KernelError {
+    pub(crate) fn argument(kernel: &'static str, message: impl Into<String>) -> KernelError {
+        KernelError::Argument { kernel, message: message.into() }
+    }
+}
+
+pub(crate) type Result<T, E = KernelError> = std::result::Result<T, E>;

@@ -1,0 +1,150 @@
+//! Iteration over several strided operands at once: dimensions sorted and merged, then walked in runs.
+
+use crate::view::Dims;
+use smallvec::SmallVec;
+
+/// A loop nest shared by several operands, outermost dimension first; never of rank 0.
+#[derive(Clone, Debug)]
+pub(crate) struct Loops {
+    pub sizes: Dims,
+    /// One list of strides per operand.
+    pub strides: SmallVec<[Dims; 4]>,
+}
+
+impl Loops {
+    /// Drops dimensions of size 1, orders the rest by the operands' strides (the first decides), and merges neighbours
+    /// that all operands walk as one. Without `sort`, logical order is kept.
+    pub fn new<'s>(sizes: &[i64], operands: impl IntoIterator<Item = &'s [i64]>, sort: bool) -> Loops {
+        let strides: SmallVec<[&[i64]; 8]> = operands.into_iter().collect();
+        let mut order: SmallVec<[usize; 6]> = (0..sizes.len()).filter(|d| sizes[*d] != 1).collect();
+        if sort {
+            // A stable sort by the first operand that tells the two apart; stride 0 (expanded) tells nothing.
+            let before = |a: usize, b: usize| {
+                strides.iter().map(|s| (s[a].abs(), s[b].abs())).find(|(x, y)| *x != 0 && *y != 0 && x != y).is_some_and(|(x, y)| x > y)
+            };
+            for i in 1..order.len() {
+                let mut j = i;
+                while j > 0 && before(order[j], order[j - 1]) {
+                    order.swap(j, j - 1);
+                    j -= 1;
+                }
+            }
+        }
+        let mut out = Loops { sizes: Dims::new(), strides: strides.iter().map(|_| Dims::new()).collect() };
+        for &d in &order {
+            let last = out.sizes.len().wrapping_sub(1);
+            let merges = !out.sizes.is_empty() && strides.iter().zip(&out.strides).all(|(s, o)| o[last] == s[d] * sizes[d]);
+            if merges {
+                out.sizes[last] *= sizes[d];
+                strides.iter().zip(&mut out.strides).for_each(|(s, o)| o[last] = s[d]);
+            } else {
+                out.sizes.push(sizes[d]);
+                strides.iter().zip(&mut out.strides).for_each(|(s, o)| o.push(s[d]));
+            }
+        }
+        if out.sizes.is_empty() {
+            out.sizes.push(1);
+            out.strides.iter_mut().for_each(|o| o.push(0));
+        }
+        out
+    }
+
+    pub fn numel(&self) -> usize {
+        crate::view::numel(&self.sizes)
+    }
+
+    pub fn inner_size(&self) -> usize {
+        self.sizes.last().map_or(1, |s| *s as usize)
+    }
+
+    pub fn inner_stride(&self, operand: usize) -> i64 {
+        self.strides[operand].last().copied().unwrap_or(0)
+    }
+
+    /// The position in an operand of the element with this flat index.
+    pub fn offset(&self, operand: usize, flat: usize) -> i64 {
+        offset(&self.sizes, &self.strides[operand], flat)
+    }
+
+    /// Calls `f(position within the range, offset, run length)` for each run along the innermost dimension.
+    #[inline(always)]
+    pub fn runs(&self, operand: usize, start: usize, n: usize, f: impl FnMut(usize, i64, usize)) {
+        runs(&self.sizes, &self.strides[operand], start, n, f);
+    }
+}
+
+/// The position of the element with this row-major index.
+pub(crate) fn offset(sizes: &[i64], strides: &[i64], flat: usize) -> i64 {
+    let (mut rest, mut at) = (flat as i64, 0);
+    for (s, st) in sizes.iter().zip(strides).rev() {
+        if *s > 1 {
+            at += (rest % s) * st;
+            rest /= s;
+        }
+    }
+    at
+}
+
+/// As [`Loops::runs`], for one operand.
+#[inline(always)]
+pub(crate) fn runs(sizes: &[i64], strides: &[i64], start: usize, n: usize, mut f: impl FnMut(usize, i64, usize)) {
+    let rank = sizes.len();
+    if rank == 0 || n == 0 {
+        if n > 0 {
+            f(0, 0, n);
+        }
+        return;
+    }
+    let mut index: Dims = smallvec::smallvec![0; rank];
+    let (mut rest, mut at) = (start as i64, 0);
+    for d in (0..rank).rev() {
+        let s = sizes[d].max(1);
+        index[d] = rest % s;
+        rest /= s;
+        at += index[d] * strides[d];
+    }
+    let inner = rank - 1;
+    let mut done = 0;
+    while done < n {
+        let len = ((sizes[inner] - index[inner]) as usize).min(n - done);
+        f(done, at, len);
+        done += len;
+        // To the start of the next row.
+        at -= index[inner] * strides[inner];
+        index[inner] = 0;
+        let mut d = inner;
+        while d > 0 {
+            d -= 1;
+            index[d] += 1;
+            at += strides[d];
+            if index[d] < sizes[d] {
+                break;
+            }
+            at -= sizes[d] * strides[d];
+            index[d] = 0;
+        }
+    }
+}
+
+/// Calls `f(offset)` for every element of a small loop nest, row-major, for `K` operands at once.
+pub(crate) fn for_each<const K: usize>(sizes: &[i64], strides: [&[i64]; K], mut f: impl FnMut([i64; K])) {
+    let n = crate::view::numel(sizes);
+    let mut index: Dims = smallvec::smallvec![0; sizes.len()];
+    let mut at = [0i64; K];
+    for _ in 0..n {
+        f(at);
+        for d in (0..sizes.len()).rev() {
+            index[d] += 1;
+            for k in 0..K {
+                at[k] += strides[k][d];
+            }
+            if index[d] < sizes[d] {
+                break;
+            }
+            for k in 0..K {
+                at[k] -= sizes[d] * strides[k][d];
+            }
+            index[d] = 0;
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Sine and cosine of `f32`, in `f64`: reduction by pi/2 in two fused steps, then the Taylor series.
+
+use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
+
+/// pi/2 minus its nearest `f64`.
+const PIO2_LO: f64 = 6.123_233_995_736_766e-17;
+/// Adding this rounds to an integer, which is then in the low bits.
+const MAGIC: f64 = 6_755_399_441_055_744.0;
+
+/// The quadrant and the rest, in [-pi/4, pi/4]; for |x| up to [`LIMIT`].
+#[inline(always)]
+fn reduce(x: f32) -> (u64, f64) {
+    let x = f64::from(x);
+    let shifted = x.mul_add(FRAC_2_PI, MAGIC);
+    let n = shifted - MAGIC;
+    (shifted.to_bits(), n.mul_add(-PIO2_LO, n.mul_add(-FRAC_PI_2, x)))
+}
+
+/// Beyond this the quadrant no longer fits the trick above.
+const LIMIT: f32 = 1.0e14;
+
+pub(super) mod is_slow {
+    #[inline(always)]
+    pub(crate) fn f32(x: f32) -> bool {
+        x.abs() > super::LIMIT
+    }
+    #[inline(always)]
+    pub(crate) fn f64(_: f64) -> bool {
+        false
+    }
+}
+
+/// `sin(r + quadrant pi/2)`.
+#[inline(always)]
+fn quadrant(q: u64, r: f64) -> f32 {
+    let z = r * r;
+    let sin = z.mul_add(2.755_731_922_398_589_3e-6, -1.984_126_984_126_984_1e-4);
+    let sin = z.mul_add(z.mul_add(z.mul_add(sin, 8.333_333_333_333_333e-3), -0.166_666_666_666_666_66), 0.0);
+    let sin = r.mul_add(sin, r);
+    let cos = z.mul_add(-2.755_731_922_398_589e-7, 2.480_158_730_158_73e-5);
+    let cos = z.mul_add(cos, -1.388_888_888_888_889e-3);
+    let cos = z.mul_add(z.mul_add(z.mul_add(cos, 4.166_666_666_666_666_4e-2), -0.5), 1.0);
+    let value = if q & 1 == 0 { sin } else { cos };
+    (if q & 2 == 0 { value } else { -value }) as f32
+}
+
+#[inline(always)]
+pub(super) fn sin_f32(x: f32) -> f32 {
+    let (q, r) = reduce(x);
+    // The sum in the reduction loses the sign of zero.
+    if x == 0.0 { x } else { quadrant(q, r) }
+}
+
+#[inline(always)]
+pub(super) fn cos_f32(x: f32) -> f32 {
+    let (q, r) = reduce(x);
+    quadrant(q.wrapping_add(1), r)
+}

@@ -1,0 +1,124 @@
+//! What a running block holds: aligned scratch blocks per class, and where its operands are.
+
+use crate::element::Class;
+use crate::view::Ptr;
+
+/// Elements per block.
+pub(crate) const BLOCK: usize = 1024;
+
+/// A block of scratch, aligned for the widest vectors.
+#[repr(align(64))]
+pub(crate) struct Block<C>(pub [C; BLOCK]);
+
+/// Scratch blocks of one class. A block is taken out while it is written, so that borrows stay plain.
+pub(crate) struct Bank<C>(Vec<Option<Box<Block<C>>>>);
+
+impl<C: Class> Bank<C> {
+    fn ensure(&mut self, n: usize) {
+        while self.0.len() < n {
+            self.0.push(Some(Box::new(Block([C::default(); BLOCK]))));
+        }
+    }
+}
+
+/// Where an operand of a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A scratch block of the operand's class.
+    Slot(u16),
+    /// Memory of input or output `k`, used as it lies.
+    Direct(u16),
+}
+
+/// The state of one thread that runs blocks.
+pub(crate) struct Frame {
+    /// Elements in this block.
+    pub n: usize,
+    /// The flat index of its first element.
+    pub start: usize,
+    /// The addresses of the direct operands' elements at `start`, inputs first; null for the others.
+    pub direct: Vec<*mut u8>,
+    /// Set when an integer divisor was zero.
+    pub zero_divisor: bool,
+    f32: Bank<f32>,
+    f64: Bank<f64>,
+    i64: Bank<i64>,
+    bool: Bank<bool>,
+}
+
+/// A class and its bank.
+pub(crate) trait Banked: Class {
+    fn bank(frame: &mut Frame) -> &mut Bank<Self>;
+    fn bank_ref(frame: &Frame) -> &Bank<Self>;
+}
+
+macro_rules! banked {
+    ($($t:ident)*) => {
+        $(impl Banked for $t {
+            #[inline(always)]
+            fn bank(frame: &mut Frame) -> &mut Bank<Self> { &mut frame.$t }
+            #[inline(always)]
+            fn bank_ref(frame: &Frame) -> &Bank<Self> { &frame.$t }
+        })*
+    };
+}
+banked!(f32 f64 i64 bool);
+
+impl Frame {
+    pub fn new() -> Frame {
+        Frame {
+            n: 0,
+            start: 0,
+            direct: Vec::new(),
+            zero_divisor: false,
+            f32: Bank(Vec::new()),
+            f64: Bank(Vec::new()),
+            i64: Bank(Vec::new()),
+            bool: Bank(Vec::new()),
+        }
+    }
+
+    /// Makes sure that there are this many blocks of f32, f64, i64 and bool.
+    pub fn ensure(&mut self, blocks: [usize; 4]) {
+        self.f32.ensure(blocks[0]);
+        self.f64.ensure(blocks[1]);
+        self.i64.ensure(blocks[2]);
+        self.bool.ensure(blocks[3]);
+    }
+
+    /// The operand's elements in this block.
+    ///
+    /// # Safety
+    /// A direct operand's address must be of `n` elements of class `C` that nothing writes while the slice lives.
+    #[inline(always)]
+    pub unsafe fn source<C: Banked>(&self, place: Place) -> &[C] {
+        match place {
+            Place::Slot(i) => match C::bank_ref(self).0.get(i as usize) {
+                Some(Some(block)) => &block.0[..self.n.min(BLOCK)],
+                _ => &[],
+            },
+            // SAFETY: the caller's promise.
+            Place::Direct(k) => unsafe { Ptr(self.direct[k as usize].cast::<C>()).slice(0, self.n) },
+        }
+    }
+
+    /// Runs `f` with the destination taken out of the frame.
+    ///
+    /// # Safety
+    /// A direct destination's address must be of `n` elements of class `C` that nothing else touches meanwhile.
+    #[inline(always)]
+    pub unsafe fn write<C: Banked>(&mut self, place: Place, f: impl FnOnce(&Frame, &mut [C])) {
+        match place {
+            Place::Slot(i) => {
+                let Some(mut block) = C::bank(self).0.get_mut(i as usize).and_then(Option::take) else { return };
+                f(self, &mut block.0[..self.n.min(BLOCK)]);
+                C::bank(self).0[i as usize] = Some(block);
+            }
+            Place::Direct(k) => {
+                // SAFETY: the caller's promise.
+                let out = unsafe { Ptr(self.direct[k as usize].cast::<C>()).slice_mut(0, self.n) };
+                f(self, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Pointwise kernels: a [`ScalarExpr`] over strided operands, a block of 1,024 elements at a time.
+//!
+//! Each instruction is one tight loop over a block that stays in the first-level cache. Operands that lie contiguously and
+//! are of a class's own dtype are used in place; others pass through scratch. Blocks are independent, so threads change nothing.
+
+pub(crate) mod frame;
+pub(crate) mod ops;
+mod plan;
+pub(crate) mod steps;
+#[cfg(test)]
+mod tests;
+
+use crate::error::{KernelError, Result};
+use crate::isa::Isa;
+use crate::layout::Loops;
+use crate::pool;
+use crate::view::{Ptr, View, ViewMut};
+use frame::{BLOCK, Frame};
+use maquette_ir::DType;
+use maquette_ir::scalar_expr::ScalarExpr;
+use plan::{Access, Plan, Shape};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use steps::Context;
+
+/// Inner dimensions at least this long are cut into blocks row by row; shorter ones are gathered across rows.
+const LONG_ROW: usize = 256;
+
+thread_local! {
+    /// Scratch, kept between calls.
+    static FRAME: RefCell<Option<Frame>> = const { RefCell::new(None) };
+}
+
+/// Evaluates `expr` for every element. Inputs must have the outputs' sizes (expanded, stride 0 where broadcast) and the
+/// expression's dtypes. An input may be exactly an output's memory and layout; any other overlap of an output is the
+/// caller's to avoid.
+///
+/// Errors: counts, dtypes or sizes that do not fit; integer division by zero (the outputs are then partly written).
+pub fn pointwise(expr: &ScalarExpr, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<()> {
+    pointwise_on(Isa::detect(), expr, inputs, outputs)
+}
+
+/// As [`pointwise`], on a chosen instruction set.
+pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<()> {
+    let Some(sizes) = check(expr, inputs, outputs)? else { return Ok(()) };
+    let strides = outputs.iter().map(|o| o.strides()).chain(inputs.iter().map(|i| i.strides()));
+    let mut loops = Loops::new(&sizes, strides, true);
+    let numel = loops.numel();
+    if numel == 0 {
+        return Ok(());
+    }
+    // Outputs came first, to decide the order of loops; steps count inputs first.
+    loops.strides.rotate_left(outputs.len());
+
+    let rows = loops.inner_size() >= LONG_ROW || loops.sizes.len() == 1;
+    let direct = |k: usize, d: DType| rows && loops.inner_stride(k) == 1 && matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool);
+    let access: Vec<Access> = inputs
+        .iter()
+        .enumerate()
+        .map(|(k, v)| match loops.strides[k].iter().all(|s| *s == 0) {
+            true => Access::Uniform,
+            false if direct(k, v.dtype()) => Access::Direct,
+            false => Access::Gather,
+        })
+        .collect();
+    let n_in = inputs.len();
+    let direct_out: Vec<bool> = outputs.iter().enumerate().map(|(j, v)| direct(n_in + j, v.dtype())).collect();
+    let overlap = outputs.iter().any(|o| inputs.iter().any(|i| o.overlaps(i)));
+    let plan = plan::plan(expr, &Shape { inputs: &access, outputs: &direct_out, overlap })?;
+
+    let bases = inputs.iter().map(|v| v.as_ptr()).chain(outputs.iter().map(|v| v.as_ptr())).map(|p| Ptr(p.cast_mut())).collect();
+    let sizes_of: Vec<usize> = inputs.iter().map(|v| v.dtype().size()).chain(outputs.iter().map(|v| v.dtype().size())).collect();
+    let is_direct: Vec<bool> = access.iter().map(|a| *a == Access::Direct).chain(direct_out).collect();
+    let run = Run { cx: Context { isa, loops, bases }, plan, sizes_of, is_direct, rows };
+
+    let row = if rows { run.cx.loops.inner_size() } else { numel };
+    let (per_row, rows_n) = (row.div_ceil(BLOCK), numel / row);
+    let zero_divisor = AtomicBool::new(false);
+    pool::ranges(per_row * rows_n, pool::GRAIN / BLOCK.min(row), 1, |from, to| {
+        if run.blocks(from, to, row, per_row) {
+            zero_divisor.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    })?;
+    if zero_divisor.into_inner() { Err(KernelError::DivisionByZero) } else { Ok(()) }
+}
+
+struct Run {
+    cx: Context,
+    plan: Plan,
+    sizes_of: Vec<usize>,
+    is_direct: Vec<bool>,
+    rows: bool,
+}
+
+impl Run {
+    /// Runs blocks `from..to`; says whether an integer was divided by zero.
+    fn blocks(&self, from: usize, to: usize, row: usize, per_row: usize) -> bool {
+        let mut frame = FRAME.take().unwrap_or_else(Frame::new);
+        frame.ensure(self.plan.blocks);
+        frame.zero_divisor = false;
+        frame.direct.clear();
+        frame.direct.resize(self.is_direct.len(), std::ptr::null_mut());
+        (frame.n, frame.start) = (steps::SPLAT, 0);
+        for s in &self.plan.once {
+            (s.run)(&self.cx, &mut frame, s);
+        }
+        for b in from..to {
+            let (r, i) = if self.rows { (b / per_row, b % per_row) } else { (0, b) };
+            frame.start = r * row + i * BLOCK;
+            frame.n = BLOCK.min(row - i * BLOCK);
+            for (k, _) in self.is_direct.iter().enumerate().filter(|(_, d)| **d) {
+                let at = self.cx.loops.offset(k, frame.start) * self.sizes_of[k] as i64;
+                frame.direct[k] = self.cx.bases[k].0.wrapping_offset(at as isize);
+            }
+            for s in &self.plan.each {
+                (s.run)(&self.cx, &mut frame, s);
+            }
+        }
+        let zero = frame.zero_divisor;
+        FRAME.set(Some(frame));
+        zero
+    }
+}
+
+/// The sizes to run over; `None` without outputs.
+fn check(expr: &ScalarExpr, inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Result<Option<crate::view::Dims>> {
+    const KERNEL: &str = "pointwise";
+    let count = |what, expected: usize, found: usize| match expected == found {
+        true => Ok(()),
+        false => Err(KernelError::Count { kernel: KERNEL, what, expected, found }),
+    };
+    count("inputs", expr.inputs().len(), inputs.len())?;
+    count("outputs", expr.outputs().len(), outputs.len())?;
+    let Some(first) = outputs.first() else { return Ok(None) };
+    let sizes = first.sizes();
+    let views = inputs.iter().map(|v| ("an input", v)).chain(outputs.iter().map(|v| ("an output", v.as_view())));
+    for ((operand, v), d) in views.zip(expr.inputs().iter().copied().chain(expr.output_dtypes())) {
+        if v.dtype() != d {
+            return Err(KernelError::DType { kernel: KERNEL, operand, expected: d.to_string(), found: v.dtype() });
+        }
+        if v.sizes() != sizes {
+            return Err(KernelError::Shape { kernel: KERNEL, operand, expected: sizes.to_vec(), found: v.sizes().to_vec() });
+        }
+    }
+    Ok(Some(sizes.into()))
+}

@@ -1,0 +1,231 @@
+//! From an expression and the layout of its operands to the steps that run on each block.
+
+use super::frame::Place;
+use super::steps::{self, Kind, Step, StepFn, class_of};
+use crate::error::{KernelError, Result};
+use maquette_ir::scalar_expr::{BinaryOp, Op, Reg, ScalarExpr, UnaryOp};
+use maquette_ir::{DType, Scalar};
+
+/// How an input can be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// One element, for all of the output.
+    Uniform,
+    /// As it lies in memory: it is of a class's own dtype and each block is contiguous.
+    Direct,
+    /// Converted or gathered into scratch.
+    Gather,
+}
+
+/// What the plan needs to know about layout.
+pub(crate) struct Shape<'a> {
+    pub inputs: &'a [Access],
+    /// Whether an output can be written where it lies.
+    pub outputs: &'a [bool],
+    /// Some output may lie over some input: memory is written only after all of a block has been read.
+    pub overlap: bool,
+}
+
+/// Steps to run once per thread, and once per block; and how many scratch blocks of each class they use.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub once: Vec<Step>,
+    pub each: Vec<Step>,
+    pub blocks: [usize; 4],
+}
+
+struct Planner<'a> {
+    expr: &'a ScalarExpr,
+    shape: &'a Shape<'a>,
+    plan: Plan,
+    places: Vec<Option<Place>>,
+    uniform: Vec<bool>,
+    last_use: Vec<usize>,
+    free: [Vec<u16>; 4],
+    /// The output memory a register is computed into.
+    target: Vec<Option<u16>>,
+}
+
+/// The expression's steps for one layout.
+pub(crate) fn plan(expr: &ScalarExpr, shape: &Shape<'_>) -> Result<Plan> {
+    let n = expr.instrs().len();
+    let mut p = Planner {
+        expr,
+        shape,
+        plan: Plan::default(),
+        places: vec![None; n],
+        uniform: vec![false; n],
+        last_use: vec![0; n],
+        free: Default::default(),
+        target: vec![None; n],
+    };
+    for (i, instr) in expr.instrs().iter().enumerate() {
+        instr.op.operands().for_each(|r| p.last_use[r.index()] = i);
+        p.uniform[i] = match instr.op {
+            Op::Input(k) => shape.inputs[k as usize] == Access::Uniform,
+            Op::Const(_) => true,
+            op => op.operands().all(|r| p.uniform[r.index()]),
+        };
+    }
+    for (j, r) in expr.outputs().iter().enumerate() {
+        p.last_use[r.index()] = usize::MAX;
+        let computed = !matches!(expr.instrs()[r.index()].op, Op::Input(_)) && !p.uniform[r.index()];
+        if computed && shape.outputs[j] && !shape.overlap && p.target[r.index()].is_none() {
+            p.target[r.index()] = u16::try_from(shape.inputs.len() + j).ok();
+        }
+    }
+    p.run()?;
+    Ok(p.plan)
+}
+
+impl Planner<'_> {
+    fn run(&mut self) -> Result<()> {
+        for i in 0..self.expr.instrs().len() {
+            let r = Reg(i as u32);
+            // Inputs are read when first used, so that they do not hold scratch before.
+            if !matches!(self.expr.instrs()[i].op, Op::Input(_)) {
+                self.compute(r)?;
+            }
+        }
+        for (j, r) in self.expr.outputs().iter().enumerate() {
+            let operand = (self.shape.inputs.len() + j) as u16;
+            if self.target[r.index()] == Some(operand) {
+                continue;
+            }
+            let src = self.read(*r)?;
+            let step = Step { operand, ..step(steps::store_fn(self.expr.dtype(*r)), Place::Slot(0), [src; 3]) };
+            self.plan.each.push(step);
+        }
+        Ok(())
+    }
+
+    /// Where a register's value is, reading it from memory if it is an input not yet read.
+    fn read(&mut self, r: Reg) -> Result<Place> {
+        if let Some(place) = self.places[r.index()] {
+            return Ok(place);
+        }
+        let instr = self.expr.instrs()[r.index()];
+        let Op::Input(k) = instr.op else {
+            return Err(KernelError::argument("pointwise", format!("register {r} is used before it is defined")));
+        };
+        let kept = self.shape.overlap && self.expr.outputs().contains(&r);
+        let place = match self.shape.inputs[k as usize] {
+            Access::Direct if !kept => Place::Direct(k as u16),
+            access => {
+                let place = self.slot(class_of(instr.dtype))?;
+                let uniform = access == Access::Uniform;
+                let run = if uniform { steps::splat_input_fn(instr.dtype) } else { steps::load_fn(instr.dtype) };
+                self.emit(uniform, Step { operand: k as u16, ..step(run, place, [place; 3]) });
+                place
+            }
+        };
+        self.places[r.index()] = Some(place);
+        Ok(place)
+    }
+
+    fn slot(&mut self, class: Kind) -> Result<Place> {
+        let c = class as usize;
+        if let Some(i) = self.free[c].pop() {
+            return Ok(Place::Slot(i));
+        }
+        let i = u16::try_from(self.plan.blocks[c])
+            .map_err(|_| KernelError::argument("pointwise", "the expression needs more than 65,536 blocks of scratch"))?;
+        self.plan.blocks[c] += 1;
+        Ok(Place::Slot(i))
+    }
+
+    fn emit(&mut self, once: bool, s: Step) {
+        if once { self.plan.once.push(s) } else { self.plan.each.push(s) }
+    }
+
+    /// Gives back a register's scratch, unless it is needed later or by other blocks.
+    fn release(&mut self, r: Reg, at: usize) {
+        if let (Some(Place::Slot(i)), false) = (self.places[r.index()], self.uniform[r.index()])
+            && self.last_use[r.index()] == at
+        {
+            self.last_use[r.index()] = usize::MAX;
+            self.free[class_of(self.expr.dtype(r)) as usize].push(i);
+        }
+    }
+
+    fn compute(&mut self, r: Reg) -> Result<()> {
+        let (i, instr) = (r.index(), self.expr.instrs()[r.index()]);
+        let once = self.uniform[i];
+        let mut src = [Place::Slot(0); 3];
+        for (k, a) in instr.op.operands().enumerate() {
+            src[k] = self.read(a)?;
+        }
+        let operand_dtype = instr.op.operands().next().map_or(instr.dtype, |a| self.expr.dtype(a));
+        let rounds = rounds(instr.op, instr.dtype);
+        let final_place = |p: &mut Self| match p.target[i] {
+            Some(k) => Ok(Place::Direct(k)),
+            None => p.slot(class_of(instr.dtype)),
+        };
+        if divides(instr.op) && instr.dtype.is_int() {
+            self.emit(once, step(steps::check_divisor, src[1], [src[1]; 3]));
+        }
+        let mut dst = if rounds { self.slot(class_of(instr.dtype))? } else { final_place(self)? };
+        let run = step_fn(instr.op, operand_dtype, instr.dtype)
+            .ok_or_else(|| KernelError::argument("pointwise", format!("`{}` does not take {operand_dtype}", op_name(instr.op))))?;
+        let value = if let Op::Const(c) = instr.op { c } else { Scalar::Int(0) };
+        self.emit(once, Step { value, ..step(run, dst, src) });
+        if rounds {
+            let rounded = final_place(self)?;
+            self.emit(once, step(steps::cast_fn(instr.dtype, instr.dtype), rounded, [dst; 3]));
+            if let (Place::Slot(s), false) = (dst, once) {
+                self.free[class_of(instr.dtype) as usize].push(s);
+            }
+            dst = rounded;
+        }
+        self.places[i] = Some(dst);
+        instr.op.operands().for_each(|a| self.release(a, i));
+        Ok(())
+    }
+}
+
+fn step(run: StepFn, dst: Place, src: [Place; 3]) -> Step {
+    Step { run, dst, src, operand: 0, value: Scalar::Int(0) }
+}
+
+fn op_name(op: Op) -> &'static str {
+    match op {
+        Op::Unary(o, _) => o.name(),
+        Op::Binary(o, ..) => o.name(),
+        Op::Compare(o, ..) => o.name(),
+        Op::Select(..) => "select",
+        Op::Cast(_) => "cast",
+        Op::Input(_) | Op::Const(_) => "value",
+    }
+}
+
+fn divides(op: Op) -> bool {
+    matches!(op, Op::Binary(BinaryOp::FloorDiv | BinaryOp::TruncDiv | BinaryOp::Fmod | BinaryOp::Remainder, ..))
+}
+
+fn step_fn(op: Op, operand: DType, result: DType) -> Option<StepFn> {
+    match op {
+        Op::Input(_) => None,
+        Op::Const(_) => Some(steps::splat_const_fn(result)),
+        Op::Unary(o, _) => steps::unary_fn(o, operand),
+        Op::Binary(o, ..) => steps::binary_fn(o, operand),
+        Op::Compare(o, ..) => Some(steps::compare_fn(o, operand)),
+        Op::Select(..) => Some(steps::select_fn(result)),
+        Op::Cast(_) => Some(steps::cast_fn(operand, result)),
+    }
+}
+
+/// Whether the result, computed in the class, may not be a value of the dtype.
+fn rounds(op: Op, d: DType) -> bool {
+    use UnaryOp::*;
+    if matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool) {
+        return false;
+    }
+    match op {
+        Op::Unary(Neg | Abs, _) => d.is_int(),
+        Op::Unary(Sign | Floor | Ceil | Round | Trunc, _) => false,
+        Op::Unary(Not, _) => d == DType::U8,
+        Op::Binary(BinaryOp::Min | BinaryOp::Max | BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Copysign, ..) => false,
+        Op::Unary(..) | Op::Binary(..) => true,
+        _ => false,
+    }
+}

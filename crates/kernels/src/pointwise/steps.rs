@@ -1,0 +1,265 @@
+//! The steps a plan is made of: an operation applied to a block, and moves between memory and blocks.
+
+use super::frame::{BLOCK, Banked, Frame, Place};
+use super::ops::{self, Op1, Op2, choose, map1, map2};
+use crate::element::{Class, Element, dispatch, from_scalar};
+use crate::isa::{Isa, Simd};
+use crate::layout::Loops;
+use crate::math::Float;
+use crate::view::Ptr;
+use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
+use maquette_ir::{DType, Scalar};
+use std::marker::PhantomData;
+
+/// What every step of a running plan sees.
+pub(crate) struct Context {
+    pub isa: Isa,
+    pub loops: Loops,
+    /// The operands' element 0, inputs first, then outputs.
+    pub bases: Vec<Ptr<u8>>,
+}
+
+/// One step: `run` reads `src` and writes `dst`.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    pub run: StepFn,
+    pub dst: Place,
+    pub src: [Place; 3],
+    /// The operand in memory, for moves.
+    pub operand: u16,
+    /// The constant, for splats.
+    pub value: Scalar,
+}
+
+// SAFETY (for every function of this type): the plan gives each place a block or address of the class it is used as, and
+// never the same place, nor overlapping memory, as source and destination of one step.
+pub(crate) type StepFn = fn(&Context, &mut Frame, &Step);
+
+fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`.
+    unsafe { frame.write::<R>(s.dst, |f, out| map1::<A, R, O>(cx.isa, f.source(s.src[0]), out)) }
+}
+
+fn step2<A: Banked, R: Banked, O: Op2<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`.
+    unsafe { frame.write::<R>(s.dst, |f, out| map2::<A, R, O>(cx.isa, f.source(s.src[0]), f.source(s.src[1]), out)) }
+}
+
+fn select<A: Banked>(cx: &Context, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`.
+    unsafe { frame.write::<A>(s.dst, |f, out| choose(cx.isa, f.source(s.src[0]), f.source(s.src[1]), f.source(s.src[2]), out)) }
+}
+
+/// Sets the flag if any divisor is zero.
+pub(crate) fn check_divisor(_: &Context, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`.
+    let zero = unsafe { frame.source::<i64>(s.src[0]) }.contains(&0);
+    frame.zero_divisor |= zero;
+}
+
+/// A cast to `T`, held in `T`'s class; from `T`'s own class, the rounding to `T`.
+struct CastTo<T>(PhantomData<T>);
+impl<A: Class, T: Element> Op1<A, T::Class> for CastTo<T> {
+    #[inline(always)]
+    fn f(a: A) -> T::Class {
+        T::store(T::Class::cast(a)).load()
+    }
+}
+
+/// Elements to their class and back.
+pub(crate) struct Load<'a, T: Element>(pub &'a [T], pub &'a mut [T::Class]);
+impl<T: Element> Simd for Load<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (o, x) in self.1.iter_mut().zip(self.0) {
+            *o = x.load();
+        }
+    }
+}
+
+pub(crate) struct Store<'a, T: Element>(pub &'a [T::Class], pub &'a mut [T]);
+impl<T: Element> Simd for Store<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (o, x) in self.1.iter_mut().zip(self.0) {
+            *o = T::store(*x);
+        }
+    }
+}
+
+fn load<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
+    let (k, base) = (s.operand as usize, Ptr(cx.bases[s.operand as usize].0.cast::<T>()));
+    let stride = cx.loops.inner_stride(k);
+    // SAFETY: see `StepFn`; the runs stay within the operand.
+    unsafe {
+        frame.write::<T::Class>(s.dst, |f, out| {
+            cx.loops.runs(k, f.start, f.n, |pos, at, len| {
+                let out = &mut out[pos..pos + len];
+                match stride {
+                    1 => cx.isa.dispatch(Load::<T>(base.slice(at, len), out)),
+                    0 => out.fill(base.get(at).load()),
+                    _ => (0..).zip(out).for_each(|(i, o)| *o = base.get(at + i * stride).load()),
+                }
+            });
+        });
+    }
+}
+
+fn store<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
+    let (k, base) = (s.operand as usize, Ptr(cx.bases[s.operand as usize].0.cast::<T>()));
+    let stride = cx.loops.inner_stride(k);
+    // SAFETY: see `StepFn`; the runs stay within the operand, and blocks within their own elements.
+    unsafe {
+        let src = frame.source::<T::Class>(s.src[0]);
+        cx.loops.runs(k, frame.start, frame.n, |pos, at, len| {
+            let src = &src[pos..pos + len];
+            match stride {
+                1 => cx.isa.dispatch(Store::<T>(src, base.slice_mut(at, len))),
+                _ => (0..).zip(src).for_each(|(i, x)| base.set(at + i * stride, T::store(*x))),
+            }
+        });
+    }
+}
+
+/// Fills a block with the one element of an operand.
+fn splat_input<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`; an operand of a non-empty plan has an element 0.
+    unsafe {
+        let x = Ptr(cx.bases[s.operand as usize].0.cast::<T>()).get(0);
+        frame.write::<T::Class>(s.dst, |_, out| out.fill(x.load()));
+    }
+}
+
+fn splat_const<T: Element<Class: Banked>>(_: &Context, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`.
+    unsafe { frame.write::<T::Class>(s.dst, |_, out| out.fill(from_scalar::<T>(s.value).load())) }
+}
+
+pub(crate) fn load_fn(d: DType) -> StepFn {
+    dispatch!(d, T => load::<T>)
+}
+pub(crate) fn store_fn(d: DType) -> StepFn {
+    dispatch!(d, T => store::<T>)
+}
+pub(crate) fn splat_input_fn(d: DType) -> StepFn {
+    dispatch!(d, T => splat_input::<T>)
+}
+pub(crate) fn splat_const_fn(d: DType) -> StepFn {
+    dispatch!(d, T => splat_const::<T>)
+}
+pub(crate) fn cast_fn(from: DType, to: DType) -> StepFn {
+    dispatch!(to, T => cast_from::<T>(class_of(from)))
+}
+fn cast_from<T: Element<Class: Banked>>(from: Kind) -> StepFn {
+    match from {
+        Kind::F32 => step1::<f32, T::Class, CastTo<T>>,
+        Kind::F64 => step1::<f64, T::Class, CastTo<T>>,
+        Kind::I64 => step1::<i64, T::Class, CastTo<T>>,
+        Kind::Bool => step1::<bool, T::Class, CastTo<T>>,
+    }
+}
+
+/// The four classes, as values; the position is the index into a count of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    F32,
+    F64,
+    I64,
+    Bool,
+}
+
+pub(crate) fn class_of(d: DType) -> Kind {
+    match d {
+        DType::F16 | DType::BF16 | DType::F32 => Kind::F32,
+        DType::F64 => Kind::F64,
+        DType::Bool => Kind::Bool,
+        _ => Kind::I64,
+    }
+}
+
+/// `match op { Name => step::<.., ops::Name>, … }`, or `None`.
+macro_rules! table {
+    ($step:ident<$a:ty, $r:ty>, $e:ident, $op:expr; $($name:ident)*) => {
+        match $op { $($e::$name => Some($step::<$a, $r, ops::$name> as StepFn),)* _ => None }
+    };
+}
+
+fn unary_float<T: Float + Banked>(op: UnaryOp) -> Option<StepFn> {
+    match op {
+        UnaryOp::IsNan => Some(step1::<T, bool, ops::IsNan>),
+        UnaryOp::IsInf => Some(step1::<T, bool, ops::IsInf>),
+        _ => table!(step1<T, T>, UnaryOp, op; Neg Abs Sign Floor Ceil Round Trunc Sqrt Rsqrt Reciprocal Exp Exp2 Expm1 Log Log2 Log10
+            Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc Sigmoid),
+    }
+}
+
+/// The step of a unary operation; `None` for a dtype it does not take.
+pub(crate) fn unary_fn(op: UnaryOp, d: DType) -> Option<StepFn> {
+    match class_of(d) {
+        Kind::F32 => unary_float::<f32>(op),
+        Kind::F64 => unary_float::<f64>(op),
+        Kind::I64 => table!(step1<i64, i64>, UnaryOp, op; Neg Abs Sign Not),
+        Kind::Bool => table!(step1<bool, bool>, UnaryOp, op; Not),
+    }
+}
+
+fn binary_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
+    table!(step2<T, T>, BinaryOp, op; Add Sub Mul Div FloorDiv TruncDiv Fmod Remainder Pow Min Max Atan2 Hypot Copysign)
+}
+
+fn shift<const BITS: i64>(op: BinaryOp) -> Option<StepFn> {
+    match op {
+        BinaryOp::Shl => Some(step2::<i64, i64, ops::Shl<BITS>>),
+        _ => Some(step2::<i64, i64, ops::Shr<BITS>>),
+    }
+}
+
+/// The step of a binary operation; `None` for a dtype it does not take.
+pub(crate) fn binary_fn(op: BinaryOp, d: DType) -> Option<StepFn> {
+    match class_of(d) {
+        Kind::F32 => binary_float::<f32>(op),
+        Kind::F64 => binary_float::<f64>(op),
+        Kind::I64 if matches!(op, BinaryOp::Shl | BinaryOp::Shr) => match d.size() {
+            1 => shift::<8>(op),
+            2 => shift::<16>(op),
+            4 => shift::<32>(op),
+            _ => shift::<64>(op),
+        },
+        Kind::I64 => table!(step2<i64, i64>, BinaryOp, op; Add Sub Mul FloorDiv TruncDiv Fmod Remainder Pow Min Max And Or Xor),
+        Kind::Bool => table!(step2<bool, bool>, BinaryOp, op; Add Mul Min Max And Or Xor),
+    }
+}
+
+fn compare_as<T: Banked>(op: CmpOp) -> StepFn {
+    match op {
+        CmpOp::Eq => step2::<T, bool, ops::Eq>,
+        CmpOp::Ne => step2::<T, bool, ops::Ne>,
+        CmpOp::Lt => step2::<T, bool, ops::Lt>,
+        CmpOp::Le => step2::<T, bool, ops::Le>,
+        CmpOp::Gt => step2::<T, bool, ops::Gt>,
+        CmpOp::Ge => step2::<T, bool, ops::Ge>,
+    }
+}
+
+pub(crate) fn compare_fn(op: CmpOp, d: DType) -> StepFn {
+    match class_of(d) {
+        Kind::F32 => compare_as::<f32>(op),
+        Kind::F64 => compare_as::<f64>(op),
+        Kind::I64 => compare_as::<i64>(op),
+        Kind::Bool => compare_as::<bool>(op),
+    }
+}
+
+pub(crate) fn select_fn(d: DType) -> StepFn {
+    match class_of(d) {
+        Kind::F32 => select::<f32>,
+        Kind::F64 => select::<f64>,
+        Kind::I64 => select::<i64>,
+        Kind::Bool => select::<bool>,
+    }
+}
+
+/// How many elements a splat fills: whole blocks, since it runs once.
+pub(crate) const SPLAT: usize = BLOCK;

@@ -1,0 +1,281 @@
+//! Strided windows onto raw memory: the one place where memory enters this crate.
+
+use crate::element::Element;
+use crate::error::{KernelError, Result};
+use maquette_ir::DType;
+use smallvec::SmallVec;
+use std::marker::PhantomData;
+
+/// Sizes, or strides in elements.
+pub type Dims = SmallVec<[i64; 6]>;
+
+/// Memory to read, as a strided array.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    ptr: *const u8,
+    dtype: DType,
+    sizes: Dims,
+    strides: Dims,
+    memory: PhantomData<&'a [u8]>,
+}
+
+/// Memory to read and write, as a strided array whose elements do not overlap each other.
+#[derive(Debug)]
+pub struct ViewMut<'a> {
+    view: View<'a>,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: the constructor's contract makes the memory valid for reads from any thread for 'a.
+unsafe impl Send for View<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for View<'_> {}
+// SAFETY: the constructor's contract makes the memory exclusively ours for 'a.
+unsafe impl Send for ViewMut<'_> {}
+// SAFETY: executors write disjoint elements from different threads, by their own construction.
+unsafe impl Sync for ViewMut<'_> {}
+
+impl<'a> View<'a> {
+    /// A view of `sizes` elements of `dtype` at `ptr`, `strides` elements apart; `sizes` and `strides` have one length (the
+    /// shorter counts). Negative sizes count as 0; negative strides are allowed.
+    ///
+    /// # Safety
+    /// For `'a`, every element that the sizes and strides reach from `ptr` must be initialised, aligned to its type, and
+    /// not written except through a [`ViewMut`] given to the same executor call under that call's rules on aliasing. A
+    /// `bool` must be 0 or 1.
+    pub unsafe fn from_raw(ptr: *const u8, dtype: DType, sizes: &[i64], strides: &[i64]) -> Self {
+        let n = sizes.len().min(strides.len());
+        let sizes = sizes[..n].iter().map(|s| (*s).max(0)).collect();
+        View { ptr, dtype, sizes, strides: Dims::from_slice(&strides[..n]), memory: PhantomData }
+    }
+
+    /// A contiguous one-dimensional view of a slice.
+    pub fn from_slice<T: Element>(x: &'a [T]) -> Self {
+        Self::from_slice_sized(x, &[x.len() as i64]).unwrap_or_else(|| Self::empty(T::DTYPE))
+    }
+
+    /// A contiguous view of a slice, if it has as many elements as `sizes` say.
+    pub fn from_slice_sized<T: Element>(x: &'a [T], sizes: &[i64]) -> Option<Self> {
+        (numel(sizes) == x.len()).then(|| {
+            // SAFETY: a slice is initialised, aligned and unchanged for 'a, and contiguous strides stay in it.
+            unsafe { Self::from_raw(x.as_ptr().cast(), T::DTYPE, sizes, &contiguous(sizes)) }
+        })
+    }
+
+    fn empty(dtype: DType) -> Self {
+        View { ptr: std::ptr::dangling(), dtype, sizes: smallvec::smallvec![0], strides: smallvec::smallvec![1], memory: PhantomData }
+    }
+
+    /// The address of the element at index 0.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.ptr
+    }
+
+    /// The dtype.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The sizes.
+    pub fn sizes(&self) -> &[i64] {
+        &self.sizes
+    }
+
+    /// The strides, in elements.
+    pub fn strides(&self) -> &[i64] {
+        &self.strides
+    }
+
+    /// How many dimensions.
+    pub fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// How many elements.
+    pub fn numel(&self) -> usize {
+        numel(&self.sizes)
+    }
+
+    /// Whether the elements lie one after another in row-major order.
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        for (s, st) in self.sizes.iter().zip(&self.strides).rev() {
+            if *s == 0 {
+                return true;
+            }
+            if *s != 1 {
+                if *st != expected {
+                    return false;
+                }
+                expected *= s;
+            }
+        }
+        true
+    }
+
+    /// The same memory with dimensions of size 1 expanded (stride 0), and new ones in front, to `sizes`.
+    pub fn expand(&self, sizes: &[i64]) -> Result<View<'a>> {
+        let fail = || KernelError::Shape { kernel: "expand", operand: "the input", expected: sizes.to_vec(), found: self.sizes.to_vec() };
+        let front = sizes.len().checked_sub(self.rank()).ok_or_else(fail)?;
+        let mut out = self.clone();
+        out.sizes = Dims::from_slice(sizes);
+        out.strides = smallvec::smallvec![0; sizes.len()];
+        for (d, (s, st)) in self.sizes.iter().zip(&self.strides).enumerate() {
+            match (*s, sizes[front + d]) {
+                (a, b) if a == b => out.strides[front + d] = *st,
+                (1, _) => {}
+                _ => return Err(fail()),
+            }
+        }
+        Ok(out)
+    }
+
+    /// The same memory with dimensions reordered: dimension `i` of the result is `order[i]` of this.
+    pub fn permute(&self, order: &[usize]) -> Result<View<'a>> {
+        let mut out = self.clone();
+        let mut seen = vec![false; self.rank()];
+        if order.len() != self.rank() {
+            return Err(KernelError::Count { kernel: "permute", what: "dimensions", expected: self.rank(), found: order.len() });
+        }
+        for (i, &d) in order.iter().enumerate() {
+            if d >= self.rank() || std::mem::replace(&mut seen[d], true) {
+                return Err(KernelError::Dim { kernel: "permute", dim: d, rank: self.rank() });
+            }
+            out.sizes[i] = self.sizes[d];
+            out.strides[i] = self.strides[d];
+        }
+        Ok(out)
+    }
+
+    /// The typed base pointer, if the dtype is `T`'s.
+    pub(crate) fn typed<T: Element>(&self) -> Ptr<T> {
+        debug_assert_eq!(self.dtype, T::DTYPE);
+        Ptr(self.ptr.cast_mut().cast())
+    }
+
+    /// The range of addresses touched, as `[start, end)`; empty for no elements.
+    pub(crate) fn extent(&self) -> (usize, usize) {
+        if self.numel() == 0 {
+            return (0, 0);
+        }
+        let (mut lo, mut hi) = (0i64, 0i64);
+        for (s, st) in self.sizes.iter().zip(&self.strides) {
+            let reach = (s - 1).saturating_mul(*st);
+            if reach < 0 { lo += reach } else { hi += reach }
+        }
+        let size = self.dtype.size() as i64;
+        let at = |d: i64| (self.ptr as usize).wrapping_add_signed((d * size) as isize);
+        (at(lo), at(hi + 1))
+    }
+
+    /// Whether the two may touch the same memory.
+    pub(crate) fn overlaps(&self, other: &View<'_>) -> bool {
+        let ((a, b), (c, d)) = (self.extent(), other.extent());
+        a < d && c < b
+    }
+}
+
+impl<'a> ViewMut<'a> {
+    /// As [`View::from_raw`], to write.
+    ///
+    /// # Safety
+    /// As for [`View::from_raw`]; and for `'a` nothing else may touch the elements, except views given to the same executor
+    /// call that are exactly this layout where that executor says it works in place. No two indices may reach one element.
+    pub unsafe fn from_raw(ptr: *mut u8, dtype: DType, sizes: &[i64], strides: &[i64]) -> Self {
+        // SAFETY: the caller's promise covers the reader's.
+        ViewMut { view: unsafe { View::from_raw(ptr, dtype, sizes, strides) }, memory: PhantomData }
+    }
+
+    /// A contiguous one-dimensional view of a slice.
+    pub fn from_slice<T: Element>(x: &'a mut [T]) -> Self {
+        let n = x.len() as i64;
+        // SAFETY: the slice is exclusively ours for 'a, and these strides stay in it.
+        unsafe { Self::from_raw(x.as_mut_ptr().cast(), T::DTYPE, &[n], &[1]) }
+    }
+
+    /// A contiguous view of a slice, if it has as many elements as `sizes` say.
+    pub fn from_slice_sized<T: Element>(x: &'a mut [T], sizes: &[i64]) -> Option<Self> {
+        (numel(sizes) == x.len()).then(|| {
+            // SAFETY: as above.
+            unsafe { Self::from_raw(x.as_mut_ptr().cast(), T::DTYPE, sizes, &contiguous(sizes)) }
+        })
+    }
+
+    /// The layout, to read.
+    pub fn as_view(&self) -> &View<'a> {
+        &self.view
+    }
+
+    /// A shorter borrow of the same memory.
+    pub fn reborrow(&mut self) -> ViewMut<'_> {
+        ViewMut { view: self.view.clone(), memory: PhantomData }
+    }
+}
+
+impl<'a> std::ops::Deref for ViewMut<'a> {
+    type Target = View<'a>;
+    fn deref(&self) -> &View<'a> {
+        &self.view
+    }
+}
+
+/// A typed pointer that may cross threads; what it points to is governed by the view it came from.
+#[derive(Debug)]
+pub(crate) struct Ptr<T>(pub *mut T);
+
+impl<T> Clone for Ptr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Ptr<T> {}
+// SAFETY: see the type's comment.
+unsafe impl<T> Send for Ptr<T> {}
+// SAFETY: see the type's comment.
+unsafe impl<T> Sync for Ptr<T> {}
+
+impl<T: Copy> Ptr<T> {
+    /// # Safety
+    /// Element `i` must be in the view this came from.
+    #[inline(always)]
+    pub unsafe fn get(self, i: i64) -> T {
+        // SAFETY: the caller's promise.
+        unsafe { *self.0.offset(i as isize) }
+    }
+
+    /// # Safety
+    /// As for `get`, of a view to write, and no other thread touches the element.
+    #[inline(always)]
+    pub unsafe fn set(self, i: i64, x: T) {
+        // SAFETY: the caller's promise.
+        unsafe { *self.0.offset(i as isize) = x }
+    }
+
+    /// # Safety
+    /// The `n` elements from `i` must be in the view, and not written for the slice's life.
+    pub unsafe fn slice<'s>(self, i: i64, n: usize) -> &'s [T] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.0.offset(i as isize), n) }
+    }
+
+    /// # Safety
+    /// The `n` elements from `i` must be in a view to write, and not touched otherwise for the slice's life.
+    pub unsafe fn slice_mut<'s>(self, i: i64, n: usize) -> &'s mut [T] {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.0.offset(i as isize), n) }
+    }
+}
+
+/// The product of sizes, saturating; 0 if any is not positive.
+pub(crate) fn numel(sizes: &[i64]) -> usize {
+    sizes.iter().fold(1usize, |n, s| n.saturating_mul(usize::try_from(*s).unwrap_or(0)))
+}
+
+/// Row-major strides.
+pub(crate) fn contiguous(sizes: &[i64]) -> Dims {
+    let mut strides: Dims = smallvec::smallvec![1; sizes.len()];
+    for d in (1..sizes.len()).rev() {
+        strides[d - 1] = strides[d].saturating_mul(sizes[d].max(1));
+    }
+    strides
+}

@@ -1,0 +1,168 @@
+//! The types a kernel may take, as far as they show in the source. A name that is unknown here may be an alias: the compiler decides.
+
+use quote::ToTokens;
+use syn::{Error, GenericArgument, Ident, PathArguments, Result, Type, TypePath, TypeReference};
+
+/// Taken by value, and by `Option`.
+const VALUES: [&str; 9] = ["i64", "SymInt", "f64", "bool", "Scalar", "DType", "Device", "Layout", "MemoryFormat"];
+/// The element types of slices, besides `Tensor` and `Option<Tensor>`.
+const ELEMENTS: [&str; 5] = ["i64", "SymInt", "f64", "bool", "Scalar"];
+/// For messages.
+pub(crate) const SUPPORTED: &str = "an operator takes `&Tensor`, `&mut Tensor`, `&[Tensor]`, `&mut [Tensor]`, `&[Option<Tensor>]`, `i64`, `SymInt`, \
+                         `f64`, `bool`, `Scalar`, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, `&[i64]`, `&[SymInt]`, `&[f64]`, \
+                         `&[bool]`, `&[Scalar]`, and `Option` of one of these";
+
+/// How a kernel takes an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Mutate,
+}
+
+/// How a kernel takes an argument of this type.
+///
+/// # Errors
+/// No kernel can take it; the error says what to take instead.
+pub(crate) fn access(ty: &Type) -> Result<Access> {
+    match bare(ty) {
+        Type::Reference(r) => reference(ty, r),
+        Type::Path(path) => by_value(ty, path),
+        Type::Tuple(t) if t.elems.is_empty() => unsupported(ty, "remove the argument"),
+        Type::Tuple(_) => unsupported(ty, "make each element an argument of its own"),
+        Type::Array(a) => unsupported(ty, &format!("use `&[{}]`", text(&a.elem))),
+        Type::Slice(s) => unsupported(ty, &format!("use `&[{}]`", text(&s.elem))),
+        Type::ImplTrait(_) | Type::TraitObject(_) | Type::FnPtr(_) => unsupported(ty, "an operator's arguments are plain data"),
+        _ => unsupported(ty, ""),
+    }
+}
+
+fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
+    if let Some(lifetime) = r.lifetime.as_ref().filter(|l| l.ident != "_") {
+        let message = format!("a kernel borrows its arguments for the time of a call only; remove `{lifetime}`");
+        return Err(Error::new_spanned(lifetime, message));
+    }
+    let access = if r.mutability.is_some() { Access::Mutate } else { Access::Read };
+    let element = match bare(&r.elem) {
+        Type::Slice(s) => Some(bare(&s.elem)),
+        _ => None,
+    };
+    let target = element.unwrap_or_else(|| bare(&r.elem));
+    let Some((name, inner)) = last_segment(target) else {
+        let hint = match (element, target) {
+            (Some(_), Type::Reference(e)) => format!("use `&[{}]`", text(&e.elem)),
+            (None, Type::Reference(e)) => format!("use `&{}`", text(&e.elem)),
+            (None, Type::Array(a)) => format!("use `&[{}]`", text(&a.elem)),
+            (None, Type::Tuple(_)) => "make each element an argument of its own".to_owned(),
+            _ => String::new(),
+        };
+        return unsupported(whole, &hint);
+    };
+    let mutable = |hint: &str| {
+        if access == Access::Read { Ok(Access::Read) } else { unsupported(whole, &format!("only tensors can be mutated; {hint}")) }
+    };
+    let name = name.to_string();
+    match (element.is_some(), name.as_str(), inner) {
+        (_, "Tensor", None) => Ok(access),
+        (false, "str", None) => mutable("use `&str`"),
+        (true, "Option", Some(t)) if is_tensor(t) => mutable("use `&[Option<Tensor>]` or `&mut [Tensor]`"),
+        (true, e, None) if ELEMENTS.contains(&e) => mutable(&format!("use `&[{e}]`")),
+        (true, e, _) => match replacement(e) {
+            Some(r) if ELEMENTS.contains(&r) => unsupported(whole, &format!("use `&[{r}]`")),
+            None if inner.is_none() && !VALUES.contains(&e) => Ok(access),
+            _ => unsupported(whole, ""),
+        },
+        (false, "Vec", Some(t)) => {
+            unsupported(whole, &format!("use `&{}[{}]`", if is_tensor(t) { mutability(access) } else { "" }, text(t)))
+        }
+        (false, "Option", Some(t)) if is_tensor(t) => unsupported(whole, &format!("use `Option<&{}Tensor>`", mutability(access))),
+        (false, v, None) if VALUES.contains(&v) => unsupported(whole, &format!("use `{v}`")),
+        (false, v, _) => match replacement(v) {
+            Some(r) => unsupported(whole, &format!("use `{r}`")),
+            None if inner.is_none() => Ok(access),
+            None => unsupported(whole, ""),
+        },
+    }
+}
+
+fn by_value(whole: &Type, path: &TypePath) -> Result<Access> {
+    let Some((name, inner)) = last_segment(bare(whole)) else { return unsupported(whole, "") };
+    match (name.to_string().as_str(), inner) {
+        ("Tensor", None) => unsupported(whole, "use `&Tensor`, or `&mut Tensor` for one that the operator mutates"),
+        ("Option", Some(t)) => optional(whole, bare(t)),
+        ("Vec", Some(t)) => unsupported(whole, &format!("use `&[{}]`", text(t))),
+        (v, None) => match replacement(v) {
+            Some(r) => unsupported(whole, &format!("use `{r}`")),
+            // a known type, or an alias
+            None => Ok(Access::Read),
+        },
+        _ => unsupported(&Type::Path(path.clone()), ""),
+    }
+}
+
+fn optional(whole: &Type, inner: &Type) -> Result<Access> {
+    match last_segment(inner) {
+        Some((name, None)) if name == "Tensor" => unsupported(whole, "use `Option<&Tensor>`"),
+        Some((name, Some(_))) if name == "Option" => unsupported(whole, "an optional argument is absent or present, nothing else"),
+        Some((name, Some(t))) if name == "Vec" => unsupported(whole, &format!("use `Option<&[{}]>`", text(t))),
+        Some((name, None)) => match replacement(&name.to_string()) {
+            Some(r) => unsupported(whole, &format!("use `Option<{r}>`")),
+            None => Ok(Access::Read),
+        },
+        _ => match (access(inner)?, inner) {
+            (Access::Mutate, Type::Reference(r)) if !is_tensor(&r.elem) => unsupported(whole, "use `&mut [Tensor]`, which may be empty"),
+            (access, _) => Ok(access),
+        },
+    }
+}
+
+/// What to take instead of a type that looks as if it would do.
+fn replacement(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "i8" | "i16" | "i32" | "i128" | "isize" | "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "i64",
+        "f16" | "bf16" | "f32" => "f64",
+        "String" | "str" | "char" => "&str",
+        _ => return None,
+    })
+}
+
+fn mutability(access: Access) -> &'static str {
+    if access == Access::Mutate { "mut " } else { "" }
+}
+
+fn unsupported(ty: &Type, hint: &str) -> Result<Access> {
+    let hint = if hint.is_empty() { String::new() } else { format!("; {hint}") };
+    Err(Error::new_spanned(ty, format!("`{}` is not an argument type of operators{hint}", text(ty))))
+}
+
+pub(crate) fn is_tensor(ty: &Type) -> bool {
+    matches!(last_segment(bare(ty)), Some((name, None)) if name == "Tensor")
+}
+
+/// The last segment of a path, and its one type argument, where it has any: `Option` and `Tensor` of `std::option::Option<Tensor>`.
+pub(crate) fn last_segment(ty: &Type) -> Option<(&Ident, Option<&Type>)> {
+    let Type::Path(path) = ty else { return None };
+    let segment = path.path.segments.last()?;
+    let inner = match &segment.arguments {
+        PathArguments::AngleBracketed(args) => args.args.iter().find_map(|a| if let GenericArgument::Type(t) = a { Some(t) } else { None }),
+        _ => None,
+    };
+    Some((&segment.ident, inner))
+}
+
+/// The type without parentheses.
+pub(crate) fn bare(ty: &Type) -> &Type {
+    match ty {
+        Type::Paren(t) => bare(&t.elem),
+        Type::Group(t) => bare(&t.elem),
+        other => other,
+    }
+}
+
+/// The type as one would write it.
+pub(crate) fn text(ty: &Type) -> String {
+    let mut out = ty.to_token_stream().to_string();
+    for (from, to) in [(" < ", "<"), (" <", "<"), ("< ", "<"), (" >", ">"), ("& ", "&"), (" :: ", "::"), (" ,", ","), (" ;", ";")] {
+        out = out.replace(from, to);
+    }
+    out
+}

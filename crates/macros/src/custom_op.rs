@@ -1,0 +1,174 @@
+//! `#[custom_op]`.
+//!
+//! The kernel becomes an associated function of an empty type with the function's name, in the place where it was written. A module would
+//! do the same for paths, but would change what `self::` and `super::` mean inside the kernel, and would not see imports of a function
+//! body, where examples and tests live.
+
+use crate::arguments::Access;
+use crate::options::{CustomOp, private};
+use crate::signature::{self, Argument, Output};
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::{Attribute, Ident, ItemFn, Result, Signature, parse2};
+
+/// Attributes by where they go.
+struct Attributes<'a> {
+    /// On everything.
+    cfg: Vec<&'a Attribute>,
+    /// On the wrapper: what its callers read.
+    wrapper: Vec<&'a Attribute>,
+    /// On the kernel: what is about the code that was written.
+    kernel: Vec<&'a Attribute>,
+}
+
+impl<'a> Attributes<'a> {
+    fn of(function: &'a ItemFn) -> Attributes<'a> {
+        let mut out = Attributes { cfg: Vec::new(), wrapper: Vec::new(), kernel: Vec::new() };
+        for attr in &function.attrs {
+            match attr.path().get_ident().map(ToString::to_string).as_deref() {
+                Some("cfg") => out.cfg.push(attr),
+                Some("doc" | "must_use" | "deprecated" | "cfg_attr") => out.wrapper.push(attr),
+                Some("allow") => {
+                    out.wrapper.push(attr);
+                    out.kernel.push(attr);
+                }
+                _ => out.kernel.push(attr),
+            }
+        }
+        out
+    }
+}
+
+pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    // report what is wrong with both
+    let (options, parts) = match (parse2::<CustomOp>(args), read(item)) {
+        (Ok(options), Ok(parts)) => (options, parts),
+        (options, parts) => return signature::all(options.err().into_iter().chain(parts.err()).collect()).map(|()| TokenStream::new()),
+    };
+    let (function, arguments, output) = parts;
+    let private = private(options.root.as_ref());
+    let attrs = Attributes::of(&function);
+    let wrapper = wrapper(&private, &function, &attrs, &arguments, &output);
+    let namesake = namesake(&private, &function, &attrs, &options.name);
+    let registration = registration(&private, &function.sig.ident, &arguments, &options);
+    let cfg = &attrs.cfg;
+    Ok(quote! {
+        #wrapper
+        #namesake
+        #(#cfg)*
+        #registration
+    })
+}
+
+fn read(item: TokenStream) -> Result<(ItemFn, Vec<Argument>, Output)> {
+    let function = signature::function("custom_op", item)?;
+    match (signature::arguments(&function.sig), signature::output(&function.sig)) {
+        (Ok(arguments), Ok(output)) => Ok((function, arguments, output)),
+        (Ok(_), Err(e)) | (Err(e), Ok(_)) => Err(e),
+        (Err(mut a), Err(b)) => {
+            a.combine(b);
+            Err(a)
+        }
+    }
+}
+
+/// The function that boxes its arguments and calls the operator.
+fn wrapper(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, arguments: &[Argument], output: &Output) -> TokenStream {
+    let (ItemFn { vis, sig, .. }, Attributes { cfg, wrapper, .. }) = (function, attrs);
+    let (ident, parameters) = (&sig.ident, signature::parameters(arguments));
+    // no argument can have these names
+    let [boxed, result] = ["boxed", "result"].map(|name| Ident::new(name, Span::mixed_site()));
+    let pushes = arguments.iter().map(|Argument { name, access, .. }| match access {
+        Access::Read => quote!(#boxed.push(#private::boxed(#name));),
+        Access::Mutate => quote!(#boxed.push(#private::Written::boxed(&#name));),
+    });
+    let written = arguments.iter().filter(|a| a.access == Access::Mutate).map(|a| &a.name);
+    let (ty, unbox) = match output {
+        Output::Tensors(ty) => (quote!(#ty), quote!(#private::tensors(#result, &[#(&#written as &dyn #private::Written),*]))),
+        Output::Other(ty) => (quote!(#private::Result<#ty>), quote!(#private::values(#result))),
+    };
+    quote! {
+        #(#cfg)*
+        #(#wrapper)*
+        #[allow(dead_code, clippy::too_many_arguments)]
+        #[track_caller]
+        #vis fn #ident(#parameters) -> #ty {
+            #[allow(unused_mut)]
+            let mut #boxed = #private::Args::new();
+            #(#pushes)*
+            let #result = #ident::op().call(#boxed);
+            #unbox
+        }
+    }
+}
+
+/// The type with the operator's handle and the kernel.
+fn namesake(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, name: &str) -> TokenStream {
+    let (ItemFn { vis, sig, block, .. }, Attributes { cfg, kernel, .. }) = (function, attrs);
+    let Signature { ident, inputs, output, .. } = sig;
+    let doc = format!("The operator `{name}`, which the function of this name calls.");
+    quote! {
+        #(#cfg)*
+        #[doc = #doc]
+        #[allow(non_camel_case_types, dead_code)]
+        #vis enum #ident {}
+
+        #(#cfg)*
+        #[allow(dead_code, clippy::too_many_arguments)]
+        impl #ident {
+            /// The operator's full name.
+            pub const NAME: &'static str = #name;
+
+            /// The operator.
+            pub fn op() -> #private::Op {
+                static OP: #private::LazyOp = #private::LazyOp::new(#name);
+                OP.get()
+            }
+
+            /// The kernel itself, past the dispatcher.
+            #(#kernel)*
+            pub fn kernel(#inputs) #output #block
+        }
+    }
+}
+
+/// The static registration of the definition.
+fn registration(private: &TokenStream, ident: &Ident, arguments: &[Argument], options: &CustomOp) -> TokenStream {
+    let mut steps = TokenStream::new();
+    if !arguments.is_empty() {
+        let names = arguments.iter().map(|a| a.name.unraw().to_string());
+        steps.extend(quote!(.arg_names([#(#names),*])));
+    }
+    if !options.devices.is_empty() {
+        let devices = &options.devices;
+        steps.extend(quote!(.device_types([#(#devices),*])));
+    }
+    if let Some(schema) = &options.schema {
+        steps.extend(quote!(.schema(#schema)));
+    }
+    if let Some(effect) = &options.effect {
+        steps.extend(quote!(.effect(#private::Effect::#effect)));
+    }
+    let define = quote_spanned! { ident.span().resolved_at(Span::call_site()) =>
+        #private::custom_op(#ident::NAME)#steps.defined_at(loc).kernel(#ident::kernel).register().map(|_| ())
+    };
+    submit(private, &quote!(Define), &quote!(#ident::NAME), &define)
+}
+
+/// A static registration that runs `run`, which sees its own place as `loc`.
+pub(crate) fn submit(private: &TokenStream, stage: &TokenStream, op: &TokenStream, run: &TokenStream) -> TokenStream {
+    quote! {
+        const _: () = {
+            #private::inventory::submit! {
+                #private::StaticRegistration {
+                    stage: #private::Stage::#stage,
+                    op: #op,
+                    file: ::core::file!(),
+                    line: ::core::line!(),
+                    run: |loc| #run,
+                }
+            }
+        };
+    }
+}

@@ -1,0 +1,211 @@
+//! What stands in the parentheses of the attributes.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::{Error, Ident, LitStr, Path, Result, Token, parenthesized};
+
+/// Where generated code finds the library: the facade's `__private` module.
+pub(crate) fn private(root: Option<&Path>) -> TokenStream {
+    match root {
+        Some(path) => quote!(#path::__private),
+        None => quote!(::maquette::__private),
+    }
+}
+
+/// `#[custom_op("ns::name", device_types("cpu"), schema("…"), effect("ordered"), crate = path)]`
+pub(crate) struct CustomOp {
+    pub(crate) name: String,
+    pub(crate) devices: Vec<LitStr>,
+    pub(crate) schema: Option<LitStr>,
+    pub(crate) effect: Option<Ident>,
+    pub(crate) root: Option<Path>,
+}
+
+impl Parse for CustomOp {
+    fn parse(input: ParseStream<'_>) -> Result<CustomOp> {
+        if !input.peek(LitStr) {
+            return Err(input.error("expected the operator's name first, as in `#[custom_op(\"mylib::my_op\")]`"));
+        }
+        let name = operator_name(&input.parse()?)?;
+        let mut out = CustomOp { name, devices: Vec::new(), schema: None, effect: None, root: None };
+        options(input, &["device_types", "schema", "effect", "crate"], |key, input| {
+            match key {
+                "device_types" => out.devices = texts(key, "\"cpu\", \"cuda\"", input)?,
+                "schema" => out.schema = Some(one_text(key, "\"(Tensor x, int y=3) -> Tensor\"", input)?),
+                "effect" => out.effect = Some(effect(&one_text(key, "\"ordered\"", input)?)?),
+                _ => out.root = Some(root(input)?),
+            }
+            Ok(())
+        })?;
+        Ok(out)
+    }
+}
+
+/// `#[register_kernel(op, "cuda", crate = path)]`, `#[register_fake(op, crate = path)]`
+pub(crate) struct Register {
+    pub(crate) op: Path,
+    pub(crate) device: Option<LitStr>,
+    pub(crate) root: Option<Path>,
+}
+
+impl Register {
+    /// Reads the arguments of an attribute that does or does not name a device.
+    pub(crate) fn parse(input: ParseStream<'_>, attribute: &str, with_device: bool) -> Result<Register> {
+        let usage = if with_device { format!("`#[{attribute}(my_op, \"cuda\")]`") } else { format!("`#[{attribute}(my_op)]`") };
+        if input.peek(LitStr) {
+            let message = format!(
+                "expected the path of the function with `#[custom_op]`, as in {usage}; add to an operator that has only a name with \
+                 `Op::find(name)?.{attribute}(…)`"
+            );
+            return Err(input.error(message));
+        }
+        if input.is_empty() {
+            return Err(input.error(format!("expected the path of the function with `#[custom_op]`, as in {usage}")));
+        }
+        let op = Path::parse_mod_style(input)?;
+        let mut device = None;
+        if with_device {
+            let comma = input.parse::<Option<Token![,]>>()?;
+            if comma.is_none() || !input.peek(LitStr) {
+                return Err(input.error(format!("expected the device type the kernel is for, as in {usage}")));
+            }
+            device = Some(input.parse()?);
+        }
+        let mut out = Register { op, device, root: None };
+        options(input, &["crate"], |_, input| {
+            out.root = Some(root(input)?);
+            Ok(())
+        })?;
+        Ok(out)
+    }
+}
+
+/// The path of the facade from `#[tree(crate = path)]`.
+pub(crate) fn tree_root(attrs: &[syn::Attribute]) -> Result<Option<Path>> {
+    let mut out = None;
+    for attr in attrs.iter().filter(|a| a.path().is_ident("tree")) {
+        attr.parse_args_with(|input: ParseStream<'_>| {
+            let first = named_option(input, &["crate"])?;
+            if out.is_some() {
+                return Err(duplicate(&first));
+            }
+            out = Some(root(input)?);
+            trailing_comma(input)
+        })?;
+    }
+    Ok(out)
+}
+
+/// Reads `, key …` until the end; each key of `known` at most once.
+fn options(input: ParseStream<'_>, known: &[&str], mut read: impl FnMut(&str, ParseStream<'_>) -> Result<()>) -> Result<()> {
+    let mut seen: Vec<Ident> = Vec::new();
+    while !input.is_empty() {
+        input.parse::<Token![,]>()?;
+        if input.is_empty() {
+            break;
+        }
+        let key = named_option(input, known)?;
+        if seen.contains(&key) {
+            return Err(duplicate(&key));
+        }
+        read(&key.to_string(), input)?;
+        seen.push(key);
+    }
+    Ok(())
+}
+
+fn named_option(input: ParseStream<'_>, known: &[&str]) -> Result<Ident> {
+    let list = || known.iter().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ");
+    if !input.peek(Ident::peek_any) {
+        return Err(input.error(format!("expected an option: {}", list())));
+    }
+    let key = Ident::parse_any(input)?;
+    if known.iter().any(|k| key == k) {
+        return Ok(key);
+    }
+    Err(Error::new(key.span(), format!("unknown option `{key}`; there is {}", list())))
+}
+
+fn duplicate(key: &Ident) -> Error {
+    Error::new(key.span(), format!("the option `{key}` is given twice"))
+}
+
+fn trailing_comma(input: ParseStream<'_>) -> Result<()> {
+    input.parse::<Option<Token![,]>>()?;
+    if input.is_empty() { Ok(()) } else { Err(input.error("expected the end of the options")) }
+}
+
+fn root(input: ParseStream<'_>) -> Result<Path> {
+    if !input.peek(Token![=]) {
+        return Err(input.error("expected a path, as in `crate = ::maquette`"));
+    }
+    input.parse::<Token![=]>()?;
+    Path::parse_mod_style(input)
+}
+
+/// `("a", "b")`
+fn texts(key: &str, example: &str, input: ParseStream<'_>) -> Result<Vec<LitStr>> {
+    let usage = || format!("expected text in parentheses, as in `{key}({example})`");
+    if !input.peek(syn::token::Paren) {
+        return Err(input.error(usage()));
+    }
+    let content;
+    parenthesized!(content in input);
+    let mut out = Vec::new();
+    while out.is_empty() || !content.is_empty() {
+        if !content.peek(LitStr) {
+            return Err(content.error(usage()));
+        }
+        out.push(content.parse()?);
+        if !content.is_empty() {
+            content.parse::<Token![,]>()?;
+        }
+    }
+    Ok(out)
+}
+
+fn one_text(key: &str, example: &str, input: ParseStream<'_>) -> Result<LitStr> {
+    let mut all = texts(key, example, input)?;
+    match (all.pop(), all.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (last, _) => Err(Error::new_spanned(last, format!("`{key}` takes one text, as in `{key}({example})`"))),
+    }
+}
+
+fn effect(name: &LitStr) -> Result<Ident> {
+    match name.value().as_str() {
+        "ordered" => Ok(Ident::new("Ordered", name.span())),
+        other => Err(Error::new(name.span(), format!("unknown effect `{other}`; there is `ordered`: calls keep program order"))),
+    }
+}
+
+/// Checks `namespace::name` or `namespace::name.overload`; the overload `default` is the operator without one.
+fn operator_name(literal: &LitStr) -> Result<String> {
+    let text = literal.value();
+    let fail = |why: String| Err(Error::new(literal.span(), why));
+    let parts: Vec<&str> = text.split("::").collect();
+    let (namespace, rest) = match parts[..] {
+        [namespace, rest] => (namespace, rest),
+        [_] => return fail(format!("the operator name `{text}` has no namespace; write `namespace::{text}`, such as `mylib::{text}`")),
+        _ => return fail(format!("the operator name `{text}` has {} `::`, expected one: `namespace::name`", parts.len() - 1)),
+    };
+    let (name, overload) = rest.split_once('.').map_or((rest, None), |(n, o)| (n, Some(o)));
+    for (what, part) in [("namespace", Some(namespace)), ("name", Some(name)), ("overload", overload)] {
+        let Some(part) = part else { continue };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if part.is_empty() {
+            return fail(format!("the operator name `{text}` has an empty {what}; write `namespace::name` or `namespace::name.overload`"));
+        }
+        if part.starts_with(|c: char| c.is_ascii_digit()) {
+            return fail(format!("the {what} `{part}` of the operator name `{text}` starts with a digit"));
+        }
+        if let Some(bad) = part.chars().find(|&c| !plain(c)) {
+            return fail(format!(
+                "the {what} `{part}` of the operator name `{text}` has the character {bad:?}; use letters, digits and `_`"
+            ));
+        }
+    }
+    Ok(text.strip_suffix(".default").unwrap_or(&text).to_owned())
+}

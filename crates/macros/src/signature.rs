@@ -1,0 +1,153 @@
+//! What a kernel's signature must be.
+
+use crate::arguments::{Access, SUPPORTED, access, bare, is_tensor, last_segment, text};
+use proc_macro2::TokenStream;
+use syn::{Error, FnArg, Ident, Item, ItemFn, Pat, Result, ReturnType, Signature, Token, Type, parse2};
+
+/// An argument of a kernel.
+pub(crate) struct Argument {
+    pub(crate) name: Ident,
+    pub(crate) ty: Type,
+    pub(crate) access: Access,
+}
+
+/// What a kernel returns inside its `Result`.
+pub(crate) enum Output {
+    /// One tensor, or a tuple of tensors: a wrapper returns it without the `Result`.
+    Tensors(Type),
+    /// Anything else.
+    Other(Type),
+}
+
+/// Reads the function an attribute is on.
+///
+/// # Errors
+/// It is not a function with a body, or has a receiver, qualifiers or parameters of its own.
+pub(crate) fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
+    let function = match parse2::<Item>(item)? {
+        Item::Fn(function) => function,
+        other => {
+            return Err(Error::new_spanned(
+                other,
+                format!("`#[{attribute}]` goes on a function with a body, `fn(…) -> Result<…> {{ … }}`"),
+            ));
+        }
+    };
+    let mut errors = Vec::new();
+    qualifiers(attribute, &function.sig, &mut errors);
+    all(errors).map(|()| function)
+}
+
+fn qualifiers(attribute: &str, sig: &Signature, errors: &mut Vec<Error>) {
+    let mut refuse = |tokens: &dyn quote::ToTokens, why: &str| {
+        errors.push(Error::new_spanned(tokens.to_token_stream(), format!("a function with `#[{attribute}]` cannot {why}")));
+    };
+    if let Some(t) = &sig.constness {
+        refuse(t, "be `const`: kernels run at run time only");
+    }
+    if let Some(t) = &sig.asyncness {
+        refuse(t, "be `async`: a call returns when its work is done, or queued on the device");
+    }
+    if let syn::Safety::Unsafe(t) = &sig.safety {
+        refuse(t, "be `unsafe`: anyone may call the operator; put the `unsafe` block inside");
+    }
+    if let Some(t) = &sig.abi {
+        refuse(t, "be `extern`: call the foreign function from a Rust function");
+    }
+    if !sig.generics.params.is_empty() {
+        refuse(&sig.generics, "be generic: an operator has one schema; look at `x.dtype()` inside");
+    } else if let Some(clause) = &sig.generics.where_clause {
+        refuse(clause, "have a `where` clause");
+    }
+    if let Some(t) = &sig.variadic {
+        refuse(t, "be variadic; take a list, such as `&[Tensor]`");
+    }
+    if let Some(t) = sig.receiver() {
+        refuse(t, "take `self`: an operator belongs to no value; make it a free function with the tensors as arguments");
+    }
+}
+
+/// The arguments with their names and types.
+///
+/// # Errors
+/// An argument is a pattern, or of a type that operators do not take.
+pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
+    let mut errors = Vec::new();
+    let mut out = Vec::new();
+    let mut listed = false;
+    for arg in &sig.inputs {
+        let FnArg::Typed(arg) = arg else { continue };
+        let name = match &*arg.pat {
+            Pat::Ident(p) if p.by_ref.is_none() && p.subpat.is_none() => Some(p.ident.clone()),
+            other => {
+                errors.push(Error::new_spanned(
+                    other,
+                    "an argument needs a plain name, which is its name in the schema; take it apart inside",
+                ));
+                None
+            }
+        };
+        match (name, access(&arg.ty)) {
+            // the list once suffices
+            (_, Err(e)) if !std::mem::replace(&mut listed, true) => errors.push(Error::new_spanned(&arg.ty, format!("{e}\n{SUPPORTED}"))),
+            (_, Err(e)) => errors.push(e),
+            (Some(name), Ok(access)) => out.push(Argument { name, ty: (*arg.ty).clone(), access }),
+            (None, Ok(_)) => {}
+        }
+    }
+    all(errors).map(|()| out)
+}
+
+/// What is inside the returned `Result`.
+///
+/// # Errors
+/// The function does not return a `Result`.
+pub(crate) fn output(sig: &Signature) -> Result<Output> {
+    let ReturnType::Type(_, ty) = &sig.output else {
+        let close = sig.paren_token.span.close();
+        return Err(Error::new(close, "a kernel can fail: write its return type, `-> Result<Tensor>`, or `-> Result<()>` for nothing"));
+    };
+    let inner = match last_segment(bare(ty)) {
+        Some((name, Some(inner))) if name == "Result" => bare(inner),
+        Some((name, None)) if name == "Result" => {
+            return Err(Error::new_spanned(ty, "`Result` of what? Write `Result<Tensor>`, or `Result<()>` for nothing"));
+        }
+        _ => return Err(Error::new_spanned(ty, format!("a kernel can fail: return `Result<{}>`", text(ty)))),
+    };
+    let tensors = match inner {
+        Type::Tuple(t) => !t.elems.is_empty() && t.elems.iter().all(is_tensor),
+        other => is_tensor(other),
+    };
+    Ok(if tensors { Output::Tensors(inner.clone()) } else { Output::Other(inner.clone()) })
+}
+
+/// The fake kernel's first argument.
+///
+/// # Errors
+/// It is not a `&FakeCtx`.
+pub(crate) fn fake_context(sig: &Signature) -> Result<()> {
+    let is_context = |ty: &Type| match bare(ty) {
+        Type::Reference(r) if r.mutability.is_none() => matches!(last_segment(bare(&r.elem)), Some((name, None)) if name == "FakeCtx"),
+        _ => false,
+    };
+    let message = "a fake kernel takes `cx: &FakeCtx` before the operator's arguments";
+    match sig.inputs.first() {
+        Some(FnArg::Typed(first)) if is_context(&first.ty) => Ok(()),
+        Some(other) => Err(Error::new_spanned(other, message)),
+        None => Err(Error::new(sig.paren_token.span.join(), message)),
+    }
+}
+
+/// The wrapper's parameters: the kernel's without `mut`, which is the kernel's own business.
+pub(crate) fn parameters(args: &[Argument]) -> syn::punctuated::Punctuated<TokenStream, Token![,]> {
+    args.iter().map(|Argument { name, ty, .. }| quote::quote!(#name: #ty)).collect()
+}
+
+/// All errors as one.
+pub(crate) fn all(errors: Vec<Error>) -> Result<()> {
+    let combined = errors.into_iter().reduce(|mut a, b| {
+        a.combine(b);
+        a
+    });
+    combined.map_or(Ok(()), Err)
+}

@@ -1,0 +1,129 @@
+//! What the code calls that `#[custom_op]` leaves behind.
+
+use super::op::Op;
+use super::registry;
+use super::typed::{KernelArg, KernelOutput};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use crate::value::{Outputs, Value};
+use std::sync::OnceLock;
+
+/// An operator by name, looked up once. It may not be registered, or its registration may have failed: then a call says so.
+pub struct LazyOp {
+    name: &'static str,
+    op: OnceLock<Op>,
+}
+
+impl LazyOp {
+    /// The operator of this full name.
+    pub const fn new(name: &'static str) -> LazyOp {
+        LazyOp { name, op: OnceLock::new() }
+    }
+
+    /// The handle.
+    #[inline]
+    pub fn get(&self) -> Op {
+        match self.op.get() {
+            Some(op) => *op,
+            None => self.first(),
+        }
+    }
+
+    #[cold]
+    fn first(&self) -> Op {
+        // not inside `get_or_init`: the first look-up runs the static registrations, and those of this operator come here again
+        let op = registry::place(self.name);
+        *self.op.get_or_init(|| op)
+    }
+}
+
+/// An argument that a wrapper's operator mutates.
+pub trait Written {
+    /// The boxed argument.
+    fn boxed(&self) -> Value;
+    /// Poisons the storages that should have been written.
+    fn poison(&self, e: &Error);
+}
+
+impl Written for &mut Tensor {
+    fn boxed(&self) -> Value {
+        Value::Tensor(Tensor::clone(self))
+    }
+
+    fn poison(&self, e: &Error) {
+        self.poison_storage(e);
+    }
+}
+
+impl Written for &mut [Tensor] {
+    fn boxed(&self) -> Value {
+        Value::from(&**self)
+    }
+
+    fn poison(&self, e: &Error) {
+        self.iter().for_each(|t| t.poison_storage(e));
+    }
+}
+
+impl Written for Option<&mut Tensor> {
+    fn boxed(&self) -> Value {
+        Value::from(self.as_deref())
+    }
+
+    fn poison(&self, e: &Error) {
+        if let Some(t) = self {
+            t.poison_storage(e);
+        }
+    }
+}
+
+/// Boxes an argument that is only read.
+pub fn boxed<T: KernelArg + Into<Value>>(arg: T) -> Value {
+    arg.into()
+}
+
+/// Tensors, and tuples of tensors: what carries a failure in itself.
+pub trait Poisonable: KernelOutput {
+    /// Each tensor dead of `e`.
+    fn poisoned(e: &Error) -> Self;
+}
+
+impl Poisonable for Tensor {
+    fn poisoned(e: &Error) -> Tensor {
+        Tensor::poison(e.clone())
+    }
+}
+
+macro_rules! tuple {
+    ($($t:ident),*) => {
+        impl<$($t: Poisonable),*> Poisonable for ($($t,)*) {
+            fn poisoned(e: &Error) -> Self {
+                ($($t::poisoned(e),)*)
+            }
+        }
+    };
+}
+tuple!(A);
+tuple!(A, B);
+tuple!(A, B, C);
+tuple!(A, B, C, D);
+tuple!(A, B, C, D, E);
+tuple!(A, B, C, D, E, F);
+
+/// The result of a wrapper that returns tensors: after a failure they are poisoned, and so is what should have been written.
+pub fn tensors<T: Poisonable>(result: Result<Outputs>, written: &[&dyn Written]) -> T {
+    let unboxed = result.and_then(|outputs| T::take(&mut outputs.into_iter()));
+    unboxed.unwrap_or_else(|e| {
+        written.iter().for_each(|w| w.poison(&e));
+        T::poisoned(&e)
+    })
+}
+
+/// The result of a wrapper that returns anything else.
+///
+/// # Errors
+/// The call failed.
+#[track_caller]
+pub fn values<T: KernelOutput>(result: Result<Outputs>) -> Result<T> {
+    T::take(&mut result?.into_iter())
+}

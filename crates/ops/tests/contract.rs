@@ -1,0 +1,278 @@
+//! The contract of a call: who may read and write what, and what a kernel may return.
+
+use maquette_ir::{DType, Device};
+use maquette_ops::{AccessError, CallError, Error, ErrorKind, Meta, Op, RegisterError, Result, Tensor, args, custom_op};
+
+fn values(t: &Tensor) -> Vec<f32> {
+    t.to_vec().unwrap()
+}
+
+fn inc(name: &str) -> Op {
+    custom_op(name)
+        .arg_names(["x"])
+        .kernel(|x: &mut Tensor| -> Result<()> {
+            x.write::<f32>()?.mapv_inplace(|v| v + 1.0);
+            Ok(())
+        })
+        .register()
+        .unwrap()
+}
+
+#[test]
+fn a_write_is_seen_through_every_handle_and_counted_once() {
+    let op = inc("contract::inc");
+    assert_eq!(op.schema().unwrap().to_string(), "contract::inc(Tensor(a0!) x) -> ()");
+    let x = Tensor::from([1.0f32, 2.0]);
+    let also = x.clone();
+    let before = x.version();
+    op.call(args![&x]).unwrap();
+    assert_eq!(values(&also), [2.0, 3.0]);
+    assert_eq!(x.version(), before + 1, "the kernel's own guard belongs to the call");
+}
+
+#[test]
+fn a_guard_keeps_writers_away_and_writers_keep_everybody_away() {
+    let mut x = Tensor::from([1.0f32, 2.0]);
+    let other = x.clone();
+    let mut third = x.clone();
+    let reading = other.read::<f32>().unwrap();
+    assert!(other.read::<f32>().is_ok(), "readers share");
+    let e = x.write::<f32>().unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { wanted: "write", held: "reads", .. })), "{e}");
+    assert!(e.to_string().contains("contract.rs"), "the holder's line is named: {e}");
+    drop(reading);
+    let writing = x.write::<f32>().unwrap();
+    assert!(other.read::<f32>().is_err());
+    assert!(third.write::<f32>().is_err());
+    drop(writing);
+    assert!(third.write::<f32>().is_ok());
+}
+
+#[test]
+fn an_undeclared_write_is_refused_even_through_a_clone_or_a_nested_call() {
+    let direct = custom_op("contract::sneaky")
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            x.clone().write::<f32>()?.fill(0.0);
+            Ok(Tensor::from([0.0f32]))
+        })
+        .register()
+        .unwrap();
+    let inner = inc("contract::inner_inc");
+    let nested = custom_op("contract::sneaky_nested")
+        .arg_names(["x"])
+        .kernel(move |x: &Tensor| -> Result<Tensor> {
+            inner.call(args![x])?;
+            Ok(Tensor::from([0.0f32]))
+        })
+        .register()
+        .unwrap();
+    for op in [direct, nested] {
+        let x = Tensor::from([1.0f32]);
+        let e = op.call(args![&x]).unwrap_err();
+        assert!(matches!(e.kind(), ErrorKind::Access(AccessError::UndeclaredWrite { .. })), "{e}");
+        assert_eq!(values(&x), [1.0]);
+    }
+}
+
+#[test]
+fn a_nested_call_may_mutate_what_the_outer_one_declares() {
+    let inner = inc("contract::inc_in");
+    let outer = custom_op("contract::inc_twice")
+        .arg_names(["x"])
+        .kernel(move |x: &mut Tensor| -> Result<()> {
+            inner.call(args![&*x])?;
+            inner.call(args![&*x])?;
+            x.write::<f32>()?.mapv_inplace(|v| v * 10.0);
+            Ok(())
+        })
+        .register()
+        .unwrap();
+    let x = Tensor::from([1.0f32]);
+    outer.call(args![&x]).unwrap();
+    assert_eq!(values(&x), [30.0]);
+}
+
+#[test]
+fn the_caller_may_not_touch_what_a_kernel_holds() {
+    let outside = Tensor::from([1.0f32]);
+    let held = outside.clone();
+    let op = custom_op("contract::peeks")
+        .arg_names(["x"])
+        .kernel(move |x: &mut Tensor| -> Result<()> {
+            x.write::<f32>()?.fill(5.0);
+            held.read::<f32>()?;
+            Ok(())
+        })
+        .register()
+        .unwrap();
+    let e = op.call(args![&outside]).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { held: "writes", .. })), "{e}");
+    // the kernel had begun to write, so nobody may read what is left, and the first cause stays
+    let later = outside.to_vec::<f32>().unwrap_err();
+    assert!(later.is_same(&e), "{later}");
+}
+
+#[test]
+fn a_handle_kept_beyond_its_call_is_stale() {
+    use std::sync::Mutex;
+    static KEPT: Mutex<Option<Tensor>> = Mutex::new(None);
+    let op = custom_op("contract::keeps")
+        .arg_names(["x"])
+        .kernel(|x: &mut Tensor| -> Result<()> {
+            *KEPT.lock().unwrap() = Some(x.clone());
+            Ok(())
+        })
+        .register()
+        .unwrap();
+    let x = Tensor::from([1.0f32]);
+    op.call(args![&x]).unwrap();
+    let kept = KEPT.lock().unwrap().take().unwrap();
+    let e = kept.read::<f32>().unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Stale)), "{e}");
+    assert_eq!(values(&x), [1.0]);
+}
+
+fn add_into(name: &str) -> Op {
+    custom_op(name)
+        .schema("(Tensor x, Tensor(a!) out) -> ()")
+        .kernel(|x: &Tensor, out: &mut Tensor| -> Result<()> {
+            let x = x.read::<f32>()?;
+            let mut out = out.write::<f32>()?;
+            // a running sum: what is read after a write would show
+            let mut carry = 0.0;
+            for (o, x) in out.iter_mut().zip(x.iter()) {
+                *o += x + carry;
+                carry += x;
+            }
+            Ok(())
+        })
+        .register()
+        .unwrap()
+}
+
+#[test]
+fn a_read_operand_that_overlaps_a_mutated_one_is_read_as_it_was() {
+    let op = add_into("contract::add_into");
+    let y = Tensor::from([1.0f32, 2.0, 3.0, 4.0]);
+    let alone = Tensor::from([1.0f32, 2.0, 3.0, 4.0]);
+    op.call(args![&alone, &y]).unwrap();
+    let expected = values(&y);
+
+    let y = Tensor::from([1.0f32, 2.0, 3.0, 4.0]);
+    op.call(args![&y, &y]).unwrap();
+    assert_eq!(values(&y), expected);
+}
+
+#[test]
+fn two_mutated_operands_may_not_meet() {
+    let op = custom_op("contract::two")
+        .arg_names(["x", "y"])
+        .kernel(|x: &mut Tensor, y: &mut Tensor| -> Result<()> {
+            let _ = (x, y);
+            Ok(())
+        })
+        .register()
+        .unwrap();
+    let x = Tensor::from([1.0f32, 2.0]);
+    let e = op.call(args![&x, &x]).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::MutatedOverlap { .. })), "{e}");
+    assert_eq!(values(&x), [1.0, 2.0], "refused before anything ran");
+}
+
+type Make = fn(&Tensor) -> Result<Tensor>;
+
+#[test]
+fn outputs_may_not_alias_arguments() {
+    for (name, make) in [("contract::same", (|x: &Tensor| Ok(x.clone())) as Make)] {
+        let op = custom_op(name).schema("(Tensor x) -> Tensor").kernel(make).register().unwrap();
+        let e = op.call(args![&Tensor::from([1.0f32])]).unwrap_err();
+        assert!(matches!(e.kind(), ErrorKind::Call(CallError::OutputAliases { output: 0, .. })), "{e}");
+        assert!(e.to_string().contains("argument `x`"), "{e}");
+    }
+    let twice = custom_op("contract::twice")
+        .schema("(Tensor x) -> (Tensor, Tensor)")
+        .kernel(|x: &Tensor| -> Result<(Tensor, Tensor)> {
+            let y = Tensor::from(x.to_vec::<f32>()?);
+            Ok((y.clone(), y))
+        })
+        .register()
+        .unwrap();
+    let e = twice.call(args![&Tensor::from([1.0f32])]).unwrap_err();
+    assert!(e.to_string().contains("output 1 shares memory with output 0"), "{e}");
+}
+
+#[test]
+fn replacing_a_mutable_argument_is_refused() {
+    let op = custom_op("contract::replaces")
+        .arg_names(["x"])
+        .kernel(|x: &mut Tensor| -> Result<()> {
+            *x = Tensor::from([9.0f32]);
+            Ok(())
+        })
+        .register()
+        .unwrap();
+    let x = Tensor::from([1.0f32]);
+    let e = op.call(args![&x]).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Call(CallError::ReplacedArgument { .. })), "{e}");
+}
+
+#[test]
+fn arguments_must_fit_the_schema() {
+    let op = custom_op("contract::fits")
+        .schema("(Tensor x, int n=2, *, float s=1.0) -> Tensor")
+        .kernel(|x: &Tensor, n: i64, s: f64| -> Result<Tensor> { Ok(Tensor::from(vec![x.item::<f32>()? * n as f32 * s as f32])) })
+        .register()
+        .unwrap();
+    let x = Tensor::from([3.0f32]);
+    let one = |args| values(op.call(args).unwrap()[0].tensor().unwrap());
+    assert_eq!(one(args![&x]), [6.0]);
+    assert_eq!(one(args![&x, 3, 2]), [18.0], "an integer is a float where one is declared");
+    assert_eq!(one(args![&x, true]), [3.0], "a bool is an integer");
+    let kind = |args| op.call(args).unwrap_err();
+    assert!(matches!(kind(args![]).kind(), ErrorKind::Call(CallError::Missing { index: 0, .. })));
+    assert!(matches!(kind(args![1.0]).kind(), ErrorKind::Call(CallError::Type { index: 0, .. })));
+    assert!(matches!(kind(args![&x, 1.5]).kind(), ErrorKind::Call(CallError::Type { index: 1, .. })));
+    assert!(matches!(kind(args![&x, 1, 1.0, 1]).kind(), ErrorKind::Call(CallError::TooMany { .. })));
+}
+
+#[test]
+fn an_operator_without_purpose_or_defined_twice_is_refused() {
+    let pointless = custom_op("contract::pointless").arg_names(["x"]).kernel(|_x: &Tensor| -> Result<()> { Ok(()) }).register();
+    assert!(matches!(pointless.unwrap_err().kind(), ErrorKind::Register(RegisterError::NoPurpose { .. })));
+    inc("contract::once");
+    let again = custom_op("contract::once").schema("(Tensor x) -> Tensor").register().unwrap_err();
+    assert!(again.to_string().contains("contract.rs"), "both lines are named: {again}");
+}
+
+#[test]
+fn a_missing_device_says_what_there_is() {
+    let op = custom_op("contract::host_only")
+        .device_types(["cpu"])
+        .schema("(int n, *, Device device) -> int")
+        .kernel(|n: i64, _d: Device| -> Result<i64> { Ok(n) })
+        .register()
+        .unwrap();
+    assert_eq!(op.call(args![3, Device::Cpu]).unwrap()[0].int_i64().unwrap(), 3);
+    let e = op.call(args![3, Device::cuda(0)]).unwrap_err();
+    assert!(e.to_string().contains("no kernel for cuda; it has kernels for: cpu"), "{e}");
+}
+
+#[test]
+fn the_first_cause_survives() {
+    let first = Error::msg("the first cause");
+    let op = inc("contract::inc_poisoned");
+    let dead = Tensor::poison(first.clone());
+    let e = op.call(args![&dead]).unwrap_err();
+    assert!(e.is_same(&first));
+    assert!(dead.clone().read::<f32>().unwrap_err().is_same(&first));
+    assert!(dead.size(0).guard_int().is_err() || dead.size(0).as_i64().is_some());
+}
+
+#[test]
+fn fake_tensors_have_no_data() {
+    let x = Tensor::fake([2, 3], DType::F32);
+    assert!(matches!(x.read::<f32>().unwrap_err().kind(), ErrorKind::Access(AccessError::Fake)));
+    let gpu = Tensor::fake_of(Meta::contiguous([2], DType::F32).on(Device::cuda(0)));
+    assert_eq!(gpu.device(), Device::cuda(0));
+}

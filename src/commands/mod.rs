@@ -1,0 +1,52 @@
+//! The small subcommands.
+
+use anstyle::{AnsiColor, Style};
+use maquette::prelude::*;
+use std::io::Read;
+use std::path::Path;
+
+pub const RED: Style = AnsiColor::Red.on_default().bold();
+pub const BOLD: Style = Style::new().bold();
+pub const DIM: Style = Style::new().dimmed();
+pub const GREEN: Style = AnsiColor::Green.on_default();
+
+/// Parses a number in [0, 1].
+pub fn probability(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
+        _ => Err("expected a number from 0 to 1".into()),
+    }
+}
+
+/// Parses, verifies and prints a graph.
+pub fn graph(file: &Path, dot: bool) -> Result<()> {
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        text
+    } else {
+        std::fs::read_to_string(file).map_err(|e| Error::msg(format!("cannot read {}: {e}", file.display())))?
+    };
+    let graph: Graph = text.parse()?;
+    graph.verify()?;
+    if dot {
+        print!("{}", graph.to_dot());
+    } else {
+        print!("{graph}");
+    }
+    Ok(())
+}
+
+/// Lists operators.
+pub fn ops(prefix: Option<&str>) -> Result<()> {
+    let found: Vec<Op> = library::all().into_iter().filter(|op| prefix.is_none_or(|p| op.name().starts_with(p))).collect();
+    if found.is_empty() {
+        bail!("no operator's name begins with `{}`", prefix.unwrap_or_default());
+    }
+    for op in &found {
+        anstream::println!("{BOLD}{}{BOLD:#}", op.schema()?);
+        anstream::println!("  {DIM}{}{DIM:#}", op.registrations().join(", "));
+    }
+    anstream::println!("{} operators", found.len());
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! The `maquette` command.
+
+mod commands;
+mod demo;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Trace Rust model code with opaque custom operators into graphs, and run them.
+#[derive(Parser)]
+#[command(version, about, long_about = None)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Trace a network with custom operators and run it on real data (the default).
+    Demo {
+        /// Rows are kept where the network is at least this sure.
+        #[arg(long, default_value_t = 0.9, value_parser = commands::probability)]
+        confidence: f64,
+        /// Print the traced graph and stop.
+        #[arg(long)]
+        graph_only: bool,
+    },
+    /// Parse a graph from its text form, verify it, and print it again.
+    Graph {
+        /// The file; `-` reads standard input.
+        file: PathBuf,
+        /// Print Graphviz's DOT instead.
+        #[arg(long)]
+        dot: bool,
+    },
+    /// List operators: schema, registrations, and where they were made.
+    Ops {
+        /// Only those whose name begins so: `aten::add`.
+        prefix: Option<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false });
+    let done = match command {
+        Command::Demo { confidence, graph_only } => demo::run(confidence, graph_only),
+        Command::Graph { file, dot } => commands::graph(&file, dot),
+        Command::Ops { prefix } => commands::ops(prefix.as_deref()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            anstream::eprintln!("{}error{}: {e}", commands::RED, commands::RED.render_reset());
+            ExitCode::FAILURE
+        }
+    }
+}

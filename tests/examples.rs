@@ -1,0 +1,36 @@
+//! Every example runs, and prints what its snapshot says.
+
+use insta::assert_snapshot;
+
+#[path = "../examples/crop.rs"]
+mod crop;
+#[path = "../examples/custom_linear.rs"]
+mod custom_linear;
+#[path = "../examples/custom_nonzero.rs"]
+mod custom_nonzero;
+#[path = "../examples/factory.rs"]
+mod factory;
+#[path = "../examples/numpy_sin.rs"]
+mod numpy_sin;
+#[path = "../examples/numpy_sin_cpu.rs"]
+mod numpy_sin_cpu;
+#[path = "../examples/numpy_sin_inplace.rs"]
+mod numpy_sin_inplace;
+#[path = "../examples/numpy_sin_out.rs"]
+mod numpy_sin_out;
+#[path = "../examples/second_device.rs"]
+mod second_device;
+
+macro_rules! snapshots {
+    ($($name:ident),* $(,)?) => { $(
+        #[test]
+        fn $name() {
+            // lines of code move; the file is enough
+            insta::with_settings!({ filters => vec![(r"\.rs:\d+", ".rs:LINE"), (r"\S*examples/", "examples/")] }, {
+                assert_snapshot!(stringify!($name), $name::report().unwrap());
+            });
+        }
+    )* };
+}
+
+snapshots!(crop, custom_linear, custom_nonzero, factory, numpy_sin, numpy_sin_cpu, numpy_sin_inplace, numpy_sin_out, second_device,);

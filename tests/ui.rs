@@ -1,0 +1,6 @@
+//! What the macros refuse, and with which words at which tokens. `TRYBUILD=overwrite cargo test --test ui` writes the answers anew.
+
+#[test]
+fn refusals() {
+    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
+}
