@@ -1,10 +1,9 @@
-//! Convolutions over any number of spatial dimensions: by columns and a matrix product, transposed ones directly.
+//! Convolutions over one to three spatial dimensions, plain and transposed.
 
 use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype};
-use super::host::{self, Num, data, typed};
 use super::lower::{Class, Compute, Lowering, Metas};
-use super::{table, views};
-use crate::eager;
+use super::table;
+use crate::eager::{input, output};
 use crate::error::{Error, Result};
 use crate::meta::{Dims, Meta};
 use crate::shape::require_equal;
@@ -12,6 +11,7 @@ use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
 use maquette_ir::Scalar;
 use maquette_ir::sym::SymInt;
+use maquette_kernels::{self as kernels, Window};
 use smallvec::smallvec;
 
 /// One number a spatial dimension; a single one stands for all.
@@ -100,114 +100,20 @@ impl<'a> Convolution<'a> {
     }
 
     fn run(&self, out: &Tensor) -> Result<()> {
-        let work = Tensor::allocate(Meta::contiguous(out.sizes(), out.dtype()))?;
-        if let Some(b) = self.bias {
-            let m = (0..self.stride.len()).try_fold(b.meta().clone(), |m, _| views::unsqueeze(&m, -1))?;
-            eager::copy(&b.view_of(m)?, &work)?;
+        if out.numel().as_i64() == Some(0) {
+            return Ok(());
         }
-        if work.numel().as_i64() != Some(0) {
-            typed!(out.dtype(), T => if self.transposed { self.spread::<T>(&work)? } else { self.columns::<T>(&work)? });
-        }
-        eager::copy(&work, out)
-    }
-
-    /// Each image and group: its windows as columns, and one product with the kernels as rows.
-    fn columns<T: Num>(&self, out: &Tensor) -> Result<()> {
-        let x = data::<T>(self.input)?;
-        let (xs, ws, os) = (host::sizes(self.input)?, host::sizes(self.weight)?, host::sizes(out)?);
-        let (groups, per_group) = (self.groups as usize, ws[1]);
-        let (plane, window, places) = (volume(&xs[2..]), volume(&ws[2..]), volume(&os[2..]));
-        let rows = per_group * window;
-        let table = Places::of(&xs[2..], &ws[2..], &os[2..], self)?;
-        let kernels = Tensor::adopt(data::<T>(self.weight)?, [ws[0] as i64, rows as i64])?;
-        let product = out.view_of(Meta::contiguous([xs[0] as i64, os[1] as i64, places as i64], out.dtype()))?;
-        let mut cols = vec![T::default(); rows * places];
-        for n in 0..xs[0] {
-            for g in 0..groups {
-                for c in 0..per_group {
-                    let image = &x[(n * xs[1] + g * per_group + c) * plane..][..plane];
-                    for k in 0..window {
-                        let row = &mut cols[(c * window + k) * places..][..places];
-                        for (o, p) in row.iter_mut().zip(&table.input_of[k * places..]) {
-                            *o = p.map_or(T::default(), |p| image[p as usize]);
-                        }
-                    }
-                }
-                let matrix = Tensor::adopt(std::mem::take(&mut cols), [rows as i64, places as i64])?;
-                let share = (ws[0] / groups) as i64;
-                let first = SymInt::from(g as i64 * share);
-                let w = kernels.view_of(views::narrow(kernels.meta(), 0, first, share.into())?)?;
-                let image = views::select(product.meta(), 0, SymInt::from(n))?;
-                let o = product.view_of(views::narrow(&image, 0, first, share.into())?)?;
-                maquette_kernels::gemm(&eager::input(&w)?, &eager::input(&matrix)?, &mut eager::output(&o)?, 1.0, 1.0)?;
-                cols = vec![T::default(); rows * places];
-            }
-        }
-        Ok(())
-    }
-
-    /// A transposed convolution: every input element times the kernel is added where it lands.
-    fn spread<T: Num>(&self, out: &Tensor) -> Result<()> {
-        let (x, w) = (data::<T>(self.input)?, data::<T>(self.weight)?);
-        let (xs, ws, os) = (host::sizes(self.input)?, host::sizes(self.weight)?, host::sizes(out)?);
-        let (groups, per_group) = (self.groups as usize, ws[1]);
-        let (plane, window, places) = (volume(&xs[2..]), volume(&ws[2..]), volume(&os[2..]));
-        // the place that an input element reaches is the input that a plain convolution of the output reads
-        let table = Places::of(&os[2..], &ws[2..], &xs[2..], self)?;
-        let inner = xs[1] / groups;
-        host::fill_with::<T>(out, |o| {
-            let mut sums: Vec<T::Acc> = o.iter().map(|o| o.load()).collect();
-            for n in 0..xs[0] {
-                for c in 0..xs[1] {
-                    let image = &x[(n * xs[1] + c) * plane..][..plane];
-                    for m in 0..per_group {
-                        let kernel = &w[(c * per_group + m) * window..][..window];
-                        let to = &mut sums[(n * os[1] + (c / inner) * per_group + m) * places..][..places];
-                        for (k, &w) in kernel.iter().enumerate() {
-                            for (&v, p) in image.iter().zip(&table.input_of[k * plane..]) {
-                                if let Some(p) = *p {
-                                    to[p as usize] = to[p as usize] + v.load() * w.load();
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-            o.iter_mut().zip(sums).for_each(|(o, s)| *o = T::store(s));
-            Ok(())
-        })
-    }
-}
-
-fn volume(sizes: &[usize]) -> usize {
-    sizes.iter().product()
-}
-
-/// For each kernel element and place: the input element in the plane, if it is not padding.
-struct Places {
-    input_of: Vec<Option<u32>>,
-}
-
-impl Places {
-    fn of(input: &[usize], kernel: &[usize], places: &[usize], c: &Convolution<'_>) -> Result<Places> {
-        let number = |d: &Dims| d.iter().map(|i| i.as_i64().unwrap_or(1)).collect::<Vec<i64>>();
-        let (stride, padding, dilation) = (number(&c.stride), number(&c.padding), number(&c.dilation));
-        if u32::try_from(volume(input)).is_err() {
-            return Err(Error::value(format!("an image of {} elements is too large to convolve", volume(input))));
-        }
-        let mut input_of = Vec::with_capacity(volume(kernel) * volume(places));
-        host::each_index(kernel, |k| {
-            host::each_index(places, |o| {
-                let mut flat = 0usize;
-                let inside = (0..input.len()).all(|d| {
-                    let at = o[d] as i64 * stride[d] - padding[d] + k[d] as i64 * dilation[d];
-                    flat = flat * input[d] + at.max(0) as usize;
-                    (0..input[d] as i64).contains(&at)
-                });
-                input_of.push(inside.then_some(flat as u32));
-            });
-        });
-        Ok(Places { input_of })
+        let fixed = |d: &[SymInt]| d.iter().map(|i| i.as_i64().unwrap_or(1)).collect::<Vec<i64>>();
+        let window = Window {
+            kernel: fixed(&self.weight.sizes()[2..]),
+            stride: fixed(&self.stride),
+            padding: fixed(&self.padding),
+            dilation: fixed(&self.dilation),
+            ceil_mode: false,
+        };
+        let run = if self.transposed { kernels::conv_transpose } else { kernels::conv };
+        let bias = self.bias.map(input).transpose()?;
+        Ok(run(&input(self.input)?, &input(self.weight)?, bias.as_ref(), &window, self.groups, &mut output(out)?)?)
     }
 }
 
@@ -223,14 +129,14 @@ fn conv(a: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
     let bias = a[2].opt_tensor()?;
     let out = if transposed {
         let dilation = per_space("dilation", &a[7], space)?;
-        batched.convolution(weight, bias, stride, per_space("padding", &a[4], space)?, dilation, true, per_space("output_padding", &a[5], space)?, a[6].clone())
+        batched.convolution(weight, bias, stride, per_space("padding", &a[4], space)?, dilation, true, per_space("output_padding", &a[5], space)?, a[6].int()?)
     } else {
         let dilation = per_space("dilation", &a[5], space)?;
         let (batched, padding) = match &a[4] {
             Value::Str(name) => named_padding(&batched, weight, name, &stride, &dilation)?,
             list => (batched, per_space("padding", list, space)?),
         };
-        batched.convolution(weight, bias, stride, padding, dilation, false, zeros, a[6].clone())
+        batched.convolution(weight, bias, stride, padding, dilation, false, zeros, a[6].int()?)
     };
     Ok(if input.dim() == space + 1 { out.squeeze_dim(0) } else { out })
 }

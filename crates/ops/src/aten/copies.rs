@@ -1,6 +1,6 @@
 //! Copies and conversions: the same elements in fresh memory, another dtype, another order of dimensions.
 
-use super::dims::{done, format_strides, fresh, is_channels_last, is_row_major};
+use super::dims::{done, format_strides, fresh, is_channels_last, is_contiguous};
 use super::lower::{Class, Compute, Lowering, Metas, Pointwise, Types};
 use super::{reshape, table};
 use crate::eager;
@@ -60,7 +60,7 @@ fn require_strided(v: &Value) -> Result<()> {
 fn has_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
     match format {
         MemoryFormat::Preserve => Ok(true),
-        MemoryFormat::Contiguous => is_row_major(x.meta()),
+        MemoryFormat::Contiguous => is_contiguous(x.sizes(), x.strides()),
         MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d => {
             let rank = if format == MemoryFormat::ChannelsLast { 4 } else { 5 };
             Ok(x.dim() == rank && (is_channels_last(x.meta())? || x.sizes()[1].as_i64() == Some(1)))

@@ -141,7 +141,6 @@ fn roll(args: &[Value], out: &Tensor) -> Result<()> {
                 if !o.is_empty() {
                     o.rotate_right(shift.rem_euclid(o.len() as i64) as usize);
                 }
-                Ok(())
             })
         });
     }
@@ -235,7 +234,7 @@ fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     if rows * cols == 0 {
         return Ok(());
     }
-    typed!(x.dtype(), T => fill_with_in_place::<T>(out, |o| {
+    typed!(x.dtype(), T => fill_with::<T>(out, |o| {
         for (r, row) in o.chunks_exact_mut(cols).enumerate() {
             let edge = ((r % rows) as i64).saturating_add(k);
             let (keep_from, keep_to) = if lower { (0, edge.saturating_add(1)) } else { (edge, i64::MAX) };
@@ -246,16 +245,6 @@ fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
             }
         }
     }))
-}
-
-/// As [`fill_with`], over the elements that are there.
-fn fill_with_in_place<T: crate::Element>(out: &Tensor, f: impl FnOnce(&mut [T])) -> Result<()> {
-    let before = host::data::<T>(out)?;
-    fill_with::<T>(out, |o| {
-        o.copy_from_slice(&before);
-        f(o);
-        Ok(())
-    })
 }
 
 fn matrix_like(args: &[Value]) -> Result<Metas> {

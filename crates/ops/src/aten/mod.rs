@@ -2,8 +2,21 @@
 //!
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
+mod attention;
+mod convolution;
+mod copies;
+mod dims;
+mod host;
+mod indexing;
+mod join;
 pub(crate) mod lower;
+mod matrix;
+mod norm;
 mod pointwise;
+mod pool;
+mod reshape;
+mod scatter;
+mod views;
 
 pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
 
@@ -41,5 +54,18 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    [pointwise::TABLE].into_iter()
+    [
+        pointwise::TABLE,
+        views::TABLE,
+        copies::TABLE,
+        join::TABLE,
+        matrix::TABLE,
+        convolution::TABLE,
+        pool::TABLE,
+        norm::TABLE,
+        attention::TABLE,
+        indexing::TABLE,
+        scatter::TABLE,
+    ]
+    .into_iter()
 }

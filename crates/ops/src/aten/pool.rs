@@ -1,9 +1,10 @@
 //! Pooling and resampling: windows that slide over the last dimensions.
 
 use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank};
-use super::host::{self, Num, data, fill_with, separable, typed};
+use super::host::{self, separable};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
+use crate::eager::{input, output};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::meta::{Dims, Meta};
@@ -11,21 +12,15 @@ use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
-use smallvec::{SmallVec, smallvec};
-use std::ops::Range;
+use maquette_kernels::{self as kernels, Window};
+use smallvec::smallvec;
 
 const fn window(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
     Lowering::Compute(Compute { class: Class::Window, metas, run })
 }
 
-/// What slides: one number a spatial dimension each.
-struct Sliding {
-    kernel: Vec<i64>,
-    stride: Vec<i64>,
-    padding: Vec<i64>,
-    dilation: Vec<i64>,
-    ceil: bool,
-}
+/// What slides.
+struct Sliding(Window);
 
 impl Sliding {
     #[track_caller]
@@ -49,21 +44,22 @@ impl Sliding {
         if padding.iter().zip(&kernel).zip(&dilation).any(|((p, k), d)| *p > ((k - 1) * d + 1) / 2) {
             return Err(Error::value(format!("`padding` must be at most half of what `kernel_size` spans, found {padding:?} for {kernel:?}")));
         }
-        Ok(Sliding { kernel, stride, padding, dilation, ceil: ceil.bool()? })
+        Ok(Sliding(Window { kernel, stride, padding, dilation, ceil_mode: ceil.bool()? }))
     }
 
     #[track_caller]
     fn output(&self, x: &Tensor) -> Result<Meta> {
-        let space = self.kernel.len();
+        let w = &self.0;
+        let space = w.kernel.len();
         require_rank("self", x, space + 1..=space + 2)?;
         let mut sizes: Dims = x.sizes().into();
         let lead = x.dim() - space;
         for d in 0..space {
-            let (n, s, p) = (sizes[lead + d], self.stride[d], self.padding[d]);
-            let reach = self.dilation[d] * (self.kernel[d] - 1) + 1;
-            let mut size = (n + (2 * p - reach + if self.ceil { s - 1 } else { 0 })).floor_div(s) + 1;
+            let (n, s, p) = (sizes[lead + d], w.stride[d], w.padding[d]);
+            let reach = w.dilation[d] * (w.kernel[d] - 1) + 1;
+            let mut size = (n + (2 * p - reach + if w.ceil_mode { s - 1 } else { 0 })).floor_div(s) + 1;
             // the last window must start inside the input or its left padding
-            if self.ceil && super::dims::decide(((size - 1) * s).ge(n + p))? {
+            if w.ceil_mode && super::dims::decide(((size - 1) * s).ge(n + p))? {
                 size = size - 1;
             }
             require(size.ge(1), || {
@@ -82,73 +78,6 @@ fn pooled_meta(x: &Tensor, sizes: Dims, dtype: DType) -> Result<Meta> {
     Ok(if is_channels_last(x.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
 }
 
-/// The planes of a tensor: their number, and their sizes.
-fn planes(sizes: &[usize], space: usize) -> (usize, Vec<usize>) {
-    let lead = sizes.len() - space;
-    (sizes[..lead].iter().product(), sizes[lead..].to_vec())
-}
-
-fn max_of<T: Num>(plane: &[T], sizes: &[usize], ranges: &[Vec<usize>]) -> (T, i64) {
-    let (mut best, mut at, mut found) = (T::lowest(), 0, false);
-    host::each_index(&ranges.iter().map(Vec::len).collect::<Vec<_>>(), |i| {
-        let flat = i.iter().zip(ranges).zip(sizes).fold(0, |flat, ((&i, r), &n)| flat * n + r[i]);
-        let x = plane[flat];
-        if !found || (!best.is_nan() && (x.is_nan() || x.load() > best.load())) {
-            (best, at, found) = (x, flat as i64, true);
-        }
-    });
-    (best, at)
-}
-
-/// Maxima and their positions in the plane over windows, which `rows(d, o)` lists along each dimension.
-fn max_pool(x: &Tensor, out: &[Tensor], space: usize, rows: &dyn Fn(usize, usize) -> Vec<usize>) -> Result<()> {
-    let (count, plane) = planes(&host::sizes(x)?, space);
-    let (_, places) = planes(&host::sizes(&out[0])?, space);
-    let size: usize = plane.iter().product();
-    typed!(x.dtype(), T => {
-        let x = data::<T>(x)?;
-        let (mut values, mut at) = (Vec::new(), Vec::new());
-        for p in 0..count {
-            host::each_index(&places, |o| {
-                let ranges: Vec<Vec<usize>> = o.iter().enumerate().map(|(d, &o)| rows(d, o)).collect();
-                let (v, i) = max_of(&x[p * size..][..size], &plane, &ranges);
-                values.push(v);
-                at.push(i);
-            });
-        }
-        fill_with::<T>(&out[0], |o| { o.copy_from_slice(&values); Ok(()) })?;
-        fill_with::<i64>(&out[1], |o| { o.copy_from_slice(&at); Ok(()) })
-    })
-}
-
-/// Sums over windows, divided by what `divisor(o)` says of them.
-fn avg_pool(x: &Tensor, out: &Tensor, space: usize, range: &dyn Fn(usize, usize) -> Range<usize>, divisor: &dyn Fn(&[usize]) -> i64) -> Result<()> {
-    let (count, plane) = planes(&host::sizes(x)?, space);
-    let (_, places) = planes(&host::sizes(out)?, space);
-    let size: usize = plane.iter().product();
-    typed!(x.dtype(), T => {
-        let x = data::<T>(x)?;
-        fill_with::<T>(out, |out| {
-            let mut out = out.iter_mut();
-            for p in 0..count {
-                let x = &x[p * size..][..size];
-                host::each_index(&places, |o| {
-                    let ranges: SmallVec<[Range<usize>; 3]> = o.iter().enumerate().map(|(d, &o)| range(d, o)).collect();
-                    let mut sum = <T as Num>::Acc::default();
-                    host::each_index(&ranges.iter().map(ExactSizeIterator::len).collect::<Vec<_>>(), |i| {
-                        let flat = i.iter().zip(&ranges).zip(&plane).fold(0, |flat, ((&i, r), &n)| flat * n + r.start + i);
-                        sum = sum + x[flat].load();
-                    });
-                    if let Some(out) = out.next() {
-                        *out = T::divide(sum, divisor(o).max(1));
-                    }
-                });
-            }
-            Ok(())
-        })
-    })
-}
-
 fn max_sliding(a: &[Value], space: usize) -> Result<Sliding> {
     Sliding::of(space, &a[1], &a[2], &a[3], Some(&a[4]), &a[5])
 }
@@ -159,12 +88,8 @@ fn max_pool_metas(a: &[Value], space: usize) -> Result<Metas> {
 }
 
 fn max_pool_run(a: &[Value], out: &[Tensor], space: usize) -> Result<()> {
-    let (x, s) = (a[0].tensor()?, max_sliding(a, space)?);
-    let (_, plane) = planes(&host::sizes(x)?, space);
-    max_pool(x, out, space, &|d, o| {
-        let first = o as i64 * s.stride[d] - s.padding[d];
-        (0..s.kernel[d]).map(|k| first + k * s.dilation[d]).filter(|i| (0..plane[d] as i64).contains(i)).map(|i| i as usize).collect()
-    })
+    let w = max_sliding(a, space)?.0;
+    Ok(kernels::max_pool(&input(a[0].tensor()?)?, &w, &mut output(&out[0])?, Some(&mut output(&out[1])?))?)
 }
 
 fn avg_sliding(a: &[Value], space: usize) -> Result<Sliding> {
@@ -172,34 +97,9 @@ fn avg_sliding(a: &[Value], space: usize) -> Result<Sliding> {
 }
 
 fn avg_pool_run(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
-    let (x, s, include_pad) = (a[0].tensor()?, avg_sliding(a, space)?, a[5].bool()?);
-    let fixed = a.get(6).map_or(Ok(None), |v| v.opt(Value::int_i64))?;
-    if fixed == Some(0) {
-        return Err(Error::value("`divisor_override` must not be 0"));
-    }
-    let (_, plane) = planes(&host::sizes(x)?, space);
-    let bounds = |d: usize, o: usize| {
-        let first = o as i64 * s.stride[d] - s.padding[d];
-        (first, (first + s.kernel[d]).min(plane[d] as i64 + s.padding[d]))
-    };
-    let inside = |d: usize, o: usize| {
-        let (lo, hi) = bounds(d, o);
-        let lo = lo.max(0) as usize;
-        lo..(hi.min(plane[d] as i64).max(0) as usize).max(lo)
-    };
-    avg_pool(x, out, space, &inside, &|o| {
-        let areas = o.iter().enumerate().map(|(d, &o)| {
-            let (lo, hi) = bounds(d, o);
-            if include_pad { hi - lo } else { inside(d, o).len() as i64 }
-        });
-        fixed.unwrap_or_else(|| areas.product())
-    })
-}
-
-/// The slice of `n` elements that adaptive pooling to `m` gives place `o`.
-fn adaptive(o: usize, n: usize, m: usize) -> Range<usize> {
-    let m = m.max(1);
-    o * n / m..((o + 1) * n).div_ceil(m)
+    let (w, include_pad) = (avg_sliding(a, space)?.0, a[5].bool()?);
+    let divisor = a.get(6).map_or(Ok(None), |v| v.opt(Value::int_i64))?;
+    Ok(kernels::avg_pool(&input(a[0].tensor()?)?, &w, include_pad, divisor, &mut output(out)?)?)
 }
 
 #[track_caller]
@@ -220,21 +120,10 @@ fn adaptive_meta(a: &[Value], space: usize) -> Result<Meta> {
 }
 
 fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
-    let x = a[0].tensor()?;
-    let ((_, plane), (_, places)) = (planes(&host::sizes(x)?, space), planes(&host::sizes(out)?, space));
-    let range = |d: usize, o: usize| adaptive(o, plane[d], places[d]);
-    avg_pool(x, out, space, &range, &|o| o.iter().enumerate().map(|(d, &o)| range(d, o).len() as i64).product())
-}
-
-fn adaptive_max(a: &[Value], out: &[Tensor], space: usize) -> Result<()> {
-    let x = a[0].tensor()?;
-    let ((_, plane), (_, places)) = (planes(&host::sizes(x)?, space), planes(&host::sizes(&out[0])?, space));
-    max_pool(x, out, space, &|d, o| adaptive(o, plane[d], places[d]).collect())
-}
-
-fn adaptive_max_metas(a: &[Value], space: usize) -> Result<Metas> {
-    let m = adaptive_meta(a, space)?;
-    Ok(smallvec![m.clone(), Meta { dtype: DType::I64, ..m }])
+    if out.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
+    Ok(kernels::adaptive_avg_pool(&input(a[0].tensor()?)?, space, &mut output(out)?)?)
 }
 
 /// Where nearest resampling reads for each place.
@@ -273,9 +162,9 @@ fn as_rows(x: &Tensor, pool: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
     pool(&x.unsqueeze(-2)).squeeze_dim(-2)
 }
 
-fn row(first: i64, v: &Value) -> Result<Value> {
-    let given = v.ints()?;
-    Ok(if given.is_empty() { Value::Ints(Box::new([])) } else { Value::Ints(Box::new([SymInt::from(first), given[0]])) })
+/// The numbers of a two-dimensional window of height 1.
+fn row(first: i64, v: &Value) -> Result<Dims> {
+    Ok(v.ints()?.first().map_or_else(Dims::new, |&n| smallvec![SymInt::from(first), n]))
 }
 
 fn pixel_shuffle(x: &Tensor, r: i64) -> Result<Tensor> {
@@ -301,7 +190,7 @@ table! {
         "aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             window(|_, a| max_pool_metas(a, 3), |a, out| max_pool_run(a, out, 3)),
         "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            Lowering::Composite(|a| done(a[0].tensor()?.max_pool2d_with_indices(a[1].clone(), a[2].clone(), a[3].clone(), a[4].clone(), a[5].bool()?).0)),
+            Lowering::Composite(|a| done(a[0].tensor()?.max_pool2d_with_indices(a[1].ints()?, a[2].ints()?, a[3].ints()?, a[4].ints()?, a[5].bool()?).0)),
         "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor" => Lowering::Composite(|a| {
             let (k, s, p, d) = (row(1, &a[1])?, row(1, &a[2])?, row(0, &a[3])?, row(1, &a[4])?);
             let ceil = a[5].bool()?;
@@ -318,8 +207,6 @@ table! {
         "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
             window(|_, a| Ok(smallvec![adaptive_meta(a, 3)?]), |a, out| adaptive_avg(a, &out[0], 3)),
         "aten::adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" => Lowering::Composite(|a| done(a[0].tensor()?._adaptive_avg_pool2d(a[1].ints()?))),
-        "aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)" => window(|_, a| adaptive_max_metas(a, 2), |a, out| adaptive_max(a, out, 2)),
-        "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)" => window(|_, a| adaptive_max_metas(a, 3), |a, out| adaptive_max(a, out, 3)),
         "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor" =>
             window(|_, a| Ok(smallvec![upsample_meta(a, 1)?]), |a, out| upsample(a, &out[0], 1)),
         "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor" =>

@@ -1,6 +1,6 @@
 //! Views of the same elements under other sizes: where one exists, and with which strides.
 
-use super::dims::{decide, is_contiguous, known_equal, product, require};
+use super::dims::{decide, known_equal, product, require};
 use crate::error::{Error, Result};
 use crate::meta::{Dims, Meta};
 use crate::tensor::dims_text;
@@ -140,10 +140,4 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
         meta.offset = meta.offset.floor_div(k);
     }
     Ok(meta)
-}
-
-/// Whether the tensor is row-major; guards on backed symbols.
-#[track_caller]
-pub(crate) fn is_row_major(m: &Meta) -> Result<bool> {
-    is_contiguous(&m.sizes, &m.strides)
 }

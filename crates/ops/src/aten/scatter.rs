@@ -1,16 +1,20 @@
 //! Gathering and scattering along one dimension.
 
 use super::dims::{fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
-use super::host::{self, Num, data, fill_with, separable, typed};
+use super::host::{self, fill_with};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::{table, views};
+use crate::eager::{self, input, output};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::meta::{Dims, Meta};
 use crate::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
-use maquette_kernels::KernelError;
+use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder};
+use maquette_ir::sym::SymInt;
+use maquette_ir::{DType, Scalar};
+use maquette_kernels::{self as kernels, ScatterOp, Source};
 use smallvec::smallvec;
 
 const fn gather(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
@@ -19,32 +23,6 @@ const fn gather(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value]
 
 const fn scatter(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
     Lowering::Compute(Compute { class: Class::Scatter, metas, run })
-}
-
-/// A position from 0 or, where allowed, from the end.
-fn position(i: i64, n: usize, dim: usize, from_end: bool) -> Result<usize> {
-    let wrapped = if i < 0 && from_end { i + n as i64 } else { i };
-    if (0..n as i64).contains(&wrapped) { Ok(wrapped as usize) } else { Err(KernelError::IndexOutOfRange { index: i, size: n as i64, dim }.into()) }
-}
-
-/// A 0-d tensor counts as one element along dimension 0.
-fn at_least_1d(sizes: Vec<usize>) -> Vec<usize> {
-    if sizes.is_empty() { vec![1] } else { sizes }
-}
-
-/// The row-major position in a tensor of `sizes` of each element of a box at its origin, without what dimension `skip` adds.
-fn bases(inner: &[usize], sizes: &[usize], skip: Option<usize>) -> Vec<usize> {
-    let mut strides = vec![1usize; sizes.len()];
-    for d in (1..sizes.len()).rev() {
-        strides[d - 1] = strides[d] * sizes[d];
-    }
-    let mut out = Vec::new();
-    host::each_index(inner, |i| out.push((0..i.len()).filter(|&d| Some(d) != skip).map(|d| i[d] * strides[d]).sum()));
-    out
-}
-
-fn stride_of(sizes: &[usize], dim: usize) -> usize {
-    sizes[dim + 1..].iter().product()
 }
 
 /// An index of the tensor's own rank, no larger than it except along `dim`.
@@ -67,121 +45,106 @@ fn check_index(x: &Tensor, dim: i64, index: &Tensor, bound: &Tensor, bound_name:
     Ok(())
 }
 
-fn gather_run(args: &[Value], out: &Tensor) -> Result<()> {
-    let (x, index) = (args[0].tensor()?, args[2].tensor()?);
-    let d = wrap_dim(args[1].int_i64()?, x.dim())?;
-    let (sizes, inner) = (at_least_1d(host::sizes(x)?), at_least_1d(host::sizes(index)?));
-    let step = stride_of(&sizes, d);
-    let at = host::indices(index)?;
-    let from: Vec<usize> = bases(&inner, &sizes, Some(d)).iter().zip(at).map(|(b, i)| Ok(b + position(i, sizes[d], d, false)? * step)).collect::<Result<_>>()?;
-    typed!(x.dtype(), T => {
-        let x = data::<T>(x)?;
-        fill_with::<T>(out, |o| { o.iter_mut().zip(from).for_each(|(o, p)| *o = x[p]); Ok(()) })
-    })
-}
-
 /// How scattered elements meet what is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Combine {
-    Set,
-    Sum,
-    Product,
+    With(ScatterOp),
     Mean,
-    Max,
-    Min,
 }
 
 impl Combine {
     fn parse(name: &str) -> Result<Combine> {
-        Ok(match name {
-            "add" | "sum" => Combine::Sum,
-            "multiply" | "prod" => Combine::Product,
-            "mean" => Combine::Mean,
-            "amax" => Combine::Max,
-            "amin" => Combine::Min,
+        Ok(Combine::With(match name {
+            "add" | "sum" => ScatterOp::Add,
+            "multiply" | "prod" => ScatterOp::Mul,
+            "amax" => ScatterOp::Max,
+            "amin" => ScatterOp::Min,
+            "mean" => return Ok(Combine::Mean),
             other => return Err(Error::value(format!("`reduce` must be sum, prod, mean, amax or amin (scatter: add, multiply), found {other:?}"))),
-        })
+        }))
+    }
+
+    /// What leaves every element as it is.
+    fn identity(self, dtype: DType) -> Scalar {
+        match self {
+            Combine::With(ScatterOp::Mul) => Scalar::Int(1),
+            Combine::With(ScatterOp::Max) => extreme(dtype, false),
+            Combine::With(ScatterOp::Min) => extreme(dtype, true),
+            _ => Scalar::Int(0),
+        }
     }
 }
 
-/// One scatter: `x` with the elements of `source` combined into it at `index` along a dimension.
+/// The greatest or least element of a dtype.
+fn extreme(dtype: DType, greatest: bool) -> Scalar {
+    match dtype {
+        DType::Bool => Scalar::Bool(greatest),
+        d if d.is_float() => Scalar::Float(if greatest { f64::INFINITY } else { f64::NEG_INFINITY }),
+        DType::U8 => Scalar::Int(if greatest { 255 } else { 0 }),
+        d => {
+            let most = i64::MAX >> (64 - 8 * d.size());
+            Scalar::Int(if greatest { most } else { -most - 1 })
+        }
+    }
+}
+
+/// Copies `self`, and combines the source into it at the index along a dimension.
 struct Scatter<'a> {
     x: &'a Tensor,
     dim: usize,
-    /// Positions along `dim`, and the sizes of the box they fill.
-    index: Vec<i64>,
-    inner: Vec<usize>,
+    index: Tensor,
     combine: Combine,
     include_self: bool,
-    from_end: bool,
 }
 
 impl Scatter<'_> {
-    /// `source(k)`: the element that goes where the `k`-th index says.
-    fn run<T: Num>(&self, out: &Tensor, source: impl Fn(usize) -> T) -> Result<()> {
-        let sizes = at_least_1d(host::sizes(self.x)?);
-        let step = stride_of(&sizes, self.dim);
-        let targets: Vec<usize> = bases(&self.inner, &sizes, Some(self.dim))
-            .iter()
-            .zip(&self.index)
-            .map(|(b, &i)| Ok(b + position(i, sizes[self.dim], self.dim, self.from_end)? * step))
-            .collect::<Result<_>>()?;
-        let from = data::<T>(self.x)?;
-        fill_with::<T>(out, |o| {
-            o.copy_from_slice(&from);
-            if self.combine == Combine::Set {
-                targets.iter().enumerate().for_each(|(k, &p)| o[p] = source(k));
-                return Ok(());
+    fn run(&self, out: &Tensor, source: &Source<'_>) -> Result<()> {
+        eager::copy(self.x, out)?;
+        if self.index.numel().as_i64() == Some(0) {
+            return Ok(());
+        }
+        let index = input(&self.index)?;
+        let put = |to: &Tensor, source: &Source<'_>, op| -> Result<()> { Ok(kernels::scatter(&mut output(to)?, self.dim, &index, source, op)?) };
+        if !self.include_self {
+            put(out, &Source::Value(self.combine.identity(self.x.dtype())), ScatterOp::Replace)?;
+        }
+        match self.combine {
+            Combine::With(op) => put(out, source, op),
+            Combine::Mean => {
+                put(out, source, ScatterOp::Add)?;
+                let count = Tensor::allocate(fresh(self.x, self.x.sizes().into(), DType::I64))?;
+                host::fill(&count, Scalar::Int(i64::from(self.include_self)))?;
+                put(&count, &Source::Value(Scalar::Int(1)), ScatterOp::Add)?;
+                divide(out, &host::data::<i64>(&count)?)
             }
-            let mut held: Vec<T::Acc> = from.iter().map(|x| x.load()).collect();
-            let mut count = vec![i64::from(self.include_self); held.len()];
-            for (k, &p) in targets.iter().enumerate() {
-                let value = source(k);
-                let v = value.load();
-                let first = count[p] == 0;
-                count[p] += 1;
-                let h = held[p];
-                // a NaN compares with nothing, itself included
-                let (new_nan, old_nan) = (value.is_nan(), h.partial_cmp(&h).is_none());
-                held[p] = match self.combine {
-                    _ if first => v,
-                    Combine::Sum | Combine::Mean => h + v,
-                    Combine::Product => h * v,
-                    Combine::Max if new_nan || (!old_nan && v > h) => v,
-                    Combine::Min if new_nan || (!old_nan && v < h) => v,
-                    Combine::Max | Combine::Min | Combine::Set => h,
-                };
-            }
-            for &p in &targets {
-                o[p] = if self.combine == Combine::Mean { T::divide(held[p], count[p]) } else { T::store(held[p]) };
-            }
-            Ok(())
-        })
-    }
-
-    /// From a tensor that is at least as large as the index.
-    fn run_tensor(&self, out: &Tensor, source: &Tensor) -> Result<()> {
-        let at = bases(&self.inner, &at_least_1d(host::sizes(source)?), None);
-        typed!(self.x.dtype(), T => {
-            let source = data::<T>(source)?;
-            self.run::<T>(out, |k| source[at[k]])
-        })
+        }
     }
 }
 
-fn along<'a>(args: &'a [Value], combine: Combine, include_self: bool) -> Result<Scatter<'a>> {
-    let (x, index) = (args[0].tensor()?, args[2].tensor()?);
-    let dim = wrap_dim(args[1].int_i64()?, x.dim())?;
-    Ok(Scatter { x, dim, index: host::indices(index)?, inner: at_least_1d(host::sizes(index)?), combine, include_self, from_end: false })
+/// Divides by counts of at least 1, integers rounding down; elsewhere leaves elements as they are.
+fn divide(out: &Tensor, by: &[i64]) -> Result<()> {
+    let wide = eager::cast(out, if out.dtype().is_float() { DType::F64 } else { DType::I64 })?;
+    if out.dtype().is_float() {
+        fill_with::<f64>(&wide, |o| o.iter_mut().zip(by).for_each(|(o, &n)| *o /= n.max(1) as f64))?;
+    } else {
+        fill_with::<i64>(&wide, |o| o.iter_mut().zip(by).for_each(|(o, &n)| *o = o.div_euclid(n.max(1))))?;
+    }
+    eager::copy(&wide, out)
 }
+
+fn along(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatter<'_>> {
+    let x = args[0].tensor()?;
+    Ok(Scatter { x, dim: wrap_dim(args[1].int_i64()?, x.dim())?, index: args[2].tensor()?.clone(), combine, include_self })
+}
+
+const SET: Combine = Combine::With(ScatterOp::Replace);
 
 fn scatter_src(args: &[Value], out: &Tensor, combine: Combine, include_self: bool) -> Result<()> {
-    along(args, combine, include_self)?.run_tensor(out, args[3].tensor()?)
+    along(args, combine, include_self)?.run(out, &Source::Tensor(input(args[3].tensor()?)?))
 }
 
 fn scatter_value(args: &[Value], out: &Tensor, combine: Combine) -> Result<()> {
-    let (s, value) = (along(args, combine, true)?, args[3].scalar()?);
-    typed!(s.x.dtype(), T => { let v = T::number(value); s.run::<T>(out, |_| v) })
+    along(args, combine, true)?.run(out, &Source::Value(args[3].scalar()?))
 }
 
 fn scatter_meta(args: &[Value]) -> Result<Metas> {
@@ -218,15 +181,25 @@ fn slices_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh_like(x, x.dtype())?])
 }
 
-fn slices<'a>(args: &'a [Value], combine: Combine, include_self: bool) -> Result<Scatter<'a>> {
-    let (x, index) = (args[0].tensor()?, args[2].tensor()?);
-    let dim = wrap_dim(args[1].int_i64()?, x.dim())?;
-    let list = host::indices(index)?;
-    let mut inner = at_least_1d(host::sizes(x)?);
-    inner[dim] = list.len();
-    let mut at = Vec::new();
-    host::each_index(&inner, |i| at.push(list[i[dim]]));
-    Ok(Scatter { x, dim, index: at, inner, combine, include_self, from_end: combine == Combine::Set })
+/// One index a slice: the same for all elements of it.
+fn slices(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatter<'_>> {
+    let mut s = along(args, combine, include_self)?;
+    let n = s.index.numel();
+    let mut sizes: Dims = s.x.sizes().into();
+    let mut strides: Dims = smallvec![SymInt::from(0); sizes.len()];
+    if let (Some(size), Some(stride)) = (sizes.get_mut(s.dim), strides.get_mut(s.dim)) {
+        *size = n;
+        *stride = s.index.strides().first().copied().unwrap_or(0.into());
+    } else {
+        sizes = smallvec![n];
+        strides = smallvec![s.index.strides().first().copied().unwrap_or(0.into())];
+    }
+    s.index = s.index.view_of(s.index.meta().with_dims(sizes, strides))?;
+    Ok(s)
+}
+
+fn slices_from(args: &[Value], out: &Tensor, combine: Combine, include_self: bool) -> Result<()> {
+    slices(args, combine, include_self)?.run(out, &Source::Tensor(input(args[3].tensor()?)?))
 }
 
 fn index_select_meta(args: &[Value]) -> Result<Metas> {
@@ -241,47 +214,30 @@ fn index_select_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
-fn index_select(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    let d = wrap_dim(args[1].int_i64()?, x.dim())?;
-    let sizes = host::sizes(x)?;
-    let n = sizes.get(d).copied().unwrap_or(1);
-    let picked: Vec<usize> = host::indices(args[2].tensor()?)?.into_iter().map(|i| position(i, n, d, false)).collect::<Result<_>>()?;
-    let mut tables: Vec<Vec<usize>> = sizes.iter().map(|&n| (0..n).collect()).collect();
-    if let Some(t) = tables.get_mut(d) {
-        *t = picked;
-    }
-    separable(x, out, &tables)
-}
-
-/// Row-major positions of the whole tensor, counted from the end where negative.
-fn flat_positions(x: &Tensor, index: &Tensor) -> Result<Vec<usize>> {
-    let n = host::sizes(x)?.iter().product();
-    host::indices(index)?.into_iter().map(|i| position(i, n, 0, true)).collect()
+/// A tensor's elements in row-major order, as one dimension.
+fn flat(t: &Tensor) -> Result<Tensor> {
+    let whole = if super::dims::is_contiguous(t.sizes(), t.strides())? { t.clone() } else { { let out = Tensor::allocate(fresh(t, t.sizes().into(), t.dtype()))?; eager::copy(t, &out)?; out } };
+    let m = Meta::contiguous(vec![t.numel()], t.dtype());
+    whole.view_of(Meta { offset: whole.storage_offset(), ..m })
 }
 
 fn take(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    let at = flat_positions(x, args[1].tensor()?)?;
-    typed!(x.dtype(), T => {
-        let x = data::<T>(x)?;
-        fill_with::<T>(out, |o| { o.iter_mut().zip(at).for_each(|(o, p)| *o = x[p]); Ok(()) })
-    })
+    let x = flat(args[0].tensor()?)?;
+    if out.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
+    Ok(kernels::index(&input(&x)?, &[Some(input(args[1].tensor()?)?)], &mut output(out)?)?)
 }
 
 fn put(args: &[Value], out: &Tensor) -> Result<()> {
-    let (x, accumulate) = (args[0].tensor()?, args[3].bool()?);
-    let at = flat_positions(x, args[1].tensor()?)?;
-    typed!(x.dtype(), T => {
-        let (from, source) = (data::<T>(x)?, data::<T>(args[2].tensor()?)?);
-        fill_with::<T>(out, |o| {
-            o.copy_from_slice(&from);
-            for (&p, v) in at.iter().zip(source) {
-                o[p] = if accumulate { T::store(o[p].load() + v.load()) } else { v };
-            }
-            Ok(())
-        })
-    })
+    let x = args[0].tensor()?;
+    let work = Tensor::allocate(fresh(x, x.sizes().into(), x.dtype()))?;
+    eager::copy(x, &work)?;
+    let (index, source) = (flat(args[1].tensor()?)?, flat(args[2].tensor()?)?);
+    if index.numel().as_i64() != Some(0) {
+        kernels::index_put(&mut output(&flat(&work)?)?, &[Some(input(&index)?)], &input(&source)?, args[3].bool()?)?;
+    }
+    eager::copy(&work, out)
 }
 
 fn put_meta(args: &[Value]) -> Result<Metas> {
@@ -293,26 +249,32 @@ fn put_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh_like(x, x.dtype())?])
 }
 
-/// Adds the slices times `alpha`, which the accumulator multiplies.
+/// Adds the slices times `alpha`.
 fn index_add(args: &[Value], out: &Tensor) -> Result<()> {
-    let (s, source) = (slices(args, Combine::Sum, true)?, args[3].tensor()?);
-    let at = bases(&s.inner, &at_least_1d(host::sizes(source)?), None);
-    let alpha = args[4].scalar()?;
-    typed!(s.x.dtype(), T => {
-        let (source, alpha) = (data::<T>(source)?, T::number(alpha).load());
-        s.run::<T>(out, |k| T::store(source[at[k]].load() * alpha))
-    })
+    let (source, alpha) = (args[3].tensor()?, args[4].scalar()?);
+    let add = Combine::With(ScatterOp::Add);
+    if alpha.to_f64() == 1.0 {
+        return slices_from(args, out, add, true);
+    }
+    let scaled = Tensor::allocate(fresh(source, source.sizes().into(), source.dtype()))?;
+    let mut b = ExprBuilder::new();
+    let (x, by) = (b.input(source.dtype()), b.constant(alpha, source.dtype()));
+    let product = b.binary(BinaryOp::Mul, x, by).map_err(Error::other)?;
+    let expr = b.finish(&[product]).map_err(Error::other)?;
+    kernels::pointwise(&expr, &[input(source)?], std::slice::from_mut(&mut output(&scaled)?))?;
+    slices(args, add, true)?.run(out, &Source::Tensor(input(&scaled)?))
 }
 
 fn index_fill(args: &[Value], out: &Tensor) -> Result<()> {
-    let s = slices(args, Combine::Set, true)?;
-    typed!(s.x.dtype(), T => {
-        let v = match &args[3] {
-            Value::Tensor(t) => data::<T>(&crate::eager::cast(t, s.x.dtype())?)?.first().copied().unwrap_or_default(),
-            number => T::number(number.scalar()?),
-        };
-        s.run::<T>(out, |_| v)
-    })
+    let s = slices(args, SET, true)?;
+    match &args[3] {
+        Value::Tensor(t) => {
+            let value = eager::cast(t, s.x.dtype())?;
+            let whole = value.view_of(views::expand(value.meta(), s.index.sizes())?)?;
+            s.run(out, &Source::Tensor(input(&whole)?))
+        }
+        number => s.run(out, &Source::Value(number.scalar()?)),
+    }
 }
 
 fn fill_meta(args: &[Value]) -> Result<Metas> {
@@ -335,18 +297,24 @@ table! {
             let (x, index) = (a[0].tensor()?, a[2].tensor()?);
             check_index(x, a[1].int_i64()?, index, x, "self", false)?;
             Ok(smallvec![like_index(a, index)?])
-        }, |a, out| gather_run(a, &out[0])),
-        "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" => gather(|_, a| index_select_meta(a), |a, out| index_select(a, &out[0])),
+        }, |a, out| {
+            let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
+            Ok(kernels::gather(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
+        }),
+        "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" => gather(|_, a| index_select_meta(a), |a, out| {
+            let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
+            Ok(kernels::index_select(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
+        }),
         "aten::take(Tensor self, Tensor index) -> Tensor" => gather(|_, a| Ok(smallvec![like_index(a, a[1].tensor()?)?]), |a, out| take(a, &out[0])),
         "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor" => scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),
         "aten::put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)" => Lowering::InPlace("aten::put"),
-        "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::Set, true)),
-        "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], Combine::Set)),
+        "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true)),
+        "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], SET)),
         "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor" =>
             scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, true)),
         "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor" =>
             scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], Combine::parse(a[4].str()?)?)),
-        "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::Sum, true)),
+        "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::With(ScatterOp::Add), true)),
         "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor" =>
             scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?)),
         "aten::scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" => Lowering::InPlace("aten::scatter.src"),
@@ -359,32 +327,14 @@ table! {
         "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor" => scatter(|_, a| slices_meta(a), |a, out| index_add(a, &out[0])),
         "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::index_add"),
         "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor" =>
-            scatter(|_, a| slices_meta(a), |a, out| slices(a, Combine::Set, true)?.run_tensor(&out[0], a[3].tensor()?)),
+            scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true)),
         "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)" => Lowering::InPlace("aten::index_copy"),
         "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor" =>
-            scatter(|_, a| slices_meta(a), |a, out| slices(a, Combine::parse(a[4].str()?)?, a[5].bool()?)?.run_tensor(&out[0], a[3].tensor()?)),
+            scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?)),
         "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor(a!)" => Lowering::InPlace("aten::index_reduce"),
         "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" => scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
         "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor" => scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
         "aten::index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)" => Lowering::InPlace("aten::index_fill.int_Scalar"),
         "aten::index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, Tensor value) -> Tensor(a!)" => Lowering::InPlace("aten::index_fill.int_Tensor"),
     }
-}
-
-/// Rows of a table, one for each index.
-pub(super) fn rows_meta(weight: &Tensor, index: &Tensor) -> Result<Metas> {
-    require_rank("weight", weight, 2..=2)?;
-    require_index("indices", index)?;
-    let mut sizes: Dims = index.sizes().into();
-    sizes.push(weight.sizes()[1]);
-    Ok(smallvec![fresh(weight, sizes, weight.dtype())])
-}
-
-/// See [`rows_meta`].
-pub(super) fn rows(weight: &Tensor, index: &Tensor, out: &Tensor) -> Result<()> {
-    let sizes = host::sizes(weight)?;
-    let at: Vec<usize> = host::indices(index)?.into_iter().map(|i| position(i, sizes[0], 0, false)).collect::<Result<_>>()?;
-    let n = at.len() as i64;
-    let flat = out.view_of(Meta { offset: out.storage_offset(), ..Meta::contiguous(vec![n, sizes[1] as i64], out.dtype()) })?;
-    separable(weight, &flat, &[at, (0..sizes[1]).collect()])
 }
