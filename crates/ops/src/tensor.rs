@@ -189,10 +189,6 @@ impl Tensor {
         }
     }
 
-    pub(crate) fn granted(&self, grant: Grant) -> Tensor {
-        Tensor { node: self.node.clone(), grant }
-    }
-
     /// Its metadata; that of an empty `f32` tensor where it is poisoned.
     pub fn meta(&self) -> &Meta {
         match &*self.node {

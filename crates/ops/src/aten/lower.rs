@@ -104,6 +104,13 @@ pub struct PointwiseCx<'a> {
     pub regs: SmallVec<[Option<Reg>; 4]>,
 }
 
+impl PointwiseCx<'_> {
+    /// The operand that argument `i` is.
+    pub fn arg(&self, i: usize) -> Result<Reg> {
+        self.regs.get(i).copied().flatten().ok_or_else(|| Error::value(format!("argument {i} is not an operand")))
+    }
+}
+
 /// A pointwise operator's call, worked out: the expression, its tensor operands, and the output.
 pub(crate) struct PointwiseCall<'a> {
     pub(crate) expr: ScalarExpr,
