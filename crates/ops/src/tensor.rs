@@ -122,7 +122,8 @@ impl Tensor {
     /// Adopts a host vector of `sizes` in row-major order.
     pub(crate) fn adopt<T: crate::Element>(data: Vec<T>, sizes: impl IntoDims) -> Result<Tensor> {
         let meta = Meta::contiguous(sizes, T::DTYPE);
-        if meta.concrete().and_then(|c| c.numel()) != i64::try_from(data.len()).ok() {
+        let numel = meta.sizes.iter().try_fold(1i64, |n, s| s.as_i64().filter(|s| *s >= 0).and_then(|s| n.checked_mul(s)));
+        if numel != i64::try_from(data.len()).ok() {
             return Err(AccessError::Shape { sizes: dims_text(&meta.sizes), found: data.len() }.into());
         }
         let storage = Arc::new(Storage::new(Data::Host(HostBuffer::from_vec(data))));
@@ -186,10 +187,6 @@ impl Tensor {
         {
             l.storage.bump_version();
         }
-    }
-
-    pub(crate) fn granted(&self, grant: Grant) -> Tensor {
-        Tensor { node: self.node.clone(), grant }
     }
 
     /// Its metadata; that of an empty `f32` tensor where it is poisoned.
