@@ -8,7 +8,7 @@ use crate::meta::{Dims, Meta};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
 use maquette_ir::sym::{SymBool, SymInt};
-use maquette_ir::typing::{contiguous_strides, elementwise_strides};
+use maquette_ir::typing::{self, contiguous_strides, elementwise_strides};
 use maquette_ir::{DType, MemoryFormat};
 use smallvec::smallvec;
 
@@ -70,7 +70,7 @@ pub(crate) fn product(sizes: &[SymInt]) -> SymInt {
 /// Whether the layout is row-major, dimensions of size 1 aside; guards where strides or sizes are backed symbols.
 #[track_caller]
 pub(crate) fn is_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool> {
-    matches_strides(sizes, strides, &contiguous_strides(sizes))
+    Ok(typing::is_contiguous(sizes, strides)?)
 }
 
 #[track_caller]

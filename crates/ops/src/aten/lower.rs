@@ -1,7 +1,7 @@
 //! Lowerings: the few classes of computation that every builtin operator is one of, and what follows from each.
 
 use super::OpDef;
-use crate::dispatch::{device_of, lend, separate};
+use crate::dispatch::{device_of, lend, separate, written};
 use crate::eager;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
@@ -102,6 +102,13 @@ pub struct PointwiseCx<'a> {
     pub args: &'a [Value],
     /// For each argument that is an operand, its value in the compute dtype.
     pub regs: SmallVec<[Option<Reg>; 4]>,
+}
+
+impl PointwiseCx<'_> {
+    /// The operand that argument `i` is.
+    pub fn arg(&self, i: usize) -> Result<Reg> {
+        self.regs.get(i).copied().flatten().ok_or_else(|| Error::value(format!("argument {i} is not an operand")))
+    }
 }
 
 /// A pointwise operator's call, worked out: the expression, its tensor operands, and the output.
@@ -261,21 +268,19 @@ impl OpDef {
     }
 
     /// Outputs of real arguments on the host.
-    pub(crate) fn run(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
+    pub(crate) fn run(&self, op: Op, state: &OpState, args: &mut [Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)),
             Lowering::Composite(f) => f(args),
             _ => {
                 let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
-                let separated = separate(state, args, same_place)?;
-                let operands: &[Value] = separated.as_deref().unwrap_or(args);
-                let (loans, lent) = lend(op, state, operands)?;
-                let out = self.compute(op, state, &lent)?;
+                let written = written(state, args);
+                separate(state, args, same_place)?;
+                let loans = lend(op, state, args)?;
+                let out = self.compute(op, state, args)?;
                 drop(loans);
-                for &i in &state.facts.mutated {
-                    args[usize::from(i)].tensors().for_each(Tensor::bump_version);
-                }
-                Ok(if matches!(self.lowering, Lowering::InPlace(_)) { smallvec::smallvec![args[0].clone()] } else { out })
+                written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
+                Ok(if matches!(self.lowering, Lowering::InPlace(_)) { written.into_iter().collect() } else { out })
             }
         }
     }
