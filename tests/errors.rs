@@ -128,7 +128,12 @@ fn calls() -> Vec<Case> {
         case("a schema in C++", || ops::custom_op("errors::cpp").schema("(Tensor x, int64_t n) -> Tensor").register().map(drop)),
         case("a schema without its arrow", || ops::custom_op("errors::arrow").schema("(Tensor x)").register().map(drop)),
         case("an unknown device type", || {
-            ops::custom_op("errors::gpu").device_types(["gpu"]).arg_names(["x"]).kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + 1.0) }).register().map(drop)
+            ops::custom_op("errors::gpu")
+                .device_types(["gpu"])
+                .arg_names(["x"])
+                .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + 1.0) })
+                .register()
+                .map(drop)
         }),
         case("a kernel that is not the schema's", || {
             ops::custom_op("errors::other")
@@ -196,9 +201,13 @@ fn traces() -> Vec<Case> {
             dead(symbolic().trace(|x: Tensor| nonzero(&x), x())?.run(Tensor::from([1.0f32; 5]))?)
         }),
         case("branching on data", move || {
-            symbolic().trace(|x: Tensor| -> Result<Tensor> { if nonzero(&x).size(0).gt(1).guard()? { Ok(x + 1.0) } else { Ok(x) } }, x()).map(drop)
+            symbolic()
+                .trace(|x: Tensor| -> Result<Tensor> { if nonzero(&x).size(0).gt(1).guard()? { Ok(x + 1.0) } else { Ok(x) } }, x())
+                .map(drop)
         }),
-        case("reading data while tracing", move || symbolic().trace(|x: Tensor| -> Result<f64> { Ok(x.item::<f32>()?.into()) }, x()).map(drop)),
+        case("reading data while tracing", move || {
+            symbolic().trace(|x: Tensor| -> Result<f64> { Ok(x.item::<f32>()?.into()) }, x()).map(drop)
+        }),
         case("another size than the program branched for", move || {
             let model = |x: Tensor| -> Result<Tensor> { if x.size(0).gt(2).guard()? { Ok(x + 1.0) } else { Ok(x) } };
             symbolic().trace(model, x())?.run(Tensor::from([1.0f32]))?.map(drop)
@@ -223,7 +232,14 @@ fn traces() -> Vec<Case> {
         }),
         case("a traced tensor after its trace", || dead(leaked() + 1.0)),
         case("a traced tensor in another trace", || {
-            trace(|x: Tensor| -> Result<Tensor> { trace(|y: Tensor| y + &x, Tensor::from([1.0f32]))?; Ok(x) }, x()).map(drop)
+            trace(
+                |x: Tensor| -> Result<Tensor> {
+                    trace(|y: Tensor| y + &x, Tensor::from([1.0f32]))?;
+                    Ok(x)
+                },
+                x(),
+            )
+            .map(drop)
         }),
         case("a traced tensor on another thread", || {
             trace(|x: Tensor| std::thread::spawn(move || x + 1.0).join().map_err(|_| Error::msg("the thread panicked")), x()).map(drop)
@@ -247,7 +263,9 @@ fn traces() -> Vec<Case> {
             let options = TraceOptions::new().dynamic(0, 0, Dim::new("n")).dynamic(1, 0, Dim::new("n"));
             options.trace(|(a, b): (Tensor, Tensor)| (a, b), both).map(drop)
         }),
-        case("text that is not a graph", || "graph g(%x: f32[2]) -> (f32[2]) {\n  return %y\n}".parse::<Graph>().map(drop).map_err(Error::from)),
+        case("text that is not a graph", || {
+            "graph g(%x: f32[2]) -> (f32[2]) {\n  return %y\n}".parse::<Graph>().map(drop).map_err(Error::from)
+        }),
     ]
 }
 

@@ -33,14 +33,4 @@ macro_rules! snapshots {
     )* };
 }
 
-snapshots!(
-    crop,
-    custom_linear,
-    custom_nonzero,
-    factory,
-    numpy_sin,
-    numpy_sin_cpu,
-    numpy_sin_inplace,
-    numpy_sin_out,
-    second_device,
-);
+snapshots!(crop, custom_linear, custom_nonzero, factory, numpy_sin, numpy_sin_cpu, numpy_sin_inplace, numpy_sin_out, second_device,);

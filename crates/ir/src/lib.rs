@@ -13,6 +13,7 @@ mod scalar;
 pub mod scalar_expr;
 pub mod schema;
 pub mod sym;
+pub mod typing;
 
 pub use device::{Device, DeviceKind, ParseDeviceError};
 pub use dtype::{Category, DType, ParseDTypeError};

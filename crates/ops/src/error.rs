@@ -602,17 +602,12 @@ impl Error {
 
 impl<E: Into<ErrorKind>> From<E> for Error {
     fn from(e: E) -> Error {
-        let mut kind = e.into();
-        // a poisoned SymInt carries the error of the tensor it came from: unwrap it, so that the first cause stays visible
+        let kind = e.into();
+        // a poisoned SymInt carries the error of the tensor it came from: the first cause stays visible
         if let ErrorKind::Guard(g) = &kind
-            && let Some(cause) = g.poison_cause()
+            && let Some(e) = g.poison_cause().and_then(|cause| cause.downcast_ref::<Error>())
         {
-            if let Some(e) = cause.downcast_ref::<Error>() {
-                return e.clone();
-            }
-            if let Some(e) = cause.downcast_ref::<SymError>() {
-                kind = ErrorKind::Guard(e.clone());
-            }
+            return e.clone();
         }
         Error(Arc::new(Report { kind: Arc::new(kind), calls: SmallVec::new(), raised: None, window: None }))
     }

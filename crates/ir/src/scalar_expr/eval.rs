@@ -218,7 +218,13 @@ fn int_binary(op: BinaryOp, a: i64, b: i64, d: DType) -> Result<i64, EvalError> 
 fn int_pow(base: i64, exp: i64) -> i64 {
     match (base, exp) {
         (1, _) => 1,
-        (-1, e) => if e % 2 == 0 { 1 } else { -1 },
+        (-1, e) => {
+            if e % 2 == 0 {
+                1
+            } else {
+                -1
+            }
+        }
         (_, e) if e < 0 => 0,
         _ => {
             let (mut base, mut exp, mut acc) = (base, exp, 1i64);
@@ -239,7 +245,15 @@ fn float_binary(op: BinaryOp, a: f64, b: f64, d: DType) -> f64 {
     // Each step of a composed operation rounds to the type it computes in.
     let step = |x: f64| if d == DType::F64 { x } else { f64::from(x as f32) };
     let fmod = a % b;
-    let nan = |pick: f64| if a.is_nan() { a } else if b.is_nan() { b } else { pick };
+    let nan = |pick: f64| {
+        if a.is_nan() {
+            a
+        } else if b.is_nan() {
+            b
+        } else {
+            pick
+        }
+    };
     let value = match op {
         Add | Or => a + b,
         Sub | Xor => a - b,

@@ -1,5 +1,6 @@
 //! What can go wrong with symbolic integers.
 
+use super::Range;
 use crate::Loc;
 use std::error::Error;
 use std::sync::Arc;
@@ -29,6 +30,16 @@ pub enum SymError {
         lo: i64,
         /// Its maximum.
         hi: i64,
+    },
+    /// An example value outside the declared range.
+    #[error("the example value {hint} of `{name}` is not in its range {range}")]
+    HintOutOfRange {
+        /// The symbol.
+        name: Box<str>,
+        /// Its example value.
+        hint: i64,
+        /// Its declared range.
+        range: Range,
     },
     /// A value or coefficient outside 64 bits.
     #[error("`{0}` overflows a 64-bit integer")]
@@ -84,6 +95,16 @@ pub enum SymError {
     /// More failures than are kept.
     #[error("too many errors were recorded in this process; the first {0} are kept")]
     TooManyErrors(usize),
+}
+
+impl SymError {
+    /// The failure elsewhere that reached this value.
+    pub fn poison_cause(&self) -> Option<&Arc<dyn Error + Send + Sync>> {
+        match self {
+            SymError::Poisoned(cause) => Some(cause),
+            _ => None,
+        }
+    }
 }
 
 fn detail(text: &str) -> String {

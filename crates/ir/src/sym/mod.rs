@@ -15,20 +15,28 @@ mod arith;
 mod assume;
 mod boolean;
 mod bounds;
+mod cond;
 mod div;
 mod error;
 mod eval;
+mod int;
 mod parse;
+mod poison;
 mod poly;
 mod prove;
 mod range;
 mod rebuild;
+mod scope;
 mod table;
 mod text;
 
+pub use cond::SymBool;
 pub use error::{DataDependent, ParseSymError, SymError};
 pub use eval::Symbols;
+pub use int::SymInt;
+pub use poison::SharedError;
 pub use range::{ParseRangeError, Range};
+pub use scope::{Assertion, Guard, Origin, Scope, ScopeData};
 pub use table::SymTable;
 
 /// A symbol of one table.
@@ -171,3 +179,6 @@ impl Rel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,11 @@
 //! Strides of pointwise results.
 
 use super::strides::{is_at_most, is_channels_last_i64, is_surely_contiguous};
-use super::{Dims, DimsI64, TypingError, contiguous_strides, contiguous_strides_i64, dense_strides_i64};
-use super::{is_contiguous_i64, is_non_overlapping_and_dense_i64, plain, symbolic};
+use super::{Dims, DimsI64, TypingError, contiguous_strides, dense_strides_i64};
+use super::{is_non_overlapping_and_dense_i64, plain, symbolic};
 use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 
 /// The strides of a freshly made result of a pointwise operator, as PyTorch's `TensorIterator` chooses them.
 ///
@@ -19,6 +20,10 @@ pub fn elementwise_strides(out_sizes: &[SymInt], operands: &[(&[SymInt], &[SymIn
             return Err(TypingError::Rank { operand, sizes: sizes.len(), strides: strides.len(), out: out_sizes.len() });
         }
     }
+    let same_shape = |sizes: &[SymInt]| sizes.len() == out_sizes.len() && sizes.iter().zip(out_sizes).all(|(&a, &b)| surely_equal(a, b));
+    if operands.iter().all(|(sizes, strides)| same_shape(sizes) && is_surely_contiguous(sizes, strides)) {
+        return Ok(contiguous_strides(out_sizes));
+    }
     let numbers = |sides: &(&[SymInt], &[SymInt])| Some((plain(sides.0)?, plain(sides.1)?));
     if let (Some(out), Some(operands)) = (plain(out_sizes), operands.iter().map(numbers).collect::<Option<SmallVec<[_; 3]>>>()) {
         return Ok(symbolic(&on_numbers(&out, &operands)?));
@@ -26,12 +31,14 @@ pub fn elementwise_strides(out_sizes: &[SymInt], operands: &[(&[SymInt], &[SymIn
     on_symbols(out_sizes, operands)
 }
 
+fn surely_equal(a: SymInt, b: SymInt) -> bool {
+    a.eq(b).statically_known() == Some(true)
+}
+
+/// The rules on numbers, after the one for contiguous operands.
 fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64, SymError> {
     if operands.iter().all(|(sizes, _)| sizes == out) {
         let all = |dense: fn(&[i64], &[i64]) -> bool| operands.iter().all(|(sizes, strides)| dense(sizes, strides));
-        if all(is_contiguous_i64) {
-            return Ok(contiguous_strides_i64(out));
-        }
         if all(is_channels_last_i64) {
             return Ok(dense_strides_i64(out, [1, 3, 2, 0]));
         }
@@ -53,19 +60,7 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
             aligned
         })
         .collect();
-    let order = memory_order(out.len(), |inner, outer| {
-        for strides in &aligned {
-            let (a, b) = (strides[inner], strides[outer]);
-            match a.cmp(&b) {
-                _ if a == 0 || b == 0 => {}
-                std::cmp::Ordering::Less => return Ok(Order::Keep),
-                std::cmp::Ordering::Greater => return Ok(Order::Swap),
-                std::cmp::Ordering::Equal if out[inner] > out[outer] => return Ok(Order::Swap),
-                std::cmp::Ordering::Equal => {}
-            }
-        }
-        Ok(Order::Either)
-    })?;
+    let order = memory_order(&Aligned { out: out.as_slice(), operands: aligned })?;
     Ok(dense_strides_i64(out, order))
 }
 
@@ -73,11 +68,6 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
 /// has, may be ordered as unequal ones; and a size is 1 only if that is proved, which is so for every size that was stretched.
 #[track_caller]
 fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dims, TypingError> {
-    let surely_equal = |a: SymInt, b: SymInt| a.eq(b).statically_known() == Some(true);
-    let same_shape = |sizes: &[SymInt]| sizes.len() == out.len() && sizes.iter().zip(out).all(|(&a, &b)| surely_equal(a, b));
-    if operands.iter().all(|(sizes, strides)| same_shape(sizes) && is_surely_contiguous(sizes, strides)) {
-        return Ok(contiguous_strides(out));
-    }
     let aligned: SmallVec<[Dims; 3]> = operands
         .iter()
         .map(|(sizes, strides)| {
@@ -89,21 +79,7 @@ fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dim
             aligned
         })
         .collect();
-    let order = memory_order(out.len(), |inner, outer| {
-        for strides in &aligned {
-            let (a, b) = (strides[inner], strides[outer]);
-            if a.as_i64() == Some(0) || b.as_i64() == Some(0) {
-                continue;
-            }
-            if !surely_equal(a, b) {
-                return Ok(if is_at_most(a, b)? { Order::Keep } else { Order::Swap });
-            }
-            if out[inner].gt(out[outer]).statically_known() == Some(true) {
-                return Ok(Order::Swap);
-            }
-        }
-        Ok(Order::Either)
-    })?;
+    let order = memory_order(&Aligned { out, operands: aligned })?;
     Ok(super::dense_strides(out, order))
 }
 
@@ -114,14 +90,70 @@ enum Order {
     Either,
 }
 
+/// The result's sizes and the operands' strides, which are 0 where an operand is stretched.
+struct Aligned<'a, T> {
+    out: &'a [T],
+    operands: SmallVec<[SmallVec<[T; 4]>; 3]>,
+}
+
+/// A trait, where a closure would do but for the caller's line.
+trait Compare {
+    fn rank(&self) -> usize;
+    #[track_caller]
+    fn compare(&self, inner: usize, outer: usize) -> Result<Order, SymError>;
+}
+
+impl Compare for Aligned<'_, i64> {
+    fn rank(&self) -> usize {
+        self.out.len()
+    }
+
+    fn compare(&self, inner: usize, outer: usize) -> Result<Order, SymError> {
+        for strides in &self.operands {
+            let (a, b) = (strides[inner], strides[outer]);
+            match a.cmp(&b) {
+                _ if a == 0 || b == 0 => {}
+                Ordering::Less => return Ok(Order::Keep),
+                Ordering::Greater => return Ok(Order::Swap),
+                Ordering::Equal if self.out[inner] > self.out[outer] => return Ok(Order::Swap),
+                Ordering::Equal => {}
+            }
+        }
+        Ok(Order::Either)
+    }
+}
+
+impl Compare for Aligned<'_, SymInt> {
+    fn rank(&self) -> usize {
+        self.out.len()
+    }
+
+    fn compare(&self, inner: usize, outer: usize) -> Result<Order, SymError> {
+        for strides in &self.operands {
+            let (a, b) = (strides[inner], strides[outer]);
+            if a.as_i64() == Some(0) || b.as_i64() == Some(0) {
+                continue;
+            }
+            if !surely_equal(a, b) {
+                return Ok(if is_at_most(a, b)? { Order::Keep } else { Order::Swap });
+            }
+            if self.out[inner].gt(self.out[outer]).statically_known() == Some(true) {
+                return Ok(Order::Swap);
+            }
+        }
+        Ok(Order::Either)
+    }
+}
+
 /// The dimensions from inner to outer. An insertion sort from row-major order, because the comparison may be undecided for two neighbours
 /// and decided for their neighbours.
-fn memory_order(rank: usize, mut compare: impl FnMut(usize, usize) -> Result<Order, SymError>) -> Result<SmallVec<[usize; 4]>, SymError> {
-    let mut order: SmallVec<[usize; 4]> = (0..rank).rev().collect();
-    for i in 1..rank {
+#[track_caller]
+fn memory_order(dims: &impl Compare) -> Result<SmallVec<[usize; 4]>, SymError> {
+    let mut order: SmallVec<[usize; 4]> = (0..dims.rank()).rev().collect();
+    for i in 1..dims.rank() {
         let mut moving = i;
         for other in (0..i).rev() {
-            match compare(order[other], order[moving])? {
+            match dims.compare(order[other], order[moving])? {
                 Order::Keep => break,
                 Order::Either => {}
                 Order::Swap => {

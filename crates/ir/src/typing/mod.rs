@@ -9,6 +9,8 @@ mod elementwise;
 mod promote;
 mod strides;
 #[cfg(test)]
+mod symbolic_tests;
+#[cfg(test)]
 mod tests;
 
 pub use broadcast::broadcast;

@@ -38,7 +38,7 @@ pub fn dense_strides(sizes: &[SymInt], inner_to_outer: impl IntoIterator<Item = 
     for dim in inner_to_outer {
         if let (Some(stride), Some(&size)) = (strides.get_mut(dim), sizes.get(dim)) {
             *stride = next;
-            next = next * size.max(1);
+            next *= size.max(1);
         }
     }
     strides
@@ -94,11 +94,13 @@ fn is_dense_in_sym_order(sizes: &[SymInt], strides: &[SymInt], inner_to_outer: i
 /// Surely row-major without gaps; never guards.
 pub(super) fn is_surely_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> bool {
     let mut expected = Expected::new();
-    sizes.iter().zip(strides).rev().all(|(&size, &stride)| {
+    let empty = || sizes.iter().any(|size| size.as_i64() == Some(0));
+    let contiguous = sizes.iter().zip(strides).rev().all(|(&size, &stride)| {
         let fits = expected.is_surely(size, stride);
         expected.push(size);
         fits
-    })
+    });
+    contiguous || empty()
 }
 
 /// The stride that the next dimension of a dense tensor has: a product of sizes, with and without counting 0 as 1. The two differ only
@@ -119,8 +121,8 @@ impl Expected {
     }
 
     fn push(&mut self, size: SymInt) {
-        self.positive = self.positive * size.max(1);
-        self.exact = self.exact * size;
+        self.positive *= size.max(1);
+        self.exact *= size;
     }
 }
 

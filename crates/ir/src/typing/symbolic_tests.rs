@@ -60,9 +60,12 @@ fn sizes_that_depend_on_data_do_not_broadcast() {
     let scope = Scope::new();
     let (batch, u) = (backed(&scope, "batch", 8), unbacked(&scope));
     assert_eq!(print(&broadcast(&[&[u], &[batch]]).unwrap()), "batch");
+    assert_eq!((guards(&scope), assertions(&scope)), (vec![], vec!["batch == u0".to_owned()]));
+    // Known now, so nothing is added.
+    broadcast(&[&[u], &[batch], &[number(1)]]).unwrap();
     assert_eq!((guards(&scope).len(), assertions(&scope).len()), (0, 1));
-    assert_eq!(print(&broadcast(&[&[u], &[batch]]).unwrap()), "batch");
-    assert_eq!((guards(&scope).len(), assertions(&scope).len()), (0, 1));
+    let error = broadcast(&[&[scope.unbacked(Range { lo: 4, hi: 9 }, "mylib::nonzero", Loc::caller())], &[number(3)]]).unwrap_err();
+    assert!(matches!(error, TypingError::Broadcast { .. }), "{error}");
 }
 
 #[test]
@@ -82,11 +85,25 @@ fn density_of_symbolic_shapes() {
     assert!(is_contiguous(&[u, number(4)], &[number(1), u]).is_err());
 }
 
+#[test]
+fn undecided_strides_are_guarded_at_the_callers_line() {
+    let scope = Scope::new();
+    let [p, q] = [("p", 7), ("q", 9)].map(|(name, hint)| backed(&scope, name, hint));
+    let sizes = [number(2), number(3)];
+    let line = line!() + 1;
+    let strides = elementwise_strides(&sizes, &[(&sizes, &[p, q])]).unwrap();
+    assert_eq!(print(&strides), "1, 2");
+    assert_eq!(guards(&scope), ["p < q"]);
+    assert_eq!(scope.with(|data| data.guards[0].loc), Loc { file: file!(), line });
+    let u = unbacked(&scope);
+    let error = elementwise_strides(&sizes, &[(&sizes, &[u, p])]).unwrap_err();
+    assert!(error.to_string().contains("mylib::nonzero"), "{error}");
+}
+
 /// Example sizes, an order of the dimensions in memory, and whether the sizes depend on data.
 fn permuted() -> impl Strategy<Value = (Vec<i64>, Vec<usize>, bool)> {
-    (1usize..5).prop_flat_map(|rank| {
-        (proptest::collection::vec(2i64..6, rank), Just((0..rank).collect::<Vec<_>>()).prop_shuffle(), any::<bool>())
-    })
+    (1usize..5)
+        .prop_flat_map(|rank| (proptest::collection::vec(2i64..6, rank), Just((0..rank).collect::<Vec<_>>()).prop_shuffle(), any::<bool>()))
 }
 
 proptest! {
