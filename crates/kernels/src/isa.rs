@@ -88,3 +88,16 @@ fn avx512<S: Simd>(work: S) -> S::Out {
 fn avx2<S: Simd>(work: S) -> S::Out {
     work.run()
 }
+
+/// `x = f(x)` for every element; `f` is inlined into the loop.
+pub(crate) struct Each<'a, A, F>(pub &'a mut [A], pub F);
+
+impl<A: Copy, F: Fn(A) -> A> Simd for Each<'_, A, F> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for x in self.0 {
+            *x = (self.1)(*x);
+        }
+    }
+}

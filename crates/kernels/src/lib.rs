@@ -7,18 +7,40 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
+mod conv;
+mod copy;
 mod element;
 mod error;
+mod gemm;
+mod index;
 mod isa;
 mod layout;
 mod math;
 mod pointwise;
 mod pool;
+mod random;
+mod reduce;
+mod rows;
+mod scan;
+mod sort;
 mod view;
+mod window;
 
+pub use conv::{conv, conv_transpose};
+pub use copy::{arange, copy, fill};
 pub use element::{Class, Element};
 pub use error::KernelError;
+pub use gemm::{batched_gemm, gemm};
+pub use index::{
+    ScatterOp, Source, count_nonzero, embedding, gather, index, index_put, index_select, masked_scatter, masked_select, nonzero, scatter,
+};
 pub use isa::Isa;
 pub use pointwise::{pointwise, pointwise_on};
 pub use pool::num_threads;
+pub use random::{Philox, normal, philox4x32, randint, uniform};
+pub use reduce::{ReduceOp, argminmax, minmax_with_index, reduce, reduce_on};
+pub use rows::{LayerNorm, layer_norm, log_softmax, softmax};
+pub use scan::{ScanOp, cumulative_extreme, scan};
+pub use sort::{sort, topk};
 pub use view::{Dims, View, ViewMut};
+pub use window::{Window, adaptive_avg_pool, avg_pool, max_pool};

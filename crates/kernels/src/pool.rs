@@ -30,11 +30,11 @@ pub(crate) fn try_for(n: usize, parallel: bool, f: impl Fn(usize) -> Result<()> 
     }
 }
 
-/// Runs `f(0..n)`, on the pool if `parallel`.
-pub(crate) fn run_for(n: usize, parallel: bool, f: impl Fn(usize) + Sync + Send) {
+/// `f(0..n)`, in order, computed on the pool if `parallel`.
+pub(crate) fn map<T: Send>(n: usize, parallel: bool, f: impl Fn(usize) -> T + Sync + Send) -> Vec<T> {
     match POOL.as_ref() {
-        Some(pool) if parallel && n > 1 => pool.install(|| (0..n).into_par_iter().with_max_len(1).for_each(f)),
-        _ => (0..n).for_each(f),
+        Some(pool) if parallel && n > 1 => pool.install(|| (0..n).into_par_iter().map(f).collect()),
+        _ => (0..n).map(f).collect(),
     }
 }
 

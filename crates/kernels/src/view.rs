@@ -147,15 +147,6 @@ impl<'a> View<'a> {
         Ok(out)
     }
 
-    /// Another reading of the same memory; internal, for layouts the executors derive.
-    ///
-    /// # Safety
-    /// Every element reached from `ptr + offset` elements must be one this view reaches.
-    pub(crate) unsafe fn relaid(&self, offset: i64, sizes: &[i64], strides: &[i64]) -> View<'a> {
-        let ptr = self.ptr.wrapping_offset(offset as isize * self.dtype.size() as isize);
-        View { ptr, dtype: self.dtype, sizes: Dims::from_slice(sizes), strides: Dims::from_slice(strides), memory: PhantomData }
-    }
-
     /// The typed base pointer, if the dtype is `T`'s.
     pub(crate) fn typed<T: Element>(&self) -> Ptr<T> {
         debug_assert_eq!(self.dtype, T::DTYPE);
@@ -218,15 +209,6 @@ impl<'a> ViewMut<'a> {
     /// A shorter borrow of the same memory.
     pub fn reborrow(&mut self) -> ViewMut<'_> {
         ViewMut { view: self.view.clone(), memory: PhantomData }
-    }
-
-    /// Another layout of the same memory; internal.
-    ///
-    /// # Safety
-    /// Every element reached must be one this view reaches, and no two indices may reach one.
-    pub(crate) unsafe fn relaid(&mut self, offset: i64, sizes: &[i64], strides: &[i64]) -> ViewMut<'_> {
-        // SAFETY: the caller's promise.
-        ViewMut { view: unsafe { self.view.relaid(offset, sizes, strides) }, memory: PhantomData }
     }
 }
 

@@ -135,7 +135,8 @@ impl SymTable {
                 self.learn_remainder(&d);
                 self.learn(d.clone(), queue)?;
                 self.learn(minus, queue)?;
-                self.substitute(&d, queue)
+                self.substitute(&d, queue);
+                Ok(())
             }
             Rel::Le => self.learn(d, queue),
             _ => Ok(()),
@@ -213,8 +214,8 @@ impl SymTable {
             return Ok(false);
         }
         self.facts.ranges.insert(atom, new);
-        if let Some(n) = new.single() {
-            queue.push(self.rel(Rel::Eq, Expr::Id(atom), Expr::Int(n)));
+        if let (Some(n), &Node::Symbol(s)) = (new.single(), self.node(atom)) {
+            self.replace_symbol(s, atom, Expr::Int(n), queue);
         }
         Ok(true)
     }
@@ -271,7 +272,7 @@ impl SymTable {
     }
 
     /// Turns `p == 0` into a substitution where the rules of [`SymTable::assume`] allow one.
-    fn substitute(&mut self, p: &Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
+    fn substitute(&mut self, p: &Poly, queue: &mut Vec<BoolExpr>) {
         let candidate = |t: &Term| match (t.coeff, t.mono.as_slice()) {
             (1 | -1, &[f]) => match self.node(f) {
                 Node::Symbol(s) => Some((self.kind(*s), *s, t.coeff, f)),
@@ -284,18 +285,19 @@ impl SymTable {
         for (kind, s, coeff, f) in candidates {
             let Some(rest) = self.add_scaled(p, -coeff, &Poly::atom(f)).and_then(|r| r.scale(-coeff)) else { continue };
             let Ok(rest) = self.intern_poly(rest) else { continue };
+            // Ranges may have fixed a symbol meanwhile.
+            let rest = self.simplify(rest);
             let free = self.free_symbols(rest);
             let unbacked = free.iter().any(|&r| self.kind(r) == SymbolKind::Unbacked);
             let symbol = matches!(rest, Expr::Id(id) if matches!(self.node(id), Node::Symbol(_)));
-            if free.contains(&s) || (unbacked && !(symbol && kind == SymbolKind::Unbacked)) {
+            if self.facts.subst.contains_key(&s) || free.contains(&s) || (unbacked && !(symbol && kind == SymbolKind::Unbacked)) {
                 continue;
             }
             return self.replace_symbol(s, f, rest, queue);
         }
-        Ok(())
     }
 
-    fn replace_symbol(&mut self, s: SymbolId, atom: ExprId, by: Expr, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
+    fn replace_symbol(&mut self, s: SymbolId, atom: ExprId, by: Expr, queue: &mut Vec<BoolExpr>) {
         let range = self.bounds(Expr::Id(atom));
         let congruence = self.facts.congruences.get(&atom).copied();
         self.facts.subst.insert(s, by);
@@ -322,6 +324,5 @@ impl SymTable {
             queue.push(self.rel(Rel::Eq, e, Expr::Int(r)));
         }
         queue.extend(self.facts.by_symbol.remove(&s).unwrap_or_default());
-        Ok(())
     }
 }

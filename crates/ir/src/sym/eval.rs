@@ -24,7 +24,9 @@ impl SymTable {
             Expr::Id(id) => id,
         };
         match self.node(id) {
-            Node::Symbol(s) => env(*s).map(i128::from).ok_or_else(|| SymError::Unbound(self.name(*s).into())),
+            Node::Symbol(s) => {
+                self.declares(*s).then(|| env(*s)).flatten().map(i128::from).ok_or_else(|| SymError::Unbound(self.name(*s).into()))
+            }
             Node::FloorDiv(a, b) | Node::Mod(a, b) => {
                 let (x, y) = (self.eval_wide(*a, env)?, self.eval_wide(*b, env)?);
                 let value = if matches!(self.node(id), Node::Mod(..)) { floor_mod(x, y) } else { floor_div(x, y) };

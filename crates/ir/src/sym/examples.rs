@@ -57,7 +57,7 @@ fn expressions_have_one_text() {
         ("0 - s0 - s1", "-s0 - s1"),
         ("s1 - s0 + 3", "s1 - s0 + 3"),
         ("-(s0 // 2)", "-(s0 // 2)"),
-        ("s1 - 2 * (s0 // 2)", "-2 * (s0 // 2) + s1"),
+        ("s1 - 2 * (s0 // 2)", "s1 - 2 * (s0 // 2)"),
         ("(4 * s0) // 2", "2 * s0"),
         ("(4 * s0) % 2", "0"),
         ("(2 * s0 + 1) % 2", "1"),
@@ -68,7 +68,7 @@ fn expressions_have_one_text() {
         ("(s0 % 4) // 4", "0"),
         ("(s0 * s1) // s1", "s0"),
         ("(s0 * s1 + s1) // (s0 + 1)", "s1"),
-        ("(3 * s0 * u0) % (6 * s0)", "3 * (u0 % 2) * s0"),
+        ("(3 * s0 * u0) % (6 * s0)", "3 * s0 * (u0 % 2)"),
         ("s0 // -2", "(-s0) // 2"),
         ("max(min(s0, 0 - 1), s0)", "s0"),
         ("max(s0, 0)", "s0"),
@@ -97,16 +97,12 @@ fn conditions_have_one_text() {
         ("2 * s0 <= 5", "s0 <= 2"),
         ("2 * s0 < 5", "s0 < 3"),
         ("s0 + 1 > s0", "true"),
-        ("not (s0 > 1 and s1 == 2)", "s0 <= 1 or s1 == 2 and false or s1 != 2"),
+        ("not (s0 > 1 and s1 == 2)", "s0 <= 1 or s1 != 2"),
         ("s0 > 1 and not (s0 > 1)", "false"),
         ("(s0 > 1 or s1 > 1) and u0 > 1", "u0 > 1 and (s0 > 1 or s1 > 1)"),
     ];
     for (text, expected) in cases {
-        if expected.contains("and false") {
-            assert_eq!(cond(text), "s0 <= 1 or s1 != 2");
-        } else {
-            assert_eq!(cond(text), expected, "{text}");
-        }
+        assert_eq!(cond(text), expected, "{text}");
     }
 }
 
@@ -153,7 +149,7 @@ fn facts_answer_questions() {
 #[test]
 fn substitutions_follow_the_rules() {
     let mut t = table();
-    let mut assume = |t: &mut SymTable, text: &str| {
+    let assume = |t: &mut SymTable, text: &str| {
         let b = t.parse_bool(text).unwrap();
         t.assume(b)
     };
@@ -215,7 +211,7 @@ fn bad_input_is_an_error() {
         |t, x, s| t.floor_div(Expr::Int(100), x).and_then(|x| t.add(x, s)),
         |t, x, _| {
             let (a, b) = (t.floor_div(x, Expr::Int(3))?, t.modulo(x, Expr::Int(5))?);
-            t.min(a, b)
+            t.add(a, b)
         },
     ];
     for step in steps {

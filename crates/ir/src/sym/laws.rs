@@ -89,7 +89,7 @@ fn env(values: &[i64; 3]) -> impl Fn(SymbolId) -> Option<i64> + '_ {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn simplified_values_are_right(tree in trees()) {

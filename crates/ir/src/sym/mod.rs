@@ -181,4 +181,6 @@ impl Rel {
 }
 
 #[cfg(test)]
-mod tests;
+mod examples;
+#[cfg(test)]
+mod laws;

@@ -16,12 +16,12 @@ use super::{BoolExpr, Expr, Rel, SymError, SymTable};
 /// The longest text that is read, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 /// The deepest nesting of parentheses and signs.
-const MAX_NESTING: usize = 220;
+const MAX_NESTING: usize = 160;
 
 impl SymTable {
     /// The expression a text stands for: the inverse of [`SymTable::display`]. Symbols must be declared.
     pub fn parse_expr(&mut self, text: &str) -> Result<Expr, SymError> {
-        self.parse(text)?.expr("an integer expression")
+        self.parse(text)?.expr(INT)
     }
 
     /// The condition a text stands for: the inverse of [`SymTable::display_bool`]. Symbols must be declared.
@@ -35,7 +35,7 @@ impl SymTable {
         }
         let mut p = Parser { table: self, text, at: 0, token: Token::End, start: 0, depth: 0 };
         p.advance()?;
-        let value = p.or()?;
+        let value = p.level(0)?;
         if p.token != Token::End {
             return Err(p.unexpected("the end or an operator"));
         }
@@ -71,6 +71,21 @@ impl Typed<'_> {
         }
     }
 }
+
+/// An operator between two operands.
+#[derive(Clone, Copy)]
+enum Infix {
+    Junction(&'static str),
+    Rel(Rel),
+    Op(Op),
+}
+
+/// How tightly `not` and sums bind; see [`Parser::infix`].
+const NOT: u8 = 3;
+const SUM: u8 = 5;
+
+const INT: &str = "an integer expression";
+const COND: &str = "a condition";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'a> {
@@ -157,31 +172,8 @@ impl<'a> Parser<'_, 'a> {
         Typed { value, text: self.text, at }
     }
 
-    fn junction(&mut self, word: &'static str, part: fn(&mut Self) -> Result<Value, SymError>) -> Result<Value, SymError> {
-        let at = self.start;
-        let first = part(self)?;
-        if self.token != Token::Name(word) {
-            return Ok(first);
-        }
-        let mut parts = vec![self.typed(first, at).condition("a condition")?];
-        while self.accept(Token::Name(word))? {
-            let at = self.start;
-            let next = part(self)?;
-            parts.push(self.typed(next, at).condition("a condition")?);
-        }
-        self.table.junction(word == "and", &parts).map(Value::Cond)
-    }
-
-    fn or(&mut self) -> Result<Value, SymError> {
-        self.junction("or", Self::and)
-    }
-
-    fn and(&mut self) -> Result<Value, SymError> {
-        self.junction("and", Self::not)
-    }
-
     /// Runs `f` one level deeper.
-    fn nested(&mut self, f: fn(&mut Self) -> Result<Value, SymError>) -> Result<Value, SymError> {
+    fn nested(&mut self, f: impl FnOnce(&mut Self) -> Result<Value, SymError>) -> Result<Value, SymError> {
         if self.depth >= MAX_NESTING {
             return Err(SymError::TooLarge { what: "levels of nesting", limit: MAX_NESTING });
         }
@@ -191,59 +183,72 @@ impl<'a> Parser<'_, 'a> {
         value
     }
 
-    fn not(&mut self) -> Result<Value, SymError> {
-        if self.accept(Token::Name("not"))? {
-            let at = self.start;
-            let value = self.nested(Self::not)?;
-            let cond = self.typed(value, at).condition("a condition")?;
-            return Ok(Value::Cond(self.table.not(cond)));
-        }
-        let at = self.start;
-        let left = self.sum()?;
-        let Token::Sign(sign) = self.token else { return Ok(left) };
-        let Some(op) = [Rel::Eq, Rel::Ne, Rel::Lt, Rel::Le, Rel::Gt, Rel::Ge].into_iter().find(|r| r.symbol() == sign) else {
-            return Ok(left);
+    /// The operator at hand and how tightly it binds.
+    fn infix(&self) -> Option<(Infix, u8)> {
+        let found = match self.token {
+            Token::Name("or") => (Infix::Junction("or"), 1),
+            Token::Name("and") => (Infix::Junction("and"), 2),
+            Token::Sign(sign) => match sign {
+                "==" => (Infix::Rel(Rel::Eq), 4),
+                "!=" => (Infix::Rel(Rel::Ne), 4),
+                "<" => (Infix::Rel(Rel::Lt), 4),
+                "<=" => (Infix::Rel(Rel::Le), 4),
+                ">" => (Infix::Rel(Rel::Gt), 4),
+                ">=" => (Infix::Rel(Rel::Ge), 4),
+                "+" => (Infix::Op(Op::Add), 5),
+                "-" => (Infix::Op(Op::Sub), 5),
+                "*" => (Infix::Op(Op::Mul), 6),
+                "//" => (Infix::Op(Op::FloorDiv), 6),
+                "%" => (Infix::Op(Op::Mod), 6),
+                _ => return None,
+            },
+            _ => return None,
         };
-        let left = self.typed(left, at).expr("an integer expression")?;
-        self.advance()?;
-        let at = self.start;
-        let right = self.sum()?;
-        let right = self.typed(right, at).expr("an integer expression")?;
-        Ok(Value::Cond(self.table.rel(op, left, right)))
+        Some(found)
     }
 
-    /// Operands joined, from the left, by operators of one precedence.
-    fn chain(&mut self, part: fn(&mut Self) -> Result<Value, SymError>, op_of: fn(&str) -> Option<Op>) -> Result<Value, SymError> {
+    /// Operands joined by operators that bind at least as tightly as `least`.
+    fn level(&mut self, least: u8) -> Result<Value, SymError> {
         let at = self.start;
-        let mut left = part(self)?;
-        while let Token::Sign(sign) = self.token
-            && let Some(op) = op_of(sign)
-        {
-            let a = self.typed(left, at).expr("an integer expression")?;
-            self.advance()?;
+        let mut left = if least <= NOT && self.accept(Token::Name("not"))? {
             let at = self.start;
-            let right = part(self)?;
-            let b = self.typed(right, at).expr("an integer expression")?;
-            left = Value::Expr(self.table.binary(op, a, b)?);
+            let value = self.nested(|p| p.level(NOT))?;
+            let cond = self.typed(value, at).condition(COND)?;
+            Value::Cond(self.table.not(cond))
+        } else {
+            self.unary()?
+        };
+        while let Some((infix, binds)) = self.infix().filter(|&(_, binds)| binds >= least) {
+            left = match infix {
+                Infix::Junction(word) => {
+                    let mut parts = vec![self.typed(left, at).condition(COND)?];
+                    while self.accept(Token::Name(word))? {
+                        let at = self.start;
+                        let right = self.level(binds + 1)?;
+                        parts.push(self.typed(right, at).condition(COND)?);
+                    }
+                    Value::Cond(self.table.junction(word == "and", &parts)?)
+                }
+                Infix::Rel(op) => {
+                    let (a, b) = self.operands(left, at, binds)?;
+                    Value::Cond(self.table.rel(op, a, b))
+                }
+                Infix::Op(op) => {
+                    let (a, b) = self.operands(left, at, binds)?;
+                    Value::Expr(self.table.binary(op, a, b)?)
+                }
+            };
         }
         Ok(left)
     }
 
-    fn sum(&mut self) -> Result<Value, SymError> {
-        self.chain(Self::product, |s| match s {
-            "+" => Some(Op::Add),
-            "-" => Some(Op::Sub),
-            _ => None,
-        })
-    }
-
-    fn product(&mut self) -> Result<Value, SymError> {
-        self.chain(Self::unary, |s| match s {
-            "*" => Some(Op::Mul),
-            "//" => Some(Op::FloorDiv),
-            "%" => Some(Op::Mod),
-            _ => None,
-        })
+    /// The left operand as an integer, and the right one, after the operator.
+    fn operands(&mut self, left: Value, at: usize, binds: u8) -> Result<(Expr, Expr), SymError> {
+        let a = self.typed(left, at).expr(INT)?;
+        self.advance()?;
+        let at = self.start;
+        let right = self.level(binds + 1)?;
+        Ok((a, self.typed(right, at).expr(INT)?))
     }
 
     fn unary(&mut self) -> Result<Value, SymError> {
@@ -256,7 +261,7 @@ impl<'a> Parser<'_, 'a> {
                 }
                 let at = self.start;
                 let value = self.nested(Self::unary)?;
-                let e = self.typed(value, at).expr("an integer expression")?;
+                let e = self.typed(value, at).expr(INT)?;
                 self.table.mul(e, Expr::Int(-1)).map(Value::Expr)
             }
             Token::Number(n) => match i64::try_from(n) {
@@ -277,7 +282,7 @@ impl<'a> Parser<'_, 'a> {
             }
             Token::Sign("(") => {
                 self.advance()?;
-                let value = self.nested(Self::or)?;
+                let value = self.nested(|p| p.level(0))?;
                 self.close()?;
                 Ok(value)
             }
@@ -297,8 +302,8 @@ impl<'a> Parser<'_, 'a> {
         let mut args = Vec::new();
         loop {
             let at = self.start;
-            let value = self.sum()?;
-            args.push(self.typed(value, at).expr("an integer expression")?);
+            let value = self.level(SUM)?;
+            args.push(self.typed(value, at).expr(INT)?);
             if !self.accept(Token::Sign(","))? {
                 break;
             }

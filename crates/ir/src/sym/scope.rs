@@ -187,15 +187,20 @@ impl Shared {
 
 /// Runs on the data of a scope, found by its number.
 pub(super) fn with_data<R>(id: TableId, f: impl FnOnce(&mut ScopeData) -> R) -> Result<R, SymError> {
-    let remembered = LAST.try_with(|last| last.borrow().as_ref().filter(|s| s.id == id).cloned());
-    if let Ok(Some(shared)) = remembered {
-        return shared.run(f);
+    let mut f = Some(f);
+    // Runs under the borrow, which saves counting a reference: nothing that runs on the data comes back here.
+    let remembered = LAST.try_with(|last| match last.borrow().as_ref() {
+        Some(shared) if shared.id == id => f.take().map(|f| shared.run(f)),
+        _ => None,
+    });
+    if let Ok(Some(done)) = remembered {
+        return done;
     }
     let found = SCOPES.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade);
     let shared = found.ok_or(SymError::ScopeClosed)?;
     // A thread that is ending has no memory; that costs time only.
     let _ = LAST.try_with(|last| last.borrow_mut().replace(shared.clone()));
-    shared.run(f)
+    f.map_or(Err(SymError::ScopeClosed), |f| shared.run(f))
 }
 
 impl Drop for Owner {

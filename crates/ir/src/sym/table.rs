@@ -40,7 +40,7 @@ pub(super) struct Info {
 /// The most nodes of one expression, as a tree: bounds the work of every recursive walk.
 pub(super) const MAX_SIZE: u32 = 1 << 14;
 /// The deepest nesting: bounds the stack of every recursive walk.
-pub(super) const MAX_DEPTH: u32 = 100;
+pub(super) const MAX_DEPTH: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Symbol {
@@ -150,6 +150,10 @@ impl SymTable {
 
     fn entry(&self, s: SymbolId) -> Option<&Symbol> {
         self.symbols.get(s.0 as usize)
+    }
+
+    pub(super) fn declares(&self, s: SymbolId) -> bool {
+        self.entry(s).is_some()
     }
 
     /// A symbol's name; `?` for a symbol of another table.

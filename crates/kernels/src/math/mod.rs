@@ -25,7 +25,6 @@ pub(crate) trait Float:
 {
     const ZERO: Self;
     const ONE: Self;
-    const NAN: Self;
     const INFINITY: Self;
     fn from_f64(x: f64) -> Self;
     fn abs(self) -> Self;
@@ -35,7 +34,6 @@ pub(crate) trait Float:
     fn round_even(self) -> Self;
     fn sqrt(self) -> Self;
     fn copysign(self, sign: Self) -> Self;
-    fn fma(self, b: Self, c: Self) -> Self;
     fn exp(self) -> Self;
     fn exp2(self) -> Self;
     fn expm1(self) -> Self;
@@ -80,7 +78,6 @@ macro_rules! float {
         impl Float for $t {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
-            const NAN: Self = $t::NAN;
             const INFINITY: Self = $t::INFINITY;
             #[inline(always)]
             fn from_f64(x: f64) -> Self { x as $t }
@@ -98,8 +95,6 @@ macro_rules! float {
             fn sqrt(self) -> Self { $t::sqrt(self) }
             #[inline(always)]
             fn copysign(self, sign: Self) -> Self { $t::copysign(self, sign) }
-            #[inline(always)]
-            fn fma(self, b: Self, c: Self) -> Self { self.mul_add(b, c) }
             #[inline(always)]
             fn nan(self) -> bool { self.is_nan() }
             $(#[inline(always)]

@@ -2,8 +2,25 @@
 //!
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
+mod attention;
+mod convolution;
+mod copies;
+mod creation;
+mod dims;
+mod host;
+mod indexing;
+mod join;
 pub(crate) mod lower;
+mod matrix;
+mod norm;
 mod pointwise;
+mod pool;
+mod random;
+mod reduce;
+mod reshape;
+mod scan;
+mod scatter;
+mod views;
 
 pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
 
@@ -28,7 +45,7 @@ impl OpDef {
 
 /// One table: `"schema" => lowering,` a line each.
 macro_rules! table {
-    ($(#[$doc:meta])* $vis:vis static $name:ident = { $($schema:literal => $lowering:expr,)* }) => {
+    ($(#[$doc:meta])* $vis:vis static $name:ident = { $($schema:expr => $lowering:expr,)* }) => {
         $(#[$doc])*
         $vis static $name: &[$crate::aten::OpDef] = &[$($crate::aten::OpDef {
             schema: $schema,
@@ -41,5 +58,20 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    [pointwise::TABLE].into_iter()
+    pointwise::TABLES.into_iter().chain([
+        attention::TABLE,
+        convolution::TABLE,
+        copies::TABLE,
+        creation::TABLE,
+        indexing::TABLE,
+        join::TABLE,
+        matrix::TABLE,
+        norm::TABLE,
+        pool::TABLE,
+        random::TABLE,
+        reduce::TABLE,
+        scan::TABLE,
+        scatter::TABLE,
+        views::TABLE,
+    ])
 }

@@ -3,6 +3,12 @@
 //! A method returns a tensor, poisoned where the call failed, and records the caller's line.
 
 mod arithmetic;
+mod calls;
+mod copies;
+pub(crate) mod index;
+mod indexing;
+mod nn;
+mod views;
 
 use crate::dispatch::dispatch;
 use crate::error::{Error, Result};

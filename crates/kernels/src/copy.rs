@@ -1,0 +1,120 @@
+//! Copies, casts and fills.
+
+use crate::element::{Element, dispatch, from_scalar};
+use crate::error::{KernelError, Result};
+use crate::layout::Loops;
+use crate::pointwise::pointwise;
+use crate::pool;
+use crate::view::{View, ViewMut};
+use maquette_ir::scalar_expr::ScalarExpr;
+use maquette_ir::{DType, Scalar};
+
+/// Copies `input`, expanded to the output's sizes and cast to its dtype. Without a cast, bits are kept.
+pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    let input = input.expand(out.sizes())?;
+    if input.dtype() != out.dtype() {
+        return pointwise(&ScalarExpr::cast(input.dtype(), out.dtype()), &[input], &mut [out.reborrow()]);
+    }
+    let loops = Loops::new(out.sizes(), [out.strides(), input.strides()], true);
+    dispatch!(size out.dtype(), T => {
+        // SAFETY: the pointers are of these views' elements (of the size of `T`), and runs stay within the views.
+        unsafe { copy_runs::<T>(&loops, out.as_ptr().cast_mut().cast(), input.as_ptr().cast()) }
+    })
+}
+
+/// # Safety
+/// Operand 0 of the loops walks `dst` and operand 1 `src`, both of elements of `T`'s size and alignment.
+unsafe fn copy_runs<T: Copy + Send + Sync>(loops: &Loops, dst: *mut T, src: *const T) -> Result<()> {
+    let (dst, src) = (crate::view::Ptr(dst), crate::view::Ptr(src.cast_mut()));
+    let (ds, ss) = (loops.inner_stride(0), loops.inner_stride(1));
+    pool::ranges(loops.numel(), pool::GRAIN, 1024, |from, to| {
+        let mut src_at = loops.offset(1, from);
+        loops.runs(0, from, to - from, |pos, at, len| {
+            if pos > 0 {
+                src_at = loops.offset(1, from + pos);
+            }
+            // SAFETY: see above.
+            unsafe {
+                match (ds, ss) {
+                    (1, 1) => std::ptr::copy(src.0.offset(src_at as isize), dst.0.offset(at as isize), len),
+                    (1, 0) => dst.slice_mut(at, len).fill(src.get(src_at)),
+                    _ => (0..len as i64).for_each(|i| dst.set(at + i * ds, src.get(src_at + i * ss))),
+                }
+            }
+        });
+        Ok(())
+    })
+}
+
+/// Sets every element to a scalar, cast to the dtype.
+pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
+    let zero = Loops::new(out.sizes(), [out.strides()], true);
+    dispatch!(out.dtype(), T => {
+        let (base, stride, x) = (out.typed::<T>(), zero.inner_stride(0), from_scalar::<T>(value));
+        pool::ranges(zero.numel(), pool::GRAIN, 1024, |from, to| {
+            zero.runs(0, from, to - from, |_, at, len| {
+                // SAFETY: runs stay within the view, and tasks within their own elements.
+                unsafe {
+                    match stride {
+                        1 => base.slice_mut(at, len).fill(x),
+                        _ => (0..len as i64).for_each(|i| base.set(at + i * stride, x)),
+                    }
+                }
+            });
+            Ok(())
+        })
+    })
+}
+
+/// `start + i * step` for element `i` of a one-dimensional output; in `i64` for integers, `f64` for floats, then cast.
+pub fn arange(out: &mut ViewMut<'_>, start: Scalar, step: Scalar) -> Result<()> {
+    let (rank, dtype) = (out.rank(), out.dtype());
+    let (1, Some(stride)) = (rank, out.strides().first().copied()) else {
+        return Err(KernelError::Count { kernel: "arange", what: "dimensions", expected: 1, found: rank });
+    };
+    if dtype == DType::Bool {
+        return Err(KernelError::DType { kernel: "arange", operand: "the output", expected: "a number".into(), found: dtype });
+    }
+    dispatch!(dtype, T => {
+        let base = out.typed::<T>();
+        pool::ranges(out.numel(), pool::GRAIN, 1, |from, to| {
+            for i in from as i64..to as i64 {
+                let value = match dtype.is_int() {
+                    true => Scalar::Int(start.to_i64().wrapping_add(step.to_i64().wrapping_mul(i))),
+                    false => Scalar::Float(start.to_f64() + step.to_f64() * i as f64),
+                };
+                // SAFETY: `i` is within the view.
+                unsafe { base.set(i * stride, from_scalar(value)) }
+            }
+            Ok(())
+        })
+    })
+}
+
+/// A contiguous copy of a view, cast, for kernels that want plain slices.
+pub(crate) fn to_vec<T: Element + Default>(input: &View<'_>) -> Result<Vec<T>> {
+    let mut out = vec![T::default(); input.numel()];
+    let view = ViewMut::from_slice_sized(&mut out, input.sizes());
+    copy(input, &mut view.ok_or_else(|| KernelError::argument("copy", "the sizes overflow"))?)?;
+    Ok(out)
+}
+
+/// Fails unless the dtypes agree.
+pub(crate) fn same_dtype(kernel: &'static str, operand: &'static str, expected: DType, found: DType) -> Result<()> {
+    if expected == found { Ok(()) } else { Err(KernelError::DType { kernel, operand, expected: expected.to_string(), found }) }
+}
+
+/// Fails unless the sizes agree.
+pub(crate) fn same_sizes(kernel: &'static str, operand: &'static str, expected: &[i64], found: &[i64]) -> Result<()> {
+    if expected == found {
+        Ok(())
+    } else {
+        Err(KernelError::Shape { kernel, operand, expected: expected.to_vec(), found: found.to_vec() })
+    }
+}
+
+/// Fails unless there is such a dimension; a rank of 0 counts as 1, as in PyTorch.
+pub(crate) fn check_dim(kernel: &'static str, dim: usize, rank: usize) -> Result<()> {
+    if dim < rank.max(1) { Ok(()) } else { Err(KernelError::Dim { kernel, dim, rank }) }
+}
+

@@ -1,0 +1,188 @@
+//! Matrix products of any strides: `C = beta C + alpha A B`.
+//!
+//! Floats go through the `gemm` crate, one single-threaded call per panel of C on this crate's pool, so that the bits do not
+//! depend on the number of threads. `f16` and `bf16` accumulate in `f32` and round once. Integers wrap.
+
+use crate::copy::{copy, same_dtype, same_sizes};
+use crate::element::Class;
+use crate::error::{KernelError, Result};
+use crate::layout;
+use crate::pool;
+use crate::view::{Dims, Ptr, View, ViewMut};
+use maquette_ir::DType;
+
+const KERNEL: &str = "gemm";
+/// Multiply-adds below which a product stays on the caller's thread.
+const SMALL: usize = 64 * 64 * 64;
+/// Panels of C are multiples of this wide.
+const PANEL: usize = 64;
+
+/// `c[m, n] = beta c + alpha a[m, k] b[k, n]`, all of one dtype; `beta` 0 ignores what `c` holds, NaN included.
+pub fn gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: f64, beta: f64) -> Result<()> {
+    if a.rank() != 2 || b.rank() != 2 || c.rank() != 2 {
+        let found = [a.rank(), b.rank(), c.rank()].into_iter().find(|r| *r != 2).unwrap_or(2);
+        return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected: 2, found });
+    }
+    batched_gemm(a, b, c, alpha, beta)
+}
+
+/// [`gemm`] of the last two dimensions, over equal leading ones; stride 0 shares a matrix between batches.
+pub fn batched_gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: f64, beta: f64) -> Result<()> {
+    let rank = c.rank();
+    if rank < 2 || a.rank() != rank || b.rank() != rank {
+        let found = if rank < 2 { rank } else if a.rank() != rank { a.rank() } else { b.rank() };
+        return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected: rank.max(2), found });
+    }
+    let batch = Dims::from_slice(&c.sizes()[..rank - 2]);
+    let (m, n, k) = (c.sizes()[rank - 2], c.sizes()[rank - 1], a.sizes()[rank - 1]);
+    let with = |x: i64, y: i64| batch.iter().copied().chain([x, y]).collect::<Dims>();
+    same_sizes(KERNEL, "a", &with(m, k), a.sizes())?;
+    same_sizes(KERNEL, "b", &with(k, n), b.sizes())?;
+    same_dtype(KERNEL, "a", c.dtype(), a.dtype())?;
+    same_dtype(KERNEL, "b", c.dtype(), b.dtype())?;
+    match c.dtype() {
+        DType::F32 => run::<f32>(a, b, c, alpha as f32, beta as f32),
+        DType::F64 => run::<f64>(a, b, c, alpha, beta),
+        DType::F16 | DType::BF16 => narrow(a, b, c, alpha as f32, beta as f32),
+        DType::Bool => Err(KernelError::DType { kernel: KERNEL, operand: "c", expected: "a number".into(), found: DType::Bool }),
+        _ => narrow(a, b, c, Class::to_i64(alpha), Class::to_i64(beta)),
+    }
+}
+
+/// A type that products are computed in.
+pub(crate) trait Product: Class {
+    /// # Safety
+    /// The pointers and strides must describe matrices in live memory; `c` is not touched otherwise.
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn product(m: usize, n: usize, k: usize, c: Mat<Self>, a: Mat<Self>, b: Mat<Self>, alpha: Self, beta: Self);
+    fn is_zero(self) -> bool;
+    fn scale(self, by: Self) -> Self;
+}
+
+/// A matrix in memory: element (0, 0), row stride, column stride.
+#[derive(Clone, Copy)]
+pub(crate) struct Mat<T>(pub Ptr<T>, pub isize, pub isize);
+
+macro_rules! float_product {
+    ($($t:ident)*) => {
+        $(impl Product for $t {
+            #[inline]
+            unsafe fn product(m: usize, n: usize, k: usize, c: Mat<Self>, a: Mat<Self>, b: Mat<Self>, alpha: Self, beta: Self) {
+                // The crate names them the other way round: its alpha scales C, its beta the product.
+                // SAFETY: the caller's promise.
+                unsafe {
+                    gemm::gemm(
+                        m, n, k, c.0.0, c.2, c.1, beta != 0.0, a.0.0, a.2, a.1, b.0.0, b.2, b.1, beta, alpha, false, false, false,
+                        gemm::Parallelism::None,
+                    )
+                }
+            }
+            fn is_zero(self) -> bool { self == 0.0 }
+            fn scale(self, by: Self) -> Self { self * by }
+        })*
+    };
+}
+float_product!(f32 f64);
+
+impl Product for i64 {
+    unsafe fn product(m: usize, n: usize, k: usize, c: Mat<Self>, a: Mat<Self>, b: Mat<Self>, alpha: Self, beta: Self) {
+        let at = |x: Mat<i64>, i: usize, j: usize| (i as isize * x.1 + j as isize * x.2) as i64;
+        let mut row = vec![0i64; n];
+        for i in 0..m {
+            row.fill(0);
+            for p in 0..k {
+                // SAFETY: indices are within the matrices.
+                let x = unsafe { a.0.get(at(a, i, p)) };
+                // SAFETY: as above.
+                (0..n).for_each(|j| row[j] = row[j].wrapping_add(x.wrapping_mul(unsafe { b.0.get(at(b, p, j)) })));
+            }
+            for (j, r) in row.iter().enumerate() {
+                // SAFETY: as above.
+                unsafe {
+                    let old = if beta == 0 { 0 } else { c.0.get(at(c, i, j)).wrapping_mul(beta) };
+                    c.0.set(at(c, i, j), old.wrapping_add(r.wrapping_mul(alpha)));
+                }
+            }
+        }
+    }
+    fn is_zero(self) -> bool {
+        self == 0
+    }
+    fn scale(self, by: Self) -> Self {
+        self.wrapping_mul(by)
+    }
+}
+
+fn run<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, beta: T) -> Result<()> {
+    let r = c.rank() - 2;
+    let (m, n, k) = (c.sizes()[r] as usize, c.sizes()[r + 1] as usize, a.sizes()[r + 1] as usize);
+    let batches = crate::view::numel(&c.sizes()[..r]);
+    if m == 0 || n == 0 || batches == 0 {
+        return Ok(());
+    }
+    let mat = |v: &View<'_>, batch: usize| {
+        let at = layout::offset(&v.sizes()[..r], &v.strides()[..r], batch);
+        Mat(Ptr(v.typed::<T>().0.wrapping_offset(at as isize)), v.strides()[r] as isize, v.strides()[r + 1] as isize)
+    };
+    // A panel's bits do not depend on how the rest is split, since every element sums over k in one call.
+    let work = m.saturating_mul(n).saturating_mul(k);
+    let threads = pool::num_threads();
+    let wide = n >= m;
+    let extent = if wide { n } else { m };
+    let panels = if work <= SMALL || batches >= 2 * threads { 1 } else { extent.div_ceil(PANEL).min(threads) };
+    let step = extent.div_ceil(panels).next_multiple_of(PANEL);
+    // The rest joins the last panel: thin ones would take other code in the crate, and other bits.
+    let panels = (extent / step).max(1);
+    let parallel = work.saturating_mul(batches) > SMALL;
+    pool::try_for(batches * panels, parallel, |t| {
+        let (batch, from) = (t / panels, (t % panels) * step);
+        let len = if t % panels + 1 == panels { extent - from } else { step };
+        let (mut x, mut y, mut z) = (mat(a, batch), mat(b, batch), mat(c, batch));
+        let (mut rows, mut cols) = (m, n);
+        if wide {
+            (y.0, z.0, cols) = (advance(y, from, false), advance(z, from, false), len);
+        } else {
+            (x.0, z.0, rows) = (advance(x, from, true), advance(z, from, true), len);
+        }
+        // SAFETY: sizes were checked against each other; panels of C are disjoint.
+        unsafe {
+            if k == 0 {
+                for i in 0..rows as i64 {
+                    for j in 0..cols as i64 {
+                        let at = i * z.1 as i64 + j * z.2 as i64;
+                        let old = if beta.is_zero() { T::default() } else { z.0.get(at).scale(beta) };
+                        z.0.set(at, old);
+                    }
+                }
+            } else {
+                T::product(rows, cols, k, z, x, y, alpha, beta);
+            }
+        }
+        Ok(())
+    })
+}
+
+fn advance<T>(x: Mat<T>, by: usize, rows: bool) -> Ptr<T> {
+    Ptr(x.0.0.wrapping_offset(by as isize * if rows { x.1 } else { x.2 }))
+}
+
+/// By way of contiguous copies in the wider type.
+fn narrow<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, beta: T) -> Result<()> {
+    let wide = |v: &View<'_>| -> Result<Vec<T>> {
+        let mut out = vec![T::default(); v.numel()];
+        let sizes = Dims::from_slice(v.sizes());
+        if let Some(mut o) = ViewMut::from_slice_sized(&mut out, &sizes) {
+            copy(v, &mut o)?;
+        }
+        Ok(out)
+    };
+    let (x, y) = (wide(a)?, wide(b)?);
+    let mut z = if beta.is_zero() { vec![T::default(); c.numel()] } else { wide(c)? };
+    let sizes = Dims::from_slice(c.sizes());
+    let fit = || KernelError::argument(KERNEL, "the sizes overflow");
+    let va = View::from_slice_sized(&x, a.sizes()).ok_or_else(fit)?;
+    let vb = View::from_slice_sized(&y, b.sizes()).ok_or_else(fit)?;
+    let mut vc = ViewMut::from_slice_sized(&mut z, &sizes).ok_or_else(fit)?;
+    run::<T>(&va, &vb, &mut vc, alpha, beta)?;
+    copy(&vc, c)
+}

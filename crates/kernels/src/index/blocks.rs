@@ -1,0 +1,151 @@
+//! Indices that each select a whole block: `index_select`, embeddings, advanced indexing.
+
+use super::{Add, Combine, Replace, checked};
+use crate::copy::{check_dim, same_dtype, same_sizes};
+use crate::element::{Element, dispatch};
+use crate::error::{KernelError, Result};
+use crate::layout::{Loops, offset};
+use crate::pool;
+use crate::view::{Dims, Ptr, View, ViewMut, numel};
+
+/// Where blocks are: the indexed tensor's offset for each index position, and the loops within a block.
+struct Blocks {
+    /// Offsets into the indexed tensor, per index position in row-major order.
+    starts: Vec<i64>,
+    /// The index positions' sizes, and the strides of the other tensor over them.
+    positions: (Dims, Dims),
+    /// Over a block: operand 0 the indexed tensor, 1 the other.
+    block: Loops,
+    /// The sizes the other tensor must have.
+    sizes: Dims,
+}
+
+impl Blocks {
+    /// `indices[d]`, if any, indexes dimension `d`; they have one shape. As in PyTorch that shape takes the place of the
+    /// indexed dimensions if those are neighbours, and comes first otherwise.
+    fn new(kernel: &'static str, of: &View<'_>, indices: &[Option<View<'_>>], other: &View<'_>) -> Result<Blocks> {
+        let rank = of.rank();
+        if indices.len() > rank {
+            return Err(KernelError::Count { kernel, what: "indices", expected: rank, found: indices.len() });
+        }
+        let indexed = |d: usize| indices.get(d).is_some_and(Option::is_some);
+        let dims: Vec<usize> = (0..rank).filter(|d| indexed(*d)).collect();
+        let Some((&first, &last)) = dims.first().zip(dims.last()) else {
+            return Err(KernelError::argument(kernel, "takes at least one index"));
+        };
+        let shape: Dims = indices[first].as_ref().map(|v| Dims::from_slice(v.sizes())).unwrap_or_default();
+        let mut starts = vec![0i64; numel(&shape)];
+        for &d in &dims {
+            let Some(index) = &indices[d] else { continue };
+            same_sizes(kernel, "an index", &shape, index.sizes())?;
+            let stride = of.strides()[d];
+            for (s, i) in starts.iter_mut().zip(checked(kernel, index, of.sizes()[d], d)?) {
+                *s += i * stride;
+            }
+        }
+        let front = if last - first + 1 == dims.len() { first } else { 0 };
+        let kept: Vec<usize> = (0..rank).filter(|d| !indexed(*d)).collect();
+        let mut sizes: Dims = kept.iter().map(|d| of.sizes()[*d]).collect();
+        sizes.insert_many(front, shape.iter().copied());
+        same_sizes(kernel, "the other tensor", &sizes, other.sizes())?;
+        let mut rest = Dims::from_slice(other.strides());
+        let at: Dims = rest.drain(front..front + shape.len()).collect();
+        let of_strides: Dims = kept.iter().map(|d| of.strides()[*d]).collect();
+        let kept_sizes: Dims = kept.iter().map(|d| of.sizes()[*d]).collect();
+        let block = Loops::new(&kept_sizes, [&of_strides[..], &rest[..]], true);
+        Ok(Blocks { starts, positions: (shape, at), block, sizes })
+    }
+
+    fn other_start(&self, position: usize) -> i64 {
+        offset(&self.positions.0, &self.positions.1, position)
+    }
+
+    /// Calls `f(offset in the indexed tensor, offset in the other, run length)` for every run of one block.
+    fn runs(&self, position: usize, mut f: impl FnMut(i64, i64, usize)) {
+        let (a, b) = (self.starts[position], self.other_start(position));
+        let n = self.block.numel();
+        let single = self.block.sizes.len() == 1;
+        self.block.runs(0, 0, n, |pos, at, len| {
+            let other = if single { 0 } else { self.block.offset(1, pos) };
+            f(a + at, b + other, len);
+        });
+    }
+}
+
+/// `out = input[indices]`: `indices[d]`, if any, indexes dimension `d`; all have one shape (broadcast before).
+pub fn index(input: &View<'_>, indices: &[Option<View<'_>>], out: &mut ViewMut<'_>) -> Result<()> {
+    const KERNEL: &str = "index";
+    same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
+    let blocks = Blocks::new(KERNEL, input, indices, out)?;
+    debug_assert_eq!(&blocks.sizes[..], out.sizes());
+    let (si, so) = (blocks.block.inner_stride(0), blocks.block.inner_stride(1));
+    dispatch!(size input.dtype(), T => {
+        let (src, dst): (Ptr<T>, Ptr<T>) = (Ptr(input.as_ptr().cast_mut().cast()), Ptr(out.as_ptr().cast_mut().cast()));
+        pool::ranges(blocks.starts.len(), (pool::GRAIN / blocks.block.numel().max(1)).max(1), 1, |from, to| {
+            for p in from..to {
+                blocks.runs(p, |a, b, len| {
+                    // SAFETY: indices were checked; each position writes its own block. The type is one of the elements' size.
+                    unsafe {
+                        match (si, so) {
+                            (1, 1) => dst.slice_mut(b, len).copy_from_slice(src.slice(a, len)),
+                            _ => (0..len as i64).for_each(|i| dst.set(b + i * so, src.get(a + i * si))),
+                        }
+                    }
+                });
+            }
+            Ok(())
+        })
+    })
+}
+
+/// `self[indices] = values`, or `+=` if `accumulate`; in the order of the indices, so that of equal ones the last counts.
+/// `values` has the sizes `self[indices]` has.
+pub fn index_put(out: &mut ViewMut<'_>, indices: &[Option<View<'_>>], values: &View<'_>, accumulate: bool) -> Result<()> {
+    const KERNEL: &str = "index_put";
+    same_dtype(KERNEL, "the values", out.dtype(), values.dtype())?;
+    let blocks = Blocks::new(KERNEL, out, indices, values)?;
+    dispatch!(out.dtype(), T => {
+        if accumulate { put::<T, Add>(&blocks, out, values) } else { put::<T, Replace>(&blocks, out, values) }
+    });
+    Ok(())
+}
+
+fn put<T: Element, C: Combine<T>>(blocks: &Blocks, out: &mut ViewMut<'_>, values: &View<'_>) {
+    let (dst, src) = (out.typed::<T>(), values.typed::<T>());
+    let (so, si) = (blocks.block.inner_stride(0), blocks.block.inner_stride(1));
+    for p in 0..blocks.starts.len() {
+        blocks.runs(p, |a, b, len| {
+            for i in 0..len as i64 {
+                // SAFETY: indices were checked; one thread writes.
+                unsafe { dst.set(a + i * so, C::combine(dst.get(a + i * so), src.get(b + i * si))) }
+            }
+        });
+    }
+}
+
+/// `out` is `input` with dimension `dim` replaced by the elements at `indices` (one-dimensional, or of rank 0 as of size 1).
+pub fn index_select(input: &View<'_>, dim: usize, indices: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    const KERNEL: &str = "index_select";
+    check_dim(KERNEL, dim, input.rank())?;
+    let indices = match indices.rank() {
+        0 => indices.expand(&[1])?,
+        1 => indices.clone(),
+        found => return Err(KernelError::Count { kernel: KERNEL, what: "dimensions of the index", expected: 1, found }),
+    };
+    if input.rank() == 0 {
+        // One element, selected any number of times.
+        checked(KERNEL, &indices, 1, 0)?;
+        return crate::copy::copy(input, out);
+    }
+    let mut all: Vec<Option<View<'_>>> = vec![None; dim];
+    all.push(Some(indices));
+    index(input, &all, out)
+}
+
+/// Rows of `weight` (rank 2) at `indices`, of any shape.
+pub fn embedding(weight: &View<'_>, indices: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    if weight.rank() != 2 {
+        return Err(KernelError::Count { kernel: "embedding", what: "dimensions of the weight", expected: 2, found: weight.rank() });
+    }
+    index(weight, &[Some(indices.clone())], out)
+}

@@ -1,0 +1,60 @@
+//! Gathering and scattering by index tensors (`i64` or `i32`). Negative indices count from the end; every index is checked
+//! before anything is written.
+
+mod blocks;
+mod mask;
+mod points;
+#[cfg(test)]
+mod tests;
+
+pub use blocks::{embedding, index, index_put, index_select};
+pub use mask::{count_nonzero, masked_scatter, masked_select, nonzero};
+pub use points::{ScatterOp, Source, gather, scatter};
+
+use crate::copy::to_vec;
+use crate::element::Element;
+use crate::error::{KernelError, Result};
+use crate::pointwise::ops::{Add, Max, Min, Mul, Op2};
+use crate::view::View;
+use maquette_ir::DType;
+
+/// The indices in row-major order, each within `0..size`.
+fn checked(kernel: &'static str, index: &View<'_>, size: i64, dim: usize) -> Result<Vec<i64>> {
+    if !matches!(index.dtype(), DType::I64 | DType::I32) {
+        return Err(KernelError::DType { kernel, operand: "the index", expected: "i64 or i32".into(), found: index.dtype() });
+    }
+    let mut out = to_vec::<i64>(index)?;
+    for i in &mut out {
+        let wrapped = if *i < 0 { *i + size } else { *i };
+        if !(0..size).contains(&wrapped) {
+            return Err(KernelError::IndexOutOfRange { index: *i, size, dim });
+        }
+        *i = wrapped;
+    }
+    Ok(out)
+}
+
+/// How a scattered element meets the one that is there.
+trait Combine<T>: Sync {
+    fn combine(old: T, new: T) -> T;
+}
+
+struct Replace;
+impl<T> Combine<T> for Replace {
+    #[inline(always)]
+    fn combine(_: T, new: T) -> T {
+        new
+    }
+}
+
+macro_rules! combine {
+    ($($op:ident)*) => {
+        $(impl<T: Element> Combine<T> for $op where $op: Op2<T::Class, T::Class> {
+            #[inline(always)]
+            fn combine(old: T, new: T) -> T {
+                T::store(<$op as Op2<T::Class, T::Class>>::f(old.load(), new.load()))
+            }
+        })*
+    };
+}
+combine!(Add Mul Min Max);

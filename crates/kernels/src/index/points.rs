@@ -1,0 +1,118 @@
+//! Indices that each select one element: `gather` and `scatter`.
+
+use super::{Add, Combine, Max, Min, Mul, Replace, checked};
+use crate::copy::{check_dim, same_dtype, same_sizes};
+use crate::element::{Element, dispatch, from_scalar};
+use crate::error::{KernelError, Result};
+use crate::layout::for_each;
+use crate::view::{Dims, View, ViewMut};
+use maquette_ir::Scalar;
+
+/// Fails unless `index` has the rank, and fits in `sizes` but along `dim`.
+fn fits(kernel: &'static str, index: &View<'_>, sizes: &[i64], dim: usize) -> Result<()> {
+    let inside = index.rank() == sizes.len() && (0..sizes.len()).all(|d| d == dim || index.sizes()[d] <= sizes[d]);
+    // A rank of 0 counts as one dimension of size 1.
+    if inside || index.numel() == 0 || (index.rank() <= 1 && sizes.len() <= 1) {
+        Ok(())
+    } else {
+        Err(KernelError::Shape { kernel, operand: "the index", expected: sizes.to_vec(), found: index.sizes().to_vec() })
+    }
+}
+
+/// The strides with dimension `dim` not counted, for `rank` dimensions; and its stride.
+fn without(v: &View<'_>, dim: usize, rank: usize) -> (Dims, i64) {
+    let of = |d: usize| v.strides().get(d).copied().unwrap_or(0);
+    ((0..rank).map(|d| if d == dim { 0 } else { of(d) }).collect(), of(dim))
+}
+
+/// `out[i][j][k] = input[index[i][j][k]][j][k]`, for `dim` 0, and likewise for others; `out` has `index`'s sizes.
+pub fn gather(input: &View<'_>, dim: usize, index: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    const KERNEL: &str = "gather";
+    check_dim(KERNEL, dim, input.rank())?;
+    same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
+    same_sizes(KERNEL, "the output", index.sizes(), out.sizes())?;
+    fits(KERNEL, index, input.sizes(), dim)?;
+    let at = checked(KERNEL, index, input.sizes().get(dim).copied().unwrap_or(1), dim)?;
+    let (strides, along) = without(input, dim, index.rank());
+    dispatch!(input.dtype(), T => {
+        let (src, dst) = (input.typed::<T>(), out.typed::<T>());
+        let mut at = at.iter();
+        for_each(index.sizes(), [&strides[..], out.strides()], |[i, o]| {
+            // SAFETY: indices were checked, and the rest of the position is inside.
+            unsafe { dst.set(o, src.get(i + at.next().copied().unwrap_or(0) * along)) }
+        });
+    });
+    Ok(())
+}
+
+/// How [`scatter`] combines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScatterOp {
+    /// The new element replaces; of equal indices the last counts.
+    Replace,
+    /// The sum.
+    Add,
+    /// The product.
+    Mul,
+    /// The lesser; NaN if either is.
+    Min,
+    /// The greater; NaN if either is.
+    Max,
+}
+
+/// What [`scatter`] writes.
+#[derive(Clone, Debug)]
+pub enum Source<'a> {
+    /// Elements of a tensor at least as large as the index, at the index's positions.
+    Tensor(View<'a>),
+    /// One number, cast to the dtype.
+    Value(Scalar),
+}
+
+/// `out[index[i][j][k]][j][k] op= source[i][j][k]`, for `dim` 0, and likewise for others; in row-major order of the index.
+pub fn scatter(out: &mut ViewMut<'_>, dim: usize, index: &View<'_>, source: &Source<'_>, op: ScatterOp) -> Result<()> {
+    const KERNEL: &str = "scatter";
+    check_dim(KERNEL, dim, out.rank())?;
+    fits(KERNEL, index, out.sizes(), dim)?;
+    if let Source::Tensor(v) = source {
+        same_dtype(KERNEL, "the source", out.dtype(), v.dtype())?;
+        fits(KERNEL, index, v.sizes(), usize::MAX)?;
+        if index.numel() > v.numel() {
+            return Err(KernelError::Shape {
+                kernel: KERNEL,
+                operand: "the source",
+                expected: index.sizes().to_vec(),
+                found: v.sizes().to_vec(),
+            });
+        }
+    }
+    let at = checked(KERNEL, index, out.sizes().get(dim).copied().unwrap_or(1), dim)?;
+    dispatch!(out.dtype(), T => match op {
+        ScatterOp::Replace => each::<T, Replace>(out, dim, index, &at, source),
+        ScatterOp::Add => each::<T, Add>(out, dim, index, &at, source),
+        ScatterOp::Mul => each::<T, Mul>(out, dim, index, &at, source),
+        ScatterOp::Min => each::<T, Min>(out, dim, index, &at, source),
+        ScatterOp::Max => each::<T, Max>(out, dim, index, &at, source),
+    });
+    Ok(())
+}
+
+fn each<T: Element, C: Combine<T>>(out: &mut ViewMut<'_>, dim: usize, index: &View<'_>, at: &[i64], source: &Source<'_>) {
+    let (strides, along) = without(out, dim, index.rank());
+    let dst = out.typed::<T>();
+    let mut at = at.iter();
+    let (value, tensor) = match source {
+        Source::Value(x) => (Some(from_scalar::<T>(*x)), None),
+        Source::Tensor(v) => (None, Some(v)),
+    };
+    let src = tensor.map(|v| v.typed::<T>());
+    let src_strides = tensor.map_or_else(|| Dims::from_elem(0, index.rank()), |v| without(v, usize::MAX, index.rank()).0);
+    for_each(index.sizes(), [&strides[..], &src_strides[..]], |[o, s]| {
+        let o = o + at.next().copied().unwrap_or(0) * along;
+        // SAFETY: indices were checked, and the rest of the position is inside both; one thread writes.
+        unsafe {
+            let Some(new) = value.or_else(|| src.map(|p| p.get(s))) else { return };
+            dst.set(o, C::combine(dst.get(o), new));
+        }
+    });
+}

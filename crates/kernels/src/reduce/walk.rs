@@ -1,0 +1,221 @@
+//! Walking a reduction: which elements make up each output, by rows or by blocks of columns.
+
+use super::KERNEL;
+use super::lanes::{CHUNK, Cascade, LANES, Partial, Zip, fold, tree};
+use crate::copy::{check_dim, same_sizes};
+use crate::element::{Class, Element, cast};
+use crate::error::Result;
+use crate::isa::Isa;
+use crate::layout::Loops;
+use crate::pointwise::ops::Op2;
+use crate::pointwise::steps::Load;
+use crate::pool;
+use crate::view::{Dims, View, ViewMut, contiguous};
+use std::marker::PhantomData;
+
+/// Outputs computed side by side when rows are not contiguous but columns are.
+const COLUMNS: usize = 64;
+
+/// The loops over outputs (operand 0 the output, 1 the input) and over the elements of one.
+pub(super) struct Shape {
+    isa: Isa,
+    kept: Loops,
+    reduced: Loops,
+    extent: usize,
+}
+
+/// What is done to elements before they are combined; it may depend on the output, counted in the order of the loops.
+pub(super) trait Map<A>: Sync {
+    /// Elements of one output.
+    fn row(&self, isa: Isa, out: usize, xs: &mut [A]);
+    /// One element of each of several outputs from `first`.
+    fn columns(&self, isa: Isa, first: usize, xs: &mut [A]);
+}
+
+impl Shape {
+    /// Checks the dimensions and the output's sizes.
+    pub fn new(isa: Isa, input: &View<'_>, dims: &[usize], out: &ViewMut<'_>) -> Result<Shape> {
+        let rank = input.rank();
+        let mut is_reduced = vec![false; rank];
+        for &d in dims {
+            check_dim(KERNEL, d, rank)?;
+            if let Some(r) = is_reduced.get_mut(d) {
+                *r = true;
+            }
+        }
+        let pick = |reduced: bool, of: &[i64]| -> Dims { (0..rank).filter(|d| is_reduced[*d] == reduced).map(|d| of[d]).collect() };
+        let keepdim = out.rank() == rank;
+        let expected: Dims = match keepdim {
+            true => (0..rank).map(|d| if is_reduced[d] { 1 } else { input.sizes()[d] }).collect(),
+            false => pick(false, input.sizes()),
+        };
+        same_sizes(KERNEL, "the output", &expected, out.sizes())?;
+        let out_strides = if keepdim { pick(false, out.strides()) } else { Dims::from_slice(out.strides()) };
+        let kept = Loops::new(&pick(false, input.sizes()), [&out_strides[..], &pick(false, input.strides())], true);
+        let sizes = pick(true, input.sizes());
+        // In logical order, whatever the layout: the order is part of the result.
+        let reduced = Loops::new(&sizes, [&pick(true, input.strides())[..]], false);
+        Ok(Shape { isa, kept, reduced, extent: crate::view::numel(&sizes) })
+    }
+
+    /// How many elements make an output.
+    pub fn extent(&self) -> usize {
+        self.extent
+    }
+
+    /// How many outputs.
+    pub fn outputs(&self) -> usize {
+        self.kept.numel()
+    }
+
+    /// The same into a flat buffer in the order of the loops.
+    pub fn flat(&self) -> Shape {
+        let mut kept = self.kept.clone();
+        kept.strides[0] = contiguous(&kept.sizes);
+        Shape { isa: self.isa, kept, reduced: self.reduced.clone(), extent: self.extent }
+    }
+
+    /// The input's offset of an output's first element, and the offset in the output.
+    pub fn at(&self, out: usize) -> (i64, i64) {
+        (self.kept.offset(1, out), self.kept.offset(0, out))
+    }
+
+    /// Calls `f(position, offset, run length)` over an output's elements, in order; and the stride within runs.
+    pub fn elements(&self, from: usize, n: usize, f: impl FnMut(usize, i64, usize)) {
+        self.reduced.runs(0, from, n, f);
+    }
+
+    pub fn element_stride(&self) -> i64 {
+        self.reduced.inner_stride(0)
+    }
+
+    /// Whether neighbouring outputs' elements lie closer than one output's.
+    fn by_columns(&self) -> bool {
+        self.kept.inner_size() >= 8 && self.kept.inner_stride(1) == 1 && self.reduced.inner_stride(0) != 1 && self.extent > 1
+    }
+}
+
+/// Reduces every output: elements cast to `A`, mapped, combined with `O` from `identity`, then `post`, cast to `R`.
+pub(super) fn run<T: Element, A: Class, R: Element, O: Op2<A, A>>(
+    s: &Shape,
+    input: &View<'_>,
+    out: &mut ViewMut<'_>,
+    identity: A,
+    map: Option<&dyn Map<A>>,
+    post: impl Fn(A) -> A + Sync,
+) -> Result<()> {
+    let (src, dst) = (input.typed::<T>(), out.typed::<R>());
+    let columns = s.by_columns();
+    let width = if columns { COLUMNS } else { 1 };
+    let inner = s.kept.inner_size();
+    let (outputs, per_row) = (s.outputs(), inner.div_ceil(width).max(1));
+    if outputs == 0 {
+        return Ok(());
+    }
+    let blocks = outputs / inner * per_row;
+    let chunks = s.extent.div_ceil(CHUNK);
+    let first = |block: usize| (block / per_row) * inner + (block % per_row) * width;
+    let widths = |block: usize| width.min(inner - (block % per_row) * width);
+
+    let partial = |block: usize, chunk: usize, scratch: &mut Vec<A>| -> Partial<A> {
+        let (out0, w) = (first(block), widths(block));
+        let (base, from) = (s.at(out0).0, chunk * CHUNK);
+        let n = CHUNK.min(s.extent - from);
+        if columns {
+            return by_columns::<T, A, O>(s, src, base, out0, w, from, n, identity, map);
+        }
+        if T::DTYPE == A::DTYPE && map.is_none() && s.reduced.sizes.len() == 1 && s.element_stride() == 1 {
+            // SAFETY: T is A; the elements are an output's, which lie one after another.
+            let xs = unsafe { crate::view::Ptr(src.0.cast::<A>()).slice(base + from as i64, n) };
+            return Partial::from(fold::<A, O>(s.isa, xs, identity));
+        }
+        scratch.resize(CHUNK, identity);
+        let xs = &mut scratch[..n];
+        gather::<T, A>(s, src, base, from, xs);
+        if let Some(map) = map {
+            map.row(s.isa, out0, xs);
+        }
+        Partial::from(fold::<A, O>(s.isa, xs, identity))
+    };
+    let write = |block: usize, values: &[A]| {
+        for (i, v) in values.iter().take(widths(block)).enumerate() {
+            // SAFETY: each output is written by the one task that has its block.
+            unsafe { dst.set(s.at(first(block) + i).1, cast::<A, R>(post(*v))) }
+        }
+    };
+
+    let work = outputs.saturating_mul(s.extent);
+    if work > pool::GRAIN && blocks < 2 * pool::num_threads() && chunks > 1 {
+        for block in 0..blocks {
+            let mut cascade = Cascade::<A, O>::new();
+            pool::map(chunks, true, |c| partial(block, c, &mut Vec::new())).into_iter().for_each(|p| cascade.push(p));
+            write(block, &cascade.finish());
+        }
+        return Ok(());
+    }
+    let grain = (pool::GRAIN / s.extent.max(1) / width).max(1);
+    pool::ranges(blocks, grain, 1, |from, to| {
+        let mut scratch = Vec::new();
+        for block in from..to {
+            match chunks {
+                0 => write(block, &vec![identity; width]),
+                1 => {
+                    let mut p = partial(block, 0, &mut scratch);
+                    tree::<A, O>(&mut p);
+                    write(block, &p);
+                }
+                _ => {
+                    let mut cascade = Cascade::<A, O>::new();
+                    (0..chunks).for_each(|c| cascade.push(partial(block, c, &mut scratch)));
+                    write(block, &cascade.finish());
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Elements `from..from + xs.len()` of the output at `base`, cast.
+fn gather<T: Element, A: Class>(s: &Shape, src: crate::view::Ptr<T>, base: i64, from: usize, xs: &mut [A]) {
+    let stride = s.element_stride();
+    s.elements(from, xs.len(), |pos, at, len| {
+        for (i, x) in (0..).zip(&mut xs[pos..pos + len]) {
+            // SAFETY: the element is one of the output's.
+            *x = A::cast(unsafe { src.get(base + at + i * stride) }.load());
+        }
+    });
+}
+
+/// One chunk of `w` neighbouring outputs.
+#[allow(clippy::too_many_arguments)]
+fn by_columns<T: Element, A: Class, O: Op2<A, A>>(
+    s: &Shape,
+    src: crate::view::Ptr<T>,
+    base: i64,
+    out0: usize,
+    w: usize,
+    from: usize,
+    n: usize,
+    identity: A,
+    map: Option<&dyn Map<A>>,
+) -> Partial<A> {
+    let mut acc: Partial<A> = smallvec::smallvec![identity; LANES * w];
+    let mut class = [T::Class::default(); COLUMNS];
+    let mut row = [identity; COLUMNS];
+    let (class, row) = (&mut class[..w], &mut row[..w]);
+    let stride = s.element_stride();
+    s.elements(from, n, |pos, at, len| {
+        for i in 0..len {
+            // SAFETY: `w` neighbouring outputs' elements, one after another.
+            let xs = unsafe { src.slice(base + at + i as i64 * stride, w) };
+            s.isa.dispatch(Load::<T>(xs, class));
+            row.iter_mut().zip(&*class).for_each(|(r, c)| *r = A::cast(*c));
+            if let Some(map) = map {
+                map.columns(s.isa, out0, row);
+            }
+            let lane = (pos + i) % LANES * w;
+            s.isa.dispatch(Zip::<A, O>(&mut acc[lane..lane + w], row, PhantomData));
+        }
+    });
+    acc
+}

@@ -1,0 +1,171 @@
+//! Kernels that use a reduction of each row on that row: softmax and layer norm. Rows are read once into scratch of the class
+//! (`f32`, or `f64`), and every step rounds there; the order of sums is that of [`reduce`](crate::reduce()).
+
+use crate::copy::{check_dim, copy, same_dtype, same_sizes, to_vec};
+use crate::element::{Element, dispatch};
+use crate::error::{KernelError, Result};
+use crate::isa::{Each, Isa};
+use crate::layout::Loops;
+use crate::math::Float;
+use crate::pointwise::ops::{Add, Max};
+use crate::pointwise::steps::{Load, Store};
+use crate::pool;
+use crate::reduce::lanes::row;
+use crate::view::{Dims, Ptr, View, ViewMut};
+
+/// Rows of an input and an output of the same sizes.
+struct Rows {
+    /// Over rows; operand 0 the output, 1 the input.
+    outer: Loops,
+    /// Over the elements of a row, likewise, in logical order.
+    inner: Loops,
+    n: usize,
+}
+
+impl Rows {
+    fn new(kernel: &'static str, input: &View<'_>, out: &ViewMut<'_>, in_row: impl Fn(usize) -> bool) -> Result<Rows> {
+        same_dtype(kernel, "the output", input.dtype(), out.dtype())?;
+        same_sizes(kernel, "the output", input.sizes(), out.sizes())?;
+        let pick = |of: &[i64], row: bool| -> Dims { (0..of.len()).filter(|d| in_row(*d) == row).map(|d| of[d]).collect() };
+        let loops = |row, sort| {
+            let (o, i) = (pick(out.strides(), row), pick(input.strides(), row));
+            Loops::new(&pick(input.sizes(), row), [&o[..], &i[..]], sort)
+        };
+        let (outer, inner) = (loops(false, false), loops(true, false));
+        Ok(Rows { n: inner.numel(), outer, inner })
+    }
+
+    fn read<T: Element>(&self, isa: Isa, src: Ptr<T>, r: usize, xs: &mut [T::Class]) {
+        let (base, stride) = (self.outer.offset(1, r), self.inner.inner_stride(1));
+        self.inner.runs(1, 0, self.n, |pos, at, len| {
+            let xs = &mut xs[pos..pos + len];
+            // SAFETY: the row's elements.
+            match stride {
+                1 => isa.dispatch(Load::<T>(unsafe { src.slice(base + at, len) }, xs)),
+                _ => (0..).zip(xs).for_each(|(i, x)| *x = unsafe { src.get(base + at + i * stride) }.load()),
+            }
+        });
+    }
+
+    fn write<T: Element>(&self, isa: Isa, dst: Ptr<T>, r: usize, xs: &[T::Class]) {
+        let (base, stride) = (self.outer.offset(0, r), self.inner.inner_stride(0));
+        self.inner.runs(0, 0, self.n, |pos, at, len| {
+            let xs = &xs[pos..pos + len];
+            // SAFETY: the row's elements, which no other task has.
+            match stride {
+                1 => isa.dispatch(Store::<T>(xs, unsafe { dst.slice_mut(base + at, len) })),
+                _ => (0..).zip(xs).for_each(|(i, x)| unsafe { dst.set(base + at + i * stride, T::store(*x)) }),
+            }
+        });
+    }
+
+    /// Applies `f(row, elements)` to every row. An input may be exactly the output.
+    fn each<T: Element<Class: Float>>(&self, input: &View<'_>, out: &ViewMut<'_>, f: impl Fn(Isa, usize, &mut [T::Class]) + Sync) -> Result<()> {
+        let (isa, src, dst) = (Isa::detect(), input.typed::<T>(), out.typed::<T>());
+        if self.n == 0 {
+            return Ok(());
+        }
+        pool::ranges(self.outer.numel(), (pool::GRAIN / 4 / self.n).max(1), 1, |from, to| {
+            let mut xs = vec![T::Class::ZERO; self.n];
+            for r in from..to {
+                self.read(isa, src, r, &mut xs);
+                f(isa, r, &mut xs);
+                self.write(isa, dst, r, &xs);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// `exp(x - max) / sum` along a dimension; floats. May run in place.
+pub fn softmax(input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Result<()> {
+    exponentials("softmax", input, dim, out, false)
+}
+
+/// `x - max - log(sum(exp(x - max)))` along a dimension; floats. May run in place.
+pub fn log_softmax(input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Result<()> {
+    exponentials("log_softmax", input, dim, out, true)
+}
+
+fn exponentials(kernel: &'static str, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>, log: bool) -> Result<()> {
+    check_dim(kernel, dim, input.rank())?;
+    let rows = Rows::new(kernel, input, out, |d| d == dim)?;
+    dispatch!(float kernel, "the input", input.dtype(), T => rows.each::<T>(input, out, |isa, _, xs| exponential_row(isa, xs, log)))
+}
+
+fn exponential_row<A: Float>(isa: Isa, xs: &mut [A], log: bool) {
+    let max = row::<A, Max>(isa, xs, -A::INFINITY);
+    if log {
+        isa.dispatch(Each(xs, |x: A| x - max));
+        let mut exps = xs.to_vec();
+        isa.dispatch(Each(&mut exps, |x: A| x.exp()));
+        let log = row::<A, Add>(isa, &exps, A::ZERO).log();
+        isa.dispatch(Each(xs, |x: A| x - log));
+    } else {
+        isa.dispatch(Each(xs, |x: A| (x - max).exp()));
+        let sum = row::<A, Add>(isa, xs, A::ZERO);
+        isa.dispatch(Each(xs, |x: A| x / sum));
+    }
+}
+
+/// The optional operands of [`layer_norm`].
+#[derive(Debug, Default)]
+pub struct LayerNorm<'a> {
+    /// Scale, of the normalized sizes and the input's dtype.
+    pub weight: Option<View<'a>>,
+    /// Shift, likewise.
+    pub bias: Option<View<'a>>,
+    /// Receives the means: any float dtype, one element per row, as a flat view.
+    pub mean: Option<ViewMut<'a>>,
+    /// Receives `1 / sqrt(var + eps)`, likewise.
+    pub rstd: Option<ViewMut<'a>>,
+}
+
+/// `(x - mean) * rstd * weight + bias` over the last `normalized` dimensions; floats. May run in place.
+pub fn layer_norm(input: &View<'_>, normalized: usize, eps: f64, operands: LayerNorm<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    const KERNEL: &str = "layer_norm";
+    let Some(first) = input.rank().checked_sub(normalized) else {
+        return Err(KernelError::Dim { kernel: KERNEL, dim: normalized, rank: input.rank() });
+    };
+    for (name, v) in [("weight", &operands.weight), ("bias", &operands.bias)] {
+        if let Some(v) = v {
+            same_sizes(KERNEL, name, &input.sizes()[first..], v.sizes())?;
+        }
+    }
+    let rows = Rows::new(KERNEL, input, out, |d| d >= first)?;
+    dispatch!(float KERNEL, "the input", input.dtype(), T => norm_rows::<T, <T as Element>::Class>(&rows, input, eps, operands, out))
+}
+
+fn norm_rows<T: Element<Class = A>, A: Float>(rows: &Rows, input: &View<'_>, eps: f64, operands: LayerNorm<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    let weight = operands.weight.as_ref().map(to_vec::<A>).transpose()?;
+    let bias = operands.bias.as_ref().map(to_vec::<A>).transpose()?;
+    let count = rows.outer.numel();
+    let (mut means, mut rstds) = (vec![A::ZERO; count], vec![A::ZERO; count]);
+    let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
+    let n = A::from_f64(rows.n as f64);
+    rows.each::<T>(input, out, |isa, r, xs| {
+        let mean = row::<A, Add>(isa, xs, A::ZERO) / n;
+        isa.dispatch(Each(xs, |x: A| x - mean));
+        let mut squares = xs.to_vec();
+        isa.dispatch(Each(&mut squares, |x: A| x * x));
+        let rstd = A::ONE / (row::<A, Add>(isa, &squares, A::ZERO) / n + A::from_f64(eps)).sqrt();
+        isa.dispatch(Each(xs, |x: A| x * rstd));
+        if let Some(w) = &weight {
+            xs.iter_mut().zip(w).for_each(|(x, w)| *x = *x * *w);
+        }
+        if let Some(b) = &bias {
+            xs.iter_mut().zip(b).for_each(|(x, b)| *x = *x + *b);
+        }
+        // SAFETY: row `r` is one task's, and below `count`.
+        unsafe {
+            mp.set(r as i64, mean);
+            rp.set(r as i64, rstd);
+        }
+    })?;
+    for (values, out) in [(&means, operands.mean), (&rstds, operands.rstd)] {
+        if let Some(mut out) = out {
+            copy(&View::from_slice(values), &mut out)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Running sums and products, and running extremes with their positions.
+
+use crate::copy::{check_dim, same_dtype, same_sizes};
+use crate::element::{Class, Element, cast, dispatch};
+use crate::error::Result;
+use crate::layout::offset;
+use crate::pool;
+use crate::view::{Dims, View, ViewMut, numel};
+use maquette_ir::DType;
+
+const KERNEL: &str = "scan";
+
+/// What a scan accumulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScanOp {
+    /// Sums; floats in `f64`, integers in `i64`.
+    Sum,
+    /// Products, likewise.
+    Prod,
+}
+
+/// Lines along `dim`: how many, how long, and where each starts in operands of these strides.
+pub(crate) struct Lines {
+    sizes: Dims,
+    pub count: usize,
+    pub len: usize,
+    dim: usize,
+}
+
+impl Lines {
+    pub fn new(kernel: &'static str, sizes: &[i64], dim: usize) -> Result<Lines> {
+        check_dim(kernel, dim, sizes.len())?;
+        let mut rest = Dims::from_slice(sizes);
+        let len = rest.get(dim).map_or(1, |n| *n as usize);
+        if let Some(d) = rest.get_mut(dim) {
+            *d = 1;
+        }
+        Ok(Lines { count: numel(&rest), sizes: rest, len, dim })
+    }
+
+    pub fn start(&self, v: &View<'_>, line: usize) -> i64 {
+        offset(&self.sizes, v.strides(), line)
+    }
+
+    pub fn stride(&self, v: &View<'_>) -> i64 {
+        v.strides().get(self.dim).copied().unwrap_or(0)
+    }
+
+    /// Runs `f(line)` for every line, on the pool if there is enough work.
+    pub fn each(&self, f: impl Fn(usize) + Sync) -> Result<()> {
+        pool::ranges(self.count, (pool::GRAIN / 4 / self.len.max(1)).max(1), 1, |from, to| {
+            (from..to).for_each(&f);
+            Ok(())
+        })
+    }
+}
+
+/// Running sums or products along `dim`, in elements cast to the output's dtype. May run in place.
+pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Result<()> {
+    same_sizes(KERNEL, "the output", input.sizes(), out.sizes())?;
+    let lines = Lines::new(KERNEL, input.sizes(), dim)?;
+    if out.dtype().is_float() {
+        typed::<f64>(&lines, input, out, 1.0, match op {
+            ScanOp::Sum => |a, b| a + b,
+            ScanOp::Prod => |a, b| a * b,
+        }, op)
+    } else {
+        typed::<i64>(&lines, input, out, 1, match op {
+            ScanOp::Sum => i64::wrapping_add,
+            ScanOp::Prod => i64::wrapping_mul,
+        }, op)
+    }
+}
+
+fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, one: A, f: fn(A, A) -> A, op: ScanOp) -> Result<()> {
+    dispatch!(input.dtype(), T => dispatch!(out.dtype(), R => {
+        let (src, dst) = (input.typed::<T>(), out.typed::<R>());
+        let (si, so) = (lines.stride(input), lines.stride(out));
+        lines.each(|line| {
+            let (i0, o0) = (lines.start(input, line), lines.start(out, line));
+            let mut acc = if op == ScanOp::Sum { A::default() } else { one };
+            for k in 0..lines.len as i64 {
+                // SAFETY: elements of this line, which is one task's.
+                unsafe {
+                    acc = f(acc, cast::<R, A>(cast::<T, R>(src.get(i0 + k * si))));
+                    dst.set(o0 + k * so, cast::<A, R>(acc));
+                }
+            }
+        })
+    }))
+}
+
+/// The greatest (or least) so far along `dim` and its position (i64). A NaN stays; of equals the last counts, as in PyTorch.
+pub fn cumulative_extreme(max: bool, input: &View<'_>, dim: usize, values: &mut ViewMut<'_>, indices: &mut ViewMut<'_>) -> Result<()> {
+    same_sizes(KERNEL, "the values", input.sizes(), values.sizes())?;
+    same_sizes(KERNEL, "the indices", input.sizes(), indices.sizes())?;
+    same_dtype(KERNEL, "the values", input.dtype(), values.dtype())?;
+    same_dtype(KERNEL, "the indices", DType::I64, indices.dtype())?;
+    let lines = Lines::new(KERNEL, input.sizes(), dim)?;
+    if lines.len == 0 {
+        return Ok(());
+    }
+    dispatch!(input.dtype(), T => {
+        let (src, v, ix) = (input.typed::<T>(), values.typed::<T>(), indices.typed::<i64>());
+        let (si, sv, sx) = (lines.stride(input), lines.stride(values), lines.stride(indices));
+        lines.each(|line| {
+            let (i0, v0, x0) = (lines.start(input, line), lines.start(values, line), lines.start(indices, line));
+            // SAFETY: elements of this line, which is one task's and not empty.
+            unsafe {
+                let (mut best, mut at) = (src.get(i0), 0);
+                for k in 0..lines.len as i64 {
+                    let x = src.get(i0 + k * si);
+                    let (a, b) = (x.load(), best.load());
+                    let nan = b.partial_cmp(&b).is_none();
+                    if a.partial_cmp(&a).is_none() || (!nan && if max { a >= b } else { a <= b }) {
+                        (best, at) = (x, k);
+                    }
+                    v.set(v0 + k * sv, best);
+                    ix.set(x0 + k * sx, at);
+                }
+            }
+        })
+    })
+}

@@ -1,0 +1,66 @@
+//! Sorting along a dimension: stable, with NaN as the greatest.
+
+use crate::copy::{same_dtype, same_sizes};
+use crate::element::{Element, dispatch};
+use crate::error::{KernelError, Result};
+use crate::scan::Lines;
+use crate::view::{Dims, View, ViewMut};
+use maquette_ir::DType;
+use std::cmp::Ordering;
+
+/// NaN is the greatest, and equal to itself.
+fn order<C: PartialOrd>(a: &C, b: &C) -> Ordering {
+    a.partial_cmp(b).unwrap_or_else(|| a.partial_cmp(a).is_none().cmp(&b.partial_cmp(b).is_none()))
+}
+
+/// Sorts along `dim`; `indices` (i64) are the positions before. Equal elements keep their order, descending too.
+pub fn sort(input: &View<'_>, dim: usize, descending: bool, values: &mut ViewMut<'_>, indices: &mut ViewMut<'_>) -> Result<()> {
+    same_sizes("sort", "the values", input.sizes(), values.sizes())?;
+    leading("sort", input, dim, descending, values, indices)
+}
+
+/// The `k` greatest (or least) along `dim`, in order, and their positions (i64); k is the outputs' size there. Of equals the
+/// first count.
+pub fn topk(input: &View<'_>, dim: usize, largest: bool, values: &mut ViewMut<'_>, indices: &mut ViewMut<'_>) -> Result<()> {
+    let mut expected = Dims::from_slice(input.sizes());
+    if let (Some(e), Some(k)) = (expected.get_mut(dim), values.sizes().get(dim)) {
+        if k > e {
+            return Err(KernelError::argument("topk", format!("k is {k}, and dimension {dim} has {e} elements")));
+        }
+        *e = *k;
+    }
+    same_sizes("topk", "the values", &expected, values.sizes())?;
+    leading("topk", input, dim, largest, values, indices)
+}
+
+fn leading(kernel: &'static str, input: &View<'_>, dim: usize, descending: bool, values: &mut ViewMut<'_>, indices: &mut ViewMut<'_>) -> Result<()> {
+    same_sizes(kernel, "the indices", values.sizes(), indices.sizes())?;
+    same_dtype(kernel, "the values", input.dtype(), values.dtype())?;
+    same_dtype(kernel, "the indices", DType::I64, indices.dtype())?;
+    let lines = Lines::new(kernel, input.sizes(), dim)?;
+    let k = values.sizes().get(dim).map_or(1, |n| *n as usize);
+    dispatch!(input.dtype(), T => {
+        let (src, v, ix) = (input.typed::<T>(), values.typed::<T>(), indices.typed::<i64>());
+        let (si, sv, sx) = (lines.stride(input), lines.stride(values), lines.stride(indices));
+        lines.each(|line| {
+            let (i0, v0, x0) = (lines.start(input, line), lines.start(values, line), lines.start(indices, line));
+            // SAFETY: elements of this line, which is one task's; positions come from the line.
+            unsafe {
+                let mut items: Vec<(T, i64)> = (0..lines.len as i64).map(|i| (src.get(i0 + i * si), i)).collect();
+                let by = |a: &(T, i64), b: &(T, i64)| {
+                    let o = order(&a.0.load(), &b.0.load());
+                    (if descending { o.reverse() } else { o }).then(a.1.cmp(&b.1))
+                };
+                if k < items.len() && k > 0 {
+                    items.select_nth_unstable_by(k - 1, by);
+                    items.truncate(k);
+                }
+                items.sort_unstable_by(by);
+                for (j, (x, i)) in (0..k as i64).zip(items) {
+                    v.set(v0 + j * sv, x);
+                    ix.set(x0 + j * sx, i);
+                }
+            }
+        })
+    })
+}

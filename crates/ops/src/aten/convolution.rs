@@ -1,0 +1,190 @@
+//! Convolutions over one to three spatial dimensions, plain and transposed.
+
+use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype};
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::table;
+use crate::eager::{input, output};
+use crate::error::{Error, Result};
+use crate::meta::{Dims, Meta};
+use crate::shape::require_equal;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use maquette_ir::Scalar;
+use maquette_ir::sym::SymInt;
+use maquette_kernels::{self as kernels, Window};
+use smallvec::smallvec;
+
+/// One number a spatial dimension; a single one stands for all.
+fn per_space(name: &str, v: &Value, space: usize) -> Result<Dims> {
+    let given = v.ints()?;
+    match given.len() {
+        n if n == space => Ok(given.into()),
+        1 => Ok(smallvec![given[0]; space]),
+        n => Err(Error::value(format!("`{name}` must hold {space} numbers, one a spatial dimension, found {n}"))),
+    }
+}
+
+struct Convolution<'a> {
+    input: &'a Tensor,
+    weight: &'a Tensor,
+    bias: Option<&'a Tensor>,
+    stride: Dims,
+    padding: Dims,
+    dilation: Dims,
+    output_padding: Dims,
+    transposed: bool,
+    groups: i64,
+}
+
+impl<'a> Convolution<'a> {
+    fn of(a: &'a [Value]) -> Result<Convolution<'a>> {
+        let (input, weight) = (a[0].tensor()?, a[1].tensor()?);
+        require_rank("input", input, 3..=5)?;
+        require_rank("weight", weight, input.dim()..=input.dim())?;
+        let space = input.dim() - 2;
+        let c = Convolution {
+            input,
+            weight,
+            bias: a[2].opt_tensor()?,
+            stride: per_space("stride", &a[3], space)?,
+            padding: per_space("padding", &a[4], space)?,
+            dilation: per_space("dilation", &a[5], space)?,
+            transposed: a[6].bool()?,
+            output_padding: per_space("output_padding", &a[7], space)?,
+            groups: a[8].int_i64()?,
+        };
+        for (name, list, least) in [("stride", &c.stride, 1), ("dilation", &c.dilation, 1), ("padding", &c.padding, 0), ("output_padding", &c.output_padding, 0)] {
+            for &i in list {
+                require(i.ge(least), || format!("`{name}` must be at least {least}, found {}", dims_text(list)))?;
+            }
+        }
+        if c.groups < 1 {
+            return Err(Error::value(format!("`groups` must be positive, found {}", c.groups)));
+        }
+        Ok(c)
+    }
+
+    #[track_caller]
+    fn meta(&self) -> Result<Meta> {
+        let (x, w, g) = (self.input.sizes(), self.weight.sizes(), self.groups);
+        require_same_dtype(("input", self.input), ("weight", self.weight))?;
+        let mismatch = || {
+            let (x, w) = (dims_text(x), dims_text(w));
+            Error::value(format!("`input` {x} and `weight` {w} do not fit together in {g} groups: the channels of `input` must be those of `weight`"))
+        };
+        let (channels, out) = if self.transposed { (w[0], w[1] * g) } else { (w[1] * g, w[0]) };
+        require_equal(x[1], channels, &mismatch)?;
+        require(w[0].modulo(g).eq(0), || format!("dimension 0 of `weight` {} must be divisible by `groups` {g}", dims_text(w)))?;
+        if let Some(b) = self.bias {
+            require_same_dtype(("input", self.input), ("bias", b))?;
+            require_rank("bias", b, 1..=1)?;
+            let wrong = || Error::value(format!("argument `bias` must have sizes [{out}], one an output channel, found {}", dims_text(b.sizes())));
+            require_equal(b.sizes()[0], out, &wrong)?;
+        }
+        let mut sizes: Dims = smallvec![x[0], out];
+        for d in 0..self.stride.len() {
+            let (n, k, s, p, dil) = (x[d + 2], w[d + 2], self.stride[d], self.padding[d], self.dilation[d]);
+            let reach = dil * (k - 1) + 1;
+            let size = if self.transposed {
+                (n - 1) * s - p * 2 + reach + self.output_padding[d]
+            } else {
+                require((n + p * 2).ge(reach), || format!("a kernel that reaches over {reach} elements does not fit `input` {} with padding {p}", dims_text(x)))?;
+                (n + p * 2 - reach).floor_div(s) + 1
+            };
+            require(size.ge(0), || format!("the output would have the negative size {size} in spatial dimension {d}"))?;
+            sizes.push(size);
+        }
+        let m = fresh(self.input, sizes, self.input.dtype());
+        let last = is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?;
+        Ok(if last { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
+    }
+
+    fn run(&self, out: &Tensor) -> Result<()> {
+        if out.numel().as_i64() == Some(0) {
+            return Ok(());
+        }
+        let fixed = |d: &[SymInt]| d.iter().map(|i| i.as_i64().unwrap_or(1)).collect::<Vec<i64>>();
+        let window = Window {
+            kernel: fixed(&self.weight.sizes()[2..]),
+            stride: fixed(&self.stride),
+            padding: fixed(&self.padding),
+            dilation: fixed(&self.dilation),
+            ceil_mode: false,
+        };
+        let run = if self.transposed { kernels::conv_transpose } else { kernels::conv };
+        let bias = self.bias.map(input).transpose()?;
+        Ok(run(&input(self.input)?, &input(self.weight)?, bias.as_ref(), &window, self.groups, &mut output(out)?)?)
+    }
+}
+
+/// `convNd`: batched or not, with numbers or a name for the padding.
+#[track_caller]
+fn conv(a: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
+    let (input, weight) = (a[0].tensor()?, a[1].tensor()?);
+    require_rank("weight", weight, space + 2..=space + 2)?;
+    require_rank("input", input, space + 1..=space + 2)?;
+    let batched = if input.dim() == space + 1 { input.unsqueeze(0) } else { input.clone() };
+    let stride = per_space("stride", &a[3], space)?;
+    let zeros: Dims = smallvec![SymInt::from(0); space];
+    let bias = a[2].opt_tensor()?;
+    let out = if transposed {
+        let dilation = per_space("dilation", &a[7], space)?;
+        batched.convolution(weight, bias, stride, per_space("padding", &a[4], space)?, dilation, true, per_space("output_padding", &a[5], space)?, a[6].int()?)
+    } else {
+        let dilation = per_space("dilation", &a[5], space)?;
+        let (batched, padding) = match &a[4] {
+            Value::Str(name) => named_padding(&batched, weight, name, &stride, &dilation)?,
+            list => (batched, per_space("padding", list, space)?),
+        };
+        batched.convolution(weight, bias, stride, padding, dilation, false, zeros, a[6].int()?)
+    };
+    Ok(if input.dim() == space + 1 { out.squeeze_dim(0) } else { out })
+}
+
+/// `valid` pads nothing, `same` keeps the spatial sizes; an odd number of elements to add has one more at the end.
+fn named_padding(x: &Tensor, w: &Tensor, name: &str, stride: &[SymInt], dilation: &[SymInt]) -> Result<(Tensor, Dims)> {
+    let space = stride.len();
+    match name {
+        "valid" => Ok((x.clone(), smallvec![SymInt::from(0); space])),
+        "same" => {
+            let (mut left, mut extra, mut uneven) = (Dims::new(), Dims::new(), false);
+            for d in 0..space {
+                require(stride[d].eq(1), || format!("padding \"same\" needs a stride of 1, found {}", dims_text(stride)))?;
+                let total = dilation[d] * (w.sizes()[d + 2] - 1);
+                left.push(total.floor_div(2));
+                extra.push(total.modulo(2));
+                uneven = uneven || total.modulo(2).eq(0).statically_known() != Some(true);
+            }
+            let padded = if uneven {
+                let pad: Dims = extra.iter().rev().flat_map(|&e| [SymInt::from(0), e]).collect();
+                x.constant_pad_nd(pad, Scalar::Int(0))
+            } else {
+                x.clone()
+            };
+            Ok((padded, left))
+        }
+        other => Err(Error::value(format!("`padding` must be \"valid\", \"same\" or numbers, found {other:?}"))),
+    }
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor" =>
+            Lowering::Compute(Compute {
+                class: Class::Convolution,
+                metas: |_, a| -> Result<Metas> { Ok(smallvec![Convolution::of(a)?.meta()?]) },
+                run: |a, out| Convolution::of(a)?.run(&out[0]),
+            }),
+        "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] dilation=[1], SymInt groups=1) -> Tensor" =>
+            Lowering::Composite(|a| done(conv(a, 1, false)?)),
+        "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding=\"valid\", SymInt[1] dilation=1, SymInt groups=1) -> Tensor" =>
+            Lowering::Composite(|a| done(conv(a, 1, false)?)),
+        "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, 1], SymInt[2] padding=[0, 0], SymInt[2] dilation=[1, 1], SymInt groups=1) -> Tensor" =>
+            Lowering::Composite(|a| done(conv(a, 2, false)?)),
+        "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str padding=\"valid\", SymInt[2] dilation=1, SymInt groups=1) -> Tensor" =>
+            Lowering::Composite(|a| done(conv(a, 2, false)?)),
+        "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, SymInt[2] dilation=1) -> Tensor" =>
+            Lowering::Composite(|a| done(conv(a, 2, true)?)),
+    }
+}

@@ -1,0 +1,160 @@
+//! Copies and conversions: the same elements in fresh memory, another dtype, another order of dimensions.
+
+use super::dims::{done, format_strides, fresh, is_channels_last, is_contiguous};
+use super::lower::{Class, Compute, Lowering, Metas, Pointwise, Types};
+use super::{reshape, table};
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::Meta;
+use crate::tensor::Tensor;
+use crate::value::{Outputs, Value};
+use maquette_ir::{DType, Device, Layout, MemoryFormat};
+use smallvec::smallvec;
+
+pub(crate) const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Copy, metas, run: |a, out| copy_all(a[0].tensor()?, &out[0]) })
+}
+
+/// Copies, unless the destination has no data: on the `meta` device.
+fn copy_all(from: &Tensor, to: &Tensor) -> Result<()> {
+    if to.is_fake() { Ok(()) } else { eager::copy(from, to) }
+}
+
+pub(crate) const fn unsafe_view() -> Lowering {
+    Lowering::Compute(Compute {
+        class: Class::Copy,
+        metas: |_, a| {
+            let x = a[0].tensor()?;
+            Ok(smallvec![fresh(x, reshape::view(x.meta(), a[1].ints()?)?.sizes, x.dtype())])
+        },
+        run: |a, out| {
+            let x = a[0].tensor()?;
+            eager::copy(x, &out[0].view_of(Meta::contiguous(x.sizes(), x.dtype()))?)
+        },
+    })
+}
+
+fn format_of(v: &Value) -> Result<MemoryFormat> {
+    match v {
+        Value::None => Ok(MemoryFormat::Preserve),
+        Value::MemoryFormat(f) => Ok(*f),
+        other => Err(Error::value(format!("`memory_format` must be a memory format, found {}", other.kind()))),
+    }
+}
+
+fn clone_meta(x: &Tensor, format: MemoryFormat, dtype: DType, device: Device) -> Result<Metas> {
+    let strides = format_strides(format, x.sizes(), x.meta())?;
+    Ok(smallvec![Meta { dtype, strides, ..fresh(x, x.sizes().into(), dtype).on(device) }])
+}
+
+fn require_strided(v: &Value) -> Result<()> {
+    match v {
+        Value::None | Value::Layout(Layout::Strided) => Ok(()),
+        other => Err(Error::value(format!("`layout` must be strided, found {}", other.kind()))),
+    }
+}
+
+/// Whether the tensor is stored in this format already.
+#[track_caller]
+fn has_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
+    match format {
+        MemoryFormat::Preserve => Ok(true),
+        MemoryFormat::Contiguous => is_contiguous(x.sizes(), x.strides()),
+        MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d => {
+            let rank = if format == MemoryFormat::ChannelsLast { 4 } else { 5 };
+            Ok(x.dim() == rank && (is_channels_last(x.meta())? || x.sizes()[1].as_i64() == Some(1)))
+        }
+    }
+}
+
+/// What `to` is asked for.
+struct To {
+    dtype: Option<DType>,
+    device: Option<Device>,
+    copy: bool,
+    format: MemoryFormat,
+}
+
+impl To {
+    /// The tensor itself where it is all that already, else a converted copy.
+    #[track_caller]
+    fn apply(self, x: &Tensor) -> Result<Outputs> {
+        let (dtype, device) = (self.dtype.unwrap_or(x.dtype()), self.device.unwrap_or(x.device()));
+        if dtype == x.dtype() && device == x.device() && !self.copy && has_format(x, self.format)? {
+            return done(x.clone());
+        }
+        done(x._to_copy(dtype, device, self.format))
+    }
+}
+
+/// A view of the first argument, in fresh memory.
+fn viewed_copy(op: &str, args: &[Value]) -> Result<Outputs> {
+    let views = crate::call(op, args.iter().cloned().collect())?;
+    views.iter().map(|v| v.map_tensors(&mut |t| -> Result<Tensor> { Ok(t.clone_as(MemoryFormat::Contiguous).ok()?.clone()) })).collect()
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor" => copying(|_, a| {
+            let x = a[0].tensor()?;
+            clone_meta(x, format_of(&a[1])?, x.dtype(), x.device())
+        }),
+        "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)" => Lowering::Composite(|a| {
+            let (x, format) = (a[0].tensor()?, format_of(&a[1])?);
+            if has_format(x, format)? { done(x.clone()) } else { done(x.clone_as(format)) }
+        }),
+        "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor" => Lowering::Pointwise(Pointwise {
+            types: Types::First,
+            build: |cx| cx.arg(1),
+        }),
+        "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)" => Lowering::InPlace("aten::copy"),
+        "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor" =>
+            copying(|_, a| {
+                let x = a[0].tensor()?;
+                require_strided(&a[2])?;
+                let (dtype, device) = (a[1].opt(Value::dtype)?.unwrap_or(x.dtype()), a[3].opt(Value::device)?.unwrap_or(x.device()));
+                clone_meta(x, format_of(&a[6])?, dtype, device)
+            }),
+        "aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" => Lowering::Composite(|a| {
+            To { dtype: Some(a[1].dtype()?), device: None, copy: a[3].bool()?, format: format_of(&a[4])? }.apply(a[0].tensor()?)
+        }),
+        "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" => Lowering::Composite(|a| {
+            To { dtype: Some(a[2].dtype()?), device: Some(a[1].device()?), copy: a[4].bool()?, format: format_of(&a[5])? }.apply(a[0].tensor()?)
+        }),
+        "aten::to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" =>
+            Lowering::Composite(|a| {
+                require_strided(&a[2])?;
+                To { dtype: a[1].opt(Value::dtype)?, device: a[3].opt(Value::device)?, copy: a[6].bool()?, format: format_of(&a[7])? }.apply(a[0].tensor()?)
+            }),
+        "aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" => Lowering::Composite(|a| {
+            let other = a[1].tensor()?;
+            To { dtype: Some(other.dtype()), device: Some(other.device()), copy: a[3].bool()?, format: format_of(&a[4])? }.apply(a[0].tensor()?)
+        }),
+        "aten::type_as(Tensor self, Tensor other) -> Tensor" => Lowering::Composite(|a| {
+            let other = a[1].tensor()?;
+            To { dtype: Some(other.dtype()), device: Some(other.device()), copy: false, format: MemoryFormat::Preserve }.apply(a[0].tensor()?)
+        }),
+        "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::view", a)),
+        "aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::expand", a)),
+        "aten::permute_copy(Tensor self, int[] dims) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::permute", a)),
+        "aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::transpose.int", a)),
+        "aten::t_copy(Tensor self) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::t", a)),
+        "aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::select.int", a)),
+        "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::slice.Tensor", a)),
+        "aten::narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::narrow", a)),
+        "aten::squeeze_copy(Tensor self) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::squeeze", a)),
+        "aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::squeeze.dim", a)),
+        "aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::squeeze.dims", a)),
+        "aten::unsqueeze_copy(Tensor self, int dim) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::unsqueeze", a)),
+        "aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::diagonal", a)),
+        "aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::unfold", a)),
+        "aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::as_strided", a)),
+        "aten::alias_copy(Tensor self) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::alias", a)),
+        "aten::detach_copy(Tensor self) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::detach", a)),
+        "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]" => Lowering::Composite(|a| viewed_copy("aten::unbind.int", a)),
+        "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" => Lowering::Composite(|a| viewed_copy("aten::split.Tensor", a)),
+        "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]" => Lowering::Composite(|a| viewed_copy("aten::split_with_sizes", a)),
+    }
+}

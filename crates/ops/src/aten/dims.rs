@@ -1,0 +1,182 @@
+//! What shape rules share: decisions on sizes that may be symbolic, layouts, and argument checks.
+//!
+//! A decision is known statically, or becomes a guard (backed symbols), or is an error that names the data-dependent symbol. A
+//! requirement on data-dependent sizes becomes a deferred assertion instead.
+
+use crate::error::{Error, Result};
+use crate::meta::{Dims, Meta};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::sym::{SymBool, SymInt};
+use maquette_ir::typing::{self, contiguous_strides, elementwise_strides};
+use maquette_ir::{DType, MemoryFormat};
+use smallvec::smallvec;
+
+/// Whether a condition holds; a guard where it depends on a backed symbol.
+#[track_caller]
+pub(crate) fn decide(b: SymBool) -> Result<bool> {
+    match b.statically_known() {
+        Some(known) => Ok(known),
+        None => Ok(b.guard()?),
+    }
+}
+
+/// As [`decide`]; what cannot be decided without data is asserted to be false.
+#[track_caller]
+pub(crate) fn decide_or_deny(b: SymBool, negated: SymBool, message: &str) -> Result<bool> {
+    match b.statically_known() {
+        Some(known) => Ok(known),
+        None if b.is_data_dependent() => {
+            negated.check(message)?;
+            Ok(false)
+        }
+        None => Ok(b.guard()?),
+    }
+}
+
+/// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred assertion on data-dependent ones.
+#[track_caller]
+pub(crate) fn require(b: SymBool, failed: impl Fn() -> String) -> Result<()> {
+    let holds = match b.statically_known() {
+        Some(known) => known,
+        None if b.is_data_dependent() => return Ok(b.check(&failed())?),
+        None => b.guard()?,
+    };
+    if holds { Ok(()) } else { Err(Error::value(failed())) }
+}
+
+/// Whether a size is 1. Data-dependent sizes are asserted not to be.
+#[track_caller]
+pub(crate) fn is_one(n: SymInt) -> Result<bool> {
+    match n.as_i64() {
+        Some(n) => Ok(n == 1),
+        None => decide_or_deny(n.eq(1), n.ne(1), &format!("the size {n} must not be 1, which would be treated differently")),
+    }
+}
+
+/// Whether two integers are equal for every value of their symbols; no guard.
+pub(crate) fn known_equal(a: SymInt, b: SymInt) -> bool {
+    match (a.as_i64(), b.as_i64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a.eq(b).statically_known() == Some(true),
+    }
+}
+
+/// The product of sizes.
+pub(crate) fn product(sizes: &[SymInt]) -> SymInt {
+    sizes.iter().fold(SymInt::from(1), |n, &s| n * s)
+}
+
+/// Whether the layout is row-major, dimensions of size 1 aside; guards where strides or sizes are backed symbols.
+#[track_caller]
+pub(crate) fn is_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool> {
+    Ok(typing::is_contiguous(sizes, strides)?)
+}
+
+#[track_caller]
+fn matches_strides(sizes: &[SymInt], strides: &[SymInt], wanted: &[SymInt]) -> Result<bool> {
+    if sizes.iter().any(|n| n.as_i64() == Some(0)) {
+        return Ok(true);
+    }
+    for ((&n, &s), &w) in sizes.iter().zip(strides).zip(wanted) {
+        if known_equal(s, w) || n.as_i64() == Some(1) {
+            continue;
+        }
+        if !decide(s.eq(w))? && !decide(n.eq(1))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Strides whose memory order is batch, space, channels.
+pub(crate) fn channels_last_strides(sizes: &[SymInt]) -> Dims {
+    let rank = sizes.len();
+    let mut strides: Dims = smallvec![SymInt::from(1); rank];
+    let mut step = sizes[1].max(1);
+    for d in (2..rank).rev() {
+        strides[d] = step;
+        step = step * sizes[d].max(1);
+    }
+    strides[0] = step;
+    strides
+}
+
+/// Whether an image batch is stored channels last, and not row-major as well.
+#[track_caller]
+pub(crate) fn is_channels_last(m: &Meta) -> Result<bool> {
+    if !matches!(m.rank(), 4 | 5) || is_contiguous(&m.sizes, &m.strides)? {
+        return Ok(false);
+    }
+    matches_strides(&m.sizes, &m.strides, &channels_last_strides(&m.sizes))
+}
+
+/// The strides of a fresh tensor of these sizes in the given memory format; `like` gives the order that is preserved.
+#[track_caller]
+pub(crate) fn format_strides(format: MemoryFormat, sizes: &[SymInt], like: &Meta) -> Result<Dims> {
+    let needs = |rank: usize| {
+        if sizes.len() == rank {
+            Ok(channels_last_strides(sizes))
+        } else {
+            Err(Error::value(format!("memory_format {format} needs a tensor of {rank} dimensions, found sizes {}", dims_text(sizes))))
+        }
+    };
+    match format {
+        MemoryFormat::Contiguous => Ok(contiguous_strides(sizes)),
+        MemoryFormat::Preserve => Ok(elementwise_strides(sizes, &[(sizes, &like.strides)])?),
+        MemoryFormat::ChannelsLast => needs(4),
+        MemoryFormat::ChannelsLast3d => needs(5),
+    }
+}
+
+/// A fresh row-major tensor on the device of `like`.
+pub(crate) fn fresh(like: &Tensor, sizes: Dims, dtype: DType) -> Meta {
+    Meta::contiguous(sizes, dtype).on(like.device())
+}
+
+/// As [`fresh`], with the strides that `elementwise` operators give a result of `like`'s own sizes.
+pub(crate) fn fresh_like(like: &Tensor, dtype: DType) -> Result<Meta> {
+    let sizes = like.sizes();
+    let strides = format_strides(MemoryFormat::Preserve, sizes, like.meta())?;
+    Ok(Meta { strides, ..fresh(like, sizes.into(), dtype) })
+}
+
+/// A tensor argument must have this many dimensions.
+pub(crate) fn require_rank(arg: &str, t: &Tensor, expected: std::ops::RangeInclusive<usize>) -> Result<()> {
+    if expected.contains(&t.dim()) {
+        return Ok(());
+    }
+    let (lo, hi) = (expected.start(), expected.end());
+    let wanted = if lo == hi { lo.to_string() } else { format!("{lo} to {hi}") };
+    Err(Error::value(format!("argument `{arg}` must have {wanted} dimensions, found sizes {}", dims_text(t.sizes()))))
+}
+
+/// Two tensor arguments must have one dtype.
+pub(crate) fn require_same_dtype(a: (&str, &Tensor), b: (&str, &Tensor)) -> Result<()> {
+    if a.1.dtype() == b.1.dtype() {
+        return Ok(());
+    }
+    Err(Error::value(format!(
+        "arguments `{}` and `{}` must have the same dtype, found {}{} and {}{}",
+        a.0,
+        b.0,
+        a.1.dtype(),
+        dims_text(a.1.sizes()),
+        b.1.dtype(),
+        dims_text(b.1.sizes())
+    )))
+}
+
+/// An index tensor must hold integers of 32 or 64 bits.
+pub(crate) fn require_index(arg: &str, t: &Tensor) -> Result<()> {
+    match t.dtype() {
+        DType::I64 | DType::I32 => Ok(()),
+        found => Err(Error::value(format!("argument `{arg}` must be an index tensor of dtype i64 or i32, found {found}{}", dims_text(t.sizes())))),
+    }
+}
+
+/// The result of a composite: the tensor, or the error it died of.
+pub(crate) fn done(t: Tensor) -> Result<Outputs> {
+    t.ok()?;
+    Ok(smallvec![Value::Tensor(t)])
+}

@@ -1,0 +1,85 @@
+//! What is written here rather than as kernels: loops over elements of any dtype that are rare, or small.
+
+use crate::eager;
+use crate::element::Element;
+use crate::error::Result;
+use crate::tensor::Tensor;
+use maquette_ir::Scalar;
+
+/// Runs the body with `$t` as the Rust type of a dtype.
+macro_rules! typed {
+    ($dtype:expr, $t:ident => $body:expr) => {{
+        use maquette_ir::DType as D;
+        macro_rules! with {
+            ($r:ty) => {{
+                type $t = $r;
+                $body
+            }};
+        }
+        match $dtype {
+            D::Bool => with!(bool),
+            D::U8 => with!(u8),
+            D::I8 => with!(i8),
+            D::I16 => with!(i16),
+            D::I32 => with!(i32),
+            D::I64 => with!(i64),
+            D::F16 => with!(half::f16),
+            D::BF16 => with!(half::bf16),
+            D::F32 => with!(f32),
+            D::F64 => with!(f64),
+        }
+    }};
+}
+pub(crate) use typed;
+
+/// The elements in row-major order, copied.
+pub(crate) fn data<T: Element>(t: &Tensor) -> Result<Vec<T>> {
+    Ok(t.read::<T>()?.iter().copied().collect())
+}
+
+/// Hands a fresh output's elements in row-major order to `f`, whatever its strides.
+pub(crate) fn fill_with<T: Element>(out: &Tensor, f: impl FnOnce(&mut [T])) -> Result<()> {
+    let mut out = out.clone();
+    let mut guard = out.write::<T>()?;
+    if let Some(s) = guard.as_slice_mut() {
+        f(s);
+        return Ok(());
+    }
+    let mut flat: Vec<T> = guard.iter().copied().collect();
+    f(&mut flat);
+    guard.iter_mut().zip(flat).for_each(|(o, x)| *o = x);
+    Ok(())
+}
+
+/// Plain sizes.
+pub(crate) fn sizes(t: &Tensor) -> Result<Vec<usize>> {
+    Ok(t.sizes_i64()?.into_iter().map(|n| n.max(0) as usize).collect())
+}
+
+/// Fills with a number.
+pub(crate) fn fill(out: &Tensor, value: Scalar) -> Result<()> {
+    Ok(maquette_kernels::fill(&mut eager::output(out)?, value)?)
+}
+
+/// `out[i, j, …] = x[tables[0][i], tables[1][j], …]`: what flips, rolls, repetitions and nearest resampling are.
+pub(crate) fn separable(x: &Tensor, out: &Tensor, tables: &[Vec<usize>]) -> Result<()> {
+    typed!(x.dtype(), T => {
+        let x = x.read::<T>()?;
+        fill_with::<T>(out, |o| {
+            let mut index = vec![0usize; tables.len()];
+            let mut at: Vec<usize> = tables.iter().filter_map(|t| t.first().copied()).collect();
+            for o in o {
+                if let Some(&v) = x.get(at.as_slice()) {
+                    *o = v;
+                }
+                for d in (0..tables.len()).rev() {
+                    index[d] = (index[d] + 1) % tables[d].len();
+                    at[d] = tables[d][index[d]];
+                    if index[d] != 0 {
+                        break;
+                    }
+                }
+            }
+        })
+    })
+}

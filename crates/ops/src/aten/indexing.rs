@@ -1,0 +1,222 @@
+//! Advanced indexing: lists of positions and masks, one for each indexed dimension, and the operators whose sizes depend on a mask.
+
+use super::dims::{fresh, fresh_like, require_index, require_same_dtype};
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::{table, views};
+use crate::eager::{self, input, output};
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::{Dims, Meta};
+use crate::shape::require_same;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::DType;
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::{broadcast, elementwise_strides};
+use maquette_kernels as kernels;
+use smallvec::{SmallVec, smallvec};
+
+fn is_mask(t: &Tensor) -> bool {
+    matches!(t.dtype(), DType::Bool | DType::U8)
+}
+
+/// How many elements of a mask are set: a fresh data-dependent size, bounded by the mask's own where that is known.
+fn fake_count(cx: &FakeCtx, numel: SymInt) -> Result<SymInt> {
+    match numel.as_i64() {
+        Some(n) => cx.new_dynamic_size_in(0, n),
+        None => cx.new_dynamic_size(),
+    }
+}
+
+/// Columns of positions, one after another in memory.
+fn nonzero_meta(x: &Tensor, n: SymInt) -> Meta {
+    let m = fresh(x, smallvec![n, x.dim().into()], DType::I64);
+    Meta { strides: smallvec![1.into(), n.max(1)], ..m }
+}
+
+fn nonzero(x: &Tensor) -> Result<Tensor> {
+    let n = kernels::count_nonzero(&input(x)?);
+    let out = Tensor::allocate(nonzero_meta(x, n.into()))?;
+    kernels::nonzero(&input(x)?, &mut output(&out)?)?;
+    Ok(out)
+}
+
+/// The positions of a mask's set elements, real or fake.
+type Positions<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
+
+/// The index of each dimension of the tensor, masks turned into positions.
+fn per_dimension(x: &Tensor, list: &Value, positions: Positions<'_>) -> Result<Vec<Option<Tensor>>> {
+    let mut out: Vec<Option<Tensor>> = Vec::new();
+    for (i, v) in list.list()?.iter().enumerate() {
+        let Some(t) = v.opt_tensor()? else {
+            out.push(None);
+            continue;
+        };
+        let d = out.len();
+        let used = if is_mask(t) { t.dim() } else { 1 };
+        if d + used > x.dim() || used == 0 {
+            let (index, of) = (dims_text(t.sizes()), dims_text(x.sizes()));
+            return Err(Error::value(format!("`indices[{i}]` {}{index} cannot index from dimension {d} of sizes {of}", t.dtype())));
+        }
+        if is_mask(t) {
+            require_same(&x.sizes()[d..d + used], t.sizes(), || format!("the mask `indices[{i}]` must have"))?;
+            let all = positions(t)?;
+            for column in 0..used {
+                out.push(Some(all.view_of(views::select(all.meta(), 1, column.into())?)?));
+            }
+        } else {
+            require_index(&format!("indices[{i}]"), t)?;
+            out.push(Some(t.clone()));
+        }
+    }
+    if out.len() > x.dim() {
+        return Err(Error::value(format!("`indices` has {} entries for a tensor of sizes {}", out.len(), dims_text(x.sizes()))));
+    }
+    if out.iter().all(Option::is_none) {
+        return Err(Error::value("`indices` must hold at least one tensor"));
+    }
+    out.resize_with(x.dim(), || None);
+    Ok(out)
+}
+
+/// The result of indexing, and the indices broadcast together.
+struct Indexed {
+    meta: Meta,
+    indices: Vec<Option<Tensor>>,
+}
+
+fn indexed(x: &Tensor, mut indices: Vec<Option<Tensor>>) -> Result<Indexed> {
+    let dims: SmallVec<[usize; 6]> = (0..indices.len()).filter(|&d| indices[d].is_some()).collect();
+    let shapes: Vec<&[SymInt]> = indices.iter().flatten().map(Tensor::sizes).collect();
+    let batch = broadcast(&shapes).map_err(|_| {
+        let texts: Vec<String> = shapes.iter().map(|s| dims_text(s)).collect();
+        Error::value(format!("`indices` must broadcast together, found sizes {}", texts.join(", ")))
+    })?;
+    // indices in neighbouring dimensions stay in their place; others go first
+    let adjacent = dims.windows(2).all(|w| w[1] == w[0] + 1);
+    let lead = if adjacent { dims.first().copied().unwrap_or(0) } else { 0 };
+    let rest: SmallVec<[usize; 6]> = (0..x.dim()).filter(|d| !dims.contains(d)).collect();
+    let around = |of: &dyn Fn(usize) -> SymInt, middle: &[SymInt]| -> Dims {
+        rest[..lead].iter().map(|&d| of(d)).chain(middle.iter().copied()).chain(rest[lead..].iter().map(|&d| of(d))).collect()
+    };
+    let sizes = around(&|d| x.sizes()[d], &batch);
+    let zeros: Dims = smallvec![SymInt::from(0); batch.len()];
+    // as PyTorch's iterator sees it: the tensor with stride 0 where it is indexed, the indices with stride 0 elsewhere
+    let mut layouts = vec![around(&|d| x.strides()[d], &zeros)];
+    for i in indices.iter_mut().flatten() {
+        *i = i.view_of(views::expand(i.meta(), &batch)?)?;
+        layouts.push(around(&|_| 0.into(), i.strides()));
+    }
+    let operands: Vec<(&[SymInt], &[SymInt])> = layouts.iter().map(|s| (sizes.as_slice(), s.as_slice())).collect();
+    let strides = elementwise_strides(&sizes, &operands)?;
+    Ok(Indexed { meta: Meta { strides, ..fresh(x, sizes, x.dtype()) }, indices })
+}
+
+fn index_views(indices: &[Option<Tensor>]) -> Result<Vec<Option<kernels::View<'_>>>> {
+    indices.iter().map(|i| i.as_ref().map(input).transpose()).collect()
+}
+
+fn index(args: &[Value]) -> Result<Outputs> {
+    let x = args[0].tensor()?;
+    let i = indexed(x, per_dimension(x, &args[1], &nonzero)?)?;
+    let out = Tensor::allocate(i.meta)?;
+    if out.numel().as_i64() != Some(0) {
+        kernels::index(&input(x)?, &index_views(&i.indices)?, &mut output(&out)?)?;
+    }
+    Ok(smallvec![Value::Tensor(out)])
+}
+
+fn put_values(values: &Tensor, sizes: &[SymInt]) -> Result<Meta> {
+    views::expand(values.meta(), sizes).map_err(|_| {
+        let (expected, found) = (dims_text(sizes), dims_text(values.sizes()));
+        Error::value(format!("argument `values` must expand to the indexed sizes {expected}, found sizes {found}"))
+    })
+}
+
+fn index_put_meta(args: &[Value]) -> Result<Metas> {
+    let (x, values) = (args[0].tensor()?, args[2].tensor()?);
+    require_same_dtype(("self", x), ("values", values))?;
+    // how many values a mask takes is known only with its data, when the kernel checks them
+    if !args[1].tensors().any(is_mask) {
+        put_values(values, &indexed(x, per_dimension(x, &args[1], &nonzero)?)?.meta.sizes)?;
+    }
+    Ok(smallvec![fresh_like(x, x.dtype())?])
+}
+
+fn index_put(args: &[Value], out: &Tensor) -> Result<()> {
+    let (x, values) = (args[0].tensor()?, args[2].tensor()?);
+    eager::copy(x, out)?;
+    let i = indexed(x, per_dimension(x, &args[1], &nonzero)?)?;
+    let values = values.view_of(put_values(values, &i.meta.sizes)?)?;
+    if values.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
+    Ok(kernels::index_put(&mut output(out)?, &index_views(&i.indices)?, &input(&values)?, args[3].bool()?)?)
+}
+
+/// A tensor and the mask that selects from it, expanded to their common sizes.
+fn masked(args: &[Value]) -> Result<(Tensor, Tensor)> {
+    let (x, mask) = (args[0].tensor()?, args[1].tensor()?);
+    if !is_mask(mask) {
+        return Err(Error::value(format!("argument `mask` must have dtype bool, found {}{}", mask.dtype(), dims_text(mask.sizes()))));
+    }
+    let sizes = broadcast(&[x.sizes(), mask.sizes()])?;
+    Ok((x.view_of(views::expand(x.meta(), &sizes)?)?, mask.view_of(views::expand(mask.meta(), &sizes)?)?))
+}
+
+fn masked_select(args: &[Value]) -> Result<Outputs> {
+    let (x, mask) = masked(args)?;
+    let n = kernels::count_nonzero(&input(&mask)?);
+    let out = Tensor::allocate(fresh(&x, smallvec![n.into()], x.dtype()))?;
+    kernels::masked_select(&input(&x)?, &input(&mask)?, &mut output(&out)?)?;
+    Ok(smallvec![Value::Tensor(out)])
+}
+
+fn masked_scatter_meta(args: &[Value]) -> Result<Metas> {
+    let (x, _) = masked(args)?;
+    require_same_dtype(("self", &x), ("source", args[2].tensor()?))?;
+    let own = args[0].tensor()?;
+    Ok(smallvec![if own.dim() == x.dim() { fresh_like(&x, x.dtype())? } else { fresh(&x, x.sizes().into(), x.dtype()) }])
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" => Lowering::Dynamic {
+            fake: |cx, a| {
+                let x = a[0].tensor()?;
+                let positions = |mask: &Tensor| Ok(Tensor::fake_of(nonzero_meta(mask, fake_count(cx, mask.numel())?)));
+                Ok(smallvec![Value::Tensor(Tensor::fake_of(indexed(x, per_dimension(x, &a[1], &positions)?)?.meta))])
+            },
+            run: index,
+        },
+        "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor" =>
+            Lowering::Compute(Compute { class: Class::Scatter, metas: |_, a| index_put_meta(a), run: |a, out| index_put(a, &out[0]) }),
+        "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::index_put"),
+        "aten::nonzero(Tensor self) -> Tensor" => Lowering::Dynamic {
+            fake: |cx, a| {
+                let x = a[0].tensor()?;
+                Ok(smallvec![Value::Tensor(Tensor::fake_of(nonzero_meta(x, fake_count(cx, x.numel())?)))])
+            },
+            run: |a| Ok(smallvec![Value::Tensor(nonzero(a[0].tensor()?)?)]),
+        },
+        "aten::masked_select(Tensor self, Tensor mask) -> Tensor" => Lowering::Dynamic {
+            fake: |cx, a| {
+                let (x, _) = masked(a)?;
+                Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(&x, smallvec![fake_count(cx, x.numel())?], x.dtype())))])
+            },
+            run: masked_select,
+        },
+        "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor" => Lowering::Compute(Compute {
+            class: Class::Scatter,
+            metas: |_, a| masked_scatter_meta(a),
+            run: |a, out| {
+                let (x, mask) = masked(a)?;
+                eager::copy(&x, &out[0])?;
+                Ok(kernels::masked_scatter(&mut output(&out[0])?, &input(&mask)?, &input(a[2].tensor()?)?)?)
+            },
+        }),
+        "aten::masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)" => Lowering::InPlace("aten::masked_scatter"),
+    }
+}

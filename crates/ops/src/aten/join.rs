@@ -1,0 +1,328 @@
+//! Joining and rearranging: concatenation, repetition, rolls, flips, padding, triangles, and a tensor with one view of it replaced.
+
+use super::dims::{channels_last_strides, done, fresh, fresh_like, is_channels_last, known_equal, require, require_rank};
+use super::host::{self, fill_with, separable, typed};
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::views;
+use super::table;
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::{Dims, Meta};
+use crate::shape::{require_equal, require_same, wrap_dim};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use maquette_ir::Scalar;
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::promote;
+use smallvec::smallvec;
+
+const fn compute(class: Class, metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class, metas, run })
+}
+
+fn tensors(v: &Value) -> Result<Vec<&Tensor>> {
+    let all: Vec<&Tensor> = v.list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
+    if all.is_empty() { Err(Error::value("`tensors` must not be empty")) } else { Ok(all) }
+}
+
+/// PyTorch lets an empty 1-d tensor stand in any concatenation.
+fn is_placeholder(t: &Tensor) -> bool {
+    t.dim() == 1 && t.sizes()[0].as_i64() == Some(0)
+}
+
+#[track_caller]
+fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
+    let dtype = promote(parts.iter().map(|t| super::lower::operand(&Value::Tensor((*t).clone()))));
+    let Some(first) = parts.iter().find(|t| !is_placeholder(t)) else {
+        return Ok(fresh(parts[0], parts[0].sizes().into(), dtype));
+    };
+    if first.dim() == 0 {
+        return Err(Error::value("argument `tensors` holds a 0-d tensor, which cannot be concatenated"));
+    }
+    let d = wrap_dim(dim, first.dim())?;
+    let mut sizes: Dims = first.sizes().into();
+    let mut channels_last = true;
+    sizes[d] = 0.into();
+    for (i, t) in parts.iter().enumerate().filter(|(_, t)| !is_placeholder(t)) {
+        let mismatch = || {
+            let (expected, found) = (dims_text(first.sizes()), dims_text(t.sizes()));
+            Error::value(format!("`tensors[{i}]` must have sizes {expected} except in dimension {dim}, found sizes {found}"))
+        };
+        if t.dim() != sizes.len() {
+            return Err(mismatch());
+        }
+        for k in (0..sizes.len()).filter(|&k| k != d) {
+            require_equal(sizes[k], t.sizes()[k], &mismatch)?;
+        }
+        sizes[d] = sizes[d] + t.sizes()[d];
+        channels_last = channels_last && matches!(t.dim(), 4 | 5) && is_channels_last(t.meta())?;
+    }
+    let m = fresh(first, sizes, dtype);
+    Ok(if channels_last { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
+}
+
+fn cat(args: &[Value], out: &Tensor) -> Result<()> {
+    let parts = tensors(&args[0])?;
+    let mut start = SymInt::from(0);
+    for t in parts.into_iter().filter(|t| !is_placeholder(t)) {
+        let dim = wrap_dim(args[1].int_i64()?, t.dim())?;
+        let length = t.sizes()[dim];
+        eager::copy(t, &out.view_of(views::narrow(out.meta(), dim as i64, start, length)?)?)?;
+        start = start + length;
+    }
+    Ok(())
+}
+
+fn stack(parts: &[&Tensor], dim: i64) -> Result<Tensor> {
+    let dim = wrap_dim(dim, parts[0].dim() + 1)? as i64;
+    for (i, t) in parts.iter().enumerate() {
+        require_same(parts[0].sizes(), t.sizes(), || format!("`tensors[{i}]` must have"))?;
+    }
+    Ok(Tensor::cat(&parts.iter().map(|t| t.unsqueeze(dim)).collect::<Vec<_>>(), dim))
+}
+
+fn repeat_meta(x: &Tensor, repeats: &[SymInt]) -> Result<Meta> {
+    let lead = repeats.len().checked_sub(x.dim()).ok_or_else(|| {
+        Error::value(format!("`repeats` must have at least {} entries, one a dimension, found {}", x.dim(), dims_text(repeats)))
+    })?;
+    for r in repeats {
+        require(r.ge(0), || format!("`repeats` must not be negative, found {}", dims_text(repeats)))?;
+    }
+    let sizes = repeats.iter().enumerate().map(|(d, &r)| d.checked_sub(lead).map_or(r, |d| r * x.sizes()[d])).collect();
+    Ok(fresh(x, sizes, x.dtype()))
+}
+
+/// Index tables that pass every index through.
+fn identity(sizes: &[usize]) -> Vec<Vec<usize>> {
+    sizes.iter().map(|&n| (0..n).collect()).collect()
+}
+
+fn repeat(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    let (from, to) = (host::sizes(x)?, host::sizes(out)?);
+    let lead = to.len() - from.len();
+    let x = x.view_of(views::expand(x.meta(), &[&vec![SymInt::from(1); lead], x.sizes()].concat())?)?;
+    let tables: Vec<Vec<usize>> = to.iter().enumerate().map(|(d, &n)| (0..n).map(|i| d.checked_sub(lead).map_or(0, |d| i % from[d])).collect()).collect();
+    separable(&x, out, &tables)
+}
+
+fn flip(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    let mut tables = identity(&host::sizes(x)?);
+    for d in views::wrap_dims(&args[1].ints_i64()?, x.dim())? {
+        if let Some(t) = tables.get_mut(d) {
+            t.reverse();
+        }
+    }
+    separable(x, out, &tables)
+}
+
+/// The dimensions to roll with their shifts; none where the tensor is rolled as if it had one dimension.
+fn roll_shifts(args: &[Value]) -> Result<Vec<(usize, i64)>> {
+    let (x, shifts, dims) = (args[0].tensor()?, args[1].ints_i64()?, args[2].ints_i64()?);
+    if dims.is_empty() && shifts.len() == 1 {
+        return Ok(Vec::new());
+    }
+    if shifts.len() != dims.len() {
+        return Err(Error::value(format!("`shifts` and `dims` must have one length, found {shifts:?} and {dims:?}")));
+    }
+    dims.iter().zip(shifts).map(|(&d, s)| Ok((wrap_dim(d, x.dim())?, s))).collect()
+}
+
+fn roll(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    let shifts = roll_shifts(args)?;
+    if let ([], [shift]) = (shifts.as_slice(), args[1].ints_i64()?.as_slice()) {
+        return typed!(x.dtype(), T => {
+            let from = host::data::<T>(x)?;
+            fill_with::<T>(out, |o| {
+                o.copy_from_slice(&from);
+                if !o.is_empty() {
+                    o.rotate_right(shift.rem_euclid(o.len() as i64) as usize);
+                }
+            })
+        });
+    }
+    let mut tables = identity(&host::sizes(out)?);
+    for (d, s) in shifts {
+        if let Some(t) = tables.get_mut(d).filter(|t| !t.is_empty()) {
+            let n = t.len() as i64;
+            t.rotate_right(s.rem_euclid(n) as usize);
+        }
+    }
+    separable(x, out, &tables)
+}
+
+/// The elements to add before and after each dimension; `pad` lists the last dimension first.
+fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt)>> {
+    if !pad.len().is_multiple_of(2) || pad.len() / 2 > rank {
+        return Err(Error::value(format!("`pad` must hold two numbers for each of at most {rank} dimensions, found {}", dims_text(pad))));
+    }
+    let mut out = vec![(SymInt::from(0), SymInt::from(0)); rank];
+    for (d, p) in out.iter_mut().rev().zip(pad.chunks_exact(2)) {
+        *d = (p[0], p[1]);
+    }
+    Ok(out)
+}
+
+fn constant_pad_meta(x: &Tensor, pad: &[SymInt]) -> Result<Meta> {
+    let mut sizes: Dims = x.sizes().into();
+    for (n, (before, after)) in sizes.iter_mut().zip(padding(x.dim(), pad)?) {
+        let padded = *n + before + after;
+        require(padded.ge(0), || format!("`pad` {} leaves a size of {padded} of sizes {}", dims_text(pad), dims_text(x.sizes())))?;
+        *n = padded;
+    }
+    let m = fresh(x, sizes, x.dtype());
+    Ok(if matches!(x.dim(), 4 | 5) && is_channels_last(x.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
+}
+
+fn constant_pad(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    host::fill(out, args[2].scalar()?)?;
+    let (mut from, mut to) = (x.meta().clone(), out.meta().clone());
+    for (d, (before, after)) in padding(x.dim(), args[1].ints()?)?.into_iter().enumerate() {
+        let (cut_front, cut_back) = ((SymInt::from(0) - before).max(0), (SymInt::from(0) - after).max(0));
+        let length = (from.sizes[d] - cut_front - cut_back).max(0);
+        from = views::narrow(&from, d as i64, cut_front.min(from.sizes[d]), length)?;
+        to = views::narrow(&to, d as i64, before.max(0).min(to.sizes[d]), length)?;
+    }
+    eager::copy(&x.view_of(from)?, &out.view_of(to)?)
+}
+
+/// Where padded position `i` reads, for the modes that repeat the tensor's own elements.
+fn reflected(mode: &str, i: i64, n: i64) -> i64 {
+    match mode {
+        "reflect" => {
+            let i = i.abs();
+            if i >= n { 2 * (n - 1) - i } else { i }
+        }
+        "replicate" => i.clamp(0, n - 1),
+        _ => i.rem_euclid(n),
+    }
+}
+
+fn pad_by_index(x: &Tensor, pad: &[SymInt], mode: &str) -> Result<Tensor> {
+    let mut out = x.clone();
+    for (d, (before, after)) in padding(x.dim(), pad)?.into_iter().enumerate() {
+        let n = x.sizes()[d];
+        if known_equal(before, 0.into()) && known_equal(after, 0.into()) {
+            continue;
+        }
+        let fixed = |i: SymInt| i.as_i64().map_or_else(|| i.guard_int(), Ok);
+        let (before, after, n) = (fixed(before)?, fixed(after)?, fixed(n)?);
+        let limit = match mode {
+            "reflect" => n - 1,
+            "circular" => n,
+            "replicate" if n > 0 => i64::MAX,
+            _ => 0,
+        };
+        if before > limit || after > limit || n + before + after < 0 {
+            return Err(Error::value(format!("`pad` {} is too large for mode {mode} of sizes {}", dims_text(pad), dims_text(x.sizes()))));
+        }
+        let index: Vec<i64> = (-before..n + after).map(|i| reflected(mode, i, n)).collect();
+        out = out.index_select(d as i64, &Tensor::from(index));
+    }
+    Ok(out)
+}
+
+fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
+    let x = args[0].tensor()?;
+    let (sizes, k) = (host::sizes(x)?, args[1].int_i64()?);
+    let (rows, cols) = (sizes[sizes.len() - 2], sizes[sizes.len() - 1]);
+    eager::copy(x, out)?;
+    if rows * cols == 0 {
+        return Ok(());
+    }
+    typed!(x.dtype(), T => fill_with::<T>(out, |o| {
+        for (r, row) in o.chunks_exact_mut(cols).enumerate() {
+            let edge = ((r % rows) as i64).saturating_add(k);
+            let (keep_from, keep_to) = if lower { (0, edge.saturating_add(1)) } else { (edge, i64::MAX) };
+            for (c, v) in row.iter_mut().enumerate() {
+                if !(keep_from..keep_to).contains(&(c as i64)) {
+                    *v = T::default();
+                }
+            }
+        }
+    }))
+}
+
+fn matrix_like(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
+    if x.dim() < 2 {
+        require_rank("self", x, 2..=64)?;
+    }
+    Ok(smallvec![fresh_like(x, x.dtype())?])
+}
+
+/// The metadata of a whole, after checking that `src` fits the view of it.
+fn replaced(args: &[Value], view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result<Metas> {
+    let (x, src) = (args[0].tensor()?, args[1].tensor()?);
+    require_same(&view(x.meta(), args)?.sizes, src.sizes(), || "argument `src` must have".into())?;
+    Ok(smallvec![fresh_like(x, x.dtype())?])
+}
+
+/// Copies the whole, then `src` over the view.
+fn replace(args: &[Value], out: &Tensor, view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result<()> {
+    eager::copy(args[0].tensor()?, out)?;
+    eager::copy(args[1].tensor()?, &out.view_of(view(out.meta(), args)?)?)
+}
+
+fn sliced(m: &Meta, a: &[Value]) -> Result<Meta> {
+    views::slice(m, a[2].int_i64()?, a[3].opt(Value::int)?, a[4].opt(Value::int)?, a[5].int()?)
+}
+
+fn selected(m: &Meta, a: &[Value]) -> Result<Meta> {
+    views::select(m, a[2].int_i64()?, a[3].int()?)
+}
+
+fn diagonal(m: &Meta, a: &[Value]) -> Result<Meta> {
+    views::diagonal(m, a[2].int_i64()?, a[3].int_i64()?, a[4].int_i64()?)
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" =>
+            compute(Class::Copy, |_, a| Ok(smallvec![cat_meta(&tensors(&a[0])?, a[1].int_i64()?)?]), |a, out| cat(a, &out[0])),
+        "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" => Lowering::Composite(|a| done(stack(&tensors(&a[0])?, a[1].int_i64()?)?)),
+        "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
+            compute(Class::Gather, |_, a| Ok(smallvec![repeat_meta(a[0].tensor()?, a[1].ints()?)?]), |a, out| repeat(a, &out[0])),
+        "aten::tile(Tensor self, SymInt[] dims) -> Tensor" => Lowering::Composite(|a| {
+            let (x, dims) = (a[0].tensor()?, a[1].ints()?);
+            let mut repeats: Dims = smallvec![SymInt::from(1); x.dim().saturating_sub(dims.len())];
+            repeats.extend_from_slice(dims);
+            done(x.repeat(repeats))
+        }),
+        "aten::flip(Tensor self, int[] dims) -> Tensor" => compute(Class::Gather, |_, a| {
+            let x = a[0].tensor()?;
+            views::wrap_dims(&a[1].ints_i64()?, x.dim())?;
+            Ok(smallvec![fresh_like(x, x.dtype())?])
+        }, |a, out| flip(a, &out[0])),
+        "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" => compute(Class::Gather, |_, a| {
+            roll_shifts(a)?;
+            let x = a[0].tensor()?;
+            Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
+        }, |a, out| roll(a, &out[0])),
+        "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
+            compute(Class::Copy, |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?)?]), |a, out| constant_pad(a, &out[0])),
+        "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> Tensor" => Lowering::Composite(|a| {
+            let (x, pad) = (a[0].tensor()?, a[1].ints()?);
+            match a[2].str()? {
+                "constant" => done(x.constant_pad_nd(pad, Scalar::Float(a[3].opt(Value::float)?.unwrap_or(0.0)))),
+                mode @ ("reflect" | "replicate" | "circular") => done(pad_by_index(x, pad, mode)?),
+                other => Err(Error::value(format!("`mode` must be constant, reflect, replicate or circular, found {other:?}"))),
+            }
+        }),
+        "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" => compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], true)),
+        "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" => compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], false)),
+        "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" => Lowering::InPlace("aten::tril"),
+        "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" => Lowering::InPlace("aten::triu"),
+        "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor" =>
+            compute(Class::Copy, |_, a| replaced(a, sliced), |a, out| replace(a, &out[0], sliced)),
+        "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" =>
+            compute(Class::Copy, |_, a| replaced(a, selected), |a, out| replace(a, &out[0], selected)),
+        "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor" =>
+            compute(Class::Copy, |_, a| replaced(a, diagonal), |a, out| replace(a, &out[0], diagonal)),
+    }
+}

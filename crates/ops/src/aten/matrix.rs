@@ -1,0 +1,292 @@
+//! Matrix products, and the composites that are made of them.
+
+use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::{table, views};
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::{Dims, Meta};
+use crate::shape::require_equal;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use maquette_ir::Scalar;
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::broadcast;
+use smallvec::smallvec;
+
+const fn gemm(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Gemm, metas, run })
+}
+
+/// Two operands by name.
+type Pair<'a> = [(&'static str, &'a Tensor); 2];
+
+fn describe(t: &Tensor) -> String {
+    format!("{}{}", t.dtype(), dims_text(t.sizes()))
+}
+
+fn mismatch([a, b]: Pair<'_>, why: &str) -> Error {
+    Error::value(format!("arguments `{}` {} and `{}` {} do not multiply: {why}", a.0, describe(a.1), b.0, describe(b.1)))
+}
+
+/// The sizes of a product of matrices or equal batches of them, in the last two dimensions of operands of `rank`.
+#[track_caller]
+fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
+    let [(a_name, a), (b_name, b)] = pair;
+    require_rank(a_name, a, rank..=rank)?;
+    require_rank(b_name, b, rank..=rank)?;
+    if a.dtype() != b.dtype() {
+        return Err(mismatch(pair, "their dtypes differ"));
+    }
+    let (x, y) = (a.sizes(), b.sizes());
+    for d in 0..rank - 2 {
+        require_equal(x[d], y[d], &|| mismatch(pair, &format!("the batch sizes {} and {} differ", x[d], y[d])))?;
+    }
+    let (k, l) = (x[rank - 1], y[rank - 2]);
+    require_equal(k, l, &|| mismatch(pair, &format!("{k} columns meet {l} rows")))?;
+    let mut sizes: Dims = x[..rank - 1].into();
+    sizes.push(y[rank - 1]);
+    Ok(fresh(a, sizes, a.dtype()))
+}
+
+/// [`product_meta`] of arguments 1 and 2, plus argument 0, which expands to it.
+#[track_caller]
+fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<Metas> {
+    let bias = args[0].tensor()?;
+    let pair = [(names[0], args[1].tensor()?), (names[1], args[2].tensor()?)];
+    let m = product_meta(pair, rank)?;
+    require_same_dtype(("self", bias), pair[0])?;
+    views::expand(bias.meta(), &m.sizes).map_err(|_| {
+        Error::value(format!("argument `self` {} does not expand to the product's sizes {}", describe(bias), dims_text(&m.sizes)))
+    })?;
+    Ok(smallvec![m])
+}
+
+/// `out = beta out + alpha a b`, of matrices or batches.
+fn multiply(a: &Tensor, b: &Tensor, out: &Tensor, alpha: f64, beta: f64) -> Result<()> {
+    let (a, b, mut out) = (eager::input(a)?, eager::input(b)?, eager::output(out)?);
+    Ok(maquette_kernels::batched_gemm(&a, &b, &mut out, alpha, beta)?)
+}
+
+fn add_product(args: &[Value], out: &Tensor) -> Result<()> {
+    let (beta, alpha) = (args[3].scalar()?.to_f64(), args[4].scalar()?.to_f64());
+    // a factor of 0 ignores what it multiplies, NaN included
+    if beta != 0.0 {
+        eager::copy(args[0].tensor()?, out)?;
+    }
+    multiply(args[1].tensor()?, args[2].tensor()?, out, alpha, beta)
+}
+
+/// The product of a matrix and a vector, or of two vectors, as one of matrices.
+fn vector_product(pair: Pair<'_>) -> Result<(Meta, Meta, Dims)> {
+    let [(a_name, a), (b_name, b)] = pair;
+    require_rank(b_name, b, 1..=1)?;
+    require_rank(a_name, a, 1..=2)?;
+    if a.dtype() != b.dtype() {
+        return Err(mismatch(pair, "their dtypes differ"));
+    }
+    let rows = if a.dim() == 2 { a.meta().clone() } else { views::unsqueeze(a.meta(), 0)? };
+    let (k, l) = (rows.sizes[1], b.sizes()[0]);
+    require_equal(k, l, &|| mismatch(pair, &format!("{k} elements meet {l}")))?;
+    let sizes = a.sizes()[..a.dim() - 1].into();
+    Ok((rows, views::unsqueeze(b.meta(), 1)?, sizes))
+}
+
+fn multiply_vector(pair: Pair<'_>, out: &Tensor, alpha: f64, beta: f64) -> Result<()> {
+    let (a, b, sizes) = vector_product(pair)?;
+    let mut matrix = views::unsqueeze(out.meta(), -1)?;
+    if sizes.is_empty() {
+        matrix = views::unsqueeze(&matrix, 0)?;
+    }
+    multiply(&pair[0].1.view_of(a)?, &pair[1].1.view_of(b)?, &out.view_of(matrix)?, alpha, beta)
+}
+
+fn mv_pair(args: &[Value]) -> Result<Pair<'_>> {
+    let a = args[0].tensor()?;
+    require_rank("self", a, 2..=2)?;
+    Ok([("self", a), ("vec", args[1].tensor()?)])
+}
+
+fn dot_pair(args: &[Value]) -> Result<Pair<'_>> {
+    let a = args[0].tensor()?;
+    require_rank("self", a, 1..=1)?;
+    Ok([("self", a), ("tensor", args[1].tensor()?)])
+}
+
+fn addmv_pair(args: &[Value]) -> Result<Pair<'_>> {
+    let a = args[1].tensor()?;
+    require_rank("mat", a, 2..=2)?;
+    Ok([("mat", a), ("vec", args[2].tensor()?)])
+}
+
+fn vector_meta(pair: Pair<'_>) -> Result<Metas> {
+    let (.., sizes) = vector_product(pair)?;
+    Ok(smallvec![fresh(pair[0].1, sizes, pair[0].1.dtype())])
+}
+
+/// PyTorch's `matmul`: vectors, matrices, and batches that broadcast.
+#[track_caller]
+fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let pair = [("self", a), ("other", b)];
+    if a.dtype() != b.dtype() {
+        return Err(mismatch(pair, "their dtypes differ"));
+    }
+    Ok(match (a.dim(), b.dim()) {
+        (0, _) | (_, 0) => return Err(mismatch(pair, "0-d tensors are multiplied with `*`")),
+        (1, 1) => a.dot(b),
+        (2, 1) => a.mv(b),
+        (1, 2) => a.unsqueeze(0).mm(b).squeeze_dim(0),
+        (2, 2) => a.mm(b),
+        // one matrix for the whole batch: one large product
+        (n, 1 | 2) if n > 2 => {
+            let (k, rows) = (a.sizes()[n - 1], b.sizes()[0]);
+            require_equal(k, rows, &|| mismatch(pair, &format!("{k} columns meet {rows} rows")))?;
+            let mut sizes: Dims = a.sizes()[..n - 1].into();
+            let flat = a.reshape([product(&sizes), k]);
+            if b.dim() == 1 {
+                flat.mv(b).view(sizes)
+            } else {
+                sizes.push(b.sizes()[1]);
+                flat.mm(b).view(sizes)
+            }
+        }
+        _ => {
+            let a2 = if a.dim() == 1 { a.unsqueeze(0) } else { a.clone() };
+            let b2 = if b.dim() == 1 { b.unsqueeze(1) } else { b.clone() };
+            let out = batched(&a2, &b2, pair)?;
+            if a.dim() == 1 {
+                out.squeeze_dim(-2)
+            } else if b.dim() == 1 {
+                out.squeeze_dim(-1)
+            } else {
+                out
+            }
+        }
+    })
+}
+
+#[track_caller]
+fn batched(a: &Tensor, b: &Tensor, pair: Pair<'_>) -> Result<Tensor> {
+    let (n, m) = (a.dim(), b.dim());
+    let (x, y) = (&a.sizes()[n - 2..], &b.sizes()[m - 2..]);
+    require_equal(x[1], y[0], &|| mismatch(pair, &format!("{} columns meet {} rows", x[1], y[0])))?;
+    let batch = broadcast(&[&a.sizes()[..n - 2], &b.sizes()[..m - 2]])
+        .map_err(|_| mismatch(pair, "their batch dimensions do not broadcast"))?;
+    let count = product(&batch);
+    let flat = |t: &Tensor, rows: &[SymInt]| {
+        if t.dim() == 3 && known_equal(t.sizes()[0], count) {
+            return t.clone();
+        }
+        let mut sizes: Dims = batch.clone();
+        sizes.extend_from_slice(rows);
+        t.expand(sizes).reshape([count, rows[0], rows[1]])
+    };
+    let out = flat(a, x).bmm(&flat(b, y));
+    if batch.len() == 1 {
+        return Ok(out);
+    }
+    let mut sizes = batch.clone();
+    sizes.extend([x[0], y[1]]);
+    Ok(out.view(sizes))
+}
+
+#[track_caller]
+fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    require_rank("weight", w, 1..=2)?;
+    require_rank("input", x, 1..=64)?;
+    let pair = [("input", x), ("weight", w)];
+    if x.dtype() != w.dtype() {
+        return Err(mismatch(pair, "their dtypes differ"));
+    }
+    let (k, l) = (x.sizes()[x.dim() - 1], w.sizes()[w.dim() - 1]);
+    require_equal(k, l, &|| mismatch(pair, &format!("the last dimension of `input` is {k}, that of `weight` {l}")))?;
+    if w.dim() == 1 {
+        let out = matmul(x, w)?;
+        return Ok(bias.map_or(out.clone(), |b| out + b));
+    }
+    let t = w.t();
+    let Some(bias) = bias else { return matmul(x, &t) };
+    require_same_dtype(("bias", bias), pair[0])?;
+    if bias.dim() > 1 {
+        return Ok(matmul(x, &t)? + bias);
+    }
+    if x.dim() == 2 {
+        return Ok(bias.addmm(x, &t));
+    }
+    let mut sizes: Dims = x.sizes()[..x.dim() - 1].into();
+    let flat = x.reshape([product(&sizes), k]);
+    sizes.push(w.sizes()[0]);
+    Ok(bias.addmm(&flat, &t).view(sizes))
+}
+
+/// The sum over the batch of [`Tensor::bmm`], scaled, plus `self`: one product of the batch laid side by side.
+fn addbmm(a: &[Value]) -> Result<Tensor> {
+    let (x, y) = (a[1].tensor()?, a[2].tensor()?);
+    let m = product_meta([("batch1", x), ("batch2", y)], 3)?;
+    let (rows, cols) = (m.sizes[1], m.sizes[2]);
+    let inner = x.sizes()[0] * x.sizes()[2];
+    let side = x.permute([1i64, 0, 2]).reshape([rows, inner]);
+    Ok(a[0].tensor()?.addmm_scaled(&side, &y.reshape([inner, cols]), a[3].scalar()?, a[4].scalar()?))
+}
+
+fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    require_rank("self", a, 1..=1)?;
+    require_rank("vec2", b, 1..=1)?;
+    Ok(a.unsqueeze(1) * b)
+}
+
+fn is_zero(s: Scalar) -> bool {
+    s.to_f64() == 0.0
+}
+
+fn addr(a: &[Value]) -> Result<Tensor> {
+    let (x, beta, alpha) = (a[0].tensor()?, a[3].scalar()?, a[4].scalar()?);
+    let product = outer(a[1].tensor()?, a[2].tensor()?)? * alpha;
+    Ok(if is_zero(beta) { product } else { x * beta + product })
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::mm(Tensor self, Tensor mat2) -> Tensor" => gemm(
+            |_, a| Ok(smallvec![product_meta([("self", a[0].tensor()?), ("mat2", a[1].tensor()?)], 2)?]),
+            |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
+        ),
+        "aten::bmm(Tensor self, Tensor mat2) -> Tensor" => gemm(
+            |_, a| Ok(smallvec![product_meta([("self", a[0].tensor()?), ("mat2", a[1].tensor()?)], 3)?]),
+            |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
+        ),
+        "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" =>
+            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |a, out| add_product(a, &out[0])),
+        "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::addmm"),
+        "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" =>
+            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |a, out| add_product(a, &out[0])),
+        "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::baddbmm"),
+        "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" => Lowering::Composite(|a| done(addbmm(a)?)),
+        "aten::mv(Tensor self, Tensor vec) -> Tensor" => gemm(|_, a| vector_meta(mv_pair(a)?), |a, out| multiply_vector(mv_pair(a)?, &out[0], 1.0, 0.0)),
+        "aten::dot(Tensor self, Tensor tensor) -> Tensor" => gemm(|_, a| vector_meta(dot_pair(a)?), |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0)),
+        "aten::vdot(Tensor self, Tensor other) -> Tensor" => gemm(|_, a| vector_meta(dot_pair(a)?), |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0)),
+        "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor" => gemm(
+            |_, a| {
+                let metas = vector_meta(addmv_pair(a)?)?;
+                require_same_dtype(("self", a[0].tensor()?), ("mat", a[1].tensor()?))?;
+                views::expand(a[0].tensor()?.meta(), &metas[0].sizes)?;
+                Ok(metas)
+            },
+            |a, out| {
+                let (beta, alpha) = (a[3].scalar()?.to_f64(), a[4].scalar()?.to_f64());
+                if beta != 0.0 {
+                    eager::copy(a[0].tensor()?, &out[0])?;
+                }
+                multiply_vector(addmv_pair(a)?, &out[0], alpha, beta)
+            },
+        ),
+        "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::addmv"),
+        "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" => Lowering::Composite(|a| done(addr(a)?)),
+        "aten::outer(Tensor self, Tensor vec2) -> Tensor" => Lowering::Composite(|a| done(outer(a[0].tensor()?, a[1].tensor()?)?)),
+        "aten::matmul(Tensor self, Tensor other) -> Tensor" => Lowering::Composite(|a| done(matmul(a[0].tensor()?, a[1].tensor()?)?)),
+        "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" =>
+            Lowering::Composite(|a| done(linear(a[0].tensor()?, a[1].tensor()?, a[2].opt_tensor()?)?)),
+    }
+}

@@ -1,0 +1,143 @@
+//! Views of the same elements under other sizes: where one exists, and with which strides.
+
+use super::dims::{decide, known_equal, product, require};
+use crate::error::{Error, Result};
+use crate::meta::{Dims, Meta};
+use crate::tensor::dims_text;
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::contiguous_strides;
+use smallvec::smallvec;
+
+/// Replaces a size of -1 by what is left over, and requires the number of elements to stay `numel`.
+#[track_caller]
+pub(crate) fn infer_sizes(wanted: &[SymInt], numel: SymInt) -> Result<Dims> {
+    let mut sizes: Dims = wanted.into();
+    let mut free: Option<usize> = None;
+    let mut known = SymInt::from(1);
+    for (d, n) in wanted.iter().enumerate() {
+        match n.as_i64() {
+            Some(-1) if free.is_none() => free = Some(d),
+            Some(-1) => return Err(Error::value(format!("only one size can be -1, found sizes {}", dims_text(wanted)))),
+            Some(n) if n < 0 => return Err(Error::value(format!("sizes must not be negative, found {n} in {}", dims_text(wanted)))),
+            _ => known = known * *n,
+        }
+    }
+    let mismatch = || format!("sizes {} do not hold the {numel} elements of the tensor", dims_text(wanted));
+    match free {
+        None => require(known.eq(numel), mismatch)?,
+        Some(d) => {
+            if known.as_i64() == Some(0) {
+                return Err(Error::value(format!("the size -1 in {} can be anything, since another size is 0", dims_text(wanted))));
+            }
+            if !known_equal(known, numel) && known.as_i64() != Some(1) {
+                require(known.ne(0), || format!("the size -1 in {} can be anything where {known} is 0", dims_text(wanted)))?;
+                require(numel.modulo(known).eq(0), mismatch)?;
+            }
+            sizes[d] = numel.floor_div(known);
+        }
+    }
+    Ok(sizes)
+}
+
+/// The strides under which the elements of `from` appear as `sizes`, which hold as many; `None` where only a copy can.
+#[track_caller]
+pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>> {
+    let (old, strides) = (from.sizes.as_slice(), from.strides.as_slice());
+    if old.len() == sizes.len() && old.iter().zip(sizes).all(|(&a, &b)| known_equal(a, b)) {
+        return Ok(Some(strides.into()));
+    }
+    // the contiguous strides of the new sizes suit every contiguous tensor; this is all that symbolic sizes usually need
+    let plain = contiguous_strides(old);
+    if old.iter().any(|n| n.as_i64() == Some(0)) || plain.iter().zip(strides).all(|(&a, &b)| known_equal(a, b)) {
+        return Ok(Some(contiguous_strides(sizes)));
+    }
+    let mut out: Dims = smallvec![SymInt::from(1); sizes.len()];
+    let mut next = sizes.len();
+    let mut base = strides[old.len() - 1];
+    let mut have = SymInt::from(1);
+    for d in (0..old.len()).rev() {
+        have = have * old[d];
+        // a run of dimensions that memory walks as one ends where the outer stride does not continue it
+        let ends = d == 0 || !(continues(old[d - 1], strides[d - 1], have * base)?);
+        if !ends {
+            continue;
+        }
+        let mut taken = SymInt::from(1);
+        while next > 0 && (sizes[next - 1].as_i64() == Some(1) || (!known_equal(taken, have) && decide(taken.lt(have))?)) {
+            next -= 1;
+            out[next] = taken * base;
+            taken = taken * sizes[next];
+        }
+        if !known_equal(taken, have) && !decide(taken.eq(have))? {
+            return Ok(None);
+        }
+        if d > 0 {
+            base = strides[d - 1];
+            have = SymInt::from(1);
+        } else {
+            // the numbers of elements agree, so what is left has size 1
+            out[..next].fill(taken * base);
+        }
+    }
+    Ok(Some(out))
+}
+
+#[track_caller]
+fn continues(size: SymInt, stride: SymInt, expected: SymInt) -> Result<bool> {
+    if known_equal(stride, expected) || size.as_i64() == Some(1) {
+        return Ok(true);
+    }
+    Ok(decide(stride.eq(expected))? || decide(size.eq(1))?)
+}
+
+/// The metadata of a view under other sizes, which may hold one -1.
+#[track_caller]
+pub(crate) fn view(from: &Meta, wanted: &[SymInt]) -> Result<Meta> {
+    let sizes = infer_sizes(wanted, product(&from.sizes))?;
+    match view_strides(from, &sizes)? {
+        Some(strides) => Ok(from.with_dims(sizes, strides)),
+        None => Err(Error::value(format!(
+            "no view of sizes {} exists of a tensor of sizes {} and strides {}: a dimension would span two regions of memory; use `reshape`, \
+             which copies where it must",
+            dims_text(&sizes),
+            dims_text(&from.sizes),
+            dims_text(&from.strides)
+        ))),
+    }
+}
+
+/// The elements seen as another dtype: the last dimension grows or shrinks with the width.
+#[track_caller]
+pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta> {
+    use maquette_ir::DType::Bool;
+    if dtype == from.dtype {
+        return Ok(from.clone());
+    }
+    if dtype == Bool || from.dtype == Bool {
+        return Err(Error::value(format!("bytes of {} cannot be seen as {dtype}: not every byte is a bool; use `to_dtype`", from.dtype)));
+    }
+    let (old, new) = (from.dtype.size() as i64, dtype.size() as i64);
+    let mut meta = Meta { dtype, ..from.with_dims(from.sizes.clone(), from.strides.clone()) };
+    if old == new {
+        return Ok(meta);
+    }
+    let Some(last) = from.rank().checked_sub(1) else {
+        return Err(Error::value(format!("a 0-d tensor of {} cannot be seen as {dtype}, which has another width", from.dtype)));
+    };
+    require(from.strides[last].eq(1), || format!("the last dimension must have stride 1 to be seen as {dtype}, found {}", from.strides[last]))?;
+    if old > new {
+        let k = old / new;
+        meta.sizes[last] = meta.sizes[last] * k;
+        meta.strides[..last].iter_mut().for_each(|s| *s = *s * k);
+        meta.offset = meta.offset * k;
+    } else {
+        let k = new / old;
+        for (what, n) in [("last size", from.sizes[last]), ("offset", from.offset)].into_iter().chain(from.strides[..last].iter().map(|&s| ("stride", s))) {
+            require(n.modulo(k).eq(0), || format!("the {what} {n} must be divisible by {k} for elements of {} to be seen as {dtype}", from.dtype))?;
+        }
+        meta.sizes[last] = meta.sizes[last].floor_div(k);
+        meta.strides[..last].iter_mut().for_each(|s| *s = s.floor_div(k));
+        meta.offset = meta.offset.floor_div(k);
+    }
+    Ok(meta)
+}

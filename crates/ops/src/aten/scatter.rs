@@ -1,0 +1,340 @@
+//! Gathering and scattering along one dimension.
+
+use super::dims::{fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
+use super::host::{self, fill_with};
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::{table, views};
+use crate::eager::{self, input, output};
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::{Dims, Meta};
+use crate::shape::{require_equal, wrap_dim};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder};
+use maquette_ir::sym::SymInt;
+use maquette_ir::{DType, Scalar};
+use maquette_kernels::{self as kernels, ScatterOp, Source};
+use smallvec::smallvec;
+
+const fn gather(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Gather, metas, run })
+}
+
+const fn scatter(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Scatter, metas, run })
+}
+
+/// An index of the tensor's own rank, no larger than it except along `dim`.
+#[track_caller]
+fn check_index(x: &Tensor, dim: i64, index: &Tensor, bound: &Tensor, bound_name: &str, whole: bool) -> Result<()> {
+    let d = wrap_dim(dim, x.dim())?;
+    require_index("index", index)?;
+    let misfit = || {
+        let (expected, found) = (dims_text(bound.sizes()), dims_text(index.sizes()));
+        format!("argument `index` must have at most the sizes {expected} of `{bound_name}`, dimension {dim} aside, found sizes {found}")
+    };
+    if index.dim().max(1) != bound.dim().max(1) {
+        return Err(Error::value(misfit()));
+    }
+    for (k, (&i, &n)) in index.sizes().iter().zip(bound.sizes()).enumerate() {
+        if k != d || whole {
+            require(i.le(n), misfit)?;
+        }
+    }
+    Ok(())
+}
+
+/// How scattered elements meet what is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Combine {
+    With(ScatterOp),
+    Mean,
+}
+
+impl Combine {
+    fn parse(name: &str) -> Result<Combine> {
+        Ok(Combine::With(match name {
+            "add" | "sum" => ScatterOp::Add,
+            "multiply" | "prod" => ScatterOp::Mul,
+            "amax" => ScatterOp::Max,
+            "amin" => ScatterOp::Min,
+            "mean" => return Ok(Combine::Mean),
+            other => return Err(Error::value(format!("`reduce` must be sum, prod, mean, amax or amin (scatter: add, multiply), found {other:?}"))),
+        }))
+    }
+
+    /// What leaves every element as it is.
+    fn identity(self, dtype: DType) -> Scalar {
+        match self {
+            Combine::With(ScatterOp::Mul) => Scalar::Int(1),
+            Combine::With(ScatterOp::Max) => extreme(dtype, false),
+            Combine::With(ScatterOp::Min) => extreme(dtype, true),
+            _ => Scalar::Int(0),
+        }
+    }
+}
+
+/// The greatest or least element of a dtype.
+fn extreme(dtype: DType, greatest: bool) -> Scalar {
+    match dtype {
+        DType::Bool => Scalar::Bool(greatest),
+        d if d.is_float() => Scalar::Float(if greatest { f64::INFINITY } else { f64::NEG_INFINITY }),
+        DType::U8 => Scalar::Int(if greatest { 255 } else { 0 }),
+        d => {
+            let most = i64::MAX >> (64 - 8 * d.size());
+            Scalar::Int(if greatest { most } else { -most - 1 })
+        }
+    }
+}
+
+/// Copies `self`, and combines the source into it at the index along a dimension.
+struct Scatter<'a> {
+    x: &'a Tensor,
+    dim: usize,
+    index: Tensor,
+    combine: Combine,
+    include_self: bool,
+}
+
+impl Scatter<'_> {
+    fn run(&self, out: &Tensor, source: &Source<'_>) -> Result<()> {
+        eager::copy(self.x, out)?;
+        if self.index.numel().as_i64() == Some(0) {
+            return Ok(());
+        }
+        let index = input(&self.index)?;
+        let put = |to: &Tensor, source: &Source<'_>, op| -> Result<()> { Ok(kernels::scatter(&mut output(to)?, self.dim, &index, source, op)?) };
+        if !self.include_self {
+            put(out, &Source::Value(self.combine.identity(self.x.dtype())), ScatterOp::Replace)?;
+        }
+        match self.combine {
+            Combine::With(op) => put(out, source, op),
+            Combine::Mean => {
+                put(out, source, ScatterOp::Add)?;
+                let count = Tensor::allocate(fresh(self.x, self.x.sizes().into(), DType::I64))?;
+                host::fill(&count, Scalar::Int(i64::from(self.include_self)))?;
+                put(&count, &Source::Value(Scalar::Int(1)), ScatterOp::Add)?;
+                divide(out, &host::data::<i64>(&count)?)
+            }
+        }
+    }
+}
+
+/// Divides by counts of at least 1, integers rounding down; elsewhere leaves elements as they are.
+fn divide(out: &Tensor, by: &[i64]) -> Result<()> {
+    let wide = eager::cast(out, if out.dtype().is_float() { DType::F64 } else { DType::I64 })?;
+    if out.dtype().is_float() {
+        fill_with::<f64>(&wide, |o| o.iter_mut().zip(by).for_each(|(o, &n)| *o /= n.max(1) as f64))?;
+    } else {
+        fill_with::<i64>(&wide, |o| o.iter_mut().zip(by).for_each(|(o, &n)| *o = o.div_euclid(n.max(1))))?;
+    }
+    eager::copy(&wide, out)
+}
+
+fn along(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatter<'_>> {
+    let x = args[0].tensor()?;
+    Ok(Scatter { x, dim: wrap_dim(args[1].int_i64()?, x.dim())?, index: args[2].tensor()?.clone(), combine, include_self })
+}
+
+const SET: Combine = Combine::With(ScatterOp::Replace);
+
+fn scatter_src(args: &[Value], out: &Tensor, combine: Combine, include_self: bool) -> Result<()> {
+    along(args, combine, include_self)?.run(out, &Source::Tensor(input(args[3].tensor()?)?))
+}
+
+fn scatter_value(args: &[Value], out: &Tensor, combine: Combine) -> Result<()> {
+    along(args, combine, true)?.run(out, &Source::Value(args[3].scalar()?))
+}
+
+fn scatter_meta(args: &[Value]) -> Result<Metas> {
+    let (x, dim, index) = (args[0].tensor()?, args[1].int_i64()?, args[2].tensor()?);
+    check_index(x, dim, index, x, "self", false)?;
+    if let Value::Tensor(src) = &args[3] {
+        check_index(x, dim, index, src, "src", true)?;
+        require_same_dtype(("self", x), ("src", src))?;
+    }
+    Ok(smallvec![fresh_like(x, x.dtype())?])
+}
+
+/// The metadata of `source` for operators that take one index a slice along the dimension: `self`'s sizes, but for the index's length.
+#[track_caller]
+fn slices_meta(args: &[Value]) -> Result<Metas> {
+    let (x, dim, index) = (args[0].tensor()?, args[1].int_i64()?, args[2].tensor()?);
+    let d = wrap_dim(dim, x.dim())?;
+    require_index("index", index)?;
+    require_rank("index", index, 0..=1)?;
+    if let Some(source) = args.get(3).and_then(|v| v.tensors().next()).filter(|s| s.dim() > 0 || x.dim() == 0) {
+        require_same_dtype(("self", x), ("source", source))?;
+        let mismatch = || {
+            let (found, of) = (dims_text(source.sizes()), dims_text(x.sizes()));
+            Error::value(format!("argument `source` must have the sizes {of} of `self`, but {} in dimension {dim}, found sizes {found}", index.numel()))
+        };
+        if source.dim() != x.dim() {
+            return Err(mismatch());
+        }
+        for k in 0..x.dim() {
+            let expected = if k == d { index.numel() } else { x.sizes()[k] };
+            require_equal(expected, source.sizes()[k], &mismatch)?;
+        }
+    }
+    Ok(smallvec![fresh_like(x, x.dtype())?])
+}
+
+/// One index a slice: the same for all elements of it.
+fn slices(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatter<'_>> {
+    let mut s = along(args, combine, include_self)?;
+    let n = s.index.numel();
+    let mut sizes: Dims = s.x.sizes().into();
+    let mut strides: Dims = smallvec![SymInt::from(0); sizes.len()];
+    if let (Some(size), Some(stride)) = (sizes.get_mut(s.dim), strides.get_mut(s.dim)) {
+        *size = n;
+        *stride = s.index.strides().first().copied().unwrap_or(0.into());
+    } else {
+        sizes = smallvec![n];
+        strides = smallvec![s.index.strides().first().copied().unwrap_or(0.into())];
+    }
+    s.index = s.index.view_of(s.index.meta().with_dims(sizes, strides))?;
+    Ok(s)
+}
+
+fn slices_from(args: &[Value], out: &Tensor, combine: Combine, include_self: bool) -> Result<()> {
+    slices(args, combine, include_self)?.run(out, &Source::Tensor(input(args[3].tensor()?)?))
+}
+
+fn index_select_meta(args: &[Value]) -> Result<Metas> {
+    let (x, index) = (args[0].tensor()?, args[2].tensor()?);
+    let d = wrap_dim(args[1].int_i64()?, x.dim())?;
+    require_index("index", index)?;
+    require_rank("index", index, 0..=1)?;
+    let mut sizes: Dims = x.sizes().into();
+    if let Some(n) = sizes.get_mut(d) {
+        *n = index.numel();
+    }
+    Ok(smallvec![fresh(x, sizes, x.dtype())])
+}
+
+/// A tensor's elements in row-major order, as one dimension.
+fn flat(t: &Tensor) -> Result<Tensor> {
+    let whole = if super::dims::is_contiguous(t.sizes(), t.strides())? { t.clone() } else { { let out = Tensor::allocate(fresh(t, t.sizes().into(), t.dtype()))?; eager::copy(t, &out)?; out } };
+    let m = Meta::contiguous(vec![t.numel()], t.dtype());
+    whole.view_of(Meta { offset: whole.storage_offset(), ..m })
+}
+
+fn take(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = flat(args[0].tensor()?)?;
+    if out.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
+    Ok(kernels::index(&input(&x)?, &[Some(input(args[1].tensor()?)?)], &mut output(out)?)?)
+}
+
+fn put(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = args[0].tensor()?;
+    let work = Tensor::allocate(fresh(x, x.sizes().into(), x.dtype()))?;
+    eager::copy(x, &work)?;
+    let (index, source) = (flat(args[1].tensor()?)?, flat(args[2].tensor()?)?);
+    if index.numel().as_i64() != Some(0) {
+        kernels::index_put(&mut output(&flat(&work)?)?, &[Some(input(&index)?)], &input(&source)?, args[3].bool()?)?;
+    }
+    eager::copy(&work, out)
+}
+
+fn put_meta(args: &[Value]) -> Result<Metas> {
+    let (x, index, source) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
+    require_index("index", index)?;
+    require_same_dtype(("self", x), ("source", source))?;
+    let mismatch = || Error::value(format!("`index` {} and `source` {} must hold equally many elements", dims_text(index.sizes()), dims_text(source.sizes())));
+    require_equal(index.numel(), source.numel(), &mismatch)?;
+    Ok(smallvec![fresh_like(x, x.dtype())?])
+}
+
+/// Adds the slices times `alpha`.
+fn index_add(args: &[Value], out: &Tensor) -> Result<()> {
+    let (source, alpha) = (args[3].tensor()?, args[4].scalar()?);
+    let add = Combine::With(ScatterOp::Add);
+    if alpha.to_f64() == 1.0 {
+        return slices_from(args, out, add, true);
+    }
+    let scaled = Tensor::allocate(fresh(source, source.sizes().into(), source.dtype()))?;
+    let mut b = ExprBuilder::new();
+    let (x, by) = (b.input(source.dtype()), b.constant(alpha, source.dtype()));
+    let product = b.binary(BinaryOp::Mul, x, by).map_err(Error::other)?;
+    let expr = b.finish(&[product]).map_err(Error::other)?;
+    kernels::pointwise(&expr, &[input(source)?], std::slice::from_mut(&mut output(&scaled)?))?;
+    slices(args, add, true)?.run(out, &Source::Tensor(input(&scaled)?))
+}
+
+fn index_fill(args: &[Value], out: &Tensor) -> Result<()> {
+    let s = slices(args, SET, true)?;
+    match &args[3] {
+        Value::Tensor(t) => {
+            let value = eager::cast(t, s.x.dtype())?;
+            let whole = value.view_of(views::expand(value.meta(), s.index.sizes())?)?;
+            s.run(out, &Source::Tensor(input(&whole)?))
+        }
+        number => s.run(out, &Source::Value(number.scalar()?)),
+    }
+}
+
+fn fill_meta(args: &[Value]) -> Result<Metas> {
+    if let Some(t) = args[3].tensors().next() {
+        require_rank("value", t, 0..=0)?;
+    }
+    slices_meta(&args[..3])
+}
+
+fn like_index(args: &[Value], index: &Tensor) -> Result<Meta> {
+    let x = args[0].tensor()?;
+    require_index("index", index)?;
+    Ok(fresh(x, index.sizes().into(), x.dtype()))
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor" => gather(|_, a| {
+            let (x, index) = (a[0].tensor()?, a[2].tensor()?);
+            check_index(x, a[1].int_i64()?, index, x, "self", false)?;
+            Ok(smallvec![like_index(a, index)?])
+        }, |a, out| {
+            let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
+            Ok(kernels::gather(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
+        }),
+        "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" => gather(|_, a| index_select_meta(a), |a, out| {
+            let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
+            Ok(kernels::index_select(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
+        }),
+        "aten::take(Tensor self, Tensor index) -> Tensor" => gather(|_, a| Ok(smallvec![like_index(a, a[1].tensor()?)?]), |a, out| take(a, &out[0])),
+        "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor" => scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),
+        "aten::put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)" => Lowering::InPlace("aten::put"),
+        "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true)),
+        "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], SET)),
+        "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor" =>
+            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, true)),
+        "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor" =>
+            scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], Combine::parse(a[4].str()?)?)),
+        "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::With(ScatterOp::Add), true)),
+        "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor" =>
+            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?)),
+        "aten::scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" => Lowering::InPlace("aten::scatter.src"),
+        "aten::scatter_.value(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)" => Lowering::InPlace("aten::scatter.value"),
+        "aten::scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor(a!)" => Lowering::InPlace("aten::scatter.reduce"),
+        "aten::scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor(a!)" => Lowering::InPlace("aten::scatter.value_reduce"),
+        "aten::scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" => Lowering::InPlace("aten::scatter_add"),
+        "aten::scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::scatter_reduce.two"),
+        "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor" => scatter(|_, a| slices_meta(a), |a, out| index_add(a, &out[0])),
+        "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::index_add"),
+        "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor" =>
+            scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true)),
+        "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)" => Lowering::InPlace("aten::index_copy"),
+        "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor" =>
+            scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?)),
+        "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor(a!)" => Lowering::InPlace("aten::index_reduce"),
+        "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" => scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
+        "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor" => scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
+        "aten::index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)" => Lowering::InPlace("aten::index_fill.int_Scalar"),
+        "aten::index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, Tensor value) -> Tensor(a!)" => Lowering::InPlace("aten::index_fill.int_Tensor"),
+    }
+}

@@ -1,0 +1,80 @@
+//! Indexing by tensors: gathers, scatters, and lists of positions.
+
+use super::aten;
+use super::calls::calls;
+use super::methods;
+use crate::tensor::Tensor;
+use crate::value::Value;
+use maquette_ir::{Loc, Scalar};
+
+methods! {
+    /// The elements at `index` along a dimension: `out[i][j] = self[index[i][j]][j]` for dimension 0.
+    fn gather(dim: i64, index: &Tensor) = "gather";
+    /// The slices at `index` along a dimension.
+    fn index_select(dim: i64, index: &Tensor) = "index_select";
+    /// The elements at `index`, counted as if it had one dimension.
+    fn take(index: &Tensor) = "take";
+    /// A copy with `src` written at `index` along a dimension.
+    fn scatter(dim: i64, index: &Tensor, src: &Tensor) = "scatter.src";
+    /// [`Tensor::scatter`] in place.
+    fn scatter_(dim: i64, index: &Tensor, src: &Tensor) = "scatter_.src";
+    /// A copy with `src` added at `index` along a dimension.
+    fn scatter_add(dim: i64, index: &Tensor, src: &Tensor) = "scatter_add";
+    /// [`Tensor::scatter_add`] in place.
+    fn scatter_add_(dim: i64, index: &Tensor, src: &Tensor) = "scatter_add_";
+    /// A copy with `src` combined into it at `index`: `sum`, `prod`, `mean`, `amax` or `amin`.
+    fn scatter_reduce(dim: i64, index: &Tensor, src: &Tensor, reduce: &str, include_self: bool) = "scatter_reduce.two";
+    /// [`Tensor::scatter_reduce`] in place.
+    fn scatter_reduce_(dim: i64, index: &Tensor, src: &Tensor, reduce: &str, include_self: bool) = "scatter_reduce_.two";
+    /// A copy with the slices of `source` added to those at `index` of a dimension.
+    fn index_add(dim: i64, index: &Tensor, source: &Tensor) = "index_add";
+    /// [`Tensor::index_add`] in place.
+    fn index_add_(dim: i64, index: &Tensor, source: &Tensor) = "index_add_";
+    /// A copy with the slices of `source` at `index` of a dimension.
+    fn index_copy(dim: i64, index: &Tensor, source: &Tensor) = "index_copy";
+    /// [`Tensor::index_copy`] in place.
+    fn index_copy_(dim: i64, index: &Tensor, source: &Tensor) = "index_copy_";
+}
+
+calls! {
+    /// A copy with a number written at `index` along a dimension.
+    fn scatter_value(dim: i64, index: &Tensor, value: impl Into<Scalar>) = "scatter.value", dim, index, value.into();
+    /// [`Tensor::scatter_value`] in place.
+    fn scatter_value_(dim: i64, index: &Tensor, value: impl Into<Scalar>) = "scatter_.value", dim, index, value.into();
+    /// A copy with the slices at `index` of a dimension filled with a number.
+    fn index_fill(dim: i64, index: &Tensor, value: impl Into<Scalar>) = "index_fill.int_Scalar", dim, index, value.into();
+    /// [`Tensor::index_fill`] in place.
+    fn index_fill_(dim: i64, index: &Tensor, value: impl Into<Scalar>) = "index_fill_.int_Scalar", dim, index, value.into();
+}
+
+/// Indices for leading dimensions, `None` for those left whole.
+fn optional(indices: &[Option<&Tensor>]) -> Value {
+    Value::List(indices.iter().map(|i| Value::from(*i)).collect())
+}
+
+impl Tensor {
+    /// The elements at positions or under masks, one for each indexed dimension (a mask: as many dimensions as it has). See
+    /// [`Tensor::i`] for ranges and numbers among them.
+    ///
+    /// PyTorch: `aten::index.Tensor`.
+    #[track_caller]
+    pub fn index(&self, indices: &[Option<&Tensor>]) -> Tensor {
+        aten!("index.Tensor", Loc::caller(); self, optional(indices))
+    }
+
+    /// A copy with `values` written, or added, where [`Tensor::index`] would read.
+    ///
+    /// PyTorch: `aten::index_put`.
+    #[track_caller]
+    pub fn index_put(&self, indices: &[Option<&Tensor>], values: &Tensor, accumulate: bool) -> Tensor {
+        aten!("index_put", Loc::caller(); self, optional(indices), values, accumulate)
+    }
+
+    /// [`Tensor::index_put`] in place.
+    ///
+    /// PyTorch: `aten::index_put_`.
+    #[track_caller]
+    pub fn index_put_(&self, indices: &[Option<&Tensor>], values: &Tensor, accumulate: bool) -> Tensor {
+        aten!("index_put_", Loc::caller(); self, optional(indices), values, accumulate)
+    }
+}
