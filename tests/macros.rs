@@ -150,7 +150,7 @@ fn a_failure_names_the_caller_and_poisons_what_was_to_be_written() {
     // a call that never reaches the kernel leaves the target unwritten too
     let mut target = Tensor::from([1f32]);
     let dead = split(&mut target, Some(&mut x.clone()), &mut [], false).0;
-    assert!(dead.ok().unwrap_err().is_same(x.ok().unwrap_err()));
+    assert!(dead.ok().unwrap_err().is_same(&x.ok().unwrap_err()));
     assert!(target.ok().is_err());
     // a wrapper that returns a `Result` says so itself
     assert!(sin_out(&x, &mut Tensor::from([1f32])).is_err());

@@ -127,7 +127,7 @@ pub(crate) struct Borrows(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     last: u64,
-    entries: SmallVec<[Entry; 2]>,
+    entries: SmallVec<[Entry; 1]>,
 }
 
 impl Table {

@@ -3,7 +3,7 @@
 //! Order: poison → modes (the tracer is one) → misplaced traced tensors → fake → device kernel. A real call snapshots read operands that
 //! overlap mutated ones, borrows every region, lends the kernel handles with exactly those rights, and checks what comes back.
 
-use crate::borrow::{Access, Holder};
+use crate::borrow::{Access, Grant, Holder};
 use crate::error::{AccessError, CallError, Error, Result, TraceError};
 use crate::fake;
 use crate::library::{KernelFn, Op, OpState};
@@ -26,10 +26,10 @@ pub fn call(name: &str, args: Args) -> Result<Outputs> {
 }
 
 /// Calls an operator for the line `loc`.
-pub(crate) fn dispatch(op: Op, args: Args, loc: Loc) -> Result<Outputs> {
+pub(crate) fn dispatch(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
     let behalf = mode::user_loc();
     let loc = behalf.unwrap_or(loc);
-    run(op, args, loc).map_err(|e| {
+    run(op, &mut args, loc).map_err(|e| {
         // inside a builtin composite the user knows only the operator they called
         let e = if behalf.is_some() { e } else { e.in_call(op.shared_name(), loc) };
         if let Some(mode) = mode::current() {
@@ -39,9 +39,9 @@ pub(crate) fn dispatch(op: Op, args: Args, loc: Loc) -> Result<Outputs> {
     })
 }
 
-fn run(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
+fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     let state = op.state()?;
-    fit(&state, &mut args)?;
+    fit(&state, args)?;
     let mut any_fake = false;
     let mut traced: Option<&Tensor> = None;
     for &i in &state.facts.tensor_args {
@@ -60,15 +60,15 @@ fn run(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
         check_trace(t, mode.as_deref().and_then(mode::Mode::trace))?;
     }
     if let Some(mode) = mode {
-        return mode.call(op, args, loc);
+        return mode.call(op, std::mem::take(args), loc);
     }
-    if any_fake || wants_meta(&state, &args) {
-        let out = fake::call(op, &args, None, loc)?;
-        mutated(&state, &args).for_each(Tensor::bump_version);
+    if any_fake || wants_meta(&state, args) {
+        let out = fake::call(op, args, None, loc)?;
+        mutated(&state, args).for_each(Tensor::bump_version);
         return Ok(out);
     }
     match state.builtin {
-        Some(def) => mode::on_behalf_of(loc, || def.run(op, &state, &args)),
+        Some(def) => mode::on_behalf_of(loc, || def.run(op, &state, args)),
         None => custom(op, &state, args),
     }
 }
@@ -113,7 +113,7 @@ fn fit(state: &OpState, args: &mut Args) -> Result<()> {
         }
     }
     for (index, (v, decl)) in args.iter_mut().zip(&schema.args).enumerate() {
-        if !coerce(&decl.ty, v, state.builtin.is_some()) {
+        if !fits(&decl.ty, v) && !coerce(&decl.ty, v, state.builtin.is_some()) {
             return Err(wrong_type(schema, index, v));
         }
     }
@@ -133,11 +133,12 @@ fn wrong_type(schema: &Schema, index: usize, v: &Value) -> Error {
     .into()
 }
 
-/// Whether the value fits the type, after the conversions PyTorch makes too. Builtin operators take a number for a tensor.
-fn coerce(ty: &Type, v: &mut Value, builtin: bool) -> bool {
-    match (ty, &mut *v) {
-        (Type::Optional(_), Value::None) | (Type::Generator, Value::None) | (Type::Any, _) => true,
-        (Type::Optional(inner), _) => coerce(inner, v, builtin),
+/// Whether the value is of the type as it is: the common case of [`coerce`], without conversions.
+fn fits(ty: &Type, v: &Value) -> bool {
+    match (ty, v) {
+        (Type::Optional(inner), v) => matches!(v, Value::None) || fits(inner, v),
+        (Type::List(inner, _), Value::Ints(_)) => is_int(inner),
+        (Type::List(inner, _), Value::List(l)) => !(l.is_empty() && is_int(inner)) && l.iter().all(|x| fits(inner, x)),
         (Type::Tensor, Value::Tensor(_))
         | (Type::Int | Type::SymInt, Value::Int(_))
         | (Type::Float, Value::Float(_))
@@ -147,7 +148,18 @@ fn coerce(ty: &Type, v: &mut Value, builtin: bool) -> bool {
         | (Type::ScalarType, Value::DType(_))
         | (Type::Device, Value::Device(_))
         | (Type::Layout, Value::Layout(_))
-        | (Type::MemoryFormat, Value::MemoryFormat(_)) => true,
+        | (Type::MemoryFormat, Value::MemoryFormat(_))
+        | (Type::Generator, Value::None)
+        | (Type::Any, _) => true,
+        _ => false,
+    }
+}
+
+/// Whether the value fits the type, after the conversions PyTorch makes too. Builtin operators take a number for a tensor.
+fn coerce(ty: &Type, v: &mut Value, builtin: bool) -> bool {
+    match (ty, &mut *v) {
+        (ty, v) if fits(ty, v) => true,
+        (Type::Optional(inner), _) => coerce(inner, v, builtin),
         (Type::Tensor, Value::Int(_) | Value::Float(_) | Value::Bool(_)) => builtin,
         (Type::Int | Type::SymInt, Value::Bool(b)) => {
             *v = Value::Int(i64::from(*b).into());
@@ -160,12 +172,10 @@ fn coerce(ty: &Type, v: &mut Value, builtin: bool) -> bool {
             true
         }
         (Type::List(inner, _), Value::Ints(l)) => {
-            is_int(inner) || {
-                let mut l: Box<[Value]> = l.iter().map(|&i| Value::Int(i)).collect();
-                let fits = l.iter_mut().all(|x| coerce(inner, x, builtin));
-                *v = Value::List(l);
-                fits
-            }
+            let mut l: Box<[Value]> = l.iter().map(|&i| Value::Int(i)).collect();
+            let fits = l.iter_mut().all(|x| coerce(inner, x, builtin));
+            *v = Value::List(l);
+            fits
         }
         (Type::List(inner, _), Value::List(l)) => {
             if l.is_empty() && is_int(inner) {
@@ -199,113 +209,117 @@ pub(crate) fn returned_argument(state: &OpState, args: &[Value], index: usize) -
 /// Read operands that overlap mutated ones are read as they were before the call; mutated operands may not meet.
 ///
 /// `same_place_is_safe`: an operand in exactly the place of a mutated one needs no copy, since each element is read before it is written.
-pub(crate) fn separate(state: &OpState, args: &[Value], same_place_is_safe: bool) -> Result<Option<Args>> {
+pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: bool) -> Result<()> {
     let facts = &state.facts;
-    if facts.mutated.is_empty() {
-        return Ok(None);
-    }
     let name = |i: u16| state.schema.args[usize::from(i)].name.clone();
-    let layouts = |i: u16| args[usize::from(i)].tensors().filter_map(|t| Some((t, t.meta().concrete()?))).collect::<SmallVec<[_; 2]>>();
-    let targets: SmallVec<[(u16, &Tensor, _); 2]> =
-        facts.mutated.iter().flat_map(|&i| layouts(i).into_iter().map(move |(t, c)| (i, t, c))).collect();
-    for (k, (i, t, c)) in targets.iter().enumerate() {
-        if may_self_overlap(c) {
-            let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
-            return Err(AccessError::SelfOverlap { arg: name(*i), sizes, strides }.into());
-        }
-        if let Some((j, ..)) = targets[..k].iter().find(|(_, u, d)| t.shares_storage(u) && may_overlap(c, d)) {
-            return Err(AccessError::MutatedOverlap { first: name(*j), second: name(*i) }.into());
+    let overlap = |t: &Tensor, u: &Tensor| match (t.meta().concrete(), u.meta().concrete()) {
+        (Some(c), Some(d)) => may_overlap(&c, &d),
+        _ => true,
+    };
+    let mut targets: SmallVec<[(u16, Tensor); 2]> = SmallVec::new();
+    for &i in &facts.mutated {
+        for t in args[usize::from(i)].tensors() {
+            if !t.meta().is_plainly_contiguous()
+                && let Some(c) = t.meta().concrete()
+                && may_self_overlap(&c)
+            {
+                let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
+                return Err(AccessError::SelfOverlap { arg: name(i), sizes, strides }.into());
+            }
+            if let Some((j, _)) = targets.iter().find(|(_, u)| t.shares_storage(u) && overlap(t, u)) {
+                return Err(AccessError::MutatedOverlap { first: name(*j), second: name(i) }.into());
+            }
+            targets.push((i, t.clone()));
         }
     }
-    let mut out: Option<Args> = None;
     for &i in facts.tensor_args.iter().filter(|i| !facts.mutated.contains(i)) {
-        let meets = |t: &Tensor| {
-            targets.iter().any(|(_, u, d)| {
-                t.shares_storage(u)
-                    && t.meta().concrete().is_none_or(|c| !(same_place_is_safe && c == *d && t.dtype() == u.dtype()) && may_overlap(&c, d))
-            })
-        };
-        if args[usize::from(i)].tensors().any(meets) {
-            let copies = out.get_or_insert_with(|| args.iter().cloned().collect());
-            copies[usize::from(i)] =
-                args[usize::from(i)].map_tensors(&mut |t| if meets(t) { crate::eager::snapshot(t) } else { Ok(t.clone()) })?;
+        for t in args[usize::from(i)].tensors_mut() {
+            let same_place = |u: &Tensor| same_place_is_safe && t.dtype() == u.dtype() && t.meta().concrete() == u.meta().concrete();
+            if targets.iter().any(|(_, u)| t.shares_storage(u) && !same_place(u) && overlap(t, u)) {
+                *t = crate::eager::snapshot(t)?;
+            }
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 /// Borrows for the time of a call.
 pub(crate) type Loans = SmallVec<[Held; 4]>;
 
-/// Borrows every tensor argument, and gives the arguments as handles with the rights of these loans.
-pub(crate) fn lend(op: Op, state: &OpState, args: &[Value]) -> Result<(Loans, Args)> {
+/// Borrows every tensor argument, and turns the arguments into handles with the rights of these loans.
+pub(crate) fn lend(op: Op, state: &OpState, args: &mut [Value]) -> Result<Loans> {
     let mut loans = Loans::new();
-    let mut lent: Args = args.iter().cloned().collect();
     // writers first, so that a conflict names the mutated argument
     for access in [Access::Write, Access::Read] {
-        for &i in &state.facts.tensor_args {
-            if (access == Access::Write) != state.facts.mutated.contains(&i) {
+        for &index in &state.facts.tensor_args {
+            if (access == Access::Write) != state.facts.mutated.contains(&index) {
                 continue;
             }
-            let index = usize::from(i);
-            lent[index] = lent[index].map_tensors(&mut |t| -> Result<Tensor> {
-                let held = t.borrow(access, Holder::Argument { op, index: i })?;
-                let granted = t.granted(held.grant);
+            for t in args[usize::from(index)].tensors_mut() {
+                let held = t.borrow(access, Holder::Argument { op, index })?;
+                t.grant = held.grant;
                 loans.push(held);
-                Ok(granted)
-            })?;
+            }
         }
     }
-    Ok((loans, lent))
+    Ok(loans)
+}
+
+/// The handles of the mutated arguments, as the caller gave them.
+pub(crate) type Written = SmallVec<[Value; 1]>;
+
+pub(crate) fn written(state: &OpState, args: &[Value]) -> Written {
+    state.facts.mutated.iter().map(|&i| args[usize::from(i)].clone()).collect()
 }
 
 /// A custom operator on real tensors.
-fn custom(op: Op, state: &OpState, args: Args) -> Result<Outputs> {
-    let device = device_of(state, &args)?;
+fn custom(op: Op, state: &OpState, args: &mut Args) -> Result<Outputs> {
+    let device = device_of(state, args)?;
     let Some(kernel) = state.kernel(device.kind()) else {
         return Err(CallError::NoKernel { device: device.kind(), available: state.available() }.into());
     };
-    let separated = separate(state, &args, false)?;
-    let operands: &[Value] = separated.as_deref().unwrap_or(&args);
-    let (loans, mut lent) = lend(op, state, operands)?;
-    let outputs = run_kernel(kernel, state, &mut lent, device).inspect_err(|e| mutated(state, &args).for_each(|t| t.poison_storage(e)))?;
+    let written = written(state, args);
+    separate(state, args, false)?;
+    let loans = lend(op, state, args)?;
+    let outputs = run_kernel(kernel, state, args, device);
     drop(loans);
-    mutated(state, &args).for_each(Tensor::bump_version);
-    finish(state, &args, &lent, outputs)
+    let targets = || written.iter().flat_map(Value::tensors);
+    let outputs = outputs.inspect_err(|e| targets().for_each(|t| t.poison_storage(e)))?;
+    targets().for_each(Tensor::bump_version);
+    finish(state, args, &written, outputs)
 }
 
-fn run_kernel(kernel: &KernelFn, state: &OpState, lent: &mut Args, device: Device) -> Result<Outputs> {
+fn run_kernel(kernel: &KernelFn, state: &OpState, lent: &mut [Value], device: Device) -> Result<Outputs> {
     let outputs = mode::without_modes(|| mode::in_user_code(|| kernel(lent)))?;
     check_returns(state, lent, &outputs)?;
-    for (index, t) in outputs.iter().enumerate().flat_map(|(i, v)| v.tensors().map(move |t| (i, t))) {
-        if t.device() != device {
-            return Err(CallError::ReturnDevice { index, expected: device, found: t.device() }.into());
-        }
-        if t.is_fake() {
-            return Err(AccessError::Fake.into());
+    for (index, v) in outputs.iter().enumerate() {
+        for t in v.tensors() {
+            if t.device() != device {
+                return Err(CallError::ReturnDevice { index, expected: device, found: t.device() }.into());
+            }
+            if t.is_fake() {
+                return Err(AccessError::Fake.into());
+            }
         }
     }
     Ok(outputs)
 }
 
 /// Gives returns that are arguments as the caller's own handles, and the others without the rights of the loan.
-fn finish(state: &OpState, args: &[Value], lent: &[Value], outputs: Outputs) -> Result<Outputs> {
-    let mut out = Outputs::new();
-    for (i, v) in outputs.into_iter().enumerate() {
-        match returned_argument(state, args, i) {
-            Some(arg) => {
-                let same =
-                    state.facts.aliases[i].is_some_and(|a| lent[usize::from(a)].tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)));
-                if !same {
-                    let arg = state.facts.aliases[i].map_or_else(String::new, |a| state.schema.args[usize::from(a)].name.clone());
-                    return Err(CallError::NotTheArgument { output: i, arg }.into());
+fn finish(state: &OpState, lent: &[Value], written: &[Value], mut outputs: Outputs) -> Result<Outputs> {
+    for (output, v) in outputs.iter_mut().enumerate() {
+        let alias = state.facts.aliases.get(output).copied().flatten();
+        match alias.and_then(|a| Some((a, state.facts.mutated.iter().position(|&m| m == a)?))) {
+            Some((a, place)) => {
+                if !lent[usize::from(a)].tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)) {
+                    return Err(CallError::NotTheArgument { output, arg: state.schema.args[usize::from(a)].name.clone() }.into());
                 }
-                out.push(arg);
+                *v = written[place].clone();
             }
-            None => out.push(v.map_tensors(&mut |t| Ok::<_, Error>(t.ungranted()))?),
+            None => v.tensors_mut().for_each(|t| t.grant = Grant::NONE),
         }
     }
-    Ok(out)
+    Ok(outputs)
 }
 
 /// Checks number, type and aliasing of what a kernel returned.
@@ -316,23 +330,27 @@ pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) 
         return Err(CallError::ReturnCount { expected: declared.len(), found: outputs.len(), schema }.into());
     }
     for (index, (v, r)) in outputs.iter().zip(declared).enumerate() {
-        if !coerce(&r.ty, &mut v.clone(), false) {
+        if !fits(&r.ty, v) {
             return Err(CallError::ReturnType { index, expected: r.ty.to_string(), found: v.kind() }.into());
         }
     }
-    let mut seen: SmallVec<[(usize, &Tensor); 4]> = SmallVec::new();
-    for (output, t) in outputs.iter().enumerate().flat_map(|(i, v)| v.tensors().map(move |t| (i, t))) {
-        t.ok()?;
-        if state.facts.aliases[output].is_none() {
-            if let Some(i) = state.facts.tensor_args.iter().find(|i| args[usize::from(**i)].tensors().any(|a| a.shares_storage(t))) {
+    let shares = |v: &Value, t: &Tensor| v.tensors().any(|u| u.shares_storage(t));
+    for (output, v) in outputs.iter().enumerate() {
+        for (k, t) in v.tensors().enumerate() {
+            t.ok()?;
+            if state.facts.aliases[output].is_some() {
+                continue;
+            }
+            if let Some(i) = state.facts.tensor_args.iter().find(|i| shares(&args[usize::from(**i)], t)) {
                 let other = format!("argument `{}`", state.schema.args[usize::from(*i)].name);
                 return Err(CallError::OutputAliases { output, other }.into());
             }
-            if let Some((other, _)) = seen.iter().find(|(_, u)| u.shares_storage(t)) {
+            let earlier = outputs[..output].iter().position(|w| shares(w, t));
+            let in_list = v.tensors().take(k).any(|u| u.shares_storage(t)).then_some(output);
+            if let Some(other) = earlier.or(in_list) {
                 return Err(CallError::OutputAliases { output, other: format!("output {other}") }.into());
             }
         }
-        seen.push((output, t));
     }
     Ok(())
 }

@@ -7,8 +7,8 @@
 use crate::aten::lower::PointwiseCall;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use maquette_ir::DType;
-use maquette_ir::scalar_expr::ScalarExpr;
+use maquette_ir::{DType, Scalar};
+use maquette_ir::scalar_expr::{BuildError, ExprBuilder, Reg, ScalarExpr};
 use maquette_kernels::{View, ViewMut};
 use smallvec::SmallVec;
 
@@ -73,5 +73,35 @@ pub(crate) fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
     }
     let out = Tensor::allocate(crate::Meta { dtype, ..crate::Meta::contiguous(t.sizes(), dtype).on(t.device()) })?;
     copy(t, &out)?;
+    Ok(out)
+}
+
+/// Sets every element.
+pub(crate) fn fill(out: &Tensor, value: impl Into<Scalar>) -> Result<()> {
+    Ok(maquette_kernels::fill(&mut output(out)?, value.into())?)
+}
+
+/// Computes an expression over operands that are broadcast to `out`. The builder is given the operands' registers.
+pub(crate) fn map_into(
+    out: &Tensor,
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut ExprBuilder, &[Reg]) -> Result<Reg, BuildError>,
+) -> Result<()> {
+    let mut b = ExprBuilder::new();
+    let inputs: SmallVec<[Reg; 4]> = operands.iter().map(|t| b.input(t.dtype())).collect();
+    let result = build(&mut b, &inputs).map_err(Error::other)?;
+    let expr = b.finish(&[result]).map_err(Error::other)?;
+    run_expr(&expr, operands, out)
+}
+
+/// As [`map_into`], into a new tensor of the first operand's sizes.
+pub(crate) fn map(
+    dtype: DType,
+    operands: &[&Tensor],
+    build: impl FnOnce(&mut ExprBuilder, &[Reg]) -> Result<Reg, BuildError>,
+) -> Result<Tensor> {
+    let first = operands.first().ok_or_else(|| Error::value("an expression needs an operand"))?;
+    let out = Tensor::allocate(crate::Meta::contiguous(first.sizes(), dtype).on(first.device()))?;
+    map_into(&out, operands, build)?;
     Ok(out)
 }

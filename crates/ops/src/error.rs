@@ -431,8 +431,17 @@ pub enum FakeError {
         /// Which output.
         index: usize,
     },
+    /// A data-dependent symbol that no output shows by itself.
+    #[error(
+        "its fake kernel returned sizes that depend on {symbol}, but none that is {symbol} itself, so a run could not know it; return an \
+         output with {symbol} as a size, or make a data-dependent size for the whole expression"
+    )]
+    Unbindable {
+        /// The symbol.
+        symbol: String,
+    },
     /// Promised metadata the real output does not have.
-    #[error("output {output}: its fake kernel promises {what} {expected}, its kernel returned {found}. Fix the fake kernel")]
+    #[error("output {output}: its fake kernel promises {what} to be {expected}, its kernel returned {found}. Fix the fake kernel")]
     Mismatch {
         /// Which output.
         output: usize,
@@ -472,6 +481,45 @@ pub enum TraceError {
     /// Inputs that cannot be traced.
     #[error("{0}")]
     Input(String),
+    /// A traced tensor as the input of another trace, or of a run.
+    #[error("input {input} is a tensor of the running trace `{trace}`, which has no data; pass a real tensor")]
+    Nested {
+        /// Which input.
+        input: usize,
+        /// Where it belongs.
+        trace: Arc<str>,
+    },
+    /// A fake tensor that the trace did not make.
+    #[error(
+        "the trace `{trace}` uses a fake tensor {tensor} that was made outside of it; a graph can refer to real tensors only, so pass it as \
+         an input"
+    )]
+    Fake {
+        /// The trace.
+        trace: Arc<str>,
+        /// The tensor's metadata.
+        tensor: String,
+    },
+    /// A result whose value the program would compute with.
+    #[error("output {output} is {kind}, a value that is not known while tracing; return it as a 0-d tensor")]
+    Untraceable {
+        /// Which output.
+        output: usize,
+        /// What the fake kernel returned.
+        kind: String,
+    },
+    /// An assertion about a size that no result has.
+    #[error("`{cond}` was asserted, but no result has the data-dependent size it is about")]
+    Unbound {
+        /// The condition.
+        cond: String,
+    },
+    /// What was recorded is not a graph.
+    #[error(transparent)]
+    Graph(maquette_ir::graph::BuildError),
+    /// The tracer broke a rule of its own.
+    #[error("{0}; this is a defect of the tracer")]
+    Internal(&'static str),
 }
 
 /// How a run differed from the trace.
@@ -499,6 +547,21 @@ pub enum RunError {
         expected: usize,
         /// Given.
         found: usize,
+    },
+    /// Inputs of another shape than the traced ones.
+    #[error("the inputs are nested differently from the traced ones: an option is absent or present, or a list has another length")]
+    InputStructure,
+    /// A constant without contents.
+    #[error("the constant `{name}` is known by its digest only: a graph read from text has no contents")]
+    Constant {
+        /// Its name.
+        name: String,
+    },
+    /// A value that nothing has computed; not in a verified graph.
+    #[error("the value `{value}` is used, but nothing before it defines it")]
+    Undefined {
+        /// Its name.
+        value: String,
     },
     /// A guard of the trace does not hold for these inputs.
     #[error("the guard `{guard}` does not hold: {values}. The traced program branched on it at {loc}; trace again for such inputs")]

@@ -18,6 +18,7 @@ mod meta;
 mod methods;
 pub mod mode;
 mod overlap;
+pub mod random;
 mod shape;
 mod storage;
 mod tensor;

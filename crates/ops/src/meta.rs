@@ -56,6 +56,18 @@ impl Meta {
         self.sizes.iter().fold(SymInt::from(1), |n, &s| n * s)
     }
 
+    /// Row-major in plain numbers, without size-1 dimensions of other strides: a quick answer for the common case.
+    pub(crate) fn is_plainly_contiguous(&self) -> bool {
+        let mut expected = 1;
+        self.sizes.iter().zip(&self.strides).rev().all(|(n, s)| match (n.as_i64(), s.as_i64()) {
+            (Some(n), Some(s)) if s == expected => {
+                expected = expected.saturating_mul(n.max(1));
+                true
+            }
+            _ => false,
+        })
+    }
+
     /// The layout as plain numbers, or `None` where a size, stride or the offset is symbolic.
     pub fn concrete(&self) -> Option<Concrete> {
         let ints = |dims: &[SymInt]| dims.iter().map(|d| d.as_i64()).collect::<Option<SmallVec<[i64; 6]>>>();

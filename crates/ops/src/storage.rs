@@ -7,7 +7,6 @@
 use crate::borrow::Borrows;
 use crate::error::Error;
 use std::alloc::Layout;
-use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +23,8 @@ pub(crate) struct HostBuffer {
 
 enum Owner {
     Allocation(Layout),
-    /// Keeps somebody else's allocation alive.
-    Foreign(#[allow(dead_code)] Box<dyn Any + Send + Sync>),
+    /// An adopted vector, by its capacity and what frees it.
+    Vector(usize, unsafe fn(NonNull<u8>, usize)),
 }
 
 // SAFETY: the buffer is plain bytes, and every access goes through the borrow table of the storage that owns it.
@@ -44,10 +43,16 @@ impl HostBuffer {
     }
 
     /// Adopts a vector without copying.
-    pub(crate) fn from_vec<T: crate::Element>(mut v: Vec<T>) -> HostBuffer {
-        // The pointer into the vector's heap block stays valid while the vector is moved into the box, and nothing resizes it there.
+    pub(crate) fn from_vec<T: crate::Element>(v: Vec<T>) -> HostBuffer {
+        /// # Safety
+        /// `ptr` and `capacity` are those of a forgotten `Vec<T>`, given here once.
+        unsafe fn free<T>(ptr: NonNull<u8>, capacity: usize) {
+            // SAFETY: the caller's; elements are `Copy`, so a length of 0 drops them all.
+            drop(unsafe { Vec::<T>::from_raw_parts(ptr.as_ptr().cast(), 0, capacity) });
+        }
+        let mut v = std::mem::ManuallyDrop::new(v);
         let ptr = NonNull::new(v.as_mut_ptr().cast()).unwrap_or(NonNull::dangling());
-        HostBuffer { ptr, len: std::mem::size_of_val(v.as_slice()), owner: Owner::Foreign(Box::new(v)) }
+        HostBuffer { ptr, len: std::mem::size_of_val(v.as_slice()), owner: Owner::Vector(v.capacity(), free::<T>) }
     }
 
     pub(crate) fn ptr(&self) -> NonNull<u8> {
@@ -61,9 +66,11 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        if let Owner::Allocation(layout) = self.owner {
+        match self.owner {
             // SAFETY: allocated in `zeroed` with this layout, and freed once.
-            unsafe { std::alloc::dealloc(self.ptr.as_ptr(), layout) }
+            Owner::Allocation(layout) => unsafe { std::alloc::dealloc(self.ptr.as_ptr(), layout) },
+            // SAFETY: from a vector forgotten in `from_vec`, and freed once.
+            Owner::Vector(capacity, free) => unsafe { free(self.ptr, capacity) },
         }
     }
 }
@@ -93,7 +100,8 @@ impl Storage {
         self.version.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn bump_version(&self) {
+    /// Counts a write. The dispatcher does, and a tracer for the storages of its trace.
+    pub fn bump_version(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -122,7 +122,8 @@ impl Tensor {
     /// Adopts a host vector of `sizes` in row-major order.
     pub(crate) fn adopt<T: crate::Element>(data: Vec<T>, sizes: impl IntoDims) -> Result<Tensor> {
         let meta = Meta::contiguous(sizes, T::DTYPE);
-        if meta.concrete().and_then(|c| c.numel()) != i64::try_from(data.len()).ok() {
+        let numel = meta.sizes.iter().try_fold(1i64, |n, s| s.as_i64().filter(|s| *s >= 0).and_then(|s| n.checked_mul(s)));
+        if numel != i64::try_from(data.len()).ok() {
             return Err(AccessError::Shape { sizes: dims_text(&meta.sizes), found: data.len() }.into());
         }
         let storage = Arc::new(Storage::new(Data::Host(HostBuffer::from_vec(data))));
@@ -138,6 +139,14 @@ impl Tensor {
     /// A row-major tensor on the host without contents: for asking operators about sizes.
     pub fn fake(sizes: impl IntoDims, dtype: DType) -> Tensor {
         Tensor::fake_of(Meta::contiguous(sizes, dtype))
+    }
+
+    /// The storage of a fake tensor seen through other metadata, untraced: there is no data to be out of bounds of.
+    ///
+    /// # Errors
+    /// The tensor is poisoned or has data.
+    pub fn fake_view(&self, meta: Meta) -> Result<Tensor> {
+        if self.is_fake() { self.view_of(meta) } else { Err(Error::value("`fake_view` is for fake tensors")) }
     }
 
     /// The same storage seen through other metadata, untraced. The caller has checked bounds and device.
@@ -178,10 +187,6 @@ impl Tensor {
         {
             l.storage.bump_version();
         }
-    }
-
-    pub(crate) fn granted(&self, grant: Grant) -> Tensor {
-        Tensor { node: self.node.clone(), grant }
     }
 
     /// Its metadata; that of an empty `f32` tensor where it is poisoned.

@@ -78,15 +78,28 @@ impl Value {
 
     /// Every tensor in it, lists included.
     pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
-        let (one, many): (Option<&Tensor>, &[Value]) = match self {
-            Value::Tensor(t) => (Some(t), &[]),
-            Value::List(l) => (None, l),
-            _ => (None, &[]),
+        let values = match self {
+            Value::Tensor(_) => std::slice::from_ref(self),
+            Value::List(l) => l,
+            _ => &[],
         };
-        one.into_iter().chain(many.iter().filter_map(|v| match v {
+        values.iter().filter_map(|v| match v {
             Value::Tensor(t) => Some(t),
             _ => None,
-        }))
+        })
+    }
+
+    /// Every tensor in it, to be replaced in place.
+    pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
+        let values = match self {
+            Value::Tensor(_) => std::slice::from_mut(self),
+            Value::List(l) => l,
+            _ => &mut [],
+        };
+        values.iter_mut().filter_map(|v| match v {
+            Value::Tensor(t) => Some(t),
+            _ => None,
+        })
     }
 
     /// The same value with every tensor in it replaced.

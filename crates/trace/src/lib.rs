@@ -1,1 +1,64 @@
+//! Tracing: a program over tensors, run once on metadata, becomes a graph; and the reference interpreter, which runs it.
+//!
+//! ```
+//! use maquette_ops::Tensor;
+//! use maquette_trace::{Dim, TraceOptions};
+//!
+//! let x = Tensor::from_vec(vec![1.0f32, -2.0, 3.0], [3]);
+//! let traced = TraceOptions::new().dynamic(0, 0, Dim::new("batch")).names(["x"]).trace(|x: Tensor| (x * 2.0).relu(), x)?;
+//! assert_eq!(
+//!     traced.to_string(),
+//!     "graph graph(%x: f32[batch]) -> (f32[batch])
+//!   where batch in [0, oo)
+//! {
+//!   %mul: f32[batch] = aten::mul.Tensor(%x, 2.0)
+//!   %relu: f32[batch] = aten::relu(%mul)
+//!   return %relu
+//! }"
+//! );
+//! assert_eq!(traced.run(Tensor::from_vec(vec![1.0f32, -1.0], [2]))?.to_vec::<f32>()?, [2.0, 0.0]);
+//! # Ok::<(), maquette_ops::Error>(())
+//! ```
+//!
+//! Tracing reads no data and writes none: the sample inputs only give metadata. Tensors that existed before and are used by the program
+//! become constants that refer to their storage. Sizes are numbers, or symbols: see [`TraceOptions`].
+//!
+//! **Architecture invariant:** nothing here knows of passes or backends. The interpreter calls operators one by one, as the program would.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
 
+mod consts;
+mod dim;
+mod inputs;
+mod options;
+mod record;
+mod run;
+mod traced;
+mod tracer;
+mod verdict;
+
+pub use consts::Captured;
+pub use dim::Dim;
+pub use inputs::LeafKind;
+pub use options::{TraceOptions, trace};
+pub use run::run_graph;
+pub use traced::{Program, Traced};
+
+#[cfg(feature = "check")]
+#[doc(hidden)]
+pub use insta;
+
+/// Compares the text of a graph (or of anything that displays) with its snapshot, as `insta::assert_snapshot!` does.
+#[cfg(feature = "check")]
+#[macro_export]
+macro_rules! assert_graph_snapshot {
+    ($name:literal, $graph:expr $(,)?) => {
+        $crate::insta::assert_snapshot!($name, ::std::string::ToString::to_string(&$graph))
+    };
+    ($graph:expr, @$snapshot:literal $(,)?) => {
+        $crate::insta::assert_snapshot!(::std::string::ToString::to_string(&$graph), @$snapshot)
+    };
+    ($graph:expr $(,)?) => {
+        $crate::insta::assert_snapshot!(::std::string::ToString::to_string(&$graph))
+    };
+}

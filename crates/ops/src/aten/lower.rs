@@ -1,7 +1,7 @@
 //! Lowerings: the few classes of computation that every builtin operator is one of, and what follows from each.
 
 use super::OpDef;
-use crate::dispatch::{device_of, lend, separate};
+use crate::dispatch::{device_of, lend, separate, written};
 use crate::eager;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{ExprBuilder, Reg, ScalarExpr};
 use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, elementwise_strides, promote};
-use maquette_ir::{Category, DType, Layout, Scalar};
+use maquette_ir::{Category, DType, Layout};
 use smallvec::SmallVec;
 
 /// The metadata of an operator's outputs.
@@ -82,6 +82,8 @@ pub enum Types {
     Promote,
     /// As [`Types::Promote`], but integers and bools are computed as the default float.
     Float,
+    /// As [`Types::Float`] where this argument is absent, else as [`Types::Promote`].
+    FloatIfNone(usize),
     /// Computes in the promoted dtype, returns bool.
     Compare,
     /// Computes in and returns the first operand's own dtype; the others are left as they are.
@@ -96,30 +98,16 @@ pub struct PointwiseCx<'a> {
     pub b: ExprBuilder,
     /// The dtype it computes in.
     pub dtype: DType,
-    args: &'a [Value],
-    regs: SmallVec<[Option<Reg>; 4]>,
+    /// The operator's arguments.
+    pub args: &'a [Value],
+    /// For each argument that is an operand, its value in the compute dtype.
+    pub regs: SmallVec<[Option<Reg>; 4]>,
 }
 
 impl PointwiseCx<'_> {
-    /// The operand that argument `i` is, in the compute dtype.
+    /// The operand that argument `i` is.
     pub fn arg(&self, i: usize) -> Result<Reg> {
         self.regs.get(i).copied().flatten().ok_or_else(|| Error::value(format!("argument {i} is not an operand")))
-    }
-
-    /// The number that argument `i` is.
-    pub fn scalar(&self, i: usize) -> Result<Scalar> {
-        self.args[i].scalar()
-    }
-
-    /// Argument `i` itself.
-    pub fn value(&self, i: usize) -> &Value {
-        &self.args[i]
-    }
-
-    /// A constant of the compute dtype.
-    pub fn constant(&mut self, x: impl Into<Scalar>) -> Reg {
-        let dtype = self.dtype;
-        self.b.constant(x, dtype)
     }
 }
 
@@ -142,12 +130,12 @@ impl Pointwise {
             .filter(|&i| !args[i].is_none())
             .collect();
         let promoted = promote(operand_args.iter().skip(usize::from(self.types == Types::Select)).map(|&i| operand(&args[i])));
+        let float = if promoted.category() == Category::Float { promoted } else { DType::F32 };
         let (compute, result) = match self.types {
-            Types::Promote | Types::Select => (promoted, promoted),
-            Types::Float => {
-                let d = if promoted.category() == Category::Float { promoted } else { DType::F32 };
-                (d, d)
-            }
+            Types::Select => (promoted, promoted),
+            Types::FloatIfNone(i) if args[i].is_none() => (wide(float), float),
+            Types::Promote | Types::FloatIfNone(_) => (wide(promoted), promoted),
+            Types::Float => (wide(float), float),
             Types::Compare => (promoted, DType::Bool),
             Types::First => {
                 let d = args.first().map_or(promoted, |a| operand(a).dtype);
@@ -169,6 +157,10 @@ impl Pointwise {
             cx.regs[i] = Some(reg);
         }
         let mut out = (self.build)(&mut cx)?;
+        if cx.b.dtype(out).map_err(Error::other)? != result {
+            // also where the target is wider: the operator's own result is rounded before it is written
+            out = cx.b.cast(out, result).map_err(Error::other)?;
+        }
         let written = target.map_or(result, |t| t.dtype);
         if target.is_some() && !can_cast(result, written) {
             return Err(Error::value(format!("the result has dtype {result}, which cannot be written into a tensor of dtype {written}")));
@@ -194,16 +186,21 @@ impl Pointwise {
         Ok(PointwiseCall { expr, operands, meta })
     }
 
-    /// Arguments declared `Scalar` that are named as operands (`other`, `self`): they promote as wrapped numbers.
+    /// Arguments declared `Scalar` that are named as operands (`other`, `self`, `min`…): they promote as wrapped numbers.
     fn scalar_operands<'a>(&self, state: &'a OpState) -> impl Iterator<Item = usize> + use<'a> {
         use maquette_ir::schema::Type;
-        state
-            .schema
-            .args
-            .iter()
-            .enumerate()
-            .filter(|(_, a)| a.ty == Type::Scalar && matches!(a.name.as_str(), "other" | "self" | "exponent"))
-            .map(|(i, _)| i)
+        let is_scalar = |ty: &Type| *ty == Type::Scalar || matches!(ty, Type::Optional(t) if **t == Type::Scalar);
+        let promotes = |name: &str| matches!(name, "other" | "self" | "exponent" | "min" | "max");
+        let args = state.schema.args.iter().enumerate();
+        args.filter(move |(_, a)| is_scalar(&a.ty) && promotes(&a.name)).map(|(i, _)| i)
+    }
+}
+
+/// The dtype that formulas compute in: narrow floats compute wide and round once, as PyTorch's kernels do.
+const fn wide(d: DType) -> DType {
+    match d {
+        DType::F16 | DType::BF16 => DType::F32,
+        d => d,
     }
 }
 
@@ -271,21 +268,19 @@ impl OpDef {
     }
 
     /// Outputs of real arguments on the host.
-    pub(crate) fn run(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
+    pub(crate) fn run(&self, op: Op, state: &OpState, args: &mut [Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)),
             Lowering::Composite(f) => f(args),
             _ => {
                 let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
-                let separated = separate(state, args, same_place)?;
-                let operands: &[Value] = separated.as_deref().unwrap_or(args);
-                let (loans, lent) = lend(op, state, operands)?;
-                let out = self.compute(op, state, &lent)?;
+                let written = written(state, args);
+                separate(state, args, same_place)?;
+                let loans = lend(op, state, args)?;
+                let out = self.compute(op, state, args)?;
                 drop(loans);
-                for &i in &state.facts.mutated {
-                    args[usize::from(i)].tensors().for_each(Tensor::bump_version);
-                }
-                Ok(if matches!(self.lowering, Lowering::InPlace(_)) { smallvec::smallvec![args[0].clone()] } else { out })
+                written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
+                Ok(if matches!(self.lowering, Lowering::InPlace(_)) { written.into_iter().collect() } else { out })
             }
         }
     }

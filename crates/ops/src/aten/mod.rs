@@ -5,6 +5,7 @@
 mod attention;
 mod convolution;
 mod copies;
+mod creation;
 mod dims;
 mod host;
 mod indexing;
@@ -14,7 +15,10 @@ mod matrix;
 mod norm;
 mod pointwise;
 mod pool;
+mod random;
+mod reduce;
 mod reshape;
+mod scan;
 mod scatter;
 mod views;
 
@@ -41,7 +45,7 @@ impl OpDef {
 
 /// One table: `"schema" => lowering,` a line each.
 macro_rules! table {
-    ($(#[$doc:meta])* $vis:vis static $name:ident = { $($schema:literal => $lowering:expr,)* }) => {
+    ($(#[$doc:meta])* $vis:vis static $name:ident = { $($schema:expr => $lowering:expr,)* }) => {
         $(#[$doc])*
         $vis static $name: &[$crate::aten::OpDef] = &[$($crate::aten::OpDef {
             schema: $schema,
@@ -54,18 +58,20 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    [
-        pointwise::TABLE,
-        views::TABLE,
+    pointwise::TABLES.into_iter().chain([
+        attention::TABLE,
+        convolution::TABLE,
         copies::TABLE,
+        creation::TABLE,
+        indexing::TABLE,
         join::TABLE,
         matrix::TABLE,
-        convolution::TABLE,
-        pool::TABLE,
         norm::TABLE,
-        attention::TABLE,
-        indexing::TABLE,
+        pool::TABLE,
+        random::TABLE,
+        reduce::TABLE,
+        scan::TABLE,
         scatter::TABLE,
-    ]
-    .into_iter()
+        views::TABLE,
+    ])
 }

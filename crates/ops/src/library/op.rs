@@ -234,6 +234,19 @@ impl Op {
         crate::dispatch::dispatch(self, args, Loc::caller())
     }
 
+    /// As [`Op::call`], on behalf of the line `loc`.
+    ///
+    /// # Errors
+    /// As [`Op::call`].
+    pub fn call_at(self, args: Args, loc: Loc) -> Result<Outputs> {
+        crate::dispatch::dispatch(self, args, loc)
+    }
+
+    /// The value of an argument that a call leaves out; `None` where it must be given.
+    pub fn default_value(&self, index: usize) -> Option<Value> {
+        self.state().ok().and_then(|s| s.schema.args.get(index).and_then(super::default_value))
+    }
+
     pub(crate) fn state(&self) -> Result<StateGuard> {
         let state = self.0.state.load();
         if state.is_some() {

@@ -12,6 +12,7 @@ use crate::value::{Outputs, Value};
 use maquette_ir::schema::Type;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// The schema of a kernel's signature: argument types in order, and return types.
@@ -130,27 +131,27 @@ borrowed_arg!(
 macro_rules! mutable_arg {
     ($t:ty, $with:ty, $ty:expr, $load:expr, |$s:ident| $item:expr) => {
         impl KernelArg for $t {
-            type State = Vec<Tensor>;
+            type State = SmallVec<[Tensor; 1]>;
             type Item<'a> = $with;
             const MUTATED: bool = true;
             fn ty() -> Type {
                 $ty
             }
-            fn load(v: &Value) -> Result<Vec<Tensor>> {
+            fn load(v: &Value) -> Result<Self::State> {
                 $load(v)
             }
-            fn item($s: &mut Vec<Tensor>) -> Self::Item<'_> {
+            fn item($s: &mut Self::State) -> Self::Item<'_> {
                 $item
             }
-            fn kept(s: &Vec<Tensor>, v: &Value) -> bool {
+            fn kept(s: &Self::State, v: &Value) -> bool {
                 v.tensors().zip(s).all(|(a, b)| a.is_same(b))
             }
         }
     };
 }
 
-mutable_arg!(&mut Tensor, &'a mut Tensor, Type::Tensor, |v: &Value| v.tensor().map(|t| vec![t.clone()]), |s| &mut s[0]);
-mutable_arg!(&mut [Tensor], &'a mut [Tensor], many(Type::Tensor), |v: &Value| each(v, |x| x.tensor().cloned()), |s| s);
+mutable_arg!(&mut Tensor, &'a mut Tensor, Type::Tensor, |v: &Value| v.tensor().map(|t| smallvec![t.clone()]), |s| &mut s[0]);
+mutable_arg!(&mut [Tensor], &'a mut [Tensor], many(Type::Tensor), |v: &Value| each(v, |x| x.tensor().cloned()).map(SmallVec::from_vec), |s| s);
 mutable_arg!(
     Option<&mut Tensor>,
     Option<&'a mut Tensor>,

@@ -1,0 +1,86 @@
+//! Activations of neural networks.
+
+use super::formula::{Formula, X};
+use super::{pointwise, twins};
+use maquette_ir::DType;
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
+
+fn relu<'c>(f: &'c Formula<'c>) -> X<'c> {
+    f.refuse(f.dtype == DType::Bool, "`relu` takes numbers, not bools");
+    f.arg(0).max(0)
+}
+
+/// `min(max(x + 3, 0), 6)`
+fn hard_ramp<'c>(f: &'c Formula<'c>) -> X<'c> {
+    (f.arg(0) + 3).max(0).min(6)
+}
+
+fn gelu<'c>(f: &'c Formula<'c>) -> X<'c> {
+    f.refuse(!f.dtype.is_float(), "`gelu` takes floats");
+    let x = f.arg(0);
+    match f.text(1, "none") {
+        "none" => x * 0.5 * ((x * FRAC_1_SQRT_2).erf() + 1),
+        "tanh" => {
+            let inner = (x + x * x * x * 0.044715) * (SQRT_2 * FRAC_2_SQRT_PI * 0.5);
+            x * 0.5 * (inner.tanh() + 1)
+        }
+        _ => {
+            f.refuse(true, "`approximate` must be `none` or `tanh`");
+            x
+        }
+    }
+}
+
+fn elu<'c>(f: &'c Formula<'c>, alpha: f64, scale: f64, input_scale: f64) -> X<'c> {
+    f.refuse(!f.dtype.is_float(), "`elu` takes floats");
+    let x = f.arg(0);
+    x.gt(0).select(x * scale, (x * input_scale).expm1() * (alpha * scale))
+}
+
+twins! {
+    /// Each element by itself.
+    pub(super) static TABLE = {
+        "relu" "" "" => Promote |f| relu(f);
+        "relu6" "" "" => Promote |f| relu(f).min(6);
+        "silu" "" "" => Promote |f| { let x = f.arg(0); x / ((-x).exp() + 1) };
+        "mish" "" "" => Promote |f| { let x = f.arg(0); x * x.exp().log1p().tanh() };
+        "gelu" "" ", *, str approximate=\"none\"" => Promote |f| gelu(f);
+        "elu" "" ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1" => Promote |f| elu(f, f.float(1), f.float(2), f.float(3));
+        "selu" "" "" => Promote |f| elu(f, 1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0);
+        "celu" "" ", Scalar alpha=1." => Promote |f| {
+            f.refuse(f.float(1) == 0.0, "`alpha` must not be 0");
+            elu(f, f.float(1), 1.0, 1.0 / f.float(1))
+        };
+        "leaky_relu" "" ", Scalar negative_slope=0.01" => Promote |f| { let x = f.arg(0); x.gt(0).select(x, x * f.number(1)) };
+        "hardsigmoid" "" "" => Promote |f| hard_ramp(f) / 6;
+        "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6;
+        "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => Promote |f| {
+            f.refuse(f.dtype == DType::Bool, "`hardtanh` takes numbers, not bools");
+            f.arg(0).max(f.number(1)).min(f.number(2))
+        };
+        "threshold" "" ", Scalar threshold, Scalar value" => Promote |f| {
+            let x = f.arg(0);
+            x.le(f.number(1)).select(f.number(2), x)
+        };
+        ;
+        "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" => pointwise!(Promote, |f| {
+            let x = f.arg(0);
+            let scaled = x * f.number(1);
+            scaled.gt(f.number(2)).select(x, scaled.exp().log1p() / f.number(1))
+        }),
+        "aten::log_sigmoid(Tensor self) -> Tensor" => pointwise!(Promote, |f| {
+            let x = f.arg(0);
+            x.min(0) - (-x.abs()).exp().log1p()
+        }),
+        "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => pointwise!(Promote, |f| {
+            let (x, l) = (f.arg(0), f.number(1));
+            x.ge(-l).and(x.le(l)).select(0, x)
+        }),
+        "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => pointwise!(Promote, |f| {
+            let (x, l) = (f.arg(0), f.number(1));
+            f.refuse(f.float(1) < 0.0, "`lambd` must not be negative");
+            // NaN keeps through `x * 0`
+            x.gt(l).select(x - l, x.lt(-l).select(x + l, x * 0))
+        }),
+    }
+}

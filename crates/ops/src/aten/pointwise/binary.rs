@@ -1,0 +1,140 @@
+//! Operators of two operands.
+
+use super::formula::{Formula, X};
+use super::{pointwise, twins};
+use maquette_ir::{DType, Scalar};
+
+fn difference<'c>(f: &'c Formula<'c>, a: X<'c>, b: X<'c>) -> X<'c> {
+    f.refuse(f.dtype == DType::Bool, "bools are not subtracted; use `logical_xor` (`^`), or `logical_not` to invert a mask");
+    a - b
+}
+
+fn divided<'c>(f: &'c Formula<'c>) -> X<'c> {
+    let (a, b) = (f.arg(0), f.arg(1));
+    match f.text(2, "true") {
+        "true" => a / b,
+        "trunc" => a.trunc_div(b),
+        "floor" => a.floor_div(b),
+        _ => {
+            f.refuse(true, "`rounding_mode` must be absent, `trunc` or `floor`");
+            a
+        }
+    }
+}
+
+/// Small exponents are products and roots, as PyTorch computes them.
+fn power_of_scalar<'c>(f: &'c Formula<'c>) -> X<'c> {
+    let (x, exponent) = (f.arg(0), f.scalar(1));
+    if !f.dtype.is_float() {
+        f.refuse(exponent.to_f64() < 0.0, "integers are not raised to negative powers; convert to floats first");
+        return x.pow(f.arg(1));
+    }
+    match exponent.to_f64() {
+        0.5 => x.sqrt(),
+        2.0 => x * x,
+        3.0 => x * x * x,
+        -0.5 => x.sqrt().reciprocal(),
+        -1.0 => x.reciprocal(),
+        -2.0 => (x * x).reciprocal(),
+        _ => x.pow(f.arg(1)),
+    }
+}
+
+/// The larger or smaller, where a number wins over NaN.
+fn ignoring_nan<'c>(f: &'c Formula<'c>, pick: fn(X<'c>, X<'c>) -> X<'c>) -> X<'c> {
+    let (a, b) = (f.arg(0), f.arg(1));
+    if !f.dtype.is_float() {
+        return pick(a, b);
+    }
+    a.isnan().select(b, b.isnan().select(a, pick(a, b)))
+}
+
+/// `max + log(1 + base^-|a - b|)`; equal infinities stay.
+fn log_add<'c>(f: &'c Formula<'c>, exp: fn(X<'c>) -> X<'c>, log: fn(X<'c>) -> X<'c>) -> X<'c> {
+    let (a, b) = (f.arg(0), f.arg(1));
+    f.refuse(!f.dtype.is_float(), "the logarithm of a sum takes floats");
+    a.isinf().and(a.eq(b)).select(a, a.max(b) + log(exp(-(a - b).abs())))
+}
+
+fn shift<'c>(f: &'c Formula<'c>, left: bool) -> X<'c> {
+    if left { f.arg(0).shl(f.arg(1)) } else { f.arg(0).shr(f.arg(1)) }
+}
+
+twins! {
+    /// Elements of two operands that are broadcast.
+    pub(super) static TABLE = {
+        "add" ".Tensor" ", Tensor other, *, Scalar alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
+        "add" ".Scalar" ", Scalar other, Scalar alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
+        "sub" ".Tensor" ", Tensor other, *, Scalar alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
+        "sub" ".Scalar" ", Scalar other, Scalar alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
+        "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.arg(1);
+        "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.arg(1);
+        "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.arg(1);
+        "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.arg(1);
+        "div" ".Tensor_mode" ", Tensor other, *, str? rounding_mode" => FloatIfNone(2) |f| divided(f);
+        "div" ".Scalar_mode" ", Scalar other, *, str? rounding_mode" => FloatIfNone(2) |f| divided(f);
+        "remainder" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).remainder(f.arg(1));
+        "remainder" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).remainder(f.arg(1));
+        "fmod" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).fmod(f.arg(1));
+        "fmod" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).fmod(f.arg(1));
+        "atan2" "" ", Tensor other" => Float |f| f.arg(0).atan2(f.arg(1));
+        "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1));
+        "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1));
+        "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1));
+        "xlogy" ".Tensor" ", Tensor other" => Float |f| {
+            let (x, y) = (f.arg(0), f.arg(1));
+            y.isnan().select(f64::NAN, x.eq(0).select(0, x * y.log()))
+        };
+        "heaviside" "" ", Tensor values" => Promote |f| {
+            let x = f.arg(0);
+            if f.dtype == DType::Bool { return x.or(f.arg(1)); }
+            x.eq(0).select(f.arg(1), x.gt(0).select(1, 0))
+        };
+        "bitwise_and" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).and(f.arg(1));
+        "bitwise_and" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).and(f.arg(1));
+        "bitwise_or" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).or(f.arg(1));
+        "bitwise_or" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).or(f.arg(1));
+        "bitwise_xor" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).xor(f.arg(1));
+        "bitwise_xor" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).xor(f.arg(1));
+        "bitwise_left_shift" ".Tensor" ", Tensor other" => Promote |f| shift(f, true);
+        "bitwise_left_shift" ".Tensor_Scalar" ", Scalar other" => Promote |f| shift(f, true);
+        "bitwise_right_shift" ".Tensor" ", Tensor other" => Promote |f| shift(f, false);
+        "bitwise_right_shift" ".Tensor_Scalar" ", Scalar other" => Promote |f| shift(f, false);
+        ;
+        "aten::floor_divide(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
+        "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
+        "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::floor_divide"),
+        "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::floor_divide.Scalar"),
+        "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).remainder(f.arg(1))),
+        "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" => pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
+        "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" => pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
+        "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" => pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
+        "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" => pointwise!(Promote, |f| power_of_scalar(f)),
+        "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" => pointwise!(Promote, |f| match f.scalar(0) {
+            Scalar::Int(2) | Scalar::Float(2.0) if f.dtype.is_float() => f.arg(1).exp2(),
+            _ => f.arg(0).pow(f.arg(1)),
+        }),
+        "aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::pow.Tensor_Tensor"),
+        "aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::pow.Tensor_Scalar"),
+        "aten::maximum(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
+        "aten::minimum(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
+        "aten::max.other(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
+        "aten::min.other(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
+        "aten::fmax(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b))),
+        "aten::fmin(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b))),
+        "aten::logaddexp(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| log_add(f, X::exp, X::log1p)),
+        "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| log_add(f, X::exp2, |x| (x + 1).log2())),
+        "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, true)),
+        "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, false)),
+        "aten::__and__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        "aten::__and__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        "aten::__or__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        "aten::__or__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        "aten::__xor__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
+        "aten::__xor__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
+        "aten::__lshift__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, true)),
+        "aten::__lshift__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| shift(f, true)),
+        "aten::__rshift__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, false)),
+        "aten::__rshift__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| shift(f, false)),
+    }
+}

@@ -1,0 +1,220 @@
+//! Formulas: scalar expressions written as arithmetic on handles, so that most operators are one line.
+//!
+//! The first error is kept and the rest of the formula is built on the wrong register, which nobody sees.
+
+use super::super::lower::PointwiseCx;
+use crate::error::{Error, Result};
+use crate::value::Value;
+use maquette_ir::scalar_expr::{BinaryOp, BuildError, CmpOp, ExprBuilder, Reg, UnaryOp};
+use maquette_ir::{DType, Scalar};
+use std::cell::RefCell;
+
+/// A formula being written, with the operator's arguments.
+pub(super) struct Formula<'a> {
+    b: RefCell<ExprBuilder>,
+    error: RefCell<Option<Error>>,
+    /// The dtype it computes in; floating-point throughout for `Types::Float`.
+    pub(super) dtype: DType,
+    args: &'a [Value],
+    regs: &'a [Option<Reg>],
+}
+
+/// A value in a formula.
+#[derive(Clone, Copy)]
+pub(super) struct X<'c> {
+    f: &'c Formula<'c>,
+    reg: Reg,
+}
+
+/// Builds the expression that `f` writes.
+pub(super) fn formula(cx: &mut PointwiseCx, f: impl for<'c> FnOnce(&'c Formula<'c>) -> X<'c>) -> Result<Reg> {
+    let b = RefCell::new(std::mem::take(&mut cx.b));
+    let formula = Formula { b, error: RefCell::new(None), dtype: cx.dtype, args: cx.args, regs: &cx.regs };
+    let reg = f(&formula).reg;
+    cx.b = formula.b.into_inner();
+    match formula.error.into_inner() {
+        Some(e) => Err(e),
+        None => Ok(reg),
+    }
+}
+
+impl<'c> Formula<'c> {
+    fn or<T>(&self, r: Result<T>, otherwise: impl FnOnce() -> T) -> T {
+        r.unwrap_or_else(|e| {
+            self.error.borrow_mut().get_or_insert(e);
+            otherwise()
+        })
+    }
+
+    /// What stands for a value that could not be built.
+    fn nowhere(&self) -> Reg {
+        self.b.borrow_mut().constant(0, self.dtype)
+    }
+
+    fn built(&'c self, build: impl FnOnce(&mut ExprBuilder) -> Result<Reg, BuildError>) -> X<'c> {
+        let built = build(&mut self.b.borrow_mut());
+        X { f: self, reg: self.or(built.map_err(Error::other), || self.nowhere()) }
+    }
+
+    fn missing(&self, i: usize) -> Error {
+        Error::value(format!("argument {i} is not an operand"))
+    }
+
+    /// The operand that argument `i` is.
+    pub(super) fn arg(&'c self, i: usize) -> X<'c> {
+        let reg = self.regs.get(i).copied().flatten().ok_or_else(|| self.missing(i));
+        X { f: self, reg: self.or(reg, || self.nowhere()) }
+    }
+
+    /// Whether argument `i` was given.
+    pub(super) fn has(&self, i: usize) -> bool {
+        self.args.get(i).is_some_and(|v| !v.is_none())
+    }
+
+    /// The number that argument `i` is.
+    pub(super) fn scalar(&self, i: usize) -> Scalar {
+        let v = self.args.get(i).ok_or_else(|| self.missing(i)).and_then(Value::scalar);
+        self.or(v, || Scalar::Int(0))
+    }
+
+    /// The number that argument `i` is, as a float.
+    pub(super) fn float(&self, i: usize) -> f64 {
+        self.scalar(i).to_f64()
+    }
+
+    /// The number that argument `i` is, as a constant of the compute dtype.
+    pub(super) fn number(&'c self, i: usize) -> X<'c> {
+        self.c(self.scalar(i))
+    }
+
+    /// The text that argument `i` is, or `otherwise` where it is absent.
+    pub(super) fn text(&self, i: usize, otherwise: &'static str) -> &str {
+        let s = self.args.get(i).ok_or_else(|| self.missing(i)).and_then(|v| v.opt(Value::str));
+        self.or(s, || None).unwrap_or(otherwise)
+    }
+
+    /// A constant of the compute dtype.
+    pub(super) fn c(&'c self, x: impl Into<Scalar>) -> X<'c> {
+        let reg = self.b.borrow_mut().constant(x, self.dtype);
+        X { f: self, reg }
+    }
+
+    /// A bool constant.
+    pub(super) fn bool(&'c self, x: bool) -> X<'c> {
+        let reg = self.b.borrow_mut().constant(x, DType::Bool);
+        X { f: self, reg }
+    }
+
+    /// Refuses the call where `bad`.
+    pub(super) fn refuse(&self, bad: bool, why: &str) {
+        if bad {
+            self.or(Err(Error::value(why)), || ());
+        }
+    }
+
+    /// Argument `i`, scaled by the number `alpha` unless that is 1.
+    pub(super) fn scaled(&'c self, i: usize, alpha: usize) -> X<'c> {
+        let a = self.scalar(alpha);
+        self.refuse(!self.dtype.is_float() && matches!(a, Scalar::Float(_)), "`alpha` must be an integer where the operands are integers");
+        self.refuse(self.dtype != DType::Bool && matches!(a, Scalar::Bool(_)), "`alpha` must not be a bool where the operands are numbers");
+        if a.to_f64() == 1.0 { self.arg(i) } else { self.arg(i) * self.c(a) }
+    }
+}
+
+/// An operand of a formula: a value or a number.
+pub(super) trait IntoX<'c> {
+    fn into_x(self, f: &'c Formula<'c>, dtype: DType) -> X<'c>;
+}
+
+impl<'c> IntoX<'c> for X<'c> {
+    fn into_x(self, _: &'c Formula<'c>, _: DType) -> X<'c> {
+        self
+    }
+}
+
+macro_rules! numbers {
+    ($($t:ty)*) => { $(impl<'c> IntoX<'c> for $t {
+        fn into_x(self, f: &'c Formula<'c>, dtype: DType) -> X<'c> {
+            let reg = f.b.borrow_mut().constant(self, dtype);
+            X { f, reg }
+        }
+    })* };
+}
+numbers!(f64 i32 bool);
+
+macro_rules! unary {
+    ($($name:ident $op:ident)*) => { impl<'c> X<'c> { $(
+        pub(super) fn $name(self) -> X<'c> {
+            self.f.built(|b| b.unary(UnaryOp::$op, self.reg))
+        }
+    )* } };
+}
+unary! {
+    abs Abs sign Sign floor Floor ceil Ceil round Round trunc Trunc sqrt Sqrt rsqrt Rsqrt reciprocal Reciprocal exp Exp exp2 Exp2 expm1 Expm1
+    log Log log2 Log2 log10 Log10 log1p Log1p sin Sin cos Cos tan Tan asin Asin acos Acos atan Atan sinh Sinh cosh Cosh tanh Tanh
+    asinh Asinh acosh Acosh atanh Atanh erf Erf erfc Erfc sigmoid Sigmoid isnan IsNan isinf IsInf not Not neg Neg
+}
+
+macro_rules! binary {
+    ($($name:ident $op:ident)*) => { impl<'c> X<'c> { $(
+        pub(super) fn $name(self, other: impl IntoX<'c>) -> X<'c> {
+            let other = other.into_x(self.f, self.dtype());
+            self.f.built(|b| b.binary(BinaryOp::$op, self.reg, other.reg))
+        }
+    )* } };
+}
+binary! {
+    plus Add minus Sub times Mul over Div floor_div FloorDiv trunc_div TruncDiv fmod Fmod remainder Remainder pow Pow min Min max Max
+    atan2 Atan2 hypot Hypot copysign Copysign and And or Or xor Xor shl Shl shr Shr
+}
+
+macro_rules! compare {
+    ($($name:ident $op:ident)*) => { impl<'c> X<'c> { $(
+        pub(super) fn $name(self, other: impl IntoX<'c>) -> X<'c> {
+            let other = other.into_x(self.f, self.dtype());
+            self.f.built(|b| b.compare(CmpOp::$op, self.reg, other.reg))
+        }
+    )* } };
+}
+compare!(eq Eq ne Ne lt Lt le Le gt Gt ge Ge);
+
+impl<'c> X<'c> {
+    pub(super) fn dtype(self) -> DType {
+        self.f.b.borrow().dtype(self.reg).unwrap_or(self.f.dtype)
+    }
+
+    pub(super) fn cast(self, dtype: DType) -> X<'c> {
+        self.f.built(|b| b.cast(self.reg, dtype))
+    }
+
+    /// `if self { a } else { b }`; a condition of another dtype is taken as nonzero.
+    pub(super) fn select(self, a: impl IntoX<'c>, b: impl IntoX<'c>) -> X<'c> {
+        let cond = self.cast(DType::Bool);
+        let (a, b) = (a.into_x(self.f, self.f.dtype), b.into_x(self.f, self.f.dtype));
+        self.f.built(|e| e.select(cond.reg, a.reg, b.reg))
+    }
+
+    /// Nonzero, as a bool.
+    pub(super) fn truth(self) -> X<'c> {
+        if self.dtype() == DType::Bool { self } else { self.ne(0) }
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $name:ident)*) => { $(
+        impl<'c, R: IntoX<'c>> std::ops::$trait<R> for X<'c> {
+            type Output = X<'c>;
+            fn $method(self, other: R) -> X<'c> {
+                self.$name(other)
+            }
+        }
+    )* };
+}
+operators!(Add add plus Sub sub minus Mul mul times Div div over);
+
+impl<'c> std::ops::Neg for X<'c> {
+    type Output = X<'c>;
+    fn neg(self) -> X<'c> {
+        X::neg(self)
+    }
+}

@@ -1,0 +1,54 @@
+//! Pointwise operators: a scalar expression each.
+
+mod activation;
+mod binary;
+mod compare;
+mod formula;
+mod ternary;
+mod unary;
+
+use super::OpDef;
+
+/// The tables of this family.
+pub(super) const TABLES: [&[OpDef]; 5] = [unary::TABLE, activation::TABLE, binary::TABLE, compare::TABLE, ternary::TABLE];
+
+/// A pointwise lowering: how dtypes follow, and the formula.
+macro_rules! pointwise {
+    ($types:ident $(($arg:literal))?, |$f:ident| $body:expr) => {
+        $crate::aten::Lowering::Pointwise($crate::aten::Pointwise {
+            types: $crate::aten::Types::$types $(($arg))?,
+            build: |cx| $crate::aten::pointwise::formula::formula(cx, |$f| $body),
+        })
+    };
+}
+use pointwise;
+
+/// A table of operators that each have an in-place twin: name, overload, arguments after `self`, then the functional lowering.
+macro_rules! twins {
+    ($(#[$doc:meta])* $vis:vis static $table:ident = {
+        $($name:literal $overload:literal $args:literal => $types:ident $(($arg:literal))? |$f:ident| $body:expr;)*
+        $(; $($schema:literal => $lowering:expr,)*)?
+    }) => {
+        $(#[$doc])*
+        $vis static $table: &[$crate::aten::OpDef] = &[
+            $(
+                $crate::aten::OpDef {
+                    schema: concat!("aten::", $name, $overload, "(Tensor self", $args, ") -> Tensor"),
+                    lowering: $crate::aten::pointwise::pointwise!($types $(($arg))?, |$f| $body),
+                    loc: ::maquette_ir::Loc { file: file!(), line: line!() },
+                },
+                $crate::aten::OpDef {
+                    schema: concat!("aten::", $name, "_", $overload, "(Tensor(a!) self", $args, ") -> Tensor(a!)"),
+                    lowering: $crate::aten::Lowering::InPlace(concat!("aten::", $name, $overload)),
+                    loc: ::maquette_ir::Loc { file: file!(), line: line!() },
+                },
+            )*
+            $($($crate::aten::OpDef {
+                schema: $schema,
+                lowering: $lowering,
+                loc: ::maquette_ir::Loc { file: file!(), line: line!() },
+            },)*)?
+        ];
+    };
+}
+use twins;

@@ -1,0 +1,125 @@
+//! Operators of one tensor.
+
+use super::formula::{Formula, X};
+use super::{pointwise, twins};
+use maquette_ir::DType;
+use std::f64::consts::PI;
+
+/// Rounding: integers are whole already.
+fn rounded<'c>(f: &'c Formula<'c>, round: fn(X<'c>) -> X<'c>) -> X<'c> {
+    f.refuse(f.dtype == DType::Bool, "rounding takes numbers, not bools");
+    if f.dtype.is_float() { round(f.arg(0)) } else { f.arg(0) }
+}
+
+/// To a power of ten; a negative number of decimals divides first, as PyTorch does.
+fn round_decimals<'c>(f: &'c Formula<'c>) -> X<'c> {
+    let decimals = f.float(1);
+    if decimals == 0.0 {
+        return rounded(f, X::round);
+    }
+    f.refuse(!f.dtype.is_float(), "rounding to decimals takes floats");
+    let (x, scale) = (f.arg(0), 10f64.powf(decimals.abs()));
+    if decimals < 0.0 { (x / scale).round() * scale } else { (x * scale).round() / scale }
+}
+
+fn sign_of_number<'c>(f: &'c Formula<'c>) -> X<'c> {
+    if f.dtype == DType::Bool { f.arg(0) } else { f.arg(0).sign() }
+}
+
+fn inf_with_sign<'c>(f: &'c Formula<'c>, positive: bool) -> X<'c> {
+    if !f.dtype.is_float() {
+        return f.bool(false);
+    }
+    f.arg(0).eq(if positive { f64::INFINITY } else { f64::NEG_INFINITY })
+}
+
+fn nan_to_num<'c>(f: &'c Formula<'c>) -> X<'c> {
+    if !f.dtype.is_float() {
+        return f.arg(0);
+    }
+    let largest = match f.dtype {
+        DType::F64 => f64::MAX,
+        DType::F16 => 65504.0,
+        DType::BF16 => 3.389_531_389_251_535_5e38,
+        _ => f64::from(f32::MAX),
+    };
+    let or = |i: usize, otherwise: f64| if f.has(i) { f.float(i) } else { otherwise };
+    let x = f.arg(0);
+    let low = x.eq(f64::NEG_INFINITY).select(or(3, -largest), x);
+    let high = x.eq(f64::INFINITY).select(or(2, largest), low);
+    x.isnan().select(or(1, 0.0), high)
+}
+
+twins! {
+    /// Each element by itself.
+    pub(super) static TABLE = {
+        "abs" "" "" => Promote |f| if f.dtype == DType::Bool { f.arg(0) } else { f.arg(0).abs() };
+        "neg" "" "" => Promote |f| {
+            f.refuse(f.dtype == DType::Bool, "a bool tensor has no negative; to invert a mask use `logical_not` or the `!` operator");
+            -f.arg(0)
+        };
+        "sign" "" "" => Promote |f| sign_of_number(f);
+        "sgn" "" "" => Promote |f| sign_of_number(f);
+        "floor" "" "" => Promote |f| rounded(f, X::floor);
+        "ceil" "" "" => Promote |f| rounded(f, X::ceil);
+        "round" "" "" => Promote |f| rounded(f, X::round);
+        "round" ".decimals" ", *, int decimals" => Promote |f| round_decimals(f);
+        "trunc" "" "" => Promote |f| rounded(f, X::trunc);
+        "frac" "" "" => Promote |f| { let x = f.arg(0); x - x.trunc() };
+        "square" "" "" => Promote |f| f.arg(0) * f.arg(0);
+        "sqrt" "" "" => Float |f| f.arg(0).sqrt();
+        "rsqrt" "" "" => Float |f| f.arg(0).rsqrt();
+        "reciprocal" "" "" => Float |f| f.arg(0).reciprocal();
+        "exp" "" "" => Float |f| f.arg(0).exp();
+        "exp2" "" "" => Float |f| f.arg(0).exp2();
+        "expm1" "" "" => Float |f| f.arg(0).expm1();
+        "log" "" "" => Float |f| f.arg(0).log();
+        "log2" "" "" => Float |f| f.arg(0).log2();
+        "log10" "" "" => Float |f| f.arg(0).log10();
+        "log1p" "" "" => Float |f| f.arg(0).log1p();
+        "sin" "" "" => Float |f| f.arg(0).sin();
+        "cos" "" "" => Float |f| f.arg(0).cos();
+        "tan" "" "" => Float |f| f.arg(0).tan();
+        "asin" "" "" => Float |f| f.arg(0).asin();
+        "acos" "" "" => Float |f| f.arg(0).acos();
+        "atan" "" "" => Float |f| f.arg(0).atan();
+        "sinh" "" "" => Float |f| f.arg(0).sinh();
+        "cosh" "" "" => Float |f| f.arg(0).cosh();
+        "tanh" "" "" => Float |f| f.arg(0).tanh();
+        "asinh" "" "" => Float |f| f.arg(0).asinh();
+        "acosh" "" "" => Float |f| f.arg(0).acosh();
+        "atanh" "" "" => Float |f| f.arg(0).atanh();
+        "erf" "" "" => Float |f| f.arg(0).erf();
+        "erfc" "" "" => Float |f| f.arg(0).erfc();
+        "sigmoid" "" "" => Float |f| f.arg(0).sigmoid();
+        "logit" "" ", float? eps=None" => Float |f| {
+            let x = f.arg(0);
+            let x = if f.has(1) { x.max(f.float(1)).min(1.0 - f.float(1)) } else { x };
+            (x / (f.c(1) - x)).log()
+        };
+        "sinc" "" "" => Float |f| {
+            let x = f.arg(0) * PI;
+            x.eq(0).select(1, x.sin() / x)
+        };
+        "deg2rad" "" "" => Float |f| f.arg(0) * (PI / 180.0);
+        "rad2deg" "" "" => Float |f| f.arg(0) * (180.0 / PI);
+        "nan_to_num" "" ", float? nan=None, float? posinf=None, float? neginf=None" => Promote |f| nan_to_num(f);
+        "logical_not" "" "" => Compare |f| f.arg(0).truth().not();
+        "bitwise_not" "" "" => Promote |f| f.arg(0).not();
+        "zero" "" "" => First |f| f.c(0);
+        "fill" ".Scalar" ", Scalar value" => First |f| f.number(1);
+        "fill" ".Tensor" ", Tensor value" => First |f| f.arg(1).cast(f.dtype);
+        ;
+        "aten::positive(Tensor(a) self) -> Tensor(a)" => crate::aten::Lowering::View(|_, args| Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])),
+        "aten::isnan(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isnan() } else { f.bool(false) }),
+        "aten::isinf(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isinf() } else { f.bool(false) }),
+        "aten::isfinite(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).abs().lt(f64::INFINITY) } else { f.bool(true) }),
+        "aten::isposinf(Tensor self) -> Tensor" => pointwise!(Compare, |f| inf_with_sign(f, true)),
+        "aten::isneginf(Tensor self) -> Tensor" => pointwise!(Compare, |f| inf_with_sign(f, false)),
+        "aten::signbit(Tensor self) -> Tensor" => pointwise!(Compare, |f| match f.dtype {
+            DType::Bool => f.bool(false),
+            d if d.is_float() => f.c(1).copysign(f.arg(0)).lt(0),
+            _ => f.arg(0).lt(0),
+        }),
+    }
+}

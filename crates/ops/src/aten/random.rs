@@ -1,0 +1,113 @@
+//! Random tensors. Element `i` of a result depends on the device's seed and offset at the call and on `i`, nothing else.
+
+use super::creation::{factory, like, options};
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::table;
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::random::{Philox, reserve};
+use crate::tensor::Tensor;
+use crate::value::{Outputs, Value};
+use maquette_ir::{DType, Device};
+use maquette_kernels::ViewMut;
+use smallvec::smallvec;
+
+const fn random(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Random, metas, run })
+}
+
+/// Fills the output from the device's sequence.
+fn draw(outs: &[Tensor], fill: impl FnOnce(&mut ViewMut<'_>, Philox) -> Result<(), maquette_kernels::KernelError>) -> Result<()> {
+    let mut out = eager::output(&outs[0])?;
+    let at = reserve(outs[0].device(), out.numel() as u64);
+    Ok(fill(&mut out, at)?)
+}
+
+fn floats(metas: Metas, what: &str) -> Result<Metas> {
+    match metas.iter().find(|m| !m.dtype.is_float()) {
+        Some(m) => Err(Error::value(format!("{what} numbers are floats, found the dtype {}", m.dtype))),
+        None => Ok(metas),
+    }
+}
+
+fn sized(args: &[Value]) -> Result<Metas> {
+    floats(smallvec![factory(args[0].ints()?, args, 1, DType::F32, Device::Cpu)?], "random")
+}
+
+fn uniform(outs: &[Tensor], low: f64, high: f64) -> Result<()> {
+    draw(outs, |out, at| maquette_kernels::uniform(out, at, low, high))
+}
+
+fn normal(outs: &[Tensor], mean: f64, std: f64) -> Result<()> {
+    draw(outs, |out, at| maquette_kernels::normal(out, at, mean, std))
+}
+
+fn integers(outs: &[Tensor], low: &Value, high: &Value) -> Result<()> {
+    let (low, high) = (low.int_i64()?, high.int_i64()?);
+    draw(outs, |out, at| maquette_kernels::randint(out, at, low, high))
+}
+
+/// `draws < p`, elementwise, where the draws are uniform.
+fn chance(outs: &[Tensor], p: &Tensor) -> Result<()> {
+    let out = &outs[0];
+    let wide = crate::Meta { dtype: DType::F32, ..crate::Meta::contiguous(out.sizes(), DType::F32).on(out.device()) };
+    let draws = Tensor::allocate(wide)?;
+    uniform(std::slice::from_ref(&draws), 0.0, 1.0)?;
+    let p = eager::cast(p, DType::F32)?;
+    eager::map_into(out, &[&draws, &p], |b, r| {
+        let less = b.compare(maquette_ir::scalar_expr::CmpOp::Lt, r[0], r[1])?;
+        b.cast(less, out.dtype())
+    })
+}
+
+fn probability(p: f64) -> Result<f64> {
+    if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(Error::value(format!("`p` is a probability, from 0 to 1; found {p}"))) }
+}
+
+/// The identity outside training; else each element is dropped with probability `p`, and the others grow to make up for it.
+fn dropout(args: &[Value]) -> Result<Outputs> {
+    let (x, p, train) = (args[0].tensor()?, probability(args[1].float()?)?, args[2].bool()?);
+    if !train || p == 0.0 {
+        return crate::call("aten::clone", crate::args![x]);
+    }
+    if p == 1.0 {
+        return crate::call("aten::mul.Scalar", crate::args![x, 0]);
+    }
+    let kept = crate::call("aten::bernoulli.p", crate::args![x, 1.0 - p])?;
+    let scale = crate::call("aten::div.Scalar", crate::args![kept[0].clone(), 1.0 - p])?;
+    crate::call("aten::mul.Tensor", crate::args![x, scale[0].clone()])
+}
+
+macro_rules! integer_options {
+    ($head:literal) => {
+        concat!("aten::", $head, ", *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor")
+    };
+}
+
+table! {
+    /// Random tensors.
+    pub(super) static TABLE = {
+        options!("rand(SymInt[] size") => random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0)),
+        options!("randn(SymInt[] size") => random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0)),
+        options!(like "rand_like(Tensor self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0)),
+        options!(like "randn_like(Tensor self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0)),
+        integer_options!("randint(SymInt high, SymInt[] size") =>
+            random(|_, a| Ok(smallvec![factory(a[1].ints()?, a, 2, DType::I64, Device::Cpu)?]), |a, o| integers(o, &Value::from(0), &a[0])),
+        integer_options!("randint.low(SymInt low, SymInt high, SymInt[] size") =>
+            random(|_, a| Ok(smallvec![factory(a[2].ints()?, a, 3, DType::I64, Device::Cpu)?]), |a, o| integers(o, &a[0], &a[1])),
+        options!(like "randint_like(Tensor self, SymInt high") => random(|_, a| like(a, 2), |a, o| integers(o, &Value::from(0), &a[1])),
+        options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt high") => random(|_, a| like(a, 3), |a, o| integers(o, &a[1], &a[2])),
+        "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> Tensor" =>
+            random(|_, a| floats(like(&a[..1], 1)?, "uniform"), |a, o| uniform(o, a[1].float()?, a[2].float()?)),
+        "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::uniform"),
+        "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor" =>
+            random(|_, a| floats(like(&a[..1], 1)?, "normal"), |a, o| normal(o, a[1].float()?, a[2].float()?)),
+        "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::normal_functional"),
+        "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
+            random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?)),
+        "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" =>
+            random(|_, a| like(&a[..1], 1), |a, o| chance(o, &Tensor::adopt(vec![probability(a[1].float()?)? as f32], [0i64; 0])?)),
+        "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.p"),
+        "aten::dropout(Tensor input, float p, bool train) -> Tensor" => Lowering::Composite(dropout),
+    }
+}

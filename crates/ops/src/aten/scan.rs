@@ -1,0 +1,142 @@
+//! Along one dimension: running results, order, softmax.
+
+use super::dims::fresh_like;
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::reduce::accumulated;
+use super::table;
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::meta::Meta;
+use crate::shape::wrap_dim;
+use crate::tensor::Tensor;
+use crate::value::{Outputs, Value};
+use maquette_ir::DType;
+use maquette_kernels::{KernelError, ScanOp, View, ViewMut};
+use smallvec::smallvec;
+
+const fn along(class: Class, metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class, metas, run })
+}
+
+fn dim(args: &[Value], i: usize) -> Result<usize> {
+    wrap_dim(args[i].int_i64()?, args[0].tensor()?.dim())
+}
+
+/// A row-major result of the sizes of argument 0, whose dimension argument `i` must exist.
+fn same_sizes(args: &[Value], i: usize, dtype: DType) -> Result<Meta> {
+    dim(args, i)?;
+    let x = args[0].tensor()?;
+    Ok(Meta::contiguous(x.sizes(), dtype).on(x.device()))
+}
+
+fn scan_meta(args: &[Value]) -> Result<Metas> {
+    Ok(smallvec![same_sizes(args, 1, accumulated(args[0].tensor()?, &args[2])?)?])
+}
+
+fn scan(args: &[Value], outs: &[Tensor], op: ScanOp) -> Result<()> {
+    let x = eager::cast(args[0].tensor()?, outs[0].dtype())?;
+    Ok(maquette_kernels::scan(op, &eager::input(&x)?, dim(args, 1)?, &mut eager::output(&outs[0])?)?)
+}
+
+fn extreme_meta(args: &[Value]) -> Result<Metas> {
+    let values = same_sizes(args, 1, args[0].tensor()?.dtype())?;
+    Ok(smallvec![values.clone(), Meta { dtype: DType::I64, ..values }])
+}
+
+fn extreme(args: &[Value], outs: &[Tensor], max: bool) -> Result<()> {
+    let (values, indices) = (&mut eager::output(&outs[0])?, &mut eager::output(&outs[1])?);
+    Ok(maquette_kernels::cumulative_extreme(max, &eager::input(args[0].tensor()?)?, dim(args, 1)?, values, indices)?)
+}
+
+/// Values and indices in the memory order of argument 0.
+fn sort_meta(args: &[Value], d: usize) -> Result<Metas> {
+    dim(args, d)?;
+    let x = args[0].tensor()?;
+    Ok(smallvec![fresh_like(x, x.dtype())?, fresh_like(x, DType::I64)?])
+}
+
+/// Sorting is stable always.
+fn sort(args: &[Value], d: usize, values: &Tensor, indices: &Tensor) -> Result<()> {
+    let (values, indices) = (&mut eager::output(values)?, &mut eager::output(indices)?);
+    Ok(maquette_kernels::sort(&eager::input(args[0].tensor()?)?, dim(args, d)?, args[d + 1].bool()?, values, indices)?)
+}
+
+fn argsort(args: &[Value], outs: &[Tensor], d: usize) -> Result<()> {
+    let x = args[0].tensor()?;
+    sort(args, d, &Tensor::allocate(fresh_like(x, x.dtype())?)?, &outs[0])
+}
+
+fn topk_meta(args: &[Value]) -> Result<Metas> {
+    let (x, k, d) = (args[0].tensor()?, args[1].int()?, dim(args, 2)?);
+    let mut values = same_sizes(args, 2, x.dtype())?;
+    let available = x.sizes().get(d).copied().unwrap_or(1.into());
+    let within = maquette_ir::sym::SymInt::from(0).le(k).statically_known() != Some(false) && k.le(available).statically_known() != Some(false);
+    if !within {
+        return Err(Error::value(format!("`k` must be from 0 to the size {available} of dimension {d}, found {k}")));
+    }
+    if let Some(n) = values.sizes.get_mut(d) {
+        *n = k;
+    }
+    let values = Meta::contiguous(values.sizes, values.dtype).on(values.device);
+    Ok(smallvec![values.clone(), Meta { dtype: DType::I64, ..values }])
+}
+
+fn topk(args: &[Value], outs: &[Tensor]) -> Result<()> {
+    let (values, indices) = (&mut eager::output(&outs[0])?, &mut eager::output(&outs[1])?);
+    Ok(maquette_kernels::topk(&eager::input(args[0].tensor()?)?, dim(args, 2)?, args[3].bool()?, values, indices)?)
+}
+
+fn softmax_meta(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
+    if !x.dtype().is_float() {
+        return Err(Error::value(format!("a softmax takes floats, found {}; convert first, or give `dtype`", x.dtype())));
+    }
+    if args[2].bool()? && x.dtype() != DType::F16 {
+        return Err(Error::value(format!("`half_to_float` takes f16, found {}", x.dtype())));
+    }
+    Ok(smallvec![same_sizes(args, 1, if args[2].bool()? { DType::F32 } else { x.dtype() })?])
+}
+
+type Rows = fn(&View<'_>, usize, &mut ViewMut<'_>) -> Result<(), KernelError>;
+
+fn softmax(args: &[Value], outs: &[Tensor], kernel: Rows) -> Result<()> {
+    let x = eager::cast(args[0].tensor()?, outs[0].dtype())?;
+    Ok(kernel(&eager::input(&x)?, dim(args, 1)?, &mut eager::output(&outs[0])?)?)
+}
+
+/// `self, dim, dtype`: converts, then calls the operator that does it.
+fn converted(args: &[Value], op: &str) -> Result<Outputs> {
+    let x = match args[2].opt(Value::dtype)? {
+        Some(d) => crate::call("aten::to.dtype", crate::args![args[0].tensor()?, d])?[0].clone(),
+        None => args[0].clone(),
+    };
+    crate::call(op, smallvec![x, args[1].clone(), Value::Bool(false)])
+}
+
+table! {
+    /// Along one dimension.
+    pub(super) static TABLE = {
+        "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" => along(Class::Scan, |_, a| scan_meta(a), |a, o| scan(a, o, ScanOp::Sum)),
+        "aten::cumsum_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)" => Lowering::InPlace("aten::cumsum"),
+        "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" => along(Class::Scan, |_, a| scan_meta(a), |a, o| scan(a, o, ScanOp::Prod)),
+        "aten::cumprod_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)" => Lowering::InPlace("aten::cumprod"),
+        "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" => along(Class::Scan, |_, a| extreme_meta(a), |a, o| extreme(a, o, true)),
+        "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" => along(Class::Scan, |_, a| extreme_meta(a), |a, o| extreme(a, o, false)),
+        "aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)" =>
+            along(Class::Sort, |_, a| sort_meta(a, 1), |a, o| sort(a, 1, &o[0], &o[1])),
+        "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)" =>
+            along(Class::Sort, |_, a| sort_meta(a, 2), |a, o| sort(a, 2, &o[0], &o[1])),
+        "aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor" =>
+            along(Class::Sort, |_, a| Ok(smallvec![sort_meta(a, 1)?.swap_remove(1)]), |a, o| argsort(a, o, 1)),
+        "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor" =>
+            along(Class::Sort, |_, a| Ok(smallvec![sort_meta(a, 2)?.swap_remove(1)]), |a, o| argsort(a, o, 2)),
+        "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)" =>
+            along(Class::Sort, |_, a| topk_meta(a), |a, o| topk(a, o)),
+        "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
+            along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::softmax)),
+        "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
+            along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::log_softmax)),
+        "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" => Lowering::Composite(|a| converted(a, "aten::_softmax")),
+        "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" => Lowering::Composite(|a| converted(a, "aten::_log_softmax")),
+    }
+}

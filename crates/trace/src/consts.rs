@@ -1,0 +1,102 @@
+//! Constants: real tensors that existed before the trace, by reference to their live storage.
+
+use maquette_ir::DType;
+use maquette_ir::graph::{ConstSource, Digest, ValueId};
+use maquette_ops::{Concrete, Element, Result, Tensor};
+use rustc_hash::FxHashMap;
+use sha2::{Digest as _, Sha256};
+
+/// A constant's contents: the captured tensor itself. Writes to it, by the graph or outside, are seen by both.
+#[derive(Clone, Debug)]
+pub struct Captured(pub Tensor);
+
+impl ConstSource for Captured {
+    /// Over dtype, sizes and the elements in row-major order, as they are now; zero where they cannot be read.
+    fn digest(&self) -> Digest {
+        self.sha256().unwrap_or(Digest([0; 8]))
+    }
+}
+
+trait Bytes: Element {
+    fn update(self, hash: &mut Sha256);
+}
+
+macro_rules! bytes {
+    ($($t:ty),*) => { $(impl Bytes for $t {
+        fn update(self, hash: &mut Sha256) {
+            hash.update(self.to_le_bytes());
+        }
+    })* };
+}
+bytes!(u8, i8, i16, i32, i64, half::f16, half::bf16, f32, f64);
+
+impl Bytes for bool {
+    fn update(self, hash: &mut Sha256) {
+        hash.update([u8::from(self)]);
+    }
+}
+
+impl Captured {
+    fn sha256(&self) -> Result<Digest> {
+        let t = &self.0;
+        let mut hash = Sha256::new();
+        hash.update(t.dtype().name());
+        for n in t.sizes_i64()? {
+            hash.update(n.to_le_bytes());
+        }
+        match t.dtype() {
+            DType::Bool => elements::<bool>(t, &mut hash),
+            DType::U8 => elements::<u8>(t, &mut hash),
+            DType::I8 => elements::<i8>(t, &mut hash),
+            DType::I16 => elements::<i16>(t, &mut hash),
+            DType::I32 => elements::<i32>(t, &mut hash),
+            DType::I64 => elements::<i64>(t, &mut hash),
+            DType::F16 => elements::<half::f16>(t, &mut hash),
+            DType::BF16 => elements::<half::bf16>(t, &mut hash),
+            DType::F32 => elements::<f32>(t, &mut hash),
+            DType::F64 => elements::<f64>(t, &mut hash),
+        }?;
+        let mut first = [0; 8];
+        first.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
+        Ok(Digest(first))
+    }
+}
+
+fn elements<T: Bytes>(t: &Tensor, hash: &mut Sha256) -> Result<()> {
+    t.read::<T>()?.iter().for_each(|x| x.update(hash));
+    Ok(())
+}
+
+/// The constants of a trace by what they see.
+#[derive(Default)]
+pub(crate) struct Consts {
+    /// By storage, layout and dtype: the graph's value, and the fake tensor that stands for it in fake kernels.
+    by_view: FxHashMap<(usize, DType, Vec<i64>), (ValueId, Tensor)>,
+    /// By storage: any stand-in over the one fake storage that all views of the real one share in the trace.
+    by_storage: FxHashMap<usize, Tensor>,
+}
+
+impl Consts {
+    /// What was made of a real tensor before, or its stand-in and what `define` makes of it now.
+    pub(crate) fn get_or_define(&mut self, t: &Tensor, define: impl FnOnce(&Tensor) -> Result<ValueId>) -> Result<(ValueId, Tensor)> {
+        // the constant keeps the storage alive, so its address stays its own
+        let storage = std::sync::Arc::as_ptr(t.storage()?).addr();
+        let view = (storage, t.dtype(), t.meta().concrete().map(flat).unwrap_or_default());
+        if let Some((value, stand_in)) = self.by_view.get(&view) {
+            return Ok((*value, stand_in.clone()));
+        }
+        let meta = t.meta().clone();
+        let stand_in = match self.by_storage.get(&storage) {
+            Some(other) => other.fake_view(meta)?,
+            None => Tensor::fake_of(meta),
+        };
+        let value = define(t)?;
+        self.by_storage.entry(storage).or_insert_with(|| stand_in.clone());
+        self.by_view.insert(view, (value, stand_in.clone()));
+        Ok((value, stand_in))
+    }
+}
+
+fn flat(c: Concrete) -> Vec<i64> {
+    c.sizes.iter().chain(&c.strides).copied().chain([c.offset]).collect()
+}

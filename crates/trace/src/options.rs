@@ -1,0 +1,78 @@
+//! How to trace: which sizes are symbols, and what things are called.
+
+use crate::dim::Dim;
+use crate::inputs::{Inputs, numbers};
+use crate::traced::{Program, Traced};
+use crate::tracer::Session;
+use maquette_ops::{Result, Tree, tree};
+
+/// Traces `f` with every size a plain number. Equal to `TraceOptions::new().trace(f, inputs)`.
+///
+/// # Errors
+/// As [`TraceOptions::trace`].
+pub fn trace<I: Tree, O: Tree>(f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O>> {
+    TraceOptions::new().trace(f, inputs)
+}
+
+/// Options of a trace. Inputs are counted as the leaves of the input tree, in order: the second tensor of a tuple is input 1.
+#[derive(Clone, Debug, Default)]
+pub struct TraceOptions {
+    pub(crate) name: Option<String>,
+    pub(crate) symbolic: bool,
+    pub(crate) duck: bool,
+    pub(crate) names: Option<Vec<String>>,
+    pub(crate) dims: Vec<(usize, usize, Dim)>,
+}
+
+impl TraceOptions {
+    /// Every size is the sample's number.
+    pub fn new() -> TraceOptions {
+        TraceOptions::default()
+    }
+
+    /// Every size of every input tensor, and every [`SymInt`](maquette_ir::sym::SymInt) among the inputs, is a symbol in `[0, oo)`: `s0`, `s1`…
+    /// No size is special, 0 and 1 included, unless the program branches on it.
+    pub fn symbolic() -> TraceOptions {
+        TraceOptions { symbolic: true, ..TraceOptions::default() }
+    }
+
+    /// Makes dimension `dim` of input `input` a symbol with this name and range.
+    pub fn dynamic(mut self, input: usize, dim: usize, symbol: Dim) -> TraceOptions {
+        self.dims.push((input, dim, symbol));
+        self
+    }
+
+    /// Names for the inputs, one each. By default an input is named by its path in the input tree (`layers_0_weight`), or `in0`, `in1`…
+    pub fn names<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> TraceOptions {
+        self.names = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The graph's name, `graph` by default.
+    pub fn name(mut self, name: impl Into<String>) -> TraceOptions {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Whether sizes that are equal in the sample share a symbol. Off by default.
+    pub fn duck_shaping(mut self, on: bool) -> TraceOptions {
+        self.duck = on;
+        self
+    }
+
+    /// Runs `f` once on stand-ins for `inputs` and returns the graph of what it did. The data of `inputs` is neither read nor written.
+    ///
+    /// # Errors
+    /// The options do not fit the inputs; or the first error of any operation in `f`, even if nothing came of its result.
+    pub fn trace<I: Tree, O: Tree>(&self, f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O>> {
+        let (in_spec, leaves) = tree::flatten(&inputs)?;
+        // an `i64` and a `SymInt` flatten alike; the one that asks for its number while the tree is rebuilt stays a number
+        let fixed = if self.symbolic { numbers(&leaves, |values| I::unflatten(&in_spec, values).map(drop)) } else { Vec::new() };
+        let plan = Inputs { options: self, leaves: &leaves, fixed: &fixed };
+        let session = Session::begin(&plan)?;
+        let input = I::unflatten(&in_spec, &mut session.leaves().iter().cloned())?;
+        let output = session.run(|| f(input));
+        let program: Program = session.finish(in_spec, tree::flatten(&output))?;
+        Ok(Traced::new(program))
+    }
+}

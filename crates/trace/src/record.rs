@@ -1,0 +1,407 @@
+//! What a trace writes down: operator calls become nodes, with the symbols they bind and the assertions they raise in their places.
+
+use crate::consts::{Captured, Consts};
+use maquette_ir::Loc;
+use maquette_ir::graph::{Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
+use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
+use maquette_ops::{Args, Error, FakeError, Meta, Op, Outputs, Result, Slot, Tensor, TraceError, TraceTag, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// An operator as the trace needs it, looked up once.
+pub(crate) struct OpFacts {
+    name: StrId,
+    /// How many arguments may stand without their name.
+    positional: usize,
+    args: Vec<ArgFacts>,
+    /// For each return, the argument that it is.
+    returned: SmallVec<[Option<usize>; 2]>,
+    mutated: SmallVec<[usize; 2]>,
+    builtin: bool,
+}
+
+struct ArgFacts {
+    keyword: StrId,
+    default: Option<Value>,
+}
+
+/// A call on its way into the graph.
+pub(crate) struct Call {
+    pub(crate) op: Rc<OpFacts>,
+    args: SmallVec<[Arg; 6]>,
+    kwargs: SmallVec<[(StrId, Arg); 2]>,
+    /// The arguments as the fake kernel gets them.
+    pub(crate) stand_ins: Args,
+}
+
+/// The graph being written.
+pub(crate) struct Recorder {
+    scope: Scope,
+    tag: Arc<TraceTag>,
+    builder: GraphBuilder,
+    /// By slot.
+    values: Vec<ValueId>,
+    /// By the address of the operator's name, which is its own and permanent.
+    ops: FxHashMap<usize, Rc<OpFacts>>,
+    consts: Consts,
+    /// Types below this have been looked at for data-dependent sizes.
+    types_seen: usize,
+    bound: FxHashSet<SymbolId>,
+    /// How many of the scope's assertions were taken over, and how many of its guards were seen.
+    taken: usize,
+    guarded: usize,
+    /// Assertions about symbols that are not bound yet.
+    waiting: Vec<Assertion>,
+    pub(crate) assert_locs: Vec<Loc>,
+}
+
+impl Recorder {
+    pub(crate) fn new(name: &str, scope: Scope, tag: Arc<TraceTag>) -> Recorder {
+        Recorder {
+            scope,
+            tag,
+            builder: GraphBuilder::new(name),
+            values: Vec::new(),
+            ops: FxHashMap::default(),
+            consts: Consts::default(),
+            types_seen: 0,
+            bound: FxHashSet::default(),
+            taken: 0,
+            guarded: 0,
+            waiting: Vec::new(),
+            assert_locs: Vec::new(),
+        }
+    }
+
+    /// Adds an input, and gives the tensor that the program sees for it.
+    pub(crate) fn input_tensor(&mut self, stand_in: Tensor, name: Option<&str>) -> Result<Tensor> {
+        let ty = self.tensor_type(stand_in.meta())?;
+        let value = self.builder.input(ValueType::Tensor(ty), name);
+        Ok(stand_in.with_slot(self.slot(value)))
+    }
+
+    /// Adds an integer as an input.
+    pub(crate) fn input_int(&mut self, i: SymInt, name: Option<&str>) -> Result<()> {
+        let ty = ValueType::Int(self.expr(i)?);
+        self.builder.input(ty, name);
+        Ok(())
+    }
+
+    fn slot(&mut self, value: ValueId) -> Slot {
+        self.values.push(value);
+        Slot { trace: self.tag.clone(), value: self.values.len() as u32 - 1 }
+    }
+
+    /// What the graph needs to know of an operator.
+    fn facts(&mut self, op: Op) -> Result<Rc<OpFacts>> {
+        let key = op.name().as_ptr().addr();
+        if let Some(facts) = self.ops.get(&key) {
+            return Ok(facts.clone());
+        }
+        let schema = op.schema()?;
+        let mutated: SmallVec<[usize; 2]> = schema.mutates().collect();
+        let args = schema.args.iter().enumerate();
+        let facts = Rc::new(OpFacts {
+            name: self.builder.intern(op.name()),
+            positional: schema.args.iter().take_while(|a| !a.kwarg_only).count(),
+            args: args.map(|(i, a)| ArgFacts { keyword: self.builder.intern(&a.name), default: op.default_value(i) }).collect(),
+            returned: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
+            mutated,
+            builtin: op.is_builtin(),
+        });
+        self.ops.insert(key, facts.clone());
+        Ok(facts)
+    }
+
+    /// Translates the arguments of a call: into the graph, and into what the fake kernel takes.
+    pub(crate) fn prepare(&mut self, op: Op, given: &Args) -> Result<Call> {
+        self.flush_assertions(None);
+        let op = self.facts(op)?;
+        let is_default = |i: usize| op.args.get(i).and_then(|a| a.default.as_ref()).zip(given.get(i)).is_some_and(|(d, v)| same(d, v));
+        let mut positional = op.positional.min(given.len());
+        while positional > 0 && is_default(positional - 1) {
+            positional -= 1;
+        }
+        let mut call = Call { args: SmallVec::new(), kwargs: SmallVec::new(), stand_ins: Args::new(), op: op.clone() };
+        for (i, value) in given.iter().enumerate() {
+            if i < positional {
+                let arg = self.arg(value)?;
+                call.args.push(arg);
+            } else if i >= op.positional
+                && !is_default(i)
+                && let Some(facts) = op.args.get(i)
+            {
+                call.kwargs.push((facts.keyword, self.arg(value)?));
+            }
+            call.stand_ins.push(self.stand_in(value)?);
+        }
+        Ok(call)
+    }
+
+    /// Writes a call down, and gives its outputs as the program sees them. `given` are the arguments as the program gave them.
+    pub(crate) fn record(&mut self, call: Call, given: &Args, outputs: Outputs, loc: Loc) -> Result<Outputs> {
+        self.flush_assertions(call.op.builtin.then_some(loc));
+        let op = &*call.op;
+        let types_before = self.types_seen;
+        let mut types: SmallVec<[ValueType; 4]> = SmallVec::new();
+        for (output, v) in outputs.iter().enumerate() {
+            match v {
+                Value::List(l) => l.iter().try_for_each(|v| self.result_type(v, output).map(|t| types.push(t)))?,
+                Value::Ints(l) => l.iter().try_for_each(|&i| self.expr(i).map(|e| types.push(ValueType::Int(e))))?,
+                Value::None => {}
+                v => types.push(self.result_type(v, output)?),
+            }
+        }
+        let mut rest: &[ValueType] = &types;
+        let mut next = |n: usize| {
+            let (now, later) = rest.split_at(n.min(rest.len()));
+            rest = later;
+            now
+        };
+        let results: SmallVec<[ResultSpec<'_>; 2]> = outputs
+            .iter()
+            .map(|v| match v {
+                Value::List(l) => ResultSpec::List(next(l.len())),
+                Value::Ints(l) => ResultSpec::List(next(l.len())),
+                Value::None => ResultSpec::Absent,
+                _ => next(1).first().map_or(ResultSpec::Absent, |t| ResultSpec::Value(*t)),
+            })
+            .collect();
+        let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, Some(loc));
+        if self.types_seen > types_before || types.iter().any(|t| matches!(t, ValueType::Int(Expr::Id(_)))) {
+            self.bind(created, &types)?;
+        }
+        if !self.waiting.is_empty() {
+            self.flush_assertions(None);
+        }
+        for t in op.mutated.iter().filter_map(|&i| call.stand_ins.get(i)).flat_map(Value::tensors) {
+            t.storage()?.bump_version();
+        }
+        let mut values = created.values.iter();
+        let mut wrapped = Outputs::new();
+        for (i, output) in outputs.into_iter().enumerate() {
+            let traced = self.wrap(output, &mut values)?;
+            wrapped.push(match op.returned.get(i).copied().flatten().and_then(|a| given.get(a)) {
+                Some(argument) => argument.clone(),
+                None => traced,
+            });
+        }
+        Ok(wrapped)
+    }
+
+    /// A result as the program sees it. `values` are the node's, one for each tensor and each integer.
+    fn wrap(&mut self, v: Value, values: &mut dyn Iterator<Item = ValueId>) -> Result<Value> {
+        Ok(match v {
+            Value::Tensor(t) => {
+                let value = values.next().ok_or(TraceError::Internal("a node defines fewer values than its fake kernel returned"))?;
+                Value::Tensor(t.with_slot(self.slot(value)))
+            }
+            Value::List(l) => Value::List(l.into_iter().map(|v| self.wrap(v, values)).collect::<Result<_>>()?),
+            Value::Ints(l) => {
+                values.take(l.len()).for_each(drop);
+                Value::Ints(l)
+            }
+            Value::None => Value::None,
+            other => {
+                values.next();
+                other
+            }
+        })
+    }
+
+    fn result_type(&mut self, v: &Value, output: usize) -> Result<ValueType> {
+        match v {
+            Value::Tensor(t) => Ok(ValueType::Tensor(self.tensor_type(t.meta())?)),
+            Value::Int(i) => Ok(ValueType::Int(self.expr(*i)?)),
+            other => Err(TraceError::Untraceable { output, kind: other.kind().to_string() }.into()),
+        }
+    }
+
+    /// Binds the data-dependent symbols that a node's results are the first to have.
+    fn bind(&mut self, created: Created, types: &[ValueType]) -> Result<()> {
+        let mut unbound: SmallVec<[SymbolId; 4]> = SmallVec::new();
+        for (value, ty) in created.values.iter().zip(types) {
+            let (exprs, of): (SmallVec<[Expr; 12]>, _) = match ty {
+                ValueType::Tensor(ty) => match self.builder.tensor_type(*ty) {
+                    Some(ty) => (ty.exprs().collect(), Some(ty.rank())),
+                    None => continue,
+                },
+                ValueType::Int(e) => (SmallVec::from_slice(&[*e]), None),
+                _ => continue,
+            };
+            for (i, &e) in exprs.iter().enumerate().filter(|(_, e)| matches!(e, Expr::Id(_))) {
+                let (found, plain) = self.scope.with(|data| unbound_symbols(&mut data.table, e, &self.bound));
+                let source = match of {
+                    Some(rank) if i < rank => Some(BindSource::Size(i as u32)),
+                    Some(_) => None,
+                    None => Some(BindSource::Value),
+                };
+                match (plain, source, found.first()) {
+                    (true, Some(source), Some(&symbol)) => {
+                        self.builder.bind(symbol, value, source);
+                        self.bound.insert(symbol);
+                    }
+                    _ => unbound.extend(found),
+                }
+            }
+        }
+        match unbound.into_iter().find(|s| !self.bound.contains(s)) {
+            None => Ok(()),
+            Some(s) => Err(FakeError::Unbindable { symbol: self.scope.with(|data| data.table.name(s).to_owned()) }.into()),
+        }
+    }
+
+    /// Moves assertions into the body that are about bound symbols only, in the order they were raised. Guards and assertions raised since
+    /// the last time are the program's at `line`, where builtin code raised them for it.
+    pub(crate) fn flush_assertions(&mut self, line: Option<Loc>) {
+        let Recorder { scope, waiting, taken, guarded, bound, builder, assert_locs, .. } = self;
+        scope.with(|data| {
+            if let Some(line) = line {
+                data.guards.iter_mut().skip(*guarded).for_each(|g| g.loc = line);
+            }
+            *guarded = data.guards.len();
+            if data.assertions.len() > *taken {
+                let raised = data.assertions.iter().skip(*taken);
+                waiting.extend(raised.map(|a| Assertion { loc: line.unwrap_or(a.loc), ..a.clone() }));
+                *taken = data.assertions.len();
+            }
+            if waiting.is_empty() {
+                return;
+            }
+            waiting.retain(|a| {
+                let known = |s: &SymbolId| data.table.kind(*s) == SymbolKind::Backed || bound.contains(s);
+                let ready = data.table.free_symbols_bool(a.cond).iter().all(known);
+                if ready {
+                    builder.assert_(a.cond, a.message.as_deref());
+                    assert_locs.push(a.loc);
+                }
+                !ready
+            });
+        });
+    }
+
+    fn tensor_type(&mut self, m: &Meta) -> Result<TypeId> {
+        let ty = TensorType {
+            dtype: m.dtype,
+            device: m.device,
+            layout: m.layout,
+            sizes: m.sizes.iter().map(|&s| self.expr(s)).collect::<Result<_>>()?,
+            strides: m.strides.iter().map(|&s| self.expr(s)).collect::<Result<_>>()?,
+            offset: self.expr(m.offset)?,
+            requires_grad: m.requires_grad,
+        };
+        let id = self.builder.intern_type(ty);
+        self.types_seen = self.types_seen.max(id.index() + 1);
+        Ok(id)
+    }
+
+    fn expr(&self, i: SymInt) -> Result<Expr> {
+        match i.as_i64() {
+            Some(i) => Ok(Expr::Int(i)),
+            None => Ok(self.scope.lower(i)?),
+        }
+    }
+
+    /// The graph's argument for a value.
+    pub(crate) fn arg(&mut self, v: &Value) -> Result<Arg> {
+        Ok(match v {
+            Value::None => Arg::None,
+            Value::Tensor(t) => Arg::Value(self.value_of(t)?),
+            Value::Int(i) => Arg::Int(self.expr(*i)?),
+            Value::Float(x) => (*x).into(),
+            Value::Bool(b) => (*b).into(),
+            Value::Str(s) => Arg::Str(self.builder.intern(s)),
+            Value::DType(d) => (*d).into(),
+            Value::Device(d) => (*d).into(),
+            Value::Layout(l) => (*l).into(),
+            Value::MemoryFormat(m) => (*m).into(),
+            Value::Ints(l) => {
+                let elements = l.iter().map(|&i| self.expr(i).map(Arg::Int)).collect::<Result<SmallVec<[Arg; 8]>>>()?;
+                self.builder.list(&elements)
+            }
+            Value::List(l) => {
+                let elements = l.iter().map(|v| self.arg(v)).collect::<Result<SmallVec<[Arg; 8]>>>()?;
+                self.builder.list(&elements)
+            }
+        })
+    }
+
+    fn value_of(&mut self, t: &Tensor) -> Result<ValueId> {
+        match t.ok()?.slot() {
+            Some(slot) if Arc::ptr_eq(&slot.trace, &self.tag) => {
+                let unknown = || TraceError::Internal("a traced tensor has a slot that its trace does not know");
+                Ok(self.values.get(slot.value as usize).copied().ok_or_else(unknown)?)
+            }
+            Some(slot) => Err(TraceError::OtherTrace { trace: slot.trace.name.clone(), current: self.tag.name.clone() }.into()),
+            None => Ok(self.constant(t)?.0),
+        }
+    }
+
+    /// The constant that a real tensor is in the graph, and its stand-in.
+    fn constant(&mut self, t: &Tensor) -> Result<(ValueId, Tensor)> {
+        if t.is_fake() {
+            return Err(TraceError::Fake { trace: self.tag.name.clone(), tensor: t.meta().to_string() }.into());
+        }
+        let mut consts = std::mem::take(&mut self.consts);
+        let found = consts.get_or_define(t, |t| {
+            let ty = self.tensor_type(t.meta())?;
+            Ok(self.builder.constant(ty, Arc::new(Captured(t.clone())), None))
+        });
+        self.consts = consts;
+        found
+    }
+
+    fn stand_in(&mut self, v: &Value) -> Result<Value> {
+        let mut tensor = |t: &Tensor| if t.slot().is_some() { Ok(t.without_slot()) } else { self.constant(t).map(|(_, t)| t) };
+        match v {
+            Value::Tensor(t) => Ok(Value::Tensor(tensor(t)?)),
+            other => other.map_tensors(&mut tensor),
+        }
+    }
+
+    /// The finished graph; the recorder is empty afterwards. `table` is the closed scope's.
+    pub(crate) fn finish(&mut self, table: &SymTable, guards: &[maquette_ir::sym::Guard], outputs: &[Arg]) -> Result<(Graph, Vec<Loc>)> {
+        if let Some(a) = self.waiting.first() {
+            let cond = table.display_bool(a.cond).to_string();
+            return Err(Error::from(TraceError::Unbound { cond }).at(a.loc));
+        }
+        let mut builder = std::mem::replace(&mut self.builder, GraphBuilder::new(""));
+        let (mut seen, mut locs) = (FxHashSet::default(), Vec::new());
+        for g in guards.iter().filter(|g| seen.insert(g.cond)) {
+            builder.guard(g.cond);
+            locs.push(g.loc);
+        }
+        let graph = builder.finish(table, outputs).map_err(TraceError::Graph)?;
+        Ok((graph, locs))
+    }
+}
+
+/// The data-dependent symbols in an expression that nothing has bound, and whether it is just one of them.
+fn unbound_symbols(table: &mut SymTable, e: Expr, bound: &FxHashSet<SymbolId>) -> (SmallVec<[SymbolId; 4]>, bool) {
+    let mut found = table.free_symbols(e);
+    found.retain(|s| table.kind(*s) == SymbolKind::Unbacked && !bound.contains(s));
+    let plain = matches!(found.as_slice(), [s] if table.expr(*s) == e);
+    (found, plain)
+}
+
+/// Whether an argument is exactly the default. A symbolic integer is not, whatever its value.
+fn same(default: &Value, v: &Value) -> bool {
+    match (default, v) {
+        (Value::None, Value::None) => true,
+        (Value::Int(a), Value::Int(b)) => a.as_i64().is_some() && a.as_i64() == b.as_i64(),
+        (Value::Float(a), Value::Float(b)) => a.to_bits() == b.to_bits(),
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (Value::Str(a), Value::Str(b)) => a == b,
+        (Value::DType(a), Value::DType(b)) => a == b,
+        (Value::Device(a), Value::Device(b)) => a == b,
+        (Value::Layout(a), Value::Layout(b)) => a == b,
+        (Value::MemoryFormat(a), Value::MemoryFormat(b)) => a == b,
+        (Value::Ints(a), Value::Ints(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.as_i64().is_some() && a.as_i64() == b.as_i64())
+        }
+        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        _ => false,
+    }
+}

@@ -1,0 +1,318 @@
+//! The reference interpreter: a loop over operator calls, with everything checked that the trace took for granted.
+
+use crate::consts::Captured;
+use crate::verdict::{Bindings, Metadata};
+use maquette_ir::Loc;
+use maquette_ir::graph::{Arg, BindSource, Graph, NodeId, Res, Span, Stmt, ValueId, ValueType};
+use maquette_ops::{Args, CallError, Error, FakeError, Op, Outputs, Result, RunError, Value, mode};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// How many statements of the graph an error shows on each side.
+const WINDOW: usize = 2;
+
+/// Lines of the program, for messages; a graph alone has only those of its nodes.
+pub(crate) struct Lines<'a> {
+    pub(crate) guards: &'a [Loc],
+    pub(crate) asserts: &'a [Loc],
+    /// Where the run was asked for: the line of nodes that have none.
+    pub(crate) run: Loc,
+}
+
+impl Lines<'_> {
+    /// An error that names no line happened where the run was asked for.
+    pub(crate) fn place(&self, e: Error) -> Error {
+        if e.loc().is_some() { e } else { e.at(self.run) }
+    }
+}
+
+/// Runs a graph on its inputs, operator by operator. Mutated inputs and constants are written in place.
+///
+/// # Errors
+/// The inputs are not what the graph declares, a guard or an assertion does not hold, an operator is missing or fails, a result's metadata
+/// is not the declared one, or a constant's contents are not there.
+#[track_caller]
+pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
+    let lines = Lines { guards: &[], asserts: &[], run: Loc::caller() };
+    run_with(graph, inputs, &lines).map_err(|e| lines.place(e))
+}
+
+pub(crate) fn run_with(graph: &Graph, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
+    mode::without_modes(|| {
+        let mut run = Run {
+            graph,
+            lines,
+            bindings: Bindings::new(graph),
+            values: vec![None; graph.values().len()],
+            last_use: last_uses(graph),
+            ops: FxHashMap::default(),
+            unchecked: Vec::new(),
+            asserted: 0,
+        };
+        run.enter(inputs)?;
+        for (at, stmt) in graph.body().iter().enumerate() {
+            match *stmt {
+                Stmt::Node(node) => run.node(node).map_err(|e| e.with_window(graph.window_at(at, WINDOW)))?,
+                Stmt::Bind { symbol, value, source } => {
+                    let bound = run.bind(symbol, value, source);
+                    bound.map_err(|e| e.with_window(graph.window_at(at, WINDOW)))?;
+                }
+                Stmt::Assert { cond, message } => {
+                    let line = lines.asserts.get(run.asserted).copied();
+                    run.asserted += 1;
+                    if !run.bindings.holds(cond)? {
+                        let (cond, values) = run.bindings.explain(cond);
+                        let e = Error::from(RunError::Assertion { cond, message: message.map(|m| graph.str(m).to_owned()), values });
+                        return Err(line.map_or(e.clone(), |loc| e.at(loc)).with_window(graph.window_at(at, WINDOW)));
+                    }
+                }
+            }
+            run.free(at, stmt);
+        }
+        graph.outputs().iter().map(|&output| run.value(output)).collect()
+    })
+}
+
+struct Run<'g> {
+    graph: &'g Graph,
+    lines: &'g Lines<'g>,
+    bindings: Bindings<'g>,
+    values: Vec<Option<Value>>,
+    /// By value: the statement after which it is not needed.
+    last_use: Vec<usize>,
+    /// By operator.
+    ops: FxHashMap<usize, Op>,
+    /// Results whose declared sizes have symbols that are bound later: node, output, value.
+    unchecked: Vec<(NodeId, usize, ValueId, Value)>,
+    asserted: usize,
+}
+
+/// For each value the last statement that takes it; its own if none does, the end if the graph returns it.
+fn last_uses(graph: &Graph) -> Vec<usize> {
+    let mut last = vec![0; graph.values().len()];
+    let mut touch = |v: ValueId, at: usize| {
+        if let Some(l) = last.get_mut(v.index()) {
+            *l = at;
+        }
+    };
+    for (at, stmt) in graph.body().iter().enumerate() {
+        match *stmt {
+            Stmt::Node(node) => {
+                graph.for_each_operand(node, |v| touch(v, at));
+                graph.result_values(node).for_each(|v| touch(v, at));
+            }
+            Stmt::Bind { value, .. } => touch(value, at),
+            Stmt::Assert { .. } => {}
+        }
+    }
+    for &output in graph.outputs() {
+        graph.for_each_leaf(output, &mut |leaf| {
+            if let Arg::Value(v) = leaf {
+                touch(v, usize::MAX);
+            }
+        });
+    }
+    last
+}
+
+impl Run<'_> {
+    /// Takes inputs and constants, binds the inputs' symbols and checks everything known about them.
+    fn enter(&mut self, inputs: &[Value]) -> Result<()> {
+        let graph = self.graph;
+        if inputs.len() != graph.inputs().len() {
+            return Err(RunError::InputCount { expected: graph.inputs().len(), found: inputs.len() }.into());
+        }
+        for (&input, value) in graph.inputs().iter().zip(inputs) {
+            self.bindings.bind_input(input, value)?;
+        }
+        for (&input, value) in graph.inputs().iter().zip(inputs) {
+            self.bindings.check_input(input, value)?;
+            self.set(input, value.clone());
+        }
+        for c in graph.consts() {
+            let captured = c.source_as::<Captured>();
+            let missing = || RunError::Constant { name: graph.value_name(c.value()).to_string() };
+            self.set(c.value(), Value::Tensor(captured.ok_or_else(missing)?.0.clone()));
+        }
+        for (i, &guard) in graph.guards().iter().enumerate() {
+            if !self.bindings.holds(guard)? {
+                let (guard, values) = self.bindings.explain(guard);
+                let loc = self.lines.guards.get(i).map_or_else(|| "a line the graph does not know".to_owned(), ToString::to_string);
+                return Err(RunError::Guard { guard, values, loc }.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, v: ValueId, value: Value) {
+        if let Some(place) = self.values.get_mut(v.index()) {
+            *place = Some(value);
+        }
+    }
+
+    fn get(&self, v: ValueId) -> Result<&Value> {
+        let missing = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
+        Ok(self.values.get(v.index()).and_then(Option::as_ref).ok_or_else(missing)?)
+    }
+
+    fn value(&self, arg: Arg) -> Result<Value> {
+        Ok(match arg {
+            Arg::Value(v) => self.get(v)?.clone(),
+            Arg::None => Value::None,
+            Arg::Int(e) => Value::Int(self.bindings.eval(e)?.into()),
+            Arg::Float(x) => Value::Float(x.get()),
+            Arg::Bool(b) => Value::Bool(b),
+            Arg::Str(s) => Value::Str(self.graph.str(s).into()),
+            Arg::DType(d) => Value::DType(d),
+            Arg::Device(d) => Value::Device(d),
+            Arg::Layout(l) => Value::Layout(l),
+            Arg::MemoryFormat(m) => Value::MemoryFormat(m),
+            Arg::List(list) => self.list(list)?,
+        })
+    }
+
+    fn list(&self, list: Span) -> Result<Value> {
+        let elements = self.graph.list(list).iter().map(|&a| self.value(a)).collect::<Result<Vec<Value>>>()?;
+        let ints: Option<Box<[_]>> = elements.iter().map(|v| if let Value::Int(i) = v { Some(*i) } else { None }).collect();
+        Ok(match ints {
+            Some(ints) if !ints.is_empty() => Value::Ints(ints),
+            _ => Value::List(elements.into()),
+        })
+    }
+
+    fn node(&mut self, node: NodeId) -> Result<()> {
+        let loc = self.graph.loc(node).unwrap_or(self.lines.run);
+        let op = self.op(node).map_err(|e| e.at(loc))?;
+        let outputs = op.call_at(self.arguments(op, node)?, loc)?;
+        let name: Arc<str> = op.name().into();
+        self.accept(node, outputs).map_err(|e| e.in_call(&name, loc))
+    }
+
+    fn op(&mut self, node: NodeId) -> Result<Op> {
+        let key = self.graph.op(node).index();
+        if let Some(op) = self.ops.get(&key) {
+            return Ok(*op);
+        }
+        let op = Op::find(self.graph.op_name(node))?;
+        self.ops.insert(key, op);
+        Ok(op)
+    }
+
+    /// The arguments in the schema's order.
+    fn arguments(&self, op: Op, node: NodeId) -> Result<Args> {
+        let mut args = self.graph.args(node).iter().map(|&a| self.value(a)).collect::<Result<Args>>()?;
+        let kwargs = self.graph.kwargs(node);
+        if kwargs.is_empty() {
+            return Ok(args);
+        }
+        let schema = op.schema()?;
+        for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
+            let given = kwargs.iter().find(|(name, _)| self.graph.str(*name) == decl.name);
+            match given {
+                Some(&(_, arg)) => args.push(self.value(arg)?),
+                None => args.push(op.default_value(index).ok_or_else(|| CallError::Missing {
+                    arg: decl.name.clone(),
+                    index,
+                    expected: decl.ty.to_string(),
+                    schema: schema.to_string(),
+                })?),
+            }
+        }
+        Ok(args)
+    }
+
+    /// Takes a node's results, if they are what the graph declares.
+    fn accept(&mut self, node: NodeId, outputs: Outputs) -> Result<()> {
+        let results = self.graph.results(node);
+        let differs = |output: usize, what: &str, expected: String, found: String| {
+            Error::from(FakeError::Mismatch { output, what: what.into(), expected, found })
+        };
+        if results.len() != outputs.len() {
+            return Err(differs(0, "the number of outputs", results.len().to_string(), outputs.len().to_string()));
+        }
+        for (output, (&result, value)) in results.iter().zip(outputs).enumerate() {
+            let found = value.kind();
+            match (result, value) {
+                (Res::Absent, Value::None) => {}
+                (Res::Value(v), value) if !matches!(value, Value::None | Value::List(_) | Value::Ints(_)) => {
+                    self.accept_value(node, output, v, value)?;
+                }
+                (Res::List(range), Value::List(l)) if l.len() == range.len() => {
+                    range.iter().zip(l).try_for_each(|(v, value)| self.accept_value(node, output, v, value))?;
+                }
+                (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
+                    range.iter().zip(l).try_for_each(|(v, i)| self.accept_value(node, output, v, Value::Int(i)))?;
+                }
+                (Res::List(range), _) => return Err(differs(output, "the length of the list", range.len().to_string(), found.to_string())),
+                (Res::Absent, _) => return Err(differs(output, "it", "nothing".into(), found.to_string())),
+                (Res::Value(v), _) => {
+                    let expected = self.graph.display_type(self.graph.value_type(v)).to_string();
+                    return Err(differs(output, "it", expected, found.to_string()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn accept_value(&mut self, node: NodeId, output: usize, v: ValueId, value: Value) -> Result<()> {
+        if !self.bindings.check_result(v, output, &value)? {
+            self.unchecked.push((node, output, v, value.clone()));
+        }
+        self.set(v, value);
+        Ok(())
+    }
+
+    fn bind(&mut self, symbol: maquette_ir::sym::SymbolId, v: ValueId, source: BindSource) -> Result<()> {
+        let value = match (self.get(v)?, source) {
+            (Value::Tensor(t), BindSource::Size(dim)) => t.sizes().get(dim as usize).and_then(|s| s.as_i64()),
+            (Value::Int(i), BindSource::Value) => i.as_i64(),
+            _ => None,
+        };
+        let undefined = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
+        let value = value.ok_or_else(undefined)?;
+        let in_call = |e: Error, node: Option<NodeId>| match node {
+            Some(node) => e.in_call(&self.graph.op_name(node).into(), self.graph.loc(node).unwrap_or(self.lines.run)),
+            None => e,
+        };
+        self.bindings.bind(symbol, value).map_err(|e| in_call(e, self.graph.producer(v)))?;
+        for (node, output, v, value) in std::mem::take(&mut self.unchecked) {
+            match self.bindings.check_result(v, output, &value) {
+                Ok(true) => {}
+                Ok(false) => self.unchecked.push((node, output, v, value)),
+                Err(e) => return Err(in_call(e, Some(node))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops what the statement was the last to need.
+    fn free(&mut self, at: usize, stmt: &Stmt) {
+        let Run { graph, values, last_use, .. } = self;
+        let mut drop_if_last = |v: ValueId| {
+            if last_use.get(v.index()) == Some(&at)
+                && let Some(place) = values.get_mut(v.index())
+            {
+                *place = None;
+            }
+        };
+        match *stmt {
+            Stmt::Node(node) => {
+                graph.for_each_operand(node, &mut drop_if_last);
+                graph.result_values(node).for_each(&mut drop_if_last);
+            }
+            Stmt::Bind { value, .. } => drop_if_last(value),
+            Stmt::Assert { .. } => {}
+        }
+    }
+}
+
+/// The metadata that a value of this type must have, as far as a graph says.
+pub(crate) fn expected(graph: &Graph, v: ValueId) -> Metadata<'_> {
+    match graph.value_type(v) {
+        ValueType::Tensor(ty) => Metadata::Tensor(graph.type_of(ty)),
+        ValueType::Int(e) => Metadata::Int(e),
+        ValueType::Float => Metadata::Other("a float"),
+        ValueType::Bool => Metadata::Other("a bool"),
+        ValueType::Str => Metadata::Other("a string"),
+    }
+}

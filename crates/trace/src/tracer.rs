@@ -1,0 +1,113 @@
+//! The tracer: a dispatch mode that computes metadata only and writes down what was called.
+
+use crate::inputs::{Inputs, LeafKind, Prepared};
+use crate::record::Recorder;
+use crate::traced::Program;
+use maquette_ir::Loc;
+use maquette_ir::graph::Arg;
+use maquette_ir::sym::{Scope, ScopeData};
+use maquette_ops::mode::{self, Mode};
+use maquette_ops::tree::{Leaf, TreeSpec};
+use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, TraceTag, Value, args, fake};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+struct Tracer {
+    tag: Arc<TraceTag>,
+    scope: Scope,
+    recorder: RefCell<Recorder>,
+    first_error: RefCell<Option<Error>>,
+}
+
+impl Mode for Tracer {
+    fn call(&self, op: Op, args: Args, loc: Loc) -> Result<Outputs> {
+        // the recorder is free while the fake kernel, which is user code, runs
+        let call = self.recorder.borrow_mut().prepare(op, &args)?;
+        let outputs = fake::call(op, &call.stand_ins, Some(&self.scope), loc)?;
+        self.recorder.borrow_mut().record(call, &args, outputs, loc)
+    }
+
+    fn host_data(&self, t: Tensor, loc: Loc) -> Tensor {
+        self.lift(&t, loc).unwrap_or_else(|e| {
+            let e = e.at(loc);
+            self.failed(&e);
+            Tensor::poison(e)
+        })
+    }
+
+    fn failed(&self, e: &Error) {
+        self.first_error.borrow_mut().get_or_insert_with(|| e.clone());
+    }
+
+    fn trace(&self) -> Option<&Arc<TraceTag>> {
+        Some(&self.tag)
+    }
+}
+
+impl Tracer {
+    /// Host data made by the program is a constant that every run copies anew, as the program would make it anew.
+    fn lift(&self, t: &Tensor, loc: Loc) -> Result<Tensor> {
+        static LIFT: OnceLock<Option<Op>> = OnceLock::new();
+        let out = match LIFT.get_or_init(|| Op::find("aten::lift_fresh_copy").ok()) {
+            Some(lift) => self.call(*lift, args![t], loc)?,
+            None => self.call(Op::find("aten::clone")?, args![t, ()], loc)?,
+        };
+        out.first().map_or_else(|| Err(Error::value("a copy operator returned nothing")), |v| v.tensor().cloned())
+    }
+}
+
+/// A running trace. Its tensors and symbols are dead once it is dropped.
+pub(crate) struct Session {
+    tracer: Rc<Tracer>,
+    inputs: Prepared,
+}
+
+impl Session {
+    /// Starts a trace of these inputs.
+    pub(crate) fn begin(plan: &Inputs<'_>) -> Result<Session> {
+        let name = plan.options.name.as_deref().unwrap_or("graph");
+        let (tag, scope) = (TraceTag::new(name), Scope::new());
+        let mut recorder = Recorder::new(name, scope.clone(), tag.clone());
+        let inputs = plan.prepare(&scope, &mut recorder)?;
+        let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), first_error: RefCell::new(None) };
+        Ok(Session { tracer: Rc::new(tracer), inputs })
+    }
+
+    /// The leaves that the program gets.
+    pub(crate) fn leaves(&self) -> &[Value] {
+        &self.inputs.values
+    }
+
+    /// Runs the program.
+    pub(crate) fn run<R>(&self, f: impl FnOnce() -> R) -> R {
+        mode::with_mode(self.tracer.clone(), f)
+    }
+
+    /// Ends the trace. `output` is what the program returned, flattened.
+    pub(crate) fn finish(self, in_spec: TreeSpec, output: Result<(TreeSpec, Vec<Leaf>)>) -> Result<Program> {
+        let tracer = &*self.tracer;
+        if let Some(e) = tracer.first_error.borrow_mut().take() {
+            return Err(e);
+        }
+        let (out_spec, leaves) = output?;
+        let mut recorder = tracer.recorder.borrow_mut();
+        let outputs = leaves.iter().map(|l| recorder.arg(&l.value)).collect::<Result<SmallVec<[Arg; 4]>>>()?;
+        recorder.flush_assertions(None);
+        let ScopeData { table, guards, .. } = tracer.scope.close();
+        let (graph, guard_locs) = recorder.finish(&table, &guards, &outputs)?;
+        #[cfg(debug_assertions)]
+        graph.verify()?;
+        let assert_locs = std::mem::take(&mut recorder.assert_locs);
+        let inputs: Vec<LeafKind> = self.inputs.kinds.clone();
+        Ok(Program { graph, inputs, in_spec, out_spec, guard_locs, assert_locs })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.tracer.tag.end();
+        self.tracer.scope.close();
+    }
+}

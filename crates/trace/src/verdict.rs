@@ -1,0 +1,240 @@
+//! Whether real tensors have the metadata that a graph declares: binds symbols, evaluates expressions, names the first difference.
+
+use crate::run::expected;
+use maquette_ir::graph::{Graph, TensorType, ValueId};
+use maquette_ir::sym::{BoolExpr, Expr, SymError, SymbolId};
+use maquette_ops::{FakeError, Result, RunError, Tensor, TraceError, Value};
+use rustc_hash::FxHashMap;
+
+/// What a graph says of a value.
+pub(crate) enum Metadata<'g> {
+    Tensor(&'g TensorType),
+    Int(Expr),
+    Other(&'static str),
+}
+
+/// A difference: what, expected, found.
+struct Difference {
+    what: String,
+    expected: String,
+    found: String,
+    /// The expression behind the expected number.
+    expr: Option<Expr>,
+}
+
+fn difference(what: impl Into<String>, expected: impl ToString, found: impl ToString) -> Option<Difference> {
+    Some(Difference { what: what.into(), expected: expected.to_string(), found: found.to_string(), expr: None })
+}
+
+/// The symbols' values in one run.
+pub(crate) struct Bindings<'g> {
+    graph: &'g Graph,
+    values: FxHashMap<SymbolId, i64>,
+    /// Where each was bound from: `` `x` dimension 0 ``.
+    origins: FxHashMap<SymbolId, String>,
+}
+
+impl<'g> Bindings<'g> {
+    pub(crate) fn new(graph: &'g Graph) -> Bindings<'g> {
+        Bindings { graph, values: FxHashMap::default(), origins: FxHashMap::default() }
+    }
+
+    fn eval_sym(&self, e: Expr) -> Result<i64, SymError> {
+        match e {
+            Expr::Int(i) => Ok(i),
+            e => self.graph.symbols().eval(e, &|s| self.values.get(&s).copied()),
+        }
+    }
+
+    /// The value of an expression.
+    pub(crate) fn eval(&self, e: Expr) -> Result<i64> {
+        Ok(self.eval_sym(e)?)
+    }
+
+    /// The value, or nothing where a symbol is not bound yet.
+    fn known(&self, e: Expr) -> Result<Option<i64>> {
+        match self.eval_sym(e) {
+            Ok(i) => Ok(Some(i)),
+            Err(SymError::Unbound(_)) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Whether a condition holds.
+    pub(crate) fn holds(&self, cond: BoolExpr) -> Result<bool> {
+        Ok(self.graph.symbols().eval_bool(cond, &|s| self.values.get(&s).copied())?)
+    }
+
+    /// A condition, and the values of its symbols.
+    pub(crate) fn explain(&self, cond: BoolExpr) -> (String, String) {
+        let table = self.graph.symbols();
+        let value = |s: &SymbolId| {
+            let value = self.values.get(s).map_or_else(|| "unknown".to_owned(), ToString::to_string);
+            format!("{} = {value}", table.name(*s))
+        };
+        let values: Vec<String> = table.free_symbols_bool(cond).iter().map(value).collect();
+        (table.display_bool(cond).to_string(), values.join(", "))
+    }
+
+    /// Binds a data-dependent symbol, if it is in its declared range.
+    pub(crate) fn bind(&mut self, symbol: SymbolId, value: i64) -> Result<()> {
+        let table = self.graph.symbols();
+        let range = table.range(symbol);
+        if value < range.lo || value > range.hi {
+            return Err(RunError::Range { symbol: table.name(symbol).to_owned(), value, range: range.to_string() }.into());
+        }
+        self.values.insert(symbol, value);
+        Ok(())
+    }
+
+    fn input_error(&self, input: ValueId, d: Difference) -> maquette_ops::Error {
+        let why = d.expr.map(|e| {
+            let table = self.graph.symbols();
+            let origins: Vec<String> = table
+                .free_symbols(e)
+                .iter()
+                .filter_map(|s| Some(format!("{} = {} from {}", table.name(*s), self.values.get(s)?, self.origins.get(s)?)))
+                .collect();
+            let expr = table.display(e).to_string();
+            match origins.is_empty() {
+                true => "the trace took it for a fixed number; make the dimension dynamic to vary it".to_owned(),
+                false => format!("`{expr}`, where {}", origins.join(", ")),
+            }
+        });
+        RunError::Input { input: self.graph.value_name(input).to_string(), what: d.what, expected: d.expected, found: d.found, why }.into()
+    }
+
+    /// Binds the symbols that are sizes, strides or the value of an input.
+    pub(crate) fn bind_input(&mut self, input: ValueId, value: &Value) -> Result<()> {
+        let mut places: Vec<(Expr, Option<i64>, String)> = Vec::new();
+        match (expected(self.graph, input), value) {
+            (Metadata::Tensor(ty), Value::Tensor(t)) => {
+                self.check_real(input, t)?;
+                let all = [("size", &ty.sizes, t.sizes()), ("stride", &ty.strides, t.strides())];
+                for (what, exprs, found) in all {
+                    if exprs.len() != found.len() {
+                        break;
+                    }
+                    places.extend(exprs.iter().zip(found).enumerate().map(|(d, (&e, s))| (e, s.as_i64(), format!("{what} {d}"))));
+                }
+                places.push((ty.offset, t.storage_offset().as_i64(), "offset".to_owned()));
+            }
+            (Metadata::Int(e), Value::Int(i)) => places.push((e, i.as_i64(), "the value".to_owned())),
+            _ => {}
+        }
+        let table = self.graph.symbols();
+        for (e, found, what) in places {
+            let (Expr::Id(_), Some(found)) = (e, found) else { continue };
+            let free = table.free_symbols(e);
+            // a symbol alone prints as its name
+            let &[symbol] = free.as_slice() else { continue };
+            if self.values.contains_key(&symbol) || table.display(e).to_string() != table.name(symbol) {
+                continue;
+            }
+            let range = table.range(symbol);
+            if found < range.lo || found > range.hi {
+                let why = Some(format!("the declared range of `{}`", table.name(symbol)));
+                let input = self.graph.value_name(input).to_string();
+                return Err(RunError::Input { input, what, expected: format!("in {range}"), found: found.to_string(), why }.into());
+            }
+            self.values.insert(symbol, found);
+            self.origins.insert(symbol, format!("{what} of `{}`", self.graph.value_name(input)));
+        }
+        Ok(())
+    }
+
+    /// Inputs have data, and are of no trace.
+    fn check_real(&self, input: ValueId, t: &Tensor) -> Result<()> {
+        if let Some(slot) = t.slot() {
+            let input = self.graph.inputs().iter().position(|&v| v == input).unwrap_or_default();
+            return Err(TraceError::Nested { input, trace: slot.trace.name.clone() }.into());
+        }
+        if t.ok()?.is_fake() {
+            return Err(self.input_error(
+                input,
+                Difference {
+                    what: "it".into(),
+                    expected: "a real tensor".into(),
+                    found: format!("a fake tensor {}", t.meta()),
+                    expr: None,
+                },
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks an input once all symbols of inputs are bound.
+    pub(crate) fn check_input(&self, input: ValueId, value: &Value) -> Result<()> {
+        match self.compare(input, value)? {
+            (Some(d), _) => Err(self.input_error(input, d)),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Checks a result. False if some of it is known only once more symbols are bound.
+    pub(crate) fn check_result(&self, v: ValueId, output: usize, value: &Value) -> Result<bool> {
+        match self.compare(v, value)? {
+            (Some(Difference { what, expected, found, .. }), _) => Err(FakeError::Mismatch { output, what, expected, found }.into()),
+            (None, complete) => Ok(complete),
+        }
+    }
+
+    /// The first difference, and whether everything could be compared.
+    fn compare(&self, v: ValueId, value: &Value) -> Result<(Option<Difference>, bool)> {
+        match (expected(self.graph, v), value) {
+            (Metadata::Tensor(ty), Value::Tensor(t)) => self.compare_tensor(ty, t),
+            (Metadata::Int(e), Value::Int(i)) => {
+                let known = self.known(e)?;
+                let differs = known.filter(|k| i.as_i64() != Some(*k)).and_then(|k| difference("the value", k, i));
+                Ok((differs.map(|d| Difference { expr: Some(e), ..d }), known.is_some()))
+            }
+            (Metadata::Other("a float"), Value::Float(_)) | (Metadata::Other("a bool"), Value::Bool(_)) => Ok((None, true)),
+            (Metadata::Other("a string"), Value::Str(_)) => Ok((None, true)),
+            (Metadata::Tensor(_), other) => Ok((difference("the kind", "a tensor", other.kind()), true)),
+            (Metadata::Int(_), other) => Ok((difference("the kind", "an integer", other.kind()), true)),
+            (Metadata::Other(kind), other) => Ok((difference("the kind", kind, other.kind()), true)),
+        }
+    }
+
+    fn compare_tensor(&self, ty: &TensorType, t: &Tensor) -> Result<(Option<Difference>, bool)> {
+        t.ok()?;
+        let fixed = None
+            .or_else(|| (ty.dtype != t.dtype()).then(|| difference("dtype", ty.dtype, t.dtype())))
+            .or_else(|| (ty.device != t.device()).then(|| difference("device", ty.device, t.device())))
+            .or_else(|| (ty.layout != t.layout()).then(|| difference("layout", ty.layout, t.layout())))
+            .or_else(|| (ty.rank() != t.dim()).then(|| difference("rank", ty.rank(), t.dim())));
+        if let Some(d) = fixed {
+            return Ok((d, true));
+        }
+        let mut complete = true;
+        let mut compare = |what: &dyn Fn() -> String, e: Expr, found: Option<i64>| -> Result<Option<Difference>> {
+            let Some(expected) = self.known(e)? else {
+                complete = false;
+                return Ok(None);
+            };
+            if found == Some(expected) {
+                return Ok(None);
+            }
+            let found = found.map_or_else(|| "a symbol".to_owned(), |f| f.to_string());
+            Ok(difference(what(), expected, found).map(|d| Difference { expr: Some(e), ..d }))
+        };
+        for (d, (&e, n)) in ty.sizes.iter().zip(t.sizes()).enumerate() {
+            if let Some(d) = compare(&|| format!("size {d}"), e, n.as_i64())? {
+                return Ok((Some(d), true));
+            }
+        }
+        // no element is found through the strides of an empty tensor, or that of a dimension of size 1
+        if t.sizes().iter().any(|n| n.as_i64() == Some(0)) {
+            return Ok((None, complete));
+        }
+        for (d, ((&e, s), n)) in ty.strides.iter().zip(t.strides()).zip(t.sizes()).enumerate() {
+            if n.as_i64() != Some(1)
+                && let Some(d) = compare(&|| format!("stride {d}"), e, s.as_i64())?
+            {
+                return Ok((Some(d), true));
+            }
+        }
+        let offset = compare(&|| "offset".to_owned(), ty.offset, t.storage_offset().as_i64())?;
+        Ok((offset, complete))
+    }
+}
