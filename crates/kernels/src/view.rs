@@ -115,12 +115,7 @@ impl<'a> View<'a> {
 
     /// The same memory with dimensions of size 1 expanded (stride 0), and new ones in front, to `sizes`.
     pub fn expand(&self, sizes: &[i64]) -> Result<View<'a>> {
-        let fail = || KernelError::Shape {
-            kernel: "expand",
-            operand: "the input",
-            expected: sizes.to_vec(),
-            found: self.sizes.to_vec(),
-        };
+        let fail = || KernelError::Shape { kernel: "expand", operand: "the input", expected: sizes.to_vec(), found: self.sizes.to_vec() };
         let front = sizes.len().checked_sub(self.rank()).ok_or_else(fail)?;
         let mut out = self.clone();
         out.sizes = Dims::from_slice(sizes);

@@ -21,6 +21,9 @@ pub enum EvalError {
     },
 }
 
+/// 2^63.
+const I64_LIMIT: f64 = 9_223_372_036_854_775_808.0;
+
 /// Converts a scalar to a dtype, by the rules of a cast.
 pub fn cast_scalar(x: Scalar, to: DType) -> Scalar {
     match to {
@@ -28,7 +31,7 @@ pub fn cast_scalar(x: Scalar, to: DType) -> Scalar {
         d if d.is_int() => Scalar::Int(wrap(
             d,
             match x {
-                Scalar::Float(f) if !(-9.223372036854775808e18..9.223372036854775808e18).contains(&f) => i64::MIN,
+                Scalar::Float(f) if !(-I64_LIMIT..I64_LIMIT).contains(&f) => i64::MIN,
                 x => x.to_i64(),
             },
         )),
@@ -218,7 +221,13 @@ fn int_binary(op: BinaryOp, a: i64, b: i64, d: DType) -> Result<i64, EvalError> 
 fn int_pow(base: i64, exp: i64) -> i64 {
     match (base, exp) {
         (1, _) => 1,
-        (-1, e) => if e % 2 == 0 { 1 } else { -1 },
+        (-1, e) => {
+            if e % 2 == 0 {
+                1
+            } else {
+                -1
+            }
+        }
         (_, e) if e < 0 => 0,
         _ => {
             let (mut base, mut exp, mut acc) = (base, exp, 1i64);
@@ -239,7 +248,15 @@ fn float_binary(op: BinaryOp, a: f64, b: f64, d: DType) -> f64 {
     // Each step of a composed operation rounds to the type it computes in.
     let step = |x: f64| if d == DType::F64 { x } else { f64::from(x as f32) };
     let fmod = a % b;
-    let nan = |pick: f64| if a.is_nan() { a } else if b.is_nan() { b } else { pick };
+    let nan = |pick: f64| {
+        if a.is_nan() {
+            a
+        } else if b.is_nan() {
+            b
+        } else {
+            pick
+        }
+    };
     let value = match op {
         Add | Or => a + b,
         Sub | Xor => a - b,

@@ -13,10 +13,7 @@ fn prints_one_line_per_instruction() {
     let y = b.binary(BinaryOp::Mul, x, c).unwrap();
     let z = b.cast(y, I64).unwrap();
     let e = b.finish(&[y, z]).unwrap();
-    assert_eq!(
-        e.to_string(),
-        "r0: f32 = input 0\nr1: f32 = const 3.0\nr2: f32 = mul r0, r1\nr3: i64 = cast r2\nreturn r2, r3\n"
-    );
+    assert_eq!(e.to_string(), "r0: f32 = input 0\nr1: f32 = const 3.0\nr2: f32 = mul r0, r1\nr3: i64 = cast r2\nreturn r2, r3\n");
 }
 
 #[test]
