@@ -99,7 +99,8 @@ impl Unfold<'_> {
     fn runs(&self, tap: usize, mut f: impl FnMut(usize, i64, usize, i64)) {
         let w = self.w;
         let spatial = self.plane.len();
-        let (mut rest, mut first, mut lo, mut count) = (tap as i64, Dims::from_elem(0, spatial), Dims::from_elem(0, spatial), Dims::from_elem(0, spatial));
+        let (mut rest, mut first, mut lo, mut count) =
+            (tap as i64, Dims::from_elem(0, spatial), Dims::from_elem(0, spatial), Dims::from_elem(0, spatial));
         for d in (0..spatial).rev() {
             // The plane coordinate of window 0's tap; then which windows have theirs inside.
             first[d] = rest % w.kernel[d] * w.dilation[d] - w.padding[d];
@@ -122,7 +123,7 @@ impl Unfold<'_> {
         let (taps, columns, plane) = (self.taps(), numel(&self.windows), numel(&self.plane));
         let rows = patches.len() / columns.max(1);
         let out = Ptr(patches.as_mut_ptr());
-        pool::ranges(rows, (pool::GRAIN / columns.max(1)).max(1), 1, |from, to| {
+        pool::ranges(rows, (pool::GRAIN / columns.max(1)).max(1), 1, &|from, to| {
             for r in from..to {
                 // SAFETY: row `r` is one task's.
                 let row = unsafe { out.slice_mut((r * columns) as i64, columns) };
@@ -144,7 +145,7 @@ impl Unfold<'_> {
     fn fold<T: Product>(&self, patches: &[T], planes: &mut [T], add: impl Fn(T, T) -> T + Sync) -> Result<()> {
         let (taps, columns, plane) = (self.taps(), numel(&self.windows), numel(&self.plane));
         let out = Ptr(planes.as_mut_ptr());
-        pool::ranges(planes.len() / plane.max(1), 1, 1, |from, to| {
+        pool::ranges(planes.len() / plane.max(1), 1, 1, &|from, to| {
             for c in from..to {
                 // SAFETY: plane `c` is one task's.
                 let dst = unsafe { out.slice_mut((c * plane) as i64, plane) };
@@ -195,7 +196,7 @@ where
     let y_out = Ptr(y.as_mut_ptr());
 
     // With enough batches and groups, each is a task of its own; otherwise the steps within one are spread.
-    pool::try_for(n * g, n * g >= 2 * pool::num_threads() && y.len() > pool::GRAIN, |t| {
+    pool::try_for(n * g, n * g >= 2 * pool::num_threads() && y.len() > pool::GRAIN, &|t| {
         let (b, gi) = (t / g, t % g);
         let src = &x[(b * g + gi) * ci * li..][..ci * li];
         // SAFETY: this batch and group's outputs, which are one task's.

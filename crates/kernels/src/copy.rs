@@ -27,7 +27,7 @@ pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
 unsafe fn copy_runs<T: Copy + Send + Sync>(loops: &Loops, dst: *mut T, src: *const T) -> Result<()> {
     let (dst, src) = (crate::view::Ptr(dst), crate::view::Ptr(src.cast_mut()));
     let (ds, ss) = (loops.inner_stride(0), loops.inner_stride(1));
-    pool::ranges(loops.numel(), pool::GRAIN, 1024, |from, to| {
+    pool::ranges(loops.numel(), pool::GRAIN, 1024, &|from, to| {
         let mut src_at = loops.offset(1, from);
         loops.runs(0, from, to - from, |pos, at, len| {
             if pos > 0 {
@@ -51,7 +51,7 @@ pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
     let zero = Loops::new(out.sizes(), [out.strides()], true);
     dispatch!(out.dtype(), T => {
         let (base, stride, x) = (out.typed::<T>(), zero.inner_stride(0), from_scalar::<T>(value));
-        pool::ranges(zero.numel(), pool::GRAIN, 1024, |from, to| {
+        pool::ranges(zero.numel(), pool::GRAIN, 1024, &|from, to| {
             zero.runs(0, from, to - from, |_, at, len| {
                 // SAFETY: runs stay within the view, and tasks within their own elements.
                 unsafe {
@@ -77,7 +77,7 @@ pub fn arange(out: &mut ViewMut<'_>, start: Scalar, step: Scalar) -> Result<()> 
     }
     dispatch!(dtype, T => {
         let base = out.typed::<T>();
-        pool::ranges(out.numel(), pool::GRAIN, 1, |from, to| {
+        pool::ranges(out.numel(), pool::GRAIN, 1, &|from, to| {
             for i in from as i64..to as i64 {
                 let value = match dtype.is_int() {
                     true => Scalar::Int(start.to_i64().wrapping_add(step.to_i64().wrapping_mul(i))),
@@ -106,15 +106,10 @@ pub(crate) fn same_dtype(kernel: &'static str, operand: &'static str, expected: 
 
 /// Fails unless the sizes agree.
 pub(crate) fn same_sizes(kernel: &'static str, operand: &'static str, expected: &[i64], found: &[i64]) -> Result<()> {
-    if expected == found {
-        Ok(())
-    } else {
-        Err(KernelError::Shape { kernel, operand, expected: expected.to_vec(), found: found.to_vec() })
-    }
+    if expected == found { Ok(()) } else { Err(KernelError::Shape { kernel, operand, expected: expected.to_vec(), found: found.to_vec() }) }
 }
 
 /// Fails unless there is such a dimension; a rank of 0 counts as 1, as in PyTorch.
 pub(crate) fn check_dim(kernel: &'static str, dim: usize, rank: usize) -> Result<()> {
     if dim < rank.max(1) { Ok(()) } else { Err(KernelError::Dim { kernel, dim, rank }) }
 }
-

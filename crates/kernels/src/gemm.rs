@@ -30,7 +30,13 @@ pub fn gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: f64, beta: f
 pub fn batched_gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: f64, beta: f64) -> Result<()> {
     let rank = c.rank();
     if rank < 2 || a.rank() != rank || b.rank() != rank {
-        let found = if rank < 2 { rank } else if a.rank() != rank { a.rank() } else { b.rank() };
+        let found = if rank < 2 {
+            rank
+        } else if a.rank() != rank {
+            a.rank()
+        } else {
+            b.rank()
+        };
         return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected: rank.max(2), found });
     }
     let batch = Dims::from_slice(&c.sizes()[..rank - 2]);
@@ -134,7 +140,7 @@ fn run<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, be
     // The rest joins the last panel: thin ones would take other code in the crate, and other bits.
     let panels = (extent / step).max(1);
     let parallel = work.saturating_mul(batches) > SMALL;
-    pool::try_for(batches * panels, parallel, |t| {
+    pool::try_for(batches * panels, parallel, &|t| {
         let (batch, from) = (t / panels, (t % panels) * step);
         let len = if t % panels + 1 == panels { extent - from } else { step };
         let (mut x, mut y, mut z) = (mat(a, batch), mat(b, batch), mat(c, batch));

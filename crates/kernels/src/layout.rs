@@ -67,9 +67,8 @@ impl Loops {
     }
 
     /// Calls `f(position within the range, offset, run length)` for each run along the innermost dimension.
-    #[inline(always)]
-    pub fn runs(&self, operand: usize, start: usize, n: usize, f: impl FnMut(usize, i64, usize)) {
-        runs(&self.sizes, &self.strides[operand], start, n, f);
+    pub fn runs(&self, operand: usize, start: usize, n: usize, mut f: impl FnMut(usize, i64, usize)) {
+        runs(&self.sizes, &self.strides[operand], start, n, &mut f);
     }
 }
 
@@ -85,9 +84,8 @@ pub(crate) fn offset(sizes: &[i64], strides: &[i64], flat: usize) -> i64 {
     at
 }
 
-/// As [`Loops::runs`], for one operand.
-#[inline(always)]
-pub(crate) fn runs(sizes: &[i64], strides: &[i64], start: usize, n: usize, mut f: impl FnMut(usize, i64, usize)) {
+/// As [`Loops::runs`]; not generic, so that it is compiled once.
+fn runs(sizes: &[i64], strides: &[i64], start: usize, n: usize, f: &mut dyn FnMut(usize, i64, usize)) {
     let rank = sizes.len();
     if rank == 0 || n == 0 {
         if n > 0 {
@@ -126,23 +124,46 @@ pub(crate) fn runs(sizes: &[i64], strides: &[i64], start: usize, n: usize, mut f
     }
 }
 
-/// Calls `f(offset)` for every element of a small loop nest, row-major, for `K` operands at once.
+/// Calls `f(offsets)` for every element of a loop nest, row-major, for `K` operands at once.
+#[inline]
 pub(crate) fn for_each<const K: usize>(sizes: &[i64], strides: [&[i64]; K], mut f: impl FnMut([i64; K])) {
-    let n = crate::view::numel(sizes);
-    let mut index: Dims = smallvec::smallvec![0; sizes.len()];
+    let steps: [i64; K] = std::array::from_fn(|k| strides[k].last().copied().unwrap_or(0));
+    for_rows(sizes, strides, &mut |mut at, n| {
+        for _ in 0..n {
+            f(at);
+            for k in 0..K {
+                at[k] += steps[k];
+            }
+        }
+    });
+}
+
+/// Calls `f(offsets, length)` for every row along the last dimension.
+fn for_rows<const K: usize>(sizes: &[i64], strides: [&[i64]; K], f: &mut dyn FnMut([i64; K], i64)) {
+    if sizes.iter().any(|s| *s <= 0) {
+        return;
+    }
+    let (outer, inner) = sizes.split_at(sizes.len().saturating_sub(1));
+    let n = inner.first().copied().unwrap_or(1);
+    let mut index: Dims = smallvec::smallvec![0; outer.len()];
     let mut at = [0i64; K];
-    for _ in 0..n {
-        f(at);
-        for d in (0..sizes.len()).rev() {
+    loop {
+        f(at, n);
+        let mut d = outer.len();
+        loop {
+            if d == 0 {
+                return;
+            }
+            d -= 1;
             index[d] += 1;
             for k in 0..K {
                 at[k] += strides[k][d];
             }
-            if index[d] < sizes[d] {
+            if index[d] < outer[d] {
                 break;
             }
             for k in 0..K {
-                at[k] -= sizes[d] * strides[k][d];
+                at[k] -= outer[d] * strides[k][d];
             }
             index[d] = 0;
         }

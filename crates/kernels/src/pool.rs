@@ -2,7 +2,7 @@
 
 use crate::error::{KernelError, Result};
 use rayon::prelude::*;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
     let asked = std::env::var("MAQUETTE_NUM_THREADS").ok().and_then(|v| v.parse().ok()).filter(|n| *n > 0);
@@ -20,31 +20,37 @@ pub fn num_threads() -> usize {
 }
 
 /// Runs `f(0..n)`, on the pool if `parallel`; if several fail, the error is the lowest task's.
-pub(crate) fn try_for(n: usize, parallel: bool, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+///
+/// Not generic, as is everything here that calls rayon: its machinery is compiled once.
+pub(crate) fn try_for(n: usize, parallel: bool, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
     match POOL.as_ref() {
         Some(pool) if parallel && n > 1 => {
-            let error: Option<KernelError> = pool.install(|| (0..n).into_par_iter().find_map_first(|i| f(i).err()));
+            let error: Option<KernelError> = pool.install(|| (0..n).into_par_iter().with_max_len(1).find_map_first(|i| f(i).err()));
             error.map_or(Ok(()), Err)
         }
         _ => (0..n).try_for_each(f),
     }
 }
 
-/// `f(0..n)`, in order, computed on the pool if `parallel`.
-pub(crate) fn map<T: Send>(n: usize, parallel: bool, f: impl Fn(usize) -> T + Sync + Send) -> Vec<T> {
-    match POOL.as_ref() {
-        Some(pool) if parallel && n > 1 => pool.install(|| (0..n).into_par_iter().map(f).collect()),
-        _ => (0..n).map(f).collect(),
-    }
+/// `f(0..n)`, in order, computed on the pool.
+pub(crate) fn map<T: Send + Sync>(n: usize, f: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let slots: Vec<OnceLock<T>> = (0..n).map(|_| OnceLock::new()).collect();
+    let task = |i: usize| {
+        slots[i].get_or_init(|| f(i));
+        Ok(())
+    };
+    // No task fails.
+    let _ = try_for(n, true, &task);
+    slots.into_iter().filter_map(OnceLock::into_inner).collect()
 }
 
 /// Splits `0..n` into a few pieces per thread, of at least `grain` and a multiple of `align`, and runs `f(start, end)` on each.
-pub(crate) fn ranges(n: usize, grain: usize, align: usize, f: impl Fn(usize, usize) -> Result<()> + Sync) -> Result<()> {
+pub(crate) fn ranges(n: usize, grain: usize, align: usize, f: &(dyn Fn(usize, usize) -> Result<()> + Sync)) -> Result<()> {
     let threads = num_threads();
     if n <= grain || threads == 1 {
         return f(0, n);
     }
     let align = align.max(1);
     let piece = n.div_ceil(threads * 4).max(grain / 2).next_multiple_of(align);
-    try_for(n.div_ceil(piece), true, |i| f(i * piece, n.min((i + 1) * piece)))
+    try_for(n.div_ceil(piece), true, &|i| f(i * piece, n.min((i + 1) * piece)))
 }

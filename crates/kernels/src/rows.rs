@@ -60,12 +60,17 @@ impl Rows {
     }
 
     /// Applies `f(row, elements)` to every row. An input may be exactly the output.
-    fn each<T: Element<Class: Float>>(&self, input: &View<'_>, out: &ViewMut<'_>, f: impl Fn(Isa, usize, &mut [T::Class]) + Sync) -> Result<()> {
+    fn each<T: Element<Class: Float>>(
+        &self,
+        input: &View<'_>,
+        out: &ViewMut<'_>,
+        f: impl Fn(Isa, usize, &mut [T::Class]) + Sync,
+    ) -> Result<()> {
         let (isa, src, dst) = (Isa::detect(), input.typed::<T>(), out.typed::<T>());
         if self.n == 0 {
             return Ok(());
         }
-        pool::ranges(self.outer.numel(), (pool::GRAIN / 4 / self.n).max(1), 1, |from, to| {
+        pool::ranges(self.outer.numel(), (pool::GRAIN / 4 / self.n).max(1), 1, &|from, to| {
             let mut xs = vec![T::Class::ZERO; self.n];
             for r in from..to {
                 self.read(isa, src, r, &mut xs);
@@ -136,7 +141,13 @@ pub fn layer_norm(input: &View<'_>, normalized: usize, eps: f64, operands: Layer
     dispatch!(float KERNEL, "the input", input.dtype(), T => norm_rows::<T, <T as Element>::Class>(&rows, input, eps, operands, out))
 }
 
-fn norm_rows<T: Element<Class = A>, A: Float>(rows: &Rows, input: &View<'_>, eps: f64, operands: LayerNorm<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+fn norm_rows<T: Element<Class = A>, A: Float>(
+    rows: &Rows,
+    input: &View<'_>,
+    eps: f64,
+    operands: LayerNorm<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     let weight = operands.weight.as_ref().map(to_vec::<A>).transpose()?;
     let bias = operands.bias.as_ref().map(to_vec::<A>).transpose()?;
     let count = rows.outer.numel();

@@ -50,7 +50,7 @@ impl Lines {
 
     /// Runs `f(line)` for every line, on the pool if there is enough work.
     pub fn each(&self, f: impl Fn(usize) + Sync) -> Result<()> {
-        pool::ranges(self.count, (pool::GRAIN / 4 / self.len.max(1)).max(1), 1, |from, to| {
+        pool::ranges(self.count, (pool::GRAIN / 4 / self.len.max(1)).max(1), 1, &|from, to| {
             (from..to).for_each(&f);
             Ok(())
         })

@@ -46,7 +46,14 @@ pub fn topk(input: &View<'_>, dim: usize, largest: bool, values: &mut ViewMut<'_
     leading("topk", input, dim, largest, values, indices)
 }
 
-fn leading(kernel: &'static str, input: &View<'_>, dim: usize, descending: bool, values: &mut ViewMut<'_>, indices: &mut ViewMut<'_>) -> Result<()> {
+fn leading(
+    kernel: &'static str,
+    input: &View<'_>,
+    dim: usize,
+    descending: bool,
+    values: &mut ViewMut<'_>,
+    indices: &mut ViewMut<'_>,
+) -> Result<()> {
     same_sizes(kernel, "the indices", values.sizes(), indices.sizes())?;
     same_dtype(kernel, "the values", input.dtype(), values.dtype())?;
     same_dtype(kernel, "the indices", DType::I64, indices.dtype())?;

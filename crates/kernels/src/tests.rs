@@ -43,15 +43,33 @@ fn products_of_narrow_types_and_panels() {
     assert_eq!(c, [(20000i64 as i8), -56, (300i64 as i8), 3]);
     // A wide product is split into panels; each column must be what the column alone gives in the same panel-free call.
     let (m, k, n) = (70usize, 90usize, 300usize);
-    let (a, b): (Vec<f32>, Vec<f32>) = (values(m * k).iter().map(|x| *x as f32).collect(), values(k * n).iter().map(|x| *x as f32 * 0.37).collect());
+    let (a, b): (Vec<f32>, Vec<f32>) =
+        (values(m * k).iter().map(|x| *x as f32).collect(), values(k * n).iter().map(|x| *x as f32 * 0.37).collect());
     let mut c = vec![f32::NAN; m * n];
     gemm(&view(&a, &[70, 90]), &view(&b, &[90, 300]), &mut view_mut(&mut c, &[70, 300]), 1.0, 0.0).unwrap();
     let mut whole = vec![0f32; m * n];
     // SAFETY: sizes and strides describe the three buffers.
     unsafe {
         ::gemm::gemm(
-            m, n, k, whole.as_mut_ptr(), 1, n as isize, false, a.as_ptr(), 1, k as isize, b.as_ptr(), 1, n as isize, 0.0, 1.0, false, false,
-            false, ::gemm::Parallelism::None,
+            m,
+            n,
+            k,
+            whole.as_mut_ptr(),
+            1,
+            n as isize,
+            false,
+            a.as_ptr(),
+            1,
+            k as isize,
+            b.as_ptr(),
+            1,
+            n as isize,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            ::gemm::Parallelism::None,
         );
     }
     assert_eq!(c, whole);
@@ -196,7 +214,14 @@ fn scans_and_sorts() {
     let mut i = [0i64; 9];
     assert!(topk(&View::from_slice(&x), 0, true, &mut ViewMut::from_slice(&mut v), &mut ViewMut::from_slice(&mut i)).is_err());
     let (mut v, mut i) = ([0f32; 5], [0i64; 5]);
-    cumulative_extreme(true, &View::from_slice(&[1f32, 3., 3., 2., 5.]), 0, &mut ViewMut::from_slice(&mut v), &mut ViewMut::from_slice(&mut i)).unwrap();
+    cumulative_extreme(
+        true,
+        &View::from_slice(&[1f32, 3., 3., 2., 5.]),
+        0,
+        &mut ViewMut::from_slice(&mut v),
+        &mut ViewMut::from_slice(&mut i),
+    )
+    .unwrap();
     assert_eq!((v, i), ([1., 3., 3., 3., 5.], [0, 1, 2, 2, 4]));
 }
 

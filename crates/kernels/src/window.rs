@@ -5,6 +5,7 @@ use crate::element::{Class, Element, cast, dispatch};
 use crate::error::{KernelError, Result};
 use crate::layout::{for_each, offset};
 use crate::pool;
+use crate::reduce::better;
 use crate::view::{Dims, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
 
@@ -78,7 +79,7 @@ impl Planes {
     /// Runs `f(plane, position)` for every output position.
     fn each(&self, work: usize, f: impl Fn(usize, &[i64]) + Sync) -> Result<()> {
         let per = numel(&self.out_sizes);
-        pool::ranges(self.n, (pool::GRAIN / work.max(1) / per.max(1)).max(1), 1, |from, to| {
+        pool::ranges(self.n, (pool::GRAIN / work.max(1) / per.max(1)).max(1), 1, &|from, to| {
             let mut position: Dims = smallvec::smallvec![0; self.out_sizes.len()];
             for plane in from..to {
                 for flat in 0..per {
@@ -147,8 +148,7 @@ pub fn max_pool(input: &View<'_>, w: &Window, out: &mut ViewMut<'_>, indices: Op
             for_each(&count, [&step(p.strides(input)), &step(&flat)], |[i, f]| {
                 // SAFETY: the window was cut to the input.
                 let x = unsafe { src.get(i0 + i) };
-                let (a, wins) = (x.load(), best.map(|(b, _)| b.load()));
-                if wins.is_none_or(|b| b.partial_cmp(&b).is_some() && (a > b || a.partial_cmp(&a).is_none())) {
+                if best.is_none_or(|(b, _)| better(true, x.load(), b.load())) {
                     best = Some((x, f0 + f));
                 }
             });
@@ -166,7 +166,13 @@ pub fn max_pool(input: &View<'_>, w: &Window, out: &mut ViewMut<'_>, indices: Op
 }
 
 /// Sums `input[lo..hi]` in row-major order, divides, and writes.
-fn average(input: &View<'_>, out: &mut ViewMut<'_>, spatial: usize, work: usize, window: impl Fn(&[i64], &mut Dims, &mut Dims) -> f64 + Sync) -> Result<()> {
+fn average(
+    input: &View<'_>,
+    out: &mut ViewMut<'_>,
+    spatial: usize,
+    work: usize,
+    window: impl Fn(&[i64], &mut Dims, &mut Dims) -> f64 + Sync,
+) -> Result<()> {
     let p = Planes::new(input, out, spatial);
     dispatch!(float "avg_pool", "the input", input.dtype(), T => {
         let (src, dst) = (input.typed::<T>(), out.typed::<T>());
@@ -179,7 +185,7 @@ fn average(input: &View<'_>, out: &mut ViewMut<'_>, spatial: usize, work: usize,
             let by: <T as Element>::Class = Class::cast(divisor);
             for_each(&sizes, [p.strides(input)], |[i]| {
                 // SAFETY: the window was cut to the input.
-                sum = sum + unsafe { src.get(base + i) }.load();
+                sum += unsafe { src.get(base + i) }.load();
             });
             // SAFETY: each output position is one task's.
             unsafe { dst.set(p.start(out, plane) + dot(at, p.strides(out)), T::store(sum / by)) }

@@ -21,6 +21,9 @@ pub enum EvalError {
     },
 }
 
+/// 2^63.
+const I64_LIMIT: f64 = 9_223_372_036_854_775_808.0;
+
 /// Converts a scalar to a dtype, by the rules of a cast.
 pub fn cast_scalar(x: Scalar, to: DType) -> Scalar {
     match to {
@@ -28,7 +31,7 @@ pub fn cast_scalar(x: Scalar, to: DType) -> Scalar {
         d if d.is_int() => Scalar::Int(wrap(
             d,
             match x {
-                Scalar::Float(f) if !(-9.223372036854775808e18..9.223372036854775808e18).contains(&f) => i64::MIN,
+                Scalar::Float(f) if !(-I64_LIMIT..I64_LIMIT).contains(&f) => i64::MIN,
                 x => x.to_i64(),
             },
         )),
@@ -141,7 +144,7 @@ fn float_unary(op: UnaryOp, x: f64, d: DType) -> f64 {
         Erf if x.abs() < 2.0 => erf_series(x),
         Erf if x.is_nan() => x,
         Erf => (1.0 - erfc_tail(x.abs())).copysign(x),
-        Erfc if x > 2.0 => erfc_tail(x),
+        Erfc if x > 0.75 => erfc_tail(x),
         Erfc if x < -2.0 => 2.0 - erfc_tail(-x),
         Erfc => 1.0 - erf_series(x),
         Sigmoid => 1.0 / (1.0 + (-x).exp()),
@@ -159,12 +162,12 @@ fn erf_series(x: f64) -> f64 {
     std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }
 
-/// Continued fraction, for x >= 2.
+/// Continued fraction, for x >= 0.75.
 fn erfc_tail(x: f64) -> f64 {
     if x > 30.0 {
         return 0.0;
     }
-    let tail = (1..=120).rev().fold(0.0, |t, k| f64::from(k) / 2.0 / (x + t));
+    let tail = (1..=400).rev().fold(0.0, |t, k| f64::from(k) / 2.0 / (x + t));
     (-x * x).exp() / (std::f64::consts::PI.sqrt() * (x + tail))
 }
 

@@ -81,7 +81,7 @@ pub fn index(input: &View<'_>, indices: &[Option<View<'_>>], out: &mut ViewMut<'
     let (si, so) = (blocks.block.inner_stride(0), blocks.block.inner_stride(1));
     dispatch!(size input.dtype(), T => {
         let (src, dst): (Ptr<T>, Ptr<T>) = (Ptr(input.as_ptr().cast_mut().cast()), Ptr(out.as_ptr().cast_mut().cast()));
-        pool::ranges(blocks.starts.len(), (pool::GRAIN / blocks.block.numel().max(1)).max(1), 1, |from, to| {
+        pool::ranges(blocks.starts.len(), (pool::GRAIN / blocks.block.numel().max(1)).max(1), 1, &|from, to| {
             for p in from..to {
                 blocks.runs(p, |a, b, len| {
                     // SAFETY: indices were checked; each position writes its own block. The type is one of the elements' size.

@@ -58,7 +58,11 @@ fn gathers_and_scatters() {
     gather(&v2(&x, 2, 3), 1, &v2(&idx, 2, 2), &mut ViewMut::from_slice_sized(&mut out, &[2, 2]).unwrap()).unwrap();
     assert_eq!(out, [2., 0., 5., 4.]);
     let src = [10f32, 20., 30., 40.];
-    let cases = [(ScatterOp::Replace, [20., 1., 10., 3., 40., 30.]), (ScatterOp::Add, [20., 1., 12., 3., 44., 35.]), (ScatterOp::Max, [20., 1., 10., 3., 40., 30.])];
+    let cases = [
+        (ScatterOp::Replace, [20., 1., 10., 3., 40., 30.]),
+        (ScatterOp::Add, [20., 1., 12., 3., 44., 35.]),
+        (ScatterOp::Max, [20., 1., 10., 3., 40., 30.]),
+    ];
     for (op, want) in cases {
         let mut y = ramp(6);
         let mut o = ViewMut::from_slice_sized(&mut y, &[2, 3]).unwrap();

@@ -34,12 +34,10 @@ pub(super) mod is_slow {
 #[inline(always)]
 fn quadrant(q: u64, r: f64) -> f32 {
     let z = r * r;
-    let sin = z.mul_add(2.755_731_922_398_589_3e-6, -1.984_126_984_126_984_1e-4);
-    let sin = z.mul_add(z.mul_add(z.mul_add(sin, 8.333_333_333_333_333e-3), -0.166_666_666_666_666_66), 0.0);
-    let sin = r.mul_add(sin, r);
-    let cos = z.mul_add(-2.755_731_922_398_589e-7, 2.480_158_730_158_73e-5);
-    let cos = z.mul_add(cos, -1.388_888_888_888_889e-3);
-    let cos = z.mul_add(z.mul_add(z.mul_add(cos, 4.166_666_666_666_666_4e-2), -0.5), 1.0);
+    let sin = z.mul_add(z.mul_add(z.mul_add(1.0 / 362_880.0, -1.0 / 5040.0), 1.0 / 120.0), -1.0 / 6.0);
+    let sin = r.mul_add(z * sin, r);
+    let cos = z.mul_add(z.mul_add(-1.0 / 3_628_800.0, 1.0 / 40320.0), -1.0 / 720.0);
+    let cos = z.mul_add(z.mul_add(z.mul_add(cos, 1.0 / 24.0), -0.5), 1.0);
     let value = if q & 1 == 0 { sin } else { cos };
     (if q & 2 == 0 { value } else { -value }) as f32
 }

@@ -76,7 +76,7 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
     let row = if rows { run.cx.loops.inner_size() } else { numel };
     let (per_row, rows_n) = (row.div_ceil(BLOCK), numel / row);
     let zero_divisor = AtomicBool::new(false);
-    pool::ranges(per_row * rows_n, pool::GRAIN / BLOCK.min(row), 1, |from, to| {
+    pool::ranges(per_row * rows_n, pool::GRAIN / BLOCK.min(row), 1, &|from, to| {
         if run.blocks(from, to, row, per_row) {
             zero_divisor.store(true, Ordering::Relaxed);
         }

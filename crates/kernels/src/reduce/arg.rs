@@ -28,7 +28,13 @@ pub fn minmax_with_index(max: bool, input: &View<'_>, dim: usize, values: &mut V
     run(max, input, &shape, None, Some(indices))
 }
 
-pub(super) fn run(max: bool, input: &View<'_>, s: &Shape, values: Option<&mut ViewMut<'_>>, indices: Option<&mut ViewMut<'_>>) -> Result<()> {
+pub(super) fn run(
+    max: bool,
+    input: &View<'_>,
+    s: &Shape,
+    values: Option<&mut ViewMut<'_>>,
+    indices: Option<&mut ViewMut<'_>>,
+) -> Result<()> {
     if s.outputs() == 0 {
         return Ok(());
     }
@@ -42,7 +48,7 @@ pub(super) fn run(max: bool, input: &View<'_>, s: &Shape, values: Option<&mut Vi
     dispatch!(input.dtype(), T => {
         let (src, values) = (input.typed::<T>(), values.map(|v| v.typed::<T>()));
         let stride = s.element_stride();
-        pool::ranges(s.outputs(), (pool::GRAIN / s.extent()).max(1), 1, |from, to| {
+        pool::ranges(s.outputs(), (pool::GRAIN / s.extent()).max(1), 1, &|from, to| {
             for out in from..to {
                 let (base, at_out) = s.at(out);
                 // SAFETY: an output's elements, of which there is a first; each output is one task's.
@@ -66,9 +72,9 @@ pub(super) fn run(max: bool, input: &View<'_>, s: &Shape, values: Option<&mut Vi
     })
 }
 
-/// Whether `x`, which comes later, replaces `best`.
+/// Whether `x`, which comes later, replaces `best`: it is greater (or less), or the first NaN.
 #[inline(always)]
-fn better<C: PartialOrd>(max: bool, x: C, best: C) -> bool {
+pub(crate) fn better<C: PartialOrd>(max: bool, x: C, best: C) -> bool {
     let nan = |v: &C| v.partial_cmp(v).is_none();
     if nan(&best) { false } else { nan(&x) || if max { x > best } else { x < best } }
 }

@@ -8,6 +8,7 @@ mod moments;
 mod tests;
 mod walk;
 
+pub(crate) use arg::better;
 pub use arg::{argminmax, minmax_with_index};
 
 use crate::copy::same_dtype;

@@ -98,8 +98,14 @@ fn integers_bools_and_nothing() {
     assert_eq!(f, [0.0]);
     let r = reduce(ReduceOp::Max, &View::from_slice(&empty), &[0], &mut ViewMut::from_slice(&mut f));
     assert!(matches!(r, Err(KernelError::EmptyReduction { .. })));
-    assert!(matches!(reduce(ReduceOp::Sum, &View::from_slice(&empty), &[1], &mut ViewMut::from_slice(&mut f)), Err(KernelError::Dim { .. })));
-    assert!(matches!(reduce(ReduceOp::Mean, &View::from_slice(&x), &[0], &mut ViewMut::from_slice(&mut f)), Err(KernelError::DType { .. })));
+    assert!(matches!(
+        reduce(ReduceOp::Sum, &View::from_slice(&empty), &[1], &mut ViewMut::from_slice(&mut f)),
+        Err(KernelError::Dim { .. })
+    ));
+    assert!(matches!(
+        reduce(ReduceOp::Mean, &View::from_slice(&x), &[0], &mut ViewMut::from_slice(&mut f)),
+        Err(KernelError::DType { .. })
+    ));
 }
 
 #[test]

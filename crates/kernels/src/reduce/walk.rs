@@ -2,8 +2,8 @@
 
 use super::KERNEL;
 use super::lanes::{CHUNK, Cascade, LANES, Partial, Zip, fold, tree};
-use crate::copy::{check_dim, same_sizes};
 use crate::access::{Reader, Writer};
+use crate::copy::{check_dim, same_sizes};
 use crate::element::Class;
 use crate::error::Result;
 use crate::isa::Isa;
@@ -152,13 +152,13 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
     if work > pool::GRAIN && blocks < 2 * pool::num_threads() && chunks > 1 {
         for block in 0..blocks {
             let mut cascade = Cascade::<A, O>::new();
-            pool::map(chunks, true, |c| partial(block, c, &mut Vec::new())).into_iter().for_each(|p| cascade.push(p));
+            pool::map(chunks, |c| partial(block, c, &mut Vec::new())).into_iter().for_each(|p| cascade.push(p));
             write(block, &cascade.finish());
         }
         return Ok(());
     }
     let grain = (pool::GRAIN / s.extent.max(1) / width).max(1);
-    pool::ranges(blocks, grain, 1, |from, to| {
+    pool::ranges(blocks, grain, 1, &|from, to| {
         let mut scratch = Vec::new();
         for block in from..to {
             match chunks {
