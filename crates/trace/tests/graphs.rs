@@ -194,6 +194,87 @@ fn captured_tensors_are_constants_by_reference() {
 }
 
 #[test]
+fn two_views_of_a_captured_tensor_see_each_others_writes() {
+    let w = Tensor::from([1.0f32, 2.0, 3.0]);
+    let (all, tail) = (w.clone(), w.slice(0, 1..));
+    let t = trace(
+        move |x: Tensor| -> Result<Tensor> {
+            INC.call(args![&tail])?;
+            Ok(x + &all)
+        },
+        Tensor::from([0.0f32; 3]),
+    )
+    .unwrap();
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[3]) -> (f32[3])
+      const %c0: f32[2] offset 1 = sha256:a60ae3767c983c24
+      const %c1: f32[3] = sha256:fed8d658ab4cea9f
+    {
+      t::inc_(%c0)
+      %add: f32[3] = aten::add.Tensor(%in0, %c1)
+      return %add
+    }
+    ");
+    assert_eq!(values(&t.run(Tensor::from([0.0f32; 3])).unwrap().unwrap()), [1.0, 3.0, 4.0]);
+    assert_eq!(values(&w), [1.0, 3.0, 4.0]);
+}
+
+#[test]
+fn host_data_is_made_anew_by_every_run() {
+    let t = trace(
+        |x: Tensor| {
+            let mut sum = Tensor::from([0.0f32, 0.0]);
+            sum += &x;
+            sum
+        },
+        vector(2),
+    )
+    .unwrap();
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[2]) -> (f32[2])
+      const %c0: f32[2] = sha256:2af2f1d76910ccf4
+    {
+      %lift_fresh_copy: f32[2] = aten::lift_fresh_copy(%c0)
+      %add_: f32[2] = aten::add_.Tensor(%lift_fresh_copy, %in0)
+      return %lift_fresh_copy
+    }
+    ");
+    for _ in 0..2 {
+        assert_eq!(values(&t.run(vector(2)).unwrap()), [-1.5, -0.5]);
+    }
+}
+
+#[test]
+fn views_share_storage_in_the_trace_and_in_a_run() {
+    let t = TraceOptions::symbolic()
+        .names(["x"])
+        .trace(
+            |x: Tensor| {
+                let mut row = x.select(0, 0);
+                row += 10.0;
+                (x.t(), row)
+            },
+            matrix(2, 3),
+        )
+        .unwrap();
+    assert_snapshot!(t, @r"
+    graph graph(%x: f32[s0, s1]) -> (f32[s1, s0] strides [1, max(1, s1)], f32[s1])
+      where s0 in [0, oo), s1 in [0, oo)
+      guard s0 > 0
+    {
+      %select: f32[s1] = aten::select.int(%x, 0, 0)
+      %add_: f32[s1] = aten::add_.Tensor(%select, 10.0)
+      %t: f32[s1, s0] strides [1, max(1, s1)] = aten::t(%x)
+      return %t, %select
+    }
+    ");
+    let x = matrix(2, 2);
+    let (transposed, row) = t.run(x.clone()).unwrap();
+    assert_eq!((values(&transposed), values(&row)), (vec![8.0, 0.0, 9.0, 1.0], vec![8.0, 9.0]));
+    assert!(transposed.shares_storage(&x) && row.shares_storage(&x));
+}
+
+#[test]
 fn outputs_may_be_inputs_constants_numbers_and_absent() {
     let k = Tensor::from([7.0f32]);
     let t = TraceOptions::symbolic()
@@ -228,7 +309,7 @@ fn numbers_among_the_inputs() {
     let (y, n) = t.run((vector(1), SymInt::from(10), 4, 0.5)).unwrap();
     assert_eq!((values(&y), n.as_i64()), (vec![-3.0], Some(10)));
     let e = t.run((vector(1), SymInt::from(10), 5, 0.5)).unwrap_err();
-    assert_snapshot!(e.kind().to_string(), @"input `2`: the value must be the integer 4, found the integer 5 (numbers are constants of a trace, unless they are `SymInt`s of a symbolic one; trace again for other values)");
+    assert_snapshot!(e.kind().to_string(), @"input `k`: the value must be the integer 4, found the integer 5 (numbers are constants of a trace, unless they are `SymInt`s of a symbolic one; trace again for other values)");
     let t = trace(program, inputs()).unwrap();
     assert!(t.run((vector(2), SymInt::from(4), 4, 0.5)).is_err(), "without symbols every number is fixed");
 }
