@@ -15,7 +15,11 @@ use maquette_ir::scalar_expr::CmpOp;
 use maquette_kernels::{KernelError, ReduceOp, ScanOp, View, ViewMut};
 use smallvec::smallvec;
 
-const fn along(class: Class, metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn along(
+    class: Class,
+    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class, metas, run })
 }
 
@@ -71,7 +75,8 @@ fn topk_meta(args: &[Value]) -> Result<Metas> {
     let (x, k, d) = (args[0].tensor()?, args[1].int()?, dim(args, 2)?);
     let mut values = same_sizes(args, 2, x.dtype())?;
     let available = x.sizes().get(d).copied().unwrap_or(1.into());
-    let within = maquette_ir::sym::SymInt::from(0).le(k).statically_known() != Some(false) && k.le(available).statically_known() != Some(false);
+    let within =
+        maquette_ir::sym::SymInt::from(0).le(k).statically_known() != Some(false) && k.le(available).statically_known() != Some(false);
     if !within {
         return Err(Error::value(format!("`k` must be from 0 to the size {available} of dimension {d}, found {k}")));
     }
