@@ -167,7 +167,7 @@ table! {
         "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor" =>
             along(Class::Sort, |_, a| Ok(smallvec![sort_meta(a, 2)?.swap_remove(1)]), |a, o| argsort(a, o, 2)),
         "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)" =>
-            along(Class::Sort, |_, a| topk_meta(a), |a, o| topk(a, o)),
+            along(Class::Sort, |_, a| topk_meta(a), topk),
         "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
             along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::softmax)),
         "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
