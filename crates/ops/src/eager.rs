@@ -7,8 +7,8 @@
 use crate::aten::lower::PointwiseCall;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use maquette_ir::{DType, Scalar};
 use maquette_ir::scalar_expr::{BuildError, ExprBuilder, Reg, ScalarExpr};
+use maquette_ir::{DType, Scalar};
 use maquette_kernels::{View, ViewMut};
 use smallvec::SmallVec;
 

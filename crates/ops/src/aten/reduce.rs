@@ -223,7 +223,11 @@ macro_rules! reduce {
 macro_rules! pick {
     ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
         reduction(
-            |_, $a| { let keep: Option<usize> = $keep; let t = $a[0].tensor()?; Ok(smallvec![picked(t, &$dims?, keep.map_or(Ok(false), |i| $a[i].bool())?, $dtype(t))?]) },
+            |_, $a| {
+                let keep: Option<usize> = $keep;
+                let t = $a[0].tensor()?;
+                Ok(smallvec![picked(t, &$dims?, keep.map_or(Ok(false), |i| $a[i].bool())?, $dtype(t))?])
+            },
             |$a, outs| fold($op, $a[0].tensor()?, &$dims?, &outs[0]),
         )
     };

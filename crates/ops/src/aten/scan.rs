@@ -15,7 +15,11 @@ use maquette_ir::scalar_expr::CmpOp;
 use maquette_kernels::{KernelError, ReduceOp, ScanOp, View, ViewMut};
 use smallvec::smallvec;
 
-const fn along(class: Class, metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn along(
+    class: Class,
+    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class, metas, run })
 }
 
@@ -71,7 +75,8 @@ fn topk_meta(args: &[Value]) -> Result<Metas> {
     let (x, k, d) = (args[0].tensor()?, args[1].int()?, dim(args, 2)?);
     let mut values = same_sizes(args, 2, x.dtype())?;
     let available = x.sizes().get(d).copied().unwrap_or(1.into());
-    let within = maquette_ir::sym::SymInt::from(0).le(k).statically_known() != Some(false) && k.le(available).statically_known() != Some(false);
+    let within =
+        maquette_ir::sym::SymInt::from(0).le(k).statically_known() != Some(false) && k.le(available).statically_known() != Some(false);
     if !within {
         return Err(Error::value(format!("`k` must be from 0 to the size {available} of dimension {d}, found {k}")));
     }
@@ -162,7 +167,7 @@ table! {
         "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor" =>
             along(Class::Sort, |_, a| Ok(smallvec![sort_meta(a, 2)?.swap_remove(1)]), |a, o| argsort(a, o, 2)),
         "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)" =>
-            along(Class::Sort, |_, a| topk_meta(a), |a, o| topk(a, o)),
+            along(Class::Sort, |_, a| topk_meta(a), topk),
         "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
             along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::softmax)),
         "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>

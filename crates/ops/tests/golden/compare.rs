@@ -21,7 +21,9 @@ pub fn outputs(call: &Recorded, found: &[Value]) -> Result<(), String> {
 pub fn arguments(call: &Recorded, args: &[Value]) -> Result<(), String> {
     let Some(after) = &call.after else { return Ok(()) };
     let pairs = after.iter().zip(args).enumerate();
-    pairs.filter(|(_, (e, _))| e.get("t").is_some()).try_for_each(|(i, (e, v))| value(call, e, v).map_err(|m| format!("argument {i} afterwards: {m}")))
+    pairs
+        .filter(|(_, (e, _))| e.get("t").is_some())
+        .try_for_each(|(i, (e, v))| value(call, e, v).map_err(|m| format!("argument {i} afterwards: {m}")))
 }
 
 fn flatten_json<'a>(j: &'a Json, out: &mut Vec<&'a Json>) {

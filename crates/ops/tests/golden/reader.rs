@@ -69,7 +69,12 @@ impl Layouts {
     pub fn of(j: &Json) -> Option<Layouts> {
         j.get("t")?;
         let ints = |key: &str| j[key].as_array()?.iter().map(Json::as_i64).collect::<Option<Vec<i64>>>();
-        Some(Layouts { dtype: j["dtype"].as_str()?.parse().ok()?, sizes: ints("size")?, strides: ints("stride")?, offset: j["offset"].as_i64()? })
+        Some(Layouts {
+            dtype: j["dtype"].as_str()?.parse().ok()?,
+            sizes: ints("size")?,
+            strides: ints("stride")?,
+            offset: j["offset"].as_i64()?,
+        })
     }
 }
 
@@ -77,16 +82,46 @@ impl Layouts {
 macro_rules! typed {
     ($dtype:expr, $T:ident => $body:expr) => {
         match $dtype {
-            maquette_ir::DType::Bool => { type $T = bool; $body }
-            maquette_ir::DType::U8 => { type $T = u8; $body }
-            maquette_ir::DType::I8 => { type $T = i8; $body }
-            maquette_ir::DType::I16 => { type $T = i16; $body }
-            maquette_ir::DType::I32 => { type $T = i32; $body }
-            maquette_ir::DType::I64 => { type $T = i64; $body }
-            maquette_ir::DType::F16 => { type $T = half::f16; $body }
-            maquette_ir::DType::BF16 => { type $T = half::bf16; $body }
-            maquette_ir::DType::F32 => { type $T = f32; $body }
-            maquette_ir::DType::F64 => { type $T = f64; $body }
+            maquette_ir::DType::Bool => {
+                type $T = bool;
+                $body
+            }
+            maquette_ir::DType::U8 => {
+                type $T = u8;
+                $body
+            }
+            maquette_ir::DType::I8 => {
+                type $T = i8;
+                $body
+            }
+            maquette_ir::DType::I16 => {
+                type $T = i16;
+                $body
+            }
+            maquette_ir::DType::I32 => {
+                type $T = i32;
+                $body
+            }
+            maquette_ir::DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            maquette_ir::DType::F16 => {
+                type $T = half::f16;
+                $body
+            }
+            maquette_ir::DType::BF16 => {
+                type $T = half::bf16;
+                $body
+            }
+            maquette_ir::DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            maquette_ir::DType::F64 => {
+                type $T = f64;
+                $body
+            }
         }
     };
 }

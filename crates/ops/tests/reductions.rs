@@ -1,0 +1,99 @@
+//! Reductions, scans, order and softmax.
+
+use maquette_ir::DType;
+use maquette_ops::Tensor;
+
+fn sample() -> Tensor {
+    Tensor::from([[1f32, 5.0, 3.0], [4.0, 2.0, 6.0]])
+}
+
+fn values(t: &Tensor) -> Vec<f64> {
+    t.to_dtype(DType::F64).to_vec().expect("a real tensor")
+}
+
+#[test]
+fn over_dimensions() {
+    let x = sample();
+    let cases: Vec<(&str, Tensor, Vec<i64>, Vec<f64>)> = vec![
+        ("sum", x.sum(), vec![], vec![21.0]),
+        ("sum 0", x.sum_dim(0, false), vec![3], vec![5.0, 7.0, 9.0]),
+        ("sum -1 keep", x.sum_dim(-1, true), vec![2, 1], vec![9.0, 12.0]),
+        ("sum both", x.sum_dim([0, 1], true), vec![1, 1], vec![21.0]),
+        ("mean 1", x.mean_dim([1], false), vec![2], vec![3.0, 4.0]),
+        ("prod", x.prod(), vec![], vec![720.0]),
+        ("amax 0", x.amax(0, false), vec![3], vec![4.0, 5.0, 6.0]),
+        ("amin all", x.amin([0i64; 0], false), vec![], vec![1.0]),
+        ("argmax", x.argmax(), vec![], vec![5.0]),
+        ("argmin 1 keep", x.argmin_dim(1, true), vec![2, 1], vec![0.0, 1.0]),
+        ("any 0", x.gt(5).any_dim(0, false), vec![3], vec![0.0, 0.0, 1.0]),
+        ("all", x.gt(0).all(), vec![], vec![1.0]),
+        ("var 1", x.var_dim(1, 1, false), vec![2], vec![4.0, 4.0]),
+        ("std 1 biased", x.std_dim(1, 0, false), vec![2], vec![(8f64 / 3.0).sqrt(); 2]),
+        ("norm", x.linalg_vector_norm(2, 1, false), vec![2], vec![35f64.sqrt(), 56f64.sqrt()]),
+        ("count", x.gt(2).count_nonzero(), vec![], vec![4.0]),
+        ("cumsum", x.cumsum(1), vec![2, 3], vec![1.0, 6.0, 9.0, 4.0, 6.0, 12.0]),
+        ("cumprod", x.cumprod(0), vec![2, 3], vec![1.0, 5.0, 3.0, 4.0, 10.0, 18.0]),
+        ("argsort", x.argsort(1, true), vec![2, 3], vec![1.0, 2.0, 0.0, 2.0, 0.0, 1.0]),
+        ("logsumexp", x.logsumexp(1, false), vec![2], vec![5.142_931_6, 6.142_931_6]),
+        ("softmax", x.softmax(1).sum_dim(1, false), vec![2], vec![1.0, 1.0]),
+        ("log_softmax", x.log_softmax(1).exp().sum_dim(1, false), vec![2], vec![1.0, 1.0]),
+    ];
+    for (name, t, sizes, expected) in cases {
+        assert_eq!(t.sizes_i64().expect(name), sizes, "{name}");
+        let found = values(&t);
+        assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "{name}: {found:?}, expected {expected:?}");
+    }
+}
+
+#[test]
+fn with_positions() {
+    let x = sample();
+    let (v, i) = x.max_dim(0, false);
+    assert_eq!((values(&v), values(&i)), (vec![4.0, 5.0, 6.0], vec![1.0, 0.0, 1.0]));
+    let (v, i) = x.sort(1, false);
+    assert_eq!((values(&v), values(&i)), (vec![1.0, 3.0, 5.0, 2.0, 4.0, 6.0], vec![0.0, 2.0, 1.0, 1.0, 0.0, 2.0]));
+    let (v, i) = x.topk(1, 1, true);
+    assert_eq!((values(&v), values(&i)), (vec![5.0, 6.0], vec![1.0, 2.0]));
+    let (var, mean) = x.var_mean(1, 1, false);
+    assert_eq!((values(&var), values(&mean)), (vec![4.0, 4.0], vec![3.0, 4.0]));
+}
+
+#[test]
+fn dtypes_and_scalars() {
+    let b = Tensor::from(vec![true, true, false]);
+    assert_eq!(b.sum().item::<i64>().expect("an integer"), 2);
+    assert_eq!(Tensor::from(vec![1u8, 2]).sum().dtype(), DType::I64);
+    assert_eq!(Tensor::from(vec![1u8, 0]).any().dtype(), DType::U8);
+    let zero_dim = Tensor::scalar(3f32);
+    assert_eq!(zero_dim.sum_dim(0, false).item::<f32>().expect("a float"), 3.0);
+    assert_eq!(zero_dim.max_dim(-1, true).1.item::<i64>().expect("an index"), 0);
+    assert_eq!(zero_dim.softmax(0).item::<f32>().expect("a float"), 1.0);
+}
+
+#[test]
+fn no_elements() {
+    let x = Tensor::zeros([2, 0], DType::F32);
+    assert_eq!(values(&x.sum_dim(1, false)), [0.0, 0.0]);
+    assert_eq!(values(&x.prod()), [1.0]);
+    assert!(values(&x.mean())[0].is_nan());
+    assert_eq!(values(&x.logsumexp(1, false)), [f64::NEG_INFINITY; 2]);
+    for t in [x.max(), x.amax(1, false), x.argmax(), x.min_dim(1, false).0] {
+        let e = t.ok().expect_err("there is nothing to choose").to_string();
+        assert!(e.contains("no elements"), "{e}");
+    }
+}
+
+#[test]
+fn bad_dimensions_and_dtypes() {
+    let x = sample();
+    for (t, message) in [
+        (x.sum_dim([0, 0], false), "named twice"),
+        (x.sum_dim(2, false), "out of range"),
+        (Tensor::from(vec![1i64]).mean(), "floats"),
+        (Tensor::from(vec![1i64]).softmax(0), "floats"),
+        (x.topk(4, 1, true).0, "`k`"),
+    ] {
+        let e = t.ok().expect_err(message).to_string();
+        assert!(e.contains(message), "{e}");
+    }
+}
