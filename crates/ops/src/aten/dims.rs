@@ -171,7 +171,10 @@ pub(crate) fn require_same_dtype(a: (&str, &Tensor), b: (&str, &Tensor)) -> Resu
 pub(crate) fn require_index(arg: &str, t: &Tensor) -> Result<()> {
     match t.dtype() {
         DType::I64 | DType::I32 => Ok(()),
-        found => Err(Error::value(format!("argument `{arg}` must be an index tensor of dtype i64 or i32, found {found}{}", dims_text(t.sizes())))),
+        found => Err(Error::value(format!(
+            "argument `{arg}` must be an index tensor of dtype i64 or i32, found {found}{}",
+            dims_text(t.sizes())
+        ))),
     }
 }
 

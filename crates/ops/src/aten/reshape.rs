@@ -124,7 +124,9 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
     let Some(last) = from.rank().checked_sub(1) else {
         return Err(Error::value(format!("a 0-d tensor of {} cannot be seen as {dtype}, which has another width", from.dtype)));
     };
-    require(from.strides[last].eq(1), || format!("the last dimension must have stride 1 to be seen as {dtype}, found {}", from.strides[last]))?;
+    require(from.strides[last].eq(1), || {
+        format!("the last dimension must have stride 1 to be seen as {dtype}, found {}", from.strides[last])
+    })?;
     if old > new {
         let k = old / new;
         meta.sizes[last] = meta.sizes[last] * k;
@@ -132,8 +134,13 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
         meta.offset = meta.offset * k;
     } else {
         let k = new / old;
-        for (what, n) in [("last size", from.sizes[last]), ("offset", from.offset)].into_iter().chain(from.strides[..last].iter().map(|&s| ("stride", s))) {
-            require(n.modulo(k).eq(0), || format!("the {what} {n} must be divisible by {k} for elements of {} to be seen as {dtype}", from.dtype))?;
+        for (what, n) in [("last size", from.sizes[last]), ("offset", from.offset)]
+            .into_iter()
+            .chain(from.strides[..last].iter().map(|&s| ("stride", s)))
+        {
+            require(n.modulo(k).eq(0), || {
+                format!("the {what} {n} must be divisible by {k} for elements of {} to be seen as {dtype}", from.dtype)
+            })?;
         }
         meta.sizes[last] = meta.sizes[last].floor_div(k);
         meta.strides[..last].iter_mut().for_each(|s| *s = s.floor_div(k));
