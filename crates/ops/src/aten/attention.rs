@@ -68,7 +68,7 @@ fn scaled_dot_product_attention(a: &[Value]) -> Result<Tensor> {
     }
     match mask {
         Some(m) if m.dtype() == DType::Bool => hide(m),
-        Some(m) => scores = scores + m,
+        Some(m) => scores = m + &scores,
         None => {}
     }
     Ok(aten!("_safe_softmax", loc; &scores, -1i64).matmul(&v).to_dtype(dtype))

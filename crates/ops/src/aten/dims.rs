@@ -96,7 +96,7 @@ pub(crate) fn channels_last_strides(sizes: &[SymInt]) -> Dims {
     let mut step = sizes[1].max(1);
     for d in (2..rank).rev() {
         strides[d] = step;
-        step = step * sizes[d].max(1);
+        step *= sizes[d].max(1);
     }
     strides[0] = step;
     strides

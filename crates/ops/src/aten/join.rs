@@ -55,7 +55,7 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
         for k in (0..sizes.len()).filter(|&k| k != d) {
             require_equal(sizes[k], t.sizes()[k], &mismatch)?;
         }
-        sizes[d] = sizes[d] + t.sizes()[d];
+        sizes[d] += t.sizes()[d];
         channels_last = channels_last && matches!(t.dim(), 4 | 5) && is_channels_last(t.meta())?;
     }
     let m = fresh(first, sizes, dtype);
@@ -69,7 +69,7 @@ fn cat(args: &[Value], out: &Tensor) -> Result<()> {
         let dim = wrap_dim(args[1].int_i64()?, t.dim())?;
         let length = t.sizes()[dim];
         eager::copy(t, &out.view_of(views::narrow(out.meta(), dim as i64, start, length)?)?)?;
-        start = start + length;
+        start += length;
     }
     Ok(())
 }

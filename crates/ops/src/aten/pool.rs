@@ -62,7 +62,7 @@ impl Sliding {
             let mut size = (n + (2 * p - reach + if w.ceil_mode { s - 1 } else { 0 })).floor_div(s) + 1;
             // the last window must start inside the input or its left padding
             if w.ceil_mode && super::dims::decide(((size - 1) * s).ge(n + p))? {
-                size = size - 1;
+                size -= 1;
             }
             require(size.ge(1), || {
                 format!(

@@ -18,7 +18,7 @@ fn pieces(m: &Meta, d: usize, lengths: impl Iterator<Item = SymInt>) -> Metas {
             let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
             out.sizes[d] = length;
             out.offset = m.offset + start * m.strides[d];
-            start = start + length;
+            start += length;
             out
         })
         .collect()
