@@ -24,7 +24,7 @@ fn naive(a: &Tensor, b: &Tensor) -> (Vec<i64>, Vec<f32>) {
     let rank = x.dim().max(y.dim());
     let pad = |t: &Tensor| [vec![1; rank - t.dim()], t.sizes_i64().unwrap()].concat();
     let (s, t) = (pad(&x), pad(&y));
-    let batch: Vec<i64> = (0..rank - 2).map(|d| s[d].max(t[d])).collect();
+    let batch: Vec<i64> = (0..rank - 2).map(|d| if s[d] == 1 { t[d] } else { s[d] }).collect();
     let (m, k, n) = (s[rank - 2], s[rank - 1], t[rank - 1]);
     let x = x.expand([batch.clone(), vec![m, k]].concat()).to_vec::<f32>().unwrap();
     let y = y.expand([batch.clone(), vec![k, n]].concat()).to_vec::<f32>().unwrap();

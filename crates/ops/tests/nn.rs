@@ -64,9 +64,7 @@ fn groups_are_separate_convolutions() {
 #[test]
 fn a_transposed_convolution_is_the_adjoint() {
     let (x, w, y) = (tensor(&[1, 2, 5, 5], 1), tensor(&[3, 2, 3, 3], 2), tensor(&[1, 3, 3, 3], 3));
-    let inner = |a: &Tensor, b: &Tensor| {
-        a.to_vec::<f32>().unwrap().iter().zip(b.to_vec::<f32>().unwrap()).map(|(x, y)| x * y).sum::<f32>()
-    };
+    let inner = |a: &Tensor, b: &Tensor| a.to_vec::<f32>().unwrap().iter().zip(b.to_vec::<f32>().unwrap()).map(|(x, y)| x * y).sum::<f32>();
     let forward = x.conv2d(&w, None, 2, 1, 1, 1);
     let back = y.conv_transpose2d(&w, None, 2, 1, 0, 1, 1);
     assert_eq!(back.sizes_i64().unwrap(), [1, 2, 5, 5]);

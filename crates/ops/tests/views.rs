@@ -20,7 +20,15 @@ impl Model {
         let mut at = Vec::new();
         for flat in 0..sizes.iter().product::<i64>() {
             let mut rest = flat;
-            let mut index: Vec<i64> = sizes.iter().rev().map(|n| { let i = rest % n; rest /= n; i }).collect();
+            let mut index: Vec<i64> = sizes
+                .iter()
+                .rev()
+                .map(|n| {
+                    let i = rest % n;
+                    rest /= n;
+                    i
+                })
+                .collect();
             index.reverse();
             at.push(self.get(&from(&index)));
         }
@@ -66,7 +74,11 @@ fn wrapped(i: i64, n: i64) -> i64 {
 fn apply(step: &Step, x: &Tensor, m: &Model) -> (Tensor, Model, bool) {
     let rank = m.sizes.len();
     let unchanged = || (x.clone(), m.clone(), false);
-    let with = |d: usize, n: i64| { let mut s = m.sizes.clone(); s[d] = n; s };
+    let with = |d: usize, n: i64| {
+        let mut s = m.sizes.clone();
+        s[d] = n;
+        s
+    };
     match *step {
         Step::Select(d, i) if rank > 0 => {
             let d = d % rank;
@@ -76,7 +88,15 @@ fn apply(step: &Step, x: &Tensor, m: &Model) -> (Tensor, Model, bool) {
             }
             let mut sizes = m.sizes.clone();
             sizes.remove(d);
-            (x.select(d as i64, i), m.map(sizes, |at| { let mut at = at.to_vec(); at.insert(d, wrapped(i, n)); at }), false)
+            (
+                x.select(d as i64, i),
+                m.map(sizes, |at| {
+                    let mut at = at.to_vec();
+                    at.insert(d, wrapped(i, n));
+                    at
+                }),
+                false,
+            )
         }
         Step::Slice(d, a, b, s) if rank > 0 => {
             let d = d % rank;
@@ -84,31 +104,67 @@ fn apply(step: &Step, x: &Tensor, m: &Model) -> (Tensor, Model, bool) {
             let from = wrapped(a, n).clamp(0, n);
             let to = wrapped(b, n).clamp(0, n).max(from);
             let sizes = with(d, (to - from + s - 1) / s);
-            (x.slice_step(d as i64, a..b, s), m.map(sizes, |at| { let mut at = at.to_vec(); at[d] = from + at[d] * s; at }), false)
+            (
+                x.slice_step(d as i64, a..b, s),
+                m.map(sizes, |at| {
+                    let mut at = at.to_vec();
+                    at[d] = from + at[d] * s;
+                    at
+                }),
+                false,
+            )
         }
         Step::Narrow(d, a, n) if rank > 0 => {
             let d = d % rank;
             if a + n > m.sizes[d] {
                 return unchanged();
             }
-            (x.narrow(d as i64, a, n), m.map(with(d, n), |at| { let mut at = at.to_vec(); at[d] += a; at }), false)
+            (
+                x.narrow(d as i64, a, n),
+                m.map(with(d, n), |at| {
+                    let mut at = at.to_vec();
+                    at[d] += a;
+                    at
+                }),
+                false,
+            )
         }
         Step::Transpose(a, b) if rank > 0 => {
             let (a, b) = (a % rank, b % rank);
             let mut sizes = m.sizes.clone();
             sizes.swap(a, b);
-            (x.transpose(a as i64, b as i64), m.map(sizes, |at| { let mut at = at.to_vec(); at.swap(a, b); at }), false)
+            (
+                x.transpose(a as i64, b as i64),
+                m.map(sizes, |at| {
+                    let mut at = at.to_vec();
+                    at.swap(a, b);
+                    at
+                }),
+                false,
+            )
         }
         Step::Unsqueeze(d) if rank < 5 => {
             let d = d % (rank + 1);
             let mut sizes = m.sizes.clone();
             sizes.insert(d, 1);
-            (x.unsqueeze(d as i64), m.map(sizes, |at| { let mut at = at.to_vec(); at.remove(d); at }), false)
+            (
+                x.unsqueeze(d as i64),
+                m.map(sizes, |at| {
+                    let mut at = at.to_vec();
+                    at.remove(d);
+                    at
+                }),
+                false,
+            )
         }
         Step::Squeeze => {
             let kept: Vec<usize> = (0..rank).filter(|&d| m.sizes[d] != 1).collect();
             let sizes = kept.iter().map(|&d| m.sizes[d]).collect();
-            let from = |at: &[i64]| { let mut full = vec![0; rank]; kept.iter().zip(at).for_each(|(&d, &i)| full[d] = i); full };
+            let from = |at: &[i64]| {
+                let mut full = vec![0; rank];
+                kept.iter().zip(at).for_each(|(&d, &i)| full[d] = i);
+                full
+            };
             (x.squeeze(), m.map(sizes, from), false)
         }
         Step::Diagonal(offset) if rank >= 2 => {
@@ -124,7 +180,15 @@ fn apply(step: &Step, x: &Tensor, m: &Model) -> (Tensor, Model, bool) {
         Step::Expand(n) => {
             let d = m.sizes.iter().position(|&s| s == 1);
             match d {
-                Some(d) => (x.expand(with(d, n)), m.map(with(d, n), |at| { let mut at = at.to_vec(); at[d] = 0; at }), false),
+                Some(d) => (
+                    x.expand(with(d, n)),
+                    m.map(with(d, n), |at| {
+                        let mut at = at.to_vec();
+                        at[d] = 0;
+                        at
+                    }),
+                    false,
+                ),
                 None if rank < 5 => {
                     let sizes = [&[n], m.sizes.as_slice()].concat();
                     (x.expand(&sizes), m.map(sizes, |at| at[1..].to_vec()), false)
@@ -143,7 +207,11 @@ fn apply(step: &Step, x: &Tensor, m: &Model) -> (Tensor, Model, bool) {
             }
             let mut sizes = with(d, (m.sizes[d] - n) / s + 1);
             sizes.push(n);
-            let from = |at: &[i64]| { let mut full = at[..rank].to_vec(); full[d] = full[d] * s + at[rank]; full };
+            let from = |at: &[i64]| {
+                let mut full = at[..rank].to_vec();
+                full[d] = full[d] * s + at[rank];
+                full
+            };
             (x.unfold(d as i64, n, s), m.map(sizes, from), false)
         }
         _ => unchanged(),

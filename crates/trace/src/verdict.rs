@@ -32,11 +32,13 @@ pub(crate) struct Bindings<'g> {
     values: FxHashMap<SymbolId, i64>,
     /// Where each was bound from: `` `x` dimension 0 ``.
     origins: FxHashMap<SymbolId, String>,
+    /// Inputs may begin anywhere in their storages; a graph counts offsets from there.
+    starts: Vec<(Tensor, i64)>,
 }
 
 impl<'g> Bindings<'g> {
     pub(crate) fn new(graph: &'g Graph) -> Bindings<'g> {
-        Bindings { graph, values: FxHashMap::default(), origins: FxHashMap::default() }
+        Bindings { graph, values: FxHashMap::default(), origins: FxHashMap::default(), starts: Vec::new() }
     }
 
     fn eval_sym(&self, e: Expr) -> Result<i64, SymError> {
@@ -117,7 +119,9 @@ impl<'g> Bindings<'g> {
                     }
                     places.extend(exprs.iter().zip(found).enumerate().map(|(d, (&e, s))| (e, s.as_i64(), format!("{what} {d}"))));
                 }
-                places.push((ty.offset, t.storage_offset().as_i64(), "offset".to_owned()));
+                if let Some(start) = t.storage_offset().as_i64().filter(|o| *o != 0) {
+                    self.starts.push((t.clone(), start));
+                }
             }
             (Metadata::Int(e), Value::Int(i)) => places.push((e, i.as_i64(), "the value".to_owned())),
             _ => {}
@@ -234,7 +238,14 @@ impl<'g> Bindings<'g> {
                 return Ok((Some(d), true));
             }
         }
-        let offset = compare(&|| "offset".to_owned(), ty.offset, t.storage_offset().as_i64())?;
+        let found = t.storage_offset().as_i64();
+        // a view of an input begins as far from the input's start as in the trace
+        for (_, start) in self.starts.iter().filter(|(input, _)| input.shares_storage(t)) {
+            if compare(&|| "offset".to_owned(), ty.offset, found.map(|o| o - start))?.is_none() {
+                return Ok((None, complete));
+            }
+        }
+        let offset = compare(&|| "offset".to_owned(), ty.offset, found)?;
         Ok((offset, complete))
     }
 }

@@ -17,7 +17,9 @@ use smallvec::smallvec;
 fn repeat_heads(t: &Tensor, heads: maquette_ir::sym::SymInt) -> Result<Tensor> {
     let n = t.dim();
     let (own, wide) = (t.sizes()[n - 3], dims_text(t.sizes()));
-    require(heads.modulo(own).eq(0), || format!("the {heads} heads of `query` must be a multiple of those of `key` and `value`, found {wide}"))?;
+    require(heads.modulo(own).eq(0), || {
+        format!("the {heads} heads of `query` must be a multiple of those of `key` and `value`, found {wide}")
+    })?;
     let mut sizes: Dims = t.sizes().into();
     sizes.insert(n - 2, heads.floor_div(own));
     let mut merged: Dims = t.sizes().into();
@@ -43,7 +45,9 @@ fn scaled_dot_product_attention(a: &[Value]) -> Result<Tensor> {
     if causal && mask.is_some() {
         return Err(Error::value("`attn_mask` must not be given where `is_causal` is true"));
     }
-    let (mut k, mut v) = (k.clone(), v.clone());
+    // half precision rounds once, at the end
+    let (dtype, wide) = (q.dtype(), if q.dtype() == DType::F64 { DType::F64 } else { DType::F32 });
+    let (q, mut k, mut v) = (&q.to_dtype(wide), k.to_dtype(wide), v.to_dtype(wide));
     if a[7].bool()? {
         require_rank("query", q, 3..=64)?;
         let heads = q.sizes()[q.dim() - 3];
@@ -57,17 +61,17 @@ fn scaled_dot_product_attention(a: &[Value]) -> Result<Tensor> {
     let mut scores = q.matmul(&k.transpose(-2, -1)) * scale;
     let loc = Loc::caller();
     let lowest = Scalar::Float(f64::NEG_INFINITY);
-    let mut hide = |allowed: &Tensor| scores = aten!("where.self", loc; allowed, &scores, aten!("scalar_tensor", loc; lowest, q.dtype()));
+    let mut hide = |allowed: &Tensor| scores = aten!("where.self", loc; allowed, &scores, aten!("scalar_tensor", loc; lowest, wide));
     if causal {
         let (rows, cols) = (q.sizes()[q.dim() - 2], k.sizes()[k.dim() - 2]);
         hide(&aten!("ones", loc; Value::from_dims([rows, cols]), DType::Bool).tril(0));
     }
     match mask {
         Some(m) if m.dtype() == DType::Bool => hide(m),
-        Some(m) => scores = scores + m,
+        Some(m) => scores = m + &scores,
         None => {}
     }
-    Ok(aten!("_safe_softmax", loc; &scores, -1i64).matmul(&v))
+    Ok(aten!("_safe_softmax", loc; &scores, -1i64).matmul(&v).to_dtype(dtype))
 }
 
 fn rows_metas(a: &[Value]) -> Result<Metas> {
@@ -83,7 +87,9 @@ fn one_hot_metas(a: &[Value]) -> Result<Metas> {
     let (x, n) = (a[0].tensor()?, a[1].int_i64()?);
     require_index("self", x)?;
     if n < 1 {
-        return Err(Error::value(format!("`num_classes` must be positive, found {n}: the number of classes cannot be taken from the data")));
+        return Err(Error::value(format!(
+            "`num_classes` must be positive, found {n}: the number of classes cannot be taken from the data"
+        )));
     }
     let sizes = x.sizes().iter().copied().chain([n.into()]).collect();
     Ok(smallvec![fresh(x, sizes, DType::I64)])

@@ -53,7 +53,9 @@ impl<'a> Convolution<'a> {
             output_padding: per_space("output_padding", &a[7], space)?,
             groups: a[8].int_i64()?,
         };
-        for (name, list, least) in [("stride", &c.stride, 1), ("dilation", &c.dilation, 1), ("padding", &c.padding, 0), ("output_padding", &c.output_padding, 0)] {
+        for (name, list, least) in
+            [("stride", &c.stride, 1), ("dilation", &c.dilation, 1), ("padding", &c.padding, 0), ("output_padding", &c.output_padding, 0)]
+        {
             for &i in list {
                 require(i.ge(least), || format!("`{name}` must be at least {least}, found {}", dims_text(list)))?;
             }
@@ -70,7 +72,9 @@ impl<'a> Convolution<'a> {
         require_same_dtype(("input", self.input), ("weight", self.weight))?;
         let mismatch = || {
             let (x, w) = (dims_text(x), dims_text(w));
-            Error::value(format!("`input` {x} and `weight` {w} do not fit together in {g} groups: the channels of `input` must be those of `weight`"))
+            Error::value(format!(
+                "`input` {x} and `weight` {w} do not fit together in {g} groups: the channels of `input` must be those of `weight`"
+            ))
         };
         let (channels, out) = if self.transposed { (w[0], w[1] * g) } else { (w[1] * g, w[0]) };
         require_equal(x[1], channels, &mismatch)?;
@@ -78,7 +82,8 @@ impl<'a> Convolution<'a> {
         if let Some(b) = self.bias {
             require_same_dtype(("input", self.input), ("bias", b))?;
             require_rank("bias", b, 1..=1)?;
-            let wrong = || Error::value(format!("argument `bias` must have sizes [{out}], one an output channel, found {}", dims_text(b.sizes())));
+            let wrong =
+                || Error::value(format!("argument `bias` must have sizes [{out}], one an output channel, found {}", dims_text(b.sizes())));
             require_equal(b.sizes()[0], out, &wrong)?;
         }
         let mut sizes: Dims = smallvec![x[0], out];
@@ -88,7 +93,9 @@ impl<'a> Convolution<'a> {
             let size = if self.transposed {
                 (n - 1) * s - p * 2 + reach + self.output_padding[d]
             } else {
-                require((n + p * 2).ge(reach), || format!("a kernel that reaches over {reach} elements does not fit `input` {} with padding {p}", dims_text(x)))?;
+                require((n + p * 2).ge(reach), || {
+                    format!("a kernel that reaches over {reach} elements does not fit `input` {} with padding {p}", dims_text(x))
+                })?;
                 (n + p * 2 - reach).floor_div(s) + 1
             };
             require(size.ge(0), || format!("the output would have the negative size {size} in spatial dimension {d}"))?;
@@ -129,7 +136,16 @@ fn conv(a: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
     let bias = a[2].opt_tensor()?;
     let out = if transposed {
         let dilation = per_space("dilation", &a[7], space)?;
-        batched.convolution(weight, bias, stride, per_space("padding", &a[4], space)?, dilation, true, per_space("output_padding", &a[5], space)?, a[6].int()?)
+        batched.convolution(
+            weight,
+            bias,
+            stride,
+            per_space("padding", &a[4], space)?,
+            dilation,
+            true,
+            per_space("output_padding", &a[5], space)?,
+            a[6].int()?,
+        )
     } else {
         let dilation = per_space("dilation", &a[5], space)?;
         let (batched, padding) = match &a[4] {

@@ -96,7 +96,7 @@ pub(crate) fn channels_last_strides(sizes: &[SymInt]) -> Dims {
     let mut step = sizes[1].max(1);
     for d in (2..rank).rev() {
         strides[d] = step;
-        step = step * sizes[d].max(1);
+        step *= sizes[d].max(1);
     }
     strides[0] = step;
     strides
@@ -171,7 +171,10 @@ pub(crate) fn require_same_dtype(a: (&str, &Tensor), b: (&str, &Tensor)) -> Resu
 pub(crate) fn require_index(arg: &str, t: &Tensor) -> Result<()> {
     match t.dtype() {
         DType::I64 | DType::I32 => Ok(()),
-        found => Err(Error::value(format!("argument `{arg}` must be an index tensor of dtype i64 or i32, found {found}{}", dims_text(t.sizes())))),
+        found => Err(Error::value(format!(
+            "argument `{arg}` must be an index tensor of dtype i64 or i32, found {found}{}",
+            dims_text(t.sizes())
+        ))),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::dims::{channels_last_strides, done, fresh, fresh_like, is_channels_last, known_equal, require, require_rank};
 use super::host::{self, fill_with, separable, typed};
 use super::lower::{Class, Compute, Lowering, Metas};
-use super::views;
 use super::table;
+use super::views;
 use crate::eager;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
@@ -55,7 +55,7 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
         for k in (0..sizes.len()).filter(|&k| k != d) {
             require_equal(sizes[k], t.sizes()[k], &mismatch)?;
         }
-        sizes[d] = sizes[d] + t.sizes()[d];
+        sizes[d] += t.sizes()[d];
         channels_last = channels_last && matches!(t.dim(), 4 | 5) && is_channels_last(t.meta())?;
     }
     let m = fresh(first, sizes, dtype);
@@ -69,7 +69,7 @@ fn cat(args: &[Value], out: &Tensor) -> Result<()> {
         let dim = wrap_dim(args[1].int_i64()?, t.dim())?;
         let length = t.sizes()[dim];
         eager::copy(t, &out.view_of(views::narrow(out.meta(), dim as i64, start, length)?)?)?;
-        start = start + length;
+        start += length;
     }
     Ok(())
 }
@@ -103,7 +103,8 @@ fn repeat(args: &[Value], out: &Tensor) -> Result<()> {
     let (from, to) = (host::sizes(x)?, host::sizes(out)?);
     let lead = to.len() - from.len();
     let x = x.view_of(views::expand(x.meta(), &[&vec![SymInt::from(1); lead], x.sizes()].concat())?)?;
-    let tables: Vec<Vec<usize>> = to.iter().enumerate().map(|(d, &n)| (0..n).map(|i| d.checked_sub(lead).map_or(0, |d| i % from[d])).collect()).collect();
+    let tables: Vec<Vec<usize>> =
+        to.iter().enumerate().map(|(d, &n)| (0..n).map(|i| d.checked_sub(lead).map_or(0, |d| i % from[d])).collect()).collect();
     separable(&x, out, &tables)
 }
 
@@ -198,7 +199,7 @@ fn reflected(mode: &str, i: i64, n: i64) -> i64 {
             if i >= n { 2 * (n - 1) - i } else { i }
         }
         "replicate" => i.clamp(0, n - 1),
-        _ => i.rem_euclid(n),
+        _ => i.rem_euclid(n.max(1)),
     }
 }
 
@@ -217,10 +218,12 @@ fn pad_by_index(x: &Tensor, pad: &[SymInt], mode: &str) -> Result<Tensor> {
             "replicate" if n > 0 => i64::MAX,
             _ => 0,
         };
-        if before > limit || after > limit || n + before + after < 0 {
+        if before > limit || after > limit || n + before.min(0) + after.min(0) < 0 || n + before + after < 0 {
             return Err(Error::value(format!("`pad` {} is too large for mode {mode} of sizes {}", dims_text(pad), dims_text(x.sizes()))));
         }
-        let index: Vec<i64> = (-before..n + after).map(|i| reflected(mode, i, n)).collect();
+        // negative padding cuts off first: what wraps around is what is left
+        let (cut, rest) = if mode == "circular" { ((-before).max(0), n + before.min(0) + after.min(0)) } else { (0, n) };
+        let index: Vec<i64> = (-before..n + after).map(|i| cut + reflected(mode, i - cut, rest)).collect();
         out = out.index_select(d as i64, &Tensor::from(index));
     }
     Ok(out)

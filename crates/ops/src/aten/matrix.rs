@@ -10,9 +10,9 @@ use crate::meta::{Dims, Meta};
 use crate::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
-use maquette_ir::Scalar;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::broadcast;
+use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
 
 const fn gemm(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
@@ -171,8 +171,8 @@ fn batched(a: &Tensor, b: &Tensor, pair: Pair<'_>) -> Result<Tensor> {
     let (n, m) = (a.dim(), b.dim());
     let (x, y) = (&a.sizes()[n - 2..], &b.sizes()[m - 2..]);
     require_equal(x[1], y[0], &|| mismatch(pair, &format!("{} columns meet {} rows", x[1], y[0])))?;
-    let batch = broadcast(&[&a.sizes()[..n - 2], &b.sizes()[..m - 2]])
-        .map_err(|_| mismatch(pair, "their batch dimensions do not broadcast"))?;
+    let batch =
+        broadcast(&[&a.sizes()[..n - 2], &b.sizes()[..m - 2]]).map_err(|_| mismatch(pair, "their batch dimensions do not broadcast"))?;
     let count = product(&batch);
     let flat = |t: &Tensor, rows: &[SymInt]| {
         if t.dim() == 3 && known_equal(t.sizes()[0], count) {
@@ -236,14 +236,16 @@ fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     Ok(a.unsqueeze(1) * b)
 }
 
-fn is_zero(s: Scalar) -> bool {
-    s.to_f64() == 0.0
-}
-
+/// `beta self + alpha vec1 vec2ᵀ`; factors of 1 leave the dtype as it is, and `beta` 0 ignores `self`.
 fn addr(a: &[Value]) -> Result<Tensor> {
-    let (x, beta, alpha) = (a[0].tensor()?, a[3].scalar()?, a[4].scalar()?);
-    let product = outer(a[1].tensor()?, a[2].tensor()?)? * alpha;
-    Ok(if is_zero(beta) { product } else { x * beta + product })
+    let x = a[0].tensor()?;
+    // factors of bools are truth values
+    let truths = a[..3].iter().flat_map(Value::tensors).all(|t| t.dtype() == DType::Bool);
+    let factor = |v: &Value| -> Result<Scalar> { Ok(if truths { Scalar::Bool(v.scalar()?.to_bool()) } else { v.scalar()? }) };
+    let (beta, alpha) = (factor(&a[3])?, factor(&a[4])?);
+    let scaled = |t: Tensor, by: Scalar| if by.to_f64() == 1.0 { t } else { t * by };
+    let product = scaled(outer(a[1].tensor()?, a[2].tensor()?)?, alpha);
+    Ok(if beta.to_f64() == 0.0 { product } else { scaled(x.clone(), beta) + product })
 }
 
 table! {

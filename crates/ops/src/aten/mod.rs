@@ -20,6 +20,7 @@ mod reduce;
 mod reshape;
 mod scan;
 mod scatter;
+mod split;
 mod views;
 
 pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
@@ -72,6 +73,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         reduce::TABLE,
         scan::TABLE,
         scatter::TABLE,
+        split::TABLE,
         views::TABLE,
     ])
 }

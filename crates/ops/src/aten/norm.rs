@@ -43,7 +43,11 @@ fn layer_norm_metas(a: &[Value]) -> Result<Metas> {
     require_float(x)?;
     let lead = x.dim().checked_sub(shape.len()).filter(|_| !shape.is_empty());
     let Some(lead) = lead else {
-        return Err(Error::value(format!("`normalized_shape` {} must be the last sizes of `input` {}", dims_text(shape), dims_text(x.sizes()))));
+        return Err(Error::value(format!(
+            "`normalized_shape` {} must be the last sizes of `input` {}",
+            dims_text(shape),
+            dims_text(x.sizes())
+        )));
     };
     require_same(shape, &x.sizes()[lead..], || "the last dimensions of `input` must have".into())?;
     require_affine(&a[2..4], shape)?;
@@ -122,7 +126,9 @@ fn group_norm_metas(a: &[Value]) -> Result<Metas> {
         return Err(Error::value(format!("`group` must be positive, found {groups}")));
     }
     require(c.modulo(groups).eq(0), || format!("the {c} channels must be divisible by `group` {groups}"))?;
-    require((n * c * space).eq(x.numel()), || format!("`N` {n}, `C` {c} and `HxW` {space} must hold the elements of `input` {}", dims_text(x.sizes())))?;
+    require((n * c * space).eq(x.numel()), || {
+        format!("`N` {n}, `C` {c} and `HxW` {space} must hold the elements of `input` {}", dims_text(x.sizes()))
+    })?;
     require_affine(&a[1..3], &[c])?;
     let m = fresh(x, x.sizes().into(), x.dtype());
     let m = if is_channels_last(x.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m };

@@ -4,7 +4,7 @@ use super::dims::{channels_last_strides, done, fresh, is_channels_last, require,
 use super::host::{self, separable};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
-use crate::eager::{input, output};
+use crate::eager::{self, input, output};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::meta::{Dims, Meta};
@@ -42,7 +42,9 @@ impl Sliding {
         let padding = list("padding", padding, 0)?;
         let dilation = dilation.map_or(Ok(vec![1; space]), |d| list("dilation", d, 1))?;
         if padding.iter().zip(&kernel).zip(&dilation).any(|((p, k), d)| *p > ((k - 1) * d + 1) / 2) {
-            return Err(Error::value(format!("`padding` must be at most half of what `kernel_size` spans, found {padding:?} for {kernel:?}")));
+            return Err(Error::value(format!(
+                "`padding` must be at most half of what `kernel_size` spans, found {padding:?} for {kernel:?}"
+            )));
         }
         Ok(Sliding(Window { kernel, stride, padding, dilation, ceil_mode: ceil.bool()? }))
     }
@@ -60,10 +62,14 @@ impl Sliding {
             let mut size = (n + (2 * p - reach + if w.ceil_mode { s - 1 } else { 0 })).floor_div(s) + 1;
             // the last window must start inside the input or its left padding
             if w.ceil_mode && super::dims::decide(((size - 1) * s).ge(n + p))? {
-                size = size - 1;
+                size -= 1;
             }
             require(size.ge(1), || {
-                format!("a window that reaches over {reach} elements does not fit dimension {} of sizes {} with padding {p}", lead + d, dims_text(x.sizes()))
+                format!(
+                    "a window that reaches over {reach} elements does not fit dimension {} of sizes {} with padding {p}",
+                    lead + d,
+                    dims_text(x.sizes())
+                )
             })?;
             sizes[lead + d] = size;
         }
@@ -99,7 +105,17 @@ fn avg_sliding(a: &[Value], space: usize) -> Result<Sliding> {
 fn avg_pool_run(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     let (w, include_pad) = (avg_sliding(a, space)?.0, a[5].bool()?);
     let divisor = a.get(6).map_or(Ok(None), |v| v.opt(Value::int_i64))?;
-    Ok(kernels::avg_pool(&input(a[0].tensor()?)?, &w, include_pad, divisor, &mut output(out)?)?)
+    averaged(a[0].tensor()?, out, |x, out| Ok(kernels::avg_pool(&input(x)?, &w, include_pad, divisor, &mut output(out)?)?))
+}
+
+/// Means are taken of floats; those of integers are rounded towards zero.
+fn averaged(x: &Tensor, out: &Tensor, mean: impl FnOnce(&Tensor, &Tensor) -> Result<()>) -> Result<()> {
+    if x.dtype().is_float() {
+        return mean(x, out);
+    }
+    let wide = Tensor::allocate(fresh(out, out.sizes().into(), DType::F64))?;
+    mean(&eager::cast(x, DType::F64)?, &wide)?;
+    eager::copy(&wide, out)
 }
 
 #[track_caller]
@@ -123,7 +139,7 @@ fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     if out.numel().as_i64() == Some(0) {
         return Ok(());
     }
-    Ok(kernels::adaptive_avg_pool(&input(a[0].tensor()?)?, space, &mut output(out)?)?)
+    averaged(a[0].tensor()?, out, |x, out| Ok(kernels::adaptive_avg_pool(&input(x)?, space, &mut output(out)?)?))
 }
 
 /// Where nearest resampling reads for each place.
@@ -141,7 +157,9 @@ fn upsample_meta(a: &[Value], space: usize) -> Result<Meta> {
         return Err(Error::value(format!("`output_size` must hold {space} numbers, found {}", dims_text(to))));
     }
     for &n in to.iter().chain(&x.sizes()[1..]) {
-        require(n.gt(0), || format!("`self` and `output_size` must have no empty dimension, found {} and {}", dims_text(x.sizes()), dims_text(to)))?;
+        require(n.gt(0), || {
+            format!("`self` and `output_size` must have no empty dimension, found {} and {}", dims_text(x.sizes()), dims_text(to))
+        })?;
     }
     let sizes = x.sizes()[..2].iter().chain(to).copied().collect();
     pooled_meta(x, sizes, x.dtype())
@@ -174,7 +192,9 @@ fn pixel_shuffle(x: &Tensor, r: i64) -> Result<Tensor> {
     }
     let (lead, s) = (x.dim() - 3, x.sizes());
     let (c, h, w) = (s[lead], s[lead + 1], s[lead + 2]);
-    require(c.modulo(r * r).eq(0), || format!("the {c} channels of sizes {} must be divisible by {} for `upscale_factor` {r}", dims_text(s), r * r))?;
+    require(c.modulo(r * r).eq(0), || {
+        format!("the {c} channels of sizes {} must be divisible by {} for `upscale_factor` {r}", dims_text(s), r * r)
+    })?;
     let c = c.floor_div(r * r);
     let shape = |tail: &[SymInt]| s[..lead].iter().chain(tail).copied().collect::<Dims>();
     let split = x.reshape(shape(&[c, r.into(), r.into(), h, w]));

@@ -19,7 +19,7 @@ pub(crate) fn infer_sizes(wanted: &[SymInt], numel: SymInt) -> Result<Dims> {
             Some(-1) if free.is_none() => free = Some(d),
             Some(-1) => return Err(Error::value(format!("only one size can be -1, found sizes {}", dims_text(wanted)))),
             Some(n) if n < 0 => return Err(Error::value(format!("sizes must not be negative, found {n} in {}", dims_text(wanted)))),
-            _ => known = known * *n,
+            _ => known *= *n,
         }
     }
     let mismatch = || format!("sizes {} do not hold the {numel} elements of the tensor", dims_text(wanted));
@@ -56,7 +56,7 @@ pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>
     let mut base = strides[old.len() - 1];
     let mut have = SymInt::from(1);
     for d in (0..old.len()).rev() {
-        have = have * old[d];
+        have *= old[d];
         // a run of dimensions that memory walks as one ends where the outer stride does not continue it
         let ends = d == 0 || !(continues(old[d - 1], strides[d - 1], have * base)?);
         if !ends {
@@ -66,7 +66,7 @@ pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>
         while next > 0 && (sizes[next - 1].as_i64() == Some(1) || (!known_equal(taken, have) && decide(taken.lt(have))?)) {
             next -= 1;
             out[next] = taken * base;
-            taken = taken * sizes[next];
+            taken *= sizes[next];
         }
         if !known_equal(taken, have) && !decide(taken.eq(have))? {
             return Ok(None);
@@ -124,16 +124,23 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
     let Some(last) = from.rank().checked_sub(1) else {
         return Err(Error::value(format!("a 0-d tensor of {} cannot be seen as {dtype}, which has another width", from.dtype)));
     };
-    require(from.strides[last].eq(1), || format!("the last dimension must have stride 1 to be seen as {dtype}, found {}", from.strides[last]))?;
+    require(from.strides[last].eq(1), || {
+        format!("the last dimension must have stride 1 to be seen as {dtype}, found {}", from.strides[last])
+    })?;
     if old > new {
         let k = old / new;
-        meta.sizes[last] = meta.sizes[last] * k;
-        meta.strides[..last].iter_mut().for_each(|s| *s = *s * k);
-        meta.offset = meta.offset * k;
+        meta.sizes[last] *= k;
+        meta.strides[..last].iter_mut().for_each(|s| *s *= k);
+        meta.offset *= k;
     } else {
         let k = new / old;
-        for (what, n) in [("last size", from.sizes[last]), ("offset", from.offset)].into_iter().chain(from.strides[..last].iter().map(|&s| ("stride", s))) {
-            require(n.modulo(k).eq(0), || format!("the {what} {n} must be divisible by {k} for elements of {} to be seen as {dtype}", from.dtype))?;
+        for (what, n) in [("last size", from.sizes[last]), ("offset", from.offset)]
+            .into_iter()
+            .chain(from.strides[..last].iter().map(|&s| ("stride", s)))
+        {
+            require(n.modulo(k).eq(0), || {
+                format!("the {what} {n} must be divisible by {k} for elements of {} to be seen as {dtype}", from.dtype)
+            })?;
         }
         meta.sizes[last] = meta.sizes[last].floor_div(k);
         meta.strides[..last].iter_mut().for_each(|s| *s = s.floor_div(k));

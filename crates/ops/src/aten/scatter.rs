@@ -29,6 +29,10 @@ const fn scatter(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value
 #[track_caller]
 fn check_index(x: &Tensor, dim: i64, index: &Tensor, bound: &Tensor, bound_name: &str, whole: bool) -> Result<()> {
     let d = wrap_dim(dim, x.dim())?;
+    // an index without elements may have any dtype and rank, as PyTorch's may
+    if index.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
     require_index("index", index)?;
     let misfit = || {
         let (expected, found) = (dims_text(bound.sizes()), dims_text(index.sizes()));
@@ -60,7 +64,11 @@ impl Combine {
             "amax" => ScatterOp::Max,
             "amin" => ScatterOp::Min,
             "mean" => return Ok(Combine::Mean),
-            other => return Err(Error::value(format!("`reduce` must be sum, prod, mean, amax or amin (scatter: add, multiply), found {other:?}"))),
+            other => {
+                return Err(Error::value(format!(
+                    "`reduce` must be sum, prod, mean, amax or amin (scatter: add, multiply), found {other:?}"
+                )));
+            }
         }))
     }
 
@@ -104,7 +112,8 @@ impl Scatter<'_> {
             return Ok(());
         }
         let index = input(&self.index)?;
-        let put = |to: &Tensor, source: &Source<'_>, op| -> Result<()> { Ok(kernels::scatter(&mut output(to)?, self.dim, &index, source, op)?) };
+        let put =
+            |to: &Tensor, source: &Source<'_>, op| -> Result<()> { Ok(kernels::scatter(&mut output(to)?, self.dim, &index, source, op)?) };
         if !self.include_self {
             put(out, &Source::Value(self.combine.identity(self.x.dtype())), ScatterOp::Replace)?;
         }
@@ -168,7 +177,10 @@ fn slices_meta(args: &[Value]) -> Result<Metas> {
         require_same_dtype(("self", x), ("source", source))?;
         let mismatch = || {
             let (found, of) = (dims_text(source.sizes()), dims_text(x.sizes()));
-            Error::value(format!("argument `source` must have the sizes {of} of `self`, but {} in dimension {dim}, found sizes {found}", index.numel()))
+            Error::value(format!(
+                "argument `source` must have the sizes {of} of `self`, but {} in dimension {dim}, found sizes {found}",
+                index.numel()
+            ))
         };
         if source.dim() != x.dim() {
             return Err(mismatch());
@@ -216,7 +228,15 @@ fn index_select_meta(args: &[Value]) -> Result<Metas> {
 
 /// A tensor's elements in row-major order, as one dimension.
 fn flat(t: &Tensor) -> Result<Tensor> {
-    let whole = if super::dims::is_contiguous(t.sizes(), t.strides())? { t.clone() } else { { let out = Tensor::allocate(fresh(t, t.sizes().into(), t.dtype()))?; eager::copy(t, &out)?; out } };
+    let whole = if super::dims::is_contiguous(t.sizes(), t.strides())? {
+        t.clone()
+    } else {
+        {
+            let out = Tensor::allocate(fresh(t, t.sizes().into(), t.dtype()))?;
+            eager::copy(t, &out)?;
+            out
+        }
+    };
     let m = Meta::contiguous(vec![t.numel()], t.dtype());
     whole.view_of(Meta { offset: whole.storage_offset(), ..m })
 }
@@ -244,7 +264,13 @@ fn put_meta(args: &[Value]) -> Result<Metas> {
     let (x, index, source) = (args[0].tensor()?, args[1].tensor()?, args[2].tensor()?);
     require_index("index", index)?;
     require_same_dtype(("self", x), ("source", source))?;
-    let mismatch = || Error::value(format!("`index` {} and `source` {} must hold equally many elements", dims_text(index.sizes()), dims_text(source.sizes())));
+    let mismatch = || {
+        Error::value(format!(
+            "`index` {} and `source` {} must hold equally many elements",
+            dims_text(index.sizes()),
+            dims_text(source.sizes())
+        ))
+    };
     require_equal(index.numel(), source.numel(), &mismatch)?;
     Ok(smallvec![fresh_like(x, x.dtype())?])
 }
@@ -284,10 +310,9 @@ fn fill_meta(args: &[Value]) -> Result<Metas> {
     slices_meta(&args[..3])
 }
 
-fn like_index(args: &[Value], index: &Tensor) -> Result<Meta> {
-    let x = args[0].tensor()?;
+fn take_meta(x: &Tensor, index: &Tensor) -> Result<Metas> {
     require_index("index", index)?;
-    Ok(fresh(x, index.sizes().into(), x.dtype()))
+    Ok(smallvec![fresh(x, index.sizes().into(), x.dtype())])
 }
 
 table! {
@@ -296,8 +321,11 @@ table! {
         "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor" => gather(|_, a| {
             let (x, index) = (a[0].tensor()?, a[2].tensor()?);
             check_index(x, a[1].int_i64()?, index, x, "self", false)?;
-            Ok(smallvec![like_index(a, index)?])
+            Ok(smallvec![fresh(x, index.sizes().into(), x.dtype())])
         }, |a, out| {
+            if out[0].numel().as_i64() == Some(0) {
+                return Ok(());
+            }
             let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
             Ok(kernels::gather(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
         }),
@@ -305,7 +333,7 @@ table! {
             let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
             Ok(kernels::index_select(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
         }),
-        "aten::take(Tensor self, Tensor index) -> Tensor" => gather(|_, a| Ok(smallvec![like_index(a, a[1].tensor()?)?]), |a, out| take(a, &out[0])),
+        "aten::take(Tensor self, Tensor index) -> Tensor" => gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), |a, out| take(a, &out[0])),
         "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor" => scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),
         "aten::put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)" => Lowering::InPlace("aten::put"),
         "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true)),

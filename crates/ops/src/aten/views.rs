@@ -6,13 +6,13 @@ use super::{reshape, table};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::meta::{Dims, Meta};
-use crate::shape::{require_equal, wrap_dim};
+use crate::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use smallvec::{SmallVec, smallvec};
 
-fn one(m: Meta) -> Result<Metas> {
+pub(super) fn one(m: Meta) -> Result<Metas> {
     Ok(smallvec![m])
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn wrap_dims(dims: &[i64], rank: usize) -> Result<SmallVec<[usize; 6]
     Ok(out)
 }
 
-fn nonzero_rank(m: &Meta) -> Result<()> {
+pub(super) fn nonzero_rank(m: &Meta) -> Result<()> {
     if m.rank() == 0 { Err(Error::value("a 0-d tensor has no dimension to index")) } else { Ok(()) }
 }
 
@@ -242,7 +242,9 @@ pub(crate) fn as_strided(t: &Tensor, sizes: &[SymInt], strides: &[SymInt], offse
     if sizes.len() != strides.len() {
         return Err(Error::value(format!("`size` {} and `stride` {} must have one length", dims_text(sizes), dims_text(strides))));
     }
-    for (what, &i) in sizes.iter().map(|i| ("size", i)).chain(strides.iter().map(|i| ("stride", i))).chain(offset.iter().map(|i| ("offset", i))) {
+    for (what, &i) in
+        sizes.iter().map(|i| ("size", i)).chain(strides.iter().map(|i| ("stride", i))).chain(offset.iter().map(|i| ("offset", i)))
+    {
         require(i.ge(0), || format!("`{what}` must not be negative, found {i}"))?;
     }
     let out = Meta { offset: offset.unwrap_or(m.offset), ..m.with_dims(sizes.into(), strides.into()) };
@@ -256,71 +258,6 @@ pub(crate) fn as_strided(t: &Tensor, sizes: &[SymInt], strides: &[SymInt], offse
         }
     }
     Ok(out)
-}
-
-/// Pieces of the given lengths along a dimension.
-fn pieces(m: &Meta, d: usize, lengths: impl Iterator<Item = SymInt>) -> Metas {
-    let mut start = SymInt::from(0);
-    lengths
-        .map(|length| {
-            let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
-            out.sizes[d] = length;
-            out.offset = m.offset + start * m.strides[d];
-            start = start + length;
-            out
-        })
-        .collect()
-}
-
-#[track_caller]
-fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
-    nonzero_rank(m)?;
-    let d = wrap_dim(dim, m.rank())?;
-    let n = m.sizes[d];
-    require(size.ge(0), || format!("`split_size` must not be negative, found {size}"))?;
-    if size.as_i64() == Some(0) {
-        require(n.eq(0), || format!("`split_size` can be 0 only where the dimension is empty, found size {n}"))?;
-        return one(m.clone());
-    }
-    let count = (n + (size - 1)).floor_div(size);
-    let count = count.as_i64().map_or_else(|| count.guard_int(), Ok)?.max(1);
-    let last = n - size * (count - 1);
-    Ok(pieces(m, d, (0..count).map(|i| if i + 1 < count { size } else { last })))
-}
-
-#[track_caller]
-fn split_with_sizes(m: &Meta, lengths: &[SymInt], dim: i64) -> Result<Metas> {
-    nonzero_rank(m)?;
-    let d = wrap_dim(dim, m.rank())?;
-    let total = lengths.iter().fold(SymInt::from(0), |n, &l| n + l);
-    for &l in lengths {
-        require(l.ge(0), || format!("`split_sizes` must not be negative, found {}", dims_text(lengths)))?;
-    }
-    let mismatch = || Error::value(format!("`split_sizes` {} must add up to {}, the size of dimension {dim}", dims_text(lengths), m.sizes[d]));
-    require_equal(total, m.sizes[d], &mismatch)?;
-    Ok(pieces(m, d, lengths.iter().copied()))
-}
-
-#[track_caller]
-fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
-    nonzero_rank(m)?;
-    let d = wrap_dim(dim, m.rank())?;
-    if chunks < 1 {
-        return Err(Error::value(format!("`chunks` must be positive, found {chunks}")));
-    }
-    let n = m.sizes[d];
-    if n.as_i64() == Some(0) {
-        return Ok(pieces(m, d, (0..chunks).map(|_| 0.into())));
-    }
-    split(m, (n + (chunks - 1)).floor_div(chunks), dim)
-}
-
-#[track_caller]
-fn unbind(m: &Meta, dim: i64) -> Result<Metas> {
-    nonzero_rank(m)?;
-    let n = m.sizes[wrap_dim(dim, m.rank())?];
-    let n = n.as_i64().map_or_else(|| n.guard_int(), Ok)?;
-    (0..n).map(|i| select(m, dim, i.into())).collect()
 }
 
 fn flatten(x: &Tensor, start: i64, end: i64) -> Result<Tensor> {
@@ -357,7 +294,7 @@ fn reshape_or_copy(x: &Tensor, wanted: &[SymInt]) -> Result<Tensor> {
     })
 }
 
-const fn view(f: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> Lowering {
+pub(super) const fn view(f: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> Lowering {
     Lowering::View(f)
 }
 
@@ -365,7 +302,7 @@ const fn number(f: fn(&[Value]) -> Result<Outputs>, fake: fn(&FakeCtx, &[Value])
     Lowering::Dynamic { fake, run: f }
 }
 
-fn meta(args: &[Value]) -> Result<&Meta> {
+pub(super) fn meta(args: &[Value]) -> Result<&Meta> {
     Ok(args[0].tensor()?.meta())
 }
 
@@ -422,10 +359,6 @@ table! {
             view(|_, a| one(as_strided(a[0].tensor()?, a[1].ints()?, a[2].ints()?, a[3].opt(Value::int)?)?)),
         "aten::alias(Tensor(a) self) -> Tensor(a)" => view(|_, a| one(meta(a)?.clone())),
         "aten::detach(Tensor(a) self) -> Tensor(a)" => view(|_, a| one(Meta { requires_grad: false, ..meta(a)?.clone() })),
-        "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]" => view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
-        "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]" => view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
-        "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" => view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)),
-        "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" => view(|_, a| unbind(meta(a)?, a[1].int_i64()?)),
         "aten::sym_size.int(Tensor self, int dim) -> SymInt" => number(|a| dim_of(a, |m| &m.sizes), |_, a| dim_of(a, |m| &m.sizes)),
         "aten::sym_stride.int(Tensor self, int dim) -> SymInt" => number(|a| dim_of(a, |m| &m.strides), |_, a| dim_of(a, |m| &m.strides)),
         "aten::sym_numel(Tensor self) -> SymInt" => number(|a| ints(meta(a)?.numel()), |_, a| ints(meta(a)?.numel())),

@@ -12,6 +12,7 @@ macro_rules! calls {
                 $(#[$doc])*
                 #[doc = concat!("\n\nPyTorch: `aten::", $op, "`.")]
                 #[track_caller]
+                #[allow(clippy::too_many_arguments, reason = "they are the operator's")]
                 pub fn $name(&self $(, $arg: $ty)*) -> $crate::Tensor {
                     $crate::methods::aten!($op, ::maquette_ir::Loc::caller(); self $(, $value)*)
                 }

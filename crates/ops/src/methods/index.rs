@@ -135,11 +135,14 @@ impl Tensor {
     #[track_caller]
     fn indexed(&self, entries: Vec<Index>) -> Result<Tensor> {
         self.ok()?;
-        let used: usize = entries.iter().map(|e| match e {
-            Index::NewAxis => 0,
-            Index::Tensor(t) if t.dtype() == maquette_ir::DType::Bool => t.dim(),
-            _ => 1,
-        }).sum();
+        let used: usize = entries
+            .iter()
+            .map(|e| match e {
+                Index::NewAxis => 0,
+                Index::Tensor(t) if t.dtype() == maquette_ir::DType::Bool => t.dim(),
+                _ => 1,
+            })
+            .sum();
         let mut missing = self.dim().checked_sub(used);
         if missing.is_none() && entries.iter().any(|e| matches!(e, Index::Full)) && used == self.dim() + 1 {
             // `..` may also stand for no dimension at all

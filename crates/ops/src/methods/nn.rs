@@ -49,7 +49,6 @@ calls! {
     fn conv_transpose2d(weight: &Tensor, bias: Option<&Tensor>, stride: impl IntoDims, padding: impl IntoDims, output_padding: impl IntoDims, groups: impl Into<SymInt>, dilation: impl IntoDims) =
         "conv_transpose2d.input", weight, bias, Value::from_dims(stride), Value::from_dims(padding), Value::from_dims(output_padding), groups.into(), Value::from_dims(dilation);
     /// The general convolution, of one to three spatial dimensions, plain or transposed.
-    #[expect(clippy::too_many_arguments, reason = "they are the operator's")]
     fn convolution(weight: &Tensor, bias: Option<&Tensor>, stride: impl IntoDims, padding: impl IntoDims, dilation: impl IntoDims, transposed: bool, output_padding: impl IntoDims, groups: impl Into<SymInt>) =
         "convolution", weight, bias, Value::from_dims(stride), Value::from_dims(padding), Value::from_dims(dilation), transposed, Value::from_dims(output_padding), groups.into();
     /// The greatest of each window; an empty stride means the kernel's size.

@@ -1,0 +1,87 @@
+//! Views of one dimension in parts. How many there are must be known, so symbolic sizes are guarded as far as that.
+
+use super::dims::require;
+use super::lower::Metas;
+use super::table;
+use super::views::{meta, nonzero_rank, one, select, view};
+use crate::error::{Error, Result};
+use crate::meta::Meta;
+use crate::shape::{require_equal, wrap_dim};
+use crate::tensor::dims_text;
+use maquette_ir::sym::SymInt;
+
+/// Pieces of the given lengths along a dimension.
+fn pieces(m: &Meta, d: usize, lengths: impl Iterator<Item = SymInt>) -> Metas {
+    let mut start = SymInt::from(0);
+    lengths
+        .map(|length| {
+            let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
+            out.sizes[d] = length;
+            out.offset = m.offset + start * m.strides[d];
+            start += length;
+            out
+        })
+        .collect()
+}
+
+#[track_caller]
+fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
+    nonzero_rank(m)?;
+    let d = wrap_dim(dim, m.rank())?;
+    let n = m.sizes[d];
+    require(size.ge(0), || format!("`split_size` must not be negative, found {size}"))?;
+    if size.as_i64() == Some(0) {
+        require(n.eq(0), || format!("`split_size` can be 0 only where the dimension is empty, found size {n}"))?;
+        return one(m.clone());
+    }
+    let count = (n + (size - 1)).floor_div(size);
+    let count = count.as_i64().map_or_else(|| count.guard_int(), Ok)?.max(1);
+    let last = n - size * (count - 1);
+    Ok(pieces(m, d, (0..count).map(|i| if i + 1 < count { size } else { last })))
+}
+
+#[track_caller]
+fn split_with_sizes(m: &Meta, lengths: &[SymInt], dim: i64) -> Result<Metas> {
+    nonzero_rank(m)?;
+    let d = wrap_dim(dim, m.rank())?;
+    let total = lengths.iter().fold(SymInt::from(0), |n, &l| n + l);
+    for &l in lengths {
+        require(l.ge(0), || format!("`split_sizes` must not be negative, found {}", dims_text(lengths)))?;
+    }
+    let mismatch =
+        || Error::value(format!("`split_sizes` {} must add up to {}, the size of dimension {dim}", dims_text(lengths), m.sizes[d]));
+    require_equal(total, m.sizes[d], &mismatch)?;
+    Ok(pieces(m, d, lengths.iter().copied()))
+}
+
+#[track_caller]
+fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
+    nonzero_rank(m)?;
+    let d = wrap_dim(dim, m.rank())?;
+    if chunks < 1 {
+        return Err(Error::value(format!("`chunks` must be positive, found {chunks}")));
+    }
+    let n = m.sizes[d];
+    if n.as_i64() == Some(0) {
+        return Ok(pieces(m, d, (0..chunks).map(|_| 0.into())));
+    }
+    split(m, (n + (chunks - 1)).floor_div(chunks), dim)
+}
+
+#[track_caller]
+fn unbind(m: &Meta, dim: i64) -> Result<Metas> {
+    nonzero_rank(m)?;
+    let n = m.sizes[wrap_dim(dim, m.rank())?];
+    let n = n.as_i64().map_or_else(|| n.guard_int(), Ok)?;
+    (0..n).map(|i| select(m, dim, i.into())).collect()
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]" => view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
+        "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]" => view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
+        "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" => view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)),
+        "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" => view(|_, a| unbind(meta(a)?, a[1].int_i64()?)),
+    }
+}
