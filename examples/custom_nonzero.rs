@@ -7,7 +7,7 @@ fn custom_nonzero(x: &Tensor) -> Result<Tensor> {
     let x = x.read::<f32>()?;
     let mut indices = Vec::new();
     for (index, _) in x.indexed_iter().filter(|(_, v)| **v != 0.0) {
-        indices.extend(index.as_array_view().iter().map(|&i| i as i64));
+        indices.extend((0..x.ndim()).map(|d| index[d] as i64));
     }
     let rank = x.ndim() as i64;
     let rows = indices.len() as i64 / rank.max(1);

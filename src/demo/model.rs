@@ -46,7 +46,7 @@ impl Cnn {
         let x = normalize(images);
         let x = conv3x3(&x, &self.conv1).relu();
         let x = conv3x3(&x, &self.conv2).batch_norm(Some(scale), Some(shift), mean, var, 1e-5).relu();
-        let x = x.max_pool2d([2, 2], [2, 2], [0, 0], [1, 1], false).flatten(1, -1);
+        let x = x.max_pool2d([2, 2], [2, 2], [0, 0]).flatten(1, -1);
         let x = x.linear(&self.fc1[0], Some(&self.fc1[1])).relu();
         let logits = x.linear(&self.fc2[0], Some(&self.fc2[1]));
 

@@ -7,6 +7,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
+mod access;
 mod conv;
 mod copy;
 mod element;
@@ -23,6 +24,8 @@ mod reduce;
 mod rows;
 mod scan;
 mod sort;
+#[cfg(test)]
+mod tests;
 mod view;
 mod window;
 

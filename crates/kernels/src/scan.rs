@@ -1,8 +1,10 @@
 //! Running sums and products, and running extremes with their positions.
 
-use crate::copy::{check_dim, same_dtype, same_sizes};
-use crate::element::{Class, Element, cast, dispatch};
+use crate::access::{Reader, Writer};
+use crate::copy::{check_dim, copy, same_dtype, same_sizes};
+use crate::element::{Class, Element, dispatch};
 use crate::error::Result;
+use crate::isa::Isa;
 use crate::layout::offset;
 use crate::pool;
 use crate::view::{Dims, View, ViewMut, numel};
@@ -59,35 +61,36 @@ impl Lines {
 pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Result<()> {
     same_sizes(KERNEL, "the output", input.sizes(), out.sizes())?;
     let lines = Lines::new(KERNEL, input.sizes(), dim)?;
+    if input.dtype() != out.dtype() {
+        // Cast first; then in place.
+        copy(input, out)?;
+        let cast = out.as_view().clone();
+        return scan(op, &cast, dim, out);
+    }
+    let sum = op == ScanOp::Sum;
     if out.dtype().is_float() {
-        typed::<f64>(&lines, input, out, 1.0, match op {
-            ScanOp::Sum => |a, b| a + b,
-            ScanOp::Prod => |a, b| a * b,
-        }, op)
+        let f: fn(f64, f64) -> f64 = if sum { |a, b| a + b } else { |a, b| a * b };
+        typed(&lines, input, out, if sum { 0.0 } else { 1.0 }, f)
     } else {
-        typed::<i64>(&lines, input, out, 1, match op {
-            ScanOp::Sum => i64::wrapping_add,
-            ScanOp::Prod => i64::wrapping_mul,
-        }, op)
+        typed(&lines, input, out, i64::from(!sum), if sum { i64::wrapping_add } else { i64::wrapping_mul })
     }
 }
 
-fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, one: A, f: fn(A, A) -> A, op: ScanOp) -> Result<()> {
-    dispatch!(input.dtype(), T => dispatch!(out.dtype(), R => {
-        let (src, dst) = (input.typed::<T>(), out.typed::<R>());
-        let (si, so) = (lines.stride(input), lines.stride(out));
-        lines.each(|line| {
-            let (i0, o0) = (lines.start(input, line), lines.start(out, line));
-            let mut acc = if op == ScanOp::Sum { A::default() } else { one };
-            for k in 0..lines.len as i64 {
-                // SAFETY: elements of this line, which is one task's.
-                unsafe {
-                    acc = f(acc, cast::<R, A>(cast::<T, R>(src.get(i0 + k * si))));
-                    dst.set(o0 + k * so, cast::<A, R>(acc));
-                }
-            }
-        })
-    }))
+fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, identity: A, f: fn(A, A) -> A) -> Result<()> {
+    let (src, dst) = (Reader::<A>::new(input), Writer::<A>::new(out));
+    let (isa, si, so) = (Isa::detect(), lines.stride(input), lines.stride(out));
+    lines.each(|line| {
+        let (i0, o0) = (lines.start(input, line), lines.start(out, line));
+        let mut xs = vec![identity; lines.len];
+        // SAFETY: the elements of this line, which is one task's.
+        unsafe { src.read(isa, i0, si, &mut xs) };
+        let mut acc = identity;
+        for (k, x) in (0..).zip(xs) {
+            acc = f(acc, x);
+            // SAFETY: as above.
+            unsafe { dst.write(o0 + k * so, acc) }
+        }
+    })
 }
 
 /// The greatest (or least) so far along `dim` and its position (i64). A NaN stays; of equals the last counts, as in PyTorch.

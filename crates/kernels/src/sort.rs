@@ -1,7 +1,7 @@
 //! Sorting along a dimension: stable, with NaN as the greatest.
 
 use crate::copy::{same_dtype, same_sizes};
-use crate::element::{Element, dispatch};
+use crate::element::{Class, Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::scan::Lines;
 use crate::view::{Dims, View, ViewMut};
@@ -11,6 +11,19 @@ use std::cmp::Ordering;
 /// NaN is the greatest, and equal to itself.
 fn order<C: PartialOrd>(a: &C, b: &C) -> Ordering {
     a.partial_cmp(b).unwrap_or_else(|| a.partial_cmp(a).is_none().cmp(&b.partial_cmp(b).is_none()))
+}
+
+/// The first `k` in order, in order; ties by position.
+fn first_k<C: Class>(items: &mut Vec<(C, i64)>, k: usize, descending: bool) {
+    let by = |a: &(C, i64), b: &(C, i64)| {
+        let o = order(&a.0, &b.0);
+        (if descending { o.reverse() } else { o }).then(a.1.cmp(&b.1))
+    };
+    if k < items.len() && k > 0 {
+        items.select_nth_unstable_by(k - 1, by);
+        items.truncate(k);
+    }
+    items.sort_unstable_by(by);
 }
 
 /// Sorts along `dim`; `indices` (i64) are the positions before. Equal elements keep their order, descending too.
@@ -46,18 +59,10 @@ fn leading(kernel: &'static str, input: &View<'_>, dim: usize, descending: bool,
             let (i0, v0, x0) = (lines.start(input, line), lines.start(values, line), lines.start(indices, line));
             // SAFETY: elements of this line, which is one task's; positions come from the line.
             unsafe {
-                let mut items: Vec<(T, i64)> = (0..lines.len as i64).map(|i| (src.get(i0 + i * si), i)).collect();
-                let by = |a: &(T, i64), b: &(T, i64)| {
-                    let o = order(&a.0.load(), &b.0.load());
-                    (if descending { o.reverse() } else { o }).then(a.1.cmp(&b.1))
-                };
-                if k < items.len() && k > 0 {
-                    items.select_nth_unstable_by(k - 1, by);
-                    items.truncate(k);
-                }
-                items.sort_unstable_by(by);
-                for (j, (x, i)) in (0..k as i64).zip(items) {
-                    v.set(v0 + j * sv, x);
+                let mut items = (0..lines.len as i64).map(|i| (src.get(i0 + i * si).load(), i)).collect();
+                first_k(&mut items, k, descending);
+                for (j, (_, i)) in (0..k as i64).zip(items) {
+                    v.set(v0 + j * sv, src.get(i0 + i * si));
                     ix.set(x0 + j * sx, i);
                 }
             }

@@ -441,7 +441,7 @@ pub enum FakeError {
         symbol: String,
     },
     /// Promised metadata the real output does not have.
-    #[error("output {output}: its fake kernel promises {what} {expected}, its kernel returned {found}. Fix the fake kernel")]
+    #[error("output {output}: its fake kernel promises {what} to be {expected}, its kernel returned {found}. Fix the fake kernel")]
     Mismatch {
         /// Which output.
         output: usize,

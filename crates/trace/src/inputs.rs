@@ -15,7 +15,12 @@ pub enum LeafKind {
     /// The next input of the graph.
     Input,
     /// A number that is a constant of the graph: a run must give the same.
-    Fixed(Value),
+    Fixed {
+        /// The leaf's name.
+        name: String,
+        /// The number.
+        value: Value,
+    },
 }
 
 /// What a trace is asked to take.
@@ -56,7 +61,8 @@ fn refuse<T>(message: String) -> Result<T> {
 
 /// A letter or `_`, then letters, digits and `_`.
 fn is_identifier(name: &str) -> bool {
-    name.bytes().next().is_some_and(|b| b == b'_' || b.is_ascii_alphabetic()) && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
+    name.bytes().next().is_some_and(|b| b == b'_' || b.is_ascii_alphabetic())
+        && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
 }
 
 impl Inputs<'_> {
@@ -87,14 +93,19 @@ impl Inputs<'_> {
                     Some(Value::Tensor(recorder.input_tensor(stand_in, name)?))
                 }
                 Value::Int(i) if self.options.symbolic && self.fixed.get(index) != Some(&true) => {
-                    let Some(hint) = i.as_i64() else { return refuse(format!("input {index} is the integer {i}; a sample must be a number")) };
+                    let Some(hint) = i.as_i64() else {
+                        return refuse(format!("input {index} is the integer {i}; a sample must be a number"));
+                    };
                     let symbol = scope.backed(None, Range { lo: i64::MIN, hi: i64::MAX }, hint)?;
                     recorder.input_int(symbol, name)?;
                     Some(Value::Int(symbol))
                 }
                 _ => None,
             };
-            kinds.push(if value.is_some() { LeafKind::Input } else { LeafKind::Fixed(leaf.value.clone()) });
+            kinds.push(match value {
+                Some(_) => LeafKind::Input,
+                None => LeafKind::Fixed { name: name.map_or_else(|| format!("in{index}"), ToOwned::to_owned), value: leaf.value.clone() },
+            });
             values.push(value.unwrap_or_else(|| leaf.value.clone()));
         }
         Ok(Prepared { values, kinds })
@@ -142,7 +153,10 @@ impl Inputs<'_> {
             };
             let sizes = self.concrete(input, t)?.sizes;
             let Some(&size) = sizes.get(dim) else {
-                return refuse(format!("dynamic dimension `{name}` is dimension {dim} of input {input}, which has {} dimensions", sizes.len()));
+                return refuse(format!(
+                    "dynamic dimension `{name}` is dimension {dim} of input {input}, which has {} dimensions",
+                    sizes.len()
+                ));
             };
             if range.lo < 0 || range.lo > range.hi {
                 return refuse(format!("the range of dimension `{name}` is {range}; expected 0 <= min <= max"));
@@ -209,4 +223,3 @@ fn symbolic_strides(sample: &Concrete, sizes: &[SymInt]) -> Dims {
     }
     strides
 }
-

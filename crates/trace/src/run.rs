@@ -19,6 +19,13 @@ pub(crate) struct Lines<'a> {
     pub(crate) run: Loc,
 }
 
+impl Lines<'_> {
+    /// An error that names no line happened where the run was asked for.
+    pub(crate) fn place(&self, e: Error) -> Error {
+        if e.loc().is_some() { e } else { e.at(self.run) }
+    }
+}
+
 /// Runs a graph on its inputs, operator by operator. Mutated inputs and constants are written in place.
 ///
 /// # Errors
@@ -27,7 +34,7 @@ pub(crate) struct Lines<'a> {
 #[track_caller]
 pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
     let lines = Lines { guards: &[], asserts: &[], run: Loc::caller() };
-    run_with(graph, inputs, &lines).map_err(|e| e.at(lines.run))
+    run_with(graph, inputs, &lines).map_err(|e| lines.place(e))
 }
 
 pub(crate) fn run_with(graph: &Graph, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
@@ -221,7 +228,7 @@ impl Run<'_> {
             Error::from(FakeError::Mismatch { output, what: what.into(), expected, found })
         };
         if results.len() != outputs.len() {
-            return Err(differs(0, "an output count of", results.len().to_string(), outputs.len().to_string()));
+            return Err(differs(0, "the number of outputs", results.len().to_string(), outputs.len().to_string()));
         }
         for (output, (&result, value)) in results.iter().zip(outputs).enumerate() {
             let found = value.kind();
@@ -236,11 +243,11 @@ impl Run<'_> {
                 (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
                     range.iter().zip(l).try_for_each(|(v, i)| self.accept_value(node, output, v, Value::Int(i)))?;
                 }
-                (Res::List(range), _) => return Err(differs(output, "a list of length", range.len().to_string(), found.to_string())),
-                (Res::Absent, _) => return Err(differs(output, "", "nothing".into(), found.to_string())),
+                (Res::List(range), _) => return Err(differs(output, "the length of the list", range.len().to_string(), found.to_string())),
+                (Res::Absent, _) => return Err(differs(output, "it", "nothing".into(), found.to_string())),
                 (Res::Value(v), _) => {
                     let expected = self.graph.display_type(self.graph.value_type(v)).to_string();
-                    return Err(differs(output, "", expected, found.to_string()));
+                    return Err(differs(output, "it", expected, found.to_string()));
                 }
             }
         }

@@ -34,7 +34,7 @@ impl Program {
     #[track_caller]
     pub fn run(&self, spec: &TreeSpec, leaves: Vec<Value>) -> Result<Vec<Value>> {
         let lines = Lines { guards: &self.guard_locs, asserts: &self.assert_locs, run: Loc::caller() };
-        self.run_from(spec, leaves, &lines).map_err(|e| e.at(lines.run))
+        self.run_from(spec, leaves, &lines).map_err(|e| lines.place(e))
     }
 
     fn run_from(&self, spec: &TreeSpec, leaves: Vec<Value>, lines: &Lines<'_>) -> Result<Vec<Value>> {
@@ -45,16 +45,16 @@ impl Program {
             return Err(RunError::InputStructure.into());
         }
         let mut inputs = Vec::with_capacity(leaves.len());
-        for (i, (leaf, kind)) in leaves.into_iter().zip(&self.inputs).enumerate() {
+        for (leaf, kind) in leaves.into_iter().zip(&self.inputs) {
             match kind {
                 LeafKind::Input => inputs.push(leaf),
-                LeafKind::Fixed(expected) if equal(expected, &leaf) => {}
-                LeafKind::Fixed(expected) => {
+                LeafKind::Fixed { value, .. } if equal(value, &leaf) => {}
+                LeafKind::Fixed { name, value } => {
                     let why = "numbers are constants of a trace, unless they are `SymInt`s of a symbolic one; trace again for other values";
                     return Err(RunError::Input {
-                        input: i.to_string(),
+                        input: name.clone(),
                         what: "the value".into(),
-                        expected: expected.kind().to_string(),
+                        expected: value.kind().to_string(),
                         found: leaf.kind().to_string(),
                         why: Some(why.into()),
                     }

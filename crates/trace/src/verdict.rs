@@ -3,7 +3,7 @@
 use crate::run::expected;
 use maquette_ir::graph::{Graph, TensorType, ValueId};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymbolId};
-use maquette_ops::{AccessError, FakeError, Result, RunError, Tensor, TraceError, Value};
+use maquette_ops::{FakeError, Result, RunError, Tensor, TraceError, Value};
 use rustc_hash::FxHashMap;
 
 /// What a graph says of a value.
@@ -126,7 +126,7 @@ impl<'g> Bindings<'g> {
         for (e, found, what) in places {
             let (Expr::Id(_), Some(found)) = (e, found) else { continue };
             let free = table.free_symbols(e);
-            // a symbol alone: an expression of one symbol that is 0 at 0 and 1 at 1 could be another, so ask the text
+            // a symbol alone prints as its name
             let &[symbol] = free.as_slice() else { continue };
             if self.values.contains_key(&symbol) || table.display(e).to_string() != table.name(symbol) {
                 continue;
@@ -149,7 +149,18 @@ impl<'g> Bindings<'g> {
             let input = self.graph.inputs().iter().position(|&v| v == input).unwrap_or_default();
             return Err(TraceError::Nested { input, trace: slot.trace.name.clone() }.into());
         }
-        if t.ok()?.is_fake() { Err(AccessError::Fake.into()) } else { Ok(()) }
+        if t.ok()?.is_fake() {
+            return Err(self.input_error(
+                input,
+                Difference {
+                    what: "it".into(),
+                    expected: "a real tensor".into(),
+                    found: format!("a fake tensor {}", t.meta()),
+                    expr: None,
+                },
+            ));
+        }
+        Ok(())
     }
 
     /// Checks an input once all symbols of inputs are bound.

@@ -11,13 +11,28 @@ use maquette_trace::{Dim, TraceOptions, trace};
 #[test]
 fn static_sizes_are_numbers() {
     let t = trace(|(x, y): (Tensor, Tensor)| (&x + &y).relu(), (matrix(2, 3), matrix(2, 3))).unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[2, 3], %in1: f32[2, 3]) -> (f32[2, 3])
+    {
+      %add: f32[2, 3] = aten::add.Tensor(%in0, %in1)
+      %relu: f32[2, 3] = aten::relu(%add)
+      return %relu
+    }
+    ");
 }
 
 #[test]
 fn symbolic_sizes_are_symbols_and_nothing_is_special() {
     let t = TraceOptions::symbolic().names(["x"]).trace(|x: Tensor| (x * 2.0).sin(), matrix(1, 0)).unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%x: f32[s0, s1]) -> (f32[s0, s1])
+      where s0 in [0, oo), s1 in [0, oo)
+    {
+      %mul: f32[s0, s1] = aten::mul.Tensor(%x, 2.0)
+      %sin: f32[s0, s1] = aten::sin(%mul)
+      return %sin
+    }
+    ");
 }
 
 #[test]
@@ -30,18 +45,33 @@ fn named_dimensions() {
         .name("model")
         .trace(|(x, y): (Tensor, Tensor)| x + y, (matrix(2, 3), matrix(2, 3)))
         .unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph model(%x: f32[batch, 3], %y: f32[batch, 3]) -> (f32[batch, 3])
+      where batch in [1, 64]
+    {
+      %add: f32[batch, 3] = aten::add.Tensor(%x, %y)
+      return %add
+    }
+    ");
     let e = t.run((matrix(4, 3), matrix(5, 3))).unwrap_err();
-    assert_snapshot!(e.kind().to_string(), @"");
+    assert_snapshot!(e.kind().to_string(), @"input `y`: size 0 must be 4, found 5 (`batch`, where batch = 4 from size 0 of `x`)");
     let e = t.run((matrix(65, 3), matrix(65, 3))).unwrap_err();
-    assert_snapshot!(e.kind().to_string(), @"");
+    assert_snapshot!(e.kind().to_string(), @"input `x`: size 0 must be in [1, 64], found 65 (the declared range of `batch`)");
     assert_eq!(t.run((matrix(1, 3), matrix(1, 3))).unwrap().sizes_i64().unwrap(), [1, 3]);
 }
 
 #[test]
 fn two_symbols_that_must_agree_become_a_guard() {
     let t = TraceOptions::symbolic().trace(|(x, y): (Tensor, Tensor)| x + y, (vector(3), vector(3))).unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[s0], %in1: f32[s1]) -> (f32[s0])
+      where s0 in [0, oo), s1 in [0, oo)
+      guard s0 == s1
+    {
+      %add: f32[s0] = aten::add.Tensor(%in0, %in1)
+      return %add
+    }
+    ");
     let e = t.run((vector(4), vector(5))).unwrap_err();
     assert!(e.to_string().contains("`s0 == s1`") && e.to_string().contains("graphs.rs"), "{e}");
 }
@@ -49,7 +79,14 @@ fn two_symbols_that_must_agree_become_a_guard() {
 #[test]
 fn duck_shaping_shares_symbols() {
     let t = TraceOptions::symbolic().duck_shaping(true).trace(|(x, y): (Tensor, Tensor)| x + y, (vector(3), vector(3))).unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[s0], %in1: f32[s0]) -> (f32[s0])
+      where s0 in [0, oo)
+    {
+      %add: f32[s0] = aten::add.Tensor(%in0, %in1)
+      return %add
+    }
+    ");
 }
 
 #[test]
@@ -65,7 +102,17 @@ fn a_data_dependent_size_is_bound_and_checked() {
             vector(4),
         )
         .unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r#"
+    graph graph(%x: f32[s0]) -> (i64[u0, 1])
+      where s0 in [0, oo), u0 in [0, oo)
+    {
+      %nonzero: i64[u0, 1] = t::nonzero(%x)
+      bind u0 = size(%nonzero, 0)
+      assert u0 <= s0 "more rows than elements"
+      %add: i64[u0, 1] = aten::add.Tensor(%nonzero, %nonzero)
+      return %add
+    }
+    "#);
     let x = Tensor::from_vec(vec![0.0f32, 5.0, 0.0, 7.0, 8.0], [5]);
     assert_eq!(t.run(x).unwrap().unwrap().to_vec::<i64>().unwrap(), [2, 6, 8]);
 }
@@ -74,7 +121,15 @@ fn a_data_dependent_size_is_bound_and_checked() {
 fn an_integer_result_is_bound() {
     let program = |x: Tensor| -> Result<SymInt> { Ok(COUNT.call(args![&x, 0.0])?[0].int()? * 2 + x.size(0)) };
     let t = TraceOptions::symbolic().names(["x"]).trace(program, vector(3)).unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%x: f32[s0]) -> (int(s0 + 2 * u0))
+      where s0 in [0, oo), u0 in [0, oo)
+    {
+      %count: int(u0) = t::count(%x)
+      bind u0 = %count
+      return s0 + 2 * u0
+    }
+    ");
     assert_eq!(t.run(vector(5)).unwrap().unwrap().as_i64(), Some(11));
 }
 
@@ -92,7 +147,15 @@ fn mutation_is_recorded_in_order_and_the_sample_is_left_alone() {
         x.clone(),
     )
     .unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[2]) -> (f32[2], f32[2])
+    {
+      %mul: f32[2] = aten::mul.Tensor(%in0, 1.0)
+      t::inc_(%in0)
+      %inc_returned_: f32[2] = t::inc_returned_(%in0)
+      return %mul, %in0
+    }
+    ");
     assert_eq!(values(&x), [-1.5, -0.5], "tracing writes nothing");
     let y = vector(2);
     let (before, after) = t.run(y.clone()).unwrap().unwrap();
@@ -113,7 +176,17 @@ fn captured_tensors_are_constants_by_reference() {
         vector(2),
     )
     .unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[2]) -> (f32[2])
+      const %c0: f32[1] = sha256:c2ca5f0fc606a6a4
+      const %c1: f32[2] = sha256:d502b8e767ca13b8
+    {
+      t::inc_(%c0)
+      %mul: f32[2] = aten::mul.Tensor(%in0, %c1)
+      %add: f32[2] = aten::add.Tensor(%mul, %c1)
+      return %add
+    }
+    ");
     assert_eq!(values(&t.run(vector(2)).unwrap().unwrap()), [-0.5, 1.0]);
     w.clone().write::<f32>().unwrap().fill(0.0);
     assert_eq!(values(&t.run(vector(2)).unwrap().unwrap()), [0.0, 0.0], "a later write is seen");
@@ -126,7 +199,14 @@ fn outputs_may_be_inputs_constants_numbers_and_absent() {
     let t = TraceOptions::symbolic()
         .trace(move |x: Tensor| (x.clone(), vec![k.clone()], (x.size(0) + 1, 2.5, true), None::<Tensor>), vector(3))
         .unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[s0]) -> (f32[s0], f32[1], int(s0 + 1), float, bool)
+      where s0 in [0, oo)
+      const %c0: f32[1] = sha256:4cf41368d4208b13
+    {
+      return %in0, %c0, s0 + 1, 2.5, true
+    }
+    ");
     let (x, k, (n, f, b), none) = t.run(vector(4)).unwrap();
     assert_eq!((values(&x).len(), values(&k[0]), n.as_i64(), f, b, none.is_none()), (4, vec![7.0], Some(5), 2.5, true, true));
 }
@@ -136,11 +216,19 @@ fn numbers_among_the_inputs() {
     let program = |(x, n, k, s): (Tensor, SymInt, i64, f64)| (&x * k * s, x.size(0) * n);
     let inputs = || (vector(2), SymInt::from(3), 4, 0.5);
     let t = TraceOptions::symbolic().names(["x", "n", "k", "s"]).trace(program, inputs()).unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%x: f32[s0], %n: int(s1)) -> (f32[s0], int(s0 * s1))
+      where s0 in [0, oo), s1 in (-oo, oo)
+    {
+      %mul: f32[s0] = aten::mul.Tensor(%x, 4)
+      %mul_1: f32[s0] = aten::mul.Tensor(%mul, 0.5)
+      return %mul_1, s0 * s1
+    }
+    ");
     let (y, n) = t.run((vector(1), SymInt::from(10), 4, 0.5)).unwrap();
     assert_eq!((values(&y), n.as_i64()), (vec![-3.0], Some(10)));
     let e = t.run((vector(1), SymInt::from(10), 5, 0.5)).unwrap_err();
-    assert_snapshot!(e.kind().to_string(), @"");
+    assert_snapshot!(e.kind().to_string(), @"input `2`: the value must be the integer 4, found the integer 5 (numbers are constants of a trace, unless they are `SymInt`s of a symbolic one; trace again for other values)");
     let t = trace(program, inputs()).unwrap();
     assert!(t.run((vector(2), SymInt::from(4), 4, 0.5)).is_err(), "without symbols every number is fixed");
 }
@@ -155,7 +243,21 @@ fn trailing_defaults_are_dropped_and_others_kept() {
         maquette_ops::call("aten::add.Tensor", args![&x, &x, 2])?;
         Ok(())
     };
-    assert_snapshot!(trace(program, vector(2)).unwrap(), @r"");
+    assert_snapshot!(trace(program, vector(2)).unwrap(), @r"
+    graph graph(%in0: f32[2]) -> ()
+      where u0 in [0, oo), u1 in [0, oo), u2 in [0, oo)
+    {
+      %count: int(u0) = t::count(%in0)
+      bind u0 = %count
+      %count_1: int(u1) = t::count(%in0)
+      bind u1 = %count_1
+      %count_2: int(u2) = t::count(%in0, 1.0)
+      bind u2 = %count_2
+      %add: f32[2] = aten::add.Tensor(%in0, %in0)
+      %add_1: f32[2] = aten::add.Tensor(%in0, %in0, alpha=2)
+      return ()
+    }
+    ");
 }
 
 #[test]
@@ -167,9 +269,21 @@ fn strides_follow_the_sizes_where_they_can() {
         Tensor::fake_of(meta)
     };
     let t = TraceOptions::symbolic().trace(program, (fake([2, 3], [1, 2]), fake([2, 3], [8, 1]))).unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[s0, s1] strides [1, max(1, s0)], %in1: f32[s2, s3] strides [8, 1]) -> (f32[s0, s1] strides [1, max(1, s0)], f32[s2, s3] strides [8, 1])
+      where s0 in [0, oo), s1 in [0, oo), s2 in [0, oo), s3 in [0, oo)
+    {
+      return %in0, %in1
+    }
+    ");
     let t = TraceOptions::symbolic().trace(program, (fake([2, 3], [0, 1]), fake([2, 3], [6, 2]))).unwrap();
-    assert_snapshot!(t, @r"");
+    assert_snapshot!(t, @r"
+    graph graph(%in0: f32[s0, s1] strides [0, 1], %in1: f32[s2, s3] strides [2 * max(1, s3), 2]) -> (f32[s0, s1] strides [0, 1], f32[s2, s3] strides [2 * max(1, s3), 2])
+      where s0 in [0, oo), s1 in [0, oo), s2 in [0, oo), s3 in [0, oo)
+    {
+      return %in0, %in1
+    }
+    ");
 }
 
 #[test]

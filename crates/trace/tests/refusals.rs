@@ -12,11 +12,10 @@ use std::sync::Mutex;
 
 /// An error without line numbers.
 fn text(e: &maquette_ops::Error) -> String {
-    let digits = |line: &str| line.split_once(".rs:").map_or(line.to_owned(), |(file, rest)| {
-        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-        format!("{file}.rs:N{rest}")
-    });
-    e.to_string().lines().map(digits).collect::<Vec<_>>().join("\n")
+    let text = e.to_string();
+    let mut parts = text.split(".rs:");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, rest| text + ".rs:N" + rest.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
 fn identity(name: &str, fake: fn(&FakeCtx, &Tensor) -> Result<Tensor>) -> Op {
@@ -49,28 +48,34 @@ fn options_that_do_not_fit() {
         TraceOptions::new().names(["x", "2y"]),
     ];
     let errors: Vec<String> = cases.iter().map(|o| o.trace(id, inputs()).unwrap_err().kind().to_string()).collect();
-    assert_snapshot!(errors.join("\n"), @"");
+    assert_snapshot!(errors.join("\n"), @r"
+    dynamic dimension `a` is of input 2, but there are 2 inputs
+    dynamic dimension `a` is dimension 1 of input 1, which has 1 dimensions
+    input 0 has size 2 in dimension 0, outside the range [3, oo) of `a`
+    the range of dimension `a` is [3, 2]; expected 0 <= min <= max
+    `a` is dimension 0 of input 0, of size 2, and dimension 1 of input 0, of size 3; one name stands for one size
+    dimension `a` is declared with two ranges, [0, oo) and [0, 9]
+    dimension 1 of input 0 is declared dynamic twice
+    `not a name` cannot name a symbol: expected an identifier (letters, digits, `_`, not starting with a digit) other than `and`, `or`, `not`, `true`, `false`, `min`, `max`, `oo`
+    a symbol cannot be named `f32`: in a graph's text that word has a meaning of its own
+    1 names were given for 2 inputs
+    inputs 0 and 1 are both named `x`
+    `2y` cannot name input 1: expected letters, digits and `_`, not starting with a digit
+    ");
     let e = TraceOptions::symbolic().dynamic(1, 0, Dim::new("n")).trace(|x: (Tensor, i64)| x.0, (vector(1), 2)).unwrap_err();
-    assert_snapshot!(e, @"");
+    assert_snapshot!(e, @"dynamic dimension `n` is of input 1, which is the integer 2, not a tensor");
 }
 
 #[test]
 fn branching_on_data() {
-    let e = trace(
-        |x: Tensor| -> Result<bool> { Ok(call(&NONZERO, args![&x])?.size(0).gt(3).guard()?) },
-        vector(4),
-    )
-    .unwrap_err();
-    assert_snapshot!(text(&e), @"");
+    let e = trace(|x: Tensor| -> Result<bool> { Ok(call(&NONZERO, args![&x])?.size(0).gt(3).guard()?) }, vector(4)).unwrap_err();
+    assert_snapshot!(text(&e), @r#"cannot branch on `u0 > 3` at crates/trace/tests/refusals.rs:N: u0 is the data-dependent size made by t::nonzero at crates/trace/tests/refusals.rs:60, unknown while tracing; use .check("message") to assert what you know about it, or .statically_known() to ask without deciding"#);
 }
 
 #[test]
 fn the_first_error_is_returned_even_if_its_value_is_dead() {
-    let op = custom_op("t::no_fake")
-        .schema("(Tensor x) -> Tensor")
-        .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.clone()) })
-        .register()
-        .unwrap();
+    let op =
+        custom_op("t::no_fake").schema("(Tensor x) -> Tensor").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.clone()) }).register().unwrap();
     let e = trace(
         move |x: Tensor| {
             let _dead = op.call(args![&x]);
@@ -80,7 +85,10 @@ fn the_first_error_is_returned_even_if_its_value_is_dead() {
         vector(4),
     )
     .unwrap_err();
-    assert_snapshot!(text(&e), @"");
+    assert_snapshot!(text(&e), @r"
+    t::no_fake: has no fake kernel, which tracing needs to know its outputs' sizes and dtypes; register one with `#[register_fake(no_fake)]` or `op.register_fake(…)`
+      at crates/trace/tests/refusals.rs:N
+    ");
 }
 
 #[test]
@@ -101,14 +109,29 @@ fn a_fake_kernel_that_promises_what_the_kernel_does_not_keep() {
         assert_eq!(e.op().unwrap(), op.name());
         errors += &format!("{}\n", text(&e));
     }
-    assert_snapshot!(errors, @"");
+    assert_snapshot!(errors, @r"
+    t::wrong_size: output 0: its fake kernel promises size 1 6, its kernel returned 5. Fix the fake kernel
+      raised at crates/trace/tests/refusals.rs:N
+      called at crates/trace/tests/refusals.rs:N
+    > %wrong_size: f32[s0, s1 + 1] = t::wrong_size(%x)
+    t::wrong_rank: output 0: its fake kernel promises rank 1, its kernel returned 2. Fix the fake kernel
+      raised at crates/trace/tests/refusals.rs:N
+      called at crates/trace/tests/refusals.rs:N
+    > %wrong_rank: f32[s0] = t::wrong_rank(%x)
+    t::wrong_dtype: output 0: its fake kernel promises dtype f64, its kernel returned f32. Fix the fake kernel
+      raised at crates/trace/tests/refusals.rs:N
+      called at crates/trace/tests/refusals.rs:N
+    > %wrong_dtype: f64[s0, s1] = t::wrong_dtype(%x)
+    t::wrong_strides: output 0: its fake kernel promises stride 0 1, its kernel returned 5. Fix the fake kernel
+      raised at crates/trace/tests/refusals.rs:N
+      called at crates/trace/tests/refusals.rs:N
+    > %wrong_strides: f32[s0, s1] strides [1, s0] = t::wrong_strides(%x)
+    ");
 }
 
 #[test]
 fn strides_that_cannot_be_seen_are_not_compared() {
-    let op = identity("t::other_strides", |_, x| {
-        Ok(Tensor::fake_of(x.meta().with_dims(x.sizes().into(), [7, 9].into_dims())))
-    });
+    let op = identity("t::other_strides", |_, x| Ok(Tensor::fake_of(x.meta().with_dims(x.sizes().into(), [7, 9].into_dims()))));
     let t = TraceOptions::symbolic().trace(move |x: Tensor| call(&op, args![&x]), matrix(2, 3)).unwrap();
     assert!(t.run(matrix(1, 1)).is_ok());
     assert!(t.run(matrix(0, 3)).is_ok());
@@ -120,14 +143,23 @@ fn sizes_outside_their_declared_range() {
     let t = trace(|x: Tensor| call(&FEW, args![&x]), vector(4)).unwrap();
     let e = t.run(vector(4)).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Run(RunError::Range { .. })));
-    assert_snapshot!(text(&e), @"");
+    assert_snapshot!(text(&e), @r"
+    t::few: the data-dependent size u0 is 4, outside its declared range [0, 2]
+      raised at crates/trace/tests/refusals.rs:N
+      called at crates/trace/tests/refusals.rs:N
+      %few: i64[u0, 1] = t::few(%in0)
+    > bind u0 = size(%few, 0)
+    ");
 }
 
 #[test]
 fn a_symbol_that_no_result_shows_by_itself() {
     let op = identity("t::doubled", |cx, _| Ok(Tensor::fake([cx.new_dynamic_size()? * 2], DType::F32)));
     let e = trace(move |x: Tensor| call(&op, args![&x]), vector(4)).unwrap_err();
-    assert_snapshot!(text(&e), @"");
+    assert_snapshot!(text(&e), @r"
+    t::doubled: its fake kernel returned sizes that depend on u0, but none that is u0 itself, so a run could not know it; return an output with u0 as a size, or make a data-dependent size for the whole expression
+      at crates/trace/tests/refusals.rs:N
+    ");
 }
 
 #[test]
@@ -138,13 +170,34 @@ fn guards_and_assertions_at_run_time() {
         Ok(if x.size(0).gt(2).guard()? { x.relu() } else { x })
     };
     let t = TraceOptions::symbolic().names(["x"]).trace(program, vector(4)).unwrap();
-    assert_snapshot!(t, @"");
+    assert_snapshot!(t, @r#"
+    graph graph(%x: f32[s0]) -> (f32[s0])
+      where s0 in [0, oo), u0 in [0, oo)
+      guard s0 > 2
+    {
+      %count: int(u0) = t::count(%x)
+      bind u0 = %count
+      assert u0 < s0 "some element must not be positive"
+      %relu: f32[s0] = aten::relu(%x)
+      return %relu
+    }
+    "#);
     let e = t.run(vector(2)).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })));
-    assert_snapshot!(text(&e), @"");
+    assert_snapshot!(text(&e), @r"
+    the guard `s0 > 2` does not hold: s0 = 2. The traced program branched on it at crates/trace/tests/refusals.rs:N; trace again for such inputs
+      at crates/trace/tests/refusals.rs:N
+    ");
     let e = t.run(Tensor::from([1.0f32, 1.0, 1.0])).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Run(RunError::Assertion { .. })));
-    assert_snapshot!(text(&e), @"");
+    assert_snapshot!(text(&e), @r#"
+    assertion failed: some element must not be positive: `u0 < s0` does not hold: u0 = 3, s0 = 3
+      at crates/trace/tests/refusals.rs:N
+      %count: int(u0) = t::count(%x)
+      bind u0 = %count
+    > assert u0 < s0 "some element must not be positive"
+      %relu: f32[s0] = aten::relu(%x)
+    "#);
 }
 
 #[test]
@@ -158,7 +211,13 @@ fn inputs_that_were_not_traced_for() {
         t.run((Tensor::fake([2, 3], DType::F32), Some(vector(2)))),
     ]
     .map(|r| r.unwrap_err().kind().to_string());
-    assert_snapshot!(errors.join("\n"), @"");
+    assert_snapshot!(errors.join("\n"), @r"
+    input `in0`: size 1 must be 3, found 4 (the trace took it for a fixed number; make the dimension dynamic to vary it)
+    input `in0`: rank must be 2, found 1
+    input `in0`: dtype must be f32, found f64
+    the graph takes 2 inputs, 1 were given
+    cannot read or write the data of a fake tensor: it has sizes, strides and a dtype, but no contents. In a fake kernel, compute the output's metadata from the inputs' metadata only
+    ");
 }
 
 #[test]

@@ -112,8 +112,8 @@ impl Planner<'_> {
         let place = match self.shape.inputs[k as usize] {
             Access::Direct if !kept => Place::Direct(k as u16),
             access => {
-                let place = self.slot(class_of(instr.dtype))?;
                 let uniform = access == Access::Uniform;
+                let place = self.slot(class_of(instr.dtype), uniform)?;
                 let run = if uniform { steps::splat_input_fn(instr.dtype) } else { steps::load_fn(instr.dtype) };
                 self.emit(uniform, Step { operand: k as u16, ..step(run, place, [place; 3]) });
                 place
@@ -123,9 +123,10 @@ impl Planner<'_> {
         Ok(place)
     }
 
-    fn slot(&mut self, class: Kind) -> Result<Place> {
+    /// A block of scratch. What is computed `once` keeps its own: a block that a step of each round writes would not survive.
+    fn slot(&mut self, class: Kind, once: bool) -> Result<Place> {
         let c = class as usize;
-        if let Some(i) = self.free[c].pop() {
+        if !once && let Some(i) = self.free[c].pop() {
             return Ok(Place::Slot(i));
         }
         let i = u16::try_from(self.plan.blocks[c])
@@ -159,12 +160,12 @@ impl Planner<'_> {
         let rounds = rounds(instr.op, instr.dtype);
         let final_place = |p: &mut Self| match p.target[i] {
             Some(k) => Ok(Place::Direct(k)),
-            None => p.slot(class_of(instr.dtype)),
+            None => p.slot(class_of(instr.dtype), once),
         };
         if divides(instr.op) && instr.dtype.is_int() {
             self.emit(once, step(steps::check_divisor, src[1], [src[1]; 3]));
         }
-        let mut dst = if rounds { self.slot(class_of(instr.dtype))? } else { final_place(self)? };
+        let mut dst = if rounds { self.slot(class_of(instr.dtype), once)? } else { final_place(self)? };
         let run = step_fn(instr.op, operand_dtype, instr.dtype)
             .ok_or_else(|| KernelError::argument("pointwise", format!("`{}` does not take {operand_dtype}", op_name(instr.op))))?;
         let value = if let Op::Const(c) = instr.op { c } else { Scalar::Int(0) };

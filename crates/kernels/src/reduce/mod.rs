@@ -11,10 +11,11 @@ mod walk;
 pub use arg::{argminmax, minmax_with_index};
 
 use crate::copy::same_dtype;
-use crate::element::{Class, Element, dispatch};
+use crate::element::Class;
 use crate::error::{KernelError, Result};
 use crate::isa::Isa;
 use crate::pointwise::ops::{Add, Max, Min, Mul, Op2};
+use crate::pointwise::steps::{Kind, class_of};
 use crate::view::{View, ViewMut};
 use maquette_ir::DType;
 use moments::moments;
@@ -71,21 +72,35 @@ pub fn reduce_on(isa: Isa, op: ReduceOp, input: &View<'_>, dims: &[usize], out: 
             if !matches!(out.dtype(), DType::Bool | DType::U8) {
                 return Err(wrong("the output", "bool or u8", out.dtype()));
             }
-            dispatch!(input.dtype(), T => dispatch!(out.dtype(), R => match op {
-                ReduceOp::Any => run::<T, bool, R, Max>(&shape, input, out, false, None, |x| x),
-                _ => run::<T, bool, R, Min>(&shape, input, out, true, None, |x| x),
-            }))
+            match op {
+                ReduceOp::Any => run::<bool, Max>(&shape, input, out, false, None, &|x| x),
+                _ => run::<bool, Min>(&shape, input, out, true, None, &|x| x),
+            }
         }
         ReduceOp::Min | ReduceOp::Max => {
             same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
             if shape.extent() == 0 && out.numel() > 0 {
                 return Err(KernelError::EmptyReduction { kernel: KERNEL });
             }
-            minmax(op == ReduceOp::Max, &shape, input, out)
+            match class_of(out.dtype()) {
+                Kind::F32 => extremes::<f32>(op, &shape, input, out, f32::NEG_INFINITY, f32::INFINITY),
+                Kind::F64 => extremes::<f64>(op, &shape, input, out, f64::NEG_INFINITY, f64::INFINITY),
+                Kind::I64 => extremes::<i64>(op, &shape, input, out, i64::MIN, i64::MAX),
+                Kind::Bool => extremes::<bool>(op, &shape, input, out, false, true),
+            }
         }
-        ReduceOp::Sum | ReduceOp::Prod => dispatch!(out.dtype(), R => dispatch!(input.dtype(), T => sum_prod::<T, R>(op, &shape, input, out))),
-        _ => dispatch!(float KERNEL, "the output", out.dtype(), R => dispatch!(float KERNEL, "the input", input.dtype(), T =>
-            moments::<T, <R as Element>::Class, R>(op, &shape, input, out))),
+        ReduceOp::Sum | ReduceOp::Prod => match class_of(out.dtype()) {
+            Kind::F32 => totals::<f32>(op, &shape, input, out, 1.0),
+            Kind::F64 => totals::<f64>(op, &shape, input, out, 1.0),
+            // Bool counts.
+            Kind::I64 | Kind::Bool => totals::<i64>(op, &shape, input, out, 1),
+        },
+        ReduceOp::Mean | ReduceOp::Norm(_) | ReduceOp::Var { .. } | ReduceOp::Std { .. } => match class_of(out.dtype()) {
+            _ if !input.dtype().is_float() => Err(wrong("the input", "a float", input.dtype())),
+            Kind::F32 => moments::<f32>(op, &shape, input, out),
+            Kind::F64 => moments::<f64>(op, &shape, input, out),
+            _ => Err(wrong("the output", "a float", out.dtype())),
+        },
     }
 }
 
@@ -93,52 +108,24 @@ fn wrong(operand: &'static str, expected: &str, found: DType) -> KernelError {
     KernelError::DType { kernel: KERNEL, operand, expected: expected.into(), found }
 }
 
-/// Sums accumulate in the output's class, except that bool counts as an integer.
-trait Summed: Class {
-    type Acc: Class;
-}
-impl Summed for f32 {
-    type Acc = f32;
-}
-impl Summed for f64 {
-    type Acc = f64;
-}
-impl Summed for i64 {
-    type Acc = i64;
-}
-impl Summed for bool {
-    type Acc = i64;
-}
-
-fn sum_prod<T: Element, R: Element<Class: Summed>>(op: ReduceOp, s: &Shape, input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()>
+fn totals<A: Class>(op: ReduceOp, s: &Shape, input: &View<'_>, out: &mut ViewMut<'_>, one: A) -> Result<()>
 where
-    Add: Op2<<R::Class as Summed>::Acc, <R::Class as Summed>::Acc>,
-    Mul: Op2<<R::Class as Summed>::Acc, <R::Class as Summed>::Acc>,
+    Add: Op2<A, A>,
+    Mul: Op2<A, A>,
 {
-    type Acc<R> = <<R as Element>::Class as Summed>::Acc;
     match op {
-        ReduceOp::Sum => run::<T, Acc<R>, R, Add>(s, input, out, Acc::<R>::default(), None, |x| x),
-        _ => run::<T, Acc<R>, R, Mul>(s, input, out, Class::cast(1i64), None, |x| x),
+        ReduceOp::Sum => run::<A, Add>(s, input, out, A::default(), None, &|x| x),
+        _ => run::<A, Mul>(s, input, out, one, None, &|x| x),
     }
 }
 
-fn minmax(max: bool, s: &Shape, input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
-    macro_rules! both {
-        ($A:ty, $T:ty, $low:expr, $high:expr) => {
-            if max { run::<$T, $A, $T, Max>(s, input, out, $low, None, |x| x) } else { run::<$T, $A, $T, Min>(s, input, out, $high, None, |x| x) }
-        };
-    }
-    match input.dtype() {
-        DType::Bool => both!(bool, bool, false, true),
-        DType::U8 => both!(i64, u8, i64::MIN, i64::MAX),
-        DType::I8 => both!(i64, i8, i64::MIN, i64::MAX),
-        DType::I16 => both!(i64, i16, i64::MIN, i64::MAX),
-        DType::I32 => both!(i64, i32, i64::MIN, i64::MAX),
-        DType::I64 => both!(i64, i64, i64::MIN, i64::MAX),
-        DType::F16 => both!(f32, half::f16, f32::NEG_INFINITY, f32::INFINITY),
-        DType::BF16 => both!(f32, half::bf16, f32::NEG_INFINITY, f32::INFINITY),
-        DType::F32 => both!(f32, f32, f32::NEG_INFINITY, f32::INFINITY),
-        DType::F64 => both!(f64, f64, f64::NEG_INFINITY, f64::INFINITY),
+fn extremes<A: Class>(op: ReduceOp, s: &Shape, input: &View<'_>, out: &mut ViewMut<'_>, least: A, greatest: A) -> Result<()>
+where
+    Min: Op2<A, A>,
+    Max: Op2<A, A>,
+{
+    match op {
+        ReduceOp::Max => run::<A, Max>(s, input, out, least, None, &|x| x),
+        _ => run::<A, Min>(s, input, out, greatest, None, &|x| x),
     }
 }
-

@@ -2,7 +2,6 @@
 
 use super::walk::{Map, Shape, run};
 use super::{KERNEL, ReduceOp};
-use crate::element::Element;
 use crate::error::{KernelError, Result};
 use crate::isa::{Each, Isa};
 use crate::math::Float;
@@ -45,26 +44,26 @@ impl<A: Float> Map<A> for Deviation<A> {
     }
 }
 
-/// Mean, norm, variance or standard deviation, accumulated in `A` and stored as `R`.
-pub(super) fn moments<T: Element, A: Float, R: Element>(op: ReduceOp, s: &Shape, input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()>
+/// Mean, norm, variance or standard deviation, accumulated in `A`.
+pub(super) fn moments<A: Float>(op: ReduceOp, s: &Shape, input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()>
 where
     Add: Op2<A, A>,
 {
     let count = A::from_f64(s.extent() as f64);
     match op {
-        ReduceOp::Mean => run::<T, A, R, Add>(s, input, out, A::ZERO, None, |x| x / count),
+        ReduceOp::Mean => run::<A, Add>(s, input, out, A::ZERO, None, &|x| x / count),
         ReduceOp::Norm(p) => {
             let (p, map) = (A::from_f64(p), Power(A::from_f64(p)));
             if p == A::INFINITY {
-                run::<T, A, R, Max>(s, input, out, A::ZERO, Some(&map), |x| x)
+                run::<A, Max>(s, input, out, A::ZERO, Some(&map), &|x| x)
             } else if p == -A::INFINITY {
-                run::<T, A, R, Min>(s, input, out, A::INFINITY, Some(&map), |x| x)
+                run::<A, Min>(s, input, out, A::INFINITY, Some(&map), &|x| x)
             } else if p == A::ZERO || p == A::ONE {
-                run::<T, A, R, Add>(s, input, out, A::ZERO, Some(&map), |x| x)
+                run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| x)
             } else if p == A::ONE + A::ONE {
-                run::<T, A, R, Add>(s, input, out, A::ZERO, Some(&map), |x| x.sqrt())
+                run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| x.sqrt())
             } else {
-                run::<T, A, R, Add>(s, input, out, A::ZERO, Some(&map), |x| x.pow(A::ONE / p))
+                run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| x.pow(A::ONE / p))
             }
         }
         ReduceOp::Var { correction } | ReduceOp::Std { correction } => {
@@ -73,12 +72,12 @@ where
             let by = A::from_f64(if by > 0.0 { by } else { 0.0 });
             let flat = s.flat();
             if let Some(mut m) = ViewMut::from_slice_sized(&mut means, &[s.outputs() as i64]) {
-                run::<T, A, A, Add>(&flat, input, &mut m, A::ZERO, None, |x| x / count)?;
+                run::<A, Add>(&flat, input, &mut m, A::ZERO, None, &|x| x / count)?;
             }
             let map = Deviation(means);
             match op {
-                ReduceOp::Std { .. } => run::<T, A, R, Add>(s, input, out, A::ZERO, Some(&map), |x| (x / by).sqrt()),
-                _ => run::<T, A, R, Add>(s, input, out, A::ZERO, Some(&map), |x| x / by),
+                ReduceOp::Std { .. } => run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| (x / by).sqrt()),
+                _ => run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| x / by),
             }
         }
         _ => Err(KernelError::argument(KERNEL, "not a moment")),

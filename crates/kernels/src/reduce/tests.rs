@@ -1,0 +1,120 @@
+use super::*;
+use crate::layout::for_each;
+use crate::view::contiguous;
+use proptest::prelude::*;
+
+fn values(n: usize, seed: u64) -> Vec<f32> {
+    (0..n as u64).map(|i| ((i.wrapping_mul(2654435761).wrapping_add(seed * 97)) % 2003) as f32 / 1001.5 - 1.0).collect()
+}
+
+fn run(isa: Isa, op: ReduceOp, x: &View<'_>, dims: &[usize], n: usize) -> Vec<f32> {
+    let mut out = vec![0f32; n];
+    let sizes: Vec<i64> = (0..x.rank()).map(|d| if dims.contains(&d) { 1 } else { x.sizes()[d] }).collect();
+    reduce_on(isa, op, x, dims, &mut ViewMut::from_slice_sized(&mut out, &sizes).expect("fits")).expect("reduces");
+    out
+}
+
+/// The reduction of each output in f64, one element at a time.
+fn naive(op: ReduceOp, x: &[f32], sizes: &[i64], strides: &[i64], dims: &[usize]) -> Vec<f64> {
+    let kept: Vec<i64> = (0..sizes.len()).map(|d| if dims.contains(&d) { 1 } else { sizes[d] }).collect();
+    let mut lists = vec![Vec::new(); crate::view::numel(&kept)];
+    let at: Vec<i64> = contiguous(&kept).iter().enumerate().map(|(d, s)| if dims.contains(&d) { 0 } else { *s }).collect();
+    for_each(sizes, [strides, &at], |[i, o]| lists[o as usize].push(f64::from(x[i as usize])));
+    let sum = |l: &[f64]| l.iter().sum::<f64>();
+    lists
+        .iter()
+        .map(|l| match op {
+            ReduceOp::Sum => sum(l),
+            ReduceOp::Prod => l.iter().product(),
+            ReduceOp::Min => l.iter().copied().fold(f64::INFINITY, f64::min),
+            ReduceOp::Max => l.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            ReduceOp::Mean => sum(l) / l.len() as f64,
+            ReduceOp::Norm(p) => l.iter().map(|v| v.abs().powf(p)).sum::<f64>().powf(1.0 / p),
+            ReduceOp::Var { correction } => {
+                let mean = sum(l) / l.len() as f64;
+                l.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (l.len() as f64 - correction)
+            }
+            _ => f64::NAN,
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Every layout gives the naive result, and the same bits as a contiguous copy of it and as the scalar code.
+    #[test]
+    fn any_layout(sizes in prop::collection::vec(1i64..40, 1..4), mask in 0usize..8, flip in any::<bool>(), which in 0usize..7, seed in 0u64..100) {
+        let ops = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Mean, ReduceOp::Norm(3.0), ReduceOp::Var { correction: 0.0 }];
+        let op = ops[which];
+        let x = values(crate::view::numel(&sizes), seed);
+        let (mut shown, mut strides) = (sizes.clone(), contiguous(&sizes));
+        if flip { shown.reverse(); strides.reverse(); }
+        let dims: Vec<usize> = (0..sizes.len()).filter(|d| mask >> d & 1 == 1).collect();
+        // SAFETY: a permutation of a contiguous layout.
+        let v = unsafe { View::from_raw(x.as_ptr().cast(), DType::F32, &shown, &strides) };
+        let want = naive(op, &x, &shown, &strides, &dims);
+        let got = run(Isa::best(), op, &v, &dims, want.len());
+        for (g, w) in got.iter().zip(&want) {
+            prop_assert!((f64::from(*g) - w).abs() <= 1e-5 * w.abs().max(1.0), "{op:?} {g} {w}");
+        }
+        let copy: Vec<f32> = crate::copy::to_vec(&v).expect("copies");
+        let c = View::from_slice_sized(&copy, &shown).expect("fits");
+        prop_assert_eq!(&got, &run(Isa::best(), op, &c, &dims, want.len()));
+        prop_assert_eq!(&got, &run(Isa::Scalar, op, &v, &dims, want.len()));
+    }
+}
+
+#[test]
+fn large_sums_are_accurate_whole_and_by_columns() {
+    let x = vec![0.1f32; 3_000_000];
+    let v = View::from_slice(&x);
+    let want = f64::from(0.1f32) * 3e6;
+    let got = run(Isa::best(), ReduceOp::Sum, &v, &[0], 1);
+    assert!((f64::from(got[0]) - want).abs() / want < 1e-6, "{got:?}");
+    assert_eq!(got, run(Isa::Scalar, ReduceOp::Sum, &v, &[0], 1));
+    let m = View::from_slice_sized(&x, &[100_000, 30]).expect("fits");
+    for c in run(Isa::best(), ReduceOp::Sum, &m, &[0], 30) {
+        assert!((f64::from(c) - want / 30.0).abs() / want < 1e-7);
+    }
+}
+
+#[test]
+fn integers_bools_and_nothing() {
+    let x = [200u8, 100, 7];
+    let mut s = [0i64];
+    reduce(ReduceOp::Sum, &View::from_slice(&x), &[0], &mut ViewMut::from_slice_sized(&mut s, &[]).unwrap()).unwrap();
+    assert_eq!(s, [307]);
+    let mut any = [false];
+    for (x, want_any, want_all) in [(vec![false, true], true, false), (vec![], false, true)] {
+        let v = View::from_slice(&x);
+        reduce(ReduceOp::Any, &v, &[0], &mut ViewMut::from_slice(&mut any)).unwrap();
+        assert_eq!(any, [want_any]);
+        reduce(ReduceOp::All, &v, &[0], &mut ViewMut::from_slice(&mut any)).unwrap();
+        assert_eq!(any, [want_all]);
+    }
+    let empty: [f32; 0] = [];
+    let mut f = [1f32];
+    reduce(ReduceOp::Sum, &View::from_slice(&empty), &[0], &mut ViewMut::from_slice(&mut f)).unwrap();
+    assert_eq!(f, [0.0]);
+    let r = reduce(ReduceOp::Max, &View::from_slice(&empty), &[0], &mut ViewMut::from_slice(&mut f));
+    assert!(matches!(r, Err(KernelError::EmptyReduction { .. })));
+    assert!(matches!(reduce(ReduceOp::Sum, &View::from_slice(&empty), &[1], &mut ViewMut::from_slice(&mut f)), Err(KernelError::Dim { .. })));
+    assert!(matches!(reduce(ReduceOp::Mean, &View::from_slice(&x), &[0], &mut ViewMut::from_slice(&mut f)), Err(KernelError::DType { .. })));
+}
+
+#[test]
+fn extremes_and_positions() {
+    let x = [1f32, 5.0, 5.0, -2.0, f32::NAN, 3.0];
+    let v = View::from_slice_sized(&x, &[2, 3]).unwrap();
+    let (mut vals, mut idx) = ([0f32; 2], [0i64; 2]);
+    minmax_with_index(true, &v, 1, &mut ViewMut::from_slice(&mut vals), &mut ViewMut::from_slice(&mut idx)).unwrap();
+    assert_eq!((vals[0], idx), (5.0, [1, 1]));
+    assert!(vals[1].is_nan());
+    let mut all = [0i64];
+    argminmax(false, &v, None, &mut ViewMut::from_slice_sized(&mut all, &[]).unwrap()).unwrap();
+    assert_eq!(all, [4]);
+    let max = run(Isa::best(), ReduceOp::Max, &v, &[1], 2);
+    assert!(max[0] == 5.0 && max[1].is_nan());
+    let inf = run(Isa::best(), ReduceOp::Norm(f64::INFINITY), &View::from_slice(&x[..4]), &[0], 1);
+    assert_eq!(inf, [5.0]);
+}

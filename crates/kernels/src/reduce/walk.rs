@@ -3,12 +3,12 @@
 use super::KERNEL;
 use super::lanes::{CHUNK, Cascade, LANES, Partial, Zip, fold, tree};
 use crate::copy::{check_dim, same_sizes};
-use crate::element::{Class, Element, cast};
+use crate::access::{Reader, Writer};
+use crate::element::Class;
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::Loops;
 use crate::pointwise::ops::Op2;
-use crate::pointwise::steps::Load;
 use crate::pool;
 use crate::view::{Dims, View, ViewMut, contiguous};
 use std::marker::PhantomData;
@@ -95,16 +95,16 @@ impl Shape {
     }
 }
 
-/// Reduces every output: elements cast to `A`, mapped, combined with `O` from `identity`, then `post`, cast to `R`.
-pub(super) fn run<T: Element, A: Class, R: Element, O: Op2<A, A>>(
+/// Reduces every output: elements cast to `A`, mapped, combined with `O` from `identity`, then `post`, cast to the output.
+pub(super) fn run<A: Class, O: Op2<A, A>>(
     s: &Shape,
     input: &View<'_>,
     out: &mut ViewMut<'_>,
     identity: A,
     map: Option<&dyn Map<A>>,
-    post: impl Fn(A) -> A + Sync,
+    post: &(dyn Fn(A) -> A + Sync),
 ) -> Result<()> {
-    let (src, dst) = (input.typed::<T>(), out.typed::<R>());
+    let (src, dst) = (Reader::<A>::new(input), Writer::<A>::new(out));
     let columns = s.by_columns();
     let width = if columns { COLUMNS } else { 1 };
     let inner = s.kept.inner_size();
@@ -116,22 +116,26 @@ pub(super) fn run<T: Element, A: Class, R: Element, O: Op2<A, A>>(
     let chunks = s.extent.div_ceil(CHUNK);
     let first = |block: usize| (block / per_row) * inner + (block % per_row) * width;
     let widths = |block: usize| width.min(inner - (block % per_row) * width);
+    let contiguous = map.is_none() && s.reduced.sizes.len() == 1 && s.element_stride() == 1;
 
     let partial = |block: usize, chunk: usize, scratch: &mut Vec<A>| -> Partial<A> {
         let (out0, w) = (first(block), widths(block));
         let (base, from) = (s.at(out0).0, chunk * CHUNK);
         let n = CHUNK.min(s.extent - from);
         if columns {
-            return by_columns::<T, A, O>(s, src, base, out0, w, from, n, identity, map);
+            return s.columns::<A, O>(src, base, (out0, w), (from, n), identity, map);
         }
-        if T::DTYPE == A::DTYPE && map.is_none() && s.reduced.sizes.len() == 1 && s.element_stride() == 1 {
-            // SAFETY: T is A; the elements are an output's, which lie one after another.
-            let xs = unsafe { crate::view::Ptr(src.0.cast::<A>()).slice(base + from as i64, n) };
-            return Partial::from(fold::<A, O>(s.isa, xs, identity));
+        if contiguous {
+            // SAFETY: the elements are an output's, which lie one after another.
+            if let Some(xs) = unsafe { src.in_place(base + from as i64, n) } {
+                return Partial::from(fold::<A, O>(s.isa, xs, identity));
+            }
         }
         scratch.resize(CHUNK, identity);
         let xs = &mut scratch[..n];
-        gather::<T, A>(s, src, base, from, xs);
+        let stride = s.element_stride();
+        // SAFETY: the elements are the output's.
+        s.elements(from, n, |pos, at, len| unsafe { src.read(s.isa, base + at, stride, &mut xs[pos..pos + len]) });
         if let Some(map) = map {
             map.row(s.isa, out0, xs);
         }
@@ -140,7 +144,7 @@ pub(super) fn run<T: Element, A: Class, R: Element, O: Op2<A, A>>(
     let write = |block: usize, values: &[A]| {
         for (i, v) in values.iter().take(widths(block)).enumerate() {
             // SAFETY: each output is written by the one task that has its block.
-            unsafe { dst.set(s.at(first(block) + i).1, cast::<A, R>(post(*v))) }
+            unsafe { dst.write(s.at(first(block) + i).1, post(*v)) }
         }
     };
 
@@ -175,47 +179,32 @@ pub(super) fn run<T: Element, A: Class, R: Element, O: Op2<A, A>>(
     })
 }
 
-/// Elements `from..from + xs.len()` of the output at `base`, cast.
-fn gather<T: Element, A: Class>(s: &Shape, src: crate::view::Ptr<T>, base: i64, from: usize, xs: &mut [A]) {
-    let stride = s.element_stride();
-    s.elements(from, xs.len(), |pos, at, len| {
-        for (i, x) in (0..).zip(&mut xs[pos..pos + len]) {
-            // SAFETY: the element is one of the output's.
-            *x = A::cast(unsafe { src.get(base + at + i * stride) }.load());
-        }
-    });
-}
-
-/// One chunk of `w` neighbouring outputs.
-#[allow(clippy::too_many_arguments)]
-fn by_columns<T: Element, A: Class, O: Op2<A, A>>(
-    s: &Shape,
-    src: crate::view::Ptr<T>,
-    base: i64,
-    out0: usize,
-    w: usize,
-    from: usize,
-    n: usize,
-    identity: A,
-    map: Option<&dyn Map<A>>,
-) -> Partial<A> {
-    let mut acc: Partial<A> = smallvec::smallvec![identity; LANES * w];
-    let mut class = [T::Class::default(); COLUMNS];
-    let mut row = [identity; COLUMNS];
-    let (class, row) = (&mut class[..w], &mut row[..w]);
-    let stride = s.element_stride();
-    s.elements(from, n, |pos, at, len| {
-        for i in 0..len {
-            // SAFETY: `w` neighbouring outputs' elements, one after another.
-            let xs = unsafe { src.slice(base + at + i as i64 * stride, w) };
-            s.isa.dispatch(Load::<T>(xs, class));
-            row.iter_mut().zip(&*class).for_each(|(r, c)| *r = A::cast(*c));
-            if let Some(map) = map {
-                map.columns(s.isa, out0, row);
+impl Shape {
+    /// One chunk, of `n` elements from `from`, of `w` neighbouring outputs from `out0`.
+    fn columns<A: Class, O: Op2<A, A>>(
+        &self,
+        src: Reader<A>,
+        base: i64,
+        (out0, w): (usize, usize),
+        (from, n): (usize, usize),
+        identity: A,
+        map: Option<&dyn Map<A>>,
+    ) -> Partial<A> {
+        let mut acc: Partial<A> = smallvec::smallvec![identity; LANES * w];
+        let mut row = [identity; COLUMNS];
+        let row = &mut row[..w];
+        let stride = self.element_stride();
+        self.elements(from, n, |pos, at, len| {
+            for i in 0..len {
+                // SAFETY: `w` neighbouring outputs' elements, one after another.
+                unsafe { src.read(self.isa, base + at + i as i64 * stride, 1, row) }
+                if let Some(map) = map {
+                    map.columns(self.isa, out0, row);
+                }
+                let lane = (pos + i) % LANES * w;
+                self.isa.dispatch(Zip::<A, O>(&mut acc[lane..lane + w], row, PhantomData));
             }
-            let lane = (pos + i) % LANES * w;
-            s.isa.dispatch(Zip::<A, O>(&mut acc[lane..lane + w], row, PhantomData));
-        }
-    });
-    acc
+        });
+        acc
+    }
 }

@@ -11,7 +11,8 @@ use crate::shape::wrap_dim;
 use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
 use maquette_ir::DType;
-use maquette_kernels::{KernelError, ScanOp, View, ViewMut};
+use maquette_ir::scalar_expr::CmpOp;
+use maquette_kernels::{KernelError, ReduceOp, ScanOp, View, ViewMut};
 use smallvec::smallvec;
 
 const fn along(class: Class, metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
@@ -104,6 +105,36 @@ fn softmax(args: &[Value], outs: &[Tensor], kernel: Rows) -> Result<()> {
     Ok(kernel(&eager::input(&x)?, dim(args, 1)?, &mut eager::output(&outs[0])?)?)
 }
 
+fn safe_softmax_meta(args: &[Value]) -> Result<Metas> {
+    let dtype = args[2].opt(Value::dtype)?.unwrap_or(args[0].tensor()?.dtype());
+    if !dtype.is_float() {
+        return Err(Error::value(format!("a softmax takes floats, found {dtype}; give `dtype`")));
+    }
+    Ok(smallvec![same_sizes(args, 1, dtype)?])
+}
+
+/// As a softmax, but a row of nothing but negative infinity gives zeros.
+fn safe_softmax(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = eager::cast(args[0].tensor()?, out.dtype())?;
+    if x.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
+    let d = dim(args, 1)?;
+    let (shares, mut row) = (Tensor::allocate(out.meta().clone())?, out.meta().sizes.clone());
+    maquette_kernels::softmax(&eager::input(&x)?, d, &mut eager::output(&shares)?)?;
+    if let Some(n) = row.get_mut(d) {
+        *n = 1.into();
+    }
+    let max = Tensor::allocate(Meta::contiguous(row, out.dtype()).on(out.device()))?;
+    let dims: &[usize] = if x.dim() == 0 { &[] } else { &[d] };
+    maquette_kernels::reduce(ReduceOp::Max, &eager::input(&x)?, dims, &mut eager::output(&max)?)?;
+    eager::map_into(out, &[&shares, &max], |b, r| {
+        let (least, zero) = (b.constant(f64::NEG_INFINITY, out.dtype()), b.constant(0, out.dtype()));
+        let masked = b.compare(CmpOp::Eq, r[1], least)?;
+        b.select(masked, zero, r[0])
+    })
+}
+
 /// `self, dim, dtype`: converts, then calls the operator that does it.
 fn converted(args: &[Value], op: &str) -> Result<Outputs> {
     let x = match args[2].opt(Value::dtype)? {
@@ -136,6 +167,8 @@ table! {
             along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::softmax)),
         "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
             along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::log_softmax)),
+        "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
+            along(Class::Reduce, |_, a| safe_softmax_meta(a), |a, o| safe_softmax(a, &o[0])),
         "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" => Lowering::Composite(|a| converted(a, "aten::_softmax")),
         "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" => Lowering::Composite(|a| converted(a, "aten::_log_softmax")),
     }

@@ -5,9 +5,12 @@
 mod arithmetic;
 mod calls;
 mod copies;
+mod creation;
 pub(crate) mod index;
 mod indexing;
 mod nn;
+mod pointwise;
+mod reductions;
 mod views;
 
 use crate::dispatch::dispatch;

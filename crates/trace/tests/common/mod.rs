@@ -54,8 +54,11 @@ pub static COUNT: LazyLock<Op> = LazyLock::new(|| {
 
 fn nonzero(x: &Tensor) -> Result<Tensor> {
     let x = x.read::<f32>()?;
-    let found: Vec<i64> =
-        x.indexed_iter().filter(|(_, v)| **v != 0.0).flat_map(|(i, _)| (0..x.ndim()).map(move |d| i[d] as i64).collect::<Vec<_>>()).collect();
+    let found: Vec<i64> = x
+        .indexed_iter()
+        .filter(|(_, v)| **v != 0.0)
+        .flat_map(|(i, _)| (0..x.ndim()).map(move |d| i[d] as i64).collect::<Vec<_>>())
+        .collect();
     let rows = found.len().checked_div(x.ndim()).unwrap_or(0);
     Ok(Tensor::from_vec(found, [rows as i64, x.ndim() as i64]))
 }

@@ -13,6 +13,8 @@ fn divided<'c>(f: &'c Formula<'c>) -> X<'c> {
     let (a, b) = (f.arg(0), f.arg(1));
     match f.text(2, "true") {
         "true" => a / b,
+        // of the quotient as the dtype holds it
+        "trunc" if f.dtype.is_float() => f.narrow(a / b).trunc(),
         "trunc" => a.trunc_div(b),
         "floor" => a.floor_div(b),
         _ => {

@@ -33,6 +33,19 @@ fn inf_with_sign<'c>(f: &'c Formula<'c>, positive: bool) -> X<'c> {
     f.arg(0).eq(if positive { f64::INFINITY } else { f64::NEG_INFINITY })
 }
 
+/// `log(x / (1 - x))`, where `x` is first brought into `[eps, 1 - eps]`; narrow floats round at every step, as in PyTorch.
+fn logit<'c>(f: &'c Formula<'c>) -> X<'c> {
+    let x = f.arg(0);
+    let x = if f.has(1) {
+        let (low, high) = (f.float(1), 1.0 - f.float(1));
+        x.lt(low).select(low, x.gt(high).select(high, x))
+    } else {
+        x
+    };
+    let rest = f.narrow(f.c(1) - x);
+    f.narrow(x / rest).log()
+}
+
 fn nan_to_num<'c>(f: &'c Formula<'c>) -> X<'c> {
     if !f.dtype.is_float() {
         return f.arg(0);
@@ -92,11 +105,7 @@ twins! {
         "erf" "" "" => Float |f| f.arg(0).erf();
         "erfc" "" "" => Float |f| f.arg(0).erfc();
         "sigmoid" "" "" => Float |f| f.arg(0).sigmoid();
-        "logit" "" ", float? eps=None" => Float |f| {
-            let x = f.arg(0);
-            let x = if f.has(1) { x.max(f.float(1)).min(1.0 - f.float(1)) } else { x };
-            (x / (f.c(1) - x)).log()
-        };
+        "logit" "" ", float? eps=None" => Float |f| logit(f);
         "sinc" "" "" => Float |f| {
             let x = f.arg(0) * PI;
             x.eq(0).select(1, x.sin() / x)

@@ -1,0 +1,88 @@
+//! Reading and writing elements of any dtype as a class, through function pointers: so that a kernel is compiled per class,
+//! not per pair of dtypes.
+
+use crate::element::{Class, Element, cast, dispatch};
+use crate::isa::{Isa, Simd};
+use crate::view::{Ptr, View, ViewMut};
+use maquette_ir::DType;
+
+struct LoadCast<'a, T, A>(&'a [T], &'a mut [A]);
+impl<T: Element, A: Class> Simd for LoadCast<'_, T, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (o, x) in self.1.iter_mut().zip(self.0) {
+            *o = A::cast(x.load());
+        }
+    }
+}
+
+/// # Safety
+/// Elements `at, at + stride, …`, as many as `out` has, must be in the view `base` is of, of dtype `T`.
+unsafe fn load<T: Element, A: Class>(isa: Isa, base: Ptr<u8>, at: i64, stride: i64, out: &mut [A]) {
+    let base = Ptr(base.0.cast::<T>());
+    // SAFETY: the caller's promise.
+    unsafe {
+        match stride {
+            1 => isa.dispatch(LoadCast(base.slice(at, out.len()), out)),
+            _ => (0..).zip(out).for_each(|(i, o)| *o = A::cast(base.get(at + i * stride).load())),
+        }
+    }
+}
+
+/// # Safety
+/// Element `at` must be in the view to write `base` is of, of dtype `T`, and not touched by another thread.
+unsafe fn store<T: Element, A: Class>(base: Ptr<u8>, at: i64, x: A) {
+    // SAFETY: the caller's promise.
+    unsafe { Ptr(base.0.cast::<T>()).set(at, cast(x)) }
+}
+
+/// Reads a view's elements, cast.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<A> {
+    base: Ptr<u8>,
+    dtype: DType,
+    load: unsafe fn(Isa, Ptr<u8>, i64, i64, &mut [A]),
+}
+
+/// Writes a view's elements, cast.
+#[derive(Clone, Copy)]
+pub(crate) struct Writer<A> {
+    base: Ptr<u8>,
+    store: unsafe fn(Ptr<u8>, i64, A),
+}
+
+impl<A: Class> Reader<A> {
+    pub fn new(v: &View<'_>) -> Self {
+        Reader { base: Ptr(v.as_ptr().cast_mut()), dtype: v.dtype(), load: dispatch!(v.dtype(), T => load::<T, A>) }
+    }
+
+    /// # Safety
+    /// Elements `at, at + stride, …`, as many as `out` has, must be in the view.
+    pub unsafe fn read(self, isa: Isa, at: i64, stride: i64, out: &mut [A]) {
+        // SAFETY: the caller's promise, and the dtype is the view's.
+        unsafe { (self.load)(isa, self.base, at, stride, out) }
+    }
+
+    /// The elements where they lie, if they are `A`s.
+    ///
+    /// # Safety
+    /// The `n` elements from `at` must be in the view, and not written while the slice lives.
+    pub unsafe fn in_place<'s>(self, at: i64, n: usize) -> Option<&'s [A]> {
+        // SAFETY: the caller's promise.
+        (self.dtype == A::DTYPE).then(|| unsafe { Ptr(self.base.0.cast::<A>()).slice(at, n) })
+    }
+}
+
+impl<A: Class> Writer<A> {
+    pub fn new(v: &mut ViewMut<'_>) -> Self {
+        Writer { base: Ptr(v.as_ptr().cast_mut()), store: dispatch!(v.dtype(), T => store::<T, A>) }
+    }
+
+    /// # Safety
+    /// Element `at` must be in the view, and not touched by another thread.
+    pub unsafe fn write(self, at: i64, x: A) {
+        // SAFETY: the caller's promise, and the dtype is the view's.
+        unsafe { (self.store)(self.base, at, x) }
+    }
+}

@@ -1,0 +1,248 @@
+//! Products, convolutions, pooling, rows, scans, sorts and random fills against plain loops.
+
+use crate::*;
+use maquette_ir::{DType, Scalar};
+use proptest::prelude::*;
+
+fn values(n: usize) -> Vec<f64> {
+    (0..n).map(|i| ((i * 7919 + 13) % 41) as f64 / 8.0 - 2.5).collect()
+}
+
+fn view<'a, T: Element>(x: &'a [T], sizes: &[i64]) -> View<'a> {
+    View::from_slice_sized(x, sizes).expect("fits")
+}
+
+fn view_mut<'a, T: Element>(x: &'a mut [T], sizes: &[i64]) -> ViewMut<'a> {
+    ViewMut::from_slice_sized(x, sizes).expect("fits")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn products(m in 0usize..20, n in 0usize..20, k in 0usize..20, batch in 1usize..3, transpose in any::<bool>(), beta in 0u8..2) {
+        let (a, b) = (values(batch * m * k), values(batch * k * n));
+        let beta = f64::from(beta);
+        let mut c = vec![0.5f64; batch * m * n];
+        let (bi, mi, ni, ki) = (batch as i64, m as i64, n as i64, k as i64);
+        let va = if transpose { view(&a, &[bi, ki, mi]).permute(&[0, 2, 1]).expect("permutes") } else { view(&a, &[bi, mi, ki]) };
+        batched_gemm(&va, &view(&b, &[bi, ki, ni]), &mut view_mut(&mut c, &[bi, mi, ni]), 2.0, beta).expect("multiplies");
+        for (p, got) in c.iter().enumerate() {
+            let (t, i, j) = (p / (m * n), p / n % m, p % n);
+            let at = |q: usize| if transpose { a[t * m * k + q * m + i] } else { a[t * m * k + i * k + q] };
+            let want: f64 = beta * 0.5 + 2.0 * (0..k).map(|q| at(q) * b[t * k * n + q * n + j]).sum::<f64>();
+            prop_assert!((got - want).abs() < 1e-9, "{got} {want}");
+        }
+    }
+}
+
+#[test]
+fn products_of_narrow_types_and_panels() {
+    let (a, b) = ([100i8, 100, 1, 2], [100i8, 1, 100, 1]);
+    let mut c = [0i8; 4];
+    gemm(&view(&a, &[2, 2]), &view(&b, &[2, 2]), &mut view_mut(&mut c, &[2, 2]), 1.0, 0.0).unwrap();
+    assert_eq!(c, [(20000i64 as i8), -56, (300i64 as i8), 3]);
+    // A wide product is split into panels; each column must be what the column alone gives in the same panel-free call.
+    let (m, k, n) = (70usize, 90usize, 300usize);
+    let (a, b): (Vec<f32>, Vec<f32>) = (values(m * k).iter().map(|x| *x as f32).collect(), values(k * n).iter().map(|x| *x as f32 * 0.37).collect());
+    let mut c = vec![f32::NAN; m * n];
+    gemm(&view(&a, &[70, 90]), &view(&b, &[90, 300]), &mut view_mut(&mut c, &[70, 300]), 1.0, 0.0).unwrap();
+    let mut whole = vec![0f32; m * n];
+    // SAFETY: sizes and strides describe the three buffers.
+    unsafe {
+        ::gemm::gemm(
+            m, n, k, whole.as_mut_ptr(), 1, n as isize, false, a.as_ptr(), 1, k as isize, b.as_ptr(), 1, n as isize, 0.0, 1.0, false, false,
+            false, ::gemm::Parallelism::None,
+        );
+    }
+    assert_eq!(c, whole);
+}
+
+fn window(kernel: &[i64], stride: i64, padding: i64, dilation: i64) -> Window {
+    let n = kernel.len();
+    Window { kernel: kernel.to_vec(), stride: vec![stride; n], padding: vec![padding; n], dilation: vec![dilation; n], ceil_mode: false }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Convolution in two dimensions, and its transpose, which must be its adjoint: <conv(x), y> = <x, conv_t(y)>.
+    #[test]
+    fn convolutions(size in 5i64..9, kernel in 1i64..4, stride in 1i64..3, padding in 0i64..2, dilation in 1i64..3, groups in 1i64..3) {
+        let w = window(&[kernel, kernel], stride, padding, dilation);
+        let (cin, cout, o) = (2 * groups, groups * 3, w.output_size(0, size));
+        let (x, wt) = (values((2 * cin * size * size) as usize), values((cout * 2 * kernel * kernel) as usize));
+        let bias = values(cout as usize);
+        let mut y = vec![0f64; (2 * cout * o * o) as usize];
+        let (xs, ws, ys) = ([2, cin, size, size], [cout, 2, kernel, kernel], [2, cout, o, o]);
+        conv(&view(&x, &xs), &view(&wt, &ws), Some(&View::from_slice(&bias)), &w, groups, &mut view_mut(&mut y, &ys)).expect("convolves");
+        for (p, got) in y.iter().enumerate() {
+            let p = p as i64;
+            let (b, c, i, j) = (p / (cout * o * o), p / (o * o) % cout, p / o % o, p % o);
+            let mut want = bias[c as usize];
+            for ci in 0..2 {
+                for (u, v) in (0..kernel).flat_map(|u| (0..kernel).map(move |v| (u, v))) {
+                    let (r, s) = (i * stride - padding + u * dilation, j * stride - padding + v * dilation);
+                    if (0..size).contains(&r) && (0..size).contains(&s) {
+                        let channel = c / 3 * 2 + ci;
+                        want += x[(((b * cin + channel) * size + r) * size + s) as usize] * wt[(((c * 2 + ci) * kernel + u) * kernel + v) as usize];
+                    }
+                }
+            }
+            prop_assert!((got - want).abs() < 1e-9, "{got} {want}");
+        }
+        let mut plain = vec![0f64; y.len()];
+        conv(&view(&x, &xs), &view(&wt, &ws), None, &w, groups, &mut view_mut(&mut plain, &ys)).expect("convolves");
+        let mut back = vec![0f64; x.len()];
+        conv_transpose(&view(&y, &ys), &view(&wt, &ws), None, &w, groups, &mut view_mut(&mut back, &xs)).expect("transposes");
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+        let (l, r) = (dot(&plain, &y), dot(&x, &back));
+        prop_assert!((l - r).abs() <= 1e-9 * l.abs().max(1.0), "{l} {r}");
+    }
+}
+
+#[test]
+fn convolutions_of_bf16_one_dimension_and_misfits() {
+    let x: Vec<half::bf16> = [1f32, 2., 3.].map(half::bf16::from_f32).to_vec();
+    let w: Vec<half::bf16> = [1f32, -1.].map(half::bf16::from_f32).to_vec();
+    let mut y = vec![half::bf16::ZERO; 2];
+    conv(&view(&x, &[1, 1, 3]), &view(&w, &[1, 1, 2]), None, &window(&[2], 1, 0, 1), 1, &mut view_mut(&mut y, &[1, 1, 2])).unwrap();
+    assert_eq!(y, [half::bf16::NEG_ONE; 2]);
+    let bad = conv(&view(&x, &[1, 1, 3]), &view(&w, &[1, 1, 2]), None, &window(&[2], 0, 0, 1), 1, &mut view_mut(&mut y, &[1, 1, 2]));
+    assert!(matches!(bad, Err(KernelError::Argument { .. })), "{bad:?}");
+    let bad = conv(&view(&x, &[1, 3, 1]), &view(&w, &[1, 1, 2]), None, &window(&[2], 1, 0, 1), 2, &mut view_mut(&mut y, &[1, 1, 2]));
+    assert!(bad.is_err());
+}
+
+#[test]
+fn pooling() {
+    let x = [1f32, 5., 2., f32::NAN, 4., 3.];
+    let mut out = [0f32; 3];
+    let mut idx = [9i64; 3];
+    let mut w = window(&[2], 2, 0, 1);
+    max_pool(&view(&x, &[1, 6]), &w, &mut view_mut(&mut out, &[1, 3]), Some(&mut view_mut(&mut idx, &[1, 3]))).unwrap();
+    assert!(out[0] == 5. && out[1].is_nan() && out[2] == 4. && idx == [1, 3, 4]);
+    let x = [1f32, 2., 3., 4., 5.];
+    w = window(&[3], 2, 1, 1);
+    for (include, divisor, want) in [(true, None, [1., 3., 3.]), (false, None, [1.5, 3., 4.5]), (true, Some(2), [1.5, 4.5, 4.5])] {
+        avg_pool(&view(&x, &[1, 5]), &w, include, divisor, &mut view_mut(&mut out, &[1, 3])).unwrap();
+        assert_eq!(out, want, "{include} {divisor:?}");
+    }
+    adaptive_avg_pool(&view(&x, &[1, 5]), 1, &mut view_mut(&mut out, &[1, 3])).unwrap();
+    assert_eq!(out, [1.5, 3., 4.5]);
+    w.ceil_mode = true;
+    assert_eq!((w.output_size(0, 5), w.output_size(0, 6)), (3, 4));
+    // Two dimensions, and a window cut at both sides.
+    let x: Vec<i64> = (0..9).collect();
+    let (mut m, mut at) = ([0i64; 4], [0i64; 4]);
+    let w = window(&[2, 2], 2, 1, 1);
+    max_pool(&view(&x, &[3, 3]), &w, &mut view_mut(&mut m, &[2, 2]), Some(&mut view_mut(&mut at, &[2, 2]))).unwrap();
+    assert_eq!((m, at), ([0, 2, 6, 8], [0, 2, 6, 8]));
+}
+
+#[test]
+fn softmax_and_layer_norm() {
+    let x: Vec<f64> = values(4 * 33);
+    for (sizes, dim) in [([4i64, 33], 1), ([33, 4], 0)] {
+        let (mut y, mut l) = (vec![0f64; x.len()], vec![0f64; x.len()]);
+        softmax(&view(&x, &sizes), dim, &mut view_mut(&mut y, &sizes)).unwrap();
+        log_softmax(&view(&x, &sizes), dim, &mut view_mut(&mut l, &sizes)).unwrap();
+        let (n, step, rows, next) = if dim == 1 { (33, 1, 4, 33) } else { (33, 4, 4, 1) };
+        for r in 0..rows {
+            let row = |v: &[f64]| (0..n).map(|i| v[r * next + i * step]).collect::<Vec<_>>();
+            let sum: f64 = row(&x).iter().map(|v| v.exp()).sum();
+            for ((x, y), l) in row(&x).iter().zip(row(&y)).zip(row(&l)) {
+                assert!((x.exp() / sum - y).abs() < 1e-14 && (l - y.ln()).abs() < 1e-12);
+            }
+        }
+    }
+    let x: Vec<f32> = values(12).iter().map(|v| *v as f32).collect();
+    let (w, b) = ([1f32, 2., 3., 4.], [0.5f32; 4]);
+    let (mut y, mut mean, mut rstd) = (vec![0f32; 12], [0f32; 3], [0f32; 3]);
+    let operands = LayerNorm {
+        weight: Some(View::from_slice(&w)),
+        bias: Some(View::from_slice(&b)),
+        mean: Some(ViewMut::from_slice(&mut mean)),
+        rstd: Some(ViewMut::from_slice(&mut rstd)),
+    };
+    layer_norm(&view(&x, &[3, 4]), 1, 1e-5, operands, &mut view_mut(&mut y, &[3, 4])).unwrap();
+    for r in 0..3 {
+        let row = &x[r * 4..][..4];
+        let m = row.iter().sum::<f32>() / 4.0;
+        let s = 1.0 / (row.iter().map(|v| (v - m) * (v - m)).sum::<f32>() / 4.0 + 1e-5).sqrt();
+        assert!((m - mean[r]).abs() < 1e-6 && (s - rstd[r]).abs() < 1e-5);
+        (0..4).for_each(|i| assert!((y[r * 4 + i] - ((row[i] - m) * s * w[i] + 0.5)).abs() < 1e-5));
+    }
+    let mut z = [0i64; 4];
+    assert!(matches!(softmax(&view(&[1i64; 4], &[4]), 0, &mut view_mut(&mut z, &[4])), Err(KernelError::DType { .. })));
+}
+
+#[test]
+fn scans_and_sorts() {
+    let x = [3i32, 1, 2, 1, 5, 4];
+    let mut y = [0i64; 6];
+    scan(ScanOp::Sum, &view(&x, &[2, 3]), 1, &mut view_mut(&mut y, &[2, 3])).unwrap();
+    assert_eq!(y, [3, 4, 6, 1, 6, 10]);
+    scan(ScanOp::Prod, &view(&x, &[2, 3]), 0, &mut view_mut(&mut y, &[2, 3])).unwrap();
+    assert_eq!(y, [3, 1, 2, 3, 5, 8]);
+    let x = [2f32, f32::NAN, 1., 2., -1.];
+    let (mut v, mut i) = ([0f32; 5], [0i64; 5]);
+    for (descending, want) in [(false, [4, 2, 0, 3, 1]), (true, [1, 0, 3, 2, 4])] {
+        sort(&View::from_slice(&x), 0, descending, &mut ViewMut::from_slice(&mut v), &mut ViewMut::from_slice(&mut i)).unwrap();
+        assert_eq!(i, want);
+        assert!(v.iter().zip(i).all(|(v, i)| v.to_bits() == x[i as usize].to_bits()));
+    }
+    topk(&View::from_slice(&x[2..]), 0, true, &mut ViewMut::from_slice(&mut v[..2]), &mut ViewMut::from_slice(&mut i[..2])).unwrap();
+    assert_eq!((&v[..2], &i[..2]), (&[2f32, 1.][..], &[1i64, 0][..]));
+    let mut v = [0f32; 9];
+    let mut i = [0i64; 9];
+    assert!(topk(&View::from_slice(&x), 0, true, &mut ViewMut::from_slice(&mut v), &mut ViewMut::from_slice(&mut i)).is_err());
+    let (mut v, mut i) = ([0f32; 5], [0i64; 5]);
+    cumulative_extreme(true, &View::from_slice(&[1f32, 3., 3., 2., 5.]), 0, &mut ViewMut::from_slice(&mut v), &mut ViewMut::from_slice(&mut i)).unwrap();
+    assert_eq!((v, i), ([1., 3., 3., 3., 5.], [0, 1, 2, 2, 4]));
+}
+
+#[test]
+fn random_numbers() {
+    // The published vectors of Philox4x32-10.
+    assert_eq!(philox4x32(0, [0; 4]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+    assert_eq!(philox4x32(u64::MAX, [u32::MAX; 4]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+    let at = Philox { seed: 7, offset: 3 };
+    let (mut a, mut b, mut c) = (vec![0f32; 100_000], vec![0f32; 10], vec![0f32; 100_000]);
+    uniform(&mut ViewMut::from_slice(&mut a), at, 0.0, 1.0).unwrap();
+    uniform(&mut ViewMut::from_slice(&mut b), at, 0.0, 1.0).unwrap();
+    assert_eq!(a[..10], b);
+    uniform(&mut ViewMut::from_slice(&mut b), Philox { offset: 4, ..at }, 0.0, 1.0).unwrap();
+    assert_eq!(a[4..10], b[..6]);
+    let mean = |x: &[f32]| x.iter().map(|v| f64::from(*v)).sum::<f64>() / x.len() as f64;
+    assert!((mean(&a) - 0.5).abs() < 5e-3 && a.iter().all(|x| (0.0..1.0).contains(x)));
+    normal(&mut ViewMut::from_slice(&mut c), at, 1.0, 2.0).unwrap();
+    let m = mean(&c);
+    let var = c.iter().map(|x| (f64::from(*x) - m).powi(2)).sum::<f64>() / 1e5;
+    assert!((m - 1.0).abs() < 0.03 && (var - 4.0).abs() < 0.1, "{m} {var}");
+    let mut k = vec![0i64; 1000];
+    randint(&mut ViewMut::from_slice(&mut k), at, -2, 3).unwrap();
+    assert!((-2..3).all(|v| k.contains(&v)) && k.iter().all(|v| (-2..3).contains(v)));
+    assert!(randint(&mut ViewMut::from_slice(&mut k), at, 3, 3).is_err());
+}
+
+#[test]
+fn fills_and_copies() {
+    let mut x = [0i32; 5];
+    arange(&mut ViewMut::from_slice(&mut x), Scalar::Int(3), Scalar::Int(-2)).unwrap();
+    assert_eq!(x, [3, 1, -1, -3, -5]);
+    fill(&mut ViewMut::from_slice(&mut x), Scalar::Float(2.9)).unwrap();
+    assert_eq!(x, [2; 5]);
+    let src = [1f32, f32::from_bits(0x7f80_0001), 3.];
+    let mut dst = [0f32; 6];
+    copy(&View::from_slice(&src), &mut view_mut(&mut dst, &[2, 3])).unwrap();
+    assert_eq!(dst[4].to_bits(), 0x7f80_0001);
+    let mut t = [0f32; 6];
+    copy(&view(&dst, &[2, 3]).permute(&[1, 0]).unwrap(), &mut view_mut(&mut t, &[3, 2])).unwrap();
+    assert_eq!((t[0], t[1], t[4], t[5]), (1., 1., 3., 3.));
+    let mut half = [half::f16::ZERO; 3];
+    copy(&View::from_slice(&[1i64, 70000, -2]), &mut ViewMut::from_slice(&mut half)).unwrap();
+    assert_eq!(half[1], half::f16::INFINITY);
+    assert_eq!(half[0].to_f32(), 1.0);
+    let mut one = [0f64];
+    copy(&view(&[7i16], &[]), &mut view_mut(&mut one, &[])).unwrap();
+    assert_eq!((one, DType::F64), ([7.0], f64::DTYPE));
+}

@@ -1,0 +1,107 @@
+//! Matrix products against loops, by rank, stride and dtype.
+
+use maquette_ir::DType;
+use maquette_ops::Tensor;
+
+fn values(n: i64, seed: i64) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7 + seed * 13) % 11 - 5) as f32 / 2.0).collect()
+}
+
+fn tensor(sizes: &[i64], seed: i64) -> Tensor {
+    Tensor::from_vec(values(sizes.iter().product(), seed), sizes)
+}
+
+/// The product by definition, of operands broadcast as `matmul` says.
+fn naive(a: &Tensor, b: &Tensor) -> (Vec<i64>, Vec<f32>) {
+    let (mut x, mut y) = (a.clone(), b.clone());
+    let (drop_row, drop_column) = (a.dim() == 1, b.dim() == 1);
+    if drop_row {
+        x = x.unsqueeze(0);
+    }
+    if drop_column {
+        y = y.unsqueeze(1);
+    }
+    let rank = x.dim().max(y.dim());
+    let pad = |t: &Tensor| [vec![1; rank - t.dim()], t.sizes_i64().unwrap()].concat();
+    let (s, t) = (pad(&x), pad(&y));
+    let batch: Vec<i64> = (0..rank - 2).map(|d| s[d].max(t[d])).collect();
+    let (m, k, n) = (s[rank - 2], s[rank - 1], t[rank - 1]);
+    let x = x.expand([batch.clone(), vec![m, k]].concat()).to_vec::<f32>().unwrap();
+    let y = y.expand([batch.clone(), vec![k, n]].concat()).to_vec::<f32>().unwrap();
+    let mut out = Vec::new();
+    for p in 0..batch.iter().product::<i64>() {
+        for i in 0..m {
+            for j in 0..n {
+                out.push((0..k).map(|l| x[((p * m + i) * k + l) as usize] * y[((p * k + l) * n + j) as usize]).sum());
+            }
+        }
+    }
+    let mut sizes = batch;
+    if !drop_row {
+        sizes.push(m);
+    }
+    if !drop_column {
+        sizes.push(n);
+    }
+    (sizes, out)
+}
+
+#[test]
+fn matmul_follows_the_ranks() {
+    let shapes: [(&[i64], &[i64]); 12] = [
+        (&[3], &[3]),
+        (&[2, 3], &[3]),
+        (&[3], &[3, 4]),
+        (&[2, 3], &[3, 4]),
+        (&[5, 2, 3], &[3, 4]),
+        (&[5, 2, 3], &[3]),
+        (&[3], &[5, 3, 4]),
+        (&[2, 3], &[5, 3, 4]),
+        (&[5, 2, 3], &[5, 3, 4]),
+        (&[6, 1, 2, 3], &[5, 3, 4]),
+        (&[2, 0], &[0, 4]),
+        (&[0, 2, 3], &[3, 4]),
+    ];
+    for (a, b) in shapes {
+        let (x, y) = (tensor(a, 1), tensor(b, 2));
+        let (sizes, expected) = naive(&x, &y);
+        let out = x.matmul(&y);
+        assert_eq!(out.sizes_i64().unwrap(), sizes, "{a:?} {b:?}");
+        assert_eq!(out.to_vec::<f32>().unwrap(), expected, "{a:?} {b:?}");
+    }
+}
+
+#[test]
+fn strides_do_not_matter() {
+    let (x, y) = (tensor(&[3, 2], 1).t(), tensor(&[4, 6], 2).slice_step(1, .., 2).t());
+    assert_eq!(x.mm(&y).to_vec::<f32>().unwrap(), naive(&x, &y).1);
+    let row = tensor(&[1, 3], 3).expand([2, 3]);
+    assert_eq!(row.mm(&y).to_vec::<f32>().unwrap(), naive(&row, &y).1);
+}
+
+#[test]
+fn linear_and_addmm_add_what_they_should() {
+    let (x, w, b) = (tensor(&[5, 2, 3], 1), tensor(&[4, 3], 2), tensor(&[4], 3));
+    let plain = x.linear(&w, None);
+    assert_eq!(plain.sizes_i64().unwrap(), [5, 2, 4]);
+    assert_eq!(plain.to_vec::<f32>().unwrap(), naive(&x, &w.t()).1);
+    let biased = x.linear(&w, Some(&b)).to_vec::<f32>().unwrap();
+    let bias = b.to_vec::<f32>().unwrap();
+    for (i, (with, without)) in biased.iter().zip(plain.to_vec::<f32>().unwrap()).enumerate() {
+        assert_eq!(*with, without + bias[i % 4]);
+    }
+    let nan = Tensor::from([f32::NAN; 4]);
+    let ignored = nan.addmm_scaled(&tensor(&[2, 3], 1), &w.t(), 0, 1);
+    assert!(ignored.to_vec::<f32>().unwrap().iter().all(|v| v.is_finite()), "beta 0 ignores self");
+}
+
+#[test]
+fn refusals_name_both_operands() {
+    let (x, y) = (tensor(&[2, 3], 1), tensor(&[4, 5], 2));
+    let text = x.mm(&y).ok().expect_err("3 columns, 4 rows").to_string();
+    assert!(["f32[2, 3]", "f32[4, 5]", "`self`", "`mat2`", "3 columns meet 4 rows"].iter().all(|p| text.contains(p)), "{text}");
+    let text = x.matmul(&y.to_dtype(DType::F64)).ok().expect_err("two dtypes").to_string();
+    assert!(["f32[2, 3]", "f64[4, 5]", "dtypes differ"].iter().all(|p| text.contains(p)), "{text}");
+    let text = x.linear(&y, None).ok().expect_err("3 and 5").to_string();
+    assert!(["`input`", "`weight`", "is 3", "5"].iter().all(|p| text.contains(p)), "{text}");
+}

@@ -1,0 +1,132 @@
+//! Networks' operators against loops and identities.
+
+use maquette_ops::Tensor;
+
+const NONE: [i64; 0] = [];
+
+fn tensor(sizes: &[i64], seed: i64) -> Tensor {
+    let n: i64 = sizes.iter().product();
+    Tensor::from_vec((0..n).map(|i| ((i * 5 + seed * 3) % 13 - 6) as f32 / 4.0).collect::<Vec<f32>>(), sizes)
+}
+
+fn close(a: &Tensor, b: &[f32]) {
+    let a = a.to_vec::<f32>().unwrap();
+    assert_eq!(a.len(), b.len());
+    assert!(a.iter().zip(b).all(|(x, y)| (x - y).abs() < 1e-4), "{a:?}\n{b:?}");
+}
+
+/// A 2-d convolution by definition, of one image without groups.
+fn naive_conv(x: &Tensor, w: &Tensor, stride: i64, pad: i64, dilation: i64) -> Vec<f32> {
+    let (xs, ws) = (x.sizes_i64().unwrap(), w.sizes_i64().unwrap());
+    let (x, w) = (x.to_vec::<f32>().unwrap(), w.to_vec::<f32>().unwrap());
+    let size = |n: i64, k: i64| (n + 2 * pad - dilation * (k - 1) - 1) / stride + 1;
+    let mut out = Vec::new();
+    for o in 0..ws[0] {
+        for i in 0..size(xs[2], ws[2]) {
+            for j in 0..size(xs[3], ws[3]) {
+                let mut sum = 0.0;
+                for c in 0..ws[1] {
+                    for a in 0..ws[2] {
+                        for b in 0..ws[3] {
+                            let (p, q) = (i * stride - pad + a * dilation, j * stride - pad + b * dilation);
+                            if (0..xs[2]).contains(&p) && (0..xs[3]).contains(&q) {
+                                sum += x[((c * xs[2] + p) * xs[3] + q) as usize] * w[(((o * ws[1] + c) * ws[2] + a) * ws[3] + b) as usize];
+                            }
+                        }
+                    }
+                }
+                out.push(sum);
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn convolutions_slide() {
+    let (x, w) = (tensor(&[1, 2, 7, 6], 1), tensor(&[3, 2, 3, 2], 2));
+    for (stride, pad, dilation) in [(1, 0, 1), (2, 1, 1), (1, 2, 2), (3, 1, 1)] {
+        close(&x.conv2d(&w, None, stride, pad, dilation, 1), &naive_conv(&x, &w, stride, pad, dilation));
+    }
+    let same = x.conv2d_padded(&w, None, 1, "same", 1, 1);
+    assert_eq!(same.sizes_i64().unwrap(), [1, 3, 7, 6]);
+    close(&x.select(0, 0).conv2d(&w, None, 1, 0, 1, 1), &naive_conv(&x, &w, 1, 0, 1));
+}
+
+#[test]
+fn groups_are_separate_convolutions() {
+    let (x, w) = (tensor(&[1, 4, 5, 5], 1), tensor(&[6, 2, 3, 3], 2));
+    let whole = x.conv2d(&w, None, 1, 1, 1, 2);
+    let halves: Vec<Tensor> = (0..2).map(|g| x.narrow(1, g * 2, 2).conv2d(&w.narrow(0, g * 3, 3), None, 1, 1, 1, 1)).collect();
+    close(&whole, &Tensor::cat(&halves, 1).to_vec::<f32>().unwrap());
+}
+
+#[test]
+fn a_transposed_convolution_is_the_adjoint() {
+    let (x, w, y) = (tensor(&[1, 2, 5, 5], 1), tensor(&[3, 2, 3, 3], 2), tensor(&[1, 3, 3, 3], 3));
+    let inner = |a: &Tensor, b: &Tensor| {
+        a.to_vec::<f32>().unwrap().iter().zip(b.to_vec::<f32>().unwrap()).map(|(x, y)| x * y).sum::<f32>()
+    };
+    let forward = x.conv2d(&w, None, 2, 1, 1, 1);
+    let back = y.conv_transpose2d(&w, None, 2, 1, 0, 1, 1);
+    assert_eq!(back.sizes_i64().unwrap(), [1, 2, 5, 5]);
+    assert!((inner(&forward, &y) - inner(&x, &back)).abs() < 1e-3);
+}
+
+#[test]
+fn pools_take_extremes_and_means() {
+    let x = Tensor::from_vec(vec![1.0f32, 5.0, 2.0, 0.0, 3.0, 4.0, 8.0, 7.0, 6.0], [1, 3, 3]);
+    let (max, at) = x.max_pool2d_with_indices(2, 1, 0, 1, false);
+    close(&max, &[5.0, 5.0, 8.0, 7.0]);
+    assert_eq!(at.to_vec::<i64>().unwrap(), [1, 1, 6, 7]);
+    close(&x.avg_pool2d(2, NONE, 0), &[9.0 / 4.0]);
+    close(&x.adaptive_avg_pool2d([1, 1]), &[4.0]);
+    close(&x.select(1, 0).max_pool1d(2, 1, 0), &[5.0, 5.0]);
+    let text = x.max_pool2d(2, NONE, 2).ok().expect_err("too much padding").to_string();
+    assert!(text.contains("`padding`"), "{text}");
+}
+
+#[test]
+fn norms_have_mean_zero_and_variance_one() {
+    let x = tensor(&[2, 4, 3], 1);
+    for y in [x.layer_norm([4, 3], None, None, 1e-6), x.group_norm(1, None, None, 1e-6)] {
+        for row in y.to_vec::<f32>().unwrap().chunks(12) {
+            let mean = row.iter().sum::<f32>() / 12.0;
+            let var = row.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / 12.0;
+            assert!(mean.abs() < 1e-5 && (var - 1.0).abs() < 1e-4, "{row:?}");
+        }
+    }
+    let (mean, var) = (tensor(&[4], 2), Tensor::from([0.25f32, 1.0, 4.0, 9.0]));
+    let (w, b) = (tensor(&[4], 3), tensor(&[4], 4));
+    let v = |t: &Tensor| t.to_vec::<f32>().unwrap();
+    let expected: Vec<f32> = v(&x)
+        .iter()
+        .enumerate()
+        .map(|(i, x)| {
+            let c = i / 3 % 4;
+            (x - v(&mean)[c]) / v(&var)[c].sqrt() * v(&w)[c] + v(&b)[c]
+        })
+        .collect();
+    close(&x.batch_norm(Some(&w), Some(&b), &mean, &var, 0.0), &expected);
+}
+
+#[test]
+fn padding_modes_and_rearrangements() {
+    let x = Tensor::from([[1i64, 2, 3]]);
+    let list = |t: &Tensor| t.to_vec::<i64>().unwrap();
+    assert_eq!(list(&x.constant_pad_nd([1, 2], 9)), [9, 1, 2, 3, 9, 9]);
+    assert_eq!(list(&x.constant_pad_nd([-1, 1], 0)), [2, 3, 0]);
+    assert_eq!(list(&x.pad([2, 1], "reflect", None)), [3, 2, 1, 2, 3, 2]);
+    assert_eq!(list(&x.pad([2, 1], "replicate", None)), [1, 1, 1, 2, 3, 3]);
+    assert_eq!(list(&x.pad([2, 1], "circular", None)), [2, 3, 1, 2, 3, 1]);
+    assert_eq!(list(&x.roll(1, 1)), [3, 1, 2]);
+    assert_eq!(list(&x.flip(1)), [3, 2, 1]);
+    assert_eq!(list(&x.repeat([2, 2])), [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3]);
+    let m = Tensor::from([[1i64, 2, 3], [4, 5, 6], [7, 8, 9]]);
+    assert_eq!(list(&m.tril(0)), [1, 0, 0, 4, 5, 0, 7, 8, 9]);
+    assert_eq!(list(&m.triu(1)), [0, 2, 3, 0, 0, 6, 0, 0, 0]);
+    assert_eq!(list(&m.slice_scatter(&Tensor::from([[0i64; 3]]), 0, 1..2)), [1, 2, 3, 0, 0, 0, 7, 8, 9]);
+    assert_eq!(list(&Tensor::from([0i64, 2]).one_hot(3)), [1, 0, 0, 0, 0, 1]);
+    let table = Tensor::from([[1i64, 2], [3, 4]]);
+    assert_eq!(list(&table.embedding(&Tensor::from([1i64, 0, 1]))), [3, 4, 1, 2, 3, 4]);
+}
