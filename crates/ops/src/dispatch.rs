@@ -27,16 +27,19 @@ pub fn call(name: &str, args: Args) -> Result<Outputs> {
 
 /// Calls an operator for the line `loc`.
 pub(crate) fn dispatch(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
-    let behalf = mode::user_loc();
-    let loc = behalf.unwrap_or(loc);
+    let loc = mode::user_loc().unwrap_or(loc);
     run(op, &mut args, loc).map_err(|e| {
-        // inside a builtin composite the user knows only the operator they called
-        let e = if behalf.is_some() { e } else { e.in_call(op.shared_name(), loc) };
+        let e = for_caller(e, op, loc);
         if let Some(mode) = mode::current() {
             mode.failed(&e);
         }
         e
     })
+}
+
+/// The error as the caller is told. Inside a builtin composite the user knows only the operator they called.
+fn for_caller(e: Error, op: Op, loc: Loc) -> Error {
+    if mode::user_loc().is_some() { e } else { e.in_call(op.shared_name(), loc) }
 }
 
 fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
@@ -69,7 +72,7 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     }
     match state.builtin {
         Some(def) => mode::on_behalf_of(loc, || def.run(op, &state, args)),
-        None => custom(op, &state, args),
+        None => custom(op, &state, args, loc),
     }
 }
 
@@ -273,7 +276,7 @@ pub(crate) fn written(state: &OpState, args: &[Value]) -> Written {
 }
 
 /// A custom operator on real tensors.
-fn custom(op: Op, state: &OpState, args: &mut Args) -> Result<Outputs> {
+fn custom(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result<Outputs> {
     let device = device_of(state, args)?;
     let Some(kernel) = state.kernel(device.kind()) else {
         return Err(CallError::NoKernel { device: device.kind(), available: state.available() }.into());
@@ -284,7 +287,10 @@ fn custom(op: Op, state: &OpState, args: &mut Args) -> Result<Outputs> {
     let outputs = run_kernel(kernel, state, args, device);
     drop(loans);
     let targets = || written.iter().flat_map(Value::tensors);
-    let outputs = outputs.inspect_err(|e| targets().for_each(|t| t.poison_storage(e)))?;
+    let outputs = outputs.inspect_err(|e| {
+        let e = for_caller(e.clone(), op, loc);
+        targets().for_each(|t| t.poison_storage(&e));
+    })?;
     targets().for_each(Tensor::bump_version);
     finish(state, args, &written, outputs)
 }
