@@ -20,6 +20,8 @@ pub(crate) struct OpFacts {
     returned: SmallVec<[Option<usize>; 2]>,
     mutated: SmallVec<[usize; 2]>,
     builtin: bool,
+    /// The fake rule takes traced tensors as they are.
+    takes_traced: bool,
 }
 
 struct ArgFacts {
@@ -110,6 +112,7 @@ impl Recorder {
             returned: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
             mutated,
             builtin: op.is_builtin(),
+            takes_traced: op.fake_takes_traced(),
         });
         self.ops.insert(key, facts.clone());
         Ok(facts)
@@ -135,7 +138,7 @@ impl Recorder {
             {
                 call.kwargs.push((facts.keyword, self.arg(value)?));
             }
-            call.stand_ins.push(self.stand_in(value)?);
+            call.stand_ins.push(self.stand_in(value, op.takes_traced)?);
         }
         Ok(call)
     }
@@ -196,7 +199,7 @@ impl Recorder {
         Ok(match v {
             Value::Tensor(t) => {
                 let value = values.next().ok_or(TraceError::Internal("a node defines fewer values than its fake kernel returned"))?;
-                Value::Tensor(t.with_slot(self.slot(value)))
+                Value::Tensor(t.into_slot(self.slot(value)))
             }
             Value::List(l) => Value::List(l.into_iter().map(|v| self.wrap(v, values)).collect::<Result<_>>()?),
             Value::Ints(l) => {
@@ -287,14 +290,23 @@ impl Recorder {
             dtype: m.dtype,
             device: m.device,
             layout: m.layout,
-            sizes: m.sizes.iter().map(|&s| self.expr(s)).collect::<Result<_>>()?,
-            strides: m.strides.iter().map(|&s| self.expr(s)).collect::<Result<_>>()?,
+            sizes: self.exprs(&m.sizes)?,
+            strides: self.exprs(&m.strides)?,
             offset: self.expr(m.offset)?,
             requires_grad: m.requires_grad,
         };
         let id = self.builder.intern_type(ty);
         self.types_seen = self.types_seen.max(id.index() + 1);
         Ok(id)
+    }
+
+    fn exprs(&self, dims: &[SymInt]) -> Result<SmallVec<[Expr; 4]>> {
+        // a loop: collecting results costs twice as much, for every node
+        let mut out = SmallVec::with_capacity(dims.len());
+        for &i in dims {
+            out.push(self.expr(i)?);
+        }
+        Ok(out)
     }
 
     fn expr(&self, i: SymInt) -> Result<Expr> {
@@ -353,8 +365,12 @@ impl Recorder {
         found
     }
 
-    fn stand_in(&mut self, v: &Value) -> Result<Value> {
-        let mut tensor = |t: &Tensor| if t.slot().is_some() { Ok(t.without_slot()) } else { self.constant(t).map(|(_, t)| t) };
+    fn stand_in(&mut self, v: &Value, traced: bool) -> Result<Value> {
+        let mut tensor = |t: &Tensor| match t.slot() {
+            Some(_) if traced => Ok(t.clone()),
+            Some(_) => Ok(t.without_slot()),
+            None => self.constant(t).map(|(_, t)| t),
+        };
         match v {
             Value::Tensor(t) => Ok(Value::Tensor(tensor(t)?)),
             other => other.map_tensors(&mut tensor),
