@@ -1,10 +1,10 @@
 //! What the macros leave behind, used as their users would.
 #![deny(missing_docs)]
 
-use maquette::library::Signature;
-use maquette::prelude::*;
 use maquette::ErrorKind;
+use maquette::library::Signature;
 use maquette::ops::{CallError, tree};
+use maquette::prelude::*;
 
 /// The sine of each element.
 #[custom_op("mac::sin")]
@@ -130,7 +130,19 @@ fn a_wrapper_calls_its_operator() {
     assert_eq!(chunks(&x, 3).unwrap().len(), 3);
     assert_eq!(ping(2).unwrap(), 2);
     let holes = [None, Some(x.clone())];
-    let all = everything(&[x.clone(), x.clone()], &holes, None, 10.into(), &[0.5, 1.0], Scalar::Int(1), Some(DType::F32), "abc", Some(&[5]), true, 100);
+    let all = everything(
+        &[x.clone(), x.clone()],
+        &holes,
+        None,
+        10.into(),
+        &[0.5, 1.0],
+        Scalar::Int(1),
+        Some(DType::F32),
+        "abc",
+        Some(&[5]),
+        true,
+        100,
+    );
     assert_eq!(all.unwrap(), (2 + 1 + 10 + 1 + 3 + 5 + 100, 1.5, true));
     let y = ops::call("mac::with_schema", args![&x]).unwrap();
     assert_eq!(values(y[0].tensor().unwrap()), [1.5, 3.0]);

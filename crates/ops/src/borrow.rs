@@ -193,9 +193,4 @@ impl Borrows {
             t.entries.swap_remove(i);
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn held(&self) -> usize {
-        self.lock().entries.len()
-    }
 }

@@ -151,7 +151,13 @@ macro_rules! mutable_arg {
 }
 
 mutable_arg!(&mut Tensor, &'a mut Tensor, Type::Tensor, |v: &Value| v.tensor().map(|t| smallvec![t.clone()]), |s| &mut s[0]);
-mutable_arg!(&mut [Tensor], &'a mut [Tensor], many(Type::Tensor), |v: &Value| each(v, |x| x.tensor().cloned()).map(SmallVec::from_vec), |s| s);
+mutable_arg!(
+    &mut [Tensor],
+    &'a mut [Tensor],
+    many(Type::Tensor),
+    |v: &Value| each(v, |x| x.tensor().cloned()).map(SmallVec::from_vec),
+    |s| s
+);
 mutable_arg!(
     Option<&mut Tensor>,
     Option<&'a mut Tensor>,
