@@ -1,6 +1,7 @@
 //! What a trace writes down: operator calls become nodes, with the symbols they bind and the assertions they raise in their places.
 
 use crate::consts::{Captured, Consts};
+use crate::facts::OpFacts;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
@@ -9,25 +10,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// An operator as the trace needs it, looked up once.
-pub(crate) struct OpFacts {
-    name: StrId,
-    /// How many arguments may stand without their name.
-    positional: usize,
-    args: Vec<ArgFacts>,
-    /// For each return, the argument that it is.
-    returned: SmallVec<[Option<usize>; 2]>,
-    mutated: SmallVec<[usize; 2]>,
-    builtin: bool,
-    /// The fake rule takes traced tensors as they are.
-    takes_traced: bool,
-}
-
-struct ArgFacts {
-    keyword: StrId,
-    default: Option<Value>,
-}
 
 /// A call on its way into the graph.
 pub(crate) struct Call {
@@ -102,18 +84,7 @@ impl Recorder {
         if let Some(facts) = self.ops.get(&key) {
             return Ok(facts.clone());
         }
-        let schema = op.schema()?;
-        let mutated: SmallVec<[usize; 2]> = schema.mutates().collect();
-        let args = schema.args.iter().enumerate();
-        let facts = Rc::new(OpFacts {
-            name: self.builder.intern(op.name()),
-            positional: schema.args.iter().take_while(|a| !a.kwarg_only).count(),
-            args: args.map(|(i, a)| ArgFacts { keyword: self.builder.intern(&a.name), default: op.default_value(i) }).collect(),
-            returned: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
-            mutated,
-            builtin: op.is_builtin(),
-            takes_traced: op.fake_takes_traced(),
-        });
+        let facts = Rc::new(OpFacts::of(op, &mut self.builder)?);
         self.ops.insert(key, facts.clone());
         Ok(facts)
     }
@@ -122,7 +93,7 @@ impl Recorder {
     pub(crate) fn prepare(&mut self, op: Op, given: &Args) -> Result<Call> {
         self.flush_assertions(None);
         let op = self.facts(op)?;
-        let is_default = |i: usize| op.args.get(i).and_then(|a| a.default.as_ref()).zip(given.get(i)).is_some_and(|(d, v)| same(d, v));
+        let is_default = |i: usize| op.args.get(i).zip(given.get(i)).is_some_and(|(a, v)| a.is_default(v));
         let mut positional = op.positional.min(given.len());
         while positional > 0 && is_default(positional - 1) {
             positional -= 1;
@@ -400,24 +371,4 @@ fn unbound_symbols(table: &mut SymTable, e: Expr, bound: &FxHashSet<SymbolId>) -
     found.retain(|s| table.kind(*s) == SymbolKind::Unbacked && !bound.contains(s));
     let plain = matches!(found.as_slice(), [s] if table.expr(*s) == e);
     (found, plain)
-}
-
-/// Whether an argument is exactly the default. A symbolic integer is not, whatever its value.
-fn same(default: &Value, v: &Value) -> bool {
-    match (default, v) {
-        (Value::None, Value::None) => true,
-        (Value::Int(a), Value::Int(b)) => a.as_i64().is_some() && a.as_i64() == b.as_i64(),
-        (Value::Float(a), Value::Float(b)) => a.to_bits() == b.to_bits(),
-        (Value::Bool(a), Value::Bool(b)) => a == b,
-        (Value::Str(a), Value::Str(b)) => a == b,
-        (Value::DType(a), Value::DType(b)) => a == b,
-        (Value::Device(a), Value::Device(b)) => a == b,
-        (Value::Layout(a), Value::Layout(b)) => a == b,
-        (Value::MemoryFormat(a), Value::MemoryFormat(b)) => a == b,
-        (Value::Ints(a), Value::Ints(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.as_i64().is_some() && a.as_i64() == b.as_i64())
-        }
-        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
-        _ => false,
-    }
 }
