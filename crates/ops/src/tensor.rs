@@ -162,6 +162,18 @@ impl Tensor {
         }
     }
 
+    /// As [`Tensor::with_slot`], in place where nobody else has the handle.
+    pub fn into_slot(mut self, slot: Slot) -> Tensor {
+        match Arc::get_mut(&mut self.node) {
+            Some(Node::Live(l)) => {
+                l.slot = Some(slot);
+                self.grant = Grant::NONE;
+                self
+            }
+            _ => self.with_slot(slot),
+        }
+    }
+
     /// The same metadata and fake storage, outside any trace: what a fake kernel is given for a traced tensor.
     pub fn without_slot(&self) -> Tensor {
         match &*self.node {

@@ -1,5 +1,6 @@
 //! The inputs of a trace: symbols for their sizes, stand-ins for their tensors, names.
 
+use crate::dim::Dim;
 use crate::options::TraceOptions;
 use crate::record::Recorder;
 use maquette_ir::sym::{Range, Scope, SymInt};
@@ -30,6 +31,9 @@ pub(crate) struct Inputs<'a> {
     /// Per leaf, whether an integer is a plain number of the program; empty where all are.
     pub(crate) fixed: &'a [bool],
 }
+
+/// Where a named dimension was met first: its declaration, input, dimension and size; and its symbol.
+type FirstUse<'a> = (&'a Dim, (usize, usize, i64), SymInt);
 
 /// The leaves that the program sees, and what each of them is to the graph.
 pub(crate) struct Prepared {
@@ -140,7 +144,7 @@ impl Inputs<'_> {
 
     /// The symbols asked for by input and dimension.
     fn dynamic(&self, scope: &Scope) -> Result<FxHashMap<(usize, usize), SymInt>> {
-        let mut by_name: FxHashMap<&str, (&crate::Dim, (usize, usize, i64), SymInt)> = FxHashMap::default();
+        let mut by_name: FxHashMap<&str, FirstUse<'_>> = FxHashMap::default();
         let mut out = FxHashMap::default();
         for (input, dim, symbol) in &self.options.dims {
             let (input, dim) = (*input, *dim);
@@ -219,7 +223,7 @@ fn symbolic_strides(sample: &Concrete, sizes: &[SymInt]) -> Dims {
             (dense, symbol) = (stride, stride.into());
         }
         dense = dense.saturating_mul(size);
-        symbol = symbol * sizes[d].max(1);
+        symbol *= sizes[d].max(1);
     }
     strides
 }

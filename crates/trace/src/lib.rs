@@ -29,6 +29,7 @@
 
 mod consts;
 mod dim;
+mod facts;
 mod inputs;
 mod options;
 mod record;

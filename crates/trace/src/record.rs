@@ -1,6 +1,7 @@
 //! What a trace writes down: operator calls become nodes, with the symbols they bind and the assertions they raise in their places.
 
 use crate::consts::{Captured, Consts};
+use crate::facts::OpFacts;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
@@ -9,23 +10,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
-
-/// An operator as the trace needs it, looked up once.
-pub(crate) struct OpFacts {
-    name: StrId,
-    /// How many arguments may stand without their name.
-    positional: usize,
-    args: Vec<ArgFacts>,
-    /// For each return, the argument that it is.
-    returned: SmallVec<[Option<usize>; 2]>,
-    mutated: SmallVec<[usize; 2]>,
-    builtin: bool,
-}
-
-struct ArgFacts {
-    keyword: StrId,
-    default: Option<Value>,
-}
 
 /// A call on its way into the graph.
 pub(crate) struct Call {
@@ -100,17 +84,7 @@ impl Recorder {
         if let Some(facts) = self.ops.get(&key) {
             return Ok(facts.clone());
         }
-        let schema = op.schema()?;
-        let mutated: SmallVec<[usize; 2]> = schema.mutates().collect();
-        let args = schema.args.iter().enumerate();
-        let facts = Rc::new(OpFacts {
-            name: self.builder.intern(op.name()),
-            positional: schema.args.iter().take_while(|a| !a.kwarg_only).count(),
-            args: args.map(|(i, a)| ArgFacts { keyword: self.builder.intern(&a.name), default: op.default_value(i) }).collect(),
-            returned: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
-            mutated,
-            builtin: op.is_builtin(),
-        });
+        let facts = Rc::new(OpFacts::of(op, &mut self.builder)?);
         self.ops.insert(key, facts.clone());
         Ok(facts)
     }
@@ -119,7 +93,7 @@ impl Recorder {
     pub(crate) fn prepare(&mut self, op: Op, given: &Args) -> Result<Call> {
         self.flush_assertions(None);
         let op = self.facts(op)?;
-        let is_default = |i: usize| op.args.get(i).and_then(|a| a.default.as_ref()).zip(given.get(i)).is_some_and(|(d, v)| same(d, v));
+        let is_default = |i: usize| op.args.get(i).zip(given.get(i)).is_some_and(|(a, v)| a.is_default(v));
         let mut positional = op.positional.min(given.len());
         while positional > 0 && is_default(positional - 1) {
             positional -= 1;
@@ -135,7 +109,7 @@ impl Recorder {
             {
                 call.kwargs.push((facts.keyword, self.arg(value)?));
             }
-            call.stand_ins.push(self.stand_in(value)?);
+            call.stand_ins.push(self.stand_in(value, op.takes_traced)?);
         }
         Ok(call)
     }
@@ -196,7 +170,7 @@ impl Recorder {
         Ok(match v {
             Value::Tensor(t) => {
                 let value = values.next().ok_or(TraceError::Internal("a node defines fewer values than its fake kernel returned"))?;
-                Value::Tensor(t.with_slot(self.slot(value)))
+                Value::Tensor(t.into_slot(self.slot(value)))
             }
             Value::List(l) => Value::List(l.into_iter().map(|v| self.wrap(v, values)).collect::<Result<_>>()?),
             Value::Ints(l) => {
@@ -287,14 +261,23 @@ impl Recorder {
             dtype: m.dtype,
             device: m.device,
             layout: m.layout,
-            sizes: m.sizes.iter().map(|&s| self.expr(s)).collect::<Result<_>>()?,
-            strides: m.strides.iter().map(|&s| self.expr(s)).collect::<Result<_>>()?,
+            sizes: self.exprs(&m.sizes)?,
+            strides: self.exprs(&m.strides)?,
             offset: self.expr(m.offset)?,
             requires_grad: m.requires_grad,
         };
         let id = self.builder.intern_type(ty);
         self.types_seen = self.types_seen.max(id.index() + 1);
         Ok(id)
+    }
+
+    fn exprs(&self, dims: &[SymInt]) -> Result<SmallVec<[Expr; 4]>> {
+        // a loop: collecting results costs twice as much, for every node
+        let mut out = SmallVec::with_capacity(dims.len());
+        for &i in dims {
+            out.push(self.expr(i)?);
+        }
+        Ok(out)
     }
 
     fn expr(&self, i: SymInt) -> Result<Expr> {
@@ -353,8 +336,12 @@ impl Recorder {
         found
     }
 
-    fn stand_in(&mut self, v: &Value) -> Result<Value> {
-        let mut tensor = |t: &Tensor| if t.slot().is_some() { Ok(t.without_slot()) } else { self.constant(t).map(|(_, t)| t) };
+    fn stand_in(&mut self, v: &Value, traced: bool) -> Result<Value> {
+        let mut tensor = |t: &Tensor| match t.slot() {
+            Some(_) if traced => Ok(t.clone()),
+            Some(_) => Ok(t.without_slot()),
+            None => self.constant(t).map(|(_, t)| t),
+        };
         match v {
             Value::Tensor(t) => Ok(Value::Tensor(tensor(t)?)),
             other => other.map_tensors(&mut tensor),
@@ -384,24 +371,4 @@ fn unbound_symbols(table: &mut SymTable, e: Expr, bound: &FxHashSet<SymbolId>) -
     found.retain(|s| table.kind(*s) == SymbolKind::Unbacked && !bound.contains(s));
     let plain = matches!(found.as_slice(), [s] if table.expr(*s) == e);
     (found, plain)
-}
-
-/// Whether an argument is exactly the default. A symbolic integer is not, whatever its value.
-fn same(default: &Value, v: &Value) -> bool {
-    match (default, v) {
-        (Value::None, Value::None) => true,
-        (Value::Int(a), Value::Int(b)) => a.as_i64().is_some() && a.as_i64() == b.as_i64(),
-        (Value::Float(a), Value::Float(b)) => a.to_bits() == b.to_bits(),
-        (Value::Bool(a), Value::Bool(b)) => a == b,
-        (Value::Str(a), Value::Str(b)) => a == b,
-        (Value::DType(a), Value::DType(b)) => a == b,
-        (Value::Device(a), Value::Device(b)) => a == b,
-        (Value::Layout(a), Value::Layout(b)) => a == b,
-        (Value::MemoryFormat(a), Value::MemoryFormat(b)) => a == b,
-        (Value::Ints(a), Value::Ints(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.as_i64().is_some() && a.as_i64() == b.as_i64())
-        }
-        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
-        _ => false,
-    }
 }

@@ -107,7 +107,7 @@ fn agree(steps: &[Step], sample: (usize, usize), other: (usize, usize)) -> Resul
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
     fn a_trace_runs_at_the_size_it_was_made_at(steps in prop::collection::vec(Step::any(), 0..8), rows in 2usize..5, columns in 2usize..5) {

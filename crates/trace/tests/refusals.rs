@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{COUNT, FEW, INC, NONZERO, call, matrix, vector};
+use common::{COUNT, FEW, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
 use maquette_ir::DType;
+use maquette_ir::graph::Graph;
 use maquette_ir::sym::SymInt;
 use maquette_ops::{ErrorKind, FakeCtx, FakeError, IntoDims, Op, Result, RunError, Tensor, TraceError, args, custom_op};
-use maquette_trace::{Dim, TraceOptions, trace};
+use maquette_trace::{Dim, TraceOptions, run_graph, trace};
 use std::sync::Mutex;
 
 /// An error without line numbers.
@@ -273,9 +274,26 @@ fn symbols_after_the_trace() {
 }
 
 #[test]
-fn an_operator_that_is_gone_and_a_panic() {
+fn a_graph_read_from_text() {
+    let run = |text: &str| run_graph(&text.parse::<Graph>().unwrap(), &[vector(2).into()]);
+    let ok = "graph g(%x: f32[n]) -> (f32[n])\n  where n in [0, oo)\n{\n  %y: f32[n] = aten::relu(%x)\n  return %y\n}";
+    assert_eq!(run(ok).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap(), [0.0, 0.0]);
+    let e = run(&ok.replace("aten::relu", "t::unheard_of")).unwrap_err();
+    assert_snapshot!(text(&e), @r"
+    there is no operator `t::unheard_of`; if a crate defines it, that crate must be linked: write `use t as _;`
+      at crates/trace/tests/refusals.rs:N
+    > %y: f32[n] = t::unheard_of(%x)
+    ");
+    let constant = "graph g(%x: f32[2]) -> (f32[2])\n  const %w: f32[2] = sha256:0123456789abcdef\n{\n  return %w\n}";
+    assert_snapshot!(text(&run(constant).unwrap_err()), @r"
+    the constant `w` is known by its digest only: a graph read from text has no contents
+      at crates/trace/tests/refusals.rs:N
+    ");
+}
+
+#[test]
+fn a_panic_in_the_program() {
     let panicked = std::panic::catch_unwind(|| trace(|_: Tensor| -> Tensor { panic!("model") }, vector(2)).map(drop));
     assert!(panicked.is_err());
     assert!(vector(2).relu().ok().is_ok(), "no mode is left behind");
-    let _ = &*INC;
 }

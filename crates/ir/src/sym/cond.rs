@@ -32,6 +32,8 @@ impl SymBool {
     pub(super) fn relation(op: Rel, a: SymInt, b: SymInt) -> SymBool {
         match a.pair(b) {
             Pair::Int(a, b) => SymBool(Repr::Const(op.holds(a, b))),
+            // equal canonical forms are equal numbers
+            Pair::Sym(_, a, b) if a == b => SymBool(Repr::Const(op.holds(0, 0))),
             Pair::Sym(t, a, b) => SymBool::of(t, with_data(t, |d| d.table.rel(op, a, b))),
             Pair::Poison(p) => SymBool(Repr::Poison(p)),
         }

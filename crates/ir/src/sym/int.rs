@@ -76,7 +76,11 @@ impl SymInt {
         {
             return SymInt(Repr::Int(n));
         }
-        self.binary_slow(op, o)
+        match (op, self.0, o.0) {
+            (Op::Mul, Repr::Int(1), _) | (Op::Add, Repr::Int(0), _) => o,
+            (Op::Mul | Op::FloorDiv, _, Repr::Int(1)) | (Op::Add | Op::Sub, _, Repr::Int(0)) => self,
+            _ => self.binary_slow(op, o),
+        }
     }
 
     #[inline(never)]

@@ -13,17 +13,21 @@ pub fn broadcast(shapes: &[&[SymInt]]) -> Result<Dims, TypingError> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out = Dims::from_elem(SymInt::from(1), rank);
     // The operand that each size comes from, for errors.
-    let mut owner: smallvec::SmallVec<[usize; 4]> = smallvec::SmallVec::from_elem(0, rank);
+    let mut owner: smallvec::SmallVec<[Option<usize>; 4]> = smallvec::SmallVec::from_elem(None, rank);
     for (operand, shape) in shapes.iter().enumerate() {
         let offset = rank - shape.len();
         for ((at, &size), (result, owner)) in shape.iter().enumerate().zip(out.iter_mut().zip(owner.iter_mut()).skip(offset)) {
+            let Some(first) = *owner else {
+                (*result, *owner) = (size, Some(operand));
+                continue;
+            };
             match stretch(*result, size, offset + at)? {
                 Some(Side::Left) => {}
-                Some(Side::Right) => (*result, *owner) = (size, operand),
+                Some(Side::Right) => (*result, *owner) = (size, Some(operand)),
                 None => {
                     return Err(TypingError::Broadcast {
-                        operand: *owner,
-                        shape: shapes.get(*owner).map_or_else(String::new, |s| print(s)),
+                        operand: first,
+                        shape: shapes.get(first).map_or_else(String::new, |s| print(s)),
                         other: operand,
                         other_shape: print(shape),
                         dim: offset + at,

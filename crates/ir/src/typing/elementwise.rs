@@ -21,8 +21,10 @@ pub fn elementwise_strides(out_sizes: &[SymInt], operands: &[(&[SymInt], &[SymIn
         }
     }
     let same_shape = |sizes: &[SymInt]| sizes.len() == out_sizes.len() && sizes.iter().zip(out_sizes).all(|(&a, &b)| surely_equal(a, b));
-    if operands.iter().all(|(sizes, strides)| same_shape(sizes) && is_surely_contiguous(sizes, strides)) {
-        return Ok(contiguous_strides(out_sizes));
+    let contiguous = contiguous_strides(out_sizes);
+    let as_made = |strides: &[SymInt]| strides.iter().zip(&contiguous).all(|(&a, &b)| surely_equal(a, b));
+    if operands.iter().all(|(sizes, strides)| same_shape(sizes) && (as_made(strides) || is_surely_contiguous(sizes, strides))) {
+        return Ok(contiguous);
     }
     let numbers = |sides: &(&[SymInt], &[SymInt])| Some((plain(sides.0)?, plain(sides.1)?));
     if let (Some(out), Some(operands)) = (plain(out_sizes), operands.iter().map(numbers).collect::<Option<SmallVec<[_; 3]>>>()) {

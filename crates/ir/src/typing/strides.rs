@@ -35,10 +35,14 @@ pub fn dense_strides(sizes: &[SymInt], inner_to_outer: impl IntoIterator<Item = 
     }
     let mut strides = Dims::from_elem(SymInt::from(1), sizes.len());
     let mut next = SymInt::from(1);
+    let mut inner: Option<SymInt> = None;
     for dim in inner_to_outer {
         if let (Some(stride), Some(&size)) = (strides.get_mut(dim), sizes.get(dim)) {
+            // the outermost size takes part in no stride
+            if let Some(inner) = inner.replace(size) {
+                next *= inner.max(1);
+            }
             *stride = next;
-            next *= size.max(1);
         }
     }
     strides
@@ -95,10 +99,12 @@ fn is_dense_in_sym_order(sizes: &[SymInt], strides: &[SymInt], inner_to_outer: i
 pub(super) fn is_surely_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> bool {
     let mut expected = Expected::new();
     let empty = || sizes.iter().any(|size| size.as_i64() == Some(0));
+    let mut inner: Option<SymInt> = None;
     let contiguous = sizes.iter().zip(strides).rev().all(|(&size, &stride)| {
-        let fits = expected.is_surely(size, stride);
-        expected.push(size);
-        fits
+        if let Some(inner) = inner.replace(size) {
+            expected.push(inner);
+        }
+        expected.is_surely(size, stride)
     });
     contiguous || empty()
 }

@@ -216,6 +216,17 @@ impl Op {
         self.state().is_ok_and(|s| s.facts.mutated.iter().any(|&i| usize::from(i) == index))
     }
 
+    /// Whether any argument is mutated.
+    pub fn is_mutable(&self) -> bool {
+        self.state().is_ok_and(|s| !s.facts.mutated.is_empty())
+    }
+
+    /// Whether the fake rule looks at its arguments' metadata only, so that a tracer may give it traced tensors as they are.
+    pub fn fake_takes_traced(&self) -> bool {
+        use crate::aten::Lowering::{Pointwise, View};
+        self.0.builtin.is_some_and(|def| matches!(def.lowering, Pointwise(_) | View(_)))
+    }
+
     /// The argument that a return is or views, by the schema.
     pub fn return_alias(&self, index: usize) -> Option<usize> {
         self.state().ok().and_then(|s| s.facts.aliases.get(index).copied().flatten()).map(usize::from)

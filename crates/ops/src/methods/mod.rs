@@ -52,8 +52,11 @@ impl Builtin {
 
 fn call_for_tensor(op: Result<Op>, args: Args, loc: Loc) -> Tensor {
     op.and_then(|op| {
-        let written: Args = args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect();
-        dispatch(op, args, loc).and_then(|out| one_tensor(&out)).inspect_err(|e| {
+        let written: Args = match op.is_mutable() {
+            true => args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect(),
+            false => Args::new(),
+        };
+        dispatch(op, args, loc).and_then(one_tensor).inspect_err(|e| {
             for t in written.iter().flat_map(Value::tensors) {
                 t.poison_storage(e);
             }
@@ -62,10 +65,10 @@ fn call_for_tensor(op: Result<Op>, args: Args, loc: Loc) -> Tensor {
     .unwrap_or_else(Tensor::poison)
 }
 
-fn one_tensor(out: &[Value]) -> Result<Tensor> {
-    match out {
-        [Value::Tensor(t)] => Ok(t.clone()),
-        _ => Err(Error::value(format!("expected one tensor as the result, found {} values", out.len()))),
+fn one_tensor(mut out: Outputs) -> Result<Tensor> {
+    match (out.len(), out.pop()) {
+        (1, Some(Value::Tensor(t))) => Ok(t),
+        (n, _) => Err(Error::value(format!("expected one tensor as the result, found {n} values"))),
     }
 }
 

@@ -1,0 +1,68 @@
+//! What a trace needs to know of an operator, and which arguments are left out of the graph.
+
+use maquette_ir::graph::{GraphBuilder, StrId};
+use maquette_ops::{Op, Result, Value};
+use smallvec::SmallVec;
+
+/// An operator as the trace needs it, looked up once.
+pub(crate) struct OpFacts {
+    pub(crate) name: StrId,
+    /// How many arguments may stand without their name.
+    pub(crate) positional: usize,
+    pub(crate) args: Vec<ArgFacts>,
+    /// For each return, the argument that it is.
+    pub(crate) returned: SmallVec<[Option<usize>; 2]>,
+    pub(crate) mutated: SmallVec<[usize; 2]>,
+    pub(crate) builtin: bool,
+    /// The fake rule takes traced tensors as they are.
+    pub(crate) takes_traced: bool,
+}
+
+pub(crate) struct ArgFacts {
+    pub(crate) keyword: StrId,
+    default: Option<Value>,
+}
+
+impl OpFacts {
+    pub(crate) fn of(op: Op, builder: &mut GraphBuilder) -> Result<OpFacts> {
+        let schema = op.schema()?;
+        let mutated: SmallVec<[usize; 2]> = schema.mutates().collect();
+        let args = schema.args.iter().enumerate();
+        Ok(OpFacts {
+            name: builder.intern(op.name()),
+            positional: schema.args.iter().take_while(|a| !a.kwarg_only).count(),
+            args: args.map(|(i, a)| ArgFacts { keyword: builder.intern(&a.name), default: op.default_value(i) }).collect(),
+            returned: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
+            mutated,
+            builtin: op.is_builtin(),
+            takes_traced: op.fake_takes_traced(),
+        })
+    }
+}
+
+impl ArgFacts {
+    /// Whether a call with this value is the call without it.
+    pub(crate) fn is_default(&self, v: &Value) -> bool {
+        self.default.as_ref().is_some_and(|d| same(d, v))
+    }
+}
+
+/// Whether an argument is exactly the default. A symbolic integer is not, whatever its value.
+fn same(default: &Value, v: &Value) -> bool {
+    match (default, v) {
+        (Value::None, Value::None) => true,
+        (Value::Int(a), Value::Int(b)) => a.as_i64().is_some() && a.as_i64() == b.as_i64(),
+        (Value::Float(a), Value::Float(b)) => a.to_bits() == b.to_bits(),
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (Value::Str(a), Value::Str(b)) => a == b,
+        (Value::DType(a), Value::DType(b)) => a == b,
+        (Value::Device(a), Value::Device(b)) => a == b,
+        (Value::Layout(a), Value::Layout(b)) => a == b,
+        (Value::MemoryFormat(a), Value::MemoryFormat(b)) => a == b,
+        (Value::Ints(a), Value::Ints(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.as_i64().is_some() && a.as_i64() == b.as_i64())
+        }
+        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        _ => false,
+    }
+}
