@@ -29,7 +29,7 @@ fn model(pic: Tensor) -> Tensor {
 }
 
 pub fn report() -> Result<String> {
-    let pic = Tensor::arange(60).view([3, 4, 5]);
+    let pic = Tensor::arange(60).to_dtype(DType::F32).view([3, 4, 5]);
     let traced = TraceOptions::symbolic().names(["pic"]).trace(model, pic.clone())?;
     let (eager, run) = (model(pic.clone()), traced.run(pic)?);
     let strides: Vec<Option<i64>> = run.strides().iter().map(|s| s.as_i64()).collect();

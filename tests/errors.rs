@@ -208,6 +208,18 @@ fn traces() -> Vec<Case> {
         case("reading data while tracing", move || {
             symbolic().trace(|x: Tensor| -> Result<f64> { Ok(x.item::<f32>()?.into()) }, x()).map(drop)
         }),
+        case("reading a captured tensor while tracing", move || {
+            let w = Tensor::from([3.0f32]);
+            symbolic().trace(move |x: Tensor| -> Result<Tensor> { Ok(x * w.item::<f32>()?) }, x()).map(drop)
+        }),
+        case("writing a captured tensor's data while tracing", move || {
+            let mut w = Tensor::from([3.0f32]);
+            let model = move |x: Tensor| -> Result<Tensor> {
+                w.write::<f32>()?.fill(1.0);
+                Ok(x + &w)
+            };
+            symbolic().trace(model, x()).map(drop)
+        }),
         case("another size than the program branched for", move || {
             let model = |x: Tensor| -> Result<Tensor> { if x.size(0).gt(2).guard()? { Ok(x + 1.0) } else { Ok(x) } };
             symbolic().trace(model, x())?.run(Tensor::from([1.0f32]))?.map(drop)

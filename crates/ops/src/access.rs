@@ -106,8 +106,11 @@ impl Tensor {
         Ok(Raw { ptr: unsafe { buffer.ptr().add(start as usize) }, layout })
     }
 
-    fn typed_raw<T: Element>(&self) -> Result<Raw> {
+    fn typed_raw<T: Element>(&self, what: &'static str) -> Result<Raw> {
         let raw = self.raw()?;
+        if mode::current().is_some() {
+            return Err(AccessError::WhileTracing(what).into());
+        }
         if self.dtype() != T::DTYPE {
             return Err(AccessError::DType { expected: T::DTYPE, found: self.dtype() }.into());
         }
@@ -121,7 +124,7 @@ impl Tensor {
     #[track_caller]
     pub fn read<T: Element>(&self) -> Result<ReadGuard<'_, T>> {
         let loc = Loc::caller();
-        let raw = self.typed_raw::<T>().map_err(|e| e.at(loc))?;
+        let raw = self.typed_raw::<T>("read").map_err(|e| e.at(loc))?;
         let held = self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
         let shape = shape(&raw.layout);
         // SAFETY: in bounds and of this type by `typed_raw`; aligned, because offsets and strides count elements of an allocation aligned
@@ -137,7 +140,7 @@ impl Tensor {
     #[track_caller]
     pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
         let loc = Loc::caller();
-        let raw = self.typed_raw::<T>().map_err(|e| e.at(loc))?;
+        let raw = self.typed_raw::<T>("written").map_err(|e| e.at(loc))?;
         let held = self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
         if may_self_overlap(&raw.layout) {
             let (sizes, strides) = (raw.layout.sizes.to_vec(), raw.layout.strides.to_vec());

@@ -27,6 +27,10 @@ pub fn call(name: &str, args: Args) -> Result<Outputs> {
 
 /// Calls an operator for the line `loc`.
 pub(crate) fn dispatch(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
+    // a dead operand's error goes on as it is: the first cause, not the way it took
+    if let Some(e) = args.iter().flat_map(Value::tensors).find_map(Tensor::poisoned) {
+        return Err(e.clone());
+    }
     let loc = mode::user_loc().unwrap_or(loc);
     run(op, &mut args, loc).map_err(|e| {
         let e = for_caller(e, op, loc);
@@ -49,9 +53,6 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     let mut traced: Option<&Tensor> = None;
     for &i in &state.facts.tensor_args {
         for t in args[usize::from(i)].tensors() {
-            if let Some(e) = t.poisoned() {
-                return Err(e.clone());
-            }
             any_fake |= t.is_fake();
             if t.slot().is_some() {
                 traced = Some(t);

@@ -357,6 +357,12 @@ pub enum AccessError {
          output's metadata from the inputs' metadata only"
     )]
     Fake,
+    /// Data outside the trace, which a graph would freeze as it happens to be.
+    #[error(
+        "a tensor's data was {0} while tracing; what the program does with it would happen once, in the trace, and not in the graph. Do it \
+         before the trace, keep it in operators, or put it into a custom operator"
+    )]
+    WhileTracing(&'static str),
     /// A traced tensor has no data yet.
     #[error(
         "cannot read the data of a traced tensor: its values are not known while tracing. Keep the computation in operators, or put it \
