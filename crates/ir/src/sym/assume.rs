@@ -198,7 +198,7 @@ impl SymTable {
         let most = least.checked_neg()?;
         let range = match t.coeff > 0 {
             true => Interval { hi: floor_div(most, t.coeff.into())?, ..Interval::ALL },
-            false => Interval { lo: floor_div(most, (-i128::from(t.coeff)).into())?.checked_neg()?, ..Interval::ALL },
+            false => Interval { lo: floor_div(most, -i128::from(t.coeff))?.checked_neg()?, ..Interval::ALL },
         };
         Some(range.into())
     }

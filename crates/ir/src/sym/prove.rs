@@ -144,12 +144,10 @@ impl SymTable {
                     push(above.and_then(|p| self.add_scaled(&p, -1, &self.poly(*b))).and_then(|p| shift(p, 1)));
                 }
             }
-            Node::Mod(x, b) => {
-                if self.proven(*b).lo > 0 {
-                    push(self.add_scaled(&this, -1, &self.poly(*b)).and_then(|p| shift(p, 1)));
-                    if self.proven(*x).lo >= 0 {
-                        push(self.add_scaled(&this, -1, &self.poly(*x)));
-                    }
+            Node::Mod(x, b) if self.proven(*b).lo > 0 => {
+                push(self.add_scaled(&this, -1, &self.poly(*b)).and_then(|p| shift(p, 1)));
+                if self.proven(*x).lo >= 0 {
+                    push(self.add_scaled(&this, -1, &self.poly(*x)));
                 }
             }
             Node::Min(args) => args.iter().for_each(|&a| push(self.add_scaled(&this, -1, &self.poly(a)))),
