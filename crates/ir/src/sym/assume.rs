@@ -25,9 +25,14 @@ pub(super) struct Facts {
     le_by_atom: FxHashMap<ExprId, Vec<u32>>,
     /// What was assumed, by symbol, to be looked at again when the symbol is substituted.
     by_symbol: FxHashMap<SymbolId, Vec<BoolExpr>>,
-    /// Answers that hold until the next fact.
-    pub proved: Memo<BoolId, Option<bool>>,
-    simplified: Memo<ExprId, Expr>,
+    /// The substituted symbols whose expression has a symbol.
+    used_by: FxHashMap<SymbolId, Vec<SymbolId>>,
+    /// How many facts were recorded.
+    count: u32,
+    /// Answers, each with the count of facts it is good for.
+    proved: Memo<Vec<(u32, Option<bool>)>>,
+    /// Simplified expressions, each with the number of substitutions it is good for.
+    simplified: Memo<Vec<(u32, Expr)>>,
 }
 
 impl Facts {
@@ -36,6 +41,25 @@ impl Facts {
         let indices = self.le_by_atom.get(&atom).map_or(&[][..], Vec::as_slice);
         indices.iter().rev().filter_map(|&i| self.le.get(i as usize))
     }
+
+    /// The remembered answer of a proof, if no fact came since.
+    pub fn answer(&self, id: BoolId) -> Option<Option<bool>> {
+        self.proved.0.get(id.0 as usize).filter(|(count, _)| *count == self.count).map(|&(_, answer)| answer)
+    }
+
+    /// Remembers the answer of a proof.
+    pub fn keep_answer(&mut self, id: BoolId, answer: Option<bool>) {
+        keep(&mut self.proved.0, id.0, (self.count, answer), (u32::MAX, None));
+    }
+}
+
+/// Stores at an index, growing as needed.
+fn keep<T: Clone>(all: &mut Vec<T>, index: u32, value: T, filler: T) {
+    let index = index as usize;
+    if all.len() <= index {
+        all.resize(index + 1, filler);
+    }
+    all[index] = value;
 }
 
 /// Two facts exclude each other.
@@ -58,7 +82,7 @@ impl SymTable {
                 None => self.record(next, &mut queue),
             };
             // Answers change, whether or not all went well.
-            self.facts.proved.0.clear();
+            self.facts.count += 1;
             if result.is_err() {
                 return Err(self.contradiction(b));
             }
@@ -86,12 +110,15 @@ impl SymTable {
         if self.facts.subst.is_empty() {
             return e;
         }
-        if let Some(&s) = self.facts.simplified.0.get(&id) {
+        let count = self.facts.subst.len() as u32;
+        if let Some(&(at, s)) = self.facts.simplified.0.get(id.0 as usize)
+            && at == count
+        {
             return s;
         }
         // An overflow on the way leaves the expression as it is, which is still right.
         let s = self.rebuild(None, e, &|t, s| Ok(t.leaf(s))).unwrap_or(e);
-        self.facts.simplified.0.insert(id, s);
+        keep(&mut self.facts.simplified.0, id.0, (count, s), (u32::MAX, Expr::Int(0)));
         s
     }
 
@@ -132,11 +159,12 @@ impl SymTable {
             Rel::Ne if self.nonpositive(&d) => self.learn_less(d, queue),
             Rel::Ne if self.nonpositive(&minus) => self.learn_less(minus, queue),
             Rel::Eq => {
+                if self.substitute(&d, queue) {
+                    return Ok(());
+                }
                 self.learn_remainder(&d);
-                self.learn(d.clone(), queue)?;
-                self.learn(minus, queue)?;
-                self.substitute(&d, queue);
-                Ok(())
+                self.learn(d, queue)?;
+                self.learn(minus, queue)
             }
             Rel::Le => self.learn(d, queue),
             _ => Ok(()),
@@ -198,7 +226,7 @@ impl SymTable {
         let most = least.checked_neg()?;
         let range = match t.coeff > 0 {
             true => Interval { hi: floor_div(most, t.coeff.into())?, ..Interval::ALL },
-            false => Interval { lo: floor_div(most, (-i128::from(t.coeff)).into())?.checked_neg()?, ..Interval::ALL },
+            false => Interval { lo: floor_div(most, -i128::from(t.coeff))?.checked_neg()?, ..Interval::ALL },
         };
         Some(range.into())
     }
@@ -271,8 +299,8 @@ impl SymTable {
         }
     }
 
-    /// Turns `p == 0` into a substitution where the rules of [`SymTable::assume`] allow one.
-    fn substitute(&mut self, p: &Poly, queue: &mut Vec<BoolExpr>) {
+    /// Turns `p == 0` into a substitution where the rules of [`SymTable::assume`] allow one; whether they did.
+    fn substitute(&mut self, p: &Poly, queue: &mut Vec<BoolExpr>) -> bool {
         let candidate = |t: &Term| match (t.coeff, t.mono.as_slice()) {
             (1 | -1, &[f]) => match self.node(f) {
                 Node::Symbol(s) => Some((self.kind(*s), *s, t.coeff, f)),
@@ -285,31 +313,30 @@ impl SymTable {
         for (kind, s, coeff, f) in candidates {
             let Some(rest) = self.add_scaled(p, -coeff, &Poly::atom(f)).and_then(|r| r.scale(-coeff)) else { continue };
             let Ok(rest) = self.intern_poly(rest) else { continue };
-            // Ranges may have fixed a symbol meanwhile.
-            let rest = self.simplify(rest);
             let free = self.free_symbols(rest);
             let unbacked = free.iter().any(|&r| self.kind(r) == SymbolKind::Unbacked);
             let symbol = matches!(rest, Expr::Id(id) if matches!(self.node(id), Node::Symbol(_)));
-            if self.facts.subst.contains_key(&s) || free.contains(&s) || (unbacked && !(symbol && kind == SymbolKind::Unbacked)) {
+            if free.contains(&s) || (unbacked && !(symbol && kind == SymbolKind::Unbacked)) {
                 continue;
             }
-            return self.replace_symbol(s, f, rest, queue);
+            self.replace_symbol(s, f, rest, queue);
+            return true;
         }
+        false
     }
 
     fn replace_symbol(&mut self, s: SymbolId, atom: ExprId, by: Expr, queue: &mut Vec<BoolExpr>) {
         let range = self.bounds(Expr::Id(atom));
         let congruence = self.facts.congruences.get(&atom).copied();
         self.facts.subst.insert(s, by);
-        let old: Vec<(SymbolId, Expr)> = self.facts.subst.iter().map(|(&k, &e)| (k, e)).collect();
-        self.facts.simplified.0.clear();
-        for (k, e) in old {
-            if self.free_symbols(e).contains(&s) {
+        for user in self.facts.used_by.remove(&s).unwrap_or_default() {
+            if let Some(&e) = self.facts.subst.get(&user) {
                 let e = self.simplify(e);
-                self.facts.subst.insert(k, e);
+                self.note_use(user, e);
+                self.facts.subst.insert(user, e);
             }
         }
-        self.facts.simplified.0.clear();
+        self.note_use(s, by);
         // What was known of the symbol is now known of the expression.
         if range.lo != i64::MIN {
             queue.push(self.rel(Rel::Ge, by, Expr::Int(range.lo)));
@@ -324,5 +351,11 @@ impl SymTable {
             queue.push(self.rel(Rel::Eq, e, Expr::Int(r)));
         }
         queue.extend(self.facts.by_symbol.remove(&s).unwrap_or_default());
+    }
+    /// Remembers which symbols the expression of a substituted symbol has.
+    fn note_use(&mut self, user: SymbolId, e: Expr) {
+        for s in self.free_symbols(e) {
+            self.facts.used_by.entry(s).or_default().push(user);
+        }
     }
 }

@@ -52,6 +52,15 @@ impl SymTable {
             _ if a == b => return BoolExpr::Const(op.holds(0, 0)),
             _ => {}
         }
+        if let Some(&b) = self.relations.0.get(&(op, a, b)) {
+            return b;
+        }
+        let made = self.rel_new(op, a, b);
+        self.relations.0.insert((op, a, b), made);
+        made
+    }
+
+    fn rel_new(&mut self, op: Rel, a: Expr, b: Expr) -> BoolExpr {
         let (op, a, b) = match self.balanced(op, a, b) {
             Some(Ok(sides)) => sides,
             Some(Err(known)) => return BoolExpr::Const(known),

@@ -13,21 +13,22 @@ use smallvec::SmallVec;
 const BUDGET: u32 = 128;
 /// Inequalities added in one proof.
 const DEPTH: u32 = 4;
-/// Inequalities tried for one term.
+/// Inequalities tried for one term, of the latest so many with its atom.
 const CANDIDATES: usize = 12;
+const SCANNED: usize = 64;
 
 impl SymTable {
     /// Whether a condition always or never holds, by declared ranges and assumed facts; none if that is not known.
     pub fn prove(&mut self, b: BoolExpr) -> Option<bool> {
         let BoolExpr::Id(id) = b else { return b.as_bool() };
-        if let Some(&known) = self.facts.proved.0.get(&id) {
+        if let Some(known) = self.facts.answer(id) {
             return known;
         }
         let known = match self.simplify_bool(b) {
             BoolExpr::Const(b) => Some(b),
             BoolExpr::Id(id) => self.prove_new(id),
         };
-        self.facts.proved.0.insert(id, known);
+        self.facts.keep_answer(id, known);
         known
     }
 
@@ -116,7 +117,7 @@ impl SymTable {
             let c = p.coeff(&t.mono);
             c != 0 && (c < 0) == (t.coeff < 0)
         };
-        let mut out: SmallVec<[Poly; 4]> = self.facts.about(t.mono[0]).filter(fits).take(CANDIDATES).cloned().collect();
+        let mut out: SmallVec<[Poly; 4]> = self.facts.about(t.mono[0]).take(SCANNED).filter(fits).take(CANDIDATES).cloned().collect();
         for &f in &t.mono {
             out.extend(self.implied(f).into_iter().filter(|p| fits(&p)));
         }
@@ -144,12 +145,10 @@ impl SymTable {
                     push(above.and_then(|p| self.add_scaled(&p, -1, &self.poly(*b))).and_then(|p| shift(p, 1)));
                 }
             }
-            Node::Mod(x, b) => {
-                if self.proven(*b).lo > 0 {
-                    push(self.add_scaled(&this, -1, &self.poly(*b)).and_then(|p| shift(p, 1)));
-                    if self.proven(*x).lo >= 0 {
-                        push(self.add_scaled(&this, -1, &self.poly(*x)));
-                    }
+            Node::Mod(x, b) if self.proven(*b).lo > 0 => {
+                push(self.add_scaled(&this, -1, &self.poly(*b)).and_then(|p| shift(p, 1)));
+                if self.proven(*x).lo >= 0 {
+                    push(self.add_scaled(&this, -1, &self.poly(*x)));
                 }
             }
             Node::Min(args) => args.iter().for_each(|&a| push(self.add_scaled(&this, -1, &self.poly(a)))),

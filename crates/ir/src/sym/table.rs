@@ -1,10 +1,11 @@
 //! The table: symbols, interned nodes, structural order.
 
+use super::arith::Op;
 use super::assume::Facts;
 use super::boolean::{BoolInfo, BoolNode};
 use super::poly::{MAX_TERMS, Poly};
 use super::range::Interval;
-use super::{Expr, ExprId, Range, SymError, SymbolId, SymbolKind};
+use super::{BoolExpr, Expr, ExprId, Range, Rel, SymError, SymbolId, SymbolKind};
 use indexmap::IndexMap;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
@@ -53,16 +54,10 @@ struct Symbol {
 }
 
 /// A cache. It takes no part in equality: tables that answer alike are alike.
-#[derive(Clone, Debug)]
-pub(super) struct Memo<K, V>(pub FxHashMap<K, V>);
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memo<T>(pub T);
 
-impl<K, V> Default for Memo<K, V> {
-    fn default() -> Self {
-        Memo(FxHashMap::default())
-    }
-}
-
-impl<K, V> PartialEq for Memo<K, V> {
+impl<T> PartialEq for Memo<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -77,7 +72,8 @@ pub struct SymTable {
     next: [u32; 2],
     nodes: IndexMap<Node, Info, FxBuildHasher>,
     pub(super) bools: IndexMap<BoolNode, BoolInfo, FxBuildHasher>,
-    pub(super) memo: Memo<(super::arith::Op, Expr, Expr), Expr>,
+    pub(super) memo: Memo<FxHashMap<(Op, Expr, Expr), Expr>>,
+    pub(super) relations: Memo<FxHashMap<(Rel, Expr, Expr), BoolExpr>>,
     pub(super) facts: Facts,
 }
 

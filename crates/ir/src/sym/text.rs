@@ -108,8 +108,8 @@ impl SymTable {
         let size = t.coeff.unsigned_abs();
         let signed = first && t.coeff < 0;
         match t.mono.as_slice() {
-            &[e] if size == 1 && signed => return self.write_factor(f, Expr::Id(e)),
-            &[e] if size == 1 => return self.write_expr(f, Expr::Id(e)),
+            [e] if size == 1 && signed => return self.write_factor(f, Expr::Id(*e)),
+            [e] if size == 1 => return self.write_expr(f, Expr::Id(*e)),
             _ if size != 1 => write!(f, "{size}")?,
             _ => {}
         }
