@@ -247,7 +247,7 @@ pub(crate) fn default_value(decl: &Arg) -> Option<crate::Value> {
                 Value::from_dims(vec![*i; *n as usize])
             }
             (Default::Int(i), _) => Value::from(*i),
-            (Default::Float(x), _) => Value::Float((*x).into()),
+            (Default::Float(x), _) => Value::Float(*x),
             (Default::Bool(b), _) => Value::Bool(*b),
             (Default::Str(s), _) => Value::from(s.as_str()),
             (Default::List(l), Type::List(inner, _)) => {

@@ -333,7 +333,7 @@ fn arity(expected: usize, found: usize) -> Error {
     RegisterError::Invalid { op: "the kernel".into(), detail: format!("it takes {expected} arguments, the schema has {found}") }.into()
 }
 
-#[allow(non_snake_case, unused_mut, clippy::unused_unit)]
+#[allow(non_snake_case, unused_mut, clippy::unused_unit, clippy::too_many_arguments)]
 mod arities {
     use super::*;
     kernels!();

@@ -1,5 +1,7 @@
 //! Activations of neural networks.
 
+#![expect(clippy::erasing_op, reason = "the operands are symbolic: `x * 0` is zero but for a NaN, which stays")]
+
 use super::formula::{Formula, X};
 use super::{pointwise, twins};
 use maquette_ir::DType;
