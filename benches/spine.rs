@@ -6,7 +6,8 @@ use std::hint::black_box;
 
 #[custom_op("bench::identity")]
 fn identity(x: &Tensor) -> Result<Tensor> {
-    Ok(x.new_empty([3], DType::F32))
+    let _ = x;
+    Ok(Tensor::from([1.0f32, 2.0, 3.0]))
 }
 
 #[custom_op("bench::touch")]
@@ -41,7 +42,7 @@ fn calling(c: &mut Criterion) {
     c.bench_function("custom op call, one tensor in and out", |b| b.iter(|| identity(black_box(&x))));
     let mut y = x.clone();
     c.bench_function("custom op call, one mutated tensor", |b| b.iter(|| touch(black_box(&mut y))));
-    c.bench_function("the kernel alone", |b| b.iter(|| identity::kernel(black_box(&x))));
+    c.bench_function("the first one's kernel alone", |b| b.iter(|| identity::kernel(black_box(&x))));
     c.bench_function("builtin add, 3 elements", |b| b.iter(|| black_box(&x) + black_box(&x)));
 }
 

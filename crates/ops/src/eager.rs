@@ -39,7 +39,7 @@ fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
 
 /// Runs a pointwise call into `out`.
 pub(crate) fn pointwise(call: &PointwiseCall<'_>, out: &Tensor) -> Result<()> {
-    run_expr(&call.expr, &call.operands, out)
+    run_expr(&call.plan.expr, &call.operands, out)
 }
 
 fn run_expr(expr: &ScalarExpr, operands: &[&Tensor], out: &Tensor) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Lowerings: the few classes of computation that every builtin operator is one of, and what follows from each.
 
 use super::OpDef;
+use super::plan::{Plan, tensor_operands};
 use crate::dispatch::{device_of, lend, separate, written};
 use crate::eager;
 use crate::error::{Error, Result};
@@ -9,10 +10,11 @@ use crate::library::{Op, OpState};
 use crate::meta::Meta;
 use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
-use maquette_ir::scalar_expr::{ExprBuilder, Reg, ScalarExpr};
-use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, elementwise_strides, promote};
-use maquette_ir::{Category, DType, Layout};
+use maquette_ir::scalar_expr::{ExprBuilder, Reg};
+use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, elementwise_strides};
+use maquette_ir::{DType, Layout};
 use smallvec::SmallVec;
+use std::rc::Rc;
 
 /// The metadata of an operator's outputs.
 pub type Metas = SmallVec<[Meta; 2]>;
@@ -111,64 +113,23 @@ impl PointwiseCx<'_> {
     }
 }
 
-/// A pointwise operator's call, worked out: the expression, its tensor operands, and the output.
+/// A pointwise operator's call, worked out: the plan, the tensor operands, and the output.
 pub(crate) struct PointwiseCall<'a> {
-    pub(crate) expr: ScalarExpr,
+    pub(crate) plan: Rc<Plan>,
     pub(crate) operands: SmallVec<[&'a Tensor; 4]>,
     pub(crate) meta: Meta,
 }
 
 impl Pointwise {
-    /// Promotes, builds and broadcasts. `target`: the dtype of the tensor that an in-place operator writes to.
+    /// Promotes, builds and broadcasts. `target`: the tensor that an in-place operator writes to.
     pub(crate) fn call<'a>(&self, op: &OpDef, state: &OpState, args: &'a [Value], target: Option<&Meta>) -> Result<PointwiseCall<'a>> {
-        let operand_args: SmallVec<[usize; 4]> = state
-            .facts
-            .tensor_args
-            .iter()
-            .map(|&i| usize::from(i))
-            .chain(self.scalar_operands(state))
-            .filter(|&i| !args[i].is_none())
+        let plan = self.plan(op, state, args, target.map(|t| t.dtype))?;
+        let operands: SmallVec<[&Tensor; 4]> = tensor_operands(state)
+            .filter_map(|i| match &args[i] {
+                Value::Tensor(t) => Some(t),
+                _ => None,
+            })
             .collect();
-        let promoted = promote(operand_args.iter().skip(usize::from(self.types == Types::Select)).map(|&i| operand(&args[i])));
-        let float = if promoted.category() == Category::Float { promoted } else { DType::F32 };
-        let (compute, result) = match self.types {
-            Types::Select => (promoted, promoted),
-            Types::FloatIfNone(i) if args[i].is_none() => (wide(float), float),
-            Types::Promote | Types::FloatIfNone(_) => (wide(promoted), promoted),
-            Types::Float => (wide(float), float),
-            Types::Compare => (promoted, DType::Bool),
-            Types::First => {
-                let d = args.first().map_or(promoted, |a| operand(a).dtype);
-                (d, d)
-            }
-        };
-        let mut cx = PointwiseCx { b: ExprBuilder::new(), dtype: compute, args, regs: SmallVec::from_elem(None, args.len()) };
-        let mut operands: SmallVec<[&Tensor; 4]> = SmallVec::new();
-        for &i in &operand_args {
-            let keep = self.types == Types::First || (self.types == Types::Select && Some(&i) == operand_args.first());
-            let reg = match &args[i] {
-                Value::Tensor(t) => {
-                    operands.push(t);
-                    let r = cx.b.input(t.dtype());
-                    if keep || t.dtype() == compute { r } else { cx.b.cast(r, compute).map_err(Error::other)? }
-                }
-                number => cx.b.constant(number.scalar()?, compute),
-            };
-            cx.regs[i] = Some(reg);
-        }
-        let mut out = (self.build)(&mut cx)?;
-        if cx.b.dtype(out).map_err(Error::other)? != result {
-            // also where the target is wider: the operator's own result is rounded before it is written
-            out = cx.b.cast(out, result).map_err(Error::other)?;
-        }
-        let written = target.map_or(result, |t| t.dtype);
-        if target.is_some() && !can_cast(result, written) {
-            return Err(Error::value(format!("the result has dtype {result}, which cannot be written into a tensor of dtype {written}")));
-        }
-        if cx.b.dtype(out).map_err(Error::other)? != written {
-            out = cx.b.cast(out, written).map_err(Error::other)?;
-        }
-        let expr = cx.b.finish(&[out]).map_err(Error::other)?;
         let shapes: SmallVec<[&[_]; 4]> = operands.iter().map(|t| t.sizes()).collect();
         let sizes = broadcast(&shapes)?;
         let meta = match target {
@@ -180,24 +141,15 @@ impl Pointwise {
                 let layouts: SmallVec<[(&[_], &[_]); 4]> = operands.iter().map(|t| (t.sizes(), t.strides())).collect();
                 let strides = elementwise_strides(&sizes, &layouts)?;
                 let device = device_of(state, args)?;
-                Meta { dtype: written, device, layout: Layout::Strided, sizes, strides, offset: 0.into(), requires_grad: false }
+                Meta { dtype: plan.written, device, layout: Layout::Strided, sizes, strides, offset: 0.into(), requires_grad: false }
             }
         };
-        Ok(PointwiseCall { expr, operands, meta })
-    }
-
-    /// Arguments declared `Scalar` that are named as operands (`other`, `self`, `min`…): they promote as wrapped numbers.
-    fn scalar_operands<'a>(&self, state: &'a OpState) -> impl Iterator<Item = usize> + use<'a> {
-        use maquette_ir::schema::Type;
-        let is_scalar = |ty: &Type| *ty == Type::Scalar || matches!(ty, Type::Optional(t) if **t == Type::Scalar);
-        let promotes = |name: &str| matches!(name, "other" | "self" | "exponent" | "min" | "max");
-        let args = state.schema.args.iter().enumerate();
-        args.filter(move |(_, a)| is_scalar(&a.ty) && promotes(&a.name)).map(|(i, _)| i)
+        Ok(PointwiseCall { plan, operands, meta })
     }
 }
 
 /// The dtype that formulas compute in: narrow floats compute wide and round once, as PyTorch's kernels do.
-const fn wide(d: DType) -> DType {
+pub(crate) const fn wide(d: DType) -> DType {
     match d {
         DType::F16 | DType::BF16 => DType::F32,
         d => d,

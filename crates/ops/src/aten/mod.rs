@@ -13,6 +13,7 @@ mod join;
 pub(crate) mod lower;
 mod matrix;
 mod norm;
+mod plan;
 mod pointwise;
 mod pool;
 mod random;

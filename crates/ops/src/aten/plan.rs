@@ -1,0 +1,139 @@
+//! Plans of pointwise calls: dtypes and the scalar expression, which depend on the operator, the operands' dtypes and the numbers among
+//! the arguments, never on sizes. The latest plans of each thread are kept.
+
+use super::OpDef;
+use super::lower::{Pointwise, PointwiseCx, Types, operand, wide};
+use crate::error::{Error, Result};
+use crate::library::OpState;
+use crate::value::{Args, Value};
+use maquette_ir::scalar_expr::{ExprBuilder, ScalarExpr};
+use maquette_ir::typing::{can_cast, promote};
+use maquette_ir::{Category, DType};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What a pointwise call computes, apart from sizes.
+pub(crate) struct Plan {
+    pub(crate) expr: ScalarExpr,
+    /// The dtype of the output.
+    pub(crate) written: DType,
+}
+
+type Key = SmallVec<[u64; 12]>;
+
+/// Plans are small; a program uses few different ones at a time.
+const KEPT: usize = 512;
+
+thread_local! {
+    static PLANS: RefCell<FxHashMap<Key, Rc<Plan>>> = RefCell::default();
+}
+
+/// All that a plan depends on; `None` where an argument is of a kind that is not worth a key.
+fn key(op: &OpDef, args: &[Value], target: Option<DType>) -> Option<Key> {
+    let mut key = Key::new();
+    key.push(op.schema.as_ptr().addr() as u64);
+    key.push(target.map_or(u64::MAX, |d| d as u64));
+    for a in args {
+        // a tag in the low bits keeps kinds apart; numbers follow as they are
+        match a {
+            Value::Tensor(t) => key.push((t.dtype() as u64) << 8 | u64::from(t.dim() == 0) << 4),
+            Value::None => key.push(1),
+            Value::Bool(b) => key.push(2 | u64::from(*b) << 4),
+            Value::Float(x) => key.extend([3, x.to_bits()]),
+            Value::Int(i) => key.extend([4, i.as_i64()? as u64]),
+            _ => return None,
+        }
+    }
+    Some(key)
+}
+
+fn is_symbolic(v: &Value) -> bool {
+    matches!(v, Value::Int(i) if i.as_i64().is_none() && i.poisoned().is_none())
+}
+
+impl Pointwise {
+    /// The plan of a call. `target`: the dtype of the tensor that an in-place operator writes to.
+    ///
+    /// # Errors
+    /// The operator does not take these dtypes, or its result cannot be written into `target`.
+    pub(crate) fn plan(&self, op: &OpDef, state: &OpState, args: &[Value], target: Option<DType>) -> Result<Rc<Plan>> {
+        let key = key(op, args, target);
+        if let Some(plan) = key.as_ref().and_then(|k| PLANS.with_borrow(|plans| plans.get(k).cloned())) {
+            return Ok(plan);
+        }
+        if key.is_none() && args.iter().any(is_symbolic) {
+            // a number that is a size does not change the metadata, which is all that is asked for while it has no value
+            let stand_ins: Args = args.iter().map(|a| if is_symbolic(a) { Value::from(1i64) } else { a.clone() }).collect();
+            return self.plan(op, state, &stand_ins, target);
+        }
+        let plan = Rc::new(self.build_plan(state, args, target)?);
+        if let Some(key) = key {
+            PLANS.with_borrow_mut(|plans| {
+                if plans.len() >= KEPT {
+                    plans.clear();
+                }
+                plans.insert(key, plan.clone());
+            });
+        }
+        Ok(plan)
+    }
+
+    fn build_plan(&self, state: &OpState, args: &[Value], target: Option<DType>) -> Result<Plan> {
+        let operand_args: SmallVec<[usize; 4]> =
+            tensor_operands(state).chain(self.scalar_operands(state)).filter(|&i| !args[i].is_none()).collect();
+        let promoted = promote(operand_args.iter().skip(usize::from(self.types == Types::Select)).map(|&i| operand(&args[i])));
+        let float = if promoted.category() == Category::Float { promoted } else { DType::F32 };
+        let (compute, result) = match self.types {
+            Types::Select => (promoted, promoted),
+            Types::FloatIfNone(i) if args[i].is_none() => (wide(float), float),
+            Types::Promote | Types::FloatIfNone(_) => (wide(promoted), promoted),
+            Types::Float => (wide(float), float),
+            Types::Compare => (promoted, DType::Bool),
+            Types::First => {
+                let d = args.first().map_or(promoted, |a| operand(a).dtype);
+                (d, d)
+            }
+        };
+        let mut cx = PointwiseCx { b: ExprBuilder::new(), dtype: compute, args, regs: SmallVec::from_elem(None, args.len()) };
+        for &i in &operand_args {
+            let keep = self.types == Types::First || (self.types == Types::Select && Some(&i) == operand_args.first());
+            let reg = match &args[i] {
+                Value::Tensor(t) => {
+                    let r = cx.b.input(t.dtype());
+                    if keep || t.dtype() == compute { r } else { cx.b.cast(r, compute).map_err(Error::other)? }
+                }
+                number => cx.b.constant(number.scalar()?, compute),
+            };
+            cx.regs[i] = Some(reg);
+        }
+        let mut out = (self.build)(&mut cx)?;
+        if cx.b.dtype(out).map_err(Error::other)? != result {
+            // also where the target is wider: the operator's own result is rounded before it is written
+            out = cx.b.cast(out, result).map_err(Error::other)?;
+        }
+        let written = target.unwrap_or(result);
+        if !can_cast(result, written) {
+            return Err(Error::value(format!("the result has dtype {result}, which cannot be written into a tensor of dtype {written}")));
+        }
+        if result != written {
+            out = cx.b.cast(out, written).map_err(Error::other)?;
+        }
+        Ok(Plan { expr: cx.b.finish(&[out]).map_err(Error::other)?, written })
+    }
+
+    /// Arguments declared `Scalar` that are named as operands (`other`, `self`, `min`…): they promote as wrapped numbers.
+    fn scalar_operands<'a>(&self, state: &'a OpState) -> impl Iterator<Item = usize> + use<'a> {
+        use maquette_ir::schema::Type;
+        let is_scalar = |ty: &Type| *ty == Type::Scalar || matches!(ty, Type::Optional(t) if **t == Type::Scalar);
+        let promotes = |name: &str| matches!(name, "other" | "self" | "exponent" | "min" | "max");
+        let args = state.schema.args.iter().enumerate();
+        args.filter(move |(_, a)| is_scalar(&a.ty) && promotes(&a.name)).map(|(i, _)| i)
+    }
+}
+
+/// Arguments that may be tensors, in order.
+pub(crate) fn tensor_operands(state: &OpState) -> impl Iterator<Item = usize> {
+    state.facts.tensor_args.iter().map(|&i| usize::from(i))
+}
