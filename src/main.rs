@@ -51,7 +51,12 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            anstream::eprintln!("{}error{}: {e}", commands::RED, commands::RED.render_reset());
+            let red = commands::RED;
+            // a failed operator's line is worth showing, a line of this command is not
+            match e.op() {
+                Some(_) => anstream::eprintln!("{red}error{red:#}: {e}"),
+                None => anstream::eprintln!("{red}error{red:#}: {}", e.kind()),
+            }
             ExitCode::FAILURE
         }
     }

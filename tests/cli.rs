@@ -1,0 +1,70 @@
+//! The command, as the README tells people to use it.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+fn maquette(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_maquette")).args(args).output().unwrap()
+}
+
+fn maquette_reading(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_maquette"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn the_demo_is_as_accurate_as_pytorch_at_every_batch_size() {
+    let out = maquette(&[]);
+    let shown = text(&out.stdout);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    assert!(!shown.contains('\u{1b}'), "no escape codes in a pipe");
+    let rows: Vec<&str> = shown.lines().filter(|l| l.ends_with(" ms")).collect();
+    assert_eq!(rows.len(), 5, "{shown}");
+    assert!(rows.iter().all(|r| r.contains("0.9889") && r.contains("353")), "{rows:?}");
+    let (_, difference) = shown.split_once("PyTorch's logits: ").unwrap();
+    let difference: f64 = difference.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(difference <= 1e-4, "{difference}");
+}
+
+#[test]
+fn a_graph_goes_through_text_and_back() {
+    let graph = maquette(&["demo", "--graph-only"]);
+    insta::assert_snapshot!("demo_graph", text(&graph.stdout));
+    let again = maquette_reading(&["graph", "-"], text(&graph.stdout));
+    assert_eq!(text(&again.stdout), text(&graph.stdout));
+    let dot = maquette_reading(&["graph", "--dot", "-"], text(&graph.stdout));
+    assert!(text(&dot.stdout).starts_with("digraph"));
+}
+
+#[test]
+fn operators_are_listed() {
+    let out = maquette(&["ops", "demo"]);
+    assert!(text(&out.stdout).contains("demo::normalize(Tensor images) -> Tensor"));
+    assert!(text(&out.stdout).ends_with("2 operators\n"));
+}
+
+#[test]
+fn mistakes_are_told_in_a_line_or_two() {
+    for (args, input, expected) in [
+        (&["graph", "/no/such/file"][..], "", "cannot read /no/such/file"),
+        (&["graph", "-"], "graph g(%x", "line 1, column 8"),
+        (&["ops", "nowhere"], "", "no operator's name begins with `nowhere`"),
+        (&["demo", "--confidence", "7"], "", "expected a number from 0 to 1"),
+    ] {
+        let out = maquette_reading(args, input);
+        assert!(!out.status.success());
+        assert!(text(&out.stderr).contains(expected), "{}", text(&out.stderr));
+        assert!(!text(&out.stderr).contains(".rs:"), "a line of our own code helps nobody: {}", text(&out.stderr));
+    }
+}
