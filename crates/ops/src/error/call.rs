@@ -1,0 +1,135 @@
+//! Why calls are refused, and how kernels break their contract.
+
+use crate::value::ValueKind;
+use maquette_ir::{Device, DeviceKind};
+
+/// Why a call was refused, or how a kernel broke its contract.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// No such operator.
+    #[error("there is no operator `{name}`{}; if a crate defines it, that crate must be linked: write `use {crate_hint} as _;`", did_you_mean(.similar))]
+    Unknown {
+        /// As asked for.
+        name: String,
+        /// Close names that exist.
+        similar: Vec<String>,
+        /// The namespace, perhaps the crate's name.
+        crate_hint: String,
+    },
+    /// More arguments than the schema has.
+    #[error("takes at most {expected} arguments, {found} were given; its schema is {schema}")]
+    TooMany {
+        /// At most.
+        expected: usize,
+        /// Given.
+        found: usize,
+        /// Schema.
+        schema: String,
+    },
+    /// An argument without a default was not given.
+    #[error("argument {index} `{arg}` ({expected}) is missing; its schema is {schema}")]
+    Missing {
+        /// Its name.
+        arg: String,
+        /// Its position.
+        index: usize,
+        /// Its type.
+        expected: String,
+        /// Schema.
+        schema: String,
+    },
+    /// An argument of another type.
+    #[error("argument {index} `{arg}` is declared as {expected}, found {found}; its schema is {schema}")]
+    Type {
+        /// Its name.
+        arg: String,
+        /// Its position.
+        index: usize,
+        /// Its type.
+        expected: String,
+        /// What was given.
+        found: String,
+        /// Schema.
+        schema: String,
+    },
+    /// No kernel for the device.
+    #[error("no kernel for {device}; it has kernels for: {}", if .available.is_empty() { "no device".to_owned() } else { .available.join(", ") })]
+    NoKernel {
+        /// The device of its operands.
+        device: DeviceKind,
+        /// Devices it has kernels for.
+        available: Vec<String>,
+    },
+    /// Operands on two devices.
+    #[error("arguments are on two devices: `{first_arg}` on {first}, `{second_arg}` on {second}")]
+    MixedDevices {
+        /// An argument.
+        first_arg: String,
+        /// Its device.
+        first: Device,
+        /// Another.
+        second_arg: String,
+        /// Its device.
+        second: Device,
+    },
+    /// The kernel returned more or fewer values than declared.
+    #[error("its kernel returned {found} values, the schema declares {expected}: {schema}")]
+    ReturnCount {
+        /// Declared.
+        expected: usize,
+        /// Returned.
+        found: usize,
+        /// Schema.
+        schema: String,
+    },
+    /// The kernel returned another type.
+    #[error("its kernel returned {found} as output {index}, the schema declares {expected}")]
+    ReturnType {
+        /// Which output.
+        index: usize,
+        /// Declared.
+        expected: String,
+        /// Returned.
+        found: ValueKind,
+    },
+    /// The kernel returned a tensor on another device.
+    #[error("its kernel returned output {index} on {found}, its arguments are on {expected}")]
+    ReturnDevice {
+        /// Which output.
+        index: usize,
+        /// The operands' device.
+        expected: Device,
+        /// The output's.
+        found: Device,
+    },
+    /// An output shares memory with an argument or another output.
+    #[error(
+        "output {output} shares memory with {other}; an output may not alias an argument or another output unless the schema says so. \
+         Return a copy (`x.clone_tensor()`), or do not return it"
+    )]
+    OutputAliases {
+        /// Which output.
+        output: usize,
+        /// ``argument `x` `` or `output 1`.
+        other: String,
+    },
+    /// The kernel replaced a `&mut Tensor` instead of writing into it.
+    #[error("its kernel replaced the mutable argument {index} by another tensor; write into it instead, as in `x.copy_(…)`")]
+    ReplacedArgument {
+        /// Its position.
+        index: usize,
+    },
+    /// An in-place operator must return its argument itself.
+    #[error("output {output} must be argument `{arg}` itself, as the schema declares")]
+    NotTheArgument {
+        /// Which output.
+        output: usize,
+        /// Which argument.
+        arg: String,
+    },
+}
+
+fn did_you_mean(similar: &[String]) -> String {
+    if similar.is_empty() { String::new() } else { format!(" (similar: {})", similar.join(", ")) }
+}
