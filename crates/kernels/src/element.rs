@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use maquette_ir::{DType, Scalar};
 
 /// A type elements are computed in: `f32` (also for `f16`, `bf16`), `f64`, `i64` (all integers) or `bool`.
-pub trait Class: Element<Class = Self> + Default + PartialOrd {
+pub trait Class: Element<Class = Self> + PartialOrd {
     /// As a cast to `f32`.
     fn to_f32(self) -> f32;
     /// As a cast to `f64`.
@@ -17,8 +17,12 @@ pub trait Class: Element<Class = Self> + Default + PartialOrd {
     fn cast<C: Class>(x: C) -> Self;
 }
 
-/// A Rust type that is some [`DType`]'s element.
-pub trait Element: Copy + Send + Sync + 'static {
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type that is some [`DType`]'s element. Sealed: memory is read as these types on the word of a dtype.
+pub trait Element: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
     /// Its dtype.
     const DTYPE: DType;
     /// What it computes in.
@@ -83,7 +87,8 @@ class!(bool, to_bool, x => f32::from(u8::from(x)), f64::from(u8::from(x)), i64::
 
 macro_rules! element {
     ($($t:ty, $d:ident, $c:ty, $x:ident => $load:expr, $store:expr;)*) => {
-        $(impl Element for $t {
+        $(impl sealed::Sealed for $t {}
+        impl Element for $t {
             const DTYPE: DType = DType::$d;
             type Class = $c;
             #[inline(always)]

@@ -5,8 +5,8 @@
 //! cannot outlive them (an [`ndarray::ArrayRef`], not a copyable view), so no reference outlives its borrow.
 #![allow(unsafe_code)]
 
+use crate::Element;
 use crate::borrow::{Access, Holder};
-use crate::element::Element;
 use crate::error::{AccessError, Error, Result};
 use crate::meta::Concrete;
 use crate::mode;
