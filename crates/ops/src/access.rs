@@ -94,6 +94,9 @@ impl Tensor {
             bytes: buffer.len(),
         };
         let layout = self.meta().concrete().ok_or_else(out_of_bounds)?;
+        if layout.numel().is_none_or(|n| n > isize::MAX as i64 / 8) {
+            return Err(out_of_bounds().into());
+        }
         if layout.sizes.contains(&0) {
             // nothing to point at: any aligned address will do
             return Ok(Raw { ptr: buffer.ptr(), layout: Concrete { offset: 0, ..layout } });
@@ -158,7 +161,12 @@ impl Tensor {
     /// As [`Tensor::read`].
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        Ok(self.read::<T>()?.iter().copied().collect())
+        let data = self.read::<T>()?;
+        // an expanded tensor can have more elements than there is memory
+        let mut out = Vec::new();
+        out.try_reserve_exact(data.len()).map_err(|_| AccessError::Allocation { sizes: dims_text(self.sizes()), dtype: T::DTYPE })?;
+        out.extend(data.iter().copied());
+        Ok(out)
     }
 
     /// A row-major copy of the data.
@@ -167,7 +175,9 @@ impl Tensor {
     /// As [`Tensor::read`].
     #[track_caller]
     pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
-        Ok(self.read::<T>()?.as_standard_layout().into_owned())
+        let data = self.to_vec::<T>()?;
+        let shape: Vec<usize> = self.sizes().iter().filter_map(|s| s.as_i64()).map(|n| n as usize).collect();
+        Ok(ArrayD::from_shape_vec(shape, data)?)
     }
 
     /// The only element of a one-element tensor.

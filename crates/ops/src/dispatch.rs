@@ -285,15 +285,33 @@ fn custom(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result<Outputs>
     let written = written(state, args);
     separate(state, args, false)?;
     let loans = lend(op, state, args)?;
-    let outputs = run_kernel(kernel, state, args, device);
-    drop(loans);
-    let targets = || written.iter().flat_map(Value::tensors);
-    let outputs = outputs.inspect_err(|e| {
-        let e = for_caller(e.clone(), op, loc);
-        targets().for_each(|t| t.poison_storage(&e));
-    })?;
-    targets().for_each(Tensor::bump_version);
+    let half_written = HalfWritten { written: &written, op, loc };
+    let outputs = run_kernel(kernel, state, args, device).inspect_err(|e| half_written.poison(e))?;
+    drop((half_written, loans));
+    written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
     finish(state, args, &written, outputs)
+}
+
+/// What a kernel is writing: poisoned if the kernel fails, or panics.
+struct HalfWritten<'a> {
+    written: &'a [Value],
+    op: Op,
+    loc: Loc,
+}
+
+impl HalfWritten<'_> {
+    fn poison(&self, e: &Error) {
+        let e = for_caller(e.clone(), self.op, self.loc);
+        self.written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(&e));
+    }
+}
+
+impl Drop for HalfWritten<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.poison(&CallError::Panicked.into());
+        }
+    }
 }
 
 fn run_kernel(kernel: &KernelFn, state: &OpState, lent: &mut [Value], device: Device) -> Result<Outputs> {

@@ -276,3 +276,27 @@ fn fake_tensors_have_no_data() {
     let gpu = Tensor::fake_of(Meta::contiguous([2], DType::F32).on(Device::cuda(0)));
     assert_eq!(gpu.device(), Device::cuda(0));
 }
+
+#[test]
+fn a_kernel_that_panics_poisons_what_it_wrote() {
+    let op = custom_op("contract::panics")
+        .arg_names(["x"])
+        .kernel(|x: &mut Tensor| -> Result<()> {
+            x.write::<f32>()?.fill(7.0);
+            panic!("on purpose")
+        })
+        .register()
+        .unwrap();
+    let x = Tensor::from([1.0f32]);
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| op.call(args![&x]))).is_err());
+    let e = x.read::<f32>().unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Call(CallError::Panicked)), "{e}");
+}
+
+#[test]
+fn more_elements_than_memory_is_an_error() {
+    let huge = Tensor::from([1.0f32]).expand([1i64 << 32, 1 << 29]);
+    assert!(matches!(huge.to_vec::<f32>().unwrap_err().kind(), ErrorKind::Access(AccessError::Allocation { .. })));
+    let beyond = Tensor::from([1.0f32]).expand([1i64 << 32, 1 << 32]);
+    assert!(beyond.to_array::<f32>().is_err());
+}

@@ -4,7 +4,7 @@ use super::OpDef;
 use super::plan::{Plan, tensor_operands};
 use crate::dispatch::{device_of, lend, separate, written};
 use crate::eager;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
 use crate::meta::Meta;
@@ -229,7 +229,12 @@ impl OpDef {
                 let written = written(state, args);
                 separate(state, args, same_place)?;
                 let loans = lend(op, state, args)?;
-                let out = self.compute(op, state, args)?;
+                let out = self.compute(op, state, args).inspect_err(|e| {
+                    // other errors are found before anything is written
+                    if matches!(e.kind(), ErrorKind::Kernel(_)) {
+                        written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
+                    }
+                })?;
                 drop(loans);
                 written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
                 Ok(if matches!(self.lowering, Lowering::InPlace(_)) { written.into_iter().collect() } else { out })

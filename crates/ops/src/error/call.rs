@@ -120,6 +120,9 @@ pub enum CallError {
         /// Its position.
         index: usize,
     },
+    /// The kernel panicked while it was writing.
+    #[error("its kernel panicked; what it was writing is lost")]
+    Panicked,
     /// An in-place operator must return its argument itself.
     #[error("output {output} must be argument `{arg}` itself, as the schema declares")]
     NotTheArgument {
