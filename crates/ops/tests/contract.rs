@@ -295,7 +295,7 @@ fn a_kernel_that_panics_poisons_what_it_wrote() {
 
 #[test]
 fn more_elements_than_memory_is_an_error() {
-    let huge = Tensor::from([1.0f32]).expand([1i64 << 32, 1 << 29]);
+    let huge = Tensor::from([1.0f32]).expand([1i64 << 32, 1 << 27]);
     assert!(matches!(huge.to_vec::<f32>().unwrap_err().kind(), ErrorKind::Access(AccessError::Allocation { .. })));
     let beyond = Tensor::from([1.0f32]).expand([1i64 << 32, 1 << 32]);
     assert!(beyond.to_array::<f32>().is_err());
