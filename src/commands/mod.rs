@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 use maquette::prelude::*;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 pub const RED: Style = AnsiColor::Red.on_default().bold();
@@ -29,12 +29,12 @@ pub fn graph(file: &Path, dot: bool) -> Result<()> {
     };
     let graph: Graph = text.parse()?;
     graph.verify()?;
-    if dot {
-        print!("{}", graph.to_dot());
-    } else {
-        print!("{graph}");
+    let text = if dot { graph.to_dot() } else { graph.to_string() };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // the reader has seen enough
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
     }
-    Ok(())
 }
 
 /// Lists operators.

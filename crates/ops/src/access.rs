@@ -73,6 +73,9 @@ impl<T: fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
     }
 }
 
+#[repr(align(64))]
+struct Aligned;
+
 /// A tensor's layout with the address of its first element, checked against its storage.
 pub(crate) struct Raw {
     pub(crate) ptr: NonNull<u8>,
@@ -99,14 +102,19 @@ impl Tensor {
         }
         if layout.sizes.contains(&0) {
             // nothing to point at: any aligned address will do
-            return Ok(Raw { ptr: buffer.ptr(), layout: Concrete { offset: 0, ..layout } });
+            return Ok(Raw { ptr: NonNull::<Aligned>::dangling().cast(), layout: Concrete { offset: 0, ..layout } });
         }
         let (start, end) = layout.span().ok_or_else(out_of_bounds)?;
         if start < 0 || usize::try_from(end).map_or(true, |e| e > buffer.len()) {
             return Err(out_of_bounds().into());
         }
         // SAFETY: `start` lies inside the buffer, as just checked.
-        Ok(Raw { ptr: unsafe { buffer.ptr().add(start as usize) }, layout })
+        let ptr = unsafe { buffer.ptr().add(start as usize) };
+        // an adopted vector is aligned for its own element type only, and a view may have another
+        if !ptr.addr().get().is_multiple_of(self.dtype().size()) {
+            return Err(AccessError::Misaligned(self.dtype()).into());
+        }
+        Ok(Raw { ptr, layout })
     }
 
     fn typed_raw<T: Element>(&self, what: &'static str) -> Result<Raw> {
@@ -130,8 +138,7 @@ impl Tensor {
         let raw = self.typed_raw::<T>("read").map_err(|e| e.at(loc))?;
         let held = self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
         let shape = shape(&raw.layout);
-        // SAFETY: in bounds and of this type by `typed_raw`; aligned, because offsets and strides count elements of an allocation aligned
-        // for every element type; shared, because `held` keeps writers away while the guard lives.
+        // SAFETY: in bounds and of this type by `typed_raw`; aligned, because `raw` checked the first element and strides count elements; shared, because `held` keeps writers away while the guard lives.
         let view = unsafe { ArrayViewD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
         Ok(ReadGuard { view, _held: held })
     }

@@ -4,7 +4,7 @@
 //! through such a handle are checked against everybody else's borrows, not against the loan they come from.
 
 use crate::error::AccessError;
-use crate::overlap::may_overlap;
+use crate::overlap::{contains, may_overlap};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -50,7 +50,7 @@ impl Grant {
         self.0 >> 1
     }
 
-    fn may_write(self) -> bool {
+    pub(crate) fn may_write(self) -> bool {
         self.0 & 1 == 1
     }
 }
@@ -106,13 +106,23 @@ impl Region {
     fn contains(&self, inner: &Region) -> bool {
         match (self.span, inner.span) {
             (_, None) => true,
-            (Some(outer), Some(inner)) => outer.0 <= inner.0 && inner.1 <= outer.1,
+            (Some(outer), Some(found)) => {
+                outer.0 <= found.0
+                    && found.1 <= outer.1
+                    && (self.tensor.meta().is_plainly_contiguous()
+                        || match (self.tensor.meta().concrete(), inner.tensor.meta().concrete()) {
+                            (Some(x), Some(y)) => contains(&x, &y),
+                            _ => false,
+                        })
+            }
             (None, Some(_)) => false,
         }
     }
 }
 
 struct Entry {
+    /// Somebody tried to write through this read-only loan.
+    violated: bool,
     id: u64,
     parent: u64,
     access: Access,
@@ -160,8 +170,9 @@ impl Borrows {
         let mut t = self.lock();
         let parent = tensor.grant.id();
         if parent != 0 {
-            let loan = t.get(parent).ok_or(AccessError::Stale)?;
+            let loan = t.entries.iter_mut().find(|e| e.id == parent).ok_or(AccessError::Stale)?;
             if access == Access::Write && !tensor.grant.may_write() {
+                loan.violated = true;
                 return Err(AccessError::UndeclaredWrite { holder: loan.holder.describe() });
             }
             if !loan.region.contains(&region) {
@@ -182,8 +193,14 @@ impl Borrows {
         }
         t.last += 1;
         let id = t.last;
-        t.entries.push(Entry { id, parent, access, region, holder });
+        t.entries.push(Entry { violated: false, id, parent, access, region, holder });
         Ok(Grant::new(id, access))
+    }
+
+    /// Whether a write was tried through this read-only loan, and whose it is.
+    pub(crate) fn violated(&self, grant: Grant) -> Option<AccessError> {
+        let t = self.lock();
+        t.get(grant.id()).filter(|e| e.violated).map(|e| AccessError::UndeclaredWrite { holder: e.holder.describe() })
     }
 
     /// Gives a borrow back.

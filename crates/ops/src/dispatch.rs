@@ -66,7 +66,9 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     if let Some(mode) = mode {
         return mode.call(op, std::mem::take(args), loc);
     }
-    if any_fake || wants_meta(&state, args) {
+    // inside fake execution a factory makes fake tensors too
+    let fake_factory = fake::is_running() && state.builtin.is_some() && state.facts.tensor_args.is_empty();
+    if any_fake || fake_factory || wants_meta(&state, args) {
         let out = fake::call(op, args, None, loc)?;
         mutated(&state, args).for_each(Tensor::bump_version);
         return Ok(out);
@@ -286,7 +288,13 @@ fn custom(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result<Outputs>
     separate(state, args, false)?;
     let loans = lend(op, state, args)?;
     let half_written = HalfWritten { written: &written, op, loc };
-    let outputs = run_kernel(kernel, state, args, device).inspect_err(|e| half_written.poison(e))?;
+    let outputs = run_kernel(kernel, state, args, device);
+    // a kernel may drop the error of a write it had no right to; the call fails all the same
+    let outputs = match loans.iter().find_map(Held::violated) {
+        Some(e) if outputs.is_ok() => Err(e.into()),
+        _ => outputs,
+    };
+    let outputs = outputs.inspect_err(|e| half_written.poison(e))?;
     drop((half_written, loans));
     written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
     finish(state, args, &written, outputs)
@@ -363,7 +371,10 @@ pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) 
     for (output, v) in outputs.iter().enumerate() {
         for (k, t) in v.tensors().enumerate() {
             t.ok()?;
-            if state.facts.aliases[output].is_some() {
+            if let Some(arg) = state.facts.aliases[output] {
+                if !shares(&args[usize::from(arg)], t) {
+                    return Err(CallError::NotTheArgument { output, arg: state.schema.args[usize::from(arg)].name.clone() }.into());
+                }
                 continue;
             }
             if let Some(i) = state.facts.tensor_args.iter().find(|i| shares(&args[usize::from(**i)], t)) {

@@ -1,14 +1,14 @@
 //! Fake execution: an operator's outputs without their contents.
 
 use crate::dispatch::returned_argument;
-use crate::error::{FakeError, Result};
+use crate::error::{Error, FakeError, Result};
 use crate::library::{Op, OpState};
 use crate::mode;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
 use maquette_ir::Loc;
 use maquette_ir::sym::{Range, Scope, SymInt};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// A fake kernel over boxed arguments.
@@ -57,6 +57,7 @@ impl FakeCtx {
 }
 
 thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
     /// The scope of the trace on whose behalf fake code is running, for operators called by composites and fake kernels.
     static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
@@ -70,14 +71,31 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
     let outer = SCOPE.with_borrow(Clone::clone);
     let scope = scope.cloned().or_else(|| outer.clone());
     SCOPE.set(scope.clone());
+    DEPTH.set(DEPTH.get() + 1);
     let _restore = Restore(outer);
     mode::without_modes(|| {
         let cx = FakeCtx { scope, op, loc, fresh: RefCell::new(Vec::new()) };
         match state.builtin {
-            Some(def) => mode::on_behalf_of(loc, || def.fake(&cx, &state, args)),
+            Some(def) => mode::on_behalf_of(loc, || def.fake(&cx, &state, args)).and_then(well_formed),
             None => custom(&cx, &state, args),
         }
     })
+}
+
+/// No size or stride is known to be negative.
+fn well_formed(outputs: Outputs) -> Result<Outputs> {
+    for m in outputs.iter().flat_map(Value::tensors).map(Tensor::meta) {
+        if m.sizes.iter().chain(&m.strides).any(|n| n.as_i64().is_some_and(|n| n < 0)) {
+            let (sizes, strides) = (dims_text(&m.sizes), dims_text(&m.strides));
+            return Err(Error::value(format!("the result would have sizes {sizes} and strides {strides}; none may be negative")));
+        }
+    }
+    Ok(outputs)
+}
+
+/// Whether a fake kernel or a builtin's fake rule is running on this thread.
+pub(crate) fn is_running() -> bool {
+    DEPTH.get() != 0
 }
 
 struct Restore(Option<Scope>);
@@ -85,6 +103,7 @@ struct Restore(Option<Scope>);
 impl Drop for Restore {
     fn drop(&mut self) {
         SCOPE.set(self.0.take());
+        DEPTH.set(DEPTH.get() - 1);
     }
 }
 

@@ -36,6 +36,11 @@ pub(crate) fn current() -> Option<Rc<dyn Mode>> {
     if DEPTH.get() == 0 { None } else { STACK.with_borrow(|s| s.last().cloned()) }
 }
 
+/// Whether a mode intercepts this thread's calls.
+pub fn is_active() -> bool {
+    DEPTH.get() != 0
+}
+
 /// Runs `f` with `mode` on top of the stack.
 pub fn with_mode<R>(mode: Rc<dyn Mode>, f: impl FnOnce() -> R) -> R {
     STACK.with_borrow_mut(|s| s.push(mode));

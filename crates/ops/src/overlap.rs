@@ -21,6 +21,27 @@ pub fn may_overlap(a: &Concrete, b: &Concrete) -> bool {
     }
 }
 
+/// Whether every byte of `inner` is one of `outer`; `true` only where it is certain.
+pub fn contains(outer: &Concrete, inner: &Concrete) -> bool {
+    if is_empty(inner) || outer == inner {
+        return true;
+    }
+    if outer.width == inner.width
+        && let Some(frame) = common_frame(outer, inner)
+        && let (Some(o), Some(i)) = (coordinates(outer, &frame), coordinates(inner, &frame))
+        && o.iter().zip(&i).all(|(o, i)| o.0 <= i.0 && i.1 <= o.1)
+    {
+        return true;
+    }
+    match (outer.numel(), inner.numel()) {
+        (Some(no), Some(ni)) if no <= ENUMERATE && ni <= ENUMERATE => {
+            let bytes = bytes(outer);
+            self::bytes(inner).iter().all(|b| bytes.binary_search(b).is_ok())
+        }
+        _ => false,
+    }
+}
+
 /// Whether two index tuples of one region may name the same element, as in expanded or overlapping `as_strided` tensors.
 pub fn may_self_overlap(a: &Concrete) -> bool {
     if is_empty(a) {
@@ -65,15 +86,18 @@ fn lattices_disjoint(a: &Concrete, b: &Concrete) -> bool {
 
 /// Both regions as boxes over the union of their strides; disjoint where some coordinate's intervals are (left and right halves).
 fn boxes_disjoint(a: &Concrete, b: &Concrete) -> bool {
+    let Some(frame) = common_frame(a, b) else { return false };
+    let (Some(ba), Some(bb)) = (coordinates(a, &frame), coordinates(b, &frame)) else { return false };
+    ba.iter().zip(&bb).any(|(x, y)| x.1 < y.0 || y.1 < x.0)
+}
+
+/// The strides of both, falling; `None` where one is not positive.
+fn common_frame(a: &Concrete, b: &Concrete) -> Option<SmallVec<[i64; 8]>> {
     let mut frame: SmallVec<[i64; 8]> =
         [a, b].iter().flat_map(|c| c.sizes.iter().zip(&c.strides).filter(|(n, _)| **n > 1).map(|(_, &s)| s)).collect();
     frame.sort_unstable_by(|x, y| y.cmp(x));
     frame.dedup();
-    if frame.iter().any(|&s| s <= 0) {
-        return false;
-    }
-    let (Some(ba), Some(bb)) = (coordinates(a, &frame), coordinates(b, &frame)) else { return false };
-    ba.iter().zip(&bb).any(|(x, y)| x.1 < y.0 || y.1 < x.0)
+    frame.iter().all(|&s| s > 0).then_some(frame)
 }
 
 type Intervals = SmallVec<[(i64, i64); 8]>;
@@ -104,12 +128,14 @@ fn elements(c: &Concrete) -> Vec<i64> {
     at
 }
 
+/// The bytes of a region, in order.
+fn bytes(c: &Concrete) -> Vec<i64> {
+    let mut v: Vec<i64> = elements(c).iter().flat_map(|e| e * c.width..(e + 1) * c.width).collect();
+    v.sort_unstable();
+    v
+}
+
 fn share_a_byte(a: &Concrete, b: &Concrete) -> bool {
-    let bytes = |c: &Concrete| {
-        let mut v: Vec<i64> = elements(c).iter().flat_map(|e| e * c.width..(e + 1) * c.width).collect();
-        v.sort_unstable();
-        v
-    };
     let (x, y) = (bytes(a), bytes(b));
     let (mut i, mut j) = (0, 0);
     while i < x.len() && j < y.len() {
@@ -145,6 +171,17 @@ mod tests {
         assert!(!may_overlap(&right, &column3));
         assert!(!may_overlap(&region(&[8], &[1], 0), &region(&[8], &[1], 8)));
         assert!(!may_overlap(&region(&[0], &[1], 0), &left));
+    }
+
+    #[test]
+    fn containment() {
+        let matrix = region(&[1000, 8], &[8, 1], 0);
+        let left = region(&[1000, 4], &[8, 1], 0);
+        let column = region(&[2], &[2], 0);
+        assert!(contains(&left, &region(&[4], &[1], 8)), "a row of the left half");
+        assert!(contains(&matrix, &left) && contains(&left, &region(&[4, 1000], &[1, 8], 0)), "transposed");
+        assert!(!contains(&left, &region(&[5], &[1], 0)) && !contains(&left, &matrix));
+        assert!(!contains(&column, &region(&[1], &[1], 1)), "inside the span, between the elements");
     }
 
     #[test]

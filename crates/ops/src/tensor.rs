@@ -242,7 +242,10 @@ impl Tensor {
 
     /// Poisons the storage after a failed write, so that every view sees it. The first error stays.
     pub fn poison_storage(&self, e: &Error) {
-        if let Node::Live(l) = &*self.node {
+        // a handle lent for reading has no say over what it reads
+        if let Node::Live(l) = &*self.node
+            && (!self.is_lent() || self.grant.may_write())
+        {
             l.storage.poison(e);
         }
     }
@@ -302,8 +305,14 @@ impl Tensor {
         &self.meta().strides
     }
 
-    /// The offset of its first element in its storage.
+    /// The offset of its first element in its storage; a poisoned integer where the tensor is traced, since the inputs of a run may begin
+    /// anywhere in their storages.
+    #[track_caller]
     pub fn storage_offset(&self) -> SymInt {
+        if self.slot().is_some() {
+            let e = Error::value("the storage offset of a traced tensor is not known: an input may begin anywhere in its storage");
+            return SymInt::poison(Arc::new(e.at(maquette_ir::Loc::caller())));
+        }
         self.meta().offset
     }
 
@@ -358,6 +367,11 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage
+    }
+
+    /// The error of a write tried through this loan, which is read-only.
+    pub(crate) fn violated(&self) -> Option<AccessError> {
+        self.storage.borrows.violated(self.grant)
     }
 }
 

@@ -300,3 +300,60 @@ fn more_elements_than_memory_is_an_error() {
     let beyond = Tensor::from([1.0f32]).expand([1i64 << 32, 1 << 32]);
     assert!(beyond.to_array::<f32>().is_err());
 }
+
+#[test]
+fn a_dropped_error_of_an_undeclared_write_fails_the_call_and_spares_the_argument() {
+    let op = custom_op("contract::drops_the_error")
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            let _ = x.copy_(&Tensor::from([9.0f32, 9.0]));
+            Ok(Tensor::from([0.0f32]))
+        })
+        .register()
+        .unwrap();
+    let x = Tensor::from([1.0f32, 2.0]);
+    let e = op.call(args![&x]).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::UndeclaredWrite { .. })), "{e}");
+    assert_eq!(values(&x), [1.0, 2.0]);
+}
+
+#[test]
+fn a_lent_view_cannot_be_widened_between_its_elements() {
+    let op = custom_op("contract::widens")
+        .arg_names(["x"])
+        .kernel(|x: &mut Tensor| -> Result<()> {
+            x.as_strided([1], [1], Some(1.into())).write::<f32>()?.fill(-7.0);
+            Ok(())
+        })
+        .register()
+        .unwrap();
+    let m = Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]);
+    let e = op.call(args![&m.select(1, 0)]).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::OutsideLoan { .. })), "{e}");
+}
+
+#[test]
+fn a_declared_view_must_be_of_the_declared_argument() {
+    let op = custom_op("contract::views_the_other")
+        .schema("(Tensor(a) x, Tensor y) -> Tensor(a)")
+        .kernel(|x: &Tensor, y: &Tensor| -> Result<Tensor> { x.ok().and_then(|_| y.view([-1]).ok().cloned()) })
+        .register()
+        .unwrap();
+    let e = op.call(args![&Tensor::from([1.0f32]), &Tensor::from([2.0f32])]).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Call(CallError::NotTheArgument { .. })), "{e}");
+}
+
+#[test]
+fn a_failed_builtin_write_poisons_what_it_half_wrote() {
+    let x = Tensor::from([7i64, 8]);
+    let e = maquette_ops::call("aten::floor_divide_.Tensor", args![&x, &Tensor::from([2i64, 0])]).unwrap_err();
+    assert!(e.to_string().contains("division by zero"), "{e}");
+    assert!(x.read::<i64>().is_err());
+}
+
+#[test]
+fn lists_and_paddings_without_bound_are_refused() {
+    assert!(Tensor::zeros([0i64], DType::F32).chunk(i64::MAX, 0).is_err());
+    assert!(Tensor::zeros([1i64], DType::F32).expand([1i64 << 62]).split(1, 0).is_err());
+    assert!(Tensor::zeros([1i64, 1, 3], DType::F32).pad([1i64 << 60, 1], "replicate", None).ok().is_err());
+}

@@ -32,7 +32,7 @@ pub(crate) struct Bindings<'g> {
     values: FxHashMap<SymbolId, i64>,
     /// Where each was bound from: `` `x` dimension 0 ``.
     origins: FxHashMap<SymbolId, String>,
-    /// Inputs may begin anywhere in their storages; a graph counts offsets from there.
+    /// Inputs may begin anywhere in their storages, here in bytes; a graph counts offsets from there.
     starts: Vec<(Tensor, i64)>,
 }
 
@@ -60,6 +60,11 @@ impl<'g> Bindings<'g> {
             Err(SymError::Unbound(_)) => Ok(None),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// Whether a tensor sees the storage of an input that does not begin at the storage's start.
+    pub(crate) fn begins_elsewhere(&self, t: &Tensor) -> bool {
+        self.starts.iter().any(|(input, _)| input.shares_storage(t))
     }
 
     /// Whether a condition holds.
@@ -120,7 +125,7 @@ impl<'g> Bindings<'g> {
                     places.extend(exprs.iter().zip(found).enumerate().map(|(d, (&e, s))| (e, s.as_i64(), format!("{what} {d}"))));
                 }
                 if let Some(start) = t.storage_offset().as_i64().filter(|o| *o != 0) {
-                    self.starts.push((t.clone(), start));
+                    self.starts.push((t.clone(), start * t.dtype().size() as i64));
                 }
             }
             (Metadata::Int(e), Value::Int(i)) => places.push((e, i.as_i64(), "the value".to_owned())),
@@ -241,7 +246,8 @@ impl<'g> Bindings<'g> {
         let found = t.storage_offset().as_i64();
         // a view of an input begins as far from the input's start as in the trace
         for (_, start) in self.starts.iter().filter(|(input, _)| input.shares_storage(t)) {
-            if compare(&|| "offset".to_owned(), ty.offset, found.map(|o| o - start))?.is_none() {
+            let width = t.dtype().size() as i64;
+            if compare(&|| "offset".to_owned(), ty.offset, found.map(|o| (o * width - start) / width))?.is_none() {
                 return Ok((None, complete));
             }
         }

@@ -259,6 +259,10 @@ fn a_tensor_in_another_trace() {
     assert!(matches!(e.kind(), ErrorKind::Trace(TraceError::OtherTrace { .. })), "{e}");
     let run = |x: Tensor| trace(|y: Tensor| y, x.clone())?.run(x).map(|_| ());
     let e = trace(run, vector(2)).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Trace(TraceError::Run)), "{e}");
+    let mut leaked = None;
+    let identity = trace(|x: Tensor| leaked.insert(x.clone()).clone(), vector(2)).unwrap();
+    let e = identity.run(leaked.unwrap()).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Trace(TraceError::Nested { .. })), "{e}");
     let fake = Tensor::fake([2], DType::F32);
     let e = trace(|x: Tensor| x + &fake, vector(2)).unwrap_err();

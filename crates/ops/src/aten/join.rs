@@ -223,7 +223,12 @@ fn pad_by_index(x: &Tensor, pad: &[SymInt], mode: &str) -> Result<Tensor> {
         }
         // negative padding cuts off first: what wraps around is what is left
         let (cut, rest) = if mode == "circular" { ((-before).max(0), n + before.min(0) + after.min(0)) } else { (0, n) };
-        let index: Vec<i64> = (-before..n + after).map(|i| cut + reflected(mode, i - cut, rest)).collect();
+        let length = usize::try_from(n + before + after).unwrap_or(usize::MAX);
+        let mut index: Vec<i64> = Vec::new();
+        index
+            .try_reserve_exact(length)
+            .map_err(|_| Error::value(format!("`pad` {} asks for more memory than there is", dims_text(pad))))?;
+        index.extend((-before..n + after).map(|i| cut + reflected(mode, i - cut, rest)));
         out = out.index_select(d as i64, &Tensor::from(index));
     }
     Ok(out)

@@ -24,6 +24,17 @@ fn pieces(m: &Meta, d: usize, lengths: impl Iterator<Item = SymInt>) -> Metas {
         .collect()
 }
 
+/// More pieces than this are a mistake, not a program.
+const MOST_PIECES: i64 = 1 << 24;
+
+fn piece_count(count: SymInt) -> Result<i64> {
+    let count = count.as_i64().map_or_else(|| count.guard_int(), Ok)?.max(1);
+    if count > MOST_PIECES {
+        return Err(Error::value(format!("{count} pieces are more than the {MOST_PIECES} that a list may hold")));
+    }
+    Ok(count)
+}
+
 #[track_caller]
 fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
@@ -35,7 +46,7 @@ fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
         return one(m.clone());
     }
     let count = (n + (size - 1)).floor_div(size);
-    let count = count.as_i64().map_or_else(|| count.guard_int(), Ok)?.max(1);
+    let count = piece_count(count)?;
     let last = n - size * (count - 1);
     Ok(pieces(m, d, (0..count).map(|i| if i + 1 < count { size } else { last })))
 }
@@ -63,7 +74,7 @@ fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
     }
     let n = m.sizes[d];
     if n.as_i64() == Some(0) {
-        return Ok(pieces(m, d, (0..chunks).map(|_| 0.into())));
+        return Ok(pieces(m, d, (0..piece_count(chunks.into())?).map(|_| 0.into())));
     }
     split(m, (n + (chunks - 1)).floor_div(chunks), dim)
 }
@@ -72,7 +83,7 @@ fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
 fn unbind(m: &Meta, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
     let n = m.sizes[wrap_dim(dim, m.rank())?];
-    let n = n.as_i64().map_or_else(|| n.guard_int(), Ok)?;
+    let n = if n.as_i64() == Some(0) { 0 } else { piece_count(n)? };
     (0..n).map(|i| select(m, dim, i.into())).collect()
 }
 

@@ -362,6 +362,9 @@ table! {
         "aten::sym_size.int(Tensor self, int dim) -> SymInt" => number(|a| dim_of(a, |m| &m.sizes), |_, a| dim_of(a, |m| &m.sizes)),
         "aten::sym_stride.int(Tensor self, int dim) -> SymInt" => number(|a| dim_of(a, |m| &m.strides), |_, a| dim_of(a, |m| &m.strides)),
         "aten::sym_numel(Tensor self) -> SymInt" => number(|a| ints(meta(a)?.numel()), |_, a| ints(meta(a)?.numel())),
-        "aten::sym_storage_offset(Tensor self) -> SymInt" => number(|a| ints(meta(a)?.offset), |_, a| ints(meta(a)?.offset)),
+        "aten::sym_storage_offset(Tensor self) -> SymInt" => number(
+            |a| ints(meta(a)?.offset),
+            |_, _| Err(Error::value("the storage offset of a tensor is not known while tracing: an input may begin anywhere in its storage")),
+        ),
     }
 }

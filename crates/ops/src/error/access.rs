@@ -72,6 +72,9 @@ pub enum AccessError {
     /// There is no host memory to read.
     #[error("the tensor is on {0}; copy it to the host first: `.to_device(Device::Cpu)`")]
     Device(Device),
+    /// A view of another dtype over memory that is not aligned for it.
+    #[error("the memory is not aligned for elements of {0}; view a copy (`x.clone_tensor()`) instead")]
+    Misaligned(DType),
     /// A fake tensor has no data.
     #[error(
         "cannot read or write the data of a fake tensor: it has sizes, strides and a dtype, but no contents. In a fake kernel, compute the \

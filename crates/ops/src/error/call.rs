@@ -124,7 +124,7 @@ pub enum CallError {
     #[error("its kernel panicked; what it was writing is lost")]
     Panicked,
     /// An in-place operator must return its argument itself.
-    #[error("output {output} must be argument `{arg}` itself, as the schema declares")]
+    #[error("output {output} must be argument `{arg}` itself, or a view of it, as the schema declares")]
     NotTheArgument {
         /// Which output.
         output: usize,

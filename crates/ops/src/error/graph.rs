@@ -87,6 +87,11 @@ pub enum TraceError {
         /// Where it was used.
         current: Arc<str>,
     },
+    /// A graph run inside a trace.
+    #[error(
+        "a graph was run while tracing another; its operators would run once, in the trace. Call the function it was traced from instead"
+    )]
+    Run,
     /// Inputs that cannot be traced.
     #[error("{0}")]
     Input(String),
@@ -149,6 +154,12 @@ pub enum RunError {
         /// Why the trace asks for it.
         why: Option<String>,
     },
+    /// `as_strided` with an offset of its own, on a part of a storage.
+    #[error(
+        "as_strided counts its storage_offset from the start of the storage, and this input begins elsewhere in its storage; pass a tensor \
+         that begins at the start (`x.clone_tensor()`), or leave the offset out"
+    )]
+    AbsoluteOffset,
     /// More or fewer inputs.
     #[error("the graph takes {expected} inputs, {found} were given")]
     InputCount {
