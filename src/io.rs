@@ -15,12 +15,14 @@ impl Weights {
     ///
     /// # Errors
     /// The bytes are not in that format, or a tensor has a dtype that does not exist here.
+    #[track_caller]
     pub fn from_safetensors(bytes: &[u8]) -> Result<Weights> {
-        let file = SafeTensors::deserialize(bytes).map_err(Error::other)?;
+        let file = SafeTensors::deserialize(bytes).map_err(|e| Error::msg(format!("this is not a safetensors file: {e}")))?;
         let mut weights = BTreeMap::new();
         for (name, view) in file.iter() {
             let sizes: Vec<i64> = view.shape().iter().map(|&n| n as i64).collect();
-            let tensor = tensor(view.dtype(), view.data(), sizes)?.ok()?.clone();
+            let tensor = tensor(view.dtype(), view.data(), sizes).and_then(|t| t.ok().cloned());
+            let tensor = tensor.map_err(|e| Error::msg(format!("the tensor `{name}`: {}", e.kind())))?;
             weights.insert(name.to_owned(), tensor);
         }
         Ok(Weights(weights))
@@ -30,6 +32,7 @@ impl Weights {
     ///
     /// # Errors
     /// The file cannot be read; otherwise as [`Weights::from_safetensors`].
+    #[track_caller]
     pub fn load(path: impl AsRef<Path>) -> Result<Weights> {
         let path = path.as_ref();
         let bytes = std::fs::read(path).map_err(|e| Error::msg(format!("cannot read {}: {e}", path.display())))?;

@@ -186,6 +186,7 @@ fn builtins() -> Vec<Case> {
         }),
         case("integer division by zero", || dead(Tensor::from([1i64]).floor_divide(0))),
         case("the first of two causes", || dead(x().view([2, 2]).relu().mm(&x()) + 1.0)),
+        case("a size that is not there", || dead(Tensor::zeros([x().size(5)], DType::F32))),
         case("the size of a poisoned tensor", || x().view([2, 2]).size(0).guard_int().map(drop).map_err(Error::from)),
     ]
 }

@@ -12,6 +12,7 @@ use crate::overlap::{may_overlap, may_self_overlap};
 use crate::tensor::{Held, Tensor};
 use crate::value::{Args, Outputs, Value};
 use maquette_ir::schema::{Schema, Type};
+use maquette_ir::sym::SymError;
 use maquette_ir::{Device, Loc};
 use smallvec::SmallVec;
 
@@ -28,8 +29,8 @@ pub fn call(name: &str, args: Args) -> Result<Outputs> {
 /// Calls an operator for the line `loc`.
 pub(crate) fn dispatch(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
     // a dead operand's error goes on as it is: the first cause, not the way it took
-    if let Some(e) = args.iter().flat_map(Value::tensors).find_map(Tensor::poisoned) {
-        return Err(e.clone());
+    if let Some(e) = args.iter().find_map(poison_in) {
+        return Err(e);
     }
     let loc = mode::user_loc().unwrap_or(loc);
     run(op, &mut args, loc).map_err(|e| {
@@ -39,6 +40,16 @@ pub(crate) fn dispatch(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
         }
         e
     })
+}
+
+/// The error that a dead tensor or integer among the arguments carries.
+fn poison_in(v: &Value) -> Option<Error> {
+    let ints = match v {
+        Value::Int(i) => std::slice::from_ref(i),
+        Value::Ints(l) => l,
+        other => return other.tensors().find_map(Tensor::poisoned).cloned(),
+    };
+    ints.iter().filter(|i| i.as_i64().is_none()).find_map(|i| i.poisoned()).map(|e| SymError::Poisoned(e).into())
 }
 
 /// The error as the caller is told. Inside a builtin composite the user knows only the operator they called.
