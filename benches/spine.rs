@@ -32,7 +32,7 @@ fn tracing(c: &mut Criterion) {
     let mut group = c.benchmark_group("symbolic trace");
     for n in [1_000, 10_000, 100_000] {
         group.throughput(Throughput::Elements(n as u64));
-        group.bench_with_input(BenchmarkId::from_parameter(n), &n, |b, &n| b.iter(|| traced(n)));
+        group.bench_with_input(BenchmarkId::from_parameter(n), &n, |b, &n| b.iter_with_large_drop(|| traced(n)));
     }
     group.finish();
 }

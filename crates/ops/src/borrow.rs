@@ -7,6 +7,7 @@ use crate::error::AccessError;
 use crate::overlap::{contains, may_overlap};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Reading or writing.
@@ -130,6 +131,14 @@ struct Entry {
     holder: Holder,
 }
 
+/// How many undeclared writes were tried in this process: spares every call a look at its loans.
+static VIOLATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// A number that changes when somebody tries to write through a read-only loan.
+pub(crate) fn violations() -> u64 {
+    VIOLATIONS.load(Ordering::Acquire)
+}
+
 /// The borrows of one storage.
 #[derive(Default)]
 pub(crate) struct Borrows(Mutex<Table>);
@@ -173,6 +182,7 @@ impl Borrows {
             let loan = t.entries.iter_mut().find(|e| e.id == parent).ok_or(AccessError::Stale)?;
             if access == Access::Write && !tensor.grant.may_write() {
                 loan.violated = true;
+                VIOLATIONS.fetch_add(1, Ordering::Release);
                 return Err(AccessError::UndeclaredWrite { holder: loan.holder.describe() });
             }
             if !loan.region.contains(&region) {

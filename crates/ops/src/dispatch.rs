@@ -3,7 +3,7 @@
 //! Order: poison → modes (the tracer is one) → misplaced traced tensors → fake → device kernel. A real call snapshots read operands that
 //! overlap mutated ones, borrows every region, lends the kernel handles with exactly those rights, and checks what comes back.
 
-use crate::borrow::{Access, Grant, Holder};
+use crate::borrow::{self, Access, Grant, Holder};
 use crate::error::{AccessError, CallError, Error, Result, TraceError};
 use crate::fake;
 use crate::library::{KernelFn, Op, OpState};
@@ -299,9 +299,11 @@ fn custom(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result<Outputs>
     separate(state, args, false)?;
     let loans = lend(op, state, args)?;
     let half_written = HalfWritten { written: &written, op, loc };
+    let before = borrow::violations();
     let outputs = run_kernel(kernel, state, args, device);
     // a kernel may drop the error of a write it had no right to; the call fails all the same
-    let outputs = match loans.iter().find_map(Held::violated) {
+    let violated = if borrow::violations() == before { None } else { loans.iter().find_map(Held::violated) };
+    let outputs = match violated {
         Some(e) if outputs.is_ok() => Err(e.into()),
         _ => outputs,
     };
