@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::tensor::dims_text;
-use maquette_ir::sym::SymInt;
+use maquette_ir::sym::{SymBool, SymInt};
 
 /// Requires equal sizes. Backed symbols are decided by a guard, data-dependent ones by a deferred assertion.
 #[track_caller]
@@ -23,19 +23,18 @@ pub(crate) fn require_equal(a: SymInt, b: SymInt, mismatch: &dyn Fn() -> Error) 
     if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
         return if a == b { Ok(()) } else { Err(mismatch()) };
     }
-    let equal = a.eq(b);
-    match equal.statically_known() {
-        Some(true) => Ok(()),
-        Some(false) => Err(mismatch()),
-        None if equal.is_data_dependent() => Ok(equal.check(&format!("sizes {a} and {b} must be equal"))?),
-        None => {
-            if equal.guard()? {
-                Ok(())
-            } else {
-                Err(mismatch())
-            }
-        }
-    }
+    demand(a.eq(b), &|| format!("sizes {a} and {b} must be equal"), mismatch)
+}
+
+/// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred assertion on data-dependent ones.
+#[track_caller]
+pub(crate) fn demand(b: SymBool, assertion: &dyn Fn() -> String, failed: &dyn Fn() -> Error) -> Result<()> {
+    let holds = match b.statically_known() {
+        Some(known) => known,
+        None if b.is_data_dependent() => return Ok(b.check(&assertion())?),
+        None => b.guard()?,
+    };
+    if holds { Ok(()) } else { Err(failed()) }
 }
 
 /// A dimension counted from the end where negative.

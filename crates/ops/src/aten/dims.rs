@@ -37,12 +37,7 @@ pub(crate) fn decide_or_deny(b: SymBool, negated: SymBool, message: &str) -> Res
 /// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred assertion on data-dependent ones.
 #[track_caller]
 pub(crate) fn require(b: SymBool, failed: impl Fn() -> String) -> Result<()> {
-    let holds = match b.statically_known() {
-        Some(known) => known,
-        None if b.is_data_dependent() => return Ok(b.check(&failed())?),
-        None => b.guard()?,
-    };
-    if holds { Ok(()) } else { Err(Error::value(failed())) }
+    crate::shape::demand(b, &failed, &|| Error::value(failed()))
 }
 
 /// Whether a size is 1. Data-dependent sizes are asserted not to be.
