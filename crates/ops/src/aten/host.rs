@@ -5,6 +5,7 @@ use crate::element::Element;
 use crate::error::Result;
 use crate::tensor::Tensor;
 use maquette_ir::Scalar;
+use maquette_kernels::{Class, Element as _};
 
 /// Runs the body with `$t` as the Rust type of a dtype.
 macro_rules! typed {
@@ -49,6 +50,16 @@ pub(crate) fn fill_with<T: Element>(out: &Tensor, f: impl FnOnce(&mut [T])) -> R
     f(&mut flat);
     guard.iter_mut().zip(flat).for_each(|(o, x)| *o = x);
     Ok(())
+}
+
+/// The elements of a tensor of any dtype in row-major order, as `f64`; `i64` beyond 2^53 rounds.
+pub(crate) fn reals(t: &Tensor) -> Result<Vec<f64>> {
+    typed!(t.dtype(), T => Ok(t.read::<T>()?.iter().map(|x| x.load().to_f64()).collect()))
+}
+
+/// Fills a fresh output with values in row-major order, each rounded once to its dtype.
+pub(crate) fn store_reals(out: &Tensor, values: &[f64]) -> Result<()> {
+    typed!(out.dtype(), T => fill_with::<T>(out, |o| o.iter_mut().zip(values).for_each(|(o, x)| *o = T::store(Class::cast(*x)))))
 }
 
 /// Plain sizes.
