@@ -280,14 +280,9 @@ impl fmt::Debug for Tensor {
             return f.write_str(", fake)");
         }
         if self.device() == Device::Cpu {
-            macro_rules! show {
-                ($($d:ident => $t:ty),*) => {
-                    match self.dtype() {
-                        $(maquette_ir::DType::$d => if let Ok(a) = self.read::<$t>() { write!(f, ", {:?}", FirstElements(&a))?; })*
-                    }
-                };
-            }
-            show!(Bool => bool, U8 => u8, I8 => i8, I16 => i16, I32 => i32, I64 => i64, F16 => half::f16, BF16 => half::bf16, F32 => f32, F64 => f64);
+            crate::typed!(self.dtype(), T => if let Ok(a) = self.read::<T>() {
+                write!(f, ", {:?}", FirstElements(&a))?;
+            });
         }
         f.write_str(")")
     }

@@ -42,3 +42,10 @@ pub use value::{Args, Outputs, Value, ValueKind};
 
 #[doc(hidden)]
 pub use inventory;
+
+/// What macros name.
+#[doc(hidden)]
+pub mod __private {
+    pub use half::{bf16, f16};
+    pub use maquette_ir::DType;
+}

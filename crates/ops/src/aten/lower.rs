@@ -40,6 +40,19 @@ pub enum Lowering {
     Composite(fn(&[Value]) -> Result<Outputs>),
 }
 
+impl std::fmt::Display for Lowering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Lowering::Pointwise(_) => f.write_str("pointwise"),
+            Lowering::Compute(c) => write!(f, "{}", format!("{:?}", c.class).to_lowercase()),
+            Lowering::View(_) => f.write_str("view"),
+            Lowering::InPlace(name) => write!(f, "in place of `{name}`"),
+            Lowering::Dynamic { .. } => f.write_str("data-dependent"),
+            Lowering::Composite(_) => f.write_str("composite"),
+        }
+    }
+}
+
 /// The kernel class of a [`Compute`], by which a backend knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]

@@ -2,6 +2,7 @@
 //!
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
+mod absent;
 mod attention;
 mod convolution;
 mod copies;
@@ -24,6 +25,7 @@ mod scatter;
 mod split;
 mod views;
 
+pub use absent::{absent, every_absent};
 pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
 
 use maquette_ir::Loc;
