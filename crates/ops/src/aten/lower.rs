@@ -57,6 +57,7 @@ pub enum Class {
     Random,
     Fill,
     Copy,
+    Scalar,
 }
 
 /// Outputs whose metadata is known beforehand.
