@@ -137,7 +137,7 @@ pub(super) fn airy_ai(x: f64) -> f64 {
 /// Solves `y'' = x y` from 0 by Taylor series of steps of at most 1/2.
 fn airy_by_steps(x: f64) -> f64 {
     const TERMS: usize = 26;
-    let (mut at, mut y, mut slope) = (0.0, 0.355_028_053_887_817_24, -0.258_819_403_792_806_8);
+    let (mut at, mut y, mut slope) = (0.0, 0.355_028_053_887_817_2, -0.258_819_403_792_806_8);
     let steps = (2.0 * x.abs()).ceil();
     let h = if steps > 0.0 { x / steps } else { 0.0 };
     for _ in 0..steps as u32 {

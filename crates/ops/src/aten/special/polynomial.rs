@@ -16,14 +16,12 @@ pub(super) trait Real:
     fn wide(self) -> f64;
     /// `self * a + b`, rounded once.
     fn times_plus(self, a: Self, b: Self) -> Self;
-    /// As the C library's of that precision: what is lost near 1 is multiplied by the degree.
-    fn acos(self) -> Self;
     /// Degrees of Hermite polynomials above this one give NaN, in PyTorch too.
     const HIGHEST_HERMITE: i64;
 }
 
 macro_rules! real {
-    ($t:ty, $highest:literal, $acos:path) => {
+    ($t:ty, $highest:literal) => {
         impl Real for $t {
             const HIGHEST_HERMITE: i64 = $highest;
             fn of(x: f64) -> $t {
@@ -35,14 +33,11 @@ macro_rules! real {
             fn times_plus(self, a: $t, b: $t) -> $t {
                 self.mul_add(a, b)
             }
-            fn acos(self) -> $t {
-                $acos(self)
-            }
         }
     };
 }
-real!(f32, 128, libm::acosf);
-real!(f64, 512, libm::acos);
+real!(f32, 128);
+real!(f64, 512);
 
 /// The polynomial of degree `n`, a float, at `x`, in the precision of the dtype.
 pub(super) fn at(dtype: DType, x: f64, n: f64, narrow: fn(f32, i64) -> f32, wide: fn(f64, i64) -> f64) -> f64 {
@@ -97,7 +92,7 @@ impl<T: Real> Chebyshev<T> {
             return T::of(self.ends.1);
         }
         if n > self.high && x.wide().abs() < 1.0 {
-            let angle = x.acos();
+            let angle = T::of(libm::acos(x.wide()));
             let of_multiple = |m: f64| T::of((self.inside)((T::of(m) * angle).wide()));
             let above = of_multiple(n as f64 + self.shift);
             return self.below.map_or(above, |m| above / of_multiple(m));
