@@ -37,13 +37,13 @@ fn functions_of_one_number() {
         ("lgamma", &[(-2.0, INF), (0.0, INF), (1.0, 0.0), (0.5, 0.572_364_942_924_700_1), (-INF, INF), (INF, INF), (NAN, NAN)]),
         ("digamma", &[(-3.0, NAN), (0.0, -INF), (-0.0, INF), (0.5, -1.963_510_026_021_423_5), (3.7, 1.167_153_539_361_511_4)]),
         ("digamma", &[(-7.25, 5.189_977_214_956_288), (1e-10, -10_000_000_000.577_215), (-INF, NAN), (INF, INF)]),
-        ("erfinv", &[(1e-20, 8.862_269_254_527_58e-21), (0.3, 0.272_462_714_726_754_35), (-0.9, -1.163_087_153_676_674_2)]),
-        ("erfinv", &[(0.999_999, 3.458_910_737_275_498_8), (0.0, 0.0), (1.0, INF), (-1.0, -INF), (1.001, NAN), (NAN, NAN)]),
+        ("erfinv", &[(1e-20, 8.862_269_254_527_58e-21), (0.3, 0.272_462_714_726_754_4), (-0.9, -1.163_087_153_676_674_2)]),
+        ("erfinv", &[(0.999_999, 3.458_910_737_275_499), (0.0, 0.0), (1.0, INF), (-1.0, -INF), (1.001, NAN), (NAN, NAN)]),
         ("special_ndtri", &[(0.0, -INF), (1.0, INF), (0.5, 0.0), (-0.1, NAN), (1.1, NAN), (1e-300, -37.047_096_299_361_2)]),
         ("special_ndtri", &[(0.02, -2.053_748_910_631_823), (0.9, 1.281_551_565_544_600_6)]),
         ("special_erfcx", &[(-INF, INF), (-3.0, 16_205.988_853_999_587), (5.0, 0.110_704_637_733_068_63), (INF, 0.0)]),
-        ("special_erfcx", &[(24.9, 0.022_639_987_776_049_506), (25.1, 0.022_459_875_817_581_388), (-30.0, INF), (NAN, NAN)]),
-        ("special_log_ndtr", &[(-1e4, -50_000_010.129_278_915), (-40.0, -804.608_442_013_753_8), (-INF, -INF), (INF, 0.0)]),
+        ("special_erfcx", &[(24.9, 0.022_639_987_776_049_506), (25.1, 0.022_459_875_817_581_39), (-30.0, INF), (NAN, NAN)]),
+        ("special_log_ndtr", &[(-1e4, -50_000_010.129_278_91), (-40.0, -804.608_442_013_753_8), (-INF, -INF), (INF, 0.0)]),
         ("special_log_ndtr", &[(-0.5, -1.175_911_761_593_618_6), (9.0, -1.128_588_405_953_840_6e-19)]),
         ("special_entr", &[(-1.0, -INF), (0.0, 0.0), (2.0, -1.386_294_361_119_890_6), (INF, -INF), (NAN, NAN)]),
         ("special_ndtr", &[(-INF, 0.0), (0.0, 0.5), (INF, 1.0)]),
@@ -52,7 +52,7 @@ fn functions_of_one_number() {
         ("special_i1e", &[(19.9, 0.087_717_102_131_706_1), (-20.1, -0.087_296_851_843_201_59), (-INF, 0.0)]),
         ("i0", &[(0.0, 1.0), (-3.0, 4.880_792_585_865_024), (1e3, INF), (INF, NAN)]),
         ("special_i1", &[(0.0, 0.0), (-3.0, -3.953_370_217_402_609_4), (-1e3, -INF), (INF, NAN)]),
-        ("special_modified_bessel_k0", &[(0.0, INF), (-1.0, NAN), (0.1, 2.427_069_024_702_016_6), (1.99, 0.115_301_767_551_776_8)]),
+        ("special_modified_bessel_k0", &[(0.0, INF), (-1.0, NAN), (0.1, 2.427_069_024_702_017), (1.99, 0.115_301_767_551_776_8)]),
         ("special_modified_bessel_k0", &[(2.0, 0.113_893_872_749_533_44), (500.0, 3.992_321_609_117_793e-219), (INF, 0.0)]),
         ("special_modified_bessel_k1", &[(0.0, INF), (-1.0, NAN), (0.1, 9.853_844_780_870_606), (10.0, 1.864_877_345_382_558_5e-5)]),
         ("special_scaled_modified_bessel_k0", &[(0.5, 1.524_109_385_773_909_9), (1e3, 0.039_628_321_600_754_22), (INF, 0.0)]),
@@ -120,7 +120,7 @@ fn functions_of_two_numbers() {
     }
     // orders so large that the exponent's rounding shows
     for (a, x, p) in
-        [(1.1e5, 1.105e5, 0.934_002_760_818_113_7), (2e6, 1.999e6, 0.239_786_670_928_572_95), (9e4, 8.95e4, 0.047_593_233_002_364_944)]
+        [(1.1e5, 1.105e5, 0.934_002_760_818_113_7), (2e6, 1.999e6, 0.239_786_670_928_572_95), (9e4, 8.95e4, 0.047_593_233_002_364_95)]
     {
         let (a, x) = (Tensor::scalar(a), Tensor::scalar(x));
         let (lower, upper) = (number("igamma", args![&a, &x]), number("igammac", args![&a, &x]));
@@ -254,13 +254,13 @@ fn layouts_follow_the_operands() {
     x.select(1, 1).lgamma_().ok().expect("written");
     assert_eq!(x.select(1, 0).to_vec::<f32>().expect("f32"), [0.5, 3.5]);
     assert!((x.select(1, 1).to_vec::<f32>().expect("f32")[1] - 2.453_736_6).abs() < 1e-6);
-    assert!(refusal(row.igamma_(&x.t()).ok()).contains("sizes"));
+    assert!(refusal(row.igamma_(x.t()).ok()).contains("sizes"));
     assert!(refusal(row.gcd(Tensor::from(vec![1i64, 2, 3])).ok()).contains('3'));
     // nothing, and one number
     let empty = Tensor::from_vec(Vec::<f32>::new(), [0, 3]);
     assert_eq!(empty.lgamma().sizes_i64().expect("sizes"), [0, 3]);
     assert_eq!(empty.logcumsumexp(1).sizes_i64().expect("sizes"), [0, 3]);
-    assert_eq!(empty.igamma(&Tensor::from(vec![1f32, 2.0, 3.0])).sizes_i64().expect("sizes"), [0, 3]);
+    assert_eq!(empty.igamma(Tensor::from(vec![1f32, 2.0, 3.0])).sizes_i64().expect("sizes"), [0, 3]);
     assert_eq!(empty.frexp().1.dtype(), DType::I32);
     assert_eq!(Tensor::scalar(2f32).logcumsumexp(-1).item::<f32>().expect("one"), 2.0);
     assert!(refusal(Tensor::scalar(2f32).logcumsumexp(1).ok()).contains("out of range"));

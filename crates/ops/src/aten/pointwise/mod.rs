@@ -11,8 +11,7 @@ mod unary;
 use super::OpDef;
 
 /// The tables of this family.
-pub(super) const TABLES: [&[OpDef]; 6] =
-    [unary::TABLE, activation::TABLE, binary::TABLE, compare::TABLE, ternary::TABLE, special::TABLE];
+pub(super) const TABLES: [&[OpDef]; 6] = [unary::TABLE, activation::TABLE, binary::TABLE, compare::TABLE, ternary::TABLE, special::TABLE];
 
 /// A pointwise lowering: how dtypes follow, and the formula.
 macro_rules! pointwise {

@@ -1,8 +1,7 @@
 //! Bessel functions of orders 0 and 1, and Airy's function.
 
+use super::gamma::EULER_GAMMA;
 use std::f64::consts::{FRAC_2_SQRT_PI, FRAC_PI_4, PI};
-
-const EULER_GAMMA: f64 = 0.577_215_664_901_532_9;
 
 /// A Bessel function of the first or second kind; NaN at the infinities, as in PyTorch.
 pub(super) fn finite(f: fn(f64) -> f64, x: f64) -> f64 {

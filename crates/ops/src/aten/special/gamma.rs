@@ -2,6 +2,9 @@
 
 use std::f64::consts::PI;
 
+/// Minus the value of [`digamma`] at 1.
+pub(super) const EULER_GAMMA: f64 = 0.577_215_664_901_532_9;
+
 /// Relative precision at which series end.
 const EPS: f64 = f64::EPSILON / 2.0;
 
@@ -103,11 +106,11 @@ pub(super) fn zeta(x: f64, q: f64) -> f64 {
             return zeta(x, f) + sign * (zeta(x, 1.0 - f) - zeta(x, 1.0 - q));
         }
     }
-    let (mut a, mut sum, mut term, mut steps) = (q, q.powf(-x), 0.0, 0);
+    let (mut a, mut sum, mut term, mut steps) = (q, libm::pow(q, -x), 0.0, 0);
     while steps < 9 || a <= 9.0 {
         steps += 1;
         a += 1.0;
-        term = a.powf(-x);
+        term = libm::pow(a, -x);
         sum += term;
         if -EPS * sum < term && term < EPS * sum {
             return sum;

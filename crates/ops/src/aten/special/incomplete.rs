@@ -1,6 +1,6 @@
 //! The regularised incomplete gamma functions, lower `P(a, x)` and upper `Q(a, x) = 1 - P`.
 
-use super::gamma::{horner, lgamma};
+use super::gamma::{EULER_GAMMA, horner, lgamma};
 use std::f64::consts::PI;
 
 /// Above this `a`, and near `x = a`, the expansion that is uniform in both is exact to the last digits and much shorter.
@@ -145,8 +145,6 @@ fn upper_series(a: f64, x: f64) -> f64 {
     let log = a * libm::log(x) - lgamma1p;
     -libm::expm1(log) - libm::exp(log) * a * sum
 }
-
-const EULER_GAMMA: f64 = 0.577_215_664_901_532_9;
 
 fn is_uniform(a: f64, x: f64) -> bool {
     a > LARGE && (x - a).abs() < 0.3 * a

@@ -214,7 +214,8 @@ macro_rules! polynomials {
         table! {
             /// Orthogonal polynomials.
             static POLYNOMIALS = { $(
-                concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") => each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") =>
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
                 concat!("aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor") =>
                     each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
                 concat!("aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor") =>
