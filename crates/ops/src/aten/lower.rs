@@ -70,6 +70,7 @@ pub enum Class {
     Random,
     Fill,
     Copy,
+    Scalar,
 }
 
 /// Outputs whose metadata is known beforehand.

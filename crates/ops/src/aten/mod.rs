@@ -22,6 +22,7 @@ mod reduce;
 mod reshape;
 mod scan;
 mod scatter;
+mod special;
 mod split;
 mod views;
 
@@ -62,7 +63,7 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    pointwise::TABLES.into_iter().chain([
+    pointwise::TABLES.into_iter().chain(special::TABLES).chain([
         attention::TABLE,
         convolution::TABLE,
         copies::TABLE,

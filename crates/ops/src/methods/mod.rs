@@ -11,6 +11,7 @@ mod indexing;
 mod nn;
 mod pointwise;
 mod reductions;
+mod special;
 mod views;
 
 use crate::dispatch::dispatch;
