@@ -73,6 +73,13 @@ pub enum Class {
     Scalar,
 }
 
+impl Class {
+    /// Whether its kernels write every element of their outputs, whatever the operands are.
+    const fn fills(self) -> bool {
+        matches!(self, Class::Reduce | Class::Gemm | Class::Convolution | Class::Attention | Class::Norm | Class::Gather | Class::Scan | Class::Copy)
+    }
+}
+
 /// Outputs whose metadata is known beforehand.
 pub struct Compute {
     /// The kernel class.
@@ -261,13 +268,14 @@ impl OpDef {
         match &self.lowering {
             Lowering::Pointwise(p) => {
                 let call = p.call(self, state, args, None)?;
-                let out = Tensor::allocate(call.meta.clone())?;
+                let out = Tensor::allocate_to_fill(call.meta.clone())?;
                 eager::pointwise(&call, &out)?;
                 Ok(group(state, std::iter::once(out)))
             }
             Lowering::Compute(c) => {
                 let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
-                let outs: Vec<Tensor> = metas.into_iter().map(Tensor::allocate).collect::<Result<_>>()?;
+                let allocate = if c.class.fills() { Tensor::allocate_to_fill } else { Tensor::allocate };
+                let outs: Vec<Tensor> = metas.into_iter().map(allocate).collect::<Result<_>>()?;
                 (c.run)(args, &outs)?;
                 Ok(group(state, outs.into_iter()))
             }
