@@ -13,6 +13,7 @@ mod join;
 pub(crate) mod lower;
 mod matrix;
 mod norm;
+mod order;
 mod plan;
 mod pointwise;
 mod pool;
@@ -60,7 +61,7 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    pointwise::TABLES.into_iter().chain([
+    pointwise::TABLES.into_iter().chain(order::TABLES).chain([
         attention::TABLE,
         convolution::TABLE,
         copies::TABLE,
