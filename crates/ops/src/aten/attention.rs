@@ -1,8 +1,8 @@
 //! Attention and embeddings.
 
-use super::dims::{done, fresh, product, require, require_index, require_rank, require_same_dtype};
+use super::dims::{done, fresh, require, require_index, require_rank, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
-use super::{host, table};
+use super::table;
 use crate::eager::{input, output};
 use crate::error::{Error, Result};
 use crate::meta::Dims;
@@ -10,7 +10,7 @@ use crate::methods::aten;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
 use maquette_ir::{DType, Loc, Scalar};
-use maquette_kernels::{self as kernels, ScatterOp, Source};
+use maquette_kernels as kernels;
 use smallvec::smallvec;
 
 /// The batch and head dimensions of grouped-query attention: each key and value head serves several query heads.

@@ -9,7 +9,6 @@ use crate::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
 use maquette_ir::Scalar;
-use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
