@@ -82,7 +82,12 @@ impl<'a> Bags<'a> {
         let sizes = if forward_only && self.mode == Mode::Sum { self.offsets.sizes()[0] } else { bags };
         let sizes = fresh(self.weight, smallvec![sizes], dtype);
         let greatest = if self.mode == Mode::Max { fresh(self.weight, smallvec![bags, width], dtype) } else { sizes.clone() };
-        Ok(smallvec![fresh(self.weight, smallvec![bags, width], self.weight.dtype()), fresh(self.weight, smallvec![of], dtype), sizes, greatest])
+        Ok(smallvec![
+            fresh(self.weight, smallvec![bags, width], self.weight.dtype()),
+            fresh(self.weight, smallvec![of], dtype),
+            sizes,
+            greatest
+        ])
     }
 
     /// Where each bag begins, and where the last ends.
@@ -135,7 +140,11 @@ impl<'a> Bags<'a> {
 /// An entry of the table, of which PyTorch has one for training and one not.
 macro_rules! bags {
     ($forward_only:literal) => {
-        Lowering::Compute(Compute { class: Class::Gather, metas: |_, a| Bags::of(a)?.metas($forward_only), run: |a, o| Bags::of(a)?.run(o) })
+        Lowering::Compute(Compute {
+            class: Class::Gather,
+            metas: |_, a| Bags::of(a)?.metas($forward_only),
+            run: |a, o| Bags::of(a)?.run(o),
+        })
     };
 }
 
@@ -147,7 +156,7 @@ fn embedding_bag(a: &[Value]) -> Result<Outputs> {
             let weight = a[0].tensor()?;
             require_rank("weight", weight, 2..=2)?;
             let rows = weight.sizes()[0];
-            for within in [rows.ge(-p), rows.gt(p)] {
+            for within in [(rows + p).ge(0), rows.gt(p)] {
                 require(within, || format!("`padding_idx` must be a row of {rows}, found {p}"))?;
             }
             if p < 0 { (rows + p).as_i64().map_or_else(|| (rows + p).guard_int(), Ok)? } else { p }
@@ -179,8 +188,7 @@ fn renorm_args(a: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
     let (x, p, most) = (a[0].tensor()?, a[1].scalar()?.to_f64(), a[3].scalar()?.to_f64());
     require_float("self", x)?;
     require_rank("self", x, 2..=64)?;
-    // written so that NaN is refused
-    if !(p > 0.0) || !(most >= 0.0) {
+    if p.is_nan() || p <= 0.0 || most.is_nan() || most < 0.0 {
         return Err(Error::value(format!("`p` must be positive and `maxnorm` not negative, found {p} and {most}")));
     }
     Ok((x, p, wrap_dim(a[2].int_i64()?, x.dim())?, most))

@@ -25,8 +25,7 @@ fn equal(a: &[Value]) -> Result<Outputs> {
 fn isclose(a: &[Value]) -> Result<Tensor> {
     let (x, y, relative, absolute) = (a[0].tensor()?, a[1].tensor()?, a[2].float()?, a[3].float()?);
     require_same_dtype(("self", x), ("other", y))?;
-    // written so that NaN is refused
-    if !(relative >= 0.0) || !(absolute >= 0.0) {
+    if [relative, absolute].iter().any(|t| t.is_nan() || *t < 0.0) {
         return Err(Error::value(format!("`rtol` and `atol` must not be negative, found {relative} and {absolute}")));
     }
     let float = x.dtype().is_float();

@@ -5,7 +5,7 @@
 use super::super::dims::{decide, fresh, require, require_same_dtype};
 use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table};
-use super::{dynamic_size, integers, require_float, store_integers};
+use super::{dynamic_size, integers, require_float};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::meta::Dims;
@@ -117,7 +117,15 @@ fn finite(low: f64, high: f64) -> Result<(f64, f64)> {
 }
 
 fn least_and_greatest(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    let or_nan = |a: f64, b: f64, first: bool| if a.is_nan() || b.is_nan() { f64::NAN } else if first { a } else { b };
+    let or_nan = |a: f64, b: f64, first: bool| {
+        if a.is_nan() || b.is_nan() {
+            f64::NAN
+        } else if first {
+            a
+        } else {
+            b
+        }
+    };
     values.map(|x| (x, x)).reduce(|(low, high), (x, _)| (or_nan(low, x, low <= x), or_nan(high, x, high >= x)))
 }
 
@@ -194,7 +202,7 @@ impl<'a> Points<'a> {
     }
 
     fn edges(&self, bins: i64) -> crate::meta::Meta {
-        fresh(self.x, smallvec![(bins + 1).into()], self.x.dtype())
+        fresh(self.x, smallvec![SymInt::from(bins) + 1], self.x.dtype())
     }
 
     /// Bins of equal width over `range`, or over that of the data.
@@ -228,7 +236,10 @@ fn range_list(v: &Value, axes: usize) -> Result<Option<Vec<f64>>> {
         _ => v.list()?.iter().map(Value::float).collect::<Result<Vec<_>>>()?,
     };
     if list.len() != 2 * axes {
-        return Err(Error::value(format!("`range` must hold a lower and an upper bound for each of {axes} dimensions, found {}", list.len())));
+        return Err(Error::value(format!(
+            "`range` must hold a lower and an upper bound for each of {axes} dimensions, found {}",
+            list.len()
+        )));
     }
     if let Some(r) = list.chunks_exact(2).find(|r| r[0] > r[1]) {
         return Err(Error::value(format!("`range` must hold lower bounds before upper ones, found {} and {}", r[0], r[1])));
@@ -292,7 +303,11 @@ fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
 fn bincount_operands(a: &[Value]) -> Result<(&Tensor, Option<&Tensor>, SymInt)> {
     let (x, weights, least) = (a[0].tensor()?, a[1].opt_tensor()?, a[2].int()?);
     if x.dim() != 1 || x.dtype().is_float() || x.dtype() == DType::Bool {
-        return Err(Error::value(format!("argument `self` must hold integers in 1 dimension, found {}{}", x.dtype(), dims_text(x.sizes()))));
+        return Err(Error::value(format!(
+            "argument `self` must hold integers in 1 dimension, found {}{}",
+            x.dtype(),
+            dims_text(x.sizes())
+        )));
     }
     if let Some(w) = weights {
         require_same(x.sizes(), w.sizes(), || "argument `weights` must have".into())?;
@@ -314,11 +329,7 @@ fn bincount_dtype(x: &Tensor, weights: Option<&Tensor>) -> Result<DType> {
 fn fake_bincount(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     let (x, weights, least) = bincount_operands(a)?;
     let dtype = bincount_dtype(x, weights)?;
-    let n = if x.numel().as_i64() == Some(0) {
-        least
-    } else {
-        dynamic_size(cx, least.max(x.numel().min(1)), i64::MAX.into())?
-    };
+    let n = if x.numel().as_i64() == Some(0) { least } else { dynamic_size(cx, least.max(x.numel().min(1)), i64::MAX.into())? };
     Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(x, smallvec![n], dtype)))])
 }
 
@@ -331,15 +342,12 @@ fn bincount(a: &[Value]) -> Result<Outputs> {
     let own = values.iter().max().map_or(Some(0), |n| n.checked_add(1));
     let n = own.ok_or_else(|| Error::value("argument `self` holds an integer too great to count up to"))?.max(a[2].int_i64()?);
     let out = Tensor::allocate(fresh(x, smallvec![n.into()], bincount_dtype(x, weights)?))?;
-    let at = |v: &i64| *v as usize;
-    if let Some(w) = weights {
-        let mut sums = vec![0.0; n as usize];
-        values.iter().map(at).zip(host::reals(w)?).for_each(|(i, w)| sums[i] += w);
-        host::store_reals(&out, &sums)?;
-    } else {
-        let mut counts = vec![0; n as usize];
-        values.iter().map(at).for_each(|i| counts[i] += 1);
-        store_integers(&out, &counts)?;
+    let weighted = values.iter().map(|v| *v as usize).zip(weights.map(host::reals).transpose()?.unwrap_or_default());
+    // counted in the output itself: it may be large
+    match out.dtype() {
+        DType::F32 => host::fill_with::<f32>(&out, |o| weighted.for_each(|(i, w)| o[i] += w as f32))?,
+        DType::F64 => host::fill_with::<f64>(&out, |o| weighted.for_each(|(i, w)| o[i] += w))?,
+        _ => host::fill_with::<i64>(&out, |o| values.iter().for_each(|v| o[*v as usize] += 1))?,
     }
     Ok(smallvec![Value::Tensor(out)])
 }

@@ -140,7 +140,7 @@ fn as_tensor(v: &Value) -> Result<Tensor> {
 /// A new data-dependent size, at least `least` and at most `most`, as far as those are known.
 fn dynamic_size(cx: &FakeCtx, least: SymInt, most: SymInt) -> Result<SymInt> {
     let (lo, hi) = (least.range().lo.max(0), most.range().hi.max(0));
-    cx.new_dynamic_size_in(lo.min(hi), hi)
+    if lo == hi { Ok(lo.into()) } else { cx.new_dynamic_size_in(lo.min(hi), hi) }
 }
 
 /// How many groups `n` elements fall into: as many at most, and one at least unless there is none.

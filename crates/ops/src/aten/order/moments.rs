@@ -3,7 +3,7 @@
 use super::super::dims::{done, fresh, is_one};
 use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table};
-use super::{require_float, refuse_bool};
+use super::{refuse_bool, require_float};
 use crate::error::{Error, Result};
 use crate::meta::Dims;
 use crate::shape::require_equal;
@@ -39,7 +39,12 @@ impl<'a> Sample<'a> {
             if w.dtype().is_float() != float || w.dtype() == DType::Bool || w.dim() > 1 {
                 return Err(Error::value(format!("argument `{name}` must hold {kind} in at most 1 dimension, found {}", found())));
             }
-            let mismatch = || Error::value(format!("argument `{name}` must hold as many weights as there are observations, {observations}; found {}", found()));
+            let mismatch = || {
+                Error::value(format!(
+                    "argument `{name}` must hold as many weights as there are observations, {observations}; found {}",
+                    found()
+                ))
+            };
             require_equal(observations, w.numel(), &mismatch)?;
             weights[i] = Some(w);
         }

@@ -1,6 +1,6 @@
 //! Quantiles: where in a sorted dimension a share of its elements lies below.
 //!
-//! Ranks and interpolations round to the dtype at every step, as PyTorch's do: which elements a rank lies between depends on it.
+//! Ranks are computed in `f64` from shares in the tensor's dtype, and interpolations round to it at every step, as PyTorch's do.
 
 use super::super::dims::{fresh, require};
 use super::super::lower::{Class, Compute, Lowering, Metas};
@@ -96,8 +96,8 @@ impl<'a> Quantile<'a> {
             for (s, &q) in shares.iter().enumerate() {
                 let last = line.len().saturating_sub(1) as f64;
                 let rank = match numbers == line.len() {
-                    true => round(q * round(last)),
-                    false if skip_nan => round(q * (numbers.max(1) - 1) as f64),
+                    true => q * last,
+                    false if skip_nan => q * (numbers.max(1) - 1) as f64,
                     // a NaN is last in order
                     false => last,
                 };

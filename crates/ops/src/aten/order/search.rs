@@ -39,7 +39,8 @@ impl<'a> Search<'a> {
             Some("left") => false,
             Some(other) => return Err(Error::value(format!("`side` must be \"left\" or \"right\", found {other:?}"))),
         };
-        Search { sequence: a[0].tensor()?, values: &a[1], sorter: a[5].opt_tensor()?, right, narrow: a[2].bool()? }.checked("sorted_sequence")
+        Search { sequence: a[0].tensor()?, values: &a[1], sorter: a[5].opt_tensor()?, right, narrow: a[2].bool()? }
+            .checked("sorted_sequence")
     }
 
     /// `self, boundaries, *, out_int32, right`
@@ -62,7 +63,9 @@ impl<'a> Search<'a> {
         if !lead.is_empty() {
             let own = values.split_last().map(|(_, own)| own).filter(|own| own.len() == lead.len()).ok_or_else(|| {
                 let (found, of) = (dims_text(&values), dims_text(sequence.sizes()));
-                Error::value(format!("argument `self` must have the dimensions of `{name}` {of} where that has several, found sizes {found}"))
+                Error::value(format!(
+                    "argument `self` must have the dimensions of `{name}` {of} where that has several, found sizes {found}"
+                ))
             })?;
             require_same(lead, own, || "the dimensions of `self` but the last must have".into())?;
         }
@@ -103,18 +106,23 @@ impl<'a> Search<'a> {
         // one sequence for all values, or one for each line of them
         let rows = sequence.all.len().checked_div(n).unwrap_or(1).max(1);
         let per_row = values.all.len().div_ceil(rows).max(1);
-        let found: Vec<i64> = values.all.iter().enumerate().map(|(i, &v)| {
-            let start = i / per_row * n;
-            let at = |i: usize| sequence.all[start + sorter.as_ref().map_or(i, |s| s[start + i] as usize)];
-            // NaN is neither reached nor passed, as in PyTorch
-            let passed = |k: i64| !sequence.is_nan(k) && !sequence.is_nan(v) && if self.right { k > v } else { k >= v };
-            let (mut low, mut high) = (0, n);
-            while low < high {
-                let middle = low + (high - low) / 2;
-                if passed(at(middle)) { high = middle } else { low = middle + 1 }
-            }
-            low as i64
-        }).collect();
+        let found: Vec<i64> = values
+            .all
+            .iter()
+            .enumerate()
+            .map(|(i, &v)| {
+                let start = i / per_row * n;
+                let at = |i: usize| sequence.all[start + sorter.as_ref().map_or(i, |s| s[start + i] as usize)];
+                // NaN is neither reached nor passed, as in PyTorch
+                let passed = |k: i64| !sequence.is_nan(k) && !sequence.is_nan(v) && if self.right { k > v } else { k >= v };
+                let (mut low, mut high) = (0, n);
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    if passed(at(middle)) { high = middle } else { low = middle + 1 }
+                }
+                low as i64
+            })
+            .collect();
         store_integers(out, &found)
     }
 }

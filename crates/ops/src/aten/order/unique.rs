@@ -77,8 +77,7 @@ impl Request {
 
     fn run(&self, x: &Tensor) -> Result<Outputs> {
         let (groups, lines) = self.groups(x)?;
-        let outs: Vec<Tensor> =
-            self.metas(x, groups.first.len().into()).into_iter().map(Tensor::allocate).collect::<Result<_>>()?;
+        let outs: Vec<Tensor> = self.metas(x, groups.first.len().into()).into_iter().map(Tensor::allocate).collect::<Result<_>>()?;
         let inner = lines.step;
         let outer = lines.count / inner.max(1);
         let at: Vec<usize> = (0..outer)
@@ -100,10 +99,12 @@ impl Request {
             None => Lines::flat(x)?,
         };
         let mut order: Vec<usize> = (0..lines.len).collect();
-        let pairs = |a: usize, b: usize| (0..lines.count).map({
-            let lines = &lines;
-            move |l| (lines.at(l, a), lines.at(l, b))
-        });
+        let pairs = |a: usize, b: usize| {
+            (0..lines.count).map({
+                let lines = &lines;
+                move |l| (lines.at(l, a), lines.at(l, b))
+            })
+        };
         if !self.consecutive {
             // stable, so that the first of equal slices leads its group
             order.sort_by(|&a, &b| {
