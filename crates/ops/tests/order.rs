@@ -62,7 +62,7 @@ fn distinct_elements() {
 fn positions_and_membership() {
     let s = floats(&[1.0, 3.0, 3.0, 5.0]);
     for (right, expected) in [(false, [1.0, 4.0, 0.0]), (true, [3.0, 4.0, 0.0])] {
-        assert_eq!(values(&s.searchsorted(&floats(&[3.0, NAN, -1.0]), right)), expected);
+        assert_eq!(values(&s.searchsorted(floats(&[3.0, NAN, -1.0]), right)), expected);
     }
     assert_eq!(values(&s.searchsorted(4.5, false)), [3.0]);
     assert_eq!(values(&ints(&[2, 4]).bucketize(&s)), [1.0, 3.0]);
