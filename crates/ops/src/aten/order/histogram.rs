@@ -1,14 +1,14 @@
-//! Histograms over bins of equal or given widths, in one or several dimensions, and counts of integers.
+//! Histograms over bins of equal or given widths, in one or several dimensions.
 //!
 //! Where an element falls into bins of equal width is computed as PyTorch does it, rounding to the dtype at every step.
 
-use super::super::dims::{decide, fresh, require, require_same_dtype};
+use super::super::dims::{fresh, require, require_same_dtype};
 use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table};
-use super::{dynamic_size, integers, require_float};
+use super::require_float;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::Dims;
+use crate::meta::{Dims, Meta};
 use crate::shape::{require_equal, require_same};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
@@ -197,11 +197,11 @@ impl<'a> Points<'a> {
     }
 
     /// A histogram of this many bins in each dimension.
-    fn hist(&self, bins: Dims) -> crate::meta::Meta {
+    fn hist(&self, bins: Dims) -> Meta {
         fresh(self.x, bins, self.x.dtype())
     }
 
-    fn edges(&self, bins: i64) -> crate::meta::Meta {
+    fn edges(&self, bins: i64) -> Meta {
         fresh(self.x, smallvec![SymInt::from(bins) + 1], self.x.dtype())
     }
 
@@ -300,58 +300,6 @@ fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
     Ok(Value::from(vec![bins.int()?; usize::try_from(width).unwrap_or(0)]))
 }
 
-fn bincount_operands(a: &[Value]) -> Result<(&Tensor, Option<&Tensor>, SymInt)> {
-    let (x, weights, least) = (a[0].tensor()?, a[1].opt_tensor()?, a[2].int()?);
-    if x.dim() != 1 || x.dtype().is_float() || x.dtype() == DType::Bool {
-        return Err(Error::value(format!(
-            "argument `self` must hold integers in 1 dimension, found {}{}",
-            x.dtype(),
-            dims_text(x.sizes())
-        )));
-    }
-    if let Some(w) = weights {
-        require_same(x.sizes(), w.sizes(), || "argument `weights` must have".into())?;
-    }
-    require(least.ge(0), || format!("`minlength` must not be negative, found {least}"))?;
-    Ok((x, weights, least))
-}
-
-fn bincount_dtype(x: &Tensor, weights: Option<&Tensor>) -> Result<DType> {
-    Ok(match weights.map(Tensor::dtype) {
-        // no elements give integers, as in PyTorch
-        Some(_) if decide(x.numel().eq(0))? => DType::I64,
-        Some(DType::F32) => DType::F32,
-        Some(_) => DType::F64,
-        None => DType::I64,
-    })
-}
-
-fn fake_bincount(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
-    let (x, weights, least) = bincount_operands(a)?;
-    let dtype = bincount_dtype(x, weights)?;
-    let n = if x.numel().as_i64() == Some(0) { least } else { dynamic_size(cx, least.max(x.numel().min(1)), i64::MAX.into())? };
-    Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(x, smallvec![n], dtype)))])
-}
-
-fn bincount(a: &[Value]) -> Result<Outputs> {
-    let (x, weights, _) = bincount_operands(a)?;
-    let values = integers(x)?;
-    if let Some(bad) = values.iter().find(|v| **v < 0) {
-        return Err(Error::value(format!("argument `self` must hold no negative integers, found {bad}")));
-    }
-    let own = values.iter().max().map_or(Some(0), |n| n.checked_add(1));
-    let n = own.ok_or_else(|| Error::value("argument `self` holds an integer too great to count up to"))?.max(a[2].int_i64()?);
-    let out = Tensor::allocate(fresh(x, smallvec![n.into()], bincount_dtype(x, weights)?))?;
-    let weighted = values.iter().map(|v| *v as usize).zip(weights.map(host::reals).transpose()?.unwrap_or_default());
-    // counted in the output itself: it may be large
-    match out.dtype() {
-        DType::F32 => host::fill_with::<f32>(&out, |o| weighted.for_each(|(i, w)| o[i] += w as f32))?,
-        DType::F64 => host::fill_with::<f64>(&out, |o| weighted.for_each(|(i, w)| o[i] += w))?,
-        _ => host::fill_with::<i64>(&out, |o| values.iter().for_each(|v| o[*v as usize] += 1))?,
-    }
-    Ok(smallvec![Value::Tensor(out)])
-}
-
 table! {
     /// See the module.
     pub(super) static TABLE = {
@@ -403,6 +351,5 @@ table! {
                 let hist = crate::call("aten::_histogramdd_from_bin_tensors", crate::args![a[0].clone(), a[1].clone(), a[3].clone(), a[4].clone()])?;
                 Ok(hist.into_iter().chain([a[1].clone()]).collect())
             }),
-        "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" => Lowering::Dynamic { fake: fake_bincount, run: bincount },
     }
 }

@@ -4,6 +4,7 @@
 
 mod bag;
 mod compare;
+mod count;
 mod histogram;
 mod moments;
 mod quantile;
@@ -26,9 +27,10 @@ use maquette_ir::{DType, Scalar};
 use maquette_kernels::{Class, Element as _};
 
 /// The tables of this folder.
-pub(super) const TABLES: [&[OpDef]; 9] = [
+pub(super) const TABLES: [&[OpDef]; 10] = [
     bag::TABLE,
     compare::TABLE,
+    count::TABLE,
     histogram::TABLE,
     moments::TABLE,
     quantile::TABLE,

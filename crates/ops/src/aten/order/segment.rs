@@ -1,10 +1,11 @@
 //! Reductions of consecutive segments of a dimension, given by their lengths or by where they begin.
 
-use super::super::dims::{fresh, require_index};
+use super::super::dims::{fresh, require, require_index};
 use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table};
 use super::{integers, require_float};
 use crate::error::{Error, Result};
+use crate::meta::Dims;
 use crate::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
@@ -103,10 +104,10 @@ impl<'a> Segments<'a> {
     }
 
     fn metas(&self) -> Result<Metas> {
-        let mut sizes: crate::meta::Dims = self.data.sizes().into();
+        let mut sizes: Dims = self.data.sizes().into();
         let n = self.bounds.sizes()[self.axis];
         if self.offsets {
-            super::super::dims::require(n.ge(1), || format!("`offsets` must hold at least one position in its last dimension, found {n}"))?;
+            require(n.ge(1), || format!("`offsets` must hold at least one position in its last dimension, found {n}"))?;
         }
         sizes[self.axis] = if self.offsets { n - 1 } else { n };
         Ok(smallvec![fresh(self.data, sizes, self.data.dtype())])

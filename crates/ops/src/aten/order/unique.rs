@@ -2,20 +2,18 @@
 //!
 //! Results are in ascending order, also where `sorted` is false and PyTorch leaves the order open.
 
-use super::super::dims::{done, fresh};
-use super::super::lower::{Class, Compute, Lowering, Metas};
-use super::super::{host, table};
-use super::{Keys, Lines, group_count, integers, store_integers, take};
-use crate::eager::{input, output};
+use super::super::dims::fresh;
+use super::super::lower::{Lowering, Metas};
+use super::super::table;
+use super::{Keys, Lines, group_count, store_integers, take};
 use crate::error::{Error, Result};
 use crate::meta::{Dims, Meta};
 use crate::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
+use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
-use maquette_ir::{DType, Scalar};
-use maquette_kernels as kernels;
 use smallvec::smallvec;
 
 /// What an operator of this family is asked for.
@@ -163,67 +161,6 @@ macro_rules! distinct {
     };
 }
 
-fn nonzero_static_meta(args: &[Value]) -> Result<Metas> {
-    let (x, size) = (args[0].tensor()?, args[1].int()?);
-    super::super::dims::require(size.ge(0), || format!("`size` must not be negative, found {size}"))?;
-    Ok(smallvec![fresh(x, smallvec![size, x.dim().into()], DType::I64)])
-}
-
-/// The first positions of nonzero elements, then rows of `fill_value`.
-fn nonzero_static(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = args[0].tensor()?;
-    let (rank, wanted) = (x.dim(), host::sizes(out)?.iter().product::<usize>());
-    let sizes = host::sizes(x)?;
-    let set = Keys::of(x)?.all.into_iter().enumerate().filter(|(_, k)| *k != 0).map(|(i, _)| i);
-    let mut rows = Vec::with_capacity(wanted);
-    for flat in set.take(wanted / rank.max(1)) {
-        let (start, mut rest) = (rows.len(), flat);
-        for n in sizes.iter().rev() {
-            rows.push((rest % n) as i64);
-            rest /= n;
-        }
-        rows[start..].reverse();
-    }
-    rows.resize(wanted, args[2].int_i64()?);
-    store_integers(out, &rows)
-}
-
-/// How many classes one-hot rows are of: as given, or as the data have.
-fn classes(x: &Tensor, given: &Value) -> Result<Option<i64>> {
-    if x.dtype() != DType::I64 {
-        return Err(Error::value(format!("argument `self` must have dtype i64, found {}{}", x.dtype(), dims_text(x.sizes()))));
-    }
-    match given.int_i64()? {
-        -1 => Ok(None),
-        n if n >= 1 => Ok(Some(n)),
-        n => Err(Error::value(format!("`num_classes` must be positive, or -1 to take it from the data; found {n}"))),
-    }
-}
-
-fn one_hot_meta(x: &Tensor, n: SymInt) -> Meta {
-    fresh(x, x.sizes().iter().copied().chain([n]).collect(), DType::I64)
-}
-
-fn one_hot(args: &[Value]) -> Result<Outputs> {
-    let x = args[0].tensor()?;
-    let values = integers(x)?;
-    let n = match (classes(x, &args[1])?, values.iter().max()) {
-        (Some(n), _) => n,
-        (None, Some(&greatest)) => greatest.max(0).checked_add(1).ok_or_else(|| Error::value("`self` holds the greatest i64"))?,
-        (None, None) => return Err(Error::value("`num_classes` cannot be taken from a tensor without elements")),
-    };
-    if let Some(bad) = values.iter().find(|v| !(0..n).contains(*v)) {
-        return Err(Error::value(format!("argument `self` must hold classes from 0 to {}, found {bad}", n - 1)));
-    }
-    let out = Tensor::allocate(one_hot_meta(x, n.into()))?;
-    if !values.is_empty() {
-        let index = x.view_of(super::super::views::unsqueeze(x.meta(), -1)?)?;
-        let one = kernels::Source::Value(Scalar::Int(1));
-        kernels::scatter(&mut output(&out)?, x.dim(), &input(&index)?, &one, kernels::ScatterOp::Replace)?;
-    }
-    Ok(smallvec![Value::Tensor(out)])
-}
-
 table! {
     /// See the module.
     pub(super) static TABLE = {
@@ -237,22 +174,5 @@ table! {
             distinct!(|a| Request::slices(a[0].tensor()?, &a[1], true)),
         "aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)" =>
             distinct!(|a| Request::neighbours(a)),
-        "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor" => Lowering::Compute(Compute {
-            class: Class::Gather,
-            metas: |_, a| nonzero_static_meta(a),
-            run: |a, out| nonzero_static(a, &out[0]),
-        }),
-        "aten::argwhere(Tensor self) -> Tensor" => Lowering::Composite(|a| done(a[0].tensor()?.nonzero())),
-        "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor" => Lowering::Dynamic {
-            fake: |cx, a| {
-                let x = a[0].tensor()?;
-                let n = match classes(x, &a[1])? {
-                    Some(n) => n.into(),
-                    None => cx.new_dynamic_size_in(1, i64::MAX)?,
-                };
-                Ok(smallvec![Value::Tensor(Tensor::fake_of(one_hot_meta(x, n)))])
-            },
-            run: one_hot,
-        },
     }
 }
