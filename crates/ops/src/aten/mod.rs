@@ -14,6 +14,7 @@ mod join;
 pub(crate) mod lower;
 mod matrix;
 mod norm;
+mod order;
 mod plan;
 mod pointwise;
 mod pool;
@@ -63,7 +64,7 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    pointwise::TABLES.into_iter().chain(special::TABLES).chain([
+    pointwise::TABLES.into_iter().chain(order::TABLES).chain(special::TABLES).chain([
         attention::TABLE,
         convolution::TABLE,
         copies::TABLE,

@@ -9,6 +9,7 @@ mod creation;
 pub(crate) mod index;
 mod indexing;
 mod nn;
+mod order;
 mod pointwise;
 mod reductions;
 mod special;
