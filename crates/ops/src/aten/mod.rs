@@ -21,6 +21,7 @@ mod reduce;
 mod reshape;
 mod scan;
 mod scatter;
+mod spatial;
 mod split;
 mod views;
 
@@ -77,4 +78,5 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         split::TABLE,
         views::TABLE,
     ])
+    .chain(spatial::TABLES)
 }

@@ -1,0 +1,170 @@
+//! The greatest element of each of the regions an image is divided into: evenly, or at random.
+
+use super::{compute, each_index, numbers, require_float, require_full};
+use crate::aten::dims::{fresh, require, require_rank};
+use crate::aten::host;
+use crate::aten::lower::{Class, Lowering, Metas};
+use crate::aten::pool::pooled_meta;
+use crate::aten::table;
+use crate::error::{Error, Result};
+use crate::meta::{Dims, Meta};
+use crate::shape::require_equal;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::DType;
+use maquette_ir::sym::SymInt;
+use smallvec::smallvec;
+use std::ops::Range;
+
+/// The regions of one dimension.
+type Regions = Vec<Range<usize>>;
+
+/// Writes the greatest element of every region of every plane, and its place in the plane. A NaN is greatest.
+fn greatest(x: &Tensor, space: usize, out: &[Tensor], regions: impl Fn(usize) -> Result<Vec<Regions>>) -> Result<()> {
+    let sizes = host::sizes(x)?.split_off(x.dim() - space);
+    let data = host::reals(x)?;
+    let mut values = Vec::new();
+    let mut places = Vec::new();
+    for (plane, elements) in data.chunks_exact(sizes.iter().product::<usize>().max(1)).enumerate() {
+        let regions = regions(plane)?;
+        let counts: Vec<usize> = regions.iter().map(Vec::len).collect();
+        each_index(&counts, |window| {
+            let window: Vec<&Range<usize>> = window.iter().zip(&regions).map(|(&i, r)| &r[i]).collect();
+            let lengths: Vec<usize> = window.iter().map(|r| r.len()).collect();
+            let place_of = |offset: &[usize]| offset.iter().zip(&window).zip(&sizes).fold(0, |at, ((o, r), n)| at * n + r.start + o);
+            let (mut best, mut place) = (f64::NEG_INFINITY, place_of(&vec![0; lengths.len()]));
+            each_index(&lengths, |offset| {
+                let at = place_of(offset);
+                match elements.get(at) {
+                    Some(&v) if v > best || v.is_nan() => (best, place) = (v, at),
+                    _ => {}
+                }
+            });
+            values.push(best);
+            places.push(place as i64);
+        });
+    }
+    host::store_reals(&out[0], &values)?;
+    host::fill_with::<i64>(&out[1], |o| o.iter_mut().zip(places).for_each(|(o, p)| *o = p))
+}
+
+fn with_places(m: Meta) -> Metas {
+    smallvec![m.clone(), Meta { dtype: DType::I64, ..m }]
+}
+
+#[track_caller]
+fn adaptive_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
+    let x = a[0].tensor()?;
+    require_float("self", x)?;
+    require_rank("self", x, N + 1..=N + 2)?;
+    require_full("self", x, 1)?;
+    let to = numbers::<N>("output_size", &a[1], 0)?;
+    let sizes: Dims = x.sizes()[..x.dim() - N].iter().copied().chain(to.map(SymInt::from)).collect();
+    // PyTorch keeps the memory format of images only
+    Ok(with_places(if N == 2 { pooled_meta(x, sizes, x.dtype())? } else { fresh(x, sizes, x.dtype()) }))
+}
+
+fn adaptive<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = a[0].tensor()?;
+    let from = host::sizes(x)?.split_off(x.dim() - N);
+    let to = host::sizes(&out[0])?.split_off(x.dim() - N);
+    let regions: Vec<Regions> =
+        from.iter().zip(&to).map(|(n, m)| (0..*m).map(|i| i * n / m..((i + 1) * n).div_ceil(*m)).collect()).collect();
+    greatest(x, N, out, |_| Ok(regions.clone()))
+}
+
+/// Signals are images of height 1.
+fn adaptive_signal(a: &[Value]) -> Result<Outputs> {
+    let x = a[0].tensor()?;
+    require_rank("self", x, 2..=3)?;
+    let [n] = numbers::<1>("output_size", &a[1], 0)?;
+    let out = crate::call("aten::adaptive_max_pool2d", crate::args![x.unsqueeze(-2), [1, n]])?;
+    out.iter().map(|v| Ok(Value::Tensor(v.tensor()?.squeeze_dim(-2)))).collect()
+}
+
+#[track_caller]
+fn fractional_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
+    let (x, samples) = (a[0].tensor()?, a[3].tensor()?);
+    require_float("self", x)?;
+    require_rank("self", x, N + 1..=N + 2)?;
+    require_full("self", x, x.dim() - N - 1)?;
+    let (kernel, to) = (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
+    let (lead, space) = x.sizes().split_at(x.dim() - N);
+    for ((&n, k), m) in space.iter().zip(kernel).zip(to) {
+        require(n.ge(SymInt::from(k) + m - 1), || {
+            format!("{m} windows of size {k} do not fit a dimension of size {n} in sizes {}", dims_text(x.sizes()))
+        })?;
+    }
+    if samples.dtype() != x.dtype() {
+        return Err(Error::value(format!("argument `random_samples` must hold {}, as `self` does; found {}", x.dtype(), samples.dtype())));
+    }
+    let batch = if lead.len() == 2 { lead[0] } else { 1.into() };
+    let expected: [SymInt; 3] = [batch, lead[lead.len() - 1], N.into()];
+    let misfit =
+        || Error::value(format!("argument `random_samples` must have sizes {}, found {}", dims_text(&expected), dims_text(samples.sizes())));
+    if samples.dim() != 3 {
+        return Err(misfit());
+    }
+    for (&e, &f) in expected.iter().zip(samples.sizes()) {
+        require_equal(e, f, &misfit)?;
+    }
+    let sizes = lead.iter().copied().chain(to.map(SymInt::from)).collect();
+    Ok(with_places(fresh(x, sizes, x.dtype())))
+}
+
+/// Where the windows begin: steps of nearly one length, begun at a random phase. In the arithmetic of the dtype, which decides where
+/// they fall.
+fn phases(n: usize, kernel: usize, count: usize, sample: f64, round: fn(f64) -> f64) -> Vec<usize> {
+    let last = n - kernel;
+    let step = if count > 1 { round(last as f64 / (count - 1) as f64) } else { 0.0 };
+    let at = |i: usize| round(round(i as f64 + sample) * step).trunc();
+    let mut starts: Vec<usize> = (0..count).map(|i| (at(i) - round(sample * step).trunc()).max(0.0) as usize).map(|s| s.min(last)).collect();
+    if let Some(s) = starts.last_mut() {
+        *s = last;
+    }
+    starts
+}
+
+/// Rounds to a dtype of floats.
+pub(super) fn rounding(d: DType) -> fn(f64) -> f64 {
+    match d {
+        DType::F64 => |x| x,
+        DType::F16 => |x| f64::from(half::f16::from_f64(x)),
+        DType::BF16 => |x| f64::from(half::bf16::from_f64(x)),
+        _ => super::taps::single,
+    }
+}
+
+fn fractional<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
+    let x = a[0].tensor()?;
+    let (kernel, to) = (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
+    let from = host::sizes(x)?.split_off(x.dim() - N);
+    let samples = host::reals(a[3].tensor()?)?;
+    let round = rounding(x.dtype());
+    greatest(x, N, out, |plane| {
+        let own = samples.get(plane * N..(plane + 1) * N).ok_or_else(|| Error::value("argument `random_samples` is too small"))?;
+        // samples of images are listed width first, those of volumes depth first
+        let sample = |d: usize| if N == 2 { own[N - 1 - d] } else { own[d] };
+        Ok((0..N)
+            .map(|d| {
+                let k = kernel[d] as usize;
+                phases(from[d], k, to[d] as usize, sample(d), round).into_iter().map(|s| s..s + k).collect()
+            })
+            .collect())
+    })
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)" => Lowering::Composite(adaptive_signal),
+        "aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)" =>
+            compute(Class::Window, |_, a| adaptive_metas::<2>(a), adaptive::<2>),
+        "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)" =>
+            compute(Class::Window, |_, a| adaptive_metas::<3>(a), adaptive::<3>),
+        "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)" =>
+            compute(Class::Window, |_, a| fractional_metas::<2>(a), fractional::<2>),
+        "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)" =>
+            compute(Class::Window, |_, a| fractional_metas::<3>(a), fractional::<3>),
+    }
+}
