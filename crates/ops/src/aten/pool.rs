@@ -134,6 +134,11 @@ fn adaptive_meta(a: &[Value], space: usize) -> Result<Meta> {
     pooled_meta(x, sizes, x.dtype())
 }
 
+/// PyTorch keeps no memory format in means of volumes.
+fn row_major(m: Meta) -> Result<Metas> {
+    Ok(smallvec![Meta::contiguous(m.sizes, m.dtype).on(m.device)])
+}
+
 fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     if out.numel().as_i64() == Some(0) {
         return Ok(());
@@ -173,17 +178,24 @@ table! {
         "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             Lowering::Composite(max_pool_rows),
         "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            Lowering::Composite(|a| Ok(max_pool_rows(a)?.into_iter().take(1).collect())),
+            // PyTorch's kernel for the values alone keeps no memory format
+            Lowering::Composite(|a| done(max_pool_rows(a)?[0].tensor()?.contiguous())),
         "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor" =>
             window(|_, a| Ok(smallvec![avg_sliding(a, 2)?.output(a[0].tensor()?)?]), |a, out| avg_pool_run(a, &out[0], 2)),
         "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor" =>
-            window(|_, a| Ok(smallvec![avg_sliding(a, 3)?.output(a[0].tensor()?)?]), |a, out| avg_pool_run(a, &out[0], 3)),
+            window(|_, a| row_major(avg_sliding(a, 3)?.output(a[0].tensor()?)?), |a, out| avg_pool_run(a, &out[0], 3)),
         "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor" =>
-            window(|_, a| Ok(smallvec![avg_sliding(a, 1)?.output(a[0].tensor()?)?]), |a, out| avg_pool_run(a, &out[0], 1)),
+            Lowering::Composite(|a| {
+                let (x, k, s, p) = (a[0].tensor()?, row(1, &a[1])?, row(1, &a[2])?, row(0, &a[3])?);
+                require_rank("self", x, 2..=3)?;
+                let [k, s, p] = [k, s, p].map(Value::from_dims);
+                let out = crate::call("aten::avg_pool2d", crate::args![x.unsqueeze(-2), k, s, p, a[4].bool()?, a[5].bool()?])?;
+                done(out[0].tensor()?.squeeze_dim(-2))
+            }),
         "aten::_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" =>
             window(|_, a| Ok(smallvec![adaptive_meta(a, 2)?]), |a, out| adaptive_avg(a, &out[0], 2)),
         "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
-            window(|_, a| Ok(smallvec![adaptive_meta(a, 3)?]), |a, out| adaptive_avg(a, &out[0], 3)),
+            window(|_, a| row_major(adaptive_meta(a, 3)?), |a, out| adaptive_avg(a, &out[0], 3)),
         "aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor" => Lowering::Composite(|a| {
             let (x, n) = (a[0].tensor()?, a[1].ints()?);
             require_rank("self", x, 2..=3)?;

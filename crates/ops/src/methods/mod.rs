@@ -11,6 +11,7 @@ mod indexing;
 mod nn;
 mod pointwise;
 mod reductions;
+mod spatial;
 mod views;
 
 use crate::dispatch::dispatch;

@@ -1,7 +1,7 @@
 //! Images sampled where a grid says, and the grids that affine maps give.
 
-use super::taps::{cubic_weights, single};
-use super::{compute, each_index, require_float, require_full};
+use super::taps::cubic_weights;
+use super::{compute, each_index, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
 use crate::aten::host;
 use crate::aten::lower::{Class, Lowering, Metas};
@@ -37,8 +37,10 @@ struct Sampler {
     interpolation: Interpolation,
     outside: Outside,
     align_corners: bool,
-    /// Rounds to the precision of coordinates.
+    /// Rounds to the precision of the arithmetic: PyTorch's is the dtype's own, and decides between neighbours.
     round: fn(f64) -> f64,
+    /// Whether images have a depth.
+    volume: bool,
 }
 
 /// The input places of one coordinate with their weights; none for a place outside.
@@ -58,8 +60,11 @@ impl Sampler {
             2 => Outside::Reflection,
             n => return Err(Error::value(format!("`padding_mode` must be 0 (zeros), 1 (border) or 2 (reflection), found {n}"))),
         };
-        let round: fn(f64) -> f64 = if a[0].tensor()?.dtype() == DType::F64 { |x| x } else { single };
-        Ok(Sampler { interpolation, outside, align_corners: a[4].bool()?, round })
+        let (dtype, volume) = (a[0].tensor()?.dtype(), a[0].tensor()?.dim() == 5);
+        // curves through volumes are computed at least in single precision
+        let wide = volume && interpolation == Interpolation::Cubic && dtype != DType::F64;
+        let round = rounding(if wide { DType::F32 } else { dtype });
+        Ok(Sampler { interpolation, outside, align_corners: a[4].bool()?, round, volume })
     }
 
     /// From -1 to 1, to an element's place among `n`.
@@ -75,17 +80,20 @@ impl Sampler {
             Outside::Border => x,
             Outside::Reflection => {
                 let (low, span) = if self.align_corners { (0.0, n - 1.0) } else { (-0.5, n) };
-                let away = (x - low).abs();
+                let away = (self.round)(x - low).abs();
                 let extra = away % span;
                 match (away / span).floor() % 2.0 {
                     _ if span == 0.0 => 0.0,
-                    0.0 => extra + low,
-                    _ => span - extra + low,
+                    0.0 => (self.round)(extra + low),
+                    _ => (self.round)((self.round)(span - extra) + low),
                 }
             }
         };
-        // a NaN is the first element
-        x.max(0.0).min(n - 1.0)
+        match x.is_nan() {
+            // what is no place at all becomes one
+            true if self.volume => n - 1.0,
+            _ => x.max(0.0).min(n - 1.0),
+        }
     }
 
     /// What a coordinate reads of `n` elements.
@@ -97,15 +105,53 @@ impl Sampler {
             Interpolation::Nearest => smallvec![(element(self.inside(position, size).round_ties_even()), 1.0)],
             Interpolation::Linear => {
                 let x = self.inside(position, size);
-                let t = (self.round)(x - x.floor());
-                smallvec![(element(x.floor()), 1.0 - t), (element(x.floor() + 1.0), t)]
+                let (low, high) = (x.floor(), x.floor() + 1.0);
+                let t = (self.round)(x - low);
+                let rest = if self.volume { high - x } else { 1.0 - t };
+                smallvec![(element(low), (self.round)(rest)), (element(high), t)]
             }
             Interpolation::Cubic => {
                 let first = position.floor() - 1.0;
-                let weights = cubic_weights((self.round)(position - position.floor()));
+                let weights = cubic_weights((self.round)(position - position.floor()), self.round);
                 (0..4).map(|k| element(self.inside(first + f64::from(k), size).trunc())).zip(weights).collect()
             }
         }
+    }
+}
+
+impl Sampler {
+    /// The weighted sum of what a point's coordinates read.
+    fn blend(&self, reads: &[Reads], image: &[usize], elements: &[f64]) -> f64 {
+        if self.interpolation == Interpolation::Cubic {
+            return self.curve(reads, image, Some(0), elements);
+        }
+        let r = self.round;
+        let counts: SmallVec<[usize; 3]> = reads.iter().map(|r| r.len()).collect();
+        let mut sum = 0.0;
+        each_index(&counts, |which| {
+            let taps = which.iter().zip(reads).map(|(&k, r)| r[k]);
+            let at = taps.clone().zip(image).try_fold(0, |at, ((i, _), n)| Some(at * n + i?));
+            let weight = taps.rev().fold(1.0, |weight, (_, w)| r(weight * w));
+            match at.and_then(|at| elements.get(at)) {
+                Some(x) => sum = r(sum + r(x * weight)),
+                // PyTorch multiplies the zeros outside images, but not those outside volumes
+                None if weight.is_nan() && !self.volume => sum = weight,
+                None => {}
+            }
+        });
+        sum
+    }
+
+    /// Curves through four elements of the last dimension, a curve through four of those, and so on.
+    fn curve(&self, reads: &[Reads], image: &[usize], at: Option<usize>, elements: &[f64]) -> f64 {
+        let r = self.round;
+        let (Some((first, reads)), Some((n, image))) = (reads.split_first(), image.split_first()) else {
+            return at.and_then(|at| elements.get(at)).copied().unwrap_or(0.0);
+        };
+        first.iter().fold(0.0, |sum, &(i, weight)| {
+            let inner = at.zip(i).map(|(at, i)| at * n + i);
+            r(sum + r(weight * self.curve(reads, image, inner, elements)))
+        })
     }
 }
 
@@ -143,15 +189,9 @@ fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
         for (p, point) in points.chunks_exact(space).enumerate() {
             // coordinates are listed last dimension first
             let reads: Vec<Reads> = point.iter().rev().zip(image).map(|(&c, &n)| sampler.reads(c, n)).collect();
-            let counts: Vec<usize> = reads.iter().map(|r| r.len()).collect();
-            each_index(&counts, |which| {
-                let taps = which.iter().zip(&reads).map(|(&k, r)| r[k]);
-                let read = taps.zip(image).try_fold((0, 1.0), |(at, weight), ((i, w), n)| Some((at * n + i?, weight * w)));
-                let Some((at, weight)) = read else { return };
-                for c in n * channels..(n + 1) * channels {
-                    result[c * places + p] += weight * elements[c * area + at];
-                }
-            });
+            for c in n * channels..(n + 1) * channels {
+                result[c * places + p] = sampler.blend(&reads, image, &elements[c * area..(c + 1) * area]);
+            }
         }
     }
     host::store_reals(out, &result)
@@ -166,7 +206,14 @@ fn affine_meta(a: &[Value]) -> Result<Metas> {
         return Err(Error::value(format!("`size` must hold 4 or 5 numbers, found {}", dims_text(size))));
     }
     require_rank("theta", theta, 3..=3)?;
-    let misfit = || Error::value(format!("argument `theta` must hold a {space}×{} matrix for each of {} images, found sizes {}", space + 1, size[0], dims_text(theta.sizes())));
+    let misfit = || {
+        Error::value(format!(
+            "argument `theta` must hold a {space}×{} matrix for each of {} images, found sizes {}",
+            space + 1,
+            size[0],
+            dims_text(theta.sizes())
+        ))
+    };
     for (&n, expected) in theta.sizes().iter().zip([size[0], space.into(), (space + 1).into()]) {
         require_equal(expected, n, &misfit)?;
     }
@@ -195,7 +242,7 @@ fn affine(a: &[Value], out: &Tensor) -> Result<()> {
     let image = host::sizes(out)?;
     let space = image.len() - 2;
     let places = &image[1..=space];
-    let round = super::regions::rounding(theta.dtype());
+    let round = rounding(theta.dtype());
     let axes: Vec<Vec<f64>> = places.iter().map(|&n| even(n, align_corners, round)).collect();
     let mut result = Vec::with_capacity(image.iter().product());
     for matrix in host::reals(theta)?.chunks_exact(space * (space + 1)) {

@@ -44,7 +44,11 @@ fn require_float(arg: &str, t: &Tensor) -> Result<()> {
 fn require_full(arg: &str, t: &Tensor, from: usize) -> Result<()> {
     for &n in t.sizes().iter().skip(from) {
         require(n.gt(0), || {
-            format!("argument `{arg}` must have no empty dimension{}, found sizes {}", if from > 0 { " but the batch" } else { "" }, dims_text(t.sizes()))
+            format!(
+                "argument `{arg}` must have no empty dimension{}, found sizes {}",
+                if from > 0 { " but the batch" } else { "" },
+                dims_text(t.sizes())
+            )
         })?;
     }
     Ok(())
@@ -57,6 +61,16 @@ fn numbers<const N: usize>(arg: &str, v: &Value, least: i64) -> Result<[i64; N]>
     match <[i64; N]>::try_from(list.as_slice()) {
         Ok(n) if n.iter().all(|i| *i >= least) => Ok(n),
         _ => Err(Error::value(format!("`{arg}` must hold {N} numbers of at least {least}, found {list:?}"))),
+    }
+}
+
+/// Rounds to a dtype; integers and double precision are exact.
+fn rounding(d: DType) -> fn(f64) -> f64 {
+    match d {
+        DType::F16 => |x| f64::from(half::f16::from_f64(x)),
+        DType::BF16 => |x| f64::from(half::bf16::from_f64(x)),
+        DType::F32 => taps::single,
+        _ => |x| x,
     }
 }
 

@@ -51,18 +51,18 @@ fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
     let least = i64::from(mode != Mode::Circular);
     for (d, (before, after)) in padding(x.dim(), pad)?.into_iter().enumerate().skip(x.dim() - pad.len() / 2) {
         let n = sizes[d];
-        // what wraps around is what negative padding leaves
-        let rest = n + before.min(0) + after.min(0);
         let too_large = || format!("`padding` {} is too large for dimension {d} of sizes {}", dims_text(pad), dims_text(x.sizes()));
         for side in [before, after] {
             match mode {
                 Mode::Reflect => require(side.lt(n), too_large)?,
-                Mode::Circular => require(side.le(rest), too_large)?,
+                Mode::Circular => require(side.le(n), too_large)?,
                 Mode::Replicate => {}
             }
         }
         sizes[d] = n + before + after;
-        require(sizes[d].ge(least), || format!("`padding` {} leaves nothing of dimension {d} of sizes {}", dims_text(pad), dims_text(x.sizes())))?;
+        require(sizes[d].ge(least), || {
+            format!("`padding` {} leaves nothing of dimension {d} of sizes {}", dims_text(pad), dims_text(x.sizes()))
+        })?;
     }
     Ok(sizes)
 }
@@ -127,7 +127,7 @@ fn pad(x: &Tensor, pad: &[SymInt], mode: &str, value: Option<f64>) -> Result<Out
 }
 
 /// The modes that `_pad_enum` numbers.
-const MODES: [&str; 4] = ["constant", "reflect", "replicate", "circular"];
+const MODES: [&str; 4] = ["reflect", "replicate", "circular", "constant"];
 
 fn numbered(mode: i64) -> Result<&'static str> {
     let found = usize::try_from(mode).ok().and_then(|m| MODES.get(m));

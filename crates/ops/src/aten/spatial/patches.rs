@@ -1,12 +1,12 @@
 //! Patches of images as columns, and columns added up to images.
 
-use super::{compute, numbers, require_dtype, require_full};
+use super::{compute, numbers, require_dtype, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
 use crate::aten::lower::{Class, Metas};
 use crate::aten::table;
-use crate::error::Result;
-use crate::meta::{Dims, Meta};
+use crate::error::{Error, Result};
+use crate::meta::Dims;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
 use maquette_ir::DType;
@@ -122,7 +122,7 @@ fn image_meta(a: &[Value]) -> Result<Metas> {
     require_full("self", x, x.dim() - 2)?;
     let (space, patches) = (a[1].ints()?, Patches::of(&a[2..6])?);
     let &[height, width] = space else {
-        return Err(crate::Error::value(format!("`output_size` must hold 2 numbers, found {}", dims_text(space))));
+        return Err(Error::value(format!("`output_size` must hold 2 numbers, found {}", dims_text(space))));
     };
     let (rows, found) = (x.sizes()[x.dim() - 2], x.sizes()[x.dim() - 1]);
     let elements = patches.elements();
@@ -136,7 +136,7 @@ fn image_meta(a: &[Value]) -> Result<Metas> {
     })?;
     let mut sizes: Dims = x.sizes()[..x.dim() - 2].into();
     sizes.extend([rows.floor_div(elements), height, width]);
-    Ok(smallvec![Meta { ..fresh(x, sizes, x.dtype()) }])
+    Ok(smallvec![fresh(x, sizes, x.dtype())])
 }
 
 fn image(a: &[Value], out: &Tensor) -> Result<()> {
@@ -147,8 +147,9 @@ fn image(a: &[Value], out: &Tensor) -> Result<()> {
     let mut result = vec![0.0; out.numel().as_i64().unwrap_or(0) as usize];
     let area = channels * (image[0] * image[1]) as usize;
     let width = data.len() / (result.len() / area.max(1)).max(1);
+    let round = rounding(x.dtype());
     for (from, to) in data.chunks_exact(width.max(1)).zip(result.chunks_exact_mut(area.max(1))) {
-        patches.pairs(channels, image, counts, |column, pixel| to[pixel] += from[column]);
+        patches.pairs(channels, image, counts, |column, pixel| to[pixel] = round(to[pixel] + from[column]));
     }
     host::store_reals(out, &result)
 }

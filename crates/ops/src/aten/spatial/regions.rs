@@ -1,6 +1,6 @@
 //! The greatest element of each of the regions an image is divided into: evenly, or at random.
 
-use super::{compute, each_index, numbers, require_float, require_full};
+use super::{compute, each_index, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
 use crate::aten::lower::{Class, Lowering, Metas};
@@ -99,13 +99,19 @@ fn fractional_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
         return Err(Error::value(format!("argument `random_samples` must hold {}, as `self` does; found {}", x.dtype(), samples.dtype())));
     }
     let batch = if lead.len() == 2 { lead[0] } else { 1.into() };
-    let expected: [SymInt; 3] = [batch, lead[lead.len() - 1], N.into()];
-    let misfit =
-        || Error::value(format!("argument `random_samples` must have sizes {}, found {}", dims_text(&expected), dims_text(samples.sizes())));
+    let expected = [batch, lead[lead.len() - 1], N.into()];
+    let misfit = || {
+        Error::value(format!(
+            "argument `random_samples` must have sizes of at least {}, found {}",
+            dims_text(&expected),
+            dims_text(samples.sizes())
+        ))
+    };
     if samples.dim() != 3 {
         return Err(misfit());
     }
-    for (&e, &f) in expected.iter().zip(samples.sizes()) {
+    require(samples.sizes()[0].ge(batch), || misfit().to_string())?;
+    for (&e, &f) in expected.iter().zip(samples.sizes()).skip(1) {
         require_equal(e, f, &misfit)?;
     }
     let sizes = lead.iter().copied().chain(to.map(SymInt::from)).collect();
@@ -118,21 +124,12 @@ fn phases(n: usize, kernel: usize, count: usize, sample: f64, round: fn(f64) -> 
     let last = n - kernel;
     let step = if count > 1 { round(last as f64 / (count - 1) as f64) } else { 0.0 };
     let at = |i: usize| round(round(i as f64 + sample) * step).trunc();
-    let mut starts: Vec<usize> = (0..count).map(|i| (at(i) - round(sample * step).trunc()).max(0.0) as usize).map(|s| s.min(last)).collect();
+    let mut starts: Vec<usize> =
+        (0..count).map(|i| (at(i) - round(sample * step).trunc()).max(0.0) as usize).map(|s| s.min(last)).collect();
     if let Some(s) = starts.last_mut() {
         *s = last;
     }
     starts
-}
-
-/// Rounds to a dtype of floats.
-pub(super) fn rounding(d: DType) -> fn(f64) -> f64 {
-    match d {
-        DType::F64 => |x| x,
-        DType::F16 => |x| f64::from(half::f16::from_f64(x)),
-        DType::BF16 => |x| f64::from(half::bf16::from_f64(x)),
-        _ => super::taps::single,
-    }
 }
 
 fn fractional<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Resampling: every dimension of an image by itself, as weighted sums of elements.
 
 use super::taps::{Axis, Filter, Taps, quantise, single};
-use super::{compute, require_dtype, require_full};
+use super::{compute, require_dtype, require_full, rounding};
 use crate::aten::dims::{is_channels_last, require, require_rank};
 use crate::aten::host::{self, separable};
 use crate::aten::lower::{Class, Lowering, Metas};
@@ -65,13 +65,25 @@ impl Resampler {
         let scales = if self.takes_one() { &a[2..] } else { &a[3..] };
         // positions of bytes are worked out in double precision, those of halves in single
         let round: fn(f64) -> f64 = if matches!(x.dtype(), DType::F64 | DType::U8) && !self.takes_one() { |x| x } else { single };
+        let keep = rounding(x.dtype());
         let (from, to) = (host::sizes(x)?, host::sizes(out)?);
         from.iter()
             .zip(&to)
             .skip(2)
             .zip(scales)
-            .map(|((&from, &to), scale)| Ok(Axis { from, to, scale: scale.opt(Value::float)?, align_corners, round }))
+            .map(|((&from, &to), scale)| Ok(Axis { from, to, scale: scale.opt(Value::float)?, align_corners, round, keep }))
             .collect()
+    }
+
+    /// Whether PyTorch takes the kernel that it wrote for images whose channels are last. It differs in precision, and in that it looks at no
+    /// scale where images keep their size or double it.
+    fn direct(self, x: &Tensor, axes: &[Axis]) -> Result<bool> {
+        let wide = || Ok(x.sizes()[1].as_i64().is_some_and(|c| c > 3) && is_channels_last(x.meta())?);
+        match self.space {
+            1 => Ok(false),
+            2 if axes.iter().map(|axis| axis.to).sum::<usize>() <= 128 => Ok(true),
+            _ => wide(),
+        }
     }
 
     fn run(self, a: &[Value], out: &Tensor) -> Result<()> {
@@ -79,15 +91,18 @@ impl Resampler {
             return Ok(());
         }
         let x = a[0].tensor()?;
-        let axes = self.axes(a, x, out)?;
+        let mut axes = self.axes(a, x, out)?;
+        let direct = self.direct(x, &axes)?;
         let mut sizes = host::sizes(x)?;
         if self.takes_one() {
             let mut tables: Vec<Vec<usize>> = sizes[..2].iter().map(|&n| (0..n).collect()).collect();
-            tables.extend(axes.iter().map(|axis| axis.nearest(self.filter == Filter::NearestExact)));
+            tables.extend(axes.iter().map(|axis| axis.nearest(self.filter == Filter::NearestExact, direct)));
             return separable(x, out, &tables);
         }
         let bytes = x.dtype() == DType::U8;
-        let weight = weight_rounding(x)?;
+        if direct && self.filter == Filter::Linear {
+            axes.iter_mut().for_each(|axis| axis.keep = |w| w);
+        }
         let mut data = host::reals(x)?;
         for (d, axis) in axes.iter().enumerate().rev() {
             if (bytes || self.is_smooth()) && axis.from == axis.to {
@@ -101,22 +116,12 @@ impl Resampler {
                 let scale = f64::from(1u32 << bits);
                 data = along(&data, axis.from, inner, &taps, |s| ((s + half) / scale).floor().clamp(0.0, 255.0));
             } else {
-                taps.iter_mut().flatten().for_each(|t| t.1 = weight(t.1));
                 data = along(&data, axis.from, inner, &taps, |s| s);
             }
             sizes[d + 2] = axis.to;
         }
         host::store_reals(out, &data)
     }
-}
-
-/// PyTorch keeps the weights of row-major images in the dtype of the image.
-fn weight_rounding(x: &Tensor) -> Result<fn(f64) -> f64> {
-    Ok(match x.dtype() {
-        DType::BF16 if !is_channels_last(x.meta())? => |w| f64::from(half::bf16::from_f64(w)),
-        DType::F16 if !is_channels_last(x.meta())? => |w| f64::from(half::f16::from_f64(w)),
-        _ => |w| w,
-    })
 }
 
 /// Resamples one dimension of row-major data: `n` elements, `inner` apart.
@@ -141,7 +146,11 @@ fn scaled(n: SymInt, factor: f64) -> Result<SymInt> {
     let plain = |n: i64| -> Result<SymInt> {
         let size = n as f64 * factor;
         // beyond this, products are not exact and no tensor can be as large
-        if size.abs() < 9e15 { Ok(SymInt::from(size as i64)) } else { Err(Error::value(format!("`scale_factors` makes a size of {size} of {n}"))) }
+        if size.abs() < 9e15 {
+            Ok(SymInt::from(size as i64))
+        } else {
+            Err(Error::value(format!("`scale_factors` makes a size of {size} of {n}")))
+        }
     };
     if let Some(n) = n.as_i64() {
         return plain(n);

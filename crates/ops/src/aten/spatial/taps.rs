@@ -30,6 +30,8 @@ pub(super) struct Axis {
     pub align_corners: bool,
     /// Rounds to the precision that positions are computed in.
     pub round: fn(f64) -> f64,
+    /// Rounds to the precision that weights are kept in.
+    pub keep: fn(f64) -> f64,
 }
 
 /// Rounds to single precision.
@@ -46,9 +48,15 @@ pub(super) fn cubic(x: f64, a: f64) -> f64 {
     }
 }
 
-/// The weights of four neighbours, the second and third of which surround the place `t` between them.
-pub(super) fn cubic_weights(t: f64) -> [f64; 4] {
-    [t + 1.0, t, 1.0 - t, 2.0 - t].map(|x| cubic(x, -0.75))
+/// The weights of four neighbours, the second and third of which surround the place `t` between them; every step is rounded.
+pub(super) fn cubic_weights(t: f64, round: fn(f64) -> f64) -> [f64; 4] {
+    const A: f64 = -0.75;
+    // c₀ x³ + c₁ x² + c₂ x + c₃
+    let polynomial = |x: f64, c: [f64; 4]| c[1..].iter().fold(c[0], |sum, c| round(round(sum * x) + c));
+    let near = |x| polynomial(x, [A + 2.0, -(A + 3.0), 0.0, 1.0]);
+    let far = |x| polynomial(x, [A, -5.0 * A, 8.0 * A, -4.0 * A]);
+    let back = round(1.0 - t);
+    [far(round(t + 1.0)), near(t), near(back), far(round(back + 1.0))]
 }
 
 fn triangle(x: f64) -> f64 {
@@ -86,15 +94,18 @@ impl Axis {
         i.clamp(0.0, self.from as f64 - 1.0) as usize
     }
 
-    /// The one element that each place takes.
-    pub(super) fn nearest(&self, exact: bool) -> Vec<usize> {
+    /// The one element that each place takes. Where images grow to their own size or twice it, PyTorch looks at no scale (`whole`).
+    pub(super) fn nearest(&self, exact: bool, whole: bool) -> Vec<usize> {
         let ratio = single(self.ratio());
         (0..self.to)
-            .map(|o| match (exact, o as f64) {
-                (true, i) => self.inside(single((i + 0.5) * ratio).floor()),
-                (false, _) if self.from == self.to => o,
-                (false, _) if self.to == 2 * self.from => o / 2,
-                (false, i) => self.inside(single(i * ratio).floor()),
+            .map(|o| {
+                let i = o as f64;
+                match self.from {
+                    _ if exact => self.inside(single((i + 0.5) * ratio).floor()),
+                    n if whole && n == self.to => o,
+                    n if whole && 2 * n == self.to => o / 2,
+                    _ => self.inside(single(i * ratio).floor()),
+                }
             })
             .collect()
     }
@@ -107,7 +118,8 @@ impl Axis {
                     return Taps::from_slice(&[(o, 1.0), (o, 0.0)]);
                 }
                 let (i, t) = self.before(self.position(ratio, o).max(0.0));
-                Taps::from_slice(&[(self.inside(i), (self.round)(1.0 - t)), (self.inside(i + 1.0), t)])
+                let t = (self.keep)(t);
+                Taps::from_slice(&[(self.inside(i), (self.keep)(1.0 - t)), (self.inside(i + 1.0), t)])
             })
             .collect()
     }
@@ -117,7 +129,7 @@ impl Axis {
         (0..self.to)
             .map(|o| {
                 let (i, t) = self.before(self.position(ratio, o));
-                (0..4).map(|k| self.inside(i + f64::from(k) - 1.0)).zip(cubic_weights(t)).collect()
+                (0..4).map(|k| self.inside(i + f64::from(k) - 1.0)).zip(cubic_weights(t, self.round).map(self.keep)).collect()
             })
             .collect()
     }
@@ -133,7 +145,8 @@ impl Axis {
                 let center = (self.round)(ratio * (o as f64 + 0.5));
                 let first = (center - reach + 0.5).max(0.0) as usize;
                 let end = ((center + reach + 0.5).max(0.0) as usize).min(self.from);
-                let mut taps: Taps = (first..end).map(|i| (i, filter((i as f64 - center + 0.5) * narrowing))).collect();
+                let r = self.round;
+                let mut taps: Taps = (first..end).map(|i| (i, filter(r((r(i as f64 - center) + 0.5) * narrowing)))).collect();
                 let total: f64 = taps.iter().map(|t| t.1).sum();
                 if total != 0.0 {
                     taps.iter_mut().for_each(|t| t.1 /= total);
@@ -146,9 +159,8 @@ impl Axis {
     /// What each place is a weighted sum of.
     pub(super) fn taps(&self, filter: Filter) -> Vec<Taps> {
         match filter {
-            Filter::Nearest | Filter::NearestExact => {
-                self.nearest(filter == Filter::NearestExact).into_iter().map(|i| Taps::from_slice(&[(i, 1.0)])).collect()
-            }
+            Filter::Nearest => self.nearest(false, false).into_iter().map(|i| Taps::from_slice(&[(i, 1.0)])).collect(),
+            Filter::NearestExact => self.nearest(true, false).into_iter().map(|i| Taps::from_slice(&[(i, 1.0)])).collect(),
             Filter::Linear => self.linear(),
             Filter::Cubic => self.cubic(),
             Filter::SmoothLinear => self.smooth(triangle, 1.0),

@@ -1,6 +1,6 @@
 //! Elements put back where a pool took them from.
 
-use super::{compute, numbers, require_float, require_full};
+use super::{compute, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
 use crate::aten::host;
 use crate::aten::lower::{Class, Metas};
@@ -84,6 +84,9 @@ table! {
         "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor" =>
             compute(Class::Scatter, |_, a| unpooled_meta(a, 3), |a, out| unpool(a, &out[0], 3)),
         "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor" =>
-            compute(Class::Scatter, |_, a| backward_meta(a), |a, out| place(a[0].tensor()?, a[7].tensor()?, &out[0], 2, |there, x| *there += x)),
+            compute(Class::Scatter, |_, a| backward_meta(a), |a, out| {
+                let round = rounding(out[0].dtype());
+                place(a[0].tensor()?, a[7].tensor()?, &out[0], 2, |there, x| *there = round(*there + x))
+            }),
     }
 }
