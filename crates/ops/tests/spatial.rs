@@ -185,6 +185,43 @@ fn bad_arguments_are_named() {
 }
 
 #[test]
+fn extreme_numbers_are_errors_or_nothing() {
+    const MOST: i64 = i64::MAX;
+    let (x, none) = (image(), Tensor::zeros([0, 1, 3, 4], DType::F32));
+    let at = Tensor::zeros([0, 1, 3, 4], DType::I64);
+    let theta = Tensor::zeros([0, 2, 3], DType::F32);
+    for (op, args) in [
+        ("aten::replication_pad1d", args![row(4), [i64::MIN, MOST]]),
+        ("aten::_pad_circular", args![row(4), [i64::MIN, MOST]]),
+        ("aten::reflection_pad2d", args![&x, [MOST, MOST, 0, 0]]),
+        ("aten::im2col", args![&x, [2, 2], [MOST, 1], [MOST, 0], [MOST, 1]]),
+        ("aten::im2col", args![&x, [MOST, MOST], [1, 1], [0, 0], [1, 1]]),
+        ("aten::max_pool2d", args![&x, [3, 3], [1, 1], [0, 0], [MOST, 1]]),
+        ("aten::pixel_shuffle", args![&x, MOST]),
+        ("aten::upsample_bilinear2d", args![&x, [MOST, MOST], true]),
+        ("aten::adaptive_max_pool2d", args![&x, [MOST, 1]]),
+        ("aten::fractional_max_pool2d", args![&x, [MOST, 1], [MOST, 1], Tensor::zeros([1, 1, 2], DType::F32)]),
+    ] {
+        assert!(call(op, args).is_err(), "{op}");
+    }
+    // where there is nothing to compute, no size is too large
+    for (op, args) in [
+        ("aten::adaptive_max_pool2d", args![&none, [MOST, 1]]),
+        ("aten::max_unpool2d", args![&none, &at, [MOST, MOST]]),
+        ("aten::affine_grid_generator", args![&theta, [0i64, 1, 1 << 60, 1], true]),
+        ("aten::upsample_bicubic2d", args![&none, [1i64 << 60, 2], true]),
+    ] {
+        of(op, args);
+    }
+    for scale in [1e-300, 1e300, f64::INFINITY, f64::NAN, -1.0] {
+        for op in ["upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_lanczos2d_aa"] {
+            of(&format!("aten::{op}"), args![&x, [5, 2], false, scale, scale]);
+        }
+        of("aten::_upsample_nearest_exact2d", args![&x, [5, 2], scale, scale]);
+    }
+}
+
+#[test]
 fn symbolic_sizes_take_no_guards() {
     let scope = Scope::new();
     let symbol = |name: &str, hint: i64| scope.backed(Some(name), Range::new(4, 64), hint).expect("a fresh symbol");

@@ -2,6 +2,7 @@
 
 use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank};
 use super::lower::{Class, Compute, Lowering, Metas};
+use super::spatial::regions::stepwise_means;
 use super::table;
 use crate::eager::{self, input, output};
 use crate::error::{Error, Result};
@@ -40,7 +41,7 @@ impl Sliding {
         let stride = if stride.ints()?.is_empty() { kernel.clone() } else { list("stride", stride, 1)? };
         let padding = list("padding", padding, 0)?;
         let dilation = dilation.map_or(Ok(vec![1; space]), |d| list("dilation", d, 1))?;
-        if padding.iter().zip(&kernel).zip(&dilation).any(|((p, k), d)| *p > ((k - 1) * d + 1) / 2) {
+        if padding.iter().zip(&kernel).zip(&dilation).any(|((p, k), d)| *p > (k - 1).saturating_mul(*d).saturating_add(1) / 2) {
             return Err(Error::value(format!(
                 "`padding` must be at most half of what `kernel_size` spans, found {padding:?} for {kernel:?}"
             )));
@@ -57,7 +58,7 @@ impl Sliding {
         let lead = x.dim() - space;
         for d in 0..space {
             let (n, s, p) = (sizes[lead + d], w.stride[d], w.padding[d]);
-            let reach = w.dilation[d] * (w.kernel[d] - 1) + 1;
+            let reach = w.dilation[d].saturating_mul(w.kernel[d] - 1).saturating_add(1);
             let mut size = (n + (2 * p - reach + if w.ceil_mode { s - 1 } else { 0 })).floor_div(s) + 1;
             // the last window must start inside the input or its left padding
             if w.ceil_mode && super::dims::decide(((size - 1) * s).ge(n + p))? {
@@ -143,7 +144,12 @@ fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     if out.numel().as_i64() == Some(0) {
         return Ok(());
     }
-    averaged(a[0].tensor()?, out, |x, out| Ok(kernels::adaptive_avg_pool(&input(x)?, space, &mut output(out)?)?))
+    let x = a[0].tensor()?;
+    if space == 3 && matches!(x.dtype(), DType::F16 | DType::BF16) {
+        // PyTorch adds up volumes in their own dtype
+        return stepwise_means(x, space, out);
+    }
+    averaged(x, out, |x, out| Ok(kernels::adaptive_avg_pool(&input(x)?, space, &mut output(out)?)?))
 }
 
 /// Pools the last dimension by a two-dimensional operator.

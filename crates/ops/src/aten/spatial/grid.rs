@@ -238,6 +238,9 @@ fn even(n: usize, align_corners: bool, round: fn(f64) -> f64) -> Vec<f64> {
 }
 
 fn affine(a: &[Value], out: &Tensor) -> Result<()> {
+    if out.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
     let (theta, align_corners) = (a[0].tensor()?, a[2].bool()?);
     let image = host::sizes(out)?;
     let space = image.len() - 2;

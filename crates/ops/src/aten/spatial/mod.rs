@@ -5,7 +5,7 @@ mod grid;
 mod pad;
 mod patches;
 mod rearrange;
-mod regions;
+pub(super) mod regions;
 mod resample;
 mod taps;
 mod unpool;

@@ -44,6 +44,9 @@ impl Mode {
     }
 }
 
+/// More elements than this are added to no dimension.
+const LIMIT: i64 = 1 << 40;
+
 /// The sizes after padding; `pad` lists the last dimension first.
 #[track_caller]
 fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
@@ -53,6 +56,8 @@ fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
         let n = sizes[d];
         let too_large = || format!("`padding` {} is too large for dimension {d} of sizes {}", dims_text(pad), dims_text(x.sizes()));
         for side in [before, after] {
+            // what is added and taken away must not overflow on the way
+            require(side.ge(-LIMIT).and(side.le(LIMIT)), too_large)?;
             match mode {
                 Mode::Reflect => require(side.lt(n), too_large)?,
                 Mode::Circular => require(side.le(n), too_large)?,

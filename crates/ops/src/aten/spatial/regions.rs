@@ -1,4 +1,4 @@
-//! The greatest element of each of the regions an image is divided into: evenly, or at random.
+//! The greatest element, or the mean, of each of the regions an image is divided into: evenly, or at random.
 
 use super::{compute, each_index, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
@@ -19,33 +19,66 @@ use std::ops::Range;
 /// The regions of one dimension.
 type Regions = Vec<Range<usize>>;
 
-/// Writes the greatest element of every region of every plane, and its place in the plane. A NaN is greatest.
-fn greatest(x: &Tensor, space: usize, out: &[Tensor], regions: impl Fn(usize) -> Result<Vec<Regions>>) -> Result<()> {
+/// An even division of the last `space` dimensions into as many regions as `out` has elements.
+fn even(x: &Tensor, out: &Tensor, space: usize) -> Result<Vec<Regions>> {
+    if out.numel().as_i64() == Some(0) {
+        return Ok(vec![Regions::new(); space]);
+    }
+    let tail = |t: &Tensor| -> Result<Vec<usize>> { Ok(host::sizes(t)?.split_off(t.dim() - space)) };
+    let region = |n: usize, m: usize, i: usize| i * n / m..((i + 1) * n).div_ceil(m);
+    Ok(tail(x)?.into_iter().zip(tail(out)?).map(|(n, m)| (0..m).map(|i| region(n, m, i)).collect()).collect())
+}
+
+/// Calls `f` with the places and elements of every region of every plane, and the region's lengths.
+fn each_region(
+    x: &Tensor,
+    space: usize,
+    regions: impl Fn(usize) -> Result<Vec<Regions>>,
+    mut f: impl FnMut(&[(usize, f64)], &[usize]),
+) -> Result<()> {
     let sizes = host::sizes(x)?.split_off(x.dim() - space);
     let data = host::reals(x)?;
-    let mut values = Vec::new();
-    let mut places = Vec::new();
+    let mut window = Vec::new();
     for (plane, elements) in data.chunks_exact(sizes.iter().product::<usize>().max(1)).enumerate() {
         let regions = regions(plane)?;
         let counts: Vec<usize> = regions.iter().map(Vec::len).collect();
-        each_index(&counts, |window| {
-            let window: Vec<&Range<usize>> = window.iter().zip(&regions).map(|(&i, r)| &r[i]).collect();
-            let lengths: Vec<usize> = window.iter().map(|r| r.len()).collect();
-            let place_of = |offset: &[usize]| offset.iter().zip(&window).zip(&sizes).fold(0, |at, ((o, r), n)| at * n + r.start + o);
-            let (mut best, mut place) = (f64::NEG_INFINITY, place_of(&vec![0; lengths.len()]));
+        each_index(&counts, |which| {
+            let ranges: Vec<&Range<usize>> = which.iter().zip(&regions).map(|(&i, r)| &r[i]).collect();
+            let lengths: Vec<usize> = ranges.iter().map(|r| r.len()).collect();
+            window.clear();
             each_index(&lengths, |offset| {
-                let at = place_of(offset);
-                match elements.get(at) {
-                    Some(&v) if v > best || v.is_nan() => (best, place) = (v, at),
-                    _ => {}
-                }
+                let at = offset.iter().zip(&ranges).zip(&sizes).fold(0, |at, ((o, r), n)| at * n + r.start + o);
+                window.extend(elements.get(at).map(|x| (at, *x)));
             });
-            values.push(best);
-            places.push(place as i64);
+            f(&window, &lengths);
         });
     }
+    Ok(())
+}
+
+/// Writes the greatest element of every region of every plane, the last NaN if there is one, and its place in the plane.
+fn greatest(x: &Tensor, space: usize, out: &[Tensor], regions: impl Fn(usize) -> Result<Vec<Regions>>) -> Result<()> {
+    let (mut values, mut places) = (Vec::new(), Vec::new());
+    each_region(x, space, regions, |window, _| {
+        let first = (window.first().map_or(0, |w| w.0), f64::NEG_INFINITY);
+        let (place, value) = window.iter().fold(first, |best, &(at, x)| if x > best.1 || x.is_nan() { (at, x) } else { best });
+        values.push(value);
+        places.push(place as i64);
+    })?;
     host::store_reals(&out[0], &values)?;
     host::fill_with::<i64>(&out[1], |o| o.iter_mut().zip(places).for_each(|(o, p)| *o = p))
+}
+
+/// The means of an even division, each step of a sum and its division rounded to the dtype.
+pub(in crate::aten) fn stepwise_means(x: &Tensor, space: usize, out: &Tensor) -> Result<()> {
+    let (round, regions) = (rounding(x.dtype()), even(x, out, space)?);
+    let mut values = Vec::new();
+    let all = |_| Ok(regions.clone());
+    each_region(x, space, all, |window, lengths| {
+        let sum = window.iter().fold(0.0, |sum, w| round(sum + w.1));
+        values.push(lengths.iter().fold(sum, |mean, n| round(mean / *n as f64)));
+    })?;
+    host::store_reals(out, &values)
 }
 
 fn with_places(m: Meta) -> Metas {
@@ -66,10 +99,7 @@ fn adaptive_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
 
 fn adaptive<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
     let x = a[0].tensor()?;
-    let from = host::sizes(x)?.split_off(x.dim() - N);
-    let to = host::sizes(&out[0])?.split_off(x.dim() - N);
-    let regions: Vec<Regions> =
-        from.iter().zip(&to).map(|(n, m)| (0..*m).map(|i| i * n / m..((i + 1) * n).div_ceil(*m)).collect()).collect();
+    let regions = even(x, &out[0], N)?;
     greatest(x, N, out, |_| Ok(regions.clone()))
 }
 

@@ -47,6 +47,9 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
 
 /// Puts every element of `x` at its place in its plane of `out`, which is zero elsewhere; `put` combines it with what is there.
 fn place(x: &Tensor, indices: &Tensor, out: &Tensor, space: usize, put: impl Fn(&mut f64, f64)) -> Result<()> {
+    if out.numel().as_i64() == Some(0) && x.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
     let plane = |t: &Tensor| -> Result<usize> { Ok(host::sizes(t)?.split_off(t.dim() - space).iter().product()) };
     let (small, large) = (plane(x)?, plane(out)?);
     let (elements, places) = (host::reals(x)?, host::data::<i64>(indices)?);
