@@ -1,7 +1,7 @@
 //! Images sampled where a grid says, and the grids that affine maps give.
 
 use super::taps::cubic_weights;
-use super::{compute, each_index, require_float, require_full, rounding};
+use super::{compute, each_index, is_empty, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
 use crate::aten::host;
 use crate::aten::lower::{Class, Lowering, Metas};
@@ -175,7 +175,7 @@ fn sampled_meta(a: &[Value], space: usize) -> Result<Metas> {
 }
 
 fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
-    if out.numel().as_i64() == Some(0) {
+    if is_empty(out) {
         return Ok(());
     }
     let (x, grid) = (a[0].tensor()?, a[1].tensor()?);
@@ -238,7 +238,7 @@ fn even(n: usize, align_corners: bool, round: fn(f64) -> f64) -> Vec<f64> {
 }
 
 fn affine(a: &[Value], out: &Tensor) -> Result<()> {
-    if out.numel().as_i64() == Some(0) {
+    if is_empty(out) {
         return Ok(());
     }
     let (theta, align_corners) = (a[0].tensor()?, a[2].bool()?);

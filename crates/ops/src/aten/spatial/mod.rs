@@ -64,6 +64,11 @@ fn numbers<const N: usize>(arg: &str, v: &Value, least: i64) -> Result<[i64; N]>
     }
 }
 
+/// Whether there is nothing to compute.
+fn is_empty(t: &Tensor) -> bool {
+    t.numel().as_i64() == Some(0)
+}
+
 /// Rounds to a dtype; integers and double precision are exact.
 fn rounding(d: DType) -> fn(f64) -> f64 {
     match d {

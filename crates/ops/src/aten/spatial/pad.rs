@@ -1,6 +1,6 @@
 //! Padding with a tensor's own elements: every padded position reads one of them, a dimension at a time.
 
-use super::{compute, require_dtype, require_full};
+use super::{compute, is_empty, require_dtype, require_full};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host::{self, separable};
 use crate::aten::join::padding;
@@ -99,7 +99,7 @@ fn circular_meta(a: &[Value]) -> Result<Meta> {
 }
 
 fn run(a: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
-    if out.numel().as_i64() == Some(0) {
+    if is_empty(out) {
         return Ok(());
     }
     let x = a[0].tensor()?;

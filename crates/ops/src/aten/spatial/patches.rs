@@ -1,6 +1,6 @@
 //! Patches of images as columns, and columns added up to images.
 
-use super::{compute, numbers, require_dtype, require_full, rounding};
+use super::{compute, is_empty, numbers, require_dtype, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
 use crate::aten::lower::{Class, Metas};
@@ -101,6 +101,9 @@ fn layout(patches: &Patches, image: &Tensor) -> Result<(usize, [i64; 2], [i64; 2
 }
 
 fn columns(a: &[Value], out: &Tensor) -> Result<()> {
+    if is_empty(out) {
+        return Ok(());
+    }
     let x = a[0].tensor()?;
     let patches = Patches::of(&a[1..5])?;
     let (channels, image, counts) = layout(&patches, x)?;
@@ -140,6 +143,9 @@ fn image_meta(a: &[Value]) -> Result<Metas> {
 }
 
 fn image(a: &[Value], out: &Tensor) -> Result<()> {
+    if is_empty(out) {
+        return Ok(());
+    }
     let x = a[0].tensor()?;
     let patches = Patches::of(&a[2..6])?;
     let (channels, image, counts) = layout(&patches, out)?;

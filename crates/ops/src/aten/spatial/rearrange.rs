@@ -1,6 +1,6 @@
 //! Elements in other places: blocks of channels to blocks of pixels and back, channels shuffled, quarter turns; and gated halves.
 
-use super::{compute, require_float};
+use super::{compute, is_empty, require_float};
 use crate::aten::dims::{done, fresh, require, require_rank};
 use crate::aten::lower::{Class, Lowering, Metas};
 use crate::aten::pool::pooled_meta;
@@ -85,7 +85,7 @@ fn unshuffled_meta(a: &[Value]) -> Result<Metas> {
 }
 
 fn copy_as(x: &Tensor, from: Meta, out: &Tensor, to: Meta) -> Result<()> {
-    if out.numel().as_i64() == Some(0) {
+    if is_empty(out) {
         return Ok(());
     }
     eager::copy(&x.view_of(from)?, &out.view_of(to)?)
@@ -115,7 +115,7 @@ fn channels_meta(a: &[Value]) -> Result<Metas> {
 /// Channel `g k + i` of `groups` groups of `k` becomes channel `i groups + g`.
 fn shuffle_channels(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, groups) = (a[0].tensor()?, a[1].int()?);
-    if out.numel().as_i64() == Some(0) {
+    if is_empty(out) {
         return Ok(());
     }
     let from = moved(split(x.meta(), 1, x.sizes()[1].floor_div(groups)), 1, 2);

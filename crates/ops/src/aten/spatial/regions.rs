@@ -1,6 +1,6 @@
 //! The greatest element, or the mean, of each of the regions an image is divided into: evenly, or at random.
 
-use super::{compute, each_index, numbers, require_float, require_full, rounding};
+use super::{compute, each_index, is_empty, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
 use crate::aten::lower::{Class, Lowering, Metas};
@@ -21,7 +21,7 @@ type Regions = Vec<Range<usize>>;
 
 /// An even division of the last `space` dimensions into as many regions as `out` has elements.
 fn even(x: &Tensor, out: &Tensor, space: usize) -> Result<Vec<Regions>> {
-    if out.numel().as_i64() == Some(0) {
+    if is_empty(out) {
         return Ok(vec![Regions::new(); space]);
     }
     let tail = |t: &Tensor| -> Result<Vec<usize>> { Ok(host::sizes(t)?.split_off(t.dim() - space)) };
@@ -58,6 +58,9 @@ fn each_region(
 
 /// Writes the greatest element of every region of every plane, the last NaN if there is one, and its place in the plane.
 fn greatest(x: &Tensor, space: usize, out: &[Tensor], regions: impl Fn(usize) -> Result<Vec<Regions>>) -> Result<()> {
+    if is_empty(&out[0]) {
+        return Ok(());
+    }
     let (mut values, mut places) = (Vec::new(), Vec::new());
     each_region(x, space, regions, |window, _| {
         let first = (window.first().map_or(0, |w| w.0), f64::NEG_INFINITY);

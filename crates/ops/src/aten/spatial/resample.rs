@@ -1,7 +1,7 @@
 //! Resampling: every dimension of an image by itself, as weighted sums of elements.
 
 use super::taps::{Axis, Filter, Taps, quantise, single};
-use super::{compute, require_dtype, require_full, rounding};
+use super::{compute, is_empty, require_dtype, require_full, rounding};
 use crate::aten::dims::{is_channels_last, require, require_rank};
 use crate::aten::host::{self, separable};
 use crate::aten::lower::{Class, Lowering, Metas};
@@ -87,7 +87,7 @@ impl Resampler {
     }
 
     fn run(self, a: &[Value], out: &Tensor) -> Result<()> {
-        if out.numel().as_i64() == Some(0) {
+        if is_empty(out) {
             return Ok(());
         }
         let x = a[0].tensor()?;

@@ -1,6 +1,6 @@
 //! Elements put back where a pool took them from.
 
-use super::{compute, numbers, require_float, require_full, rounding};
+use super::{compute, is_empty, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
 use crate::aten::host;
 use crate::aten::lower::{Class, Metas};
@@ -47,7 +47,7 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
 
 /// Puts every element of `x` at its place in its plane of `out`, which is zero elsewhere; `put` combines it with what is there.
 fn place(x: &Tensor, indices: &Tensor, out: &Tensor, space: usize, put: impl Fn(&mut f64, f64)) -> Result<()> {
-    if out.numel().as_i64() == Some(0) && x.numel().as_i64() == Some(0) {
+    if is_empty(out) && is_empty(x) {
         return Ok(());
     }
     let plane = |t: &Tensor| -> Result<usize> { Ok(host::sizes(t)?.split_off(t.dim() - space).iter().product()) };
