@@ -15,24 +15,35 @@ use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
+/// What output elements are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The element under the place.
+    Nearest,
+    /// The element under the middle of the place.
+    NearestExact,
+    /// Weighted sums.
+    By(Filter),
+}
+
 /// An operator of this family.
 #[derive(Clone, Copy)]
 struct Resampler {
-    filter: Filter,
+    way: Way,
     space: usize,
 }
 
-const fn by(filter: Filter, space: usize) -> Resampler {
-    Resampler { filter, space }
-}
-
 impl Resampler {
+    const fn of(way: Way, space: usize) -> Resampler {
+        Resampler { way, space }
+    }
+
     fn takes_one(self) -> bool {
-        matches!(self.filter, Filter::Nearest | Filter::NearestExact)
+        !matches!(self.way, Way::By(_))
     }
 
     fn is_smooth(self) -> bool {
-        matches!(self.filter, Filter::SmoothLinear | Filter::SmoothCubic | Filter::SmoothLanczos)
+        matches!(self.way, Way::By(Filter::SmoothLinear | Filter::SmoothCubic | Filter::SmoothLanczos))
     }
 
     fn require_dtype(self, x: &Tensor) -> Result<()> {
@@ -94,13 +105,13 @@ impl Resampler {
         let mut axes = self.axes(a, x, out)?;
         let direct = self.direct(x, &axes)?;
         let mut sizes = host::sizes(x)?;
-        if self.takes_one() {
+        let Way::By(filter) = self.way else {
             let mut tables: Vec<Vec<usize>> = sizes[..2].iter().map(|&n| (0..n).collect()).collect();
-            tables.extend(axes.iter().map(|axis| axis.nearest(self.filter == Filter::NearestExact, direct)));
+            tables.extend(axes.iter().map(|axis| axis.nearest(self.way == Way::NearestExact, direct)));
             return separable(x, out, &tables);
-        }
+        };
         let bytes = x.dtype() == DType::U8;
-        if direct && self.filter == Filter::Linear {
+        if direct && filter == Filter::Linear {
             axes.iter_mut().for_each(|axis| axis.keep = |w| w);
         }
         let mut data = host::reals(x)?;
@@ -108,7 +119,7 @@ impl Resampler {
             if (bytes || self.is_smooth()) && axis.from == axis.to {
                 continue;
             }
-            let mut taps = axis.taps(self.filter);
+            let mut taps = axis.taps(filter);
             let inner = sizes[d + 3..].iter().product();
             if bytes {
                 let bits = quantise(&mut taps);
@@ -187,8 +198,8 @@ fn either(a: &[Value], name: &str) -> Result<Outputs> {
 }
 
 macro_rules! resampling {
-    ($filter:ident, $space:literal) => {
-        compute(Class::Window, |_, a| by(Filter::$filter, $space).metas(a), |a, out| by(Filter::$filter, $space).run(a, &out[0]))
+    ($way:expr, $space:literal) => {
+        compute(Class::Window, |_, a| Resampler::of($way, $space).metas(a), |a, out| Resampler::of($way, $space).run(a, &out[0]))
     };
 }
 
@@ -201,19 +212,19 @@ macro_rules! vec_form {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor" => resampling!(Nearest, 1),
-        "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Nearest, 2),
-        "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Nearest, 3),
-        "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor" => resampling!(NearestExact, 1),
-        "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(NearestExact, 2),
-        "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(NearestExact, 3),
-        "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor" => resampling!(Linear, 1),
-        "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Linear, 2),
-        "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Linear, 3),
-        "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Cubic, 2),
-        "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(SmoothLinear, 2),
-        "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(SmoothCubic, 2),
-        "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(SmoothLanczos, 2),
+        "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor" => resampling!(Way::Nearest, 1),
+        "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::Nearest, 2),
+        "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::Nearest, 3),
+        "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor" => resampling!(Way::NearestExact, 1),
+        "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::NearestExact, 2),
+        "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::NearestExact, 3),
+        "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor" => resampling!(Way::By(Filter::Linear), 1),
+        "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::Linear), 2),
+        "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::Linear), 3),
+        "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::Cubic), 2),
+        "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::SmoothLinear), 2),
+        "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::SmoothCubic), 2),
+        "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::SmoothLanczos), 2),
         "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_nearest1d"),
         "aten::upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_nearest2d"),
         "aten::upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_nearest3d"),

@@ -7,11 +7,9 @@ use smallvec::SmallVec;
 /// The input places of one output place, with their weights.
 pub(super) type Taps = SmallVec<[(usize, f64); 4]>;
 
-/// How output elements are made of input elements.
+/// How output elements are weighted sums of input elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
-    Nearest,
-    NearestExact,
     Linear,
     Cubic,
     /// Antialiased: the filter widens as the image shrinks.
@@ -159,8 +157,6 @@ impl Axis {
     /// What each place is a weighted sum of.
     pub(super) fn taps(&self, filter: Filter) -> Vec<Taps> {
         match filter {
-            Filter::Nearest => self.nearest(false, false).into_iter().map(|i| Taps::from_slice(&[(i, 1.0)])).collect(),
-            Filter::NearestExact => self.nearest(true, false).into_iter().map(|i| Taps::from_slice(&[(i, 1.0)])).collect(),
             Filter::Linear => self.linear(),
             Filter::Cubic => self.cubic(),
             Filter::SmoothLinear => self.smooth(triangle, 1.0),
