@@ -76,7 +76,10 @@ pub enum Class {
 impl Class {
     /// Whether its kernels write every element of their outputs, whatever the operands are.
     const fn fills(self) -> bool {
-        matches!(self, Class::Reduce | Class::Gemm | Class::Convolution | Class::Attention | Class::Norm | Class::Gather | Class::Scan | Class::Copy)
+        matches!(
+            self,
+            Class::Reduce | Class::Gemm | Class::Convolution | Class::Attention | Class::Norm | Class::Gather | Class::Scan | Class::Copy
+        )
     }
 }
 

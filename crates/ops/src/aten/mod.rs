@@ -23,6 +23,7 @@ mod reduce;
 mod reshape;
 mod scan;
 mod scatter;
+mod spatial;
 mod special;
 mod split;
 mod views;
@@ -64,21 +65,26 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    pointwise::TABLES.into_iter().chain(order::TABLES).chain(special::TABLES).chain([
-        attention::TABLE,
-        convolution::TABLE,
-        copies::TABLE,
-        creation::TABLE,
-        indexing::TABLE,
-        join::TABLE,
-        matrix::TABLE,
-        norm::TABLE,
-        pool::TABLE,
-        random::TABLE,
-        reduce::TABLE,
-        scan::TABLE,
-        scatter::TABLE,
-        split::TABLE,
-        views::TABLE,
-    ])
+    pointwise::TABLES
+        .into_iter()
+        .chain(order::TABLES)
+        .chain(special::TABLES)
+        .chain([
+            attention::TABLE,
+            convolution::TABLE,
+            copies::TABLE,
+            creation::TABLE,
+            indexing::TABLE,
+            join::TABLE,
+            matrix::TABLE,
+            norm::TABLE,
+            pool::TABLE,
+            random::TABLE,
+            reduce::TABLE,
+            scan::TABLE,
+            scatter::TABLE,
+            split::TABLE,
+            views::TABLE,
+        ])
+        .chain(spatial::TABLES)
 }

@@ -12,6 +12,7 @@ mod nn;
 mod order;
 mod pointwise;
 mod reductions;
+mod spatial;
 mod special;
 mod views;
 
