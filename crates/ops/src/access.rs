@@ -97,7 +97,9 @@ impl Tensor {
             bytes: buffer.len(),
         };
         let layout = self.meta().concrete().ok_or_else(out_of_bounds)?;
-        if layout.numel().is_none_or(|n| n > isize::MAX as i64 / 8) {
+        // as an array counts, also where there is no element: the sizes that are not 0 must not overflow
+        let counted = layout.sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s));
+        if counted.is_none_or(|n| n > isize::MAX as i64 / 8) {
             return Err(out_of_bounds().into());
         }
         if layout.sizes.contains(&0) {
