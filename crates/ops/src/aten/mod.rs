@@ -3,13 +3,18 @@
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
 mod attention;
+mod classification;
 mod convolution;
 mod copies;
 mod creation;
 mod dims;
+mod distance;
+mod einsum;
 mod host;
 mod indexing;
 mod join;
+mod linalg;
+mod loss;
 pub(crate) mod lower;
 mod matrix;
 mod norm;
@@ -22,8 +27,10 @@ mod reshape;
 mod scan;
 mod scatter;
 mod split;
+mod structure;
 mod views;
 
+pub use loss::Reduction;
 pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
 
 use maquette_ir::Loc;
@@ -60,13 +67,17 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    pointwise::TABLES.into_iter().chain([
+    pointwise::TABLES.into_iter().chain(linalg::TABLES).chain([
         attention::TABLE,
+        classification::TABLE,
         convolution::TABLE,
         copies::TABLE,
         creation::TABLE,
+        distance::TABLE,
+        einsum::TABLE,
         indexing::TABLE,
         join::TABLE,
+        loss::TABLE,
         matrix::TABLE,
         norm::TABLE,
         pool::TABLE,
@@ -75,6 +86,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         scan::TABLE,
         scatter::TABLE,
         split::TABLE,
+        structure::TABLE,
         views::TABLE,
     ])
 }

@@ -8,6 +8,8 @@ mod copies;
 mod creation;
 pub(crate) mod index;
 mod indexing;
+mod linalg;
+mod loss;
 mod nn;
 mod pointwise;
 mod reductions;

@@ -1,0 +1,392 @@
+//! Tensors put together by structure: diagonals, blocks, triangles, grids, and parts in memory of their own.
+
+use super::dims::{done, fresh, fresh_like, require, require_rank};
+use super::host::{self, typed};
+use super::loss::{promoted, require_floats};
+use super::lower::{Class, Compute, Lowering, Metas, Types, wide};
+use super::{Pointwise, split, table, views};
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::{Dims, Meta};
+use crate::shape::{require_same, wrap_dim};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg};
+use maquette_ir::sym::SymInt;
+use maquette_ir::{DType, Device, Scalar};
+use smallvec::smallvec;
+
+const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Copy, metas, run })
+}
+
+pub(super) fn tensors<'a>(name: &str, v: &'a Value) -> Result<Vec<&'a Tensor>> {
+    let all: Vec<&Tensor> = v.list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
+    if all.is_empty() { Err(Error::value(format!("`{name}` must not be empty"))) } else { Ok(all) }
+}
+
+/// A composite's results, as one list.
+pub(super) fn list(tensors: Vec<Tensor>) -> Result<Outputs> {
+    tensors.iter().try_for_each(|t| t.ok().map(drop))?;
+    Ok(smallvec![Value::List(tensors.into_iter().map(Value::Tensor).collect())])
+}
+
+/// A composite that writes its result into argument 0.
+pub(super) fn written(a: &[Value], op: &str) -> Result<Outputs> {
+    let result = crate::call(op, a.iter().cloned().collect())?;
+    let (target, result) = (a[0].tensor()?, super::linalg::tensor(&result, 0)?);
+    require_same(target.sizes(), result.sizes(), || format!("the result of {op} is written into a tensor of"))?;
+    done(target.copy_(result))
+}
+
+// ---- diagonals ---------------------------------------------------------------------------------------------------------------------
+
+fn trace(x: &Tensor) -> Result<Tensor> {
+    require_rank("self", x, 2..=2)?;
+    if x.dtype() == DType::Bool {
+        return Err(Error::value("`trace` takes numbers, not bools"));
+    }
+    Ok(x.diagonal(0, 0, 1).sum())
+}
+
+fn diag(x: &Tensor, offset: i64) -> Result<Tensor> {
+    require_rank("self", x, 1..=2)?;
+    Ok(if x.dim() == 1 { x.diag_embed(offset, -2, -1) } else { x.diagonal(offset, 0, 1).clone_as(maquette_ir::MemoryFormat::Contiguous) })
+}
+
+/// The dimensions of the result that hold the diagonals.
+fn diagonal_dims(a: &[Value]) -> Result<(usize, usize)> {
+    let x = a[0].tensor()?;
+    require_rank("self", x, 1..=63)?;
+    let (d1, d2) = (wrap_dim(a[2].int_i64()?, x.dim() + 1)?, wrap_dim(a[3].int_i64()?, x.dim() + 1)?);
+    if d1 == d2 { Err(Error::value(format!("`dim1` and `dim2` must differ, found both to be dimension {d1}"))) } else { Ok((d1, d2)) }
+}
+
+fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
+    let (d1, d2) = diagonal_dims(a)?;
+    let x = a[0].tensor()?;
+    let last = x.dim() - 1;
+    let side = x.sizes()[last] + SymInt::from(a[1].int_i64()?.saturating_abs());
+    let mut sizes: Dims = x.sizes()[..last].into();
+    for d in [d1.min(d2), d1.max(d2)] {
+        sizes.insert(d, side);
+    }
+    Ok(smallvec![fresh(x, sizes, x.dtype())])
+}
+
+fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
+    let (d1, d2) = diagonal_dims(a)?;
+    // fresh memory is zero
+    let diagonal = views::diagonal(out.meta(), a[1].int_i64()?, d1 as i64, d2 as i64)?;
+    eager::copy(a[0].tensor()?, &out.view_of(diagonal)?)
+}
+
+// ---- blocks ------------------------------------------------------------------------------------------------------------------------
+
+/// Rows and columns of a block: a vector is a row, a number a matrix of one.
+fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
+    match *t.sizes() {
+        [] => Ok([1.into(), 1.into()]),
+        [n] => Ok([1.into(), n]),
+        [n, m] => Ok([n, m]),
+        _ => Err(Error::value(format!("`tensors[{i}]` must have at most 2 dimensions, found sizes {}", dims_text(t.sizes())))),
+    }
+}
+
+fn block_diag_metas(a: &[Value]) -> Result<Metas> {
+    let parts = tensors("tensors", &a[0])?;
+    let mut sizes: Dims = smallvec![0.into(), 0.into()];
+    for (i, t) in parts.iter().enumerate() {
+        let [n, m] = block(i, t)?;
+        sizes[0] += n;
+        sizes[1] += m;
+    }
+    Ok(smallvec![fresh(parts[0], sizes, promoted(&parts))])
+}
+
+fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
+    let (mut row, mut column) = (SymInt::from(0), SymInt::from(0));
+    for (i, t) in tensors("tensors", &a[0])?.into_iter().enumerate() {
+        let [n, m] = block(i, t)?;
+        let rows = views::narrow(out.meta(), 0, row, n)?;
+        eager::copy(t, &out.view_of(views::narrow(&rows, 1, column, m)?)?)?;
+        row += n;
+        column += m;
+    }
+    Ok(())
+}
+
+/// Each tensor's dimension `dim` cut into as many chunks, zeros filling up the last; what follows is flattened and joined.
+fn chunk_cat(a: &[Value]) -> Result<Tensor> {
+    let parts = tensors("tensors", &a[0])?;
+    let (dim, chunks) = (wrap_dim(a[1].int_i64()?, parts[0].dim())?, a[2].int_i64()?);
+    if chunks < 1 {
+        return Err(Error::value(format!("`num_chunks` must be positive, found {chunks}")));
+    }
+    let mut pieces = Vec::with_capacity(parts.len());
+    for (i, t) in parts.iter().enumerate() {
+        if t.dim() <= dim || t.dtype() != parts[0].dtype() {
+            let (dtype, found, sizes) = (parts[0].dtype(), t.dtype(), dims_text(t.sizes()));
+            return Err(Error::value(format!("`tensors[{i}]` must have a dimension {dim} and dtype {dtype}, found {found}{sizes}")));
+        }
+        require_same(&parts[0].sizes()[..dim], &t.sizes()[..dim], || format!("`tensors[{i}]` must have, before dimension {dim},"))?;
+        let length = t.sizes()[dim];
+        let chunk = (length + (chunks - 1)).floor_div(chunks);
+        let mut pad: Dims = smallvec![0.into(); 2 * (t.dim() - dim)];
+        if let Some(last) = pad.last_mut() {
+            *last = chunk * chunks - length;
+        }
+        let width = t.sizes()[dim + 1..].iter().fold(chunk, |n, &s| n * s);
+        let sizes: Dims = t.sizes()[..dim].iter().copied().chain([chunks.into(), width]).collect();
+        pieces.push(t.constant_pad_nd(pad, 0).reshape(sizes));
+    }
+    Ok(Tensor::cat(&pieces, dim as i64 + 1))
+}
+
+// ---- parts in memory of their own --------------------------------------------------------------------------------------------------
+
+/// Copies each part; its strides and offset are those it has in the whole.
+fn parts(a: &[Value], out: &[Tensor], metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> Result<()> {
+    let op = crate::library::Op::find("aten::alias")?;
+    let x = a[0].tensor()?;
+    for (m, o) in FakeCtx::eager(op, |cx| metas(cx, a))?.into_iter().zip(out) {
+        eager::copy(&x.view_of(m)?, o)?;
+    }
+    Ok(())
+}
+
+fn split_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
+    split::split(a[0].tensor()?.meta(), a[1].int()?, a[2].int_i64()?)
+}
+
+fn split_with_sizes_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
+    split::split_with_sizes(a[0].tensor()?.meta(), a[1].ints()?, a[2].int_i64()?)
+}
+
+fn chunk_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
+    split::chunk(a[0].tensor()?.meta(), a[1].int_i64()?, a[2].int_i64()?)
+}
+
+/// `self`'s own layout, after checking that `src` fits the window.
+fn window_metas(a: &[Value]) -> Result<Metas> {
+    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
+    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
+    require_same(&window.sizes, src.sizes(), || "argument `src` must have".into())?;
+    let dense = fresh_like(x, x.dtype())?;
+    // memory that several elements share cannot be copied as it is
+    let overlaps = x.sizes().iter().zip(x.strides()).any(|(n, s)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
+    Ok(smallvec![if overlaps { dense } else { Meta { strides: x.strides().into(), offset: x.storage_offset(), ..dense } }])
+}
+
+/// Replaces the elements of `self` that lie in the window over its storage.
+fn window(a: &[Value], out: &Tensor) -> Result<()> {
+    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
+    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
+    let src = eager::cast(src, x.dtype())?;
+    typed!(x.dtype(), T => {
+        let (mut elements, new) = (host::data::<T>(x)?, host::data::<T>(&src)?);
+        let written: rustc_hash::FxHashMap<i64, T> = positions(&window)?.into_iter().zip(new).collect();
+        for (e, at) in elements.iter_mut().zip(positions(x.meta())?) {
+            if let Some(v) = written.get(&at) {
+                *e = *v;
+            }
+        }
+        host::fill_with::<T>(out, |o| o.copy_from_slice(&elements))
+    })
+}
+
+/// Where in the storage the elements lie, in row-major order.
+fn positions(m: &Meta) -> Result<Vec<i64>> {
+    let c = m.concrete().ok_or_else(|| Error::value("the layout is symbolic"))?;
+    let mut out = vec![c.offset];
+    for (&n, &s) in c.sizes.iter().zip(&c.strides) {
+        out = out.iter().flat_map(|&at| (0..n).map(move |i| at + i * s)).collect();
+    }
+    Ok(out)
+}
+
+// ---- triangles ---------------------------------------------------------------------------------------------------------------------
+
+/// The columns `from..to` of each row of a triangle: `row, col, offset`.
+fn triangle_rows(a: &[Value], lower: bool) -> Result<Vec<(i64, i64)>> {
+    let (rows, cols, offset) = (a[0].int_i64()?, a[1].int_i64()?, a[2].int_i64()?);
+    if rows < 0 || cols < 0 {
+        return Err(Error::value(format!("`row` and `col` must not be negative, found {rows} and {cols}")));
+    }
+    let edge = |r: i64| r.saturating_add(offset);
+    Ok((0..rows).map(|r| if lower { (0, edge(r).saturating_add(1).clamp(0, cols)) } else { (edge(r).clamp(0, cols), cols) }).collect())
+}
+
+fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
+    let count = triangle_rows(a, lower)?.iter().try_fold(0i64, |n, (from, to)| n.checked_add(to - from));
+    let count = count.ok_or_else(|| Error::value("the triangle has too many elements"))?;
+    let m = super::creation::factory(&[2.into(), count.into()], a, 3, DType::I64, Device::Cpu)?;
+    match m.dtype {
+        DType::I64 | DType::I32 => Ok(smallvec![m]),
+        found => Err(Error::value(format!("indices have dtype i64 or i32, found {found}"))),
+    }
+}
+
+/// Row numbers, then column numbers.
+fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
+    let rows = triangle_rows(a, lower)?;
+    let places = || rows.iter().enumerate().flat_map(|(r, &(from, to))| (from..to).map(move |c| (r as i64, c)));
+    let all: Vec<i64> = places().map(|p| p.0).chain(places().map(|p| p.1)).collect();
+    let n = all.len() as i64 / 2;
+    eager::copy(&Tensor::adopt::<i64>(all, [2, n])?, out)
+}
+
+// ---- masked indexing ---------------------------------------------------------------------------------------------------------------
+
+/// The indices, with those that lie outside moved inside: the mask tells which results count.
+fn clamped(x: &Tensor, indices: &Value) -> Result<Vec<Option<Tensor>>> {
+    let given = indices.list()?;
+    if given.len() > x.dim() {
+        return Err(Error::value(format!("`indices` has {} entries for the {} dimensions of `self`", given.len(), x.dim())));
+    }
+    let mut out = Vec::with_capacity(given.len());
+    for (v, &n) in given.iter().zip(x.sizes()) {
+        out.push(match v.opt_tensor()? {
+            None => None,
+            Some(i) => {
+                let n = n.as_i64().map_or_else(|| n.guard_int(), Ok)?;
+                Some(i.clamp(-n, n - 1))
+            }
+        });
+    }
+    Ok(out)
+}
+
+fn by_ref(indices: &[Option<Tensor>]) -> Vec<Option<&Tensor>> {
+    indices.iter().map(Option::as_ref).collect()
+}
+
+fn masked_index(x: &Tensor, mask: &Tensor, indices: &Value, fill: Scalar) -> Result<Tensor> {
+    if x.numel().as_i64() == Some(0) {
+        return Ok(x.new_full(mask.sizes(), fill, x.dtype()));
+    }
+    Ok(x.index(&by_ref(&clamped(x, indices)?)).masked_fill(&mask.logical_not(), fill))
+}
+
+fn masked_index_put(x: &Tensor, mask: &Tensor, indices: &Value, values: &Tensor) -> Result<Tensor> {
+    if x.numel().as_i64() == Some(0) {
+        return Ok(x.clone_tensor());
+    }
+    Ok(x.index_put(&by_ref(&clamped(x, indices)?), &values.masked_fill(&mask.logical_not(), 0), true))
+}
+
+// ---- products of three, slopes, gradients of softmax -------------------------------------------------------------------------------
+
+/// The product of three tensors, each with new dimensions of size 1, summed over dimensions.
+fn trilinear(a: &[Value]) -> Result<Tensor> {
+    let dtype = a[0].tensor()?.dtype();
+    let mut product: Option<Tensor> = None;
+    for i in 0..3 {
+        let t = a[i].tensor()?;
+        if t.dtype() != dtype {
+            return Err(Error::value(format!("`i{}` must have the dtype {dtype} of `i1`, found {}", i + 1, t.dtype())));
+        }
+        let mut expand = a[3 + i].ints_i64()?;
+        expand.sort_unstable();
+        let t = expand.iter().fold(t.to_dtype(wide(dtype)), |t, &d| t.unsqueeze(d));
+        product = Some(product.map_or(t.clone(), |p| p * t));
+    }
+    let product = product.ok_or_else(|| Error::value("there is nothing to multiply"))?;
+    let sums = a[6].ints_i64()?;
+    Ok(if sums.is_empty() { product } else { product.sum_dtype(sums.as_slice(), false, wide(dtype)) }.to_dtype(dtype))
+}
+
+fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    require_rank("weight", weight, 3..=3)?;
+    require_rank("input1", x1, 1..=64)?;
+    let lead = x1.dim() - 1;
+    require_same(&x1.sizes()[..lead], &x2.sizes()[..x2.dim().saturating_sub(1)], || "argument `input2` must have, before its last dimension,".into())?;
+    let w = weight.sizes();
+    for (name, x, width) in [("input1", x1, w[1]), ("input2", x2, w[2])] {
+        require_same(&[width], &x.sizes()[lead..], || format!("argument `{name}` must end, as `weight` says, in"))?;
+    }
+    let count = super::dims::product(&x1.sizes()[..lead]);
+    let (flat1, flat2) = (x1.reshape([count, w[1]]), x2.reshape([count, w[2]]));
+    let args = crate::args![flat1, weight, flat2, Value::from_dims([1i64, 3]), Value::from_dims([0i64]), Value::from_dims([1i64, 2]), Value::from_dims([2i64, 3])];
+    let out = crate::call("aten::_trilinear", args)?;
+    let sizes: Dims = x1.sizes()[..lead].iter().copied().chain([w[0]]).collect();
+    let out = super::linalg::tensor(&out, 0)?.reshape(sizes);
+    Ok(bias.map_or(out.clone(), |b| out + b))
+}
+
+/// `x` where positive, else `weight x`.
+fn prelu_kernel(cx: &mut super::PointwiseCx) -> Result<Reg> {
+    if !cx.dtype.is_float() {
+        return Err(Error::value(format!("`prelu` takes floats, found {}", cx.dtype)));
+    }
+    let (x, w) = (cx.arg(0)?, cx.arg(1)?);
+    let zero = cx.b.constant(0, cx.dtype);
+    let positive = cx.b.compare(CmpOp::Gt, x, zero).map_err(Error::other)?;
+    let scaled = cx.b.binary(BinaryOp::Mul, w, x).map_err(Error::other)?;
+    cx.b.select(positive, x, scaled).map_err(Error::other)
+}
+
+fn prelu(x: &Tensor, weight: &Tensor) -> Result<Outputs> {
+    require_rank("weight", weight, 0..=1)?;
+    super::dims::require_same_dtype(("self", x), ("weight", weight))?;
+    let channels = x.sizes().get(1).copied().unwrap_or(1.into());
+    let mut sizes: Dims = smallvec![SymInt::from(1); x.dim()];
+    if weight.numel().as_i64() != Some(1) {
+        let mismatch = || format!("`weight` must hold one number, or one for each of {channels} channels, found sizes {}", dims_text(weight.sizes()));
+        require(weight.numel().eq(channels), mismatch)?;
+        if let Some(n) = sizes.get_mut(1) {
+            *n = channels;
+        }
+    }
+    crate::call("aten::_prelu_kernel", crate::args![x, weight.reshape(sizes)])
+}
+
+/// The gradient of a softmax, or of its logarithm, from that of its output.
+fn softmax_backward(a: &[Value], log: bool) -> Result<Tensor> {
+    let (grad, output, dtype) = (a[0].tensor()?, a[1].tensor()?, a[3].dtype()?);
+    require_floats("softmax", &[("grad_output", grad), ("output", output)])?;
+    require_same(grad.sizes(), output.sizes(), || "argument `output` must have, as `grad_output`,".into())?;
+    let dim = wrap_dim(a[2].int_i64()?, grad.dim())? as i64;
+    let wide = wide(grad.dtype());
+    let (g, y) = (grad.to_dtype(wide).contiguous(), output.to_dtype(wide).contiguous());
+    let result = if log { &g - y.exp() * g.sum_dim([dim], true) } else { (&g - (&g * &y).sum_dim([dim], true)) * y };
+    Ok(result.to_dtype(dtype))
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::trace(Tensor self) -> Tensor" => Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
+        "aten::diag(Tensor self, int diagonal=0) -> Tensor" => Lowering::Composite(|a| done(diag(a[0].tensor()?, a[1].int_i64()?)?)),
+        "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" => copying(|_, a| diag_embed_metas(a), |a, out| diag_embed(a, &out[0])),
+        "aten::block_diag(Tensor[] tensors) -> Tensor" => copying(|_, a| block_diag_metas(a), |a, out| block_diag(a, &out[0])),
+        "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" => Lowering::Composite(|a| done(chunk_cat(a)?)),
+        "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" => copying(split_metas, |a, out| parts(a, out, split_metas)),
+        "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]" =>
+            copying(split_with_sizes_metas, |a, out| parts(a, out, split_with_sizes_metas)),
+        "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" => copying(chunk_metas, |a, out| parts(a, out, chunk_metas)),
+        "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
+            copying(|_, a| window_metas(a), |a, out| window(a, &out[0])),
+        "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
+            Lowering::Compute(Compute { class: Class::Fill, metas: |_, a| triangle_metas(a, true), run: |a, out| triangle(a, &out[0], true) }),
+        "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
+            Lowering::Compute(Compute { class: Class::Fill, metas: |_, a| triangle_metas(a, false), run: |a, out| triangle(a, &out[0], false) }),
+        "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor" =>
+            Lowering::Composite(|a| done(masked_index(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].scalar()?)?)),
+        "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor" =>
+            Lowering::Composite(|a| done(masked_index_put(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].tensor()?)?)),
+        "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>
+            Lowering::Composite(|a| done(trilinear(a)?)),
+        "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor" =>
+            Lowering::Composite(|a| done(bilinear(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].opt_tensor()?)?)),
+        "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" => Lowering::Pointwise(Pointwise { types: Types::Promote, build: prelu_kernel }),
+        "aten::prelu(Tensor self, Tensor weight) -> Tensor" => Lowering::Composite(|a| prelu(a[0].tensor()?, a[1].tensor()?)),
+        "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor" =>
+            Lowering::Composite(|a| done(softmax_backward(a, false)?)),
+        "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor" =>
+            Lowering::Composite(|a| done(softmax_backward(a, true)?)),
+        "aten::addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::Composite(|a| written(a, "aten::addbmm")),
+        "aten::addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::Composite(|a| written(a, "aten::addr")),
+    }
+}
