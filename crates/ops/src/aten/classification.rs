@@ -27,7 +27,10 @@ fn class_dim(x: &Tensor) -> usize {
 fn require_labels(t: &Tensor) -> Result<()> {
     match t.dtype() {
         DType::I64 | DType::U8 => Ok(()),
-        found => Err(Error::value(format!("argument `target` must hold class numbers of dtype i64 or u8, found {found}{}", dims_text(t.sizes())))),
+        found => Err(Error::value(format!(
+            "argument `target` must hold class numbers of dtype i64 or u8, found {found}{}",
+            dims_text(t.sizes())
+        ))),
     }
 }
 
@@ -55,7 +58,9 @@ fn nll_metas(a: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Meta
     if x.dim() > 1 || target.dim() > 1 {
         require_same(&places, target.sizes(), || "argument `target` must have, as `self` without its classes,".into())?;
     } else {
-        super::dims::require(target.numel().eq(1), || format!("argument `target` must be one label, found sizes {}", dims_text(target.sizes())))?;
+        super::dims::require(target.numel().eq(1), || {
+            format!("argument `target` must be one label, found sizes {}", dims_text(target.sizes()))
+        })?;
     }
     let output = if Reduction::of(&a[3])? == Reduction::None { places } else { Dims::new() };
     Ok(smallvec![fresh(x, output, x.dtype()), fresh(x, Dims::new(), x.dtype())])
@@ -204,7 +209,11 @@ fn rows(x: &Tensor) -> Result<(SymInt, SymInt)> {
         [n, width, ..] => (n, width),
     };
     super::dims::require(width.ne(0), || format!("`self` must have classes, found sizes {}", dims_text(x.sizes())))?;
-    if matches!(x.dtype(), DType::F32 | DType::F64) { Ok((n, width)) } else { Err(Error::value(format!("margin losses over classes take f32 and f64, found {}", x.dtype()))) }
+    if matches!(x.dtype(), DType::F32 | DType::F64) {
+        Ok((n, width))
+    } else {
+        Err(Error::value(format!("margin losses over classes take f32 and f64, found {}", x.dtype())))
+    }
 }
 
 fn multi_margin_metas(a: &[Value]) -> Result<Metas> {

@@ -20,14 +20,13 @@ const fn compute(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(
 
 /// The `p`-norm of differences.
 fn norm(differences: impl Iterator<Item = f64>, p: f64) -> f64 {
-    let mut d = differences.map(f64::abs);
-    // a NaN among the differences stays
-    let greatest = |m: f64, x: f64| if m.is_nan() || x.is_nan() { f64::NAN } else { m.max(x) };
+    let d = differences.map(f64::abs);
     match p {
         0.0 => d.map(|x| if x == 0.0 { 0.0 } else { 1.0 }).sum(),
         1.0 => d.sum(),
         2.0 => d.map(|x| x * x).sum::<f64>().sqrt(),
-        f64::INFINITY => d.try_fold(0.0, |m, x| Some(greatest(m, x))).unwrap_or(0.0),
+        // NaN is not compared, as in PyTorch
+        f64::INFINITY => d.fold(0.0, f64::max),
         _ => d.map(|x| x.powf(p)).sum::<f64>().powf(1.0 / p),
     }
 }

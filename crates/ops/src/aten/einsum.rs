@@ -158,7 +158,8 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
         Some(text) => parse(text, None, hidden)?,
         // without an arrow: what the ellipsis stands for, then the letters that occur once, in order
         None => {
-            let mut letters: Vec<Label> = all().filter(|l| matches!(l, Label::Letter(_)) && all().filter(|m| m == l).count() == 1).collect();
+            let mut letters: Vec<Label> =
+                all().filter(|l| matches!(l, Label::Letter(_)) && all().filter(|m| m == l).count() == 1).collect();
             letters.sort_unstable();
             (0..hidden).rev().map(Label::Ellipsis).chain(letters).collect()
         }
@@ -198,7 +199,7 @@ fn tensordot(x: &Tensor, y: &Tensor, dims_x: &[i64], dims_y: &[i64]) -> Result<T
     let order: Vec<Label> = a.iter().chain(&b).copied().filter(|&l| kept(l)).collect();
     let (a, b) = (Labelled { tensor: x.clone(), labels: a.clone() }, Labelled { tensor: y.clone(), labels: b.clone() });
     let summed: Vec<Label> = a.labels.iter().copied().filter(|l| b.labels.contains(l)).collect();
-    Ok(contract(a, b, |l| !summed.contains(&l))?.arranged(&order))
+    Ok(contract(a, b, |l| !summed.contains(&l))?.arranged(&order).contiguous())
 }
 
 fn inner(x: &Tensor, y: &Tensor) -> Result<Tensor> {
@@ -223,7 +224,9 @@ fn kron(x: &Tensor, y: &Tensor) -> Tensor {
 fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
     if x.dim() != y.dim() || x.dim() == 0 || x.dtype() != y.dtype() {
         let [a, b] = [x, y].map(|t| format!("{}{}", t.dtype(), dims_text(t.sizes())));
-        return Err(Error::value(format!("`self` and `other` must have one dtype and equally many dimensions, at least 1, found {a} and {b}")));
+        return Err(Error::value(format!(
+            "`self` and `other` must have one dtype and equally many dimensions, at least 1, found {a} and {b}"
+        )));
     }
     let d = wrap_dim(dim, x.dim())?;
     for (name, t) in [("self", x), ("other", y)] {
@@ -239,7 +242,12 @@ fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
 fn legacy_cross(x: &Tensor, y: &Tensor, dim: Option<i64>) -> Result<Tensor> {
     let dim = match dim {
         Some(d) => d,
-        None => x.sizes().iter().position(|n| n.as_i64() == Some(3)).ok_or_else(|| Error::value(format!("`self` has no dimension of size 3, found sizes {}", dims_text(x.sizes()))))? as i64,
+        None => x
+            .sizes()
+            .iter()
+            .position(|n| n.as_i64() == Some(3))
+            .ok_or_else(|| Error::value(format!("`self` has no dimension of size 3, found sizes {}", dims_text(x.sizes()))))?
+            as i64,
     };
     cross(x, y, dim)
 }
@@ -249,7 +257,11 @@ fn meshgrid(vectors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
     for (i, t) in vectors.iter().enumerate() {
         require_rank(&format!("tensors[{i}]"), t, 0..=1)?;
         if t.dtype() != vectors[0].dtype() {
-            return Err(Error::value(format!("`tensors[{i}]` must have the dtype {} of the first, found {}", vectors[0].dtype(), t.dtype())));
+            return Err(Error::value(format!(
+                "`tensors[{i}]` must have the dtype {} of the first, found {}",
+                vectors[0].dtype(),
+                t.dtype()
+            )));
         }
     }
     let rank = vectors.len();
@@ -321,7 +333,7 @@ fn vander(x: &Tensor, n: Option<SymInt>, increasing: bool) -> Result<Tensor> {
     Ok(if increasing { p } else { p.flip([-1i64]) })
 }
 
-fn pair<'a>(a: &'a [Value]) -> Result<(&'a Tensor, &'a Tensor)> {
+fn pair(a: &[Value]) -> Result<(&Tensor, &Tensor)> {
     Ok((a[0].tensor()?, a[1].tensor()?))
 }
 

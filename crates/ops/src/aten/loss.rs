@@ -76,7 +76,7 @@ pub(super) fn require_floats(op: &str, args: &[(&str, &Tensor)]) -> Result<()> {
     }
 }
 
-/// `|self - target|` in a dtype that rounds nothing, and the dtype of the result.
+/// `|self - target|`, of operands of `dtype`, in a dtype that rounds nothing.
 fn distance(x: &Tensor, y: &Tensor, dtype: DType) -> Result<Tensor> {
     if !dtype.is_float() {
         return Err(Error::value(format!("the loss takes floats, found `self` {} and `target` {}", x.dtype(), y.dtype())));
@@ -137,24 +137,27 @@ fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64) -> Tensor {
 /// An operand that scales losses must expand to their sizes.
 fn require_expands(name: &str, t: &Tensor, losses: &Tensor) -> Result<()> {
     views::expand(t.meta(), losses.sizes()).map(drop).map_err(|_| {
-        Error::value(format!("argument `{name}` {} must expand to the sizes {} of the losses", dims_text(t.sizes()), dims_text(losses.sizes())))
+        Error::value(format!(
+            "argument `{name}` {} must expand to the sizes {} of the losses",
+            dims_text(t.sizes()),
+            dims_text(losses.sizes())
+        ))
     })
 }
 
 fn bce_with_logits(x: &Tensor, y: &Tensor, weight: Option<&Tensor>, pos_weight: Option<&Tensor>) -> Result<Tensor> {
     require_floats("binary_cross_entropy_with_logits", &[("self", x), ("target", y)])?;
     require_expands("self", x, y)?;
-    let mut log_likelihood = x.log_sigmoid();
+    let mut factor = None;
     if let Some(p) = pos_weight {
         require_expands("pos_weight", p, y)?;
-        log_likelihood = log_likelihood * ((p - 1) * y + 1);
+        factor = Some((p - 1) * y + 1);
     }
-    let mut loss = (1 - y) * x - log_likelihood;
-    if let Some(w) = weight {
-        require_expands("weight", w, y)?;
-        loss = loss * w;
-    }
-    Ok(loss.to_dtype(y.dtype()))
+    let log_likelihood = x.log_sigmoid();
+    let loss = (1 - y) * x - factor.map_or(log_likelihood.clone(), |f| log_likelihood * f);
+    let Some(w) = weight else { return Ok(loss.to_dtype(y.dtype())) };
+    require_expands("weight", w, y)?;
+    Ok((loss * w).to_dtype(y.dtype()))
 }
 
 fn bce_metas(a: &[Value]) -> Result<Metas> {
@@ -192,7 +195,8 @@ fn log_sigmoid_forward(x: &Tensor) -> Result<Outputs> {
     require_floats("log_sigmoid", &[("self", x)])?;
     let x = x.contiguous();
     let (y, buffer) = (x.log_sigmoid(), (-x.abs()).exp());
-    (y.ok()?, buffer.ok()?);
+    y.ok()?;
+    buffer.ok()?;
     Ok(smallvec![Value::Tensor(y), Value::Tensor(buffer)])
 }
 

@@ -13,6 +13,7 @@ mod einsum;
 mod host;
 mod indexing;
 mod join;
+mod layers;
 mod linalg;
 mod loss;
 pub(crate) mod lower;
@@ -77,6 +78,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         einsum::TABLE,
         indexing::TABLE,
         join::TABLE,
+        layers::TABLE,
         loss::TABLE,
         matrix::TABLE,
         norm::TABLE,

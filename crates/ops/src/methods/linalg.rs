@@ -1,8 +1,7 @@
 //! Linear algebra, over batches of matrices in the last two dimensions. Factorisations, systems and determinants take f32 and f64.
 
-use super::calls::{aten_outputs, calls, list, results, tensors};
+use super::calls::{aten_outputs, calls, list, results};
 use super::{aten, methods};
-use crate::error::Result;
 use crate::meta::IntoDims;
 use crate::tensor::Tensor;
 use crate::value::Value;
@@ -67,17 +66,6 @@ impl Tensor {
     #[track_caller]
     pub fn linalg_multi_dot<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Tensor {
         aten!("linalg_multi_dot", Loc::caller(); list(tensors))
-    }
-
-    /// Vectors expanded to a grid: `indexing` is `ij`, or `xy` to exchange the first two dimensions.
-    ///
-    /// PyTorch: `aten::meshgrid.indexing`.
-    ///
-    /// # Errors
-    /// A tensor is poisoned, has more than one dimension, or another dtype than the first.
-    #[track_caller]
-    pub fn meshgrid<'a>(vectors: impl IntoIterator<Item = &'a Tensor>, indexing: &str) -> Result<Vec<Tensor>> {
-        tensors(aten_outputs!("meshgrid.indexing", Loc::caller(); list(vectors), indexing))
     }
 
     /// Orthogonal `Q` and upper triangular `R` whose product this is; `mode` is `reduced`, `complete`, or `r` for `R` alone.

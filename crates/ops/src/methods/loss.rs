@@ -1,11 +1,11 @@
-//! Losses and distances.
+//! Losses, distances, and the parts of networks beside them.
 
-use super::calls::{calls, list};
-use super::{aten, methods};
+use super::calls::calls;
+use super::methods;
 use crate::aten::Reduction;
 use crate::tensor::Tensor;
+use maquette_ir::Scalar;
 use maquette_ir::sym::SymInt;
-use maquette_ir::{Loc, Scalar};
 
 methods! {
     /// Squared differences.
@@ -32,8 +32,6 @@ methods! {
     fn margin_ranking_loss(input2: &Tensor, target: &Tensor, margin: f64, reduction: Reduction) = "margin_ranking_loss";
     /// How far `[N, D]` vectors are from pointing the same way (target 1), or from differing by `margin` in cosine (target -1).
     fn cosine_embedding_loss(input2: &Tensor, target: &Tensor, margin: f64, reduction: Reduction) = "cosine_embedding_loss";
-    /// By how much each row `[N, D]` is not nearer to `positive` than to `negative` by `margin`, in the `p`-norm.
-    fn triplet_margin_loss(positive: &Tensor, negative: &Tensor, margin: f64, p: f64, eps: f64, swap: bool, reduction: Reduction) = "triplet_margin_loss";
     /// The true classes (a row ends at -1) against all others, both `[N, C]`.
     fn multilabel_margin_loss(target: &Tensor, reduction: Reduction) = "multilabel_margin_loss";
     /// The distances `[.., P, R]` in the `p`-norm of all pairs of vectors `[.., P, D]` and `[.., R, D]`.
@@ -48,17 +46,12 @@ methods! {
     fn prelu(weight: &Tensor) = "prelu";
     /// `self[i] weight[o, i, j] input2[j] + bias[o]` over the last dimensions.
     fn bilinear(input2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) = "bilinear";
-    /// The sum of the diagonal of a matrix.
-    fn trace() = "trace";
-    /// A matrix with this vector on a diagonal, or a diagonal of this matrix.
-    fn diag(diagonal: i64) = "diag";
-    /// The last dimension as the diagonal of two new ones.
-    fn diag_embed(offset: i64, dim1: i64, dim2: i64) = "diag_embed";
-    /// The `r`-element subsets of a vector, a row each.
-    fn combinations(r: i64, with_replacement: bool) = "combinations";
 }
 
 calls! {
+    /// By how much each row `[N, D]` is not nearer to `positive` than to `negative` by `margin`, in the `p`-norm.
+    fn triplet_margin_loss(positive: &Tensor, negative: &Tensor, margin: f64, p: f64, eps: f64, swap: bool, reduction: Reduction) =
+        "triplet_margin_loss", positive, negative, margin, p, eps, swap, reduction;
     /// The `p`-norm of the difference to `other`, of all elements.
     fn dist(other: &Tensor, p: impl Into<Scalar>) = "dist", other, p.into();
     /// `max(0, margin - self[y] + self[c])^p` over the classes `c` other than the true one `y`; scores `[N, C]`, classes `[N]`, `p` 1 or 2.
@@ -71,22 +64,4 @@ calls! {
     /// [`Tensor::nll_loss`] of the log-softmax of scores `[N, C, ..]`. The target holds classes `[N, ..]` or probabilities of the scores' sizes.
     fn cross_entropy_loss(target: &Tensor, weight: Option<&Tensor>, reduction: Reduction, ignore_index: impl Into<SymInt>, label_smoothing: f64) =
         "cross_entropy_loss", target, weight, reduction, ignore_index.into(), label_smoothing;
-}
-
-impl Tensor {
-    /// A matrix with these matrices along its diagonal.
-    ///
-    /// PyTorch: `aten::block_diag`.
-    #[track_caller]
-    pub fn block_diag<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Tensor {
-        aten!("block_diag", Loc::caller(); list(tensors))
-    }
-
-    /// Every tuple of elements of these vectors, a row each.
-    ///
-    /// PyTorch: `aten::cartesian_prod`.
-    #[track_caller]
-    pub fn cartesian_prod<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Tensor {
-        aten!("cartesian_prod", Loc::caller(); list(tensors))
-    }
 }

@@ -13,6 +13,7 @@ mod loss;
 mod nn;
 mod pointwise;
 mod reductions;
+mod structure;
 mod views;
 
 use crate::dispatch::dispatch;

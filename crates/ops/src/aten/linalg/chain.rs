@@ -86,6 +86,9 @@ fn power(x: &Tensor, n: i64) -> Result<Tensor> {
         let ones = Tensor::eye(rows, x.dtype());
         return Ok(ones.expand(x.sizes()).clone_as(MemoryFormat::Contiguous));
     }
+    if n == 1 {
+        return Ok(x.clone_as(MemoryFormat::Contiguous));
+    }
     let mut square = if n < 0 { x.linalg_inv() } else { x.clone() };
     let (mut left, mut result) = (n.unsigned_abs(), None::<Tensor>);
     loop {
@@ -94,7 +97,7 @@ fn power(x: &Tensor, n: i64) -> Result<Tensor> {
         }
         left >>= 1;
         match result {
-            Some(r) if left == 0 => return Ok(r.clone_as(MemoryFormat::Contiguous)),
+            Some(r) if left == 0 => return Ok(r),
             _ => square = square.matmul(&square),
         }
     }

@@ -151,7 +151,13 @@ fn require_reflections(names: [&str; 2], x: &Tensor, tau: &Tensor) -> Result<()>
     require_same(&sizes(batch, &[k]), tau.sizes(), || format!("argument `{}` must have", names[1]))?;
     for (small, large) in [(k, m), (k, n)] {
         require(small.le(large), || {
-            format!("`{}` {} has more factors than `{}` {} has reflections", names[1], dims_text(tau.sizes()), names[0], dims_text(x.sizes()))
+            format!(
+                "`{}` {} has more factors than `{}` {} has reflections",
+                names[1],
+                dims_text(tau.sizes()),
+                names[0],
+                dims_text(x.sizes())
+            )
         })?;
     }
     Ok(())

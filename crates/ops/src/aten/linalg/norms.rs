@@ -15,7 +15,10 @@ use smallvec::smallvec;
 enum Order {
     Frobenius,
     /// The greatest, or least, sum of absolute values over the columns, or the rows.
-    Sums { greatest: bool, of_rows: bool },
+    Sums {
+        greatest: bool,
+        of_rows: bool,
+    },
 }
 
 impl Order {
@@ -77,7 +80,10 @@ fn matrix_dims(a: &[Value]) -> Result<Option<[i64; 2]>> {
         return match x.dim() {
             1 => Ok(None),
             2 => Ok(Some([0, 1])),
-            _ => Err(Error::value(format!("`dim` must be given with `ord`, unless `self` has 1 or 2 dimensions; found sizes {}", dims_text(x.sizes())))),
+            _ => Err(Error::value(format!(
+                "`dim` must be given with `ord`, unless `self` has 1 or 2 dimensions; found sizes {}",
+                dims_text(x.sizes())
+            ))),
         };
     };
     match *dims {

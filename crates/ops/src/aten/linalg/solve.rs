@@ -100,13 +100,9 @@ fn inv(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[1], &info)
 }
 
-/// Whether PyTorch factorises the transpose, which row-major matrices are without being copied.
-fn factors_transpose(x: &Tensor) -> Result<bool> {
-    is_contiguous(x.sizes(), x.strides())
-}
-
-fn factorised(x: &Tensor) -> Result<Vec<Lu>> {
-    let transposed = factors_transpose(x)?;
+/// Each matrix factorised; or its transpose, where that is how a row-major matrix can be without a copy.
+fn factorised(x: &Tensor, or_transpose: bool) -> Result<Vec<Lu>> {
+    let transposed = or_transpose && is_contiguous(x.sizes(), x.strides())?;
     Ok(load(x, square("A", x)?.0)?.into_iter().map(|m| lu(m.transposed_if(transposed))).collect())
 }
 
@@ -124,13 +120,13 @@ fn store_factors(all: &[Lu], out: &[Tensor]) -> Result<()> {
 }
 
 fn det(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let all = factorised(a[0].tensor()?)?;
+    let all = factorised(a[0].tensor()?, true)?;
     host::store_reals(&out[0], &all.iter().map(Lu::det).collect::<Vec<_>>())?;
     store_factors(&all, &out[1..])
 }
 
 fn slogdet(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let all = factorised(a[0].tensor()?)?;
+    let all = factorised(a[0].tensor()?, true)?;
     let (signs, logs): (Vec<f64>, Vec<f64>) = all.iter().map(Lu::slogdet).unzip();
     host::store_reals(&out[0], &signs)?;
     host::store_reals(&out[1], &logs)?;
@@ -163,7 +159,7 @@ fn solve_metas(a: &[Value]) -> Result<Metas> {
 
 fn solve(a: &[Value], out: &[Tensor]) -> Result<()> {
     let (x, b, left) = (a[0].tensor()?, a[1].tensor()?, a[2].bool()?);
-    let all = factorised(x)?;
+    let all = factorised(x, false)?;
     let info: Vec<f64> = all.iter().map(|f| f.info as f64).collect();
     check_info(&info, a[3].bool()?, "is singular")?;
     let (vectors, _) = right_sides(x, b, left)?;
