@@ -12,18 +12,30 @@ use crate::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, MemoryFormat};
 use smallvec::smallvec;
+use std::fmt;
 
-/// The label of a dimension: a letter, or a dimension that an ellipsis stands for, counted from its end.
+/// The label of a dimension: a letter, a dimension that an ellipsis stands for, counted from its end, or a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Label {
+pub(super) enum Label {
     Ellipsis(usize),
     Letter(char),
+    Number(usize),
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Label::Ellipsis(_) => f.write_str("..."),
+            Label::Letter(c) => write!(f, "{c}"),
+            Label::Number(i) => write!(f, "{i}"),
+        }
+    }
 }
 
 /// An operand whose dimensions are labelled, each label once.
-struct Labelled {
-    tensor: Tensor,
-    labels: Vec<Label>,
+pub(super) struct Labelled {
+    pub(super) tensor: Tensor,
+    pub(super) labels: Vec<Label>,
 }
 
 fn malformed(why: String) -> Error {
@@ -79,7 +91,7 @@ impl Labelled {
     }
 
     /// With its dimensions in this order, which names each of its labels.
-    fn arranged(&self, order: &[Label]) -> Tensor {
+    pub(super) fn arranged(&self, order: &[Label]) -> Tensor {
         let dims: Vec<i64> = order.iter().filter_map(|l| self.labels.iter().position(|m| m == l)).map(|d| d as i64).collect();
         if dims.iter().enumerate().all(|(i, &d)| d == i as i64) { self.tensor.clone() } else { self.tensor.permute(dims) }
     }
@@ -106,7 +118,7 @@ impl Labelled {
 }
 
 /// The product of two operands, summed over the labels that `keep` refuses: one batched product of matrices.
-fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -> Result<Labelled> {
+pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -> Result<Labelled> {
     if a.tensor.dtype() != b.tensor.dtype() {
         let (x, y) = (a.tensor.dtype(), b.tensor.dtype());
         return Err(Error::value(format!("operands that are multiplied must have one dtype, found {x} and {y}")));
@@ -116,7 +128,7 @@ fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -> Result<La
     let in_both = |l: Label| a.size(l).is_some() && b.size(l).is_some();
     for &l in a.labels.iter().filter(|&&l| in_both(l)) {
         if let (Some(n), Some(m)) = (a.size(l), b.size(l)) {
-            require_equal(n, m, &|| Error::value(format!("the label {l:?} names dimensions of sizes {n} and {m}")))?;
+            require_equal(n, m, &|| Error::value(format!("the label {l} names dimensions of sizes {n} and {m}")))?;
         }
     }
     let (left, right) = (a.labels.clone(), b.labels.clone());
@@ -166,7 +178,7 @@ fn einsum(equation: &str, operands: &[&Tensor]) -> Result<Tensor> {
     };
     for (i, l) in output.iter().enumerate() {
         if output[..i].contains(l) || !all().any(|m| m == *l) {
-            return Err(malformed(format!("the output's label {l:?} must occur once there, and in an operand")));
+            return Err(malformed(format!("the output's label {l} must occur once there, and in an operand")));
         }
     }
     let mut rest = operands.iter().zip(named).map(|(t, l)| distinct(t, l)).collect::<Result<Vec<_>>>()?.into_iter();
@@ -186,10 +198,8 @@ fn tensordot(x: &Tensor, y: &Tensor, dims_x: &[i64], dims_y: &[i64]) -> Result<T
         return Err(Error::value(format!("`dims_self` and `dims_other` must have one length, found {dims_x:?} and {dims_y:?}")));
     }
     let (px, py) = (super::views::wrap_dims(dims_x, x.dim())?, super::views::wrap_dims(dims_y, y.dim())?);
-    let label = |i: usize| char::from_u32('a' as u32 + i as u32).map(Label::Letter);
-    let too_many = || Error::value("there are too many dimensions");
-    let a: Vec<Label> = (0..x.dim()).map(|d| label(d).ok_or_else(too_many)).collect::<Result<_>>()?;
-    let mut b: Vec<Label> = (0..y.dim()).map(|d| label(x.dim() + d).ok_or_else(too_many)).collect::<Result<_>>()?;
+    let a: Vec<Label> = (0..x.dim()).map(Label::Number).collect();
+    let mut b: Vec<Label> = (0..y.dim()).map(|d| Label::Number(x.dim() + d)).collect();
     for (&i, &j) in px.iter().zip(&py) {
         if let (Some(&l), Some(m)) = (a.get(i), b.get_mut(j)) {
             *m = l;

@@ -1,8 +1,10 @@
 //! Parts of networks between the families: bilinear maps, slopes that are learnt, gradients of softmax.
 
 use super::dims::{done, require, require_rank};
+use super::einsum::{Label, Labelled, contract};
 use super::loss::require_floats;
 use super::lower::{Lowering, Types, wide};
+use super::views::wrap_dims;
 use super::{Pointwise, table};
 use crate::error::{Error, Result};
 use crate::meta::Dims;
@@ -13,23 +15,26 @@ use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg};
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// The product of three tensors, each with new dimensions of size 1, summed over dimensions.
+/// The product of three tensors, each with new dimensions of size 1, summed over dimensions: of two first, then with the third.
 fn trilinear(a: &[Value]) -> Result<Tensor> {
-    let dtype = a[0].tensor()?.dtype();
-    let mut product: Option<Tensor> = None;
-    for i in 0..3 {
-        let t = a[i].tensor()?;
-        if t.dtype() != dtype {
-            return Err(Error::value(format!("`i{}` must have the dtype {dtype} of `i1`, found {}", i + 1, t.dtype())));
+    let rank = a[0].tensor()?.dim() + a[3].ints()?.len();
+    let dims = |i: usize| -> Result<Vec<usize>> { Ok(wrap_dims(&a[i].ints_i64()?, rank)?.into_vec()) };
+    let operand = |i: usize| -> Result<Labelled> {
+        let (tensor, expanded) = (a[i].tensor()?.clone(), dims(3 + i)?);
+        if tensor.dim() + expanded.len() != rank {
+            let sizes = dims_text(tensor.sizes());
+            return Err(Error::value(format!("`i{}` {sizes} and its {} new dimensions must make {rank}", i + 1, expanded.len())));
         }
-        let mut expand = a[3 + i].ints_i64()?;
-        expand.sort_unstable();
-        let t = expand.iter().fold(t.to_dtype(wide(dtype)), |t, &d| t.unsqueeze(d));
-        product = Some(product.map_or(t.clone(), |p| p * t));
-    }
-    let product = product.ok_or_else(|| Error::value("there is nothing to multiply"))?;
-    let sums = a[6].ints_i64()?;
-    Ok(if sums.is_empty() { product } else { product.sum_dtype(sums.as_slice(), false, wide(dtype)) }.to_dtype(dtype))
+        Ok(Labelled { tensor, labels: (0..rank).filter(|d| !expanded.contains(d)).map(Label::Number).collect() })
+    };
+    let (summed, third) = (dims(6)?, operand(2)?);
+    let kept = |l: Label| !matches!(l, Label::Number(d) if summed.contains(&d));
+    let later = third.labels.clone();
+    let product = contract(contract(operand(0)?, operand(1)?, |l| kept(l) || later.contains(&l))?, third, kept)?;
+    let order: Vec<Label> = (0..rank).map(Label::Number).filter(|&l| kept(l)).collect();
+    // what no operand has is of size 1
+    let missing = order.iter().enumerate().filter(|(_, l)| !product.labels.contains(l)).map(|(d, _)| d as i64);
+    Ok(missing.fold(product.arranged(&order), |t, d| t.unsqueeze(d)).contiguous())
 }
 
 fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {

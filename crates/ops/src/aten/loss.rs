@@ -76,17 +76,22 @@ pub(super) fn require_floats(op: &str, args: &[(&str, &Tensor)]) -> Result<()> {
     }
 }
 
+fn require_float_dtype(x: &Tensor, y: &Tensor, dtype: DType) -> Result<()> {
+    if dtype.is_float() {
+        return Ok(());
+    }
+    Err(Error::value(format!("the loss takes floats, found `self` {} and `target` {}", x.dtype(), y.dtype())))
+}
+
 /// `|self - target|`, of operands of `dtype`, in a dtype that rounds nothing.
 fn distance(x: &Tensor, y: &Tensor, dtype: DType) -> Result<Tensor> {
-    if !dtype.is_float() {
-        return Err(Error::value(format!("the loss takes floats, found `self` {} and `target` {}", x.dtype(), y.dtype())));
-    }
+    require_float_dtype(x, y, dtype)?;
     Ok((x.to_dtype(wide(dtype)) - y.to_dtype(wide(dtype))).abs())
 }
 
 fn mse(x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    let dtype = promoted(&[x, y]);
-    Ok(distance(x, y, dtype)?.square().to_dtype(dtype))
+    require_float_dtype(x, y, promoted(&[x, y]))?;
+    Ok((x - y).square())
 }
 
 fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64) -> Result<Tensor> {
