@@ -191,6 +191,17 @@ fn what_is_refused_is_named() {
     }
     let text = call("aten::mse_loss", args![&x, &x, 3]).expect_err("no such reduction").to_string();
     assert!(text.contains("0 (none), 1 (mean) or 2 (sum), found 3"), "{text}");
+    let most = i64::MAX;
+    for (op, args) in [
+        ("aten::tril_indices", args![most, most, 0]),
+        ("aten::triu_indices", args![most, most, -most]),
+        ("aten::combinations", args![labels(&[0, 1]), most, true]),
+        ("aten::diag_embed", args![&x, most]),
+        ("aten::_chunk_cat", args![vec![x.clone()], 0, most]),
+        ("aten::vander", args![labels(&[0, 1]), most]),
+    ] {
+        call(op, args).expect_err("there is not that much memory");
+    }
     let text = call("aten::lu_unpack", args![&x, Tensor::from([1i32, 5])]).expect_err("no such row").to_string();
     assert!(text.contains("row numbers from 1 to 2, found 5"), "{text}");
 }
@@ -209,6 +220,7 @@ fn symbolic_sizes_take_no_guards() {
         (x.smooth_l1_loss(&x, each, 1.0), "[b, 3] [3, 1]"),
         (x.binary_cross_entropy(&x, None, each), "[b, 3] [3, 1]"),
         (x.cross_entropy_loss(&t, None, each, -100, 0.1), "[b] [1]"),
+        (x.transpose(0, 1).cross_entropy_loss(&Tensor::fake([3], DType::I64), None, mean, -100, 0.1), "[] []"),
         (x.cross_entropy_loss(&x, None, mean, -100, 0.0), "[] []"),
         (x.cdist(&fake(&[5.into(), 3.into()], DType::F32), 2.0), "[b, 5] [5, 1]"),
         (x.cosine_similarity(&x, 1, 1e-8), "[b] [1]"),
@@ -237,6 +249,17 @@ fn parts_have_memory_of_their_own() {
     assert_eq!(x.to_vec::<i64>().expect("data"), [0, 1, 2, 3, 4, 5]);
     let grids = Tensor::meshgrid([&Tensor::arange(2), &Tensor::arange(3)], "xy").expect("two grids");
     assert_eq!(grids[0].to_vec::<i64>().expect("data"), [0, 1, 0, 1, 0, 1]);
+    for (op, rows, cols, offset, expected) in [
+        ("aten::tril_indices", 2, 3, 0, vec![0, 1, 1, 0, 0, 1]),
+        ("aten::tril_indices", 3, 2, -2, vec![2, 0]),
+        ("aten::triu_indices", 3, 2, 1, vec![0, 1]),
+        ("aten::triu_indices", 2, 2, -5, vec![0, 0, 1, 1, 0, 1, 0, 1]),
+        ("aten::tril_indices", i64::MAX, 0, 1, vec![]),
+        ("aten::triu_indices", i64::MAX, 1, 0, vec![0, 0]),
+    ] {
+        let out = call(op, args![rows, cols, offset]).expect("indices");
+        assert_eq!(out[0].tensor().and_then(Tensor::to_vec::<i64>).expect("data"), expected, "{op} {rows} {cols} {offset}");
+    }
     assert_eq!(Tensor::arange(3).combinations(2, true).sizes_i64().expect("sizes"), [6, 2]);
     assert_eq!(Tensor::cartesian_prod([&Tensor::arange(2), &Tensor::arange(0)]).sizes_i64().expect("sizes"), [0, 2]);
     // written in place, also where the operand is not contiguous

@@ -157,14 +157,12 @@ impl CrossEntropy<'_> {
             return Err(Error::value("`ignore_index` is for targets that are class numbers, not probabilities"));
         }
         let d = class_dim(self.x);
-        let log = self.x.log_softmax(d as i64);
-        let share = self.x.sizes()[d];
-        let target = if self.smoothing == 0.0 {
-            self.target.clone()
-        } else {
-            self.target * (1.0 - self.smoothing) + self.smoothing / classes(share)? as f64
-        };
-        let loss = -weighted(&(log * target), self.weight, d).sum_dim([d as i64], false);
+        let log = weighted(&self.x.log_softmax(d as i64), self.weight, d);
+        let mut loss = -(&log * self.target).sum_dim([d as i64], false);
+        if self.smoothing != 0.0 {
+            // an even share for every class
+            loss = loss * (1.0 - self.smoothing) - log.mean_dim([d as i64], false) * self.smoothing;
+        }
         self.reduction.apply(loss)
     }
 
@@ -175,9 +173,8 @@ impl CrossEntropy<'_> {
         if self.smoothing == 0.0 {
             return done(sharp);
         }
-        let share = self.smoothing / classes(self.x.sizes()[d])? as f64;
         let ignored = self.target.eq(self.ignored);
-        let smooth = -weighted(&log, self.weight, d).sum_dim([d as i64], false);
+        let smooth = -weighted(&log, self.weight, d).mean_dim([d as i64], false);
         let smooth = smooth.masked_fill(&ignored.reshape(smooth.sizes()), 0.0);
         let smooth = match self.reduction {
             Reduction::None => smooth,
@@ -190,13 +187,8 @@ impl CrossEntropy<'_> {
                 smooth.sum() / counted
             }
         };
-        done(sharp * (1.0 - self.smoothing) + smooth * share)
+        done(sharp * (1.0 - self.smoothing) + smooth * self.smoothing)
     }
-}
-
-/// The number of classes, which label smoothing divides by: a guard where it is symbolic.
-fn classes(n: SymInt) -> Result<i64> {
-    Ok(n.as_i64().map_or_else(|| n.guard_int(), Ok)?)
 }
 
 /// Rows of scores: how many, and how wide.

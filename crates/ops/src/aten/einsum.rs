@@ -309,10 +309,17 @@ fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
     }
     let n = x.sizes()[0];
     let n = n.as_i64().map_or_else(|| n.guard_int(), Ok)?;
+    if n == 0 || (!repeat && r > n) {
+        return Ok(x.new_empty([0, r], x.dtype()));
+    }
     // each row of positions is made from the one before
-    let (mut rows, mut row) = (Vec::new(), (0..r).map(|i| if repeat { 0 } else { i }).collect::<Vec<i64>>());
+    let mut row: Vec<i64> = Vec::new();
+    row.try_reserve_exact(usize::try_from(r).unwrap_or(usize::MAX))
+        .map_err(|_| Error::value(format!("`r` {r} asks for more memory than there is")))?;
+    row.extend((0..r).map(|i| if repeat { 0 } else { i }));
+    let mut rows = Vec::new();
     let limit = |i: usize| if repeat { n - 1 } else { n - r + i as i64 };
-    while n > 0 && row.iter().enumerate().all(|(i, &p)| p <= limit(i)) {
+    loop {
         rows.extend_from_slice(&row);
         let Some(i) = (0..row.len()).rev().find(|&i| row[i] < limit(i)) else { break };
         row[i] += 1;

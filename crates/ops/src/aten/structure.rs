@@ -15,6 +15,7 @@ use crate::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Scalar};
 use smallvec::smallvec;
+use std::ops::Range;
 
 const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
     Lowering::Compute(Compute { class: Class::Copy, metas, run })
@@ -207,19 +208,53 @@ fn positions(m: &Meta) -> Result<Vec<i64>> {
 
 // ---- triangles ---------------------------------------------------------------------------------------------------------------------
 
-/// The columns `from..to` of each row of a triangle: `row, col, offset`.
-fn triangle_rows(a: &[Value], lower: bool) -> Result<Vec<(i64, i64)>> {
-    let (rows, cols, offset) = (a[0].int_i64()?, a[1].int_i64()?, a[2].int_i64()?);
-    if rows < 0 || cols < 0 {
-        return Err(Error::value(format!("`row` and `col` must not be negative, found {rows} and {cols}")));
+/// The part of a matrix on one side of a diagonal.
+struct Triangle {
+    /// The rows that have elements of it.
+    rows: Range<i64>,
+    cols: i64,
+    offset: i64,
+    lower: bool,
+}
+
+impl Triangle {
+    /// By `row, col, offset`.
+    fn of(a: &[Value], lower: bool) -> Result<Triangle> {
+        let (rows, cols, offset) = (a[0].int_i64()?, a[1].int_i64()?, a[2].int_i64()?);
+        if rows < 0 || cols < 0 {
+            return Err(Error::value(format!("`row` and `col` must not be negative, found {rows} and {cols}")));
+        }
+        let rows = match (cols, lower) {
+            (0, _) => 0..0,
+            (_, true) => offset.saturating_neg().clamp(0, rows)..rows,
+            (_, false) => 0..cols.saturating_sub(offset).clamp(0, rows),
+        };
+        Ok(Triangle { rows, cols, offset, lower })
     }
-    let edge = |r: i64| r.saturating_add(offset);
-    Ok((0..rows).map(|r| if lower { (0, edge(r).saturating_add(1).clamp(0, cols)) } else { (edge(r).clamp(0, cols), cols) }).collect())
+
+    /// The columns of a row that has elements.
+    fn columns(&self, row: i64) -> Range<i64> {
+        let edge = row.saturating_add(self.offset);
+        if self.lower { 0..edge.saturating_add(1).min(self.cols) } else { edge.max(0)..self.cols }
+    }
+
+    /// How many elements there are: row by row one more, until rows are whole.
+    fn count(&self) -> i128 {
+        let Range { start, end } = self.rows;
+        if start >= end {
+            return 0;
+        }
+        let shortest = self.columns(if self.lower { start } else { end - 1 });
+        let (rows, least, cols) = (i128::from(end - start), i128::from(shortest.end - shortest.start), i128::from(self.cols));
+        let growing = (cols - least).clamp(0, rows);
+        growing * least + growing * (growing - 1) / 2 + (rows - growing) * cols
+    }
 }
 
 fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
-    let count = triangle_rows(a, lower)?.iter().try_fold(0i64, |n, (from, to)| n.checked_add(to - from));
-    let count = count.ok_or_else(|| Error::value("the triangle has too many elements"))?;
+    let triangle = Triangle::of(a, lower)?;
+    let count = i64::try_from(triangle.count()).ok().filter(|n| n.checked_mul(16).is_some());
+    let count = count.ok_or_else(|| Error::value(format!("a triangle of {} elements is too large", triangle.count())))?;
     let m = super::creation::factory(&[2.into(), count.into()], a, 3, DType::I64, Device::Cpu)?;
     match m.dtype {
         DType::I64 | DType::I32 => Ok(smallvec![m]),
@@ -229,8 +264,8 @@ fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
 
 /// Row numbers, then column numbers.
 fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
-    let rows = triangle_rows(a, lower)?;
-    let places = || rows.iter().enumerate().flat_map(|(r, &(from, to))| (from..to).map(move |c| (r as i64, c)));
+    let triangle = Triangle::of(a, lower)?;
+    let places = || triangle.rows.clone().flat_map(|r| triangle.columns(r).map(move |c| (r, c)));
     let all: Vec<i64> = places().map(|p| p.0).chain(places().map(|p| p.1)).collect();
     let n = all.len() as i64 / 2;
     eager::copy(&Tensor::adopt::<i64>(all, [2, n])?, out)
