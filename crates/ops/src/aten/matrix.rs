@@ -239,13 +239,20 @@ fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// `beta self + alpha vec1 vec2ᵀ`; factors of 1 leave the dtype as it is, and `beta` 0 ignores `self`.
 fn addr(a: &[Value]) -> Result<Tensor> {
     let x = a[0].tensor()?;
-    // factors of bools are truth values
+    // factors of bools are truth values, those of narrow floats are rounded first
     let truths = a[..3].iter().flat_map(Value::tensors).all(|t| t.dtype() == DType::Bool);
-    let factor = |v: &Value| -> Result<Scalar> { Ok(if truths { Scalar::Bool(v.scalar()?.to_bool()) } else { v.scalar()? }) };
+    let factor = |v: &Value| -> Result<Scalar> {
+        Ok(match (v.scalar()?, x.dtype()) {
+            (s, _) if truths => Scalar::Bool(s.to_bool()),
+            (Scalar::Float(s), DType::BF16) => Scalar::Float(half::bf16::from_f64(s).to_f64()),
+            (Scalar::Float(s), DType::F16) => Scalar::Float(half::f16::from_f64(s).to_f64()),
+            (s, _) => s,
+        })
+    };
     let (beta, alpha) = (factor(&a[3])?, factor(&a[4])?);
-    let scaled = |t: Tensor, by: Scalar| if by.to_f64() == 1.0 { t } else { t * by };
-    let product = scaled(outer(a[1].tensor()?, a[2].tensor()?)?, alpha);
-    Ok(if beta.to_f64() == 0.0 { product } else { scaled(x.clone(), beta) + product })
+    let scaled = |t: &Tensor, by: Scalar| if by.to_f64() == 1.0 { t.clone() } else { t * by };
+    let product = outer(&scaled(a[1].tensor()?, alpha), a[2].tensor()?)?;
+    Ok(if beta.to_f64() == 0.0 { product } else { scaled(x, beta) + product })
 }
 
 table! {

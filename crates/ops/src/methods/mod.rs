@@ -8,12 +8,15 @@ mod copies;
 mod creation;
 pub(crate) mod index;
 mod indexing;
+mod linalg;
+mod loss;
 mod nn;
 mod order;
 mod pointwise;
 mod reductions;
 mod spatial;
 mod special;
+mod structure;
 mod views;
 
 use crate::dispatch::dispatch;
