@@ -42,7 +42,7 @@ pub fn report() -> Result<String> {
     let Config { layers, width, heads, kv_heads, .. } = CONFIG;
     let mut out = format!("a random decoder: {layers} blocks, {width} wide, {heads} heads on {kv_heads} of keys and values\n");
     out += &format!("one step, traced once: {} nodes\n", step.graph().node_count());
-    for line in with("where ").chain(with("assert ")).chain(with("copy_(")) {
+    for line in with("where ").chain(with("guard ")).chain(with("assert ")).chain(with("copy_(")) {
         out += &format!("  {line}\n");
     }
 

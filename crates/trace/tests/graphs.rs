@@ -4,6 +4,7 @@ mod common;
 
 use common::{COUNT, INC, INC_RETURNED, NONZERO, call, matrix, values, vector};
 use insta::assert_snapshot;
+use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ops::{IntoDims, Result, Tensor, args};
 use maquette_trace::{Dim, TraceOptions, trace};
