@@ -28,7 +28,8 @@ macro_rules! snapshots {
         #[test]
         fn $name() {
             // lines of code move, the file is enough; the last bits of a matrix product are the machine's
-            let filters = vec![(r"\.rs:\d+", ".rs:LINE"), (r"\S*examples/", "examples/"), (r"difference of scores: \S+", "difference of scores: SMALL")];
+            let scores = (r"difference of scores: \S+", "difference of scores: SMALL");
+            let filters = vec![(r"\.rs:\d+", ".rs:LINE"), (r"\S*examples/", "examples/"), scores];
             insta::with_settings!({ filters => filters }, {
                 assert_snapshot!(stringify!($name), $name::report().unwrap());
             });

@@ -167,7 +167,8 @@ impl RmsNorm {
     }
 }
 
-/// Rotary embeddings ([Su et al.](https://arxiv.org/abs/2104.09864)): the cosines and sines of each position's angles, `[positions, head_width]`.
+/// Rotary embeddings ([Su et al.](https://arxiv.org/abs/2104.09864)): the cosines and sines of each position's angles,
+/// `[positions, head_width]`.
 struct Rotation {
     cos: Tensor,
     sin: Tensor,

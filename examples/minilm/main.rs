@@ -99,7 +99,7 @@ fn symbols(graph: &Graph) -> String {
 /// Each sentence beside its similarity to every other.
 fn table(sentences: &[&str], similarity: &Tensor) -> Result<String> {
     let similarity = similarity.read::<f32>()?;
-    let width = sentences.iter().map(|s| s.chars().count()).max().unwrap_or(0).min(48);
+    let width = sentences.iter().map(|s| s.chars().count()).max().unwrap_or(0).clamp(10, 48);
     let number = |x: &f32| format!("{x:>7.3}");
     let heads: String = (1..=sentences.len()).map(|n| format!("{n:>7}")).collect();
     let mut out = format!("   {:width$}{heads}\n", "similarity");
