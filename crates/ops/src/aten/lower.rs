@@ -38,6 +38,13 @@ pub enum Lowering {
     },
     /// Other operators, called in turn.
     Composite(fn(&[Value]) -> Result<Outputs>),
+    /// A composite that, where `when` holds, writes to arguments its schema does not mark. A trace then records its parts, whose schemas do.
+    Undeclared {
+        /// Whether a call writes.
+        when: fn(&[Value]) -> Result<bool>,
+        /// Calls the parts.
+        body: fn(&[Value]) -> Result<Outputs>,
+    },
 }
 
 /// The kernel class of a [`Compute`], by which a backend knows it.
@@ -55,6 +62,7 @@ pub enum Class {
     Sort,
     Window,
     Random,
+    Recurrent,
     Fill,
     Copy,
 }
@@ -215,7 +223,7 @@ impl OpDef {
                 Ok(smallvec::smallvec![args[0].clone()])
             }
             Lowering::Dynamic { fake, .. } => fake(cx, args),
-            Lowering::Composite(f) => f(args),
+            Lowering::Composite(f) | Lowering::Undeclared { body: f, .. } => f(args),
         }
     }
 
@@ -223,7 +231,7 @@ impl OpDef {
     pub(crate) fn run(&self, op: Op, state: &OpState, args: &mut [Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)),
-            Lowering::Composite(f) => f(args),
+            Lowering::Composite(f) | Lowering::Undeclared { body: f, .. } => f(args),
             _ => {
                 let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
                 let written = written(state, args);
@@ -271,7 +279,9 @@ impl OpDef {
                 Ok(Outputs::new())
             }
             Lowering::Dynamic { run, .. } => run(args),
-            Lowering::View(_) | Lowering::Composite(_) => Err(Error::value("views and composites have no kernel")),
+            Lowering::View(_) | Lowering::Composite(_) | Lowering::Undeclared { .. } => {
+                Err(Error::value("views and composites have no kernel"))
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
 mod attention;
+mod batch_norm;
 mod convolution;
 mod copies;
 mod creation;
@@ -19,6 +20,7 @@ mod pool;
 mod random;
 mod reduce;
 mod reshape;
+mod rnn;
 mod scan;
 mod scatter;
 mod split;
@@ -62,6 +64,7 @@ pub(crate) use table;
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
     pointwise::TABLES.into_iter().chain([
         attention::TABLE,
+        batch_norm::TABLE,
         convolution::TABLE,
         copies::TABLE,
         creation::TABLE,
@@ -72,6 +75,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         pool::TABLE,
         random::TABLE,
         reduce::TABLE,
+        rnn::TABLE,
         scan::TABLE,
         scatter::TABLE,
         split::TABLE,

@@ -3,7 +3,7 @@
 //! A method returns a tensor, poisoned where the call failed, and records the caller's line.
 
 mod arithmetic;
-mod calls;
+pub(crate) mod calls;
 mod copies;
 mod creation;
 pub(crate) mod index;
