@@ -102,7 +102,9 @@ impl<'a> Convolution<'a> {
             sizes.push(size);
         }
         let m = fresh(self.input, sizes, self.input.dtype());
-        let last = is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?;
+        // volumes in double precision are row-major always, as PyTorch's kernel for them gives them
+        let keeps = self.stride.len() < 3 || m.dtype != maquette_ir::DType::F64;
+        let last = keeps && (is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?);
         Ok(if last { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
     }
 

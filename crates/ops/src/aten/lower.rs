@@ -11,7 +11,7 @@ use crate::meta::Meta;
 use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{ExprBuilder, Reg};
-use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, elementwise_strides};
+use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, contiguous_strides, elementwise_strides};
 use maquette_ir::{DType, Layout};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -98,6 +98,8 @@ pub enum Types {
     Compare,
     /// Computes in and returns the first operand's own dtype; the others are left as they are.
     First,
+    /// As [`Types::First`]; the result is row-major.
+    Masked,
     /// Computes in and returns the promoted dtype of every operand but the first, which is a bool mask.
     Select,
 }
@@ -147,7 +149,10 @@ impl Pointwise {
             }
             None => {
                 let layouts: SmallVec<[(&[_], &[_]); 4]> = operands.iter().map(|t| (t.sizes(), t.strides())).collect();
-                let strides = elementwise_strides(&sizes, &layouts)?;
+                let strides = match self.types {
+                    Types::Masked => contiguous_strides(&sizes),
+                    _ => elementwise_strides(&sizes, &layouts)?,
+                };
                 let device = device_of(state, args)?;
                 Meta { dtype: plan.written, device, layout: Layout::Strided, sizes, strides, offset: 0.into(), requires_grad: false }
             }

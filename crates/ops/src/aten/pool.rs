@@ -1,6 +1,6 @@
 //! Pooling and resampling: windows that slide over the last dimensions.
 
-use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank};
+use super::dims::{done, fresh, require, require_rank};
 use super::host::{self, separable};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
@@ -50,7 +50,7 @@ impl Sliding {
     }
 
     #[track_caller]
-    fn output(&self, x: &Tensor) -> Result<Meta> {
+    fn output(&self, x: &Tensor, layout: fn(&Tensor, Dims, usize) -> Result<Meta>) -> Result<Meta> {
         let w = &self.0;
         let space = w.kernel.len();
         require_rank("self", x, space + 1..=space + 2)?;
@@ -73,15 +73,20 @@ impl Sliding {
             })?;
             sizes[lead + d] = size;
         }
-        pooled_meta(x, sizes, x.dtype())
+        layout(x, sizes, space)
     }
 }
 
 /// Fresh, channels last where the input is.
 #[track_caller]
 fn pooled_meta(x: &Tensor, sizes: Dims, dtype: DType) -> Result<Meta> {
-    let m = fresh(x, sizes, dtype);
-    Ok(if is_channels_last(x.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
+    super::dims::in_format_of(x, fresh(x, sizes, dtype))
+}
+
+/// As [`pooled_meta`]; means of volumes are row-major always, as in PyTorch.
+#[track_caller]
+fn mean_meta(x: &Tensor, sizes: Dims, space: usize) -> Result<Meta> {
+    if space == 3 { Ok(fresh(x, sizes, x.dtype())) } else { pooled_meta(x, sizes, x.dtype()) }
 }
 
 fn max_sliding(a: &[Value], space: usize) -> Result<Sliding> {
@@ -89,7 +94,7 @@ fn max_sliding(a: &[Value], space: usize) -> Result<Sliding> {
 }
 
 fn max_pool_metas(a: &[Value], space: usize) -> Result<Metas> {
-    let m = max_sliding(a, space)?.output(a[0].tensor()?)?;
+    let m = max_sliding(a, space)?.output(a[0].tensor()?, |x, sizes, _| pooled_meta(x, sizes, x.dtype()))?;
     Ok(smallvec![m.clone(), Meta { dtype: DType::I64, ..m }])
 }
 
@@ -132,7 +137,7 @@ fn adaptive_meta(a: &[Value], space: usize) -> Result<Meta> {
         require(n.ge(0), || format!("`output_size` must not be negative, found {}", dims_text(to)))?;
         sizes[lead + d] = n;
     }
-    pooled_meta(x, sizes, x.dtype())
+    mean_meta(x, sizes, space)
 }
 
 fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
@@ -217,11 +222,11 @@ table! {
             done(as_rows(a[0].tensor()?, |x| x.max_pool2d_with_indices(k, s, p, d, ceil).0))
         }),
         "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor" =>
-            window(|_, a| Ok(smallvec![avg_sliding(a, 2)?.output(a[0].tensor()?)?]), |a, out| avg_pool_run(a, &out[0], 2)),
+            window(|_, a| Ok(smallvec![avg_sliding(a, 2)?.output(a[0].tensor()?, mean_meta)?]), |a, out| avg_pool_run(a, &out[0], 2)),
         "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor" =>
-            window(|_, a| Ok(smallvec![avg_sliding(a, 3)?.output(a[0].tensor()?)?]), |a, out| avg_pool_run(a, &out[0], 3)),
+            window(|_, a| Ok(smallvec![avg_sliding(a, 3)?.output(a[0].tensor()?, mean_meta)?]), |a, out| avg_pool_run(a, &out[0], 3)),
         "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor" =>
-            window(|_, a| Ok(smallvec![avg_sliding(a, 1)?.output(a[0].tensor()?)?]), |a, out| avg_pool_run(a, &out[0], 1)),
+            window(|_, a| Ok(smallvec![avg_sliding(a, 1)?.output(a[0].tensor()?, mean_meta)?]), |a, out| avg_pool_run(a, &out[0], 1)),
         "aten::_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" =>
             window(|_, a| Ok(smallvec![adaptive_meta(a, 2)?]), |a, out| adaptive_avg(a, &out[0], 2)),
         "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>

@@ -10,7 +10,7 @@ fn difference<'c>(f: &'c Formula<'c>, a: X<'c>, b: X<'c>) -> X<'c> {
 }
 
 fn divided<'c>(f: &'c Formula<'c>) -> X<'c> {
-    let (a, b) = (f.arg(0), f.arg(1));
+    let (a, b) = (f.arg(0), f.exact(1));
     match f.text(2, "true") {
         "true" => a / b,
         // of the quotient as the dtype holds it
@@ -69,10 +69,10 @@ twins! {
         "add" ".Scalar" ", Scalar other, Scalar alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
         "sub" ".Tensor" ", Tensor other, *, Scalar alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
         "sub" ".Scalar" ", Scalar other, Scalar alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
-        "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.arg(1);
-        "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.arg(1);
-        "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.arg(1);
-        "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.arg(1);
+        "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1);
+        "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1);
+        "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1);
+        "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1);
         "div" ".Tensor_mode" ", Tensor other, *, str? rounding_mode" => FloatIfNone(2) |f| divided(f);
         "div" ".Scalar_mode" ", Scalar other, *, str? rounding_mode" => FloatIfNone(2) |f| divided(f);
         "remainder" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).remainder(f.arg(1));
@@ -108,7 +108,9 @@ twins! {
         "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::floor_divide"),
         "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::floor_divide.Scalar"),
         "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).remainder(f.arg(1))),
-        "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" => pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
+        // the layout of `other` comes first
+        "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" =>
+            crate::aten::Lowering::Composite(|a| crate::call("aten::sub.Tensor", crate::args![a[1].clone(), a[0].clone(), a[2].clone()])),
         "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" => pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
         "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" => pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
         "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" => pointwise!(Promote, |f| power_of_scalar(f)),
