@@ -33,8 +33,8 @@ pub use error::{AccessError, CallError, Error, ErrorKind, FakeError, RegisterErr
 pub use fake::FakeCtx;
 pub use library::{Effect, Op, custom_op};
 pub use meta::{Concrete, Dims, IntoDims, Meta};
-pub use methods::Operand;
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
+pub use methods::{Operand, Recurrence};
 pub use storage::Storage;
 pub use tensor::{Slot, Tensor, TraceTag};
 pub use tree::Tree;

@@ -2,8 +2,12 @@
 //!
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
+mod alias;
+mod arrange;
 mod attention;
 mod batch_norm;
+mod calculus;
+mod checks;
 mod convolution;
 mod copies;
 mod creation;
@@ -63,8 +67,13 @@ pub(crate) use table;
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
     pointwise::TABLES.into_iter().chain([
+        alias::TABLE,
+        alias::OTHERS,
+        arrange::TABLE,
         attention::TABLE,
         batch_norm::TABLE,
+        calculus::TABLE,
+        checks::TABLE,
         convolution::TABLE,
         copies::TABLE,
         creation::TABLE,

@@ -3,15 +3,19 @@
 //! A method returns a tensor, poisoned where the call failed, and records the caller's line.
 
 mod arithmetic;
+mod arranging;
 pub(crate) mod calls;
 mod copies;
 mod creation;
 pub(crate) mod index;
 mod indexing;
+mod layers;
 mod nn;
 mod pointwise;
 mod reductions;
 mod views;
+
+pub use layers::Recurrence;
 
 use crate::dispatch::dispatch;
 use crate::error::{Error, Result};

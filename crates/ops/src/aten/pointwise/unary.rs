@@ -122,6 +122,7 @@ twins! {
         "aten::square(Tensor self) -> Tensor" => crate::aten::Lowering::Composite(|a| crate::call("aten::pow.Tensor_Scalar", crate::args![a[0].clone(), 2])),
         "aten::square_(Tensor(a!) self) -> Tensor(a!)" => crate::aten::Lowering::Composite(|a| crate::call("aten::pow_.Scalar", crate::args![a[0].clone(), 2])),
         "aten::positive(Tensor(a) self) -> Tensor(a)" => crate::aten::Lowering::View(|_, args| Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])),
+        "aten::isreal(Tensor self) -> Tensor" => pointwise!(Compare, |f| f.bool(true)),
         "aten::isnan(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isnan() } else { f.bool(false) }),
         "aten::isinf(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isinf() } else { f.bool(false) }),
         "aten::isfinite(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).abs().lt(f64::INFINITY) } else { f.bool(true) }),
