@@ -89,6 +89,7 @@ table! {
         "aten::concatenate(Tensor[] tensors, int dim=0) -> Tensor" => Lowering::Composite(|a| forward("aten::cat", a)),
         "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" => Lowering::Composite(|a| forward("aten::index.Tensor", a)),
         "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor" => Lowering::Composite(|a| forward("aten::index_put", a)),
+        "aten::where(Tensor condition) -> Tensor[]" => Lowering::Composite(|a| forward("aten::nonzero_numpy", a)),
         "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]" => Lowering::Composite(|a| forward("aten::split_with_sizes", a)),
         "aten::moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)" => Lowering::Composite(|a| forward("aten::movedim.int", a)),
         "aten::moveaxis.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)" => Lowering::Composite(|a| forward("aten::movedim.intlist", a)),

@@ -244,7 +244,7 @@ fn addr(a: &[Value]) -> Result<Tensor> {
     let factor = |v: &Value| -> Result<Scalar> { Ok(if truths { Scalar::Bool(v.scalar()?.to_bool()) } else { v.scalar()? }) };
     let (beta, alpha) = (factor(&a[3])?, factor(&a[4])?);
     let scaled = |t: Tensor, by: Scalar| if by.to_f64() == 1.0 { t } else { t * by };
-    let product = scaled(outer(a[1].tensor()?, a[2].tensor()?)?, alpha);
+    let product = outer(&scaled(a[1].tensor()?.clone(), alpha), a[2].tensor()?)?;
     Ok(if beta.to_f64() == 0.0 { product } else { scaled(x.clone(), beta) + product })
 }
 

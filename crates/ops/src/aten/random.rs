@@ -126,6 +126,11 @@ table! {
         "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::normal_functional"),
         "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
             random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?)),
+        "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor" => random(|_, a| {
+            super::views::expand(a[1].tensor()?.meta(), a[0].tensor()?.sizes())?;
+            like(&a[..1], 1)
+        }, |a, o| chance(o, a[1].tensor()?)),
+        "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.Tensor"),
         "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" =>
             random(|_, a| like(&a[..1], 1), |a, o| chance(o, &Tensor::adopt(vec![probability(a[1].float()?)? as f32], [0i64; 0])?)),
         "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.p"),

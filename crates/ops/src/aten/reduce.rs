@@ -304,6 +304,12 @@ table! {
         "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" => reduction(|_, a| {
             Ok(smallvec![reduced(t(a)?, &every(t(a)?), false, averaged(t(a)?, &Value::None, "a norm")?)])
         }, |a, o| norm(a, o, 1, &every(t(a)?))),
+        "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor" => Lowering::Composite(|a| {
+            crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[2].dtype()?), a[1].clone(), Value::from_dims([0i64; 0])])
+        }),
+        "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor" => Lowering::Composite(|a| {
+            crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[4].dtype()?), a[1].clone(), a[2].clone(), a[3].clone()])
+        }),
         "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor" => reduction(|_, a| {
             Ok(smallvec![reduced(t(a)?, &listed(t(a)?, &a[2])?, a[3].bool()?, averaged(t(a)?, &Value::None, "a norm")?)])
         }, |a, o| norm(a, o, 1, &listed(t(a)?, &a[2])?)),

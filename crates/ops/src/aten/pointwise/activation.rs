@@ -70,6 +70,8 @@ twins! {
             let x = f.arg(0);
             x.gt(0).select(x, x * ((f.float(1) + f.float(2)) / 2.0))
         }),
+        "aten::rrelu_(Tensor(a!) self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor(a!)" =>
+            crate::aten::Lowering::InPlace("aten::rrelu"),
         "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" => pointwise!(Promote, |f| {
             let x = f.arg(0);
             let scaled = x * f.number(1);

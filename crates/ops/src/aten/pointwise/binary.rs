@@ -58,6 +58,12 @@ fn log_add<'c>(f: &'c Formula<'c>, exp: fn(X<'c>) -> X<'c>, log: fn(X<'c>) -> X<
     a.isinf().and(a.eq(b)).select(a, a.max(b) + log(exp(-(a - b).abs())))
 }
 
+/// `x log y`, which is 0 where `x` is, unless `y` is NaN.
+fn x_log_y<'c>(f: &'c Formula<'c>) -> X<'c> {
+    let (x, y) = (f.arg(0), f.arg(1));
+    y.isnan().select(f64::NAN, x.eq(0).select(0, x * y.log()))
+}
+
 fn shift<'c>(f: &'c Formula<'c>, left: bool) -> X<'c> {
     if left { f.arg(0).shl(f.arg(1)) } else { f.arg(0).shr(f.arg(1)) }
 }
@@ -83,10 +89,8 @@ twins! {
         "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1));
         "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1));
         "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1));
-        "xlogy" ".Tensor" ", Tensor other" => Float |f| {
-            let (x, y) = (f.arg(0), f.arg(1));
-            y.isnan().select(f64::NAN, x.eq(0).select(0, x * y.log()))
-        };
+        "xlogy" ".Tensor" ", Tensor other" => Float |f| x_log_y(f);
+        "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| x_log_y(f);
         "heaviside" "" ", Tensor values" => Promote |f| {
             let x = f.arg(0);
             if f.dtype == DType::Bool { return x.or(f.arg(1)); }
@@ -130,6 +134,9 @@ twins! {
         "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| log_add(f, X::exp2, |x| (x + 1).log2())),
         "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, true)),
         "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, false)),
+        "aten::bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        "aten::bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        "aten::bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
         "aten::__and__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
         "aten::__and__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
         "aten::__or__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
