@@ -42,9 +42,9 @@ pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Result, Tensor, Value, args, bail, ensure, fake, library,
 };
-#[cfg(feature = "check")]
-pub use maquette_trace::assert_graph_snapshot;
 pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
+#[cfg(feature = "check")]
+pub use {maquette_check as check, maquette_trace::assert_graph_snapshot};
 
 /// What most programs use.
 pub mod prelude {

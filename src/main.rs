@@ -39,6 +39,8 @@ enum Command {
         /// Only those whose name begins so: `aten::add`.
         prefix: Option<String>,
     },
+    /// Make calls that PyTorch recorded, and compare: eagerly, traced, and traced with symbolic sizes.
+    Conform(commands::conform::Options),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +49,11 @@ fn main() -> ExitCode {
         Command::Demo { confidence, graph_only } => demo::run(confidence, graph_only),
         Command::Graph { file, dot } => commands::graph(&file, dot),
         Command::Ops { prefix } => commands::ops(prefix.as_deref()),
+        Command::Conform(options) => match commands::conform::run(&options) {
+            Ok(true) => Ok(()),
+            Ok(false) => return ExitCode::FAILURE,
+            Err(e) => Err(e),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,7 @@
 //! The small subcommands.
 
+pub mod conform;
+
 use anstyle::{AnsiColor, Style};
 use maquette::prelude::*;
 use std::io::{Read, Write};

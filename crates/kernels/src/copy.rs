@@ -5,7 +5,7 @@ use crate::error::{KernelError, Result};
 use crate::layout::Loops;
 use crate::pointwise::pointwise;
 use crate::pool;
-use crate::view::{View, ViewMut};
+use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{DType, Scalar};
 
@@ -25,8 +25,13 @@ pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
 /// # Safety
 /// Operand 0 of the loops walks `dst` and operand 1 `src`, both of elements of `T`'s size and alignment.
 unsafe fn copy_runs<T: Copy + Send + Sync>(loops: &Loops, dst: *mut T, src: *const T) -> Result<()> {
-    let (dst, src) = (crate::view::Ptr(dst), crate::view::Ptr(src.cast_mut()));
+    let (dst, src) = (Ptr(dst), Ptr(src.cast_mut()));
     let (ds, ss) = (loops.inner_stride(0), loops.inner_stride(1));
+    let other = (0..loops.sizes.len() - 1).find(|&d| loops.strides[1][d] == 1 && loops.sizes[d] >= TILE as i64 / 2);
+    if let (1, Some(d)) = (ds, other.filter(|_| loops.inner_size() >= TILE / 2)) {
+        // SAFETY: the caller's promise; `d` is not the innermost dimension.
+        return unsafe { copy_tiles(loops, d, dst, src) };
+    }
     pool::ranges(loops.numel(), pool::GRAIN, 1024, &|from, to| {
         let mut src_at = loops.offset(1, from);
         loops.runs(0, from, to - from, |pos, at, len| {
@@ -42,6 +47,47 @@ unsafe fn copy_runs<T: Copy + Send + Sync>(loops: &Loops, dst: *mut T, src: *con
                 }
             }
         });
+        Ok(())
+    })
+}
+
+/// Tiles of a transposition have so many rows and columns.
+const TILE: usize = 32;
+
+/// A copy from a source that lies contiguously along dimension `d`, not along the innermost one as the destination does: tile by tile, so
+/// that both are read and written in whole lines of cache.
+///
+/// # Safety
+/// As [`copy_runs`]; `d` is not the innermost dimension.
+unsafe fn copy_tiles<T: Copy + Send + Sync>(loops: &Loops, d: usize, dst: Ptr<T>, src: Ptr<T>) -> Result<()> {
+    let inner = loops.sizes.len() - 1;
+    let (rows, columns) = (loops.sizes[d], loops.sizes[inner]);
+    let (dst_row, src_column) = (loops.strides[0][d], loops.strides[1][inner]);
+    let mut outer = loops.sizes.clone();
+    (outer[d], outer[inner]) = (1, 1);
+    let bands = (rows as usize).div_ceil(TILE);
+    let least = (pool::GRAIN / (TILE * columns as usize)).max(1);
+    pool::ranges(crate::view::numel(&outer) * bands, least, 1, &|from, to| {
+        for unit in from..to {
+            let first = (unit % bands * TILE) as i64;
+            let n = (rows - first).min(TILE as i64) as usize;
+            let dst_at = crate::layout::offset(&outer, &loops.strides[0], unit / bands) + first * dst_row;
+            let src_at = crate::layout::offset(&outer, &loops.strides[1], unit / bands) + first;
+            for column in (0..columns).step_by(TILE) {
+                let m = (columns - column).min(TILE as i64) as usize;
+                // SAFETY: rows `first..first + n` and columns `column..column + m` are in both views, and this task's alone.
+                unsafe {
+                    let mut tile = [src.get(src_at + column * src_column); TILE * TILE];
+                    for c in 0..m {
+                        let run = src.slice(src_at + (column + c as i64) * src_column, n);
+                        run.iter().enumerate().for_each(|(r, x)| tile[r * TILE + c] = *x);
+                    }
+                    for r in 0..n {
+                        dst.slice_mut(dst_at + r as i64 * dst_row + column, m).copy_from_slice(&tile[r * TILE..r * TILE + m]);
+                    }
+                }
+            }
+        }
         Ok(())
     })
 }

@@ -69,14 +69,15 @@ pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> 
     }
     let sum = op == ScanOp::Sum;
     if out.dtype().is_float() {
-        let f: fn(f64, f64) -> f64 = if sum { |a, b| a + b } else { |a, b| a * b };
-        typed(&lines, input, out, if sum { 0.0 } else { 1.0 }, f)
+        if sum { typed(&lines, input, out, 0.0, |a: f64, b| a + b) } else { typed(&lines, input, out, 1.0, |a: f64, b| a * b) }
+    } else if sum {
+        typed(&lines, input, out, 0, i64::wrapping_add)
     } else {
-        typed(&lines, input, out, i64::from(!sum), if sum { i64::wrapping_add } else { i64::wrapping_mul })
+        typed(&lines, input, out, 1, i64::wrapping_mul)
     }
 }
 
-fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, identity: A, f: fn(A, A) -> A) -> Result<()> {
+fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, identity: A, f: impl Fn(A, A) -> A + Sync) -> Result<()> {
     let (src, dst) = (Reader::<A>::new(input), Writer::<A>::new(out));
     let (isa, si, so) = (Isa::detect(), lines.stride(input), lines.stride(out));
     lines.each(|line| {
@@ -85,11 +86,12 @@ fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, ident
         // SAFETY: the elements of this line, which is one task's.
         unsafe { src.read(isa, i0, si, &mut xs) };
         let mut acc = identity;
-        for (k, x) in (0..).zip(xs) {
-            acc = f(acc, x);
-            // SAFETY: as above.
-            unsafe { dst.write(o0 + k * so, acc) }
+        for x in &mut xs {
+            acc = f(acc, *x);
+            *x = acc;
         }
+        // SAFETY: as above.
+        unsafe { dst.write_run(o0, so, &xs) }
     })
 }
 

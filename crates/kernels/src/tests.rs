@@ -271,3 +271,23 @@ fn fills_and_copies() {
     copy(&view(&[7i16], &[]), &mut view_mut(&mut one, &[])).unwrap();
     assert_eq!((one, DType::F64), ([7.0], f64::DTYPE));
 }
+
+#[test]
+fn transposed_copies_are_the_elements_in_order() {
+    // with whole and partial tiles, and a batch around them
+    for (b, r, c) in [(1, 16, 16), (1, 33, 70), (3, 64, 31), (2, 100, 17)] {
+        fn check<T: Element + From<u8>>(b: i64, r: i64, c: i64) {
+            let x: Vec<T> = (0..b * r * c).map(|i| T::from((i % 251) as u8)).collect();
+            let mut out = vec![T::default(); x.len()];
+            let transposed = view(&x, &[b, r, c]).permute(&[0, 2, 1]).expect("permutes");
+            copy(&transposed, &mut view_mut(&mut out, &[b, c, r])).expect("copies");
+            let at = |t: i64, i: i64, j: i64| x[((t * r + i) * c + j) as usize];
+            let want: Vec<T> = (0..b).flat_map(|t| (0..c).flat_map(move |j| (0..r).map(move |i| (t, i, j)))).map(|(t, i, j)| at(t, i, j)).collect();
+            assert_eq!(out, want, "{b} {r} {c}");
+        }
+        check::<u8>(b, r, c);
+        check::<i16>(b, r, c);
+        check::<f32>(b, r, c);
+        check::<f64>(b, r, c);
+    }
+}

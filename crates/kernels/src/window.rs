@@ -117,7 +117,7 @@ fn check(kernel: &'static str, w: &Window, input: &View<'_>, out: &ViewMut<'_>) 
     same_sizes(kernel, "the output", &expected, out.sizes())
 }
 
-/// The greatest of each window (NaN if there is one), and its position in the plane (i64, row-major).
+/// The greatest of each window (the last NaN if there is one), and its position in the plane (i64, row-major).
 pub fn max_pool(input: &View<'_>, w: &Window, out: &mut ViewMut<'_>, indices: Option<&mut ViewMut<'_>>) -> Result<()> {
     const KERNEL: &str = "max_pool";
     check(KERNEL, w, input, out)?;
@@ -148,7 +148,8 @@ pub fn max_pool(input: &View<'_>, w: &Window, out: &mut ViewMut<'_>, indices: Op
             for_each(&count, [&step(p.strides(input)), &step(&flat)], |[i, f]| {
                 // SAFETY: the window was cut to the input.
                 let x = unsafe { src.get(i0 + i) };
-                if best.is_none_or(|(b, _)| better(true, x.load(), b.load())) {
+                let nan = x.load().partial_cmp(&x.load()).is_none();
+                if nan || best.is_none_or(|(b, _)| better(true, x.load(), b.load())) {
                     best = Some((x, f0 + f));
                 }
             });

@@ -97,7 +97,9 @@ impl Tensor {
             bytes: buffer.len(),
         };
         let layout = self.meta().concrete().ok_or_else(out_of_bounds)?;
-        if layout.numel().is_none_or(|n| n > isize::MAX as i64 / 8) {
+        // as an array counts, also where there is no element: the sizes that are not 0 must not overflow
+        let counted = layout.sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s));
+        if counted.is_none_or(|n| n > isize::MAX as i64 / 8) {
             return Err(out_of_bounds().into());
         }
         if layout.sizes.contains(&0) {
@@ -280,14 +282,9 @@ impl fmt::Debug for Tensor {
             return f.write_str(", fake)");
         }
         if self.device() == Device::Cpu {
-            macro_rules! show {
-                ($($d:ident => $t:ty),*) => {
-                    match self.dtype() {
-                        $(maquette_ir::DType::$d => if let Ok(a) = self.read::<$t>() { write!(f, ", {:?}", FirstElements(&a))?; })*
-                    }
-                };
-            }
-            show!(Bool => bool, U8 => u8, I8 => i8, I16 => i16, I32 => i32, I64 => i64, F16 => half::f16, BF16 => half::bf16, F32 => f32, F64 => f64);
+            crate::typed!(self.dtype(), T => if let Ok(a) = self.read::<T>() {
+                write!(f, ", {:?}", FirstElements(&a))?;
+            });
         }
         f.write_str(")")
     }

@@ -14,6 +14,7 @@ mod element;
 mod error;
 pub mod fake;
 pub mod library;
+mod memory;
 mod meta;
 mod methods;
 pub mod mode;
@@ -32,6 +33,7 @@ pub use element::Element;
 pub use error::{AccessError, CallError, Error, ErrorKind, FakeError, RegisterError, Result, RunError, TraceError};
 pub use fake::FakeCtx;
 pub use library::{Effect, Op, custom_op};
+pub use memory::release_kept_memory;
 pub use meta::{Concrete, Dims, IntoDims, Meta};
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
@@ -42,3 +44,10 @@ pub use value::{Args, Outputs, Value, ValueKind};
 
 #[doc(hidden)]
 pub use inventory;
+
+/// What macros name.
+#[doc(hidden)]
+pub mod __private {
+    pub use half::{bf16, f16};
+    pub use maquette_ir::DType;
+}

@@ -6,13 +6,10 @@
 
 use crate::borrow::Borrows;
 use crate::error::Error;
-use std::alloc::Layout;
+use crate::memory::Block;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Cache-line and vector alignment of every allocation.
-const ALIGN: usize = 64;
 
 /// Bytes on the host.
 pub(crate) struct HostBuffer {
@@ -22,7 +19,7 @@ pub(crate) struct HostBuffer {
 }
 
 enum Owner {
-    Allocation(Layout),
+    Block(#[expect(dead_code, reason = "held to be dropped")] Block),
     /// An adopted vector, by its capacity and what frees it.
     Vector(usize, unsafe fn(NonNull<u8>, usize)),
 }
@@ -33,13 +30,9 @@ unsafe impl Send for HostBuffer {}
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// Zeroed bytes, aligned for every vector instruction; `None` where the memory cannot be had. Large requests cost no zeroing: the
-    /// system hands out zero pages.
-    pub(crate) fn zeroed(len: usize) -> Option<HostBuffer> {
-        let layout = Layout::from_size_align(len.max(1), ALIGN).ok()?;
-        // SAFETY: the layout has a nonzero size.
-        let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
-        Some(HostBuffer { ptr, len, owner: Owner::Allocation(layout) })
+    /// A block's first `len` bytes.
+    pub(crate) fn of_block(block: Block, len: usize) -> HostBuffer {
+        HostBuffer { ptr: block.ptr(), len, owner: Owner::Block(block) }
     }
 
     /// Adopts a vector without copying.
@@ -67,8 +60,7 @@ impl HostBuffer {
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         match self.owner {
-            // SAFETY: allocated in `zeroed` with this layout, and freed once.
-            Owner::Allocation(layout) => unsafe { std::alloc::dealloc(self.ptr.as_ptr(), layout) },
+            Owner::Block(_) => {}
             // SAFETY: from a vector forgotten in `from_vec`, and freed once.
             Owner::Vector(capacity, free) => unsafe { free(self.ptr, capacity) },
         }

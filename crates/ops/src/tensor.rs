@@ -2,6 +2,7 @@
 
 use crate::borrow::{Access, Borrows, Grant, Holder};
 use crate::error::{AccessError, Error, Result};
+use crate::memory::Block;
 use crate::meta::{Dims, IntoDims, Meta};
 use crate::storage::{Data, HostBuffer, Storage};
 use maquette_ir::sym::SymInt;
@@ -102,6 +103,17 @@ impl Tensor {
 
     /// Zeroed memory of this metadata (strides and offset as given, which must be non-negative).
     pub(crate) fn allocate(meta: Meta) -> Result<Tensor> {
+        Tensor::allocate_as(meta, Block::zeroed)
+    }
+
+    /// As [`Tensor::allocate`], for a kernel that writes every element: what is in memory before is of any value.
+    pub(crate) fn allocate_to_fill(meta: Meta) -> Result<Tensor> {
+        // not every byte is a bool
+        let block = if meta.dtype == DType::Bool { Block::zeroed } else { Block::any };
+        Tensor::allocate_as(meta, block)
+    }
+
+    fn allocate_as(meta: Meta, block: fn(usize) -> Option<Block>) -> Result<Tensor> {
         let failed = || AccessError::Allocation { sizes: dims_text(&meta.sizes), dtype: meta.dtype };
         let data = if meta.device == Device::Meta {
             Data::Fake
@@ -111,7 +123,8 @@ impl Tensor {
                 return Err(failed().into());
             }
             let bytes = if c.sizes.contains(&0) { 0 } else { c.span().ok_or_else(failed)?.1 };
-            Data::Host(HostBuffer::zeroed(usize::try_from(bytes).map_err(|_| failed())?).ok_or_else(failed)?)
+            let bytes = usize::try_from(bytes).map_err(|_| failed())?;
+            Data::Host(HostBuffer::of_block(block(bytes).ok_or_else(failed)?, bytes))
         } else {
             return Err(AccessError::Device(meta.device).into());
         };

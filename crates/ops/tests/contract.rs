@@ -357,3 +357,10 @@ fn lists_and_paddings_without_bound_are_refused() {
     assert!(Tensor::zeros([1i64], DType::F32).expand([1i64 << 62]).split(1, 0).is_err());
     assert!(Tensor::zeros([1i64, 1, 3], DType::F32).pad([1i64 << 60, 1], "replicate", None).ok().is_err());
 }
+
+#[test]
+fn an_empty_tensor_whose_other_sizes_overflow_is_an_error_not_a_panic() {
+    let mut t = Tensor::zeros([0, i64::MAX / 4, 1 << 20], DType::F32);
+    assert!(t.read::<f32>().is_err() && t.to_vec::<f32>().is_err() && t.write::<f32>().is_err());
+    assert_eq!(Tensor::zeros([0, 5], DType::F32).to_vec::<f32>().unwrap(), [0.0f32; 0]);
+}

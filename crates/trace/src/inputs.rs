@@ -93,7 +93,8 @@ impl Inputs<'_> {
                         });
                     }
                     let strides = symbolic_strides(&self.concrete(index, t)?, &symbols);
-                    let stand_in = Tensor::fake_of(Meta { sizes: symbols, strides, offset: 0.into(), ..t.meta().clone() });
+                    let offset = if self.options.keep_offsets { t.meta().offset } else { 0.into() };
+                    let stand_in = Tensor::fake_of(Meta { sizes: symbols, strides, offset, ..t.meta().clone() });
                     Some(Value::Tensor(recorder.input_tensor(stand_in, name)?))
                 }
                 Value::Int(i) if self.options.symbolic && self.fixed.get(index) != Some(&true) => {

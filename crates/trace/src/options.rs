@@ -20,6 +20,7 @@ pub struct TraceOptions {
     pub(crate) name: Option<String>,
     pub(crate) symbolic: bool,
     pub(crate) duck: bool,
+    pub(crate) keep_offsets: bool,
     pub(crate) names: Option<Vec<String>>,
     pub(crate) dims: Vec<(usize, usize, Dim)>,
 }
@@ -57,6 +58,13 @@ impl TraceOptions {
     /// Whether sizes that are equal in the sample share a symbol. Off by default.
     pub fn duck_shaping(mut self, on: bool) -> TraceOptions {
         self.duck = on;
+        self
+    }
+
+    /// Whether inputs begin where the samples begin in their storages, and the graph refuses others: what a program needs that names a place
+    /// in a storage, as `as_strided` with an offset does. Off by default: an input may begin anywhere.
+    pub fn keep_offsets(mut self, on: bool) -> TraceOptions {
+        self.keep_offsets = on;
         self
     }
 

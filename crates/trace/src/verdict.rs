@@ -32,7 +32,7 @@ pub(crate) struct Bindings<'g> {
     values: FxHashMap<SymbolId, i64>,
     /// Where each was bound from: `` `x` dimension 0 ``.
     origins: FxHashMap<SymbolId, String>,
-    /// Inputs may begin anywhere in their storages, here in bytes; a graph counts offsets from there.
+    /// Inputs may begin anywhere in their storages, here in bytes, unless their types name an offset; a graph counts offsets from there.
     starts: Vec<(Tensor, i64)>,
 }
 
@@ -124,7 +124,7 @@ impl<'g> Bindings<'g> {
                     }
                     places.extend(exprs.iter().zip(found).enumerate().map(|(d, (&e, s))| (e, s.as_i64(), format!("{what} {d}"))));
                 }
-                if let Some(start) = t.storage_offset().as_i64().filter(|o| *o != 0) {
+                if let Some(start) = t.storage_offset().as_i64().filter(|o| *o != 0 && ty.offset == Expr::Int(0)) {
                     self.starts.push((t.clone(), start * t.dtype().size() as i64));
                 }
             }

@@ -387,3 +387,23 @@ fn a_trace_can_be_sent_and_shared() {
     fn shared<T: Send + Sync>(_: &T) {}
     shared(&trace(|x: Tensor| x, vector(1)).unwrap());
 }
+
+#[test]
+fn a_graph_that_keeps_offsets_may_name_places_in_storages() {
+    let storage = Tensor::from_vec((0..8).map(|i| i as f32).collect(), [8]);
+    let program = |x: Tensor| -> Result<Tensor> {
+        maquette_ops::call("aten::as_strided", args![&x, [2], [3], 1])?[0].tensor().cloned()
+    };
+    let traced = TraceOptions::new().names(["x"]).keep_offsets(true).trace(program, storage.slice(0, 4..6)).unwrap();
+    assert_eq!(
+        traced.to_string(),
+        "graph graph(%x: f32[2] offset 4) -> (f32[2] strides [3] offset 1)
+{
+  %as_strided: f32[2] strides [3] offset 1 = aten::as_strided(%x, [2], [3], 1)
+  return %as_strided
+}"
+    );
+    assert_eq!(traced.run(storage.slice(0, 4..6)).unwrap().unwrap().to_vec::<f32>().unwrap(), [1.0, 4.0]);
+    let e = traced.run(storage.slice(0, 3..5)).unwrap_err().to_string();
+    assert!(e.contains("offset") && e.contains('4') && e.contains('3'), "{e}");
+}

@@ -106,6 +106,16 @@ fn agree(steps: &[Step], sample: (usize, usize), other: (usize, usize)) -> Resul
     }
 }
 
+#[test]
+fn a_size_that_slices_made_0_flattens_twice() {
+    let steps = [SliceRows(1), SliceRows(2), FlattenAndUnsqueeze, FlattenAndUnsqueeze];
+    for other in [(2, 2), (3, 2), (4, 5)] {
+        agree(&steps, (2, 2), other).unwrap();
+    }
+    let steps = [Transpose, NarrowColumns(1), SliceRows(2), FlattenAndUnsqueeze];
+    assert!(agree(&steps, (2, 2), (2, 2)).unwrap());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 

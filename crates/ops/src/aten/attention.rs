@@ -1,8 +1,8 @@
 //! Attention and embeddings.
 
-use super::dims::{done, fresh, fresh_like, product, require, require_index, require_rank, require_same_dtype};
+use super::dims::{done, fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
-use super::{host, table};
+use super::table;
 use crate::eager::{self, input, output};
 use crate::error::{Error, Result};
 use crate::meta::Dims;
@@ -11,7 +11,7 @@ use crate::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
 use maquette_ir::{DType, Loc, Scalar};
-use maquette_kernels::{self as kernels, ScatterOp, Source};
+use maquette_kernels as kernels;
 use smallvec::smallvec;
 
 /// The batch and head dimensions of grouped-query attention: each key and value head serves several query heads.
@@ -141,28 +141,6 @@ fn rows_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(weight, sizes, weight.dtype())])
 }
 
-/// Positions as rows with a single 1. How many columns there are must be known, since otherwise the data decide it.
-fn one_hot_metas(a: &[Value]) -> Result<Metas> {
-    let (x, n) = (a[0].tensor()?, a[1].int_i64()?);
-    require_index("self", x)?;
-    if n < 1 {
-        return Err(Error::value(format!(
-            "`num_classes` must be positive, found {n}: the number of classes cannot be taken from the data"
-        )));
-    }
-    let sizes = x.sizes().iter().copied().chain([n.into()]).collect();
-    Ok(smallvec![fresh(x, sizes, DType::I64)])
-}
-
-fn one_hot(x: &Tensor, out: &Tensor) -> Result<()> {
-    host::fill(out, Scalar::Int(0))?;
-    if product(x.sizes()).as_i64() == Some(0) {
-        return Ok(());
-    }
-    let index = x.view_of(super::views::unsqueeze(x.meta(), -1)?)?;
-    Ok(kernels::scatter(&mut output(out)?, x.dim(), &input(&index)?, &Source::Value(Scalar::Int(1)), ScatterOp::Replace)?)
-}
-
 table! {
     /// See the module.
     pub(super) static TABLE = {
@@ -176,7 +154,5 @@ table! {
                 metas: |_, a| rows_metas(a),
                 run: |a, out| Ok(kernels::embedding(&input(a[0].tensor()?)?, &input(a[1].tensor()?)?, &mut output(&out[0])?)?),
             }),
-        "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor" =>
-            Lowering::Compute(Compute { class: Class::Scatter, metas: |_, a| one_hot_metas(a), run: |a, out| one_hot(a[0].tensor()?, &out[0]) }),
     }
 }

@@ -7,31 +7,7 @@ use crate::tensor::Tensor;
 use maquette_ir::Scalar;
 use maquette_kernels::{Class, Element as _};
 
-/// Runs the body with `$t` as the Rust type of a dtype.
-macro_rules! typed {
-    ($dtype:expr, $t:ident => $body:expr) => {{
-        use maquette_ir::DType as D;
-        macro_rules! with {
-            ($r:ty) => {{
-                type $t = $r;
-                $body
-            }};
-        }
-        match $dtype {
-            D::Bool => with!(bool),
-            D::U8 => with!(u8),
-            D::I8 => with!(i8),
-            D::I16 => with!(i16),
-            D::I32 => with!(i32),
-            D::I64 => with!(i64),
-            D::F16 => with!(half::f16),
-            D::BF16 => with!(half::bf16),
-            D::F32 => with!(f32),
-            D::F64 => with!(f64),
-        }
-    }};
-}
-pub(crate) use typed;
+pub(crate) use crate::typed;
 
 /// The elements in row-major order, copied.
 pub(crate) fn data<T: Element>(t: &Tensor) -> Result<Vec<T>> {

@@ -22,10 +22,7 @@ fn is_mask(t: &Tensor) -> bool {
 
 /// How many elements of a mask are set: a fresh data-dependent size, bounded by the mask's own where that is known.
 fn fake_count(cx: &FakeCtx, numel: SymInt) -> Result<SymInt> {
-    match numel.as_i64() {
-        Some(n) => cx.new_dynamic_size_in(0, n),
-        None => cx.new_dynamic_size(),
-    }
+    cx.new_dynamic_size_in(0, numel.range().hi.max(0))
 }
 
 /// Columns of positions, one after another in memory.
@@ -44,6 +41,26 @@ fn nonzero(x: &Tensor) -> Result<Tensor> {
 /// The positions of a mask's set elements, real or fake.
 type Positions<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
 
+/// A mask of no dimensions covers one of size 1 that is put in its place: the indexed tensor with those, and masks as long.
+fn with_scalar_masks(x: &Tensor, list: &Value) -> Result<(Tensor, Value)> {
+    let (mut x, mut out, mut d) = (x.clone(), Vec::new(), 0);
+    for v in list.list()? {
+        out.push(match v.opt_tensor()? {
+            Some(mask) if is_mask(mask) && mask.dim() == 0 => {
+                let place = d.min(x.dim()) as i64;
+                x = x.view_of(views::unsqueeze(x.meta(), place)?)?;
+                d += 1;
+                Value::Tensor(mask.view_of(views::unsqueeze(mask.meta(), 0)?)?)
+            }
+            t => {
+                d += t.map_or(1, |t| if is_mask(t) { t.dim() } else { 1 });
+                v.clone()
+            }
+        });
+    }
+    Ok((x, Value::List(out.into())))
+}
+
 /// The index of each dimension of the tensor, masks turned into positions.
 fn per_dimension(x: &Tensor, list: &Value, positions: Positions<'_>) -> Result<Vec<Option<Tensor>>> {
     let mut out: Vec<Option<Tensor>> = Vec::new();
@@ -54,7 +71,7 @@ fn per_dimension(x: &Tensor, list: &Value, positions: Positions<'_>) -> Result<V
         };
         let d = out.len();
         let used = if is_mask(t) { t.dim() } else { 1 };
-        if d + used > x.dim() || used == 0 {
+        if d + used > x.dim() {
             let (index, of) = (dims_text(t.sizes()), dims_text(x.sizes()));
             return Err(Error::value(format!("`indices[{i}]` {}{index} cannot index from dimension {d} of sizes {of}", t.dtype())));
         }
@@ -117,11 +134,11 @@ fn index_views(indices: &[Option<Tensor>]) -> Result<Vec<Option<kernels::View<'_
 }
 
 fn index(args: &[Value]) -> Result<Outputs> {
-    let x = args[0].tensor()?;
-    let i = indexed(x, per_dimension(x, &args[1], &nonzero)?)?;
+    let (x, list) = with_scalar_masks(args[0].tensor()?, &args[1])?;
+    let i = indexed(&x, per_dimension(&x, &list, &nonzero)?)?;
     let out = Tensor::allocate(i.meta)?;
     if out.numel().as_i64() != Some(0) {
-        kernels::index(&input(x)?, &index_views(&i.indices)?, &mut output(&out)?)?;
+        kernels::index(&input(&x)?, &index_views(&i.indices)?, &mut output(&out)?)?;
     }
     Ok(smallvec![Value::Tensor(out)])
 }
@@ -146,12 +163,14 @@ fn index_put_meta(args: &[Value]) -> Result<Metas> {
 fn index_put(args: &[Value], out: &Tensor) -> Result<()> {
     let (x, values) = (args[0].tensor()?, args[2].tensor()?);
     eager::copy(x, out)?;
-    let i = indexed(x, per_dimension(x, &args[1], &nonzero)?)?;
+    // the output is indexed, of which `x` may be a dimension short
+    let (target, list) = with_scalar_masks(out, &args[1])?;
+    let i = indexed(&target, per_dimension(&target, &list, &nonzero)?)?;
     let values = values.view_of(put_values(values, &i.meta.sizes)?)?;
     if values.numel().as_i64() == Some(0) {
         return Ok(());
     }
-    Ok(kernels::index_put(&mut output(out)?, &index_views(&i.indices)?, &input(&values)?, args[3].bool()?)?)
+    Ok(kernels::index_put(&mut output(&target)?, &index_views(&i.indices)?, &input(&values)?, args[3].bool()?)?)
 }
 
 /// A tensor and the mask that selects from it, expanded to their common sizes.
@@ -183,9 +202,9 @@ table! {
     pub(super) static TABLE = {
         "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" => Lowering::Dynamic {
             fake: |cx, a| {
-                let x = a[0].tensor()?;
+                let (x, list) = with_scalar_masks(a[0].tensor()?, &a[1])?;
                 let positions = |mask: &Tensor| Ok(Tensor::fake_of(nonzero_meta(mask, fake_count(cx, mask.numel())?)));
-                Ok(smallvec![Value::Tensor(Tensor::fake_of(indexed(x, per_dimension(x, &a[1], &positions)?)?.meta))])
+                Ok(smallvec![Value::Tensor(Tensor::fake_of(indexed(&x, per_dimension(&x, &list, &positions)?)?.meta))])
             },
             run: index,
         },

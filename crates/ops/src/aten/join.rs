@@ -1,6 +1,6 @@
 //! Joining and rearranging: concatenation, repetition, rolls, flips, padding, triangles, and a tensor with one view of it replaced.
 
-use super::dims::{channels_last_strides, done, fresh, fresh_like, is_channels_last, known_equal, require, require_rank};
+use super::dims::{channels_last_strides, done, fresh, fresh_like, is_channels_last, require, require_rank};
 use super::host::{self, fill_with, separable, typed};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
@@ -12,7 +12,6 @@ use crate::meta::{Dims, Meta};
 use crate::shape::{require_equal, require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
-use maquette_ir::Scalar;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote;
 use smallvec::smallvec;
@@ -156,7 +155,7 @@ fn roll(args: &[Value], out: &Tensor) -> Result<()> {
 }
 
 /// The elements to add before and after each dimension; `pad` lists the last dimension first.
-fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt)>> {
+pub(super) fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt)>> {
     if !pad.len().is_multiple_of(2) || pad.len() / 2 > rank {
         return Err(Error::value(format!("`pad` must hold two numbers for each of at most {rank} dimensions, found {}", dims_text(pad))));
     }
@@ -189,49 +188,6 @@ fn constant_pad(args: &[Value], out: &Tensor) -> Result<()> {
         to = views::narrow(&to, d as i64, before.max(0).min(to.sizes[d]), length)?;
     }
     eager::copy(&x.view_of(from)?, &out.view_of(to)?)
-}
-
-/// Where padded position `i` reads, for the modes that repeat the tensor's own elements.
-fn reflected(mode: &str, i: i64, n: i64) -> i64 {
-    match mode {
-        "reflect" => {
-            let i = i.abs();
-            if i >= n { 2 * (n - 1) - i } else { i }
-        }
-        "replicate" => i.clamp(0, n - 1),
-        _ => i.rem_euclid(n.max(1)),
-    }
-}
-
-fn pad_by_index(x: &Tensor, pad: &[SymInt], mode: &str) -> Result<Tensor> {
-    let mut out = x.clone();
-    for (d, (before, after)) in padding(x.dim(), pad)?.into_iter().enumerate() {
-        let n = x.sizes()[d];
-        if known_equal(before, 0.into()) && known_equal(after, 0.into()) {
-            continue;
-        }
-        let fixed = |i: SymInt| i.as_i64().map_or_else(|| i.guard_int(), Ok);
-        let (before, after, n) = (fixed(before)?, fixed(after)?, fixed(n)?);
-        let limit = match mode {
-            "reflect" => n - 1,
-            "circular" => n,
-            "replicate" if n > 0 => i64::MAX,
-            _ => 0,
-        };
-        if before > limit || after > limit || n + before.min(0) + after.min(0) < 0 || n + before + after < 0 {
-            return Err(Error::value(format!("`pad` {} is too large for mode {mode} of sizes {}", dims_text(pad), dims_text(x.sizes()))));
-        }
-        // negative padding cuts off first: what wraps around is what is left
-        let (cut, rest) = if mode == "circular" { ((-before).max(0), n + before.min(0) + after.min(0)) } else { (0, n) };
-        let length = usize::try_from(n + before + after).unwrap_or(usize::MAX);
-        let mut index: Vec<i64> = Vec::new();
-        index
-            .try_reserve_exact(length)
-            .map_err(|_| Error::value(format!("`pad` {} asks for more memory than there is", dims_text(pad))))?;
-        index.extend((-before..n + after).map(|i| cut + reflected(mode, i - cut, rest)));
-        out = out.index_select(d as i64, &Tensor::from(index));
-    }
-    Ok(out)
 }
 
 fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
@@ -314,14 +270,6 @@ table! {
         }, |a, out| roll(a, &out[0])),
         "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
             compute(Class::Copy, |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?)?]), |a, out| constant_pad(a, &out[0])),
-        "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> Tensor" => Lowering::Composite(|a| {
-            let (x, pad) = (a[0].tensor()?, a[1].ints()?);
-            match a[2].str()? {
-                "constant" => done(x.constant_pad_nd(pad, Scalar::Float(a[3].opt(Value::float)?.unwrap_or(0.0)))),
-                mode @ ("reflect" | "replicate" | "circular") => done(pad_by_index(x, pad, mode)?),
-                other => Err(Error::value(format!("`mode` must be constant, reflect, replicate or circular, found {other:?}"))),
-            }
-        }),
         "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" => compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], true)),
         "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" => compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], false)),
         "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" => Lowering::InPlace("aten::tril"),

@@ -47,6 +47,19 @@ pub enum Lowering {
     },
 }
 
+impl std::fmt::Display for Lowering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Lowering::Pointwise(_) => f.write_str("pointwise"),
+            Lowering::Compute(c) => write!(f, "{}", format!("{:?}", c.class).to_lowercase()),
+            Lowering::View(_) => f.write_str("view"),
+            Lowering::InPlace(name) => write!(f, "in place of `{name}`"),
+            Lowering::Dynamic { .. } => f.write_str("data-dependent"),
+            Lowering::Composite(_) | Lowering::Undeclared { .. } => f.write_str("composite"),
+        }
+    }
+}
+
 /// The kernel class of a [`Compute`], by which a backend knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
@@ -65,6 +78,17 @@ pub enum Class {
     Recurrent,
     Fill,
     Copy,
+    Scalar,
+}
+
+impl Class {
+    /// Whether its kernels write every element of their outputs, whatever the operands are.
+    const fn fills(self) -> bool {
+        matches!(
+            self,
+            Class::Reduce | Class::Gemm | Class::Convolution | Class::Attention | Class::Norm | Class::Gather | Class::Scan | Class::Copy
+        )
+    }
 }
 
 /// Outputs whose metadata is known beforehand.
@@ -260,13 +284,14 @@ impl OpDef {
         match &self.lowering {
             Lowering::Pointwise(p) => {
                 let call = p.call(self, state, args, None)?;
-                let out = Tensor::allocate(call.meta.clone())?;
+                let out = Tensor::allocate_to_fill(call.meta.clone())?;
                 eager::pointwise(&call, &out)?;
                 Ok(group(state, std::iter::once(out)))
             }
             Lowering::Compute(c) => {
                 let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
-                let outs: Vec<Tensor> = metas.into_iter().map(Tensor::allocate).collect::<Result<_>>()?;
+                let allocate = if c.class.fills() { Tensor::allocate_to_fill } else { Tensor::allocate };
+                let outs: Vec<Tensor> = metas.into_iter().map(allocate).collect::<Result<_>>()?;
                 (c.run)(args, &outs)?;
                 Ok(group(state, outs.into_iter()))
             }

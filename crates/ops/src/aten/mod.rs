@@ -2,6 +2,7 @@
 //!
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
+mod absent;
 mod alias;
 mod arrange;
 mod attention;
@@ -18,6 +19,7 @@ mod join;
 pub(crate) mod lower;
 mod matrix;
 mod norm;
+mod order;
 mod plan;
 mod pointwise;
 mod pool;
@@ -27,9 +29,12 @@ mod reshape;
 mod rnn;
 mod scan;
 mod scatter;
+mod spatial;
+mod special;
 mod split;
 mod views;
 
+pub use absent::{absent, every_absent};
 pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
 
 use maquette_ir::Loc;
@@ -66,28 +71,33 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    pointwise::TABLES.into_iter().chain([
-        alias::TABLE,
-        alias::OTHERS,
-        arrange::TABLE,
-        attention::TABLE,
-        batch_norm::TABLE,
-        calculus::TABLE,
-        checks::TABLE,
-        convolution::TABLE,
-        copies::TABLE,
-        creation::TABLE,
-        indexing::TABLE,
-        join::TABLE,
-        matrix::TABLE,
-        norm::TABLE,
-        pool::TABLE,
-        random::TABLE,
-        reduce::TABLE,
-        rnn::TABLE,
-        scan::TABLE,
-        scatter::TABLE,
-        split::TABLE,
-        views::TABLE,
-    ])
+    pointwise::TABLES
+        .into_iter()
+        .chain(order::TABLES)
+        .chain(special::TABLES)
+        .chain([
+            alias::TABLE,
+            alias::OTHERS,
+            arrange::TABLE,
+            attention::TABLE,
+            batch_norm::TABLE,
+            calculus::TABLE,
+            checks::TABLE,
+            convolution::TABLE,
+            copies::TABLE,
+            creation::TABLE,
+            indexing::TABLE,
+            join::TABLE,
+            matrix::TABLE,
+            norm::TABLE,
+            pool::TABLE,
+            random::TABLE,
+            reduce::TABLE,
+            rnn::TABLE,
+            scan::TABLE,
+            scatter::TABLE,
+            split::TABLE,
+            views::TABLE,
+        ])
+        .chain(spatial::TABLES)
 }

@@ -54,7 +54,7 @@ fn named(t: &Tensor, dims: &Value) -> Result<DimList> {
 }
 
 /// The metadata of a reduction of argument 0 over `dims`.
-fn reduced(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) -> Meta {
+pub(super) fn reduced(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) -> Meta {
     let mut sizes = Dims::new();
     for (d, &n) in t.sizes().iter().enumerate() {
         match (dims.contains(&d), keepdim) {
@@ -67,7 +67,7 @@ fn reduced(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) -> Meta {
 }
 
 /// As [`reduced`], for reductions that have no value for no elements.
-fn picked(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) -> Result<Meta> {
+pub(super) fn picked(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) -> Result<Meta> {
     if let Some(d) = dims.iter().find(|d| t.sizes()[**d].as_i64() == Some(0)) {
         let sizes = dims_text(t.sizes());
         return Err(Error::value(format!("a reduction over dimension {d} of sizes {sizes} has no elements to choose from")));

@@ -48,7 +48,8 @@ pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>
     }
     // the contiguous strides of the new sizes suit every contiguous tensor; this is all that symbolic sizes usually need
     let plain = contiguous_strides(old);
-    if old.iter().any(|n| n.as_i64() == Some(0)) || plain.iter().zip(strides).all(|(&a, &b)| known_equal(a, b)) {
+    let contiguous = old.iter().zip(plain.iter().zip(strides)).all(|(n, (&a, &b))| n.as_i64() == Some(1) || known_equal(a, b));
+    if old.iter().any(|n| n.as_i64() == Some(0)) || contiguous {
         return Ok(Some(contiguous_strides(sizes)));
     }
     let mut out: Dims = smallvec![SymInt::from(1); sizes.len()];
@@ -69,7 +70,8 @@ pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>
             taken *= sizes[next];
         }
         if !known_equal(taken, have) && !decide(taken.eq(have))? {
-            return Ok(None);
+            // no stride is wrong where there is no element
+            return Ok(if decide(product(old).eq(0))? { Some(contiguous_strides(sizes)) } else { None });
         }
         if d > 0 {
             base = strides[d - 1];

@@ -29,8 +29,9 @@ const fn scatter(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value
 #[track_caller]
 fn check_index(x: &Tensor, dim: i64, index: &Tensor, bound: &Tensor, bound_name: &str, whole: bool) -> Result<()> {
     let d = wrap_dim(dim, x.dim())?;
-    // an index without elements may have any dtype and rank, as PyTorch's may
-    if index.numel().as_i64() == Some(0) {
+    // an index without elements may have any dtype and rank, as PyTorch's may; whether it has any is worth a guard only then
+    let usual = require_index("index", index).is_ok() && index.dim().max(1) == bound.dim().max(1);
+    if index.numel().as_i64() == Some(0) || !usual && index.numel().eq(0).guard()? {
         return Ok(());
     }
     require_index("index", index)?;

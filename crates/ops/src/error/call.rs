@@ -8,7 +8,7 @@ use maquette_ir::{Device, DeviceKind};
 #[non_exhaustive]
 pub enum CallError {
     /// No such operator.
-    #[error("there is no operator `{name}`{}; if a crate defines it, that crate must be linked: write `use {crate_hint} as _;`", did_you_mean(.similar))]
+    #[error("there is no operator `{name}`{}{}", did_you_mean(.similar), link_hint(.crate_hint))]
     Unknown {
         /// As asked for.
         name: String,
@@ -16,6 +16,14 @@ pub enum CallError {
         similar: Vec<String>,
         /// The namespace, perhaps the crate's name.
         crate_hint: String,
+    },
+    /// An operator of PyTorch's that is not in the table.
+    #[error("PyTorch's operator `{name}` is missing here: {why}")]
+    Absent {
+        /// As asked for.
+        name: String,
+        /// Why.
+        why: &'static str,
     },
     /// More arguments than the schema has.
     #[error("takes at most {expected} arguments, {found} were given; its schema is {schema}")]
@@ -131,6 +139,14 @@ pub enum CallError {
         /// Which argument.
         arg: String,
     },
+}
+
+/// What to do about a custom operator that is not there; the builtin ones are always linked.
+fn link_hint(namespace: &str) -> String {
+    match namespace {
+        "aten" => String::new(),
+        other => format!("; if a crate defines it, that crate must be linked: write `use {other} as _;`"),
+    }
 }
 
 fn did_you_mean(similar: &[String]) -> String {

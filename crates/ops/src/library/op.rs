@@ -184,6 +184,11 @@ impl Op {
         self.state().ok().map(|s| s.defined_at)
     }
 
+    /// How a builtin operator is executed: the kernel class, or `view`, `composite`, `in place of …`.
+    pub fn lowering(&self) -> Option<String> {
+        self.0.builtin.map(|def| def.lowering.to_string())
+    }
+
     /// Builtin, not registered at run time.
     pub fn is_builtin(&self) -> bool {
         self.0.builtin.is_some()

@@ -102,6 +102,9 @@ pub fn all() -> Vec<Op> {
 
 /// There is no such operator: what is close, and what may be missing.
 pub(crate) fn unknown(name: &str) -> Error {
+    if let Some(why) = crate::aten::absent(name) {
+        return CallError::Absent { name: name.into(), why }.into();
+    }
     let namespace = name.split("::").next().unwrap_or(name);
     let mut similar: Vec<(usize, String)> = entries()
         .read()

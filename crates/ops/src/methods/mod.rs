@@ -11,8 +11,11 @@ pub(crate) mod index;
 mod indexing;
 mod layers;
 mod nn;
+mod order;
 mod pointwise;
 mod reductions;
+mod spatial;
+mod special;
 mod views;
 
 pub use layers::Recurrence;

@@ -29,7 +29,7 @@ methods! {
     fn linear(weight: &Tensor, bias: Option<&Tensor>) = "linear";
     /// Rows of this table at `indices`.
     fn embedding(indices: &Tensor) = "embedding";
-    /// Each integer as a row of `num_classes` zeros with a 1 in its place.
+    /// Each integer as a row of `num_classes` zeros with a 1 in its place; for -1, of as many as the data need.
     fn one_hot(num_classes: i64) = "one_hot";
 }
 

@@ -97,6 +97,7 @@ macro_rules! pairs {
         }
     };
 }
+pub(super) use pairs;
 
 pairs! {
     /// The greatest along a dimension, and where it is.

@@ -4,13 +4,14 @@ mod activation;
 mod binary;
 mod compare;
 mod formula;
+mod special;
 mod ternary;
 mod unary;
 
 use super::OpDef;
 
 /// The tables of this family.
-pub(super) const TABLES: [&[OpDef]; 5] = [unary::TABLE, activation::TABLE, binary::TABLE, compare::TABLE, ternary::TABLE];
+pub(super) const TABLES: [&[OpDef]; 6] = [unary::TABLE, activation::TABLE, binary::TABLE, compare::TABLE, ternary::TABLE, special::TABLE];
 
 /// A pointwise lowering: how dtypes follow, and the formula.
 macro_rules! pointwise {

@@ -1,0 +1,127 @@
+//! Files of recorded calls: `NAME.json` beside `NAME.safetensors`.
+
+use super::recorded::Recorded;
+use safetensors::SafeTensors;
+use serde_json::Value as Json;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use thiserror::Error;
+
+/// A folder or file of recorded calls that cannot be used.
+#[derive(Debug, Error)]
+pub enum ConformError {
+    /// Reading or writing failed.
+    #[error("cannot {verb} {}: {source}", path.display())]
+    Io {
+        /// `read` or `write`.
+        verb: &'static str,
+        /// What it was.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{}: {message}", path.display())]
+    Format {
+        /// Which one.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A folder holds no recorded calls, or none of the operators asked for.
+    #[error("there are no recorded calls{} in {}", if *.restricted { " of these operators" } else { "" }, folder.display())]
+    Nothing {
+        /// Which folder.
+        folder: PathBuf,
+        /// Whether only some operators were asked for.
+        restricted: bool,
+    },
+}
+
+/// One operator's recorded calls.
+pub struct File {
+    /// The name in PyTorch's dotted form, overload included: `aten.add.Tensor`, `aten.relu.default`.
+    pub dotted: String,
+    /// The name as here: `aten::add.Tensor`, `aten::relu`.
+    pub name: String,
+    /// PyTorch's schema.
+    pub schema: String,
+    pub(super) calls: Vec<Recorded>,
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
+    std::fs::read(path).map_err(|source| ConformError::Io { verb: "read", path: path.to_owned(), source })
+}
+
+/// The storages by key: dtype and elements' bytes.
+pub(super) type Storages = HashMap<String, (safetensors::Dtype, Vec<u8>)>;
+
+impl File {
+    /// Reads `NAME.json` and, where it exists, `NAME.safetensors` beside it.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not of the format.
+    pub fn read(json: &Path) -> Result<File, ConformError> {
+        let format = |message: String| ConformError::Format { path: json.to_owned(), message };
+        let doc: Json = serde_json::from_slice(&read(json)?).map_err(|e| format(format!("is not JSON: {e}")))?;
+        let tensors = json.with_extension("safetensors");
+        let storages: Storages = if tensors.exists() {
+            let bytes = read(&tensors)?;
+            let found = SafeTensors::deserialize(&bytes)
+                .map_err(|e| ConformError::Format { path: tensors.clone(), message: format!("is not a safetensors file: {e}") })?;
+            found.tensors().into_iter().map(|(k, t)| (k, (t.dtype(), t.data().to_vec()))).collect()
+        } else {
+            Storages::new()
+        };
+        let text = |key: &str| doc[key].as_str().map(str::to_owned).ok_or_else(|| format(format!("has no text `{key}`")));
+        let (dotted, schema) = (text("op")?, text("schema")?);
+        let calls = doc["calls"].as_array().ok_or_else(|| format("has no list `calls`".into()))?;
+        let storages = Arc::new(storages);
+        Ok(File {
+            name: schema.split('(').next().unwrap_or_default().to_owned(),
+            calls: calls.iter().map(|c| Recorded::new(c, &storages)).collect(),
+            dotted,
+            schema,
+        })
+    }
+
+    /// How many calls there are.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+}
+
+/// Operator names from text: separated by white space, with or without namespace, `.default` optional.
+pub fn parse_names(text: &str) -> BTreeSet<String> {
+    text.split_whitespace().map(canonical).collect()
+}
+
+/// `add.Tensor`, `relu.default`, whatever the spelling.
+fn canonical(name: &str) -> String {
+    let bare = name.strip_prefix("aten::").or_else(|| name.strip_prefix("aten.")).unwrap_or(name);
+    if bare.contains('.') { bare.to_owned() } else { format!("{bare}.default") }
+}
+
+/// The files in a folder, in the order of their names; only those of the operators named, if any are.
+///
+/// # Errors
+/// The folder cannot be read, or nothing in it was asked for.
+pub fn operator_files(folder: &Path, only: Option<&BTreeSet<String>>) -> Result<Vec<PathBuf>, ConformError> {
+    let entries = std::fs::read_dir(folder).map_err(|source| ConformError::Io { verb: "read", path: folder.to_owned(), source })?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|e| Some(e.ok()?.path()))
+        .filter(|p| p.extension().is_some_and(|e| e == "json"))
+        .filter(|p| only.is_none_or(|names| p.file_stem().and_then(|s| s.to_str()).is_some_and(|s| names.contains(&canonical(s)))))
+        .collect();
+    files.sort();
+    if files.is_empty() {
+        return Err(ConformError::Nothing { folder: folder.to_owned(), restricted: only.is_some() });
+    }
+    Ok(files)
+}

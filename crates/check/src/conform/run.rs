@@ -1,0 +1,136 @@
+//! Making a recorded call in each of the three ways.
+
+use super::compare;
+use super::file::File;
+use super::recorded::{Recorded, Shared};
+use super::report::{CallReport, Failure, OperatorReport, Stage};
+use maquette_ir::schema::Type;
+use maquette_ops::library::Op;
+use maquette_ops::{Args, Error, Tensor, Value};
+use maquette_trace::TraceOptions;
+
+/// What a call gave here: its outputs and its arguments afterwards, or the error.
+pub type Recording = Result<(Vec<Value>, Args), String>;
+
+/// Makes every call of a file; the second result is what the eager calls gave.
+pub fn check_file(file: &File) -> (OperatorReport, Vec<Recording>) {
+    let found = Op::find(&file.name);
+    let missing = found.as_ref().err().map_or_else(|| format!("{} is not builtin", file.name), |e| e.kind().to_string());
+    let op = found.ok().filter(Op::is_builtin);
+    let schema = op.and_then(|op| op.schema().ok());
+    let other_schema = schema.map(|s| s.to_string()).filter(|s| *s != file.schema);
+    let mut report = OperatorReport { name: file.name.clone(), other_schema, calls: Vec::new() };
+    let mut recordings = Vec::new();
+    for call in &file.calls {
+        let (failure, recording) = match op {
+            Some(op) => check(op, call),
+            None => {
+                let none = Vec::new;
+                let failure = Failure { stage: Stage::Missing, message: missing.clone(), inputs: none(), expected: none(), found: none() };
+                (Some(failure), Err(missing.clone()))
+            }
+        };
+        report.calls.push(CallReport { failure });
+        recordings.push(recording);
+    }
+    (report, recordings)
+}
+
+/// One call in each of the three ways.
+fn check(op: Op, call: &Recorded) -> (Option<Failure>, Recording) {
+    let recording = eager(op, call);
+    let stages: [(Stage, &dyn Fn() -> Recording); 3] = [
+        (Stage::Eager, &|| recording.clone()),
+        (Stage::Static, &|| traced(op, call, &TraceOptions::new())),
+        (Stage::Symbolic, &|| traced(op, call, &TraceOptions::symbolic())),
+    ];
+    let stages = if returns_tensors(op) { &stages[..] } else { &stages[..1] };
+    for (stage, run) in stages {
+        let found = run();
+        if let Err(message) = agrees(op, call, &found) {
+            return (Some(describe(op, call, *stage, message, &found)), recording);
+        }
+    }
+    (None, recording)
+}
+
+/// Whether a graph can hold its results: a number that depends on data is refused where it is asked for.
+fn returns_tensors(op: Op) -> bool {
+    fn tensor(ty: &Type) -> bool {
+        match ty {
+            Type::Tensor => true,
+            Type::List(t, _) | Type::Optional(t) => tensor(t),
+            _ => false,
+        }
+    }
+    op.schema().is_ok_and(|s| s.returns.iter().all(|r| tensor(&r.ty)))
+}
+
+fn text(e: Error) -> String {
+    e.to_string()
+}
+
+fn eager(op: Op, call: &Recorded) -> Recording {
+    let args = call.arguments(op)?;
+    let out = op.call(args.clone()).map_err(text)?;
+    Ok((out.into_vec(), args))
+}
+
+/// Traces the call as a program of its tensors, and runs the graph on them.
+fn traced(op: Op, call: &Recorded, options: &TraceOptions) -> Recording {
+    let args = call.arguments(op)?;
+    let tensors: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
+    let program = |given: Vec<Tensor>| -> maquette_ops::Result<Vec<Tensor>> {
+        let mut given = given.into_iter();
+        let mut next = |_: &Tensor| given.next().ok_or_else(|| Error::value("there are fewer tensors than arguments"));
+        let args = args.iter().map(|v| v.map_tensors(&mut next)).collect::<maquette_ops::Result<Args>>()?;
+        op.call(args)?.iter().flat_map(Value::tensors).cloned().map(Ok).collect()
+    };
+    // a recorded call may name a place in its storage
+    let options = options.clone().keep_offsets(true);
+    let out = options.trace(program, tensors.clone()).and_then(|t| t.run(tensors)).map_err(text)?;
+    Ok((out.into_iter().map(Value::from).collect(), args))
+}
+
+/// Compares outputs, and what was written.
+fn agrees(op: Op, call: &Recorded, found: &Recording) -> Result<(), String> {
+    let (out, args) = found.as_ref().map_err(|e| format!("refused: {e}"))?;
+    let expected = call.value(&call.out, &mut Shared::new())?;
+    compare::outputs(op.name(), args, &[expected], out)?;
+    let mut shared = Shared::new();
+    for (i, (e, v)) in call.after.iter().flatten().zip(args).enumerate() {
+        if e.get("t").is_some() {
+            compare::value(&call.value(e, &mut shared)?, v).map_err(|m| format!("argument {i} afterwards: {m}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A value, to be read.
+fn show(v: &Value) -> String {
+    match v {
+        Value::None => "None".to_owned(),
+        Value::Tensor(t) => format!("{t:?}"),
+        Value::Ints(l) => format!("[{}]", l.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        Value::List(l) => format!("[{}]", l.iter().map(show).collect::<Vec<_>>().join(", ")),
+        Value::Int(i) => i.to_string(),
+        Value::Float(x) => format!("{x:?}"),
+        Value::Bool(b) => b.to_string(),
+        Value::Str(s) => format!("{s:?}"),
+        Value::DType(d) => d.to_string(),
+        Value::Device(d) => d.to_string(),
+        Value::Layout(l) => l.to_string(),
+        Value::MemoryFormat(m) => m.to_string(),
+    }
+}
+
+fn describe(op: Op, call: &Recorded, stage: Stage, message: String, found: &Recording) -> Failure {
+    let lines = |values: &[Value]| -> Vec<String> { compare::flatten(values).iter().map(show).collect() };
+    let inputs = match (call.arguments(op), op.schema()) {
+        (Ok(args), Ok(schema)) => args.iter().zip(&schema.args).map(|(v, a)| format!("{} = {}", a.name, show(v))).collect(),
+        // the message says what cannot be read
+        _ => Vec::new(),
+    };
+    let expected = call.value(&call.out, &mut Shared::new()).map_or_else(|e| vec![e], |v| lines(&[v]));
+    Failure { stage, message, inputs, expected, found: found.as_ref().map_or_else(|_| Vec::new(), |(out, _)| lines(out)) }
+}

@@ -1,0 +1,7 @@
+//! Checking: operators against recorded calls.
+//!
+//! **Architecture invariant:** nothing here is needed to run a program; it looks at the other rooms from outside, through what they publish.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod conform;

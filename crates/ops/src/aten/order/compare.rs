@@ -1,0 +1,58 @@
+//! Whole tensors compared: equal, or close.
+
+use super::super::dims::{done, require_same_dtype};
+use super::super::lower::Lowering;
+use super::super::table;
+use super::{Keys, promoted, unknown_without_data};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use crate::value::{Outputs, Value};
+use maquette_ir::DType;
+use smallvec::smallvec;
+
+/// Sizes and elements agree; NaN equals nothing.
+fn equal(a: &[Value]) -> Result<Outputs> {
+    let same_sizes = a[0].tensor()?.sizes_i64()? == a[1].tensor()?.sizes_i64()?;
+    let same = same_sizes && {
+        let (x, y) = promoted(&a[0], &a[1])?;
+        let (x, y) = (Keys::of(&x)?, Keys::of(&y)?);
+        x.all.iter().zip(&y.all).all(|(a, b)| a == b && !x.is_nan(*a))
+    };
+    Ok(smallvec![Value::Bool(same)])
+}
+
+/// `self, other, rtol, atol, equal_nan`: `|self - other| <= atol + rtol * |other|`, in floats.
+fn isclose(a: &[Value]) -> Result<Tensor> {
+    let (x, y, relative, absolute) = (a[0].tensor()?, a[1].tensor()?, a[2].float()?, a[3].float()?);
+    require_same_dtype(("self", x), ("other", y))?;
+    if [relative, absolute].iter().any(|t| t.is_nan() || *t < 0.0) {
+        return Err(Error::value(format!("`rtol` and `atol` must not be negative, found {relative} and {absolute}")));
+    }
+    let float = x.dtype().is_float();
+    let mut close = x.eq(y);
+    if float && a[4].bool()? {
+        close = close.logical_or(x.isnan().logical_and(y.isnan()));
+    }
+    if relative == 0.0 && absolute == 0.0 {
+        return Ok(close);
+    }
+    let other = if float { y.clone() } else { y.to_dtype(DType::F32) };
+    let allowed = (&other * relative).abs() + absolute;
+    let distance = (x - &other).abs();
+    Ok(close.logical_or(distance.isfinite().logical_and(distance.le(allowed))))
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::equal(Tensor self, Tensor other) -> bool" =>
+            Lowering::Dynamic { fake: |_, _| unknown_without_data("two tensors are equal"), run: equal },
+        "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08, bool equal_nan=False) -> Tensor" =>
+            Lowering::Composite(|a| done(isclose(a)?)),
+        "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08, bool equal_nan=False) -> bool" =>
+            Lowering::Dynamic {
+                fake: |_, _| unknown_without_data("two tensors are close"),
+                run: |a| Ok(smallvec![Value::Bool(isclose(a)?.all().item::<bool>()?)]),
+            },
+    }
+}

@@ -1,0 +1,355 @@
+//! Histograms over bins of equal or given widths, in one or several dimensions.
+//!
+//! Where an element falls into bins of equal width is computed as PyTorch does it, rounding to the dtype at every step.
+
+use super::super::dims::{fresh, require, require_same_dtype};
+use super::super::lower::{Class, Compute, Lowering, Metas};
+use super::super::{host, table};
+use super::require_float;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::{Dims, Meta};
+use crate::shape::{require_equal, require_same};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use half::{bf16, f16};
+use maquette_ir::DType;
+use maquette_ir::sym::SymInt;
+use smallvec::smallvec;
+
+const fn counted(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Scatter, metas, run })
+}
+
+/// Rounding to a dtype.
+fn rounding(dtype: DType) -> fn(f64) -> f64 {
+    match dtype {
+        DType::F16 => |x| f16::from_f64(x).to_f64(),
+        DType::BF16 => |x| bf16::from_f32(x as f32).to_f64(),
+        DType::F32 => |x| f64::from(x as f32),
+        _ => |x| x,
+    }
+}
+
+/// How the bin of an element is found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Find {
+    /// By its distance from the first edge.
+    Linear,
+    /// As [`Find::Linear`], corrected by the edges nearby.
+    LinearThenNear,
+    /// By the edges alone.
+    Edges,
+}
+
+/// The bins of one dimension.
+struct Axis {
+    edges: Vec<f64>,
+    find: Find,
+    round: fn(f64) -> f64,
+}
+
+impl Axis {
+    fn bins(&self) -> usize {
+        self.edges.len().saturating_sub(1)
+    }
+
+    /// Bins of equal width: the first half of the edges is counted from the lower end, the rest from the upper.
+    fn even((low, high): (f64, f64), bins: usize, find: Find, round: fn(f64) -> f64) -> Axis {
+        let step = round(round(high - low) / round(bins as f64));
+        let edge = |i: usize| {
+            if i < bins.div_ceil(2) { round(low + round(step * i as f64)) } else { round(high - round(step * (bins - i) as f64)) }
+        };
+        Axis { edges: (0..=bins).map(edge).collect(), find, round }
+    }
+
+    /// The bin of an element; the last bin holds its upper edge too.
+    fn bin(&self, x: f64) -> Option<usize> {
+        let (low, high) = (*self.edges.first()?, *self.edges.last()?);
+        let bins = self.bins();
+        if !(low <= x && x <= high) || bins == 0 {
+            return None;
+        }
+        let after = |from: usize, to: usize| from + self.edges.get(from..to).map_or(0, |e| e.partition_point(|e| *e <= x));
+        let round = self.round;
+        let linear = || round(round(round(x - low) * round(bins as f64)) / round(high - low)) as usize;
+        let found = match self.find {
+            Find::Linear => linear(),
+            Find::LinearThenNear => {
+                let near = linear();
+                after(near.saturating_sub(1).min(bins), (near + 2).min(bins + 1)).saturating_sub(1)
+            }
+            Find::Edges => after(0, bins + 1).saturating_sub(1),
+        };
+        Some(found.min(bins - 1))
+    }
+}
+
+/// How often elements fall into each bin, by weight; `points` are rows of as many numbers as there are axes.
+fn fill(axes: &[Axis], points: &[f64], weight: Option<&[f64]>, density: bool) -> Vec<f64> {
+    let total: usize = axes.iter().map(Axis::bins).product();
+    let mut hist = vec![0.0; total];
+    for (i, point) in points.chunks_exact(axes.len().max(1)).enumerate() {
+        let at = axes.iter().zip(point).try_fold(0, |at, (a, &x)| Some(at * a.bins() + a.bin(x)?));
+        if let Some(h) = at.and_then(|at| hist.get_mut(at)) {
+            *h += weight.map_or(1.0, |w| w.get(i).copied().unwrap_or(0.0));
+        }
+    }
+    if density {
+        let sum: f64 = hist.iter().sum();
+        for (mut i, h) in hist.iter_mut().enumerate() {
+            *h /= sum;
+            for a in axes.iter().rev() {
+                let bin = i % a.bins();
+                *h /= a.edges[bin + 1] - a.edges[bin];
+                i /= a.bins();
+            }
+        }
+    }
+    hist
+}
+
+fn finite(low: f64, high: f64) -> Result<(f64, f64)> {
+    if low.is_finite() && high.is_finite() {
+        return Ok((low, high));
+    }
+    Err(Error::value(format!("the bins must cover a finite range, found [{low}, {high}]")))
+}
+
+fn least_and_greatest(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    let or_nan = |a: f64, b: f64, first: bool| {
+        if a.is_nan() || b.is_nan() {
+            f64::NAN
+        } else if first {
+            a
+        } else {
+            b
+        }
+    };
+    values.map(|x| (x, x)).reduce(|(low, high), (x, _)| (or_nan(low, x, low <= x), or_nan(high, x, high >= x)))
+}
+
+fn bin_count(n: i64) -> Result<usize> {
+    usize::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| Error::value(format!("`bins` must be positive, found {n}")))
+}
+
+fn histc_meta(a: &[Value]) -> Result<Metas> {
+    let (x, low, high) = (a[0].tensor()?, a[2].scalar()?.to_f64(), a[3].scalar()?.to_f64());
+    require_float("self", x)?;
+    let bins = bin_count(a[1].int_i64()?)?;
+    finite(low, high)?;
+    if low > high {
+        return Err(Error::value(format!("`max` must not be below `min`, found {high} and {low}")));
+    }
+    Ok(smallvec![fresh(x, smallvec![bins.into()], x.dtype())])
+}
+
+/// Equal bounds stand for the range of the data.
+fn histc(a: &[Value], out: &Tensor) -> Result<()> {
+    let x = a[0].tensor()?;
+    let (values, round) = (host::reals(x)?, rounding(x.dtype()));
+    let mut range = (round(a[2].scalar()?.to_f64()), round(a[3].scalar()?.to_f64()));
+    if range.0 == range.1 {
+        range = least_and_greatest(values.iter().copied()).unwrap_or(range);
+        range = finite(range.0, range.1)?;
+    }
+    if range.0 == range.1 {
+        range = (round(range.0 - 1.0), round(range.1 + 1.0));
+    }
+    let axis = Axis::even(range, bin_count(a[1].int_i64()?)?, Find::Linear, round);
+    host::store_reals(out, &fill(&[axis], &values, None, false))
+}
+
+/// A call of a histogram over points: `self, bins, *, range, weight, density`, or without `range` where bins are tensors.
+struct Points<'a> {
+    x: &'a Tensor,
+    /// Numbers in each point.
+    width: usize,
+    weight: Option<&'a Tensor>,
+    density: bool,
+}
+
+impl<'a> Points<'a> {
+    /// Of several dimensions: the last one of `self` is a point.
+    fn rows(x: &'a Value, axes: usize, weight: &'a Value, density: &Value) -> Result<Points<'a>> {
+        let x = x.tensor()?;
+        let (Some((&last, lead)), 2..) = (x.sizes().split_last(), x.dim()) else {
+            return Err(Error::value(format!("argument `self` must have at least 2 dimensions, found sizes {}", dims_text(x.sizes()))));
+        };
+        let mismatch = || Error::value(format!("`bins` must have an entry for each of {last} numbers of a point, found {axes}"));
+        require_equal(last, axes.into(), &mismatch)?;
+        Points { x, width: axes, weight: weight.opt_tensor()?, density: density.bool()? }.checked(lead)
+    }
+
+    /// Of one dimension: every element is a point.
+    fn elements(x: &'a Value, weight: &'a Value, density: &Value) -> Result<Points<'a>> {
+        let x = x.tensor()?;
+        Points { x, width: 1, weight: weight.opt_tensor()?, density: density.bool()? }.checked(x.sizes())
+    }
+
+    fn checked(self, lead: &[SymInt]) -> Result<Points<'a>> {
+        require_float("self", self.x)?;
+        if let Some(w) = self.weight {
+            require_same_dtype(("self", self.x), ("weight", w))?;
+            require_same(lead, w.sizes(), || "argument `weight` must have".into())?;
+        }
+        Ok(self)
+    }
+
+    /// A histogram of this many bins in each dimension.
+    fn hist(&self, bins: Dims) -> Meta {
+        fresh(self.x, bins, self.x.dtype())
+    }
+
+    fn edges(&self, bins: i64) -> Meta {
+        fresh(self.x, smallvec![SymInt::from(bins) + 1], self.x.dtype())
+    }
+
+    /// Bins of equal width over `range`, or over that of the data.
+    fn even(&self, bins: &[i64], range: &Value) -> Result<Vec<Axis>> {
+        let (values, round) = (host::reals(self.x)?, rounding(self.x.dtype()));
+        let given = range_list(range, bins.len())?;
+        let axis = |(d, &n): (usize, &i64)| {
+            let own = || least_and_greatest(values.iter().skip(d).step_by(self.width.max(1)).copied());
+            let (low, high) = match &given {
+                Some(r) => (round(r[2 * d]), round(r[2 * d + 1])),
+                None => own().unwrap_or((0.0, 1.0)),
+            };
+            let (low, high) = finite(low, high)?;
+            let range = if low == high { (round(low - 0.5), round(high + 0.5)) } else { (low, high) };
+            Ok(Axis::even(range, bin_count(n)?, Find::LinearThenNear, round))
+        };
+        bins.iter().enumerate().map(axis).collect()
+    }
+
+    fn run(&self, axes: &[Axis], out: &Tensor) -> Result<()> {
+        let weight = self.weight.map(host::reals).transpose()?;
+        host::store_reals(out, &fill(axes, &host::reals(self.x)?, weight.as_deref(), self.density))
+    }
+}
+
+/// Lower and upper bounds of each of `axes` dimensions.
+fn range_list(v: &Value, axes: usize) -> Result<Option<Vec<f64>>> {
+    let list = match v {
+        Value::None => return Ok(None),
+        Value::Ints(_) => v.ints_i64()?.iter().map(|i| *i as f64).collect(),
+        _ => v.list()?.iter().map(Value::float).collect::<Result<Vec<_>>>()?,
+    };
+    if list.len() != 2 * axes {
+        return Err(Error::value(format!(
+            "`range` must hold a lower and an upper bound for each of {axes} dimensions, found {}",
+            list.len()
+        )));
+    }
+    if let Some(r) = list.chunks_exact(2).find(|r| r[0] > r[1]) {
+        return Err(Error::value(format!("`range` must hold lower bounds before upper ones, found {} and {}", r[0], r[1])));
+    }
+    Ok(Some(list))
+}
+
+fn counts(v: &Value, range: &Value) -> Result<Vec<i64>> {
+    let bins = v.ints_i64()?.to_vec();
+    bins.iter().try_for_each(|n| bin_count(*n).map(drop))?;
+    range_list(range, bins.len())?;
+    Ok(bins)
+}
+
+/// How many bins a tensor of edges makes.
+fn bins_of(x: &Tensor, edges: &Tensor) -> Result<SymInt> {
+    require_same_dtype(("self", x), ("bins", edges))?;
+    let &[n] = edges.sizes() else {
+        return Err(Error::value(format!("`bins` must have 1 dimension, found sizes {}", dims_text(edges.sizes()))));
+    };
+    require(n.ge(2), || format!("`bins` must hold at least 2 edges, found {n}"))?;
+    Ok(n - 1)
+}
+
+fn given_edges(edges: &Tensor) -> Result<Axis> {
+    Ok(Axis { edges: host::reals(edges)?, find: Find::Edges, round: rounding(edges.dtype()) })
+}
+
+fn edge_tensors(v: &Value) -> Result<Vec<&Tensor>> {
+    v.list()?.iter().map(Value::tensor).collect()
+}
+
+fn bin_ct(a: &[Value]) -> Result<(Points<'_>, i64)> {
+    let bins = a[1].int_i64()?;
+    counts(&Value::from([bins]), &a[2])?;
+    Ok((Points::elements(&a[0], &a[3], &a[4])?, bins))
+}
+
+fn rows(a: &[Value]) -> Result<(Points<'_>, Vec<i64>)> {
+    let bins = counts(&a[1], &a[2])?;
+    Ok((Points::rows(&a[0], bins.len(), &a[3], &a[4])?, bins))
+}
+
+fn rows_over_tensors(a: &[Value]) -> Result<(Points<'_>, Vec<&Tensor>)> {
+    let bins = edge_tensors(&a[1])?;
+    Ok((Points::rows(&a[0], bins.len(), &a[2], &a[3])?, bins))
+}
+
+/// `self, bins, range, weight, density` over as many dimensions as `bins` has entries: the counts and the edges.
+fn histogramdd(a: &[Value], bins: Value) -> Result<Outputs> {
+    let parts = |op: &str| crate::call(op, crate::args![a[0].clone(), bins.clone(), a[2].clone(), a[3].clone(), a[4].clone()]);
+    Ok(parts("aten::_histogramdd_from_bin_cts")?.into_iter().chain(parts("aten::_histogramdd_bin_edges")?).collect())
+}
+
+fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
+    let width = x.sizes().last().copied().unwrap_or(0.into());
+    let width = width.as_i64().map_or_else(|| width.guard_int(), Ok)?;
+    Ok(Value::from(vec![bins.int()?; usize::try_from(width).unwrap_or(0)]))
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" => counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0])),
+        "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" => counted(|_, a| {
+            let (p, n) = bin_ct(a)?;
+            Ok(smallvec![p.hist(smallvec![n.into()]), p.edges(n)])
+        }, |a, o| {
+            let (p, n) = bin_ct(a)?;
+            let axes = p.even(&[n], &a[2])?;
+            host::store_reals(&o[1], &axes[0].edges)?;
+            p.run(&axes, &o[0])
+        }),
+        "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" => counted(|_, a| {
+            let (p, bins) = (Points::elements(&a[0], &a[2], &a[3])?, a[1].tensor()?);
+            Ok(smallvec![p.hist(smallvec![bins_of(p.x, bins)?]), fresh(bins, bins.sizes().into(), bins.dtype())])
+        }, |a, o| {
+            let axes = [given_edges(a[1].tensor()?)?];
+            host::store_reals(&o[1], &axes[0].edges)?;
+            Points::elements(&a[0], &a[2], &a[3])?.run(&axes, &o[0])
+        }),
+        "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> Tensor[]" => counted(|_, a| {
+            let (p, bins) = rows(a)?;
+            Ok(bins.iter().map(|n| p.edges(*n)).collect())
+        }, |a, outs| {
+            let (p, bins) = rows(a)?;
+            p.even(&bins, &a[2])?.iter().zip(outs).try_for_each(|(axis, o)| host::store_reals(o, &axis.edges))
+        }),
+        "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> Tensor" => counted(|_, a| {
+            let (p, bins) = rows(a)?;
+            Ok(smallvec![p.hist(bins.iter().map(|n| SymInt::from(*n)).collect())])
+        }, |a, o| {
+            let (p, bins) = rows(a)?;
+            p.run(&p.even(&bins, &a[2])?, &o[0])
+        }),
+        "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, Tensor? weight=None, bool density=False) -> Tensor" => counted(|_, a| {
+            let (p, bins) = rows_over_tensors(a)?;
+            Ok(smallvec![p.hist(bins.iter().map(|b| bins_of(p.x, b)).collect::<Result<_>>()?)])
+        }, |a, o| {
+            let (p, bins) = rows_over_tensors(a)?;
+            p.run(&bins.into_iter().map(given_edges).collect::<Result<Vec<_>>>()?, &o[0])
+        }),
+        "aten::histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
+            Lowering::Composite(|a| histogramdd(a, a[1].clone())),
+        "aten::histogramdd.int_bins(Tensor self, int bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
+            Lowering::Composite(|a| histogramdd(a, repeated(a[0].tensor()?, &a[1])?)),
+        "aten::histogramdd.TensorList_bins(Tensor self, Tensor[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
+            Lowering::Composite(|a| {
+                let hist = crate::call("aten::_histogramdd_from_bin_tensors", crate::args![a[0].clone(), a[1].clone(), a[3].clone(), a[4].clone()])?;
+                Ok(hist.into_iter().chain([a[1].clone()]).collect())
+            }),
+    }
+}

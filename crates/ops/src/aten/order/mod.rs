@@ -1,0 +1,170 @@
+//! Order, counting and sets: medians, quantiles, searches, histograms, unique elements, segments and bags, covariances.
+//!
+//! Elements are compared as integer keys in the same order, so that one loop serves every dtype and no `i64` is rounded.
+
+mod bag;
+mod compare;
+mod count;
+mod histogram;
+mod moments;
+mod quantile;
+mod search;
+mod segment;
+mod select;
+mod unique;
+
+use super::OpDef;
+use super::host::{self, typed};
+use super::lower::operand;
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::promote;
+use maquette_ir::{DType, Scalar};
+use maquette_kernels::{Class, Element as _};
+
+/// The tables of this folder.
+pub(super) const TABLES: [&[OpDef]; 10] = [
+    bag::TABLE,
+    compare::TABLE,
+    count::TABLE,
+    histogram::TABLE,
+    moments::TABLE,
+    quantile::TABLE,
+    search::TABLE,
+    segment::TABLE,
+    select::TABLE,
+    unique::TABLE,
+];
+
+/// What NaN is among the keys of floats: above all numbers.
+const NAN: i64 = i64::MAX;
+
+/// The elements of a tensor as integers in the same order; equal elements (0 and -0, say) have equal keys.
+struct Keys {
+    all: Vec<i64>,
+    float: bool,
+}
+
+impl Keys {
+    fn of(t: &Tensor) -> Result<Keys> {
+        let float = t.dtype().is_float();
+        let all = if float { host::reals(t)?.into_iter().map(key).collect() } else { integers(t)? };
+        Ok(Keys { all, float })
+    }
+
+    fn is_nan(&self, key: i64) -> bool {
+        self.float && key == NAN
+    }
+
+    /// Equality of elements: NaN equals nothing.
+    fn same(&self, a: usize, b: usize) -> bool {
+        self.all[a] == self.all[b] && !self.is_nan(self.all[a])
+    }
+}
+
+/// The key of a float.
+fn key(x: f64) -> i64 {
+    if x.is_nan() {
+        return NAN;
+    }
+    // adding 0 makes -0 positive; among negative numbers the bits fall as the numbers rise
+    let bits = (x + 0.0).to_bits() as i64;
+    bits ^ (((bits >> 63) as u64) >> 1) as i64
+}
+
+/// The elements in row-major order as integers, floats truncated.
+fn integers(t: &Tensor) -> Result<Vec<i64>> {
+    typed!(t.dtype(), T => Ok(t.read::<T>()?.iter().map(|x| x.load().to_i64()).collect()))
+}
+
+/// Fills a fresh output with integers in row-major order.
+fn store_integers(out: &Tensor, values: &[i64]) -> Result<()> {
+    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| o.iter_mut().zip(values).for_each(|(o, x)| *o = T::store(Class::cast(*x)))))
+}
+
+/// Fills a fresh output with the elements of `x` at these row-major positions.
+fn take(x: &Tensor, at: &[usize], out: &Tensor) -> Result<()> {
+    typed!(x.dtype(), T => {
+        let x = host::data::<T>(x)?;
+        host::fill_with::<T>(out, |o| o.iter_mut().zip(at).for_each(|(o, &i)| *o = x.get(i).copied().unwrap_or_default()))
+    })
+}
+
+/// A row-major tensor along one dimension: `count` lines of `len` elements that are `step` apart.
+struct Lines {
+    len: usize,
+    step: usize,
+    count: usize,
+}
+
+impl Lines {
+    /// A 0-d tensor is one line of one element.
+    fn of(t: &Tensor, dim: usize) -> Result<Lines> {
+        let sizes = host::sizes(t)?;
+        let len = sizes.get(dim).copied().unwrap_or(1);
+        let step = sizes.iter().skip(dim + 1).product();
+        Ok(Lines { len, step, count: sizes.iter().take(dim).product::<usize>() * step })
+    }
+
+    /// All elements as one line.
+    fn flat(t: &Tensor) -> Result<Lines> {
+        Ok(Lines { len: host::sizes(t)?.iter().product(), step: 1, count: 1 })
+    }
+
+    /// The row-major position of element `i` of a line.
+    fn at(&self, line: usize, i: usize) -> usize {
+        (line / self.step * self.len + i) * self.step + line % self.step
+    }
+}
+
+/// The dtype in which values are compared, and the values in it.
+fn promoted(a: &Value, b: &Value) -> Result<(Tensor, Tensor)> {
+    let dtype = promote([operand(a), operand(b)]);
+    Ok((eager::cast(&as_tensor(a)?, dtype)?, eager::cast(&as_tensor(b)?, dtype)?))
+}
+
+/// A tensor, or a number as a 0-d one.
+fn as_tensor(v: &Value) -> Result<Tensor> {
+    match v {
+        Value::Tensor(_) => Ok(v.tensor()?.clone()),
+        _ => Ok(match v.scalar()? {
+            Scalar::Bool(b) => Tensor::scalar(b),
+            Scalar::Int(i) => Tensor::scalar(i),
+            Scalar::Float(x) => Tensor::scalar(x),
+        }),
+    }
+}
+
+/// A new data-dependent size, at least `least` and at most `most`, as far as those are known.
+fn dynamic_size(cx: &FakeCtx, least: SymInt, most: SymInt) -> Result<SymInt> {
+    let (lo, hi) = (least.range().lo.max(0), most.range().hi.max(0));
+    if lo == hi { Ok(lo.into()) } else { cx.new_dynamic_size_in(lo.min(hi), hi) }
+}
+
+/// How many groups `n` elements fall into: as many at most, and one at least unless there is none.
+fn group_count(cx: &FakeCtx, n: SymInt) -> Result<SymInt> {
+    dynamic_size(cx, n.min(1), n)
+}
+
+fn require_float(arg: &str, t: &Tensor) -> Result<()> {
+    if t.dtype().is_float() {
+        return Ok(());
+    }
+    Err(Error::value(format!("argument `{arg}` must have a floating dtype, found {}{}", t.dtype(), dims_text(t.sizes()))))
+}
+
+fn refuse_bool(arg: &str, v: &Value) -> Result<()> {
+    if operand(v).dtype != DType::Bool {
+        return Ok(());
+    }
+    Err(Error::value(format!("argument `{arg}` must hold numbers, found {}", v.kind())))
+}
+
+/// The error of a fake call whose result is not a tensor.
+fn unknown_without_data<T>(what: &str) -> Result<T> {
+    Err(Error::value(format!("whether {what} is known only from their data, which a trace does not have")))
+}

@@ -1,0 +1,33 @@
+//! Special functions that are short formulas.
+
+use super::formula::{Formula, X};
+use super::{pointwise, twins};
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+/// `x log(y)` or the like: 0 where `x` is 0, unless `y` is NaN.
+fn times_log<'c>(f: &'c Formula<'c>, log: fn(X<'c>) -> X<'c>) -> X<'c> {
+    let (x, y) = (f.arg(0), f.arg(1));
+    y.isnan().select(f64::NAN, x.eq(0).select(0, x * log(y)))
+}
+
+twins! {
+    /// Special functions of one or two operands.
+    pub(super) static TABLE = {
+        "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| times_log(f, X::log);
+        "conj_physical" "" "" => Promote |f| f.arg(0);
+        ;
+        "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor" => pointwise!(Float, |f| times_log(f, X::log)),
+        "aten::special_xlog1py(Tensor self, Tensor other) -> Tensor" => pointwise!(Float, |f| times_log(f, X::log1p)),
+        "aten::special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor" => pointwise!(Float, |f| times_log(f, X::log1p)),
+        "aten::special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Float, |f| times_log(f, X::log1p)),
+        "aten::special_entr(Tensor self) -> Tensor" => pointwise!(Float, |f| {
+            let x = f.arg(0);
+            x.gt(0).select(-x * x.log(), x.eq(0).select(0, x.isnan().select(x, f64::NEG_INFINITY)))
+        }),
+        "aten::special_ndtr(Tensor self) -> Tensor" => pointwise!(Float, |f| (f.arg(0) * -FRAC_1_SQRT_2).erfc() * 0.5),
+        "aten::angle(Tensor self) -> Tensor" => pointwise!(Float, |f| {
+            let x = f.arg(0);
+            x.isnan().select(x, x.lt(0).select(PI, 0))
+        }),
+    }
+}

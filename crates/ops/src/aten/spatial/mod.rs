@@ -1,0 +1,95 @@
+//! Operators on the spatial dimensions of images and volumes: resampling, sampling by grids, padding, patches, greatest elements of
+//! regions, and rearrangements.
+
+mod grid;
+mod pad;
+mod patches;
+mod rearrange;
+pub(super) mod regions;
+mod resample;
+mod taps;
+mod unpool;
+
+use super::OpDef;
+use super::dims::require;
+use super::lower::{Class, Compute, Lowering, Metas};
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use maquette_ir::DType;
+
+/// The tables of this folder.
+pub(super) static TABLES: [&[OpDef]; 7] =
+    [grid::TABLE, pad::TABLE, patches::TABLE, rearrange::TABLE, regions::TABLE, resample::TABLE, unpool::TABLE];
+
+const fn compute(class: Class, metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class, metas, run })
+}
+
+/// A tensor argument must have one of the dtypes that the words name.
+fn require_dtype(arg: &str, t: &Tensor, words: &str, fits: impl FnOnce(DType) -> bool) -> Result<()> {
+    if fits(t.dtype()) {
+        return Ok(());
+    }
+    Err(Error::value(format!("argument `{arg}` must hold {words}, found {}{}", t.dtype(), dims_text(t.sizes()))))
+}
+
+fn require_float(arg: &str, t: &Tensor) -> Result<()> {
+    require_dtype(arg, t, "floats", DType::is_float)
+}
+
+/// A tensor argument must have no empty dimension from dimension `from` on.
+#[track_caller]
+fn require_full(arg: &str, t: &Tensor, from: usize) -> Result<()> {
+    for &n in t.sizes().iter().skip(from) {
+        require(n.gt(0), || {
+            format!(
+                "argument `{arg}` must have no empty dimension{}, found sizes {}",
+                if from > 0 { " but the batch" } else { "" },
+                dims_text(t.sizes())
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// A list of exactly `N` plain numbers, none below `least`.
+#[track_caller]
+fn numbers<const N: usize>(arg: &str, v: &Value, least: i64) -> Result<[i64; N]> {
+    let list = v.ints_i64()?;
+    match <[i64; N]>::try_from(list.as_slice()) {
+        Ok(n) if n.iter().all(|i| *i >= least) => Ok(n),
+        _ => Err(Error::value(format!("`{arg}` must hold {N} numbers of at least {least}, found {list:?}"))),
+    }
+}
+
+/// Whether there is nothing to compute.
+fn is_empty(t: &Tensor) -> bool {
+    t.numel().as_i64() == Some(0)
+}
+
+/// Rounds to a dtype; integers and double precision are exact.
+fn rounding(d: DType) -> fn(f64) -> f64 {
+    match d {
+        DType::F16 => |x| f64::from(half::f16::from_f64(x)),
+        DType::BF16 => |x| f64::from(half::bf16::from_f64(x)),
+        DType::F32 => taps::single,
+        _ => |x| x,
+    }
+}
+
+/// Counts through every index of `sizes` in row-major order.
+fn each_index(sizes: &[usize], mut f: impl FnMut(&[usize])) {
+    let mut index = vec![0; sizes.len()];
+    for _ in 0..sizes.iter().product() {
+        f(&index);
+        for (i, n) in index.iter_mut().zip(sizes).rev() {
+            *i += 1;
+            if *i < *n {
+                break;
+            }
+            *i = 0;
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Padding with a tensor's own elements: every padded position reads one of them, a dimension at a time.
+
+use super::{compute, is_empty, require_dtype, require_full};
+use crate::aten::dims::{fresh, require, require_rank};
+use crate::aten::host::{self, separable};
+use crate::aten::join::padding;
+use crate::aten::lower::{Class, Lowering, Metas};
+use crate::aten::pool::pooled_meta;
+use crate::aten::table;
+use crate::error::{Error, Result};
+use crate::meta::{Dims, Meta};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::sym::SymInt;
+use maquette_ir::{DType, Scalar};
+use smallvec::smallvec;
+
+/// Which element stands for one outside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// As in a mirror whose surface is the border element.
+    Reflect,
+    /// The border element.
+    Replicate,
+    /// As if the tensor were repeated.
+    Circular,
+}
+
+impl Mode {
+    /// Where the `n` elements, with `before` and `after` added, are read.
+    fn table(self, n: i64, before: i64, after: i64) -> Vec<usize> {
+        // negative padding cuts off first: what wraps around is what is left
+        let (cut, rest) = match self {
+            Mode::Circular => ((-before).max(0), (n + before.min(0) + after.min(0)).max(1)),
+            _ => (0, n),
+        };
+        let read = |i: i64| match self {
+            Mode::Reflect if i.abs() >= n => 2 * (n - 1) - i.abs(),
+            Mode::Reflect => i.abs(),
+            Mode::Replicate => i,
+            Mode::Circular => cut + (i - cut).rem_euclid(rest),
+        };
+        (-before..n + after).map(|i| read(i).clamp(0, (n - 1).max(0)) as usize).collect()
+    }
+}
+
+/// More elements than this are added to no dimension.
+const LIMIT: i64 = 1 << 40;
+
+/// The sizes after padding; `pad` lists the last dimension first.
+#[track_caller]
+fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
+    let mut sizes: Dims = x.sizes().into();
+    let least = i64::from(mode != Mode::Circular);
+    for (d, (before, after)) in padding(x.dim(), pad)?.into_iter().enumerate().skip(x.dim() - pad.len() / 2) {
+        let n = sizes[d];
+        let too_large = || format!("`padding` {} is too large for dimension {d} of sizes {}", dims_text(pad), dims_text(x.sizes()));
+        for side in [before, after] {
+            // what is added and taken away must not overflow on the way
+            require(side.ge(-LIMIT).and(side.le(LIMIT)), too_large)?;
+            match mode {
+                Mode::Reflect => require(side.lt(n), too_large)?,
+                Mode::Circular => require(side.le(n), too_large)?,
+                Mode::Replicate => {}
+            }
+        }
+        sizes[d] = n + before + after;
+        require(sizes[d].ge(least), || {
+            format!("`padding` {} leaves nothing of dimension {d} of sizes {}", dims_text(pad), dims_text(x.sizes()))
+        })?;
+    }
+    Ok(sizes)
+}
+
+#[track_caller]
+fn border_meta(a: &[Value], space: usize, mode: Mode) -> Result<Meta> {
+    let (x, pad) = (a[0].tensor()?, a[1].ints()?);
+    if pad.len() != 2 * space {
+        return Err(Error::value(format!("`padding` must hold {} numbers, found {}", 2 * space, dims_text(pad))));
+    }
+    require_rank("self", x, space + 1..=space + 2)?;
+    require_dtype("self", x, "numbers", |d| d != DType::Bool)?;
+    require_full("self", x, x.dim() - space - 1)?;
+    pooled_meta(x, padded(x, pad, mode)?, x.dtype())
+}
+
+#[track_caller]
+fn circular_meta(a: &[Value]) -> Result<Meta> {
+    let (x, pad) = (a[0].tensor()?, a[1].ints()?);
+    let lead = x.dim().saturating_sub(pad.len() / 2);
+    if !matches!(lead, 1 | 2) || !pad.len().is_multiple_of(2) {
+        return Err(Error::value(format!(
+            "`pad` must leave one or two dimensions as they are, found {} for sizes {}",
+            dims_text(pad),
+            dims_text(x.sizes())
+        )));
+    }
+    Ok(fresh(x, padded(x, pad, Mode::Circular)?, x.dtype()))
+}
+
+fn run(a: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
+    if is_empty(out) {
+        return Ok(());
+    }
+    let x = a[0].tensor()?;
+    let pad = a[1].ints_i64()?;
+    let mut tables: Vec<Vec<usize>> = host::sizes(x)?.into_iter().map(|n| (0..n).collect()).collect();
+    for (table, p) in tables.iter_mut().rev().zip(pad.chunks_exact(2)) {
+        *table = mode.table(table.len() as i64, p[0], p[1]);
+    }
+    separable(x, out, &tables)
+}
+
+/// Pads by the named mode.
+fn pad(x: &Tensor, pad: &[SymInt], mode: &str, value: Option<f64>) -> Result<Outputs> {
+    let name = match (mode, pad.len()) {
+        ("constant", _) => {
+            return crate::call("aten::constant_pad_nd", crate::args![x, Value::from_dims(pad), Scalar::Float(value.unwrap_or(0.0))]);
+        }
+        _ if value.is_some_and(|v| v != 0.0) => return Err(Error::value(format!("mode {mode} takes no `value`, found {value:?}"))),
+        ("circular", _) => "aten::_pad_circular",
+        ("reflect", 2) => "aten::reflection_pad1d",
+        ("reflect", 4) => "aten::reflection_pad2d",
+        ("reflect", 6) => "aten::reflection_pad3d",
+        ("replicate", 2) => "aten::replication_pad1d",
+        ("replicate", 4) => "aten::replication_pad2d",
+        ("replicate", 6) => "aten::replication_pad3d",
+        ("reflect" | "replicate", n) => return Err(Error::value(format!("`pad` must hold 2, 4 or 6 numbers in mode {mode}, found {n}"))),
+        (other, _) => return Err(Error::value(format!("`mode` must be constant, reflect, replicate or circular, found {other:?}"))),
+    };
+    crate::call(name, crate::args![x, Value::from_dims(pad)])
+}
+
+/// The modes that `_pad_enum` numbers.
+const MODES: [&str; 4] = ["reflect", "replicate", "circular", "constant"];
+
+fn numbered(mode: i64) -> Result<&'static str> {
+    let found = usize::try_from(mode).ok().and_then(|m| MODES.get(m));
+    found.copied().ok_or_else(|| Error::value(format!("`mode` must be 0 to 3, found {mode}")))
+}
+
+macro_rules! border {
+    ($mode:ident, $space:literal) => {
+        compute(Class::Gather, |_, a| Ok(one(border_meta(a, $space, Mode::$mode)?)), |a, out| run(a, &out[0], Mode::$mode))
+    };
+}
+
+fn one(m: Meta) -> Metas {
+    smallvec![m]
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor" => border!(Reflect, 1),
+        "aten::reflection_pad2d(Tensor self, SymInt[4] padding) -> Tensor" => border!(Reflect, 2),
+        "aten::reflection_pad3d(Tensor self, SymInt[6] padding) -> Tensor" => border!(Reflect, 3),
+        "aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor" => border!(Replicate, 1),
+        "aten::replication_pad2d(Tensor self, SymInt[4] padding) -> Tensor" => border!(Replicate, 2),
+        "aten::replication_pad3d(Tensor self, SymInt[6] padding) -> Tensor" => border!(Replicate, 3),
+        "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor" =>
+            compute(Class::Gather, |_, a| Ok(one(circular_meta(a)?)), |a, out| run(a, &out[0], Mode::Circular)),
+        "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, float? value=None) -> Tensor" =>
+            Lowering::Composite(|a| pad(a[0].tensor()?, a[1].ints()?, numbered(a[2].int_i64()?)?, a[3].opt(Value::float)?)),
+        "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> Tensor" =>
+            Lowering::Composite(|a| pad(a[0].tensor()?, a[1].ints()?, a[2].str()?, a[3].opt(Value::float)?)),
+    }
+}

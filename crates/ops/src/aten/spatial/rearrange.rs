@@ -1,0 +1,185 @@
+//! Elements in other places: blocks of channels to blocks of pixels and back, channels shuffled, quarter turns; and gated halves.
+
+use super::{compute, is_empty, require_float};
+use crate::aten::dims::{done, fresh, require, require_rank};
+use crate::aten::lower::{Class, Lowering, Metas};
+use crate::aten::pool::pooled_meta;
+use crate::aten::table;
+use crate::aten::views::narrow;
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::meta::{Dims, Meta};
+use crate::shape::wrap_dim;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::elementwise_strides;
+use maquette_ir::{DType, MemoryFormat};
+use smallvec::smallvec;
+
+/// A dimension as two, the second of size `inner`: a view, whatever the strides.
+fn split(m: &Meta, d: usize, inner: SymInt) -> Meta {
+    let mut out = m.clone();
+    out.sizes[d] = m.sizes[d].floor_div(inner);
+    out.strides[d] = m.strides[d] * inner;
+    out.sizes.insert(d + 1, inner);
+    out.strides.insert(d + 1, m.strides[d]);
+    out
+}
+
+/// Dimension `from` moved to place `to`.
+fn moved(mut m: Meta, from: usize, to: usize) -> Meta {
+    let (size, stride) = (m.sizes.remove(from), m.strides.remove(from));
+    m.sizes.insert(to, size);
+    m.strides.insert(to, stride);
+    m
+}
+
+/// `[…, C r², H, W]` and `[…, C, H r, W r]`, both seen as `[…, C, H, r, W, r]`.
+fn blocks(channels: &Meta, pixels: &Meta, r: SymInt) -> (Meta, Meta) {
+    let c = channels.rank() - 3;
+    // C r² becomes C, r, r; the two blocks go behind H and W
+    let channels = moved(moved(split(&split(channels, c, r * r), c + 1, r), c + 2, c + 4), c + 1, c + 2);
+    let pixels = split(&split(pixels, c + 2, r), c + 1, r);
+    (channels, pixels)
+}
+
+/// The block size that argument `i` is, with the sizes of an image.
+fn block<'a>(a: &'a [Value], arg: &str) -> Result<(&'a Tensor, SymInt, Dims)> {
+    let (x, r) = (a[0].tensor()?, a[1].int_i64()?);
+    require_rank("self", x, 3..=64)?;
+    // its square is a number of channels
+    if !(1..=1 << 20).contains(&r) {
+        return Err(Error::value(format!("`{arg}` must be positive and at most 2^20, found {r}")));
+    }
+    Ok((x, r.into(), x.sizes().into()))
+}
+
+#[track_caller]
+fn require_multiple(x: &Tensor, d: usize, n: SymInt) -> Result<()> {
+    require(x.sizes()[d].modulo(n).eq(0), || format!("dimension {d} of sizes {} must be a multiple of {n}", dims_text(x.sizes())))
+}
+
+#[track_caller]
+fn shuffled_meta(a: &[Value]) -> Result<Metas> {
+    let (x, r, mut sizes) = block(a, "upscale_factor")?;
+    let c = sizes.len() - 3;
+    require_multiple(x, c, r * r)?;
+    sizes[c] = sizes[c].floor_div(r * r);
+    sizes[c + 1] *= r;
+    sizes[c + 2] *= r;
+    Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
+}
+
+#[track_caller]
+fn unshuffled_meta(a: &[Value]) -> Result<Metas> {
+    let (x, r, mut sizes) = block(a, "downscale_factor")?;
+    let c = sizes.len() - 3;
+    require_multiple(x, c + 1, r)?;
+    require_multiple(x, c + 2, r)?;
+    sizes[c] *= r * r;
+    sizes[c + 1] = sizes[c + 1].floor_div(r);
+    sizes[c + 2] = sizes[c + 2].floor_div(r);
+    Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
+}
+
+fn copy_as(x: &Tensor, from: Meta, out: &Tensor, to: Meta) -> Result<()> {
+    if is_empty(out) {
+        return Ok(());
+    }
+    eager::copy(&x.view_of(from)?, &out.view_of(to)?)
+}
+
+fn shuffle(a: &[Value], out: &Tensor) -> Result<()> {
+    let x = a[0].tensor()?;
+    let (from, to) = blocks(x.meta(), out.meta(), a[1].int()?);
+    copy_as(x, from, out, to)
+}
+
+fn unshuffle(a: &[Value], out: &Tensor) -> Result<()> {
+    let x = a[0].tensor()?;
+    let (to, from) = blocks(out.meta(), x.meta(), a[1].int()?);
+    copy_as(x, from, out, to)
+}
+
+#[track_caller]
+fn channels_meta(a: &[Value]) -> Result<Metas> {
+    let (x, groups) = (a[0].tensor()?, a[1].int()?);
+    require_rank("self", x, 3..=64)?;
+    require(groups.gt(0), || format!("`groups` must be positive, found {groups}"))?;
+    require_multiple(x, 1, groups)?;
+    Ok(smallvec![pooled_meta(x, x.sizes().into(), x.dtype())?])
+}
+
+/// Channel `g k + i` of `groups` groups of `k` becomes channel `i groups + g`.
+fn shuffle_channels(a: &[Value], out: &Tensor) -> Result<()> {
+    let (x, groups) = (a[0].tensor()?, a[1].int()?);
+    if is_empty(out) {
+        return Ok(());
+    }
+    let from = moved(split(x.meta(), 1, x.sizes()[1].floor_div(groups)), 1, 2);
+    copy_as(x, from, out, split(out.meta(), 1, groups))
+}
+
+/// Quarter turns from the first of two dimensions towards the second.
+#[track_caller]
+fn turned(x: &Tensor, turns: i64, dims: &[i64]) -> Result<Tensor> {
+    let &[a, b] = dims else {
+        return Err(Error::value(format!("`dims` must name two dimensions, found {dims:?}")));
+    };
+    let (a, b) = (wrap_dim(a, x.dim())? as i64, wrap_dim(b, x.dim())? as i64);
+    if a == b {
+        return Err(Error::value(format!("`dims` must name two dimensions of sizes {}, found {dims:?}", dims_text(x.sizes()))));
+    }
+    Ok(match turns.rem_euclid(4) {
+        1 => x.flip([b]).transpose(a, b),
+        2 => x.flip([a, b]),
+        3 => x.flip([a]).transpose(a, b),
+        _ => x.clone_as(MemoryFormat::Contiguous),
+    })
+}
+
+/// The two halves of a dimension.
+#[track_caller]
+fn halves(a: &[Value]) -> Result<(&Tensor, [Meta; 2])> {
+    let (x, dim) = (a[0].tensor()?, a[1].int_i64()?);
+    require_float("self", x)?;
+    require_rank("self", x, 1..=64)?;
+    let d = wrap_dim(dim, x.dim())?;
+    require_multiple(x, d, 2.into())?;
+    let half = x.sizes()[d].floor_div(2);
+    Ok((x, [narrow(x.meta(), d as i64, 0.into(), half)?, narrow(x.meta(), d as i64, half, half)?]))
+}
+
+#[track_caller]
+fn gated_meta(a: &[Value]) -> Result<Metas> {
+    let (x, [value, gate]) = halves(a)?;
+    let strides = elementwise_strides(&value.sizes, &[(&value.sizes, &value.strides), (&gate.sizes, &gate.strides)])?;
+    Ok(smallvec![Meta { strides, ..fresh(x, value.sizes, x.dtype()) }])
+}
+
+/// `value · sigmoid(gate)`
+fn gate(a: &[Value], out: &Tensor) -> Result<()> {
+    let (x, [value, gate]) = halves(a)?;
+    let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    eager::map_into(out, &[&x.view_of(value)?, &x.view_of(gate)?], |b, r| {
+        let (value, gate) = (b.cast(r[0], wide)?, b.cast(r[1], wide)?);
+        let open = b.unary(UnaryOp::Sigmoid, gate)?;
+        let product = b.binary(BinaryOp::Mul, value, open)?;
+        b.cast(product, x.dtype())
+    })
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor" => compute(Class::Copy, |_, a| shuffled_meta(a), |a, out| shuffle(a, &out[0])),
+        "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" => compute(Class::Copy, |_, a| unshuffled_meta(a), |a, out| unshuffle(a, &out[0])),
+        "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor" => compute(Class::Copy, |_, a| channels_meta(a), |a, out| shuffle_channels(a, &out[0])),
+        "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor" => compute(Class::Copy, |_, a| channels_meta(a), |a, out| shuffle_channels(a, &out[0])),
+        "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
+            Lowering::Composite(|a| done(turned(a[0].tensor()?, a[1].int_i64()?, &a[2].ints_i64()?)?)),
+        "aten::glu(Tensor self, int dim=-1) -> Tensor" => compute(Class::Gather, |_, a| gated_meta(a), |a, out| gate(a, &out[0])),
+    }
+}

@@ -1,0 +1,95 @@
+//! Elements put back where a pool took them from.
+
+use super::{compute, is_empty, numbers, require_float, require_full, rounding};
+use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
+use crate::aten::host;
+use crate::aten::lower::{Class, Metas};
+use crate::aten::pool::{max_sliding, pooled_meta};
+use crate::aten::table;
+use crate::error::{Error, Result};
+use crate::meta::Dims;
+use crate::shape::require_same;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use maquette_ir::DType;
+use smallvec::smallvec;
+
+#[track_caller]
+fn require_places(indices: &Tensor, like: &Tensor) -> Result<()> {
+    if indices.dtype() != DType::I64 {
+        return Err(Error::value(format!("argument `indices` must hold i64, found {}{}", indices.dtype(), dims_text(indices.sizes()))));
+    }
+    require_same(like.sizes(), indices.sizes(), || "argument `indices` must have".into())
+}
+
+#[track_caller]
+fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
+    let (x, to) = (a[0].tensor()?, a[2].ints()?);
+    require_float("self", x)?;
+    require_rank("self", x, space + 1..=space + 2)?;
+    require_places(a[1].tensor()?, x)?;
+    require_full("self", x, 1)?;
+    if to.len() != space {
+        return Err(Error::value(format!("`output_size` must hold {space} numbers, found {}", dims_text(to))));
+    }
+    for &n in to {
+        require(n.ge(0), || format!("`output_size` must not be negative, found {}", dims_text(to)))?;
+    }
+    let sizes: Dims = x.sizes()[..x.dim() - space].iter().chain(to).copied().collect();
+    if space == 3 {
+        // they say how the pool slid; what they must be is all that PyTorch uses them for
+        numbers::<3>("stride", &a[3], 1)?;
+        numbers::<3>("padding", &a[4], i64::MIN)?;
+        return Ok(smallvec![fresh(x, sizes, x.dtype())]);
+    }
+    Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
+}
+
+/// Puts every element of `x` at its place in its plane of `out`, which is zero elsewhere; `put` combines it with what is there.
+fn place(x: &Tensor, indices: &Tensor, out: &Tensor, space: usize, put: impl Fn(&mut f64, f64)) -> Result<()> {
+    if is_empty(out) && is_empty(x) {
+        return Ok(());
+    }
+    let plane = |t: &Tensor| -> Result<usize> { Ok(host::sizes(t)?.split_off(t.dim() - space).iter().product()) };
+    let (small, large) = (plane(x)?, plane(out)?);
+    let (elements, places) = (host::reals(x)?, host::data::<i64>(indices)?);
+    let mut result = vec![0.0; out.numel().as_i64().unwrap_or(0) as usize];
+    for (i, (x, at)) in elements.into_iter().zip(places).enumerate() {
+        let target = usize::try_from(at).ok().filter(|at| *at < large).and_then(|at| result.get_mut(i / small.max(1) * large + at));
+        let target = target.ok_or_else(|| {
+            Error::value(format!("argument `indices` holds {at}, which is not a place in a plane of sizes {}", dims_text(out.sizes())))
+        })?;
+        put(target, x);
+    }
+    host::store_reals(out, &result)
+}
+
+fn unpool(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
+    place(a[0].tensor()?, a[1].tensor()?, out, space, |there, x| *there = x)
+}
+
+#[track_caller]
+fn backward_meta(a: &[Value]) -> Result<Metas> {
+    let (grad, x) = (a[0].tensor()?, a[1].tensor()?);
+    require_float("self", x)?;
+    require_same_dtype(("grad_output", grad), ("self", x))?;
+    let pooled = max_sliding(&a[1..], 2)?.output(x)?;
+    require_same(&pooled.sizes, grad.sizes(), || "argument `grad_output` must have".into())?;
+    require_places(a[7].tensor()?, grad)?;
+    Ok(smallvec![pooled_meta(x, x.sizes().into(), x.dtype())?])
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor" =>
+            compute(Class::Scatter, |_, a| unpooled_meta(a, 2), |a, out| unpool(a, &out[0], 2)),
+        "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor" =>
+            compute(Class::Scatter, |_, a| unpooled_meta(a, 3), |a, out| unpool(a, &out[0], 3)),
+        "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor" =>
+            compute(Class::Scatter, |_, a| backward_meta(a), |a, out| {
+                let round = rounding(out[0].dtype());
+                place(a[0].tensor()?, a[7].tensor()?, &out[0], 2, |there, x| *there = round(*there + x))
+            }),
+    }
+}

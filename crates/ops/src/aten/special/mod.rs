@@ -1,0 +1,241 @@
+//! Special functions. Those that need loops, series or tables are functions of plain numbers, applied an element at a time; short
+//! formulas are with the pointwise operators.
+
+mod alias;
+mod bessel;
+mod elementwise;
+mod erf;
+mod exact;
+mod gamma;
+mod incomplete;
+mod polynomial;
+mod scan;
+
+use super::dims::done;
+use super::host;
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::{OpDef, table};
+use crate::args;
+use crate::error::{Error, Result};
+use crate::meta::Meta;
+use crate::tensor::Tensor;
+use crate::value::{Outputs, Value};
+use elementwise::{Takes, meta, metas, round_to, values};
+use maquette_ir::DType;
+use smallvec::smallvec;
+
+/// The tables of this family.
+pub(super) const TABLES: [&[OpDef]; 4] = [TABLE, POLYNOMIALS, alias::TABLE, scan::TABLE];
+
+const fn scalar(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Scalar, metas, run })
+}
+
+/// A function of one or two numbers, by the dtypes it takes; of two integers in their dtype.
+macro_rules! each {
+    (Integers, |$d:ident, $x:ident, $y:ident| $f:expr) => {
+        scalar(
+            |_, a| metas(a, Takes::Integers),
+            |a, o| {
+                let $d = Takes::Integers.dtype(a)?;
+                elementwise::integers(&a[0], &a[1], o, &|$x, $y| $f)
+            },
+        )
+    };
+    ($takes:ident, |$x:ident| $f:expr) => {
+        scalar(|_, a| metas(a, Takes::$takes), |a, o| elementwise::unary(&a[0], o, &|$x| $f))
+    };
+    ($takes:ident, |$x:ident, $y:ident| $f:expr) => {
+        scalar(|_, a| metas(a, Takes::$takes), |a, o| elementwise::binary(&a[0], &a[1], o, &|$x, $y| $f))
+    };
+    ($takes:ident, |$d:ident, $x:ident, $y:ident| $f:expr) => {
+        scalar(
+            |_, a| metas(a, Takes::$takes),
+            |a, o| {
+                let $d = Takes::$takes.dtype(a)?;
+                elementwise::binary(&a[0], &a[1], o, &|$x, $y| $f)
+            },
+        )
+    };
+}
+
+/// `n, self`.
+fn polygamma_metas(a: &[Value]) -> Result<Metas> {
+    match a[0].int()?.as_i64() {
+        Some(n) if n < 0 => Err(Error::value(format!("`n`, the order of the derivative, must not be negative, found {n}"))),
+        _ => metas(&a[1..], Takes::Numbers),
+    }
+}
+
+fn polygamma(a: &[Value], outs: &[Tensor]) -> Result<()> {
+    let (n, narrow) = (a[0].int_i64()?, Takes::Numbers.dtype(&a[1..])? != DType::F64);
+    elementwise::unary(&a[1], outs, &|x| gamma::polygamma(n, x, narrow))
+}
+
+/// `self, n`: the arguments of the functional operator come in another order.
+fn polygamma_in_place(a: &[Value]) -> Result<Outputs> {
+    let (target, n) = (a[0].tensor()?, a[1].int()?);
+    if !target.dtype().is_float() {
+        return Err(Error::value(format!("the result is a float, which cannot be written into a tensor of dtype {}", target.dtype())));
+    }
+    let derivative = crate::call("aten::polygamma", args![n, target])?[0].clone();
+    crate::call("aten::copy_", smallvec![a[0].clone(), derivative])
+}
+
+/// Row-major, since PyTorch sums over a dimension of its own.
+fn mvlgamma_metas(a: &[Value]) -> Result<Metas> {
+    let (x, p) = (a[0].tensor()?, a[1].int()?);
+    if p.as_i64().is_some_and(|p| p < 1) {
+        return Err(Error::value(format!("`p`, the number of dimensions, must be at least 1, found {p}")));
+    }
+    if x.dtype() == DType::Bool {
+        return Err(Error::value("`self` must hold numbers, found bool"));
+    }
+    Ok(smallvec![Meta::contiguous(x.sizes(), Takes::Numbers.dtype(&a[..1])?).on(x.device())])
+}
+
+fn mvlgamma(a: &[Value], outs: &[Tensor]) -> Result<()> {
+    let (p, round) = (a[1].int_i64()?, round_to(Takes::Numbers.dtype(&a[..1])?));
+    elementwise::unary(&a[0], outs, &|x| gamma::mvlgamma(x, p, round))
+}
+
+fn frexp_metas(a: &[Value]) -> Result<Metas> {
+    let mantissa = meta(a, Takes::Floats.dtype(a)?)?;
+    let exponent = Meta { dtype: DType::I32, ..mantissa.clone() };
+    Ok(smallvec![mantissa, exponent])
+}
+
+fn frexp(a: &[Value], outs: &[Tensor]) -> Result<()> {
+    let (mantissas, exponents): (Vec<f64>, Vec<f64>) = host::reals(a[0].tensor()?)?.into_iter().map(exact::frexp).unzip();
+    host::store_reals(&outs[0], &mantissas)?;
+    host::store_reals(&outs[1], &exponents)
+}
+
+fn ldexp(a: &[Value], outs: &[Tensor]) -> Result<()> {
+    let out = &outs[0];
+    let exponent = match &a[1] {
+        Value::Tensor(t) => t.dtype(),
+        Value::Float(_) => DType::F64,
+        _ => DType::I64,
+    };
+    let (x, n) = (values(&a[0], out.dtype(), out)?, values(&a[1], exponent, out)?);
+    let y: Vec<f64> = x.into_iter().zip(n).map(|(x, n)| exact::ldexp(exponent, x, n)).collect();
+    host::store_reals(out, &y)
+}
+
+fn as_f64(v: &Value) -> Result<Value> {
+    Ok(match v {
+        Value::Tensor(t) => crate::call("aten::to.dtype", args![t, DType::F64])?[0].clone(),
+        number => Value::Float(number.scalar()?.to_f64()),
+    })
+}
+
+/// A power in `f64`, whatever the operands.
+fn float_power(op: &str, a: &[Value]) -> Result<Outputs> {
+    crate::call(op, smallvec![as_f64(&a[0])?, as_f64(&a[1])?])
+}
+
+fn float_power_in_place(op: &str, a: &[Value]) -> Result<Outputs> {
+    let base = a[0].tensor()?;
+    if base.dtype() != DType::F64 {
+        return Err(Error::value(format!("`self` must be f64, which the result is, found {}", base.dtype())));
+    }
+    done(crate::call(op, smallvec![a[0].clone(), as_f64(&a[1])?])?[0].tensor()?.clone())
+}
+
+table! {
+    /// Functions of one or two numbers.
+    static TABLE = {
+        "aten::lgamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::lgamma(x)),
+        "aten::lgamma_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::lgamma"),
+        "aten::digamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::digamma(x)),
+        "aten::digamma_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::digamma"),
+        "aten::polygamma(int n, Tensor self) -> Tensor" => scalar(|_, a| polygamma_metas(a), polygamma),
+        "aten::polygamma_(Tensor(a!) self, int n) -> Tensor(a!)" => Lowering::Composite(polygamma_in_place),
+        "aten::mvlgamma(Tensor self, int p) -> Tensor" => scalar(|_, a| mvlgamma_metas(a), mvlgamma),
+        "aten::mvlgamma_(Tensor(a!) self, int p) -> Tensor(a!)" => Lowering::InPlace("aten::mvlgamma"),
+        "aten::igamma(Tensor self, Tensor other) -> Tensor" => each!(Floats, |a, x| incomplete::lower(a, x)),
+        "aten::igamma_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::igamma"),
+        "aten::igammac(Tensor self, Tensor other) -> Tensor" => each!(Floats, |a, x| incomplete::upper(a, x)),
+        "aten::igammac_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::igammac"),
+        "aten::special_zeta(Tensor self, Tensor other) -> Tensor" => each!(Wide, |x, q| gamma::zeta(x, q)),
+        "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor" => each!(Wide, |x, q| gamma::zeta(x, q)),
+        "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" => each!(Wide, |x, q| gamma::zeta(x, q)),
+
+        "aten::erfinv(Tensor self) -> Tensor" => each!(Numbers, |x| erf::erfinv(x)),
+        "aten::erfinv_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::erfinv"),
+        "aten::special_erfcx(Tensor self) -> Tensor" => each!(Wide, |x| erf::erfcx(x)),
+        "aten::special_ndtri(Tensor self) -> Tensor" => each!(Wide, |x| erf::ndtri(x)),
+        "aten::special_log_ndtr(Tensor self) -> Tensor" => each!(Wide, |x| erf::log_ndtr(x)),
+
+        "aten::i0(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(0, x)),
+        "aten::i0_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::i0"),
+        "aten::special_i0e(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::scaled_i(0, x)),
+        "aten::special_i1(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(1, x)),
+        "aten::special_i1e(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::scaled_i(1, x)),
+        "aten::special_modified_bessel_i0(Tensor self) -> Tensor" => each!(Wide, |x| bessel::i(0, x)),
+        "aten::special_modified_bessel_i1(Tensor self) -> Tensor" => each!(Wide, |x| bessel::i(1, x)),
+        "aten::special_modified_bessel_k0(Tensor self) -> Tensor" => each!(Wide, |x| bessel::k(0, x)),
+        "aten::special_modified_bessel_k1(Tensor self) -> Tensor" => each!(Wide, |x| bessel::k(1, x)),
+        "aten::special_scaled_modified_bessel_k0(Tensor x) -> Tensor" => each!(Wide, |x| bessel::scaled_k(0, x)),
+        "aten::special_scaled_modified_bessel_k1(Tensor x) -> Tensor" => each!(Wide, |x| bessel::scaled_k(1, x)),
+        "aten::special_bessel_j0(Tensor self) -> Tensor" => each!(Wide, |x| bessel::finite(libm::j0, x)),
+        "aten::special_bessel_j1(Tensor self) -> Tensor" => each!(Wide, |x| bessel::finite(libm::j1, x)),
+        "aten::special_bessel_y0(Tensor self) -> Tensor" => each!(Wide, |x| bessel::finite(libm::y0, x)),
+        "aten::special_bessel_y1(Tensor self) -> Tensor" => each!(Wide, |x| bessel::finite(libm::y1, x)),
+        "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" => each!(Wide, |x| bessel::spherical_j0(x)),
+        "aten::special_airy_ai(Tensor x) -> Tensor" => each!(Wide, |x| bessel::airy_ai(x)),
+
+        "aten::gcd(Tensor self, Tensor other) -> Tensor" => each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b)),
+        "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::gcd"),
+        "aten::lcm(Tensor self, Tensor other) -> Tensor" => each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b)),
+        "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::lcm"),
+        "aten::nextafter(Tensor self, Tensor other) -> Tensor" => each!(Floats, |dtype, x, y| exact::next_after(dtype, x, y)),
+        "aten::nextafter_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::nextafter"),
+        "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)" => scalar(|_, a| frexp_metas(a), frexp),
+        "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor" => scalar(|_, a| metas(a, Takes::Numbers), ldexp),
+        "aten::ldexp_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::ldexp.Tensor"),
+
+        "aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
+            Lowering::Composite(|a| float_power("aten::pow.Tensor_Tensor", a)),
+        "aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
+            Lowering::Composite(|a| float_power("aten::pow.Tensor_Scalar", a)),
+        "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor" => Lowering::Composite(|a| float_power("aten::pow.Scalar", a)),
+        "aten::float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
+            Lowering::Composite(|a| float_power_in_place("aten::pow_.Tensor", a)),
+        "aten::float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>
+            Lowering::Composite(|a| float_power_in_place("aten::pow_.Scalar", a)),
+    }
+}
+
+/// Each polynomial with its overloads: point and degree are tensors, or one of them a number.
+macro_rules! polynomials {
+    ($($name:literal $p:path;)*) => {
+        table! {
+            /// Orthogonal polynomials.
+            static POLYNOMIALS = { $(
+                concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") =>
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                concat!("aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor") =>
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+                concat!("aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor") =>
+                    each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
+            )* }
+        }
+    };
+}
+
+polynomials! {
+    "chebyshev_polynomial_t" polynomial::chebyshev_t;
+    "chebyshev_polynomial_u" polynomial::chebyshev_u;
+    "chebyshev_polynomial_v" polynomial::chebyshev_v;
+    "chebyshev_polynomial_w" polynomial::chebyshev_w;
+    "shifted_chebyshev_polynomial_t" polynomial::shifted_chebyshev_t;
+    "shifted_chebyshev_polynomial_u" polynomial::shifted_chebyshev_u;
+    "shifted_chebyshev_polynomial_v" polynomial::shifted_chebyshev_v;
+    "shifted_chebyshev_polynomial_w" polynomial::shifted_chebyshev_w;
+    "hermite_polynomial_h" polynomial::hermite_h;
+    "hermite_polynomial_he" polynomial::hermite_he;
+    "laguerre_polynomial_l" polynomial::laguerre_l;
+    "legendre_polynomial_p" polynomial::legendre_p;
+}

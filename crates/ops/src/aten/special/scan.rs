@@ -1,0 +1,51 @@
+//! The running logarithm of a sum of exponentials.
+
+use super::elementwise::Takes;
+use crate::aten::lower::{Class, Compute, Lowering, Metas};
+use crate::aten::{host, table};
+use crate::error::Result;
+use crate::meta::Meta;
+use crate::shape::wrap_dim;
+use crate::tensor::Tensor;
+use crate::value::Value;
+use smallvec::smallvec;
+
+/// `self, dim`; row-major.
+fn metas(a: &[Value]) -> Result<Metas> {
+    let x = a[0].tensor()?;
+    wrap_dim(a[1].int_i64()?, x.dim())?;
+    Ok(smallvec![Meta::contiguous(x.sizes(), Takes::Floats.dtype(&a[..1])?).on(x.device())])
+}
+
+/// `log(exp(a) + exp(b))` without overflow; equal infinities stay.
+fn log_add(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        return f64::NAN;
+    }
+    let (least, greatest) = (a.min(b), a.max(b));
+    if least == greatest && least.is_infinite() { least } else { greatest + libm::log1p(libm::exp(least - greatest)) }
+}
+
+fn run(a: &[Value], outs: &[Tensor]) -> Result<()> {
+    let x = a[0].tensor()?;
+    let (sizes, dim) = (host::sizes(x)?, wrap_dim(a[1].int_i64()?, x.dim())?);
+    let extent = sizes.get(dim).copied().unwrap_or(1);
+    let inner: usize = sizes.iter().skip(dim + 1).product();
+    let mut values = host::reals(x)?;
+    for block in values.chunks_mut((extent * inner).max(1)) {
+        for i in inner..block.len() {
+            block[i] = log_add(block[i], block[i - inner]);
+        }
+    }
+    host::store_reals(&outs[0], &values)
+}
+
+const LOWERING: Lowering = Lowering::Compute(Compute { class: Class::Scan, metas: |_, a| metas(a), run });
+
+table! {
+    /// Along one dimension.
+    pub(super) static TABLE = {
+        "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
+        "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
+    }
+}

@@ -1,0 +1,88 @@
+//! `maquette conform`: recorded calls against the operators here.
+
+use super::{BOLD, DIM, GREEN, RED};
+use maquette::check::conform::{ConformError, File, OperatorReport, Stage, check_file, markdown, operator_files, parse_names};
+use maquette::prelude::*;
+use std::path::{Path, PathBuf};
+
+/// What is shown and kept.
+#[derive(clap::Args)]
+pub struct Options {
+    /// A folder of recorded calls: `NAME.OVERLOAD.json` beside `NAME.OVERLOAD.safetensors`.
+    dir: PathBuf,
+    /// Only the operators that this file names, separated by white space.
+    #[arg(long, value_name = "FILE")]
+    ops: Option<PathBuf>,
+    /// Show every failed call: its inputs, and both outputs.
+    #[arg(long)]
+    failures: bool,
+    /// Write the list of all operators and their states to this file, as Markdown.
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+    /// Store the outputs found in this folder, in the same format.
+    #[arg(long, value_name = "OUT")]
+    write: Option<PathBuf>,
+}
+
+fn text(e: ConformError) -> Error {
+    Error::msg(e.to_string())
+}
+
+fn reading<T>(path: &Path, verb: &str, done: std::io::Result<T>) -> Result<T> {
+    done.map_err(|e| Error::msg(format!("cannot {verb} {}: {e}", path.display())))
+}
+
+/// Runs the calls, prints a line an operator, and returns whether every call agrees.
+pub fn run(options: &Options) -> Result<bool> {
+    let only = match &options.ops {
+        Some(path) => Some(parse_names(&reading(path, "read", std::fs::read_to_string(path))?)),
+        None => None,
+    };
+    if let Some(out) = &options.write {
+        reading(out, "create", std::fs::create_dir_all(out))?;
+    }
+    let files = operator_files(&options.dir, only.as_ref()).map_err(text)?;
+    let recorded: std::collections::BTreeSet<String> = files.iter().filter_map(|p| Some(p.file_stem()?.to_str()?.to_owned())).collect();
+    anstream::println!("{BOLD}{:56} {:>9}  {:>7} {:>6} {:>6} {:>8}{BOLD:#}", "operator", "agree", "missing", "eager", "traced", "symbolic");
+    let mut reports = Vec::new();
+    for path in files {
+        let file = File::read(&path).map_err(text)?;
+        let (report, found) = check_file(&file);
+        row(&report);
+        if options.failures {
+            for (i, failure) in report.failures() {
+                anstream::println!("  call {i}, {failure}");
+            }
+        }
+        if let Some(out) = &options.write {
+            file.store(&found, out).map_err(text)?;
+        }
+        reports.push(report);
+    }
+    let unrecorded: Vec<&str> = only.iter().flatten().filter(|n| !recorded.contains(*n)).map(String::as_str).collect();
+    if !unrecorded.is_empty() {
+        anstream::println!("{DIM}no recorded calls of {}{DIM:#}", unrecorded.join(" "));
+    }
+    if let Some(path) = &options.table {
+        reading(path, "write", std::fs::write(path, markdown(&reports)))?;
+    }
+    let (passed, failed) = reports.iter().fold((0, 0), |(p, f), r| (p + r.passed(), f + r.failed()));
+    anstream::println!("{passed} passed, {failed} failed");
+    Ok(failed == 0)
+}
+
+fn row(report: &OperatorReport) {
+    let colour = if report.failed() == 0 { GREEN } else { RED };
+    let agree = format!("{}/{}", report.passed(), report.calls.len());
+    anstream::print!("{:56} {colour}{agree:>9}{colour:#} ", report.name);
+    for (stage, width) in [(Stage::Missing, 8), (Stage::Eager, 7), (Stage::Static, 7), (Stage::Symbolic, 9)] {
+        match report.failed_at(stage) {
+            0 => anstream::print!("{:width$}", ""),
+            n => anstream::print!("{n:width$}"),
+        }
+    }
+    anstream::println!();
+    if let Some(other) = &report.other_schema {
+        anstream::println!("  {RED}its schema here is{RED:#} {other}");
+    }
+}
