@@ -85,13 +85,33 @@ fn without_dropout(p: f64) -> Result<()> {
     if p == 0.0 { Ok(()) } else { Err(Error::value(format!("`dropout_p` must be 0, found {p}: apply dropout to the inputs instead"))) }
 }
 
-/// `softmax(q kᵀ scale + mask) v`, by products and a softmax; half precision rounds once, at the end.
+/// The weighted values, and each row's sum of weights and largest score, over which the weights are taken. `dtype` is the operands' own:
+/// half precision rounds the weights before they meet the values, as PyTorch's kernel does.
+fn attend(scores: &Tensor, v: &Tensor, dtype: DType) -> Result<[Tensor; 3]> {
+    let loc = Loc::caller();
+    let max = scores.amax(-1, true);
+    // a row that may attend to nothing: its weights are 0, and its sum stands as 1
+    let max = aten!("masked_fill.Scalar", loc; &max, &max.eq(f64::NEG_INFINITY), 0.0);
+    let weights = (scores - &max).exp();
+    let sum = weights.sum_dim(-1, true);
+    let sum = aten!("masked_fill.Scalar", loc; &sum, &sum.eq(0.0), 1.0);
+    let rounded = weights.to_dtype(dtype).to_dtype(weights.dtype());
+    Ok([rounded.matmul(v) / &sum, sum, max])
+}
+
+/// `softmax(q kᵀ scale + mask) v`, by products and a softmax.
 #[track_caller]
 fn scaled_dot_product_attention(a: &[Value]) -> Result<Tensor> {
     without_dropout(a[4].float()?)?;
-    let q = a[0].tensor()?;
+    let (q, k) = (a[0].tensor()?, a[1].tensor()?);
     let asked = Attention { mask: a[3].opt_tensor()?, causal: a[5].bool()?, scale: a[6].opt(Value::float)?, grouped: a[7].bool()? };
-    let (scores, v) = asked.scores([q, a[1].tensor()?, a[2].tensor()?])?;
+    let (scores, v) = asked.scores([q, k, a[2].tensor()?])?;
+    // PyTorch's kernel is for batches of heads; other operands take products and a softmax, here without rounding between them
+    let batches = [q, k, &v].iter().all(|t| t.dim() == 4);
+    if batches && scores.dtype() != q.dtype() && v.sizes()[2].as_i64() != Some(0) {
+        let [y, ..] = attend(&scores, &v, q.dtype())?;
+        return Ok(y.to_dtype(q.dtype()));
+    }
     Ok(aten!("_safe_softmax", Loc::caller(); &scores, -1i64).matmul(&v).to_dtype(q.dtype()))
 }
 
@@ -120,16 +140,8 @@ fn flash_metas(a: &[Value]) -> Result<Metas> {
 fn flash(a: &[Value], out: &[Tensor]) -> Result<()> {
     let asked = Attention { mask: a[5].opt_tensor()?, causal: a[4].bool()?, scale: a[6].opt(Value::float)?, grouped: true };
     let (scores, v) = asked.scores([a[0].tensor()?, a[1].tensor()?, a[2].tensor()?])?;
-    let loc = Loc::caller();
-    let max = scores.amax(-1, true);
-    // a row that may attend to nothing: its weights are 0, and its sum stands as 1
-    let max = aten!("masked_fill.Scalar", loc; &max, &max.eq(f64::NEG_INFINITY), 0.0);
-    let weights = (scores - &max).exp();
-    let sum = weights.sum_dim(-1, true);
-    let sum = aten!("masked_fill.Scalar", loc; &sum, &sum.eq(0.0), 1.0);
-    // half precision rounds the weights before they meet the values
-    let rounded = weights.to_dtype(out[0].dtype()).to_dtype(weights.dtype());
-    eager::copy((rounded.matmul(&v) / &sum).ok()?, &out[0])?;
+    let [y, sum, max] = attend(&scores, &v, out[0].dtype())?;
+    eager::copy(y.ok()?, &out[0])?;
     eager::copy((max + sum.log()).squeeze_dim(-1).ok()?, &out[1])
 }
 

@@ -10,7 +10,7 @@ use crate::meta::{Dims, Meta};
 use crate::methods::aten;
 use crate::methods::calls::{aten_outputs, results};
 use crate::shape::require_same;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 use maquette_ir::{DType, Loc};
@@ -212,7 +212,10 @@ fn updates(a: &[Value]) -> Result<bool> {
 
 fn batch_norm(a: &[Value]) -> Result<Outputs> {
     let x = a[0].tensor()?;
-    if x.numel().as_i64() == Some(0) {
+    if x.dim() < 2 {
+        require(x.numel().eq(0), || format!("argument `input` must have a dimension of channels, found sizes {}", dims_text(x.sizes())))?;
+    }
+    if x.dim() < 2 || x.numel().as_i64() == Some(0) {
         return done(aten!("clone", Loc::caller(); x));
     }
     let [y, ..] = BatchNorm::of(a, Form::Full)?.declared()?;
