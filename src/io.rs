@@ -1,9 +1,12 @@
 //! Tensors from files.
 
+mod mapped;
+
 use crate::{DType, Error, Result, Tensor};
 use maquette_ops::Element;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 /// Named tensors, as a checkpoint holds them.
@@ -17,13 +20,10 @@ impl Weights {
     /// The bytes are not in that format, or a tensor has a dtype that does not exist here.
     #[track_caller]
     pub fn from_safetensors(bytes: &[u8]) -> Result<Weights> {
-        let file = SafeTensors::deserialize(bytes).map_err(|e| Error::msg(format!("this is not a safetensors file: {e}")))?;
         let mut weights = BTreeMap::new();
-        for (name, view) in file.iter() {
-            let sizes: Vec<i64> = view.shape().iter().map(|&n| n as i64).collect();
-            let tensor = tensor(view.dtype(), view.data(), sizes).and_then(|t| t.ok().cloned());
-            let tensor = tensor.map_err(|e| Error::msg(format!("the tensor `{name}`: {}", e.kind())))?;
-            weights.insert(name.to_owned(), tensor);
+        for Part { name, dtype, sizes, range } in parts(bytes)? {
+            let tensor = copied(dtype, bytes.get(range).unwrap_or_default(), sizes);
+            weights.insert(name, tensor.ok()?.clone());
         }
         Ok(Weights(weights))
     }
@@ -57,25 +57,63 @@ impl Weights {
     }
 }
 
-fn tensor(dtype: Dtype, bytes: &[u8], sizes: Vec<i64>) -> Result<Tensor> {
-    fn read<T: Element, const N: usize>(bytes: &[u8], sizes: Vec<i64>, f: fn([u8; N]) -> T) -> Tensor {
-        let data = bytes.as_chunks::<N>().0.iter().map(|c| f(*c)).collect();
-        Tensor::from_vec(data, sizes)
-    }
+/// Where a tensor is in a file, and what it is.
+struct Part {
+    name: String,
+    dtype: DType,
+    sizes: Vec<i64>,
+    range: Range<usize>,
+}
+
+/// The parts of a safetensors file, which neither overlap nor leave it. Only the header is read.
+fn parts(bytes: &[u8]) -> Result<Vec<Part>> {
+    let file = SafeTensors::deserialize(bytes).map_err(|e| Error::msg(format!("this is not a safetensors file: {e}")))?;
+    let part = |(name, view): (&str, safetensors::tensor::TensorView<'_>)| -> Result<Part> {
+        let start = view.data().as_ptr().addr() - bytes.as_ptr().addr();
+        let sizes = view.shape().iter().map(|&n| n as i64).collect();
+        let dtype = dtype(view.dtype()).map_err(|e| Error::msg(format!("the tensor `{name}`: {}", e.kind())))?;
+        Ok(Part { name: name.to_owned(), dtype, sizes, range: start..start + view.data().len() })
+    };
+    file.iter().map(part).collect()
+}
+
+fn dtype(dtype: Dtype) -> Result<DType> {
     Ok(match dtype {
-        Dtype::BOOL => read(bytes, sizes, |[b]: [u8; 1]| b != 0),
-        Dtype::U8 => read(bytes, sizes, u8::from_le_bytes),
-        Dtype::I8 => read(bytes, sizes, i8::from_le_bytes),
-        Dtype::I16 => read(bytes, sizes, i16::from_le_bytes),
-        Dtype::I32 => read(bytes, sizes, i32::from_le_bytes),
-        Dtype::I64 => read(bytes, sizes, i64::from_le_bytes),
-        Dtype::F16 => read(bytes, sizes, half::f16::from_le_bytes),
-        Dtype::BF16 => read(bytes, sizes, half::bf16::from_le_bytes),
-        Dtype::F32 => read(bytes, sizes, f32::from_le_bytes),
-        Dtype::F64 => read(bytes, sizes, f64::from_le_bytes),
+        Dtype::BOOL => DType::Bool,
+        Dtype::U8 => DType::U8,
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
+        Dtype::I32 => DType::I32,
+        Dtype::I64 => DType::I64,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::F32 => DType::F32,
+        Dtype::F64 => DType::F64,
         other => {
             let known: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
             return Err(Error::msg(format!("the dtype {other:?} is not one of {}", known.join(", "))));
         }
     })
+}
+
+/// A tensor of these little-endian bytes, in memory of its own.
+#[track_caller]
+fn copied(dtype: DType, bytes: &[u8], sizes: Vec<i64>) -> Tensor {
+    #[track_caller]
+    fn read<T: Element, const N: usize>(bytes: &[u8], sizes: Vec<i64>, f: fn([u8; N]) -> T) -> Tensor {
+        let data = bytes.as_chunks::<N>().0.iter().map(|c| f(*c)).collect();
+        Tensor::from_vec(data, sizes)
+    }
+    match dtype {
+        DType::Bool => read(bytes, sizes, |[b]: [u8; 1]| b != 0),
+        DType::U8 => read(bytes, sizes, u8::from_le_bytes),
+        DType::I8 => read(bytes, sizes, i8::from_le_bytes),
+        DType::I16 => read(bytes, sizes, i16::from_le_bytes),
+        DType::I32 => read(bytes, sizes, i32::from_le_bytes),
+        DType::I64 => read(bytes, sizes, i64::from_le_bytes),
+        DType::F16 => read(bytes, sizes, half::f16::from_le_bytes),
+        DType::BF16 => read(bytes, sizes, half::bf16::from_le_bytes),
+        DType::F32 => read(bytes, sizes, f32::from_le_bytes),
+        DType::F64 => read(bytes, sizes, f64::from_le_bytes),
+    }
 }

@@ -40,7 +40,7 @@ pub use maquette_macros::{Tree, custom_op, register_fake, register_kernel};
 pub use maquette_ops as ops;
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
-    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Result, Tensor, Value, args, bail, ensure, fake, library,
+    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value, args, bail, ensure, fake, library,
 };
 pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
 #[cfg(feature = "check")]

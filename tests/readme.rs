@@ -2,6 +2,9 @@
 
 use maquette::prelude::*;
 
+#[path = "../examples/decoder/main.rs"]
+mod decoder;
+
 #[custom_op("readme::numpy_sin")]
 fn numpy_sin(x: &Tensor) -> Result<Tensor> {
     Ok(Tensor::from(x.read::<f32>()?.mapv(f32::sin)))
@@ -21,6 +24,28 @@ fn the_graph_is_as_printed() {
     let inputs = (Tensor::zeros([2, 2], DType::F32), Tensor::zeros([2, 2], DType::F32));
     let traced = TraceOptions::new().dynamic(0, 0, Dim::new("batch").min(1)).names(["x", "w"]).trace(model, inputs).unwrap();
     assert_eq!(traced.graph().to_string(), printed.trim_end());
+}
+
+#[test]
+fn what_the_decoder_prints_is_as_printed() {
+    let readme = include_str!("../README.md");
+    let (_, after) = readme.split_once("--example decoder\n```\n\nprints\n\n```text\n").unwrap();
+    let (printed, _) = after.split_once("```").unwrap();
+    // how far the scores are apart is the machine's affair
+    let without_numbers = |text: &str| -> Vec<String> {
+        text.lines().map(|l| l.split_once("scores: ").map_or(l, |(before, _)| before).trim_end().to_owned()).collect()
+    };
+    assert_eq!(without_numbers(&decoder::report().unwrap()), without_numbers(printed));
+}
+
+#[test]
+fn the_model_is_got_as_ci_gets_it() {
+    let (readme, ci) = (include_str!("../README.md"), include_str!("../.ci/run"));
+    let commands: Vec<&str> = readme.lines().filter(|l| l.contains("minilm-package")).collect();
+    assert_eq!(commands.len(), 3);
+    for command in commands {
+        assert!(ci.lines().any(|l| l.trim() == command), "{command}");
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub mod tree;
 mod value;
 
 pub use access::{ReadGuard, WriteGuard};
+pub use aten::Reduction;
 pub use borrow::Access;
 pub use dispatch::call;
 pub use element::Element;

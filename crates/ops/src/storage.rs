@@ -1,12 +1,17 @@
 //! Storages: the memory that tensors view, with its borrows, its version and its poison.
 //!
-//! Safety of this module: a [`HostBuffer`] owns `len` bytes at `ptr` until it is dropped. Nobody makes a reference into it except
-//! through a borrow taken in [`Storage::borrows`], which keeps writers apart from everybody else; see `access.rs`.
+//! Safety of this module: a [`HostBuffer`] owns `len` bytes at `ptr`, itself or by its owner, until it is dropped. Nobody makes a
+//! reference into it except through a borrow taken in [`Storage::borrows`], which keeps writers apart from everybody else; see `access.rs`.
 #![allow(unsafe_code)]
 
 use crate::borrow::Borrows;
 use crate::error::Error;
 use crate::memory::Block;
+use crate::meta::IntoDims;
+use crate::mode;
+use crate::tensor::Tensor;
+use maquette_ir::{DType, Loc};
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +27,8 @@ enum Owner {
     Block(#[expect(dead_code, reason = "held to be dropped")] Block),
     /// An adopted vector, by its capacity and what frees it.
     Vector(usize, unsafe fn(NonNull<u8>, usize)),
+    /// Somebody else's memory; dropping the box gives it back.
+    Foreign(#[expect(dead_code, reason = "held to be dropped")] Box<dyn Any + Send + Sync>),
 }
 
 // SAFETY: the buffer is plain bytes, and every access goes through the borrow table of the storage that owns it.
@@ -48,6 +55,14 @@ impl HostBuffer {
         HostBuffer { ptr, len: std::mem::size_of_val(v.as_slice()), owner: Owner::Vector(v.capacity(), free::<T>) }
     }
 
+    /// Bytes that belong to `owner`.
+    ///
+    /// # Safety
+    /// As [`Tensor::from_foreign`].
+    unsafe fn foreign(bytes: NonNull<[u8]>, owner: Box<dyn Any + Send + Sync>) -> HostBuffer {
+        HostBuffer { ptr: bytes.cast(), len: bytes.len(), owner: Owner::Foreign(owner) }
+    }
+
     pub(crate) fn ptr(&self) -> NonNull<u8> {
         self.ptr
     }
@@ -63,6 +78,28 @@ impl Drop for HostBuffer {
             Owner::Block(_) => {}
             // SAFETY: from a vector forgotten in `from_vec`, and freed once.
             Owner::Vector(capacity, free) => unsafe { free(self.ptr, capacity) },
+            Owner::Foreign(_) => {}
+        }
+    }
+}
+
+impl Tensor {
+    /// A row-major tensor of `sizes` over memory that belongs to somebody else (a mapped file, an array of another library), without
+    /// copying. `owner` is dropped when the last view of the memory is; until then it keeps the memory alive.
+    ///
+    /// Poisoned where the bytes are not as many as the sizes need. Memory that is not aligned for `dtype` is refused when it is read.
+    ///
+    /// # Safety
+    /// While `owner` lives, `bytes` is initialised memory that may be read and written from any thread, and that nobody reads or writes
+    /// but through this tensor and its views. Of [`DType::Bool`], every byte is 0 or 1.
+    #[track_caller]
+    pub unsafe fn from_foreign(bytes: NonNull<[u8]>, sizes: impl IntoDims, dtype: DType, owner: Box<dyn Any + Send + Sync>) -> Tensor {
+        let loc = Loc::caller();
+        // SAFETY: the caller's.
+        let buffer = unsafe { HostBuffer::foreign(bytes, owner) };
+        match Tensor::over(buffer, sizes, dtype) {
+            Ok(t) => mode::host_data(t, loc),
+            Err(e) => Tensor::poison(e.at(loc)),
         }
     }
 }

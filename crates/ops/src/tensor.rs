@@ -134,13 +134,18 @@ impl Tensor {
 
     /// Adopts a host vector of `sizes` in row-major order.
     pub(crate) fn adopt<T: crate::Element>(data: Vec<T>, sizes: impl IntoDims) -> Result<Tensor> {
-        let meta = Meta::contiguous(sizes, T::DTYPE);
-        let numel = meta.sizes.iter().try_fold(1i64, |n, s| s.as_i64().filter(|s| *s >= 0).and_then(|s| n.checked_mul(s)));
-        if numel != i64::try_from(data.len()).ok() {
-            return Err(AccessError::Shape { sizes: dims_text(&meta.sizes), found: data.len() }.into());
+        Tensor::over(HostBuffer::from_vec(data), sizes, T::DTYPE)
+    }
+
+    /// Row-major of `sizes`, over all of `buffer`.
+    pub(crate) fn over(buffer: HostBuffer, sizes: impl IntoDims, dtype: DType) -> Result<Tensor> {
+        let meta = Meta::contiguous(sizes, dtype);
+        let size = dtype.size() as i64;
+        let bytes = meta.sizes.iter().try_fold(size, |n, s| s.as_i64().filter(|s| *s >= 0).and_then(|s| n.checked_mul(s)));
+        if bytes != i64::try_from(buffer.len()).ok() {
+            return Err(AccessError::Shape { sizes: dims_text(&meta.sizes), found: buffer.len() / dtype.size() }.into());
         }
-        let storage = Arc::new(Storage::new(Data::Host(HostBuffer::from_vec(data))));
-        Ok(Tensor::live_node(meta, storage, None, Grant::NONE))
+        Ok(Tensor::live_node(meta, Arc::new(Storage::new(Data::Host(buffer))), None, Grant::NONE))
     }
 
     /// A tensor of this metadata without contents, over a storage of its own.

@@ -364,3 +364,32 @@ fn an_empty_tensor_whose_other_sizes_overflow_is_an_error_not_a_panic() {
     assert!(t.read::<f32>().is_err() && t.to_vec::<f32>().is_err() && t.write::<f32>().is_err());
     assert_eq!(Tensor::zeros([0, 5], DType::F32).to_vec::<f32>().unwrap(), [0.0f32; 0]);
 }
+
+#[test]
+fn foreign_memory_is_used_in_place_and_given_back_by_its_last_view() {
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+    let mut memory = vec![0u64; 2];
+    let bytes = NonNull::slice_from_raw_parts(NonNull::new(memory.as_mut_ptr()).unwrap().cast::<u8>(), 16);
+    // the elements stay where they are, and nothing but the tensors touches them from here on
+    let owner = Arc::new(memory);
+    // SAFETY: as just said; no two tensors are used at once.
+    let tensor = |bytes, sizes: &[i64]| unsafe { Tensor::from_foreign(bytes, sizes, DType::F32, Box::new(owner.clone())) };
+
+    let t = tensor(bytes, &[2, 2]);
+    let (also, row) = (t.clone(), t.select(0, 1));
+    t.fill_(1.5);
+    assert_eq!((values(&also), values(&row)), (vec![1.5; 4], vec![1.5; 2]));
+    drop((t, also));
+    assert_eq!(Arc::strong_count(&owner), 2, "a view keeps the memory");
+    drop(row);
+    assert_eq!(Arc::strong_count(&owner), 1);
+
+    let e = tensor(bytes, &[3]).ok().unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Shape { found: 4, .. })), "{e}");
+    assert_eq!(Arc::strong_count(&owner), 1, "nothing is kept where there is no tensor");
+    // SAFETY: the 4 bytes at 1 lie inside.
+    let odd = NonNull::slice_from_raw_parts(unsafe { bytes.cast::<u8>().add(1) }, 4);
+    let e = tensor(odd, &[1]).to_vec::<f32>().unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Misaligned(DType::F32))), "{e}");
+}

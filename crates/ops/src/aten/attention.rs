@@ -2,6 +2,7 @@
 
 use super::dims::{done, fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
+use super::matrix::folded;
 use super::table;
 use crate::eager::{self, input, output};
 use crate::error::{Error, Result};
@@ -25,7 +26,7 @@ fn repeat_heads(t: &Tensor, heads: maquette_ir::sym::SymInt) -> Result<Tensor> {
     sizes.insert(n - 2, heads.floor_div(own));
     let mut merged: Dims = t.sizes().into();
     merged[n - 3] = heads;
-    Ok(t.unsqueeze(-3).expand(sizes).reshape(merged))
+    Ok(folded(&t.unsqueeze(-3).expand(sizes), merged))
 }
 
 /// What attention is asked for besides query, key and value.

@@ -6,13 +6,13 @@ use super::{table, views};
 use crate::eager;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::{Dims, Meta};
+use crate::meta::{Dims, IntoDims, Meta};
 use crate::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::broadcast;
-use maquette_ir::{DType, Scalar};
+use maquette_ir::{DType, MemoryFormat, Scalar};
 use smallvec::smallvec;
 
 const fn gemm(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
@@ -125,6 +125,15 @@ fn vector_meta(pair: Pair<'_>) -> Result<Metas> {
     Ok(smallvec![fresh(pair[0].1, sizes, pair[0].1.dtype())])
 }
 
+/// An operand under other sizes. Whether that is a view or a copy shows in no result, so symbolic sizes need not decide it.
+#[track_caller]
+pub(super) fn folded(t: &Tensor, sizes: impl IntoDims) -> Tensor {
+    match t.meta().concrete() {
+        Some(_) => t.reshape(sizes),
+        None => t.clone_as(MemoryFormat::Contiguous).view(sizes),
+    }
+}
+
 /// PyTorch's `matmul`: vectors, matrices, and batches that broadcast.
 #[track_caller]
 fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
@@ -143,7 +152,7 @@ fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
             let (k, rows) = (a.sizes()[n - 1], b.sizes()[0]);
             require_equal(k, rows, &|| mismatch(pair, &format!("{k} columns meet {rows} rows")))?;
             let mut sizes: Dims = a.sizes()[..n - 1].into();
-            let flat = a.reshape([product(&sizes), k]);
+            let flat = folded(a, [product(&sizes), k]);
             if b.dim() == 1 {
                 flat.mv(b).view(sizes)
             } else {
@@ -180,7 +189,7 @@ fn batched(a: &Tensor, b: &Tensor, pair: Pair<'_>) -> Result<Tensor> {
         }
         let mut sizes: Dims = batch.clone();
         sizes.extend_from_slice(rows);
-        t.expand(sizes).reshape([count, rows[0], rows[1]])
+        folded(&t.expand(sizes), [count, rows[0], rows[1]])
     };
     let out = flat(a, x).bmm(&flat(b, y));
     if batch.len() == 1 {
@@ -215,7 +224,7 @@ fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         return Ok(bias.addmm(x, &t));
     }
     let mut sizes: Dims = x.sizes()[..x.dim() - 1].into();
-    let flat = x.reshape([product(&sizes), k]);
+    let flat = folded(x, [product(&sizes), k]);
     sizes.push(w.sizes()[0]);
     Ok(bias.addmm(&flat, &t).view(sizes))
 }
@@ -239,13 +248,20 @@ fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// `beta self + alpha vec1 vec2ᵀ`; factors of 1 leave the dtype as it is, and `beta` 0 ignores `self`.
 fn addr(a: &[Value]) -> Result<Tensor> {
     let x = a[0].tensor()?;
-    // factors of bools are truth values
+    // factors of bools are truth values, those of narrow floats are rounded first
     let truths = a[..3].iter().flat_map(Value::tensors).all(|t| t.dtype() == DType::Bool);
-    let factor = |v: &Value| -> Result<Scalar> { Ok(if truths { Scalar::Bool(v.scalar()?.to_bool()) } else { v.scalar()? }) };
+    let factor = |v: &Value| -> Result<Scalar> {
+        Ok(match (v.scalar()?, x.dtype()) {
+            (s, _) if truths => Scalar::Bool(s.to_bool()),
+            (Scalar::Float(s), DType::BF16) => Scalar::Float(half::bf16::from_f64(s).to_f64()),
+            (Scalar::Float(s), DType::F16) => Scalar::Float(half::f16::from_f64(s).to_f64()),
+            (s, _) => s,
+        })
+    };
     let (beta, alpha) = (factor(&a[3])?, factor(&a[4])?);
-    let scaled = |t: Tensor, by: Scalar| if by.to_f64() == 1.0 { t } else { t * by };
-    let product = outer(&scaled(a[1].tensor()?.clone(), alpha), a[2].tensor()?)?;
-    Ok(if beta.to_f64() == 0.0 { product } else { scaled(x.clone(), beta) + product })
+    let scaled = |t: &Tensor, by: Scalar| if by.to_f64() == 1.0 { t.clone() } else { t * by };
+    let product = outer(&scaled(a[1].tensor()?, alpha), a[2].tensor()?)?;
+    Ok(if beta.to_f64() == 0.0 { product } else { scaled(x, beta) + product })
 }
 
 table! {

@@ -9,13 +9,19 @@ mod attention;
 mod batch_norm;
 mod calculus;
 mod checks;
+mod classification;
 mod convolution;
 mod copies;
 mod creation;
 mod dims;
+mod distance;
+mod einsum;
 mod host;
 mod indexing;
 mod join;
+mod layers;
+mod linalg;
+mod loss;
 pub(crate) mod lower;
 mod matrix;
 mod norm;
@@ -32,9 +38,11 @@ mod scatter;
 mod spatial;
 mod special;
 mod split;
+mod structure;
 mod views;
 
 pub use absent::{absent, every_absent};
+pub use loss::Reduction;
 pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
 
 use maquette_ir::Loc;
@@ -71,33 +79,35 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    pointwise::TABLES
-        .into_iter()
-        .chain(order::TABLES)
-        .chain(special::TABLES)
-        .chain([
-            alias::TABLE,
-            alias::OTHERS,
-            arrange::TABLE,
-            attention::TABLE,
-            batch_norm::TABLE,
-            calculus::TABLE,
-            checks::TABLE,
-            convolution::TABLE,
-            copies::TABLE,
-            creation::TABLE,
-            indexing::TABLE,
-            join::TABLE,
-            matrix::TABLE,
-            norm::TABLE,
-            pool::TABLE,
-            random::TABLE,
-            reduce::TABLE,
-            rnn::TABLE,
-            scan::TABLE,
-            scatter::TABLE,
-            split::TABLE,
-            views::TABLE,
-        ])
-        .chain(spatial::TABLES)
+    let folders = linalg::TABLES.into_iter().chain(order::TABLES).chain(pointwise::TABLES).chain(spatial::TABLES).chain(special::TABLES);
+    folders.chain([
+        alias::TABLE,
+        alias::OTHERS,
+        arrange::TABLE,
+        attention::TABLE,
+        batch_norm::TABLE,
+        calculus::TABLE,
+        checks::TABLE,
+        classification::TABLE,
+        convolution::TABLE,
+        copies::TABLE,
+        creation::TABLE,
+        distance::TABLE,
+        einsum::TABLE,
+        indexing::TABLE,
+        join::TABLE,
+        layers::TABLE,
+        loss::TABLE,
+        matrix::TABLE,
+        norm::TABLE,
+        pool::TABLE,
+        random::TABLE,
+        reduce::TABLE,
+        rnn::TABLE,
+        scan::TABLE,
+        scatter::TABLE,
+        split::TABLE,
+        structure::TABLE,
+        views::TABLE,
+    ])
 }

@@ -36,7 +36,7 @@ fn piece_count(count: SymInt) -> Result<i64> {
 }
 
 #[track_caller]
-fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
+pub(super) fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
     let d = wrap_dim(dim, m.rank())?;
     let n = m.sizes[d];
@@ -52,7 +52,7 @@ fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
 }
 
 #[track_caller]
-fn split_with_sizes(m: &Meta, lengths: &[SymInt], dim: i64) -> Result<Metas> {
+pub(super) fn split_with_sizes(m: &Meta, lengths: &[SymInt], dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
     let d = wrap_dim(dim, m.rank())?;
     let total = lengths.iter().fold(SymInt::from(0), |n, &l| n + l);
@@ -66,7 +66,7 @@ fn split_with_sizes(m: &Meta, lengths: &[SymInt], dim: i64) -> Result<Metas> {
 }
 
 #[track_caller]
-fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
+pub(super) fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
     let d = wrap_dim(dim, m.rank())?;
     if chunks < 1 {

@@ -10,12 +10,15 @@ mod creation;
 pub(crate) mod index;
 mod indexing;
 mod layers;
+mod linalg;
+mod loss;
 mod nn;
 mod order;
 mod pointwise;
 mod reductions;
 mod spatial;
 mod special;
+mod structure;
 mod views;
 
 pub use layers::Recurrence;

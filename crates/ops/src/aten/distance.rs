@@ -1,0 +1,189 @@
+//! Distances and angles between vectors, and the losses that are made of them.
+
+use super::dims::{done, fresh, require_rank, require_same_dtype};
+use super::host;
+use super::loss::{Reduction, promoted, require_floats};
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::{table, views};
+use crate::error::{Error, Result};
+use crate::meta::Dims;
+use crate::shape::{require_equal, wrap_dim};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use maquette_ir::typing::broadcast;
+use maquette_ir::{DType, Scalar};
+use smallvec::smallvec;
+
+const fn compute(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Reduce, metas, run })
+}
+
+/// The `p`-norm of differences.
+fn norm(differences: impl Iterator<Item = f64>, p: f64) -> f64 {
+    let d = differences.map(f64::abs);
+    match p {
+        0.0 => d.map(|x| if x == 0.0 { 0.0 } else { 1.0 }).sum(),
+        1.0 => d.sum(),
+        2.0 => d.map(|x| x * x).sum::<f64>().sqrt(),
+        // NaN is not compared, as in PyTorch
+        f64::INFINITY => d.fold(0.0, f64::max),
+        _ => d.map(|x| x.powf(p)).sum::<f64>().powf(1.0 / p),
+    }
+}
+
+fn order(p: &Value) -> Result<f64> {
+    let p = p.float()?;
+    if p >= 0.0 { Ok(p) } else { Err(Error::value(format!("`p` must not be negative, found {p}"))) }
+}
+
+fn wide_float(op: &str, t: &Tensor) -> Result<()> {
+    match t.dtype() {
+        DType::F32 | DType::F64 => Ok(()),
+        found => Err(Error::value(format!("`{op}` takes f32 and f64, found {found}"))),
+    }
+}
+
+/// The batch of both operands, then a row for each vector of `x1` and a column for each of `x2`.
+fn pairs_meta(x1: &Tensor, x2: &Tensor) -> Result<Metas> {
+    require_rank("x1", x1, 2..=64)?;
+    require_rank("x2", x2, 2..=64)?;
+    require_same_dtype(("x1", x1), ("x2", x2))?;
+    let ((n, a), (m, b)) = ((x1.dim(), x1.sizes()), (x2.dim(), x2.sizes()));
+    require_equal(a[n - 1], b[m - 1], &|| {
+        Error::value(format!("vectors of `x1` {} and `x2` {} must have one length", dims_text(a), dims_text(b)))
+    })?;
+    let mut sizes: Dims = broadcast(&[&a[..n - 2], &b[..m - 2]])?;
+    sizes.extend([a[n - 2], b[m - 2]]);
+    Ok(smallvec![fresh(x1, sizes, x1.dtype())])
+}
+
+fn pairs(x1: &Tensor, x2: &Tensor, out: &Tensor, p: f64) -> Result<()> {
+    let batch = &out.sizes()[..out.dim() - 2];
+    let expanded = |t: &Tensor| {
+        let sizes: Dims = batch.iter().chain(&t.sizes()[t.dim() - 2..]).copied().collect();
+        host::reals(&t.view_of(views::expand(t.meta(), &sizes)?)?)
+    };
+    let (x, y, sizes) = (expanded(x1)?, expanded(x2)?, host::sizes(out)?);
+    let (rows, cols) = (sizes[sizes.len() - 2], sizes[sizes.len() - 1]);
+    let width = host::sizes(x1)?.pop().unwrap_or(0);
+    let count: usize = sizes.iter().product();
+    let mut distances = Vec::with_capacity(count);
+    for i in 0..count {
+        let (batch, r, c) = (i / (rows * cols), i / cols % rows, i % cols);
+        let a = &x[(batch * rows + r) * width..][..width];
+        let b = &y[(batch * cols + c) * width..][..width];
+        distances.push(norm(a.iter().zip(b).map(|(a, b)| a - b), p));
+    }
+    host::store_reals(out, &distances)
+}
+
+fn cdist_metas(a: &[Value]) -> Result<Metas> {
+    wide_float("cdist", a[0].tensor()?)?;
+    order(&a[2])?;
+    match a[3].opt(Value::int_i64)? {
+        None | Some(0..=2) => pairs_meta(a[0].tensor()?, a[1].tensor()?),
+        Some(other) => Err(Error::value(format!("`compute_mode` must be 0, 1 or 2, found {other}"))),
+    }
+}
+
+fn pdist_metas(a: &[Value]) -> Result<Metas> {
+    let x = a[0].tensor()?;
+    require_rank("self", x, 2..=2)?;
+    wide_float("pdist", x)?;
+    order(&a[1])?;
+    let n = x.sizes()[0];
+    Ok(smallvec![fresh(x, smallvec![(n * (n - 1)).floor_div(2)], x.dtype())])
+}
+
+fn pdist(a: &[Value], out: &Tensor) -> Result<()> {
+    let (x, p) = (a[0].tensor()?, order(&a[1])?);
+    let (data, sizes) = (host::reals(x)?, host::sizes(x)?);
+    let row = |i: usize| &data[i * sizes[1]..][..sizes[1]];
+    let mut distances = Vec::new();
+    for i in 0..sizes[0] {
+        distances.extend((i + 1..sizes[0]).map(|j| norm(row(i).iter().zip(row(j)).map(|(a, b)| a - b), p)));
+    }
+    host::store_reals(out, &distances)
+}
+
+/// The norm of `x1 - x2 + eps` over the last dimension.
+fn pairwise(x1: &Tensor, x2: &Tensor, p: f64, eps: f64, keepdim: bool) -> Result<Tensor> {
+    if x1.dim().max(x2.dim()) == 0 {
+        return Err(Error::value("`pairwise_distance` takes vectors, found two 0-d tensors"));
+    }
+    Ok((x1 - x2 + eps).norm_dim(p, [-1i64], keepdim))
+}
+
+fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: i64, eps: f64) -> Result<Tensor> {
+    let dtype = promoted(&[x1, x2]);
+    if !dtype.is_float() {
+        return Err(Error::value(format!("`cosine_similarity` takes floats, found `x1` {} and `x2` {}", x1.dtype(), x2.dtype())));
+    }
+    let sizes = broadcast(&[x1.sizes(), x2.sizes()])?;
+    wrap_dim(dim, sizes.len())?;
+    // each is normalised by itself, so that no product overflows
+    let unit = |x: &Tensor| {
+        let x = x.to_dtype(dtype).expand(sizes.clone());
+        let norm = x.linalg_vector_norm(2.0, [dim], true).clamp_min(eps);
+        x / norm
+    };
+    Ok((unit(x1) * unit(x2)).sum_dim([dim], false))
+}
+
+fn cosine_embedding(x1: &Tensor, x2: &Tensor, target: &Tensor, margin: f64) -> Result<Tensor> {
+    let rank = target.dim();
+    if rank > 1 || x1.dim() != rank + 1 || x2.dim() != rank + 1 {
+        let [a, b, t] = [x1, x2, target].map(|t| dims_text(t.sizes()));
+        return Err(Error::value(format!("a target of 0 or 1 dimensions goes with inputs of one more, found {t} with {a} and {b}")));
+    }
+    let dim = [rank as i64];
+    let dot = |a: &Tensor, b: &Tensor| (a * b).sum_dim(dim, false);
+    let cos = dot(x1, x2) / ((dot(x1, x1) + 1e-12) * (dot(x2, x2) + 1e-12)).sqrt();
+    let zero = cos.zeros_like();
+    Ok(target.eq(1).where_(1.0 - &cos, &zero) + target.eq(-1).where_((&cos - margin).clamp_min(0), &zero))
+}
+
+fn triplet_margin(a: &[Value]) -> Result<Tensor> {
+    let (anchor, positive, negative) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+    if anchor.dim() != positive.dim() || anchor.dim() != negative.dim() {
+        let [a, p, n] = [anchor, positive, negative].map(|t| dims_text(t.sizes()));
+        return Err(Error::value(format!("`anchor`, `positive` and `negative` must have equally many dimensions, found {a}, {p} and {n}")));
+    }
+    let (margin, p, eps) = (a[3].float()?, a[4].float()?, a[5].float()?);
+    let near = pairwise(anchor, positive, p, eps, false)?;
+    let mut far = pairwise(anchor, negative, p, eps, false)?;
+    if a[6].bool()? {
+        far = far.minimum(pairwise(positive, negative, p, eps, false)?);
+    }
+    Ok((near - far + margin).clamp_min(0))
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor" => Lowering::Composite(|a| {
+            let (x, y, p): (_, _, Scalar) = (a[0].tensor()?, a[1].tensor()?, a[2].scalar()?);
+            require_floats("dist", &[("self", x), ("other", y)])?;
+            done((x - y).norm(p))
+        }),
+        "aten::_cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor" =>
+            compute(|_, a| cdist_metas(a), |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], order(&a[2])?)),
+        "aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor" =>
+            Lowering::Composite(|a| crate::call("aten::_cdist_forward", a.iter().cloned().collect())),
+        "aten::_euclidean_dist(Tensor x1, Tensor x2) -> Tensor" => compute(|_, a| {
+            require_floats("_euclidean_dist", &[("x1", a[0].tensor()?)])?;
+            pairs_meta(a[0].tensor()?, a[1].tensor()?)
+        }, |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], 2.0)),
+        "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor" => compute(|_, a| pdist_metas(a), |a, out| pdist(a, &out[0])),
+        "aten::pdist(Tensor self, float p=2.) -> Tensor" =>
+            Lowering::Composite(|a| crate::call("aten::_pdist_forward", a.iter().cloned().collect())),
+        "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor" =>
+            Lowering::Composite(|a| done(pairwise(a[0].tensor()?, a[1].tensor()?, a[2].float()?, a[3].float()?, a[4].bool()?)?)),
+        "aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor" =>
+            Lowering::Composite(|a| done(cosine_similarity(a[0].tensor()?, a[1].tensor()?, a[2].int_i64()?, a[3].float()?)?)),
+        "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor" =>
+            Lowering::Composite(|a| Reduction::of(&a[4])?.apply(cosine_embedding(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].float()?)?)),
+        "aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2., float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor" =>
+            Lowering::Composite(|a| Reduction::of(&a[7])?.apply(triplet_margin(a)?)),
+    }
+}

@@ -1,0 +1,122 @@
+//! Parts of networks between the families: bilinear maps, slopes that are learnt, gradients of softmax.
+
+use super::dims::{done, require, require_rank};
+use super::einsum::{Label, Labelled, contract};
+use super::loss::require_floats;
+use super::lower::{Lowering, Types, wide};
+use super::views::wrap_dims;
+use super::{Pointwise, table};
+use crate::error::{Error, Result};
+use crate::meta::Dims;
+use crate::shape::{require_same, wrap_dim};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg};
+use maquette_ir::sym::SymInt;
+use smallvec::smallvec;
+
+/// The product of three tensors, each with new dimensions of size 1, summed over dimensions: of two first, then with the third.
+fn trilinear(a: &[Value]) -> Result<Tensor> {
+    let rank = a[0].tensor()?.dim() + a[3].ints()?.len();
+    let dims = |i: usize| -> Result<Vec<usize>> { Ok(wrap_dims(&a[i].ints_i64()?, rank)?.into_vec()) };
+    let operand = |i: usize| -> Result<Labelled> {
+        let (tensor, expanded) = (a[i].tensor()?.clone(), dims(3 + i)?);
+        if tensor.dim() + expanded.len() != rank {
+            let sizes = dims_text(tensor.sizes());
+            return Err(Error::value(format!("`i{}` {sizes} and its {} new dimensions must make {rank}", i + 1, expanded.len())));
+        }
+        Ok(Labelled { tensor, labels: (0..rank).filter(|d| !expanded.contains(d)).map(Label::Number).collect() })
+    };
+    let (summed, third) = (dims(6)?, operand(2)?);
+    let kept = |l: Label| !matches!(l, Label::Number(d) if summed.contains(&d));
+    let later = third.labels.clone();
+    let product = contract(contract(operand(0)?, operand(1)?, |l| kept(l) || later.contains(&l))?, third, kept)?;
+    let order: Vec<Label> = (0..rank).map(Label::Number).filter(|&l| kept(l)).collect();
+    // what no operand has is of size 1
+    let missing = order.iter().enumerate().filter(|(_, l)| !product.labels.contains(l)).map(|(d, _)| d as i64);
+    Ok(missing.fold(product.arranged(&order), |t, d| t.unsqueeze(d)).contiguous())
+}
+
+fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    require_rank("weight", weight, 3..=3)?;
+    require_rank("input1", x1, 1..=64)?;
+    let lead = x1.dim() - 1;
+    require_same(&x1.sizes()[..lead], &x2.sizes()[..x2.dim().saturating_sub(1)], || {
+        "argument `input2` must have, before its last dimension,".into()
+    })?;
+    let w = weight.sizes();
+    for (name, x, width) in [("input1", x1, w[1]), ("input2", x2, w[2])] {
+        require_same(&[width], &x.sizes()[lead..], || format!("argument `{name}` must end, as `weight` says, in"))?;
+    }
+    let count = super::dims::product(&x1.sizes()[..lead]);
+    let (flat1, flat2) = (x1.reshape([count, w[1]]), x2.reshape([count, w[2]]));
+    let args = crate::args![
+        flat1,
+        weight,
+        flat2,
+        Value::from_dims([1i64, 3]),
+        Value::from_dims([0i64]),
+        Value::from_dims([1i64, 2]),
+        Value::from_dims([2i64, 3])
+    ];
+    let out = crate::call("aten::_trilinear", args)?;
+    let sizes: Dims = x1.sizes()[..lead].iter().copied().chain([w[0]]).collect();
+    let out = super::linalg::tensor(&out, 0)?.reshape(sizes);
+    Ok(bias.map_or(out.clone(), |b| out + b))
+}
+
+/// `x` where positive, else `weight x`.
+fn prelu_kernel(cx: &mut super::PointwiseCx) -> Result<Reg> {
+    if !cx.dtype.is_float() {
+        return Err(Error::value(format!("`prelu` takes floats, found {}", cx.dtype)));
+    }
+    let (x, w) = (cx.arg(0)?, cx.arg(1)?);
+    let zero = cx.b.constant(0, cx.dtype);
+    let positive = cx.b.compare(CmpOp::Gt, x, zero).map_err(Error::other)?;
+    let scaled = cx.b.binary(BinaryOp::Mul, w, x).map_err(Error::other)?;
+    cx.b.select(positive, x, scaled).map_err(Error::other)
+}
+
+fn prelu(x: &Tensor, weight: &Tensor) -> Result<Outputs> {
+    require_rank("weight", weight, 0..=1)?;
+    super::dims::require_same_dtype(("self", x), ("weight", weight))?;
+    let channels = x.sizes().get(1).copied().unwrap_or(1.into());
+    let mut sizes: Dims = smallvec![SymInt::from(1); x.dim()];
+    if weight.numel().as_i64() != Some(1) {
+        let mismatch =
+            || format!("`weight` must hold one number, or one for each of {channels} channels, found sizes {}", dims_text(weight.sizes()));
+        require(weight.numel().eq(channels), mismatch)?;
+        if let Some(n) = sizes.get_mut(1) {
+            *n = channels;
+        }
+    }
+    crate::call("aten::_prelu_kernel", crate::args![x, weight.reshape(sizes)])
+}
+
+/// The gradient of a softmax, or of its logarithm, from that of its output.
+fn softmax_backward(a: &[Value], log: bool) -> Result<Tensor> {
+    let (grad, output, dtype) = (a[0].tensor()?, a[1].tensor()?, a[3].dtype()?);
+    require_floats("softmax", &[("grad_output", grad), ("output", output)])?;
+    require_same(grad.sizes(), output.sizes(), || "argument `output` must have, as `grad_output`,".into())?;
+    let dim = wrap_dim(a[2].int_i64()?, grad.dim())? as i64;
+    let wide = wide(grad.dtype());
+    let (g, y) = (grad.to_dtype(wide).contiguous(), output.to_dtype(wide).contiguous());
+    let result = if log { &g - y.exp() * g.sum_dim([dim], true) } else { (&g - (&g * &y).sum_dim([dim], true)) * y };
+    Ok(result.to_dtype(dtype))
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>
+            Lowering::Composite(|a| done(trilinear(a)?)),
+        "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor" =>
+            Lowering::Composite(|a| done(bilinear(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].opt_tensor()?)?)),
+        "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" => Lowering::Pointwise(Pointwise { types: Types::Promote, build: prelu_kernel }),
+        "aten::prelu(Tensor self, Tensor weight) -> Tensor" => Lowering::Composite(|a| prelu(a[0].tensor()?, a[1].tensor()?)),
+        "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor" =>
+            Lowering::Composite(|a| done(softmax_backward(a, false)?)),
+        "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor" =>
+            Lowering::Composite(|a| done(softmax_backward(a, true)?)),
+    }
+}

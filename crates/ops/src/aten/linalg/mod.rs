@@ -1,0 +1,112 @@
+//! Linear algebra over f32 and f64: plain dense algorithms, matrix by matrix, computed in f64.
+
+mod chain;
+mod dense;
+mod factor;
+mod norms;
+mod solve;
+
+use super::OpDef;
+use super::dims::{fresh, require, require_rank, require_same_dtype};
+use super::host;
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::views;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::{Dims, Meta};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::Value;
+use dense::Matrix;
+use maquette_ir::DType;
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::{broadcast, contiguous_strides};
+
+/// The tables of this family.
+pub(super) const TABLES: [&[OpDef]; 4] = [chain::TABLE, factor::TABLE, norms::TABLE, solve::TABLE];
+
+const fn dense(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Gemm, metas, run })
+}
+
+/// Result `i` of a call.
+pub(super) fn tensor(out: &[Value], i: usize) -> Result<&Tensor> {
+    out.get(i).ok_or_else(|| Error::value(format!("there is no result {i}")))?.tensor()
+}
+
+fn require_wide(name: &str, t: &Tensor) -> Result<()> {
+    match t.dtype() {
+        DType::F32 | DType::F64 => Ok(()),
+        found => Err(Error::value(format!("linear algebra takes f32 and f64, found `{name}` {found}{}", dims_text(t.sizes())))),
+    }
+}
+
+/// The batch, rows and columns of an argument that holds matrices of f32 or f64.
+fn matrix<'a>(name: &str, t: &'a Tensor) -> Result<(&'a [SymInt], SymInt, SymInt)> {
+    require_wide(name, t)?;
+    shape(name, t)
+}
+
+/// As [`matrix`], of any dtype.
+fn shape<'a>(name: &str, t: &'a Tensor) -> Result<(&'a [SymInt], SymInt, SymInt)> {
+    require_rank(name, t, 2..=64)?;
+    let (batch, last) = t.sizes().split_at(t.dim() - 2);
+    Ok((batch, last[0], last[1]))
+}
+
+/// The batch and side of an argument that holds square matrices.
+fn square<'a>(name: &str, t: &'a Tensor) -> Result<(&'a [SymInt], SymInt)> {
+    let (batch, n, m) = matrix(name, t)?;
+    require(n.eq(m), || format!("argument `{name}` must hold square matrices, found sizes {}", dims_text(t.sizes())))?;
+    Ok((batch, n))
+}
+
+/// The batch that two arguments of one dtype broadcast to.
+fn common_batch(a: (&str, &Tensor), b: (&str, &Tensor)) -> Result<Dims> {
+    require_same_dtype(a, b)?;
+    Ok(broadcast(&[shape(a.0, a.1)?.0, shape(b.0, b.1)?.0])?)
+}
+
+fn sizes(batch: &[SymInt], rest: &[SymInt]) -> Dims {
+    batch.iter().chain(rest).copied().collect()
+}
+
+/// A fresh batch whose matrices lie column after column, as LAPACK has them.
+fn columns(like: &Tensor, sizes: Dims) -> Meta {
+    let mut strides: Dims = sizes.clone();
+    if let [.., r, c] = strides.as_mut_slice() {
+        std::mem::swap(r, c);
+    }
+    strides = contiguous_strides(&strides);
+    if let [.., r, c] = strides.as_mut_slice() {
+        std::mem::swap(r, c);
+    }
+    Meta { strides, ..fresh(like, sizes, like.dtype()) }
+}
+
+/// The matrices of an argument, expanded to a batch.
+fn load(t: &Tensor, batch: &[SymInt]) -> Result<Vec<Matrix>> {
+    let (_, r, c) = shape("self", t)?;
+    let t = t.view_of(views::expand(t.meta(), &sizes(batch, &[r, c]))?)?;
+    let [.., rows, cols] = *host::sizes(&t)? else { return Err(Error::value("a matrix has 2 dimensions")) };
+    let count = count(batch);
+    let data = host::reals(&t)?;
+    Ok((0..count).map(|i| Matrix::new(rows, cols, data[i * rows * cols..][..rows * cols].to_vec())).collect())
+}
+
+/// The vectors of an argument in their last dimension.
+fn load_rows(t: &Tensor) -> Result<Vec<Vec<f64>>> {
+    let sizes = host::sizes(t)?;
+    let data = host::reals(t)?;
+    let width = sizes.last().copied().unwrap_or(1);
+    let count = sizes.iter().rev().skip(1).product::<usize>();
+    Ok((0..count).map(|i| data[i * width..][..width].to_vec()).collect())
+}
+
+/// How many matrices a batch has.
+fn count(batch: &[SymInt]) -> usize {
+    batch.iter().map(|n| n.as_i64().unwrap_or(0).max(0) as usize).product()
+}
+
+fn store<'a>(out: &Tensor, matrices: impl IntoIterator<Item = &'a Matrix>) -> Result<()> {
+    host::store_reals(out, &matrices.into_iter().flat_map(|m| m.data().iter().copied()).collect::<Vec<f64>>())
+}

@@ -1,0 +1,240 @@
+//! Losses of predictions against targets, element by element, and their reduction.
+
+use super::dims::{done, fresh};
+use super::host;
+use super::lower::{Class, Compute, Lowering, Metas, operand, wide};
+use super::{table, views};
+use crate::error::{Error, Result};
+use crate::meta::Meta;
+use crate::shape::require_same;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::typing::{broadcast, elementwise_strides, promote};
+use maquette_ir::{DType, Scalar};
+use smallvec::smallvec;
+use std::f64::consts::PI;
+
+/// What becomes of the losses of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Each loss by itself.
+    None,
+    /// Their mean; of none, NaN.
+    Mean,
+    /// Their sum.
+    Sum,
+}
+
+impl From<Reduction> for Value {
+    /// PyTorch's code.
+    fn from(r: Reduction) -> Value {
+        Value::from(r as i64)
+    }
+}
+
+impl Reduction {
+    /// By PyTorch's code.
+    pub(super) fn of(v: &Value) -> Result<Reduction> {
+        Ok(match v.int_i64()? {
+            0 => Reduction::None,
+            1 => Reduction::Mean,
+            2 => Reduction::Sum,
+            other => return Err(Error::value(format!("`reduction` must be 0 (none), 1 (mean) or 2 (sum), found {other}"))),
+        })
+    }
+
+    /// The result of a loss whose elements are `loss`.
+    pub(super) fn apply(self, loss: Tensor) -> Result<Outputs> {
+        done(match self {
+            Reduction::None => loss,
+            Reduction::Mean => loss.mean(),
+            Reduction::Sum => loss.sum(),
+        })
+    }
+
+    /// Writes losses, or what they reduce to.
+    pub(super) fn store(self, out: &Tensor, losses: &[f64]) -> Result<()> {
+        let sum = || losses.iter().sum::<f64>();
+        match self {
+            Reduction::None => host::store_reals(out, losses),
+            Reduction::Mean => host::store_reals(out, &[sum() / losses.len() as f64]),
+            Reduction::Sum => host::store_reals(out, &[sum()]),
+        }
+    }
+}
+
+/// The dtype that tensors promote to.
+pub(super) fn promoted(tensors: &[&Tensor]) -> DType {
+    promote(tensors.iter().map(|t| operand(&Value::Tensor((*t).clone()))))
+}
+
+/// Arguments that must be floats.
+pub(super) fn require_floats(op: &str, args: &[(&str, &Tensor)]) -> Result<()> {
+    match args.iter().find(|(_, t)| !t.dtype().is_float()) {
+        None => Ok(()),
+        Some((name, t)) => Err(Error::value(format!("`{op}` takes floats, found `{name}` {}{}", t.dtype(), dims_text(t.sizes())))),
+    }
+}
+
+fn require_float_dtype(x: &Tensor, y: &Tensor, dtype: DType) -> Result<()> {
+    if dtype.is_float() {
+        return Ok(());
+    }
+    Err(Error::value(format!("the loss takes floats, found `self` {} and `target` {}", x.dtype(), y.dtype())))
+}
+
+/// `|self - target|`, of operands of `dtype`, in a dtype that rounds nothing.
+fn distance(x: &Tensor, y: &Tensor, dtype: DType) -> Result<Tensor> {
+    require_float_dtype(x, y, dtype)?;
+    Ok((x.to_dtype(wide(dtype)) - y.to_dtype(wide(dtype))).abs())
+}
+
+fn mse(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    require_float_dtype(x, y, promoted(&[x, y]))?;
+    Ok((x - y).square())
+}
+
+fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64) -> Result<Tensor> {
+    if beta.is_nan() || beta < 0.0 {
+        return Err(Error::value(format!("`beta` must not be negative, found {beta}")));
+    }
+    let dtype = promoted(&[x, y]);
+    let d = distance(x, y, dtype)?;
+    let loss = if beta == 0.0 { d } else { d.lt(beta).where_(d.square() * (0.5 / beta), d - 0.5 * beta) };
+    Ok(loss.to_dtype(dtype))
+}
+
+fn huber(x: &Tensor, y: &Tensor, delta: f64) -> Result<Tensor> {
+    if delta.is_nan() || delta <= 0.0 {
+        return Err(Error::value(format!("`delta` must be positive, found {delta}")));
+    }
+    let d = distance(x, y, x.dtype())?;
+    Ok(d.le(delta).where_(d.square() * 0.5, (&d - 0.5 * delta) * delta).to_dtype(x.dtype()))
+}
+
+fn soft_margin(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    require_floats("soft_margin_loss", &[("self", x)])?;
+    Ok((-x * y.to_dtype(x.dtype())).exp().log1p())
+}
+
+fn kl_div(x: &Tensor, y: &Tensor, log_target: bool) -> Result<Tensor> {
+    require_floats("kl_div", &[("self", x), ("target", y)])?;
+    Ok(if log_target { y.exp() * (y - x) } else { y.xlogy(y) - y * x })
+}
+
+fn poisson_nll(x: &Tensor, y: &Tensor, log_input: bool, full: bool, eps: f64) -> Tensor {
+    let loss = if log_input { x.exp() - y * x } else { x - y * (x + eps).log() };
+    if !full {
+        return loss;
+    }
+    // Stirling's approximation of log(target!)
+    let stirling = y * y.log() - y + (y * (2.0 * PI)).log() * 0.5;
+    loss + y.le(1).where_(0.0, stirling)
+}
+
+fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64) -> Tensor {
+    // integers truncate the margin, as PyTorch does
+    let margin = if x.dtype().is_float() { Scalar::Float(margin) } else { Scalar::Int(margin as i64) };
+    let (zero, near) = (x.zeros_like(), (-x + margin).clamp_min(0));
+    y.ne(1).where_(near, &zero) + y.ne(-1).where_(x, &zero)
+}
+
+/// An operand that scales losses must expand to their sizes.
+fn require_expands(name: &str, t: &Tensor, losses: &Tensor) -> Result<()> {
+    views::expand(t.meta(), losses.sizes()).map(drop).map_err(|_| {
+        Error::value(format!(
+            "argument `{name}` {} must expand to the sizes {} of the losses",
+            dims_text(t.sizes()),
+            dims_text(losses.sizes())
+        ))
+    })
+}
+
+fn bce_with_logits(x: &Tensor, y: &Tensor, weight: Option<&Tensor>, pos_weight: Option<&Tensor>) -> Result<Tensor> {
+    require_floats("binary_cross_entropy_with_logits", &[("self", x), ("target", y)])?;
+    require_expands("self", x, y)?;
+    let mut factor = None;
+    if let Some(p) = pos_weight {
+        require_expands("pos_weight", p, y)?;
+        factor = Some((p - 1) * y + 1);
+    }
+    let log_likelihood = x.log_sigmoid();
+    let loss = (1 - y) * x - factor.map_or(log_likelihood.clone(), |f| log_likelihood * f);
+    let Some(w) = weight else { return Ok(loss.to_dtype(y.dtype())) };
+    require_expands("weight", w, y)?;
+    Ok((loss * w).to_dtype(y.dtype()))
+}
+
+fn bce_metas(a: &[Value]) -> Result<Metas> {
+    let (x, y) = (a[0].tensor()?, a[1].tensor()?);
+    require_floats("binary_cross_entropy", &[("self", x)])?;
+    super::dims::require_same_dtype(("self", x), ("target", y))?;
+    require_same(x.sizes(), &broadcast(&[x.sizes(), y.sizes()])?, || "the losses have, with `self`,".into())?;
+    if let Some(w) = a[2].opt_tensor()? {
+        require_expands("weight", w, x)?;
+    }
+    let m = fresh(x, x.sizes().into(), x.dtype());
+    Ok(smallvec![match Reduction::of(&a[3])? {
+        Reduction::None => Meta { strides: elementwise_strides(x.sizes(), &[(x.sizes(), x.strides()), (y.sizes(), y.strides())])?, ..m },
+        _ => fresh(x, smallvec![], x.dtype()),
+    }])
+}
+
+fn bce(a: &[Value], out: &Tensor) -> Result<()> {
+    let x = a[0].tensor()?;
+    let expanded = |t: &Tensor| host::reals(&t.view_of(views::expand(t.meta(), x.sizes())?)?);
+    let (p, target) = (host::reals(x)?, expanded(a[1].tensor()?)?);
+    if let Some(p) = p.iter().find(|p| !(0.0..=1.0).contains(*p)) {
+        return Err(Error::value(format!("every element of `self` must be a probability between 0 and 1, found {p}")));
+    }
+    // logarithms are cut off, so that a certain mistake costs 100 and not infinity
+    let log = |x: f64| x.ln().max(-100.0);
+    let mut losses: Vec<f64> = p.iter().zip(target).map(|(&p, t)| (t - 1.0) * log(1.0 - p) - t * log(p)).collect();
+    if let Some(w) = a[2].opt_tensor()? {
+        losses.iter_mut().zip(expanded(w)?).for_each(|(l, w)| *l *= w);
+    }
+    Reduction::of(&a[3])?.store(out, &losses)
+}
+
+fn log_sigmoid_forward(x: &Tensor) -> Result<Outputs> {
+    require_floats("log_sigmoid", &[("self", x)])?;
+    let x = x.contiguous();
+    let (y, buffer) = (x.log_sigmoid(), (-x.abs()).exp());
+    y.ok()?;
+    buffer.ok()?;
+    Ok(smallvec![Value::Tensor(y), Value::Tensor(buffer)])
+}
+
+/// A composite of arguments `self` and `target` that is reduced by argument `$r`.
+macro_rules! reduced {
+    ($r:literal, |$a:ident, $x:ident, $y:ident| $loss:expr) => {
+        Lowering::Composite(|$a| {
+            let ($x, $y) = ($a[0].tensor()?, $a[1].tensor()?);
+            let reduction = Reduction::of(&$a[$r])?;
+            reduction.apply($loss)
+        })
+    };
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" => reduced!(2, |a, x, y| mse(x, y)?),
+        "aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" => reduced!(2, |a, x, y| (x - y).abs()),
+        "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor" => reduced!(2, |a, x, y| smooth_l1(x, y, a[3].float()?)?),
+        "aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor" => reduced!(2, |a, x, y| huber(x, y, a[3].float()?)?),
+        "aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" => reduced!(2, |a, x, y| soft_margin(x, y)?),
+        "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor" => reduced!(2, |a, x, y| kl_div(x, y, a[3].bool()?)?),
+        "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor" =>
+            reduced!(5, |a, x, y| poisson_nll(x, y, a[2].bool()?, a[3].bool()?, a[4].float()?)),
+        "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor" =>
+            reduced!(3, |a, x, y| hinge_embedding(x, y, a[2].float()?)),
+        "aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor" =>
+            reduced!(4, |a, x, y| (-a[2].tensor()? * (x - y) + a[3].float()?).clamp_min(0)),
+        "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor" =>
+            Lowering::Compute(Compute { class: Class::Reduce, metas: |_, a| bce_metas(a), run: |a, out| bce(a, &out[0]) }),
+        "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor" =>
+            reduced!(4, |a, x, y| bce_with_logits(x, y, a[2].opt_tensor()?, a[3].opt_tensor()?)?),
+        "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)" => Lowering::Composite(|a| log_sigmoid_forward(a[0].tensor()?)),
+    }
+}

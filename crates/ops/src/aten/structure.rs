@@ -1,0 +1,338 @@
+//! Tensors put together by structure: diagonals, blocks, triangles, grids, and parts in memory of their own.
+
+use super::dims::{done, fresh, fresh_like, require_rank};
+use super::host::{self, typed};
+use super::loss::promoted;
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::{split, table, views};
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::{Dims, Meta};
+use crate::shape::{require_same, wrap_dim};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::sym::SymInt;
+use maquette_ir::{DType, Device, Scalar};
+use smallvec::smallvec;
+use std::ops::Range;
+
+const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Copy, metas, run })
+}
+
+pub(super) fn tensors<'a>(name: &str, v: &'a Value) -> Result<Vec<&'a Tensor>> {
+    let all: Vec<&Tensor> = v.list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
+    if all.is_empty() { Err(Error::value(format!("`{name}` must not be empty"))) } else { Ok(all) }
+}
+
+/// A composite's results, as one list.
+pub(super) fn list(tensors: Vec<Tensor>) -> Result<Outputs> {
+    tensors.iter().try_for_each(|t| t.ok().map(drop))?;
+    Ok(smallvec![Value::List(tensors.into_iter().map(Value::Tensor).collect())])
+}
+
+/// A composite that writes its result into argument 0.
+pub(super) fn written(a: &[Value], op: &str) -> Result<Outputs> {
+    let result = crate::call(op, a.iter().cloned().collect())?;
+    let (target, result) = (a[0].tensor()?, super::linalg::tensor(&result, 0)?);
+    require_same(target.sizes(), result.sizes(), || format!("the result of {op} is written into a tensor of"))?;
+    done(target.copy_(result))
+}
+
+// ---- diagonals ---------------------------------------------------------------------------------------------------------------------
+
+fn trace(x: &Tensor) -> Result<Tensor> {
+    require_rank("self", x, 2..=2)?;
+    if x.dtype() == DType::Bool {
+        return Err(Error::value("`trace` takes numbers, not bools"));
+    }
+    Ok(x.diagonal(0, 0, 1).sum())
+}
+
+fn diag(x: &Tensor, offset: i64) -> Result<Tensor> {
+    require_rank("self", x, 1..=2)?;
+    Ok(if x.dim() == 1 { x.diag_embed(offset, -2, -1) } else { x.diagonal(offset, 0, 1).clone_as(maquette_ir::MemoryFormat::Contiguous) })
+}
+
+/// The dimensions of the result that hold the diagonals.
+fn diagonal_dims(a: &[Value]) -> Result<(usize, usize)> {
+    let x = a[0].tensor()?;
+    require_rank("self", x, 1..=63)?;
+    let (d1, d2) = (wrap_dim(a[2].int_i64()?, x.dim() + 1)?, wrap_dim(a[3].int_i64()?, x.dim() + 1)?);
+    if d1 == d2 { Err(Error::value(format!("`dim1` and `dim2` must differ, found both to be dimension {d1}"))) } else { Ok((d1, d2)) }
+}
+
+fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
+    let (d1, d2) = diagonal_dims(a)?;
+    let x = a[0].tensor()?;
+    let last = x.dim() - 1;
+    let side = x.sizes()[last] + SymInt::from(a[1].int_i64()?.saturating_abs());
+    let mut sizes: Dims = x.sizes()[..last].into();
+    for d in [d1.min(d2), d1.max(d2)] {
+        sizes.insert(d, side);
+    }
+    Ok(smallvec![fresh(x, sizes, x.dtype())])
+}
+
+fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
+    let (d1, d2) = diagonal_dims(a)?;
+    // fresh memory is zero
+    let diagonal = views::diagonal(out.meta(), a[1].int_i64()?, d1 as i64, d2 as i64)?;
+    eager::copy(a[0].tensor()?, &out.view_of(diagonal)?)
+}
+
+// ---- blocks ------------------------------------------------------------------------------------------------------------------------
+
+/// Rows and columns of a block: a vector is a row, a number a matrix of one.
+fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
+    match *t.sizes() {
+        [] => Ok([1.into(), 1.into()]),
+        [n] => Ok([1.into(), n]),
+        [n, m] => Ok([n, m]),
+        _ => Err(Error::value(format!("`tensors[{i}]` must have at most 2 dimensions, found sizes {}", dims_text(t.sizes())))),
+    }
+}
+
+fn block_diag_metas(a: &[Value]) -> Result<Metas> {
+    let parts = tensors("tensors", &a[0])?;
+    let mut sizes: Dims = smallvec![0.into(), 0.into()];
+    for (i, t) in parts.iter().enumerate() {
+        let [n, m] = block(i, t)?;
+        sizes[0] += n;
+        sizes[1] += m;
+    }
+    Ok(smallvec![fresh(parts[0], sizes, promoted(&parts))])
+}
+
+fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
+    let (mut row, mut column) = (SymInt::from(0), SymInt::from(0));
+    for (i, t) in tensors("tensors", &a[0])?.into_iter().enumerate() {
+        let [n, m] = block(i, t)?;
+        let rows = views::narrow(out.meta(), 0, row, n)?;
+        eager::copy(t, &out.view_of(views::narrow(&rows, 1, column, m)?)?)?;
+        row += n;
+        column += m;
+    }
+    Ok(())
+}
+
+/// Each tensor's dimension `dim` cut into as many chunks, zeros filling up the last; what follows is flattened and joined.
+fn chunk_cat(a: &[Value]) -> Result<Tensor> {
+    let parts = tensors("tensors", &a[0])?;
+    let (dim, chunks) = (wrap_dim(a[1].int_i64()?, parts[0].dim())?, a[2].int_i64()?);
+    if chunks < 1 {
+        return Err(Error::value(format!("`num_chunks` must be positive, found {chunks}")));
+    }
+    let mut pieces = Vec::with_capacity(parts.len());
+    for (i, t) in parts.iter().enumerate() {
+        if t.dim() <= dim || t.dtype() != parts[0].dtype() {
+            let (dtype, found, sizes) = (parts[0].dtype(), t.dtype(), dims_text(t.sizes()));
+            return Err(Error::value(format!("`tensors[{i}]` must have a dimension {dim} and dtype {dtype}, found {found}{sizes}")));
+        }
+        require_same(&parts[0].sizes()[..dim], &t.sizes()[..dim], || format!("`tensors[{i}]` must have, before dimension {dim},"))?;
+        let length = t.sizes()[dim];
+        let chunk = (length + (chunks - 1)).floor_div(chunks);
+        let mut pad: Dims = smallvec![0.into(); 2 * (t.dim() - dim)];
+        if let Some(last) = pad.last_mut() {
+            *last = chunk * chunks - length;
+        }
+        let width = t.sizes()[dim + 1..].iter().fold(chunk, |n, &s| n * s);
+        let sizes: Dims = t.sizes()[..dim].iter().copied().chain([chunks.into(), width]).collect();
+        pieces.push(t.constant_pad_nd(pad, 0).reshape(sizes));
+    }
+    Ok(Tensor::cat(&pieces, dim as i64 + 1))
+}
+
+// ---- parts in memory of their own --------------------------------------------------------------------------------------------------
+
+/// Copies each part; its strides and offset are those it has in the whole.
+fn parts(a: &[Value], out: &[Tensor], metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> Result<()> {
+    let op = crate::library::Op::find("aten::alias")?;
+    let x = a[0].tensor()?;
+    for (m, o) in FakeCtx::eager(op, |cx| metas(cx, a))?.into_iter().zip(out) {
+        eager::copy(&x.view_of(m)?, o)?;
+    }
+    Ok(())
+}
+
+fn split_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
+    split::split(a[0].tensor()?.meta(), a[1].int()?, a[2].int_i64()?)
+}
+
+fn split_with_sizes_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
+    split::split_with_sizes(a[0].tensor()?.meta(), a[1].ints()?, a[2].int_i64()?)
+}
+
+fn chunk_metas(_: &FakeCtx, a: &[Value]) -> Result<Metas> {
+    split::chunk(a[0].tensor()?.meta(), a[1].int_i64()?, a[2].int_i64()?)
+}
+
+/// `self`'s own layout, after checking that `src` fits the window.
+fn window_metas(a: &[Value]) -> Result<Metas> {
+    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
+    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
+    require_same(&window.sizes, src.sizes(), || "argument `src` must have".into())?;
+    let dense = fresh_like(x, x.dtype())?;
+    // memory that several elements share cannot be copied as it is
+    let overlaps = x.sizes().iter().zip(x.strides()).any(|(n, s)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
+    Ok(smallvec![if overlaps { dense } else { Meta { strides: x.strides().into(), offset: x.storage_offset(), ..dense } }])
+}
+
+/// Replaces the elements of `self` that lie in the window over its storage.
+fn window(a: &[Value], out: &Tensor) -> Result<()> {
+    let (x, src) = (a[0].tensor()?, a[1].tensor()?);
+    let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
+    let src = eager::cast(src, x.dtype())?;
+    typed!(x.dtype(), T => {
+        let (mut elements, new) = (host::data::<T>(x)?, host::data::<T>(&src)?);
+        let written: rustc_hash::FxHashMap<i64, T> = positions(&window)?.into_iter().zip(new).collect();
+        for (e, at) in elements.iter_mut().zip(positions(x.meta())?) {
+            if let Some(v) = written.get(&at) {
+                *e = *v;
+            }
+        }
+        host::fill_with::<T>(out, |o| o.copy_from_slice(&elements))
+    })
+}
+
+/// Where in the storage the elements lie, in row-major order.
+fn positions(m: &Meta) -> Result<Vec<i64>> {
+    let c = m.concrete().ok_or_else(|| Error::value("the layout is symbolic"))?;
+    let mut out = vec![c.offset];
+    for (&n, &s) in c.sizes.iter().zip(&c.strides) {
+        out = out.iter().flat_map(|&at| (0..n).map(move |i| at + i * s)).collect();
+    }
+    Ok(out)
+}
+
+// ---- triangles ---------------------------------------------------------------------------------------------------------------------
+
+/// The part of a matrix on one side of a diagonal.
+struct Triangle {
+    /// The rows that have elements of it.
+    rows: Range<i64>,
+    cols: i64,
+    offset: i64,
+    lower: bool,
+}
+
+impl Triangle {
+    /// By `row, col, offset`.
+    fn of(a: &[Value], lower: bool) -> Result<Triangle> {
+        let (rows, cols, offset) = (a[0].int_i64()?, a[1].int_i64()?, a[2].int_i64()?);
+        if rows < 0 || cols < 0 {
+            return Err(Error::value(format!("`row` and `col` must not be negative, found {rows} and {cols}")));
+        }
+        let rows = match (cols, lower) {
+            (0, _) => 0..0,
+            (_, true) => offset.saturating_neg().clamp(0, rows)..rows,
+            (_, false) => 0..cols.saturating_sub(offset).clamp(0, rows),
+        };
+        Ok(Triangle { rows, cols, offset, lower })
+    }
+
+    /// The columns of a row that has elements.
+    fn columns(&self, row: i64) -> Range<i64> {
+        let edge = row.saturating_add(self.offset);
+        if self.lower { 0..edge.saturating_add(1).min(self.cols) } else { edge.max(0)..self.cols }
+    }
+
+    /// How many elements there are: row by row one more, until rows are whole.
+    fn count(&self) -> i128 {
+        let Range { start, end } = self.rows;
+        if start >= end {
+            return 0;
+        }
+        let shortest = self.columns(if self.lower { start } else { end - 1 });
+        let (rows, least, cols) = (i128::from(end - start), i128::from(shortest.end - shortest.start), i128::from(self.cols));
+        let growing = (cols - least).clamp(0, rows);
+        growing * least + growing * (growing - 1) / 2 + (rows - growing) * cols
+    }
+}
+
+fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
+    let triangle = Triangle::of(a, lower)?;
+    let count = i64::try_from(triangle.count()).ok().filter(|n| n.checked_mul(16).is_some());
+    let count = count.ok_or_else(|| Error::value(format!("a triangle of {} elements is too large", triangle.count())))?;
+    let m = super::creation::factory(&[2.into(), count.into()], a, 3, DType::I64, Device::Cpu)?;
+    match m.dtype {
+        DType::I64 | DType::I32 => Ok(smallvec![m]),
+        found => Err(Error::value(format!("indices have dtype i64 or i32, found {found}"))),
+    }
+}
+
+/// Row numbers, then column numbers.
+fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
+    let triangle = Triangle::of(a, lower)?;
+    let places = || triangle.rows.clone().flat_map(|r| triangle.columns(r).map(move |c| (r, c)));
+    let all: Vec<i64> = places().map(|p| p.0).chain(places().map(|p| p.1)).collect();
+    let n = all.len() as i64 / 2;
+    eager::copy(&Tensor::adopt::<i64>(all, [2, n])?, out)
+}
+
+// ---- masked indexing ---------------------------------------------------------------------------------------------------------------
+
+/// The indices, with those that lie outside moved inside: the mask tells which results count.
+fn clamped(x: &Tensor, indices: &Value) -> Result<Vec<Option<Tensor>>> {
+    let given = indices.list()?;
+    if given.len() > x.dim() {
+        return Err(Error::value(format!("`indices` has {} entries for the {} dimensions of `self`", given.len(), x.dim())));
+    }
+    let mut out = Vec::with_capacity(given.len());
+    for (v, &n) in given.iter().zip(x.sizes()) {
+        out.push(match v.opt_tensor()? {
+            None => None,
+            Some(i) => {
+                let n = n.as_i64().map_or_else(|| n.guard_int(), Ok)?;
+                Some(i.clamp(-n, n - 1))
+            }
+        });
+    }
+    Ok(out)
+}
+
+fn by_ref(indices: &[Option<Tensor>]) -> Vec<Option<&Tensor>> {
+    indices.iter().map(Option::as_ref).collect()
+}
+
+fn masked_index(x: &Tensor, mask: &Tensor, indices: &Value, fill: Scalar) -> Result<Tensor> {
+    if x.numel().as_i64() == Some(0) {
+        return Ok(x.new_full(mask.sizes(), fill, x.dtype()));
+    }
+    Ok(x.index(&by_ref(&clamped(x, indices)?)).masked_fill(&mask.logical_not(), fill))
+}
+
+fn masked_index_put(x: &Tensor, mask: &Tensor, indices: &Value, values: &Tensor) -> Result<Tensor> {
+    if x.numel().as_i64() == Some(0) {
+        return Ok(x.clone_tensor());
+    }
+    Ok(x.index_put(&by_ref(&clamped(x, indices)?), &values.masked_fill(&mask.logical_not(), 0), true))
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::trace(Tensor self) -> Tensor" => Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
+        "aten::diag(Tensor self, int diagonal=0) -> Tensor" => Lowering::Composite(|a| done(diag(a[0].tensor()?, a[1].int_i64()?)?)),
+        "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" => copying(|_, a| diag_embed_metas(a), |a, out| diag_embed(a, &out[0])),
+        "aten::block_diag(Tensor[] tensors) -> Tensor" => copying(|_, a| block_diag_metas(a), |a, out| block_diag(a, &out[0])),
+        "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" => Lowering::Composite(|a| done(chunk_cat(a)?)),
+        "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" => copying(split_metas, |a, out| parts(a, out, split_metas)),
+        "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]" =>
+            copying(split_with_sizes_metas, |a, out| parts(a, out, split_with_sizes_metas)),
+        "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" => copying(chunk_metas, |a, out| parts(a, out, chunk_metas)),
+        "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
+            copying(|_, a| window_metas(a), |a, out| window(a, &out[0])),
+        "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
+            Lowering::Compute(Compute { class: Class::Fill, metas: |_, a| triangle_metas(a, true), run: |a, out| triangle(a, &out[0], true) }),
+        "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
+            Lowering::Compute(Compute { class: Class::Fill, metas: |_, a| triangle_metas(a, false), run: |a, out| triangle(a, &out[0], false) }),
+        "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor" =>
+            Lowering::Composite(|a| done(masked_index(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].scalar()?)?)),
+        "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor" =>
+            Lowering::Composite(|a| done(masked_index_put(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].tensor()?)?)),
+        "aten::addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::Composite(|a| written(a, "aten::addbmm")),
+        "aten::addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::Composite(|a| written(a, "aten::addr")),
+    }
+}

@@ -1,0 +1,121 @@
+//! Sentence embeddings by all-MiniLM-L6-v2: one trace with symbolic batch and length, over weights that stay in their file.
+//!
+//! `cargo run --release --example minilm -- [--opaque-attention] [--graph] [MODEL_DIR [SENTENCE]…]`
+//!
+//! `MODEL_DIR` holds `config.json`, `tokenizer.json` and `model.safetensors`. It is `target/minilm` if none is named.
+
+pub mod attention;
+pub mod bert;
+pub mod tokens;
+
+use attention::Attention;
+use bert::{Bert, Config};
+use maquette::prelude::*;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokens::{Tokens, Words};
+
+/// What is compared where no sentence is given.
+const SENTENCES: [&str; 5] = [
+    "A cat sleeps on the warm windowsill",
+    "The kitten naps in the sun",
+    "The compiler rejects the program",
+    "Borrow checking found an error in my code",
+    "We had soup and fresh bread for dinner",
+];
+
+/// The most tokens of a sentence, as the model was trained.
+pub const MAX_TOKENS: usize = 256;
+
+/// What the command line asks for.
+struct Request {
+    folder: PathBuf,
+    attention: Attention,
+    graph: bool,
+    sentences: Vec<String>,
+}
+
+impl Request {
+    fn parse(args: impl Iterator<Item = String>) -> Result<Request> {
+        let (mut attention, mut graph) = (Attention::Builtin, false);
+        let mut words = Vec::new();
+        for arg in args {
+            match &*arg {
+                "--opaque-attention" => attention = Attention::Opaque,
+                "--graph" => graph = true,
+                a if a.starts_with("--") => bail!("`{a}` is not an option; there are --opaque-attention and --graph"),
+                _ => words.push(arg),
+            }
+        }
+        let mut words = words.into_iter();
+        let folder = words.next().map_or_else(default_folder, PathBuf::from);
+        let mut sentences: Vec<String> = words.collect();
+        if sentences.is_empty() {
+            sentences = SENTENCES.map(String::from).to_vec();
+        }
+        Ok(Request { folder, attention, graph, sentences })
+    }
+}
+
+/// Where the model is if nobody says: `MAQUETTE_MINILM`, or else `target/minilm`.
+pub fn default_folder() -> PathBuf {
+    std::env::var_os("MAQUETTE_MINILM").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/minilm"), PathBuf::from)
+}
+
+fn report(request: &Request) -> Result<String> {
+    let Request { folder, attention, graph, sentences } = request;
+    ensure!(folder.join("model.safetensors").is_file(), "there is no model in {}; the README says how to get it", folder.display());
+    let sentences: Vec<&str> = sentences.iter().map(String::as_str).collect();
+    let (words, bert) = (Words::load(folder, MAX_TOKENS)?, Bert::load(folder)?);
+
+    let started = Instant::now();
+    let traced = bert.trace(*attention)?;
+    let trace_time = started.elapsed();
+    if *graph {
+        return Ok(traced.graph().to_string());
+    }
+    let Tokens { ids, mask } = words.encode(&sentences)?;
+    let sizes = ids.sizes_i64()?;
+    let started = Instant::now();
+    let vectors = traced.run((ids, mask))?;
+    let run_time = started.elapsed();
+
+    let Config { layers, heads, width, .. } = bert.config;
+    let mut out = format!("BERT, {layers} layers of {heads} heads, {width} wide; its weights are pages of their file\n");
+    out += &format!("traced {} nodes in {:.1} ms, for every size:\n", traced.graph().node_count(), millis(trace_time));
+    out += &format!("  {}\n", symbols(traced.graph()));
+    out += &format!("ran on {} sentences of at most {} tokens in {:.1} ms\n\n", sizes[0], sizes[1], millis(run_time));
+    out += &table(&sentences, &vectors.matmul(&vectors.t()))?;
+    Ok(out)
+}
+
+/// The graph's symbols and their ranges, as its text says.
+fn symbols(graph: &Graph) -> String {
+    let text = graph.to_string();
+    let line = text.lines().find_map(|l| l.trim().strip_prefix("where "));
+    line.unwrap_or_default().to_owned()
+}
+
+/// Each sentence beside its similarity to every other.
+fn table(sentences: &[&str], similarity: &Tensor) -> Result<String> {
+    let similarity = similarity.read::<f32>()?;
+    let width = sentences.iter().map(|s| s.chars().count()).max().unwrap_or(0).clamp(10, 48);
+    let number = |x: &f32| format!("{x:>7.3}");
+    let heads: String = (1..=sentences.len()).map(|n| format!("{n:>7}")).collect();
+    let mut out = format!("   {:width$}{heads}\n", "similarity");
+    for (i, (sentence, row)) in sentences.iter().zip(similarity.outer_iter()).enumerate() {
+        let shown: String = sentence.chars().take(width).collect();
+        out += &format!("{:>2} {shown:width$}{}\n", i + 1, row.iter().map(number).collect::<String>());
+    }
+    Ok(out)
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+#[allow(dead_code)] // the tests include this file
+fn main() -> Result<()> {
+    print!("{}", report(&Request::parse(std::env::args().skip(1))?)?);
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Files mapped into memory: tensors over the file's own pages.
+//!
+//! Safety of this module: each tensor has its bytes to itself, since the parts of a safetensors file do not overlap, and keeps the map
+//! alive. The map is private: a write to a tensor changes a copy of a page, never the file. That nobody else rewrites or truncates the
+//! file meanwhile cannot be checked here; whoever calls [`Weights::map`] promises it.
+#![allow(unsafe_code)]
+
+use super::{Part, Weights, copied, parts};
+use crate::{DType, Error, Result, Tensor};
+use memmap2::{MmapOptions, MmapRaw};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+impl Weights {
+    /// As [`Weights::load`] without reading the file: the tensors are its pages, which the system reads when they are first used and
+    /// shares between programs. A write to a tensor is private to it; the file never changes.
+    ///
+    /// Copied are only bools, and tensors whose bytes do not lie as their dtype needs.
+    ///
+    /// # Errors
+    /// As [`Weights::load`].
+    ///
+    /// # Safety
+    /// While a tensor of the file lives, nobody writes to the file or truncates it.
+    #[track_caller]
+    pub unsafe fn map(path: impl AsRef<Path>) -> Result<Weights> {
+        let path = path.as_ref();
+        let cannot = |e: std::io::Error| Error::msg(format!("cannot map {}: {e}", path.display()));
+        let file = File::open(path).map_err(cannot)?;
+        // SAFETY: nobody changes the file, by this function's own contract.
+        let map = unsafe { MmapOptions::new().map_copy(&file) }.map_err(cannot)?;
+        let mut weights = BTreeMap::new();
+        let mut own_pages = Vec::new();
+        for part in parts(&map)? {
+            let bytes = map.get(part.range.clone()).unwrap_or_default();
+            let as_is = cfg!(target_endian = "little") && part.dtype != DType::Bool;
+            if as_is && bytes.as_ptr().addr().is_multiple_of(part.dtype.size()) {
+                own_pages.push(part);
+            } else {
+                weights.insert(part.name, copied(part.dtype, bytes, part.sizes).ok()?.clone());
+            }
+        }
+        let map = Arc::new(MmapRaw::from(map));
+        for Part { name, dtype, sizes, range } in own_pages {
+            // SAFETY: `parts` gave a range inside the map, which starts at no null pointer.
+            let start = unsafe { NonNull::new_unchecked(map.as_mut_ptr().add(range.start)) };
+            let bytes = NonNull::slice_from_raw_parts(start, range.len());
+            // SAFETY: the bytes live as long as the map, are any value of their dtype, and are this tensor's alone.
+            let tensor = unsafe { Tensor::from_foreign(bytes, sizes, dtype, Box::new(map.clone())) };
+            weights.insert(name, tensor.ok()?.clone());
+        }
+        Ok(Weights(weights))
+    }
+}

@@ -1,0 +1,84 @@
+//! Checkpoints, read and mapped.
+
+use maquette::io::Weights;
+use maquette::prelude::*;
+use std::path::PathBuf;
+
+fn file(name: &str, contents: &[u8]) -> PathBuf {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, contents).unwrap();
+    path
+}
+
+/// A safetensors file of these tensors, `(name, dtype, sizes, bytes)`, whose header is padded to `header` bytes.
+fn safetensors(header: usize, tensors: &[(&str, &str, &[usize], &[u8])]) -> Vec<u8> {
+    let mut at = 0;
+    let entries = tensors.iter().map(|(name, dtype, sizes, bytes)| {
+        let start = at;
+        at += bytes.len();
+        format!(r#""{name}":{{"dtype":"{dtype}","shape":{sizes:?},"data_offsets":[{start},{at}]}}"#)
+    });
+    let json = format!("{{{}}}", entries.collect::<Vec<_>>().join(","));
+    let mut out = (header as u64).to_le_bytes().to_vec();
+    out.extend(format!("{json:header$}").as_bytes());
+    tensors.iter().for_each(|t| out.extend(t.3));
+    out
+}
+
+fn map(path: &PathBuf) -> Result<Weights> {
+    // SAFETY: each test has a file of its own, and does not write to it.
+    unsafe { Weights::map(path) }
+}
+
+#[test]
+fn a_mapped_file_has_the_tensors_of_a_read_one() {
+    let floats: Vec<u8> = [1.5f32, -2.0, f32::NAN].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let tensors: [(&str, &str, &[usize], &[u8]); 5] = [
+        ("floats", "F32", &[3], &floats),
+        ("none", "F64", &[0, 4], &[]),
+        ("bools", "BOOL", &[2], &[1, 0]),
+        ("bytes", "U8", &[1, 2], &[7, 255]),
+        ("halves", "BF16", &[], &[0x80, 0x3f]),
+    ];
+    // of the second file nothing wider than a byte is aligned
+    for header in [400, 401] {
+        let path = file(&format!("dtypes{header}"), &safetensors(header, &tensors));
+        let (mapped, read) = (map(&path).unwrap(), Weights::load(&path).unwrap());
+        assert_eq!(mapped.iter().count(), tensors.len());
+        for ((name, a), (_, b)) in mapped.iter().zip(read.iter()) {
+            assert_eq!(format!("{a:?}"), format!("{b:?}"), "{name}");
+        }
+        assert_eq!(mapped.get("bools").unwrap().to_vec::<bool>().unwrap(), [true, false]);
+        assert_eq!(mapped.get("floats").unwrap().to_vec::<f32>().unwrap()[..2], [1.5, -2.0]);
+    }
+}
+
+#[test]
+fn a_mapped_tensor_outlives_its_map_and_its_writes_are_private() {
+    let contents = safetensors(128, &[("a", "F32", &[2], &[0; 8]), ("b", "F32", &[1], &[0; 4])]);
+    let path = file("private", &contents);
+    let weights = map(&path).unwrap();
+    let (mut a, b) = (weights.get("a").unwrap(), weights.get("b").unwrap());
+    drop(weights);
+    a += 1.0;
+    assert_eq!((a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap()), (vec![1.0, 1.0], vec![0.0]));
+    assert!(!a.shares_storage(&b));
+    assert_eq!(std::fs::read(&path).unwrap(), contents);
+    assert_eq!(map(&path).unwrap().get("a").unwrap().to_vec::<f32>().unwrap(), [0.0, 0.0]);
+}
+
+#[test]
+fn what_is_no_checkpoint_is_refused() {
+    let refused = |name: &str, contents: &[u8], expected: &str| {
+        let path = file(name, contents);
+        for e in [map(&path).unwrap_err(), Weights::load(&path).unwrap_err()] {
+            assert!(e.to_string().contains(expected), "{name}: {e}");
+        }
+    };
+    refused("empty", &[], "not a safetensors file");
+    refused("text", b"weights, please", "not a safetensors file");
+    refused("short", &safetensors(128, &[("a", "F32", &[2], &[0; 4])]), "not a safetensors file");
+    refused("complex", &safetensors(128, &[("a", "C64", &[1], &[0; 8])]), "the tensor `a`: the dtype C64 is not one of");
+    let e = map(&PathBuf::from("no such file")).unwrap_err();
+    assert!(e.to_string().starts_with("cannot map no such file: "), "{e}");
+}
