@@ -1,0 +1,21 @@
+//! What the documents quote is what the code says.
+
+use std::path::Path;
+
+#[test]
+fn quoted_lines_are_in_the_files_they_are_quoted_from() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = include_str!("../docs/adding-an-operator.md");
+    let mut checked = 0;
+    for block in page.split("```diff\n").skip(1).zip(page.split("```diff\n")) {
+        let (lines, before) = (block.0.split("```").next().unwrap(), block.1);
+        let file = before.trim_end().rsplit('`').nth(1).unwrap();
+        let code = std::fs::read_to_string(root.join(file)).unwrap();
+        for line in lines.lines() {
+            let quoted = line.strip_prefix('+').unwrap();
+            assert!(code.lines().any(|l| l == quoted), "{file} has no line\n{quoted}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 10, "{checked}");
+}
