@@ -156,6 +156,10 @@ fn other_norms_and_attention_sums() {
         &tensor(&[2, 3], 1).rms_norm([3], Some(&Tensor::from([1.0f32, 2.0, 3.0])), Some(1e-3)),
         &[-0.74086, 0.98781, -4.44514, -0.30064, 2.4051, -3.60766],
     );
+    // rows without elements
+    let (_, mean, rstd) = Tensor::zeros([2, 0], DType::F32).native_layer_norm([0], None, None, 1e-5);
+    close(&mean, &[0.0, 0.0]);
+    close(&rstd, &[f32::NAN, f32::NAN]);
     let mask = Tensor::from([[0.0, NEG, 1.0], [NEG, NEG, NEG]]);
     let [q, k, v] = [(2, 1), (3, 2), (3, 3)].map(|(n, seed)| tensor(&[1, 1, n, 2], seed));
     let flash = "aten::_scaled_dot_product_flash_attention_for_cpu";

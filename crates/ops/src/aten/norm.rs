@@ -70,9 +70,16 @@ fn flat(t: &Tensor) -> Result<Tensor> {
     t.view_of(Meta::contiguous(smallvec::SmallVec::from_slice(&[t.numel()]) as Dims, t.dtype()))
 }
 
+/// The statistics of rows without elements: the mean, where it is asked for, is 0, the reciprocal of the deviation NaN.
+fn no_elements(statistics: &[Tensor]) -> Result<()> {
+    let Some((rstd, mean)) = statistics.split_last() else { return Ok(()) };
+    mean.iter().try_for_each(|t| eager::fill(t, 0.0))?;
+    eager::fill(rstd, f64::NAN)
+}
+
 fn layer_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     if out[0].numel().as_i64() == Some(0) {
-        return Ok(());
+        return no_elements(&out[1..]);
     }
     let (mean, rstd) = (flat(&out[1])?, flat(&out[2])?);
     let operands = LayerNorm {
@@ -123,7 +130,7 @@ fn rms_norm_metas(a: &[Value]) -> Result<Metas> {
 fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     let (x, lead) = (a[0].tensor()?, a[0].tensor()?.dim() - a[1].ints()?.len());
     if x.numel().as_i64() == Some(0) {
-        return Ok(());
+        return no_elements(&out[1..]);
     }
     let wide = compute_dtype(x.dtype());
     let smallest = if wide == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
@@ -165,7 +172,7 @@ fn group_norm_metas(a: &[Value]) -> Result<Metas> {
 fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     let x = a[0].tensor()?;
     if x.numel().as_i64() == Some(0) {
-        return Ok(());
+        return no_elements(&out[1..]);
     }
     // groups become rows of a contiguous copy, which keeps full precision until the scale and shift
     let wide = compute_dtype(x.dtype());
