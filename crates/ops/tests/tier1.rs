@@ -77,6 +77,7 @@ fn a_recurrent_layer_names_what_does_not_fit() {
     for (text, expected) in [
         (refused(&x, &h, &w[1..]), "found 15 tensors"),
         (refused(&x, &tensor(&[4, 3, 2], 1), &w), "`hx` must have sizes [4, 2, 2], found sizes [4, 3, 2]"),
+        (refused(&x, &tensor(&[4, 2, 1], 1), &w), "equally wide without a projection, found 1 and 2"),
         (refused(&x.narrow(0, 0, 0), &h, &w), "at least one step"),
         (refused(&x.select(0, 0), &h, &w), "`input` must have 3 dimensions"),
         (refused(&x.to_dtype(DType::F64), &h, &w), "`input` and `hx` must have the same dtype"),

@@ -75,3 +75,15 @@ fn a_recurrent_layer_is_one_node() {
     let (y, z) = (layer(inputs(3, 5)), t.run(inputs(3, 5)).unwrap());
     assert_eq!(y.to_vec::<f32>().unwrap(), z.to_vec::<f32>().unwrap());
 }
+
+#[test]
+fn an_lstm_of_symbolic_widths() {
+    let weights = |g: i64| [ramp([1, g * 2, 3]).select(0, 0), ramp([1, g * 2, 2]).select(0, 0)];
+    let layer = |(x, h, c, w, u): (Tensor, Tensor, Tensor, Tensor, Tensor)| {
+        x.lstm((&h, &c), &[w, u], Recurrence { layers: 1, ..Recurrence::default() }).0
+    };
+    let [w, u] = weights(4);
+    let inputs = |t: i64| (ramp([t, 2, 3]), ramp([1, 2, 2]), ramp([1, 2, 2]), w.clone(), u.clone());
+    let t = TraceOptions::symbolic().trace(layer, inputs(2)).unwrap();
+    assert_eq!(layer(inputs(3)).to_vec::<f32>().unwrap(), t.run(inputs(3)).unwrap().to_vec::<f32>().unwrap());
+}

@@ -7,7 +7,7 @@ use crate::eager;
 use crate::error::{Error, Result};
 use crate::meta::Dims;
 use crate::methods::aten;
-use crate::shape::require_same;
+use crate::shape::{require_equal, require_same};
 use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
 use maquette_ir::Loc;
@@ -111,12 +111,14 @@ impl<'a> Rnn<'a> {
         states.iter().try_for_each(|t| require_rank("hx", t, 3..=3))?;
         let params: Vec<&Tensor> = a[2].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
         let (biases, layers, directions) = (a[3].bool()?, a[4].int_i64()?, 1 + usize::from(a[7].bool()?));
-        let projected = c.is_some_and(|c| !super::dims::known_equal(c.sizes()[2], h.sizes()[2]));
-        let each = 2 + 2 * usize::from(biases) + usize::from(projected);
         let cells = usize::try_from(layers).ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(directions));
-        let expected = cells.and_then(|n| n.checked_mul(each));
-        if expected != Some(params.len()) {
-            let what = "`params` must hold input and hidden weights, biases if `has_biases`, and a projection if the states' widths differ";
+        let plain = 2 + 2 * usize::from(biases);
+        // sizes may be symbolic: how many weights there are tells whether the hidden states are projected
+        let counts = |each: usize| cells.and_then(|n| n.checked_mul(each)) == Some(params.len());
+        let projected = c.is_some() && counts(plain + 1);
+        let each = plain + usize::from(projected);
+        if !counts(each) {
+            let what = "`params` must hold input and hidden weights, biases if `has_biases`, and in an LSTM a projection or none";
             return Err(Error::value(format!(
                 "{what}, for {layers} layers (at least 1) in {directions} directions; found {} tensors",
                 params.len()
@@ -157,6 +159,10 @@ impl<'a> Rnn<'a> {
         require(time.ge(1), || "the sequence in `input` must have at least one step".into())?;
         let (out, hidden) = (self.h.sizes()[2], self.c.unwrap_or(self.h).sizes()[2]);
         let cells = SymInt::from(self.weights.len());
+        if self.weights.iter().all(|w| w.hr.is_none()) {
+            let wrong = || Error::value(format!("states in `hx` must be equally wide without a projection, found {out} and {hidden}"));
+            require_equal(out, hidden, &wrong)?;
+        }
         for (t, width) in [(self.h, out)].into_iter().chain(self.c.map(|c| (c, hidden))) {
             require_same_dtype(("input", self.input), ("hx", t))?;
             require_same(&[cells, batch, width], t.sizes(), || "`hx` must have".into())?;
