@@ -3,7 +3,12 @@
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
 mod absent;
+mod alias;
+mod arrange;
 mod attention;
+mod batch_norm;
+mod calculus;
+mod checks;
 mod classification;
 mod convolution;
 mod copies;
@@ -27,6 +32,7 @@ mod pool;
 mod random;
 mod reduce;
 mod reshape;
+mod rnn;
 mod scan;
 mod scatter;
 mod spatial;
@@ -75,7 +81,13 @@ pub(crate) use table;
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
     let folders = linalg::TABLES.into_iter().chain(order::TABLES).chain(pointwise::TABLES).chain(spatial::TABLES).chain(special::TABLES);
     folders.chain([
+        alias::TABLE,
+        alias::OTHERS,
+        arrange::TABLE,
         attention::TABLE,
+        batch_norm::TABLE,
+        calculus::TABLE,
+        checks::TABLE,
         classification::TABLE,
         convolution::TABLE,
         copies::TABLE,
@@ -91,6 +103,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         pool::TABLE,
         random::TABLE,
         reduce::TABLE,
+        rnn::TABLE,
         scan::TABLE,
         scatter::TABLE,
         split::TABLE,

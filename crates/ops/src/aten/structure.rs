@@ -77,7 +77,7 @@ fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
 
 fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
     let (d1, d2) = diagonal_dims(a)?;
-    // fresh memory is zero
+    eager::fill(out, 0)?;
     let diagonal = views::diagonal(out.meta(), a[1].int_i64()?, d1 as i64, d2 as i64)?;
     eager::copy(a[0].tensor()?, &out.view_of(diagonal)?)
 }
@@ -106,6 +106,7 @@ fn block_diag_metas(a: &[Value]) -> Result<Metas> {
 }
 
 fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
+    eager::fill(out, 0)?;
     let (mut row, mut column) = (SymInt::from(0), SymInt::from(0));
     for (i, t) in tensors("tensors", &a[0])?.into_iter().enumerate() {
         let [n, m] = block(i, t)?;

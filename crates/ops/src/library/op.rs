@@ -280,7 +280,9 @@ impl Op {
                 return Err(lock.clone().unwrap_or_else(|| super::registry::unknown(self.name())));
             };
             let schema = Schema::from_str(def.schema)?;
-            let state = OpState { builtin: Some(def), ..OpState::new(schema, def.loc) };
+            // what returns nothing and writes nothing is called for its effect
+            let effect = (schema.returns.is_empty() && schema.mutates().next().is_none()).then_some(Effect::Ordered);
+            let state = OpState { builtin: Some(def), effect, ..OpState::new(schema, def.loc) };
             self.0.state.store(Some(Arc::new(state)));
         }
         Ok(StateGuard(self.0.state.load()))
