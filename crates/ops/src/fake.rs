@@ -39,10 +39,15 @@ impl FakeCtx {
         if min < 0 || min > max {
             return Err(FakeError::Bounds { min, max }.into());
         }
+        self.new_integer_in(min, max)
+    }
+
+    /// A new data-dependent integer, which need not be a size.
+    pub(crate) fn new_integer_in(&self, min: i64, max: i64) -> Result<SymInt> {
         let scope = self.scope.as_ref().ok_or(FakeError::NoTrace)?;
-        let size = scope.unbacked(Range { lo: min, hi: max }, self.op.name(), self.loc);
-        self.fresh.borrow_mut().push(size);
-        Ok(size)
+        let integer = scope.unbacked(Range { lo: min, hi: max }, self.op.name(), self.loc);
+        self.fresh.borrow_mut().push(integer);
+        Ok(integer)
     }
 
     /// A context outside any trace, for metadata rules run on real tensors.

@@ -25,6 +25,7 @@ mod loss;
 pub(crate) mod lower;
 mod matrix;
 mod norm;
+mod number;
 mod order;
 mod plan;
 mod pointwise;
@@ -100,6 +101,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         loss::TABLE,
         matrix::TABLE,
         norm::TABLE,
+        number::TABLE,
         pool::TABLE,
         random::TABLE,
         reduce::TABLE,

@@ -316,6 +316,8 @@ table! {
     pub(super) static TABLE = {
         "aten::trace(Tensor self) -> Tensor" => Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
         "aten::diag(Tensor self, int diagonal=0) -> Tensor" => Lowering::Composite(|a| done(diag(a[0].tensor()?, a[1].int_i64()?)?)),
+        "aten::diagflat(Tensor self, int offset=0) -> Tensor" =>
+            Lowering::Composite(|a| done(a[0].tensor()?.reshape([-1i64]).diag_embed(a[1].int_i64()?, -2, -1))),
         "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" => copying(|_, a| diag_embed_metas(a), |a, out| diag_embed(a, &out[0])),
         "aten::block_diag(Tensor[] tensors) -> Tensor" => copying(|_, a| block_diag_metas(a), |a, out| block_diag(a, &out[0])),
         "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" => Lowering::Composite(|a| done(chunk_cat(a)?)),
