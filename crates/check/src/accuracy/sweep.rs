@@ -44,6 +44,7 @@ pub const EDGES: &[f32] = &[
     1e-3,
     0.25,
     0.5,
+    0.625,
     std::f32::consts::FRAC_1_SQRT_2,
     std::f32::consts::FRAC_PI_4,
     1.0,
