@@ -76,7 +76,7 @@ fn arbitrary_precision_agrees_with_tables() {
         (UnaryOp::Erf, 1.0, 0.842_700_792_949_714_9),
         (UnaryOp::Erfc, 1.0, 0.157_299_207_050_285_13),
         (UnaryOp::Erfc, 5.0, 1.537459794428035e-12),
-        (UnaryOp::Sin, 1e22, -0.852_200_849_767_138),
+        (UnaryOp::Sin, 1e22, -0.852_200_849_767_188_8),
     ] {
         let e = big.error(nearest, nearest, true, |b| b.unary(op, x)).unwrap();
         assert!(e <= 0.5, "{op}({x:e}) is {e} ULP from {nearest:e}");
