@@ -1,7 +1,9 @@
-//! Checking: operators against recorded calls.
+//! Checking: operators against recorded calls, elementary functions against exact values.
 //!
 //! **Architecture invariant:** nothing here is needed to run a program; it looks at the other rooms from outside, through what they publish.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(feature = "accuracy")]
+pub mod accuracy;
 pub mod conform;

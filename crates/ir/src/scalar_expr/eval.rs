@@ -147,6 +147,7 @@ fn float_unary(op: UnaryOp, x: f64, d: DType) -> f64 {
         Erfc if x > 0.75 => erfc_tail(x),
         Erfc if x < -2.0 => 2.0 - erfc_tail(-x),
         Erfc => 1.0 - erf_series(x),
+        Sigmoid if x < 0.0 => x.exp() / (1.0 + x.exp()),
         Sigmoid => 1.0 / (1.0 + (-x).exp()),
         IsNan | IsInf | Not => x,
     }

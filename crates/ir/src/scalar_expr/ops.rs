@@ -91,7 +91,7 @@ ops! {
         Erf = "erf",
         /// 1 - erf(x), without cancellation.
         Erfc = "erfc",
-        /// `1 / (1 + e^-x)`.
+        /// `1 / (1 + e^-x)`, without overflow.
         Sigmoid = "sigmoid",
         /// Is NaN; gives bool.
         IsNan = "isnan",

@@ -1,7 +1,7 @@
 //! Elementary functions as straight-line code: the same source vectorises for every instruction set and gives the same
 //! bits on each, because it uses only correctly rounded operations (fused multiply-add is one, and is asked for by name).
 //!
-//! `f32` functions are within about 2 units in the last place. `f64` exponentials, logarithms and tanh vectorise; the
+//! `docs/accuracy.md` says how far from exact each is. `f64` exponentials, logarithms and tanh vectorise; the
 //! other `f64` functions are the `libm` crate's, a lane at a time.
 
 mod exp;
@@ -63,9 +63,11 @@ pub(crate) trait Float:
     fn sin_slow(self) -> Self;
     fn cos_slow(self) -> Self;
 
+    /// By the exponential that cannot overflow, so that a small result is as exact as a large one.
     #[inline(always)]
     fn sigmoid(self) -> Self {
-        Self::ONE / (Self::ONE + (-self).exp())
+        let e = (-self.abs()).exp();
+        (if self < Self::ZERO { e } else { Self::ONE }) / (Self::ONE + e)
     }
     #[inline(always)]
     fn nan(self) -> bool {
@@ -120,9 +122,9 @@ macro_rules! wide {
 
 float!(f32 {
     exp => exp::f32::exp,
-    exp2 => wide!(exp::f64::exp2),
+    exp2 => wide!(exp::exp2_f64),
     expm1 => other::expm1_f32,
-    tanh => exp::f32::tanh,
+    tanh => exp::tanh_f32,
     log => log::f32::log,
     log2 => |x: f32| (log::f64::log(f64::from(x)) * std::f64::consts::LOG2_E) as f32,
     log10 => |x: f32| (log::f64::log(f64::from(x)) * std::f64::consts::LOG10_E) as f32,
@@ -136,7 +138,7 @@ float!(f32 {
     sinh => wide!(libm::sinh),
     cosh => wide!(libm::cosh),
     asinh => wide!(libm::asinh),
-    acosh => wide!(libm::acosh),
+    acosh => wide!(other::acosh),
     atanh => wide!(libm::atanh),
     erf => other::erf_f32,
     erfc => wide!(libm::erfc),
@@ -148,7 +150,7 @@ float!(f64 {
     exp => exp::f64::exp,
     exp2 => libm::exp2,
     expm1 => libm::expm1,
-    tanh => exp::f64::tanh,
+    tanh => exp::tanh_f64,
     log => log::f64::log,
     log2 => libm::log2,
     log10 => libm::log10,
@@ -162,7 +164,7 @@ float!(f64 {
     sinh => libm::sinh,
     cosh => libm::cosh,
     asinh => libm::asinh,
-    acosh => libm::acosh,
+    acosh => other::acosh,
     atanh => libm::atanh,
     erf => libm::erf,
     erfc => libm::erfc,

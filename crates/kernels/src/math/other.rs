@@ -20,7 +20,15 @@ pub(super) fn log1p_f32(x: f32) -> f32 {
     let d = u - 1.0;
     let corrected = log::f64::log(u) * (w / d);
     let value = if d == 0.0 { w } else { corrected };
-    (if w == f64::INFINITY || w <= -1.0 { log::f64::log(u) } else { value }) as f32
+    let value = (if w == f64::INFINITY || w <= -1.0 { log::f64::log(u) } else { value }) as f32;
+    // A product of two NaNs is either of them.
+    if x.is_nan() { x } else { value }
+}
+
+/// `libm`'s; below 1 that is not always NaN.
+#[inline(always)]
+pub(super) fn acosh(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
 
 /// Within |x| < 1 a polynomial in x^2; beyond, `1 - e^-p(|x|)`.
@@ -71,6 +79,9 @@ pub(super) mod pow {
         let signed = if odd { magnitude.copysign(x) } else { magnitude };
         let value = if invalid { f32::NAN } else { signed };
         let value = if (xw.abs() == 1.0) & y.is_infinite() { 1.0 } else { value };
+        // A product of two NaNs is either of them.
+        let value = if y.is_nan() { y } else { value };
+        let value = if x.is_nan() { x } else { value };
         if (x == 1.0) | (y == 0.0) { 1.0 } else { value }
     }
 
