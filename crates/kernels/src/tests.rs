@@ -282,7 +282,8 @@ fn transposed_copies_are_the_elements_in_order() {
             let transposed = view(&x, &[b, r, c]).permute(&[0, 2, 1]).expect("permutes");
             copy(&transposed, &mut view_mut(&mut out, &[b, c, r])).expect("copies");
             let at = |t: i64, i: i64, j: i64| x[((t * r + i) * c + j) as usize];
-            let want: Vec<T> = (0..b).flat_map(|t| (0..c).flat_map(move |j| (0..r).map(move |i| (t, i, j)))).map(|(t, i, j)| at(t, i, j)).collect();
+            let want: Vec<T> =
+                (0..b).flat_map(|t| (0..c).flat_map(move |j| (0..r).map(move |i| (t, i, j)))).map(|(t, i, j)| at(t, i, j)).collect();
             assert_eq!(out, want, "{b} {r} {c}");
         }
         check::<u8>(b, r, c);

@@ -78,9 +78,9 @@ impl Kernel {
     /// Fills `out`; `y` is the second argument, of a function that has one.
     pub(crate) fn run<T: Element>(&self, isa: Isa, x: &[T], y: &[T], out: &mut [T]) -> Result<(), Error> {
         let mut out = [ViewMut::from_slice(out)];
-        Ok(match self.expr.inputs().len() {
-            1 => pointwise_on(isa, &self.expr, &[View::from_slice(x)], &mut out)?,
-            _ => pointwise_on(isa, &self.expr, &[View::from_slice(x), View::from_slice(y)], &mut out)?,
-        })
+        match self.expr.inputs().len() {
+            1 => Ok(pointwise_on(isa, &self.expr, &[View::from_slice(x)], &mut out)?),
+            _ => Ok(pointwise_on(isa, &self.expr, &[View::from_slice(x), View::from_slice(y)], &mut out)?),
+        }
     }
 }
