@@ -28,12 +28,14 @@ struct Case {
 
 type Run = Box<dyn Fn() -> Tensor>;
 
+type Function = fn(&Tensor) -> Tensor;
+
 fn case<R: Fn() -> Tensor + 'static>(name: impl Into<String>, work: Work, build: impl FnOnce() -> R + 'static) -> Case {
     Case { name: name.into(), work, build: Box::new(|| Box::new(build())) }
 }
 
 /// A case of one random operand.
-fn unary(name: impl Into<String>, work: Work, sizes: &'static [i64], f: fn(&Tensor) -> Tensor) -> Case {
+fn unary(name: impl Into<String>, work: Work, sizes: &'static [i64], f: Function) -> Case {
     case(name, work, move || {
         let x = random(sizes);
         move || f(&x)
@@ -68,7 +70,7 @@ fn small() -> Vec<Case> {
 fn pointwise() -> Vec<Case> {
     const N: &[i64] = &[16 * 1024 * 1024];
     const SQUARE: &[i64] = &[4096, 4096];
-    let functions: [(&str, fn(&Tensor) -> Tensor); 8] = [
+    let functions: [(&str, Function); 8] = [
         ("relu", Tensor::relu),
         ("exp", Tensor::exp),
         ("tanh", Tensor::tanh),
@@ -95,7 +97,7 @@ fn pointwise() -> Vec<Case> {
 
 fn rows() -> Vec<Case> {
     const ROWS: &[i64] = &[4096, 1024];
-    let functions: [(&str, f64, fn(&Tensor) -> Tensor); 8] = [
+    let functions: [(&str, f64, Function); 8] = [
         ("softmax", 32.0, |x| x.softmax(1)),
         ("log_softmax", 32.0, |x| x.log_softmax(1)),
         ("sum of rows", 16.0, |x| x.sum_dim([1], false)),
