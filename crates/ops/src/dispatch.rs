@@ -4,7 +4,7 @@
 //! overlap mutated ones, borrows every region, lends the kernel handles with exactly those rights, and checks what comes back.
 
 use crate::borrow::{self, Access, Grant, Holder};
-use crate::error::{AccessError, CallError, Error, Result, TraceError};
+use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError};
 use crate::fake;
 use crate::library::{KernelFn, Op, OpState};
 use crate::mode;
@@ -78,15 +78,31 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
         return mode.call(op, std::mem::take(args), loc);
     }
     // inside fake execution a factory makes fake tensors too
-    let fake_factory = fake::is_running() && state.builtin.is_some() && state.facts.tensor_args.is_empty();
+    let faking = fake::is_running();
+    let fake_factory = faking && state.facts.tensor_args.is_empty();
     if any_fake || fake_factory || wants_meta(&state, args) {
+        // builtin code may mix in numbers of its own
+        if any_fake && mode::user_loc().is_none() {
+            all_fake(&state, args)?;
+        }
         let out = fake::call(op, args, None, loc)?;
         mutated(&state, args).for_each(Tensor::bump_version);
         return Ok(out);
     }
     match state.builtin {
         Some(def) => mode::on_behalf_of(loc, || def.run(op, &state, args)),
+        None if faking && mode::user_loc().is_none() => Err(FakeError::RealKernel.into()),
         None => custom(op, &state, args, loc),
+    }
+}
+
+/// Fake operands do not mix with real ones: what came of them would have no data, though it seems to.
+#[cold]
+fn all_fake(state: &OpState, args: &Args) -> Result<()> {
+    let real = |i: &&u16| args[usize::from(**i)].tensors().any(|t| !t.is_fake());
+    match state.facts.tensor_args.iter().find(real) {
+        Some(&i) => Err(FakeError::RealOperand { arg: state.schema.args[usize::from(i)].name.clone() }.into()),
+        None => Ok(()),
     }
 }
 

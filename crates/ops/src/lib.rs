@@ -8,6 +8,7 @@
 mod access;
 pub mod aten;
 mod borrow;
+mod copies;
 mod dispatch;
 mod eager;
 mod element;
@@ -29,6 +30,7 @@ mod value;
 pub use access::{ReadGuard, WriteGuard};
 pub use aten::Reduction;
 pub use borrow::Access;
+pub use copies::Copies;
 pub use dispatch::call;
 pub use element::Element;
 pub use error::{AccessError, CallError, Error, ErrorKind, FakeError, RegisterError, Result, RunError, TraceError};

@@ -5,6 +5,7 @@ use super::op::{Effect, Op, OpState, Registered};
 use super::registry;
 use super::typed::{IntoFake, IntoKernel, Signature};
 use crate::error::{Error, RegisterError, Result};
+use crate::fake::FakeFn;
 use maquette_ir::schema::{Alias, Arg, OpName, Ret, Schema};
 use maquette_ir::{DeviceKind, Loc};
 use std::str::FromStr;
@@ -158,16 +159,19 @@ impl Op {
     #[track_caller]
     pub fn register_fake<M, F: IntoFake<M>>(&self, f: F) -> Result<()> {
         let loc = Loc::caller();
-        let f = f.into_fake();
+        self.add_fake(f.into_fake(), loc, |state| check_signature(&state.schema, &F::signature())).map_err(|e| e.at(loc))
+    }
+
+    /// Adds a boxed fake kernel, if `check` finds nothing wrong.
+    pub(crate) fn add_fake(&self, f: FakeFn, loc: Loc, check: impl FnOnce(&OpState) -> Result<()>) -> Result<()> {
         self.edit("fake kernel", |state| {
-            check_signature(&state.schema, &F::signature())?;
+            check(state)?;
             if let Some(k) = &state.fake {
                 return Err(self.duplicate("fake kernel", k.loc));
             }
             state.fake = Some(Registered { f, loc });
             Ok(())
         })
-        .map_err(|e| e.at(loc))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The operator library: definitions, kernels, fake kernels.
 
 mod builder;
+mod effect;
 mod op;
 pub(crate) mod registry;
 mod typed;
@@ -8,7 +9,9 @@ mod typed;
 pub mod wrapper;
 
 pub(crate) use builder::default_value;
+pub use crate::fake::{FakeProfile, FakeProfiles};
 pub use builder::{OpBuilder, custom_op};
+pub use effect::Facts;
 pub(crate) use op::OpState;
 pub use op::{Effect, KernelFn, Op};
 pub use registry::{Stage, StaticRegistration, all};

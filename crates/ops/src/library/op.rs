@@ -194,9 +194,10 @@ impl Op {
         self.0.builtin.is_some()
     }
 
-    /// Whether a tracer can know its outputs: it is builtin, has a fake kernel, or needs none.
+    /// Whether a tracer can know its outputs: it is builtin, has a fake kernel, or needs none, because each return is a mutated argument.
     pub fn has_fake(&self) -> bool {
-        self.state().is_ok_and(|s| s.builtin.is_some() || s.fake.is_some() || s.schema.returns.is_empty())
+        let given = |a: &Option<u16>, s: &OpState| a.is_some_and(|a| s.facts.mutated.contains(&a));
+        self.state().is_ok_and(|s| s.builtin.is_some() || s.fake.is_some() || s.facts.aliases.iter().all(|a| given(a, &s)))
     }
 
     /// What is registered and where, for people: `cpu kernel (src/ops.rs:12)`.

@@ -319,7 +319,7 @@ macro_rules! kernels {
                 }
                 Arc::new(move |cx: &FakeCtx, args: &[Value]| {
                     let [$($t),*] = args else { return Err(arity(COUNT, args.len())) };
-                    let mut state = ($($t::load($t)?,)*);
+                    let mut state = cx.load(|| Ok(($($t::load($t)?,)*)))?;
                     let out = call::<Out, $($t),*>(&self, cx, $($t::item(&mut state.$i)),*)?;
                     let _ = state;
                     Ok(out.outputs())
