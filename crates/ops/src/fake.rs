@@ -11,8 +11,8 @@ use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
-use maquette_ir::{Layout, Loc};
 use maquette_ir::sym::{DataDependent, Range, Scope, SymError, SymInt};
+use maquette_ir::{Layout, Loc};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 

@@ -71,14 +71,15 @@ fn bounds_of_a_dynamic_size() {
     let scope = Scope::new();
     let n = scope.backed(None, Range { lo: 0, hi: i64::MAX }, 4).unwrap();
     let x = Tensor::fake([n], DType::F32);
-    let bounded = |name: &str, f: fn(&FakeCtx, &Tensor) -> Result<SymInt>| with_fake(name, move |cx, x| Ok(x.new_empty([f(cx, x)?], x.dtype())));
+    let bounded =
+        |name: &str, f: fn(&FakeCtx, &Tensor) -> Result<SymInt>| with_fake(name, move |cx, x| Ok(x.new_empty([f(cx, x)?], x.dtype())));
     let cases = [
         bounded("fakes::min_negative", |cx, _| cx.new_dynamic_size_in(-1, 4)),
         bounded("fakes::min_above_max", |cx, _| cx.new_dynamic_size_in(5, 3)),
         bounded("fakes::symbolic_max", |cx, x| cx.new_dynamic_size_in(0, x.size(0))),
         bounded("fakes::poisoned_max", |cx, x| cx.new_dynamic_size_in(0, x.size(7))),
     ];
-    let errors: Vec<String> = cases.iter().map(|op| in_scope(&scope, op, &x).unwrap_err().to_string()).collect();
+    let errors: Vec<String> = cases.iter().map(|op| text(&in_scope(&scope, op, &x).unwrap_err())).collect();
     insta::assert_snapshot!("bounds_of_a_dynamic_size", errors.join("\n"));
     let fits = bounded("fakes::one_size", |cx, _| cx.new_dynamic_size_in(3, 3));
     let out = in_scope(&scope, &fits, &x).unwrap();
@@ -95,7 +96,9 @@ fn two_calls_give_two_sizes_and_one_call_may_share_one() {
     })
     .unwrap();
     let x = Tensor::fake([2], DType::F32);
-    let show = |out: Outputs| out.iter().map(|v| format!("{:?}", v.tensors().map(|t| t.meta().to_string()).collect::<Vec<_>>())).collect::<Vec<_>>().join(" ");
+    let show = |out: Outputs| {
+        out.iter().map(|v| format!("{:?}", v.tensors().map(|t| t.meta().to_string()).collect::<Vec<_>>())).collect::<Vec<_>>().join(" ")
+    };
     let first = in_scope(&scope, &op, &x).unwrap();
     assert_eq!(first[2].int().unwrap().to_string(), "u0");
     assert_eq!(show(first), r#"["i64[u0, 2 * u0]"] ["bool[u0]", "f32[u0 + 1]"] []"#);

@@ -99,7 +99,8 @@ fn what_profiles_cannot_tell() {
     let view = custom_op("profiles::view").schema("(Tensor(a) x) -> Tensor(a)").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.view([-1])) });
     let view = view.register().unwrap();
     let viewed = view.register_fake_from_profiles([FakeProfile::record(&view, args![&x]).unwrap()]).unwrap_err();
-    let float = custom_op("profiles::float").schema("(Tensor x) -> float").kernel(|_x: &Tensor| -> Result<f64> { Ok(1.0) }).register().unwrap();
+    let float =
+        custom_op("profiles::float").schema("(Tensor x) -> float").kernel(|_x: &Tensor| -> Result<f64> { Ok(1.0) }).register().unwrap();
     let returns = FakeProfile::record(&float, args![&x]).unwrap_err();
     let fake = FakeProfile::record(&counts, args![&Tensor::fake([2], DType::F32), 1]).unwrap_err();
     let text = |s: &str| s.parse::<FakeProfiles>().unwrap_err();
@@ -115,9 +116,18 @@ fn what_profiles_cannot_tell() {
         text(&format!("{head}  f32[_] -> f32[_]\n")),
         text(&format!("{head}op t::f(Tensor x) -> Tensor\n  f32[_], -> f99[_]\n")),
         text(&format!("{head}op t::f(Tensr x) -> Tensor\n")),
-        format!("{head}op profiles::both_ways(Tensor x) -> Tensor\n  f32[_] -> f32[_]\n").parse::<FakeProfiles>().unwrap().register().unwrap_err(),
-        format!("{head}op profiles::unheard_of(Tensor x) -> Tensor\n  f32[_] -> f32[_]\n").parse::<FakeProfiles>().unwrap().register().unwrap_err(),
+        format!("{head}op profiles::both_ways(Tensor x) -> Tensor\n  f32[_] -> f32[_]\n")
+            .parse::<FakeProfiles>()
+            .unwrap()
+            .register()
+            .unwrap_err(),
+        format!("{head}op profiles::unheard_of(Tensor x) -> Tensor\n  f32[_] -> f32[_]\n")
+            .parse::<FakeProfiles>()
+            .unwrap()
+            .register()
+            .unwrap_err(),
     ];
-    let errors: Vec<String> = errors.iter().map(|e| e.to_string().lines().filter(|l| !l.starts_with("  at ")).collect::<Vec<_>>().join("\n")).collect();
+    let errors: Vec<String> =
+        errors.iter().map(|e| e.to_string().lines().filter(|l| !l.starts_with("  at ")).collect::<Vec<_>>().join("\n")).collect();
     insta::assert_snapshot!("what_profiles_cannot_tell", errors.join("\n\n"));
 }

@@ -15,7 +15,7 @@ pub(crate) struct Reals {
     by_slot: FxHashMap<u32, Tensor>,
     /// Samples that do not begin where their storages do, and where they begin, in bytes; a trace counts offsets from there.
     starts: Vec<(Tensor, i64)>,
-    /// Where the host's random numbers are for the traced program, which must not advance those of anybody else.
+    /// Where the random numbers of the traced program are, which must not advance those of anybody else.
     random: Philox,
 }
 
@@ -48,12 +48,7 @@ impl Reals {
     /// Makes the call on real tensors.
     pub(crate) fn call(&mut self, op: Op, args: &Args, loc: Loc) -> Result<Outputs> {
         let args = args.iter().map(|v| self.real(v)).collect::<Result<Args>>()?;
-        let outside = random::state(Device::Cpu);
-        random::set_state(Device::Cpu, self.random);
-        let outputs = mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc)));
-        self.random = random::state(Device::Cpu);
-        random::set_state(Device::Cpu, outside);
-        outputs
+        random::apart(&mut self.random, || mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc))))
     }
 
     fn real(&mut self, v: &Value) -> Result<Value> {

@@ -194,14 +194,8 @@ impl<'g> Bindings<'g> {
     }
 
     fn compare_tensor(&self, ty: &TensorType, t: &Tensor) -> Result<Verdict<Expr>> {
-        let described = Described {
-            dtype: ty.dtype,
-            device: ty.device,
-            layout: ty.layout,
-            sizes: &ty.sizes,
-            strides: &ty.strides,
-            offset: ty.offset,
-        };
+        let described =
+            Described { dtype: ty.dtype, device: ty.device, layout: ty.layout, sizes: &ty.sizes, strides: &ty.strides, offset: ty.offset };
         let width = t.dtype().size() as i64;
         // a view of an input begins as far from the input's start as in the trace
         let starts = self.starts.iter().filter(|(input, _)| input.shares_storage(t)).map(|(_, start)| *start / width);

@@ -80,7 +80,8 @@ fn effects_keep_their_order_and_their_repetitions() {
 
 #[test]
 fn an_effect_is_registered_and_cleared() {
-    let op = custom_op("e::pure").schema("(Tensor x) -> Tensor").kernel(|x: &Tensor| -> Result<Tensor> { Ok(Tensor::from(x.to_vec::<f32>()?)) });
+    let op =
+        custom_op("e::pure").schema("(Tensor x) -> Tensor").kernel(|x: &Tensor| -> Result<Tensor> { Ok(Tensor::from(x.to_vec::<f32>()?)) });
     let op = op.register().unwrap();
     op.register_fake(|_cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) }).unwrap();
     let text = || trace(move |x: Tensor| call(&op, args![&x]), vector(2)).unwrap().to_string();

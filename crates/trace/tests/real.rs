@@ -88,7 +88,10 @@ fn a_missing_fake_kernel_is_inferred() {
         })
         .register()
         .unwrap();
-    let t = real().trace(move |x: Tensor| several.call(args![&x]).map(|out| (out[0].tensor().cloned(), out[1].tensors().cloned().collect::<Vec<_>>())), vector(2));
+    let t = real().trace(
+        move |x: Tensor| several.call(args![&x]).map(|out| (out[0].tensor().cloned(), out[1].tensors().cloned().collect::<Vec<_>>())),
+        vector(2),
+    );
     assert_snapshot!("a_missing_fake_kernel_of_several_results", t.unwrap());
     let view = custom_op("r::view").schema("(Tensor(a) x) -> Tensor(a)").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.view([-1])) });
     let view = view.register().unwrap();

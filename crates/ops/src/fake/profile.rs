@@ -151,7 +151,10 @@ fn kernel(op: Op, profiles: BTreeSet<FakeProfile>) -> Result<FakeFn> {
     }
     let returned: Vec<Option<usize>> = (0..outputs).map(|i| op.return_alias(i)).collect();
     if let Some(arg) = returned.iter().flatten().find(|a| !op.mutates(**a)) {
-        return Err(invalid(format!("it returns a view of `{}`, and profiles do not tell of strides; write a fake kernel", op.arg_name(*arg))));
+        return Err(invalid(format!(
+            "it returns a view of `{}`, and profiles do not tell of strides; write a fake kernel",
+            op.arg_name(*arg)
+        )));
     }
     Ok(Arc::new(move |cx: &FakeCtx, args: &[Value]| {
         let given: Vec<Profiled> = args.iter().map(Profiled::argument).collect();
