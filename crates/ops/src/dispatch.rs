@@ -73,6 +73,9 @@ fn for_caller(e: Error, op: Op, loc: Loc) -> Error {
 fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     let state = op.state()?;
     fit(&state, args)?;
+    if state.facts.tags.contains(Tag::Out) {
+        refuse_grad(&state, args)?;
+    }
     let mut any_fake = false;
     let mut traced: Option<&Tensor> = None;
     for &i in &state.facts.tensor_args {
@@ -365,9 +368,6 @@ fn custom(op: Op, state: &OpState, kernel: &KernelFn, args: &mut Args, loc: Loc)
     let device = device_of(state, args)?;
     if state.builtin.is_some() {
         numbers_as_tensors(state, args)?;
-    }
-    if state.facts.tags.contains(Tag::Out) {
-        refuse_grad(state, args)?;
     }
     let written = written(state, args);
     separate(state, args, false)?;
