@@ -89,10 +89,8 @@ fn checks_and_guards_of_a_fake_kernel_have_its_lines() {
     let op = op("f::checked", positive, |cx, x| {
         let n = cx.new_dynamic_size()?;
         n.le(x.size(0)).check("not more positive elements than elements")?; // line A
-        if !x.size(0).gt(2).guard()? {
-            // line B
-            maquette_ops::bail!("too few");
-        }
+        let many = x.size(0).gt(2).guard()?; // line B
+        maquette_ops::ensure!(many, "too few");
         x.size(0).guard_int()?; // line C
         Ok(x.new_empty([n], x.dtype()))
     });

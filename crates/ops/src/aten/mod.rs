@@ -71,11 +71,6 @@ macro_rules! table {
 }
 pub(crate) use table;
 
-/// Whether an operator draws random numbers, itself or through those it calls.
-pub(crate) fn draws(def: &OpDef) -> bool {
-    random::TABLE.iter().any(|r| std::ptr::eq(r, def))
-}
-
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
     let folders = linalg::TABLES.into_iter().chain(order::TABLES).chain(pointwise::TABLES).chain(spatial::TABLES).chain(special::TABLES);

@@ -6,6 +6,7 @@ use super::{FakeCtx, FakeFn};
 use crate::copies::Copies;
 use crate::error::{Error, FakeError, RegisterError, Result};
 use crate::library::Op;
+use crate::library::slots::Owner;
 use crate::meta::{Dims, Meta};
 use crate::tensor::Tensor;
 use crate::value::{Args, Outputs, Value};
@@ -132,7 +133,7 @@ impl Op {
     pub fn register_fake_from_profiles(&self, profiles: impl IntoIterator<Item = FakeProfile>) -> Result<()> {
         let loc = Loc::caller();
         let made = kernel(*self, profiles.into_iter().collect());
-        made.and_then(|f| self.add_fake(f, loc, |_| Ok(()))).map_err(|e| e.at(loc))
+        made.and_then(|f| self.add_fake(f, None, Owner::FOREVER, loc)).map_err(|e| e.at(loc))
     }
 }
 
@@ -214,7 +215,7 @@ impl FakeProfiles {
                 let detail = format!("its profiles were recorded for the schema\n  {text}\nand it is now\n  {now}\nRecord them again");
                 return Err(Error::from(RegisterError::Invalid { op: op.name().to_owned(), detail }).at(loc));
             }
-            kernel(op, profiles.clone()).and_then(|f| op.add_fake(f, loc, |_| Ok(()))).map_err(|e| e.at(loc))?;
+            kernel(op, profiles.clone()).and_then(|f| op.add_fake(f, None, Owner::FOREVER, loc)).map_err(|e| e.at(loc))?;
         }
         Ok(())
     }
