@@ -22,11 +22,30 @@ enum Work {
 struct Case {
     name: String,
     work: Work,
-    run: Box<dyn Fn() -> Tensor>,
+    /// Makes the operands, when the case's turn comes.
+    build: Box<dyn FnOnce() -> Run>,
 }
 
-fn case(name: impl Into<String>, work: Work, run: impl Fn() -> Tensor + 'static) -> Case {
-    Case { name: name.into(), work, run: Box::new(run) }
+type Run = Box<dyn Fn() -> Tensor>;
+
+fn case<R: Fn() -> Tensor + 'static>(name: impl Into<String>, work: Work, build: impl FnOnce() -> R + 'static) -> Case {
+    Case { name: name.into(), work, build: Box::new(|| Box::new(build())) }
+}
+
+/// A case of one random operand.
+fn unary(name: impl Into<String>, work: Work, sizes: &'static [i64], f: fn(&Tensor) -> Tensor) -> Case {
+    case(name, work, move || {
+        let x = random(sizes);
+        move || f(&x)
+    })
+}
+
+/// A case of two.
+fn binary(name: impl Into<String>, work: Work, sizes: [&'static [i64]; 2], f: fn(&Tensor, &Tensor) -> Tensor) -> Case {
+    case(name, work, move || {
+        let (x, y) = (random(sizes[0]), random(sizes[1]));
+        move || f(&x, &y)
+    })
 }
 
 fn random(sizes: &[i64]) -> Tensor {
@@ -36,101 +55,107 @@ fn random(sizes: &[i64]) -> Tensor {
 const M: f64 = 1048576.0;
 
 fn small() -> Vec<Case> {
-    let (x, y) = (random(&[4]), random(&[4]));
-    let (a, b) = (random(&[2, 2]), random(&[2, 2]));
-    let (r, s, t, v) = (x.clone(), x.clone(), x.clone(), x.clone());
     vec![
-        case("add, 4 elements", Work::Call, move || &x + &y),
-        case("relu, 4 elements", Work::Call, move || r.relu()),
-        case("sum, 4 elements", Work::Call, move || s.sum()),
-        case("softmax, 4 elements", Work::Call, move || t.softmax(0)),
-        case("slice, 4 elements", Work::Call, move || v.slice(0, 1..3)),
-        case("matmul, 2x2", Work::Call, move || a.matmul(&b)),
+        binary("add, 4 elements", Work::Call, [&[4], &[4]], |x, y| x + y),
+        unary("relu, 4 elements", Work::Call, &[4], Tensor::relu),
+        unary("sum, 4 elements", Work::Call, &[4], Tensor::sum),
+        unary("softmax, 4 elements", Work::Call, &[4], |x| x.softmax(0)),
+        unary("slice, 4 elements", Work::Call, &[4], |x| x.slice(0, 1..3)),
+        binary("matmul, 2x2", Work::Call, [&[2, 2], &[2, 2]], Tensor::matmul),
     ]
 }
 
 fn pointwise() -> Vec<Case> {
-    let n = 16 * 1024 * 1024;
-    let (x, y) = (random(&[n]), random(&[n]));
-    let unary = |name: &str, f: fn(&Tensor) -> Tensor| {
-        let x = x.clone();
-        case(format!("{name}, 16M"), Work::Bytes(2.0 * 64.0 * M), move || f(&x))
-    };
-    let mut cases = vec![
-        unary("relu", Tensor::relu),
-        unary("exp", Tensor::exp),
-        unary("tanh", Tensor::tanh),
-        unary("sigmoid", Tensor::sigmoid),
-        unary("gelu", Tensor::gelu),
-        unary("log", Tensor::log),
-        unary("sin", Tensor::sin),
-        unary("mul by a number", |x| x * 2.0),
+    const N: &[i64] = &[16 * 1024 * 1024];
+    const SQUARE: &[i64] = &[4096, 4096];
+    let functions: [(&str, fn(&Tensor) -> Tensor); 8] = [
+        ("relu", Tensor::relu),
+        ("exp", Tensor::exp),
+        ("tanh", Tensor::tanh),
+        ("sigmoid", Tensor::sigmoid),
+        ("gelu", Tensor::gelu),
+        ("log", Tensor::log),
+        ("sin", Tensor::sin),
+        ("mul by a number", |x| x * 2.0),
     ];
-    let (a, b, base) = (x.clone(), y.clone(), x.clone());
-    cases.push(case("add, 16M", Work::Bytes(3.0 * 64.0 * M), move || &a + &b));
-    cases.push(case("add_, 16M", Work::Bytes(3.0 * 64.0 * M), move || base.add_(&y)));
-    let (h, g) = (x.to_dtype(DType::BF16), x.to_dtype(DType::BF16));
-    cases.push(case("add bf16, 16M", Work::Bytes(3.0 * 32.0 * M), move || &h + &g));
-    let (m, row) = (random(&[4096, 4096]), random(&[4096]));
-    let (wide, t) = (m.clone(), m.clone());
-    cases.push(case("add a row, 4096x4096", Work::Bytes(2.0 * 64.0 * M), move || &wide + &row));
-    cases.push(case("copy of a transpose, 4096x4096", Work::Bytes(2.0 * 64.0 * M), move || t.t().contiguous()));
+    let mut cases: Vec<Case> =
+        functions.into_iter().map(|(name, f)| unary(format!("{name}, 16M"), Work::Bytes(2.0 * 64.0 * M), N, f)).collect();
+    cases.extend([
+        binary("add, 16M", Work::Bytes(3.0 * 64.0 * M), [N, N], |x, y| x + y),
+        binary("add_, 16M", Work::Bytes(3.0 * 64.0 * M), [N, N], |x, y| x.add_(y)),
+        case("add bf16, 16M", Work::Bytes(3.0 * 32.0 * M), || {
+            let (x, y) = (random(N).to_dtype(DType::BF16), random(N).to_dtype(DType::BF16));
+            move || &x + &y
+        }),
+        binary("add a row, 4096x4096", Work::Bytes(2.0 * 64.0 * M), [SQUARE, &[4096]], |x, y| x + y),
+        unary("copy of a transpose, 4096x4096", Work::Bytes(2.0 * 64.0 * M), SQUARE, |x| x.t().contiguous()),
+    ]);
     cases
 }
 
 fn rows() -> Vec<Case> {
-    let x = random(&[4096, 1024]);
-    let (w, b) = (random(&[1024]), random(&[1024]));
-    let of = |name: &str, bytes: f64, f: fn(&Tensor) -> Tensor| {
-        let x = x.clone();
-        case(format!("{name}, 4096x1024"), Work::Bytes(bytes * M), move || f(&x))
-    };
-    let mut cases = vec![
-        of("softmax", 32.0, |x| x.softmax(1)),
-        of("log_softmax", 32.0, |x| x.log_softmax(1)),
-        of("sum of rows", 16.0, |x| x.sum_dim([1], false)),
-        of("sum of columns", 16.0, |x| x.sum_dim([0], false)),
-        of("sum", 16.0, Tensor::sum),
-        of("max of rows", 16.0, |x| x.amax([1], false)),
-        of("argmax of rows", 16.0, |x| x.argmax_dim(1, false)),
-        of("cumsum of rows", 32.0, |x| x.cumsum(1)),
+    const ROWS: &[i64] = &[4096, 1024];
+    let functions: [(&str, f64, fn(&Tensor) -> Tensor); 8] = [
+        ("softmax", 32.0, |x| x.softmax(1)),
+        ("log_softmax", 32.0, |x| x.log_softmax(1)),
+        ("sum of rows", 16.0, |x| x.sum_dim([1], false)),
+        ("sum of columns", 16.0, |x| x.sum_dim([0], false)),
+        ("sum", 16.0, Tensor::sum),
+        ("max of rows", 16.0, |x| x.amax([1], false)),
+        ("argmax of rows", 16.0, |x| x.argmax_dim(1, false)),
+        ("cumsum of rows", 32.0, |x| x.cumsum(1)),
     ];
-    let y = x.clone();
-    cases.push(case("layer_norm, 4096x1024", Work::Bytes(32.0 * M), move || y.layer_norm([1024], Some(&w), Some(&b), 1e-5)));
-    let z = random(&[1024 * 1024]);
-    cases.push(case("sort, 1M", Work::Bytes(16.0 * M), move || z.sort(0, false).0));
+    let mut cases: Vec<Case> =
+        functions.into_iter().map(|(name, bytes, f)| unary(format!("{name}, 4096x1024"), Work::Bytes(bytes * M), ROWS, f)).collect();
+    cases.push(case("layer_norm, 4096x1024", Work::Bytes(32.0 * M), || {
+        let (x, w, b) = (random(ROWS), random(&[1024]), random(&[1024]));
+        move || x.layer_norm([1024], Some(&w), Some(&b), 1e-5)
+    }));
+    cases.push(unary("sort, 1M", Work::Bytes(16.0 * M), &[1024 * 1024], |x| x.sort(0, false).0));
     cases
 }
 
 fn products() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (m, k, n) in [(128, 384, 384), (128, 384, 1536), (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048)] {
-        let (a, b) = (random(&[m, k]), random(&[k, n]));
-        cases.push(case(format!("matmul, {m}x{k}x{n}"), Work::Flops(2.0 * (m * k * n) as f64), move || a.matmul(&b)));
-    }
-    let (x, w, bias) = (random(&[1024, 384]), random(&[1536, 384]), random(&[1536]));
-    cases.push(case("linear, 1024x384x1536", Work::Flops(2.0 * 1024.0 * 384.0 * 1536.0), move || x.linear(&w, Some(&bias))));
-    let (a, b) = (random(&[96, 128, 64]), random(&[96, 64, 128]));
-    cases.push(case("bmm, 96 of 128x64x128", Work::Flops(2.0 * 96.0 * 128.0 * 64.0 * 128.0), move || a.matmul(&b)));
-    let (x, w) = (random(&[8, 64, 56, 56]), random(&[64, 64, 3, 3]));
-    let flops = 2.0 * 8.0 * 64.0 * 56.0 * 56.0 * 64.0 * 9.0;
-    cases.push(case("conv2d 3x3, 8x64x56x56", Work::Flops(flops), move || x.conv2d(&w, None, [1, 1], [1, 1], [1, 1], 1)));
-    let (q, k, v) = (random(&[8, 12, 128, 32]), random(&[8, 12, 128, 32]), random(&[8, 12, 128, 32]));
-    let flops = 4.0 * 8.0 * 12.0 * 128.0 * 128.0 * 32.0;
-    cases
-        .push(case("attention, 8x12x128x32", Work::Flops(flops), move || q.scaled_dot_product_attention(&k, &v, None, false, None, false)));
+    let sizes = [(128, 384, 384), (128, 384, 1536), (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048)];
+    let matmul = |(m, k, n): (i64, i64, i64)| {
+        case(format!("matmul, {m}x{k}x{n}"), Work::Flops(2.0 * (m * k * n) as f64), move || {
+            let (a, b) = (random(&[m, k]), random(&[k, n]));
+            move || a.matmul(&b)
+        })
+    };
+    let mut cases: Vec<Case> = sizes.into_iter().map(matmul).collect();
+    cases.extend([
+        case("linear, 1024x384x1536", Work::Flops(2.0 * 1024.0 * 384.0 * 1536.0), || {
+            let (x, w, b) = (random(&[1024, 384]), random(&[1536, 384]), random(&[1536]));
+            move || x.linear(&w, Some(&b))
+        }),
+        binary("bmm, 96 of 128x64x128", Work::Flops(2.0 * 96.0 * 128.0 * 64.0 * 128.0), [&[96, 128, 64], &[96, 64, 128]], Tensor::matmul),
+        binary(
+            "conv2d 3x3, 8x64x56x56",
+            Work::Flops(2.0 * 8.0 * 64.0 * 56.0 * 56.0 * 64.0 * 9.0),
+            [&[8, 64, 56, 56], &[64, 64, 3, 3]],
+            |x, w| x.conv2d(w, None, [1, 1], [1, 1], [1, 1], 1),
+        ),
+        case("attention, 8x12x128x32", Work::Flops(4.0 * 8.0 * 12.0 * 128.0 * 128.0 * 32.0), || {
+            let [q, k, v] = [0; 3].map(|_| random(&[8, 12, 128, 32]));
+            move || q.scaled_dot_product_attention(&k, &v, None, false, None, false)
+        }),
+    ]);
     cases
 }
 
 fn gathers() -> Vec<Case> {
-    let table = random(&[30522, 384]);
-    let ids = Tensor::from_vec((0..8192i64).map(|i| i * 7919 % 30522).collect(), [8192]);
-    let (a, b, c) = (table.clone(), ids.clone(), random(&[4096, 1024]));
-    let d = c.clone();
+    let gather = |name: &str, f: fn(&Tensor, &Tensor) -> Tensor| {
+        case(format!("{name}, 8192 of 30522x384"), Work::Bytes(2.0 * 8192.0 * 384.0 * 4.0), move || {
+            let table = random(&[30522, 384]);
+            let ids = Tensor::from_vec((0..8192i64).map(|i| i * 7919 % 30522).collect(), [8192]);
+            move || f(&table, &ids)
+        })
+    };
     vec![
-        case("embedding, 8192 of 30522x384", Work::Bytes(2.0 * 8192.0 * 384.0 * 4.0), move || table.embedding(&ids)),
-        case("index_select, 8192 of 30522x384", Work::Bytes(2.0 * 8192.0 * 384.0 * 4.0), move || a.index_select(0, &b)),
-        case("cat, 2 of 4096x1024", Work::Bytes(64.0 * M), move || Tensor::cat(&[c.clone(), d.clone()], 1)),
+        gather("embedding", |table, ids| table.embedding(ids)),
+        gather("index_select", |table, ids| table.index_select(0, ids)),
+        binary("cat, 2 of 4096x1024", Work::Bytes(64.0 * M), [&[4096, 1024], &[4096, 1024]], |x, y| Tensor::cat([x, y], 1)),
     ]
 }
 
@@ -174,16 +199,15 @@ fn main() {
     // what `cargo bench` passes on
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let cases: Vec<Case> = [small(), pointwise(), rows(), products(), gathers()].into_iter().flatten().collect();
-    let chosen: Vec<&Case> = cases.iter().filter(|c| asked.is_empty() || asked.iter().any(|a| c.name.contains(a.as_str()))).collect();
-    for c in &chosen {
-        if let Err(e) = (c.run)().ok() {
-            panic!("{}: {e}", c.name);
-        }
-    }
+    let chosen: Vec<Case> = cases.into_iter().filter(|c| asked.is_empty() || asked.iter().any(|a| c.name.contains(a.as_str()))).collect();
     let peers = peer(&chosen.iter().map(|c| c.name.clone()).collect::<Vec<_>>());
     println!("| work | here | | PyTorch | here / PyTorch |\n|---|---|---|---|---|");
     for c in chosen {
-        let s = seconds(&c.run);
+        let run = (c.build)();
+        if let Err(e) = run().ok() {
+            panic!("{}: {e}", c.name);
+        }
+        let s = seconds(&run);
         let rate = match c.work {
             Work::Call => String::new(),
             Work::Bytes(b) => format!("{:.1} GB/s", b / s / 1e9),

@@ -3,6 +3,7 @@
 //! Order: poison → modes (the tracer is one) → misplaced traced tensors → fake → device kernel. A real call snapshots read operands that
 //! overlap mutated ones, borrows every region, lends the kernel handles with exactly those rights, and checks what comes back.
 
+use crate::aten::Lowering;
 use crate::borrow::{self, Access, Grant, Holder};
 use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError};
 use crate::fake;
@@ -91,6 +92,11 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
         check_trace(t, mode.as_deref().and_then(mode::Mode::trace))?;
     }
     if let Some(mode) = mode {
+        if let Some(Lowering::Undeclared { when, body }) = state.builtin.map(|def| &def.lowering)
+            && when(args)?
+        {
+            return mode::on_behalf_of(loc, || body(args));
+        }
         return mode.call(op, std::mem::take(args), loc);
     }
     // inside fake execution a factory makes fake tensors too

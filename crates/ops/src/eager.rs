@@ -51,7 +51,9 @@ fn run_expr(expr: &ScalarExpr, operands: &[&Tensor], out: &Tensor) -> Result<()>
 
 /// Copies with broadcasting and conversion. Both are borrowed, or new.
 pub(crate) fn copy(from: &Tensor, to: &Tensor) -> Result<()> {
-    run_expr(&ScalarExpr::cast(from.dtype(), to.dtype()), &[from], to)
+    let mut target = output(to)?;
+    let sizes: SmallVec<[i64; 6]> = target.sizes().into();
+    Ok(maquette_kernels::copy(&expanded(from, &sizes)?, &mut target)?)
 }
 
 /// A copy of what a tensor sees now, with its strides where they are dense, else contiguous.
@@ -59,7 +61,7 @@ pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
     let layout: [(&[_], &[_]); 1] = [(t.sizes(), t.strides())];
     let strides = maquette_ir::typing::elementwise_strides(t.sizes(), &layout)?;
     let meta = crate::Meta { offset: 0.into(), ..t.meta().with_dims(t.sizes().into(), strides) };
-    let out = Tensor::allocate(meta)?;
+    let out = Tensor::allocate_to_fill(meta)?;
     let held = t.borrow(crate::borrow::Access::Read, crate::borrow::Holder::Guard(maquette_ir::Loc::caller()))?;
     copy(t, &out)?;
     drop(held);
@@ -71,7 +73,7 @@ pub(crate) fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
     if t.dtype() == dtype {
         return Ok(t.clone());
     }
-    let out = Tensor::allocate(crate::Meta { dtype, ..crate::Meta::contiguous(t.sizes(), dtype).on(t.device()) })?;
+    let out = Tensor::allocate_to_fill(crate::Meta { dtype, ..crate::Meta::contiguous(t.sizes(), dtype).on(t.device()) })?;
     copy(t, &out)?;
     Ok(out)
 }
@@ -101,7 +103,7 @@ pub(crate) fn map(
     build: impl FnOnce(&mut ExprBuilder, &[Reg]) -> Result<Reg, BuildError>,
 ) -> Result<Tensor> {
     let first = operands.first().ok_or_else(|| Error::value("an expression needs an operand"))?;
-    let out = Tensor::allocate(crate::Meta::contiguous(first.sizes(), dtype).on(first.device()))?;
+    let out = Tensor::allocate_to_fill(crate::Meta::contiguous(first.sizes(), dtype).on(first.device()))?;
     map_into(&out, operands, build)?;
     Ok(out)
 }

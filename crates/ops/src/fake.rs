@@ -50,7 +50,7 @@ impl FakeCtx {
     /// # Errors
     /// There is no trace to hold it.
     pub fn new_dynamic_size(&self) -> Result<SymInt> {
-        self.fresh(Range { lo: 0, hi: i64::MAX })
+        self.new_integer_in(0, i64::MAX)
     }
 
     /// A new data-dependent size in `[min, max]`; the real size is checked against it in every run of the graph.
@@ -63,7 +63,7 @@ impl FakeCtx {
             return Err(SymError::Poisoned(e).into());
         }
         match (min.as_i64(), max.as_i64()) {
-            (Some(lo), Some(hi)) if 0 <= lo && lo <= hi => self.fresh(Range { lo, hi }),
+            (Some(lo), Some(hi)) if 0 <= lo && lo <= hi => self.new_integer_in(lo, hi),
             (Some(min), Some(max)) => Err(FakeError::Bounds { min, max }.into()),
             _ => Err(FakeError::SymbolicBounds { min: min.to_string(), max: max.to_string() }.into()),
         }
@@ -74,14 +74,15 @@ impl FakeCtx {
     /// # Errors
     /// There is no trace to hold it.
     pub fn new_dynamic_int(&self) -> Result<SymInt> {
-        self.fresh(Range::ALL)
+        self.new_integer_in(i64::MIN, i64::MAX)
     }
 
-    fn fresh(&self, range: Range) -> Result<SymInt> {
+    /// A new data-dependent integer, which need not be a size.
+    pub(crate) fn new_integer_in(&self, min: i64, max: i64) -> Result<SymInt> {
         let scope = self.scope.as_ref().ok_or(FakeError::NoTrace)?;
-        let size = scope.unbacked(range, self.op.name(), self.loc);
-        self.fresh.borrow_mut().push(size);
-        Ok(size)
+        let integer = scope.unbacked(Range { lo: min, hi: max }, self.op.name(), self.loc);
+        self.fresh.borrow_mut().push(integer);
+        Ok(integer)
     }
 
     /// Takes arguments for the fake kernel. Where it wants a number and is given a symbol, the guard is of the line that called the operator.

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -12,8 +13,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Cache-line and vector alignment of every block.
 const ALIGN: usize = 64;
-/// Blocks below this are left to the allocator, which keeps such itself.
+/// Blocks from this size on are kept for every thread; those below it but for the smallest are left to the allocator, which keeps such itself.
 const LEAST: usize = 128 << 10;
+/// The smallest blocks are of this size, and each thread keeps some: aligned allocation costs more than most operators on few elements.
+const SMALL: usize = 256;
+/// So many.
+const SMALL_KEPT: usize = 64;
 /// At most so many bytes are kept.
 const MOST_KEPT: usize = 1 << 30;
 
@@ -47,6 +52,19 @@ impl Place {
     }
 }
 
+/// A thread's small blocks, freed with it.
+struct Small(Vec<Place>);
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Place::free);
+    }
+}
+
+thread_local! {
+    static SMALL_BLOCKS: RefCell<Small> = const { RefCell::new(Small(Vec::new())) };
+}
+
 #[derive(Default)]
 struct Kept {
     by_size: BTreeMap<usize, Vec<Place>>,
@@ -62,12 +80,16 @@ fn kept() -> MutexGuard<'static, Kept> {
 /// Sizes are rounded up to eighths of a power of two, so that a block serves requests of about its size.
 fn rounded(len: usize) -> Option<usize> {
     if len < LEAST {
-        return Some(len.max(1));
+        return Some(len.max(SMALL));
     }
     len.checked_next_multiple_of(len.checked_next_power_of_two()? / 8)
 }
 
 fn reuse(size: usize) -> Option<Place> {
+    if size == SMALL {
+        // a thread that is ending has none
+        return SMALL_BLOCKS.try_with(|s| s.borrow_mut().0.pop()).ok().flatten();
+    }
     if size < LEAST {
         return None;
     }
@@ -110,6 +132,9 @@ impl Drop for Block {
         // SAFETY: taken once, here; the block is gone afterwards.
         let place = unsafe { ManuallyDrop::take(&mut self.0) };
         let size = place.layout.size();
+        if size == SMALL {
+            return keep_small(place);
+        }
         if !(LEAST..=MOST_KEPT).contains(&size) {
             return place.free();
         }
@@ -120,6 +145,20 @@ impl Drop for Block {
         let mut kept = kept();
         kept.bytes += size;
         kept.by_size.entry(size).or_default().push(place);
+    }
+}
+
+fn keep_small(place: Place) {
+    let mut place = Some(place);
+    let _ = SMALL_BLOCKS.try_with(|s| {
+        let list = &mut s.borrow_mut().0;
+        if list.len() < SMALL_KEPT {
+            list.extend(place.take());
+        }
+    });
+    // there are enough, or the thread is ending
+    if let Some(place) = place {
+        place.free();
     }
 }
 
@@ -135,10 +174,11 @@ mod tests {
 
     #[test]
     fn blocks_are_as_long_as_asked_and_little_longer() {
-        for len in [0, 1, 7, LEAST - 1, LEAST, LEAST + 1, 3 << 20, (5 << 20) + 13] {
+        for len in [SMALL, SMALL + 1, LEAST - 1, LEAST, LEAST + 1, 3 << 20, (5 << 20) + 13] {
             let size = rounded(len).unwrap();
             assert!(size >= len && size <= (len + len / 4).max(1), "{len} {size}");
         }
+        assert_eq!(rounded(0), Some(SMALL));
         assert!(rounded(usize::MAX).is_none());
     }
 

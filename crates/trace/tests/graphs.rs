@@ -392,9 +392,7 @@ fn a_trace_can_be_sent_and_shared() {
 #[test]
 fn a_graph_that_keeps_offsets_may_name_places_in_storages() {
     let storage = Tensor::from_vec((0..8).map(|i| i as f32).collect(), [8]);
-    let program = |x: Tensor| -> Result<Tensor> {
-        maquette_ops::call("aten::as_strided", args![&x, [2], [3], 1])?[0].tensor().cloned()
-    };
+    let program = |x: Tensor| -> Result<Tensor> { maquette_ops::call("aten::as_strided", args![&x, [2], [3], 1])?[0].tensor().cloned() };
     let traced = TraceOptions::new().names(["x"]).keep_offsets(true).trace(program, storage.slice(0, 4..6)).unwrap();
     assert_eq!(
         traced.to_string(),
@@ -426,4 +424,20 @@ fn how_operands_of_a_product_lie_is_no_guard() {
         let x = Tensor::arange(sizes.iter().product::<i64>()).view(sizes) * 0.01;
         assert_eq!(values(&t.run(x.clone()).unwrap().reshape([-1i64])), values(&attend(x).reshape([-1i64])), "{sizes:?}");
     }
+}
+
+#[test]
+fn an_integer_read_from_a_tensor_is_a_symbol() {
+    let rows = |n: Tensor| -> Result<Tensor> {
+        let n = n.item_int();
+        n.ge(0).check("a number of rows")?;
+        Ok(Tensor::ones([n + 1, 2.into()], DType::F32))
+    };
+    let t = TraceOptions::new().names(["n"]).trace(rows, Tensor::scalar(3i64)).unwrap();
+    assert_snapshot!(t);
+    assert_eq!(t.run(Tensor::scalar(4i64)).unwrap().unwrap().sizes_i64().unwrap(), [5, 2]);
+    let e = t.run(Tensor::scalar(-2i64)).unwrap_err().to_string();
+    assert!(e.contains("a number of rows"), "{e}");
+    let e = trace(|x: Tensor| x.item_int(), Tensor::scalar(0.5f32)).unwrap_err().to_string();
+    assert!(e.contains("the number in a tensor of f32 is known only from its data"), "{e}");
 }

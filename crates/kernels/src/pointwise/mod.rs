@@ -19,6 +19,7 @@ use frame::{BLOCK, Frame};
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;
 use plan::{Access, Plan, Shape};
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use steps::Context;
@@ -54,7 +55,7 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
 
     let rows = loops.inner_size() >= LONG_ROW || loops.sizes.len() == 1;
     let direct = |k: usize, d: DType| rows && loops.inner_stride(k) == 1 && matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool);
-    let access: Vec<Access> = inputs
+    let access: SmallVec<[Access; 4]> = inputs
         .iter()
         .enumerate()
         .map(|(k, v)| match loops.strides[k].iter().all(|s| *s == 0) {
@@ -64,13 +65,13 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
         })
         .collect();
     let n_in = inputs.len();
-    let direct_out: Vec<bool> = outputs.iter().enumerate().map(|(j, v)| direct(n_in + j, v.dtype())).collect();
+    let direct_out: SmallVec<[bool; 4]> = outputs.iter().enumerate().map(|(j, v)| direct(n_in + j, v.dtype())).collect();
     let overlap = outputs.iter().any(|o| inputs.iter().any(|i| o.overlaps(i)));
     let plan = plan::plan(expr, &Shape { inputs: &access, outputs: &direct_out, overlap })?;
 
     let bases = inputs.iter().map(|v| v.as_ptr()).chain(outputs.iter().map(|v| v.as_ptr())).map(|p| Ptr(p.cast_mut())).collect();
-    let sizes_of: Vec<usize> = inputs.iter().map(|v| v.dtype().size()).chain(outputs.iter().map(|v| v.dtype().size())).collect();
-    let is_direct: Vec<bool> = access.iter().map(|a| *a == Access::Direct).chain(direct_out).collect();
+    let sizes_of: SmallVec<[usize; 4]> = inputs.iter().map(|v| v.dtype().size()).chain(outputs.iter().map(|v| v.dtype().size())).collect();
+    let is_direct: SmallVec<[bool; 4]> = access.iter().map(|a| *a == Access::Direct).chain(direct_out).collect();
     let run = Run { cx: Context { isa, loops, bases }, plan, sizes_of, is_direct, rows };
 
     let row = if rows { run.cx.loops.inner_size() } else { numel };
@@ -88,8 +89,8 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
 struct Run {
     cx: Context,
     plan: Plan,
-    sizes_of: Vec<usize>,
-    is_direct: Vec<bool>,
+    sizes_of: SmallVec<[usize; 4]>,
+    is_direct: SmallVec<[bool; 4]>,
     rows: bool,
 }
 

@@ -5,6 +5,7 @@ use super::steps::{self, Kind, Step, StepFn, class_of};
 use crate::error::{KernelError, Result};
 use maquette_ir::scalar_expr::{BinaryOp, Op, Reg, ScalarExpr, UnaryOp};
 use maquette_ir::{DType, Scalar};
+use smallvec::{SmallVec, smallvec};
 
 /// How an input can be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,8 +30,8 @@ pub(crate) struct Shape<'a> {
 /// Steps to run once per thread, and once per block; and how many scratch blocks of each class they use.
 #[derive(Default)]
 pub(crate) struct Plan {
-    pub once: Vec<Step>,
-    pub each: Vec<Step>,
+    pub once: SmallVec<[Step; 2]>,
+    pub each: SmallVec<[Step; 4]>,
     pub blocks: [usize; 4],
 }
 
@@ -38,12 +39,12 @@ struct Planner<'a> {
     expr: &'a ScalarExpr,
     shape: &'a Shape<'a>,
     plan: Plan,
-    places: Vec<Option<Place>>,
-    uniform: Vec<bool>,
-    last_use: Vec<usize>,
-    free: [Vec<u16>; 4],
+    places: SmallVec<[Option<Place>; 8]>,
+    uniform: SmallVec<[bool; 8]>,
+    last_use: SmallVec<[usize; 8]>,
+    free: [SmallVec<[u16; 4]>; 4],
     /// The output memory a register is computed into.
-    target: Vec<Option<u16>>,
+    target: SmallVec<[Option<u16>; 8]>,
 }
 
 /// The expression's steps for one layout.
@@ -53,11 +54,11 @@ pub(crate) fn plan(expr: &ScalarExpr, shape: &Shape<'_>) -> Result<Plan> {
         expr,
         shape,
         plan: Plan::default(),
-        places: vec![None; n],
-        uniform: vec![false; n],
-        last_use: vec![0; n],
+        places: smallvec![None; n],
+        uniform: smallvec![false; n],
+        last_use: smallvec![0; n],
         free: Default::default(),
-        target: vec![None; n],
+        target: smallvec![None; n],
     };
     for (i, instr) in expr.instrs().iter().enumerate() {
         instr.op.operands().for_each(|r| p.last_use[r.index()] = i);

@@ -16,7 +16,7 @@ pub(crate) struct Context {
     pub isa: Isa,
     pub loops: Loops,
     /// The operands' element 0, inputs first, then outputs.
-    pub bases: Vec<Ptr<u8>>,
+    pub bases: smallvec::SmallVec<[Ptr<u8>; 4]>,
 }
 
 /// One step: `run` reads `src` and writes `dst`.

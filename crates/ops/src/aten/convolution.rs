@@ -102,7 +102,9 @@ impl<'a> Convolution<'a> {
             sizes.push(size);
         }
         let m = fresh(self.input, sizes, self.input.dtype());
-        let last = is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?;
+        // volumes in double precision are row-major always, as PyTorch's kernel for them gives them
+        let keeps = self.stride.len() < 3 || m.dtype != maquette_ir::DType::F64;
+        let last = keeps && (is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?);
         Ok(if last { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
     }
 
@@ -200,6 +202,20 @@ table! {
             Lowering::Composite(|a| done(conv(a, 2, false)?)),
         "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str padding=\"valid\", SymInt[2] dilation=1, SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, false)?)),
+        "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] dilation=[1, 1, 1], SymInt groups=1) -> Tensor" =>
+            Lowering::Composite(|a| done(conv(a, 3, false)?)),
+        "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, 1, 1], str padding=\"valid\", SymInt[3] dilation=[1, 1, 1], SymInt groups=1) -> Tensor" =>
+            Lowering::Composite(|a| done(conv(a, 3, false)?)),
+        "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, str padding, SymInt[] dilation, SymInt groups) -> Tensor" =>
+            Lowering::Composite(|a| {
+                let weight = a[1].tensor()?;
+                require_rank("weight", weight, 3..=5)?;
+                done(conv(a, weight.dim() - 2, false)?)
+            }),
+        "aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] output_padding=[0], SymInt groups=1, SymInt[1] dilation=[1]) -> Tensor" =>
+            Lowering::Composite(|a| done(conv(a, 1, true)?)),
+        "aten::conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] output_padding=[0, 0, 0], SymInt groups=1, SymInt[3] dilation=[1, 1, 1]) -> Tensor" =>
+            Lowering::Composite(|a| done(conv(a, 3, true)?)),
         "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, SymInt[2] dilation=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, true)?)),
     }

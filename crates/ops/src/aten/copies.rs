@@ -136,7 +136,9 @@ table! {
             let other = a[1].tensor()?;
             To { dtype: Some(other.dtype()), device: Some(other.device()), copy: false, format: MemoryFormat::Preserve }.apply(a[0].tensor()?)
         }),
-        "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::view", a)),
+        // where there is no view, the copy is in the order of the elements all the same
+        "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::reshape", a)),
+        "aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::view.dtype", a)),
         "aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::expand", a)),
         "aten::permute_copy(Tensor self, int[] dims) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::permute", a)),
         "aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::transpose.int", a)),

@@ -124,14 +124,14 @@ fn arange_meta(args: &[Value], count: usize) -> Result<Metas> {
             let span = if s > 0 { *b - *a } else { *a - *b };
             (if s.abs() == 1 { span } else { (span + (s.abs() - 1)).floor_div(s.abs()) }).max(0)
         }
-        (_, _, step) => SymInt::from(steps_between(start.scalar()?, end.scalar()?, step, meta.dtype)?),
+        (_, _, step) => SymInt::from(steps_between(start.scalar()?, end.scalar()?, step)?),
     };
     meta.sizes = smallvec![n];
     Ok(smallvec![meta])
 }
 
 /// How many steps lie in `[start, end)`.
-fn steps_between(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> Result<i64> {
+fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
     let (a, b, s) = (start.to_f64(), end.to_f64(), step.to_f64());
     if s == 0.0 || !s.is_finite() || !a.is_finite() || !b.is_finite() {
         return Err(Error::value(format!("`start`, `end` and `step` must be finite and `step` not 0, found {start}, {end} and {step}")));
@@ -139,12 +139,9 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar, dtype: DType) -> Resu
     if (b - a) * s.signum() < 0.0 {
         return Err(Error::value(format!("the step {step} leads away from {end}, starting at {start}")));
     }
-    // integers are counted exactly; also floats for an integer result, which are truncated first
-    let n = if dtype == DType::I64 {
-        let (a, b, s) = (i128::from(start.to_i64()), i128::from(end.to_i64()), i128::from(step.to_i64()));
-        if s == 0 {
-            return Err(Error::value(format!("`step` {step} is 0 as an integer")));
-        }
+    // integers are counted exactly
+    let n = if let (Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) = (start, end, step) {
+        let (a, b, s) = (i128::from(a), i128::from(b), i128::from(s));
         i64::try_from((b - a + s - s.signum()) / s).ok()
     } else {
         let n = ((b - a) / s).ceil();
@@ -171,7 +168,13 @@ fn spaced(args: &[Value], outs: &[Tensor], map: impl Fn(f64) -> f64) -> Result<(
     let (start, end, n) = (number(&args[0])?, number(&args[1])?, args[2].int_i64()?);
     let out = &outs[0];
     let whole = out.dtype().is_int();
-    let end_of = |s: Scalar| if whole { s.to_i64() as f64 } else { s.to_f64() };
+    // the ends are those of the result's dtype
+    let end_of = |s: Scalar| match out.dtype() {
+        _ if whole => s.to_i64() as f64,
+        DType::BF16 => half::bf16::from_f64(s.to_f64()).to_f64(),
+        DType::F16 => half::f16::from_f64(s.to_f64()).to_f64(),
+        _ => s.to_f64(),
+    };
     let (a, b) = (end_of(start), end_of(end));
     let step = (b - a) / (n - 1).max(1) as f64;
     let values = (0..n).map(|i| map(if n == 1 || i < n / 2 { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 })).collect();

@@ -136,6 +136,12 @@ pub(crate) fn fresh_like(like: &Tensor, dtype: DType) -> Result<Meta> {
     Ok(Meta { strides, ..fresh(like, sizes.into(), dtype) })
 }
 
+/// The metadata of a fresh result, channels last where `like` is.
+#[track_caller]
+pub(crate) fn in_format_of(like: &Tensor, m: Meta) -> Result<Meta> {
+    Ok(if is_channels_last(like.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
+}
+
 /// A tensor argument must have this many dimensions.
 pub(crate) fn require_rank(arg: &str, t: &Tensor, expected: std::ops::RangeInclusive<usize>) -> Result<()> {
     if expected.contains(&t.dim()) {

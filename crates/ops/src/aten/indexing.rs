@@ -194,8 +194,7 @@ fn masked_select(args: &[Value]) -> Result<Outputs> {
 fn masked_scatter_meta(args: &[Value]) -> Result<Metas> {
     let (x, _) = masked(args)?;
     require_same_dtype(("self", &x), ("source", args[2].tensor()?))?;
-    let own = args[0].tensor()?;
-    Ok(smallvec![if own.dim() == x.dim() { fresh_like(&x, x.dtype())? } else { fresh(&x, x.sizes().into(), x.dtype()) }])
+    Ok(smallvec![fresh(&x, x.sizes().into(), x.dtype())])
 }
 
 table! {

@@ -216,7 +216,7 @@ fn matrix_like(args: &[Value]) -> Result<Metas> {
     if x.dim() < 2 {
         require_rank("self", x, 2..=64)?;
     }
-    Ok(smallvec![fresh_like(x, x.dtype())?])
+    Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
 }
 
 /// The metadata of a whole, after checking that `src` fits the view of it.

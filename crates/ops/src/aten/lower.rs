@@ -11,7 +11,7 @@ use crate::meta::Meta;
 use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{ExprBuilder, Reg};
-use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, elementwise_strides};
+use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, contiguous_strides, elementwise_strides};
 use maquette_ir::{DType, Layout};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -38,6 +38,13 @@ pub enum Lowering {
     },
     /// Other operators, called in turn.
     Composite(fn(&[Value]) -> Result<Outputs>),
+    /// A composite that, where `when` holds, writes to arguments its schema does not mark. A trace then records its parts, whose schemas do.
+    Undeclared {
+        /// Whether a call writes.
+        when: fn(&[Value]) -> Result<bool>,
+        /// Calls the parts.
+        body: fn(&[Value]) -> Result<Outputs>,
+    },
 }
 
 impl std::fmt::Display for Lowering {
@@ -48,7 +55,7 @@ impl std::fmt::Display for Lowering {
             Lowering::View(_) => f.write_str("view"),
             Lowering::InPlace(name) => write!(f, "in place of `{name}`"),
             Lowering::Dynamic { .. } => f.write_str("data-dependent"),
-            Lowering::Composite(_) => f.write_str("composite"),
+            Lowering::Composite(_) | Lowering::Undeclared { .. } => f.write_str("composite"),
         }
     }
 }
@@ -68,6 +75,7 @@ pub enum Class {
     Sort,
     Window,
     Random,
+    Recurrent,
     Fill,
     Copy,
     Scalar,
@@ -114,6 +122,8 @@ pub enum Types {
     Compare,
     /// Computes in and returns the first operand's own dtype; the others are left as they are.
     First,
+    /// As [`Types::First`]; the result is row-major.
+    Masked,
     /// Computes in and returns the promoted dtype of every operand but the first, which is a bool mask.
     Select,
 }
@@ -163,7 +173,10 @@ impl Pointwise {
             }
             None => {
                 let layouts: SmallVec<[(&[_], &[_]); 4]> = operands.iter().map(|t| (t.sizes(), t.strides())).collect();
-                let strides = elementwise_strides(&sizes, &layouts)?;
+                let strides = match self.types {
+                    Types::Masked => contiguous_strides(&sizes),
+                    _ => elementwise_strides(&sizes, &layouts)?,
+                };
                 let device = device_of(state, args)?;
                 Meta { dtype: plan.written, device, layout: Layout::Strided, sizes, strides, offset: 0.into(), requires_grad: false }
             }
@@ -239,7 +252,7 @@ impl OpDef {
                 Ok(smallvec::smallvec![args[0].clone()])
             }
             Lowering::Dynamic { fake, .. } => fake(cx, args),
-            Lowering::Composite(f) => f(args),
+            Lowering::Composite(f) | Lowering::Undeclared { body: f, .. } => f(args),
         }
     }
 
@@ -247,7 +260,7 @@ impl OpDef {
     pub(crate) fn run(&self, op: Op, state: &OpState, args: &mut [Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)),
-            Lowering::Composite(f) => f(args),
+            Lowering::Composite(f) | Lowering::Undeclared { body: f, .. } => f(args),
             _ => {
                 let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
                 let written = written(state, args);
@@ -296,7 +309,9 @@ impl OpDef {
                 Ok(Outputs::new())
             }
             Lowering::Dynamic { run, .. } => run(args),
-            Lowering::View(_) | Lowering::Composite(_) => Err(Error::value("views and composites have no kernel")),
+            Lowering::View(_) | Lowering::Composite(_) | Lowering::Undeclared { .. } => {
+                Err(Error::value("views and composites have no kernel"))
+            }
         }
     }
 }

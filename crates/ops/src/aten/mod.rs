@@ -3,7 +3,12 @@
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
 mod absent;
+mod alias;
+mod arrange;
 mod attention;
+mod batch_norm;
+mod calculus;
+mod checks;
 mod classification;
 mod convolution;
 mod copies;
@@ -20,6 +25,7 @@ mod loss;
 pub(crate) mod lower;
 mod matrix;
 mod norm;
+mod number;
 mod order;
 mod plan;
 mod pointwise;
@@ -27,6 +33,7 @@ mod pool;
 mod random;
 mod reduce;
 mod reshape;
+mod rnn;
 mod scan;
 mod scatter;
 mod spatial;
@@ -75,7 +82,13 @@ pub(crate) use table;
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
     let folders = linalg::TABLES.into_iter().chain(order::TABLES).chain(pointwise::TABLES).chain(spatial::TABLES).chain(special::TABLES);
     folders.chain([
+        alias::TABLE,
+        alias::OTHERS,
+        arrange::TABLE,
         attention::TABLE,
+        batch_norm::TABLE,
+        calculus::TABLE,
+        checks::TABLE,
         classification::TABLE,
         convolution::TABLE,
         copies::TABLE,
@@ -88,9 +101,11 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         loss::TABLE,
         matrix::TABLE,
         norm::TABLE,
+        number::TABLE,
         pool::TABLE,
         random::TABLE,
         reduce::TABLE,
+        rnn::TABLE,
         scan::TABLE,
         scatter::TABLE,
         split::TABLE,

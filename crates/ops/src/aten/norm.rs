@@ -1,35 +1,36 @@
-//! Normalisations: over the last dimensions, over groups of channels, and with stored statistics.
+//! Normalisations over the last dimensions and over groups of channels.
 
-use super::dims::{channels_last_strides, done, fresh, is_channels_last, product, require, require_rank};
+use super::dims::{done, fresh, in_format_of, product, require, require_rank};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::eager::{self, input, output};
 use crate::error::{Error, Result};
 use crate::meta::{Dims, Meta};
+use crate::methods::calls::{aten_outputs, results};
 use crate::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
-use maquette_ir::DType;
-use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, ScalarExpr, UnaryOp};
+use maquette_ir::scalar_expr::{BinaryOp, BuildError, ExprBuilder, Reg, UnaryOp};
 use maquette_ir::sym::SymInt;
+use maquette_ir::{DType, Loc};
 use maquette_kernels::{self as kernels, LayerNorm};
 use smallvec::smallvec;
 
-const fn norm(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+pub(super) const fn norm(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
     Lowering::Compute(Compute { class: Class::Norm, metas, run })
 }
 
-fn require_float(x: &Tensor) -> Result<()> {
+pub(super) fn require_float(x: &Tensor) -> Result<()> {
     if x.dtype().is_float() {
         return Ok(());
     }
     Err(Error::value(format!("argument `input` must have a floating dtype, found {}{}", x.dtype(), dims_text(x.sizes()))))
 }
 
-/// Weight and bias, if given, must have these sizes.
+/// Weight, and bias where the operator has one, must have these sizes if given.
 #[track_caller]
-fn require_affine(a: &[Value], sizes: &[SymInt]) -> Result<()> {
-    for (name, v) in [("weight", &a[0]), ("bias", &a[1])] {
+pub(super) fn require_affine(a: &[Value], sizes: &[SymInt]) -> Result<()> {
+    for (name, v) in ["weight", "bias"].into_iter().zip(a) {
         if let Some(t) = v.opt_tensor()? {
             require_same(sizes, t.sizes(), || format!("argument `{name}` must have"))?;
         }
@@ -40,6 +41,17 @@ fn require_affine(a: &[Value], sizes: &[SymInt]) -> Result<()> {
 #[track_caller]
 fn layer_norm_metas(a: &[Value]) -> Result<Metas> {
     let (x, shape) = (a[0].tensor()?, a[1].ints()?);
+    let statistics = rows_of(x, shape)?;
+    require_affine(&a[2..4], shape)?;
+    // parameters in single precision keep the statistics of half-precision inputs in it
+    let wide = a[2].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
+    let s = fresh(x, statistics, if wide { DType::F32 } else { x.dtype() });
+    Ok(smallvec![fresh(x, x.sizes().into(), x.dtype()), s.clone(), s])
+}
+
+/// The sizes of one number a row, where `shape` is the sizes of a row.
+#[track_caller]
+fn rows_of(x: &Tensor, shape: &[SymInt]) -> Result<Dims> {
     require_float(x)?;
     let lead = x.dim().checked_sub(shape.len()).filter(|_| !shape.is_empty());
     let Some(lead) = lead else {
@@ -50,12 +62,7 @@ fn layer_norm_metas(a: &[Value]) -> Result<Metas> {
         )));
     };
     require_same(shape, &x.sizes()[lead..], || "the last dimensions of `input` must have".into())?;
-    require_affine(&a[2..4], shape)?;
-    let statistics: Dims = x.sizes()[..lead].iter().copied().chain(shape.iter().map(|_| 1.into())).collect();
-    // parameters in single precision keep the statistics of half-precision inputs in it
-    let wide = a[2].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
-    let s = fresh(x, statistics, if wide { DType::F32 } else { x.dtype() });
-    Ok(smallvec![fresh(x, x.sizes().into(), x.dtype()), s.clone(), s])
+    Ok(x.sizes()[..lead].iter().copied().chain(shape.iter().map(|_| 1.into())).collect())
 }
 
 /// A tensor without regard to its sizes: row-major, as one dimension.
@@ -63,9 +70,16 @@ fn flat(t: &Tensor) -> Result<Tensor> {
     t.view_of(Meta::contiguous(smallvec::SmallVec::from_slice(&[t.numel()]) as Dims, t.dtype()))
 }
 
+/// The statistics of rows without elements: the mean, where it is asked for, is 0, the reciprocal of the deviation NaN.
+fn no_elements(statistics: &[Tensor]) -> Result<()> {
+    let Some((rstd, mean)) = statistics.split_last() else { return Ok(()) };
+    mean.iter().try_for_each(|t| eager::fill(t, 0.0))?;
+    eager::fill(rstd, f64::NAN)
+}
+
 fn layer_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     if out[0].numel().as_i64() == Some(0) {
-        return Ok(());
+        return no_elements(&out[1..]);
     }
     let (mean, rstd) = (flat(&out[1])?, flat(&out[2])?);
     let operands = LayerNorm {
@@ -78,44 +92,63 @@ fn layer_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
 }
 
 /// `[1, C, 1, …]`, to stand beside a batch of `rank` dimensions.
-fn per_channel(t: &Tensor, rank: usize) -> Result<Tensor> {
+pub(super) fn per_channel(t: &Tensor, rank: usize) -> Result<Tensor> {
     let (mut sizes, mut strides): (Dims, Dims) = (smallvec![1.into(); rank], smallvec![SymInt::from(0); rank]);
     sizes[1] = t.numel();
     strides[1] = t.strides().first().copied().unwrap_or(1.into());
     t.view_of(t.meta().with_dims(sizes, strides))
 }
 
-/// Runs an expression over operands that broadcast to the output.
-fn pointwise(expr: &ScalarExpr, operands: &[&Tensor], out: &Tensor) -> Result<()> {
-    let mut out = output(out)?;
-    let sizes: Vec<i64> = out.sizes().to_vec();
-    let views: Vec<_> = operands.iter().map(|t| Ok(input(t)?.expand(&sizes)?)).collect::<Result<_>>()?;
-    Ok(kernels::pointwise(expr, &views, std::slice::from_mut(&mut out))?)
-}
-
 /// The dtype that half precision is computed in.
-fn compute_dtype(d: DType) -> DType {
+pub(super) fn compute_dtype(d: DType) -> DType {
     if d == DType::F64 { d } else { DType::F32 }
 }
 
-/// `x * scale + shift`, channel by channel. The expression is built over inputs `x`, then `parts`, in the compute dtype.
-fn affine(
+/// Fills `out` by an expression over `x`, then `parts`, which broadcast to it, each in the compute dtype.
+pub(super) fn blend(
     x: &Tensor,
     parts: &[&Tensor],
     out: &Tensor,
-    build: &dyn Fn(&mut ExprBuilder, &[maquette_ir::scalar_expr::Reg]) -> Result<maquette_ir::scalar_expr::Reg>,
+    build: impl FnOnce(&mut ExprBuilder, &[Reg]) -> Result<Reg, BuildError>,
 ) -> Result<()> {
-    let mut b = ExprBuilder::new();
     let wide = compute_dtype(out.dtype());
-    let mut regs = Vec::new();
-    for t in [&[x], parts].concat() {
-        let r = b.input(t.dtype());
-        regs.push(b.cast(r, wide).map_err(Error::other)?);
+    eager::map_into(out, &[&[x], parts].concat(), |b, r| {
+        let regs = r.iter().map(|&r| b.cast(r, wide)).collect::<Result<Vec<_>, _>>()?;
+        let y = build(b, &regs)?;
+        b.cast(y, out.dtype())
+    })
+}
+
+/// The mean square's reciprocal root scales the last dimensions.
+fn rms_norm_metas(a: &[Value]) -> Result<Metas> {
+    let (x, shape) = (a[0].tensor()?, a[1].ints()?);
+    let statistics = rows_of(x, shape)?;
+    require_affine(&a[2..3], shape)?;
+    Ok(smallvec![fresh(x, x.sizes().into(), x.dtype()), fresh(x, statistics, compute_dtype(x.dtype()))])
+}
+
+fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
+    let (x, lead) = (a[0].tensor()?, a[0].tensor()?.dim() - a[1].ints()?.len());
+    if x.numel().as_i64() == Some(0) {
+        return no_elements(&out[1..]);
     }
-    let y = build(&mut b, &regs)?;
-    let y = b.cast(y, out.dtype()).map_err(Error::other)?;
-    let expr = b.finish(&[y]).map_err(Error::other)?;
-    pointwise(&expr, &[&[x], parts].concat(), out)
+    let wide = compute_dtype(x.dtype());
+    let smallest = if wide == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+    let eps = a[3].opt(Value::float)?.unwrap_or(smallest);
+    let squares = Tensor::allocate(fresh(x, x.sizes().into(), wide))?;
+    blend(x, &[], &squares, |b, r| b.binary(BinaryOp::Mul, r[0], r[0]))?;
+    let mean = Tensor::allocate(out[1].meta().clone())?;
+    kernels::reduce(kernels::ReduceOp::Mean, &input(&squares)?, &(lead..x.dim()).collect::<Vec<_>>(), &mut output(&mean)?)?;
+    blend(&mean, &[], &out[1], |b, r| {
+        let eps = b.constant(eps, wide);
+        let sum = b.binary(BinaryOp::Add, r[0], eps)?;
+        b.unary(UnaryOp::Rsqrt, sum)
+    })?;
+    let parts: Vec<&Tensor> = [&out[1]].into_iter().chain(a[2].opt_tensor()?).collect();
+    blend(x, &parts, &out[0], |b, r| {
+        let y = b.binary(BinaryOp::Mul, r[0], r[1])?;
+        r.get(2).map_or(Ok(y), |&w| b.binary(BinaryOp::Mul, y, w))
+    })
 }
 
 #[track_caller]
@@ -130,8 +163,7 @@ fn group_norm_metas(a: &[Value]) -> Result<Metas> {
         format!("`N` {n}, `C` {c} and `HxW` {space} must hold the elements of `input` {}", dims_text(x.sizes()))
     })?;
     require_affine(&a[1..3], &[c])?;
-    let m = fresh(x, x.sizes().into(), x.dtype());
-    let m = if is_channels_last(x.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m };
+    let m = in_format_of(x, fresh(x, x.sizes().into(), x.dtype()))?;
     let wide = a[1].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
     let s = fresh(x, smallvec![n, groups.into()], if wide { DType::F32 } else { x.dtype() });
     Ok(smallvec![m, s.clone(), s])
@@ -140,7 +172,7 @@ fn group_norm_metas(a: &[Value]) -> Result<Metas> {
 fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     let x = a[0].tensor()?;
     if x.numel().as_i64() == Some(0) {
-        return Ok(());
+        return no_elements(&out[1..]);
     }
     // groups become rows of a contiguous copy, which keeps full precision until the scale and shift
     let wide = compute_dtype(x.dtype());
@@ -154,85 +186,17 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     kernels::layer_norm(&input(&from)?, 1, a[7].float()?, operands, &mut output(&to)?)?;
     let (weight, bias) = (a[1].opt_tensor()?, a[2].opt_tensor()?);
     let parts: Vec<Tensor> = weight.iter().chain(&bias).map(|t| per_channel(t, x.dim())).collect::<Result<_>>()?;
-    affine(&normal, &parts.iter().collect::<Vec<_>>(), &out[0], &|b, r| {
+    blend(&normal, &parts.iter().collect::<Vec<_>>(), &out[0], |b, r| {
         let mut y = r[0];
         let mut rest = r[1..].iter();
         for (given, op) in [(weight.is_some(), BinaryOp::Mul), (bias.is_some(), BinaryOp::Add)] {
             if let Some(&part) = rest.as_slice().first().filter(|_| given) {
                 rest.next();
-                y = b.binary(op, y, part).map_err(Error::other)?;
+                y = b.binary(op, y, part)?;
             }
         }
         Ok(y)
     })
-}
-
-/// Input, weight, bias, running mean and variance, eps of a batch norm that uses stored statistics.
-struct Stored<'a> {
-    x: &'a Tensor,
-    weight: Option<&'a Tensor>,
-    bias: Option<&'a Tensor>,
-    mean: &'a Tensor,
-    var: &'a Tensor,
-    eps: f64,
-}
-
-impl<'a> Stored<'a> {
-    fn of(a: &'a [Value], training: Option<usize>, eps: usize) -> Result<Stored<'a>> {
-        if let Some(i) = training
-            && a[i].bool()?
-        {
-            return Err(Error::value("`training` must be false: batch statistics that update the running ones are not implemented"));
-        }
-        let missing = |name| Error::value(format!("`{name}` must be given where `training` is false"));
-        Ok(Stored {
-            x: a[0].tensor()?,
-            weight: a[1].opt_tensor()?,
-            bias: a[2].opt_tensor()?,
-            mean: a[3].opt_tensor()?.ok_or_else(|| missing("running_mean"))?,
-            var: a[4].opt_tensor()?.ok_or_else(|| missing("running_var"))?,
-            eps: a[eps].float()?,
-        })
-    }
-
-    #[track_caller]
-    fn metas(&self, a: &[Value]) -> Result<Metas> {
-        require_float(self.x)?;
-        require_rank("input", self.x, 2..=5)?;
-        let channels = &self.x.sizes()[1..2];
-        require_affine(&a[1..3], channels)?;
-        require_same(channels, self.mean.sizes(), || "argument `running_mean` must have".into())?;
-        require_same(channels, self.var.sizes(), || "argument `running_var` must have".into())?;
-        let m = super::dims::fresh_like(self.x, self.x.dtype())?;
-        let empty = fresh(self.x, smallvec![0.into()], self.mean.dtype());
-        Ok(smallvec![m, empty.clone(), empty])
-    }
-
-    /// One scale and one shift a channel, as PyTorch folds them: `x * (w * rstd) + (b - mean * (w * rstd))`.
-    fn run(&self, out: &Tensor) -> Result<()> {
-        let rank = self.x.dim();
-        let given = [Some(self.mean), Some(self.var), self.weight, self.bias];
-        let parts: Vec<Tensor> = given.iter().flatten().map(|t| per_channel(t, rank)).collect::<Result<_>>()?;
-        let (has_weight, has_bias) = (self.weight.is_some(), self.bias.is_some());
-        let eps = self.eps;
-        affine(self.x, &parts.iter().collect::<Vec<_>>(), out, &|b, r| {
-            let (x, mean, var) = (r[0], r[1], r[2]);
-            let mut rest = r[3..].iter().copied();
-            let wide = b.dtype(x).map_err(Error::other)?;
-            let eps = b.constant(eps, wide);
-            let var = b.binary(BinaryOp::Add, var, eps).map_err(Error::other)?;
-            let mut scale = b.unary(UnaryOp::Rsqrt, var).map_err(Error::other)?;
-            if let Some(w) = rest.next().filter(|_| has_weight) {
-                scale = b.binary(BinaryOp::Mul, scale, w).map_err(Error::other)?;
-            }
-            let moved = b.binary(BinaryOp::Mul, mean, scale).map_err(Error::other)?;
-            let last = r.last().copied().filter(|_| has_bias);
-            let start = last.unwrap_or_else(|| b.constant(0.0, wide));
-            let shift = b.binary(BinaryOp::Sub, start, moved).map_err(Error::other)?;
-            let scaled = b.binary(BinaryOp::Mul, x, scale).map_err(Error::other)?;
-            b.binary(BinaryOp::Add, scaled, shift).map_err(Error::other)
-        })
-    }
 }
 
 table! {
@@ -251,14 +215,11 @@ table! {
                 let (n, c, space) = (x.sizes()[0], x.sizes()[1], product(&x.sizes()[2..]));
                 done(x.native_group_norm(a[2].opt_tensor()?, a[3].opt_tensor()?, [n, c, space], a[1].int_i64()?, a[4].float()?).0)
             }),
-        "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(|_, a| Stored::of(a, Some(5), 7)?.metas(a), |a, out| Stored::of(a, Some(5), 7)?.run(&out[0])),
-        "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(|_, a| Stored::of(a, None, 6)?.metas(a), |a, out| Stored::of(a, None, 6)?.run(&out[0])),
-        "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor" =>
-            Lowering::Composite(|a| {
-                let s = Stored::of(a, Some(5), 7)?;
-                done(s.x._native_batch_norm_legit_no_training(s.weight, s.bias, s.mean, s.var, a[6].float()?, s.eps).0)
-            }),
+        "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)" =>
+            norm(|_, a| rms_norm_metas(a), rms_norm),
+        "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor" => Lowering::Composite(|a| {
+            let [y, _] = results(aten_outputs!("_fused_rms_norm", Loc::caller(); a[0].clone(), a[1].clone(), a[2].clone(), a[3].clone()));
+            done(y)
+        }),
     }
 }

@@ -91,20 +91,31 @@ impl Pointwise {
             Types::Promote | Types::FloatIfNone(_) => (wide(promoted), promoted),
             Types::Float => (wide(float), float),
             Types::Compare => (promoted, DType::Bool),
-            Types::First => {
+            Types::First | Types::Masked => {
                 let d = args.first().map_or(promoted, |a| operand(a).dtype);
                 (d, d)
             }
         };
         let mut cx = PointwiseCx { b: ExprBuilder::new(), dtype: compute, args, regs: SmallVec::from_elem(None, args.len()) };
+        // operands are of the common dtype, also where it is computed wider
+        let common = |b: &mut ExprBuilder, r| {
+            let of = b.dtype(r)?;
+            let r = if compute != result && of != compute && of != result && result.is_float() { b.cast(r, result)? } else { r };
+            if b.dtype(r)? == compute { Ok(r) } else { b.cast(r, compute) }
+        };
+        let common = |b: &mut ExprBuilder, r| common(b, r).map_err(|e: maquette_ir::scalar_expr::BuildError| Error::other(e));
         for &i in &operand_args {
-            let keep = self.types == Types::First || (self.types == Types::Select && Some(&i) == operand_args.first());
+            let keep =
+                matches!(self.types, Types::First | Types::Masked) || (self.types == Types::Select && Some(&i) == operand_args.first());
             let reg = match &args[i] {
                 Value::Tensor(t) => {
                     let r = cx.b.input(t.dtype());
-                    if keep || t.dtype() == compute { r } else { cx.b.cast(r, compute).map_err(Error::other)? }
+                    if keep { r } else { common(&mut cx.b, r)? }
                 }
-                number => cx.b.constant(number.scalar()?, compute),
+                number => {
+                    let r = cx.b.constant(number.scalar()?, if self.types == Types::Compare { compute } else { result });
+                    common(&mut cx.b, r)?
+                }
             };
             cx.regs[i] = Some(reg);
         }

@@ -78,6 +78,27 @@ fn dropout(args: &[Value]) -> Result<Outputs> {
     crate::call("aten::mul.Tensor", crate::args![x, scale[0].clone()])
 }
 
+fn dropout_in_place(args: &[Value]) -> Result<Outputs> {
+    if args[2].bool()? && args[1].float()? != 0.0 {
+        let dropped = dropout(args)?;
+        crate::call("aten::copy_", crate::args![args[0].clone(), dropped[0].clone()])?;
+    }
+    Ok(smallvec![args[0].clone()])
+}
+
+/// Dropout, and where elements were kept.
+fn native_dropout(args: &[Value]) -> Result<Outputs> {
+    let (x, p) = (args[0].tensor()?, probability(args[1].float()?)?);
+    if !args[2].opt(Value::bool)?.unwrap_or(true) {
+        let mask = crate::call("aten::ones_like", crate::args![x, DType::Bool])?;
+        return Ok(crate::call("aten::clone", crate::args![x])?.into_iter().chain(mask).collect());
+    }
+    let mask = crate::call("aten::bernoulli.p", crate::args![x, 1.0 - p])?;
+    let mask = mask[0].tensor()?.to_dtype(DType::Bool);
+    let out = x * &mask * if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
+    Ok(smallvec![Value::Tensor(out.ok()?.clone()), Value::Tensor(mask.ok()?.clone())])
+}
+
 macro_rules! integer_options {
     ($head:literal) => {
         concat!("aten::", $head, ", *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor")
@@ -105,9 +126,16 @@ table! {
         "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::normal_functional"),
         "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
             random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?)),
+        "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor" => random(|_, a| {
+            super::views::expand(a[1].tensor()?.meta(), a[0].tensor()?.sizes())?;
+            like(&a[..1], 1)
+        }, |a, o| chance(o, a[1].tensor()?)),
+        "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.Tensor"),
         "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" =>
             random(|_, a| like(&a[..1], 1), |a, o| chance(o, &Tensor::adopt(vec![probability(a[1].float()?)? as f32], [0i64; 0])?)),
         "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.p"),
         "aten::dropout(Tensor input, float p, bool train) -> Tensor" => Lowering::Composite(dropout),
+        "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" => Lowering::Composite(dropout_in_place),
+        "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)" => Lowering::Composite(native_dropout),
     }
 }

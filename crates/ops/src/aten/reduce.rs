@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::meta::{Dims, Meta};
 use crate::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::ReduceOp;
@@ -134,6 +134,12 @@ fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
 
 fn legacy_spread(args: &[Value], unbiased: usize) -> Result<ReduceOp> {
     Ok(ReduceOp::Var { correction: f64::from(u8::from(args[unbiased].bool()?)) })
+}
+
+/// The older overloads: `unbiased` is a correction of 1.
+fn by_correction(op: &str, x: &Value, dims: Option<&Value>, unbiased: &Value, keepdim: bool) -> Result<Outputs> {
+    let correction = i64::from(unbiased.bool()?);
+    crate::call(op, crate::args![x.clone(), dims.cloned().unwrap_or(Value::None), correction, keepdim])
 }
 
 fn norm(args: &[Value], outs: &[Tensor], p: usize, dims: &[usize]) -> Result<()> {
@@ -289,9 +295,21 @@ table! {
         "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor" => reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, true)),
         "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" => reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, false)),
         "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" => reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, true)),
+        "aten::std(Tensor self, bool unbiased=True) -> Tensor" => Lowering::Composite(|a| by_correction("aten::std.correction", &a[0], None, &a[1], false)),
+        "aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor" => Lowering::Composite(|a| by_correction("aten::std.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
+        "aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::std_mean.correction", &a[0], None, &a[1], false)),
+        "aten::std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::std_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
+        "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], None, &a[1], false)),
+        "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
         "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" => reduction(|_, a| {
             Ok(smallvec![reduced(t(a)?, &every(t(a)?), false, averaged(t(a)?, &Value::None, "a norm")?)])
         }, |a, o| norm(a, o, 1, &every(t(a)?))),
+        "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor" => Lowering::Composite(|a| {
+            crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[2].dtype()?), a[1].clone(), Value::from_dims([0i64; 0])])
+        }),
+        "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor" => Lowering::Composite(|a| {
+            crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[4].dtype()?), a[1].clone(), a[2].clone(), a[3].clone()])
+        }),
         "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor" => reduction(|_, a| {
             Ok(smallvec![reduced(t(a)?, &listed(t(a)?, &a[2])?, a[3].bool()?, averaged(t(a)?, &Value::None, "a norm")?)])
         }, |a, o| norm(a, o, 1, &listed(t(a)?, &a[2])?)),

@@ -164,7 +164,7 @@ fn scatter_meta(args: &[Value]) -> Result<Metas> {
         check_index(x, dim, index, src, "src", true)?;
         require_same_dtype(("self", x), ("src", src))?;
     }
-    Ok(smallvec![fresh_like(x, x.dtype())?])
+    Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
 }
 
 /// The metadata of `source` for operators that take one index a slice along the dimension: `self`'s sizes, but for the index's length.
@@ -191,7 +191,7 @@ fn slices_meta(args: &[Value]) -> Result<Metas> {
             require_equal(expected, source.sizes()[k], &mismatch)?;
         }
     }
-    Ok(smallvec![fresh_like(x, x.dtype())?])
+    Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
 }
 
 /// One index a slice: the same for all elements of it.
@@ -308,7 +308,9 @@ fn fill_meta(args: &[Value]) -> Result<Metas> {
     if let Some(t) = args[3].tensors().next() {
         require_rank("value", t, 0..=0)?;
     }
-    slices_meta(&args[..3])
+    slices_meta(&args[..3])?;
+    let x = args[0].tensor()?;
+    Ok(smallvec![fresh_like(x, x.dtype())?])
 }
 
 fn take_meta(x: &Tensor, index: &Tensor) -> Result<Metas> {

@@ -3,7 +3,7 @@
 use super::dims::require;
 use super::lower::Metas;
 use super::table;
-use super::views::{meta, nonzero_rank, one, select, view};
+use super::views::{meta, nonzero_rank, one, select, slice, view};
 use crate::error::{Error, Result};
 use crate::meta::Meta;
 use crate::shape::{require_equal, wrap_dim};
@@ -79,6 +79,48 @@ pub(super) fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
     split(m, (n + (chunks - 1)).floor_div(chunks), dim)
 }
 
+/// `sections` parts whose lengths differ by 1 at most, the longer ones first.
+#[track_caller]
+fn tensor_split(m: &Meta, sections: SymInt, dim: i64) -> Result<Metas> {
+    nonzero_rank(m)?;
+    let d = wrap_dim(dim, m.rank())?;
+    let count = sections.as_i64().map_or_else(|| sections.guard_int(), Ok)?;
+    if count < 1 {
+        return Err(Error::value(format!("`sections` must be positive, found {count}")));
+    }
+    let n = m.sizes[d];
+    Ok(pieces(m, d, (0..piece_count(count.into())?).map(|i| (n + (count - 1 - i)).floor_div(count))))
+}
+
+/// The parts between indices, which are clamped, as slices are.
+#[track_caller]
+fn split_at(m: &Meta, indices: &[SymInt], dim: i64) -> Result<Metas> {
+    let starts = std::iter::once(None).chain(indices.iter().copied().map(Some));
+    let ends = indices.iter().copied().map(Some).chain([None]);
+    starts.zip(ends).map(|(start, end)| slice(m, dim, start, end, 1.into())).collect()
+}
+
+/// `hsplit`, `vsplit` and `dsplit` go along dimension 1, 0 and 2; rows of a vector are its elements.
+fn fixed_dim(m: &Meta, dim: usize) -> Result<i64> {
+    let least = [2, 1, 3].get(dim).copied().unwrap_or(1);
+    if m.rank() < least {
+        return Err(Error::value(format!("a tensor of at least {least} dimensions is split, found sizes {}", dims_text(&m.sizes))));
+    }
+    Ok(if m.rank() == 1 { 0 } else { dim as i64 })
+}
+
+/// Equal parts.
+#[track_caller]
+fn split_evenly(m: &Meta, sections: i64, dim: usize) -> Result<Metas> {
+    let dim = fixed_dim(m, dim)?;
+    let n = m.sizes[wrap_dim(dim, m.rank())?];
+    if sections < 1 {
+        return Err(Error::value(format!("`sections` must be positive, found {sections}")));
+    }
+    require(n.modulo(sections).eq(0), || format!("dimension {dim} of size {n} must be divisible into {sections} sections"))?;
+    tensor_split(m, sections.into(), dim)
+}
+
 #[track_caller]
 fn unbind(m: &Meta, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
@@ -93,6 +135,14 @@ table! {
         "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]" => view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
         "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]" => view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
         "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" => view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)),
+        "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]" => view(|_, a| tensor_split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
+        "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]" => view(|_, a| split_at(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
+        "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" => view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 0)),
+        "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" => view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 1)),
+        "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" => view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 2)),
+        "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" => view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 0)?)),
+        "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" => view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 1)?)),
+        "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" => view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 2)?)),
         "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" => view(|_, a| unbind(meta(a)?, a[1].int_i64()?)),
     }
 }

@@ -77,7 +77,7 @@ fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
 
 fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
     let (d1, d2) = diagonal_dims(a)?;
-    // fresh memory is zero
+    eager::fill(out, 0)?;
     let diagonal = views::diagonal(out.meta(), a[1].int_i64()?, d1 as i64, d2 as i64)?;
     eager::copy(a[0].tensor()?, &out.view_of(diagonal)?)
 }
@@ -106,6 +106,7 @@ fn block_diag_metas(a: &[Value]) -> Result<Metas> {
 }
 
 fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
+    eager::fill(out, 0)?;
     let (mut row, mut column) = (SymInt::from(0), SymInt::from(0));
     for (i, t) in tensors("tensors", &a[0])?.into_iter().enumerate() {
         let [n, m] = block(i, t)?;
@@ -315,6 +316,8 @@ table! {
     pub(super) static TABLE = {
         "aten::trace(Tensor self) -> Tensor" => Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
         "aten::diag(Tensor self, int diagonal=0) -> Tensor" => Lowering::Composite(|a| done(diag(a[0].tensor()?, a[1].int_i64()?)?)),
+        "aten::diagflat(Tensor self, int offset=0) -> Tensor" =>
+            Lowering::Composite(|a| done(a[0].tensor()?.reshape([-1i64]).diag_embed(a[1].int_i64()?, -2, -1))),
         "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" => copying(|_, a| diag_embed_metas(a), |a, out| diag_embed(a, &out[0])),
         "aten::block_diag(Tensor[] tensors) -> Tensor" => copying(|_, a| block_diag_metas(a), |a, out| block_diag(a, &out[0])),
         "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" => Lowering::Composite(|a| done(chunk_cat(a)?)),

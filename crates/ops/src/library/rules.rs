@@ -95,6 +95,6 @@ pub(super) fn of_builtin(def: &OpDef) -> TagSet {
         }
         // draws through operators of its own
         Lowering::Composite(_) if def.name() == "aten::dropout" => tags.with(Tag::NondeterministicSeeded),
-        Lowering::Composite(_) | Lowering::Compute(_) | Lowering::View(_) => tags,
+        Lowering::Composite(_) | Lowering::Undeclared { .. } | Lowering::Compute(_) | Lowering::View(_) => tags,
     }
 }

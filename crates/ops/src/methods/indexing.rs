@@ -1,11 +1,14 @@
 //! Indexing by tensors: gathers, scatters, and lists of positions.
 
 use super::aten;
-use super::calls::calls;
+use super::calls::{aten_outputs, calls};
 use super::methods;
+use crate::error::Error;
 use crate::tensor::Tensor;
 use crate::value::Value;
+use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
+use std::sync::Arc;
 
 methods! {
     /// The elements at `index` along a dimension: `out[i][j] = self[index[i][j]][j]` for dimension 0.
@@ -53,6 +56,16 @@ fn optional(indices: &[Option<&Tensor>]) -> Value {
 }
 
 impl Tensor {
+    /// The only element of a tensor of integers; in a trace a data-dependent integer, `u0`. A poisoned integer where there is none.
+    ///
+    /// PyTorch: `aten::item`.
+    #[track_caller]
+    pub fn item_int(&self) -> SymInt {
+        let loc = Loc::caller();
+        let found = aten_outputs!("item", loc; self).and_then(|out| out.first().map_or_else(|| Err(Error::value("no number")), Value::int));
+        found.unwrap_or_else(|e| SymInt::poison(Arc::new(e)))
+    }
+
     /// The elements at positions or under masks, one for each indexed dimension (a mask: as many dimensions as it has). See
     /// [`Tensor::i`] for ranges and numbers among them.
     ///

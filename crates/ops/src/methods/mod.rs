@@ -3,11 +3,13 @@
 //! A method returns a tensor, poisoned where the call failed, and records the caller's line.
 
 mod arithmetic;
-mod calls;
+mod arranging;
+pub(crate) mod calls;
 mod copies;
 mod creation;
 pub(crate) mod index;
 mod indexing;
+mod layers;
 mod linalg;
 mod loss;
 mod nn;
@@ -18,6 +20,8 @@ mod spatial;
 mod special;
 mod structure;
 mod views;
+
+pub use layers::Recurrence;
 
 use crate::dispatch::dispatch;
 use crate::error::{Error, Result};

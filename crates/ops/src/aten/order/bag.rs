@@ -130,6 +130,8 @@ impl<'a> Bags<'a> {
             }
             sizes.push(if self.mode == Mode::Sum { 0 } else { members.len() as i64 });
         }
+        // where PyTorch keeps no sizes there may be one more of them than bags
+        sizes.resize(outs[2].numel().as_i64().map_or(0, |n| n.max(0) as usize), 0);
         host::store_reals(&outs[0], &results)?;
         store_integers(&outs[1], &bag_of)?;
         store_integers(&outs[2], &sizes)?;

@@ -65,6 +65,13 @@ twins! {
             x.le(f.number(1)).select(f.number(2), x)
         };
         ;
+        "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor" => pointwise!(Promote, |f| {
+            f.refuse(f.float(3) != 0.0, "`training` must be false: random slopes are not implemented");
+            let x = f.arg(0);
+            x.gt(0).select(x, x * ((f.float(1) + f.float(2)) / 2.0))
+        }),
+        "aten::rrelu_(Tensor(a!) self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor(a!)" =>
+            crate::aten::Lowering::InPlace("aten::rrelu"),
         "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" => pointwise!(Promote, |f| {
             let x = f.arg(0);
             let scaled = x * f.number(1);

@@ -10,7 +10,7 @@ fn difference<'c>(f: &'c Formula<'c>, a: X<'c>, b: X<'c>) -> X<'c> {
 }
 
 fn divided<'c>(f: &'c Formula<'c>) -> X<'c> {
-    let (a, b) = (f.arg(0), f.arg(1));
+    let (a, b) = (f.arg(0), f.exact(1));
     match f.text(2, "true") {
         "true" => a / b,
         // of the quotient as the dtype holds it
@@ -58,6 +58,12 @@ fn log_add<'c>(f: &'c Formula<'c>, exp: fn(X<'c>) -> X<'c>, log: fn(X<'c>) -> X<
     a.isinf().and(a.eq(b)).select(a, a.max(b) + log(exp(-(a - b).abs())))
 }
 
+/// `x log y`, which is 0 where `x` is, unless `y` is NaN.
+fn x_log_y<'c>(f: &'c Formula<'c>) -> X<'c> {
+    let (x, y) = (f.arg(0), f.arg(1));
+    y.isnan().select(f64::NAN, x.eq(0).select(0, x * y.log()))
+}
+
 fn shift<'c>(f: &'c Formula<'c>, left: bool) -> X<'c> {
     if left { f.arg(0).shl(f.arg(1)) } else { f.arg(0).shr(f.arg(1)) }
 }
@@ -69,10 +75,10 @@ twins! {
         "add" ".Scalar" ", Scalar other, Scalar alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
         "sub" ".Tensor" ", Tensor other, *, Scalar alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
         "sub" ".Scalar" ", Scalar other, Scalar alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
-        "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.arg(1);
-        "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.arg(1);
-        "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.arg(1);
-        "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.arg(1);
+        "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1);
+        "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1);
+        "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1);
+        "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1);
         "div" ".Tensor_mode" ", Tensor other, *, str? rounding_mode" => FloatIfNone(2) |f| divided(f);
         "div" ".Scalar_mode" ", Scalar other, *, str? rounding_mode" => FloatIfNone(2) |f| divided(f);
         "remainder" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).remainder(f.arg(1));
@@ -83,10 +89,8 @@ twins! {
         "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1));
         "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1));
         "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1));
-        "xlogy" ".Tensor" ", Tensor other" => Float |f| {
-            let (x, y) = (f.arg(0), f.arg(1));
-            y.isnan().select(f64::NAN, x.eq(0).select(0, x * y.log()))
-        };
+        "xlogy" ".Tensor" ", Tensor other" => Float |f| x_log_y(f);
+        "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| x_log_y(f);
         "heaviside" "" ", Tensor values" => Promote |f| {
             let x = f.arg(0);
             if f.dtype == DType::Bool { return x.or(f.arg(1)); }
@@ -108,7 +112,9 @@ twins! {
         "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::floor_divide"),
         "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::floor_divide.Scalar"),
         "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).remainder(f.arg(1))),
-        "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" => pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
+        // the layout of `other` comes first
+        "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" =>
+            crate::aten::Lowering::Composite(|a| crate::call("aten::sub.Tensor", crate::args![a[1].clone(), a[0].clone(), a[2].clone()])),
         "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" => pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
         "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" => pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
         "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" => pointwise!(Promote, |f| power_of_scalar(f)),
@@ -128,6 +134,9 @@ twins! {
         "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| log_add(f, X::exp2, |x| (x + 1).log2())),
         "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, true)),
         "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, false)),
+        "aten::bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        "aten::bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        "aten::bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
         "aten::__and__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
         "aten::__and__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
         "aten::__or__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),

@@ -99,6 +99,14 @@ impl<'c> Formula<'c> {
         X { f: self, reg }
     }
 
+    /// The operand that argument `i` is; a number is not rounded to the common dtype, as products and quotients take it in PyTorch.
+    pub(super) fn exact(&'c self, i: usize) -> X<'c> {
+        match self.args.get(i) {
+            Some(Value::Tensor(_)) => self.arg(i),
+            _ => self.number(i),
+        }
+    }
+
     /// A bool constant.
     pub(super) fn bool(&'c self, x: bool) -> X<'c> {
         let reg = self.b.borrow_mut().constant(x, DType::Bool);
@@ -125,7 +133,7 @@ impl<'c> Formula<'c> {
         let a = self.scalar(alpha);
         self.refuse(!self.dtype.is_float() && matches!(a, Scalar::Float(_)), "`alpha` must be an integer where the operands are integers");
         self.refuse(self.dtype != DType::Bool && matches!(a, Scalar::Bool(_)), "`alpha` must not be a bool where the operands are numbers");
-        if a.to_f64() == 1.0 { self.arg(i) } else { self.arg(i) * self.c(a) }
+        if a.to_f64() == 1.0 { self.arg(i) } else { self.arg(i) * self.narrow(self.c(a)) }
     }
 }
 

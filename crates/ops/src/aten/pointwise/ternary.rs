@@ -36,8 +36,8 @@ twins! {
         "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.arg(0).max(f.arg(1));
         "clamp_max" "" ", Scalar max" => Promote |f| f.arg(0).min(f.arg(1));
         "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.arg(0).min(f.arg(1));
-        "masked_fill" ".Scalar" ", Tensor mask, Scalar value" => First |f| f.arg(1).select(f.number(2), f.arg(0));
-        "masked_fill" ".Tensor" ", Tensor mask, Tensor value" => First |f| f.arg(1).select(f.arg(2).cast(f.dtype), f.arg(0));
+        "masked_fill" ".Scalar" ", Tensor mask, Scalar value" => Masked |f| f.arg(1).select(f.number(2), f.arg(0));
+        "masked_fill" ".Tensor" ", Tensor mask, Tensor value" => Masked |f| f.arg(1).select(f.arg(2).cast(f.dtype), f.arg(0));
         "lerp" ".Scalar" ", Tensor end, Scalar weight" => Promote |f| blended(f, f.number(2));
         "lerp" ".Tensor" ", Tensor end, Tensor weight" => Promote |f| blended(f, f.arg(2));
         "addcmul" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" => Promote |f| f.arg(0) + f.number(3) * f.arg(1) * f.arg(2);

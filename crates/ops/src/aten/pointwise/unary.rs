@@ -79,7 +79,6 @@ twins! {
         "round" ".decimals" ", *, int decimals" => Promote |f| round_decimals(f);
         "trunc" "" "" => Promote |f| rounded(f, X::trunc);
         "frac" "" "" => Promote |f| { let x = f.arg(0); x - x.trunc() };
-        "square" "" "" => Promote |f| f.arg(0) * f.arg(0);
         "sqrt" "" "" => Float |f| f.arg(0).sqrt();
         "rsqrt" "" "" => Float |f| f.arg(0).rsqrt();
         "reciprocal" "" "" => Float |f| f.arg(0).reciprocal();
@@ -119,7 +118,11 @@ twins! {
         "fill" ".Scalar" ", Scalar value" => First |f| f.number(1);
         "fill" ".Tensor" ", Tensor value" => First |f| f.arg(1).cast(f.dtype);
         ;
+        // a power: the squares of bools are integers
+        "aten::square(Tensor self) -> Tensor" => crate::aten::Lowering::Composite(|a| crate::call("aten::pow.Tensor_Scalar", crate::args![a[0].clone(), 2])),
+        "aten::square_(Tensor(a!) self) -> Tensor(a!)" => crate::aten::Lowering::Composite(|a| crate::call("aten::pow_.Scalar", crate::args![a[0].clone(), 2])),
         "aten::positive(Tensor(a) self) -> Tensor(a)" => crate::aten::Lowering::View(|_, args| Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])),
+        "aten::isreal(Tensor self) -> Tensor" => pointwise!(Compare, |f| f.bool(true)),
         "aten::isnan(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isnan() } else { f.bool(false) }),
         "aten::isinf(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isinf() } else { f.bool(false) }),
         "aten::isfinite(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).abs().lt(f64::INFINITY) } else { f.bool(true) }),

@@ -1,0 +1,232 @@
+//! Arrangements that are made of views, copies and concatenation: stacks, broadcasts, repetition of elements, sums to a size.
+
+use super::dims::{done, fresh, is_one, known_equal, require, require_index, require_rank};
+use super::lower::Lowering;
+use super::{host, table};
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::meta::{Dims, Meta};
+use crate::methods::aten;
+use crate::shape::{require_equal, wrap_dim};
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::broadcast;
+use maquette_ir::{Loc, MemoryFormat};
+use smallvec::smallvec;
+
+fn tensors(v: &Value) -> Result<Vec<&Tensor>> {
+    let all: Vec<&Tensor> = v.list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
+    if all.is_empty() { Err(Error::value("`tensors` must not be empty")) } else { Ok(all) }
+}
+
+/// A list of results.
+fn all(tensors: impl IntoIterator<Item = Tensor>) -> Result<Outputs> {
+    let list: Vec<Value> = tensors.into_iter().map(|t| Ok(Value::Tensor(t.ok()?.clone()))).collect::<Result<_>>()?;
+    Ok(smallvec![Value::List(list.into())])
+}
+
+/// A view with at least `rank` dimensions, up to 3; the new ones stand where NumPy puts them.
+fn at_least(x: &Tensor, rank: usize) -> Tensor {
+    match (x.dim(), rank) {
+        (0, _) => x.reshape(vec![1i64; rank]),
+        (1, 2) => x.unsqueeze(0),
+        (1, 3) => x.unsqueeze(0).unsqueeze(-1),
+        (2, 3) => x.unsqueeze(-1),
+        _ => x.clone(),
+    }
+}
+
+/// In memory of its own, as the schemas of these say.
+fn own(x: &Tensor) -> Tensor {
+    x.clone_as(MemoryFormat::Preserve)
+}
+
+/// Tensors of at least `rank` dimensions one after another along `dim`.
+fn stacked(a: &[Value], rank: usize, dim: i64) -> Result<Outputs> {
+    done(Tensor::cat(&tensors(&a[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(), dim))
+}
+
+fn hstack(a: &[Value]) -> Result<Outputs> {
+    let along = i64::from(tensors(&a[0])?[0].dim() > 1);
+    stacked(a, 1, along)
+}
+
+fn column_stack(a: &[Value]) -> Result<Outputs> {
+    let columns = tensors(&a[0])?.into_iter().map(|t| if t.dim() <= 1 { t.reshape([t.numel(), 1.into()]) } else { t.clone() });
+    done(Tensor::cat(&columns.collect::<Vec<_>>(), 1))
+}
+
+fn broadcast_tensors(a: &[Value]) -> Result<Outputs> {
+    let parts: Vec<&Tensor> = a[0].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
+    let sizes = broadcast(&parts.iter().map(|t| t.sizes()).collect::<Vec<_>>())?;
+    all(parts.into_iter().map(|t| own(t).expand(sizes.clone())))
+}
+
+/// The sum over the dimensions that broadcasting to the tensor's sizes from `size` would repeat.
+#[track_caller]
+fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
+    let misfit = || Error::value(format!("sizes {} do not broadcast to the sizes {} of `self`", dims_text(size), dims_text(x.sizes())));
+    let lead = x.dim().checked_sub(size.len()).ok_or_else(misfit)?;
+    let mut dims: Vec<i64> = (0..lead as i64).collect();
+    for (d, (&n, &to)) in x.sizes()[lead..].iter().zip(size).enumerate() {
+        if known_equal(n, to) {
+            continue;
+        }
+        if is_one(to)? {
+            dims.push((lead + d) as i64);
+        } else {
+            require_equal(n, to, &misfit)?;
+        }
+    }
+    // to a number, integers sum as they do over all dimensions
+    if size.is_empty() {
+        return done(x.sum());
+    }
+    done(if dims.is_empty() { own(x) } else { x.sum_dim(dims, true).view(size) })
+}
+
+/// `self, indices, dim`: an element of each line that `indices` names, which broadcasts; of all elements without `dim`.
+#[track_caller]
+fn take_along_dim(a: &[Value]) -> Result<Outputs> {
+    let (x, index) = (a[0].tensor()?, a[1].tensor()?);
+    let Some(dim) = a[2].opt(Value::int_i64)? else {
+        return done(x.reshape([-1i64]).gather(0, &index.reshape([-1i64])));
+    };
+    require_rank("indices", index, x.dim()..=x.dim())?;
+    let d = wrap_dim(dim, x.dim())?;
+    let without = |t: &Tensor| -> Dims { t.sizes().iter().enumerate().map(|(i, &n)| if i == d { 1.into() } else { n }).collect() };
+    let common = broadcast(&[&without(x), &without(index)])?;
+    let wide = |t: &Tensor| {
+        let mut sizes = common.clone();
+        sizes.iter_mut().skip(d).take(1).zip(t.sizes().get(d)).for_each(|(s, &n)| *s = n);
+        t.expand(sizes)
+    };
+    done(wide(x).gather(d as i64, &wide(index)))
+}
+
+/// `self, repeats, dim`: each element as often, one after the other; of the flattened tensor without `dim`.
+#[track_caller]
+fn repeat_each(a: &[Value]) -> Result<Outputs> {
+    let (x, repeats) = (a[0].tensor()?, a[1].int()?);
+    require(repeats.ge(0), || format!("`repeats` must not be negative, found {repeats}"))?;
+    let (x, dim) = match a[2].opt(Value::int_i64)? {
+        Some(dim) if x.dim() > 0 => (x.clone(), wrap_dim(dim, x.dim())?),
+        _ => (x.reshape([-1i64]).ok()?.clone(), 0),
+    };
+    if let Some(size) = a[3].opt(Value::int)? {
+        let total = x.sizes()[dim] * repeats;
+        require_equal(size, total, &|| Error::value(format!("`output_size` must be {total}, found {size}")))?;
+    }
+    let mut sizes: Dims = x.sizes().into();
+    sizes.insert(dim + 1, repeats);
+    let mut merged: Dims = x.sizes().into();
+    merged[dim] *= repeats;
+    done(x.unsqueeze(dim as i64 + 1).expand(sizes).clone_as(MemoryFormat::Contiguous).view(merged))
+}
+
+/// How many there will be, known only with the data unless the caller says it.
+fn repeated_size(cx: &FakeCtx, given: &Value) -> Result<SymInt> {
+    given.opt(Value::int)?.map_or_else(|| cx.new_dynamic_size(), Ok)
+}
+
+/// Index `i` as often as `repeats[i]` says; where it holds one number for `n` indices, each that often.
+fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Result<Tensor> {
+    let counts = host::data::<i64>(&crate::eager::cast(repeats, maquette_ir::DType::I64)?)?;
+    let n = n.and_then(|n| n.as_i64()).map_or(counts.len(), |n| n.max(0) as usize);
+    let mut out: Vec<i64> = Vec::new();
+    for (i, &count) in counts.iter().cycle().take(if counts.is_empty() { 0 } else { n }).enumerate() {
+        let count = usize::try_from(count).map_err(|_| Error::value(format!("`repeats` must not be negative, found {count}")))?;
+        out.try_reserve(count).map_err(|_| Error::value(format!("`repeats` {count} asks for more memory than there is")))?;
+        out.extend(std::iter::repeat_n(i as i64, count));
+    }
+    if let Some(size) = given.opt(Value::int_i64)?.filter(|s| *s != out.len() as i64) {
+        return Err(Error::value(format!("`output_size` must be {}, the sum of `repeats`, found {size}", out.len())));
+    }
+    let n = out.len();
+    Tensor::adopt(out, [n as i64])
+}
+
+/// The tensor, flattened without `dim`, and the dimension that is repeated along.
+fn repeated_along(a: &[Value]) -> Result<(Tensor, usize)> {
+    let (x, repeats) = (a[0].tensor()?, a[1].tensor()?);
+    require_index("repeats", repeats)?;
+    require_rank("repeats", repeats, 0..=1)?;
+    let (x, d) = match a[2].opt(Value::int_i64)? {
+        Some(dim) => (x.clone(), wrap_dim(dim, x.dim())?),
+        None => (x.reshape([-1i64]).ok()?.clone(), 0),
+    };
+    let n = x.sizes().get(d).copied().unwrap_or(1.into());
+    if !is_one(repeats.numel())? {
+        let of = dims_text(repeats.sizes());
+        require_equal(repeats.numel(), n, &|| {
+            Error::value(format!("`repeats` {of} must hold one number, or one for each of {n} elements"))
+        })?;
+    }
+    Ok((if x.dim() == 0 { x.reshape([1i64]).ok()?.clone() } else { x }, d))
+}
+
+fn repeat_by_tensor_fake(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
+    let (x, d) = repeated_along(a)?;
+    let mut sizes: Dims = x.sizes().into();
+    sizes[d] = repeated_size(cx, &a[3])?;
+    Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(&x, sizes, x.dtype())))])
+}
+
+fn repeat_by_tensor(a: &[Value]) -> Result<Outputs> {
+    let (x, d) = repeated_along(a)?;
+    let index = repeated_indices(a[1].tensor()?, Some(x.sizes()[d]), &a[3])?;
+    done(x.index_select(d as i64, &index))
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::atleast_1d(Tensor self) -> Tensor" => Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 1))),
+        "aten::atleast_2d(Tensor self) -> Tensor" => Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 2))),
+        "aten::atleast_3d(Tensor self) -> Tensor" => Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 3))),
+        "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]" => Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 1)))),
+        "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]" => Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 2)))),
+        "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]" => Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 3)))),
+        "aten::hstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(hstack),
+        "aten::vstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| stacked(a, 2, 0)),
+        "aten::row_stack(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| stacked(a, 2, 0)),
+        "aten::dstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| stacked(a, 3, 2)),
+        "aten::column_stack(Tensor[] tensors) -> Tensor" => Lowering::Composite(column_stack),
+        "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]" => Lowering::Composite(broadcast_tensors),
+        "aten::ravel(Tensor(a) self) -> Tensor(a)" => Lowering::Composite(|a| done(aten!("contiguous", Loc::caller(); a[0].tensor()?).view([-1i64]))),
+        "aten::fliplr(Tensor self) -> Tensor" => Lowering::Composite(|a| {
+            require_rank("self", a[0].tensor()?, 2..=64)?;
+            done(a[0].tensor()?.flip(1i64))
+        }),
+        "aten::flipud(Tensor self) -> Tensor" => Lowering::Composite(|a| {
+            require_rank("self", a[0].tensor()?, 1..=64)?;
+            done(a[0].tensor()?.flip(0i64))
+        }),
+        "aten::nonzero_numpy(Tensor self) -> Tensor[]" => Lowering::Composite(|a| {
+            let x = a[0].tensor()?;
+            let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
+            all(x.nonzero().unbind(1)?)
+        }),
+        "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" => Lowering::Composite(|a| sum_to_size(a[0].tensor()?, a[1].ints()?)),
+        "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor" => Lowering::Composite(take_along_dim),
+        "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor" => Lowering::Composite(repeat_each),
+        "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor" =>
+            Lowering::Dynamic { fake: repeat_by_tensor_fake, run: repeat_by_tensor },
+        "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor" => Lowering::Dynamic {
+            fake: |cx, a| {
+                let repeats = a[0].tensor()?;
+                require_index("repeats", repeats)?;
+                require_rank("repeats", repeats, 1..=1)?;
+                let m = Meta::contiguous([repeated_size(cx, &a[1])?], repeats.dtype()).on(repeats.device());
+                Ok(smallvec![Value::Tensor(Tensor::fake_of(m))])
+            },
+            run: |a| {
+                let repeats = a[0].tensor()?;
+                require_index("repeats", repeats)?;
+                require_rank("repeats", repeats, 1..=1)?;
+                done(repeated_indices(repeats, None, &a[1])?.to_dtype(repeats.dtype()))
+            },
+        },
+    }
+}

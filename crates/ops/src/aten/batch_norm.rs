@@ -1,0 +1,281 @@
+//! Batch norm: each channel by its own statistics, of the batch (which update the running ones) or stored.
+
+use super::dims::{done, fresh, in_format_of, require, require_rank};
+use super::lower::{Lowering, Metas};
+use super::norm::{blend, compute_dtype, norm, per_channel, require_affine, require_float};
+use super::table;
+use crate::eager::{self, input, output};
+use crate::error::{Error, Result};
+use crate::meta::{Dims, Meta};
+use crate::methods::aten;
+use crate::methods::calls::{aten_outputs, results};
+use crate::shape::require_same;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
+use maquette_ir::{DType, Loc};
+use maquette_kernels::{self as kernels, ReduceOp};
+use smallvec::smallvec;
+
+/// What follows `input, weight, bias` in the schemas.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `running_mean, running_var, training, momentum, eps`
+    Full,
+    /// `training, momentum, eps`
+    NoStats,
+    /// `running_mean, running_var, momentum, eps`, where this is `training`.
+    Fixed(bool),
+}
+
+struct BatchNorm<'a> {
+    x: &'a Tensor,
+    weight: Option<&'a Tensor>,
+    bias: Option<&'a Tensor>,
+    /// Mean and variance.
+    running: Option<[&'a Tensor; 2]>,
+    training: bool,
+    momentum: f64,
+    eps: f64,
+}
+
+impl<'a> BatchNorm<'a> {
+    fn of(a: &'a [Value], form: Form) -> Result<BatchNorm<'a>> {
+        let running = match form {
+            Form::NoStats => None,
+            _ => match (a[3].opt_tensor()?, a[4].opt_tensor()?) {
+                (Some(mean), Some(var)) => Some([mean, var]),
+                (None, None) => None,
+                _ => return Err(Error::value("`running_mean` and `running_var` must be given together, or neither of them")),
+            },
+        };
+        let (training, at) = match form {
+            Form::Full => (a[5].bool()?, 6),
+            Form::NoStats => (a[3].bool()?, 4),
+            Form::Fixed(training) => (training, 5),
+        };
+        if !training && running.is_none() {
+            return Err(Error::value("`running_mean` and `running_var` must be given where `training` is false"));
+        }
+        let (momentum, eps) = (a[at].float()?, a[at + 1].float()?);
+        Ok(BatchNorm { x: a[0].tensor()?, weight: a[1].opt_tensor()?, bias: a[2].opt_tensor()?, running, training, momentum, eps })
+    }
+
+    /// Weight, bias, and the running statistics, as far as given.
+    fn parameters(&self) -> impl Iterator<Item = &'a Tensor> {
+        self.weight.into_iter().chain(self.bias).chain(self.running.into_iter().flatten())
+    }
+
+    /// The dtype of the statistics: that of the parameters, single precision beside half-precision inputs, or the input's own.
+    fn statistics_dtype(&self) -> Result<DType> {
+        let own = self.x.dtype();
+        let found = self.parameters().next().map_or(own, Tensor::dtype);
+        let fits = found == own || found == DType::F32 && compute_dtype(own) == DType::F32;
+        if fits && self.parameters().all(|t| t.dtype() == found) {
+            return Ok(found);
+        }
+        Err(Error::value(format!(
+            "weight, bias and running statistics must all have the dtype of `input`, {own}, or f32 beside half precision; found {}",
+            self.parameters().map(|t| t.dtype().to_string()).collect::<Vec<_>>().join(", ")
+        )))
+    }
+
+    /// Output, and the batch's mean and reciprocal standard deviation, which are empty outside training.
+    #[track_caller]
+    fn metas(&self, a: &[Value]) -> Result<Metas> {
+        require_float(self.x)?;
+        require_rank("input", self.x, 2..=64)?;
+        let channels = &self.x.sizes()[1..2];
+        require_affine(&a[1..3], channels)?;
+        for (name, t) in ["running_mean", "running_var"].into_iter().zip(self.running.into_iter().flatten()) {
+            require_same(channels, t.sizes(), || format!("argument `{name}` must have"))?;
+        }
+        if self.training {
+            require(self.x.numel().ge(1), || "the statistics of a batch need at least one element in `input`".into())?;
+        }
+        let dtype = self.statistics_dtype()?;
+        let s = fresh(self.x, if self.training { channels.into() } else { smallvec![0.into()] }, dtype);
+        Ok(smallvec![in_format_of(self.x, fresh(self.x, self.x.sizes().into(), self.x.dtype()))?, s.clone(), s])
+    }
+
+    /// Fills what [`BatchNorm::metas`] describes. In training, `update` is what the new running statistics are written to.
+    fn run(&self, outs: &[Tensor], update: Option<[&Tensor; 2]>) -> Result<()> {
+        let [out, save_mean, save_rstd, ..] = outs else { return Err(Error::value("batch norm has three outputs")) };
+        if let (Some([mean, var]), false) = (self.running, self.training) {
+            let rstd = Tensor::allocate(fresh(var, var.sizes().into(), compute_dtype(self.x.dtype())))?;
+            self.reciprocal_root(var, 1.0, &rstd)?;
+            return self.normalize(mean, &rstd, out);
+        }
+        let wide = compute_dtype(self.x.dtype());
+        let x = eager::cast(self.x, wide)?;
+        let dims: Vec<usize> = (0..x.dim()).filter(|d| *d != 1).collect();
+        // the statistics are those of their dtype: half precision rounds them before they are used, as PyTorch does
+        let fold = |op, x: &Tensor| -> Result<Tensor> {
+            let exact = Tensor::allocate(Meta::contiguous(x.sizes()[1..2].iter().copied().collect::<Dims>(), wide))?;
+            kernels::reduce(op, &input(x)?, &dims, &mut output(&exact)?)?;
+            eager::cast(&exact, save_mean.dtype())
+        };
+        let mean = fold(ReduceOp::Mean, &x)?;
+        let squares = Tensor::allocate(fresh(&x, x.sizes().into(), wide))?;
+        blend(&x, &[&per_channel(&mean, x.dim())?], &squares, |b, r| {
+            let d = b.binary(BinaryOp::Sub, r[0], r[1])?;
+            b.binary(BinaryOp::Mul, d, d)
+        })?;
+        let sums = fold(ReduceOp::Sum, &squares)?;
+        let n = x.numel().as_i64().unwrap_or(0) as f64 / mean.numel().as_i64().unwrap_or(1) as f64;
+        eager::copy(&mean, save_mean)?;
+        self.reciprocal_root(&sums, n, save_rstd)?;
+        self.normalize(&mean, save_rstd, out)?;
+        let (Some(old), Some(new)) = (self.running, update) else { return Ok(()) };
+        // the running variance is of the population: over n - 1
+        for ((old, new), (batch, over)) in old.into_iter().zip(new).zip([(&mean, 1.0), (&sums, n - 1.0)]) {
+            let (keep, add) = (1.0 - self.momentum, self.momentum);
+            blend(old, &[batch], new, |b, r| {
+                let wide = b.dtype(r[0])?;
+                let (keep, add, over) = (b.constant(keep, wide), b.constant(add, wide), b.constant(over, wide));
+                let whole = b.binary(BinaryOp::Div, r[1], over)?;
+                let (kept, added) = (b.binary(BinaryOp::Mul, r[0], keep)?, b.binary(BinaryOp::Mul, whole, add)?);
+                b.binary(BinaryOp::Add, kept, added)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// `1 / sqrt(sums / n + eps)`
+    fn reciprocal_root(&self, sums: &Tensor, n: f64, out: &Tensor) -> Result<()> {
+        let eps = self.eps;
+        blend(sums, &[], out, |b, r| {
+            let wide = b.dtype(r[0])?;
+            let (n, eps) = (b.constant(n, wide), b.constant(eps, wide));
+            let var = b.binary(BinaryOp::Div, r[0], n)?;
+            let sum = b.binary(BinaryOp::Add, var, eps)?;
+            b.unary(UnaryOp::Rsqrt, sum)
+        })
+    }
+
+    /// One scale and one shift a channel, as PyTorch folds them: `x * (w * rstd) + (b - mean * (w * rstd))`.
+    fn normalize(&self, mean: &Tensor, rstd: &Tensor, out: &Tensor) -> Result<()> {
+        let rank = self.x.dim();
+        let given = [Some(mean), Some(rstd), self.weight, self.bias];
+        let parts: Vec<Tensor> = given.iter().flatten().map(|t| per_channel(t, rank)).collect::<Result<_>>()?;
+        let (has_weight, has_bias) = (self.weight.is_some(), self.bias.is_some());
+        blend(self.x, &parts.iter().collect::<Vec<_>>(), out, |b, r| {
+            let (x, mean, rstd) = (r[0], r[1], r[2]);
+            let wide = b.dtype(x)?;
+            let scale = if has_weight { b.binary(BinaryOp::Mul, rstd, r[3])? } else { rstd };
+            let moved = b.binary(BinaryOp::Mul, mean, scale)?;
+            let start = if has_bias { r[r.len() - 1] } else { b.constant(0.0, wide) };
+            let shift = b.binary(BinaryOp::Sub, start, moved)?;
+            let scaled = b.binary(BinaryOp::Mul, x, scale)?;
+            b.binary(BinaryOp::Add, scaled, shift)
+        })
+    }
+
+    /// The call by the operators whose schemas say what they write.
+    fn declared(&self) -> Result<[Tensor; 3]> {
+        let loc = Loc::caller();
+        let (x, w, b, momentum, eps) = (self.x, self.weight, self.bias, self.momentum, self.eps);
+        let parts: [Tensor; 3] = results(match self.running {
+            Some([mean, var]) if self.training => aten_outputs!("_native_batch_norm_legit", loc; x, w, b, mean, var, true, momentum, eps),
+            Some([mean, var]) => aten_outputs!("_native_batch_norm_legit_no_training", loc; x, w, b, mean, var, momentum, eps),
+            None => aten_outputs!("_native_batch_norm_legit.no_stats", loc; x, w, b, true, momentum, eps),
+        });
+        parts.iter().try_for_each(|t| t.ok().map(drop))?;
+        Ok(parts)
+    }
+}
+
+/// What a reserve for the derivative would be: nothing here.
+fn with_reserve(mut metas: Metas, x: &Tensor) -> Metas {
+    metas.push(fresh(x, smallvec![0.into()], DType::U8));
+    metas
+}
+
+/// As the forms above, with the new running statistics as outputs `at` and the next.
+fn functional_metas(mut metas: Metas, n: &BatchNorm<'_>) -> Metas {
+    metas.extend(n.running.into_iter().flatten().map(|t| fresh(t, t.sizes().into(), t.dtype())));
+    metas
+}
+
+fn run_functional(n: &BatchNorm<'_>, outs: &[Tensor]) -> Result<()> {
+    let [.., mean, var] = outs else { return Err(Error::value("batch norm has running statistics as its last outputs")) };
+    for (old, new) in n.running.into_iter().flatten().zip([mean, var]) {
+        eager::copy(old, new)?;
+    }
+    n.run(outs, Some([mean, var]))
+}
+
+/// Running statistics are written where they are given and the batch's are used.
+fn updates(a: &[Value]) -> Result<bool> {
+    Ok(a[5].bool()? && !a[3].is_none())
+}
+
+fn batch_norm(a: &[Value]) -> Result<Outputs> {
+    let x = a[0].tensor()?;
+    if x.dim() < 2 {
+        require(x.numel().eq(0), || format!("argument `input` must have a dimension of channels, found sizes {}", dims_text(x.sizes())))?;
+    }
+    if x.dim() < 2 || x.numel().as_i64() == Some(0) {
+        return done(aten!("clone", Loc::caller(); x));
+    }
+    let [y, ..] = BatchNorm::of(a, Form::Full)?.declared()?;
+    done(y)
+}
+
+/// Batch norm in which each sample is a batch of its own: its channels beside those of the others.
+fn instance_norm(a: &[Value]) -> Result<Outputs> {
+    let loc = Loc::caller();
+    let n = BatchNorm::of(a, Form::Full)?;
+    require_rank("input", n.x, 2..=64)?;
+    let (samples, channels) = (n.x.sizes()[0], n.x.sizes()[1]);
+    let side_by_side = |t: &Tensor| t.repeat([samples]);
+    let mut sizes: Dims = n.x.sizes().into();
+    sizes[0] = 1.into();
+    sizes[1] = samples * channels;
+    let (weight, bias) = (n.weight.map(side_by_side), n.bias.map(side_by_side));
+    let running = n.running.map(|r| r.map(side_by_side));
+    let (mean, var) = (running.as_ref().map(|r| &r[0]), running.as_ref().map(|r| &r[1]));
+    let flat = n.x.reshape(sizes);
+    let y = aten!("batch_norm", loc; &flat, weight.as_ref(), bias.as_ref(), mean, var, n.training, n.momentum, n.eps, false);
+    if let (Some(given), Some(new), true) = (n.running, &running, n.training) {
+        for (given, new) in given.into_iter().zip(new) {
+            let mean = new.view([samples, channels]).mean_dim(0i64, false);
+            aten!("copy_", loc; given, &mean).ok()?;
+        }
+    }
+    done(y.reshape(n.x.sizes()))
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
+            Lowering::Undeclared { when: updates, body: |a| Ok(BatchNorm::of(a, Form::Full)?.declared()?.map(Value::Tensor).into_iter().collect()) },
+        "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
+            norm(|_, a| BatchNorm::of(a, Form::Full)?.metas(a), |a, out| { let n = BatchNorm::of(a, Form::Full)?; n.run(out, n.running) }),
+        "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
+            norm(|_, a| BatchNorm::of(a, Form::NoStats)?.metas(a), |a, out| BatchNorm::of(a, Form::NoStats)?.run(out, None)),
+        "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
+            norm(|_, a| BatchNorm::of(a, Form::Fixed(false))?.metas(a), |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None)),
+        "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" => norm(
+            |_, a| { let n = BatchNorm::of(a, Form::Full)?; Ok(functional_metas(n.metas(a)?, &n)) },
+            |a, out| run_functional(&BatchNorm::of(a, Form::Full)?, out),
+        ),
+        "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)" => norm(
+            |_, a| { let n = BatchNorm::of(a, Form::Fixed(true))?; Ok(with_reserve(n.metas(a)?, n.x)) },
+            |a, out| { let n = BatchNorm::of(a, Form::Fixed(true))?; n.run(out, n.running) },
+        ),
+        "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" => norm(
+            |_, a| { let n = BatchNorm::of(a, Form::Fixed(true))?; Ok(functional_metas(with_reserve(n.metas(a)?, n.x), &n)) },
+            |a, out| run_functional(&BatchNorm::of(a, Form::Fixed(true))?, out),
+        ),
+        "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)" => norm(
+            |_, a| { let n = BatchNorm::of(a, Form::Fixed(false))?; Ok(with_reserve(n.metas(a)?, n.x)) },
+            |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None),
+        ),
+        "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor" =>
+            Lowering::Undeclared { when: updates, body: batch_norm },
+        "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor" =>
+            Lowering::Undeclared { when: updates, body: instance_norm },
+    }
+}

@@ -1,0 +1,63 @@
+//! Numbers out of tensors: what a program may compute sizes with.
+
+use super::dims::require;
+use super::lower::Lowering;
+use super::table;
+use crate::error::{Error, Result};
+use crate::fake::FakeCtx;
+use crate::tensor::{Tensor, dims_text};
+use crate::value::{Outputs, Value};
+use maquette_ir::DType;
+use maquette_kernels::{Class, Element as _};
+use smallvec::smallvec;
+
+fn single(a: &[Value]) -> Result<&Tensor> {
+    let x = a[0].tensor()?;
+    require(x.numel().eq(1), || format!("argument `self` must have one element, found sizes {}", dims_text(x.sizes())))?;
+    Ok(x)
+}
+
+/// What the integers of a dtype lie between.
+fn bounds(d: DType) -> Option<(i64, i64)> {
+    Some(match d {
+        DType::U8 => (0, 255),
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I64 => (i64::MIN, i64::MAX),
+        _ => return None,
+    })
+}
+
+/// In a trace an integer is a symbol; there are none for floats and bools.
+fn fake_item(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
+    let x = single(a)?;
+    match bounds(x.dtype()) {
+        Some((low, high)) => Ok(smallvec![Value::Int(cx.new_integer_in(low, high)?)]),
+        None => Err(Error::value(format!(
+            "the number in a tensor of {} is known only from its data, which a trace does not have; compute with the tensor instead",
+            x.dtype()
+        ))),
+    }
+}
+
+fn item(a: &[Value]) -> Result<Outputs> {
+    let x = single(a)?;
+    Ok(smallvec![match x.dtype() {
+        DType::Bool => Value::Bool(x.item::<bool>()?),
+        d if d.is_float() => crate::typed!(d, T => Value::Float(x.item::<T>()?.load().to_f64())),
+        d => crate::typed!(d, T => Value::Int(x.item::<T>()?.load().to_i64().into())),
+    }])
+}
+
+table! {
+    /// See the module.
+    pub(super) static TABLE = {
+        "aten::item(Tensor self) -> Scalar" => Lowering::Dynamic { fake: fake_item, run: item },
+        "aten::_local_scalar_dense(Tensor self) -> Scalar" => Lowering::Dynamic { fake: fake_item, run: item },
+        "aten::is_nonzero(Tensor self) -> bool" => Lowering::Dynamic {
+            fake: |_, _| Err(Error::value("whether an element is nonzero is known only from its data, which a trace does not have")),
+            run: |a| Ok(smallvec![Value::Bool(single(a)?.ne(0).item::<bool>()?)]),
+        },
+    }
+}
