@@ -161,3 +161,13 @@ fn broadcasting_by_data_is_decided_by_the_sample() {
     // one row would broadcast in the eager program
     assert!(t.run(Tensor::from([1.0f32, 0.0])).is_err());
 }
+
+#[test]
+fn an_integer_read_from_a_tensor_decides() {
+    let model = |(x, n): (Tensor, Tensor)| -> Result<Tensor> { Ok(if n.item_int().ge(2).guard()? { x * 2.0 } else { x }) };
+    assert!(trace(model, (vector(2), Tensor::scalar(3i64))).is_err());
+    let t = TraceOptions::new().propagate_real(true).trace(model, (vector(2), Tensor::scalar(3i64))).unwrap();
+    assert_eq!(t.run((vector(2), Tensor::scalar(2i64))).unwrap().unwrap().to_vec::<f32>().unwrap(), [-3.0, -1.0]);
+    let e = t.run((vector(2), Tensor::scalar(1i64))).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Run(RunError::Assertion { .. })), "{e}");
+}
