@@ -60,7 +60,7 @@ fn one_size_in_expressions_lists_and_integers() {
         let row = first[1].tensors().next().cloned().unwrap_or_else(|| x.clone());
         Ok((row, second[0].tensor()?.clone(), first[2].int()? + second[2].int()? * 2))
     };
-    let t = symbolic().trace(model.clone(), vector(4)).unwrap();
+    let t = symbolic().trace(model, vector(4)).unwrap();
     assert_snapshot!("one_size_shared", t);
     let (row, twice, sum) = t.run(Tensor::from([1.0f32, -1.0, 5.0])).unwrap().unwrap();
     assert_eq!((row.to_vec::<f32>().unwrap(), twice.sizes_i64().unwrap(), sum.as_i64()), (vec![1.0, 5.0], vec![2, 2], Some(6)));
