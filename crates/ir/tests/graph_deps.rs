@@ -44,6 +44,9 @@ impl MemoryFacts for Facts {
     fn ordered(&self, op: &str) -> bool {
         op == "t::print"
     }
+    fn random(&self, op: &str) -> bool {
+        op == "t::draw"
+    }
 }
 
 /// One line per edge: `a -> b Data %x`, with the operators' names.
@@ -112,7 +115,7 @@ fn dot_is_readable() {
 
 #[test]
 fn memory_and_effects() {
-    let cases: [(&str, &[&str]); 8] = [
+    let cases: [(&str, &[&str]); 10] = [
         (
             "%y: f32[4] = t::read(%x)\n  t::write(%x)\n  t::read(%x)",
             &["read0 -> write1 WriteAfterRead %x", "write1 -> read2 ReadAfterWrite %x"],
@@ -138,6 +141,9 @@ fn memory_and_effects() {
         ("%o: f32[4] = t::into(%x, out=%z)\n  t::read(%z)", &["into0 -> read1 ReadAfterWrite %z"]),
         // A keyword nobody knows counts as written.
         ("t::read(%x)\n  t::read(k=%x)", &["read0 -> read1 WriteAfterRead %x"]),
+        // An effect that only the graph knows of; random numbers have an order of their own.
+        ("t::print()\n  t::unknown() effect\n  t::unknown()", &["print0 -> unknown1 Order"]),
+        ("t::draw()\n  t::print()\n  t::draw()\n  t::print()", &["draw0 -> draw2 Order", "print1 -> print3 Order"]),
         ("t::print()\n  t::read(%x)\n  t::print(\"a\")\n  t::print()", &["print0 -> print2 Order", "print2 -> print3 Order"]),
     ];
     for (body, expected) in cases {

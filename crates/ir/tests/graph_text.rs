@@ -43,7 +43,7 @@ fn everything_at_once() {
   const %c0: i8[2, 0] strides [3, 1] = sha256:00000000000000ff
 {
   %a: f32[n, 3], [%b: f32[u7], %b_1: bool[]], _ = t::split.Tensor(%x, [1, k, None], memory_format(channels_last), layout=layout(strided), device=device(cuda:1))
-  t::effect(-0.0, inf, -inf, nan, nan:7ff8000000000001, 1e-7, true, "a\"b\\\n\u{202e}é", bool, bf16, -9223372036854775808)
+  t::effect(-0.0, inf, -inf, nan, nan:7ff8000000000001, 1e-7, true, "a\"b\\\n\u{202e}é", bool, bf16, -9223372036854775808) effect
   %rows: int(rows) = t::count([[%a], []], dim=-1)
   bind rows = %rows
   assert rows <= n

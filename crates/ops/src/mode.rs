@@ -61,7 +61,7 @@ pub fn without_modes<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Runs builtin code for the user's line `loc`: calls made inside are reported there.
-pub(crate) fn on_behalf_of<R>(loc: Loc, f: impl FnOnce() -> R) -> R {
+pub fn on_behalf_of<R>(loc: Loc, f: impl FnOnce() -> R) -> R {
     let before = ON_BEHALF_OF.replace(Some(loc));
     let _restore = OnDrop(|| ON_BEHALF_OF.set(before));
     f()

@@ -14,6 +14,7 @@ pub(crate) struct OpFacts {
     pub(crate) returned: SmallVec<[Option<usize>; 2]>,
     pub(crate) mutated: SmallVec<[usize; 2]>,
     pub(crate) builtin: bool,
+    pub(crate) effect: bool,
     /// The fake rule takes traced tensors as they are.
     pub(crate) takes_traced: bool,
 }
@@ -35,6 +36,7 @@ impl OpFacts {
             returned: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
             mutated,
             builtin: op.is_builtin(),
+            effect: op.effect().is_some(),
             takes_traced: op.fake_takes_traced(),
         })
     }

@@ -204,7 +204,7 @@ fn name_of_path(path: &str) -> Option<String> {
 }
 
 /// Strides as expressions over the sizes, where the sample's are those of a dense layout in some order of dimensions; else as numbers.
-fn symbolic_strides(sample: &Concrete, sizes: &[SymInt]) -> Dims {
+pub(crate) fn symbolic_strides(sample: &Concrete, sizes: &[SymInt]) -> Dims {
     if sample.is_contiguous() {
         return contiguous_strides(sizes);
     }

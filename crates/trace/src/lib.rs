@@ -27,11 +27,13 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod compare;
 mod consts;
 mod dim;
 mod facts;
 mod inputs;
 mod options;
+mod real;
 mod record;
 mod run;
 mod traced;

@@ -21,6 +21,7 @@ pub struct TraceOptions {
     pub(crate) symbolic: bool,
     pub(crate) duck: bool,
     pub(crate) keep_offsets: bool,
+    pub(crate) real: bool,
     pub(crate) names: Option<Vec<String>>,
     pub(crate) dims: Vec<(usize, usize, Dim)>,
 }
@@ -65,6 +66,18 @@ impl TraceOptions {
     /// in a storage, as `as_strided` with an offset does. Off by default: an input may begin anywhere.
     pub fn keep_offsets(mut self, on: bool) -> TraceOptions {
         self.keep_offsets = on;
+        self
+    }
+
+    /// Whether every call is also made on copies of the samples, which then need data. Off by default. With it
+    /// - a branch on data-dependent sizes is decided as the samples decide it, and asserted in the graph with its line: a run on data that
+    ///   decides it otherwise is refused;
+    /// - an operator without a fake kernel gets outputs of the rank and dtype that its kernel returned, in sizes that depend on data;
+    /// - each fake kernel is checked against its kernel while tracing.
+    ///
+    /// Kernels run, and so do their effects; samples, captured tensors and random numbers stay as they are.
+    pub fn propagate_real(mut self, on: bool) -> TraceOptions {
+        self.real = on;
         self
     }
 

@@ -144,6 +144,9 @@ impl Recorder {
             })
             .collect();
         let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, Some(loc));
+        if op.effect {
+            self.builder.set_effect(created.node);
+        }
         if self.types_seen > types_before || types.iter().any(|t| matches!(t, ValueType::Int(Expr::Id(_)))) {
             self.bind(created, &types)?;
         }
@@ -366,7 +369,7 @@ impl Recorder {
 }
 
 /// The data-dependent symbols in an expression that nothing has bound, and whether it is just one of them.
-fn unbound_symbols(table: &mut SymTable, e: Expr, bound: &FxHashSet<SymbolId>) -> (SmallVec<[SymbolId; 4]>, bool) {
+pub(crate) fn unbound_symbols(table: &mut SymTable, e: Expr, bound: &FxHashSet<SymbolId>) -> (SmallVec<[SymbolId; 4]>, bool) {
     let mut found = table.free_symbols(e);
     found.retain(|s| table.kind(*s) == SymbolKind::Unbacked && !bound.contains(s));
     let plain = matches!(found.as_slice(), [s] if table.expr(*s) == e);

@@ -253,6 +253,9 @@ impl Run<'_> {
                 (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
                     range.iter().zip(l).try_for_each(|(v, i)| self.accept_value(node, output, v, Value::Int(i)))?;
                 }
+                (Res::List(range), Value::List(l)) => {
+                    return Err(differs(output, "the length of the list", range.len().to_string(), l.len().to_string()));
+                }
                 (Res::List(range), _) => return Err(differs(output, "the length of the list", range.len().to_string(), found.to_string())),
                 (Res::Absent, _) => return Err(differs(output, "it", "nothing".into(), found.to_string())),
                 (Res::Value(v), _) => {

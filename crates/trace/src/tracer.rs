@@ -1,6 +1,7 @@
 //! The tracer: a dispatch mode that computes metadata only and writes down what was called.
 
 use crate::inputs::{Inputs, LeafKind, Prepared};
+use crate::real::{self, Reals};
 use crate::record::Recorder;
 use crate::traced::Program;
 use maquette_ir::Loc;
@@ -8,7 +9,7 @@ use maquette_ir::graph::Arg;
 use maquette_ir::sym::{Scope, ScopeData};
 use maquette_ops::mode::{self, Mode};
 use maquette_ops::tree::{Leaf, TreeSpec};
-use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, TraceTag, Value, args, fake};
+use maquette_ops::{Args, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, TraceTag, Value, args, fake};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,6 +19,8 @@ struct Tracer {
     tag: Arc<TraceTag>,
     scope: Scope,
     recorder: RefCell<Recorder>,
+    /// Real tensors beside the traced ones, if asked for.
+    reals: Option<RefCell<Reals>>,
     first_error: RefCell<Option<Error>>,
 }
 
@@ -25,8 +28,25 @@ impl Mode for Tracer {
     fn call(&self, op: Op, args: Args, loc: Loc) -> Result<Outputs> {
         // the recorder is free while the fake kernel, which is user code, runs
         let call = self.recorder.borrow_mut().prepare(op, &args)?;
-        let outputs = fake::call(op, &call.stand_ins, Some(&self.scope), loc)?;
-        self.recorder.borrow_mut().record(call, &args, outputs, loc)
+        let outputs = fake::call(op, &call.stand_ins, Some(&self.scope), loc);
+        let Some(reals) = &self.reals else {
+            return self.recorder.borrow_mut().record(call, &args, outputs?, loc);
+        };
+        // an error with an operator is of a call that the fake kernel made
+        let missing = |e: &Error| e.op().is_none() && matches!(e.kind(), ErrorKind::Fake(FakeError::Missing { .. }));
+        let (outputs, missing) = match outputs {
+            Err(e) if missing(&e) => (Outputs::new(), Some(e)),
+            outputs => (outputs?, None),
+        };
+        let real = reals.borrow_mut().call(op, &args, loc)?;
+        let outputs = match missing {
+            Some(e) => real::infer(op, &call.stand_ins, &real, &self.scope, loc).ok_or(e)?,
+            None => outputs,
+        };
+        reals.borrow().settle(&self.scope, &outputs, &real)?;
+        let traced = self.recorder.borrow_mut().record(call, &args, outputs, loc)?;
+        reals.borrow_mut().keep(&traced, real);
+        Ok(traced)
     }
 
     fn host_data(&self, t: Tensor, loc: Loc) -> Tensor {
@@ -71,7 +91,14 @@ impl Session {
         let (tag, scope) = (TraceTag::new(name), Scope::new());
         let mut recorder = Recorder::new(name, scope.clone(), tag.clone());
         let inputs = plan.prepare(&scope, &mut recorder)?;
-        let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), first_error: RefCell::new(None) };
+        let mut reals = plan.options.real.then(Reals::new);
+        for (index, (leaf, value)) in plan.leaves.iter().zip(&inputs.values).enumerate() {
+            if let (Some(reals), Value::Tensor(sample), Value::Tensor(traced)) = (&mut reals, &leaf.value, value) {
+                reals.input(index, sample, traced)?;
+            }
+        }
+        let reals = reals.map(RefCell::new);
+        let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), reals, first_error: RefCell::new(None) };
         Ok(Session { tracer: Rc::new(tracer), inputs })
     }
 

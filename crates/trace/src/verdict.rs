@@ -1,5 +1,6 @@
 //! Whether real tensors have the metadata that a graph declares: binds symbols, evaluates expressions, names the first difference.
 
+use crate::compare::{Described, Difference, Verdict, compare, difference};
 use crate::run::expected;
 use maquette_ir::graph::{Graph, TensorType, ValueId};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymbolId};
@@ -11,19 +12,6 @@ pub(crate) enum Metadata<'g> {
     Tensor(&'g TensorType),
     Int(Expr),
     Other(&'static str),
-}
-
-/// A difference: what, expected, found.
-struct Difference {
-    what: String,
-    expected: String,
-    found: String,
-    /// The expression behind the expected number.
-    expr: Option<Expr>,
-}
-
-fn difference(what: impl Into<String>, expected: impl ToString, found: impl ToString) -> Option<Difference> {
-    Some(Difference { what: what.into(), expected: expected.to_string(), found: found.to_string(), expr: None })
 }
 
 /// The symbols' values in one run.
@@ -94,7 +82,7 @@ impl<'g> Bindings<'g> {
         Ok(())
     }
 
-    fn input_error(&self, input: ValueId, d: Difference) -> maquette_ops::Error {
+    fn input_error(&self, input: ValueId, d: Difference<Expr>) -> maquette_ops::Error {
         let why = d.expr.map(|e| {
             let table = self.graph.symbols();
             let origins: Vec<String> = table
@@ -189,7 +177,7 @@ impl<'g> Bindings<'g> {
     }
 
     /// The first difference, and whether everything could be compared.
-    fn compare(&self, v: ValueId, value: &Value) -> Result<(Option<Difference>, bool)> {
+    fn compare(&self, v: ValueId, value: &Value) -> Result<Verdict<Expr>> {
         match (expected(self.graph, v), value) {
             (Metadata::Tensor(ty), Value::Tensor(t)) => self.compare_tensor(ty, t),
             (Metadata::Int(e), Value::Int(i)) => {
@@ -205,53 +193,12 @@ impl<'g> Bindings<'g> {
         }
     }
 
-    fn compare_tensor(&self, ty: &TensorType, t: &Tensor) -> Result<(Option<Difference>, bool)> {
-        t.ok()?;
-        let fixed = None
-            .or_else(|| (ty.dtype != t.dtype()).then(|| difference("dtype", ty.dtype, t.dtype())))
-            .or_else(|| (ty.device != t.device()).then(|| difference("device", ty.device, t.device())))
-            .or_else(|| (ty.layout != t.layout()).then(|| difference("layout", ty.layout, t.layout())))
-            .or_else(|| (ty.rank() != t.dim()).then(|| difference("rank", ty.rank(), t.dim())));
-        if let Some(d) = fixed {
-            return Ok((d, true));
-        }
-        let mut complete = true;
-        let mut compare = |what: &dyn Fn() -> String, e: Expr, found: Option<i64>| -> Result<Option<Difference>> {
-            let Some(expected) = self.known(e)? else {
-                complete = false;
-                return Ok(None);
-            };
-            if found == Some(expected) {
-                return Ok(None);
-            }
-            let found = found.map_or_else(|| "a symbol".to_owned(), |f| f.to_string());
-            Ok(difference(what(), expected, found).map(|d| Difference { expr: Some(e), ..d }))
-        };
-        for (d, (&e, n)) in ty.sizes.iter().zip(t.sizes()).enumerate() {
-            if let Some(d) = compare(&|| format!("size {d}"), e, n.as_i64())? {
-                return Ok((Some(d), true));
-            }
-        }
-        // no element is found through the strides of an empty tensor, or that of a dimension of size 1
-        if t.sizes().iter().any(|n| n.as_i64() == Some(0)) {
-            return Ok((None, complete));
-        }
-        for (d, ((&e, s), n)) in ty.strides.iter().zip(t.strides()).zip(t.sizes()).enumerate() {
-            if n.as_i64() != Some(1)
-                && let Some(d) = compare(&|| format!("stride {d}"), e, s.as_i64())?
-            {
-                return Ok((Some(d), true));
-            }
-        }
-        let found = t.storage_offset().as_i64();
+    fn compare_tensor(&self, ty: &TensorType, t: &Tensor) -> Result<Verdict<Expr>> {
+        let described =
+            Described { dtype: ty.dtype, device: ty.device, layout: ty.layout, sizes: &ty.sizes, strides: &ty.strides, offset: ty.offset };
+        let width = t.dtype().size() as i64;
         // a view of an input begins as far from the input's start as in the trace
-        for (_, start) in self.starts.iter().filter(|(input, _)| input.shares_storage(t)) {
-            let width = t.dtype().size() as i64;
-            if compare(&|| "offset".to_owned(), ty.offset, found.map(|o| (o * width - start) / width))?.is_none() {
-                return Ok((None, complete));
-            }
-        }
-        let offset = compare(&|| "offset".to_owned(), ty.offset, found)?;
-        Ok((offset, complete))
+        let starts = self.starts.iter().filter(|(input, _)| input.shares_storage(t)).map(|(_, start)| *start / width);
+        compare(&described, t, starts, |e| self.known(e))
     }
 }

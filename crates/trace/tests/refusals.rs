@@ -87,7 +87,8 @@ fn the_first_error_is_returned_even_if_its_value_is_dead() {
     )
     .unwrap_err();
     assert_snapshot!(text(&e), @r"
-    t::no_fake: has no fake kernel, which tracing needs to know its outputs' sizes and dtypes; register one with `#[register_fake(no_fake)]` or `op.register_fake(…)`
+    t::no_fake: has no fake kernel, which tracing needs to know its outputs' sizes and dtypes; register one with `#[register_fake(no_fake)]` or `op.register_fake(…)`, such as
+        |_cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) }
       at crates/trace/tests/refusals.rs:N
     ");
 }

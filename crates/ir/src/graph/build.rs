@@ -181,10 +181,17 @@ impl GraphBuilder {
         }
         let args = extend(&mut self.args, args);
         let kwargs = extend(&mut self.kwargs, kwargs);
-        self.nodes.push(Node { op, args, kwargs, results: Span { start: group, len: results.len() as u32 } });
+        self.nodes.push(Node { op, args, kwargs, results: Span { start: group, len: results.len() as u32 }, effect: false });
         self.locs.push(loc);
         self.body.push(Stmt::Node(node));
         Created { node, values: ValueRange(Span { start: first, len: self.values.len() as u32 - first }) }
+    }
+
+    /// Marks a call as having an effect besides its results and mutations: it keeps its place among its like, and is never dropped or merged.
+    pub fn set_effect(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.effect = true;
+        }
     }
 
     /// Appends the definition of an unbacked symbol.

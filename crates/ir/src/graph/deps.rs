@@ -28,7 +28,7 @@ pub enum EdgeKind {
     WriteAfterRead,
     /// It writes memory that the other writes.
     WriteAfterWrite,
-    /// Both have effects that keep their order.
+    /// Both have effects that keep their order, or both draw random numbers.
     Order,
 }
 

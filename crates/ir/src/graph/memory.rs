@@ -26,8 +26,13 @@ pub trait MemoryFacts {
     fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect;
     /// The argument whose storage a result shares, or may share.
     fn result_aliases(&self, op: &str, result: usize) -> Option<usize>;
-    /// Whether an operator has an effect beyond its arguments, so that it keeps its place among its like.
+    /// Whether an operator has an effect beyond its arguments, so that it keeps its place among its like. A node that the graph marks has one.
     fn ordered(&self, op: &str) -> bool;
+    /// Whether an operator draws random numbers, so that it keeps its place among its like: each call advances the sequence.
+    fn random(&self, op: &str) -> bool {
+        let _ = op;
+        false
+    }
 }
 
 /// Who touched a class last.
@@ -42,7 +47,7 @@ struct Access {
 pub(super) fn edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &mut Vec<(NodeId, NodeId, Edge)>) {
     let classes = classes(graph, facts);
     let mut accesses = vec![Access::default(); classes.len()];
-    let mut last_ordered: Option<NodeId> = None;
+    let (mut last_ordered, mut last_random) = (None, None);
     let mut touched: Vec<(ValueId, ArgEffect)> = Vec::new();
     for node in graph.nodes() {
         let op = graph.op_name(node);
@@ -74,10 +79,10 @@ pub(super) fn edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &mut Vec<(Nod
                 }
             }
         }
-        if facts.ordered(op)
-            && let Some(before) = last_ordered.replace(node)
-        {
-            edges.push((before, node, Edge { kind: EdgeKind::Order, value: None }));
+        for (is, last) in [(graph.has_effect(node) || facts.ordered(op), &mut last_ordered), (facts.random(op), &mut last_random)] {
+            if is && let Some(before) = last.replace(node) {
+                edges.push((before, node, Edge { kind: EdgeKind::Order, value: None }));
+            }
         }
     }
 }

@@ -140,6 +140,11 @@ impl Graph {
         self.node(node).op
     }
 
+    /// Whether a node's operator had an effect when the graph was made, besides its results and mutations.
+    pub fn has_effect(&self, node: NodeId) -> bool {
+        self.node(node).effect
+    }
+
     /// A node's positional arguments.
     pub fn args(&self, node: NodeId) -> &[Arg] {
         self.node(node).args.get(&self.args).unwrap_or_default()

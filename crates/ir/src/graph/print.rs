@@ -185,7 +185,7 @@ impl<'g, W: Write> Printer<'g, '_, W> {
             write!(p.w, "{}=", p.str(name))?;
             p.arg(&arg)
         })?;
-        self.w.write_char(')')
+        self.w.write_str(if node.effect { ") effect" } else { ")" })
     }
 
     fn arg(&mut self, arg: &Arg) -> fmt::Result {

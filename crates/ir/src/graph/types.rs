@@ -236,6 +236,8 @@ pub struct Node {
     pub(super) args: Span,
     pub(super) kwargs: Span,
     pub(super) results: Span,
+    /// It does something besides its results and mutations.
+    pub(super) effect: bool,
 }
 
 /// A statement. Their order is the program's order.

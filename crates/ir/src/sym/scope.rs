@@ -12,6 +12,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
+/// What is said where a run's data decide a branch otherwise than the example's.
+const DECIDED: &str = "the program branched on this while it was traced, and other data take another branch";
+
 /// A decision a trace took on example values: a graph holds for inputs where it is true.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
@@ -50,49 +53,63 @@ pub struct ScopeData {
     pub guards: Vec<Guard>,
     /// Deferred assertions, in order.
     pub assertions: Vec<Assertion>,
-    /// The example values of backed symbols.
+    /// The example values of backed symbols; of unbacked ones where real data were looked at.
     pub hints: FxHashMap<SymbolId, i64>,
     /// The operators that made the unbacked symbols.
     pub origins: FxHashMap<SymbolId, Origin>,
 }
 
 impl ScopeData {
-    /// Decides a condition: as proved, else on example values, recording a guard. An error if data decide it.
+    /// Decides a condition: as proved, else on example values, recording a guard. If data decide it: an assertion where example values of the
+    /// data are known too, else an error.
     pub fn guard(&mut self, b: BoolExpr, loc: Loc) -> Result<bool, SymError> {
         if let Some(known) = self.table.prove(b) {
             return Ok(known);
         }
         let simple = self.table.simplify_bool(b);
         let free = self.table.free_symbols_bool(simple);
-        self.refuse_unbacked(&free, "branch on", &|t| t.display_bool(b).to_string(), loc)?;
+        let by_data = self.decided_by_data(&free, "branch on", &|t| t.display_bool(b).to_string(), loc)?;
         let value = self.table.eval_bool(simple, &|s| self.hints.get(&s).copied())?;
         let cond = if value { b } else { self.table.not(b) };
-        self.take(cond, loc)?;
+        self.take(cond, by_data, loc)?;
         Ok(value)
     }
 
-    /// The value of an expression: as proved, else the example value, recording a guard. An error if data decide it.
+    /// The value of an expression: as proved, else the example value, recording a guard. If data decide it, as [`ScopeData::guard`].
     pub fn guard_int(&mut self, e: Expr, loc: Loc) -> Result<i64, SymError> {
         let simple = self.table.simplify(e);
         if let Some(n) = self.table.bounds(simple).single() {
             return Ok(n);
         }
         let free = self.table.free_symbols(simple);
-        self.refuse_unbacked(&free, "take the value of", &|t| t.display(e).to_string(), loc)?;
+        let by_data = self.decided_by_data(&free, "take the value of", &|t| t.display(e).to_string(), loc)?;
         let value = self.table.eval(simple, &|s| self.hints.get(&s).copied())?;
         let cond = self.table.rel(Rel::Eq, e, Expr::Int(value));
-        self.take(cond, loc)?;
+        self.take(cond, by_data, loc)?;
         Ok(value)
     }
 
-    fn take(&mut self, cond: BoolExpr, loc: Loc) -> Result<(), SymError> {
+    fn take(&mut self, cond: BoolExpr, by_data: bool, loc: Loc) -> Result<(), SymError> {
         self.table.assume(cond)?;
-        self.guards.push(Guard { cond, loc });
+        if by_data {
+            self.assertions.push(Assertion { cond, message: Some(DECIDED.into()), loc });
+        } else {
+            self.guards.push(Guard { cond, loc });
+        }
         Ok(())
     }
 
-    fn refuse_unbacked(&self, free: &Symbols, action: &'static str, expr: &dyn Fn(&SymTable) -> String, loc: Loc) -> Result<(), SymError> {
-        let Some(&s) = free.iter().find(|&&s| self.table.kind(s) == SymbolKind::Unbacked) else { return Ok(()) };
+    /// Whether data take part in a decision; an error where no example of them is known.
+    fn decided_by_data(
+        &self,
+        free: &Symbols,
+        action: &'static str,
+        expr: &dyn Fn(&SymTable) -> String,
+        loc: Loc,
+    ) -> Result<bool, SymError> {
+        let mut of_data = free.iter().filter(|s| self.table.kind(**s) == SymbolKind::Unbacked).peekable();
+        let any = of_data.peek().is_some();
+        let Some(&s) = of_data.find(|s| !self.hints.contains_key(s)) else { return Ok(any) };
         let (origin, origin_loc) = match self.origins.get(&s) {
             Some(o) => (o.operator.to_string(), o.loc),
             None => ("an operator that was not named".into(), loc),

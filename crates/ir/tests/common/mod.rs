@@ -138,7 +138,11 @@ impl Gen<'_> {
         let args: Vec<Arg> = (0..self.pick(4)).map(|_| self.arg(0)).collect();
         let keywords = ["alpha", "dtype", "out", "None"];
         let kwargs: Vec<_> = (0..self.pick(4)).map(|i| (self.b.intern(keywords[i]), self.arg(0))).collect();
-        let values: Vec<ValueId> = self.b.node(op, &args, &kwargs, results, None).values.iter().collect();
+        let created = self.b.node(op, &args, &kwargs, results, None);
+        if self.pick(5) == 1 {
+            self.b.set_effect(created.node);
+        }
+        let values: Vec<ValueId> = created.values.iter().collect();
         self.values.extend(&values);
         values
     }

@@ -9,12 +9,50 @@ pub enum FakeError {
     /// None registered.
     #[error(
         "has no fake kernel, which tracing needs to know its outputs' sizes and dtypes; register one with `#[register_fake({function})]` \
-         or `op.register_fake(…)`"
+         or `op.register_fake(…)`, such as\n    {example}"
     )]
     Missing {
         /// The operator's bare name.
         function: String,
+        /// A fake kernel of its types.
+        example: String,
     },
+    /// No recorded call fits.
+    #[error(
+        "its fake kernel was made from recorded calls, and none was like ({given}); recorded were {}. Record such a call too", list(.recorded)
+    )]
+    MissingProfile {
+        /// The call's arguments.
+        given: String,
+        /// The recorded ones.
+        recorded: Vec<String>,
+    },
+    /// A symbolic bound of `new_dynamic_size_in`.
+    #[error(
+        "new_dynamic_size_in({min}, {max}): the bounds must be plain numbers; make the size with new_dynamic_size and assert the rest, as in \
+         `n.le({max}).check(\"…\")?`"
+    )]
+    SymbolicBounds {
+        /// Lower.
+        min: String,
+        /// Upper.
+        max: String,
+    },
+    /// A tensor with data among fake ones.
+    #[error(
+        "argument `{arg}` has data and the others have none; compute an output's metadata from metadata only (`x.sizes()`, `x.new_empty(…)`), \
+         or make the argument fake too"
+    )]
+    RealOperand {
+        /// Which.
+        arg: String,
+    },
+    /// The real kernel of another operator, called by a fake kernel.
+    #[error("a fake kernel calls it on real data, which would run its kernel; call it on the fake kernel's own arguments, or not at all")]
+    RealKernel,
+    /// What the fake kernel returned is not what the schema declares.
+    #[error("{0}")]
+    Contract(String),
     /// `new_dynamic_size` without a trace.
     #[error(
         "makes a data-dependent size, which only a trace can hold; call it on real tensors, or inside `trace`, not on fake tensors by themselves"
@@ -61,6 +99,11 @@ pub enum FakeError {
         /// Of the real output.
         found: String,
     },
+}
+
+fn list(items: &[String]) -> String {
+    let items: Vec<String> = items.iter().map(|i| format!("({i})")).collect();
+    items.join(", ")
 }
 
 /// How a traced tensor was misused.

@@ -265,6 +265,9 @@ impl<'t> Parser<'t> {
             })
             .collect();
         let created = self.b.push_node(op, &args, &kwargs, &specs, None);
+        if self.eat_word("effect") {
+            self.b.set_effect(created.node);
+        }
         for (value, (text, name)) in created.values.iter().zip(names) {
             self.b.name_value(value, name);
             self.values.insert(text, value);

@@ -1,0 +1,62 @@
+//! Effects: what an operator does besides its outputs and mutations, and what that means to whoever reorders a graph.
+
+use super::op::{Effect, Op};
+use super::slots::Owner;
+use super::tags::Tag;
+use crate::error::Result;
+use maquette_ir::Loc;
+use maquette_ir::graph::{ArgEffect, MemoryFacts};
+
+impl Op {
+    /// Declares the operator's effect, or with `None` that it has none. Graphs traced before keep what they recorded.
+    ///
+    /// # Errors
+    /// There is no such operator, or without an effect it would have no purpose: it returns nothing and mutates nothing.
+    #[track_caller]
+    pub fn register_effect(&self, effect: impl Into<Option<Effect>>) -> Result<()> {
+        let loc = Loc::caller();
+        self.require("effect").map_err(|e| e.at(loc))?;
+        self.add_effect(effect.into(), Owner::FOREVER, loc)
+    }
+
+    /// Whether it draws from a device's random numbers, which each call advances: program order decides who gets which.
+    pub fn is_random(&self) -> bool {
+        self.tags().contains(Tag::NondeterministicSeeded)
+    }
+
+    /// Whether a call whose results nobody needs may be left out, and two calls on equal arguments be one: it mutates nothing, has no effect,
+    /// and draws no random numbers.
+    pub fn is_pure(&self) -> bool {
+        self.state().is_ok_and(|s| s.facts.mutated.is_empty() && s.effect.is_none() && !s.facts.tags.contains(Tag::NondeterministicSeeded))
+    }
+}
+
+/// What registered operators do to memory, by name: the facts for [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An operator that
+/// is not registered may do anything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts;
+
+impl MemoryFacts for Facts {
+    fn arg_index(&self, op: &str, name: &str) -> Option<usize> {
+        Op::find(op).ok()?.schema().ok()?.arg_index(name)
+    }
+
+    fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect {
+        match Op::find(op) {
+            Ok(op) if !op.mutates(arg) => ArgEffect::Read,
+            _ => ArgEffect::Write,
+        }
+    }
+
+    fn result_aliases(&self, op: &str, result: usize) -> Option<usize> {
+        Op::find(op).ok()?.return_alias(result)
+    }
+
+    fn ordered(&self, op: &str) -> bool {
+        Op::find(op).map_or(true, |op| op.effect().is_some())
+    }
+
+    fn random(&self, op: &str) -> bool {
+        Op::find(op).map_or(true, |op| op.is_random())
+    }
+}

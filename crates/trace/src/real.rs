@@ -1,0 +1,158 @@
+//! Real tensors beside the traced ones: every call is also made on copies of the samples, and what comes back decides what metadata cannot.
+
+use crate::compare::{Described, compare};
+use crate::inputs::symbolic_strides;
+use crate::record::unbound_symbols;
+use maquette_ir::sym::{Range, Scope, SymInt};
+use maquette_ir::{Device, Loc};
+use maquette_ops::random::{self, Philox};
+use maquette_ops::{Args, Copies, Dims, Error, FakeError, Meta, Op, Outputs, Result, RunError, Tensor, TraceError, Value, mode};
+use rustc_hash::FxHashMap;
+
+/// The values that the program would compute from the samples.
+pub(crate) struct Reals {
+    copies: Copies,
+    by_slot: FxHashMap<u32, Tensor>,
+    /// Samples that do not begin where their storages do, and where they begin, in bytes; a trace counts offsets from there.
+    starts: Vec<(Tensor, i64)>,
+    /// Where the random numbers of the traced program are, which must not advance those of anybody else.
+    random: Philox,
+}
+
+impl Reals {
+    pub(crate) fn new() -> Reals {
+        Reals { copies: Copies::default(), by_slot: FxHashMap::default(), starts: Vec::new(), random: random::state(Device::Cpu) }
+    }
+
+    /// Takes a sample for the input that stands for it.
+    pub(crate) fn input(&mut self, index: usize, sample: &Tensor, traced: &Tensor) -> Result<()> {
+        if sample.is_fake() {
+            let tensor = sample.meta();
+            let message = format!("input {index} is a fake tensor {tensor}; `propagate_real` runs kernels, so every sample needs data");
+            return Err(TraceError::Input(message).into());
+        }
+        let copy = self.copies.of(sample)?;
+        if let (Some(start), Some(0)) = (copy.storage_offset().as_i64().filter(|o| *o != 0), traced.meta().offset.as_i64()) {
+            self.starts.push((copy.clone(), start * copy.dtype().size() as i64));
+        }
+        self.adopt(traced, copy);
+        Ok(())
+    }
+
+    fn adopt(&mut self, traced: &Tensor, real: Tensor) {
+        if let Some(slot) = traced.slot() {
+            self.by_slot.insert(slot.value, real);
+        }
+    }
+
+    /// Makes the call on real tensors.
+    pub(crate) fn call(&mut self, op: Op, args: &Args, loc: Loc) -> Result<Outputs> {
+        let args = args.iter().map(|v| self.real(v)).collect::<Result<Args>>()?;
+        random::apart(&mut self.random, || mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc))))
+    }
+
+    fn real(&mut self, v: &Value) -> Result<Value> {
+        let number = |i: &SymInt| i.hint().map(SymInt::from).ok_or(TraceError::Internal("a size has no value on the samples"));
+        Ok(match v {
+            Value::Int(i) => Value::Int(number(i)?),
+            Value::Ints(l) => Value::Ints(l.iter().map(number).collect::<Result<_, _>>()?),
+            other => other.map_tensors(&mut |t| match t.slot() {
+                Some(slot) => {
+                    let missing = TraceError::Internal("a traced tensor has no real one");
+                    self.by_slot.get(&slot.value).cloned().ok_or_else(|| Error::from(missing))
+                }
+                None => self.copies.of(t),
+            })?,
+        })
+    }
+
+    /// Checks the fake outputs of a call against the real ones; the data-dependent sizes among them get their values.
+    pub(crate) fn settle(&self, scope: &Scope, fake: &Outputs, real: &Outputs) -> Result<()> {
+        bind(scope, fake, real)?;
+        for (output, (f, r)) in fake.iter().zip(real).enumerate() {
+            let mut differs = match (f, r) {
+                (Value::Int(f), Value::Int(r)) if f.hint() != r.as_i64() => Some(("the value".to_owned(), f.to_string(), r.to_string())),
+                _ => None,
+            };
+            for (f, r) in f.tensors().zip(r.tensors()) {
+                let meta = f.meta();
+                let (sizes, strides, offset) = (meta.sizes.as_slice(), meta.strides.as_slice(), meta.offset);
+                let promised = Described { dtype: meta.dtype, device: meta.device, layout: meta.layout, sizes, strides, offset };
+                let width = r.dtype().size() as i64;
+                let starts = self.starts.iter().filter(|(input, _)| input.shares_storage(r)).map(|(_, start)| *start / width);
+                let (found, _) = compare(&promised, r, starts, |e| Ok(e.hint()))?;
+                differs = differs.or(found.map(|d| (d.what, d.expected, d.found)));
+            }
+            if let Some((what, expected, found)) = differs {
+                return Err(FakeError::Mismatch { output, what, expected, found }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers the results of a call for the tensors that the program got.
+    pub(crate) fn keep(&mut self, traced: &Outputs, real: Outputs) {
+        for (traced, real) in traced.iter().zip(&real) {
+            traced.tensors().zip(real.tensors()).for_each(|(t, r)| self.adopt(t, r.clone()));
+        }
+    }
+}
+
+/// Fake outputs where there is no fake kernel: of the ranks, dtypes and devices of the real ones, in sizes that depend on data, as the samples
+/// alone do not tell what they depend on. Nothing where a result is a view, whose place in its storage they do not tell either.
+pub(crate) fn infer(op: Op, stand_ins: &Args, real: &Outputs, scope: &Scope, loc: Loc) -> Option<Outputs> {
+    let fresh = |range| scope.unbacked(range, op.name(), loc);
+    let tensor = |t: &Tensor| -> Option<Tensor> {
+        let sizes: Dims = t.sizes().iter().map(|_| fresh(Range { lo: 0, hi: i64::MAX })).collect();
+        let strides = symbolic_strides(&t.meta().concrete()?, &sizes);
+        Some(Tensor::fake_of(Meta { sizes, strides, ..t.meta().clone() }))
+    };
+    let output = |(i, v): (usize, &Value)| match op.return_alias(i) {
+        Some(arg) if op.mutates(arg) => stand_ins.get(arg).cloned(),
+        Some(_) => None,
+        None => match v {
+            Value::Int(_) => Some(Value::Int(fresh(Range::ALL))),
+            Value::Ints(l) => Some(Value::Ints(l.iter().map(|_| fresh(Range::ALL)).collect())),
+            v => v.map_tensors(&mut |t| tensor(t).ok_or(())).ok(),
+        },
+    };
+    real.iter().enumerate().map(output).collect()
+}
+
+/// Gives the data-dependent sizes of fake outputs the values that the real ones have.
+fn bind(scope: &Scope, fake: &Outputs, real: &Outputs) -> Result<()> {
+    for (output, (f, r)) in fake.iter().zip(real).enumerate() {
+        let differs = |what: &str, expected: String, found: String| -> Result<()> {
+            Err(FakeError::Mismatch { output, what: what.into(), expected, found }.into())
+        };
+        match (f, r) {
+            (Value::Int(f), Value::Int(r)) => bind_int(scope, *f, *r)?,
+            (Value::Ints(f), Value::Ints(r)) if f.len() == r.len() => f.iter().zip(r).try_for_each(|(f, r)| bind_int(scope, *f, *r))?,
+            (Value::List(f), Value::List(r)) if f.len() != r.len() => {
+                differs("the length of the list", f.len().to_string(), r.len().to_string())?;
+            }
+            (f, r) if std::mem::discriminant(f) == std::mem::discriminant(r) => {}
+            (f, r) => differs("it", f.kind().to_string(), r.kind().to_string())?,
+        }
+        for (f, r) in f.tensors().zip(r.tensors()).filter(|(f, r)| f.dim() == r.dim()) {
+            f.sizes().iter().zip(r.sizes()).try_for_each(|(f, r)| bind_int(scope, *f, *r))?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a data-dependent symbol the value it really has, if it is in the range that was declared.
+fn bind_int(scope: &Scope, fake: SymInt, real: SymInt) -> Result<()> {
+    let (Some(value), None) = (real.as_i64(), fake.as_i64()) else { return Ok(()) };
+    let e = scope.lower(fake)?;
+    let outside = scope.with(|d| {
+        let known = d.hints.keys().copied().collect();
+        let (found, plain) = unbound_symbols(&mut d.table, e, &known);
+        let (true, Some(&symbol)) = (plain, found.first()) else { return None };
+        let range = d.table.range(symbol);
+        d.hints.insert(symbol, value);
+        let outside = value < range.lo || value > range.hi;
+        outside.then(|| RunError::Range { symbol: d.table.name(symbol).to_owned(), value, range: range.to_string() })
+    });
+    outside.map_or(Ok(()), |e| Err(e.into()))
+}
