@@ -18,10 +18,11 @@ fn define<M, F: IntoKernel<M>>(name: &str, names: &[&str], tags: &[Tag], kernel:
 
 #[test]
 fn tags_are_kept_and_named_as_in_pytorch() {
-    let op = define("tags::f", &["x"], &[Tag::Pointwise, Tag::FlexibleLayout, Tag::NeedsContiguousStrides], |x: &Tensor| -> Result<Tensor> {
-        Tensor::from(x.to_vec::<f32>()?).ok().cloned()
-    })
-    .unwrap();
+    let op =
+        define("tags::f", &["x"], &[Tag::Pointwise, Tag::FlexibleLayout, Tag::NeedsContiguousStrides], |x: &Tensor| -> Result<Tensor> {
+            Tensor::from(x.to_vec::<f32>()?).ok().cloned()
+        })
+        .unwrap();
     assert_eq!(op.tags().to_string(), "pt2_compliant_tag needs_contiguous_strides flexible_layout pointwise");
     assert_eq!(op.tags().layout(), Tag::NeedsContiguousStrides, "the strictest");
     assert_eq!(TagSet::default().layout(), Tag::NeedsExactStrides);
@@ -69,7 +70,10 @@ fn inplace_operators_return_their_argument() {
         assert!(op.call(args![&fake]).unwrap()[0].tensor().unwrap().is_same(&fake) && op.has_fake(), "no fake kernel is needed");
         assert!(op.register_fake(|_: &FakeCtx, x: &mut Tensor| -> Result<Tensor> { Ok(x.clone()) }).is_err(), "nor taken");
     }
-    for (name, make) in [("tags::copy_", (|x: &mut Tensor| Ok(x.clone_tensor())) as fn(&mut Tensor) -> Result<Tensor>), ("tags::view_", |x| Ok(x.view([-1])))] {
+    for (name, make) in [
+        ("tags::copy_", (|x: &mut Tensor| Ok(x.clone_tensor())) as fn(&mut Tensor) -> Result<Tensor>),
+        ("tags::view_", |x| Ok(x.view([-1]))),
+    ] {
         let op = define(name, &["x"], &[Tag::Inplace], make).unwrap();
         let e = op.call(args![&one(1.0)]).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::Call(CallError::NotTheArgument { output: 0, .. })), "{e}");
@@ -161,9 +165,10 @@ fn an_out_variant_is_found_or_registered() {
 
 #[test]
 fn schemas_are_inferred_from_signatures() {
-    let all = |_: &Tensor, _: &mut Tensor, _: &mut [Tensor], _: &mut [Option<Tensor>], _: Option<&mut Tensor>, _: f64| -> Result<(Tensor, i64)> {
-        Err(Error::msg("never called"))
-    };
+    let all =
+        |_: &Tensor, _: &mut Tensor, _: &mut [Tensor], _: &mut [Option<Tensor>], _: Option<&mut Tensor>, _: f64| -> Result<(Tensor, i64)> {
+            Err(Error::msg("never called"))
+        };
     let schema = infer_schema("tags::all", &all, ["a", "b", "c", "d", "e", "f"]).unwrap();
     let expected = "tags::all(Tensor a, Tensor(a1!) b, Tensor(a2!)[] c, Tensor(a3!)?[] d, Tensor(a4!)? e, float f) -> (Tensor, SymInt)";
     assert_eq!(schema.to_string().replace("Tensor?(a3!)[]", "Tensor(a3!)?[]"), expected);
@@ -211,7 +216,8 @@ impl ConstArg for Padding {
 
 #[test]
 fn constants_of_the_users_own_types() {
-    let kernel = |x: &Tensor, mode: Const<Padding>| -> Result<Tensor> { Ok(one(if *mode == Padding::Zeros { 0.0 } else { x.item::<f32>()? })) };
+    let kernel =
+        |x: &Tensor, mode: Const<Padding>| -> Result<Tensor> { Ok(one(if *mode == Padding::Zeros { 0.0 } else { x.item::<f32>()? })) };
     let op = custom_op("tags::pad").arg_names(["x", "mode"]).kernel(kernel).register().unwrap();
     assert_eq!(op.schema().unwrap().to_string(), "tags::pad(Tensor x, str mode) -> Tensor");
     assert_eq!(first(&op.call(args![one(5.0), Const(Padding::Reflect)]).unwrap()), 5.0);

@@ -18,7 +18,11 @@ fn same_size(_: &FakeCtx, x: &Tensor) -> Result<Tensor> {
 #[test]
 fn a_call_has_one_canonical_node() {
     let kernel = |x: &Tensor, _: i64, _: f64, _: bool| -> Result<Tensor> { Tensor::from(x.to_vec::<f32>()?).ok().cloned() };
-    let op = custom_op("lib_graph::f").schema("(Tensor x, int n=3, float s=1., *, bool flag=False) -> Tensor").kernel(kernel).register().unwrap();
+    let op = custom_op("lib_graph::f")
+        .schema("(Tensor x, int n=3, float s=1., *, bool flag=False) -> Tensor")
+        .kernel(kernel)
+        .register()
+        .unwrap();
     op.register_fake(|cx: &FakeCtx, x: &Tensor, _: i64, _: f64, _: bool| -> Result<Tensor> { same_size(cx, x) }).unwrap();
     let name = "lib_graph::f";
     let model = |x: Tensor| -> Result<Vec<Tensor>> {
@@ -34,7 +38,17 @@ fn a_call_has_one_canonical_node() {
         .collect()
     };
     let t = TraceOptions::new().names(["x"]).trace(model, Tensor::from([1.0f32, 2.0])).unwrap();
-    assert_snapshot!(t, @"");
+    assert_snapshot!(t, @r"
+    graph graph(%x: f32[2]) -> (f32[2], f32[2], f32[2], f32[2], f32[2])
+    {
+      %f: f32[2] = lib_graph::f(%x)
+      %f_1: f32[2] = lib_graph::f(%x)
+      %f_2: f32[2] = lib_graph::f(%x)
+      %f_3: f32[2] = lib_graph::f(%x, 3, 2.0)
+      %f_4: f32[2] = lib_graph::f(%x, 1, flag=true)
+      return %f, %f_1, %f_2, %f_3, %f_4
+    }
+    ");
     assert_eq!(t.run(Tensor::from([5.0f32, 6.0])).unwrap().unwrap()[3].to_vec::<f32>().unwrap(), [5.0, 6.0]);
 }
 
@@ -90,7 +104,18 @@ fn in_place_and_out_operators_need_no_fake_kernel() {
         Ok(y + out)
     };
     let t = TraceOptions::symbolic().names(["x"]).trace(model, Tensor::from([1.0f32])).unwrap();
-    assert_snapshot!(t, @"");
+    assert_snapshot!(t, @r"
+    graph graph(%x: f32[s0]) -> (f32[s0])
+      where s0 in [0, oo)
+    {
+      %inc_: f32[s0] = lib_graph::inc_(%x)
+      %clone: f32[s0] = aten::clone(%x)
+      %mul: f32[s0] = aten::mul.Tensor(%x, 2.0)
+      %copy: f32[s0] = lib_graph::copy.out(%mul, out=%clone)
+      %add: f32[s0] = aten::add.Tensor(%x, %clone)
+      return %add
+    }
+    ");
     let x = Tensor::from([1.0f32, 2.0]);
     assert_eq!(t.run(x.clone()).unwrap().unwrap().to_vec::<f32>().unwrap(), [6.0, 9.0]);
     assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 3.0]);
@@ -122,7 +147,14 @@ fn a_constant_of_a_users_type_survives_the_text_of_a_graph() {
         .names(["x"])
         .trace(|x: Tensor| tensor(ADD_ODD.call(args![&x, Const(Odd(7))])), Tensor::from([1.0f32]))
         .unwrap();
-    assert_snapshot!(t, @"");
+    assert_snapshot!(t, @r#"
+    graph graph(%x: f32[s0]) -> (f32[s0])
+      where s0 in [0, oo)
+    {
+      %add_odd: f32[s0] = lib_graph::add_odd(%x, "Odd(7)")
+      return %add_odd
+    }
+    "#);
     let parsed: Graph = t.graph().to_string().parse().unwrap();
     let out = run_graph(&parsed, &[Tensor::from([1.0f32, 2.0]).into()]).unwrap();
     assert_eq!(out[0].tensor().unwrap().to_vec::<f32>().unwrap(), [8.0, 9.0]);

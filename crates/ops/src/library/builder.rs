@@ -4,7 +4,7 @@ use super::infer::infer;
 use super::key::{DispatchKey, IntoKey};
 use super::op::{Effect, Op};
 use super::rules::check_tags;
-use super::slots::{Candidate, Definition, Owner, Registered, Slots};
+use super::slots::{Candidate, Definition, Owner, Registered};
 use super::state::Facts;
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel, Signature};
@@ -153,7 +153,7 @@ impl OpBuilder {
         op.define(&definition, self.replace, |slots| {
             if let Some(k) = &kernel {
                 for key in keys {
-                    Slots::push(op, &key.what(), slots.stack(key), k.with(Candidate::Kernel(k.f.clone())))?;
+                    slots.push_kernel(op, key, k.with(Candidate::Kernel(k.f.clone())))?;
                 }
             }
             slots.effect.extend(self.effect.map(|e| Registered::new(Some(e), None, Owner::FOREVER, self.loc)));

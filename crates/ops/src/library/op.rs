@@ -93,9 +93,8 @@ impl Op {
 
     /// Whether a tracer can know its outputs: it is builtin, has a fake kernel, or needs none.
     pub fn has_fake(&self) -> bool {
-        self.state().is_ok_and(|s| {
-            s.builtin.is_some() || s.fake.is_some() || s.facts.tags.returns_arguments() || s.schema.returns.is_empty()
-        })
+        self.state()
+            .is_ok_and(|s| s.builtin.is_some() || s.fake.is_some() || s.facts.tags.returns_arguments() || s.schema.returns.is_empty())
     }
 
     /// What was said of it at its definition; for a builtin operator, what follows from how it is computed.
@@ -263,13 +262,8 @@ impl Op {
 
     /// Adds a kernel, which the operator's definition may come after.
     pub(super) fn add_kernel(&self, key: DispatchKey, f: Candidate, signature: Option<Signature>, owner: Owner, loc: Loc) -> Result<()> {
-        if let (DispatchKey::Meta, Candidate::Kernel(f)) = (key, &f) {
-            let f = f.clone();
-            let fake: FakeFn = Arc::new(move |_, args| f(&mut Args::from(args)));
-            return self.add_fake(fake, signature, owner, loc);
-        }
         let new = Registered::new(f, signature, owner, loc);
-        self.update(|slots| Slots::push(*self, &key.what(), slots.stack(key), new.clone())).map_err(|e| e.at(loc))
+        self.update(|slots| slots.push_kernel(*self, key, new.clone())).map_err(|e| e.at(loc))
     }
 
     /// Adds a fake kernel.

@@ -2,8 +2,8 @@
 
 use super::op::Op;
 use super::registry;
-use crate::dispatch::{fit, fits_as_is};
 use crate::error::{CallError, Error, Result};
+use crate::fit::{fit, fits_as_is};
 use crate::value::{Args, Value};
 use maquette_ir::schema::{Schema, closest};
 use smallvec::SmallVec;

@@ -28,7 +28,9 @@ pub(super) fn check_tags(schema: &Schema, tags: TagSet) -> Result<()> {
         (false, false) => {}
     }
     if tags.contains(Tag::InplaceView) {
-        return invalid("the tag `inplace_view` is for operators that change their argument's metadata; here a handle's never changes".into());
+        return invalid(
+            "the tag `inplace_view` is for operators that change their argument's metadata; here a handle's never changes".into(),
+        );
     }
     if tags.contains(Tag::MaybeAliasingOrMutating) {
         return invalid(
