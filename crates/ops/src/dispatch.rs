@@ -35,7 +35,7 @@ pub fn call_kw(name: &str, args: Args, kwargs: Kwargs) -> Result<Outputs> {
 }
 
 fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Outputs> {
-    let (op, args) = library::resolve(name, args, kwargs).map_err(|e| if e.loc().is_some() { e } else { e.at(loc) })?;
+    let (op, args) = library::resolve(name, args, kwargs, loc)?;
     dispatch(op, args, loc)
 }
 

@@ -126,7 +126,7 @@ fn tags_that_contradict_the_schema_are_refused() {
         ("g(Tensor x) -> Tensor", &[Tag::Out], "it mutates no argument"),
         ("g(Tensor x, Tensor(a!) out) -> Tensor(a!)", &[Tag::Out], "`out` is not keyword-only"),
         ("g(Tensor x, *, Tensor(a!)[] out) -> Tensor(a!)", &[Tag::Out], "`out` is Tensor[], not a tensor"),
-        ("g(Tensor x, *, Tensor(a!) out) -> ()", &[Tag::Out], "returns 0 values and mutates 1"),
+        ("g(Tensor x, *, Tensor(a!) out) -> ()", &[Tag::Out], "0 returned, 1 mutated"),
         ("g(Tensor x, *, Tensor(a!) a, Tensor(b!) b) -> (Tensor(b!), Tensor(a!))", &[Tag::Out], "return 0 is not the argument `a`"),
         ("g(Tensor(a!) x) -> Tensor(a)", &[Tag::Inplace], "it does not return `x`"),
         ("g(Tensor x) -> Tensor", &[Tag::InplaceView], "never changes"),
@@ -156,7 +156,7 @@ fn an_out_variant_is_found_or_registered() {
     assert_eq!(to_out_variant(&f).unwrap().unwrap().name(), "tags_out::into");
     drop(other);
     assert_eq!(to_out_variant(&f).unwrap(), Some(out));
-    assert!(register_out_variant("tags_out::f", "tags_out::f.one").unwrap_err().to_string().contains("it writes 1 tensors"));
+    assert!(register_out_variant("tags_out::f", "tags_out::f.one").unwrap_err().to_string().contains("1 written, 2 returned"));
     assert!(register_out_variant("tags_out::f", "tags_out::f").unwrap_err().to_string().contains("no tag `out`"));
     assert!(register_out_variant("tags_out::f", "tags_out::f.other").unwrap_err().to_string().contains("`int n=3`"));
     register_out_variant("tags_out::f", "tags_out::into").unwrap();

@@ -34,7 +34,7 @@ pub(super) fn infer(name: OpName, signature: &Signature, names: &[String], tags:
     let Schema { name, args, returns } = schema;
     let invalid = |detail: String| Error::from(RegisterError::Invalid { op: name.to_string(), detail });
     if names.len() > args.len() {
-        return Err(invalid(format!("{} argument names are given, its kernel takes {} arguments", names.len(), args.len())));
+        return Err(invalid(format!("the argument `{}` is named, but its kernel takes only {}", names[args.len()], args.len())));
     }
     if let Some(i) = args.iter().position(|a| a.kwarg_only)
         && let Some(late) = args.iter().skip(i).find(|a| !a.kwarg_only)

@@ -224,8 +224,10 @@ impl Op {
     /// Defines the operator. One that is defined already is refused, or replaced wholly, with everything registered for it.
     pub(super) fn define(&self, definition: &Definition, replace: bool, add: impl FnOnce(&mut Slots) -> Result<()>) -> Result<()> {
         self.update(|slots| {
-            let taken = slots.definition.as_ref().filter(|_| !replace || self.is_builtin()).map(|d| d.loc);
-            if let Some(first) = taken {
+            if self.is_builtin() {
+                return Err(RegisterError::Builtin { op: self.name().into() }.into());
+            }
+            if let Some(first) = slots.definition.as_ref().filter(|_| !replace).map(|d| d.loc) {
                 return Err(RegisterError::Duplicate { op: self.name().into(), first }.into());
             }
             if replace {

@@ -68,7 +68,7 @@ fn not_out(schema: &Schema) -> Option<String> {
         return Some(format!("the mutated argument `{}` is not keyword-only", a.name));
     }
     if schema.returns.len() != written.len() {
-        return Some(format!("it returns {} values and mutates {} arguments", schema.returns.len(), written.len()));
+        return Some(format!("it does not return exactly what it mutates ({} returned, {} mutated)", schema.returns.len(), written.len()));
     }
     let differs = |(_, (r, a)): &(usize, (&maquette_ir::schema::Ret, &&Arg))| !is_argument(&r.ty, r.alias.as_ref(), a);
     let found = schema.returns.iter().zip(&written).enumerate().find(differs);

@@ -76,7 +76,7 @@ fn why_not(functional: &Schema, out: &Schema) -> Option<String> {
     }
     let (written, returned) = (out.mutates().count(), functional.returns.len());
     if written != returned || functional.returns.iter().any(|r| r.ty != Type::Tensor) {
-        return Some(format!("it writes {written} tensors, the functional operator returns {returned} values"));
+        return Some(format!("it must write as many tensors as the functional operator returns ({written} written, {returned} returned)"));
     }
     None
 }
