@@ -52,7 +52,8 @@ pub mod prelude {
     pub use crate::assert_graph_snapshot;
     pub use crate::{
         DType, Device, DeviceKind, Dim, Effect, Error, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Op, Result, Scalar, SymBool, SymInt,
-        Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library, ops, register_fake, register_kernel, trace,
+        Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library, ops, register_fake, register_kernel,
+        trace,
     };
 }
 

@@ -2,7 +2,7 @@
 #![deny(missing_docs)]
 
 use maquette::ErrorKind;
-use maquette::library::Signature;
+use maquette::library::{Const, ConstArg, Signature};
 use maquette::ops::{CallError, tree};
 use maquette::prelude::*;
 
@@ -85,6 +85,47 @@ fn doubled(x: &Tensor) -> Result<Tensor> {
 #[register_kernel(doubled, "cpu")]
 fn doubled_cpu(x: &Tensor) -> Result<Tensor> {
     x.ok().cloned()
+}
+
+#[custom_op("mac::inc_", tags(Inplace, FlexibleLayout))]
+fn inc_(x: &mut Tensor) -> Result<Tensor> {
+    x.write::<f32>()?.mapv_inplace(|v| v + 1.0);
+    Ok(x.clone())
+}
+
+#[custom_op("mac::who_knows", mutates_unknown)]
+fn who_knows(x: &Tensor, holes: &mut [Option<Tensor>]) -> Result<()> {
+    holes.iter_mut().flatten().try_for_each(|t| t.write::<f32>().map(|mut t| t.fill(1.0)))?;
+    x.clone().write::<f32>().map(|mut x| x.fill(2.0))
+}
+
+struct Side(bool);
+
+impl ConstArg for Side {
+    const NAME: &'static str = "Side";
+    fn to_text(&self) -> String {
+        if self.0 { "left".into() } else { "right".into() }
+    }
+    fn from_text(text: &str) -> Result<Side> {
+        Ok(Side(text == "left"))
+    }
+}
+
+#[custom_op("mac::sided")]
+fn sided(n: i64, side: Const<Side>) -> Result<i64> {
+    Ok(if side.0.0 { -n } else { n })
+}
+
+#[test]
+fn tags_unknown_mutation_and_constants() {
+    let x = Tensor::from([1f32]);
+    assert!(inc_(&mut x.clone()).is_same(&x) && values(&x) == [2.0]);
+    assert_eq!(inc_::op().tags().to_string(), "pt2_compliant_tag flexible_layout inplace");
+    let y = Tensor::from([0f32]);
+    who_knows(&x, &mut [None, Some(y.clone())]).unwrap();
+    assert_eq!((values(&x), values(&y)), (vec![2.0], vec![1.0]));
+    assert_eq!(who_knows::op().schema().unwrap().to_string(), "mac::who_knows(Tensor(a0!) x, Tensor?(a1!)[] holes) -> ()");
+    assert_eq!((sided(3, Const(Side(true))).unwrap(), sided(3, Const(Side(false))).unwrap()), (-3, 3));
 }
 
 fn values(x: &Tensor) -> Vec<f32> {

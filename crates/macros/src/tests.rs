@@ -36,22 +36,30 @@ fn names_and_options() {
         ("\"a::2d\"", "starts with a digit"),
         ("\"a::b.c.d\"", "the overload `c.d` of the operator name `a::b.c.d` has the character '.'"),
         ("\"a::b\" device_types(\"cpu\")", "expected `,`"),
-        ("\"a::b\", devices(\"cpu\")", "unknown option `devices`; there is `device_types`, `schema`, `effect`, `crate`"),
+        (
+            "\"a::b\", devices(\"cpu\")",
+            "unknown option `devices`; there is `device_types`, `schema`, `effect`, `tags`, `mutates_unknown`, `crate`",
+        ),
         ("\"a::b\", 3", "expected an option: `device_types`"),
         ("\"a::b\", schema(\"() -> ()\"), schema(\"() -> ()\")", "the option `schema` is given twice"),
         ("\"a::b\", device_types = \"cpu\"", "expected text in parentheses, as in `device_types(\"cpu\", \"cuda\")`"),
         ("\"a::b\", device_types()", "expected text in parentheses"),
         ("\"a::b\", device_types(cpu)", "expected text in parentheses"),
         ("\"a::b\", effect(\"ordered\", \"ordered\")", "`effect` takes one text"),
+        ("\"a::b\", tags(\"inplace\")", "expected names in parentheses, as in `tags(Inplace, Pointwise)`"),
+        ("\"a::b\", tags = Inplace", "expected names in parentheses"),
         ("\"a::b\", effect(\"io\")", "unknown effect `io`; there is `ordered`"),
         ("\"a::b\", crate(a)", "expected a path, as in `crate = ::maquette`"),
     ] {
         let found = op(args, GOOD);
         assert!(found.contains(part), "{args}: expected {part:?}, found {found:?}");
     }
-    for args in
-        ["\"a::b\"", "\"a::b.Tensor\",", "\"a::b\", device_types(\"cpu\", \"cuda\",), schema(\"\"), effect(\"ordered\"), crate = ::m::n"]
-    {
+    for args in [
+        "\"a::b\"",
+        "\"a::b.Tensor\",",
+        "\"a::b\", device_types(\"cpu\", \"cuda\",), schema(\"\"), effect(\"ordered\"), crate = ::m::n",
+        "\"a::b\", tags(Inplace, Pointwise,), mutates_unknown",
+    ] {
         assert_eq!(op(args, GOOD), "", "{args}");
     }
 }
@@ -106,7 +114,6 @@ fn argument_types() {
         ("&[i64; 2]", "use `&[i64]`"),
         ("&mut [i64]", "only tensors can be mutated; use `&[i64]`"),
         ("&mut str", "only tensors can be mutated"),
-        ("&mut [Option<Tensor>]", "only tensors can be mutated"),
         ("Option<Tensor>", "use `Option<&Tensor>`"),
         ("&Option<Tensor>", "use `Option<&Tensor>`"),
         ("&mut Option<Tensor>", "use `Option<&mut Tensor>`"),
@@ -129,6 +136,8 @@ fn argument_types() {
         "&[Tensor]",
         "&mut [Tensor]",
         "&[Option<Tensor>]",
+        "&mut [Option<Tensor>]",
+        "Const<Mode>",
         "Option<&Tensor>",
         "Option<&mut Tensor>",
         "Option<&[i64]>",

@@ -14,6 +14,7 @@ mod eager;
 mod element;
 mod error;
 pub mod fake;
+mod fit;
 pub mod library;
 mod memory;
 mod meta;

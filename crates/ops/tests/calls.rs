@@ -2,9 +2,7 @@
 
 use maquette_ir::{DType, Device};
 use maquette_ops::library::{Kind, Library, define, impl_};
-use maquette_ops::{
-    Args, CallError, ErrorKind, FakeCtx, Meta, Op, Result, Tensor, Value, args, call, call_kw, custom_op, kwargs,
-};
+use maquette_ops::{Args, CallError, ErrorKind, FakeCtx, Meta, Op, Result, Tensor, Value, args, call, call_kw, custom_op, kwargs};
 use std::sync::Arc;
 
 fn one(x: f32) -> Tensor {
@@ -21,9 +19,14 @@ fn call_error(e: &maquette_ops::Error) -> &CallError {
 #[test]
 fn keywords_stand_anywhere_and_defaults_fill_the_gaps() {
     define("calls::kw", "(Tensor x, int n=3, float s=1., *, bool flag=False, str? mode=None) -> (int, float, bool, str)").unwrap();
-    impl_("calls::kw", "default", |_: &Tensor, _: i64, _: f64, _: bool, _: Option<&str>| -> Result<(i64, f64)> { Ok((0, 0.0)) }).unwrap_err();
+    impl_("calls::kw", "default", |_: &Tensor, _: i64, _: f64, _: bool, _: Option<&str>| -> Result<(i64, f64)> { Ok((0, 0.0)) })
+        .unwrap_err();
     let lib = Library::new("calls", Kind::Impl).unwrap();
-    let echo = |a: &mut [Value]| Ok([a[1].clone(), a[2].clone(), a[3].clone(), if a[4].is_none() { Value::from("none") } else { a[4].clone() }].into_iter().collect());
+    let echo = |a: &mut [Value]| {
+        Ok([a[1].clone(), a[2].clone(), a[3].clone(), if a[4].is_none() { Value::from("none") } else { a[4].clone() }]
+            .into_iter()
+            .collect())
+    };
     lib.impl_boxed("kw", "default", Arc::new(echo)).unwrap();
     let shown = |out: Result<maquette_ops::Outputs>| {
         let out = out.unwrap();
@@ -45,8 +48,14 @@ fn keywords_stand_anywhere_and_defaults_fill_the_gaps() {
 #[test]
 fn an_overload_is_chosen_by_the_arguments() {
     let lib = Library::new("packet", Kind::Def).unwrap();
-    for (i, schema) in
-        ["f(Tensor x) -> int", "f.two(Tensor x, Tensor y) -> int", "f.scalar(Tensor x, Scalar y, *, int k=0) -> int", "f.sizes(int[2] s) -> int"].iter().enumerate()
+    for (i, schema) in [
+        "f(Tensor x) -> int",
+        "f.two(Tensor x, Tensor y) -> int",
+        "f.scalar(Tensor x, Scalar y, *, int k=0) -> int",
+        "f.sizes(int[2] s) -> int",
+    ]
+    .iter()
+    .enumerate()
     {
         let op = lib.define(schema, &[]).unwrap();
         let kernel = move |_: &mut [Value]| Ok(args![i as i64].into_iter().collect());
@@ -110,7 +119,9 @@ fn returns_are_checked_on_every_call() {
     assert!(matches!(call_error(&wrong(&|_: &[Value]| args![(), [one(0.0)], 1])), CallError::ReturnType { index: 0, .. }));
     assert!(matches!(call_error(&wrong(&|_: &[Value]| args![one(0.0), one(0.0), 1])), CallError::ReturnType { index: 1, .. }));
     assert!(matches!(call_error(&wrong(&|_: &[Value]| args![one(0.0), [one(0.0)], 1.5])), CallError::ReturnType { index: 2, .. }));
-    assert!(matches!(call_error(&wrong(&|a: &[Value]| args![one(0.0), a[1].list().unwrap()[0].tensor().map(|t| vec![t.clone()]).unwrap(), 1])), CallError::OutputAliases { output: 1, other } if other.contains("ys")));
+    assert!(
+        matches!(call_error(&wrong(&|a: &[Value]| args![one(0.0), a[1].list().unwrap()[0].tensor().map(|t| vec![t.clone()]).unwrap(), 1])), CallError::OutputAliases { output: 1, other } if other.contains("ys"))
+    );
     let twice = |_: &[Value]| {
         let t = one(0.0);
         args![one(0.0), [t.clone(), t], 1]
@@ -139,14 +150,16 @@ impl<F: Fn(&[Value]) -> Args + Send + Sync> Lie for F {
 fn versions_count_calls_not_writes() {
     let op = custom_op("calls::write_all")
         .arg_names(["x", "list", "holes", "maybe", "read"])
-        .kernel(|x: &mut Tensor, list: &mut [Tensor], holes: &mut [Option<Tensor>], maybe: Option<&mut Tensor>, read: &Tensor| -> Result<()> {
-            let v = read.item::<f32>()?;
-            for t in [x].into_iter().chain(list).chain(holes.iter_mut().flatten()).chain(maybe) {
-                t.write::<f32>()?.fill(0.0);
-                t.write::<f32>()?.fill(v);
-            }
-            Ok(())
-        })
+        .kernel(
+            |x: &mut Tensor, list: &mut [Tensor], holes: &mut [Option<Tensor>], maybe: Option<&mut Tensor>, read: &Tensor| -> Result<()> {
+                let v = read.item::<f32>()?;
+                for t in [x].into_iter().chain(list).chain(holes.iter_mut().flatten()).chain(maybe) {
+                    t.write::<f32>()?.fill(0.0);
+                    t.write::<f32>()?.fill(v);
+                }
+                Ok(())
+            },
+        )
         .register()
         .unwrap();
     let all: Vec<Tensor> = (0..6).map(|i| one(i as f32)).collect();

@@ -157,7 +157,8 @@ fn builtin_operators_are_overridden_for_calls_and_methods() {
     let x = Tensor::from([0.5f32, -0.5]);
     let plain = x.expm1().to_vec::<f32>().unwrap();
     let lib = Library::new("aten", Kind::Impl).unwrap();
-    lib.impl_("expm1", DispatchKey::Cpu, |x: &Tensor| -> Result<Tensor> { Ok(Tensor::from(x.read::<f32>()?.mapv(|v| v + 100.0))) }).unwrap();
+    lib.impl_("expm1", DispatchKey::Cpu, |x: &Tensor| -> Result<Tensor> { Ok(Tensor::from(x.read::<f32>()?.mapv(|v| v + 100.0))) })
+        .unwrap();
     assert_eq!(x.expm1().to_vec::<f32>().unwrap(), [100.5, 99.5]);
     assert_eq!(call("aten::expm1", args![&x]).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap(), [100.5, 99.5]);
     assert_eq!(Tensor::fake([3], DType::F32).expm1().sizes_i64().unwrap(), [3], "the fake rule is still the builtin one");
@@ -311,7 +312,8 @@ fn a_live_operator_is_replaced_only_on_demand_and_wholly() {
 fn boxed_kernels_are_checked_by_each_call() {
     let lib = Library::new("lib_boxed", Kind::Def).unwrap();
     lib.define("f(Tensor x, *, int n=2) -> (Tensor, int)", &[]).unwrap();
-    lib.impl_boxed("f", "cpu", Arc::new(|a: &mut [maquette_ops::Value]| Ok([one(1.0).into(), a[1].clone()].into_iter().collect()))).unwrap();
+    lib.impl_boxed("f", "cpu", Arc::new(|a: &mut [maquette_ops::Value]| Ok([one(1.0).into(), a[1].clone()].into_iter().collect())))
+        .unwrap();
     let out = call("lib_boxed::f", args![one(0.0)]).unwrap();
     assert_eq!(out[1].int_i64().unwrap(), 2);
     let wrong = Library::new("lib_boxed", Kind::Impl).unwrap();

@@ -18,10 +18,11 @@ fn define<M, F: IntoKernel<M>>(name: &str, names: &[&str], tags: &[Tag], kernel:
 
 #[test]
 fn tags_are_kept_and_named_as_in_pytorch() {
-    let op = define("tags::f", &["x"], &[Tag::Pointwise, Tag::FlexibleLayout, Tag::NeedsContiguousStrides], |x: &Tensor| -> Result<Tensor> {
-        Tensor::from(x.to_vec::<f32>()?).ok().cloned()
-    })
-    .unwrap();
+    let op =
+        define("tags::f", &["x"], &[Tag::Pointwise, Tag::FlexibleLayout, Tag::NeedsContiguousStrides], |x: &Tensor| -> Result<Tensor> {
+            Tensor::from(x.to_vec::<f32>()?).ok().cloned()
+        })
+        .unwrap();
     assert_eq!(op.tags().to_string(), "pt2_compliant_tag needs_contiguous_strides flexible_layout pointwise");
     assert_eq!(op.tags().layout(), Tag::NeedsContiguousStrides, "the strictest");
     assert_eq!(TagSet::default().layout(), Tag::NeedsExactStrides);
@@ -69,7 +70,10 @@ fn inplace_operators_return_their_argument() {
         assert!(op.call(args![&fake]).unwrap()[0].tensor().unwrap().is_same(&fake) && op.has_fake(), "no fake kernel is needed");
         assert!(op.register_fake(|_: &FakeCtx, x: &mut Tensor| -> Result<Tensor> { Ok(x.clone()) }).is_err(), "nor taken");
     }
-    for (name, make) in [("tags::copy_", (|x: &mut Tensor| Ok(x.clone_tensor())) as fn(&mut Tensor) -> Result<Tensor>), ("tags::view_", |x| Ok(x.view([-1])))] {
+    for (name, make) in [
+        ("tags::copy_", (|x: &mut Tensor| Ok(x.clone_tensor())) as fn(&mut Tensor) -> Result<Tensor>),
+        ("tags::view_", |x| Ok(x.view([-1]))),
+    ] {
         let op = define(name, &["x"], &[Tag::Inplace], make).unwrap();
         let e = op.call(args![&one(1.0)]).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::Call(CallError::NotTheArgument { output: 0, .. })), "{e}");
@@ -122,7 +126,7 @@ fn tags_that_contradict_the_schema_are_refused() {
         ("g(Tensor x) -> Tensor", &[Tag::Out], "it mutates no argument"),
         ("g(Tensor x, Tensor(a!) out) -> Tensor(a!)", &[Tag::Out], "`out` is not keyword-only"),
         ("g(Tensor x, *, Tensor(a!)[] out) -> Tensor(a!)", &[Tag::Out], "`out` is Tensor[], not a tensor"),
-        ("g(Tensor x, *, Tensor(a!) out) -> ()", &[Tag::Out], "returns 0 values and mutates 1"),
+        ("g(Tensor x, *, Tensor(a!) out) -> ()", &[Tag::Out], "0 returned, 1 mutated"),
         ("g(Tensor x, *, Tensor(a!) a, Tensor(b!) b) -> (Tensor(b!), Tensor(a!))", &[Tag::Out], "return 0 is not the argument `a`"),
         ("g(Tensor(a!) x) -> Tensor(a)", &[Tag::Inplace], "it does not return `x`"),
         ("g(Tensor x) -> Tensor", &[Tag::InplaceView], "never changes"),
@@ -152,7 +156,7 @@ fn an_out_variant_is_found_or_registered() {
     assert_eq!(to_out_variant(&f).unwrap().unwrap().name(), "tags_out::into");
     drop(other);
     assert_eq!(to_out_variant(&f).unwrap(), Some(out));
-    assert!(register_out_variant("tags_out::f", "tags_out::f.one").unwrap_err().to_string().contains("it writes 1 tensors"));
+    assert!(register_out_variant("tags_out::f", "tags_out::f.one").unwrap_err().to_string().contains("1 written, 2 returned"));
     assert!(register_out_variant("tags_out::f", "tags_out::f").unwrap_err().to_string().contains("no tag `out`"));
     assert!(register_out_variant("tags_out::f", "tags_out::f.other").unwrap_err().to_string().contains("`int n=3`"));
     register_out_variant("tags_out::f", "tags_out::into").unwrap();
@@ -161,9 +165,10 @@ fn an_out_variant_is_found_or_registered() {
 
 #[test]
 fn schemas_are_inferred_from_signatures() {
-    let all = |_: &Tensor, _: &mut Tensor, _: &mut [Tensor], _: &mut [Option<Tensor>], _: Option<&mut Tensor>, _: f64| -> Result<(Tensor, i64)> {
-        Err(Error::msg("never called"))
-    };
+    let all =
+        |_: &Tensor, _: &mut Tensor, _: &mut [Tensor], _: &mut [Option<Tensor>], _: Option<&mut Tensor>, _: f64| -> Result<(Tensor, i64)> {
+            Err(Error::msg("never called"))
+        };
     let schema = infer_schema("tags::all", &all, ["a", "b", "c", "d", "e", "f"]).unwrap();
     let expected = "tags::all(Tensor a, Tensor(a1!) b, Tensor(a2!)[] c, Tensor(a3!)?[] d, Tensor(a4!)? e, float f) -> (Tensor, SymInt)";
     assert_eq!(schema.to_string().replace("Tensor?(a3!)[]", "Tensor(a3!)?[]"), expected);
@@ -211,7 +216,8 @@ impl ConstArg for Padding {
 
 #[test]
 fn constants_of_the_users_own_types() {
-    let kernel = |x: &Tensor, mode: Const<Padding>| -> Result<Tensor> { Ok(one(if *mode == Padding::Zeros { 0.0 } else { x.item::<f32>()? })) };
+    let kernel =
+        |x: &Tensor, mode: Const<Padding>| -> Result<Tensor> { Ok(one(if *mode == Padding::Zeros { 0.0 } else { x.item::<f32>()? })) };
     let op = custom_op("tags::pad").arg_names(["x", "mode"]).kernel(kernel).register().unwrap();
     assert_eq!(op.schema().unwrap().to_string(), "tags::pad(Tensor x, str mode) -> Tensor");
     assert_eq!(first(&op.call(args![one(5.0), Const(Padding::Reflect)]).unwrap()), 5.0);

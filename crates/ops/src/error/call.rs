@@ -102,7 +102,9 @@ pub enum CallError {
         registered: maquette_ir::Loc,
     },
     /// `out=` has no derivative.
-    #[error("argument `{arg}` requires grad, and an operator that writes its results into given tensors has no derivative; call the functional one")]
+    #[error(
+        "argument `{arg}` requires grad, and an operator that writes its results into given tensors has no derivative; call the functional one"
+    )]
     OutRequiresGrad {
         /// Its name.
         arg: String,

@@ -14,8 +14,17 @@ pub enum RegisterError {
         /// Where it was defined.
         first: Loc,
     },
+    /// The operator is builtin.
+    #[error(
+        "the operator {op} is builtin; it cannot be defined or replaced, but a library of kernels may override what it runs: \
+         `Library::new(\"aten\", Kind::Impl)?.impl_(…)`"
+    )]
+    Builtin {
+        /// Operator.
+        op: String,
+    },
     /// The same registration exists.
-    #[error("the operator {op} has a {what} already, registered at {first}")]
+    #[error("the operator {op} has a {what} already, registered at {first}; a `Library` of its own may override that")]
     DuplicateKernel {
         /// Operator.
         op: String,
@@ -79,6 +88,12 @@ pub enum RegisterError {
     Key {
         /// As given.
         found: String,
+    },
+    /// Text that is no name of a namespace.
+    #[error("`{namespace}` is not a name for a namespace; use letters, digits and `_`, and no digit first")]
+    NotANamespace {
+        /// As given.
+        namespace: String,
     },
     /// A namespace that nobody can have.
     #[error("the namespace `{namespace}` is reserved; choose another name")]

@@ -1,10 +1,10 @@
 //! Defining operators, and adding kernels to them.
 
 use super::infer::infer;
-use super::key::{DispatchKey, IntoKey};
+use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::{Effect, Op};
 use super::rules::check_tags;
-use super::slots::{Candidate, Definition, Owner, Registered, Slots};
+use super::slots::{Candidate, Definition, Owner, Registered};
 use super::state::Facts;
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel, Signature};
@@ -143,8 +143,8 @@ impl OpBuilder {
             (None, Some((signature, _))) => infer(name, signature, &self.arg_names, self.tags, self.mutates_unknown)?,
             (None, None) => return Err(invalid("it has neither a schema nor a kernel to infer one from")),
         };
-        let devices = self.devices.iter().map(|d| d.parse::<DispatchKey>()).collect::<Result<Vec<_>>>()?;
         let op = registry::place(&full_name);
+        let devices = self.devices.iter().map(|d| key_for(op, d.as_str(), self.loc)).collect::<Result<Vec<_>>>()?;
         let mut definition = definition(schema, self.tags.with(Tag::Pt2Compliant), Owner::FOREVER, self.loc)?;
         definition.mutates_unknown = self.mutates_unknown;
         let kernel = self.kernel.map(|(signature, f)| Registered::new(f, Some(signature), Owner::FOREVER, self.loc));
@@ -153,7 +153,7 @@ impl OpBuilder {
         op.define(&definition, self.replace, |slots| {
             if let Some(k) = &kernel {
                 for key in keys {
-                    Slots::push(op, &key.what(), slots.stack(key), k.with(Candidate::Kernel(k.f.clone())))?;
+                    slots.push_kernel(op, key, k.with(Candidate::Kernel(k.f.clone())))?;
                 }
             }
             slots.effect.extend(self.effect.map(|e| Registered::new(Some(e), None, Owner::FOREVER, self.loc)));
@@ -181,7 +181,7 @@ impl Op {
     #[track_caller]
     pub fn register_kernel<M, F: IntoKernel<M>>(&self, device: impl IntoKey, f: F) -> Result<()> {
         let loc = Loc::caller();
-        let key = device.into_key().map_err(|e| e.at(loc))?;
+        let key = key_for(*self, device, loc)?;
         self.require(&key.what()).map_err(|e| e.at(loc))?;
         self.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), Owner::FOREVER, loc)
     }

@@ -18,7 +18,11 @@ use std::str::FromStr;
 ///
 /// # Errors
 /// The name or an argument's name does not parse, or two arguments have one name.
-pub fn infer_schema<M, F: IntoKernel<M>>(name: &str, _kernel: &F, arg_names: impl IntoIterator<Item = impl Into<String>>) -> Result<Schema> {
+pub fn infer_schema<M, F: IntoKernel<M>>(
+    name: &str,
+    _kernel: &F,
+    arg_names: impl IntoIterator<Item = impl Into<String>>,
+) -> Result<Schema> {
     let names: Vec<String> = arg_names.into_iter().map(Into::into).collect();
     infer(OpName::from_str(name)?, &F::signature(), &names, TagSet::default(), false)
 }
@@ -30,12 +34,15 @@ pub(super) fn infer(name: OpName, signature: &Signature, names: &[String], tags:
     let Schema { name, args, returns } = schema;
     let invalid = |detail: String| Error::from(RegisterError::Invalid { op: name.to_string(), detail });
     if names.len() > args.len() {
-        return Err(invalid(format!("{} argument names are given, its kernel takes {} arguments", names.len(), args.len())));
+        return Err(invalid(format!("the argument `{}` is named, but its kernel takes only {}", names[args.len()], args.len())));
     }
     if let Some(i) = args.iter().position(|a| a.kwarg_only)
         && let Some(late) = args.iter().skip(i).find(|a| !a.kwarg_only)
     {
-        let detail = format!("with the tag `out` the mutated arguments are keyword-only and come last, but `{}` follows `{}`", late.name, args[i].name);
+        let detail = format!(
+            "with the tag `out` the mutated arguments are keyword-only and come last, but `{}` follows `{}`",
+            late.name, args[i].name
+        );
         return Err(invalid(detail));
     }
     Ok(Schema::new(name, args, returns)?)

@@ -1,7 +1,7 @@
 //! One kernel of an operator: to be called by itself, or disabled for a while.
 
 use super::KernelFn;
-use super::key::{DispatchKey, IntoKey};
+use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::Op;
 use super::registry;
 use super::slots::{Candidate, Owner, Registered};
@@ -41,7 +41,8 @@ pub struct Kernel {
 pub fn get_kernel(op: &str, key: impl IntoKey) -> Result<Kernel> {
     let loc = Loc::caller();
     let get = || {
-        let (op, key) = (registry::find(op)?, key.into_key()?);
+        let op = registry::find(op)?;
+        let key = key_for(op, key, loc)?;
         let slots = op.slots();
         let registered = match key.device() {
             Some(device) if key != DispatchKey::Meta => slots.resolve_kernel(device),
@@ -109,10 +110,14 @@ impl Op {
     pub fn set_kernel_enabled(&self, device: impl IntoKey, enabled: bool) -> Result<KernelSwitch> {
         let (loc, owner) = (Loc::caller(), Owner::new());
         let switch = || {
-            let key = device.into_key()?;
+            let key = key_for(*self, device, loc)?;
             let missing = |registered| Error::from(RegisterError::NoKernel { op: self.name().into(), what: key.what(), registered });
             let Some(device) = key.device().filter(|_| key != DispatchKey::Meta) else {
-                return Err(Error::value(format!("only the kernel of one kind of device can be disabled, not the {}", key.what())));
+                return Err(RegisterError::Invalid {
+                    op: self.name().into(),
+                    detail: format!("only a device's kernel can be disabled, not the {}", key.what()),
+                }
+                .into());
             };
             self.update(|slots| {
                 if slots.kernels[device as usize].is_empty() {

@@ -1,7 +1,8 @@
 //! [`DispatchKey`]: for which calls a kernel is.
 
+use super::op::Op;
 use crate::error::{RegisterError, Result};
-use maquette_ir::DeviceKind;
+use maquette_ir::{DeviceKind, Loc};
 use std::fmt;
 use std::str::FromStr;
 
@@ -97,4 +98,9 @@ impl IntoKey for &str {
     fn into_key(self) -> Result<DispatchKey> {
         self.parse()
     }
+}
+
+/// The key of a registration for `op`, whose error names the operator.
+pub(super) fn key_for(op: Op, key: impl IntoKey, loc: Loc) -> Result<DispatchKey> {
+    key.into_key().map_err(|e| e.in_call(op.shared_name(), loc))
 }

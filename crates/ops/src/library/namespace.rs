@@ -1,7 +1,7 @@
 //! [`Library`]: registrations that live as long as it does, and free functions whose registrations stay.
 
 use super::builder::{RESERVED, definition};
-use super::key::{DispatchKey, IntoKey};
+use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::{Effect, Op};
 use super::slots::{Candidate, Owner};
 use super::tags::{Tag, TagSet};
@@ -64,7 +64,8 @@ impl Library {
     pub fn new(namespace: &str, kind: Kind) -> Result<Library> {
         let loc = Loc::caller();
         let check = || {
-            let name = OpName::from_str(&format!("{namespace}::name"))?;
+            let bad = || RegisterError::NotANamespace { namespace: namespace.to_owned() };
+            let name = OpName::from_str(&format!("{namespace}::name")).map_err(|_| bad())?;
             if name.ns == RESERVED {
                 return Err(Error::from(RegisterError::Reserved { namespace: name.ns }));
             }
@@ -119,7 +120,7 @@ impl Library {
     #[track_caller]
     pub fn impl_<M, F: IntoKernel<M>>(&self, name: &str, key: impl IntoKey, f: F) -> Result<()> {
         self.add(name, Loc::caller(), |op, loc| {
-            op.add_kernel(key.into_key()?, Candidate::Kernel(f.into_kernel()), Some(F::signature()), self.owner, loc)
+            op.add_kernel(key_for(op, key, loc)?, Candidate::Kernel(f.into_kernel()), Some(F::signature()), self.owner, loc)
         })
     }
 
@@ -129,7 +130,7 @@ impl Library {
     /// As [`Library::impl_`].
     #[track_caller]
     pub fn impl_boxed(&self, name: &str, key: impl IntoKey, f: KernelFn) -> Result<()> {
-        self.add(name, Loc::caller(), |op, loc| op.add_kernel(key.into_key()?, Candidate::Kernel(f), None, self.owner, loc))
+        self.add(name, Loc::caller(), |op, loc| op.add_kernel(key_for(op, key, loc)?, Candidate::Kernel(f), None, self.owner, loc))
     }
 
     /// Lets calls go on as if nothing were registered under the key: from a device to the default kernel, from there to the builtin one.
@@ -138,7 +139,7 @@ impl Library {
     /// As [`Library::impl_`].
     #[track_caller]
     pub fn impl_fallthrough(&self, name: &str, key: impl IntoKey) -> Result<()> {
-        self.add(name, Loc::caller(), |op, loc| match key.into_key()? {
+        self.add(name, Loc::caller(), |op, loc| match key_for(op, key, loc)? {
             DispatchKey::Meta => Err(self.refuse("a fake kernel has nothing to fall through to".into())),
             key => op.add_kernel(key, Candidate::Fallthrough, None, self.owner, loc),
         })
@@ -229,7 +230,8 @@ pub fn define(name: &str, schema: &str) -> Result<Op> {
 #[track_caller]
 pub fn impl_<M, F: IntoKernel<M>>(name: &str, key: impl IntoKey, f: F) -> Result<()> {
     let loc = Loc::caller();
-    let (op, key) = place(name, loc).and_then(|op| Ok((op, key.into_key().map_err(|e| e.at(loc))?)))?;
+    let op = place(name, loc)?;
+    let key = key_for(op, key, loc)?;
     op.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), Owner::FOREVER, loc)
 }
 

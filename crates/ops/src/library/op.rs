@@ -226,8 +226,10 @@ impl Op {
     /// Defines the operator. One that is defined already is refused, or replaced wholly, with everything registered for it.
     pub(super) fn define(&self, definition: &Definition, replace: bool, add: impl FnOnce(&mut Slots) -> Result<()>) -> Result<()> {
         self.update(|slots| {
-            let taken = slots.definition.as_ref().filter(|_| !replace || self.is_builtin()).map(|d| d.loc);
-            if let Some(first) = taken {
+            if self.is_builtin() {
+                return Err(RegisterError::Builtin { op: self.name().into() }.into());
+            }
+            if let Some(first) = slots.definition.as_ref().filter(|_| !replace).map(|d| d.loc) {
                 return Err(RegisterError::Duplicate { op: self.name().into(), first }.into());
             }
             if replace {
@@ -264,13 +266,8 @@ impl Op {
 
     /// Adds a kernel, which the operator's definition may come after.
     pub(super) fn add_kernel(&self, key: DispatchKey, f: Candidate, signature: Option<Signature>, owner: Owner, loc: Loc) -> Result<()> {
-        if let (DispatchKey::Meta, Candidate::Kernel(f)) = (key, &f) {
-            let f = f.clone();
-            let fake: FakeFn = Arc::new(move |_, args| f(&mut Args::from(args)));
-            return self.add_fake(fake, signature, owner, loc);
-        }
         let new = Registered::new(f, signature, owner, loc);
-        self.update(|slots| Slots::push(*self, &key.what(), slots.stack(key), new.clone())).map_err(|e| e.at(loc))
+        self.update(|slots| slots.push_kernel(*self, key, new.clone())).map_err(|e| e.at(loc))
     }
 
     /// Adds a fake kernel.

@@ -2,9 +2,10 @@
 
 use super::op::Op;
 use super::registry;
-use crate::dispatch::{fit, fits_as_is};
 use crate::error::{CallError, Error, Result};
+use crate::fit::{fit, fits_as_is};
 use crate::value::{Args, Value};
+use maquette_ir::Loc;
 use maquette_ir::schema::{Schema, closest};
 use smallvec::SmallVec;
 
@@ -67,23 +68,27 @@ fn check_keywords(schema: &Schema, positional: usize, kwargs: &Kwargs) -> Result
 
 /// The overload of `name` that takes the arguments: the operator itself if it does or is the only one, else the first that takes them as
 /// they are, else the first that takes them converted. A name with an overload stands for that one.
-pub(crate) fn resolve(name: &str, args: Args, kwargs: Kwargs) -> Result<(Op, Args)> {
+pub(crate) fn resolve(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<(Op, Args)> {
     let itself = registry::find(name);
-    if let Ok(op) = itself
-        && (name.contains('.') || kwargs.is_empty() && fits_as_is(&*op.state()?, &args))
-    {
-        return Ok((op, complete(op, args, kwargs)?));
+    match itself {
+        Ok(op) if name.contains('.') || kwargs.is_empty() && fits_as_is(&*op.state()?, &args) => only(op, args, kwargs, loc),
+        _ => choose(name, itself, args, kwargs, loc),
     }
-    choose(name, itself, args, kwargs)
+}
+
+/// There is no choice: the operator, and whatever is wrong with the arguments.
+fn only(op: Op, args: Args, kwargs: Kwargs, loc: Loc) -> Result<(Op, Args)> {
+    let args = complete(op, args, kwargs).map_err(|e| e.in_call(op.shared_name(), loc))?;
+    Ok((op, args))
 }
 
 #[cold]
-fn choose(name: &str, itself: Result<Op>, args: Args, kwargs: Kwargs) -> Result<(Op, Args)> {
-    let candidates = registry::overloads(name.strip_suffix(".default").unwrap_or(name));
+fn choose(name: &str, itself: Result<Op>, args: Args, kwargs: Kwargs, loc: Loc) -> Result<(Op, Args)> {
+    let candidates = registry::overloads(name);
     match (itself, candidates.as_slice()) {
-        (Ok(op), [_]) => return Ok((op, complete(op, args, kwargs)?)),
+        (Ok(op), [_]) => return only(op, args, kwargs, loc),
         // a failed registration, or nothing of this name
-        (Err(e), []) => return Err(e),
+        (Err(e), []) => return Err(e.at(loc)),
         _ => {}
     }
     let mut converted: Option<(Op, Args)> = None;
@@ -102,7 +107,7 @@ fn choose(name: &str, itself: Result<Op>, args: Args, kwargs: Kwargs) -> Result<
             Err(e) => tried.push(reason(op, &e)),
         }
     }
-    converted.ok_or_else(|| CallError::NoOverload { name: name.into(), tried }.into())
+    converted.ok_or_else(|| Error::from(CallError::NoOverload { name: name.into(), tried }).at(loc))
 }
 
 /// An overload and why it does not take the arguments, on one line.

@@ -82,8 +82,9 @@ pub(crate) fn place(name: &str) -> Op {
     Op(map.entry(name.into()).or_insert_with(|| Box::leak(Box::new(OpEntry::new(name, None)))))
 }
 
-/// The operator of this full name, defined or failed.
+/// The operator of this full name, defined or failed. The overload `default` is the operator without one.
 pub(crate) fn find(name: &str) -> Result<Op> {
+    let name = name.strip_suffix(".default").unwrap_or(name);
     let found = ready().read().unwrap_or_else(PoisonError::into_inner).get(name).copied();
     let op = Op(found.ok_or_else(|| unknown(name, Vec::new()))?);
     op.state()?;
@@ -121,6 +122,7 @@ pub(crate) fn unknown(name: &str, registered: Vec<String>) -> Error {
         return CallError::Absent { name: name.into(), why }.into();
     }
     let namespace = name.split("::").next().unwrap_or(name);
+    let packet = |name: &str| name.split('.').next().map(str::to_owned);
     let mut similar: Vec<(usize, &str)> = entries()
         .read()
         .unwrap_or_else(PoisonError::into_inner)
@@ -128,7 +130,7 @@ pub(crate) fn unknown(name: &str, registered: Vec<String>) -> Error {
         .map(|e| Op(e))
         .filter(Op::is_defined)
         .map(|op| (distance(op.name(), name), op.name()))
-        .filter(|(d, k)| *d <= 2 || k.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
+        .filter(|(d, k)| *d <= 2 || packet(k) == packet(name))
         .collect();
     similar.sort_unstable();
     similar.truncate(5);

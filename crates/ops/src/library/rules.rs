@@ -28,7 +28,9 @@ pub(super) fn check_tags(schema: &Schema, tags: TagSet) -> Result<()> {
         (false, false) => {}
     }
     if tags.contains(Tag::InplaceView) {
-        return invalid("the tag `inplace_view` is for operators that change their argument's metadata; here a handle's never changes".into());
+        return invalid(
+            "the tag `inplace_view` is for operators that change their argument's metadata; here a handle's never changes".into(),
+        );
     }
     if tags.contains(Tag::MaybeAliasingOrMutating) {
         return invalid(
@@ -66,7 +68,7 @@ fn not_out(schema: &Schema) -> Option<String> {
         return Some(format!("the mutated argument `{}` is not keyword-only", a.name));
     }
     if schema.returns.len() != written.len() {
-        return Some(format!("it returns {} values and mutates {} arguments", schema.returns.len(), written.len()));
+        return Some(format!("it does not return exactly what it mutates ({} returned, {} mutated)", schema.returns.len(), written.len()));
     }
     let differs = |(_, (r, a)): &(usize, (&maquette_ir::schema::Ret, &&Arg))| !is_argument(&r.ty, r.alias.as_ref(), a);
     let found = schema.returns.iter().zip(&written).enumerate().find(differs);

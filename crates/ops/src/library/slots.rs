@@ -10,6 +10,7 @@ use super::{KernelFn, rules};
 use crate::aten::OpDef;
 use crate::error::{Error, RegisterError, Result};
 use crate::fake::FakeFn;
+use crate::value::Args;
 use maquette_ir::schema::Schema;
 use maquette_ir::{DeviceKind, Loc};
 use std::str::FromStr;
@@ -100,10 +101,17 @@ pub(super) fn builtin_definition(def: &'static OpDef) -> Result<Definition> {
 }
 
 impl Slots {
-    pub(super) fn stack(&mut self, key: DispatchKey) -> &mut Stack<Candidate> {
-        match key.device() {
-            Some(d) => &mut self.kernels[d as usize],
-            None => &mut self.default,
+    /// Adds a kernel under a key. A kernel under `meta` is a fake kernel that does not look at its context.
+    pub(super) fn push_kernel(&mut self, op: Op, key: DispatchKey, new: Registered<Candidate>) -> Result<()> {
+        let what = key.what();
+        match (key.device(), &new.f) {
+            (Some(DeviceKind::Meta), Candidate::Kernel(f)) => {
+                let f = f.clone();
+                let fake: FakeFn = Arc::new(move |_, args| f(&mut Args::from(args)));
+                Slots::push(op, &what, &mut self.fake, new.with(fake))
+            }
+            (Some(device), _) => Slots::push(op, &what, &mut self.kernels[device as usize], new),
+            (None, _) => Slots::push(op, &what, &mut self.default, new),
         }
     }
 

@@ -1,9 +1,9 @@
 //! [`OpState`]: what a call needs to know of an operator, worked out once a registration.
 
+use super::KernelFn;
 use super::op::Effect;
 use super::slots::Registered;
 use super::tags::TagSet;
-use super::KernelFn;
 use crate::aten::OpDef;
 use crate::fake::FakeFn;
 use arc_swap::Guard;

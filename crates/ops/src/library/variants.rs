@@ -1,10 +1,10 @@
 //! The `out` variant of a functional operator.
 
+use super::namespace::Library;
 use super::op::Op;
 use super::registry;
 use super::slots::{Owner, Registered, Slots};
 use super::tags::Tag;
-use super::namespace::Library;
 use crate::error::{Error, RegisterError, Result};
 use maquette_ir::Loc;
 use maquette_ir::schema::{Arg, Schema, Type};
@@ -19,7 +19,8 @@ pub fn to_out_variant(op: &Op) -> Result<Option<Op>> {
     if schema.is_mutable() {
         return Err(Error::value(format!("{} mutates its arguments; only a functional operator has an out variant", op.name())));
     }
-    let registered = op.slots().out_variant.last().map(|r| r.f).filter(|out| out.schema().is_ok());
+    let registered = op.slots().out_variant.last().map(|r| r.f);
+    let registered = registered.filter(|out| out.schema().is_ok());
     let packet = format!("{}::{}", schema.name.ns, schema.name.name);
     let fits = |out: &Op| out.tags().contains(Tag::Out) && out.schema().is_ok_and(|out| why_not(&schema, &out).is_none());
     Ok(registered.or_else(|| registry::overloads(&packet).into_iter().find(fits)))
@@ -75,7 +76,7 @@ fn why_not(functional: &Schema, out: &Schema) -> Option<String> {
     }
     let (written, returned) = (out.mutates().count(), functional.returns.len());
     if written != returned || functional.returns.iter().any(|r| r.ty != Type::Tensor) {
-        return Some(format!("it writes {written} tensors, the functional operator returns {returned} values"));
+        return Some(format!("it must write as many tensors as the functional operator returns ({written} written, {returned} returned)"));
     }
     None
 }
