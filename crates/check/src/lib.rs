@@ -1,7 +1,12 @@
-//! Checking: operators against recorded calls.
+//! Checking: custom operators against their contract, builtin ones against recorded calls.
 //!
 //! **Architecture invariant:** nothing here is needed to run a program; it looks at the other rooms from outside, through what they publish.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod conform;
+pub mod opcheck;
+mod values;
+
+#[doc(hidden)]
+pub use maquette_ops;
