@@ -40,7 +40,7 @@ pub use maquette_macros::{Tree, custom_op, register_fake, register_kernel};
 pub use maquette_ops as ops;
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
-    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value, args, bail, ensure, fake, library,
+    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value, args, bail, ensure, fake, kwargs, library,
 };
 pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
 #[cfg(feature = "check")]
@@ -52,7 +52,7 @@ pub mod prelude {
     pub use crate::assert_graph_snapshot;
     pub use crate::{
         DType, Device, DeviceKind, Dim, Effect, Error, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Op, Result, Scalar, SymBool, SymInt,
-        Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, library, ops, register_fake, register_kernel, trace,
+        Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library, ops, register_fake, register_kernel, trace,
     };
 }
 
@@ -60,7 +60,7 @@ pub mod prelude {
 #[doc(hidden)]
 pub mod __private {
     pub use maquette_ops::library::wrapper::{LazyOp, Written, boxed, tensors, values};
-    pub use maquette_ops::library::{Stage, StaticRegistration};
+    pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
     pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
     pub use maquette_ops::{Args, Effect, Op, Result, Tree, Value, custom_op, inventory};
 }

@@ -34,9 +34,9 @@ enum Command {
         #[arg(long)]
         dot: bool,
     },
-    /// List operators: schema, registrations, and where they were made.
+    /// List operators: schema, tags, registrations, and where they were made.
     Ops {
-        /// Only those whose name begins so: `aten::add`.
+        /// Only those whose name begins so: `mylib`, `aten::add`.
         prefix: Option<String>,
     },
     /// Make calls that PyTorch recorded, and compare: eagerly, traced, and traced with symbolic sizes.

@@ -39,15 +39,26 @@ pub fn graph(file: &Path, dot: bool) -> Result<()> {
     }
 }
 
-/// Lists operators.
+/// Lists operators, and what is registered for operators that nothing defines.
 pub fn ops(prefix: Option<&str>) -> Result<()> {
-    let found: Vec<Op> = library::all().into_iter().filter(|op| prefix.is_none_or(|p| op.name().starts_with(p))).collect();
-    if found.is_empty() {
+    let wanted = |op: &Op| prefix.is_none_or(|p| op.name().starts_with(p));
+    let found: Vec<Op> = library::all().into_iter().filter(wanted).collect();
+    let unresolved: Vec<Op> = library::unresolved().into_iter().filter(wanted).collect();
+    if found.is_empty() && unresolved.is_empty() {
         bail!("no operator's name begins with `{}`", prefix.unwrap_or_default());
     }
     for op in &found {
         anstream::println!("{BOLD}{}{BOLD:#}", op.schema()?);
-        anstream::println!("  {DIM}{}{DIM:#}", op.registrations().join(", "));
+        anstream::println!("  {DIM}tags: {}{DIM:#}", op.tags());
+        for registration in op.registrations() {
+            anstream::println!("  {DIM}{registration}{DIM:#}");
+        }
+    }
+    for op in &unresolved {
+        anstream::println!("{RED}{} is not defined{RED:#}", op.name());
+        for registration in op.registrations() {
+            anstream::println!("  {DIM}{registration}{DIM:#}");
+        }
     }
     anstream::println!("{} operators", found.len());
     Ok(())

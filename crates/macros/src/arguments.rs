@@ -8,9 +8,9 @@ const VALUES: [&str; 9] = ["i64", "SymInt", "f64", "bool", "Scalar", "DType", "D
 /// The element types of slices, besides `Tensor` and `Option<Tensor>`.
 const ELEMENTS: [&str; 5] = ["i64", "SymInt", "f64", "bool", "Scalar"];
 /// For messages.
-pub(crate) const SUPPORTED: &str = "an operator takes `&Tensor`, `&mut Tensor`, `&[Tensor]`, `&mut [Tensor]`, `&[Option<Tensor>]`, `i64`, `SymInt`, \
-                         `f64`, `bool`, `Scalar`, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, `&[i64]`, `&[SymInt]`, `&[f64]`, \
-                         `&[bool]`, `&[Scalar]`, and `Option` of one of these";
+pub(crate) const SUPPORTED: &str = "an operator takes `&Tensor`, `&mut Tensor`, `&[Tensor]`, `&mut [Tensor]`, `&[Option<Tensor>]`, `&mut [Option<Tensor>]`, \
+                         `i64`, `SymInt`, `f64`, `bool`, `Scalar`, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, `&[i64]`, \
+                         `&[SymInt]`, `&[f64]`, `&[bool]`, `&[Scalar]`, `Option` of one of these, and `Const<T>`";
 
 /// How a kernel takes an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
     match (element.is_some(), name.as_str(), inner) {
         (_, "Tensor", None) => Ok(access),
         (false, "str", None) => mutable("use `&str`"),
-        (true, "Option", Some(t)) if is_tensor(t) => mutable("use `&[Option<Tensor>]` or `&mut [Tensor]`"),
+        (true, "Option", Some(t)) if is_tensor(t) => Ok(access),
         (true, e, None) if ELEMENTS.contains(&e) => mutable(&format!("use `&[{e}]`")),
         (true, e, _) => match replacement(e) {
             Some(r) if ELEMENTS.contains(&r) => unsupported(whole, &format!("use `&[{r}]`")),
@@ -90,6 +90,8 @@ fn by_value(whole: &Type, path: &TypePath) -> Result<Access> {
         ("Tensor", None) => unsupported(whole, "use `&Tensor`, or `&mut Tensor` for one that the operator mutates"),
         ("Option", Some(t)) => optional(whole, bare(t)),
         ("Vec", Some(t)) => unsupported(whole, &format!("use `&[{}]`", text(t))),
+        // a constant of the user's own type
+        ("Const", Some(_)) => Ok(Access::Read),
         (v, None) => match replacement(v) {
             Some(r) => unsupported(whole, &format!("use `{r}`")),
             // a known type, or an alias

@@ -150,6 +150,13 @@ fn registration(private: &TokenStream, ident: &Ident, arguments: &[Argument], op
     if let Some(effect) = &options.effect {
         steps.extend(quote!(.effect(#private::Effect::#effect)));
     }
+    if !options.tags.is_empty() {
+        let tags = &options.tags;
+        steps.extend(quote!(.tags([#(#private::Tag::#tags),*])));
+    }
+    if options.mutates_unknown {
+        steps.extend(quote!(.mutates_unknown()));
+    }
     let define = quote_spanned! { ident.span().resolved_at(Span::call_site()) =>
         #private::custom_op(#ident::NAME)#steps.defined_at(loc).kernel(#ident::kernel).register().map(|_| ())
     };

@@ -14,12 +14,14 @@ pub(crate) fn private(root: Option<&Path>) -> TokenStream {
     }
 }
 
-/// `#[custom_op("ns::name", device_types("cpu"), schema("…"), effect("ordered"), crate = path)]`
+/// `#[custom_op("ns::name", device_types("cpu"), schema("…"), effect("ordered"), tags(Pointwise), mutates_unknown, crate = path)]`
 pub(crate) struct CustomOp {
     pub(crate) name: String,
     pub(crate) devices: Vec<LitStr>,
     pub(crate) schema: Option<LitStr>,
     pub(crate) effect: Option<Ident>,
+    pub(crate) tags: Vec<Ident>,
+    pub(crate) mutates_unknown: bool,
     pub(crate) root: Option<Path>,
 }
 
@@ -29,12 +31,15 @@ impl Parse for CustomOp {
             return Err(input.error("expected the operator's name first, as in `#[custom_op(\"mylib::my_op\")]`"));
         }
         let name = operator_name(&input.parse()?)?;
-        let mut out = CustomOp { name, devices: Vec::new(), schema: None, effect: None, root: None };
-        options(input, &["device_types", "schema", "effect", "crate"], |key, input| {
+        let mut out =
+            CustomOp { name, devices: Vec::new(), schema: None, effect: None, tags: Vec::new(), mutates_unknown: false, root: None };
+        options(input, &["device_types", "schema", "effect", "tags", "mutates_unknown", "crate"], |key, input| {
             match key {
                 "device_types" => out.devices = texts(key, "\"cpu\", \"cuda\"", input)?,
                 "schema" => out.schema = Some(one_text(key, "\"(Tensor x, int y=3) -> Tensor\"", input)?),
                 "effect" => out.effect = Some(effect(&one_text(key, "\"ordered\"", input)?)?),
+                "tags" => out.tags = idents(key, "Inplace, Pointwise", input)?,
+                "mutates_unknown" => out.mutates_unknown = true,
                 _ => out.root = Some(root(input)?),
             }
             Ok(())
@@ -164,6 +169,18 @@ fn texts(key: &str, example: &str, input: ParseStream<'_>) -> Result<Vec<LitStr>
         }
     }
     Ok(out)
+}
+
+/// `(A, B)`
+fn idents(key: &str, example: &str, input: ParseStream<'_>) -> Result<Vec<Ident>> {
+    let usage = || format!("expected names in parentheses, as in `{key}({example})`");
+    if !input.peek(syn::token::Paren) {
+        return Err(input.error(usage()));
+    }
+    let content;
+    parenthesized!(content in input);
+    let names = content.parse_terminated(Ident::parse, Token![,]).map_err(|e| Error::new(e.span(), usage()))?;
+    Ok(names.into_iter().collect())
 }
 
 fn one_text(key: &str, example: &str, input: ParseStream<'_>) -> Result<LitStr> {

@@ -6,24 +6,37 @@
 use crate::borrow::{self, Access, Grant, Holder};
 use crate::error::{AccessError, CallError, Error, Result, TraceError};
 use crate::fake;
-use crate::library::{KernelFn, Op, OpState};
+use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
 use crate::mode;
 use crate::overlap::{may_overlap, may_self_overlap};
 use crate::tensor::{Held, Tensor};
 use crate::value::{Args, Outputs, Value};
-use maquette_ir::schema::{Schema, Type};
+use maquette_ir::schema::{Arg, Schema, Type};
 use maquette_ir::sym::SymError;
 use maquette_ir::{Device, Loc};
 use smallvec::SmallVec;
 
-/// Calls an operator by name.
+/// Calls an operator by name. A name without an overload stands for whichever overload takes the arguments.
 ///
 /// # Errors
-/// There is no such operator; otherwise as [`Op::call`].
+/// There is no such operator, or no overload of it takes the arguments; otherwise as [`Op::call`].
 #[track_caller]
 pub fn call(name: &str, args: Args) -> Result<Outputs> {
-    let loc = Loc::caller();
-    dispatch(Op::find(name).map_err(|e| e.at(loc))?, args, loc)
+    call_named(name, args, Kwargs::new(), Loc::caller())
+}
+
+/// As [`call`], with arguments by keyword: `ops::call_kw("aten::add.Tensor", args![&x, &y], kwargs![alpha = 2])`.
+///
+/// # Errors
+/// As [`call`]; a keyword is unknown, or an argument is given twice.
+#[track_caller]
+pub fn call_kw(name: &str, args: Args, kwargs: Kwargs) -> Result<Outputs> {
+    call_named(name, args, kwargs, Loc::caller())
+}
+
+fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Outputs> {
+    let (op, args) = library::resolve(name, args, kwargs).map_err(|e| if e.loc().is_some() { e } else { e.at(loc) })?;
+    dispatch(op, args, loc)
 }
 
 /// Calls an operator for the line `loc`.
@@ -85,9 +98,34 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
         return Ok(out);
     }
     match state.builtin {
-        Some(def) => mode::on_behalf_of(loc, || def.run(op, &state, args)),
-        None => custom(op, &state, args, loc),
+        Some(def) if !state.overridden => mode::on_behalf_of(loc, || def.run(op, &state, args)),
+        _ => with_kernel(op, &state, args, loc),
     }
+}
+
+/// Calls one kernel of an operator (`None`: the builtin one) past the dispatcher.
+pub(crate) fn call_kernel(op: Op, kernel: Option<&KernelFn>, mut args: Args, loc: Loc) -> Result<Outputs> {
+    if let Some(e) = args.iter().find_map(poison_in) {
+        return Err(e);
+    }
+    let mut call = || {
+        let state = op.state()?;
+        fit(&state, &mut args)?;
+        for t in args.iter().flat_map(Value::tensors) {
+            if t.slot().is_some() {
+                return Err(AccessError::Traced.into());
+            }
+            if t.is_fake() {
+                return Err(AccessError::Fake.into());
+            }
+        }
+        match (kernel, state.builtin) {
+            (Some(kernel), _) => custom(op, &state, kernel, &mut args, loc),
+            (None, Some(def)) => mode::without_modes(|| mode::on_behalf_of(loc, || def.run(op, &state, &mut args))),
+            (None, None) => Err(CallError::NoKernel { device: device_of(&state, &args)?.kind(), available: state.available() }.into()),
+        }
+    };
+    call().map_err(|e| e.in_call(op.shared_name(), loc))
 }
 
 /// A factory asked for the `meta` device makes fake tensors.
@@ -115,7 +153,7 @@ fn check_trace(t: &Tensor, current: Option<&std::sync::Arc<crate::tensor::TraceT
 }
 
 /// Fits the arguments to the schema: fills in defaults, checks types, turns one integer into a list of one where the schema takes lists.
-fn fit(state: &OpState, args: &mut Args) -> Result<()> {
+pub(crate) fn fit(state: &OpState, args: &mut Args) -> Result<()> {
     let schema = &state.schema;
     if args.len() > schema.args.len() {
         return Err(CallError::TooMany { expected: schema.args.len(), found: args.len(), schema: schema.to_string() }.into());
@@ -135,6 +173,14 @@ fn fit(state: &OpState, args: &mut Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the arguments fit the schema without a conversion.
+pub(crate) fn fits_as_is(state: &OpState, args: &[Value]) -> bool {
+    let declared = &state.schema.args;
+    let (given, left_out) = declared.split_at(args.len().min(declared.len()));
+    let optional = |a: &Arg| a.default.is_some() || matches!(a.ty, Type::Generator);
+    args.len() <= declared.len() && left_out.iter().all(optional) && given.iter().zip(args).all(|(a, v)| fits(&a.ty, v))
 }
 
 #[cold]
@@ -289,12 +335,40 @@ pub(crate) fn written(state: &OpState, args: &[Value]) -> Written {
     state.facts.mutated.iter().map(|&i| args[usize::from(i)].clone()).collect()
 }
 
-/// A custom operator on real tensors.
-fn custom(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result<Outputs> {
+/// A call that the operator's registered kernels decide about.
+fn with_kernel(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result<Outputs> {
+    let device = device_of(state, args)?.kind();
+    match (state.kernel(device), state.builtin) {
+        (Some(kernel), _) => custom(op, state, kernel, args, loc),
+        (None, Some(def)) => mode::on_behalf_of(loc, || def.run(op, state, args)),
+        (None, None) => Err(CallError::NoKernel { device, available: state.available() }.into()),
+    }
+}
+
+/// Builtin operators take a number for a tensor; a kernel registered for one is given a tensor without dimensions.
+fn numbers_as_tensors(state: &OpState, args: &mut Args) -> Result<()> {
+    for &i in &state.facts.tensor_args {
+        let v = &mut args[usize::from(i)];
+        let t = match v {
+            Value::Int(n) => Tensor::adopt(vec![n.guard_int()?], [0i64; 0])?,
+            Value::Float(x) => Tensor::adopt(vec![*x], [0i64; 0])?,
+            Value::Bool(b) => Tensor::adopt(vec![*b], [0i64; 0])?,
+            _ => continue,
+        };
+        *v = Value::Tensor(t);
+    }
+    Ok(())
+}
+
+/// Runs a kernel on real tensors under the contract of its schema.
+fn custom(op: Op, state: &OpState, kernel: &KernelFn, args: &mut Args, loc: Loc) -> Result<Outputs> {
     let device = device_of(state, args)?;
-    let Some(kernel) = state.kernel(device.kind()) else {
-        return Err(CallError::NoKernel { device: device.kind(), available: state.available() }.into());
-    };
+    if state.builtin.is_some() {
+        numbers_as_tensors(state, args)?;
+    }
+    if state.facts.tags.contains(Tag::Out) {
+        refuse_grad(state, args)?;
+    }
     let written = written(state, args);
     separate(state, args, false)?;
     let loans = lend(op, state, args)?;
@@ -311,6 +385,15 @@ fn custom(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result<Outputs>
     drop((half_written, loans));
     written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
     finish(state, args, &written, outputs)
+}
+
+/// `out=` operators have no derivative.
+fn refuse_grad(state: &OpState, args: &[Value]) -> Result<()> {
+    let wants = |i: &&u16| args[usize::from(**i)].tensors().any(|t| t.meta().requires_grad);
+    match state.facts.tensor_args.iter().find(wants) {
+        Some(&i) => Err(CallError::OutRequiresGrad { arg: state.schema.args[usize::from(i)].name.clone() }.into()),
+        None => Ok(()),
+    }
 }
 
 /// What a kernel is writing: poisoned if the kernel fails, or panics.
@@ -336,7 +419,10 @@ impl Drop for HalfWritten<'_> {
 }
 
 fn run_kernel(kernel: &KernelFn, state: &OpState, lent: &mut [Value], device: Device) -> Result<Outputs> {
-    let outputs = mode::without_modes(|| mode::in_user_code(|| kernel(lent)))?;
+    let mut outputs = mode::without_modes(|| mode::in_user_code(|| kernel(lent)))?;
+    if outputs.is_empty() && state.facts.tags.returns_arguments() {
+        outputs = state.facts.aliases.iter().filter_map(|a| lent.get(usize::from((*a)?)).cloned()).collect();
+    }
     check_returns(state, lent, &outputs)?;
     for (index, v) in outputs.iter().enumerate() {
         for t in v.tensors() {

@@ -76,8 +76,8 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
     mode::without_modes(|| {
         let cx = FakeCtx { scope, op, loc, fresh: RefCell::new(Vec::new()) };
         match state.builtin {
-            Some(def) => mode::on_behalf_of(loc, || def.fake(&cx, &state, args)).and_then(well_formed),
-            None => custom(&cx, &state, args),
+            Some(def) if state.fake.is_none() => mode::on_behalf_of(loc, || def.fake(&cx, &state, args)).and_then(well_formed),
+            _ => custom(&cx, &state, args),
         }
     })
 }

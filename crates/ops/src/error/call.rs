@@ -8,10 +8,12 @@ use maquette_ir::{Device, DeviceKind};
 #[non_exhaustive]
 pub enum CallError {
     /// No such operator.
-    #[error("there is no operator `{name}`{}{}", did_you_mean(.similar), link_hint(.crate_hint))]
+    #[error("there is no operator `{name}`{}{}", did_you_mean(.similar), undefined(.registered).unwrap_or_else(|| link_hint(.crate_hint)))]
     Unknown {
         /// As asked for.
         name: String,
+        /// What is registered for it, although nothing defines it.
+        registered: Vec<String>,
         /// Close names that exist.
         similar: Vec<String>,
         /// The namespace, perhaps the crate's name.
@@ -60,6 +62,50 @@ pub enum CallError {
         found: String,
         /// Schema.
         schema: String,
+    },
+    /// A keyword that the schema does not have.
+    #[error("has no argument `{keyword}`{}; its schema is {schema}", did_you_mean(.similar))]
+    UnknownKeyword {
+        /// As given.
+        keyword: String,
+        /// A close name.
+        similar: Vec<String>,
+        /// Schema.
+        schema: String,
+    },
+    /// An argument by position and by keyword, or twice by keyword.
+    #[error("argument {index} `{arg}` is given twice, {how}; its schema is {schema}")]
+    GivenTwice {
+        /// Its name.
+        arg: String,
+        /// Its position.
+        index: usize,
+        /// By position and by keyword, or twice by keyword.
+        how: &'static str,
+        /// Schema.
+        schema: String,
+    },
+    /// No overload takes the arguments.
+    #[error("no overload of `{name}` takes these arguments:{}", .tried.iter().map(|t| format!("\n  {t}")).collect::<String>())]
+    NoOverload {
+        /// The name without an overload.
+        name: String,
+        /// Each overload and why it does not.
+        tried: Vec<String>,
+    },
+    /// A kernel kept beyond its registration.
+    #[error("the {what} registered at {registered} is gone: the library that registered it was dropped, or the operator was replaced")]
+    Gone {
+        /// `cpu kernel`.
+        what: String,
+        /// Where it was registered.
+        registered: maquette_ir::Loc,
+    },
+    /// `out=` has no derivative.
+    #[error("argument `{arg}` requires grad, and an operator that writes its results into given tensors has no derivative; call the functional one")]
+    OutRequiresGrad {
+        /// Its name.
+        arg: String,
     },
     /// No kernel for the device.
     #[error("no kernel for {device}; it has kernels for: {}", if .available.is_empty() { "no device".to_owned() } else { .available.join(", ") })]
@@ -139,6 +185,12 @@ pub enum CallError {
         /// Which argument.
         arg: String,
     },
+}
+
+/// What is registered for an operator that nothing defines.
+fn undefined(registered: &[String]) -> Option<String> {
+    let list = registered.join(", ");
+    (!registered.is_empty()).then(|| format!("; this is registered for it, but nothing defines it: {list}"))
 }
 
 /// What to do about a custom operator that is not there; the builtin ones are always linked.

@@ -45,10 +45,12 @@ pub enum RegisterError {
         schema: String,
     },
     /// The kernel's Rust signature and the schema disagree.
-    #[error("the operator {op}: its kernel's signature gives the schema\n  {inferred}\nbut it is declared as\n  {declared}\n{detail}")]
+    #[error("the operator {op}: its {what}'s signature gives the schema\n  {inferred}\nbut it is declared as\n  {declared}\n{detail}")]
     SchemaMismatch {
         /// Operator.
         op: String,
+        /// `kernel`, `cpu kernel`, `fake kernel`.
+        what: String,
         /// From the signature.
         inferred: String,
         /// As declared.
@@ -72,4 +74,56 @@ pub enum RegisterError {
         /// Which registration.
         what: String,
     },
+    /// Text that names no dispatch key.
+    #[error("unknown device type `{found}`; a kernel is for one of cpu, cuda, meta, xla, mps, ipu, xpu, or `default` for all others{}", key_hint(.found))]
+    Key {
+        /// As given.
+        found: String,
+    },
+    /// A namespace that nobody can have.
+    #[error("the namespace `{namespace}` is reserved; choose another name")]
+    Reserved {
+        /// Its name.
+        namespace: String,
+    },
+    /// Two libraries define one namespace.
+    #[error(
+        "the namespace `{namespace}` is defined already, {first}; one library defines a namespace. Add operators to it with `Kind::Fragment`, \
+         or kernels with `Kind::Impl`"
+    )]
+    Namespace {
+        /// Its name.
+        namespace: String,
+        /// By whom: a line, or the builtin operators.
+        first: String,
+    },
+    /// A library's registration in another namespace, or a definition in one that only adds kernels.
+    #[error("the library of `{namespace}` made at {made}: {detail}")]
+    Library {
+        /// Its namespace.
+        namespace: String,
+        /// Where it was made.
+        made: Loc,
+        /// Why.
+        detail: String,
+    },
+    /// There is no kernel under the key.
+    #[error("the operator {op} has no {what}; it has: {}", if .registered.is_empty() { "nothing".to_owned() } else { .registered.join(", ") })]
+    NoKernel {
+        /// Operator.
+        op: String,
+        /// Which: `cpu kernel`.
+        what: String,
+        /// What there is.
+        registered: Vec<String>,
+    },
+}
+
+/// What to do about a key of PyTorch's that is not a device.
+fn key_hint(found: &str) -> &'static str {
+    if found.to_ascii_lowercase().starts_with("autograd") {
+        "; a gradient formula is no kernel here: register it with `register_autograd`"
+    } else {
+        ""
+    }
 }

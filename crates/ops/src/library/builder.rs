@@ -1,13 +1,19 @@
 //! Defining operators, and adding kernels to them.
 
-use super::KernelFn;
-use super::op::{Effect, Op, OpState, Registered};
-use super::registry;
+use super::infer::infer;
+use super::key::{DispatchKey, IntoKey};
+use super::op::{Effect, Op};
+use super::rules::check_tags;
+use super::slots::{Candidate, Definition, Owner, Registered, Slots};
+use super::state::Facts;
+use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel, Signature};
+use super::{KernelFn, registry};
 use crate::error::{Error, RegisterError, Result};
-use maquette_ir::schema::{Alias, Arg, OpName, Ret, Schema};
-use maquette_ir::{DeviceKind, Loc};
+use maquette_ir::Loc;
+use maquette_ir::schema::{Arg, OpName, Schema};
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Begins the definition of a custom operator, named `namespace::name` or `namespace::name.overload`.
 ///
@@ -34,6 +40,9 @@ pub fn custom_op(name: &str) -> OpBuilder {
         devices: Vec::new(),
         effect: None,
         kernel: None,
+        tags: TagSet::default(),
+        mutates_unknown: false,
+        replace: false,
         loc: Loc::caller(),
     }
 }
@@ -47,6 +56,9 @@ pub struct OpBuilder {
     devices: Vec<String>,
     effect: Option<Effect>,
     kernel: Option<(Signature, KernelFn)>,
+    tags: TagSet,
+    mutates_unknown: bool,
+    replace: bool,
     loc: Loc,
 }
 
@@ -75,6 +87,25 @@ impl OpBuilder {
         self
     }
 
+    /// What the schema cannot say of the operator.
+    pub fn tags(mut self, tags: impl IntoIterator<Item = Tag>) -> Self {
+        self.tags = tags.into_iter().fold(self.tags, TagSet::with);
+        self
+    }
+
+    /// Every tensor argument counts as mutated, whatever the kernel's signature says: for kernels of which nobody knows.
+    pub fn mutates_unknown(mut self) -> Self {
+        self.mutates_unknown = true;
+        self
+    }
+
+    /// Takes the place of a live operator of this name, wholly: everything registered for that one goes. Without it, an operator that exists
+    /// is an error.
+    pub fn replace(mut self) -> Self {
+        self.replace = true;
+        self
+    }
+
     /// The kernel: a function or closure over `&Tensor`, `&mut Tensor`, numbers, lists and options of these, returning a [`Result`].
     pub fn kernel<M, F: IntoKernel<M>>(mut self, f: F) -> Self {
         self.kernel = Some((F::signature(), f.into_kernel()));
@@ -91,7 +122,7 @@ impl OpBuilder {
     ///
     /// # Errors
     /// The name or schema does not parse, the kernel's signature is not the schema's, the operator exists, it would have no purpose (it
-    /// returns nothing, mutates nothing and has no effect), or a device name is unknown.
+    /// returns nothing, mutates nothing and has no effect), a device name is unknown, or a tag contradicts the schema.
     pub fn register(self) -> Result<Op> {
         let loc = self.loc;
         self.build().map_err(|e| e.at(loc))
@@ -99,55 +130,60 @@ impl OpBuilder {
 
     fn build(self) -> Result<Op> {
         let name = OpName::from_str(&self.name)?;
+        if name.ns == RESERVED {
+            return Err(RegisterError::Reserved { namespace: name.ns }.into());
+        }
+        let full_name = name.to_string();
+        let invalid = |detail: &str| Error::from(RegisterError::Invalid { op: full_name.clone(), detail: detail.to_owned() });
         let schema = match (&self.schema, &self.kernel) {
+            (Some(_), _) if self.mutates_unknown => {
+                return Err(invalid("`mutates_unknown` marks the tensors of an inferred schema; write `Tensor(a!)` in this one"));
+            }
             (Some(text), _) => Schema::parse_signature(name, text)?,
-            (None, Some((signature, _))) => infer(name, signature, &self.arg_names),
-            (None, None) => {
-                let detail = "it has neither a schema nor a kernel to infer one from".to_owned();
-                return Err(RegisterError::Invalid { op: self.name, detail }.into());
-            }
+            (None, Some((signature, _))) => infer(name, signature, &self.arg_names, self.tags, self.mutates_unknown)?,
+            (None, None) => return Err(invalid("it has neither a schema nor a kernel to infer one from")),
         };
-        if schema.returns.is_empty() && schema.mutates().next().is_none() && self.effect.is_none() {
-            return Err(RegisterError::NoPurpose { op: self.name }.into());
-        }
-        let mut state = OpState { effect: self.effect, ..OpState::new(schema, self.loc) };
-        if let Some((signature, f)) = self.kernel {
-            check_signature(&state.schema, &signature)?;
-            let devices = parse_devices(&state, &self.devices)?;
-            let kernel = Registered { f, loc: self.loc };
-            for d in &devices {
-                state.kernels[*d as usize] = Some(kernel.clone());
+        let devices = self.devices.iter().map(|d| d.parse::<DispatchKey>()).collect::<Result<Vec<_>>>()?;
+        let op = registry::place(&full_name);
+        let mut definition = definition(schema, self.tags.with(Tag::Pt2Compliant), Owner::FOREVER, self.loc)?;
+        definition.mutates_unknown = self.mutates_unknown;
+        let kernel = self.kernel.map(|(signature, f)| Registered::new(f, Some(signature), Owner::FOREVER, self.loc));
+        definition.initial = kernel.clone();
+        let keys = if devices.is_empty() { vec![DispatchKey::Default] } else { devices };
+        op.define(&definition, self.replace, |slots| {
+            if let Some(k) = &kernel {
+                for key in keys {
+                    Slots::push(op, &key.what(), slots.stack(key), k.with(Candidate::Kernel(k.f.clone())))?;
+                }
             }
-            if devices.is_empty() {
-                state.default_kernel = Some(kernel);
-            }
-        }
-        let op = registry::place(&self.name);
-        op.define(state)?;
+            slots.effect.extend(self.effect.map(|e| Registered::new(Some(e), None, Owner::FOREVER, self.loc)));
+            Ok(())
+        })?;
         Ok(op)
     }
 }
 
+/// The namespace of PyTorch's language primitives, which have no schemas.
+pub(super) const RESERVED: &str = "prim";
+
+/// A definition that keeps the rules of its tags.
+pub(super) fn definition(schema: Schema, tags: TagSet, owner: Owner, loc: Loc) -> Result<Definition> {
+    check_tags(&schema, tags)?;
+    let facts = Arc::new(Facts::of(&schema, tags));
+    Ok(Definition { schema: Arc::new(schema), facts, mutates_unknown: false, initial: None, owner, loc })
+}
+
 impl Op {
-    /// Adds the kernel for a device type.
+    /// Adds the kernel for a device type, or with `"default"` the one for all devices that have none of their own.
     ///
     /// # Errors
     /// The device is unknown, it has a kernel of its own already, or the signature is not the schema's.
     #[track_caller]
-    pub fn register_kernel<M, F: IntoKernel<M>>(&self, device: &str, f: F) -> Result<()> {
+    pub fn register_kernel<M, F: IntoKernel<M>>(&self, device: impl IntoKey, f: F) -> Result<()> {
         let loc = Loc::caller();
-        let f = f.into_kernel();
-        self.edit(&format!("{device} kernel"), |state| {
-            check_signature(&state.schema, &F::signature())?;
-            for d in parse_devices(state, &[device.to_owned()])? {
-                if let Some(k) = &state.kernels[d as usize] {
-                    return Err(self.duplicate(&format!("{d} kernel"), k.loc));
-                }
-                state.kernels[d as usize] = Some(Registered { f: f.clone(), loc });
-            }
-            Ok(())
-        })
-        .map_err(|e| e.at(loc))
+        let key = device.into_key().map_err(|e| e.at(loc))?;
+        self.require(&key.what()).map_err(|e| e.at(loc))?;
+        self.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), Owner::FOREVER, loc)
     }
 
     /// Adds the fake kernel: a function of [`FakeCtx`](crate::FakeCtx) and the operator's arguments that returns outputs of the right
@@ -158,79 +194,19 @@ impl Op {
     #[track_caller]
     pub fn register_fake<M, F: IntoFake<M>>(&self, f: F) -> Result<()> {
         let loc = Loc::caller();
-        let f = f.into_fake();
-        self.edit("fake kernel", |state| {
-            check_signature(&state.schema, &F::signature())?;
-            if let Some(k) = &state.fake {
-                return Err(self.duplicate("fake kernel", k.loc));
-            }
-            state.fake = Some(Registered { f, loc });
-            Ok(())
-        })
-        .map_err(|e| e.at(loc))
+        self.require("fake kernel").map_err(|e| e.at(loc))?;
+        self.add_fake(f.into_fake(), Some(F::signature()), Owner::FOREVER, loc)
     }
-}
 
-/// The schema of a signature. Mutated arguments get alias names of their own: `Tensor(a0!) x`.
-fn infer(name: OpName, signature: &Signature, names: &[String]) -> Schema {
-    let arg = |(i, (ty, mutated)): (usize, &(maquette_ir::schema::Type, bool))| Arg {
-        name: names.get(i).cloned().unwrap_or_else(|| format!("arg{i}")),
-        ty: ty.clone(),
-        alias: mutated.then(|| Alias::named(&format!("a{i}"), true)),
-        default: None,
-        kwarg_only: false,
-    };
-    let ret = |ty: &maquette_ir::schema::Type| Ret { name: None, ty: ty.clone(), alias: None };
-    Schema { name, args: signature.args.iter().enumerate().map(arg).collect(), returns: signature.returns.iter().map(ret).collect() }
-}
-
-/// A schema's `int` and `SymInt` are one type to a kernel; a fixed-length list is a list; a `Scalar` may be taken as a float.
-fn check_signature(schema: &Schema, found: &Signature) -> Result<()> {
-    use maquette_ir::schema::Type;
-    fn same(declared: &Type, rust: &Type) -> bool {
-        match (declared, rust) {
-            (Type::Optional(a), Type::Optional(b)) | (Type::List(a, _), Type::List(b, _)) => same(a, b),
-            (Type::Int | Type::SymInt, Type::Int | Type::SymInt) | (Type::Scalar, Type::Float) => true,
-            (a, b) => a == b,
-        }
+    /// The old name of [`Op::register_fake`].
+    ///
+    /// # Errors
+    /// As [`Op::register_fake`].
+    #[deprecated(note = "use `register_fake`")]
+    #[track_caller]
+    pub fn impl_abstract<M, F: IntoFake<M>>(&self, f: F) -> Result<()> {
+        self.register_fake(f)
     }
-    let mismatch = |detail: String| -> Error {
-        let names: Vec<String> = schema.args.iter().map(|a| a.name.clone()).collect();
-        RegisterError::SchemaMismatch {
-            op: schema.name.to_string(),
-            inferred: infer(schema.name.clone(), found, &names).to_string(),
-            declared: schema.to_string(),
-            detail,
-        }
-        .into()
-    };
-    if schema.args.len() != found.args.len() {
-        return Err(mismatch(format!("the kernel takes {} arguments, the schema has {}", found.args.len(), schema.args.len())));
-    }
-    for (i, (a, (ty, mutated))) in schema.args.iter().zip(&found.args).enumerate() {
-        let declared_mutated = a.alias.as_ref().is_some_and(|x| x.write);
-        if !same(&a.ty, ty) {
-            return Err(mismatch(format!("argument {i} `{}` is {} in the schema, {ty} in the kernel", a.name, a.ty)));
-        }
-        if declared_mutated != *mutated {
-            let (says, takes) = if *mutated { ("read-only", "`&mut`") } else { ("mutated", "`&`") };
-            return Err(mismatch(format!("argument {i} `{}` is {says} in the schema, but the kernel takes it by {takes}", a.name)));
-        }
-    }
-    if schema.returns.len() != found.returns.len() || schema.returns.iter().zip(&found.returns).any(|(r, ty)| !same(&r.ty, ty)) {
-        return Err(mismatch("the returns differ".into()));
-    }
-    Ok(())
-}
-
-fn parse_devices(state: &OpState, names: &[String]) -> Result<Vec<DeviceKind>> {
-    let invalid = |detail: String| RegisterError::Invalid { op: state.schema.name.to_string(), detail };
-    let kinds = names.iter().map(|n| DeviceKind::from_str(n).map_err(|e| invalid(e.to_string()))).collect::<Result<Vec<_>, _>>()?;
-    if !kinds.is_empty() && state.facts.tensor_args.is_empty() && state.facts.device_arg.is_none() {
-        let (op, schema) = (state.schema.name.to_string(), state.schema.to_string());
-        return Err(RegisterError::NoDispatchArgument { op, schema }.into());
-    }
-    Ok(kinds)
 }
 
 /// The value of an argument that is left out.

@@ -1,15 +1,37 @@
 //! The operator library: definitions, kernels, fake kernels.
 
 mod builder;
+mod constant;
+mod infer;
+mod kernel;
+mod key;
+mod namespace;
 mod op;
+mod overloads;
 pub(crate) mod registry;
+mod rules;
+mod slots;
+mod state;
+mod tags;
 mod typed;
+mod variants;
 #[doc(hidden)]
 pub mod wrapper;
 
 pub(crate) use builder::default_value;
 pub use builder::{OpBuilder, custom_op};
-pub(crate) use op::OpState;
+pub use constant::{Const, ConstArg};
+pub use infer::infer_schema;
+pub use kernel::{Kernel, KernelSwitch, get_kernel};
+pub use key::{DispatchKey, IntoKey};
+#[allow(deprecated)]
+pub use namespace::impl_abstract;
+pub use namespace::{Kind, Library, define, impl_, register_effect, register_fake};
 pub use op::{Effect, KernelFn, Op};
-pub use registry::{Stage, StaticRegistration, all};
+pub use overloads::Kwargs;
+pub(crate) use overloads::{complete, resolve};
+pub use registry::{Stage, StaticRegistration, all, unresolved};
+pub(crate) use state::OpState;
+pub use tags::{ParseTagError, Tag, TagSet};
 pub use typed::{IntoFake, IntoKernel, KernelArg, KernelOutput, Signature};
+pub use variants::{register_out_variant, to_out_variant};

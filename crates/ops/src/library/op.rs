@@ -1,16 +1,19 @@
 //! [`Op`]: a handle to an operator, and what is registered for it.
 
+use super::key::DispatchKey;
+use super::slots::{self, Candidate, Definition, Owner, Registered, Slots};
+use super::state::{OpState, StateGuard};
+use super::tags::TagSet;
+use super::typed::Signature;
 use crate::aten::OpDef;
-use crate::error::{CallError, Error, ErrorKind, RegisterError, Result};
+use crate::error::{Error, RegisterError, Result};
 use crate::fake::FakeFn;
 use crate::value::{Args, Outputs, Value};
-use arc_swap::{ArcSwapOption, Guard};
-use maquette_ir::schema::{OpName, Schema, Type};
-use maquette_ir::{DeviceKind, Loc};
-use smallvec::SmallVec;
+use arc_swap::ArcSwapOption;
+use maquette_ir::Loc;
+use maquette_ir::schema::{OpName, Schema};
 use std::fmt;
-use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What an operator does besides computing its outputs and mutating its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,123 +25,17 @@ pub enum Effect {
 /// A kernel over boxed arguments. Mutated arguments are handles to write through, not slots to assign.
 pub type KernelFn = Arc<dyn Fn(&mut [Value]) -> Result<Outputs> + Send + Sync>;
 
-/// A registered function and where it was registered.
-#[derive(Clone)]
-pub(crate) struct Registered<F> {
-    pub(crate) f: F,
-    pub(crate) loc: Loc,
-}
-
-/// What dispatching asks of a schema, worked out once.
-pub(crate) struct Facts {
-    /// Arguments that may hold tensors.
-    pub(crate) tensor_args: SmallVec<[u16; 4]>,
-    /// Mutated arguments.
-    pub(crate) mutated: SmallVec<[u16; 2]>,
-    /// For each return, the argument it is or views.
-    pub(crate) aliases: SmallVec<[Option<u16>; 2]>,
-    /// The argument `device` that chooses the kernel where there are no tensors.
-    pub(crate) device_arg: Option<u16>,
-}
-
-impl Facts {
-    fn of(schema: &Schema) -> Facts {
-        fn holds_tensors(ty: &Type) -> bool {
-            match ty {
-                Type::Tensor => true,
-                Type::Optional(t) | Type::List(t, _) => holds_tensors(t),
-                _ => false,
-            }
-        }
-        let pick = |f: &dyn Fn(&maquette_ir::schema::Arg) -> bool| {
-            schema.args.iter().enumerate().filter(|(_, a)| f(a)).map(|(i, _)| i as u16).collect::<SmallVec<[u16; 4]>>()
-        };
-        let aliases = schema
-            .returns
-            .iter()
-            .map(|r| {
-                let set = r.alias.as_ref()?;
-                schema.args.iter().position(|a| a.alias.as_ref().is_some_and(|x| set.may_share(x))).map(|i| i as u16)
-            })
-            .collect();
-        let tensor_args = pick(&|a| holds_tensors(&a.ty));
-        let is_device = |a: &maquette_ir::schema::Arg| {
-            a.name == "device" && matches!(&a.ty, Type::Device) || matches!(&a.ty, Type::Optional(t) if **t == Type::Device)
-        };
-        Facts {
-            device_arg: if tensor_args.is_empty() { pick(&is_device).first().copied() } else { None },
-            tensor_args,
-            mutated: schema.mutates().map(|i| i as u16).collect(),
-            aliases,
-        }
-    }
-}
-
-/// One consistent state of an operator: calls read it without a lock, registrations replace it.
-pub(crate) struct OpState {
-    pub(crate) schema: Arc<Schema>,
-    pub(crate) facts: Arc<Facts>,
-    pub(crate) builtin: Option<&'static OpDef>,
-    pub(crate) kernels: [Option<Registered<KernelFn>>; DeviceKind::ALL.len()],
-    /// For devices without a kernel of their own.
-    pub(crate) default_kernel: Option<Registered<KernelFn>>,
-    pub(crate) fake: Option<Registered<FakeFn>>,
-    pub(crate) effect: Option<Effect>,
-    pub(crate) defined_at: Loc,
-}
-
-impl Clone for OpState {
-    fn clone(&self) -> OpState {
-        OpState {
-            schema: self.schema.clone(),
-            facts: self.facts.clone(),
-            kernels: self.kernels.clone(),
-            default_kernel: self.default_kernel.clone(),
-            fake: self.fake.clone(),
-            ..*self
-        }
-    }
-}
-
-impl OpState {
-    pub(crate) fn new(schema: Schema, loc: Loc) -> OpState {
-        OpState {
-            facts: Arc::new(Facts::of(&schema)),
-            schema: Arc::new(schema),
-            builtin: None,
-            kernels: [const { None }; DeviceKind::ALL.len()],
-            default_kernel: None,
-            fake: None,
-            effect: None,
-            defined_at: loc,
-        }
-    }
-
-    pub(crate) fn kernel(&self, device: DeviceKind) -> Option<&KernelFn> {
-        self.kernels[device as usize].as_ref().or(self.default_kernel.as_ref()).map(|k| &k.f)
-    }
-
-    /// The devices a call can go to, for messages.
-    pub(crate) fn available(&self) -> Vec<String> {
-        if self.default_kernel.is_some() {
-            return vec!["every device".into()];
-        }
-        DeviceKind::ALL.iter().filter(|d| self.kernels[**d as usize].is_some()).map(ToString::to_string).collect()
-    }
-}
-
 /// An operator's permanent place. Registrations come and go; the place stays, so that handles are plain references.
 pub(crate) struct OpEntry {
     pub(crate) name: Arc<str>,
-    builtin: Option<&'static OpDef>,
+    pub(super) builtin: Option<&'static OpDef>,
     state: ArcSwapOption<OpState>,
-    /// Serialises registrations; holds the reason where a static registration failed.
-    update: Mutex<Option<Error>>,
+    slots: Mutex<Slots>,
 }
 
 impl OpEntry {
     pub(crate) fn new(name: &str, builtin: Option<&'static OpDef>) -> OpEntry {
-        OpEntry { name: name.into(), builtin, state: ArcSwapOption::empty(), update: Mutex::new(None) }
+        OpEntry { name: name.into(), builtin, state: ArcSwapOption::empty(), slots: Mutex::default() }
     }
 }
 
@@ -196,24 +93,23 @@ impl Op {
 
     /// Whether a tracer can know its outputs: it is builtin, has a fake kernel, or needs none.
     pub fn has_fake(&self) -> bool {
-        self.state().is_ok_and(|s| s.builtin.is_some() || s.fake.is_some() || s.schema.returns.is_empty())
+        self.state().is_ok_and(|s| {
+            s.builtin.is_some() || s.fake.is_some() || s.facts.tags.returns_arguments() || s.schema.returns.is_empty()
+        })
     }
 
-    /// What is registered and where, for people: `cpu kernel (src/ops.rs:12)`.
+    /// What was said of it at its definition; for a builtin operator, what follows from how it is computed.
+    pub fn tags(&self) -> TagSet {
+        self.state().map(|s| s.facts.tags).unwrap_or_default()
+    }
+
+    /// What is registered and where, for people: `cpu kernel (src/ops.rs:12)`. Overridden and disabled kernels say so.
     pub fn registrations(&self) -> Vec<String> {
-        let Ok(state) = self.state() else { return Vec::new() };
-        if state.builtin.is_some() {
-            return vec![format!("builtin ({})", state.defined_at)];
-        }
-        let mut all = vec![format!("defined ({})", state.defined_at)];
-        let mut add = |what: String, loc: Loc| all.push(format!("{what} ({loc})"));
-        for (kind, kernel) in DeviceKind::ALL.iter().zip(&state.kernels) {
-            kernel.iter().for_each(|k| add(format!("{kind} kernel"), k.loc));
-        }
-        state.default_kernel.iter().for_each(|k| add("kernel for every device".into(), k.loc));
-        state.fake.iter().for_each(|k| add("fake kernel".into(), k.loc));
-        all.extend(state.effect.map(|e| format!("effect: {e:?}")));
-        all
+        let defined = self.state().ok().map(|s| {
+            let what = if s.builtin.is_some() { "builtin" } else { "defined" };
+            format!("{what} ({})", s.defined_at)
+        });
+        defined.into_iter().chain(self.slots().describe()).collect()
     }
 
     /// Whether an argument is mutated.
@@ -250,6 +146,17 @@ impl Op {
         crate::dispatch::dispatch(self, args, Loc::caller())
     }
 
+    /// As [`Op::call`], with arguments by keyword: `op.call_kw(args![&x], kwargs![alpha = 2])`.
+    ///
+    /// # Errors
+    /// As [`Op::call`]; a keyword is unknown, or an argument is given twice.
+    #[track_caller]
+    pub fn call_kw(self, args: Args, kwargs: super::Kwargs) -> Result<Outputs> {
+        let loc = Loc::caller();
+        let args = super::complete(self, args, kwargs).map_err(|e| e.in_call(self.shared_name(), loc))?;
+        crate::dispatch::dispatch(self, args, loc)
+    }
+
     /// As [`Op::call`], on behalf of the line `loc`.
     ///
     /// # Errors
@@ -274,51 +181,121 @@ impl Op {
     /// Builtin operators are parsed at their first use.
     #[cold]
     fn first_state(&self) -> Result<StateGuard> {
-        let lock = self.0.update.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.0.state.load().is_none() {
-            let Some(def) = self.0.builtin else {
-                return Err(lock.clone().unwrap_or_else(|| super::registry::unknown(self.name())));
-            };
-            let schema = Schema::from_str(def.schema)?;
-            let state = OpState { builtin: Some(def), ..OpState::new(schema, def.loc) };
-            self.0.state.store(Some(Arc::new(state)));
+        if self.0.builtin.is_some() {
+            self.update(|_| Ok(()))?;
         }
-        Ok(StateGuard(self.0.state.load()))
+        let state = self.0.state.load();
+        if state.is_some() {
+            return Ok(StateGuard(state));
+        }
+        let (failed, registered) = {
+            let slots = self.slots();
+            (slots.failed.clone(), slots.describe())
+        };
+        Err(failed.unwrap_or_else(|| super::registry::unknown(self.name(), registered)))
     }
 
-    /// Defines the operator, unless it is defined already.
-    pub(crate) fn define(&self, state: OpState) -> Result<()> {
-        let _lock = self.0.update.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = self.0.builtin.map(|d| d.loc).or_else(|| self.0.state.load().as_ref().map(|s| s.defined_at));
-        if let Some(first) = taken {
-            return Err(RegisterError::Duplicate { op: self.name().into(), first }.into());
+    pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it has a definition now.
+    pub(super) fn is_defined(&self) -> bool {
+        self.0.builtin.is_some() || self.0.state.load().is_some()
+    }
+
+    /// Changes what is registered, wholly or not at all.
+    pub(super) fn update(&self, change: impl FnOnce(&mut Slots) -> Result<()>) -> Result<()> {
+        // declared before the lock, so dropped after it: a kernel that goes may own a library, which then goes too
+        let mut next: Slots;
+        let (_old_slots, _old_state);
+        let mut slots = self.slots();
+        next = slots.clone();
+        if let (Some(def), None) = (self.0.builtin, &next.definition) {
+            next.definition = Some(slots::builtin_definition(def)?);
         }
-        self.0.state.store(Some(Arc::new(state)));
+        change(&mut next)?;
+        let state = next.resolve(self.0.builtin)?;
+        slots.mark_gone(&next);
+        _old_state = self.0.state.swap(state.map(Arc::new));
+        _old_slots = std::mem::replace(&mut *slots, next);
         Ok(())
+    }
+
+    /// Defines the operator. One that is defined already is refused, or replaced wholly, with everything registered for it.
+    pub(super) fn define(&self, definition: &Definition, replace: bool, add: impl FnOnce(&mut Slots) -> Result<()>) -> Result<()> {
+        self.update(|slots| {
+            let taken = slots.definition.as_ref().filter(|_| !replace || self.is_builtin()).map(|d| d.loc);
+            if let Some(first) = taken {
+                return Err(RegisterError::Duplicate { op: self.name().into(), first }.into());
+            }
+            if replace {
+                *slots = Slots::default();
+            }
+            slots.definition = Some(definition.clone());
+            add(slots)?;
+            slots.check_purpose()
+        })
     }
 
     /// Remembers why a static registration failed: every call says so.
     pub(crate) fn fail(&self, e: Error) {
-        let mut lock = self.0.update.lock().unwrap_or_else(PoisonError::into_inner);
-        self.0.state.store(None);
-        lock.get_or_insert(e);
+        // a broken table entry would be the only reason not to
+        let _remembered = self.update(|slots| {
+            slots.failed.get_or_insert(e);
+            Ok(())
+        });
     }
 
-    /// Replaces the state by an edited copy.
-    pub(crate) fn edit(&self, what: &str, f: impl FnOnce(&mut OpState) -> Result<()>) -> Result<()> {
-        let missing = || RegisterError::Missing { op: self.name().into(), what: what.into() };
-        let before =
-            self.state().map_err(|e| if matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. })) { missing().into() } else { e })?;
-        drop(before);
-        let _lock = self.0.update.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.0.state.load().as_ref().map(|s| OpState::clone(s)).ok_or_else(missing)?;
-        f(&mut state)?;
-        self.0.state.store(Some(Arc::new(state)));
-        Ok(())
+    /// # Errors
+    /// The operator is not defined, so that nothing can be registered for it by a handle.
+    pub(super) fn require(&self, what: &str) -> Result<()> {
+        let (failed, defined) = {
+            let slots = self.slots();
+            (slots.failed.clone(), slots.definition.is_some() || self.is_builtin())
+        };
+        match failed {
+            Some(e) => Err(e),
+            None if !defined => Err(RegisterError::Missing { op: self.name().into(), what: what.into() }.into()),
+            None => Ok(()),
+        }
     }
 
-    pub(crate) fn duplicate(&self, what: &str, first: Loc) -> Error {
-        RegisterError::DuplicateKernel { op: self.name().into(), what: what.into(), first }.into()
+    /// Adds a kernel, which the operator's definition may come after.
+    pub(super) fn add_kernel(&self, key: DispatchKey, f: Candidate, signature: Option<Signature>, owner: Owner, loc: Loc) -> Result<()> {
+        if let (DispatchKey::Meta, Candidate::Kernel(f)) = (key, &f) {
+            let f = f.clone();
+            let fake: FakeFn = Arc::new(move |_, args| f(&mut Args::from(args)));
+            return self.add_fake(fake, signature, owner, loc);
+        }
+        let new = Registered::new(f, signature, owner, loc);
+        self.update(|slots| Slots::push(*self, &key.what(), slots.stack(key), new.clone())).map_err(|e| e.at(loc))
+    }
+
+    /// Adds a fake kernel.
+    pub(super) fn add_fake(&self, f: FakeFn, signature: Option<Signature>, owner: Owner, loc: Loc) -> Result<()> {
+        let new = Registered::new(f, signature, owner, loc);
+        self.update(|slots| Slots::push(*self, "fake kernel", &mut slots.fake, new.clone())).map_err(|e| e.at(loc))
+    }
+
+    /// Sets the owner's say about the effect.
+    pub(super) fn add_effect(&self, effect: Option<Effect>, owner: Owner, loc: Loc) -> Result<()> {
+        let new = Registered::new(effect, None, owner, loc);
+        let set = |slots: &mut Slots| {
+            slots.effect.retain(|r| r.owner != owner);
+            slots.effect.push(new);
+            slots.check_purpose()
+        };
+        self.update(set).map_err(|e| e.at(loc))
+    }
+
+    /// Removes what the owner registered.
+    pub(super) fn release(&self, owner: Owner) {
+        // less cannot contradict the schema more
+        let _released = self.update(|slots| {
+            slots.release(owner);
+            Ok(())
+        });
     }
 
     /// The operator of an [`OpName`].
@@ -329,18 +306,5 @@ impl Op {
     /// The parsed name.
     pub fn op_name(&self) -> Result<OpName> {
         Ok(self.state()?.schema.name.clone())
-    }
-}
-
-/// A loaded state. Cheaper than an `Arc`.
-pub(crate) struct StateGuard(Guard<Option<Arc<OpState>>>);
-
-impl std::ops::Deref for StateGuard {
-    type Target = OpState;
-    fn deref(&self) -> &OpState {
-        match &*self.0 {
-            Some(state) => state,
-            None => unreachable!("a StateGuard is made only of a loaded state"),
-        }
     }
 }

@@ -85,38 +85,55 @@ pub(crate) fn place(name: &str) -> Op {
 /// The operator of this full name, defined or failed.
 pub(crate) fn find(name: &str) -> Result<Op> {
     let found = ready().read().unwrap_or_else(PoisonError::into_inner).get(name).copied();
-    let op = Op(found.ok_or_else(|| unknown(name))?);
+    let op = Op(found.ok_or_else(|| unknown(name, Vec::new()))?);
     op.state()?;
     Ok(op)
 }
 
-/// Every operator that is defined, by name.
-pub fn all() -> Vec<Op> {
+/// Every place, by name.
+fn places() -> Vec<Op> {
     let map = ready().read().unwrap_or_else(PoisonError::into_inner);
     let mut ops: Vec<Op> = map.values().map(|e| Op(e)).collect();
     drop(map);
-    ops.retain(|op| op.state().is_ok());
     ops.sort_by_key(Op::name);
     ops
 }
 
-/// There is no such operator: what is close, and what may be missing.
-pub(crate) fn unknown(name: &str) -> Error {
+/// Every operator that is defined, by name.
+pub fn all() -> Vec<Op> {
+    places().into_iter().filter(|op| op.state().is_ok()).collect()
+}
+
+/// Every operator that something is registered for although it is not defined, by name.
+pub fn unresolved() -> Vec<Op> {
+    places().into_iter().filter(|op| !op.is_defined() && !op.registrations().is_empty()).collect()
+}
+
+/// The defined overloads of `namespace::name`, the default one first, the others by name.
+pub(crate) fn overloads(packet: &str) -> Vec<Op> {
+    let of_packet = |op: &Op| op.name().strip_prefix(packet).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    places().into_iter().filter(of_packet).filter(Op::is_defined).collect()
+}
+
+/// There is no such operator: what is close, what may be missing, and what is registered for it all the same.
+pub(crate) fn unknown(name: &str, registered: Vec<String>) -> Error {
     if let Some(why) = crate::aten::absent(name) {
         return CallError::Absent { name: name.into(), why }.into();
     }
     let namespace = name.split("::").next().unwrap_or(name);
-    let mut similar: Vec<(usize, String)> = entries()
+    let mut similar: Vec<(usize, &str)> = entries()
         .read()
         .unwrap_or_else(PoisonError::into_inner)
-        .keys()
-        .map(|k| (distance(k, name), k.to_string()))
+        .values()
+        .map(|e| Op(e))
+        .filter(Op::is_defined)
+        .map(|op| (distance(op.name(), name), op.name()))
         .filter(|(d, k)| *d <= 2 || k.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
         .collect();
-    similar.sort();
+    similar.sort_unstable();
     similar.truncate(5);
-    let similar = similar.into_iter().map(|(_, k)| k).collect();
-    CallError::Unknown { name: name.into(), similar, crate_hint: namespace.into() }.into()
+    let similar = similar.into_iter().map(|(_, k)| k.to_owned()).collect();
+    CallError::Unknown { name: name.into(), similar, registered, crate_hint: namespace.into() }.into()
 }
 
 /// Levenshtein distance.

@@ -28,7 +28,7 @@ pub struct Signature {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an argument type of operators",
     note = "an operator takes `&Tensor`, `&mut Tensor`, slices of tensors, `&[Option<Tensor>]`, `i64`, `SymInt`, `f64`, `bool`, `Scalar` and \
-            slices of these, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, and `Option` of one of these"
+            slices of these, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, `Option` of one of these, and `Const<T>`"
 )]
 pub trait KernelArg {
     /// What keeps the argument while the kernel borrows from it.
@@ -165,6 +165,29 @@ mutable_arg!(
     |v: &Value| v.opt_tensor().map(|t| t.cloned().into_iter().collect()),
     |s| s.first_mut()
 );
+
+impl KernelArg for &mut [Option<Tensor>] {
+    type State = Vec<Option<Tensor>>;
+    type Item<'a> = &'a mut [Option<Tensor>];
+    const MUTATED: bool = true;
+    fn ty() -> Type {
+        many(optional(Type::Tensor))
+    }
+    fn load(v: &Value) -> Result<Self::State> {
+        each(v, |x| x.opt_tensor().map(Option::<&Tensor>::cloned))
+    }
+    fn item(s: &mut Self::State) -> &mut [Option<Tensor>] {
+        s
+    }
+    fn kept(s: &Self::State, v: &Value) -> bool {
+        let same = |(v, s): (&Value, &Option<Tensor>)| match (v, s) {
+            (Value::Tensor(a), Some(b)) => a.is_same(b),
+            (Value::None, None) => true,
+            _ => false,
+        };
+        v.list().is_ok_and(|l| l.len() == s.len() && l.iter().zip(s).all(same))
+    }
+}
 
 fn unexpected(expected: &str, found: &Value) -> Error {
     Error::value(format!("expected {expected}, found {}", found.kind()))

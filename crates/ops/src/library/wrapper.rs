@@ -65,6 +65,16 @@ impl Written for &mut [Tensor] {
     }
 }
 
+impl Written for &mut [Option<Tensor>] {
+    fn boxed(&self) -> Value {
+        Value::from(&**self)
+    }
+
+    fn poison(&self, e: &Error) {
+        self.iter().flatten().for_each(|t| t.poison_storage(e));
+    }
+}
+
 impl Written for Option<&mut Tensor> {
     fn boxed(&self) -> Value {
         Value::from(self.as_deref())

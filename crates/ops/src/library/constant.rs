@@ -1,0 +1,68 @@
+//! Constant arguments of the user's own types.
+//!
+//! In a schema, a call and a graph such an argument is a `str` that holds the type's name and the value's text, `Padding(reflect)`: a graph
+//! prints, parses, compares and hashes it like any other constant, and a kernel is given the value.
+
+use super::typed::KernelArg;
+use crate::error::{Error, Result};
+use crate::value::Value;
+use maquette_ir::schema::Type;
+use std::ops::Deref;
+
+/// A plain value of a user's type that operators take as a constant, such as an enum of modes.
+///
+/// Two values are the same constant if their texts are equal.
+pub trait ConstArg: Sized {
+    /// The type's name, one for each type of a program.
+    const NAME: &'static str;
+
+    /// The value as text.
+    fn to_text(&self) -> String;
+
+    /// The value of this text.
+    ///
+    /// # Errors
+    /// It is the text of none.
+    fn from_text(text: &str) -> Result<Self>;
+}
+
+/// An argument that is a [`ConstArg`]: `fn pad(x: &Tensor, mode: Const<Padding>)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Const<T>(pub T);
+
+impl<T> Deref for Const<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: ConstArg> From<Const<T>> for Value {
+    fn from(c: Const<T>) -> Value {
+        Value::from(format!("{}({})", T::NAME, c.0.to_text()))
+    }
+}
+
+fn load<T: ConstArg>(v: &Value) -> Result<Const<T>> {
+    let text = v.str().map_err(|_| Error::value(format!("expected a constant of the type {}, found {}", T::NAME, v.kind())))?;
+    let inner = text.strip_prefix(T::NAME).and_then(|t| t.strip_prefix('(')).and_then(|t| t.strip_suffix(')'));
+    let inner = inner.ok_or_else(|| Error::value(format!("expected a constant of the type {}, found {text:?}", T::NAME)))?;
+    T::from_text(inner).map(Const)
+}
+
+impl<T: ConstArg> KernelArg for Const<T> {
+    type State = Option<Const<T>>;
+    type Item<'a> = Const<T>;
+    fn ty() -> Type {
+        Type::Str
+    }
+    fn load(v: &Value) -> Result<Self::State> {
+        load(v).map(Some)
+    }
+    fn item(state: &mut Self::State) -> Const<T> {
+        match state.take() {
+            Some(c) => c,
+            None => unreachable!("a kernel is lent each argument once"),
+        }
+    }
+}

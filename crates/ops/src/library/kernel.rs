@@ -1,0 +1,134 @@
+//! One kernel of an operator: to be called by itself, or disabled for a while.
+
+use super::KernelFn;
+use super::key::{DispatchKey, IntoKey};
+use super::op::Op;
+use super::registry;
+use super::slots::{Candidate, Owner, Registered};
+use crate::error::{CallError, Error, RegisterError, Result};
+use crate::value::{Args, Outputs};
+use maquette_ir::Loc;
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+/// The kernel that calls of an operator now run on a device, past every later registration: what an overriding kernel calls on.
+///
+/// ```
+/// use maquette_ops::library::{Kind, Library, get_kernel};
+/// use maquette_ops::{Result, Tensor, args};
+/// let former = get_kernel("aten::relu", "cpu")?;
+/// let lib = Library::new("aten", Kind::Impl)?;
+/// lib.impl_("relu", "cpu", move |x: &Tensor| -> Result<Tensor> {
+///     if x.numel().as_i64() == Some(1) { Ok(Tensor::from([42.0f32])) } else { former.call(args![x])?[0].tensor().cloned() }
+/// })?;
+/// assert_eq!(Tensor::from([-1.0f32]).relu().to_vec::<f32>()?, [42.0]);
+/// assert_eq!(Tensor::from([-1.0f32, 1.0]).relu().to_vec::<f32>()?, [0.0, 1.0]);
+/// # Ok::<(), maquette_ops::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Kernel {
+    op: Op,
+    key: DispatchKey,
+    /// None for a builtin operator's own.
+    registered: Option<Registered<KernelFn>>,
+}
+
+/// The kernel that calls of an operator run on a device now, or with `"default"` on devices without one of their own.
+///
+/// # Errors
+/// There is no such operator, or it has no such kernel.
+#[track_caller]
+pub fn get_kernel(op: &str, key: impl IntoKey) -> Result<Kernel> {
+    let loc = Loc::caller();
+    let get = || {
+        let (op, key) = (registry::find(op)?, key.into_key()?);
+        let slots = op.slots();
+        let registered = match key.device() {
+            Some(device) if key != DispatchKey::Meta => slots.resolve_kernel(device),
+            Some(_) => None,
+            None => slots.default.last().and_then(|r| match &r.f {
+                Candidate::Kernel(f) => Some(r.with(f.clone())),
+                Candidate::Fallthrough => None,
+            }),
+        };
+        // the builtin kernels are the host's
+        if registered.is_none() && !(op.is_builtin() && key == DispatchKey::Cpu) {
+            return Err(Error::from(RegisterError::NoKernel { op: op.name().into(), what: key.what(), registered: slots.describe() }));
+        }
+        drop(slots);
+        Ok(Kernel { op, key, registered })
+    };
+    get().map_err(|e| e.at(loc))
+}
+
+impl Kernel {
+    /// The operator it is of.
+    pub fn op(&self) -> Op {
+        self.op
+    }
+
+    /// Calls it under the same contract as [`Op::call`], whatever device the arguments are on.
+    ///
+    /// # Errors
+    /// It is no longer registered, an argument has no data, or as [`Op::call`].
+    #[track_caller]
+    pub fn call(&self, args: Args) -> Result<Outputs> {
+        let loc = Loc::caller();
+        if let Some(r) = &self.registered
+            && !r.alive.load(Ordering::Acquire)
+        {
+            let gone = CallError::Gone { what: self.key.what(), registered: r.loc };
+            return Err(Error::from(gone).in_call(self.op.shared_name(), loc));
+        }
+        crate::dispatch::call_kernel(self.op, self.registered.as_ref().map(|r| &r.f), args, loc)
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kernel({}, {})", self.op.name(), self.key)
+    }
+}
+
+/// Keeps a kernel enabled or disabled until it is dropped. The newest of those alive decides.
+#[must_use = "the kernel is as before once this is dropped"]
+#[derive(Debug)]
+pub struct KernelSwitch {
+    op: Op,
+    owner: Owner,
+}
+
+impl Op {
+    /// Disables the kernel of a device, or enables it inside a region where it is disabled, for all threads and until the returned guard is
+    /// dropped. Calls then run the default kernel, the one that came with the definition, or the builtin one. Kernels registered meanwhile
+    /// are disabled too.
+    ///
+    /// # Errors
+    /// The operator has no kernel of its own for the device.
+    #[track_caller]
+    pub fn set_kernel_enabled(&self, device: impl IntoKey, enabled: bool) -> Result<KernelSwitch> {
+        let (loc, owner) = (Loc::caller(), Owner::new());
+        let switch = || {
+            let key = device.into_key()?;
+            let missing = |registered| Error::from(RegisterError::NoKernel { op: self.name().into(), what: key.what(), registered });
+            let Some(device) = key.device().filter(|_| key != DispatchKey::Meta) else {
+                return Err(Error::value(format!("only the kernel of one kind of device can be disabled, not the {}", key.what())));
+            };
+            self.update(|slots| {
+                if slots.kernels[device as usize].is_empty() {
+                    return Err(missing(slots.describe()));
+                }
+                slots.switches[device as usize].push((owner, enabled));
+                Ok(())
+            })
+        };
+        switch().map_err(|e| e.at(loc))?;
+        Ok(KernelSwitch { op: *self, owner })
+    }
+}
+
+impl Drop for KernelSwitch {
+    fn drop(&mut self) {
+        self.op.release(self.owner);
+    }
+}

@@ -1,0 +1,100 @@
+//! [`DispatchKey`]: for which calls a kernel is.
+
+use crate::error::{RegisterError, Result};
+use maquette_ir::DeviceKind;
+use std::fmt;
+use std::str::FromStr;
+
+/// For which calls a kernel is: those on one kind of device, or all that no other kernel is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the others are the kinds of devices")]
+pub enum DispatchKey {
+    Cpu,
+    Cuda,
+    /// The fake kernel.
+    Meta,
+    Xla,
+    Mps,
+    Ipu,
+    Xpu,
+    /// Every device without a kernel of its own (PyTorch's `CompositeExplicitAutograd`).
+    Default,
+}
+
+impl DispatchKey {
+    const DEVICES: [(DispatchKey, DeviceKind); 7] = [
+        (DispatchKey::Cpu, DeviceKind::Cpu),
+        (DispatchKey::Cuda, DeviceKind::Cuda),
+        (DispatchKey::Meta, DeviceKind::Meta),
+        (DispatchKey::Xla, DeviceKind::Xla),
+        (DispatchKey::Mps, DeviceKind::Mps),
+        (DispatchKey::Ipu, DeviceKind::Ipu),
+        (DispatchKey::Xpu, DeviceKind::Xpu),
+    ];
+
+    /// The kind of device; none for [`DispatchKey::Default`].
+    pub fn device(self) -> Option<DeviceKind> {
+        DispatchKey::DEVICES.iter().find(|(k, _)| *k == self).map(|(_, d)| *d)
+    }
+
+    /// What is registered under it, for messages.
+    pub(crate) fn what(self) -> String {
+        match self {
+            DispatchKey::Meta => "fake kernel".to_owned(),
+            key => format!("{key} kernel"),
+        }
+    }
+}
+
+impl fmt::Display for DispatchKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.device().map_or("default", DeviceKind::name))
+    }
+}
+
+impl From<DeviceKind> for DispatchKey {
+    fn from(kind: DeviceKind) -> DispatchKey {
+        DispatchKey::DEVICES.iter().find(|(_, d)| *d == kind).map_or(DispatchKey::Default, |(k, _)| *k)
+    }
+}
+
+impl FromStr for DispatchKey {
+    type Err = crate::Error;
+
+    /// Reads `cpu`, `CPU`, `default`, and PyTorch's names of the default key.
+    fn from_str(text: &str) -> Result<DispatchKey> {
+        let lower = text.to_ascii_lowercase();
+        if ["default", "compositeexplicitautograd", "compositeimplicitautograd"].contains(&lower.as_str()) {
+            return Ok(DispatchKey::Default);
+        }
+        let found = DeviceKind::from_str(&lower).map(DispatchKey::from);
+        found.map_err(|_| RegisterError::Key { found: text.to_owned() }.into())
+    }
+}
+
+/// What names a [`DispatchKey`]: itself, a [`DeviceKind`], or text such as `"cpu"` or `"default"`.
+pub trait IntoKey {
+    /// The key.
+    ///
+    /// # Errors
+    /// The text names none.
+    fn into_key(self) -> Result<DispatchKey>;
+}
+
+impl IntoKey for DispatchKey {
+    fn into_key(self) -> Result<DispatchKey> {
+        Ok(self)
+    }
+}
+
+impl IntoKey for DeviceKind {
+    fn into_key(self) -> Result<DispatchKey> {
+        Ok(self.into())
+    }
+}
+
+impl IntoKey for &str {
+    fn into_key(self) -> Result<DispatchKey> {
+        self.parse()
+    }
+}

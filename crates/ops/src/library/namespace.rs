@@ -1,0 +1,268 @@
+//! [`Library`]: registrations that live as long as it does, and free functions whose registrations stay.
+
+use super::builder::{RESERVED, definition};
+use super::key::{DispatchKey, IntoKey};
+use super::op::{Effect, Op};
+use super::slots::{Candidate, Owner};
+use super::tags::{Tag, TagSet};
+use super::typed::{IntoFake, IntoKernel};
+use super::{KernelFn, registry};
+use crate::error::{Error, RegisterError, Result};
+use maquette_ir::Loc;
+use maquette_ir::schema::{OpName, Schema};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+/// What a [`Library`] may do in its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Defines the namespace: there is one such library for each. Defines operators, and adds to them.
+    Def,
+    /// Adds to operators, its own, others' and builtin ones, and to such as are defined later.
+    Impl,
+    /// As [`Kind::Def`], any number of them in a namespace.
+    Fragment,
+}
+
+/// Registrations in one namespace that go when it is dropped; what they overrode is active again.
+///
+/// A registration overrides the earlier ones of other libraries; a second one of the same library in the same place is an error. A call
+/// that is running when the library goes ends as it began.
+///
+/// ```
+/// use maquette_ops::library::{DispatchKey, Kind, Library};
+/// use maquette_ops::{Result, Tensor, args, call};
+/// let x = Tensor::from([6.0f32]);
+/// let lib = Library::new("aten", Kind::Impl)?;
+/// lib.impl_("div.Tensor", DispatchKey::Cpu, |_: &Tensor, _: &Tensor| -> Result<Tensor> { Ok(Tensor::from([7.0f32])) })?;
+/// assert_eq!((&x / 2.0).to_vec::<f32>()?, [7.0]);
+/// drop(lib);
+/// assert_eq!((&x / 2.0).to_vec::<f32>()?, [3.0]);
+/// # Ok::<(), maquette_ops::Error>(())
+/// ```
+#[must_use = "dropping a library removes what it registered"]
+pub struct Library {
+    namespace: String,
+    kind: Kind,
+    owner: Owner,
+    loc: Loc,
+    touched: Mutex<Vec<Op>>,
+}
+
+/// The namespaces that a library defines, and where it was made.
+static DEFINED: Mutex<BTreeMap<String, Loc>> = Mutex::new(BTreeMap::new());
+
+impl Library {
+    /// A library of a namespace, without registrations so far.
+    ///
+    /// # Errors
+    /// The namespace is not a name, is reserved (`prim`), or with [`Kind::Def`] is defined by another library or by the builtin operators
+    /// (`aten`).
+    #[track_caller]
+    pub fn new(namespace: &str, kind: Kind) -> Result<Library> {
+        let loc = Loc::caller();
+        let check = || {
+            let name = OpName::from_str(&format!("{namespace}::name"))?;
+            if name.ns == RESERVED {
+                return Err(Error::from(RegisterError::Reserved { namespace: name.ns }));
+            }
+            if kind == Kind::Def {
+                let taken = |first: String| RegisterError::Namespace { namespace: namespace.to_owned(), first };
+                if namespace == "aten" {
+                    return Err(taken("by the builtin operators".into()).into());
+                }
+                let mut defined = DEFINED.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(first) = defined.get(namespace) {
+                    return Err(taken(format!("at {first}")).into());
+                }
+                defined.insert(namespace.to_owned(), loc);
+            }
+            Ok(())
+        };
+        check().map_err(|e| e.at(loc))?;
+        Ok(Library { namespace: namespace.to_owned(), kind, owner: Owner::new(), loc, touched: Mutex::default() })
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Defines an operator, as in `sin(Tensor x) -> Tensor`; the namespace may be left out.
+    ///
+    /// # Errors
+    /// The library is a [`Kind::Impl`], the schema does not parse or is of another namespace, the operator exists, a tag contradicts the
+    /// schema, or a kernel registered beforehand does. An operator that returns and mutates nothing needs its effect registered first.
+    #[track_caller]
+    pub fn define(&self, schema: &str, tags: &[Tag]) -> Result<Op> {
+        let loc = Loc::caller();
+        let define = || {
+            if self.kind == Kind::Impl {
+                let detail = format!("it adds kernels only (`Kind::Impl`) and cannot define `{schema}`; make it a `Kind::Fragment`");
+                return Err(self.refuse(detail));
+            }
+            let schema = Schema::parse_in(&self.namespace, schema)?;
+            let op = registry::place(&schema.name.to_string());
+            op.define(&definition(schema, tags.iter().copied().collect::<TagSet>(), self.owner, loc)?, false, |_| Ok(()))?;
+            Ok(self.touch(op))
+        };
+        define().map_err(|e| e.at(loc))
+    }
+
+    /// Registers a kernel: a function or closure, as [`OpBuilder::kernel`](super::OpBuilder::kernel) takes. The operator may be builtin, or
+    /// defined later.
+    ///
+    /// # Errors
+    /// The name is of another namespace, the key names nothing, this library has a kernel there, or the signature is not the schema's.
+    #[track_caller]
+    pub fn impl_<M, F: IntoKernel<M>>(&self, name: &str, key: impl IntoKey, f: F) -> Result<()> {
+        self.add(name, Loc::caller(), |op, loc| {
+            op.add_kernel(key.into_key()?, Candidate::Kernel(f.into_kernel()), Some(F::signature()), self.owner, loc)
+        })
+    }
+
+    /// As [`Library::impl_`], for a kernel over boxed arguments, whose signature is checked by each call only.
+    ///
+    /// # Errors
+    /// As [`Library::impl_`].
+    #[track_caller]
+    pub fn impl_boxed(&self, name: &str, key: impl IntoKey, f: KernelFn) -> Result<()> {
+        self.add(name, Loc::caller(), |op, loc| op.add_kernel(key.into_key()?, Candidate::Kernel(f), None, self.owner, loc))
+    }
+
+    /// Lets calls go on as if nothing were registered under the key: from a device to the default kernel, from there to the builtin one.
+    ///
+    /// # Errors
+    /// As [`Library::impl_`].
+    #[track_caller]
+    pub fn impl_fallthrough(&self, name: &str, key: impl IntoKey) -> Result<()> {
+        self.add(name, Loc::caller(), |op, loc| match key.into_key()? {
+            DispatchKey::Meta => Err(self.refuse("a fake kernel has nothing to fall through to".into())),
+            key => op.add_kernel(key, Candidate::Fallthrough, None, self.owner, loc),
+        })
+    }
+
+    /// Registers a fake kernel; see [`Op::register_fake`].
+    ///
+    /// # Errors
+    /// As [`Library::impl_`].
+    #[track_caller]
+    pub fn register_fake<M, F: IntoFake<M>>(&self, name: &str, f: F) -> Result<()> {
+        self.add(name, Loc::caller(), |op, loc| op.add_fake(f.into_fake(), Some(F::signature()), self.owner, loc))
+    }
+
+    /// Says what the operator does besides its results and mutations; `None` says that it does nothing.
+    ///
+    /// # Errors
+    /// The name is of another namespace, or the operator would have no purpose.
+    #[track_caller]
+    pub fn register_effect(&self, name: &str, effect: Option<Effect>) -> Result<()> {
+        self.add(name, Loc::caller(), |op, loc| op.add_effect(effect, self.owner, loc))
+    }
+
+    /// Keeps the registrations for ever.
+    pub fn leak(self) {
+        std::mem::forget(self);
+    }
+
+    pub(super) fn add(&self, name: &str, loc: Loc, add: impl FnOnce(Op, Loc) -> Result<()>) -> Result<()> {
+        let add = || {
+            let full = if name.contains("::") { name.to_owned() } else { format!("{}::{name}", self.namespace) };
+            let parsed = OpName::from_str(&full)?;
+            if parsed.ns != self.namespace {
+                return Err(self.refuse(format!("it cannot register for `{parsed}`, which is of another namespace")));
+            }
+            add(self.touch(registry::place(&parsed.to_string())), loc)
+        };
+        add().map_err(|e| e.at(loc))
+    }
+
+    fn refuse(&self, detail: String) -> Error {
+        RegisterError::Library { namespace: self.namespace.clone(), made: self.loc, detail }.into()
+    }
+
+    /// Remembers to clean up the operator's place.
+    fn touch(&self, op: Op) -> Op {
+        let mut touched = self.touched.lock().unwrap_or_else(PoisonError::into_inner);
+        if !touched.contains(&op) {
+            touched.push(op);
+        }
+        op
+    }
+
+    pub(super) fn owner(&self) -> Owner {
+        self.owner
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        let touched = std::mem::take(self.touched.get_mut().unwrap_or_else(PoisonError::into_inner));
+        touched.iter().for_each(|op| op.release(self.owner));
+        if self.kind == Kind::Def {
+            DEFINED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.namespace);
+        }
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Library({}, {:?}, {})", self.namespace, self.kind, self.loc)
+    }
+}
+
+/// Defines an operator for good: its name, and its schema without a name.
+///
+/// # Errors
+/// As [`OpBuilder::register`](super::OpBuilder::register).
+#[track_caller]
+pub fn define(name: &str, schema: &str) -> Result<Op> {
+    super::custom_op(name).schema(schema).register()
+}
+
+/// Registers a kernel for good; the operator may be builtin, or defined later.
+///
+/// # Errors
+/// As [`Library::impl_`].
+#[track_caller]
+pub fn impl_<M, F: IntoKernel<M>>(name: &str, key: impl IntoKey, f: F) -> Result<()> {
+    let loc = Loc::caller();
+    let (op, key) = place(name, loc).and_then(|op| Ok((op, key.into_key().map_err(|e| e.at(loc))?)))?;
+    op.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), Owner::FOREVER, loc)
+}
+
+/// Registers a fake kernel for good; the operator may be builtin, or defined later.
+///
+/// # Errors
+/// As [`Library::register_fake`].
+#[track_caller]
+pub fn register_fake<M, F: IntoFake<M>>(name: &str, f: F) -> Result<()> {
+    let loc = Loc::caller();
+    place(name, loc)?.add_fake(f.into_fake(), Some(F::signature()), Owner::FOREVER, loc)
+}
+
+/// The old name of [`register_fake`].
+///
+/// # Errors
+/// As [`register_fake`].
+#[deprecated(note = "use `register_fake`")]
+#[track_caller]
+pub fn impl_abstract<M, F: IntoFake<M>>(name: &str, f: F) -> Result<()> {
+    register_fake(name, f)
+}
+
+/// Says for good what an operator does besides its results and mutations; `None` takes it back.
+///
+/// # Errors
+/// As [`Library::register_effect`].
+#[track_caller]
+pub fn register_effect(name: &str, effect: Option<Effect>) -> Result<()> {
+    let loc = Loc::caller();
+    place(name, loc)?.add_effect(effect, Owner::FOREVER, loc)
+}
+
+fn place(name: &str, loc: Loc) -> Result<Op> {
+    OpName::from_str(name).map(|n| registry::place(&n.to_string())).map_err(|e| Error::from(e).at(loc))
+}

@@ -1,0 +1,116 @@
+//! Calls by name with keywords, and calls that leave the choice of an overload to the arguments.
+
+use super::op::Op;
+use super::registry;
+use crate::dispatch::{fit, fits_as_is};
+use crate::error::{CallError, Error, Result};
+use crate::value::{Args, Value};
+use maquette_ir::schema::{Schema, closest};
+use smallvec::SmallVec;
+
+/// Arguments by keyword.
+pub type Kwargs = SmallVec<[(&'static str, Value); 4]>;
+
+/// Boxes keyword arguments for [`ops::call_kw`](crate::call_kw): `kwargs![alpha = 2.0, out = &y]`.
+#[macro_export]
+macro_rules! kwargs {
+    ($($name:ident = $e:expr),* $(,)?) => {{
+        #[allow(unused_mut)]
+        let mut kwargs = $crate::Kwargs::new();
+        $(kwargs.push((::std::stringify!($name), $crate::Value::from($e)));)*
+        kwargs
+    }};
+}
+
+/// All arguments in the schema's order: those by position, then those by keyword, defaults where a later one is given. Trailing defaults
+/// are left out.
+pub(crate) fn complete(op: Op, mut args: Args, mut kwargs: Kwargs) -> Result<Args> {
+    let state = op.state()?;
+    let schema = &state.schema;
+    if kwargs.is_empty() {
+        return Ok(args);
+    }
+    check_keywords(schema, args.len(), &kwargs)?;
+    for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
+        if kwargs.is_empty() {
+            break;
+        }
+        match kwargs.iter().position(|(name, _)| *name == decl.name) {
+            Some(i) => args.push(kwargs.swap_remove(i).1),
+            None => args.push(super::default_value(decl).ok_or_else(|| CallError::Missing {
+                arg: decl.name.clone(),
+                index,
+                expected: decl.ty.to_string(),
+                schema: schema.to_string(),
+            })?),
+        }
+    }
+    Ok(args)
+}
+
+fn check_keywords(schema: &Schema, positional: usize, kwargs: &Kwargs) -> Result<()> {
+    for (i, (name, _)) in kwargs.iter().enumerate() {
+        let twice = |index: usize, how| CallError::GivenTwice { arg: (*name).into(), index, how, schema: schema.to_string() };
+        let Some(index) = schema.arg_index(name) else {
+            let similar = closest(name, schema.args.iter().map(|a| a.name.as_str())).map(str::to_owned).into_iter().collect();
+            return Err(CallError::UnknownKeyword { keyword: (*name).into(), similar, schema: schema.to_string() }.into());
+        };
+        if index < positional {
+            return Err(twice(index, "by position and by keyword").into());
+        }
+        if kwargs.iter().take(i).any(|(n, _)| n == name) {
+            return Err(twice(index, "by keyword").into());
+        }
+    }
+    Ok(())
+}
+
+/// The overload of `name` that takes the arguments: the operator itself if it does or is the only one, else the first that takes them as
+/// they are, else the first that takes them converted. A name with an overload stands for that one.
+pub(crate) fn resolve(name: &str, args: Args, kwargs: Kwargs) -> Result<(Op, Args)> {
+    let itself = registry::find(name);
+    if let Ok(op) = itself
+        && (name.contains('.') || kwargs.is_empty() && fits_as_is(&*op.state()?, &args))
+    {
+        return Ok((op, complete(op, args, kwargs)?));
+    }
+    choose(name, itself, args, kwargs)
+}
+
+#[cold]
+fn choose(name: &str, itself: Result<Op>, args: Args, kwargs: Kwargs) -> Result<(Op, Args)> {
+    let candidates = registry::overloads(name.strip_suffix(".default").unwrap_or(name));
+    match (itself, candidates.as_slice()) {
+        (Ok(op), [_]) => return Ok((op, complete(op, args, kwargs)?)),
+        // a failed registration, or nothing of this name
+        (Err(e), []) => return Err(e),
+        _ => {}
+    }
+    let mut converted: Option<(Op, Args)> = None;
+    let mut tried = Vec::new();
+    for op in candidates {
+        let attempt = || {
+            let full = complete(op, args.clone(), kwargs.clone())?;
+            let state = op.state()?;
+            let as_is = fits_as_is(&state, &full);
+            fit(&state, &mut full.clone())?;
+            Ok((full, as_is))
+        };
+        match attempt() {
+            Ok((full, true)) => return Ok((op, full)),
+            Ok((full, false)) => converted = converted.or(Some((op, full))),
+            Err(e) => tried.push(reason(op, &e)),
+        }
+    }
+    converted.ok_or_else(|| CallError::NoOverload { name: name.into(), tried }.into())
+}
+
+/// An overload and why it does not take the arguments, on one line.
+fn reason(op: Op, e: &Error) -> String {
+    let text = e.kind().to_string();
+    let why = text.split("; its schema is").next().unwrap_or(&text);
+    match op.schema() {
+        Ok(schema) => format!("{schema}: {why}"),
+        Err(_) => format!("{}: {why}", op.name()),
+    }
+}

@@ -1,0 +1,100 @@
+//! What tags ask of a schema, and the tags of builtin operators.
+
+use super::tags::{Tag, TagSet};
+use crate::aten::{Class, Lowering, OpDef};
+use crate::error::{RegisterError, Result};
+use maquette_ir::schema::{Alias, Arg, Schema, Type};
+
+/// Whether nothing shows that a call took place.
+pub(super) fn is_pointless(schema: &Schema) -> bool {
+    schema.returns.is_empty() && !schema.is_mutable()
+}
+
+/// Checks the tags against each other and against the schema.
+pub(super) fn check_tags(schema: &Schema, tags: TagSet) -> Result<()> {
+    let invalid = |detail: String| Err(RegisterError::Invalid { op: schema.name.to_string(), detail }.into());
+    match (tags.contains(Tag::Inplace), tags.contains(Tag::Out)) {
+        (true, true) => return invalid("the tags `inplace` and `out` exclude each other".into()),
+        (true, false) => {
+            if let Some(why) = not_inplace(schema) {
+                return invalid(format!("the tag `inplace` is for `(Tensor(a!) x, …) -> Tensor(a!)`, but {why}: {schema}"));
+            }
+        }
+        (false, true) => {
+            if let Some(why) = not_out(schema) {
+                return invalid(format!("the tag `out` is for `(Tensor x, *, Tensor(a!) out) -> Tensor(a!)`, but {why}: {schema}"));
+            }
+        }
+        (false, false) => {}
+    }
+    if tags.contains(Tag::InplaceView) {
+        return invalid("the tag `inplace_view` is for operators that change their argument's metadata; here a handle's never changes".into());
+    }
+    if tags.contains(Tag::MaybeAliasingOrMutating) {
+        return invalid(
+            "the tag `maybe_aliasing_or_mutating` is for operators whose schema leaves mutation out; here every call is held to its \
+             schema, so annotate it, as in `Tensor(a!) x`, or define it with `mutates_unknown()`"
+                .into(),
+        );
+    }
+    Ok(())
+}
+
+fn not_inplace(schema: &Schema) -> Option<String> {
+    let Some(first) = schema.args.first().filter(|a| !a.kwarg_only) else { return Some("there is no positional argument".into()) };
+    if first.ty != Type::Tensor || !first.is_written() {
+        return Some(format!("its first argument `{}` is not a mutated tensor", first.name));
+    }
+    if let Some(other) = schema.args.iter().skip(1).find(|a| a.is_written()) {
+        return Some(format!("it mutates `{}` too", other.name));
+    }
+    match schema.returns.as_slice() {
+        [r] if is_argument(&r.ty, r.alias.as_ref(), first) => None,
+        _ => Some(format!("it does not return `{}`", first.name)),
+    }
+}
+
+fn not_out(schema: &Schema) -> Option<String> {
+    let written: Vec<&Arg> = schema.args.iter().filter(|a| a.is_written()).collect();
+    if written.is_empty() {
+        return Some("it mutates no argument".into());
+    }
+    if let Some(a) = written.iter().find(|a| a.ty != Type::Tensor) {
+        return Some(format!("the mutated argument `{}` is {}, not a tensor", a.name, a.ty));
+    }
+    if let Some(a) = written.iter().find(|a| !a.kwarg_only) {
+        return Some(format!("the mutated argument `{}` is not keyword-only", a.name));
+    }
+    if schema.returns.len() != written.len() {
+        return Some(format!("it returns {} values and mutates {} arguments", schema.returns.len(), written.len()));
+    }
+    let differs = |(_, (r, a)): &(usize, (&maquette_ir::schema::Ret, &&Arg))| !is_argument(&r.ty, r.alias.as_ref(), a);
+    let found = schema.returns.iter().zip(&written).enumerate().find(differs);
+    found.map(|(i, (_, a))| format!("return {i} is not the argument `{}`", a.name))
+}
+
+/// Whether a return is the mutated argument.
+fn is_argument(ty: &Type, alias: Option<&Alias>, arg: &Arg) -> bool {
+    *ty == Type::Tensor && alias.is_some_and(|r| r.write && arg.alias.as_ref().is_some_and(|a| a.before == r.before))
+}
+
+/// The tags that follow from how a builtin operator is computed.
+pub(super) fn of_builtin(def: &OpDef) -> TagSet {
+    let tags = TagSet::default().with(Tag::Pt2Compliant);
+    match &def.lowering {
+        Lowering::Pointwise(_) => tags.with(Tag::Pointwise),
+        Lowering::Compute(c) if c.class == Class::Reduce => tags.with(Tag::Reduction),
+        Lowering::Compute(c) if c.class == Class::Random => tags.with(Tag::NondeterministicSeeded),
+        Lowering::InPlace(name) => match super::registry::place(name).0.builtin {
+            Some(functional) if !std::ptr::eq(functional, def) => of_builtin(functional),
+            _ => tags,
+        },
+        Lowering::Dynamic { .. } => {
+            let (_, returns) = def.schema.rsplit_once("->").unwrap_or_default();
+            tags.with(if returns.contains("Tensor") { Tag::DynamicOutputShape } else { Tag::DataDependentOutput })
+        }
+        // draws through operators of its own
+        Lowering::Composite(_) if def.name() == "aten::dropout" => tags.with(Tag::NondeterministicSeeded),
+        Lowering::Composite(_) | Lowering::Compute(_) | Lowering::View(_) => tags,
+    }
+}

@@ -1,0 +1,81 @@
+//! The `out` variant of a functional operator.
+
+use super::op::Op;
+use super::registry;
+use super::slots::{Owner, Registered, Slots};
+use super::tags::Tag;
+use super::namespace::Library;
+use crate::error::{Error, RegisterError, Result};
+use maquette_ir::Loc;
+use maquette_ir::schema::{Arg, Schema, Type};
+
+/// The operator that does the same into given tensors: the registered one, or the overload of the same name with [`Tag::Out`] and the same
+/// arguments besides those tensors. `None` if there is none.
+///
+/// # Errors
+/// The operator does not exist, or mutates its arguments.
+pub fn to_out_variant(op: &Op) -> Result<Option<Op>> {
+    let schema = op.schema()?;
+    if schema.is_mutable() {
+        return Err(Error::value(format!("{} mutates its arguments; only a functional operator has an out variant", op.name())));
+    }
+    let registered = op.slots().out_variant.last().map(|r| r.f).filter(|out| out.schema().is_ok());
+    let packet = format!("{}::{}", schema.name.ns, schema.name.name);
+    let fits = |out: &Op| out.tags().contains(Tag::Out) && out.schema().is_ok_and(|out| why_not(&schema, &out).is_none());
+    Ok(registered.or_else(|| registry::overloads(&packet).into_iter().find(fits)))
+}
+
+/// Says for good that `out` does what `functional` does, into given tensors; its name may be any.
+///
+/// # Errors
+/// One of them does not exist, `out` has no [`Tag::Out`], or their arguments or results do not correspond.
+#[track_caller]
+pub fn register_out_variant(functional: &str, out: &str) -> Result<()> {
+    register(functional, out, Owner::FOREVER, Loc::caller()).map(|_| ())
+}
+
+impl Library {
+    /// As [`register_out_variant`], for the life of the library. Both names are full; `functional` is of its namespace.
+    ///
+    /// # Errors
+    /// As [`register_out_variant`], or `functional` is of another namespace.
+    #[track_caller]
+    pub fn register_out_variant(&self, functional: &str, out: &str) -> Result<()> {
+        self.add(functional, Loc::caller(), |op, loc| register(op.name(), out, self.owner(), loc))
+    }
+}
+
+fn register(functional: &str, out: &str, owner: Owner, loc: Loc) -> Result<()> {
+    let register = || {
+        let (op, out) = (registry::find(functional)?, registry::find(out)?);
+        let invalid = |detail: String| Error::from(RegisterError::Invalid { op: op.name().into(), detail });
+        if !out.tags().contains(Tag::Out) {
+            return Err(invalid(format!("{} cannot be its out variant: it has no tag `out`", out.name())));
+        }
+        if let Some(why) = why_not(&*op.schema()?, &*out.schema()?) {
+            return Err(invalid(format!("{} cannot be its out variant: {why}", out.schema()?)));
+        }
+        op.update(|slots| Slots::push(op, "out variant", &mut slots.out_variant, Registered::new(out, None, owner, loc)))
+    };
+    register().map_err(|e| e.at(loc))
+}
+
+/// Why `out` is not the out variant of `functional`.
+fn why_not(functional: &Schema, out: &Schema) -> Option<String> {
+    let (mut theirs, mut ours) = (out.args.iter().filter(|a| !a.is_written()), functional.args.iter());
+    let same = |a: &Arg, b: &Arg| a.name == b.name && a.ty == b.ty && a.default == b.default;
+    loop {
+        match (ours.next(), theirs.next()) {
+            (None, None) => break,
+            (Some(a), Some(b)) if same(a, b) => {}
+            (Some(a), Some(b)) => return Some(format!("it has `{b}` where the functional operator has `{a}`")),
+            (Some(a), None) => return Some(format!("it lacks the argument `{a}`")),
+            (None, Some(b)) => return Some(format!("it has the argument `{b}`, which the functional operator lacks")),
+        }
+    }
+    let (written, returned) = (out.mutates().count(), functional.returns.len());
+    if written != returned || functional.returns.iter().any(|r| r.ty != Type::Tensor) {
+        return Some(format!("it writes {written} tensors, the functional operator returns {returned} values"));
+    }
+    None
+}
