@@ -92,18 +92,24 @@ fn halves() -> Op {
     op
 }
 
+/// A mutable optional list with a `None` in it.
+fn zero_some() -> Op {
+    custom_op("good::zero_some")
+        .schema("(Tensor x, Tensor(a!)?[] outs) -> ()")
+        .kernel(|_x: &Tensor, outs: &mut [Option<Tensor>]| -> Result<()> {
+            outs.iter_mut().flatten().try_for_each(|o| o.write::<f32>().map(|mut o| o.fill(0.0)))
+        })
+        .register()
+        .unwrap()
+}
+
 fn zero_all() -> Op {
     let kernel = |outs: &mut [Tensor]| -> Result<()> { outs.iter_mut().try_for_each(|o| o.write::<f32>().map(|mut o| o.fill(0.0))) };
     custom_op("good::zero_all").arg_names(["outs"]).kernel(kernel).register().unwrap()
 }
 
 fn log() -> Op {
-    custom_op("good::log")
-        .arg_names(["x"])
-        .effect(Effect::Ordered)
-        .kernel(|x: &Tensor| -> Result<()> { x.ok().map(drop) })
-        .register()
-        .unwrap()
+    custom_op("good::log").arg_names(["x"]).effect(Effect::Ordered).kernel(|x: &Tensor| -> Result<()> { x.ok().map(drop) }).register().unwrap()
 }
 
 opcheck_suite! {
@@ -123,6 +129,7 @@ opcheck_suite! {
     data_dependent: nonzero(), [args![Tensor::from([0.0f32, 1.0, 2.0])], args![matrix(2, 3)], args![Tensor::scalar(1.0f32)]];
     lists: halves(), [args![[floats(2), floats(3)]], args![Vec::<Tensor>::new()]];
     mutable_list: zero_all(), [args![[floats(2), floats(3)]]];
+    optional_list_with_none: zero_some(), [args![floats(2), [Some(floats(2)), None]], args![floats(2), [None::<Tensor>]]];
     effect: log(), [args![floats(3)]];
     empty: linear(), [args![matrix(0, 3), matrix(4, 3), ()]];
 
@@ -152,7 +159,8 @@ fn an_xfail_that_passes_fails() {
 }
 
 fn no_fake() -> Op {
-    static OP: LazyLock<Op> =
-        LazyLock::new(|| custom_op("good::no_fake").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) }).register().unwrap());
+    static OP: LazyLock<Op> = LazyLock::new(|| {
+        custom_op("good::no_fake").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) }).register().unwrap()
+    });
     *OP
 }

@@ -21,7 +21,7 @@ pub use suite::suite;
 
 use calls::{Pair, Subject, Tried};
 use maquette_ir::Loc;
-use maquette_ir::schema::Schema;
+use maquette_ops::library::Tag;
 use maquette_ops::{Args, Error, Op, Result, mode};
 use vary::{Deriver, Kind, Variant};
 
@@ -102,7 +102,7 @@ impl OpcheckOptions {
         self
     }
 
-    /// The operator is random: values are not compared.
+    /// Whether the operator is taken for random, as one with the tag is: its values are not compared.
     pub fn nondeterministic(mut self, on: bool) -> OpcheckOptions {
         self.nondeterministic = on;
         self
@@ -110,10 +110,8 @@ impl OpcheckOptions {
 }
 
 /// Why equal inputs need not give equal bits, if so.
-fn nondeterministic(op: Op, schema: &Schema, options: &OpcheckOptions) -> Option<&'static str> {
-    use maquette_ir::schema::Type;
-    let generator = |ty: &Type| *ty == Type::Generator || matches!(ty, Type::Optional(t) if **t == Type::Generator);
-    if options.nondeterministic || op.lowering().is_some_and(|l| l == "random") || schema.args.iter().any(|a| generator(&a.ty)) {
+fn nondeterministic(op: Op, options: &OpcheckOptions) -> Option<&'static str> {
+    if options.nondeterministic || [Tag::NondeterministicSeeded, Tag::NondeterministicBitwise].iter().any(|t| op.tags().contains(*t)) {
         return Some("it is random");
     }
     op.effect().map(|_| "it has an effect")
@@ -130,7 +128,7 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
     let sample = sample::describe(&schema, &args);
     let (schema_text, registrations) = (schema.to_string(), op.registrations());
     let mut report = Report { schema: schema_text, sample, registrations, checks, derived: 0, untried: Vec::new() };
-    let random = nondeterministic(op, &schema, options);
+    let random = nondeterministic(op, options);
     let given = Variant { kind: Kind::Given, args: args.clone(), what: "the sample".into(), dims: Vec::new() };
     let derive = Deriver::new(&schema, &args)?;
     let given = match subject.run(&given.args) {
@@ -159,9 +157,9 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
 fn refused(s: &Subject<'_>, report: &mut Report, e: &Error) {
     for (i, check) in report.checks.iter_mut().enumerate() {
         if i == 0 {
-            check.fail("the sample", &format!("the call fails: {}", s.text(e)));
+            check.fail("the sample", &s.text(e));
         } else {
-            check.not_run("the call fails");
+            check.not_run("the operator fails on the sample");
         }
     }
 }
@@ -267,7 +265,7 @@ impl Run<'_> {
             Err(e) => check.fail(&t.variant.what, &format!("a second call fails: {}", s.text(&e))),
         });
         if check.failed() {
-            check.notes.push("an operator that is random by design says so, and its values are not compared".into());
+            check.notes.push("of an operator that is tagged as nondeterministic, or has an effect, values are not compared".into());
         }
     }
 

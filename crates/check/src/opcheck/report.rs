@@ -87,7 +87,7 @@ impl CheckReport {
         if self.failures.iter().any(|f| f.starts_with(message)) {
             // once is enough
         } else if self.failures.len() < KEPT {
-            self.failures.push(format!("{message}\n({sample})"));
+            self.failures.push(format!("{message}\non {sample}"));
         } else {
             self.more += 1;
         }

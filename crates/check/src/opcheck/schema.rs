@@ -108,15 +108,18 @@ fn undeclared(s: &Subject<'_>, ran: &Ran, before: &Memory, after: &Memory) -> Ve
     }
     let anybodys = tensors(&readable.iter().chain(&writable).copied().collect::<Vec<_>>());
     if let Some(byte) = wrong.iter().find(|&&i| !anybodys[i]) {
-        let (name, span) = match readable.iter().chain(&writable).next() {
-            Some((name, t)) => (*name, t.meta().concrete().and_then(|c| c.span())),
-            None => ("", None),
-        };
-        let span = span.map_or_else(|| "no byte".to_owned(), |(a, b)| format!("bytes {a} to {b}"));
-        let where_ = if span.ends_with(&byte.to_string()) { "just behind" } else { "beside" };
-        out.push(format!(
-            "its kernel writes outside of its arguments: byte {byte} of the storage of `{name}`, {where_} its elements ({span})"
-        ));
+        let nearest = readable.iter().chain(&writable).filter_map(|(name, t)| {
+            let (start, end) = t.meta().concrete()?.span()?;
+            let byte = i64::try_from(*byte).ok()?;
+            let width = t.dtype().size() as i64;
+            Some(match (start - byte, byte - end) {
+                (before @ 1.., _) => (before, format!("{} places before the first element of `{name}`", (before - 1) / width + 1)),
+                (_, after @ 0..) => (after, format!("{} places after the last element of `{name}`", after / width + 1)),
+                _ => (0, format!("between the elements of `{name}`")),
+            })
+        });
+        let place = nearest.min_by_key(|(distance, _)| *distance).map_or_else(|| "beside its arguments".to_owned(), |(_, place)| place);
+        out.push(format!("its kernel writes outside of its arguments: {place}"));
     }
     out
 }
@@ -175,21 +178,21 @@ pub(super) fn margins(s: &Subject<'_>, derive: &Deriver<'_>, values: bool, repor
         match s.run(&args) {
             Ok(ran) => runs.push(ran),
             Err(e) if breaks_contract(&e) => {
-                report.fail("the sample, with a margin around every tensor", &s.text(&e));
+                report.fail("the sample with a margin around every tensor", &s.text(&e));
                 return Ok(());
             }
             // a kernel may insist on where a tensor begins
             Err(_) => return Ok(()),
         }
     }
-    let sample = "the sample, with a margin around every tensor";
+    let sample = "the sample with a margin around every tensor";
     let [a, again, b] = &runs[..] else { return Ok(()) };
     call(s, a, sample, report, &mut Written::default());
     let repeats = || Pair { first: ("", a), second: ("", again), values: true }.differences(s.schema).is_empty();
     if values && repeats() {
         let pair = Pair { first: ("with one margin", a), second: ("with another", b), values: true };
         for d in pair.differences(s.schema) {
-            report.fail(sample, &format!("its kernel reads outside of its arguments: what is beside them in memory decides {d}"));
+            report.fail(sample, &format!("its kernel reads outside of its arguments, as results follow what is beside them in memory: {d}"));
         }
     }
     Ok(())

@@ -102,7 +102,7 @@ impl<'a> Deriver<'a> {
         if groups.iter().filter(|(n, _)| *n > 1).count() > 1 {
             let doubled = |k: usize, d: usize, n: i64| if n > 1 && dims.contains(&(k, d, n)) { 2 * n } else { n };
             let all = dims.iter().filter(|(.., n)| *n > 1).map(|&(k, d, _)| (k, d)).collect();
-            self.sized(&mut out, "with every size above 1 doubled".into(), all, &doubled)?;
+            self.sized(&mut out, "the sample with every size above 1 doubled".into(), all, &doubled)?;
         }
         out.truncate(most);
         Ok(out)
@@ -110,7 +110,7 @@ impl<'a> Deriver<'a> {
 
     fn resized(&self, out: &mut Vec<Variant>, members: &[(usize, usize)], from: i64, to: i64) -> Result<()> {
         let names: Vec<String> = members.iter().map(|&m| self.dim_name(m)).collect();
-        let what = format!("with {to} instead of {from} as {}", names.join(" and "));
+        let what = format!("the sample with {to} instead of {from} as {}", names.join(" and "));
         self.sized(out, what, members.to_vec(), &|k, d, n| if members.contains(&(k, d)) { to } else { n })
     }
 
@@ -153,7 +153,7 @@ impl<'a> Deriver<'a> {
             return Ok(());
         }
         let keeps: [(&str, &dyn Fn(usize) -> bool); 2] =
-            [("with zeros as contents", &|_| false), ("with every other element zero", &|i| i % 2 == 0)];
+            [("the sample with zeros as contents", &|_| false), ("the sample with every other element zero", &|i| i % 2 == 0)];
         for (what, keep) in keeps {
             let args = self.remade(&|_, c| Some(c.clone()), keep)?;
             out.push(Variant { kind: Kind::Contents, args, what: what.into(), dims: Vec::new() });
@@ -179,7 +179,7 @@ impl<'a> Deriver<'a> {
         };
         if self.layouts.iter().zip(&self.operands).any(|(c, o)| !o.shares && layout(0, c).is_some()) {
             let args = self.remade(&layout, &|_| true)?;
-            out.push(Variant { kind: Kind::Layout, args, what: "with the dimensions in another order in memory".into(), dims: Vec::new() });
+            out.push(Variant { kind: Kind::Layout, args, what: "the sample with the dimensions in another order in memory".into(), dims: Vec::new() });
         }
         Ok(())
     }
@@ -202,13 +202,13 @@ impl<'a> Deriver<'a> {
             match v {
                 Value::Int(n) if symbolic => {
                     if let Some(n) = n.as_i64() {
-                        push(i, (n + 1).into(), format!("with {} instead of {n} as `{}`", n + 1, decl.name));
+                        push(i, (n + 1).into(), format!("the sample with {} instead of {n} as `{}`", n + 1, decl.name));
                     }
                 }
                 Value::Ints(l) if symbolic => {
                     for k in 0..l.len() {
                         let more = l.iter().enumerate().map(|(j, &n)| if j == k { n + 1 } else { n }).collect();
-                        push(i, Value::Ints(more), format!("with {} instead of {} as `{}[{k}]`", l[k] + 1, l[k], decl.name));
+                        push(i, Value::Ints(more), format!("the sample with {} instead of {} as `{}[{k}]`", l[k] + 1, l[k], decl.name));
                     }
                 }
                 _ => {}
