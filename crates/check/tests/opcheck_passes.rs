@@ -109,7 +109,12 @@ fn zero_all() -> Op {
 }
 
 fn log() -> Op {
-    custom_op("good::log").arg_names(["x"]).effect(Effect::Ordered).kernel(|x: &Tensor| -> Result<()> { x.ok().map(drop) }).register().unwrap()
+    custom_op("good::log")
+        .arg_names(["x"])
+        .effect(Effect::Ordered)
+        .kernel(|x: &Tensor| -> Result<()> { x.ok().map(drop) })
+        .register()
+        .unwrap()
 }
 
 opcheck_suite! {
@@ -159,8 +164,7 @@ fn an_xfail_that_passes_fails() {
 }
 
 fn no_fake() -> Op {
-    static OP: LazyLock<Op> = LazyLock::new(|| {
-        custom_op("good::no_fake").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) }).register().unwrap()
-    });
+    static OP: LazyLock<Op> =
+        LazyLock::new(|| custom_op("good::no_fake").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) }).register().unwrap());
     *OP
 }

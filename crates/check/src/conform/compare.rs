@@ -46,7 +46,7 @@ fn same_elements(x: &Tensor, dim: i64, expected: &Tensor, found: &Tensor) -> Res
     value(&at(expected), &at(found))?;
     if found.dim() == x.dim() && found.dim() > 0 {
         let sorted = found.sort(dim, false).0;
-        let next = sorted.narrow(dim, 1, sorted.size(dim) - 1).ne(&sorted.narrow(dim, 0, sorted.size(dim) - 1));
+        let next = sorted.narrow(dim, 1, sorted.size(dim) - 1).ne(sorted.narrow(dim, 0, sorted.size(dim) - 1));
         if !next.all().to_vec::<bool>().map_err(|e| e.to_string())?.iter().all(|distinct| *distinct) {
             return Err("a position occurs twice".into());
         }

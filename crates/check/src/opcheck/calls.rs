@@ -138,11 +138,10 @@ impl Pair<'_> {
     fn bits(&self, e: &Tensor, f: &Tensor) -> Result<(), String> {
         let read = |t: &Tensor| element_bytes(t).map_err(|e| e.to_string());
         let (x, y, size) = (read(e)?, read(f)?, e.dtype().size());
-        let pairs = x.chunks(size).zip(y.chunks(size)).enumerate();
-        let differ: Vec<(usize, (&[u8], &[u8]))> = pairs.filter(|(_, (a, b))| a != b).collect();
-        let Some(&(first, (a, b))) = differ.first() else { return Ok(()) };
+        let mut pairs = x.chunks(size).zip(y.chunks(size)).enumerate().filter(|(_, (a, b))| a != b);
+        let Some((first, (a, b))) = pairs.next() else { return Ok(()) };
         let text = |bytes: &[u8]| typed!(e.dtype(), T => format!("{:?}", T::decode(bytes)));
-        let more = match (differ.len(), x.len() / size) {
+        let more = match (1 + pairs.count(), x.len() / size) {
             (_, 1) => String::new(),
             (n, all) => format!(" ({n} of {all} elements differ)"),
         };

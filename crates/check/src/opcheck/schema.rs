@@ -192,7 +192,8 @@ pub(super) fn margins(s: &Subject<'_>, derive: &Deriver<'_>, values: bool, repor
     if values && repeats() {
         let pair = Pair { first: ("with one margin", a), second: ("with another", b), values: true };
         for d in pair.differences(s.schema) {
-            report.fail(sample, &format!("its kernel reads outside of its arguments, as results follow what is beside them in memory: {d}"));
+            report
+                .fail(sample, &format!("its kernel reads outside of its arguments, as results follow what is beside them in memory: {d}"));
         }
     }
     Ok(())

@@ -179,7 +179,12 @@ impl<'a> Deriver<'a> {
         };
         if self.layouts.iter().zip(&self.operands).any(|(c, o)| !o.shares && layout(0, c).is_some()) {
             let args = self.remade(&layout, &|_| true)?;
-            out.push(Variant { kind: Kind::Layout, args, what: "the sample with the dimensions in another order in memory".into(), dims: Vec::new() });
+            out.push(Variant {
+                kind: Kind::Layout,
+                args,
+                what: "the sample with the dimensions in another order in memory".into(),
+                dims: Vec::new(),
+            });
         }
         Ok(())
     }
