@@ -113,8 +113,8 @@ fn undeclared(s: &Subject<'_>, ran: &Ran, before: &Memory, after: &Memory) -> Ve
             let byte = i64::try_from(*byte).ok()?;
             let width = t.dtype().size() as i64;
             Some(match (start - byte, byte - end) {
-                (before @ 1.., _) => (before, format!("{} places before the first element of `{name}`", (before - 1) / width + 1)),
-                (_, after @ 0..) => (after, format!("{} places after the last element of `{name}`", after / width + 1)),
+                (before @ 1.., _) => (before, format!("place {} before the first element of `{name}`", (before - 1) / width + 1)),
+                (_, after @ 0..) => (after, format!("place {} after the last element of `{name}`", after / width + 1)),
                 _ => (0, format!("between the elements of `{name}`")),
             })
         });
