@@ -109,6 +109,21 @@ fn declared_and_never_mutated_is_a_warning() {
 }
 
 #[test]
+fn each_half_of_a_storage_is_looked_at_by_itself() {
+    let kernel = |k: &mut Tensor, v: &mut Tensor| -> Result<()> {
+        let _ = v;
+        k.write::<f32>()?.mapv_inplace(|x| x + 1.0);
+        Ok(())
+    };
+    let op = custom_op("bad::half_idle").arg_names(["k", "v"]).kernel(kernel).register().unwrap();
+    let kv = floats(6);
+    let report = report(&op, args![kv.narrow(0, 0, 3), kv.narrow(0, 3, 3)]);
+    assert_eq!(report.warnings().collect::<Vec<_>>(), ["argument `v` is declared as mutated, and no call changed it"]);
+    assert!(report.passed(), "{report}");
+    assert_eq!(kv.to_vec::<f32>().unwrap(), floats(6).to_vec::<f32>().unwrap(), "the sample is not written");
+}
+
+#[test]
 fn a_result_that_aliases_for_some_inputs_only() {
     let kernel = |x: &Tensor| -> Result<Tensor> { if x.numel().as_i64() == Some(4) { Ok(x.clone()) } else { sin(x) } };
     let op = custom_op("bad::maybe_alias").arg_names(["x"]).kernel(kernel).register().unwrap();

@@ -19,6 +19,8 @@ pub(super) struct Subject<'a> {
 pub(super) struct Ran {
     pub(super) args: Args,
     pub(super) outputs: Vec<Value>,
+    /// Of every tensor among the arguments, before the call.
+    pub(super) metadata: Vec<String>,
     pub(super) before: Vec<Memory>,
     pub(super) after: Vec<Memory>,
 }
@@ -60,12 +62,13 @@ impl Subject<'_> {
     pub(super) fn on_copies(&self, args: &[Value], call: impl FnOnce(&Args) -> Result<Vec<Value>>) -> Result<Ran> {
         let args = copy(self.schema, args)?;
         let before = memory(&args)?;
+        let metadata = args.iter().flat_map(Value::tensors).map(|t| t.meta().to_string()).collect();
         let outputs = call(&args)?;
         for t in outputs.iter().flat_map(Value::tensors) {
             t.ok()?;
         }
         let after = memory(&args)?;
-        Ok(Ran { args, outputs, before, after })
+        Ok(Ran { args, outputs, metadata, before, after })
     }
 
     /// One eager call.

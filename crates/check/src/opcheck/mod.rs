@@ -4,6 +4,8 @@
 //! share memory do so in the copies. Derived samples have other sizes (equal sizes change together, then one by one), other contents, other
 //! layouts and other integers; those that the kernel refuses are left out, and the report says which sizes could not be varied.
 //!
+//! Every call is made on copies, so samples should be small.
+//!
 //! What it does not see: a write through a raw pointer of the bits that were there already; an effect outside of tensors.
 
 mod calls;
@@ -168,7 +170,11 @@ fn refused(s: &Subject<'_>, report: &mut Report, e: &Error) {
 /// The derived samples that the operator takes. What could not be varied is noted.
 fn variants(s: &Subject<'_>, derive: &Deriver<'_>, options: &OpcheckOptions, report: &mut Report) -> Result<Vec<Tried>> {
     let (mut tried, mut refused, mut broken) = (Vec::new(), Vec::new(), Vec::new());
-    for variant in derive.variants(options.derive)? {
+    let most = derive.affordable(options.derive);
+    if most < options.derive {
+        report.untried.push(format!("more than {most} derived samples, as the given one is large"));
+    }
+    for variant in derive.variants(most)? {
         match s.run(&variant.args) {
             Ok(ran) => tried.push(Tried { variant, ran }),
             Err(e) if calls::breaks_contract(&e) => broken.push((variant, e)),

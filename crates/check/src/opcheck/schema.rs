@@ -19,7 +19,7 @@ pub(super) fn call(s: &Subject<'_>, ran: &Ran, sample: &str, report: &mut CheckR
         }
         let writers = (0..s.schema.args.len()).filter(|i| s.op.mutates(*i)).filter_map(|i| ran.args.get(i)).flat_map(Value::tensors);
         let expected = writers.filter(|t| t.shares_storage(&before.of)).count() as u64;
-        let counted = after.version - before.version;
+        let counted = after.version.wrapping_sub(before.version);
         if counted != expected {
             let name = name_of(s, ran, &before.of);
             report.fail(sample, &format!("the version of `{name}` counts {counted} writes, and the schema declares {expected}"));
@@ -33,10 +33,11 @@ pub(super) fn call(s: &Subject<'_>, ran: &Ran, sample: &str, report: &mut CheckR
     for message in undeclared_aliases(s, ran) {
         report.fail(sample, &message);
     }
-    for (a, v) in s.schema.args.iter().zip(&ran.args) {
-        // a handle cannot be turned into another, so this finds defects of the dispatcher only
-        if v.tensors().any(|t| t.meta().concrete().is_none()) {
-            report.fail(sample, &format!("the metadata of argument `{}` changed", a.name));
+    // a handle cannot be turned into another, so this finds defects of the library only
+    for (t, before) in ran.args.iter().flat_map(Value::tensors).zip(&ran.metadata) {
+        if t.meta().to_string() != *before {
+            let (name, now) = (name_of(s, ran, t), t.meta());
+            report.fail(sample, &format!("the metadata of argument `{name}` changed from {before} to {now}"));
         }
     }
 }
@@ -56,8 +57,14 @@ fn name_of(s: &Subject<'_>, ran: &Ran, t: &Tensor) -> String {
     named.map_or_else(String::new, |(a, _)| a.name.clone())
 }
 
+/// Whether a call changed an element of a tensor.
 fn changed(ran: &Ran, t: &Tensor) -> bool {
-    ran.before.iter().zip(&ran.after).any(|(b, a)| b.of.shares_storage(t) && b.bytes != a.bytes)
+    let Some(c) = t.meta().concrete() else { return false };
+    let here = ran.before.iter().zip(&ran.after).find(|(b, _)| b.of.shares_storage(t));
+    here.is_some_and(|(b, a)| {
+        let differ = |start: usize| b.bytes.get(start..start + c.width as usize) != a.bytes.get(start..start + c.width as usize);
+        b.bytes != a.bytes && element_starts(&c).any(differ)
+    })
 }
 
 /// Which bytes of a storage some tensors see.

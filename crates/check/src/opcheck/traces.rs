@@ -130,7 +130,8 @@ fn compare(s: &Subject<'_>, trace: &Trace, tried: &Tried, values: bool, report: 
 }
 
 fn differ(s: &Subject<'_>, tried: &Tried, traced: &Ran, values: bool, report: &mut CheckReport) {
-    let eager = Ran { args: tried.ran.args.clone(), outputs: flat(&tried.ran), before: Vec::new(), after: Vec::new() };
+    let eager =
+        Ran { args: tried.ran.args.clone(), outputs: flat(&tried.ran), metadata: Vec::new(), before: Vec::new(), after: Vec::new() };
     for d in (Pair { first: ("called", &eager), second: ("traced", traced), values }).differences(s.schema) {
         report.fail(&tried.variant.what, &d);
     }

@@ -28,6 +28,9 @@ pub(super) struct Variant {
     pub(super) dims: Vec<(usize, usize)>,
 }
 
+/// All derived samples together have about this many elements at most.
+const BUDGET: i64 = 1 << 22;
+
 /// Derived samples have at most this many elements, unless the sample has more.
 const LARGEST: i64 = 1 << 18;
 
@@ -74,9 +77,18 @@ impl<'a> Deriver<'a> {
         format!("size {dim} of `{name}`")
     }
 
-    /// All of them, in the order in which they are tried.
+    /// How many of these many to try: fewer where the sample is large.
+    pub(super) fn affordable(&self, most: usize) -> usize {
+        let elements: i64 = self.layouts.iter().filter_map(Concrete::numel).fold(0, i64::saturating_add);
+        most.min(usize::try_from(BUDGET / elements.max(1)).unwrap_or(most))
+    }
+
+    /// The first `most` of them, in the order in which they are tried.
     pub(super) fn variants(&self, most: usize) -> Result<Vec<Variant>> {
         let mut out = Vec::new();
+        if most == 0 {
+            return Ok(out);
+        }
         let dims = self.dims();
         let mut groups: Vec<(i64, Vec<(usize, usize)>)> = Vec::new();
         for &(k, d, n) in &dims {
