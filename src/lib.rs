@@ -31,6 +31,7 @@
 #![warn(missing_docs)]
 
 pub mod io;
+pub mod library;
 
 pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
@@ -40,11 +41,11 @@ pub use maquette_macros::{Tree, custom_op, register_fake, register_kernel};
 pub use maquette_ops as ops;
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
-    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value, args, bail, ensure, fake, kwargs, library,
+    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value, args, bail, ensure, fake, kwargs,
 };
 pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
 #[cfg(feature = "check")]
-pub use {maquette_check as check, maquette_trace::assert_graph_snapshot};
+pub use {maquette_check as check, maquette_check::opcheck_suite, maquette_trace::assert_graph_snapshot};
 
 /// What most programs use.
 pub mod prelude {

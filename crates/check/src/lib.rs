@@ -1,4 +1,4 @@
-//! Checking: operators against recorded calls, elementary functions against exact values.
+//! Checking: custom operators against their contract, builtin ones against recorded calls, elementary functions against exact values.
 //!
 //! **Architecture invariant:** nothing here is needed to run a program; it looks at the other rooms from outside, through what they publish.
 #![deny(unsafe_code)]
@@ -7,3 +7,8 @@
 #[cfg(feature = "accuracy")]
 pub mod accuracy;
 pub mod conform;
+pub mod opcheck;
+mod values;
+
+#[doc(hidden)]
+pub use maquette_ops;

@@ -1,6 +1,6 @@
 //! What must agree, and how closely: PyTorch's own tolerances.
 
-use super::recorded::Bytes;
+use crate::values::{Bytes, flatten, metadata};
 use maquette_ir::DType;
 use maquette_ops::{Tensor, Value, typed};
 
@@ -14,18 +14,6 @@ const ANY_OF_EQUAL: &[(&str, usize)] = &[
     ("aten::sort", 1),
     ("aten::topk", 2),
 ];
-
-/// The values in lists and tuples, one after another.
-pub(super) fn flatten(values: &[Value]) -> Vec<Value> {
-    let mut out = Vec::new();
-    for v in values {
-        match v {
-            Value::List(l) => out.extend(flatten(l)),
-            other => out.push(other.clone()),
-        }
-    }
-    out
-}
 
 /// The results of a call of `name` with `args`.
 pub(super) fn outputs(name: &str, args: &[Value], expected: &[Value], found: &[Value]) -> Result<(), String> {
@@ -79,19 +67,6 @@ pub(super) fn value(expected: &Value, found: &Value) -> Result<(), String> {
         (Value::None, Value::None) => Ok(()),
         _ => Err(format!("found {found:?}, not {expected:?}")),
     }
-}
-
-fn metadata(expected: &Tensor, found: &Tensor) -> Result<(), String> {
-    let (Some(e), Some(f)) = (expected.meta().concrete(), found.meta().concrete()) else {
-        return Err(format!("found the symbolic {}", found.meta()));
-    };
-    let empty = e.sizes.contains(&0);
-    if expected.dtype() != found.dtype() || e.sizes != f.sizes || e.offset != f.offset && !empty {
-        return Err(format!("found {}, not {}", found.meta(), expected.meta()));
-    }
-    // strides of size-1 dimensions and of empty tensors are not observable
-    let agree = e.strides.iter().zip(&f.strides).zip(&e.sizes).all(|((a, b), n)| *n == 1 || a == b);
-    if agree || empty { Ok(()) } else { Err(format!("found strides {:?}, not {:?}, of sizes {:?}", f.strides, e.strides, e.sizes)) }
 }
 
 /// The relative and absolute tolerance of a dtype.

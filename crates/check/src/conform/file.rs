@@ -1,6 +1,7 @@
 //! Files of recorded calls: `NAME.json` beside `NAME.safetensors`.
 
 use super::recorded::Recorded;
+use maquette_ops::{Args, Op};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
 use std::collections::{BTreeSet, HashMap};
@@ -89,6 +90,11 @@ impl File {
     /// How many calls there are.
     pub fn len(&self) -> usize {
         self.calls.len()
+    }
+
+    /// The arguments of each call, as an operator takes them; those that cannot be read are left out.
+    pub fn samples(&self, op: Op) -> impl Iterator<Item = Args> + '_ {
+        self.calls.iter().filter_map(move |c| c.arguments(op).ok())
     }
 
     /// Whether there are none.

@@ -1,9 +1,10 @@
 //! One recorded call: its arguments as values, its outputs as tensors.
 
 use super::file::Storages;
+use crate::values::{Bytes, one};
 use maquette_ir::{DType, Device, Layout, MemoryFormat};
 use maquette_ops::library::Op;
-use maquette_ops::{Args, Element, Tensor, Value, args, call, typed};
+use maquette_ops::{Args, Tensor, Value, args, typed};
 use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,33 +20,6 @@ pub(super) struct Recorded {
     /// The arguments afterwards, where it mutates.
     pub(super) after: Option<Vec<Json>>,
     storages: Arc<Storages>,
-}
-
-/// Elements from little-endian bytes.
-pub(super) trait Bytes: Element {
-    fn decode(bytes: &[u8]) -> Self;
-    fn encode(self, out: &mut Vec<u8>);
-}
-
-macro_rules! bytes {
-    ($($t:ty),*) => { $(impl Bytes for $t {
-        fn decode(bytes: &[u8]) -> Self {
-            bytes.try_into().map(<$t>::from_le_bytes).unwrap_or_default()
-        }
-        fn encode(self, out: &mut Vec<u8>) {
-            out.extend(self.to_le_bytes());
-        }
-    })* };
-}
-bytes!(u8, i8, i16, i32, i64, half::f16, half::bf16, f32, f64);
-
-impl Bytes for bool {
-    fn decode(bytes: &[u8]) -> Self {
-        bytes.first().is_some_and(|b| *b != 0)
-    }
-    fn encode(self, out: &mut Vec<u8>) {
-        out.push(u8::from(self));
-    }
 }
 
 /// Storages that have become tensors: arguments of one key share one.
@@ -138,7 +112,6 @@ impl Recorded {
                 flat
             }
         };
-        let view = call("aten::as_strided", args![&flat, sizes, strides, offset]).map_err(|e| e.kind().to_string())?;
-        view.first().ok_or("as_strided gave nothing")?.tensor().cloned().map_err(|e| e.to_string())
+        one("aten::as_strided", args![&flat, sizes, strides, offset]).map_err(|e| e.kind().to_string())
     }
 }

@@ -4,6 +4,7 @@ use super::compare;
 use super::file::File;
 use super::recorded::{Recorded, Shared};
 use super::report::{CallReport, Failure, OperatorReport, Stage};
+use crate::values::{flatten, show};
 use maquette_ir::schema::Type;
 use maquette_ops::library::Op;
 use maquette_ops::{Args, Error, Tensor, Value};
@@ -106,26 +107,8 @@ fn agrees(op: Op, call: &Recorded, found: &Recording) -> Result<(), String> {
     Ok(())
 }
 
-/// A value, to be read.
-fn show(v: &Value) -> String {
-    match v {
-        Value::None => "None".to_owned(),
-        Value::Tensor(t) => format!("{t:?}"),
-        Value::Ints(l) => format!("[{}]", l.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
-        Value::List(l) => format!("[{}]", l.iter().map(show).collect::<Vec<_>>().join(", ")),
-        Value::Int(i) => i.to_string(),
-        Value::Float(x) => format!("{x:?}"),
-        Value::Bool(b) => b.to_string(),
-        Value::Str(s) => format!("{s:?}"),
-        Value::DType(d) => d.to_string(),
-        Value::Device(d) => d.to_string(),
-        Value::Layout(l) => l.to_string(),
-        Value::MemoryFormat(m) => m.to_string(),
-    }
-}
-
 fn describe(op: Op, call: &Recorded, stage: Stage, message: String, found: &Recording) -> Failure {
-    let lines = |values: &[Value]| -> Vec<String> { compare::flatten(values).iter().map(show).collect() };
+    let lines = |values: &[Value]| -> Vec<String> { flatten(values).iter().map(show).collect() };
     let inputs = match (call.arguments(op), op.schema()) {
         (Ok(args), Ok(schema)) => args.iter().zip(&schema.args).map(|(v, a)| format!("{} = {}", a.name, show(v))).collect(),
         // the message says what cannot be read

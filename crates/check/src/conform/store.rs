@@ -1,10 +1,11 @@
 //! What was found, stored in the format of the recorded calls, so that it can be compared from outside.
 
 use super::file::{ConformError, File};
-use super::recorded::{Bytes, Recorded};
+use super::recorded::Recorded;
 use super::run::Recording;
+use crate::values::{element_bytes, whole_storage};
 use maquette_ir::DType;
-use maquette_ops::{Tensor, Value, args, call, typed};
+use maquette_ops::{Tensor, Value};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -99,15 +100,7 @@ impl Stored {
             None => {
                 let key = format!("o{}", self.next);
                 self.next += 1;
-                let n = (t.storage()?.len() / t.dtype().size()) as i64;
-                let flat = call("aten::as_strided", args![t, [n], [1], 0])?;
-                let bytes = typed!(t.dtype(), T => {
-                    let mut bytes = Vec::new();
-                    for v in flat.iter().flat_map(Value::tensors) {
-                        v.to_vec::<T>()?.into_iter().for_each(|x| x.encode(&mut bytes));
-                    }
-                    bytes
-                });
+                let bytes = element_bytes(&whole_storage(t)?)?;
                 self.bytes.insert(key.clone(), (stored_dtype(t.dtype()), bytes));
                 self.tensors.push((t.clone(), key.clone()));
                 key

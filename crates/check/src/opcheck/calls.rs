@@ -1,0 +1,173 @@
+//! Calls of the operator on copies of a sample, and how two of them differ.
+
+use super::sample::{Memory, copy, memory};
+use super::vary::Variant;
+use crate::values::{Bytes, element_bytes, flatten, metadata, show};
+use maquette_ir::Loc;
+use maquette_ir::schema::Schema;
+use maquette_ops::{Args, Error, Op, Result, Tensor, Value, typed};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The operator under test.
+pub(super) struct Subject<'a> {
+    pub(super) op: Op,
+    pub(super) schema: &'a Schema,
+    pub(super) loc: Loc,
+}
+
+/// What a call did.
+pub(super) struct Ran {
+    pub(super) args: Args,
+    pub(super) outputs: Vec<Value>,
+    /// Of every tensor among the arguments, before the call.
+    pub(super) metadata: Vec<String>,
+    pub(super) before: Vec<Memory>,
+    pub(super) after: Vec<Memory>,
+}
+
+/// A sample that the operator took, and what came of it.
+pub(super) struct Tried {
+    pub(super) variant: Variant,
+    pub(super) ran: Ran,
+}
+
+/// Runs user code; a panic is an error as well.
+pub(super) fn guarded<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(Error::value(format!("{what} panicked: {}", text.unwrap_or("without a message"))))
+    })
+}
+
+/// Whether an error is one that no kernel may cause, on whatever arguments it is called: anything else may be a refusal of these.
+pub(super) fn breaks_contract(e: &Error) -> bool {
+    use maquette_ops::{AccessError, CallError, ErrorKind};
+    match e.kind() {
+        ErrorKind::Call(e) => matches!(
+            e,
+            CallError::ReturnCount { .. }
+                | CallError::ReturnType { .. }
+                | CallError::ReturnDevice { .. }
+                | CallError::OutputAliases { .. }
+                | CallError::ReplacedArgument { .. }
+                | CallError::NotTheArgument { .. }
+        ),
+        ErrorKind::Access(e) => matches!(e, AccessError::UndeclaredWrite { .. } | AccessError::OutsideLoan { .. } | AccessError::Stale),
+        _ => false,
+    }
+}
+
+impl Subject<'_> {
+    /// Calls the operator with copies of `args`, as `call` does it.
+    pub(super) fn on_copies(&self, args: &[Value], call: impl FnOnce(&Args) -> Result<Vec<Value>>) -> Result<Ran> {
+        let args = copy(self.schema, args)?;
+        let before = memory(&args)?;
+        let metadata = args.iter().flat_map(Value::tensors).map(|t| t.meta().to_string()).collect();
+        let outputs = call(&args)?;
+        for t in outputs.iter().flat_map(Value::tensors) {
+            t.ok()?;
+        }
+        let after = memory(&args)?;
+        Ok(Ran { args, outputs, metadata, before, after })
+    }
+
+    /// One eager call.
+    pub(super) fn run(&self, args: &[Value]) -> Result<Ran> {
+        self.on_copies(args, |args| guarded("its kernel", || Ok(self.op.call_at(args.clone(), self.loc)?.into_vec())))
+    }
+}
+
+/// Two calls that should be equal to the bit, and what to call them.
+pub(super) struct Pair<'a> {
+    pub(super) first: (&'a str, &'a Ran),
+    pub(super) second: (&'a str, &'a Ran),
+    /// Whether values count, or metadata and aliasing only.
+    pub(super) values: bool,
+}
+
+impl Pair<'_> {
+    fn differ(&self, a: impl std::fmt::Display, b: impl std::fmt::Display) -> String {
+        format!("{a} {}, {b} {}", self.first.0, self.second.0)
+    }
+
+    /// How they differ.
+    pub(super) fn differences(&self, schema: &Schema) -> Vec<String> {
+        let ((_, first), (_, second)) = (self.first, self.second);
+        let mut out = Vec::new();
+        let (e, f) = (flatten(&first.outputs), flatten(&second.outputs));
+        if e.len() != f.len() {
+            return vec![format!("the number of outputs: {}", self.differ(e.len(), f.len()))];
+        }
+        for (i, (e, f)) in e.iter().zip(&f).enumerate() {
+            if let Err(m) = self.value(e, f) {
+                out.push(format!("output {i}: {m}"));
+            }
+        }
+        if self.values {
+            for (a, (e, f)) in schema.args.iter().zip(first.args.iter().zip(&second.args)) {
+                for (e, f) in e.tensors().zip(f.tensors()) {
+                    if let Err(m) = self.bits(e, f) {
+                        out.push(format!("argument `{}` afterwards: {m}", a.name));
+                    }
+                }
+            }
+        }
+        let (e, f) = (aliasing(schema, first), aliasing(schema, second));
+        let only = |a: &[String], b: &[String], which: &str| -> Vec<String> {
+            a.iter().filter(|x| !b.contains(x)).map(|x| format!("{x} {which} only")).collect()
+        };
+        out.extend(only(&e, &f, self.first.0));
+        out.extend(only(&f, &e, self.second.0));
+        out
+    }
+
+    fn value(&self, e: &Value, f: &Value) -> Result<(), String> {
+        let values = self.values;
+        match (e, f) {
+            (Value::Tensor(e), Value::Tensor(f)) => {
+                metadata(e, f).map_err(|_| self.differ(e.meta(), f.meta()))?;
+                if values { self.bits(e, f) } else { Ok(()) }
+            }
+            (Value::Int(a), Value::Int(b)) if !values || a.as_i64().is_some() && a.as_i64() == b.as_i64() => Ok(()),
+            (Value::Float(a), Value::Float(b)) if !values || a.to_bits() == b.to_bits() => Ok(()),
+            (Value::Bool(a), Value::Bool(b)) if !values || a == b => Ok(()),
+            (Value::Str(a), Value::Str(b)) if !values || a == b => Ok(()),
+            (Value::None, Value::None) => Ok(()),
+            _ => Err(self.differ(show(e), show(f))),
+        }
+    }
+
+    /// The first element that differs in any bit.
+    fn bits(&self, e: &Tensor, f: &Tensor) -> Result<(), String> {
+        let read = |t: &Tensor| element_bytes(t).map_err(|e| e.to_string());
+        let (x, y, size) = (read(e)?, read(f)?, e.dtype().size());
+        let mut pairs = x.chunks(size).zip(y.chunks(size)).enumerate().filter(|(_, (a, b))| a != b);
+        let Some((first, (a, b))) = pairs.next() else { return Ok(()) };
+        let text = |bytes: &[u8]| typed!(e.dtype(), T => format!("{:?}", T::decode(bytes)));
+        let more = match (1 + pairs.count(), x.len() / size) {
+            (_, 1) => String::new(),
+            (n, all) => format!(" ({n} of {all} elements differ)"),
+        };
+        Err(format!("element {first} is {}{more}", self.differ(text(a), text(b))))
+    }
+}
+
+/// Which outputs share memory with which arguments and other outputs.
+pub(super) fn aliasing(schema: &Schema, ran: &Ran) -> Vec<String> {
+    let outputs: Vec<(usize, Tensor)> =
+        flatten(&ran.outputs).iter().enumerate().flat_map(|(i, v)| v.tensors().map(move |t| (i, t.clone())).collect::<Vec<_>>()).collect();
+    let mut out = Vec::new();
+    for (k, (i, t)) in outputs.iter().enumerate() {
+        for (a, v) in schema.args.iter().zip(&ran.args) {
+            if v.tensors().any(|u| u.shares_storage(t)) {
+                out.push(format!("output {i} shares memory with argument `{}`", a.name));
+            }
+        }
+        for (j, u) in outputs.iter().take(k) {
+            if u.shares_storage(t) {
+                out.push(format!("output {i} shares memory with output {j}"));
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,231 @@
+//! The fake kernel's outputs, against the real ones.
+
+use super::calls::{Subject, Tried, guarded};
+use super::report::CheckReport;
+use super::sample::operands;
+use super::vary::{Kind, Variant};
+use crate::values::{flatten, show};
+use maquette_ir::sym::{Expr, Range, Scope, ScopeData, SymInt, SymbolId, SymbolKind};
+use maquette_ops::{Meta, Result, Tensor, Value, fake};
+use rustc_hash::FxHashMap;
+
+/// What a data-dependent size was on one sample, and what else was known there by name.
+struct Seen {
+    kind: Kind,
+    value: i64,
+    known: Vec<(String, i64)>,
+}
+
+/// The data-dependent sizes of all samples, by their number.
+#[derive(Default)]
+pub(super) struct Sizes(Vec<(String, Vec<Seen>)>);
+
+/// The arguments without their data, sharing storages as the real ones do.
+fn stand_ins(s: &Subject<'_>, args: &[Value]) -> Result<maquette_ops::Args> {
+    let operands = operands(s.schema, args);
+    let mut made: Vec<Tensor> = Vec::new();
+    for o in &operands {
+        let sharing = operands.iter().zip(&made).find(|(p, _)| p.tensor.shares_storage(&o.tensor));
+        let meta = o.tensor.meta().clone();
+        made.push(match sharing {
+            Some((_, made)) => made.fake_view(meta)?,
+            None => Tensor::fake_of(meta),
+        });
+    }
+    super::sample::replace(&operands, args, &made)
+}
+
+/// The values of the data-dependent sizes, by what the real outputs have in their places.
+struct Bound<'a> {
+    data: &'a ScopeData,
+    scope: &'a Scope,
+    values: FxHashMap<SymbolId, i64>,
+}
+
+impl Bound<'_> {
+    fn expr(&self, i: SymInt) -> Option<Expr> {
+        i.as_i64().map(Expr::Int).or_else(|| self.scope.lower(i).ok())
+    }
+
+    fn eval(&self, i: SymInt) -> Option<i64> {
+        self.data.table.eval(self.expr(i)?, &|s| self.values.get(&s).copied()).ok()
+    }
+
+    /// Takes the real number for a size that is one symbol.
+    fn bind(&mut self, promised: SymInt, real: SymInt) {
+        let (Some(e @ Expr::Id(_)), Some(real)) = (self.expr(promised), real.as_i64()) else { return };
+        if let [symbol] = self.data.table.free_symbols(e).as_slice()
+            && self.data.table.display(e).to_string() == self.data.table.name(*symbol)
+        {
+            self.values.entry(*symbol).or_insert(real);
+        }
+    }
+
+    /// A number that the fake kernel promises, to be read: `2*u0 = 4`.
+    fn text(&self, i: SymInt) -> String {
+        match (i.as_i64(), self.expr(i)) {
+            (Some(n), _) => n.to_string(),
+            (None, Some(e)) => {
+                let text = self.data.table.display(e).to_string();
+                self.eval(i).map_or_else(|| text.clone(), |n| format!("{text}, which is {n}"))
+            }
+            (None, None) => i.to_string(),
+        }
+    }
+
+    fn differs(&self, promised: SymInt, real: SymInt) -> bool {
+        self.eval(promised) != real.as_i64()
+    }
+}
+
+fn promise(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> String {
+    format!("{what}: the fake kernel promises {expected}, the kernel gives {found}")
+}
+
+/// Compares metadata; one message, the most telling one.
+fn tensor(bound: &Bound<'_>, what: &str, p: &Meta, r: &Meta) -> Option<String> {
+    let pairs: [(&str, String, String); 4] = [
+        ("dtype", p.dtype.to_string(), r.dtype.to_string()),
+        ("device", p.device.to_string(), r.device.to_string()),
+        ("layout", p.layout.to_string(), r.layout.to_string()),
+        ("rank", p.rank().to_string(), r.rank().to_string()),
+    ];
+    if let Some((name, p, r)) = pairs.iter().find(|(_, p, r)| p != r) {
+        return Some(promise(&format!("{what}, {name}"), p, r));
+    }
+    for (d, (&p, &r)) in p.sizes.iter().zip(&r.sizes).enumerate() {
+        if bound.differs(p, r) {
+            return Some(promise(&format!("{what}, size {d}"), bound.text(p), r));
+        }
+    }
+    if r.sizes.iter().any(|n| n.as_i64() == Some(0)) {
+        return None;
+    }
+    for (d, ((&ps, &rs), n)) in p.strides.iter().zip(&r.strides).zip(&r.sizes).enumerate() {
+        if n.as_i64() != Some(1) && bound.differs(ps, rs) {
+            return Some(promise(&format!("{what}, stride {d}"), bound.text(ps), rs));
+        }
+    }
+    bound.differs(p.offset, r.offset).then(|| promise(&format!("{what}, offset"), bound.text(p.offset), r.offset))
+}
+
+/// Compares the fake kernel's outputs with a call's.
+pub(super) fn call(s: &Subject<'_>, tried: &Tried, report: &mut CheckReport, sizes: &mut Sizes) -> Result<()> {
+    let (ran, Variant { kind, what: sample, .. }) = (&tried.ran, &tried.variant);
+    let scope = Scope::new();
+    let args = stand_ins(s, &ran.args)?;
+    let promised = match guarded("its fake kernel", || fake::call(s.op, &args, Some(&scope), s.loc)) {
+        Ok(outputs) => outputs.into_vec(),
+        Err(e) => {
+            report.fail(sample, &s.text(&e));
+            return Ok(());
+        }
+    };
+    // handles know their scope, so it stays open while they are looked at
+    let data = scope.with(|data| data.clone());
+    let mut bound = Bound { data: &data, scope: &scope, values: FxHashMap::default() };
+    for m in compare(&mut bound, &promised, &ran.outputs) {
+        report.fail(sample, &m);
+    }
+    for symbol in data.table.symbols().filter(|s| data.table.kind(*s) == SymbolKind::Unbacked) {
+        let (name, range) = (data.table.name(symbol), data.table.range(symbol));
+        let Some(&value) = bound.values.get(&symbol) else { continue };
+        if !range.contains(value) {
+            let message = format!("the data-dependent size {name} is declared in {range}, and the kernel gives {value}");
+            report.fail(sample, &message);
+        }
+        sizes.note(name, Seen { kind: *kind, value, known: known(s, &ran.args) }, range);
+    }
+    for a in &data.assertions {
+        if data.table.eval_bool(a.cond, &|s| bound.values.get(&s).copied()).is_ok_and(|holds| !holds) {
+            let cond = data.table.display_bool(a.cond).to_string();
+            let message = a.message.as_deref().map(|m| format!("{m}: ")).unwrap_or_default();
+            report.fail(
+                sample,
+                &format!("the fake kernel asserts {message}`{cond}`, which does not hold for the real outputs\nasserted at {}", a.loc),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn compare(bound: &mut Bound<'_>, promised: &[Value], real: &[Value]) -> Vec<String> {
+    for (i, (p, r)) in promised.iter().zip(real).enumerate() {
+        let count = |v: &Value| flatten(std::slice::from_ref(v)).len();
+        if count(p) != count(r) {
+            return vec![promise(&format!("output {i}"), format!("a list of {}", count(p)), format!("one of {}", count(r)))];
+        }
+    }
+    let (p, r) = (flatten(promised), flatten(real));
+    for (p, r) in p.iter().zip(&r) {
+        match (p, r) {
+            (Value::Tensor(p), Value::Tensor(r)) => p.sizes().iter().zip(r.sizes()).for_each(|(&p, &r)| bound.bind(p, r)),
+            (Value::Int(p), Value::Int(r)) => bound.bind(*p, *r),
+            _ => {}
+        }
+    }
+    let mut out = Vec::new();
+    for (i, (p, r)) in p.iter().zip(&r).enumerate() {
+        let what = format!("output {i}");
+        match (p, r) {
+            (Value::Tensor(p), Value::Tensor(r)) => out.extend(tensor(bound, &what, p.meta(), r.meta())),
+            (Value::Int(p), Value::Int(r)) if bound.differs(*p, *r) => {
+                let hint = if p.as_i64().is_some() { ". An integer that data decide is `cx.new_dynamic_size()?`" } else { "" };
+                out.push(promise(&what, bound.text(*p), r) + hint);
+            }
+            (Value::Int(_), Value::Int(_)) | (Value::None, Value::None) => {}
+            // what data decide cannot be known beforehand
+            (Value::Float(_), Value::Float(_)) | (Value::Bool(_), Value::Bool(_)) | (Value::Str(_), Value::Str(_)) => {}
+            (p, r) => out.push(promise(&what, show(p), show(r))),
+        }
+    }
+    out
+}
+
+/// The numbers that a size may turn out to be: the sizes of the arguments, their numbers of elements, the integers given.
+fn known(s: &Subject<'_>, args: &[Value]) -> Vec<(String, i64)> {
+    let mut out = Vec::new();
+    for o in operands(s.schema, args) {
+        let sizes = o.tensor.sizes().iter().enumerate();
+        out.extend(sizes.filter_map(|(d, n)| Some((format!("size {d} of `{}`", o.name), n.as_i64()?))));
+        out.extend(o.tensor.numel().as_i64().map(|n| (format!("the number of elements of `{}`", o.name), n)));
+    }
+    for (a, v) in s.schema.args.iter().zip(args) {
+        if let Value::Int(i) = v {
+            out.extend(i.as_i64().map(|i| (format!("`{}`", a.name), i)));
+        }
+    }
+    out
+}
+
+impl Sizes {
+    fn note(&mut self, name: &str, seen: Seen, range: Range) {
+        // a declared single value is no accident
+        if range.lo == range.hi {
+            return;
+        }
+        match self.0.iter_mut().find(|(n, _)| n == name) {
+            Some((_, all)) => all.push(seen),
+            None => self.0.push((name.to_owned(), vec![seen])),
+        }
+    }
+
+    /// Warns of sizes that never depended on data, where other sizes and other contents were tried.
+    pub(super) fn needless(&self, report: &mut CheckReport) {
+        for (name, all) in &self.0 {
+            let tried = |kind: Kind| all.iter().any(|s| s.kind == kind);
+            let Some(first) = all.first().filter(|_| tried(Kind::Sizes) && tried(Kind::Contents)) else { continue };
+            let n = all.len();
+            let is = |known: &str| all.iter().all(|s| s.known.iter().any(|(k, v)| k == known && *v == s.value));
+            let always = match first.known.iter().map(|(k, _)| k).find(|k| is(k)) {
+                Some(known) => known.clone(),
+                None if all.iter().all(|s| s.value == first.value) => first.value.to_string(),
+                None => continue,
+            };
+            report.warnings.push(format!(
+                "the size {name} is declared as data-dependent, and was {always} in all {n} calls; if that is so always, return it from the fake \
+                 kernel instead of `new_dynamic_size`"
+            ));
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Whether an operator keeps its contract: [`opcheck`] calls it, traces it and compares, on a sample and on samples derived from it.
+//!
+//! What is compared is bits and metadata, never "close enough". Samples are copied for every call, and keep their aliasing: tensors that
+//! share memory do so in the copies. Derived samples have other sizes (equal sizes change together, then one by one), other contents, other
+//! layouts and other integers; those that the kernel refuses are left out, and the report says which sizes could not be varied.
+//!
+//! Every call is made on copies, so samples should be small.
+//!
+//! What it does not see: a write through a raw pointer of the bits that were there already; an effect outside of tensors.
+
+mod calls;
+mod fakes;
+mod report;
+mod sample;
+mod schema;
+mod suite;
+mod traces;
+mod vary;
+
+pub use report::{Check, CheckReport, OpcheckError, Outcome, Report};
+#[doc(hidden)]
+pub use suite::suite;
+
+use calls::{Pair, Subject, Tried};
+use maquette_ir::Loc;
+use maquette_ops::library::Tag;
+use maquette_ops::{Args, Error, Op, Result, mode};
+use vary::{Deriver, Kind, Variant};
+
+/// Checks an operator on sample arguments, given as for [`Op::call`].
+///
+/// ```
+/// use maquette_check::opcheck::opcheck;
+/// use maquette_ops::{Result, Tensor, args, custom_op};
+/// let op = custom_op("doc::twice").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) }).register()?;
+/// op.register_fake(|_cx: &maquette_ops::FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) })?;
+/// opcheck(&op, args![Tensor::from([1.0f32, 2.0])])?;
+/// # Ok::<(), maquette_ops::Error>(())
+/// ```
+///
+/// # Errors
+/// A check failed: the error is the whole report. Or the sample does not fit the schema, or is not of real tensors on the host.
+#[track_caller]
+pub fn opcheck(op: &Op, args: Args) -> Result<Report> {
+    opcheck_with(op, args, OpcheckOptions::new())
+}
+
+/// As [`opcheck`], with options.
+///
+/// # Errors
+/// As [`opcheck`]; failed checks are in the report only, where [`OpcheckOptions::raise`] is off.
+#[track_caller]
+pub fn opcheck_with(op: &Op, args: Args, options: OpcheckOptions) -> Result<Report> {
+    let loc = Loc::caller();
+    let report = run(*op, args, &options, loc).map_err(|e| e.at(loc))?;
+    if options.raise && !report.passed() {
+        return Err(Error::other(OpcheckError(report)).at(loc));
+    }
+    Ok(report)
+}
+
+/// What [`opcheck_with`] does.
+#[derive(Clone, Debug)]
+pub struct OpcheckOptions {
+    checks: Vec<Check>,
+    raise: bool,
+    derive: usize,
+    nondeterministic: bool,
+}
+
+impl Default for OpcheckOptions {
+    fn default() -> OpcheckOptions {
+        OpcheckOptions { checks: Check::ALL.to_vec(), raise: true, derive: 32, nondeterministic: false }
+    }
+}
+
+impl OpcheckOptions {
+    /// Every check, on up to 32 derived samples; a failed check is an error.
+    pub fn new() -> OpcheckOptions {
+        OpcheckOptions::default()
+    }
+
+    /// Only these checks.
+    pub fn only(mut self, checks: impl IntoIterator<Item = Check>) -> OpcheckOptions {
+        self.checks = checks.into_iter().collect();
+        self
+    }
+
+    /// Not this one.
+    pub fn skip(mut self, check: Check) -> OpcheckOptions {
+        self.checks.retain(|c| *c != check);
+        self
+    }
+
+    /// Whether a failed check is an error, as by default, or is in the report only.
+    pub fn raise(mut self, on: bool) -> OpcheckOptions {
+        self.raise = on;
+        self
+    }
+
+    /// How many samples are derived at most; none for kernels that must not see other sizes or contents than the sample's.
+    pub fn derive(mut self, most: usize) -> OpcheckOptions {
+        self.derive = most;
+        self
+    }
+
+    /// Whether the operator is taken for random, as one with the tag is: its values are not compared.
+    pub fn nondeterministic(mut self, on: bool) -> OpcheckOptions {
+        self.nondeterministic = on;
+        self
+    }
+}
+
+/// Why equal inputs need not give equal bits, if so.
+fn nondeterministic(op: Op, options: &OpcheckOptions) -> Option<&'static str> {
+    if options.nondeterministic || [Tag::NondeterministicSeeded, Tag::NondeterministicBitwise].iter().any(|t| op.tags().contains(*t)) {
+        return Some("it is random");
+    }
+    op.effect().map(|_| "it has an effect")
+}
+
+fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report> {
+    if mode::is_active() {
+        return Err(Error::value("opcheck runs operators and traces them, and cannot do so inside a trace"));
+    }
+    let schema = op.schema()?;
+    let args = sample::complete(op, &schema, args)?;
+    let subject = Subject { op, schema: &schema, loc };
+    let checks = Check::ALL.into_iter().filter(|c| options.checks.contains(c)).map(CheckReport::new).collect();
+    let sample = sample::describe(&schema, &args);
+    let (schema_text, registrations) = (schema.to_string(), op.registrations());
+    let mut report = Report { schema: schema_text, sample, registrations, checks, derived: 0, untried: Vec::new() };
+    let random = nondeterministic(op, options);
+    let given = Variant { kind: Kind::Given, args: args.clone(), what: "the sample".into(), dims: Vec::new() };
+    let derive = Deriver::new(&schema, &args)?;
+    let given = match subject.run(&given.args) {
+        Ok(ran) => Tried { variant: given, ran },
+        Err(e) => {
+            refused(&subject, &mut report, &e);
+            return Ok(report);
+        }
+    };
+    let mut tried = vec![given];
+    tried.extend(variants(&subject, &derive, options, &mut report)?);
+    let run = Run { subject: &subject, derive: &derive, tried: &tried, random };
+    let about_fakes = [Check::Fake, Check::StaticTrace, Check::DynamicTrace, Check::Effects];
+    let fakes_wrong = options.checks.iter().any(|c| about_fakes.contains(c)) && run.fakes(&mut report)?;
+    for check in &mut report.checks {
+        match check.check {
+            Check::Schema => run.schema(check)?,
+            Check::Fake => {}
+            Check::Determinism => run.determinism(check),
+            Check::StaticTrace | Check::DynamicTrace | Check::Effects => run.traces(check, fakes_wrong),
+        }
+    }
+    Ok(report)
+}
+
+/// The operator fails on the sample itself: nothing else can be checked.
+fn refused(s: &Subject<'_>, report: &mut Report, e: &Error) {
+    for (i, check) in report.checks.iter_mut().enumerate() {
+        if i == 0 {
+            check.fail("the sample", &s.text(e));
+        } else {
+            check.not_run("the operator fails on the sample");
+        }
+    }
+}
+
+/// The derived samples that the operator takes. What could not be varied is noted.
+fn variants(s: &Subject<'_>, derive: &Deriver<'_>, options: &OpcheckOptions, report: &mut Report) -> Result<Vec<Tried>> {
+    let (mut tried, mut refused, mut broken) = (Vec::new(), Vec::new(), Vec::new());
+    let most = derive.affordable(options.derive);
+    if most < options.derive {
+        report.untried.push(format!("more than {most} derived samples, as the given one is large"));
+    }
+    for variant in derive.variants(most)? {
+        match s.run(&variant.args) {
+            Ok(ran) => tried.push(Tried { variant, ran }),
+            Err(e) if calls::breaks_contract(&e) => broken.push((variant, e)),
+            Err(e) => refused.push((variant, e)),
+        }
+    }
+    if let Some(check) = report.checks.iter_mut().find(|c| c.check == Check::Schema) {
+        broken.iter().for_each(|(v, e)| check.fail(&v.what, &s.text(e)));
+    }
+    report.derived = tried.len();
+    let why = |e: &Error| e.kind().to_string().lines().next().unwrap_or_default().to_owned();
+    for (k, d, n) in derive.dims() {
+        let varies = |v: &Variant| v.dims.contains(&(k, d));
+        if !tried.iter().any(|t| varies(&t.variant))
+            && let Some((_, e)) = refused.iter().find(|(v, _)| varies(v))
+        {
+            report.untried.push(format!("anything but {n} as {}: {}", derive.dim_name((k, d)), why(e)));
+        }
+    }
+    for (v, e) in refused.iter().filter(|(v, _)| matches!(v.kind, Kind::Contents | Kind::Layout)) {
+        report.untried.push(format!("{}: {}", v.what, why(e)));
+    }
+    Ok(tried)
+}
+
+/// The calls that were made, for the checks to look at.
+struct Run<'a> {
+    subject: &'a Subject<'a>,
+    derive: &'a Deriver<'a>,
+    /// The sample first.
+    tried: &'a [Tried],
+    random: Option<&'static str>,
+}
+
+impl Run<'_> {
+    /// Each sample in turn; where the given one fails, the derived ones are not looked at.
+    fn each(&self, check: &mut CheckReport, mut f: impl FnMut(&Tried, &mut CheckReport)) {
+        for t in self.tried {
+            f(t, check);
+            if t.variant.kind == Kind::Given && check.failed() {
+                return;
+            }
+        }
+    }
+
+    fn schema(&self, check: &mut CheckReport) -> Result<()> {
+        let s = self.subject;
+        let mut written = schema::Written::default();
+        self.each(check, |t, check| schema::call(s, &t.ran, &t.variant.what, check, &mut written));
+        if check.failed() {
+            return Ok(());
+        }
+        if let Some(given) = self.tried.first() {
+            schema::never_written(s, &given.variant.args, &written, check);
+        }
+        if s.op.is_builtin() {
+            return Ok(());
+        }
+        schema::margins(s, self.derive, self.random.is_none(), check)?;
+        if self.random.is_none() && s.op.is_mutable() && !check.failed() {
+            schema::former_contents(s, self.derive, check)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the fake kernel is wrong.
+    fn fakes(&self, report: &mut Report) -> Result<bool> {
+        let mut unasked = CheckReport::new(Check::Fake);
+        let check = report.checks.iter_mut().find(|c| c.check == Check::Fake).unwrap_or(&mut unasked);
+        let s = self.subject;
+        if let Some((output, ty)) = sample::untraceable(s.schema)
+            && (s.op.is_builtin() || !s.op.has_fake())
+        {
+            check.not_run(format!("output {output} is a {ty}, which data decide; there is nothing to promise"));
+            return Ok(false);
+        }
+        let mut sizes = fakes::Sizes::default();
+        let mut error = None;
+        self.each(check, |t, check| {
+            if let Err(e) = fakes::call(s, t, check, &mut sizes) {
+                error.get_or_insert(e);
+            }
+        });
+        if !check.failed() {
+            sizes.needless(check);
+        }
+        error.map_or(Ok(check.failed()), Err)
+    }
+
+    fn determinism(&self, check: &mut CheckReport) {
+        if let Some(why) = self.random {
+            return check.not_run(why);
+        }
+        let s = self.subject;
+        self.each(check, |t, check| match s.run(&t.variant.args) {
+            Ok(again) => {
+                let pair = Pair { first: ("in one call", &t.ran), second: ("in the next", &again), values: true };
+                for d in pair.differences(s.schema) {
+                    check.fail(&t.variant.what, &d);
+                }
+            }
+            Err(e) => check.fail(&t.variant.what, &format!("a second call fails: {}", s.text(&e))),
+        });
+        if check.failed() {
+            check.notes.push("of an operator that is tagged as nondeterministic, or has an effect, values are not compared".into());
+        }
+    }
+
+    fn traces(&self, check: &mut CheckReport, fakes_wrong: bool) {
+        let s = self.subject;
+        if check.check == Check::Effects && s.op.effect().is_none() && !s.op.is_mutable() {
+            return check.not_run("it mutates nothing and has no effect");
+        }
+        if fakes_wrong {
+            return check.not_run("the fake kernel must be right first");
+        }
+        if let Some((output, ty)) = sample::untraceable(s.schema) {
+            return check.not_run(format!("output {output} is a {ty}, which data decide; a trace cannot hold it"));
+        }
+        let values = self.random.is_none();
+        let mut traces = traces::Traces::default();
+        match (check.check, self.tried.first()) {
+            (Check::Effects, Some(given)) => traces::effects(s, given, values, check),
+            (Check::StaticTrace, _) => self.each(check, |t, check| traces::Traces::fixed(s, t, values, check)),
+            _ => self.each(check, |t, check| traces.symbolic(s, t, values, check)),
+        }
+    }
+}

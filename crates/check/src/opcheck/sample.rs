@@ -1,0 +1,201 @@
+//! Sample arguments: copies that share memory where the sample's do, and what is in that memory.
+
+use crate::values::{Bytes, element_bytes, one, whole_storage};
+use maquette_ir::DType;
+use maquette_ir::schema::{Schema, Type};
+use maquette_ops::{Args, CallError, Concrete, Error, Op, Result, Tensor, Value, args, typed};
+
+/// A tensor among the arguments. One that is given twice is one operand.
+pub(super) struct Operand {
+    pub(super) tensor: Tensor,
+    /// `x`, or `xs[1]`.
+    pub(super) name: String,
+    /// Another operand sees the same storage through other metadata.
+    pub(super) shares: bool,
+}
+
+/// Whether both handles see the same elements.
+fn same(a: &Tensor, b: &Tensor) -> bool {
+    a.is_same(b) || a.shares_storage(b) && a.dtype() == b.dtype() && a.meta().concrete() == b.meta().concrete()
+}
+
+/// The tensors among arguments, each once, in order.
+pub(super) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
+    let mut out: Vec<Operand> = Vec::new();
+    for (decl, v) in schema.args.iter().zip(args) {
+        for (k, t) in v.tensors().enumerate() {
+            if out.iter().any(|o| same(&o.tensor, t)) {
+                continue;
+            }
+            let mut shares = false;
+            for o in out.iter_mut().filter(|o| o.tensor.shares_storage(t)) {
+                (o.shares, shares) = (true, true);
+            }
+            let name = if matches!(v, Value::List(_)) { format!("{}[{k}]", decl.name) } else { decl.name.clone() };
+            out.push(Operand { tensor: t.clone(), name, shares });
+        }
+    }
+    out
+}
+
+/// The same arguments with `made` in place of the operands.
+pub(super) fn replace(operands: &[Operand], args: &[Value], made: &[Tensor]) -> Result<Args> {
+    let mut at = |t: &Tensor| {
+        let place = operands.iter().position(|o| same(&o.tensor, t));
+        place.and_then(|i| made.get(i)).cloned().ok_or_else(|| Error::value("a tensor is not among the operands"))
+    };
+    args.iter().map(|v| v.map_tensors(&mut at)).collect()
+}
+
+/// The arguments in the schema's order with the defaults filled in; every tensor has data on the host.
+pub(super) fn complete(op: Op, schema: &Schema, given: Args) -> Result<Args> {
+    let (mut args, found) = (given, schema.args.len());
+    if args.len() > found {
+        return Err(CallError::TooMany { expected: found, found: args.len(), schema: schema.to_string() }.into());
+    }
+    for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
+        let missing = || CallError::Missing { arg: decl.name.clone(), index, expected: decl.ty.to_string(), schema: schema.to_string() };
+        args.push(op.default_value(index).ok_or_else(missing)?);
+    }
+    for (decl, v) in schema.args.iter().zip(&args) {
+        for t in v.tensors() {
+            element_bytes(t).map_err(|e| Error::value(format!("argument `{}` of the sample: {}", decl.name, e.kind())))?;
+        }
+    }
+    Ok(args)
+}
+
+/// Fresh arguments of the same values, whole storages included; tensors share a storage where the given ones do.
+pub(super) fn copy(schema: &Schema, args: &[Value]) -> Result<Args> {
+    let operands = operands(schema, args);
+    let mut storages: Vec<(&Tensor, Tensor)> = Vec::new();
+    let mut made = Vec::new();
+    for Operand { tensor: t, .. } in &operands {
+        let storage = match storages.iter().find(|(of, _)| of.shares_storage(t)) {
+            Some((_, storage)) => storage.clone(),
+            None => {
+                // the widest elements, so that the memory is aligned for all
+                let sharing = operands.iter().map(|o| &o.tensor).filter(|o| o.shares_storage(t));
+                let widest = sharing.max_by_key(|o| o.dtype().size()).unwrap_or(t);
+                let storage = typed!(widest.dtype(), T => Tensor::from(whole_storage(widest)?.to_vec::<T>()?));
+                storages.push((t, storage.clone()));
+                storage
+            }
+        };
+        let c = concrete(t)?;
+        made.push(view(&storage, t.dtype(), &c)?);
+    }
+    replace(&operands, args, &made)
+}
+
+/// A storage, given as a flat tensor, seen through a layout.
+fn view(storage: &Tensor, dtype: DType, c: &Concrete) -> Result<Tensor> {
+    let storage = if storage.dtype() == dtype { storage.clone() } else { one("aten::view.dtype", args![storage, dtype])? };
+    one("aten::as_strided", args![&storage, c.sizes.to_vec(), c.strides.to_vec(), c.offset])
+}
+
+pub(super) fn concrete(t: &Tensor) -> Result<Concrete> {
+    t.meta().concrete().ok_or_else(|| Error::value(format!("a sample must have plain numbers as sizes, found {}", t.meta())))
+}
+
+/// How to make a tensor anew: its layout, what its elements become, and what is beside them in its storage.
+pub(super) struct Remake<'a> {
+    pub(super) layout: &'a Concrete,
+    /// Elements by their place in row-major order: kept, or made of the byte `other`.
+    pub(super) keep: &'a dyn Fn(usize) -> bool,
+    pub(super) other: u8,
+    /// Elements after the last one, for [`Remake::filler`].
+    pub(super) beyond: usize,
+    /// The byte that fills everything which is not an element.
+    pub(super) filler: u8,
+}
+
+impl Remake<'_> {
+    /// The tensor in a storage of its own. Where it has grown, its elements repeat.
+    pub(super) fn of(&self, t: &Tensor) -> Result<Tensor> {
+        typed!(t.dtype(), T => self.typed::<T>(t))
+    }
+
+    fn typed<T: Bytes>(&self, t: &Tensor) -> Result<Tensor> {
+        let (from, to) = (concrete(t)?, self.layout);
+        let elements = t.to_vec::<T>()?;
+        let end = to.span().map_or(0, |(_, end)| end / to.width.max(1));
+        let of_byte = |byte: u8| T::decode(&vec![byte; t.dtype().size()]);
+        let mut storage = vec![of_byte(self.filler); usize::try_from(end).unwrap_or(0) + self.beyond];
+        for (place, index) in indices(&to.sizes).enumerate() {
+            let (mut source, mut target) = (0i64, to.offset);
+            for ((&i, &n), &stride) in index.iter().zip(&from.sizes).zip(&to.strides) {
+                source = source * n + i % n.max(1);
+                target += i * stride;
+            }
+            let element = usize::try_from(source).ok().and_then(|s| elements.get(s)).copied().unwrap_or_default();
+            if let Some(to) = usize::try_from(target).ok().and_then(|t| storage.get_mut(t)) {
+                *to = if (self.keep)(place) { element } else { of_byte(self.other) };
+            }
+        }
+        view(&Tensor::from(storage), t.dtype(), to)
+    }
+}
+
+/// Every index of these sizes, in row-major order.
+pub(super) fn indices(sizes: &[i64]) -> impl Iterator<Item = Vec<i64>> + '_ {
+    let total: i64 = sizes.iter().product();
+    (0..total).map(move |mut place| {
+        let mut index = vec![0; sizes.len()];
+        for (i, &n) in index.iter_mut().zip(sizes).rev() {
+            *i = place % n.max(1);
+            place /= n.max(1);
+        }
+        index
+    })
+}
+
+/// The bytes of a storage that a layout sees, each element's first.
+pub(super) fn element_starts(c: &Concrete) -> impl Iterator<Item = usize> + '_ {
+    indices(&c.sizes).map(|index| {
+        let at = index.iter().zip(&c.strides).fold(c.offset, |at, (i, s)| at + i * s);
+        usize::try_from(at * c.width).unwrap_or(0)
+    })
+}
+
+/// A storage, by the first operand that sees it, and its bytes.
+pub(super) struct Memory {
+    pub(super) of: Tensor,
+    pub(super) bytes: Vec<u8>,
+    pub(super) version: u64,
+}
+
+/// What is in the storages of the arguments now.
+pub(super) fn memory(args: &[Value]) -> Result<Vec<Memory>> {
+    let mut out: Vec<Memory> = Vec::new();
+    for t in args.iter().flat_map(Value::tensors) {
+        if !out.iter().any(|m| m.of.shares_storage(t)) {
+            out.push(Memory { of: t.clone(), bytes: element_bytes(&whole_storage(t)?)?, version: t.version() });
+        }
+    }
+    Ok(out)
+}
+
+/// `x: f32[3], n: 2`.
+pub(super) fn describe(schema: &Schema, args: &[Value]) -> String {
+    fn value(v: &Value) -> String {
+        match v {
+            Value::Tensor(t) => t.meta().to_string(),
+            Value::List(l) => format!("[{}]", l.iter().map(value).collect::<Vec<_>>().join(", ")),
+            other => crate::values::show(other),
+        }
+    }
+    schema.args.iter().zip(args).map(|(a, v)| format!("{}: {}", a.name, value(v))).collect::<Vec<_>>().join(", ")
+}
+
+/// The first return that a graph cannot hold: a number that data decide.
+pub(super) fn untraceable(schema: &Schema) -> Option<(usize, &Type)> {
+    fn holds(ty: &Type) -> bool {
+        match ty {
+            Type::Tensor | Type::SymInt | Type::Int => true,
+            Type::List(t, _) | Type::Optional(t) => holds(t),
+            _ => false,
+        }
+    }
+    schema.returns.iter().map(|r| &r.ty).enumerate().find(|(_, ty)| !holds(ty))
+}

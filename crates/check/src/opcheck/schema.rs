@@ -1,0 +1,207 @@
+//! What a call writes and aliases, against what the schema says.
+
+use super::calls::{Pair, Ran, Subject, breaks_contract};
+use super::report::CheckReport;
+use super::sample::{Memory, element_starts, indices};
+use super::vary::Deriver;
+use crate::values::{Bytes, flatten};
+use maquette_ops::{Args, Tensor, Value, typed};
+
+/// What is remembered over all samples: which arguments were written by some call.
+#[derive(Default)]
+pub(super) struct Written(Vec<usize>);
+
+/// Checks one call.
+pub(super) fn call(s: &Subject<'_>, ran: &Ran, sample: &str, report: &mut CheckReport, written: &mut Written) {
+    for (before, after) in ran.before.iter().zip(&ran.after) {
+        for message in undeclared(s, ran, before, after) {
+            report.fail(sample, &message);
+        }
+        let writers = (0..s.schema.args.len()).filter(|i| s.op.mutates(*i)).filter_map(|i| ran.args.get(i)).flat_map(Value::tensors);
+        let expected = writers.filter(|t| t.shares_storage(&before.of)).count() as u64;
+        let counted = after.version.wrapping_sub(before.version);
+        if counted != expected {
+            let name = name_of(s, ran, &before.of);
+            report.fail(sample, &format!("the version of `{name}` counts {counted} writes, and the schema declares {expected}"));
+        }
+    }
+    for (i, v) in ran.args.iter().enumerate().filter(|(i, _)| s.op.mutates(*i)) {
+        if !written.0.contains(&i) && v.tensors().any(|t| changed(ran, t)) {
+            written.0.push(i);
+        }
+    }
+    for message in undeclared_aliases(s, ran) {
+        report.fail(sample, &message);
+    }
+    // a handle cannot be turned into another, so this finds defects of the library only
+    for (t, before) in ran.args.iter().flat_map(Value::tensors).zip(&ran.metadata) {
+        if t.meta().to_string() != *before {
+            let (name, now) = (name_of(s, ran, t), t.meta());
+            report.fail(sample, &format!("the metadata of argument `{name}` changed from {before} to {now}"));
+        }
+    }
+}
+
+/// Arguments that are declared as mutated and that no call changed.
+pub(super) fn never_written(s: &Subject<'_>, args: &Args, written: &Written, report: &mut CheckReport) {
+    for (i, a) in s.schema.args.iter().enumerate() {
+        let given = args.get(i).is_some_and(|v| v.tensors().any(|t| t.numel().as_i64() != Some(0)));
+        if s.op.mutates(i) && given && !written.0.contains(&i) {
+            report.warnings.push(format!("argument `{}` is declared as mutated, and no call changed it", a.name));
+        }
+    }
+}
+
+fn name_of(s: &Subject<'_>, ran: &Ran, t: &Tensor) -> String {
+    let named = s.schema.args.iter().zip(&ran.args).find(|(_, v)| v.tensors().any(|u| u.shares_storage(t)));
+    named.map_or_else(String::new, |(a, _)| a.name.clone())
+}
+
+/// Whether a call changed an element of a tensor.
+fn changed(ran: &Ran, t: &Tensor) -> bool {
+    let Some(c) = t.meta().concrete() else { return false };
+    let here = ran.before.iter().zip(&ran.after).find(|(b, _)| b.of.shares_storage(t));
+    here.is_some_and(|(b, a)| {
+        let differ = |start: usize| b.bytes.get(start..start + c.width as usize) != a.bytes.get(start..start + c.width as usize);
+        b.bytes != a.bytes && element_starts(&c).any(differ)
+    })
+}
+
+/// Which bytes of a storage some tensors see.
+fn seen(tensors: &[&Tensor], bytes: usize) -> Vec<bool> {
+    let mut mask = vec![false; bytes];
+    for c in tensors.iter().filter_map(|t| t.meta().concrete()) {
+        for start in element_starts(&c) {
+            mask.iter_mut().skip(start).take(c.width as usize).for_each(|b| *b = true);
+        }
+    }
+    mask
+}
+
+/// Changes in a storage outside of what is declared as mutated.
+fn undeclared(s: &Subject<'_>, ran: &Ran, before: &Memory, after: &Memory) -> Vec<String> {
+    if before.bytes == after.bytes {
+        return Vec::new();
+    }
+    let here = |mutated: bool| {
+        let named = s.schema.args.iter().enumerate().zip(&ran.args).filter(move |((i, _), _)| s.op.mutates(*i) == mutated);
+        let tensors = named.flat_map(|((_, a), v)| v.tensors().map(move |t| (a.name.as_str(), t)));
+        tensors.filter(|(_, t)| t.shares_storage(&before.of)).collect::<Vec<_>>()
+    };
+    let tensors = |l: &[(&str, &Tensor)]| seen(&l.iter().map(|(_, t)| *t).collect::<Vec<_>>(), before.bytes.len());
+    let (writable, readable) = (here(true), here(false));
+    let allowed = tensors(&writable);
+    let wrong: Vec<usize> =
+        (0..before.bytes.len()).filter(|&i| before.bytes[i] != after.bytes.get(i).copied().unwrap_or_default() && !allowed[i]).collect();
+    let mut out = Vec::new();
+    for (name, t) in &readable {
+        let Some(c) = t.meta().concrete() else { continue };
+        let width = c.width as usize;
+        let hit = |start: usize| wrong.iter().any(|w| (start..start + width).contains(w));
+        let places: Vec<(Vec<i64>, usize)> = indices(&c.sizes).zip(element_starts(&c)).filter(|(_, start)| hit(*start)).collect();
+        if let Some((index, start)) = places.first() {
+            let element = |m: &Memory| {
+                let bytes = m.bytes.get(*start..*start + width).unwrap_or_default();
+                typed!(t.dtype(), T => format!("{:?}", T::decode(bytes)))
+            };
+            let more = if places.len() > 1 { format!(", and {} more", places.len() - 1) } else { String::new() };
+            out.push(format!(
+                "argument `{name}` is not declared as mutated, and its kernel changes it: element {index:?} from {} to {}{more}. Take it as \
+                 `&mut Tensor` (`Tensor(a!)` in the schema)",
+                element(before),
+                element(after)
+            ));
+        }
+    }
+    let anybodys = tensors(&readable.iter().chain(&writable).copied().collect::<Vec<_>>());
+    if let Some(byte) = wrong.iter().find(|&&i| !anybodys[i]) {
+        let nearest = readable.iter().chain(&writable).filter_map(|(name, t)| {
+            let (start, end) = t.meta().concrete()?.span()?;
+            let byte = i64::try_from(*byte).ok()?;
+            let width = t.dtype().size() as i64;
+            Some(match (start - byte, byte - end) {
+                (before @ 1.., _) => (before, format!("place {} before the first element of `{name}`", (before - 1) / width + 1)),
+                (_, after @ 0..) => (after, format!("place {} after the last element of `{name}`", after / width + 1)),
+                _ => (0, format!("between the elements of `{name}`")),
+            })
+        });
+        let place = nearest.min_by_key(|(distance, _)| *distance).map_or_else(|| "beside its arguments".to_owned(), |(_, place)| place);
+        out.push(format!("its kernel writes outside of its arguments: {place}"));
+    }
+    out
+}
+
+/// Outputs that share memory without the schema saying so. The dispatcher refuses these of custom operators.
+fn undeclared_aliases(s: &Subject<'_>, ran: &Ran) -> Vec<String> {
+    let mut out = Vec::new();
+    let tensors = |v: &Value| -> Vec<Tensor> { flatten(std::slice::from_ref(v)).iter().flat_map(Value::tensors).cloned().collect() };
+    let argument = |i: Option<usize>| i.and_then(|a| ran.args.get(a)).map(tensors).unwrap_or_default();
+    for (i, v) in ran.outputs.iter().enumerate() {
+        let declared = argument(s.op.return_alias(i));
+        for t in tensors(v) {
+            let allowed = |u: &Tensor| declared.iter().any(|d| d.shares_storage(u));
+            for (a, arg) in s.schema.args.iter().zip(&ran.args) {
+                if arg.tensors().any(|u| u.shares_storage(&t) && !allowed(u)) {
+                    out.push(format!("output {i} shares memory with argument `{}`, and the schema does not say so", a.name));
+                }
+            }
+            for (j, w) in ran.outputs.iter().enumerate().take(i) {
+                if s.op.return_alias(j).is_none() && tensors(w).iter().any(|u| u.shares_storage(&t) && !allowed(u)) {
+                    out.push(format!("outputs {j} and {i} share memory, and the schema does not say so"));
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Says whether results depend on what mutated arguments held before.
+pub(super) fn former_contents(s: &Subject<'_>, derive: &Deriver<'_>, report: &mut CheckReport) -> maquette_ops::Result<()> {
+    const CONTENTS: [u8; 2] = [0, 0x3f];
+    let mut runs = Vec::new();
+    for byte in CONTENTS {
+        let Some(args) = derive.with_former(byte, s.op)? else { return Ok(()) };
+        match s.run(&args) {
+            Ok(ran) => runs.push(ran),
+            Err(_) => return Ok(()),
+        }
+    }
+    if let [a, b] = &runs[..] {
+        let differ = !Pair { first: ("", a), second: ("", b), values: true }.differences(s.schema).is_empty();
+        let names: Vec<String> = s.schema.mutates().filter_map(|i| Some(format!("`{}`", s.schema.args.get(i)?.name))).collect();
+        let verb = if differ { "depend" } else { "do not depend" };
+        report.notes.push(format!("its results {verb} on the former contents of {}", names.join(" and ")));
+    }
+    Ok(())
+}
+
+/// Calls with margins around every tensor: nothing may be written there, and nothing may depend on what is there.
+pub(super) fn margins(s: &Subject<'_>, derive: &Deriver<'_>, values: bool, report: &mut CheckReport) -> maquette_ops::Result<()> {
+    // twice the same, to tell what depends on the margin from what depends on nothing
+    const FILLERS: [u8; 3] = [0x5a, 0x5a, 0];
+    let mut runs = Vec::new();
+    for filler in FILLERS {
+        let Some(args) = derive.with_margins(filler)? else { return Ok(()) };
+        match s.run(&args) {
+            Ok(ran) => runs.push(ran),
+            Err(e) if breaks_contract(&e) => {
+                report.fail("the sample with a margin around every tensor", &s.text(&e));
+                return Ok(());
+            }
+            // a kernel may insist on where a tensor begins
+            Err(_) => return Ok(()),
+        }
+    }
+    let sample = "the sample with a margin around every tensor";
+    let [a, again, b] = &runs[..] else { return Ok(()) };
+    call(s, a, sample, report, &mut Written::default());
+    let repeats = || Pair { first: ("", a), second: ("", again), values: true }.differences(s.schema).is_empty();
+    if values && repeats() {
+        let pair = Pair { first: ("with one margin", a), second: ("with another", b), values: true };
+        for d in pair.differences(s.schema) {
+            report
+                .fail(sample, &format!("its kernel reads outside of its arguments, as results follow what is beside them in memory: {d}"));
+        }
+    }
+    Ok(())
+}

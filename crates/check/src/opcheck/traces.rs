@@ -1,0 +1,173 @@
+//! Traces of a call, run beside the call itself.
+
+use super::calls::{Pair, Ran, Subject, Tried, guarded};
+use super::report::CheckReport;
+use super::sample::{operands, replace};
+use super::vary::{Kind, Variant};
+use crate::values::flatten;
+use maquette_ops::tree::{Leaves, TreeSpec};
+use maquette_ops::{Args, Error, ErrorKind, Result, RunError, Tensor, Tree, Value};
+use maquette_trace::{TraceOptions, Traced};
+
+/// Any number of tensors and numbers: what a call takes and returns.
+pub(super) struct Flat(Vec<Value>);
+
+impl Tree for Flat {
+    fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
+        // an absent optional is no leaf
+        Ok(TreeSpec::List(self.0.iter().filter(|v| !v.is_none()).map(|v| leaves.push(v.clone())).collect()))
+    }
+
+    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Flat> {
+        match spec {
+            TreeSpec::List(l) => Ok(Flat(leaves.take(l.len()).collect())),
+            other => Err(maquette_ops::tree::wrong_shape("a list", other)),
+        }
+    }
+}
+
+type Trace = Traced<Flat, Result<Flat>>;
+
+fn inputs(s: &Subject<'_>, args: &[Value]) -> Flat {
+    Flat(operands(s.schema, args).into_iter().map(|o| Value::Tensor(o.tensor)).collect())
+}
+
+impl Subject<'_> {
+    /// Traces `calls` calls in turn on the same arguments, and returns the results of the last.
+    fn trace(&self, options: &TraceOptions, args: &Args, calls: usize) -> Result<Trace> {
+        let places = operands(self.schema, args);
+        let program = |given: Flat| -> Result<Flat> {
+            let tensors = given.0.iter().flat_map(Value::tensors).cloned().collect::<Vec<Tensor>>();
+            let args = replace(&places, args, &tensors)?;
+            let mut outputs = Vec::new();
+            for _ in 0..calls {
+                outputs = flatten(&self.op.call_at(args.clone(), self.loc)?);
+            }
+            Ok(Flat(outputs))
+        };
+        guarded("its fake kernel", || options.trace(program, inputs(self, args)))
+    }
+
+    fn run_trace(&self, trace: &Trace, args: &[Value]) -> Result<Ran> {
+        self.on_copies(args, |args| guarded("its kernel", || Ok(trace.run(inputs(self, args))??.0)))
+    }
+}
+
+/// As the operator's outputs are in a graph: lists taken apart, absent ones left out.
+fn flat(ran: &Ran) -> Vec<Value> {
+    flatten(&ran.outputs).into_iter().filter(|v| !v.is_none()).collect()
+}
+
+/// The traces of a sample, for the samples derived from it.
+#[derive(Default)]
+pub(super) struct Traces {
+    symbolic: Option<Trace>,
+    /// Guards that were noted already.
+    guards: Vec<String>,
+}
+
+impl Traces {
+    /// Runs a trace of the call with the sizes as numbers.
+    pub(super) fn fixed(s: &Subject<'_>, tried: &Tried, values: bool, report: &mut CheckReport) {
+        let sample = &tried.variant.what;
+        match s.trace(&options(TraceOptions::new()), &tried.variant.args, 1) {
+            Ok(trace) => compare(s, &trace, tried, values, report),
+            Err(e) => report.fail(sample, &s.text(&e)),
+        }
+    }
+
+    /// Runs the symbolic trace of the sample on this one; where a guard refuses it, a symbolic trace of its own.
+    pub(super) fn symbolic(&mut self, s: &Subject<'_>, tried: &Tried, values: bool, report: &mut CheckReport) {
+        let Variant { kind, args, what: sample, .. } = &tried.variant;
+        let reusable = matches!(kind, Kind::Given | Kind::Sizes | Kind::Contents);
+        if let Some(trace) = self.symbolic.as_ref().filter(|_| reusable) {
+            match s.run_trace(trace, args) {
+                Ok(ran) => return differ(s, tried, &ran, values, report),
+                Err(e) => match e.kind() {
+                    ErrorKind::Run(RunError::Guard { guard, loc, .. }) => self.note(guard, loc, report),
+                    ErrorKind::Run(RunError::Input { .. }) => {}
+                    _ => return report.fail(sample, &s.text(&e)),
+                },
+            }
+        }
+        match s.trace(&options(TraceOptions::symbolic()), args, 1) {
+            Ok(trace) => {
+                compare(s, &trace, tried, values, report);
+                if *kind == Kind::Given {
+                    self.symbolic = Some(trace);
+                }
+            }
+            Err(e) => report.fail(sample, &s.text(&e)),
+        }
+    }
+
+    fn note(&mut self, guard: &str, loc: &str, report: &mut CheckReport) {
+        if self.guards.iter().any(|g| g == guard) {
+            return;
+        }
+        self.guards.push(guard.to_owned());
+        // a size that is pinned serves one size only; any other guard cuts the sizes in two
+        let number = |t: &str| t.trim().parse::<i64>().is_ok();
+        let text = format!("the guard `{guard}`, taken at {loc}");
+        if guard.split_once("==").is_some_and(|(a, b)| number(a) != number(b) && !a.contains('%') && !b.contains('%')) {
+            report.warnings.push(format!("{text}, fixes a size: a trace serves no other"));
+        } else {
+            report.notes.push(format!("{text}, refuses some derived samples; they were traced anew"));
+        }
+    }
+}
+
+/// A derived sample begins where the sample does in its storage, and so do its copies.
+fn options(options: TraceOptions) -> TraceOptions {
+    options.keep_offsets(true)
+}
+
+fn compare(s: &Subject<'_>, trace: &Trace, tried: &Tried, values: bool, report: &mut CheckReport) {
+    match s.run_trace(trace, &tried.variant.args) {
+        Ok(ran) => differ(s, tried, &ran, values, report),
+        Err(e) => report.fail(&tried.variant.what, &s.text(&e)),
+    }
+}
+
+fn differ(s: &Subject<'_>, tried: &Tried, traced: &Ran, values: bool, report: &mut CheckReport) {
+    let eager =
+        Ran { args: tried.ran.args.clone(), outputs: flat(&tried.ran), metadata: Vec::new(), before: Vec::new(), after: Vec::new() };
+    for d in (Pair { first: ("called", &eager), second: ("traced", traced), values }).differences(s.schema) {
+        report.fail(&tried.variant.what, &d);
+    }
+}
+
+/// Two calls in turn: both are in the graph, and write what two calls write.
+pub(super) fn effects(s: &Subject<'_>, given: &Tried, values: bool, report: &mut CheckReport) {
+    let Variant { args, what: sample, .. } = &given.variant;
+    let trace = match s.trace(&options(TraceOptions::new()), args, 2) {
+        Ok(trace) => trace,
+        Err(e) => return report.fail(sample, &s.text(&e)),
+    };
+    let found = trace.graph().nodes().filter(|n| trace.graph().op_name(*n) == s.op.name()).count();
+    if found != 2 {
+        report.fail(sample, &format!("a trace of two calls has {found} nodes of the operator"));
+    }
+    let twice = |args: &Args| -> Result<Vec<Value>> {
+        s.op.call_at(args.clone(), s.loc)?;
+        Ok(s.op.call_at(args.clone(), s.loc)?.into_vec())
+    };
+    match s.on_copies(args, |args| guarded("its kernel", || twice(args))) {
+        Ok(ran) => {
+            let variant = Variant { kind: Kind::Given, args: args.clone(), what: "two calls on the sample".into(), dims: Vec::new() };
+            compare(s, &trace, &Tried { variant, ran }, values, report);
+        }
+        Err(e) => report.fail(sample, &format!("a second call on the same arguments fails: {}", s.text(&e))),
+    }
+}
+
+impl Subject<'_> {
+    /// An error, to be read in a report that names the operator.
+    pub(super) fn text(&self, e: &Error) -> String {
+        let text = e.to_string();
+        let text = text.strip_prefix(&format!("{}: ", self.op.name())).unwrap_or(&text);
+        // the line that called opcheck says nothing new
+        let here = format!("at {}", self.loc);
+        text.lines().filter(|l| !l.trim_start().ends_with(&here) || !l.starts_with("  ")).collect::<Vec<_>>().join("\n")
+    }
+}

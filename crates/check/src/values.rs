@@ -1,0 +1,96 @@
+//! What every check needs of values: to take them apart, to print them, and to see their bits.
+
+use maquette_ops::{Element, Error, Result, Tensor, Value, call, typed};
+
+/// Elements as little-endian bytes.
+pub(crate) trait Bytes: Element + std::fmt::Debug {
+    fn decode(bytes: &[u8]) -> Self;
+    fn encode(self, out: &mut Vec<u8>);
+}
+
+macro_rules! bytes {
+    ($($t:ty),*) => { $(impl Bytes for $t {
+        fn decode(bytes: &[u8]) -> Self {
+            bytes.try_into().map(<$t>::from_le_bytes).unwrap_or_default()
+        }
+        fn encode(self, out: &mut Vec<u8>) {
+            out.extend(self.to_le_bytes());
+        }
+    })* };
+}
+bytes!(u8, i8, i16, i32, i64, half::f16, half::bf16, f32, f64);
+
+impl Bytes for bool {
+    fn decode(bytes: &[u8]) -> Self {
+        bytes.first().is_some_and(|b| *b != 0)
+    }
+    fn encode(self, out: &mut Vec<u8>) {
+        out.push(u8::from(self));
+    }
+}
+
+/// The values in lists and tuples, one after another.
+pub(crate) fn flatten(values: &[Value]) -> Vec<Value> {
+    let mut out = Vec::new();
+    for v in values {
+        match v {
+            Value::List(l) => out.extend(flatten(l)),
+            Value::Ints(l) => out.extend(l.iter().map(|i| Value::Int(*i))),
+            other => out.push(other.clone()),
+        }
+    }
+    out
+}
+
+/// A value, to be read.
+pub(crate) fn show(v: &Value) -> String {
+    match v {
+        Value::None => "None".to_owned(),
+        Value::Tensor(t) => format!("{t:?}"),
+        Value::Ints(l) => format!("[{}]", l.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        Value::List(l) => format!("[{}]", l.iter().map(show).collect::<Vec<_>>().join(", ")),
+        Value::Int(i) => i.to_string(),
+        Value::Float(x) => format!("{x:?}"),
+        Value::Bool(b) => b.to_string(),
+        Value::Str(s) => format!("{s:?}"),
+        Value::DType(d) => d.to_string(),
+        Value::Device(d) => d.to_string(),
+        Value::Layout(l) => l.to_string(),
+        Value::MemoryFormat(m) => m.to_string(),
+    }
+}
+
+/// The one result of an operator that returns one tensor.
+pub(crate) fn one(op: &str, args: maquette_ops::Args) -> Result<Tensor> {
+    let out = call(op, args)?;
+    out.first().ok_or_else(|| Error::value(format!("{op} returned nothing")))?.tensor().cloned()
+}
+
+/// The whole storage behind a tensor, as elements of its dtype.
+pub(crate) fn whole_storage(t: &Tensor) -> Result<Tensor> {
+    let n = (t.storage()?.len() / t.dtype().size()) as i64;
+    one("aten::as_strided", maquette_ops::args![t, [n], [1], 0])
+}
+
+/// The bytes of a tensor's elements in row-major order.
+pub(crate) fn element_bytes(t: &Tensor) -> Result<Vec<u8>> {
+    typed!(t.dtype(), T => {
+        let mut bytes = Vec::new();
+        t.to_vec::<T>()?.into_iter().for_each(|x| x.encode(&mut bytes));
+        Ok(bytes)
+    })
+}
+
+/// How the metadata of a tensor differs from what is expected, as far as it can be observed.
+pub(crate) fn metadata(expected: &Tensor, found: &Tensor) -> Result<(), String> {
+    let (Some(e), Some(f)) = (expected.meta().concrete(), found.meta().concrete()) else {
+        return Err(format!("found the symbolic {}", found.meta()));
+    };
+    let empty = e.sizes.contains(&0);
+    if expected.dtype() != found.dtype() || e.sizes != f.sizes || e.offset != f.offset && !empty {
+        return Err(format!("found {}, not {}", found.meta(), expected.meta()));
+    }
+    // strides of size-1 dimensions and of empty tensors are not observable
+    let agree = e.strides.iter().zip(&f.strides).zip(&e.sizes).all(|((a, b), n)| *n == 1 || a == b);
+    if agree || empty { Ok(()) } else { Err(format!("found strides {:?}, not {:?}, of sizes {:?}", f.strides, e.strides, e.sizes)) }
+}

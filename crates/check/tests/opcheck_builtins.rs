@@ -1,0 +1,34 @@
+//! Every builtin operator keeps the contract of operators, on the first call that PyTorch recorded of it.
+
+use maquette_check::conform::{File, operator_files};
+use maquette_check::opcheck::{Check, OpcheckOptions, Outcome, opcheck_with};
+use maquette_ops::Op;
+use std::path::Path;
+
+/// Samples derived from each call, at most.
+const DERIVED: usize = 8;
+
+#[test]
+fn builtin_operators_keep_the_contract() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/aten");
+    let (mut wrong, mut checked, mut derived) = (Vec::new(), 0, 0);
+    for path in operator_files(&folder, None).unwrap() {
+        let file = File::read(&path).unwrap();
+        let Ok(op) = Op::find(&file.name) else { continue };
+        for args in file.samples(op).take(1) {
+            let report = opcheck_with(&op, args, OpcheckOptions::new().derive(DERIVED).raise(false)).unwrap();
+            // `recorded.rs` says what is refused
+            if report.check(Check::Fake).is_some_and(|c| matches!(&c.outcome, Outcome::NotRun(why) if why.contains("fails on the sample")))
+            {
+                continue;
+            }
+            checked += 1;
+            derived += report.derived();
+            if !report.passed() {
+                wrong.push(report.to_string());
+            }
+        }
+    }
+    assert!(checked > 400 && derived > checked, "{checked} samples, {derived} derived");
+    assert!(wrong.is_empty(), "{} of {checked}:\n{}", wrong.len(), wrong.join("\n\n"));
+}
