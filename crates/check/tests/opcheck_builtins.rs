@@ -8,6 +8,9 @@ use std::path::Path;
 /// Samples derived from each call, at most.
 const DERIVED: usize = 8;
 
+/// Operators whose schemas, which are PyTorch's, hide what they write. A trace records an operator that declares it.
+const HIDDEN_WRITES: &[&str] = &["aten::native_batch_norm"];
+
 #[test]
 fn builtin_operators_keep_the_contract() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/aten");
@@ -24,7 +27,7 @@ fn builtin_operators_keep_the_contract() {
             }
             checked += 1;
             derived += report.derived();
-            if !report.passed() {
+            if report.passed() == HIDDEN_WRITES.contains(&op.name()) {
                 wrong.push(report.to_string());
             }
         }

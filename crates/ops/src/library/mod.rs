@@ -19,8 +19,8 @@ mod variants;
 #[doc(hidden)]
 pub mod wrapper;
 
-pub(crate) use builder::default_value;
 pub use crate::fake::{FakeProfile, FakeProfiles};
+pub(crate) use builder::default_value;
 pub use builder::{OpBuilder, custom_op};
 pub use constant::{Const, ConstArg};
 pub use effect::Facts;
