@@ -2,7 +2,7 @@
 
 use super::op::Op;
 use super::registry;
-use crate::error::{CallError, Error, Result};
+use crate::error::{CallError, Error, ErrorKind, Result};
 use crate::fit::{fit, fits_as_is};
 use crate::value::{Args, Value};
 use maquette_ir::Loc;
@@ -92,9 +92,9 @@ fn choose(name: &str, itself: Result<Op>, args: Args, kwargs: Kwargs, loc: Loc) 
         _ => {}
     }
     let mut converted: Option<(Op, Args)> = None;
-    let mut tried = Vec::new();
+    let (mut tried, mut gone) = (Vec::new(), None);
     for op in candidates {
-        let attempt = || {
+        let attempt = || -> Result<(Args, bool)> {
             let full = complete(op, args.clone(), kwargs.clone())?;
             let state = op.state()?;
             let as_is = fits_as_is(&state, &full);
@@ -104,8 +104,13 @@ fn choose(name: &str, itself: Result<Op>, args: Args, kwargs: Kwargs, loc: Loc) 
         match attempt() {
             Ok((full, true)) => return Ok((op, full)),
             Ok((full, false)) => converted = converted.or(Some((op, full))),
+            // another thread dropped the library that defined it
+            Err(e) if matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. })) => gone = Some(e),
             Err(e) => tried.push(reason(op, &e)),
         }
+    }
+    if let (Some(e), true, None) = (gone, tried.is_empty(), &converted) {
+        return Err(e.at(loc));
     }
     converted.ok_or_else(|| Error::from(CallError::NoOverload { name: name.into(), tried }).at(loc))
 }
