@@ -1,4 +1,4 @@
-//! Times a few kernels: `cargo run --release -p maquette-kernels --example speed`.
+//! Times a few kernels: `cargo run --release -p maquette-kernels --example kernel_speed`.
 
 use maquette_ir::DType::F32;
 use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, ScalarExpr, UnaryOp};
