@@ -168,7 +168,7 @@ fn run<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, be
     })
 }
 
-fn advance<T>(x: Mat<T>, by: usize, rows: bool) -> Ptr<T> {
+pub(crate) fn advance<T>(x: Mat<T>, by: usize, rows: bool) -> Ptr<T> {
     Ptr(x.0.0.wrapping_offset(by as isize * if rows { x.1 } else { x.2 }))
 }
 

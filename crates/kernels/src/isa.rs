@@ -89,7 +89,20 @@ fn avx2<S: Simd>(work: S) -> S::Out {
     work.run()
 }
 
-/// `x = f(x)` for every element; `f` is inlined into the loop.
+/// `y = f(x)` for every element of two slices of one length; `f` is inlined into the loop.
+pub(crate) struct Map<'a, A, F>(pub &'a [A], pub &'a mut [A], pub F);
+
+impl<A: Copy, F: Fn(A) -> A> Simd for Map<'_, A, F> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (y, x) in self.1.iter_mut().zip(self.0) {
+            *y = (self.2)(*x);
+        }
+    }
+}
+
+/// `x = f(x)` for every element, likewise.
 pub(crate) struct Each<'a, A, F>(pub &'a mut [A], pub F);
 
 impl<A: Copy, F: Fn(A) -> A> Simd for Each<'_, A, F> {

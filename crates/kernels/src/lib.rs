@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod access;
+mod attention;
 mod conv;
 mod copy;
 mod element;
@@ -23,12 +24,14 @@ mod random;
 mod reduce;
 mod rows;
 mod scan;
+mod scratch;
 mod sort;
 #[cfg(test)]
 mod tests;
 mod view;
 mod window;
 
+pub use attention::{Attention, attention};
 pub use conv::{conv, conv_transpose};
 pub use copy::{arange, copy, fill};
 pub use element::{Class, Element};

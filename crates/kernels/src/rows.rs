@@ -1,16 +1,17 @@
-//! Kernels that use a reduction of each row on that row: softmax and layer norm. Rows are read once into scratch of the class
+//! Kernels that use a reduction of each row on that row: softmax and layer norm. Rows are worked on in the class
 //! (`f32`, or `f64`), and every step rounds there; the order of sums is that of [`reduce`](crate::reduce()).
 
 use crate::copy::{check_dim, copy, same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
-use crate::isa::{Each, Isa};
+use crate::isa::{Each, Isa, Map, Simd};
 use crate::layout::Loops;
 use crate::math::Float;
 use crate::pointwise::ops::{Add, Max};
 use crate::pointwise::steps::{Load, Store};
 use crate::pool;
-use crate::reduce::lanes::row;
+use crate::reduce::lanes::{row, row_into, row_of};
+use crate::scratch::Scratch;
 use crate::view::{Dims, Ptr, View, ViewMut};
 
 /// Rows of an input and an output of the same sizes.
@@ -59,30 +60,47 @@ impl Rows {
         });
     }
 
-    /// Applies `f(row, elements)` to every row. An input may be exactly the output.
+    /// Calls `f(row, elements, results)` for every row. An input may be exactly the output.
     fn each<T: Element<Class: Float>>(
         &self,
         input: &View<'_>,
         out: &ViewMut<'_>,
-        f: impl Fn(Isa, usize, &mut [T::Class]) + Sync,
+        f: impl Fn(Isa, usize, &[T::Class], &mut [T::Class]) + Sync,
     ) -> Result<()> {
         let (isa, src, dst) = (Isa::detect(), input.typed::<T>(), out.typed::<T>());
         if self.n == 0 {
             return Ok(());
         }
+        // Where the elements are of the class and lie one after another, they are used as they lie.
+        let plain = |operand| T::DTYPE == T::Class::DTYPE && self.inner.sizes.len() == 1 && self.inner.inner_stride(operand) == 1;
+        let (read_there, write_there) = (plain(1) && !out.overlaps(input), plain(0));
         pool::ranges(self.outer.numel(), (pool::GRAIN / 4 / self.n).max(1), 1, &|from, to| {
-            let mut xs = vec![T::Class::ZERO; self.n];
+            let mut xs = Scratch::new(if read_there { 0 } else { self.n });
+            let mut ys = Scratch::new(if write_there { 0 } else { self.n });
             for r in from..to {
-                self.read(isa, src, r, &mut xs);
-                f(isa, r, &mut xs);
-                self.write(isa, dst, r, &xs);
+                let x: &[T::Class] = match read_there {
+                    // SAFETY: the row's elements, of the class's own type, which no row's results overlap.
+                    true => unsafe { Ptr(src.0.cast()).slice(self.outer.offset(1, r), self.n) },
+                    false => {
+                        self.read(isa, src, r, xs.get());
+                        xs.get()
+                    }
+                };
+                match write_there {
+                    // SAFETY: likewise; this task alone has the row.
+                    true => f(isa, r, x, unsafe { Ptr(dst.0.cast()).slice_mut(self.outer.offset(0, r), self.n) }),
+                    false => {
+                        f(isa, r, x, ys.get());
+                        self.write(isa, dst, r, ys.get());
+                    }
+                }
             }
             Ok(())
         })
     }
 }
 
-/// `exp(x - max) / sum` along a dimension; floats. May run in place.
+/// `exp(x - max) * (1 / sum)` along a dimension; floats. May run in place.
 pub fn softmax(input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Result<()> {
     exponentials("softmax", input, dim, out, false)
 }
@@ -95,21 +113,17 @@ pub fn log_softmax(input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Resul
 fn exponentials(kernel: &'static str, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>, log: bool) -> Result<()> {
     check_dim(kernel, dim, input.rank())?;
     let rows = Rows::new(kernel, input, out, |d| d == dim)?;
-    dispatch!(float kernel, "the input", input.dtype(), T => rows.each::<T>(input, out, |isa, _, xs| exponential_row(isa, xs, log)))
+    dispatch!(float kernel, "the input", input.dtype(), T => rows.each::<T>(input, out, |isa, _, xs, ys| exponential_row(isa, xs, ys, log)))
 }
 
-fn exponential_row<A: Float>(isa: Isa, xs: &mut [A], log: bool) {
+fn exponential_row<A: Float>(isa: Isa, xs: &[A], ys: &mut [A], log: bool) {
     let max = row::<A, Max>(isa, xs, -A::INFINITY);
     if log {
-        isa.dispatch(Each(xs, |x: A| x - max));
-        let mut exps = xs.to_vec();
-        isa.dispatch(Each(&mut exps, |x: A| x.exp()));
-        let log = row::<A, Add>(isa, &exps, A::ZERO).log();
-        isa.dispatch(Each(xs, |x: A| x - log));
+        let log = row_of::<A, Add, _>(isa, xs, A::ZERO, |x: A| (x - max).exp()).log();
+        isa.dispatch(Map(xs, ys, |x: A| x - max - log));
     } else {
-        isa.dispatch(Each(xs, |x: A| (x - max).exp()));
-        let sum = row::<A, Add>(isa, xs, A::ZERO);
-        isa.dispatch(Each(xs, |x: A| x / sum));
+        let scale = A::ONE / row_into::<A, Add, _>(isa, xs, ys, A::ZERO, |x: A| (x - max).exp());
+        isa.dispatch(Each(ys, |y: A| y * scale));
     }
 }
 
@@ -148,25 +162,21 @@ fn norm_rows<T: Element<Class = A>, A: Float>(
     operands: LayerNorm<'_>,
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
-    let weight = operands.weight.as_ref().map(to_vec::<A>).transpose()?;
-    let bias = operands.bias.as_ref().map(to_vec::<A>).transpose()?;
+    // Where there is none: 1 and -0 change no bit.
+    let or = |v: &Option<View<'_>>, none: A| v.as_ref().map_or_else(|| Ok(vec![none; rows.n]), to_vec::<A>);
+    let (weight, bias) = (or(&operands.weight, A::ONE)?, or(&operands.bias, -A::ZERO)?);
     let count = rows.outer.numel();
     let (mut means, mut rstds) = (vec![A::ZERO; count], vec![A::ZERO; count]);
     let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
     let n = A::from_f64(rows.n as f64);
-    rows.each::<T>(input, out, |isa, r, xs| {
+    rows.each::<T>(input, out, |isa, r, xs, ys| {
         let mean = row::<A, Add>(isa, xs, A::ZERO) / n;
-        isa.dispatch(Each(xs, |x: A| x - mean));
-        let mut squares = xs.to_vec();
-        isa.dispatch(Each(&mut squares, |x: A| x * x));
-        let rstd = A::ONE / (row::<A, Add>(isa, &squares, A::ZERO) / n + A::from_f64(eps)).sqrt();
-        isa.dispatch(Each(xs, |x: A| x * rstd));
-        if let Some(w) = &weight {
-            xs.iter_mut().zip(w).for_each(|(x, w)| *x = *x * *w);
-        }
-        if let Some(b) = &bias {
-            xs.iter_mut().zip(b).for_each(|(x, b)| *x = *x + *b);
-        }
+        let square = |x: A| {
+            let d = x - mean;
+            d * d
+        };
+        let rstd = A::ONE / (row_of::<A, Add, _>(isa, xs, A::ZERO, square) / n + A::from_f64(eps)).sqrt();
+        isa.dispatch(Normalize { xs, ys, mean, rstd, weight: &weight, bias: &bias });
         // SAFETY: row `r` is one task's, and below `count`.
         unsafe {
             mp.set(r as i64, mean);
@@ -179,4 +189,24 @@ fn norm_rows<T: Element<Class = A>, A: Float>(
         }
     }
     Ok(())
+}
+
+/// `y = (x - mean) * rstd * weight + bias`, rounded at each step.
+struct Normalize<'a, A> {
+    xs: &'a [A],
+    ys: &'a mut [A],
+    mean: A,
+    rstd: A,
+    weight: &'a [A],
+    bias: &'a [A],
+}
+
+impl<A: Float> Simd for Normalize<'_, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (((y, x), w), b) in self.ys.iter_mut().zip(self.xs).zip(self.weight).zip(self.bias) {
+            *y = (*x - self.mean) * self.rstd * *w + *b;
+        }
+    }
 }

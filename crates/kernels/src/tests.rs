@@ -292,3 +292,40 @@ fn transposed_copies_are_the_elements_in_order() {
         check::<f64>(b, r, c);
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    /// Against the definition, in any layout of the keys, with blocks of more than one size.
+    #[test]
+    fn attention_of_blocks(b in 1usize..3, n in 0usize..40, l in 0usize..40, e in 0usize..5, d in 0usize..5, causal in any::<bool>(), kind in 0u8..3) {
+        let (q, k, v) = (values(b * n * e), values(b * l * e), values(b * l * d));
+        let (seen, added) = (values(n * l).iter().map(|x| *x > 0.0).collect::<Vec<bool>>(), values(n * l));
+        let [bi, ni, li, ei, di] = [b, n, l, e, d].map(|x| x as i64);
+        let mask = match kind {
+            0 => None,
+            1 => Some(view(&seen, &[ni, li])),
+            _ => Some(view(&added, &[1, ni, li])),
+        };
+        let (mut out, mut lse) = (vec![7.0f64; b * n * d], vec![7.0f64; b * n]);
+        // the keys lie transposed in memory
+        let keys: Vec<f64> = (0..b * e * l).map(|p| k[p / (e * l).max(1) * e * l + p % l.max(1) * e + p / l.max(1) % e.max(1)]).collect();
+        let key = view(&keys, &[bi, ei, li]).permute(&[0, 2, 1]).expect("permutes");
+        let asked = Attention { scale: 0.5, causal, mask, logsumexp: Some(view_mut(&mut lse, &[bi, ni])) };
+        attention(&view(&q, &[bi, ni, ei]), &key, &view(&v, &[bi, li, di]), asked, &mut view_mut(&mut out, &[bi, ni, di])).expect("attends");
+        for (t, i) in (0..b).flat_map(|t| (0..n).map(move |i| (t, i))) {
+            let score = |j: usize| -> f64 {
+                let dot: f64 = (0..e).map(|c| q[(t * n + i) * e + c] * k[(t * l + j) * e + c]).sum();
+                let hidden = causal && j > i || kind == 1 && !seen[i * l + j];
+                if hidden { f64::NEG_INFINITY } else { 0.5 * dot + if kind == 2 { added[i * l + j] } else { 0.0 } }
+            };
+            let sum: f64 = (0..l).map(|j| score(j).exp()).sum();
+            let expected = if sum == 0.0 { 0.0 } else { sum.ln() };
+            prop_assert!((lse[t * n + i] - expected).abs() < 1e-9, "{} {expected}", lse[t * n + i]);
+            for c in 0..d {
+                let weighted: f64 = (0..l).map(|j| score(j).exp() * v[(t * l + j) * d + c]).sum();
+                let (found, expected) = (out[(t * n + i) * d + c], if sum == 0.0 { 0.0 } else { weighted / sum });
+                prop_assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+            }
+        }
+    }
+}

@@ -64,11 +64,10 @@ impl Blocks {
     fn runs(&self, position: usize, mut f: impl FnMut(i64, i64, usize)) {
         let (a, b) = (self.starts[position], self.other_start(position));
         let n = self.block.numel();
-        let single = self.block.sizes.len() == 1;
-        self.block.runs(0, 0, n, |pos, at, len| {
-            let other = if single { 0 } else { self.block.offset(1, pos) };
-            f(a + at, b + other, len);
-        });
+        if self.block.sizes.len() == 1 {
+            return f(a, b, n);
+        }
+        self.block.runs(0, 0, n, |pos, at, len| f(a + at, b + self.block.offset(1, pos), len));
     }
 }
 

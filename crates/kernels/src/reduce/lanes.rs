@@ -17,21 +17,34 @@ pub(crate) const CHUNK: usize = 2048;
 /// The accumulators of one chunk.
 pub(crate) type Partial<A> = SmallVec<[A; LANES]>;
 
-struct Fold<'a, A, O>(&'a [A], A, PhantomData<O>);
+/// Folds `f(x)`, which it leaves in the second slice where there is one.
+struct Fold<'a, A, O, F, const KEEP: bool>(&'a [A], &'a mut [A], A, F, PhantomData<O>);
 
-impl<A: Copy, O: Op2<A, A>> Simd for Fold<'_, A, O> {
+impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for Fold<'_, A, O, F, KEEP> {
     type Out = [A; LANES];
     #[inline(always)]
     fn run(self) -> [A; LANES] {
-        let mut acc = [self.1; LANES];
+        let mut acc = [self.2; LANES];
         let (rows, rest) = self.0.as_chunks::<LANES>();
-        for row in rows {
+        let (kept, kept_rest) = self.1.as_chunks_mut::<LANES>();
+        for (i, row) in rows.iter().enumerate() {
+            let mut mapped = *row;
+            for x in &mut mapped {
+                *x = (self.3)(*x);
+            }
+            if KEEP {
+                kept[i] = mapped;
+            }
             for l in 0..LANES {
-                acc[l] = O::f(acc[l], row[l]);
+                acc[l] = O::f(acc[l], mapped[l]);
             }
         }
-        for (a, x) in acc.iter_mut().zip(rest) {
-            *a = O::f(*a, *x);
+        for (i, (a, x)) in acc.iter_mut().zip(rest).enumerate() {
+            let y = (self.3)(*x);
+            if KEEP {
+                kept_rest[i] = y;
+            }
+            *a = O::f(*a, y);
         }
         acc
     }
@@ -39,7 +52,7 @@ impl<A: Copy, O: Op2<A, A>> Simd for Fold<'_, A, O> {
 
 /// The accumulators of one chunk of a row.
 pub(crate) fn fold<A: Copy, O: Op2<A, A>>(isa: Isa, chunk: &[A], identity: A) -> [A; LANES] {
-    isa.dispatch(Fold::<A, O>(chunk, identity, PhantomData))
+    isa.dispatch(Fold::<A, O, _, false>(chunk, &mut [], identity, |x| x, PhantomData))
 }
 
 /// `acc[i] = acc[i] op x[i]`.
@@ -58,7 +71,8 @@ impl<A: Copy, O: Op2<A, A>> Simd for Zip<'_, A, O> {
 /// Combines chunks in order: two partial results of equal weight at once.
 pub(crate) struct Cascade<A, O> {
     stack: SmallVec<[(u32, Partial<A>); 2]>,
-    op: PhantomData<O>,
+    // a function's result: sent between threads whatever the operation is
+    op: PhantomData<fn() -> O>,
 }
 
 impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
@@ -70,8 +84,19 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
         Zip::<A, O>(left, right, PhantomData).run();
     }
 
-    pub fn push(&mut self, mut partial: Partial<A>) {
-        let mut weight = 0;
+    /// The next chunk.
+    pub fn push(&mut self, partial: Partial<A>) {
+        self.push_all(0, partial);
+    }
+
+    /// Everything `next` was given, as if it had been pushed here, where so far a multiple of its number of chunks (a power of
+    /// two, except for the last) was.
+    pub fn append(&mut self, next: Cascade<A, O>) {
+        next.stack.into_iter().for_each(|(weight, partial)| self.push_all(weight, partial));
+    }
+
+    /// The next 2^weight chunks.
+    fn push_all(&mut self, mut weight: u32, mut partial: Partial<A>) {
         while self.stack.last().is_some_and(|(w, _)| *w == weight) {
             if let Some((_, mut left)) = self.stack.pop() {
                 Self::combine(&mut left, &partial);
@@ -109,12 +134,30 @@ pub(crate) fn tree<A: Copy, O: Op2<A, A>>(acc: &mut [A]) {
 
 /// A whole row at once.
 pub(crate) fn row<A: Copy, O: Op2<A, A>>(isa: Isa, xs: &[A], identity: A) -> A {
-    if xs.len() <= CHUNK {
-        let mut acc = fold::<A, O>(isa, xs, identity);
+    row_of::<A, O, _>(isa, xs, identity, |x| x)
+}
+
+/// [`row`] of `f(x)`.
+pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs: &[A], identity: A, f: F) -> A {
+    let chunks = xs.chunks(CHUNK).map(|c| isa.dispatch(Fold::<A, O, F, false>(c, &mut [], identity, f, PhantomData)));
+    combined::<A, O>(chunks, identity)
+}
+
+/// [`row`] of `f(x)`, which goes to `out`, of the same length.
+pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs: &[A], out: &mut [A], identity: A, f: F) -> A {
+    let chunks = xs.chunks(CHUNK).zip(out.chunks_mut(CHUNK));
+    let chunks = chunks.map(|(c, o)| isa.dispatch(Fold::<A, O, F, true>(c, o, identity, f, PhantomData)));
+    combined::<A, O>(chunks, identity)
+}
+
+fn combined<A: Copy, O: Op2<A, A>>(mut chunks: impl ExactSizeIterator<Item = [A; LANES]>, identity: A) -> A {
+    if chunks.len() == 1
+        && let Some(mut acc) = chunks.next()
+    {
         tree::<A, O>(&mut acc);
         return acc[0];
     }
     let mut cascade = Cascade::<A, O>::new();
-    xs.chunks(CHUNK).for_each(|c| cascade.push(Partial::from(fold::<A, O>(isa, c, identity))));
+    chunks.for_each(|c| cascade.push(Partial::from(c)));
     cascade.finish().first().copied().unwrap_or(identity)
 }

@@ -150,9 +150,15 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
 
     let work = outputs.saturating_mul(s.extent);
     if work > pool::GRAIN && blocks < 2 * pool::num_threads() && chunks > 1 {
+        let group = (chunks / (4 * pool::num_threads())).next_power_of_two();
+        let of_group = |block: usize, g: usize| {
+            let (mut cascade, mut scratch) = (Cascade::<A, O>::new(), Vec::new());
+            (g * group..chunks.min((g + 1) * group)).for_each(|c| cascade.push(partial(block, c, &mut scratch)));
+            cascade
+        };
         for block in 0..blocks {
             let mut cascade = Cascade::<A, O>::new();
-            pool::map(chunks, |c| partial(block, c, &mut Vec::new())).into_iter().for_each(|p| cascade.push(p));
+            pool::map(chunks.div_ceil(group), |g| of_group(block, g)).into_iter().for_each(|c| cascade.append(c));
             write(block, &cascade.finish());
         }
         return Ok(());

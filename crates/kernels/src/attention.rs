@@ -1,0 +1,218 @@
+//! Scaled dot-product attention: `softmax(q kᵀ scale + mask) v`, a block of query rows at a time. A block's scores stay in cache and are
+//! never in memory as a whole; since a block has all keys, the softmax needs no second look at them (compare FlashAttention, Dao et al.
+//! 2022, which tiles the keys too).
+
+use crate::access::{Reader, Writer};
+use crate::copy::{same_dtype, same_sizes, to_vec};
+use crate::element::{Element, dispatch};
+use crate::error::{KernelError, Result};
+use crate::gemm::{Mat, Product, advance};
+use crate::isa::{Each, Isa};
+use crate::layout::offset;
+use crate::math::Float;
+use crate::pointwise::ops::{Add, Max};
+use crate::pool;
+use crate::reduce::lanes::{self, row_into};
+use crate::scratch::Scratch;
+use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
+use maquette_ir::DType;
+use std::ops::Range;
+
+const KERNEL: &str = "attention";
+/// Scores of one block.
+const SCORES: usize = 64 * 1024;
+/// Query rows of one block, at least and at most.
+const ROWS: (usize, usize) = (16, 128);
+
+/// What attention is asked for besides query, key and value.
+#[derive(Debug, Default)]
+pub struct Attention<'a> {
+    /// Multiplies the products of query and key.
+    pub scale: f64,
+    /// Query `i` sees keys `0..=i` only.
+    pub causal: bool,
+    /// Expands to `[..., N, L]`: a bool says which keys are seen, a float is added to the scores.
+    pub mask: Option<View<'a>>,
+    /// Receives the logarithm of the sum of the exponentials of each row's scores, `[..., N]`, in any float dtype.
+    pub logsumexp: Option<ViewMut<'a>>,
+}
+
+/// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`; floats of one dtype, all of one rank with the
+/// same leading sizes. Half precision is computed in `f32`, except that weights are rounded before they meet the values. A query that sees
+/// no key gives 0.
+pub fn attention(q: &View<'_>, k: &View<'_>, v: &View<'_>, asked: Attention<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    let rank = out.rank();
+    for found in [rank, q.rank(), k.rank(), v.rank()] {
+        if found != rank.max(2) {
+            return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected: rank.max(2), found });
+        }
+    }
+    let (batch, n, d) = (Dims::from_slice(&out.sizes()[..rank - 2]), out.sizes()[rank - 2], out.sizes()[rank - 1]);
+    let (e, l) = (q.sizes()[rank - 1], k.sizes()[rank - 2]);
+    let with = |rest: &[i64]| batch.iter().chain(rest).copied().collect::<Dims>();
+    for (name, view, sizes) in [("the query", q, [n, e]), ("the key", k, [l, e]), ("the value", v, [l, d])] {
+        same_sizes(KERNEL, name, &with(&sizes), view.sizes())?;
+        same_dtype(KERNEL, name, out.dtype(), view.dtype())?;
+    }
+    let mask = asked.mask.as_ref().map(|m| m.expand(&with(&[n, l]))).transpose()?;
+    if let Some(lse) = &asked.logsumexp {
+        same_sizes(KERNEL, "the logarithms", &with(&[n]), lse.sizes())?;
+    }
+    let asked = Attention { mask, ..asked };
+    dispatch!(float KERNEL, "the query", out.dtype(), T => typed::<T, <T as Element>::Class>(q, k, v, asked, out))
+}
+
+/// Matrices of one class in the last two dimensions: where they start, and their strides.
+struct Matrices<A> {
+    base: Ptr<A>,
+    sizes: Dims,
+    strides: Dims,
+}
+
+impl<A> Matrices<A> {
+    fn at(&self, batch: usize) -> Mat<A> {
+        let r = self.sizes.len() - 2;
+        let at = offset(&self.sizes[..r], &self.strides[..r], batch);
+        Mat(Ptr(self.base.0.wrapping_offset(at as isize)), self.strides[r] as isize, self.strides[r + 1] as isize)
+    }
+}
+
+fn typed<T, A>(q: &View<'_>, k: &View<'_>, v: &View<'_>, asked: Attention<'_>, out: &mut ViewMut<'_>) -> Result<()>
+where
+    T: Element<Class = A>,
+    A: Float + Product,
+{
+    let rank = out.rank();
+    let sizes = Dims::from_slice(out.sizes());
+    let (n, d) = (sizes[rank - 2] as usize, sizes[rank - 1] as usize);
+    let (e, l) = (q.sizes()[rank - 1] as usize, k.sizes()[rank - 2] as usize);
+    // Narrow operands are widened once, as a whole.
+    let narrow = T::DTYPE != A::DTYPE;
+    let mut wide: [Vec<A>; 3] = Default::default();
+    if narrow {
+        wide = [to_vec(q)?, to_vec(k)?, to_vec(v)?];
+    }
+    let matrices = |view: &View<'_>, wide: &[A]| {
+        let (base, strides) = match narrow {
+            true => (wide.as_ptr().cast_mut(), contiguous(view.sizes())),
+            false => (view.typed::<T>().0.cast::<A>(), Dims::from_slice(view.strides())),
+        };
+        Matrices { base: Ptr(base), sizes: Dims::from_slice(view.sizes()), strides }
+    };
+    let mut logsumexp = asked.logsumexp;
+    let work = Work {
+        isa: Isa::detect(),
+        dims: [n, l, e, d],
+        q: matrices(q, &wide[0]),
+        k: matrices(k, &wide[1]),
+        v: matrices(v, &wide[2]),
+        scale: A::from_f64(asked.scale),
+        causal: asked.causal,
+        mask: asked.mask.as_ref().map(|m| (Reader::new(m), m)),
+        round: narrow.then_some(|x: A| T::store(x).load()),
+        logsumexp: logsumexp.as_mut().map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),
+        out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
+    };
+    let rows = (SCORES / l.max(1)).clamp(ROWS.0, ROWS.1).min(n.max(1));
+    let (batches, blocks) = (numel(&sizes[..rank - 2]), n.div_ceil(rows));
+    let per_block = rows.saturating_mul(l).saturating_mul(e + d);
+    pool::ranges(batches * blocks, (pool::GRAIN * 16 / per_block.max(1)).max(1), 1, &|from, to| {
+        let mut scratch = [rows * l, rows * l, rows * d, if work.mask.is_some() { l } else { 0 }].map(Scratch::new);
+        for task in from..to {
+            let first = task % blocks * rows;
+            work.block(task / blocks, first..n.min(first + rows), scratch.each_mut().map(Scratch::get));
+        }
+        Ok(())
+    })
+}
+
+/// An output's elements, sizes and strides.
+type Target<A> = (Writer<A>, Dims, Dims);
+
+struct Work<'a, A> {
+    isa: Isa,
+    /// Queries, keys, and the width of each and of values.
+    dims: [usize; 4],
+    q: Matrices<A>,
+    k: Matrices<A>,
+    v: Matrices<A>,
+    scale: A,
+    causal: bool,
+    mask: Option<(Reader<A>, &'a View<'a>)>,
+    /// To the operands' dtype and back, where that is not the class.
+    round: Option<fn(A) -> A>,
+    logsumexp: Option<Target<A>>,
+    out: Target<A>,
+}
+
+impl<A: Float + Product> Work<'_, A> {
+    /// Some rows of one batch, in scratch for scores, weights, values and a row of the mask.
+    fn block(&self, batch: usize, rows: Range<usize>, [scores, weights, values, hidden]: [&mut [A]; 4]) {
+        let [n, l, e, d] = self.dims;
+        let (first, m) = (rows.start, rows.len());
+        // Keys that some row of the block sees.
+        let seen = if self.causal { l.min(rows.end) } else { l };
+        let (scores, weights, values) = (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
+        scores.fill(A::ZERO);
+        if !scores.is_empty() && e > 0 {
+            let (x, y) = (self.q.at(batch), self.k.at(batch));
+            let x = Mat(advance(x, first, true), x.1, x.2);
+            // SAFETY: rows `first..first + m` of the query, `seen` of the key (transposed), and scratch of their product's size.
+            unsafe { A::product(m, seen, e, dense(scores, seen), x, Mat(y.0, y.2, y.1), self.scale, A::ZERO) }
+        }
+        let mut scale = [A::ONE; ROWS.1];
+        for (r, scale) in scale.iter_mut().enumerate().take(m) {
+            let (s, w) = (&mut scores[r * seen..][..seen], &mut weights[r * seen..][..seen]);
+            *scale = A::ONE / self.weights(batch * n + first + r, first + r, s, w, &mut hidden[..]);
+        }
+        if m * d > 0 && seen > 0 {
+            // SAFETY: the weights, the `seen` values they are of, and scratch of their product's size.
+            unsafe { A::product(m, d, seen, dense(values, d), dense(weights, seen), self.v.at(batch), A::ONE, A::ZERO) }
+        } else {
+            values.fill(A::ZERO);
+        }
+        let (writer, sizes, strides) = &self.out;
+        for (r, value) in values.chunks_mut(d.max(1)).enumerate() {
+            self.isa.dispatch(Each(value, |x: A| x * scale[r]));
+            let at = offset(sizes, strides, (batch * n + first + r) * d);
+            // SAFETY: this row of the output, which is this task's.
+            unsafe { writer.write_run(at, strides[strides.len() - 1], value) }
+        }
+    }
+
+    /// The exponentials of one row's scores, and their sum; `row` counts over batches, `query` within one.
+    fn weights(&self, row: usize, query: usize, scores: &mut [A], weights: &mut [A], hidden: &mut [A]) -> A {
+        if let Some((reader, mask)) = &self.mask {
+            let at = offset(mask.sizes(), mask.strides(), row * self.dims[1]);
+            let hidden = &mut hidden[..scores.len()];
+            // SAFETY: elements of this row of the mask.
+            unsafe { reader.read(self.isa, at, mask.strides()[mask.rank() - 1], hidden) }
+            let pairs = scores.iter_mut().zip(&*hidden);
+            match mask.dtype() == DType::Bool {
+                true => pairs.for_each(|(s, m)| *s = if *m == A::ZERO { -A::INFINITY } else { *s }),
+                false => pairs.for_each(|(s, m)| *s = *s + *m),
+            }
+        }
+        if self.causal && query + 1 < scores.len() {
+            scores[query + 1..].fill(-A::INFINITY);
+        }
+        let max = lanes::row::<A, Max>(self.isa, scores, -A::INFINITY);
+        // A row that sees nothing: its weights are 0, and its sum stands as 1.
+        let max = if max == -A::INFINITY { A::ZERO } else { max };
+        let sum = row_into::<A, Add, _>(self.isa, scores, weights, A::ZERO, |x: A| (x - max).exp());
+        let sum = if sum == A::ZERO { A::ONE } else { sum };
+        if let Some(round) = self.round {
+            weights.iter_mut().for_each(|w| *w = round(*w));
+        }
+        if let Some((writer, sizes, strides)) = &self.logsumexp {
+            // SAFETY: this row's element, which is this task's.
+            unsafe { writer.write(offset(sizes, strides, row), max + sum.log()) }
+        }
+        sum
+    }
+}
+
+/// A matrix in contiguous scratch.
+fn dense<A>(x: &mut [A], columns: usize) -> Mat<A> {
+    Mat(Ptr(x.as_mut_ptr()), columns as isize, 1)
+}

@@ -1,0 +1,28 @@
+//! Scratch memory aligned for the widest vectors: unaligned, every load and store of 64 bytes touches two lines of cache.
+
+use crate::element::Class;
+use std::marker::PhantomData;
+
+#[repr(align(64))]
+#[derive(Clone, Copy)]
+struct Line {
+    _bytes: [u8; 64],
+}
+
+/// So many elements, zero at first.
+pub(crate) struct Scratch<A> {
+    lines: Vec<Line>,
+    n: usize,
+    class: PhantomData<A>,
+}
+
+impl<A: Class> Scratch<A> {
+    pub fn new(n: usize) -> Self {
+        Scratch { lines: vec![Line { _bytes: [0; 64] }; n.div_ceil(64 / size_of::<A>())], n, class: PhantomData }
+    }
+
+    pub fn get(&mut self) -> &mut [A] {
+        // SAFETY: the lines hold `n` elements of `A`, which fits their alignment, and any `Class` may be all zeros.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.n) }
+    }
+}
