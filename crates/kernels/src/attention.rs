@@ -31,6 +31,8 @@ pub struct Attention<'a> {
     pub scale: f64,
     /// Query `i` sees keys `0..=i` only.
     pub causal: bool,
+    /// The exponentials are rounded to the operands' dtype before they meet the values.
+    pub round: bool,
     /// Expands to `[..., N, L]`: a bool says which keys are seen, a float is added to the scores.
     pub mask: Option<View<'a>>,
     /// Receives the logarithm of the sum of the exponentials of each row's scores, `[..., N]`, in any float dtype.
@@ -38,8 +40,7 @@ pub struct Attention<'a> {
 }
 
 /// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`; floats of one dtype, all of one rank with the
-/// same leading sizes. Half precision is computed in `f32`, except that weights are rounded before they meet the values. A query that sees
-/// no key gives 0.
+/// same leading sizes. Half precision is computed in `f32`. A query that sees no key gives 0.
 pub fn attention(q: &View<'_>, k: &View<'_>, v: &View<'_>, asked: Attention<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let rank = out.rank();
     for found in [rank, q.rank(), k.rank(), v.rank()] {
@@ -109,7 +110,7 @@ where
         scale: A::from_f64(asked.scale),
         causal: asked.causal,
         mask: asked.mask.as_ref().map(|m| (Reader::new(m), m)),
-        round: narrow.then_some(|x: A| T::store(x).load()),
+        round: (narrow && asked.round).then_some(|x: A| T::store(x).load()),
         logsumexp: logsumexp.as_mut().map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),
         out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
     };

@@ -41,7 +41,7 @@ pub use index::{
     ScatterOp, Source, count_nonzero, embedding, gather, index, index_put, index_select, masked_scatter, masked_select, nonzero, scatter,
 };
 pub use isa::Isa;
-pub use pointwise::{pointwise, pointwise_on};
+pub use pointwise::{Prepared, pointwise, pointwise_on};
 pub use pool::num_threads;
 pub use random::{Philox, normal, philox4x32, randint, uniform};
 pub use reduce::{ReduceOp, argminmax, minmax_with_index, reduce, reduce_on};

@@ -310,7 +310,7 @@ proptest! {
         // the keys lie transposed in memory
         let keys: Vec<f64> = (0..b * e * l).map(|p| k[p / (e * l).max(1) * e * l + p % l.max(1) * e + p / l.max(1) % e.max(1)]).collect();
         let key = view(&keys, &[bi, ei, li]).permute(&[0, 2, 1]).expect("permutes");
-        let asked = Attention { scale: 0.5, causal, mask, logsumexp: Some(view_mut(&mut lse, &[bi, ni])) };
+        let asked = Attention { scale: 0.5, causal, mask, round: false, logsumexp: Some(view_mut(&mut lse, &[bi, ni])) };
         attention(&view(&q, &[bi, ni, ei]), &key, &view(&v, &[bi, li, di]), asked, &mut view_mut(&mut out, &[bi, ni, di])).expect("attends");
         for (t, i) in (0..b).flat_map(|t| (0..n).map(move |i| (t, i))) {
             let score = |j: usize| -> f64 {

@@ -11,7 +11,7 @@ use crate::error::{AccessError, Error, Result};
 use crate::meta::Concrete;
 use crate::mode;
 use crate::overlap::may_self_overlap;
-use crate::storage::Data;
+use crate::storage::{Data, HostBuffer};
 use crate::tensor::{Held, Tensor, dims_text};
 use maquette_ir::{Device, Loc};
 use ndarray::{Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeBuilder};
@@ -85,30 +85,55 @@ pub(crate) struct Raw {
 impl Tensor {
     /// The address and layout of the data, if there is any on the host.
     pub(crate) fn raw(&self) -> Result<Raw> {
-        let storage = self.ok()?.storage()?;
-        if self.slot().is_some() {
-            return Err(AccessError::Traced.into());
-        }
-        let Data::Host(buffer) = &storage.data else { return Err(AccessError::Fake.into()) };
-        let out_of_bounds = || AccessError::OutOfBounds {
-            sizes: dims_text(self.sizes()),
-            strides: dims_text(self.strides()),
-            offset: self.storage_offset().to_string(),
-            bytes: buffer.len(),
-        };
-        let layout = self.meta().concrete().ok_or_else(out_of_bounds)?;
+        let buffer = self.host()?;
+        let layout = self.meta().concrete().ok_or_else(|| self.out_of_bounds(buffer))?;
         // as an array counts, also where there is no element: the sizes that are not 0 must not overflow
         let counted = layout.sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s));
         if counted.is_none_or(|n| n > isize::MAX as i64 / 8) {
-            return Err(out_of_bounds().into());
+            return Err(self.out_of_bounds(buffer));
         }
         if layout.sizes.contains(&0) {
             // nothing to point at: any aligned address will do
             return Ok(Raw { ptr: NonNull::<Aligned>::dangling().cast(), layout: Concrete { offset: 0, ..layout } });
         }
-        let (start, end) = layout.span().ok_or_else(out_of_bounds)?;
+        let span = layout.span().ok_or_else(|| self.out_of_bounds(buffer))?;
+        Ok(Raw { ptr: self.address(buffer, span)?, layout })
+    }
+
+    /// The address of the first of `n` elements that lie one after another: [`Tensor::raw`] for a layout known to be so.
+    pub(crate) fn raw_row(&self, n: i64) -> Result<NonNull<u8>> {
+        let buffer = self.host()?;
+        let size = self.dtype().size() as i64;
+        let start = self.storage_offset().as_i64().and_then(|o| o.checked_mul(size));
+        let end = start.and_then(|s| s.checked_add(n.checked_mul(size)?));
+        match start.zip(end) {
+            _ if n == 0 => Ok(NonNull::<Aligned>::dangling().cast()),
+            Some(span) => self.address(buffer, span),
+            None => Err(self.out_of_bounds(buffer)),
+        }
+    }
+
+    fn host(&self) -> Result<&HostBuffer> {
+        let storage = self.ok()?.storage()?;
+        if self.slot().is_some() {
+            return Err(AccessError::Traced.into());
+        }
+        match &storage.data {
+            Data::Host(buffer) => Ok(buffer),
+            _ => Err(AccessError::Fake.into()),
+        }
+    }
+
+    #[cold]
+    fn out_of_bounds(&self, buffer: &HostBuffer) -> Error {
+        let (sizes, strides, offset) = (dims_text(self.sizes()), dims_text(self.strides()), self.storage_offset().to_string());
+        AccessError::OutOfBounds { sizes, strides, offset, bytes: buffer.len() }.into()
+    }
+
+    /// Where bytes `start..end` of the buffer are.
+    fn address(&self, buffer: &HostBuffer, (start, end): (i64, i64)) -> Result<NonNull<u8>> {
         if start < 0 || usize::try_from(end).map_or(true, |e| e > buffer.len()) {
-            return Err(out_of_bounds().into());
+            return Err(self.out_of_bounds(buffer));
         }
         // SAFETY: `start` lies inside the buffer, as just checked.
         let ptr = unsafe { buffer.ptr().add(start as usize) };
@@ -116,7 +141,7 @@ impl Tensor {
         if !ptr.addr().get().is_multiple_of(self.dtype().size()) {
             return Err(AccessError::Misaligned(self.dtype()).into());
         }
-        Ok(Raw { ptr, layout })
+        Ok(ptr)
     }
 
     fn typed_raw<T: Element>(&self, what: &'static str) -> Result<Raw> {

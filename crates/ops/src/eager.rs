@@ -4,12 +4,12 @@
 //! of one that was allocated in this call and that nobody else has seen.
 #![allow(unsafe_code)]
 
-use crate::aten::lower::PointwiseCall;
+use crate::aten::plan::Plan;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use maquette_ir::scalar_expr::{BuildError, ExprBuilder, Reg, ScalarExpr};
 use maquette_ir::{DType, Scalar};
-use maquette_kernels::{View, ViewMut};
+use maquette_kernels::{Prepared, View, ViewMut};
 use smallvec::SmallVec;
 
 /// The data of an operand.
@@ -38,11 +38,40 @@ fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
 }
 
 /// Runs a pointwise call into `out`.
-pub(crate) fn pointwise(call: &PointwiseCall<'_>, out: &Tensor) -> Result<()> {
-    run_expr(&call.plan.expr, &call.operands, out)
+pub(crate) fn pointwise(plan: &Plan, operands: &[&Tensor], out: &Tensor) -> Result<()> {
+    run_expr(&plan.expr, plan.prepared.as_ref(), operands, out)
 }
 
-fn run_expr(expr: &ScalarExpr, operands: &[&Tensor], out: &Tensor) -> Result<()> {
+/// The number of elements of tensors that have the same sizes and are all row-major: no dimension of theirs need be looked at.
+pub(crate) fn rows_alike<'a>(mut tensors: impl Iterator<Item = &'a Tensor>) -> Option<i64> {
+    let first = tensors.next()?;
+    let n = first.meta().plain_numel()?;
+    let same = |t: &Tensor| {
+        t.dim() == first.dim()
+            && t.sizes().iter().zip(first.sizes()).all(|(a, b)| a.as_i64() == b.as_i64())
+            && t.meta().is_plainly_contiguous()
+    };
+    tensors.all(same).then_some(n)
+}
+
+fn run_expr(expr: &ScalarExpr, prepared: Option<&Prepared>, operands: &[&Tensor], out: &Tensor) -> Result<()> {
+    if let Some(n) = rows_alike(std::iter::once(out).chain(operands.iter().copied())) {
+        let row = |t: &Tensor| t.raw_row(n);
+        // SAFETY: as `input` and `output`, of a layout that is one row.
+        let mut target = unsafe { ViewMut::from_raw(row(out)?.as_ptr(), out.dtype(), &[n], &[1]) };
+        let mut inputs: SmallVec<[View<'_>; 2]> = SmallVec::new();
+        for t in operands {
+            // SAFETY: as above.
+            inputs.push(unsafe { View::from_raw(row(t)?.as_ptr(), t.dtype(), &[n], &[1]) });
+        }
+        let outputs = std::slice::from_mut(&mut target);
+        if let Some(p) = prepared
+            && p.run(&inputs, outputs)?
+        {
+            return Ok(());
+        }
+        return Ok(maquette_kernels::pointwise(expr, &inputs, outputs)?);
+    }
     let mut target = output(out)?;
     let sizes: SmallVec<[i64; 6]> = target.sizes().into();
     let inputs: SmallVec<[View<'_>; 4]> = operands.iter().map(|t| expanded(t, &sizes)).collect::<Result<_>>()?;
@@ -93,7 +122,7 @@ pub(crate) fn map_into(
     let inputs: SmallVec<[Reg; 4]> = operands.iter().map(|t| b.input(t.dtype())).collect();
     let result = build(&mut b, &inputs).map_err(Error::other)?;
     let expr = b.finish(&[result]).map_err(Error::other)?;
-    run_expr(&expr, operands, out)
+    run_expr(&expr, None, operands, out)
 }
 
 /// As [`map_into`], into a new tensor of the first operand's sizes.

@@ -68,6 +68,12 @@ impl Meta {
         })
     }
 
+    /// The number of elements of a layout that [is plainly contiguous](Self::is_plainly_contiguous).
+    pub(crate) fn plain_numel(&self) -> Option<i64> {
+        let numel = || self.sizes.iter().try_fold(1i64, |n, s| n.checked_mul(s.as_i64().filter(|s| *s >= 0)?));
+        if self.is_plainly_contiguous() { numel() } else { None }
+    }
+
     /// The layout as plain numbers, or `None` where a size, stride or the offset is symbolic.
     pub fn concrete(&self) -> Option<Concrete> {
         let ints = |dims: &[SymInt]| dims.iter().map(|d| d.as_i64()).collect::<Option<SmallVec<[i64; 6]>>>();

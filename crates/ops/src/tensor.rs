@@ -118,11 +118,16 @@ impl Tensor {
         let data = if meta.device == Device::Meta {
             Data::Fake
         } else if meta.device == Device::Cpu {
-            let c = meta.concrete().ok_or_else(failed)?;
-            if c.sizes.iter().any(|&n| n < 0) || c.strides.iter().any(|&s| s < 0) {
-                return Err(failed().into());
-            }
-            let bytes = if c.sizes.contains(&0) { 0 } else { c.span().ok_or_else(failed)?.1 };
+            let bytes = match (meta.plain_numel(), meta.offset.as_i64()) {
+                (Some(n), Some(0)) => n.checked_mul(meta.dtype.size() as i64).ok_or_else(failed)?,
+                _ => {
+                    let c = meta.concrete().ok_or_else(failed)?;
+                    if c.sizes.iter().any(|&n| n < 0) || c.strides.iter().any(|&s| s < 0) {
+                        return Err(failed().into());
+                    }
+                    if c.sizes.contains(&0) { 0 } else { c.span().ok_or_else(failed)?.1 }
+                }
+            };
             let bytes = usize::try_from(bytes).map_err(|_| failed())?;
             Data::Host(HostBuffer::of_block(block(bytes).ok_or_else(failed)?, bytes))
         } else {

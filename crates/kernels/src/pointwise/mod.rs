@@ -14,7 +14,7 @@ use crate::error::{KernelError, Result};
 use crate::isa::Isa;
 use crate::layout::Loops;
 use crate::pool;
-use crate::view::{Ptr, View, ViewMut};
+use crate::view::{Dims, Ptr, View, ViewMut};
 use frame::{BLOCK, Frame};
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;
@@ -29,7 +29,7 @@ const LONG_ROW: usize = 256;
 
 thread_local! {
     /// Scratch, kept between calls.
-    static FRAME: RefCell<Option<Frame>> = const { RefCell::new(None) };
+    static FRAME: RefCell<Option<Box<Frame>>> = const { RefCell::new(None) };
 }
 
 /// Evaluates `expr` for every element. Inputs must have the outputs' sizes (expanded, stride 0 where broadcast) and the
@@ -78,9 +78,7 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
     let (per_row, rows_n) = (row.div_ceil(BLOCK), numel / row);
     let zero_divisor = AtomicBool::new(false);
     pool::ranges(per_row * rows_n, pool::GRAIN / BLOCK.min(row), 1, &|from, to| {
-        if run.blocks(from, to, row, per_row) {
-            zero_divisor.store(true, Ordering::Relaxed);
-        }
+        zero_divisor.fetch_or(run.blocks(from, to, row, per_row), Ordering::Relaxed);
         Ok(())
     })?;
     if zero_divisor.into_inner() { Err(KernelError::DivisionByZero) } else { Ok(()) }
@@ -97,16 +95,7 @@ struct Run {
 impl Run {
     /// Runs blocks `from..to`; says whether an integer was divided by zero.
     fn blocks(&self, from: usize, to: usize, row: usize, per_row: usize) -> bool {
-        let mut frame = FRAME.take().unwrap_or_else(Frame::new);
-        frame.ensure(self.plan.blocks);
-        frame.zero_divisor = false;
-        frame.direct.clear();
-        frame.direct.resize(self.is_direct.len(), std::ptr::null_mut());
-        (frame.n, frame.start) = (steps::SPLAT, 0);
-        for s in &self.plan.once {
-            (s.run)(&self.cx, &mut frame, s);
-        }
-        for b in from..to {
+        run_blocks(&self.plan, &self.cx, self.is_direct.len(), from..to, row, |frame, b| {
             let (r, i) = if self.rows { (b / per_row, b % per_row) } else { (0, b) };
             frame.start = r * row + i * BLOCK;
             frame.n = BLOCK.min(row - i * BLOCK);
@@ -114,18 +103,99 @@ impl Run {
                 let at = self.cx.loops.offset(k, frame.start) * self.sizes_of[k] as i64;
                 frame.direct[k] = self.cx.bases[k].0.wrapping_offset(at as isize);
             }
-            for s in &self.plan.each {
-                (s.run)(&self.cx, &mut frame, s);
-            }
+        })
+    }
+}
+
+/// Runs a plan on each block once `place` has said where it is; says whether an integer was divided by zero.
+fn run_blocks(
+    plan: &Plan,
+    cx: &Context,
+    operands: usize,
+    blocks: std::ops::Range<usize>,
+    longest: usize,
+    mut place: impl FnMut(&mut Frame, usize),
+) -> bool {
+    let mut frame = FRAME.take().unwrap_or_else(|| Box::new(Frame::new()));
+    frame.ensure(plan.blocks);
+    frame.zero_divisor = false;
+    frame.direct.clear();
+    frame.direct.resize(operands, std::ptr::null_mut());
+    (frame.n, frame.start) = (BLOCK.min(longest), 0);
+    for s in &plan.once {
+        (s.run)(cx, &mut frame, s);
+    }
+    for b in blocks {
+        place(&mut frame, b);
+        for s in &plan.each {
+            (s.run)(cx, &mut frame, s);
         }
-        let zero = frame.zero_divisor;
-        FRAME.set(Some(frame));
-        zero
+    }
+    let zero = frame.zero_divisor;
+    FRAME.set(Some(frame));
+    zero
+}
+
+/// An expression prepared for the layout most calls have: every operand's elements lie one after another, and are worked on where they lie.
+pub struct Prepared {
+    plan: Plan,
+    /// Of the inputs, then of the outputs.
+    dtypes: SmallVec<[DType; 4]>,
+    cx: Context,
+}
+
+impl Prepared {
+    /// `None` where some operand is of a dtype that passes through scratch.
+    pub fn new(expr: &ScalarExpr) -> Option<Prepared> {
+        let dtypes: SmallVec<[DType; 4]> = expr.inputs().iter().copied().chain(expr.output_dtypes()).collect();
+        if !dtypes.iter().all(|d| matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool)) {
+            return None;
+        }
+        let (inputs, outputs) = (vec![Access::Direct; expr.inputs().len()], vec![true; expr.outputs().len()]);
+        let plan = plan::plan(expr, &Shape { inputs: &inputs, outputs: &outputs, overlap: false }).ok()?;
+        // an output that is an input, or a constant, is moved to memory by a step that needs the operand's loops
+        let direct = plan.each.iter().chain(&plan.once).all(|s| !s.in_memory);
+        let loops = Loops { sizes: Dims::new(), strides: SmallVec::new() };
+        direct.then(|| Prepared { plan, dtypes, cx: Context { isa: Isa::detect(), loops, bases: SmallVec::new() } })
+    }
+
+    /// As [`pointwise()`] with this expression; `false`, and nothing done, where the operands are not one row each, or overlap.
+    pub fn run(&self, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<bool> {
+        let Some(n) = outputs.first().map(|o| o.numel()).filter(|n| *n > 0) else { return Ok(false) };
+        let all = || inputs.iter().chain(outputs.iter().map(|o| o.as_view()));
+        let row = |(v, d): (&View<'_>, &DType)| v.dtype() == *d && v.sizes() == [n as i64] && v.strides() == [1];
+        if all().count() != self.dtypes.len() || !all().zip(&self.dtypes).all(row) {
+            return Ok(false);
+        }
+        if outputs.iter().any(|o| inputs.iter().any(|i| o.overlaps(i))) {
+            return Ok(false);
+        }
+        let bases: SmallVec<[(Ptr<u8>, usize); 4]> = all().map(|v| (Ptr(v.as_ptr().cast_mut()), v.dtype().size())).collect();
+        let blocks = |from, to| {
+            run_blocks(&self.plan, &self.cx, bases.len(), from..to, n, |frame, b| {
+                frame.start = b * BLOCK;
+                frame.n = BLOCK.min(n - frame.start);
+                for ((base, size), at) in bases.iter().zip(&mut frame.direct) {
+                    *at = base.0.wrapping_add(frame.start * size);
+                }
+            })
+        };
+        let zero_divisor = if n <= pool::GRAIN {
+            blocks(0, n.div_ceil(BLOCK))
+        } else {
+            let zero = AtomicBool::new(false);
+            pool::ranges(n.div_ceil(BLOCK), pool::GRAIN / BLOCK, 1, &|from, to| {
+                zero.fetch_or(blocks(from, to), Ordering::Relaxed);
+                Ok(())
+            })?;
+            zero.into_inner()
+        };
+        if zero_divisor { Err(KernelError::DivisionByZero) } else { Ok(true) }
     }
 }
 
 /// The sizes to run over; `None` without outputs.
-fn check(expr: &ScalarExpr, inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Result<Option<crate::view::Dims>> {
+fn check(expr: &ScalarExpr, inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Result<Option<Dims>> {
     const KERNEL: &str = "pointwise";
     let count = |what, expected: usize, found: usize| match expected == found {
         true => Ok(()),

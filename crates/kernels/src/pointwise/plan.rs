@@ -94,7 +94,7 @@ impl Planner<'_> {
                 continue;
             }
             let src = self.read(*r)?;
-            let step = Step { operand, ..step(steps::store_fn(self.expr.dtype(*r)), Place::Slot(0), [src; 3]) };
+            let step = Step { operand, in_memory: true, ..step(steps::store_fn(self.expr.dtype(*r)), Place::Slot(0), [src; 3]) };
             self.plan.each.push(step);
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Planner<'_> {
                 let uniform = access == Access::Uniform;
                 let place = self.slot(class_of(instr.dtype), uniform)?;
                 let run = if uniform { steps::splat_input_fn(instr.dtype) } else { steps::load_fn(instr.dtype) };
-                self.emit(uniform, Step { operand: k as u16, ..step(run, place, [place; 3]) });
+                self.emit(uniform, Step { operand: k as u16, in_memory: true, ..step(run, place, [place; 3]) });
                 place
             }
         };
@@ -186,7 +186,7 @@ impl Planner<'_> {
 }
 
 fn step(run: StepFn, dst: Place, src: [Place; 3]) -> Step {
-    Step { run, dst, src, operand: 0, value: Scalar::Int(0) }
+    Step { run, dst, src, operand: 0, in_memory: false, value: Scalar::Int(0) }
 }
 
 fn op_name(op: Op) -> &'static str {

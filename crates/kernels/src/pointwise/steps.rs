@@ -1,6 +1,6 @@
 //! The steps a plan is made of: an operation applied to a block, and moves between memory and blocks.
 
-use super::frame::{BLOCK, Banked, Frame, Place};
+use super::frame::{Banked, Frame, Place};
 use super::ops::{self, Op1, Op2, choose, map1, map2};
 use crate::element::{Class, Element, dispatch, from_scalar};
 use crate::isa::{Isa, Simd};
@@ -27,6 +27,8 @@ pub(crate) struct Step {
     pub src: [Place; 3],
     /// The operand in memory, for moves.
     pub operand: u16,
+    /// Whether it is a move.
+    pub in_memory: bool,
     /// The constant, for splats.
     pub value: Scalar,
 }
@@ -260,6 +262,3 @@ pub(crate) fn select_fn(d: DType) -> StepFn {
         Kind::Bool => select::<bool>,
     }
 }
-
-/// How many elements a splat fills: whole blocks, since it runs once.
-pub(crate) const SPLAT: usize = BLOCK;

@@ -164,6 +164,14 @@ impl Pointwise {
                 _ => None,
             })
             .collect();
+        if target.is_none()
+            && let Some(first) = operands.first()
+            && eager::rows_alike(operands.iter().copied()).is_some()
+        {
+            let device = device_of(state, args)?;
+            let meta = Meta { dtype: plan.written, device, offset: 0.into(), requires_grad: false, ..first.meta().clone() };
+            return Ok(PointwiseCall { plan, operands, meta });
+        }
         let shapes: SmallVec<[&[_]; 4]> = operands.iter().map(|t| t.sizes()).collect();
         let sizes = broadcast(&shapes)?;
         let meta = match target {
@@ -283,9 +291,9 @@ impl OpDef {
     fn compute(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::Pointwise(p) => {
-                let call = p.call(self, state, args, None)?;
-                let out = Tensor::allocate_to_fill(call.meta.clone())?;
-                eager::pointwise(&call, &out)?;
+                let PointwiseCall { plan, operands, meta } = p.call(self, state, args, None)?;
+                let out = Tensor::allocate_to_fill(meta)?;
+                eager::pointwise(&plan, &operands, &out)?;
                 Ok(group(state, std::iter::once(out)))
             }
             Lowering::Compute(c) => {
@@ -300,7 +308,10 @@ impl OpDef {
                 let (op, def) = self.functional(name)?;
                 let inner = op.state()?;
                 match &def.lowering {
-                    Lowering::Pointwise(p) => eager::pointwise(&p.call(self, &inner, args, Some(target.meta()))?, target)?,
+                    Lowering::Pointwise(p) => {
+                        let call = p.call(self, &inner, args, Some(target.meta()))?;
+                        eager::pointwise(&call.plan, &call.operands, target)?;
+                    }
                     _ => {
                         let out = def.compute(op, &inner, args)?;
                         eager::copy(fits_into(target, out.first(), name)?, target)?;

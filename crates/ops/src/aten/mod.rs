@@ -27,7 +27,7 @@ mod matrix;
 mod norm;
 mod number;
 mod order;
-mod plan;
+pub(crate) mod plan;
 mod pointwise;
 mod pool;
 mod random;

@@ -17,6 +17,8 @@ use std::rc::Rc;
 /// What a pointwise call computes, apart from sizes.
 pub(crate) struct Plan {
     pub(crate) expr: ScalarExpr,
+    /// The expression for operands that are one row each, where there is such a form.
+    pub(crate) prepared: Option<maquette_kernels::Prepared>,
     /// The dtype of the output.
     pub(crate) written: DType,
 }
@@ -131,7 +133,8 @@ impl Pointwise {
         if result != written {
             out = cx.b.cast(out, written).map_err(Error::other)?;
         }
-        Ok(Plan { expr: cx.b.finish(&[out]).map_err(Error::other)?, written })
+        let expr = cx.b.finish(&[out]).map_err(Error::other)?;
+        Ok(Plan { prepared: maquette_kernels::Prepared::new(&expr), expr, written })
     }
 
     /// Arguments declared `Scalar` that are named as operands (`other`, `self`, `min`…): they promote as wrapped numbers.
