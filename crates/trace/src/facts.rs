@@ -12,6 +12,8 @@ pub(crate) struct OpFacts {
     pub(crate) args: Vec<ArgFacts>,
     /// For each return, the argument that it is.
     pub(crate) returned: SmallVec<[Option<usize>; 2]>,
+    /// For each return, the argument that it may be a view of.
+    pub(crate) viewed: SmallVec<[Option<usize>; 2]>,
     pub(crate) mutated: SmallVec<[usize; 2]>,
     pub(crate) builtin: bool,
     pub(crate) effect: bool,
@@ -34,6 +36,7 @@ impl OpFacts {
             positional: schema.args.iter().take_while(|a| !a.kwarg_only).count(),
             args: args.map(|(i, a)| ArgFacts { keyword: builder.intern(&a.name), default: op.default_value(i) }).collect(),
             returned: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
+            viewed: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| !mutated.contains(a))).collect(),
             mutated,
             builtin: op.is_builtin(),
             effect: op.effect().is_some(),

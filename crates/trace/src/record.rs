@@ -20,6 +20,18 @@ pub(crate) struct Call {
     pub(crate) stand_ins: Args,
 }
 
+impl Call {
+    /// Whether results that may be views of an argument are none.
+    fn copies(&self, outputs: &Outputs) -> bool {
+        let viewed = |(i, output): (usize, &Value)| -> Option<bool> {
+            let argument = self.stand_ins.get(self.op.viewed.get(i).copied().flatten()?)?;
+            Some(output.tensors().all(|t| argument.tensors().all(|u| !t.shares_storage(u))))
+        };
+        let mut copied = outputs.iter().enumerate().filter_map(viewed).peekable();
+        copied.peek().is_some() && copied.all(|c| c)
+    }
+}
+
 /// The graph being written.
 pub(crate) struct Recorder {
     scope: Scope,
@@ -146,6 +158,9 @@ impl Recorder {
         let created = self.builder.node(op.name, &call.args, &call.kwargs, &results, Some(loc));
         if op.effect {
             self.builder.set_effect(created.node);
+        }
+        if call.copies(&outputs) {
+            self.builder.set_copies(created.node);
         }
         if self.types_seen > types_before || types.iter().any(|t| matches!(t, ValueType::Int(Expr::Id(_)))) {
             self.bind(created, &types)?;

@@ -441,3 +441,13 @@ fn an_integer_read_from_a_tensor_is_a_symbol() {
     let e = trace(|x: Tensor| x.item_int(), Tensor::scalar(0.5f32)).unwrap_err().to_string();
     assert!(e.contains("the number in a tensor of f32 is known only from its data"), "{e}");
 }
+
+#[test]
+fn a_view_that_had_to_be_a_copy_says_so() {
+    let model = |x: Tensor| (x.reshape([6i64]), x.t().reshape([6i64]), x.t().contiguous(), x.contiguous());
+    let t = trace(model, f32s(6).reshape([2i64, 3])).unwrap();
+    let text = t.graph().to_string();
+    let copies: Vec<&str> = text.lines().filter(|l| l.ends_with(" copy")).map(|l| l.trim().split(':').next().unwrap()).collect();
+    assert_eq!(copies, ["%reshape_1", "%contiguous"], "{text}");
+    assert_eq!(text.parse::<maquette_ir::graph::Graph>().unwrap().to_string(), text);
+}

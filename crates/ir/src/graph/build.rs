@@ -181,7 +181,7 @@ impl GraphBuilder {
         }
         let args = extend(&mut self.args, args);
         let kwargs = extend(&mut self.kwargs, kwargs);
-        self.nodes.push(Node { op, args, kwargs, results: Span { start: group, len: results.len() as u32 }, effect: false });
+        self.nodes.push(Node { op, args, kwargs, results: Span { start: group, len: results.len() as u32 }, effect: false, copies: false });
         self.locs.push(loc);
         self.body.push(Stmt::Node(node));
         Created { node, values: ValueRange(Span { start: first, len: self.values.len() as u32 - first }) }
@@ -191,6 +191,13 @@ impl GraphBuilder {
     pub fn set_effect(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(node.index()) {
             node.effect = true;
+        }
+    }
+
+    /// Marks a call of an operator whose results may be views of an argument: here they are copies.
+    pub fn set_copies(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.copies = true;
         }
     }
 

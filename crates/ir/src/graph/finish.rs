@@ -111,7 +111,7 @@ impl Copy<'_> {
                 let args = self.args(node.args, At::Node(node.op), 0)?;
                 let kwargs = self.kwargs(node)?;
                 let results = self.results(node.results)?;
-                self.out.nodes.push(Node { op, args, kwargs, results, effect: node.effect });
+                self.out.nodes.push(Node { op, args, kwargs, results, effect: node.effect, copies: node.copies });
                 self.out.locs.0.push(from.locs.get(id.index()).copied().flatten());
                 Stmt::Node(new)
             }

@@ -93,7 +93,7 @@ fn classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
     for node in graph.nodes() {
         let op = graph.op_name(node);
         for (i, result) in graph.results(node).iter().enumerate() {
-            let Some(aliased) = facts.result_aliases(op, i) else { continue };
+            let Some(aliased) = facts.result_aliases(op, i).filter(|_| !graph.copies(node)) else { continue };
             for_each_arg(graph, facts, node, |index, arg| {
                 if index == Some(aliased) {
                     for_each_tensor(graph, arg, |v| {

@@ -145,6 +145,11 @@ impl Graph {
         self.node(node).effect
     }
 
+    /// Whether a node's results, which its operator may give as views of an argument, were copies when the graph was made.
+    pub fn copies(&self, node: NodeId) -> bool {
+        self.node(node).copies
+    }
+
     /// A node's positional arguments.
     pub fn args(&self, node: NodeId) -> &[Arg] {
         self.node(node).args.get(&self.args).unwrap_or_default()

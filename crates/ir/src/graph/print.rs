@@ -185,7 +185,9 @@ impl<'g, W: Write> Printer<'g, '_, W> {
             write!(p.w, "{}=", p.str(name))?;
             p.arg(&arg)
         })?;
-        self.w.write_str(if node.effect { ") effect" } else { ")" })
+        self.w.write_str(")")?;
+        self.w.write_str(if node.copies { " copy" } else { "" })?;
+        self.w.write_str(if node.effect { " effect" } else { "" })
     }
 
     fn arg(&mut self, arg: &Arg) -> fmt::Result {

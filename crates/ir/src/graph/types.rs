@@ -238,6 +238,8 @@ pub struct Node {
     pub(super) results: Span,
     /// It does something besides its results and mutations.
     pub(super) effect: bool,
+    /// Results that may be views of an argument are copies.
+    pub(super) copies: bool,
 }
 
 /// A statement. Their order is the program's order.

@@ -265,6 +265,9 @@ impl<'t> Parser<'t> {
             })
             .collect();
         let created = self.b.push_node(op, &args, &kwargs, &specs, None);
+        if self.eat_word("copy") {
+            self.b.set_copies(created.node);
+        }
         if self.eat_word("effect") {
             self.b.set_effect(created.node);
         }
