@@ -97,6 +97,13 @@ pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
     Ok(out)
 }
 
+/// A row-major copy. The operand is borrowed, or new.
+pub(crate) fn contiguous(t: &Tensor) -> Result<Tensor> {
+    let out = Tensor::allocate_to_fill(crate::Meta::contiguous(t.sizes(), t.dtype()).on(t.device()))?;
+    copy(t, &out)?;
+    Ok(out)
+}
+
 /// The tensor in another dtype, copied only if it has another.
 pub(crate) fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
     if t.dtype() == dtype {

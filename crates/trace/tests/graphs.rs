@@ -445,7 +445,7 @@ fn an_integer_read_from_a_tensor_is_a_symbol() {
 #[test]
 fn a_view_that_had_to_be_a_copy_says_so() {
     let model = |x: Tensor| (x.reshape([6i64]), x.t().reshape([6i64]), x.t().contiguous(), x.contiguous());
-    let t = trace(model, f32s(6).reshape([2i64, 3])).unwrap();
+    let t = trace(model, matrix(2, 3)).unwrap();
     let text = t.graph().to_string();
     let copies: Vec<&str> = text.lines().filter(|l| l.ends_with(" copy")).map(|l| l.trim().split(':').next().unwrap()).collect();
     assert_eq!(copies, ["%reshape_1", "%contiguous"], "{text}");

@@ -16,6 +16,7 @@ mod creation;
 mod dims;
 mod distance;
 mod einsum;
+mod functional;
 mod host;
 mod indexing;
 mod join;
@@ -95,6 +96,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         creation::TABLE,
         distance::TABLE,
         einsum::TABLE,
+        functional::TABLE,
         indexing::TABLE,
         join::TABLE,
         layers::TABLE,
