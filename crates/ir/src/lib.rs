@@ -14,6 +14,7 @@ pub mod scalar_expr;
 pub mod schema;
 pub mod sym;
 pub mod typing;
+pub mod view;
 
 pub use device::{Device, DeviceKind, ParseDeviceError};
 pub use dtype::{Category, DType, ParseDTypeError};

@@ -1,7 +1,8 @@
 //! Proving conditions, without guessing: an answer holds for every value the symbols may have.
 //!
 //! An inequality `d <= 0` is proved by the interval of `d`, by cases of a minimum or maximum in it, or by adding known
-//! inequalities (asserted, or implied by what a division or remainder is) that cancel a term. The search has a fixed budget.
+//! inequalities (asserted, or implied by what a division or remainder is) that cancel a term, or by leaving out a factor that is never
+//! negative. The search has a fixed budget.
 
 use super::boolean::BoolNode;
 use super::poly::{Poly, Term};
@@ -88,6 +89,11 @@ impl SymTable {
             return false;
         }
         *budget -= 1;
+        if let Some(rest) = self.without_common_atom(d)
+            && self.search(&rest, depth - 1, budget)
+        {
+            return true;
+        }
         let atoms = d.terms.iter().flat_map(|t| t.mono.iter().copied());
         if let Some((atom, arms)) = atoms.into_iter().find_map(|f| Some((f, self.arms(self.node(f))?)))
             && arms.iter().all(|&a| self.replace(d, atom, &self.poly(a)).is_some_and(|d| self.search(&d, depth - 1, budget)))
@@ -159,7 +165,7 @@ impl SymTable {
     }
 
     /// The polynomial with an atom replaced; `None` on overflow.
-    fn replace(&self, p: &Poly, atom: ExprId, by: &Poly) -> Option<Poly> {
+    pub(super) fn replace(&self, p: &Poly, atom: ExprId, by: &Poly) -> Option<Poly> {
         let mut sum = Poly::constant(p.constant);
         for t in &p.terms {
             let kept: super::poly::Mono = t.mono.iter().copied().filter(|&f| f != atom).collect();

@@ -1,0 +1,111 @@
+//! Expressions taken apart: term by term by a divisor, by a common factor, by what a size known to be positive means.
+
+use super::poly::{Poly, Term, gcd};
+use super::table::Node;
+use super::{Expr, ExprId, SymTable};
+use smallvec::SmallVec;
+
+/// The most terms one division takes apart.
+const STEPS: usize = 64;
+
+impl SymTable {
+    /// `q` and `r` with `a = q * b + r`. Terms of `a` with the leading term of `b` in them are divided; coefficients round towards zero, the
+    /// constant rounds down. Which `q` and `r` these are is a matter of spelling: no range is used, and `r` need not be small. `None` where the
+    /// leading coefficient of `b` is not positive, on overflow, and for very long expressions.
+    pub(crate) fn divide_terms(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
+        let (mut rest, divisor) = (self.poly(a), self.poly(b));
+        let (lead, mono) = match divisor.terms.first() {
+            Some(t) => (t.coeff, t.mono.clone()),
+            None => (divisor.constant, SmallVec::new()),
+        };
+        if lead <= 0 {
+            return None;
+        }
+        let (mut quotient, mut remainder) = (Vec::new(), Vec::new());
+        for _ in 0..STEPS {
+            let Some(top) = rest.terms.first().cloned() else {
+                let by = if divisor.terms.is_empty() { rest.constant.div_euclid(lead) } else { 0 };
+                quotient.push(Term { coeff: by, mono: SmallVec::new() });
+                remainder.push(Term { coeff: rest.constant.checked_sub(by.checked_mul(lead)?)?, mono: SmallVec::new() });
+                let (q, r) = (self.collect(quotient)?, self.collect(remainder)?);
+                return Some((self.intern_poly(q).ok()?, self.intern_poly(r).ok()?));
+            };
+            rest.terms.remove(0);
+            let coeff = top.coeff / lead;
+            let part = if coeff == 0 { None } else { Self::div_mono(&top.mono, &mono) };
+            let Some(part) = part else {
+                remainder.push(top);
+                continue;
+            };
+            let left = top.coeff % lead;
+            if left != 0 {
+                remainder.push(Term { coeff: left, mono: top.mono.clone() });
+            }
+            // What the divisor has beside its leading term is taken off as well.
+            let mut tail = divisor.clone();
+            if divisor.terms.is_empty() {
+                tail.constant = 0;
+            } else {
+                tail.terms.remove(0);
+            }
+            let factor = match part.is_empty() {
+                true => Poly::constant(coeff),
+                false => Poly { terms: SmallVec::from_elem(Term { coeff, mono: part.clone() }, 1), constant: 0 },
+            };
+            rest = self.add_scaled(&rest, -1, &self.mul_poly(&factor, &tail).ok()??)?;
+            quotient.push(Term { coeff, mono: part });
+        }
+        None
+    }
+
+    /// The greatest number that divides every coefficient and the constant; zero for zero.
+    pub(crate) fn content_of(&self, e: Expr) -> u64 {
+        let p = self.poly(e);
+        gcd(p.content(), p.constant.unsigned_abs())
+    }
+
+    /// The expression where none of `positive` is below one: `max(x, 1)` is `x` for each of them, and for each factor of a product among them.
+    /// As it is, where that overflows.
+    pub(crate) fn given_positive(&mut self, e: Expr, positive: &[Expr]) -> Expr {
+        let mut p = self.poly(e);
+        let atoms: SmallVec<[ExprId; 4]> = p.terms.iter().flat_map(|t| t.mono.iter().copied()).collect();
+        for atom in atoms {
+            if let Node::Max(args) = self.node(atom)
+                && let [Expr::Int(1), x] | [x, Expr::Int(1)] = args.as_slice()
+                && (self.proven(*x).lo >= 1 || positive.iter().any(|&whole| self.has_factor(whole, *x)))
+                && let Some(replaced) = self.replace(&p, atom, &self.poly(*x))
+            {
+                p = replaced;
+            }
+        }
+        self.intern_poly(p).unwrap_or(e)
+    }
+
+    /// Whether `whole` is `part`, or a product of numbers and atoms that cannot be negative, `part` among them.
+    fn has_factor(&self, whole: Expr, part: Expr) -> bool {
+        let Expr::Id(atom) = part else { return false };
+        whole == part
+            || match self.poly(whole) {
+                Poly { terms, constant: 0 } => match terms.as_slice() {
+                    [t] => t.coeff > 0 && t.mono.contains(&atom) && t.mono.iter().all(|&f| self.proven(Expr::Id(f)).lo >= 0),
+                    _ => false,
+                },
+                _ => false,
+            }
+    }
+
+    /// `d` without an atom that every term has and that is never negative.
+    pub(super) fn without_common_atom(&self, d: &Poly) -> Option<Poly> {
+        let mono = &d.terms.first().filter(|_| d.constant == 0)?.mono;
+        let everywhere = |f: &ExprId| d.terms.iter().all(|t| t.mono.contains(f));
+        let &atom = mono.iter().find(|f| everywhere(f) && self.proven(Expr::Id(**f)).lo >= 0)?;
+        let mut rest = Poly::default();
+        for t in &d.terms {
+            match Self::div_mono(&t.mono, &[atom])? {
+                mono if mono.is_empty() => rest.constant = t.coeff,
+                mono => rest.terms.push(Term { coeff: t.coeff, mono }),
+            }
+        }
+        Some(rest)
+    }
+}

@@ -1,0 +1,143 @@
+//! Arithmetic and questions on sizes: numbers at once, anything else through the table.
+
+use super::{Dim, Tri, ViewSpec};
+use crate::sym::{Expr, Rel, SymTable, SymbolId};
+
+pub(super) const ZERO: Expr = Expr::Int(0);
+pub(super) const ONE: Expr = Expr::Int(1);
+
+/// The table, asked. Results are none where they overflow or become too large; answers hold for all values of the symbols.
+pub(super) struct Arith<'a>(pub &'a mut SymTable);
+
+impl Arith<'_> {
+    #[inline]
+    pub fn add(&mut self, a: Expr, b: Expr) -> Option<Expr> {
+        match (a, b) {
+            (Expr::Int(x), Expr::Int(y)) => x.checked_add(y).map(Expr::Int),
+            (ZERO, e) | (e, ZERO) => Some(e),
+            _ => self.0.add(a, b).ok(),
+        }
+    }
+
+    #[inline]
+    pub fn sub(&mut self, a: Expr, b: Expr) -> Option<Expr> {
+        match (a, b) {
+            (Expr::Int(x), Expr::Int(y)) => x.checked_sub(y).map(Expr::Int),
+            (e, ZERO) => Some(e),
+            _ => self.0.sub(a, b).ok(),
+        }
+    }
+
+    #[inline]
+    pub fn mul(&mut self, a: Expr, b: Expr) -> Option<Expr> {
+        match (a, b) {
+            (Expr::Int(x), Expr::Int(y)) => x.checked_mul(y).map(Expr::Int),
+            (ZERO, _) | (_, ZERO) => Some(ZERO),
+            (ONE, e) | (e, ONE) => Some(e),
+            _ => self.0.mul(a, b).ok(),
+        }
+    }
+
+    /// `sum + a * b`
+    #[inline]
+    pub fn mul_add(&mut self, sum: Expr, a: Expr, b: Expr) -> Option<Expr> {
+        let product = self.mul(a, b)?;
+        self.add(sum, product)
+    }
+
+    /// `q` and `r` with `a = q * b + r`; between numbers the floor quotient, else a guess that a proof has to confirm.
+    #[inline]
+    pub fn divide(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
+        match (a, b) {
+            (Expr::Int(x), Expr::Int(y)) if y > 0 => Some((Expr::Int(x.div_euclid(y)), Expr::Int(x.rem_euclid(y)))),
+            (e, ONE) => Some((e, ZERO)),
+            (a, b) if a == b && b != ZERO => Some((ONE, ZERO)),
+            _ => self.0.divide_terms(a, b),
+        }
+    }
+
+    /// Whether a relation always or never holds.
+    #[inline]
+    pub fn known(&mut self, a: Expr, rel: Rel, b: Expr) -> Tri {
+        match (a, b) {
+            (Expr::Int(x), Expr::Int(y)) => rel.holds(x, y).into(),
+            (a, b) if a == b => rel.holds(0, 0).into(),
+            _ => {
+                let question = self.0.rel(rel, a, b);
+                self.0.prove(question).into()
+            }
+        }
+    }
+
+    /// Whether a relation always holds.
+    #[inline]
+    pub fn holds(&mut self, a: Expr, rel: Rel, b: Expr) -> bool {
+        self.known(a, rel, b).is_yes()
+    }
+
+    /// Whether two expressions are always equal.
+    pub fn equal(&mut self, a: Expr, b: Expr) -> bool {
+        self.holds(a, Rel::Eq, b)
+    }
+
+    /// Whether a dimension has one element, so that it can be left out.
+    pub fn is_single(&mut self, d: Dim) -> bool {
+        self.equal(d.size, ONE)
+    }
+
+    /// Whether a dimension has at most one element, so that its stride does not matter.
+    pub fn is_short(&mut self, d: Dim) -> bool {
+        self.holds(d.size, Rel::Le, ONE)
+    }
+
+    /// Whether one of the sizes is zero.
+    pub fn is_empty(&mut self, dims: &[Dim]) -> bool {
+        dims.iter().any(|d| self.holds(d.size, Rel::Le, ZERO))
+    }
+
+    /// Whether all sizes are positive.
+    pub fn is_nonempty(&mut self, dims: &[Dim]) -> bool {
+        dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
+    }
+
+    /// How far the last element of a dimension is from its first; the negated stride for size zero.
+    pub fn reach(&mut self, d: Dim) -> Option<Expr> {
+        let steps = self.sub(d.size, ONE)?;
+        self.mul(steps, d.stride)
+    }
+
+    /// How far the last element is from the first. What is less than some bound in all views with elements is less in empty ones too,
+    /// as a size of zero makes it smaller.
+    pub fn extent(&mut self, dims: &[Dim]) -> Option<Expr> {
+        dims.iter().try_fold(ZERO, |sum, &d| {
+            let reach = self.reach(d)?;
+            self.add(sum, reach)
+        })
+    }
+
+    /// The position of the last element.
+    pub fn last(&mut self, spec: &ViewSpec) -> Option<Expr> {
+        let extent = self.extent(spec.dims())?;
+        self.add(spec.offset(), extent)
+    }
+
+    /// The product of all sizes.
+    pub fn numel(&mut self, dims: &[Dim]) -> Option<Expr> {
+        dims.iter().try_fold(ONE, |product, d| self.mul(product, d.size))
+    }
+
+    /// A number to order strides by: the value where every symbol is large, each in a way of its own. Only ever decides what is tried first.
+    pub fn magnitude(&self, e: Expr) -> i64 {
+        match e {
+            Expr::Int(n) => n,
+            e => {
+                let large = |s: SymbolId| 1000 + 37 * i64::from(s.0 % 64);
+                let value = |s: SymbolId| {
+                    let range = self.0.range(s);
+                    Some(range.lo.saturating_add(large(s)).min(range.hi))
+                };
+                self.0.eval(e, &value).unwrap_or(i64::MAX)
+            }
+        }
+    }
+}

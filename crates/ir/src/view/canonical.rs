@@ -1,0 +1,42 @@
+//! One spelling for each sequence of elements.
+
+use super::arith::{Arith, ZERO};
+use super::{Dim, Dims, ViewSpec};
+use crate::sym::SymTable;
+
+impl ViewSpec {
+    /// The key: without dimensions of size 1, neighbours joined where the stride of the outer one is the extent of the inner one; all empty
+    /// views are `0 + (0, 0)`. Specs with equal keys have the same elements in the same order. With plain numbers the converse holds: the
+    /// innermost stride and size are those of the first run of equal distances, and so on outwards.
+    pub fn canonical(&self, symbols: &mut SymTable) -> ViewSpec {
+        self.normal(&mut Arith(symbols))
+    }
+
+    pub(super) fn normal(&self, cx: &mut Arith) -> ViewSpec {
+        if cx.is_empty(&self.dims) {
+            return ViewSpec::empty([ZERO].into_iter());
+        }
+        let mut dims = Dims::new();
+        // From the innermost outwards.
+        for &d in self.dims.iter().rev() {
+            if cx.is_single(d) {
+                continue;
+            }
+            match dims.last_mut() {
+                Some(inner) if let Some(joined) = join(cx, d, *inner) => *inner = joined,
+                _ => dims.push(d),
+            }
+        }
+        dims.reverse();
+        ViewSpec { offset: self.offset, dims }
+    }
+}
+
+/// One dimension for two neighbours, if the outer one goes on where the inner one ends.
+pub(super) fn join(cx: &mut Arith, outer: Dim, inner: Dim) -> Option<Dim> {
+    let extent = cx.mul(inner.size, inner.stride)?;
+    if !cx.equal(outer.stride, extent) {
+        return None;
+    }
+    Some(Dim { size: cx.mul(outer.size, inner.size)?, stride: inner.stride })
+}

@@ -1,0 +1,173 @@
+//! How two views lie to each other.
+
+use super::arith::{Arith, ONE, ZERO};
+use super::exact::Plain;
+use super::merge::{Merge, Steps, footprint, normalise};
+use super::reach::reachable;
+use super::relative::relative;
+use super::{Dim, Tri, ViewSpec};
+use crate::sym::{Expr, Rel, SymTable};
+
+impl ViewSpec {
+    /// Whether no element of the base is in both. Empty views are disjoint from all.
+    pub fn disjoint(&self, other: &ViewSpec, symbols: &mut SymTable) -> Tri {
+        let cx = &mut Arith(symbols);
+        if cx.is_empty(&self.dims) || cx.is_empty(&other.dims) {
+            return Tri::Yes;
+        }
+        let answer = match meets(cx, self, other) {
+            Tri::Yes if !(cx.is_nonempty(&self.dims) && cx.is_nonempty(&other.dims)) => Tri::Unknown,
+            meets => !meets,
+        };
+        answer.or_else(|| enumerate(self, other, |a, b| !a.iter().any(|p| b.binary_search(p).is_ok())))
+    }
+
+    /// Whether every element of this view is in the other one. Empty views are in all.
+    pub fn contained_in(&self, inside: &ViewSpec, symbols: &mut SymTable) -> Tri {
+        let cx = &mut Arith(symbols);
+        if cx.is_empty(&self.dims) {
+            return Tri::Yes;
+        }
+        if covers(cx, inside, self) {
+            return Tri::Yes;
+        }
+        if cx.is_nonempty(&self.dims) && sticks_out(cx, self, inside) {
+            return Tri::No;
+        }
+        enumerate(self, inside, |a, b| a.iter().all(|p| b.binary_search(p).is_ok()))
+    }
+
+    /// Whether no element of the base is in it twice.
+    pub fn injective(&self, symbols: &mut SymTable) -> Tri {
+        let cx = &mut Arith(symbols);
+        if cx.is_empty(&self.dims) {
+            return Tri::Yes;
+        }
+        let answer = match repeats(cx, self) {
+            Tri::Yes if !cx.is_nonempty(&self.dims) => Tri::Unknown,
+            repeats => !repeats,
+        };
+        answer.or_else(|| enumerate(self, self, |a, _| a.windows(2).all(|pair| pair.first() != pair.last())))
+    }
+
+    /// Whether both have the same elements of the base in the same order. Sizes may differ.
+    pub fn same(&self, other: &ViewSpec, symbols: &mut SymTable) -> Tri {
+        let cx = &mut Arith(symbols);
+        let (a, b) = (self.normal(cx), other.normal(cx));
+        if agree(cx, &a, &b) {
+            return Tri::Yes;
+        }
+        let plain = Plain::new(&a).is_some() && Plain::new(&b).is_some();
+        if plain || differ(cx, &a, &b) { Tri::No } else { Tri::Unknown }
+    }
+
+    /// Whether the view is a base of `numel` elements, all of it and in order.
+    pub fn is_full(&self, numel: Expr, symbols: &mut SymTable) -> Tri {
+        self.same(&ViewSpec::whole(numel), symbols)
+    }
+
+    /// Whether the view has every element of a base of `numel` elements once, in any order.
+    pub fn permutes(&self, numel: Expr, symbols: &mut SymTable) -> Tri {
+        if self.inverse(numel, symbols).is_some() {
+            return Tri::Yes;
+        }
+        let all = self.contained_in(&ViewSpec::whole(numel), symbols);
+        let counts = self.numel(symbols).map_or(Tri::Unknown, |n| Arith(symbols).known(n, Rel::Eq, numel));
+        all.and(|| counts).and(|| self.injective(symbols))
+    }
+
+    /// A base of so many elements, as a view.
+    fn whole(numel: Expr) -> ViewSpec {
+        ViewSpec { offset: ZERO, dims: [Dim { size: numel, stride: ONE }].into_iter().collect() }
+    }
+}
+
+/// Whether the views share an element, if both have elements: counting `b` from its end, positions are equal where
+/// `last(b) - first(a)` is a sum of steps of both.
+fn meets(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> Tri {
+    let target = cx.last(b).and_then(|last| cx.sub(last, a.offset));
+    let Some(target) = target else { return Tri::Unknown };
+    reachable(cx, target, a.dims.iter().chain(&b.dims).copied().collect())
+}
+
+/// Whether an element occurs twice, if there are elements.
+fn repeats(cx: &mut Arith, spec: &ViewSpec) -> Tri {
+    let steps = normalise(cx, spec.dims.iter().copied().collect(), Merge::Tiles);
+    (0..steps.len()).fold(Tri::No, |any, i| any.or(|| steps.get(i..).map_or(Tri::Unknown, |steps| returns(cx, steps))))
+}
+
+/// Whether a way that begins with at least one of the first step leads back to where it began, with any of the others forwards or
+/// backwards: `Σ stride * count = 0`. Counting the others from their least count makes this a sum of steps.
+fn returns(cx: &mut Arith, steps: &[Dim]) -> Tri {
+    let mut ways = || {
+        let (first, others) = steps.split_first()?;
+        let back = cx.extent(others)?;
+        let mut ways = Steps::new();
+        ways.push(Dim { size: cx.sub(first.size, ONE)?, stride: first.stride });
+        for d in others {
+            let both = cx.add(d.size, d.size)?;
+            ways.push(Dim { size: cx.sub(both, ONE)?, stride: d.stride });
+        }
+        Some((cx.sub(back, first.stride)?, ways))
+    };
+    let Some((target, ways)) = ways() else { return Tri::Unknown };
+    let possible = cx.is_nonempty(&ways);
+    match reachable(cx, target, ways) {
+        Tri::Yes if !possible => Tri::Unknown,
+        answer => answer,
+    }
+}
+
+/// Whether every element of `a` is surely in `inside`: as a view of it, both in the order of the base.
+fn covers(cx: &mut Arith, inside: &ViewSpec, a: &ViewSpec) -> bool {
+    let merge = if cx.is_nonempty(&inside.dims) { Merge::Overlaps } else { Merge::Tiles };
+    let inside = footprint(cx, inside, merge);
+    let a = footprint(cx, a, Merge::Overlaps);
+    relative(cx, &a, &inside).is_some()
+}
+
+/// Whether an element of `a`, which is not empty, is surely not in `inside`: its first or last one, or a neighbour of the first.
+fn sticks_out(cx: &mut Arith, a: &ViewSpec, inside: &ViewSpec) -> bool {
+    let last = cx.last(a);
+    [a.offset].into_iter().chain(last).any(|p| is_absent(cx, p, inside))
+        || a.dims.iter().any(|d| {
+            let second = cx.add(a.offset, d.stride).filter(|_| cx.holds(d.size, Rel::Gt, ONE));
+            second.is_some_and(|p| is_absent(cx, p, inside))
+        })
+}
+
+/// Whether a position is surely not one of the view's.
+fn is_absent(cx: &mut Arith, position: Expr, spec: &ViewSpec) -> bool {
+    cx.is_empty(&spec.dims)
+        || cx.sub(position, spec.offset).is_some_and(|from| reachable(cx, from, spec.dims.iter().copied().collect()).is_no())
+}
+
+/// Whether two canonical specs are surely equal.
+fn agree(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> bool {
+    a.dims.len() == b.dims.len()
+        && cx.equal(a.offset, b.offset)
+        && a.dims.iter().zip(&b.dims).all(|(x, y)| cx.equal(x.size, y.size) && cx.equal(x.stride, y.stride))
+}
+
+/// Whether two views surely have different elements: in number, or the first or last of them.
+fn differ(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> bool {
+    let differ = |cx: &mut Arith, x: Option<Expr>, y: Option<Expr>| x.zip(y).is_some_and(|(x, y)| cx.holds(x, Rel::Ne, y));
+    let (m, n) = (cx.numel(&a.dims), cx.numel(&b.dims));
+    if differ(cx, m, n) {
+        return true;
+    }
+    if !cx.is_nonempty(&a.dims) && !cx.is_nonempty(&b.dims) {
+        return false;
+    }
+    let (p, q) = (cx.last(a), cx.last(b));
+    cx.holds(a.offset, Rel::Ne, b.offset) || differ(cx, p, q)
+}
+
+/// The answer by all positions of both, each in ascending order; of plain numbers and few elements only.
+fn enumerate(a: &ViewSpec, b: &ViewSpec, ask: impl FnOnce(&[i64], &[i64]) -> bool) -> Tri {
+    let sorted = |spec: &ViewSpec| Plain::new(spec)?.sorted();
+    match (sorted(a), sorted(b)) {
+        (Some(a), Some(b)) => ask(&a, &b).into(),
+        _ => Tri::Unknown,
+    }
+}
