@@ -31,6 +31,7 @@ mod compare;
 mod consts;
 mod dim;
 mod facts;
+mod functional;
 mod inputs;
 mod options;
 mod real;
@@ -42,6 +43,7 @@ mod verdict;
 
 pub use consts::Captured;
 pub use dim::Dim;
+pub use functional::{CALL, laid_out, run_functional};
 pub use inputs::LeafKind;
 pub use options::{TraceOptions, trace};
 pub use run::run_graph;

@@ -77,7 +77,8 @@ impl Reals {
             for (f, r) in f.tensors().zip(r.tensors()) {
                 let meta = f.meta();
                 let (sizes, strides, offset) = (meta.sizes.as_slice(), meta.strides.as_slice(), meta.offset);
-                let promised = Described { dtype: meta.dtype, device: meta.device, layout: meta.layout, sizes, strides, offset };
+                let promised =
+                    Described { dtype: meta.dtype, device: meta.device, layout: meta.layout, sizes, strides, offset, placed: true };
                 let width = r.dtype().size() as i64;
                 let starts = self.starts.iter().filter(|(input, _)| input.shares_storage(r)).map(|(_, start)| *start / width);
                 let (found, _) = compare(&promised, r, starts, |e| Ok(e.hint()))?;

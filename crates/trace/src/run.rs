@@ -38,6 +38,11 @@ pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
 }
 
 pub(crate) fn run_with(graph: &Graph, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
+    interpret(graph, inputs, lines, false)
+}
+
+/// `values`: the graph is functional, and its results have no strides.
+pub(crate) fn interpret(graph: &Graph, inputs: &[Value], lines: &Lines<'_>, values: bool) -> Result<Vec<Value>> {
     if mode::is_active() {
         return Err(Error::from(TraceError::Run).at(lines.run));
     }
@@ -45,7 +50,7 @@ pub(crate) fn run_with(graph: &Graph, inputs: &[Value], lines: &Lines<'_>) -> Re
         let mut run = Run {
             graph,
             lines,
-            bindings: Bindings::new(graph),
+            bindings: Bindings::new(graph, !values),
             values: vec![None; graph.values().len()],
             last_use: last_uses(graph),
             ops: FxHashMap::default(),
@@ -55,6 +60,7 @@ pub(crate) fn run_with(graph: &Graph, inputs: &[Value], lines: &Lines<'_>) -> Re
         run.enter(inputs)?;
         for (at, stmt) in graph.body().iter().enumerate() {
             match *stmt {
+                Stmt::Node(node) if values => run.functional_node(node).map_err(|e| e.with_window(graph.window_at(at, WINDOW)))?,
                 Stmt::Node(node) => run.node(node).map_err(|e| e.with_window(graph.window_at(at, WINDOW)))?,
                 Stmt::Bind { symbol, value, source } => {
                     let bound = run.bind(symbol, value, source);
@@ -76,10 +82,10 @@ pub(crate) fn run_with(graph: &Graph, inputs: &[Value], lines: &Lines<'_>) -> Re
     })
 }
 
-struct Run<'g> {
-    graph: &'g Graph,
-    lines: &'g Lines<'g>,
-    bindings: Bindings<'g>,
+pub(crate) struct Run<'g> {
+    pub(crate) graph: &'g Graph,
+    pub(crate) lines: &'g Lines<'g>,
+    pub(crate) bindings: Bindings<'g>,
     values: Vec<Option<Value>>,
     /// By value: the statement after which it is not needed.
     last_use: Vec<usize>,
@@ -159,7 +165,7 @@ impl Run<'_> {
         Ok(self.values.get(v.index()).and_then(Option::as_ref).ok_or_else(missing)?)
     }
 
-    fn value(&self, arg: Arg) -> Result<Value> {
+    pub(crate) fn value(&self, arg: Arg) -> Result<Value> {
         Ok(match arg {
             Arg::Value(v) => self.get(v)?.clone(),
             Arg::None => Value::None,
@@ -187,7 +193,7 @@ impl Run<'_> {
     fn node(&mut self, node: NodeId) -> Result<()> {
         let loc = self.graph.loc(node).unwrap_or(self.lines.run);
         let op = self.op(node).map_err(|e| e.at(loc))?;
-        let arguments = self.arguments(op, node)?;
+        let arguments = self.arguments(op, node, 0, &|a| self.value(a))?;
         if let ("aten::as_strided", [Value::Tensor(t), _, _, Value::Int(_)]) = (op.name(), arguments.as_slice())
             && self.bindings.begins_elsewhere(t)
         {
@@ -208,9 +214,9 @@ impl Run<'_> {
         Ok(op)
     }
 
-    /// The arguments in the schema's order.
-    fn arguments(&self, op: Op, node: NodeId) -> Result<Args> {
-        let mut args = self.graph.args(node).iter().map(|&a| self.value(a)).collect::<Result<Args>>()?;
+    /// The arguments in the schema's order. `skip`: how many of the node's are not the operator's.
+    pub(crate) fn arguments(&self, op: Op, node: NodeId, skip: usize, value: &dyn Fn(Arg) -> Result<Value>) -> Result<Args> {
+        let mut args = self.graph.args(node).iter().skip(skip).map(|&a| value(a)).collect::<Result<Args>>()?;
         let kwargs = self.graph.kwargs(node);
         if kwargs.is_empty() {
             return Ok(args);
@@ -219,7 +225,7 @@ impl Run<'_> {
         for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
             let given = kwargs.iter().find(|(name, _)| self.graph.str(*name) == decl.name);
             match given {
-                Some(&(_, arg)) => args.push(self.value(arg)?),
+                Some(&(_, arg)) => args.push(value(arg)?),
                 None => args.push(op.default_value(index).ok_or_else(|| CallError::Missing {
                     arg: decl.name.clone(),
                     index,
@@ -232,7 +238,7 @@ impl Run<'_> {
     }
 
     /// Takes a node's results, if they are what the graph declares.
-    fn accept(&mut self, node: NodeId, outputs: Outputs) -> Result<()> {
+    pub(crate) fn accept(&mut self, node: NodeId, outputs: Outputs) -> Result<()> {
         let results = self.graph.results(node);
         let differs = |output: usize, what: &str, expected: String, found: String| {
             Error::from(FakeError::Mismatch { output, what: what.into(), expected, found })

@@ -22,11 +22,13 @@ pub(crate) struct Bindings<'g> {
     origins: FxHashMap<SymbolId, String>,
     /// Inputs may begin anywhere in their storages, here in bytes, unless their types name an offset; a graph counts offsets from there.
     starts: Vec<(Tensor, i64)>,
+    /// Whether results have the strides and offsets of their types.
+    placed: bool,
 }
 
 impl<'g> Bindings<'g> {
-    pub(crate) fn new(graph: &'g Graph) -> Bindings<'g> {
-        Bindings { graph, values: FxHashMap::default(), origins: FxHashMap::default(), starts: Vec::new() }
+    pub(crate) fn new(graph: &'g Graph, placed: bool) -> Bindings<'g> {
+        Bindings { graph, values: FxHashMap::default(), origins: FxHashMap::default(), starts: Vec::new(), placed }
     }
 
     fn eval_sym(&self, e: Expr) -> Result<i64, SymError> {
@@ -162,7 +164,7 @@ impl<'g> Bindings<'g> {
 
     /// Checks an input once all symbols of inputs are bound.
     pub(crate) fn check_input(&self, input: ValueId, value: &Value) -> Result<()> {
-        match self.compare(input, value)? {
+        match self.compare(input, value, true)? {
             (Some(d), _) => Err(self.input_error(input, d)),
             (None, _) => Ok(()),
         }
@@ -170,16 +172,16 @@ impl<'g> Bindings<'g> {
 
     /// Checks a result. False if some of it is known only once more symbols are bound.
     pub(crate) fn check_result(&self, v: ValueId, output: usize, value: &Value) -> Result<bool> {
-        match self.compare(v, value)? {
+        match self.compare(v, value, self.placed)? {
             (Some(Difference { what, expected, found, .. }), _) => Err(FakeError::Mismatch { output, what, expected, found }.into()),
             (None, complete) => Ok(complete),
         }
     }
 
     /// The first difference, and whether everything could be compared.
-    fn compare(&self, v: ValueId, value: &Value) -> Result<Verdict<Expr>> {
+    fn compare(&self, v: ValueId, value: &Value, placed: bool) -> Result<Verdict<Expr>> {
         match (expected(self.graph, v), value) {
-            (Metadata::Tensor(ty), Value::Tensor(t)) => self.compare_tensor(ty, t),
+            (Metadata::Tensor(ty), Value::Tensor(t)) => self.compare_tensor(ty, t, placed),
             (Metadata::Int(e), Value::Int(i)) => {
                 let known = self.known(e)?;
                 let differs = known.filter(|k| i.as_i64() != Some(*k)).and_then(|k| difference("the value", k, i));
@@ -193,9 +195,16 @@ impl<'g> Bindings<'g> {
         }
     }
 
-    fn compare_tensor(&self, ty: &TensorType, t: &Tensor) -> Result<Verdict<Expr>> {
-        let described =
-            Described { dtype: ty.dtype, device: ty.device, layout: ty.layout, sizes: &ty.sizes, strides: &ty.strides, offset: ty.offset };
+    fn compare_tensor(&self, ty: &TensorType, t: &Tensor, placed: bool) -> Result<Verdict<Expr>> {
+        let described = Described {
+            dtype: ty.dtype,
+            device: ty.device,
+            layout: ty.layout,
+            sizes: &ty.sizes,
+            strides: &ty.strides,
+            offset: ty.offset,
+            placed,
+        };
         let width = t.dtype().size() as i64;
         // a view of an input begins as far from the input's start as in the trace
         let starts = self.starts.iter().filter(|(input, _)| input.shares_storage(t)).map(|(_, start)| *start / width);

@@ -28,6 +28,11 @@ pub trait MemoryFacts {
     fn result_aliases(&self, op: &str, result: usize) -> Option<usize>;
     /// Whether an operator has an effect beyond its arguments, so that it keeps its place among its like. A node that the graph marks has one.
     fn ordered(&self, op: &str) -> bool;
+    /// Whether an operator may tell tensors of equal elements and different strides apart.
+    fn opaque(&self, op: &str) -> bool {
+        let _ = op;
+        true
+    }
     /// Whether an operator draws random numbers, so that it keeps its place among its like: each call advances the sequence.
     fn random(&self, op: &str) -> bool {
         let _ = op;

@@ -26,7 +26,8 @@ impl ViewSpec {
         let cx = &mut Arith(symbols);
         let own = self.normal(cx);
         let frame = Frame::new(cx, &own)?;
-        let sorted: Dims = by_stride(cx, &own.dims).iter().filter_map(|&i| Some(Dim { size: own.dims.get(i)?.size, stride: frame.weight(i)? })).collect();
+        let sorted: Dims =
+            by_stride(cx, &own.dims).iter().filter_map(|&i| Some(Dim { size: own.dims.get(i)?.size, stride: frame.weight(i)? })).collect();
         let inverse = ViewSpec { offset: ZERO, dims: sorted };
         let back = self.compose(&inverse, cx.0)?;
         back.is_full(numel, cx.0).is_yes().then_some(inverse)

@@ -1,14 +1,15 @@
 //! The operators of functional graphs: a view of a value, and a value with a view of it replaced. Offsets, sizes and strides count the
 //! value's elements in row-major order, whatever its layout in memory is.
 
-use super::dims::fresh;
+use super::dims::{fresh, require};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::eager;
 use crate::error::Result;
 use crate::meta::Meta;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
+use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
 /// The part of a value, laid out row-major, that `size, stride, offset` name.
@@ -36,7 +37,16 @@ fn view_metas(a: &[Value]) -> Result<Metas> {
 
 fn scatter_metas(a: &[Value]) -> Result<Metas> {
     let base = a[0].tensor()?;
-    Ok(smallvec![Meta { requires_grad: false, ..fresh(base, base.sizes().into(), base.dtype()) }])
+    Ok(smallvec![fresh(base, base.sizes().into(), base.dtype())])
+}
+
+fn strided_metas(a: &[Value]) -> Result<Metas> {
+    let base = a[0].tensor()?;
+    let strides = a[1].ints()?;
+    require(SymInt::from(strides.len() as i64).eq(base.dim() as i64), || {
+        format!("`stride` {} must have an element for each of the sizes {}", dims_text(strides), dims_text(base.sizes()))
+    })?;
+    Ok(smallvec![Meta { strides: strides.into(), ..fresh(base, base.sizes().into(), base.dtype()) }])
 }
 
 table! {
@@ -44,6 +54,12 @@ table! {
     pub(super) static TABLE = {
         "ir::view(Tensor self, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor" =>
             Lowering::Compute(Compute { class: Class::Copy, metas: |_, a| view_metas(a), run: view }),
+        "ir::strided(Tensor self, SymInt[] stride) -> Tensor" =>
+            Lowering::Compute(Compute {
+                class: Class::Copy,
+                metas: |_, a| strided_metas(a),
+                run: |a, out| eager::copy(a[0].tensor()?, &out[0]),
+            }),
         "ir::scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor" =>
             Lowering::Compute(Compute { class: Class::Copy, metas: |_, a| scatter_metas(a), run: scatter }),
     }

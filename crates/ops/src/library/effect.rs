@@ -56,6 +56,10 @@ impl MemoryFacts for Facts {
         Op::find(op).map_or(true, |op| op.effect().is_some())
     }
 
+    fn opaque(&self, op: &str) -> bool {
+        Op::find(op).map_or(true, |op| !op.is_builtin())
+    }
+
     fn random(&self, op: &str) -> bool {
         Op::find(op).map_or(true, |op| op.is_random())
     }

@@ -1,0 +1,177 @@
+//! Running a functional program so that the caller cannot tell it from the one that mutates.
+
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::contiguous_strides;
+use maquette_ops::{AccessError, Error, Result, RunError, Tensor, Value};
+use maquette_rewrite::{Functional, Mutation, Output, Outside};
+use maquette_trace::{Captured, laid_out};
+
+/// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
+/// as they would be.
+///
+/// # Errors
+/// As [`maquette_trace::run_functional`]; two inputs share memory that the program writes to.
+#[track_caller]
+pub fn run_functional(program: &Functional, inputs: &[Value]) -> Result<Vec<Value>> {
+    let mut results = maquette_trace::run_functional(&program.graph, inputs)?;
+    let outside = Outsiders::new(program, inputs)?;
+    outside.apart(&program.mutations)?;
+    // What is written must not change what is still to be read or given back.
+    for i in 0..results.len() {
+        if let Value::Tensor(t) = &results[i]
+            && (outside.see(t) || results[..i].iter().flat_map(Value::tensors).any(|u| u.shares_storage(t)))
+        {
+            results[i] = Value::Tensor(laid_out(t, t.strides())?);
+        }
+    }
+    let run = Returns { results: &results, outside: &outside };
+    for m in &program.mutations {
+        let target = run.placed(outside.get(m.target)?, m.place)?;
+        target.copy_(tensor(run.result(m.result)?)?).ok()?;
+    }
+    let mut memory = Memory::default();
+    program.outputs.iter().map(|o| run.output(o, &mut memory)).collect()
+}
+
+/// The memory of outputs.
+#[derive(Default)]
+struct Memory {
+    /// By result, what several outputs see.
+    shared: Vec<(usize, Tensor)>,
+    /// Results that are outputs already.
+    given: Vec<usize>,
+}
+
+/// The tensors that a program was given.
+struct Outsiders {
+    inputs: Vec<Option<Tensor>>,
+    consts: Vec<Tensor>,
+    names: Vec<String>,
+}
+
+impl Outsiders {
+    fn new(program: &Functional, inputs: &[Value]) -> Result<Outsiders> {
+        let graph = &program.graph;
+        let missing = |name: String| Error::from(RunError::Constant { name });
+        let captured = |c: &maquette_ir::graph::Const| {
+            c.source_as::<Captured>().map(|c| c.0.clone()).ok_or_else(|| missing(graph.value_name(c.value()).to_string()))
+        };
+        Ok(Outsiders {
+            inputs: inputs.iter().map(|v| if let Value::Tensor(t) = v { Some(t.clone()) } else { None }).collect(),
+            consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
+            names: graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Tensor> {
+        self.inputs.iter().flatten().chain(&self.consts)
+    }
+
+    fn see(&self, t: &Tensor) -> bool {
+        self.all().any(|u| u.shares_storage(t))
+    }
+
+    fn get(&self, which: Outside) -> Result<&Tensor> {
+        let found = match which {
+            Outside::Input(i) => self.inputs.get(i).and_then(Option::as_ref),
+            Outside::Const(i) => self.consts.get(i),
+        };
+        found.ok_or_else(|| Error::value("the program writes to something that is no tensor"))
+    }
+
+    /// A program that writes to an input was made for inputs that share no memory with it.
+    fn apart(&self, mutations: &[Mutation]) -> Result<()> {
+        for m in mutations {
+            let target = self.get(m.target)?;
+            let same = |i: usize| m.target == Outside::Input(i);
+            let other = self.inputs.iter().enumerate().find(|(i, t)| !same(*i) && t.as_ref().is_some_and(|t| t.shares_storage(target)));
+            if let (Some((i, _)), Outside::Input(j)) = (other, m.target) {
+                let name = |i: usize| self.names.get(i).cloned().unwrap_or_default();
+                return Err(AccessError::MutatedOverlap { first: name(j), second: name(i) }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tensor(v: &Value) -> Result<&Tensor> {
+    match v {
+        Value::Tensor(t) => Ok(t),
+        other => Err(Error::value(format!("expected a tensor, found {}", other.kind()))),
+    }
+}
+
+struct Returns<'a> {
+    results: &'a [Value],
+    outside: &'a Outsiders,
+}
+
+impl Returns<'_> {
+    fn result(&self, at: usize) -> Result<&Value> {
+        self.results.get(at).ok_or_else(|| Error::value("the graph returns fewer values than its program has results"))
+    }
+
+    /// Offset, sizes and strides.
+    fn place(&self, at: usize) -> Result<(i64, Vec<i64>, Vec<i64>)> {
+        let numbers: Vec<i64> = match self.result(at)? {
+            Value::Ints(l) => l.iter().filter_map(|i| i.as_i64()).collect(),
+            _ => Vec::new(),
+        };
+        let Some((&offset, rest)) = numbers.split_first() else { return Err(Error::value("a place is no list of integers")) };
+        let (sizes, strides) = rest.split_at(rest.len() / 2);
+        Ok((offset, sizes.to_vec(), strides.to_vec()))
+    }
+
+    /// Elements of a tensor's storage, counted from its first.
+    fn placed(&self, t: &Tensor, place: Option<usize>) -> Result<Tensor> {
+        let Some(place) = place else { return Ok(t.clone()) };
+        let (offset, sizes, strides) = self.place(place)?;
+        let start = t.storage_offset() + offset;
+        Ok(t.as_strided(sizes, strides, Some(start)).ok()?.clone())
+    }
+
+    fn output(&self, o: &Output, memory: &mut Memory) -> Result<Value> {
+        Ok(match o {
+            Output::Result { result, place } => match self.result(*result)? {
+                Value::Tensor(t) => {
+                    let strides: Vec<SymInt> = match place {
+                        Some(place) => self.place(*place)?.2.into_iter().map(Into::into).collect(),
+                        None => contiguous_strides(t.sizes()).to_vec(),
+                    };
+                    let same = t.strides().iter().zip(&strides).all(|(a, b)| a.as_i64() == b.as_i64());
+                    let given = memory.given.contains(result);
+                    memory.given.push(*result);
+                    Value::Tensor(if same && !given { t.clone() } else { laid_out(t, &strides)? })
+                }
+                other => other.clone(),
+            },
+            Output::Alias { of, place } => Value::Tensor(self.placed(self.outside.get(*of)?, *place)?),
+            Output::Shared { result, whole, place } => {
+                let t = match memory.shared.iter().find(|(at, _)| at == result) {
+                    Some((_, t)) => t.clone(),
+                    None => {
+                        let t = self.memory(*result, *whole)?;
+                        memory.shared.push((*result, t.clone()));
+                        t
+                    }
+                };
+                let (offset, sizes, strides) = self.place(*place)?;
+                Value::Tensor(t.as_strided(sizes, strides, Some(offset.into())).ok()?.clone())
+            }
+            Output::List(l) => Value::List(l.iter().map(|o| self.output(o, memory)).collect::<Result<_>>()?),
+        })
+    }
+
+    /// New memory that holds a result's elements at their places.
+    fn memory(&self, result: usize, whole: usize) -> Result<Tensor> {
+        let (offset, sizes, strides) = self.place(whole)?;
+        let t = tensor(self.result(result)?)?;
+        let extent = match sizes.contains(&0) {
+            true => 0,
+            false => offset + 1 + sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>(),
+        };
+        let flat = Tensor::zeros([extent], t.dtype());
+        flat.as_strided(sizes, strides, Some(offset.into())).copy_(t).ok()?;
+        Ok(flat)
+    }
+}

@@ -1,0 +1,373 @@
+//! From values back to a graph.
+
+use crate::dag::{Given, Id, Kind, Meta, MetaId, Node, Slot};
+use crate::error::{Reason, Result};
+use crate::functional::{Functional, Mutation, Output, Outside};
+use crate::lift::{Leaving, Lifted};
+use crate::memory::{Handle, Item, Memory, Owner};
+use maquette_ir::Loc;
+use maquette_ir::graph::{Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
+use maquette_ir::sym::Expr;
+use maquette_ir::view::ViewSpec;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// A call of an operator that mutates, on copies: its name, then its arguments. It returns what the operator returns, without the arguments
+/// among them, and then the copies.
+pub(crate) const CALL: &str = "ir::call";
+const VIEW: &str = "ir::view";
+const SCATTER: &str = "ir::scatter";
+const STRIDED: &str = "ir::strided";
+
+struct Emit<'a> {
+    graph: &'a Graph,
+    memory: Memory,
+    builder: GraphBuilder,
+    /// By node.
+    values: Vec<SmallVec<[ValueId; 1]>>,
+    types: FxHashMap<MetaId, TypeId>,
+    /// What is returned: values, then places.
+    results: Vec<Arg>,
+    places: Vec<Arg>,
+}
+
+pub(crate) fn emit(graph: &Graph, lifted: Lifted) -> Result<Functional> {
+    let Lifted { memory, outputs } = lifted;
+    let mut e = Emit {
+        graph,
+        builder: GraphBuilder::new(graph.name()),
+        values: Vec::new(),
+        types: FxHashMap::default(),
+        results: Vec::new(),
+        places: Vec::new(),
+        memory,
+    };
+    let finals = e.finals(&outputs);
+    e.values.resize(e.memory.dag.nodes.len(), SmallVec::new());
+    e.enter()?;
+    for item in std::mem::take(&mut e.memory.items) {
+        match item {
+            Item::Node(id) => e.node(id)?,
+            Item::Bind { symbol, value, source } => {
+                let value = e.value(value)?;
+                e.builder.bind(symbol, value, source);
+            }
+            Item::Assert { cond, message } => e.builder.assert_(cond, message.map(|m| graph.str(m))),
+        }
+    }
+    let mut mutations = e.mutations()?;
+    let mut given = outputs.iter().zip(&finals).map(|(o, f)| e.output(o, f)).collect::<Result<Vec<_>>>()?;
+    let results = e.results.len();
+    mutations.iter_mut().for_each(|m| m.place = m.place.map(|p| p + results));
+    given.iter_mut().for_each(|o| shift(o, results));
+    let outputs: Vec<Arg> = e.results.iter().chain(&e.places).copied().collect();
+    let graph = e.builder.finish(&e.memory.session.symbols, &outputs)?;
+    Ok(Functional { graph, mutations, outputs: given })
+}
+
+/// Places come after results, whose number is known in the end.
+fn shift(o: &mut Output, by: usize) {
+    match o {
+        Output::Result { place, .. } | Output::Alias { place, .. } => *place = place.map(|p| p + by),
+        Output::Shared { whole, place, .. } => (*whole, *place) = (*whole + by, *place + by),
+        Output::List(l) => l.iter_mut().for_each(|o| shift(o, by)),
+    }
+}
+
+/// An output's value in the end.
+enum Final {
+    Value(Id),
+    /// Memory that the caller has, or that several outputs see.
+    Memory(Handle),
+    Plain(Arg),
+    List(Vec<Final>),
+}
+
+impl Emit<'_> {
+    /// Reads the outputs that are memory of their own.
+    fn finals(&mut self, outputs: &[Leaving]) -> Vec<Final> {
+        fn count(o: &Leaving, seen: &mut FxHashMap<usize, usize>) {
+            match o {
+                Leaving::Tensor(t) => *seen.entry(t.storage).or_default() += 1,
+                Leaving::List(l) => l.iter().for_each(|o| count(o, seen)),
+                Leaving::Number(_) | Leaving::Plain(_) => {}
+            }
+        }
+        let mut seen = FxHashMap::default();
+        outputs.iter().for_each(|o| count(o, &mut seen));
+        outputs.iter().map(|o| self.final_of(o, &seen)).collect()
+    }
+
+    fn final_of(&mut self, o: &Leaving, seen: &FxHashMap<usize, usize>) -> Final {
+        match o {
+            Leaving::Tensor(t) if self.memory.storages[t.storage].owner != Owner::Fresh || seen.get(&t.storage) != Some(&1) => {
+                Final::Memory(*t)
+            }
+            Leaving::Tensor(t) => Final::Value(self.memory.read(*t)),
+            Leaving::Number(id) => Final::Value(*id),
+            Leaving::Plain(arg) => Final::Plain(*arg),
+            Leaving::List(l) => Final::List(l.iter().map(|o| self.final_of(o, seen)).collect()),
+        }
+    }
+
+    /// Inputs and constants, with the names and types they have, and the guards.
+    fn enter(&mut self) -> Result<()> {
+        for at in 0..self.memory.dag.nodes.len() {
+            let value = match self.memory.dag.nodes[at] {
+                Node::Input(i) => {
+                    let v = self.graph.inputs()[i as usize];
+                    let ty = self.original_type(self.graph.value_type(v));
+                    self.builder.input(ty, Some(&self.graph.value_name(v).to_string()))
+                }
+                Node::Const(i) => {
+                    let c = &self.graph.consts()[i as usize];
+                    let ValueType::Tensor(ty) = self.original_type(self.graph.value_type(c.value())) else {
+                        return Err(Reason::Internal("a constant that is no tensor").into());
+                    };
+                    self.builder.constant(ty, c.source().clone(), Some(&self.graph.value_name(c.value()).to_string()))
+                }
+                _ => continue,
+            };
+            self.values[at].push(value);
+        }
+        self.graph.guards().iter().for_each(|&g| self.builder.guard(g));
+        Ok(())
+    }
+
+    fn original_type(&mut self, ty: ValueType) -> ValueType {
+        match ty {
+            ValueType::Tensor(ty) => ValueType::Tensor(self.builder.intern_type(self.graph.type_of(ty).clone())),
+            other => other,
+        }
+    }
+
+    fn value_type(&mut self, kind: Kind) -> Result<ValueType> {
+        Ok(match kind {
+            Kind::Tensor(m) => ValueType::Tensor(self.tensor_type(m)?),
+            Kind::Int(e) => ValueType::Int(e),
+            Kind::Float => ValueType::Float,
+            Kind::Bool => ValueType::Bool,
+            Kind::Str => ValueType::Str,
+            Kind::Tuple => return Err(Reason::Internal("a tuple is no value").into()),
+        })
+    }
+
+    fn tensor_type(&mut self, m: MetaId) -> Result<TypeId> {
+        if let Some(ty) = self.types.get(&m) {
+            return Ok(*ty);
+        }
+        let session = &mut self.memory.session;
+        let Meta { dtype, device, layout, sizes } = session.metas[m.index()].clone();
+        let plain = TensorType::contiguous(dtype, &sizes, &mut session.symbols).map_err(|_| Reason::Internal("strides overflow"))?;
+        let ty = self.builder.intern_type(TensorType { device, layout, ..plain });
+        self.types.insert(m, ty);
+        Ok(ty)
+    }
+
+    fn value(&self, id: Id) -> Result<ValueId> {
+        let (of, i) = match self.memory.dag.node(id) {
+            Node::Proj(i, of) => (*of, *i as usize),
+            _ => (id, 0),
+        };
+        Ok(self.values[of.index()].get(i).copied().ok_or(Reason::Internal("a value is used before it is made"))?)
+    }
+
+    fn place(&mut self, spec: &ViewSpec) -> [Arg; 3] {
+        let sizes: SmallVec<[Arg; 4]> = spec.dims().iter().map(|d| Arg::Int(d.size)).collect();
+        let strides: SmallVec<[Arg; 4]> = spec.dims().iter().map(|d| Arg::Int(d.stride)).collect();
+        [self.builder.list(&sizes), self.builder.list(&strides), Arg::Int(spec.offset())]
+    }
+
+    fn node(&mut self, id: Id) -> Result<()> {
+        let origin = self.memory.dag.origins[id.index()];
+        let made = match self.memory.dag.node(id).clone() {
+            Node::View(spec, base) => {
+                let spec = self.memory.session.specs[spec.index()].clone();
+                let [sizes, strides, offset] = self.place(&spec);
+                let (op, ty) = (self.builder.intern(VIEW), self.value_type(origin.kind)?);
+                let base = Arg::Value(self.value(base)?);
+                self.builder.node(op, &[base, sizes, strides, offset], &[], &[ResultSpec::Value(ty)], origin.loc)
+            }
+            Node::Scatter(spec, base, from) => {
+                let spec = self.memory.session.specs[spec.index()].clone();
+                let [sizes, strides, offset] = self.place(&spec);
+                let (op, ty) = (self.builder.intern(SCATTER), self.value_type(origin.kind)?);
+                let (base, from) = (Arg::Value(self.value(base)?), Arg::Value(self.value(from)?));
+                self.builder.node(op, &[base, from, sizes, strides, offset], &[], &[ResultSpec::Value(ty)], origin.loc)
+            }
+            Node::Call(call, operands) => {
+                let t = self.memory.session.calls[call.index()].clone();
+                let mut values = operands.iter().map(|&o| self.value(o)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
+                for ((value, &id), strides) in values.iter_mut().zip(&operands).zip(&t.layouts) {
+                    if let (Some(strides), Some(meta)) = (strides, self.memory.dag.meta(id)) {
+                        *value = self.strided(*value, meta, strides, origin.loc)?;
+                    }
+                }
+                let operands = values;
+                let name = self.str(t.op);
+                let (op, mut args) = match t.mutates {
+                    true => (self.builder.intern(CALL), vec![Arg::Str(name)]),
+                    false => (name, Vec::new()),
+                };
+                for slot in &t.args {
+                    args.push(self.arg(slot, &operands));
+                }
+                let kwargs: Vec<(StrId, Arg)> = t.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
+                let mut types: Vec<Vec<ValueType>> = Vec::new();
+                for r in &t.results {
+                    types.push(r.kinds().iter().map(|&k| self.value_type(k)).collect::<Result<_>>()?);
+                }
+                let specs: Vec<ResultSpec<'_>> = t
+                    .results
+                    .iter()
+                    .zip(&types)
+                    .map(|(r, types)| match r {
+                        Given::Value(_) => ResultSpec::Value(types[0]),
+                        Given::List(_) => ResultSpec::List(types),
+                        Given::Absent => ResultSpec::Absent,
+                    })
+                    .collect();
+                let made = self.builder.node(op, &args, &kwargs, &specs, origin.loc);
+                if t.effect {
+                    self.builder.set_effect(made.node);
+                }
+                if t.copies {
+                    self.builder.set_copies(made.node);
+                }
+                made
+            }
+            Node::Input(_) | Node::Const(_) | Node::Proj(..) => return Ok(()),
+        };
+        self.values[id.index()] = made.values.iter().collect();
+        Ok(())
+    }
+
+    /// The same elements with strides.
+    fn strided(&mut self, value: ValueId, meta: MetaId, strides: &[Expr], loc: Option<Loc>) -> Result<ValueId> {
+        let row_major = self.tensor_type(meta)?;
+        let plain = self.builder.tensor_type(row_major).cloned().ok_or(Reason::Internal("a type is lost"))?;
+        let ty = self.builder.intern_type(TensorType { strides: strides.into(), ..plain });
+        let numbers: SmallVec<[Arg; 4]> = strides.iter().map(|&e| Arg::Int(e)).collect();
+        let (op, list) = (self.builder.intern(STRIDED), self.builder.list(&numbers));
+        let made = self.builder.node(op, &[Arg::Value(value), list], &[], &[ResultSpec::Value(ValueType::Tensor(ty))], loc);
+        Ok(made.values.get(0).ok_or(Reason::Internal("a node without a value"))?)
+    }
+
+    fn str(&mut self, s: StrId) -> StrId {
+        self.builder.intern(self.graph.str(s))
+    }
+
+    fn arg(&mut self, slot: &Slot, operands: &[ValueId]) -> Arg {
+        match slot {
+            Slot::Operand(i) => Arg::Value(operands[*i as usize]),
+            Slot::None => Arg::None,
+            Slot::Int(e) => Arg::Int(*e),
+            Slot::Float(x) => Arg::Float(*x),
+            Slot::Bool(b) => Arg::Bool(*b),
+            Slot::Str(s) => Arg::Str(self.str(*s)),
+            Slot::DType(d) => Arg::DType(*d),
+            Slot::Device(d) => Arg::Device(*d),
+            Slot::Layout(l) => Arg::Layout(*l),
+            Slot::MemoryFormat(m) => Arg::MemoryFormat(*m),
+            Slot::List(l) => {
+                let elements: SmallVec<[Arg; 8]> = l.iter().map(|s| self.arg(s, operands)).collect();
+                self.builder.list(&elements)
+            }
+        }
+    }
+
+    /// The number of a result; equal ones are one.
+    fn result(&mut self, arg: Arg) -> usize {
+        let found = self.results.iter().position(|r| *r == arg).filter(|_| matches!(arg, Arg::Value(_)));
+        found.unwrap_or_else(|| {
+            self.results.push(arg);
+            self.results.len() - 1
+        })
+    }
+
+    /// The number of a place.
+    fn place_of(&mut self, offset: Expr, sizes: &[Expr], strides: &[Expr]) -> usize {
+        let numbers: SmallVec<[Arg; 8]> = [offset].iter().chain(sizes).chain(strides).map(|&e| Arg::Int(e)).collect();
+        let list = self.builder.list(&numbers);
+        self.places.push(list);
+        self.places.len() - 1
+    }
+
+    fn place_of_spec(&mut self, spec: &ViewSpec) -> usize {
+        let sizes: SmallVec<[Expr; 4]> = spec.sizes().collect();
+        let strides: SmallVec<[Expr; 4]> = spec.dims().iter().map(|d| d.stride).collect();
+        self.place_of(spec.offset(), &sizes, &strides)
+    }
+
+    fn place_of_type(&mut self, ty: TypeId) -> usize {
+        let t = self.graph.type_of(ty).clone();
+        self.place_of(t.offset, &t.sizes, &t.strides)
+    }
+
+    /// Whether memory's version is the tensor from outside as it is, and which that is.
+    fn outside(&self, owner: Owner) -> Option<(Outside, TypeId)> {
+        let (outside, v) = match owner {
+            Owner::Input(i) => (Outside::Input(i as usize), self.graph.inputs()[i as usize]),
+            Owner::Const(i) => (Outside::Const(i as usize), self.graph.consts()[i as usize].value()),
+            Owner::Fresh => return None,
+        };
+        match self.graph.value_type(v) {
+            ValueType::Tensor(ty) => Some((outside, ty)),
+            _ => None,
+        }
+    }
+
+    fn mutations(&mut self) -> Result<Vec<Mutation>> {
+        let mut out = Vec::new();
+        for at in 0..self.memory.storages.len() {
+            let s = &self.memory.storages[at];
+            let Some((target, ty)) = self.outside(s.owner).filter(|_| s.written) else { continue };
+            let (version, place) = (s.version, s.place.clone());
+            let own = self.graph.type_of(ty).sizes.iter().copied().eq(place.sizes());
+            let value = Arg::Value(self.value(version)?);
+            let place = if own { None } else { Some(self.place_of_spec(&place)) };
+            out.push(Mutation { target, result: self.result(value), place });
+        }
+        Ok(out)
+    }
+
+    fn output(&mut self, o: &Leaving, f: &Final) -> Result<Output> {
+        Ok(match (o, f) {
+            (_, Final::Memory(t)) => {
+                let storage = &self.memory.storages[t.storage];
+                match self.outside(storage.owner) {
+                    Some((of, ty)) if ty == t.ty => Output::Alias { of, place: None },
+                    Some((of, _)) => Output::Alias { of, place: Some(self.place_of_type(t.ty)) },
+                    None => {
+                        let (version, whole) = (storage.version, storage.place.clone());
+                        let value = Arg::Value(self.value(version)?);
+                        let result = self.result(value);
+                        Output::Shared { result, whole: self.place_of_spec(&whole), place: self.place_of_type(t.ty) }
+                    }
+                }
+            }
+            (Leaving::Tensor(t), Final::Value(id)) => {
+                let value = Arg::Value(self.value(*id)?);
+                let place = if self.graph.is_contiguous(t.ty) { None } else { Some(self.place_of_type(t.ty)) };
+                Output::Result { result: self.result(value), place }
+            }
+            (_, Final::Value(id)) => {
+                let value = Arg::Value(self.value(*id)?);
+                Output::Result { result: self.result(value), place: None }
+            }
+            (_, Final::Plain(arg)) => {
+                let arg = self.plain(*arg);
+                Output::Result { result: self.result(arg), place: None }
+            }
+            (Leaving::List(l), Final::List(finals)) => {
+                Output::List(l.iter().zip(finals).map(|(o, f)| self.output(o, f)).collect::<Result<_>>()?)
+            }
+            _ => return Err(Reason::Internal("an output and its value do not fit").into()),
+        })
+    }
+
+    /// An argument without values, with strings of the new graph.
+    fn plain(&mut self, arg: Arg) -> Arg {
+        if let Arg::Str(s) = arg { Arg::Str(self.str(s)) } else { arg }
+    }
+}

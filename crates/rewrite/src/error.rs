@@ -1,0 +1,79 @@
+//! Why a program has no functional form.
+
+use maquette_ir::Loc;
+use maquette_ir::graph::BuildError;
+use maquette_ir::view::ViewError;
+
+/// A program that could not be made functional. Displays with the line of the program, where it is known.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}{kind}", loc.map_or_else(String::new, |l| format!("{l}: ")))]
+pub struct FunctionalizeError {
+    /// The line of the program.
+    pub loc: Option<Loc>,
+    /// What is wrong.
+    pub kind: Reason,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A tensor reaches elements of its storage that the tensor it comes from does not have.
+    #[error("{op} gives a view of elements that are not among those of the tensor its storage belongs to ({viewed})")]
+    Outside {
+        /// The operator.
+        op: String,
+        /// The view.
+        viewed: String,
+    },
+    /// A view of other elements than the storage was made of: its bytes are read as another dtype.
+    #[error("{op} views {from} elements as {to}; write to a copy instead")]
+    Reinterpreted {
+        /// The operator.
+        op: String,
+        /// The storage's dtype.
+        from: String,
+        /// The view's.
+        to: String,
+    },
+    /// An operator writes to a tensor some of whose elements share their place.
+    #[error("{op} writes to a tensor whose elements overlap ({viewed})")]
+    WriteToOverlappingView {
+        /// The operator.
+        op: String,
+        /// The view.
+        viewed: String,
+    },
+    /// Two arguments that an operator writes to share elements, or may do so for some sizes.
+    #[error("{op} writes to two arguments that {} share elements", if *certain { "" } else { "may" })]
+    AliasedMutableArgs {
+        /// The operator.
+        op: String,
+        /// Whether they share elements for all sizes.
+        certain: bool,
+    },
+    /// Offsets, sizes or strides that make no view.
+    #[error(transparent)]
+    View(#[from] ViewError),
+    /// The result is no graph.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A fault of this pass.
+    #[error("internal: {0}")]
+    Internal(&'static str),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, FunctionalizeError>;
+
+impl<E: Into<Reason>> From<E> for FunctionalizeError {
+    fn from(e: E) -> FunctionalizeError {
+        FunctionalizeError { loc: None, kind: e.into() }
+    }
+}
+
+impl FunctionalizeError {
+    /// The same at a line, unless it has one.
+    pub(crate) fn at(self, loc: Option<Loc>) -> FunctionalizeError {
+        FunctionalizeError { loc: self.loc.or(loc), ..self }
+    }
+}

@@ -1,0 +1,69 @@
+//! A functional graph, and how its results are handed back as the program would have left them.
+
+use maquette_ir::graph::Graph;
+
+/// A program in values: nothing in its graph mutates.
+///
+/// The graph takes what the program takes. What it returns are values first, and then lists of integers, each a *place*: an offset, as many sizes
+/// as the tensor has dimensions, and as many strides, all in elements. [`Functional::mutations`] and [`Functional::outputs`] say what is to
+/// be done with them; both count what the graph returns.
+#[derive(Clone, Debug)]
+pub struct Functional {
+    /// The graph. In it strides are no part of a value: all are row-major, except those of inputs, and operands of operators that are not
+    /// builtin, which are as the types say.
+    pub graph: Graph,
+    /// What the program leaves in the tensors it was given.
+    pub mutations: Vec<Mutation>,
+    /// The program's outputs, in order.
+    pub outputs: Vec<Output>,
+}
+
+/// A tensor outside of the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outside {
+    /// The `i`-th input.
+    Input(usize),
+    /// The `i`-th constant.
+    Const(usize),
+}
+
+/// A result that is to be written back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mutation {
+    /// The tensor whose storage is written.
+    pub target: Outside,
+    /// The value it has in the end.
+    pub result: usize,
+    /// The elements that the value is of, counted from the tensor's first; `None` if they are the tensor's own, in order.
+    pub place: Option<usize>,
+}
+
+/// An output of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A result, in memory that nothing else sees; a tensor has this place in it, or is row-major.
+    Result {
+        /// Which.
+        result: usize,
+        /// Its layout.
+        place: Option<usize>,
+    },
+    /// A view of memory that the caller has already. Without a place, the tensor itself.
+    Alias {
+        /// The tensor whose storage is viewed.
+        of: Outside,
+        /// The elements, counted from the tensor's first.
+        place: Option<usize>,
+    },
+    /// A view of memory that other outputs see too.
+    Shared {
+        /// The result that is the contents of that memory; the same for all of them.
+        result: usize,
+        /// Its layout.
+        whole: usize,
+        /// The elements, counted from the start of the storage.
+        place: usize,
+    },
+    /// A list of outputs.
+    List(Vec<Output>),
+}

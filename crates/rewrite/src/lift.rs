@@ -1,0 +1,320 @@
+//! From a program that mutates to values: every storage has a version, which each write replaces (memory SSA).
+//!
+//! A tensor of the program is a storage and a view of it; an operator that reads it reads that view of the storage's version at the time, and one
+//! that writes it makes a new version, with the view replaced. What an operator does to its arguments and which argument a result is a view of
+//! come from [`MemoryFacts`]; where a view lies, from the metadata that the trace recorded.
+
+use crate::dag::{Given, Id, Kind, Meta, MetaId, Node, Session, Slot, Template};
+use crate::error::{Reason, Result};
+use crate::memory::{Handle, Item, Memory, Owner, Storage};
+use maquette_ir::graph::{Arg, ArgEffect, Graph, MemoryFacts, NodeId, Res, Stmt, TensorType, ValueId, ValueType};
+use maquette_ir::sym::Expr;
+use maquette_ir::view::{Tri, ViewSpec};
+use smallvec::SmallVec;
+
+#[derive(Clone, Copy, Debug)]
+enum Binding {
+    Tensor(Handle),
+    Number(Id),
+}
+
+/// An output of the program.
+#[derive(Clone, Debug)]
+pub(crate) enum Leaving {
+    Tensor(Handle),
+    Number(Id),
+    Plain(Arg),
+    List(Vec<Leaving>),
+}
+
+/// The program in values.
+pub(crate) struct Lifted {
+    pub memory: Memory,
+    pub outputs: Vec<Leaving>,
+}
+
+struct Lift<'g> {
+    graph: &'g Graph,
+    facts: &'g dyn MemoryFacts,
+    memory: Memory,
+    bindings: Vec<Option<Binding>>,
+}
+
+pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts) -> Result<Lifted> {
+    let mut symbols = graph.symbols().clone();
+    for &guard in graph.guards() {
+        // a guard that contradicts what is known is one that no call passes
+        let _ = symbols.assume(guard);
+    }
+    let mut l = Lift { graph, facts, memory: Memory::new(Session::new(symbols)), bindings: vec![None; graph.values().len()] };
+    for (i, &v) in graph.inputs().iter().enumerate() {
+        l.enter(v, Owner::Input(i as u32), Node::Input(i as u32))?;
+    }
+    for (i, c) in graph.consts().iter().enumerate() {
+        l.enter(c.value(), Owner::Const(i as u32), Node::Const(i as u32))?;
+    }
+    for (at, stmt) in graph.body().iter().enumerate() {
+        l.memory.at = at as u32;
+        match *stmt {
+            Stmt::Node(node) => {
+                l.memory.loc = graph.loc(node);
+                l.node(node).map_err(|e| e.at(graph.loc(node)))?;
+            }
+            Stmt::Bind { symbol, value, source } => {
+                let value = l.value(value)?;
+                l.memory.items.push(Item::Bind { symbol, value, source });
+            }
+            Stmt::Assert { cond, message } => l.memory.items.push(Item::Assert { cond, message }),
+        }
+    }
+    (l.memory.at, l.memory.loc) = (graph.body().len() as u32, None);
+    let outputs = graph.outputs().iter().map(|&a| l.leaving(a)).collect::<Result<_>>()?;
+    Ok(Lifted { memory: l.memory, outputs })
+}
+
+/// An operator's argument and what is done with it.
+struct Operand {
+    arg: usize,
+    value: ValueId,
+}
+
+impl Lift<'_> {
+    fn kind(&mut self, ty: ValueType) -> Kind {
+        match ty {
+            ValueType::Tensor(ty) => Kind::Tensor(self.meta(self.graph.type_of(ty))),
+            ValueType::Int(e) => Kind::Int(e),
+            ValueType::Float => Kind::Float,
+            ValueType::Bool => Kind::Bool,
+            ValueType::Str => Kind::Str,
+        }
+    }
+
+    fn meta(&mut self, ty: &TensorType) -> MetaId {
+        self.memory.session.meta(Meta { dtype: ty.dtype, device: ty.device, layout: ty.layout, sizes: ty.sizes.clone() })
+    }
+
+    /// The elements of a tensor in memory.
+    fn place(&mut self, ty: &TensorType) -> Result<ViewSpec> {
+        Ok(ViewSpec::strided(ty.offset, &ty.sizes, &ty.strides, &mut self.memory.session.symbols)?)
+    }
+
+    /// Something from outside, which has a storage of its own.
+    fn enter(&mut self, v: ValueId, owner: Owner, node: Node) -> Result<()> {
+        let kind = self.kind(self.graph.value_type(v));
+        let id = self.memory.add(node, kind);
+        self.own(v, id, owner)
+    }
+
+    /// A value that is all there is in a storage.
+    fn own(&mut self, v: ValueId, id: Id, owner: Owner) -> Result<()> {
+        let binding = match self.graph.value_type(v) {
+            ValueType::Tensor(ty) => {
+                let t = self.graph.type_of(ty).clone();
+                let (mut place, meta) = (self.place(&t)?, self.meta(&t));
+                let whole = ViewSpec::contiguous(&t.sizes, &mut self.memory.session.symbols)?;
+                let (mut version, mut base, mut spec) = (id, meta, whole.clone());
+                if t.strides.contains(&Expr::Int(0)) {
+                    // elements that share their place are one element of memory
+                    let narrow = |sizes: &[Expr]| -> SmallVec<[Expr; 4]> {
+                        sizes.iter().zip(&t.strides).map(|(&n, &s)| if s == Expr::Int(0) { Expr::Int(1) } else { n }).collect()
+                    };
+                    let sizes = narrow(&t.sizes);
+                    let strides: SmallVec<[Expr; 4]> = whole.dims().iter().map(|d| d.stride).collect();
+                    let once = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut self.memory.session.symbols)?;
+                    let narrowed = ViewSpec::strided(t.offset, &sizes, &t.strides, &mut self.memory.session.symbols)?;
+                    spec = place.relative(&narrowed, &mut self.memory.session.symbols).ok_or_else(|| self.outside("the input", &place))?;
+                    (place, base) = (narrowed, self.memory.session.resized(meta, sizes));
+                    let once = self.memory.session.spec(once);
+                    version = self.memory.add(Node::View(once, id), Kind::Tensor(base));
+                }
+                let spec = self.memory.session.spec(spec);
+                self.memory.storages.push(Storage { owner, version, place, base, written: false });
+                Binding::Tensor(Handle { storage: self.memory.storages.len() - 1, spec, meta, ty })
+            }
+            _ => Binding::Number(id),
+        };
+        self.bind(v, binding);
+        Ok(())
+    }
+
+    fn bind(&mut self, v: ValueId, binding: Binding) {
+        if let Some(place) = self.bindings.get_mut(v.index()) {
+            *place = Some(binding);
+        }
+    }
+
+    fn binding(&self, v: ValueId) -> Result<Binding> {
+        Ok(self.bindings.get(v.index()).copied().flatten().ok_or(Reason::Internal("a value is used before it is defined"))?)
+    }
+
+    /// A tensor that is a view of a storage.
+    fn view(&mut self, v: ValueId, of: Handle, op: &str) -> Result<()> {
+        let ValueType::Tensor(ty) = self.graph.value_type(v) else {
+            return Err(Reason::Internal("a result that is no tensor is a view").into());
+        };
+        let t = self.graph.type_of(ty).clone();
+        let dtype = self.memory.session.metas[self.memory.storages[of.storage].base.index()].dtype;
+        if t.dtype != dtype {
+            return Err(Reason::Reinterpreted { op: op.into(), from: dtype.to_string(), to: t.dtype.to_string() }.into());
+        }
+        let place = self.place(&t)?;
+        let spec = place
+            .relative(&self.memory.storages[of.storage].place, &mut self.memory.session.symbols)
+            .ok_or_else(|| self.outside(op, &place))?;
+        let (spec, meta) = (self.memory.session.spec(spec), self.meta(&t));
+        self.bind(v, Binding::Tensor(Handle { storage: of.storage, spec, meta, ty }));
+        Ok(())
+    }
+
+    fn outside(&self, op: &str, place: &ViewSpec) -> Reason {
+        Reason::Outside { op: op.into(), viewed: self.memory.session.text(place) }
+    }
+
+    fn value(&mut self, v: ValueId) -> Result<Id> {
+        Ok(match self.binding(v)? {
+            Binding::Tensor(t) => self.memory.read(t),
+            Binding::Number(id) => id,
+        })
+    }
+
+    fn node(&mut self, node: NodeId) -> Result<()> {
+        let (graph, facts) = (self.graph, self.facts);
+        let op = graph.op_name(node);
+        let mut operands: Vec<Operand> = Vec::new();
+        let mut ids: Vec<Id> = Vec::new();
+        let mut take = |l: &mut Self, arg: usize, given: Arg| l.slot(given, arg, &mut operands, &mut ids);
+        let args: Box<[Slot]> = graph.args(node).iter().enumerate().map(|(i, &a)| take(self, i, a)).collect::<Result<_>>()?;
+        let mut kwargs = Vec::new();
+        for &(name, a) in graph.kwargs(node) {
+            let index = facts.arg_index(op, graph.str(name)).ok_or(Reason::Internal("an operator has no argument of this name"))?;
+            kwargs.push((name, take(self, index, a)?));
+        }
+        let writes =
+            |o: &&Operand| facts.arg_effect(op, o.arg) == ArgEffect::Write && matches!(graph.value_type(o.value), ValueType::Tensor(_));
+        let mutated: SmallVec<[(usize, Handle); 2]> = operands
+            .iter()
+            .filter(writes)
+            .map(|o| match self.binding(o.value)? {
+                Binding::Tensor(t) => Ok((o.arg, t)),
+                Binding::Number(_) => Err(Reason::Internal("a number is written").into()),
+            })
+            .collect::<Result<_>>()?;
+        self.apart(op, &mutated)?;
+        // The argument that each result is, or is a view of.
+        let alias = |i: usize| facts.result_aliases(op, i).filter(|_| !graph.copies(node));
+        let is_mutated = |arg: usize| mutated.iter().any(|(a, _)| *a == arg);
+        let all_views = graph.results(node).iter().enumerate().all(|(i, r)| r.values().is_empty() || alias(i).is_some());
+        let effect = graph.has_effect(node) || facts.ordered(op);
+        let mut leaves: SmallVec<[Option<ValueId>; 4]> = SmallVec::new();
+        if !(all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty()) {
+            let mut results: Vec<Given> = Vec::new();
+            for (i, r) in graph.results(node).iter().enumerate() {
+                if alias(i).is_some_and(is_mutated) {
+                    continue;
+                }
+                let kinds: Box<[Kind]> = r.values().iter().map(|v| self.kind(graph.value_type(v))).collect();
+                leaves.extend(r.values().iter().map(Some));
+                results.push(match r {
+                    Res::Value(_) => Given::Value(kinds[0]),
+                    Res::List(_) => Given::List(kinds),
+                    Res::Absent => Given::Absent,
+                });
+            }
+            for (_, t) in &mutated {
+                results.push(Given::Value(Kind::Tensor(t.meta)));
+                leaves.push(None);
+            }
+            let opaque = facts.opaque(op);
+            let layouts = operands.iter().map(|o| self.layout(o.value).filter(|_| opaque)).collect();
+            let serial = if effect || facts.random(op) { self.memory.at + 1 } else { 0 };
+            let template = Template {
+                op: graph.op(node),
+                args,
+                kwargs: kwargs.into(),
+                mutates: !mutated.is_empty(),
+                effect: graph.has_effect(node),
+                copies: graph.copies(node),
+                results: results.into(),
+                layouts,
+                serial,
+            };
+            let kinds: SmallVec<[Kind; 4]> = template.kinds().collect();
+            let call = self.memory.session.call(template);
+            let kind = if let [one] = kinds.as_slice() { *one } else { Kind::Tuple };
+            let id = self.memory.add(Node::Call(call, ids.into()), kind);
+            let mut written = mutated.iter();
+            for (i, (leaf, &of)) in leaves.iter().zip(&kinds).enumerate() {
+                let value = if kind == Kind::Tuple { self.memory.add(Node::Proj(i as u32, id), of) } else { id };
+                match leaf {
+                    Some(v) => self.own(*v, value, Owner::Fresh)?,
+                    None => {
+                        let (_, t) = *written.next().ok_or(Reason::Internal("more values than were written"))?;
+                        self.memory.write(t, value, op)?;
+                    }
+                }
+            }
+        }
+        for (i, r) in graph.results(node).iter().enumerate() {
+            let Some(arg) = alias(i) else { continue };
+            let of = operands.iter().find(|o| o.arg == arg).ok_or(Reason::Internal("a view of an argument that was not given"))?;
+            let Binding::Tensor(of) = self.binding(of.value)? else { return Err(Reason::Internal("a view of a number").into()) };
+            for v in r.values().iter() {
+                self.view(v, of, op)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The strides of a tensor that is not row-major.
+    fn layout(&self, v: ValueId) -> Option<Box<[Expr]>> {
+        match self.graph.value_type(v) {
+            ValueType::Tensor(ty) if !self.graph.is_contiguous(ty) => Some(self.graph.type_of(ty).strides.to_vec().into()),
+            _ => None,
+        }
+    }
+
+    /// Two tensors that one operator writes to must not meet: the order of its writes would decide.
+    fn apart(&mut self, op: &str, mutated: &[(usize, Handle)]) -> Result<()> {
+        for (i, (_, a)) in mutated.iter().enumerate() {
+            for (_, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
+                let (x, y) = (&self.memory.session.specs[a.spec.index()], &self.memory.session.specs[b.spec.index()]);
+                let disjoint = x.disjoint(y, &mut self.memory.session.symbols);
+                if disjoint != Tri::Yes {
+                    return Err(Reason::AliasedMutableArgs { op: op.into(), certain: disjoint == Tri::No }.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn slot(&mut self, given: Arg, arg: usize, operands: &mut Vec<Operand>, ids: &mut Vec<Id>) -> Result<Slot> {
+        Ok(match given {
+            Arg::Value(value) => {
+                operands.push(Operand { arg, value });
+                ids.push(self.value(value)?);
+                Slot::Operand(ids.len() as u32 - 1)
+            }
+            Arg::List(list) => Slot::List(self.graph.list(list).iter().map(|&a| self.slot(a, arg, operands, ids)).collect::<Result<_>>()?),
+            Arg::None => Slot::None,
+            Arg::Int(e) => Slot::Int(e),
+            Arg::Float(x) => Slot::Float(x),
+            Arg::Bool(b) => Slot::Bool(b),
+            Arg::Str(s) => Slot::Str(s),
+            Arg::DType(d) => Slot::DType(d),
+            Arg::Device(d) => Slot::Device(d),
+            Arg::Layout(l) => Slot::Layout(l),
+            Arg::MemoryFormat(m) => Slot::MemoryFormat(m),
+        })
+    }
+
+    fn leaving(&mut self, arg: Arg) -> Result<Leaving> {
+        Ok(match arg {
+            Arg::Value(v) => match self.binding(v)? {
+                Binding::Tensor(t) => Leaving::Tensor(t),
+                Binding::Number(id) => Leaving::Number(id),
+            },
+            Arg::List(list) => Leaving::List(self.graph.list(list).iter().map(|&a| self.leaving(a)).collect::<Result<_>>()?),
+            plain => Leaving::Plain(plain),
+        })
+    }
+}

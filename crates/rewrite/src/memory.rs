@@ -1,0 +1,99 @@
+//! The values of a program's memory, as lifting makes them.
+
+use crate::dag::{Dag, Id, Kind, MetaId, Node, Origin, Session, SpecId};
+use crate::error::{Reason, Result};
+use maquette_ir::Loc;
+use maquette_ir::graph::{BindSource, StrId, TypeId};
+use maquette_ir::sym::{BoolExpr, SymbolId};
+use maquette_ir::view::{Tri, ViewSpec};
+
+/// Where a storage comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Input(u32),
+    Const(u32),
+    Fresh,
+}
+
+/// Memory, as the values it has had.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    pub owner: Owner,
+    /// The value now. Its elements are those that `place` names, in that order.
+    pub version: Id,
+    /// The version's elements in memory.
+    pub place: ViewSpec,
+    pub base: MetaId,
+    pub written: bool,
+}
+
+/// A tensor of the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handle {
+    pub storage: usize,
+    /// Its elements among those of the storage's version.
+    pub spec: SpecId,
+    pub meta: MetaId,
+    pub ty: TypeId,
+}
+
+/// A statement of the functional program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Item {
+    Node(Id),
+    Bind { symbol: SymbolId, value: Id, source: BindSource },
+    Assert { cond: BoolExpr, message: Option<StrId> },
+}
+
+/// The program so far: every storage with its version, every value in the order of the program.
+pub(crate) struct Memory {
+    pub session: Session,
+    pub dag: Dag,
+    pub items: Vec<Item>,
+    pub storages: Vec<Storage>,
+    /// The statement that is being lifted, and its line.
+    pub at: u32,
+    pub loc: Option<Loc>,
+}
+
+impl Memory {
+    pub fn new(session: Session) -> Memory {
+        Memory { session, dag: Dag::default(), items: Vec::new(), storages: Vec::new(), at: 0, loc: None }
+    }
+
+    pub fn add(&mut self, node: Node, kind: Kind) -> Id {
+        let listed = !matches!(node, Node::Input(_) | Node::Const(_) | Node::Proj(..));
+        let id = self.dag.add(node, Origin { kind, at: self.at, loc: self.loc });
+        if listed {
+            self.items.push(Item::Node(id));
+        }
+        id
+    }
+
+    /// Whether a tensor is its storage's version as it is.
+    pub fn is_whole(&mut self, t: Handle) -> bool {
+        let spec = &self.session.specs[t.spec.index()];
+        let symbols = &mut self.session.symbols;
+        self.storages[t.storage].base == t.meta && spec.numel(symbols).is_some_and(|n| spec.is_full(n, symbols) == Tri::Yes)
+    }
+
+    /// The value of a tensor now.
+    pub fn read(&mut self, t: Handle) -> Id {
+        let version = self.storages[t.storage].version;
+        if self.is_whole(t) { version } else { self.add(Node::View(t.spec, version), Kind::Tensor(t.meta)) }
+    }
+
+    /// Gives a tensor a new value.
+    pub fn write(&mut self, t: Handle, value: Id, op: &str) -> Result<()> {
+        let spec = &self.session.specs[t.spec.index()];
+        if spec.injective(&mut self.session.symbols) == Tri::No {
+            let viewed = self.session.text(&self.session.specs[t.spec.index()]);
+            return Err(Reason::WriteToOverlappingView { op: op.into(), viewed }.into());
+        }
+        let Storage { version, base, .. } = self.storages[t.storage];
+        let version = if self.is_whole(t) { value } else { self.add(Node::Scatter(t.spec, version, value), Kind::Tensor(base)) };
+        let storage = &mut self.storages[t.storage];
+        (storage.version, storage.written) = (version, true);
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Functional graphs: values have no strides, and operators that mutate are called on copies.
+
+use crate::run::{Lines, Run, interpret};
+use maquette_ir::Loc;
+use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};
+use maquette_ir::sym::SymInt;
+use maquette_ops::{Error, Op, Outputs, Result, Tensor, Value};
+use smallvec::SmallVec;
+
+/// The name under which a functional graph calls an operator that mutates, on copies: the operator's name and its arguments. It returns what
+/// the operator returns, without the arguments among them, and then the copies, in the order of the arguments.
+pub const CALL: &str = "ir::call";
+
+/// Runs a functional graph: as [`run_graph`](crate::run_graph), but results have the declared sizes only. Strides are those of the declared
+/// types where an operator that is not builtin takes a tensor. Results may share memory with inputs and with each other.
+///
+/// # Errors
+/// As [`run_graph`](crate::run_graph).
+#[track_caller]
+pub fn run_functional(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
+    let lines = Lines { guards: &[], asserts: &[], run: Loc::caller() };
+    interpret(graph, inputs, &lines, true).map_err(|e| lines.place(e))
+}
+
+/// A copy in memory of its own, with strides.
+///
+/// # Errors
+/// The strides do not fit, or there is no memory.
+pub fn laid_out(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
+    let out = Tensor::empty_strided(t.sizes(), strides, t.dtype());
+    out.copy_(t).ok()?;
+    Ok(out)
+}
+
+impl Run<'_> {
+    pub(crate) fn functional_node(&mut self, node: NodeId) -> Result<()> {
+        let loc = self.graph.loc(node).unwrap_or(self.lines.run);
+        let (name, skip) = match (self.graph.op_name(node), self.graph.args(node).first()) {
+            (CALL, Some(Arg::Str(name))) => (self.graph.str(*name), 1),
+            (name, _) => (name, 0),
+        };
+        let op = Op::find(name).map_err(|e| e.at(loc))?;
+        let mut arguments = match op.is_builtin() {
+            true => self.arguments(op, node, skip, &|a| self.value(a))?,
+            false => self.arguments(op, node, skip, &|a| self.placed(a))?,
+        };
+        let mut copies: SmallVec<[Value; 2]> = SmallVec::new();
+        for index in self.order(op, node, skip)? {
+            if let Some(argument) = arguments.get_mut(index).filter(|_| op.mutates(index)) {
+                *argument = match &*argument {
+                    Value::Tensor(t) => Value::Tensor(laid_out(t, t.strides())?),
+                    other => other.map_tensors(&mut |t: &Tensor| laid_out(t, t.strides()))?,
+                };
+                copies.extend(argument.tensors().cloned().map(Value::Tensor));
+            }
+        }
+        let returned = |i: usize| skip > 0 && op.return_alias(i).is_some_and(|a| op.mutates(a));
+        let outputs = op.call_at(arguments, loc)?.into_iter().enumerate();
+        let outputs: Outputs = outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).chain(copies).collect();
+        self.accept(node, outputs).map_err(|e| e.in_call(&name.into(), loc))
+    }
+
+    /// The numbers of the arguments that a node gives, in its own order.
+    fn order(&self, op: Op, node: NodeId, skip: usize) -> Result<SmallVec<[usize; 6]>> {
+        let positional = self.graph.args(node).len() - skip;
+        let schema = op.schema()?;
+        let named = self.graph.kwargs(node).iter().filter_map(|(name, _)| schema.arg_index(self.graph.str(*name)));
+        Ok((0..positional).chain(named).collect())
+    }
+
+    /// As [`Run::value`], tensors laid out as their types say.
+    fn placed(&self, arg: Arg) -> Result<Value> {
+        match arg {
+            Arg::Value(v) => match self.value(arg)? {
+                Value::Tensor(t) => Ok(Value::Tensor(self.lay_out(v, t)?)),
+                other => Ok(other),
+            },
+            Arg::List(list) if self.graph.list(list).iter().any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) => {
+                Ok(Value::List(self.graph.list(list).iter().map(|&a| self.placed(a)).collect::<Result<_>>()?))
+            }
+            other => self.value(other),
+        }
+    }
+
+    fn lay_out(&self, v: ValueId, t: Tensor) -> Result<Tensor> {
+        let Some(ty) = self.graph.tensor_type(v) else { return Ok(t) };
+        let strides = ty.strides.iter().map(|&e| Ok(self.bindings.eval(e)?.into())).collect::<Result<SmallVec<[SymInt; 4]>, Error>>()?;
+        let same = t.strides().iter().zip(&strides).zip(t.sizes()).all(|((a, b), n)| n.as_i64() == Some(1) || a.as_i64() == b.as_i64());
+        if same { Ok(t) } else { laid_out(&t, &strides) }
+    }
+}
