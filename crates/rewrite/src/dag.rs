@@ -4,7 +4,7 @@
 //! order. Payloads are indices into the tables of a [`Session`], given out in program order, so that nothing depends on addresses or hashes.
 
 use indexmap::IndexSet;
-use maquette_ir::graph::{FloatBits, StrId};
+use maquette_ir::graph::FloatBits;
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{Dim, ViewSpec};
 use maquette_ir::{DType, Device, Layout, Loc, MemoryFormat};
@@ -34,6 +34,8 @@ ids!(
     MetaId,
     /// An interned [`Template`].
     CallId,
+    /// An interned string.
+    Name,
 );
 
 /// What is known of a tensor value.
@@ -65,7 +67,7 @@ pub(crate) enum Slot {
     Int(Expr),
     Float(FloatBits),
     Bool(bool),
-    Str(StrId),
+    Str(Name),
     DType(DType),
     Device(Device),
     Layout(Layout),
@@ -94,9 +96,9 @@ impl Given {
 /// A call without its operands. Calls of equal templates on equal operands are one value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Template {
-    pub op: StrId,
+    pub op: Name,
     pub args: Box<[Slot]>,
-    pub kwargs: Box<[(StrId, Slot)]>,
+    pub kwargs: Box<[(Name, Slot)]>,
     /// The operator mutates: it is called on copies, whose contents afterwards follow the results that are not they themselves.
     pub mutates: bool,
     pub effect: bool,
@@ -139,11 +141,13 @@ pub(crate) struct Session {
     pub specs: IndexSet<ViewSpec, FxBuildHasher>,
     pub metas: IndexSet<Meta, FxBuildHasher>,
     pub calls: IndexSet<Template, FxBuildHasher>,
+    pub names: IndexSet<Box<str>, FxBuildHasher>,
 }
 
 impl Session {
     pub fn new(symbols: SymTable) -> Session {
-        Session { symbols, specs: IndexSet::default(), metas: IndexSet::default(), calls: IndexSet::default() }
+        let (specs, metas, calls, names) = Default::default();
+        Session { symbols, specs, metas, calls, names }
     }
 
     pub fn spec(&mut self, spec: ViewSpec) -> SpecId {
@@ -156,6 +160,17 @@ impl Session {
 
     pub fn call(&mut self, template: Template) -> CallId {
         CallId(self.calls.insert_full(template).0 as u32)
+    }
+
+    pub fn name(&mut self, text: &str) -> Name {
+        match self.names.get_index_of(text) {
+            Some(i) => Name(i as u32),
+            None => Name(self.names.insert_full(text.into()).0 as u32),
+        }
+    }
+
+    pub fn str(&self, name: Name) -> &str {
+        &self.names[name.index()]
     }
 
     /// A place as text.

@@ -1,10 +1,10 @@
 //! From values back to a graph.
 
-use crate::dag::{Given, Id, Kind, Meta, MetaId, Node, Slot};
+use crate::dag::{Given, Id, Kind, Meta, MetaId, Name, Node, Slot};
 use crate::error::{Reason, Result};
 use crate::functional::{Functional, Mutation, Output, Outside};
-use crate::lift::{Leaving, Lifted};
-use crate::memory::{Handle, Item, Memory, Owner};
+use crate::lift::Lifted;
+use crate::memory::{Final, Item, Leaving, Memory, Owner};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
 use maquette_ir::sym::Expr;
@@ -32,7 +32,7 @@ struct Emit<'a> {
 }
 
 pub(crate) fn emit(graph: &Graph, lifted: Lifted) -> Result<Functional> {
-    let Lifted { memory, outputs } = lifted;
+    let Lifted { memory, outputs, finals } = lifted;
     let mut e = Emit {
         graph,
         builder: GraphBuilder::new(graph.name()),
@@ -42,7 +42,6 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted) -> Result<Functional> {
         places: Vec::new(),
         memory,
     };
-    let finals = e.finals(&outputs);
     e.values.resize(e.memory.dag.nodes.len(), SmallVec::new());
     e.enter()?;
     for item in std::mem::take(&mut e.memory.items) {
@@ -74,42 +73,7 @@ fn shift(o: &mut Output, by: usize) {
     }
 }
 
-/// An output's value in the end.
-enum Final {
-    Value(Id),
-    /// Memory that the caller has, or that several outputs see.
-    Memory(Handle),
-    Plain(Arg),
-    List(Vec<Final>),
-}
-
 impl Emit<'_> {
-    /// Reads the outputs that are memory of their own.
-    fn finals(&mut self, outputs: &[Leaving]) -> Vec<Final> {
-        fn count(o: &Leaving, seen: &mut FxHashMap<usize, usize>) {
-            match o {
-                Leaving::Tensor(t) => *seen.entry(t.storage).or_default() += 1,
-                Leaving::List(l) => l.iter().for_each(|o| count(o, seen)),
-                Leaving::Number(_) | Leaving::Plain(_) => {}
-            }
-        }
-        let mut seen = FxHashMap::default();
-        outputs.iter().for_each(|o| count(o, &mut seen));
-        outputs.iter().map(|o| self.final_of(o, &seen)).collect()
-    }
-
-    fn final_of(&mut self, o: &Leaving, seen: &FxHashMap<usize, usize>) -> Final {
-        match o {
-            Leaving::Tensor(t) if self.memory.storages[t.storage].owner != Owner::Fresh || seen.get(&t.storage) != Some(&1) => {
-                Final::Memory(*t)
-            }
-            Leaving::Tensor(t) => Final::Value(self.memory.read(*t)),
-            Leaving::Number(id) => Final::Value(*id),
-            Leaving::Plain(arg) => Final::Plain(*arg),
-            Leaving::List(l) => Final::List(l.iter().map(|o| self.final_of(o, seen)).collect()),
-        }
-    }
-
     /// Inputs and constants, with the names and types they have, and the guards.
     fn enter(&mut self) -> Result<()> {
         for at in 0..self.memory.dag.nodes.len() {
@@ -253,8 +217,8 @@ impl Emit<'_> {
         Ok(made.values.get(0).ok_or(Reason::Internal("a node without a value"))?)
     }
 
-    fn str(&mut self, s: StrId) -> StrId {
-        self.builder.intern(self.graph.str(s))
+    fn str(&mut self, name: Name) -> StrId {
+        self.builder.intern(self.memory.session.str(name))
     }
 
     fn arg(&mut self, slot: &Slot, operands: &[ValueId]) -> Arg {
@@ -368,6 +332,6 @@ impl Emit<'_> {
 
     /// An argument without values, with strings of the new graph.
     fn plain(&mut self, arg: Arg) -> Arg {
-        if let Arg::Str(s) = arg { Arg::Str(self.str(s)) } else { arg }
+        if let Arg::Str(s) = arg { Arg::Str(self.builder.intern(self.graph.str(s))) } else { arg }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::dag::{Given, Id, Kind, Meta, MetaId, Node, Session, Slot, Template};
 use crate::error::{Reason, Result};
-use crate::memory::{Handle, Item, Memory, Owner, Storage};
+use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner, Storage};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, MemoryFacts, NodeId, Res, Stmt, TensorType, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::{Tri, ViewSpec};
@@ -18,19 +18,12 @@ enum Binding {
     Number(Id),
 }
 
-/// An output of the program.
-#[derive(Clone, Debug)]
-pub(crate) enum Leaving {
-    Tensor(Handle),
-    Number(Id),
-    Plain(Arg),
-    List(Vec<Leaving>),
-}
-
 /// The program in values.
 pub(crate) struct Lifted {
     pub memory: Memory,
     pub outputs: Vec<Leaving>,
+    /// Their values in the end, one for one.
+    pub finals: Vec<Final>,
 }
 
 struct Lift<'g> {
@@ -68,8 +61,9 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts) -> Result<Lifted> {
         }
     }
     (l.memory.at, l.memory.loc) = (graph.body().len() as u32, None);
-    let outputs = graph.outputs().iter().map(|&a| l.leaving(a)).collect::<Result<_>>()?;
-    Ok(Lifted { memory: l.memory, outputs })
+    let outputs: Vec<Leaving> = graph.outputs().iter().map(|&a| l.leaving(a)).collect::<Result<_>>()?;
+    let finals = l.memory.finals(&outputs);
+    Ok(Lifted { memory: l.memory, outputs, finals })
 }
 
 /// An operator's argument and what is done with it.
@@ -187,6 +181,7 @@ impl Lift<'_> {
         let mut kwargs = Vec::new();
         for &(name, a) in graph.kwargs(node) {
             let index = facts.arg_index(op, graph.str(name)).ok_or(Reason::Internal("an operator has no argument of this name"))?;
+            let name = self.memory.session.name(graph.str(name));
             kwargs.push((name, take(self, index, a)?));
         }
         let writes =
@@ -228,7 +223,7 @@ impl Lift<'_> {
             let layouts = operands.iter().map(|o| self.layout(o.value).filter(|_| opaque)).collect();
             let serial = if effect || facts.random(op) { self.memory.at + 1 } else { 0 };
             let template = Template {
-                op: graph.op(node),
+                op: self.memory.session.name(op),
                 args,
                 kwargs: kwargs.into(),
                 mutates: !mutated.is_empty(),
@@ -299,7 +294,7 @@ impl Lift<'_> {
             Arg::Int(e) => Slot::Int(e),
             Arg::Float(x) => Slot::Float(x),
             Arg::Bool(b) => Slot::Bool(b),
-            Arg::Str(s) => Slot::Str(s),
+            Arg::Str(s) => Slot::Str(self.memory.session.name(self.graph.str(s))),
             Arg::DType(d) => Slot::DType(d),
             Arg::Device(d) => Slot::Device(d),
             Arg::Layout(l) => Slot::Layout(l),

@@ -3,9 +3,10 @@
 use crate::dag::{Dag, Id, Kind, MetaId, Node, Origin, Session, SpecId};
 use crate::error::{Reason, Result};
 use maquette_ir::Loc;
-use maquette_ir::graph::{BindSource, StrId, TypeId};
+use maquette_ir::graph::{Arg, BindSource, StrId, TypeId};
 use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::view::{Tri, ViewSpec};
+use rustc_hash::FxHashMap;
 
 /// Where a storage comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,25 @@ pub(crate) enum Item {
     Node(Id),
     Bind { symbol: SymbolId, value: Id, source: BindSource },
     Assert { cond: BoolExpr, message: Option<StrId> },
+}
+
+/// An output of the program.
+#[derive(Clone, Debug)]
+pub(crate) enum Leaving {
+    Tensor(Handle),
+    Number(Id),
+    Plain(Arg),
+    List(Vec<Leaving>),
+}
+
+/// An output's value in the end.
+#[derive(Clone, Debug)]
+pub(crate) enum Final {
+    Value(Id),
+    /// Memory that the caller has, or that several outputs see.
+    Memory(Handle),
+    Plain(Arg),
+    List(Vec<Final>),
 }
 
 /// The program so far: every storage with its version, every value in the order of the program.
@@ -95,5 +115,29 @@ impl Memory {
         let storage = &mut self.storages[t.storage];
         (storage.version, storage.written) = (version, true);
         Ok(())
+    }
+
+    /// Reads the outputs that are memory of their own.
+    pub fn finals(&mut self, outputs: &[Leaving]) -> Vec<Final> {
+        fn count(o: &Leaving, seen: &mut FxHashMap<usize, usize>) {
+            match o {
+                Leaving::Tensor(t) => *seen.entry(t.storage).or_default() += 1,
+                Leaving::List(l) => l.iter().for_each(|o| count(o, seen)),
+                Leaving::Number(_) | Leaving::Plain(_) => {}
+            }
+        }
+        let mut seen = FxHashMap::default();
+        outputs.iter().for_each(|o| count(o, &mut seen));
+        outputs.iter().map(|o| self.final_of(o, &seen)).collect()
+    }
+
+    fn final_of(&mut self, o: &Leaving, seen: &FxHashMap<usize, usize>) -> Final {
+        match o {
+            Leaving::Tensor(t) if self.storages[t.storage].owner != Owner::Fresh || seen.get(&t.storage) != Some(&1) => Final::Memory(*t),
+            Leaving::Tensor(t) => Final::Value(self.read(*t)),
+            Leaving::Number(id) => Final::Value(*id),
+            Leaving::Plain(arg) => Final::Plain(*arg),
+            Leaving::List(l) => Final::List(l.iter().map(|o| self.final_of(o, seen)).collect()),
+        }
     }
 }
