@@ -2,9 +2,10 @@
 
 use maquette_driver::run_functional;
 use maquette_ir::DType;
+use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, Tensor, Tree, Value, tree};
-use maquette_rewrite::{Functional, functionalize};
+use maquette_rewrite::{Functional, Level, Options, functionalize};
 use maquette_trace::trace;
 
 fn arange(n: i64) -> Tensor {
@@ -28,16 +29,24 @@ fn leaves<T: Tree>(x: &T) -> Vec<Tensor> {
 /// Runs a program both ways on equal inputs, compares, and gives the functional graph.
 fn check<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) -> Functional {
     let t = trace(|x: Vec<Tensor>| program(x), inputs()).unwrap();
-    let f = functionalize(t.graph(), &Facts).unwrap();
+    let forms = [Level::LiftOnly, Level::Exact].map(|level| {
+        let f = functionalize(t.graph(), &Facts, &Options::new().level(level)).unwrap();
+        compare(&program, &inputs, t.graph(), &f);
+        f
+    });
+    let [_, f] = forms;
+    f
+}
+
+fn compare<O: Tree>(program: &impl Fn(Vec<Tensor>) -> O, inputs: &impl Fn() -> Vec<Tensor>, traced: &Graph, f: &Functional) {
     f.graph.verify().unwrap();
     let (eager_in, lifted_in) = (inputs(), inputs());
     let eager = leaves(&program(eager_in.clone()));
     let values: Vec<Value> = lifted_in.iter().cloned().map(Value::Tensor).collect();
-    let lifted = run_functional(&f, &values).unwrap_or_else(|e| panic!("{e}\n{}\n{}", t.graph(), f.graph));
+    let lifted = run_functional(&f, &values).unwrap_or_else(|e| panic!("{e}\n{traced}\n{}", f.graph));
     let lifted: Vec<Tensor> = lifted.iter().flat_map(Value::tensors).cloned().collect();
     let all = |outputs: Vec<Tensor>, inputs: Vec<Tensor>| seen(&outputs.into_iter().chain(inputs).collect::<Vec<_>>());
-    assert_eq!(all(lifted, lifted_in), all(eager, eager_in), "{}\n{}", t.graph(), f.graph);
-    f
+    assert_eq!(all(lifted, lifted_in), all(eager, eager_in), "{traced}\n{}", f.graph);
 }
 
 #[test]
@@ -125,7 +134,7 @@ fn outputs_that_share_memory() {
 fn refused() -> Result<()> {
     let x = arange(4);
     let t = trace(|x: Tensor| x.to_dtype(DType::F32).slice(0, 0..2).add_(1.0), x.clone())?;
-    let f = functionalize(t.graph(), &Facts).unwrap();
+    let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
     let one = || vec![Value::Tensor(x.clone())];
     assert!(run_functional(&f, &one()).is_ok());
     Ok(())

@@ -154,7 +154,9 @@ impl Session {
         SpecId(self.specs.insert_full(spec).0 as u32)
     }
 
-    pub fn meta(&mut self, meta: Meta) -> MetaId {
+    /// Sizes are written in one way, as far as is known: equal ones make equal metadata.
+    pub fn meta(&mut self, mut meta: Meta) -> MetaId {
+        meta.sizes.iter_mut().filter(|e| matches!(e, Expr::Id(_))).for_each(|e| *e = self.symbols.simplify(*e));
         MetaId(self.metas.insert_full(meta).0 as u32)
     }
 

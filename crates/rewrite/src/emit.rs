@@ -2,7 +2,7 @@
 
 use crate::dag::{Given, Id, Kind, Meta, MetaId, Name, Node, Slot};
 use crate::error::{Reason, Result};
-use crate::functional::{Functional, Mutation, Output, Outside};
+use crate::functional::{Functional, Mutation, Output, Outside, Stats};
 use crate::lift::Lifted;
 use crate::memory::{Final, Item, Leaving, Memory, Owner};
 use maquette_ir::Loc;
@@ -31,7 +31,7 @@ struct Emit<'a> {
     places: Vec<Arg>,
 }
 
-pub(crate) fn emit(graph: &Graph, lifted: Lifted) -> Result<Functional> {
+pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functional> {
     let Lifted { memory, outputs, finals } = lifted;
     let mut e = Emit {
         graph,
@@ -61,7 +61,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted) -> Result<Functional> {
     given.iter_mut().for_each(|o| shift(o, results));
     let outputs: Vec<Arg> = e.results.iter().chain(&e.places).copied().collect();
     let graph = e.builder.finish(&e.memory.session.symbols, &outputs)?;
-    Ok(Functional { graph, mutations, outputs: given })
+    Ok(Functional { graph, mutations, outputs: given, stats })
 }
 
 /// Places come after results, whose number is known in the end.

@@ -16,6 +16,41 @@ pub struct Functional {
     pub mutations: Vec<Mutation>,
     /// The program's outputs, in order.
     pub outputs: Vec<Output>,
+    /// What was done; empty where nothing but lifting was.
+    pub stats: Stats,
+}
+
+/// What rewriting did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Terms in the e-graph before any rule, and at the end.
+    pub before: usize,
+    /// At the end.
+    pub after: usize,
+    /// Classes at the end.
+    pub classes: usize,
+    /// Rounds of rules.
+    pub rounds: u64,
+    /// How often a rule added something.
+    pub applied: u64,
+    /// The same by rule, in the order of the rules; those that added nothing are left out.
+    pub rules: Vec<(&'static str, u64)>,
+    /// Why it ended.
+    pub stopped: &'static str,
+    pub(crate) order: Vec<usize>,
+}
+
+impl Stats {
+    /// Counts one for a rule.
+    pub(crate) fn count(&mut self, number: usize, name: &'static str) {
+        match self.order.binary_search(&number) {
+            Ok(i) => self.rules[i].1 += 1,
+            Err(i) => {
+                self.order.insert(i, number);
+                self.rules.insert(i, (name, 1));
+            }
+        }
+    }
 }
 
 /// A tensor outside of the graph.

@@ -1,11 +1,16 @@
 //! Functionalization: what a program that mutates does, as a graph of values in which nothing mutates.
 //!
+//! [`functionalize`] lifts the program: every storage becomes a value with versions. At [`Level::Exact`] the lifted program then goes through an
+//! e-graph, in which operators that mutate leave for their functional twins, stores are forwarded to loads, and what nobody sees is
+//! dropped; see [`rules`].
+//!
 //! **Architecture invariant:** nothing here knows of tensors, kernels or devices. Operators are known by name, and by what
-//! [`MemoryFacts`] says of them.
+//! [`OpFacts`] says of them.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod dag;
+mod egraph;
 mod emit;
 mod error;
 mod functional;
@@ -13,18 +18,62 @@ mod lift;
 mod memory;
 
 pub use error::{FunctionalizeError, Reason};
-pub use functional::{Functional, Mutation, Output, Outside};
+pub use functional::{Functional, Mutation, Output, Outside, Stats};
 
-use maquette_ir::graph::{Graph, MemoryFacts};
+use maquette_ir::graph::{Graph, OpFacts};
 
 /// The name under which operators that mutate are called on copies. Its first argument is their name.
 pub const CALL: &str = emit::CALL;
+
+/// How much is rewritten.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Level {
+    /// The program is lifted and nothing else: every operator that mutates is called on copies, every view is taken anew.
+    LiftOnly,
+    /// Every rule that keeps each bit.
+    #[default]
+    Exact,
+}
+
+/// How a program is made functional.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Options {
+    level: Level,
+    stop_at: Option<u64>,
+}
+
+impl Options {
+    /// Every exact rule.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// How much is rewritten.
+    pub fn level(self, level: Level) -> Options {
+        Options { level, ..self }
+    }
+
+    /// Stops after rules have added so many equalities: to find the one that breaks a program, by bisection.
+    pub fn stopping_at(self, n: u64) -> Options {
+        Options { stop_at: Some(n), ..self }
+    }
+}
 
 /// Makes a program functional.
 ///
 /// # Errors
 /// The program has no functional form: it writes to a tensor whose elements overlap, writes to two arguments of one operator that may
 /// overlap, reads a storage beyond the tensor it belongs to or as another dtype.
-pub fn functionalize(graph: &Graph, facts: &dyn MemoryFacts) -> Result<Functional, FunctionalizeError> {
-    emit::emit(graph, lift::lift(graph, facts)?)
+pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
+    let lifted = lift::lift(graph, facts)?;
+    let (lifted, stats) = match options.level {
+        Level::LiftOnly => (lifted, Stats::default()),
+        Level::Exact => egraph::optimize(lifted, facts, options.stop_at)?,
+    };
+    emit::emit(graph, lifted, stats)
+}
+
+/// The rules of [`Level::Exact`], by name and equation.
+pub fn rules() -> impl Iterator<Item = (&'static str, &'static str)> {
+    egraph::rules().iter().map(|r| (r.name, r.law))
 }

@@ -7,6 +7,7 @@
 use super::Graph;
 use super::deps::{Edge, EdgeKind};
 use super::types::{Arg, NodeId, ValueId, ValueType};
+use crate::DType;
 use petgraph::unionfind::UnionFind;
 
 /// What an operator does with an argument's memory.
@@ -37,6 +38,45 @@ pub trait MemoryFacts {
     fn random(&self, op: &str) -> bool {
         let _ = op;
         false
+    }
+}
+
+/// An argument of a call, as far as the call's dtypes depend on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ArgKind<'a> {
+    /// A tensor; one without dimensions promotes less than others.
+    Tensor {
+        /// Its dtype.
+        dtype: DType,
+        /// Whether it has no dimensions.
+        zero_dim: bool,
+    },
+    /// An absent optional.
+    None,
+    /// An integer; `None` if it is symbolic.
+    Int(Option<i64>),
+    /// A floating-point number.
+    Float(f64),
+    /// A boolean.
+    Bool(bool),
+    /// A string.
+    Str(&'a str),
+    /// An element type.
+    DType(DType),
+}
+
+/// What rewriting needs to know of operators.
+pub trait OpFacts: MemoryFacts {
+    /// For an operator that writes its first argument and nothing else: the operator, of the same arguments, whose result, in the argument's sizes,
+    /// is converted to its dtype and written.
+    fn twin(&self, op: &str) -> Option<&str> {
+        let _ = op;
+        None
+    }
+    /// The dtype of the only result of an operator that works element by element; `None` if it is another operator, or does not take these.
+    fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
+        let _ = (op, args, kwargs);
+        None
     }
 }
 

@@ -3,9 +3,14 @@
 use super::op::{Effect, Op};
 use super::slots::Owner;
 use super::tags::Tag;
+use crate::aten::Lowering;
 use crate::error::Result;
+use crate::meta::Meta;
+use crate::tensor::Tensor;
+use crate::value::{Args, Value};
+use maquette_ir::DType;
 use maquette_ir::Loc;
-use maquette_ir::graph::{ArgEffect, MemoryFacts};
+use maquette_ir::graph::{ArgEffect, ArgKind, MemoryFacts, OpFacts};
 
 impl Op {
     /// Declares the operator's effect, or with `None` that it has none. Graphs traced before keep what they recorded.
@@ -62,5 +67,44 @@ impl MemoryFacts for Facts {
 
     fn random(&self, op: &str) -> bool {
         Op::find(op).map_or(true, |op| op.is_random())
+    }
+}
+
+impl OpFacts for Facts {
+    fn twin(&self, op: &str) -> Option<&str> {
+        let state = Op::find(op).ok()?.state().ok()?;
+        match (&state.builtin?.lowering, state.overridden) {
+            (Lowering::InPlace(name), false) => Some(name),
+            _ => None,
+        }
+    }
+
+    fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
+        let op = Op::find(op).ok()?;
+        let state = op.state().ok()?;
+        let def = state.builtin.filter(|_| !state.overridden)?;
+        let Lowering::Pointwise(p) = &def.lowering else { return None };
+        let mut values: Args = args.iter().map(stand_in).collect();
+        for (i, decl) in state.schema.args.iter().enumerate().skip(args.len()) {
+            values.push(match kwargs.iter().find(|(name, _)| *name == decl.name) {
+                Some((_, kind)) => stand_in(kind),
+                None => op.default_value(i)?,
+            });
+        }
+        Some(p.plan(def, &state, &values, None).ok()?.written)
+    }
+}
+
+/// A value that promotes as an argument does.
+fn stand_in(kind: &ArgKind<'_>) -> Value {
+    match *kind {
+        ArgKind::Tensor { dtype, zero_dim: true } => Value::Tensor(Tensor::fake_of(Meta::contiguous([0i64; 0], dtype))),
+        ArgKind::Tensor { dtype, zero_dim: false } => Value::Tensor(Tensor::fake_of(Meta::contiguous([1i64], dtype))),
+        ArgKind::None => Value::None,
+        ArgKind::Int(i) => Value::from(i.unwrap_or(1)),
+        ArgKind::Float(x) => Value::Float(x),
+        ArgKind::Bool(b) => Value::Bool(b),
+        ArgKind::Str(s) => Value::Str(s.into()),
+        ArgKind::DType(d) => Value::DType(d),
     }
 }

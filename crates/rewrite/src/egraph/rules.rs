@@ -1,0 +1,243 @@
+//! The rules, all exact: for every content of memory both sides are the same bits.
+//!
+//! A rule is given a term and its class, and finds terms that are equal to it. Writing one: state the equation and why it holds in its entry
+//! below; use only what [`ViewSpec`](maquette_ir::view::ViewSpec) answers with `Yes` or a view (it proves, never guesses); never look at or make a
+//! call that has an effect, and never merge calls except by congruence; go towards fewer or smaller stores, or prove that the rule cannot
+//! undo another; and give it a test that shows it, and one where its condition fails.
+
+use super::lang::{Data, Egraph, Term};
+use super::twins;
+use crate::dag::{Kind, MetaId, SpecId};
+use egg::Id;
+use maquette_ir::view::{Tri, ViewSpec};
+use smallvec::SmallVec;
+
+/// Stores that a view is moved past in one go.
+const WALK: usize = 64;
+/// Terms of a class that a rule looks at.
+const LOOKED_AT: usize = 8;
+
+/// A rule by name, with the equation.
+pub(crate) struct Rule {
+    pub name: &'static str,
+    /// The equation, and why it holds.
+    pub law: &'static str,
+    pub apply: fn(&mut Egraph<'_>, Id, &Term, &mut Found),
+}
+
+/// Classes that are equal to the one looked at.
+pub(crate) type Found = SmallVec<[Id; 2]>;
+
+/// Every rule, in the order in which they are tried.
+pub(crate) static RULES: &[Rule] = &[
+    Rule {
+        name: "twin", law: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype: so the operator is defined", apply: twins::twin
+    },
+    Rule { name: "whole-view", law: "view(all of b, b) = b", apply: whole_view },
+    Rule { name: "view-view", law: "view(v, view(w, b)) = view(w∘v, b): composition is by definition", apply: view_view },
+    Rule {
+        name: "forward",
+        law: "view(v, scatter(w, b, x)) = view(v/w, x) where v lies in w: only stored elements are seen",
+        apply: forward,
+    },
+    Rule { name: "past", law: "view(v, scatter(w, b, x)) = view(v, b) where v and w are disjoint: no stored element is seen", apply: past },
+    Rule {
+        name: "push-in",
+        law: "view(v, scatter(w, b, x)) = scatter(w/v, view(v, b), x) where w lies in v and v repeats nothing",
+        apply: push_in,
+    },
+    Rule {
+        name: "whole-store",
+        law: "scatter(v, b, x) = view(v⁻¹, x) where v names every element of b once: nothing of b is left",
+        apply: whole_store,
+    },
+    Rule { name: "no-op-store", law: "scatter(v, b, view(v, b)) = b: what is there is stored again", apply: noop_store },
+    Rule {
+        name: "dead-store",
+        law: "scatter(v, scatter(w, b, x), y) = scatter(v, b, y) where w lies in v: nothing of x is left",
+        apply: dead_store,
+    },
+    Rule {
+        name: "store-into",
+        law: "scatter(v, scatter(w, b, x), y) = scatter(w, b, scatter(v/w, x, y)) where v lies in w",
+        apply: store_into,
+    },
+    Rule {
+        name: "nested-store",
+        law: "scatter(v, b, scatter(w, view(v, b), x)) = scatter(v∘w, b, x): the rest of v is as it was",
+        apply: nested,
+    },
+];
+
+pub(super) fn spec_of(g: &Egraph<'_>, id: Id) -> Option<SpecId> {
+    if let Data::Spec(s) = g[id].data { Some(s) } else { None }
+}
+
+pub(super) fn meta_of(g: &Egraph<'_>, id: Id) -> Option<MetaId> {
+    if let Data::Value(Kind::Tensor(m)) = g[id].data { Some(m) } else { None }
+}
+
+fn spec(g: &Egraph<'_>, id: SpecId) -> ViewSpec {
+    g.analysis.session.specs[id.index()].clone()
+}
+
+/// A view of a class.
+pub(super) fn view(g: &mut Egraph<'_>, spec: ViewSpec, base: Id) -> Id {
+    let s = g.analysis.session.spec(spec);
+    let s = g.add(Term::Spec(s));
+    g.add(Term::View([s, base]))
+}
+
+fn scatter(g: &mut Egraph<'_>, spec: ViewSpec, base: Id, from: Id) -> Id {
+    let s = g.analysis.session.spec(spec);
+    let s = g.add(Term::Spec(s));
+    g.add(Term::Scatter([s, base, from]))
+}
+
+/// The stores in a class: spec, base, source.
+fn stores(g: &Egraph<'_>, id: Id) -> SmallVec<[(SpecId, Id, Id); 2]> {
+    let store = |t: &Term| if let Term::Scatter([s, b, x]) = t { Some((spec_of(g, *s)?, *b, *x)) } else { None };
+    g[id].nodes.iter().filter_map(store).take(LOOKED_AT).collect()
+}
+
+/// The views in a class: spec, base.
+fn views(g: &Egraph<'_>, id: Id) -> SmallVec<[(SpecId, Id); 2]> {
+    let view = |t: &Term| if let Term::View([s, b]) = t { Some((spec_of(g, *s)?, *b)) } else { None };
+    g[id].nodes.iter().filter_map(view).take(LOOKED_AT).collect()
+}
+
+/// A view term's spec and base.
+fn as_view(g: &Egraph<'_>, t: &Term) -> Option<(SpecId, Id)> {
+    if let Term::View([s, b]) = t { Some((spec_of(g, *s)?, *b)) } else { None }
+}
+
+fn as_store(g: &Egraph<'_>, t: &Term) -> Option<(SpecId, Id, Id)> {
+    if let Term::Scatter([s, b, x]) = t { Some((spec_of(g, *s)?, *b, *x)) } else { None }
+}
+
+/// Whether a spec names every element of a base in order.
+fn is_whole(g: &mut Egraph<'_>, s: SpecId, base: MetaId) -> bool {
+    let s = spec(g, s);
+    let symbols = &mut g.analysis.session.symbols;
+    let sizes = &g.analysis.session.metas[base.index()].sizes;
+    ViewSpec::contiguous(sizes, symbols).ok().and_then(|all| all.numel(symbols)).is_some_and(|n| s.is_full(n, symbols) == Tri::Yes)
+}
+
+fn whole_view(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
+    let Some((v, b)) = as_view(g, t) else { return };
+    if let Some(meta) = meta_of(g, b)
+        && meta_of(g, id) == Some(meta)
+        && is_whole(g, v, meta)
+    {
+        found.push(b);
+    }
+}
+
+fn view_view(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
+    let Some((v, base)) = as_view(g, t) else { return };
+    for (w, b) in views(g, base) {
+        let (outer, inner) = (spec(g, w), spec(g, v));
+        if let Some(s) = outer.compose(&inner, &mut g.analysis.session.symbols) {
+            found.push(view(g, s, b));
+        }
+    }
+}
+
+fn forward(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
+    let Some((v, base)) = as_view(g, t) else { return };
+    for (w, _, x) in stores(g, base) {
+        if v == w {
+            found.push(x);
+        } else if let Some(s) = spec(g, v).relative(&spec(g, w), &mut g.analysis.session.symbols) {
+            found.push(view(g, s, x));
+        }
+    }
+}
+
+fn past(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
+    let Some((v, base)) = as_view(g, t) else { return };
+    let (seen, mut at) = (spec(g, v), base);
+    for _ in 0..WALK {
+        let next = stores(g, at).into_iter().find(|(w, ..)| seen.disjoint(&spec(g, *w), &mut g.analysis.session.symbols) == Tri::Yes);
+        let Some((_, b, _)) = next else { break };
+        at = g.find(b);
+    }
+    if at != g.find(base) {
+        found.push(view(g, seen, at));
+    }
+}
+
+fn push_in(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
+    let Some((v, base)) = as_view(g, t) else { return };
+    for (w, b, x) in stores(g, base).into_iter().filter(|(w, ..)| *w != v) {
+        let (outer, inner) = (spec(g, v), spec(g, w));
+        let symbols = &mut g.analysis.session.symbols;
+        if outer.injective(symbols) == Tri::Yes
+            && let Some(s) = inner.relative(&outer, symbols)
+        {
+            let rest = view(g, outer, b);
+            found.push(scatter(g, s, rest, x));
+        }
+    }
+}
+
+fn whole_store(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
+    let Some((v, b, x)) = as_store(g, t) else { return };
+    let (Some(base), Some(source)) = (meta_of(g, b), meta_of(g, x)) else { return };
+    if base == source && is_whole(g, v, base) {
+        found.push(x);
+        return;
+    }
+    let _ = id;
+    let v = spec(g, v);
+    let symbols = &mut g.analysis.session.symbols;
+    let sizes = &g.analysis.session.metas[base.index()].sizes;
+    let Ok(all) = ViewSpec::contiguous(sizes, symbols) else { return };
+    let Some(n) = all.numel(symbols) else { return };
+    if v.permutes(n, symbols) == Tri::Yes
+        && let Some(s) = v.inverse(n, symbols).and_then(|inverse| inverse.compose(&all, symbols))
+    {
+        found.push(view(g, s, x));
+    }
+}
+
+fn noop_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
+    let Some((v, b, x)) = as_store(g, t) else { return };
+    if views(g, x).iter().any(|(w, base)| *w == v && g.find(*base) == g.find(b)) {
+        found.push(b);
+    }
+}
+
+fn dead_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
+    let Some((v, base, y)) = as_store(g, t) else { return };
+    for (w, b, _) in stores(g, base) {
+        let (outer, inner) = (spec(g, v), spec(g, w));
+        if inner.contained_in(&outer, &mut g.analysis.session.symbols) == Tri::Yes {
+            found.push(scatter(g, outer, b, y));
+        }
+    }
+}
+
+fn store_into(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
+    let Some((v, base, y)) = as_store(g, t) else { return };
+    for (w, b, x) in stores(g, base).into_iter().filter(|(w, ..)| *w != v) {
+        let (outer, inner) = (spec(g, w), spec(g, v));
+        if let Some(s) = inner.relative(&outer, &mut g.analysis.session.symbols) {
+            let stored = scatter(g, s, x, y);
+            found.push(scatter(g, outer, b, stored));
+        }
+    }
+}
+
+fn nested(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
+    let Some((v, b, stored)) = as_store(g, t) else { return };
+    for (w, rest, x) in stores(g, stored) {
+        if !views(g, rest).iter().any(|(s, base)| *s == v && g.find(*base) == g.find(b)) {
+            continue;
+        }
+        let (outer, inner) = (spec(g, v), spec(g, w));
+        if let Some(s) = outer.compose(&inner, &mut g.analysis.session.symbols) {
+            found.push(scatter(g, s, b, x));
+        }
+    }
+}
