@@ -215,8 +215,8 @@ pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: 
     }
     for &i in facts.tensor_args.iter().filter(|i| !facts.mutated.contains(i)) {
         for t in args[usize::from(i)].tensors_mut() {
-            let same_place = |u: &Tensor| same_place_is_safe && t.dtype() == u.dtype() && t.meta().concrete() == u.meta().concrete();
-            if targets.iter().any(|(_, u)| t.shares_storage(u) && !same_place(u) && overlap(t, u)) {
+            let safe = |u: &Tensor| same_place_is_safe && in_place_of(t, u);
+            if targets.iter().any(|(_, u)| t.shares_storage(u) && !safe(u) && overlap(t, u)) {
                 *t = crate::eager::snapshot(t)?;
             }
         }
@@ -227,9 +227,11 @@ pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: 
 /// Borrows for the time of a call.
 pub(crate) type Loans = SmallVec<[Held; 4]>;
 
-/// Borrows every tensor argument, and turns the arguments into handles with the rights of these loans.
+/// Borrows every tensor argument, and turns the arguments into handles with the rights of these loans. After [`separate`], a read operand that
+/// meets a mutated one is in its very place, and shares its loan.
 pub(crate) fn lend(op: Op, state: &OpState, args: &mut [Value]) -> Result<Loans> {
     let mut loans = Loans::new();
+    let mut written: SmallVec<[Tensor; 1]> = SmallVec::new();
     // writers first, so that a conflict names the mutated argument
     for access in [Access::Write, Access::Read] {
         for &index in &state.facts.tensor_args {
@@ -237,13 +239,25 @@ pub(crate) fn lend(op: Op, state: &OpState, args: &mut [Value]) -> Result<Loans>
                 continue;
             }
             for t in args[usize::from(index)].tensors_mut() {
+                if let Some(u) = written.iter().find(|u| in_place_of(t, u)) {
+                    t.grant = u.grant;
+                    continue;
+                }
                 let held = t.borrow(access, Holder::Argument { op, index })?;
                 t.grant = held.grant;
                 loans.push(held);
+                if access == Access::Write {
+                    written.push(t.clone());
+                }
             }
         }
     }
     Ok(loans)
+}
+
+/// Whether two tensors see the same elements in the same order.
+fn in_place_of(t: &Tensor, u: &Tensor) -> bool {
+    t.shares_storage(u) && t.dtype() == u.dtype() && t.meta().concrete() == u.meta().concrete()
 }
 
 /// The handles of the mutated arguments, as the caller gave them.

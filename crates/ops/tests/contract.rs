@@ -393,3 +393,16 @@ fn foreign_memory_is_used_in_place_and_given_back_by_its_last_view() {
     let e = tensor(odd, &[1]).to_vec::<f32>().unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Misaligned(DType::F32))), "{e}");
 }
+
+#[test]
+fn an_operand_in_the_very_place_of_the_one_that_is_written() {
+    let x = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], [4]);
+    x.add_(&x).ok().unwrap();
+    assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0, 8.0]);
+    let s = x.slice(0, 1..3);
+    s.mul_(&x.slice(0, 1..3)).ok().unwrap();
+    assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 16.0, 36.0, 8.0]);
+    // overlapping, but elsewhere: read as it was before
+    x.slice(0, 1..4).copy_(&x.slice(0, 0..3)).ok().unwrap();
+    assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 2.0, 16.0, 36.0]);
+}

@@ -1,0 +1,49 @@
+//! Running a program both ways.
+
+use maquette_driver::run_functional;
+use maquette_ir::graph::Graph;
+use maquette_ops::library::Facts;
+use maquette_ops::{Tensor, Tree, Value, tree};
+use maquette_rewrite::{Functional, Level, Options, functionalize};
+use maquette_trace::trace;
+
+pub fn arange(n: i64) -> Tensor {
+    Tensor::from_vec((0..n).map(|i| i as f32 - 3.0).collect(), [n])
+}
+
+fn bits(t: &Tensor) -> Vec<u32> {
+    t.contiguous().reshape([-1i64]).to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
+}
+
+/// What can be seen of a program's end: outputs and inputs, their metadata, and which share memory.
+fn seen(tensors: &[Tensor]) -> Vec<(Vec<u32>, String, Vec<usize>)> {
+    let alike = |t: &Tensor| tensors.iter().enumerate().filter(|(_, u)| u.shares_storage(t)).map(|(i, _)| i).collect();
+    tensors.iter().map(|t| (bits(t), format!("{:?} {:?}", t.sizes(), t.strides()), alike(t))).collect()
+}
+
+fn leaves<T: Tree>(x: &T) -> Vec<Tensor> {
+    tree::flatten(x).unwrap().1.into_iter().filter_map(|l| if let Value::Tensor(t) = l.value { Some(t) } else { None }).collect()
+}
+
+/// Runs a program both ways on equal inputs, compares, and gives the functional graph.
+pub fn check<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) -> Functional {
+    let t = trace(|x: Vec<Tensor>| program(x), inputs()).unwrap();
+    let forms = [Level::LiftOnly, Level::Exact].map(|level| {
+        let f = functionalize(t.graph(), &Facts, &Options::new().level(level)).unwrap();
+        compare(&program, &inputs, t.graph(), &f);
+        f
+    });
+    let [_, f] = forms;
+    f
+}
+
+fn compare<O: Tree>(program: &impl Fn(Vec<Tensor>) -> O, inputs: &impl Fn() -> Vec<Tensor>, traced: &Graph, f: &Functional) {
+    f.graph.verify().unwrap();
+    let (eager_in, lifted_in) = (inputs(), inputs());
+    let eager = leaves(&program(eager_in.clone()));
+    let values: Vec<Value> = lifted_in.iter().cloned().map(Value::Tensor).collect();
+    let lifted = run_functional(&f, &values).unwrap_or_else(|e| panic!("{e}\n{traced}\n{}", f.graph));
+    let lifted: Vec<Tensor> = lifted.iter().flat_map(Value::tensors).cloned().collect();
+    let all = |outputs: Vec<Tensor>, inputs: Vec<Tensor>| seen(&outputs.into_iter().chain(inputs).collect::<Vec<_>>());
+    assert_eq!(all(lifted, lifted_in), all(eager, eager_in), "{traced}\n{}", f.graph);
+}
