@@ -73,6 +73,11 @@ pub trait OpFacts: MemoryFacts {
         let _ = op;
         None
     }
+    /// Whether the only result of an operator has the elements of its first argument in row-major order, converted where the dtypes differ.
+    fn keeps_elements(&self, op: &str) -> bool {
+        let _ = op;
+        false
+    }
     /// The dtype of the only result of an operator that works element by element; `None` if it is another operator, or does not take these.
     fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
         let _ = (op, args, kwargs);

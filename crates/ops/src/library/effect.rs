@@ -79,6 +79,23 @@ impl OpFacts for Facts {
         }
     }
 
+    fn keeps_elements(&self, op: &str) -> bool {
+        const KEEP: [&str; 11] = [
+            "aten::clone",
+            "aten::contiguous",
+            "aten::_to_copy",
+            "aten::to.dtype",
+            "aten::to.device",
+            "aten::to.other",
+            "aten::reshape",
+            "aten::reshape_as",
+            "aten::view_copy",
+            "aten::flatten.using_ints",
+            "aten::ravel",
+        ];
+        KEEP.contains(&op) && Op::find(op).and_then(|op| op.state()).is_ok_and(|s| s.builtin.is_some() && !s.overridden)
+    }
+
     fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
         let op = Op::find(op).ok()?;
         let state = op.state().ok()?;

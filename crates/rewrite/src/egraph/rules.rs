@@ -7,7 +7,7 @@
 
 use super::lang::{Data, Egraph, Term};
 use super::twins;
-use crate::dag::{Kind, MetaId, SpecId};
+use crate::dag::{Kind, MetaId, Slot, SpecId};
 use egg::Id;
 use maquette_ir::view::{Tri, ViewSpec};
 use smallvec::SmallVec;
@@ -33,6 +33,7 @@ pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "twin", law: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype: so the operator is defined", apply: twins::twin
     },
+    Rule { name: "same-elements", law: "clone(x) = x, and reshape(x) = view(all of x, x): values have no memory", apply: same_elements },
     Rule { name: "whole-view", law: "view(all of b, b) = b", apply: whole_view },
     Rule { name: "view-view", law: "view(v, view(w, b)) = view(w∘v, b): composition is by definition", apply: view_view },
     Rule {
@@ -121,6 +122,28 @@ fn is_whole(g: &mut Egraph<'_>, s: SpecId, base: MetaId) -> bool {
     let symbols = &mut g.analysis.session.symbols;
     let sizes = &g.analysis.session.metas[base.index()].sizes;
     ViewSpec::contiguous(sizes, symbols).ok().and_then(|all| all.numel(symbols)).is_some_and(|n| s.is_full(n, symbols) == Tri::Yes)
+}
+
+fn same_elements(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
+    let Term::Call(call, operands) = t else { return };
+    let template = &g.analysis.session.calls[call.index()];
+    let (Some(&x), Some(result)) = (operands.first(), meta_of(g, id)) else { return };
+    let first = matches!(template.args.first(), Some(Slot::Operand(0)));
+    if template.mutates || template.serial != 0 || !first || !g.analysis.facts.keeps_elements(g.analysis.session.str(template.op)) {
+        return;
+    }
+    let Some(source) = meta_of(g, x) else { return };
+    if source == result {
+        found.push(x);
+        return;
+    }
+    let session = &mut g.analysis.session;
+    let (from, to) = (session.metas[source.index()].clone(), session.metas[result.index()].clone());
+    if (from.dtype, from.device, from.layout) == (to.dtype, to.device, to.layout)
+        && let Ok(all) = ViewSpec::contiguous(&to.sizes, &mut session.symbols)
+    {
+        found.push(view(g, all, x));
+    }
 }
 
 fn whole_view(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
