@@ -3,6 +3,7 @@
 //! Values have sizes, a dtype and a device, and no layout: a view's offset and strides count the elements of the value it is of in row-major
 //! order. Payloads are indices into the tables of a [`Session`], given out in program order, so that nothing depends on addresses or hashes.
 
+use crate::algebra::Known;
 use indexmap::IndexSet;
 use maquette_ir::graph::FloatBits;
 use maquette_ir::sym::{Expr, SymTable};
@@ -142,12 +143,13 @@ pub(crate) struct Session {
     pub metas: IndexSet<Meta, FxBuildHasher>,
     pub calls: IndexSet<Template, FxBuildHasher>,
     pub names: IndexSet<Box<str>, FxBuildHasher>,
+    pub known: Known,
 }
 
 impl Session {
     pub fn new(symbols: SymTable) -> Session {
         let (specs, metas, calls, names) = Default::default();
-        Session { symbols, specs, metas, calls, names }
+        Session { symbols, specs, metas, calls, names, known: Known::default() }
     }
 
     pub fn spec(&mut self, spec: ViewSpec) -> SpecId {

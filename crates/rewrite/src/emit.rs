@@ -286,7 +286,7 @@ impl Emit<'_> {
         for at in 0..self.memory.storages.len() {
             let s = &self.memory.storages[at];
             let Some((target, ty)) = self.outside(s.owner).filter(|_| s.written) else { continue };
-            let (version, place) = (s.version, s.place.clone());
+            let (version, place) = (s.version, self.memory.session.specs[s.place.index()].clone());
             let own = self.graph.type_of(ty).sizes.iter().copied().eq(place.sizes());
             let value = Arg::Value(self.value(version)?);
             let place = if own { None } else { Some(self.place_of_spec(&place)) };
@@ -303,7 +303,7 @@ impl Emit<'_> {
                     Some((of, ty)) if ty == t.ty => Output::Alias { of, place: None },
                     Some((of, _)) => Output::Alias { of, place: Some(self.place_of_type(t.ty)) },
                     None => {
-                        let (version, whole) = (storage.version, storage.place.clone());
+                        let (version, whole) = (storage.version, self.memory.session.specs[storage.place.index()].clone());
                         let value = Arg::Value(self.value(version)?);
                         let result = self.result(value);
                         Output::Shared { result, whole: self.place_of_spec(&whole), place: self.place_of_type(t.ty) }

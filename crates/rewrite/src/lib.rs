@@ -9,6 +9,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod algebra;
 mod dag;
 mod egraph;
 mod emit;

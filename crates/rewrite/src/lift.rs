@@ -4,10 +4,10 @@
 //! that writes it makes a new version, with the view replaced. What an operator does to its arguments and which argument a result is a view of
 //! come from [`MemoryFacts`]; where a view lies, from the metadata that the trace recorded.
 
-use crate::dag::{Given, Id, Kind, Meta, MetaId, Node, Session, Slot, Template};
+use crate::dag::{Given, Id, Kind, Meta, MetaId, Node, Session, Slot, SpecId, Template};
 use crate::error::{Reason, Result};
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner, Storage};
-use maquette_ir::graph::{Arg, ArgEffect, Graph, MemoryFacts, NodeId, Res, Stmt, TensorType, ValueId, ValueType};
+use maquette_ir::graph::{Arg, ArgEffect, Graph, MemoryFacts, NodeId, Res, Stmt, TypeId, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::{Tri, ViewSpec};
 use smallvec::SmallVec;
@@ -31,6 +31,8 @@ struct Lift<'g> {
     facts: &'g dyn MemoryFacts,
     memory: Memory,
     bindings: Vec<Option<Binding>>,
+    /// By type.
+    types: Vec<Option<(MetaId, Option<SpecId>)>>,
 }
 
 pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts) -> Result<Lifted> {
@@ -39,7 +41,13 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts) -> Result<Lifted> {
         // a guard that contradicts what is known is one that no call passes
         let _ = symbols.assume(guard);
     }
-    let mut l = Lift { graph, facts, memory: Memory::new(Session::new(symbols)), bindings: vec![None; graph.values().len()] };
+    let mut l = Lift {
+        graph,
+        facts,
+        memory: Memory::new(Session::new(symbols)),
+        bindings: vec![None; graph.values().len()],
+        types: vec![None; graph.type_count()],
+    };
     for (i, &v) in graph.inputs().iter().enumerate() {
         l.enter(v, Owner::Input(i as u32), Node::Input(i as u32))?;
     }
@@ -75,7 +83,7 @@ struct Operand {
 impl Lift<'_> {
     fn kind(&mut self, ty: ValueType) -> Kind {
         match ty {
-            ValueType::Tensor(ty) => Kind::Tensor(self.meta(self.graph.type_of(ty))),
+            ValueType::Tensor(ty) => Kind::Tensor(self.meta(ty)),
             ValueType::Int(e) => Kind::Int(e),
             ValueType::Float => Kind::Float,
             ValueType::Bool => Kind::Bool,
@@ -83,13 +91,30 @@ impl Lift<'_> {
         }
     }
 
-    fn meta(&mut self, ty: &TensorType) -> MetaId {
-        self.memory.session.meta(Meta { dtype: ty.dtype, device: ty.device, layout: ty.layout, sizes: ty.sizes.clone() })
+    fn meta(&mut self, ty: TypeId) -> MetaId {
+        if let Some(Some((meta, _))) = self.types.get(ty.index()) {
+            return *meta;
+        }
+        let t = self.graph.type_of(ty);
+        let meta = self.memory.session.meta(Meta { dtype: t.dtype, device: t.device, layout: t.layout, sizes: t.sizes.clone() });
+        if let Some(known) = self.types.get_mut(ty.index()) {
+            *known = Some((meta, None));
+        }
+        meta
     }
 
     /// The elements of a tensor in memory.
-    fn place(&mut self, ty: &TensorType) -> Result<ViewSpec> {
-        Ok(ViewSpec::strided(ty.offset, &ty.sizes, &ty.strides, &mut self.memory.session.symbols)?)
+    fn place(&mut self, ty: TypeId) -> Result<SpecId> {
+        if let Some(Some((_, Some(place)))) = self.types.get(ty.index()) {
+            return Ok(*place);
+        }
+        let t = self.graph.type_of(ty);
+        let spec = ViewSpec::strided(t.offset, &t.sizes, &t.strides, &mut self.memory.session.symbols)?;
+        let (place, meta) = (self.memory.session.spec(spec), self.meta(ty));
+        if let Some(known) = self.types.get_mut(ty.index()) {
+            *known = Some((meta, Some(place)));
+        }
+        Ok(place)
     }
 
     /// Something from outside, which has a storage of its own.
@@ -103,25 +128,12 @@ impl Lift<'_> {
     fn own(&mut self, v: ValueId, id: Id, owner: Owner) -> Result<()> {
         let binding = match self.graph.value_type(v) {
             ValueType::Tensor(ty) => {
-                let t = self.graph.type_of(ty).clone();
-                let (mut place, meta) = (self.place(&t)?, self.meta(&t));
-                let whole = ViewSpec::contiguous(&t.sizes, &mut self.memory.session.symbols)?;
-                let (mut version, mut base, mut spec) = (id, meta, whole.clone());
-                if t.strides.contains(&Expr::Int(0)) {
-                    // elements that share their place are one element of memory
-                    let narrow = |sizes: &[Expr]| -> SmallVec<[Expr; 4]> {
-                        sizes.iter().zip(&t.strides).map(|(&n, &s)| if s == Expr::Int(0) { Expr::Int(1) } else { n }).collect()
-                    };
-                    let sizes = narrow(&t.sizes);
-                    let strides: SmallVec<[Expr; 4]> = whole.dims().iter().map(|d| d.stride).collect();
-                    let once = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut self.memory.session.symbols)?;
-                    let narrowed = ViewSpec::strided(t.offset, &sizes, &t.strides, &mut self.memory.session.symbols)?;
-                    spec = place.relative(&narrowed, &mut self.memory.session.symbols).ok_or_else(|| self.outside("the input", &place))?;
-                    (place, base) = (narrowed, self.memory.session.resized(meta, sizes));
-                    let once = self.memory.session.spec(once);
-                    version = self.memory.add(Node::View(once, id), Kind::Tensor(base));
+                let (mut place, meta) = (self.place(ty)?, self.meta(ty));
+                let mut spec = self.memory.session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
+                let (mut version, mut base) = (id, meta);
+                if self.graph.type_of(ty).strides.contains(&Expr::Int(0)) {
+                    (place, spec, base, version) = self.narrow(ty, id)?;
                 }
-                let spec = self.memory.session.spec(spec);
                 self.memory.storages.push(Storage { owner, version, place, base, written: false });
                 Binding::Tensor(Handle { storage: self.memory.storages.len() - 1, spec, meta, ty })
             }
@@ -129,6 +141,23 @@ impl Lift<'_> {
         };
         self.bind(v, binding);
         Ok(())
+    }
+
+    /// Elements that share their place are one element of memory: the places of those that do not, the tensor as a view of them, and their value.
+    fn narrow(&mut self, ty: TypeId, id: Id) -> Result<(SpecId, SpecId, MetaId, Id)> {
+        let t = self.graph.type_of(ty);
+        let sizes: SmallVec<[Expr; 4]> =
+            t.sizes.iter().zip(&t.strides).map(|(&n, &s)| if s == Expr::Int(0) { Expr::Int(1) } else { n }).collect();
+        let (meta, place) = (self.meta(ty), self.place(ty)?);
+        let session = &mut self.memory.session;
+        let whole = session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
+        let strides: SmallVec<[Expr; 4]> = session.specs[whole.index()].dims().iter().map(|d| d.stride).collect();
+        let once = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut session.symbols)?;
+        let narrowed = ViewSpec::strided(t.offset, &sizes, &t.strides, &mut session.symbols)?;
+        let (once, narrowed, base) = (session.spec(once), session.spec(narrowed), session.resized(meta, sizes));
+        let spec = session.relative(place, narrowed).ok_or_else(|| self.outside("the input", place))?;
+        let version = self.memory.add(Node::View(once, id), Kind::Tensor(base));
+        Ok((narrowed, spec, base, version))
     }
 
     fn bind(&mut self, v: ValueId, binding: Binding) {
@@ -146,22 +175,20 @@ impl Lift<'_> {
         let ValueType::Tensor(ty) = self.graph.value_type(v) else {
             return Err(Reason::Internal("a result that is no tensor is a view").into());
         };
-        let t = self.graph.type_of(ty).clone();
-        let dtype = self.memory.session.metas[self.memory.storages[of.storage].base.index()].dtype;
-        if t.dtype != dtype {
-            return Err(Reason::Reinterpreted { op: op.into(), from: dtype.to_string(), to: t.dtype.to_string() }.into());
+        let (place, meta) = (self.place(ty)?, self.meta(ty));
+        let Storage { base, place: whole, .. } = self.memory.storages[of.storage];
+        let session = &mut self.memory.session;
+        let (from, to) = (session.metas[base.index()].dtype, session.metas[meta.index()].dtype);
+        if from != to {
+            return Err(Reason::Reinterpreted { op: op.into(), from: from.to_string(), to: to.to_string() }.into());
         }
-        let place = self.place(&t)?;
-        let spec = place
-            .relative(&self.memory.storages[of.storage].place, &mut self.memory.session.symbols)
-            .ok_or_else(|| self.outside(op, &place))?;
-        let (spec, meta) = (self.memory.session.spec(spec), self.meta(&t));
+        let spec = session.relative(place, whole).ok_or_else(|| self.outside(op, place))?;
         self.bind(v, Binding::Tensor(Handle { storage: of.storage, spec, meta, ty }));
         Ok(())
     }
 
-    fn outside(&self, op: &str, place: &ViewSpec) -> Reason {
-        Reason::Outside { op: op.into(), viewed: self.memory.session.text(place) }
+    fn outside(&self, op: &str, place: SpecId) -> Reason {
+        Reason::Outside { op: op.into(), viewed: self.memory.session.text(&self.memory.session.specs[place.index()]) }
     }
 
     fn value(&mut self, v: ValueId) -> Result<Id> {
@@ -272,8 +299,7 @@ impl Lift<'_> {
     fn apart(&mut self, op: &str, mutated: &[(usize, Handle)]) -> Result<()> {
         for (i, (_, a)) in mutated.iter().enumerate() {
             for (_, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
-                let (x, y) = (&self.memory.session.specs[a.spec.index()], &self.memory.session.specs[b.spec.index()]);
-                let disjoint = x.disjoint(y, &mut self.memory.session.symbols);
+                let disjoint = self.memory.session.disjoint(a.spec, b.spec);
                 if disjoint != Tri::Yes {
                     return Err(Reason::AliasedMutableArgs { op: op.into(), certain: disjoint == Tri::No }.into());
                 }

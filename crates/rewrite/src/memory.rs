@@ -5,7 +5,7 @@ use crate::error::{Reason, Result};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, StrId, TypeId};
 use maquette_ir::sym::{BoolExpr, SymbolId};
-use maquette_ir::view::{Tri, ViewSpec};
+use maquette_ir::view::Tri;
 use rustc_hash::FxHashMap;
 
 /// Where a storage comes from.
@@ -23,7 +23,7 @@ pub(crate) struct Storage {
     /// The value now. Its elements are those that `place` names, in that order.
     pub version: Id,
     /// The version's elements in memory.
-    pub place: ViewSpec,
+    pub place: SpecId,
     pub base: MetaId,
     pub written: bool,
 }
@@ -92,9 +92,7 @@ impl Memory {
 
     /// Whether a tensor is its storage's version as it is.
     pub fn is_whole(&mut self, t: Handle) -> bool {
-        let spec = &self.session.specs[t.spec.index()];
-        let symbols = &mut self.session.symbols;
-        self.storages[t.storage].base == t.meta && spec.numel(symbols).is_some_and(|n| spec.is_full(n, symbols) == Tri::Yes)
+        self.storages[t.storage].base == t.meta && self.session.is_whole(t.spec, t.meta)
     }
 
     /// The value of a tensor now.
@@ -105,8 +103,7 @@ impl Memory {
 
     /// Gives a tensor a new value.
     pub fn write(&mut self, t: Handle, value: Id, op: &str) -> Result<()> {
-        let spec = &self.session.specs[t.spec.index()];
-        if spec.injective(&mut self.session.symbols) == Tri::No {
+        if self.session.injective(t.spec) == Tri::No {
             let viewed = self.session.text(&self.session.specs[t.spec.index()]);
             return Err(Reason::WriteToOverlappingView { op: op.into(), viewed }.into());
         }

@@ -207,6 +207,11 @@ impl Graph {
         }
     }
 
+    /// The number of interned tensor types.
+    pub fn type_count(&self) -> usize {
+        self.types.len()
+    }
+
     /// An interned tensor type.
     pub fn type_of(&self, ty: TypeId) -> &TensorType {
         &self.types[ty.index()]

@@ -5,7 +5,7 @@ use super::lang::{Data, Egraph, Term};
 use crate::dag::{Kind, Session};
 use egg::Id;
 use maquette_ir::sym::Expr;
-use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -15,7 +15,7 @@ const LAUNCH: u64 = 1000;
 const SYMBOLIC: u64 = 64;
 
 /// The chosen term of each class, by canonical id.
-pub(crate) type Selection = FxHashMap<Id, Term>;
+pub(crate) type Selection = Vec<Option<Term>>;
 
 fn elements(session: &Session, kind: Kind) -> u64 {
     let Kind::Tensor(m) = kind else { return 1 };
@@ -51,15 +51,16 @@ pub(crate) fn extract(g: &Egraph<'_>, original: &dyn Fn(&Term) -> bool) -> Selec
         cost: u64,
     }
     let mut pending: Vec<Pending> = Vec::new();
-    let mut users: FxHashMap<Id, Vec<usize>> = FxHashMap::default();
+    let ids = g.nodes().len();
+    let mut users: Vec<SmallVec<[u32; 4]>> = vec![SmallVec::new(); ids];
     let mut heap: BinaryHeap<Reverse<(u64, bool, usize)>> = BinaryHeap::new();
     for class in g.classes() {
         for term in &class.nodes {
             let at = pending.len();
-            let mut operands: Vec<Id> = egg::Language::children(term).iter().map(|c| g.find(*c)).collect();
+            let mut operands: SmallVec<[Id; 4]> = egg::Language::children(term).iter().map(|c| g.find(*c)).collect();
             operands.sort_unstable();
             operands.dedup();
-            operands.iter().for_each(|c| users.entry(*c).or_default().push(at));
+            operands.iter().for_each(|c| users[usize::from(*c)].push(at as u32));
             let own = cost(g, term);
             if operands.is_empty() {
                 heap.push(Reverse((own, !original(term), at)));
@@ -67,18 +68,19 @@ pub(crate) fn extract(g: &Egraph<'_>, original: &dyn Fn(&Term) -> bool) -> Selec
             pending.push(Pending { class: class.id, term: term.clone(), waits: operands.len(), cost: own });
         }
     }
-    let mut chosen = Selection::default();
+    let mut chosen: Selection = vec![None; ids];
     while let Some(Reverse((total, _, at))) = heap.pop() {
         let class = pending[at].class;
-        if chosen.contains_key(&class) {
+        if chosen[usize::from(class)].is_some() {
             continue;
         }
-        chosen.insert(class, pending[at].term.clone());
-        for &user in users.get(&class).map(Vec::as_slice).unwrap_or_default() {
+        chosen[usize::from(class)] = Some(pending[at].term.clone());
+        for &user in &users[usize::from(class)] {
+            let user = user as usize;
             let p = &mut pending[user];
             p.waits -= 1;
             p.cost = p.cost.saturating_add(total);
-            if p.waits == 0 && !chosen.contains_key(&p.class) {
+            if p.waits == 0 && chosen[usize::from(p.class)].is_none() {
                 heap.push(Reverse((p.cost, !original(&p.term), user)));
             }
         }

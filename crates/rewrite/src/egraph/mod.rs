@@ -75,6 +75,7 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, stop_at: Option<u64>
 fn saturate(g: &mut Egraph<'_>, stop_at: Option<u64>) -> Stats {
     let limit = 4 * g.total_size() + 1000;
     let mut stats = Stats { before: g.total_size(), stopped: "rounds", ..Stats::default() };
+    let mut settled: FxHashSet<Term> = FxHashSet::default();
     'rounds: for _ in 0..ROUNDS {
         stats.rounds += 1;
         let interesting = |t: &Term| matches!(t, Term::View(_) | Term::Scatter(_) | Term::Call(..));
@@ -82,7 +83,9 @@ fn saturate(g: &mut Egraph<'_>, stop_at: Option<u64>) -> Stats {
             g.classes().flat_map(|c| c.nodes.iter().filter(|t| interesting(t)).map(|t| (c.id, t.clone()))).collect();
         let mut added = 0;
         for (id, term) in &work {
-            for (number, rule) in RULES.iter().enumerate() {
+            let call = matches!(term, Term::Call(..));
+            let again = call && !settled.insert(term.clone());
+            for (number, rule) in RULES.iter().enumerate().filter(|(_, r)| r.once == call && !again) {
                 let mut found = Found::new();
                 (rule.apply)(g, *id, term, &mut found);
                 for equal in found {

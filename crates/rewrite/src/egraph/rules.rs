@@ -1,7 +1,7 @@
 //! The rules, all exact: for every content of memory both sides are the same bits.
 //!
 //! A rule is given a term and its class, and finds terms that are equal to it. Writing one: state the equation and why it holds in its entry
-//! below; use only what [`ViewSpec`](maquette_ir::view::ViewSpec) answers with `Yes` or a view (it proves, never guesses); never look at or make a
+//! below; use only what the [algebra](crate::algebra) answers with `Yes` or a view (it proves, never guesses); never look at or make a
 //! call that has an effect, and never merge calls except by congruence; go towards fewer or smaller stores, or prove that the rule cannot
 //! undo another; and give it a test that shows it, and one where its condition fails.
 
@@ -9,7 +9,7 @@ use super::lang::{Data, Egraph, Term};
 use super::twins;
 use crate::dag::{Kind, MetaId, Slot, SpecId};
 use egg::Id;
-use maquette_ir::view::{Tri, ViewSpec};
+use maquette_ir::view::Tri;
 use smallvec::SmallVec;
 
 /// Stores that a view is moved past in one go.
@@ -22,6 +22,8 @@ pub(crate) struct Rule {
     pub name: &'static str,
     /// The equation, and why it holds.
     pub law: &'static str,
+    /// The term alone decides: once is enough.
+    pub once: bool,
     pub apply: fn(&mut Egraph<'_>, Id, &Term, &mut Found),
 }
 
@@ -31,41 +33,60 @@ pub(crate) type Found = SmallVec<[Id; 2]>;
 /// Every rule, in the order in which they are tried.
 pub(crate) static RULES: &[Rule] = &[
     Rule {
-        name: "twin", law: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype: so the operator is defined", apply: twins::twin
+        name: "twin",
+        law: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype: so the operator is defined",
+        once: true,
+        apply: twins::twin,
     },
-    Rule { name: "same-elements", law: "clone(x) = x, and reshape(x) = view(all of x, x): values have no memory", apply: same_elements },
-    Rule { name: "whole-view", law: "view(all of b, b) = b", apply: whole_view },
-    Rule { name: "view-view", law: "view(v, view(w, b)) = view(w∘v, b): composition is by definition", apply: view_view },
+    Rule {
+        name: "same-elements",
+        law: "clone(x) = x, and reshape(x) = view(all of x, x): values have no memory",
+        once: true,
+        apply: same_elements,
+    },
+    Rule { name: "whole-view", law: "view(all of b, b) = b", once: false, apply: whole_view },
+    Rule { name: "view-view", law: "view(v, view(w, b)) = view(w∘v, b): composition is by definition", once: false, apply: view_view },
     Rule {
         name: "forward",
         law: "view(v, scatter(w, b, x)) = view(v/w, x) where v lies in w: only stored elements are seen",
+        once: false,
         apply: forward,
     },
-    Rule { name: "past", law: "view(v, scatter(w, b, x)) = view(v, b) where v and w are disjoint: no stored element is seen", apply: past },
+    Rule {
+        name: "past",
+        law: "view(v, scatter(w, b, x)) = view(v, b) where v and w are disjoint: no stored element is seen",
+        once: false,
+        apply: past,
+    },
     Rule {
         name: "push-in",
         law: "view(v, scatter(w, b, x)) = scatter(w/v, view(v, b), x) where w lies in v and v repeats nothing",
+        once: false,
         apply: push_in,
     },
     Rule {
         name: "whole-store",
         law: "scatter(v, b, x) = view(v⁻¹, x) where v names every element of b once: nothing of b is left",
+        once: false,
         apply: whole_store,
     },
-    Rule { name: "no-op-store", law: "scatter(v, b, view(v, b)) = b: what is there is stored again", apply: noop_store },
+    Rule { name: "no-op-store", law: "scatter(v, b, view(v, b)) = b: what is there is stored again", once: false, apply: noop_store },
     Rule {
         name: "dead-store",
         law: "scatter(v, scatter(w, b, x), y) = scatter(v, b, y) where w lies in v: nothing of x is left",
+        once: false,
         apply: dead_store,
     },
     Rule {
         name: "store-into",
         law: "scatter(v, scatter(w, b, x), y) = scatter(w, b, scatter(v/w, x, y)) where v lies in w",
+        once: false,
         apply: store_into,
     },
     Rule {
         name: "nested-store",
         law: "scatter(v, b, scatter(w, view(v, b), x)) = scatter(v∘w, b, x): the rest of v is as it was",
+        once: false,
         apply: nested,
     },
 ];
@@ -78,20 +99,14 @@ pub(super) fn meta_of(g: &Egraph<'_>, id: Id) -> Option<MetaId> {
     if let Data::Value(Kind::Tensor(m)) = g[id].data { Some(m) } else { None }
 }
 
-fn spec(g: &Egraph<'_>, id: SpecId) -> ViewSpec {
-    g.analysis.session.specs[id.index()].clone()
-}
-
 /// A view of a class.
-pub(super) fn view(g: &mut Egraph<'_>, spec: ViewSpec, base: Id) -> Id {
-    let s = g.analysis.session.spec(spec);
-    let s = g.add(Term::Spec(s));
+pub(super) fn view(g: &mut Egraph<'_>, spec: SpecId, base: Id) -> Id {
+    let s = g.add(Term::Spec(spec));
     g.add(Term::View([s, base]))
 }
 
-fn scatter(g: &mut Egraph<'_>, spec: ViewSpec, base: Id, from: Id) -> Id {
-    let s = g.analysis.session.spec(spec);
-    let s = g.add(Term::Spec(s));
+fn scatter(g: &mut Egraph<'_>, spec: SpecId, base: Id, from: Id) -> Id {
+    let s = g.add(Term::Spec(spec));
     g.add(Term::Scatter([s, base, from]))
 }
 
@@ -116,14 +131,6 @@ fn as_store(g: &Egraph<'_>, t: &Term) -> Option<(SpecId, Id, Id)> {
     if let Term::Scatter([s, b, x]) = t { Some((spec_of(g, *s)?, *b, *x)) } else { None }
 }
 
-/// Whether a spec names every element of a base in order.
-fn is_whole(g: &mut Egraph<'_>, s: SpecId, base: MetaId) -> bool {
-    let s = spec(g, s);
-    let symbols = &mut g.analysis.session.symbols;
-    let sizes = &g.analysis.session.metas[base.index()].sizes;
-    ViewSpec::contiguous(sizes, symbols).ok().and_then(|all| all.numel(symbols)).is_some_and(|n| s.is_full(n, symbols) == Tri::Yes)
-}
-
 fn same_elements(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
     let Term::Call(call, operands) = t else { return };
     let template = &g.analysis.session.calls[call.index()];
@@ -137,10 +144,9 @@ fn same_elements(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
         found.push(x);
         return;
     }
-    let session = &mut g.analysis.session;
-    let (from, to) = (session.metas[source.index()].clone(), session.metas[result.index()].clone());
+    let (from, to) = (&g.analysis.session.metas[source.index()], &g.analysis.session.metas[result.index()]);
     if (from.dtype, from.device, from.layout) == (to.dtype, to.device, to.layout)
-        && let Ok(all) = ViewSpec::contiguous(&to.sizes, &mut session.symbols)
+        && let Some(all) = g.analysis.session.all(result)
     {
         found.push(view(g, all, x));
     }
@@ -150,7 +156,7 @@ fn whole_view(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
     let Some((v, b)) = as_view(g, t) else { return };
     if let Some(meta) = meta_of(g, b)
         && meta_of(g, id) == Some(meta)
-        && is_whole(g, v, meta)
+        && g.analysis.session.is_whole(v, meta)
     {
         found.push(b);
     }
@@ -159,8 +165,7 @@ fn whole_view(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
 fn view_view(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, base)) = as_view(g, t) else { return };
     for (w, b) in views(g, base) {
-        let (outer, inner) = (spec(g, w), spec(g, v));
-        if let Some(s) = outer.compose(&inner, &mut g.analysis.session.symbols) {
+        if let Some(s) = g.analysis.session.compose(w, v) {
             found.push(view(g, s, b));
         }
     }
@@ -171,7 +176,7 @@ fn forward(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     for (w, _, x) in stores(g, base) {
         if v == w {
             found.push(x);
-        } else if let Some(s) = spec(g, v).relative(&spec(g, w), &mut g.analysis.session.symbols) {
+        } else if let Some(s) = g.analysis.session.relative(v, w) {
             found.push(view(g, s, x));
         }
     }
@@ -179,47 +184,35 @@ fn forward(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
 
 fn past(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, base)) = as_view(g, t) else { return };
-    let (seen, mut at) = (spec(g, v), base);
+    let mut at = base;
     for _ in 0..WALK {
-        let next = stores(g, at).into_iter().find(|(w, ..)| seen.disjoint(&spec(g, *w), &mut g.analysis.session.symbols) == Tri::Yes);
+        let next = stores(g, at).into_iter().find(|(w, ..)| g.analysis.session.disjoint(v, *w) == Tri::Yes);
         let Some((_, b, _)) = next else { break };
         at = g.find(b);
     }
     if at != g.find(base) {
-        found.push(view(g, seen, at));
+        found.push(view(g, v, at));
     }
 }
 
 fn push_in(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, base)) = as_view(g, t) else { return };
     for (w, b, x) in stores(g, base).into_iter().filter(|(w, ..)| *w != v) {
-        let (outer, inner) = (spec(g, v), spec(g, w));
-        let symbols = &mut g.analysis.session.symbols;
-        if outer.injective(symbols) == Tri::Yes
-            && let Some(s) = inner.relative(&outer, symbols)
+        if g.analysis.session.injective(v) == Tri::Yes
+            && let Some(s) = g.analysis.session.relative(w, v)
         {
-            let rest = view(g, outer, b);
+            let rest = view(g, v, b);
             found.push(scatter(g, s, rest, x));
         }
     }
 }
 
-fn whole_store(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
+fn whole_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, b, x)) = as_store(g, t) else { return };
     let (Some(base), Some(source)) = (meta_of(g, b), meta_of(g, x)) else { return };
-    if base == source && is_whole(g, v, base) {
+    if base == source && g.analysis.session.is_whole(v, base) {
         found.push(x);
-        return;
-    }
-    let _ = id;
-    let v = spec(g, v);
-    let symbols = &mut g.analysis.session.symbols;
-    let sizes = &g.analysis.session.metas[base.index()].sizes;
-    let Ok(all) = ViewSpec::contiguous(sizes, symbols) else { return };
-    let Some(n) = all.numel(symbols) else { return };
-    if v.permutes(n, symbols) == Tri::Yes
-        && let Some(s) = v.inverse(n, symbols).and_then(|inverse| inverse.compose(&all, symbols))
-    {
+    } else if let Some(s) = g.analysis.session.inverse(v, base) {
         found.push(view(g, s, x));
     }
 }
@@ -234,9 +227,8 @@ fn noop_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
 fn dead_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, base, y)) = as_store(g, t) else { return };
     for (w, b, _) in stores(g, base) {
-        let (outer, inner) = (spec(g, v), spec(g, w));
-        if inner.contained_in(&outer, &mut g.analysis.session.symbols) == Tri::Yes {
-            found.push(scatter(g, outer, b, y));
+        if g.analysis.session.inside(w, v) == Tri::Yes {
+            found.push(scatter(g, v, b, y));
         }
     }
 }
@@ -244,10 +236,9 @@ fn dead_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
 fn store_into(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, base, y)) = as_store(g, t) else { return };
     for (w, b, x) in stores(g, base).into_iter().filter(|(w, ..)| *w != v) {
-        let (outer, inner) = (spec(g, w), spec(g, v));
-        if let Some(s) = inner.relative(&outer, &mut g.analysis.session.symbols) {
+        if let Some(s) = g.analysis.session.relative(v, w) {
             let stored = scatter(g, s, x, y);
-            found.push(scatter(g, outer, b, stored));
+            found.push(scatter(g, w, b, stored));
         }
     }
 }
@@ -258,8 +249,7 @@ fn nested(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
         if !views(g, rest).iter().any(|(s, base)| *s == v && g.find(*base) == g.find(b)) {
             continue;
         }
-        let (outer, inner) = (spec(g, v), spec(g, w));
-        if let Some(s) = outer.compose(&inner, &mut g.analysis.session.symbols) {
+        if let Some(s) = g.analysis.session.compose(v, w) {
             found.push(scatter(g, s, b, x));
         }
     }

@@ -117,7 +117,12 @@ impl Schedule<'_, '_> {
                 stack.pop();
                 continue;
             }
-            let term = self.chosen.get(&class).ok_or(Reason::Internal("a value has no form without mutation"))?.clone();
+            let term = self
+                .chosen
+                .get(usize::from(class))
+                .and_then(Option::as_ref)
+                .ok_or(Reason::Internal("a value has no form without mutation"))?
+                .clone();
             let needed: SmallVec<[Id; 4]> = term.children().iter().map(|c| self.g.find(*c)).collect();
             let is_value = |s: &Self, c: &Id| !matches!(s.g[*c].data, Data::Spec(_));
             let open: SmallVec<[Id; 4]> =

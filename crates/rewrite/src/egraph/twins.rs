@@ -17,14 +17,13 @@ const CONVERT: &str = "aten::_to_copy";
 
 pub(super) fn twin(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
     let Term::Call(call, operands) = t else { return };
+    if !g.analysis.session.calls[call.index()].mutates {
+        return;
+    }
     let template = g.analysis.session.calls[call.index()].clone();
     let (Some(&first), Some(target)) = (operands.first(), meta_of(g, id)) else { return };
     // the operator's one value is its first argument's
-    if !template.mutates
-        || template.serial != 0
-        || !matches!(template.args.first(), Some(Slot::Operand(0)))
-        || meta_of(g, first) != Some(target)
-    {
+    if template.serial != 0 || !matches!(template.args.first(), Some(Slot::Operand(0))) || meta_of(g, first) != Some(target) {
         return;
     }
     let op = g.analysis.session.str(template.op).to_owned();
@@ -131,6 +130,7 @@ fn expanded(g: &mut Egraph<'_>, value: Id, like: MetaId) -> Option<Id> {
         }
     }
     let spec = ViewSpec::strided(Expr::Int(0), &target.sizes, &strides, &mut session.symbols).ok()?;
+    let spec = session.spec(spec);
     let out = view(g, spec, value);
     (source.device == target.device && meta_of(g, out) == Some(like)).then_some(out)
 }

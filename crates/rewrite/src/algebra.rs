@@ -1,0 +1,122 @@
+//! The view algebra by numbers: a program has few views, and asks the same of them over and over, so answers are kept.
+
+use crate::dag::{MetaId, Session, SpecId};
+use maquette_ir::sym::Expr;
+use maquette_ir::view::{Tri, ViewSpec};
+use rustc_hash::FxHashMap;
+
+/// A question about one or two views, or a view and a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Question {
+    Disjoint(SpecId, SpecId),
+    Inside(SpecId, SpecId),
+    Relative(SpecId, SpecId),
+    Compose(SpecId, SpecId),
+    Injective(SpecId),
+    Whole(SpecId, MetaId),
+    All(MetaId),
+    Inverse(SpecId, MetaId),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Tri(Tri),
+    Spec(Option<SpecId>),
+}
+
+/// Answers given before.
+#[derive(Debug, Default)]
+pub(crate) struct Known(FxHashMap<Question, Answer>);
+
+impl Session {
+    fn tri(&mut self, q: Question, ask: impl FnOnce(&mut Session) -> Tri) -> Tri {
+        if let Some(Answer::Tri(t)) = self.known.0.get(&q) {
+            return *t;
+        }
+        let t = ask(self);
+        self.known.0.insert(q, Answer::Tri(t));
+        t
+    }
+
+    fn derived(&mut self, q: Question, ask: impl FnOnce(&mut Session) -> Option<ViewSpec>) -> Option<SpecId> {
+        if let Some(Answer::Spec(s)) = self.known.0.get(&q) {
+            return *s;
+        }
+        let s = ask(self).map(|s| self.spec(s));
+        self.known.0.insert(q, Answer::Spec(s));
+        s
+    }
+
+    /// Two specs and the symbols, apart.
+    fn pair(&mut self, a: SpecId, b: SpecId) -> (&ViewSpec, &ViewSpec, &mut maquette_ir::sym::SymTable) {
+        (&self.specs[a.index()], &self.specs[b.index()], &mut self.symbols)
+    }
+
+    /// Whether two views of one base share no element.
+    pub fn disjoint(&mut self, a: SpecId, b: SpecId) -> Tri {
+        self.tri(Question::Disjoint(a, b), |s| {
+            let (a, b, symbols) = s.pair(a, b);
+            a.disjoint(b, symbols)
+        })
+    }
+
+    /// Whether every element of `a` is one of `b`.
+    pub fn inside(&mut self, a: SpecId, b: SpecId) -> Tri {
+        self.tri(Question::Inside(a, b), |s| {
+            let (a, b, symbols) = s.pair(a, b);
+            a.contained_in(b, symbols)
+        })
+    }
+
+    /// `a` as a view of `b`'s value, if it lies in `b`.
+    pub fn relative(&mut self, a: SpecId, b: SpecId) -> Option<SpecId> {
+        self.derived(Question::Relative(a, b), |s| {
+            let (a, b, symbols) = s.pair(a, b);
+            a.relative(b, symbols)
+        })
+    }
+
+    /// A view of a view.
+    pub fn compose(&mut self, outer: SpecId, inner: SpecId) -> Option<SpecId> {
+        self.derived(Question::Compose(outer, inner), |s| {
+            let (outer, inner, symbols) = s.pair(outer, inner);
+            outer.compose(inner, symbols)
+        })
+    }
+
+    /// Whether no element is seen twice.
+    pub fn injective(&mut self, a: SpecId) -> Tri {
+        self.tri(Question::Injective(a), |s| s.specs[a.index()].injective(&mut s.symbols))
+    }
+
+    /// All of a value, in its own sizes.
+    pub fn all(&mut self, of: MetaId) -> Option<SpecId> {
+        self.derived(Question::All(of), |s| ViewSpec::contiguous(&s.metas[of.index()].sizes, &mut s.symbols).ok())
+    }
+
+    fn numel(&mut self, of: MetaId) -> Option<Expr> {
+        let all = self.all(of)?;
+        self.specs[all.index()].numel(&mut self.symbols)
+    }
+
+    /// Whether a view has every element of a value, in order.
+    pub fn is_whole(&mut self, a: SpecId, of: MetaId) -> bool {
+        let whole = self.tri(Question::Whole(a, of), |s| match s.numel(of) {
+            Some(n) => s.specs[a.index()].is_full(n, &mut s.symbols),
+            None => Tri::Unknown,
+        });
+        whole == Tri::Yes
+    }
+
+    /// Where a view names every element of a value once: the value's elements in order, as a view of the view.
+    pub fn inverse(&mut self, a: SpecId, of: MetaId) -> Option<SpecId> {
+        self.derived(Question::Inverse(a, of), |s| {
+            let (n, all) = (s.numel(of)?, s.all(of)?);
+            let (a, all, symbols) = s.pair(a, all);
+            if a.permutes(n, symbols) != Tri::Yes {
+                return None;
+            }
+            a.inverse(n, symbols)?.compose(all, symbols)
+        })
+    }
+}
