@@ -3,7 +3,7 @@
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{AccessError, Error, Result, RunError, Tensor, Value};
-use maquette_rewrite::{Functional, Mutation, Output, Outside};
+use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
 use maquette_trace::{Captured, laid_out};
 
 /// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
@@ -13,9 +13,10 @@ use maquette_trace::{Captured, laid_out};
 /// As [`maquette_trace::run_functional`]; two inputs share memory that the program writes to.
 #[track_caller]
 pub fn run_functional(program: &Functional, inputs: &[Value]) -> Result<Vec<Value>> {
-    let mut results = maquette_trace::run_functional(&program.graph, inputs)?;
     let outside = Outsiders::new(program, inputs)?;
-    outside.apart(&program.mutations)?;
+    outside.apart(program)?;
+    let given: Vec<Value> = inputs.iter().cloned().chain(outside.memories.iter().cloned().map(Value::Tensor)).collect();
+    let mut results = maquette_trace::run_functional(&program.graph, &given)?;
     // What is written must not change what is still to be read or given back.
     for i in 0..results.len() {
         if let Value::Tensor(t) = &results[i]
@@ -46,6 +47,7 @@ struct Memory {
 struct Outsiders {
     inputs: Vec<Option<Tensor>>,
     consts: Vec<Tensor>,
+    memories: Vec<Tensor>,
     names: Vec<String>,
 }
 
@@ -56,7 +58,13 @@ impl Outsiders {
         let captured = |c: &maquette_ir::graph::Const| {
             c.source_as::<Captured>().map(|c| c.0.clone()).ok_or_else(|| missing(graph.value_name(c.value()).to_string()))
         };
+        let memory = |m: &SharedMemory| -> Result<Tensor> {
+            let first = m.inputs.first().and_then(|&i| inputs.get(i)).and_then(|v| v.tensors().next());
+            let first = first.ok_or_else(|| Error::value("memory that inputs share is of no input"))?;
+            Ok(first.as_strided([m.len], [1i64], Some(m.start.into())).ok()?.clone())
+        };
         Ok(Outsiders {
+            memories: program.memories.iter().map(memory).collect::<Result<_>>()?,
             inputs: inputs.iter().map(|v| if let Value::Tensor(t) = v { Some(t.clone()) } else { None }).collect(),
             consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
             names: graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
@@ -75,19 +83,30 @@ impl Outsiders {
         let found = match which {
             Outside::Input(i) => self.inputs.get(i).and_then(Option::as_ref),
             Outside::Const(i) => self.consts.get(i),
+            Outside::Memory(i) => self.memories.get(i),
         };
         found.ok_or_else(|| Error::value("the program writes to something that is no tensor"))
     }
 
-    /// A program that writes to an input was made for inputs that share no memory with it.
-    fn apart(&self, mutations: &[Mutation]) -> Result<()> {
-        for m in mutations {
+    /// Inputs share memory where the program was made for it, and nowhere else that it writes.
+    fn apart(&self, program: &Functional) -> Result<()> {
+        let overlap = |i: usize, j: usize| {
+            let name = |i: usize| self.names.get(i).cloned().unwrap_or_default();
+            Err(AccessError::MutatedOverlap { first: name(i), second: name(j) }.into())
+        };
+        for m in &program.mutations {
             let target = self.get(m.target)?;
-            let same = |i: usize| m.target == Outside::Input(i);
-            let other = self.inputs.iter().enumerate().find(|(i, t)| !same(*i) && t.as_ref().is_some_and(|t| t.shares_storage(target)));
-            if let (Some((i, _)), Outside::Input(j)) = (other, m.target) {
-                let name = |i: usize| self.names.get(i).cloned().unwrap_or_default();
-                return Err(AccessError::MutatedOverlap { first: name(j), second: name(i) }.into());
+            let meant = |i: usize| match m.target {
+                Outside::Input(j) => i == j,
+                Outside::Memory(k) => program.memories[k].inputs.contains(&i),
+                Outside::Const(_) => false,
+            };
+            let first = (0..self.inputs.len()).find(|i| meant(*i)).unwrap_or_default();
+            for (i, t) in self.inputs.iter().enumerate() {
+                let shares = t.as_ref().is_some_and(|t| t.shares_storage(target));
+                if shares != meant(i) && !matches!(m.target, Outside::Const(_)) {
+                    return overlap(first, i);
+                }
             }
         }
         Ok(())

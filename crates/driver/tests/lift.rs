@@ -84,3 +84,21 @@ fn outputs_that_share_memory() {
     );
     check(|x| (x[0].t(), x[0].clone(), x[0].select(1, 2)), || vec![arange(6).reshape([2i64, 3])]);
 }
+
+#[test]
+fn inputs_that_share_memory() {
+    use common::check_shared;
+    let views = || {
+        let m = arange(10);
+        vec![m.slice(0, 1..7), m.slice(0, 4..9).clone(), m.slice(0, 2..8).reshape([2i64, 3]).t()]
+    };
+    check_shared(
+        |x| {
+            x[0].add_(1.0);
+            let y = x[1].neg();
+            x[2].mul_(2.0);
+            (y, x[1].slice(0, 1..3), x[0].clone())
+        },
+        views,
+    );
+}

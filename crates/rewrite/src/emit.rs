@@ -54,6 +54,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
             Item::Assert { cond, message } => e.builder.assert_(cond, message.map(|m| graph.str(m))),
         }
     }
+    let memories = e.memory.shared.clone();
     let mut mutations = e.mutations()?;
     let mut given = outputs.iter().zip(&finals).map(|(o, f)| e.output(o, f)).collect::<Result<Vec<_>>>()?;
     let results = e.results.len();
@@ -61,7 +62,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
     given.iter_mut().for_each(|o| shift(o, results));
     let outputs: Vec<Arg> = e.results.iter().chain(&e.places).copied().collect();
     let graph = e.builder.finish(&e.memory.session.symbols, &outputs)?;
-    Ok(Functional { graph, mutations, outputs: given, stats })
+    Ok(Functional { graph, memories, mutations, outputs: given, stats })
 }
 
 /// Places come after results, whose number is known in the end.
@@ -78,6 +79,10 @@ impl Emit<'_> {
     fn enter(&mut self) -> Result<()> {
         for at in 0..self.memory.dag.nodes.len() {
             let value = match self.memory.dag.nodes[at] {
+                Node::Input(i) if i as usize >= self.graph.inputs().len() => {
+                    let ty = self.value_type(self.memory.dag.origins[at].kind)?;
+                    self.builder.input(ty, Some("memory"))
+                }
                 Node::Input(i) => {
                     let v = self.graph.inputs()[i as usize];
                     let ty = self.original_type(self.graph.value_type(v));
@@ -257,39 +262,51 @@ impl Emit<'_> {
         self.places.len() - 1
     }
 
-    fn place_of_spec(&mut self, spec: &ViewSpec) -> usize {
+    fn place_of_spec(&mut self, offset: Expr, spec: &ViewSpec) -> usize {
         let sizes: SmallVec<[Expr; 4]> = spec.sizes().collect();
         let strides: SmallVec<[Expr; 4]> = spec.dims().iter().map(|d| d.stride).collect();
-        self.place_of(spec.offset(), &sizes, &strides)
+        self.place_of(offset, &sizes, &strides)
     }
 
-    fn place_of_type(&mut self, ty: TypeId) -> usize {
+    fn place_of_type(&mut self, offset: Expr, ty: TypeId) -> usize {
         let t = self.graph.type_of(ty).clone();
-        self.place_of(t.offset, &t.sizes, &t.strides)
+        self.place_of(offset, &t.sizes, &t.strides)
     }
 
-    /// Whether memory's version is the tensor from outside as it is, and which that is.
-    fn outside(&self, owner: Owner) -> Option<(Outside, TypeId)> {
+    /// The tensor from outside whose memory this is, its type unless it is a row, and where it begins.
+    fn outside(&self, owner: Owner) -> Option<(Outside, Option<TypeId>, Expr)> {
         let (outside, v) = match owner {
             Owner::Input(i) => (Outside::Input(i as usize), self.graph.inputs()[i as usize]),
             Owner::Const(i) => (Outside::Const(i as usize), self.graph.consts()[i as usize].value()),
+            Owner::Memory(i) => return Some((Outside::Memory(i as usize), None, Expr::Int(self.memory.shared[i as usize].start))),
             Owner::Fresh => return None,
         };
         match self.graph.value_type(v) {
-            ValueType::Tensor(ty) => Some((outside, ty)),
+            ValueType::Tensor(ty) => Some((outside, Some(ty), self.graph.type_of(ty).offset)),
             _ => None,
         }
+    }
+
+    /// An offset counted from another.
+    fn from_start(&mut self, offset: Expr, start: Expr) -> Result<Expr> {
+        Ok(self.memory.session.symbols.sub(offset, start).map_err(|_| Reason::Internal("an offset overflows"))?)
     }
 
     fn mutations(&mut self) -> Result<Vec<Mutation>> {
         let mut out = Vec::new();
         for at in 0..self.memory.storages.len() {
             let s = &self.memory.storages[at];
-            let Some((target, ty)) = self.outside(s.owner).filter(|_| s.written) else { continue };
+            let Some((target, ty, start)) = self.outside(s.owner).filter(|_| s.written) else { continue };
             let (version, place) = (s.version, self.memory.session.specs[s.place.index()].clone());
-            let own = self.graph.type_of(ty).sizes.iter().copied().eq(place.sizes());
+            let own = ty.is_none_or(|ty| self.graph.type_of(ty).sizes.iter().copied().eq(place.sizes()));
             let value = Arg::Value(self.value(version)?);
-            let place = if own { None } else { Some(self.place_of_spec(&place)) };
+            let place = match own {
+                true => None,
+                false => {
+                    let offset = self.from_start(place.offset(), start)?;
+                    Some(self.place_of_spec(offset, &place))
+                }
+            };
             out.push(Mutation { target, result: self.result(value), place });
         }
         Ok(out)
@@ -300,19 +317,23 @@ impl Emit<'_> {
             (_, Final::Memory(t)) => {
                 let storage = &self.memory.storages[t.storage];
                 match self.outside(storage.owner) {
-                    Some((of, ty)) if ty == t.ty => Output::Alias { of, place: None },
-                    Some((of, _)) => Output::Alias { of, place: Some(self.place_of_type(t.ty)) },
+                    Some((of, ty, _)) if ty == Some(t.ty) => Output::Alias { of, place: None },
+                    Some((of, _, start)) => {
+                        let offset = self.from_start(self.graph.type_of(t.ty).offset, start)?;
+                        Output::Alias { of, place: Some(self.place_of_type(offset, t.ty)) }
+                    }
                     None => {
                         let (version, whole) = (storage.version, self.memory.session.specs[storage.place.index()].clone());
                         let value = Arg::Value(self.value(version)?);
                         let result = self.result(value);
-                        Output::Shared { result, whole: self.place_of_spec(&whole), place: self.place_of_type(t.ty) }
+                        let place = self.place_of_type(self.graph.type_of(t.ty).offset, t.ty);
+                        Output::Shared { result, whole: self.place_of_spec(whole.offset(), &whole), place }
                     }
                 }
             }
             (Leaving::Tensor(t), Final::Value(id)) => {
                 let value = Arg::Value(self.value(*id)?);
-                let place = if self.graph.is_contiguous(t.ty) { None } else { Some(self.place_of_type(t.ty)) };
+                let place = if self.graph.is_contiguous(t.ty) { None } else { Some(self.place_of_type(Expr::Int(0), t.ty)) };
                 Output::Result { result: self.result(value), place }
             }
             (_, Final::Value(id)) => {

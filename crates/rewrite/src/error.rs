@@ -52,6 +52,9 @@ pub enum Reason {
         /// Whether they share elements for all sizes.
         certain: bool,
     },
+    /// Inputs that share memory have symbolic sizes.
+    #[error("inputs that share memory must have plain sizes: where they overlap decides what the program does")]
+    SymbolicShare,
     /// Offsets, sizes or strides that make no view.
     #[error(transparent)]
     View(#[from] ViewError),

@@ -12,6 +12,8 @@ pub struct Functional {
     /// The graph. In it strides are no part of a value: all are row-major, except those of inputs, and operands of operators that are not
     /// builtin, which are as the types say.
     pub graph: Graph,
+    /// What the graph takes behind the program's inputs: memory that several of them see, as one row.
+    pub memories: Vec<SharedMemory>,
     /// What the program leaves in the tensors it was given.
     pub mutations: Vec<Mutation>,
     /// The program's outputs, in order.
@@ -53,6 +55,17 @@ impl Stats {
     }
 }
 
+/// Memory that several inputs see.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// The inputs.
+    pub inputs: Vec<usize>,
+    /// Where its row begins in their storage, in elements.
+    pub start: i64,
+    /// How many elements it has.
+    pub len: i64,
+}
+
 /// A tensor outside of the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outside {
@@ -60,6 +73,8 @@ pub enum Outside {
     Input(usize),
     /// The `i`-th constant.
     Const(usize),
+    /// The `i`-th of the memories that inputs share.
+    Memory(usize),
 }
 
 /// A result that is to be written back.

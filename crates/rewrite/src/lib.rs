@@ -19,7 +19,7 @@ mod lift;
 mod memory;
 
 pub use error::{FunctionalizeError, Reason};
-pub use functional::{Functional, Mutation, Output, Outside, Stats};
+pub use functional::{Functional, Mutation, Output, Outside, SharedMemory, Stats};
 
 use maquette_ir::graph::{Graph, OpFacts};
 
@@ -37,10 +37,11 @@ pub enum Level {
 }
 
 /// How a program is made functional.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options {
     level: Level,
     stop_at: Option<u64>,
+    shared: Vec<Vec<usize>>,
 }
 
 impl Options {
@@ -58,6 +59,12 @@ impl Options {
     pub fn stopping_at(self, n: u64) -> Options {
         Options { stop_at: Some(n), ..self }
     }
+
+    /// Inputs that see one memory, as numbers of inputs; their types say where in it each begins. The functional graph takes that memory as one
+    /// more input. Inputs that are in no group share memory with none that is written.
+    pub fn sharing(self, groups: impl IntoIterator<Item = Vec<usize>>) -> Options {
+        Options { shared: groups.into_iter().collect(), ..self }
+    }
 }
 
 /// Makes a program functional.
@@ -66,7 +73,7 @@ impl Options {
 /// The program has no functional form: it writes to a tensor whose elements overlap, writes to two arguments of one operator that may
 /// overlap, reads a storage beyond the tensor it belongs to or as another dtype.
 pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
-    let lifted = lift::lift(graph, facts)?;
+    let lifted = lift::lift(graph, facts, &options.shared)?;
     let (lifted, stats) = match options.level {
         Level::LiftOnly => (lifted, Stats::default()),
         Level::Exact => egraph::optimize(lifted, facts, options.stop_at)?,

@@ -6,6 +6,7 @@
 
 use crate::dag::{Given, Id, Kind, Meta, MetaId, Node, Session, Slot, SpecId, Template};
 use crate::error::{Reason, Result};
+use crate::functional::SharedMemory;
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner, Storage};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, MemoryFacts, NodeId, Res, Stmt, TypeId, ValueId, ValueType};
 use maquette_ir::sym::Expr;
@@ -35,7 +36,7 @@ struct Lift<'g> {
     types: Vec<Option<(MetaId, Option<SpecId>)>>,
 }
 
-pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts) -> Result<Lifted> {
+pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Vec<usize>]) -> Result<Lifted> {
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
         // a guard that contradicts what is known is one that no call passes
@@ -51,6 +52,7 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts) -> Result<Lifted> {
     for (i, &v) in graph.inputs().iter().enumerate() {
         l.enter(v, Owner::Input(i as u32), Node::Input(i as u32))?;
     }
+    shared.iter().try_for_each(|group| l.share(group))?;
     for (i, c) in graph.consts().iter().enumerate() {
         l.enter(c.value(), Owner::Const(i as u32), Node::Const(i as u32))?;
     }
@@ -140,6 +142,50 @@ impl Lift<'_> {
             _ => Binding::Number(id),
         };
         self.bind(v, binding);
+        Ok(())
+    }
+
+    /// Memory that several inputs see.
+    fn share(&mut self, group: &[usize]) -> Result<()> {
+        let inputs: SmallVec<[(ValueId, TypeId); 4]> = group
+            .iter()
+            .filter_map(|&i| self.graph.inputs().get(i))
+            .filter_map(|&v| if let ValueType::Tensor(ty) = self.graph.value_type(v) { Some((v, ty)) } else { None })
+            .collect();
+        let Some(&(_, first)) = inputs.first() else { return Ok(()) };
+        let (mut start, mut end) = (i64::MAX, 0);
+        for &(_, ty) in &inputs {
+            let t = self.graph.type_of(ty);
+            let number = |e: &Expr| if let Expr::Int(n) = e { Ok(*n) } else { Err(Reason::SymbolicShare) };
+            let sizes = t.sizes.iter().map(number).collect::<std::result::Result<SmallVec<[i64; 4]>, Reason>>()?;
+            let strides = t.strides.iter().map(number).collect::<std::result::Result<SmallVec<[i64; 4]>, Reason>>()?;
+            if t.dtype != self.graph.type_of(first).dtype {
+                let (from, to) = (self.graph.type_of(first).dtype.to_string(), t.dtype.to_string());
+                return Err(Reason::Reinterpreted { op: "an input".into(), from, to }.into());
+            }
+            let offset = number(&t.offset)?;
+            let last: i64 = sizes.iter().zip(&strides).map(|(n, s)| (n - 1).saturating_mul(*s)).sum();
+            if !sizes.contains(&0) {
+                (start, end) = (start.min(offset), end.max(offset.saturating_add(last).saturating_add(1)));
+            }
+        }
+        let start = start.min(end);
+        let row: SmallVec<[Expr; 4]> = smallvec::smallvec![Expr::Int(end - start)];
+        let meta = self.meta(first);
+        let session = &mut self.memory.session;
+        let base = session.resized(meta, row.clone());
+        let place = ViewSpec::strided(Expr::Int(start), &row, &[Expr::Int(1)], &mut session.symbols)?;
+        let place = session.spec(place);
+        let number = self.memory.shared.len() as u32;
+        let input = self.graph.inputs().len() as u32 + number;
+        let version = self.memory.add(Node::Input(input), Kind::Tensor(base));
+        self.memory.shared.push(SharedMemory { inputs: group.to_vec(), start, len: end - start });
+        self.memory.storages.push(Storage { owner: Owner::Memory(number), version, place, base, written: false });
+        let storage = self.memory.storages.len() - 1;
+        for (v, ty) in inputs {
+            let whole = Handle { storage, spec: place, meta, ty };
+            self.view(v, whole, "an input")?;
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use crate::dag::{Dag, Id, Kind, MetaId, Node, Origin, Session, SpecId};
 use crate::error::{Reason, Result};
+use crate::functional::SharedMemory;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, StrId, TypeId};
 use maquette_ir::sym::{BoolExpr, SymbolId};
@@ -13,6 +14,8 @@ use rustc_hash::FxHashMap;
 pub(crate) enum Owner {
     Input(u32),
     Const(u32),
+    /// Memory that inputs share.
+    Memory(u32),
     Fresh,
 }
 
@@ -71,6 +74,8 @@ pub(crate) struct Memory {
     pub dag: Dag,
     pub items: Vec<Item>,
     pub storages: Vec<Storage>,
+    /// Memory that inputs share.
+    pub shared: Vec<SharedMemory>,
     /// The statement that is being lifted, and its line.
     pub at: u32,
     pub loc: Option<Loc>,
@@ -78,7 +83,7 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub fn new(session: Session) -> Memory {
-        Memory { session, dag: Dag::default(), items: Vec::new(), storages: Vec::new(), at: 0, loc: None }
+        Memory { session, dag: Dag::default(), items: Vec::new(), storages: Vec::new(), shared: Vec::new(), at: 0, loc: None }
     }
 
     pub fn add(&mut self, node: Node, kind: Kind) -> Id {

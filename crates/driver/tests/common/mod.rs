@@ -1,11 +1,12 @@
 //! Running a program both ways.
+#![allow(dead_code)]
 
 use maquette_driver::run_functional;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Tensor, Tree, Value, tree};
 use maquette_rewrite::{Functional, Level, Options, functionalize};
-use maquette_trace::trace;
+use maquette_trace::{TraceOptions, trace};
 
 pub fn arange(n: i64) -> Tensor {
     Tensor::from_vec((0..n).map(|i| i as f32 - 3.0).collect(), [n])
@@ -23,6 +24,16 @@ fn seen(tensors: &[Tensor]) -> Vec<(Vec<u32>, String, Vec<usize>)> {
 
 fn leaves<T: Tree>(x: &T) -> Vec<Tensor> {
     tree::flatten(x).unwrap().1.into_iter().filter_map(|l| if let Value::Tensor(t) = l.value { Some(t) } else { None }).collect()
+}
+
+/// As [`check`], of inputs that see one memory.
+pub fn check_shared<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) {
+    let t = TraceOptions::new().keep_offsets(true).trace(|x: Vec<Tensor>| program(x), inputs()).unwrap();
+    let group: Vec<usize> = (0..inputs().len()).collect();
+    for level in [Level::LiftOnly, Level::Exact] {
+        let f = functionalize(t.graph(), &Facts, &Options::new().level(level).sharing([group.clone()])).unwrap();
+        compare(&program, &inputs, t.graph(), &f);
+    }
 }
 
 /// Runs a program both ways on equal inputs, compares, and gives the functional graph.
