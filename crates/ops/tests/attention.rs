@@ -132,6 +132,20 @@ fn half_precision_in_groups() {
 }
 
 #[test]
+fn flash_hides_by_mask_and_by_cause() {
+    let (q, k) = (tensor(&[2, 4, 5, 3], 1), tensor(&[2, 2, 5, 3], 2));
+    let mask = tensor(&[2, 1, 5, 5], 4);
+    let later = Tensor::ones([5, 5], DType::F32).triu(1).gt(0.0);
+    let both = mask.masked_fill(&later, f64::from(f32::NEG_INFINITY));
+    let out = call("aten::_scaled_dot_product_flash_attention_for_cpu", args![&q, &k, &k, 0.0, true, &mask]).unwrap();
+    let expected = definition([&q, &k, &k], Some(&both), false, None, true);
+    for (a, b) in numbers(out[0].tensor().unwrap()).iter().zip(numbers(&expected)) {
+        assert!((a - b).abs() < 1e-5, "{a} {b}");
+    }
+    assert_eq!(out[1].tensor().unwrap().sizes_i64().unwrap(), [2, 4, 5]);
+}
+
+#[test]
 fn refusals_name_the_argument() {
     let (q, k, v) = (tensor(&[2, 4, 5, 3], 1), tensor(&[2, 4, 7, 3], 2), tensor(&[2, 4, 7, 2], 3));
     let refusal = |[q, k, v]: [&Tensor; 3], mask: Option<&Tensor>, causal: bool, grouped: bool| {
