@@ -40,7 +40,8 @@ pub struct Attention<'a> {
 }
 
 /// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`; floats of one dtype, all of one rank with the
-/// same leading sizes. Half precision is computed in `f32`. A query that sees no key gives 0.
+/// same leading sizes. Half precision is computed in `f32`. A query that sees no key gives 0. The value of a
+/// hidden key is multiplied by 0, or not looked at.
 pub fn attention(q: &View<'_>, k: &View<'_>, v: &View<'_>, asked: Attention<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let rank = out.rank();
     for found in [rank, q.rank(), k.rank(), v.rank()] {
@@ -87,20 +88,27 @@ where
     let sizes = Dims::from_slice(out.sizes());
     let (n, d) = (sizes[rank - 2] as usize, sizes[rank - 1] as usize);
     let (e, l) = (q.sizes()[rank - 1] as usize, k.sizes()[rank - 2] as usize);
+    let mut logsumexp = asked.logsumexp;
+    if out.numel() == 0 && logsumexp.as_ref().is_none_or(|o| o.numel() == 0) {
+        return Ok(());
+    }
     // Narrow operands are widened once, as a whole.
     let narrow = T::DTYPE != A::DTYPE;
     let mut wide: [Vec<A>; 3] = Default::default();
     if narrow {
-        wide = [to_vec(q)?, to_vec(k)?, to_vec(v)?];
+        wide = [to_vec(&q.without_repeats())?, to_vec(&k.without_repeats())?, to_vec(&v.without_repeats())?];
     }
     let matrices = |view: &View<'_>, wide: &[A]| {
+        let strides = Dims::from_slice(view.strides());
         let (base, strides) = match narrow {
-            true => (wide.as_ptr().cast_mut(), contiguous(view.sizes())),
-            false => (view.typed::<T>().0.cast::<A>(), Dims::from_slice(view.strides())),
+            true => {
+                let dense = contiguous(view.without_repeats().sizes());
+                (wide.as_ptr().cast_mut(), dense.iter().zip(&strides).map(|(d, st)| if *st == 0 { 0 } else { *d }).collect())
+            }
+            false => (view.typed::<T>().0.cast::<A>(), strides),
         };
         Matrices { base: Ptr(base), sizes: Dims::from_slice(view.sizes()), strides }
     };
-    let mut logsumexp = asked.logsumexp;
     let work = Work {
         isa: Isa::detect(),
         dims: [n, l, e, d],
@@ -114,11 +122,15 @@ where
         logsumexp: logsumexp.as_mut().map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),
         out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
     };
-    let rows = (SCORES / l.max(1)).clamp(ROWS.0, ROWS.1).min(n.max(1));
+    // Keys that some query sees.
+    let seen = if work.causal { l.min(n) } else { l };
+    let rows = (SCORES / seen.max(1)).clamp(ROWS.0, ROWS.1).min(n);
     let (batches, blocks) = (numel(&sizes[..rank - 2]), n.div_ceil(rows));
-    let per_block = rows.saturating_mul(l).saturating_mul(e + d);
+    let (scores, masks) = (rows.saturating_mul(seen), if work.mask.is_some() { seen } else { 0 });
+    let per_block = scores.saturating_mul(e + d);
     pool::ranges(batches * blocks, (pool::GRAIN * 16 / per_block.max(1)).max(1), 1, &|from, to| {
-        let mut scratch = [rows * l, rows * l, rows * d, if work.mask.is_some() { l } else { 0 }].map(Scratch::new);
+        let scratch = |n| Scratch::new(KERNEL, n);
+        let mut scratch = [scratch(scores)?, scratch(scores)?, scratch(rows * d)?, scratch(masks)?];
         for task in from..to {
             let first = task % blocks * rows;
             work.block(task / blocks, first..n.min(first + rows), scratch.each_mut().map(Scratch::get));
@@ -154,12 +166,13 @@ impl<A: Float + Product> Work<'_, A> {
         // Keys that some row of the block sees.
         let seen = if self.causal { l.min(rows.end) } else { l };
         let (scores, weights, values) = (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
-        scores.fill(A::ZERO);
         if !scores.is_empty() && e > 0 {
             let (x, y) = (self.q.at(batch), self.k.at(batch));
             let x = Mat(advance(x, first, true), x.1, x.2);
             // SAFETY: rows `first..first + m` of the query, `seen` of the key (transposed), and scratch of their product's size.
             unsafe { A::product(m, seen, e, dense(scores, seen), x, Mat(y.0, y.2, y.1), self.scale, A::ZERO) }
+        } else {
+            scores.fill(A::ZERO);
         }
         let mut scale = [A::ONE; ROWS.1];
         for (r, scale) in scale.iter_mut().enumerate().take(m) {
@@ -217,3 +230,6 @@ impl<A: Float + Product> Work<'_, A> {
 fn dense<A>(x: &mut [A], columns: usize) -> Mat<A> {
     Mat(Ptr(x.as_mut_ptr()), columns as isize, 1)
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,6 +76,14 @@ pub enum KernelError {
         /// The kernel.
         kernel: &'static str,
     },
+    /// The operands need more scratch than there is memory.
+    #[error("{kernel}: no memory for {elements} elements of scratch")]
+    Memory {
+        /// The kernel.
+        kernel: &'static str,
+        /// How many elements, or more.
+        elements: usize,
+    },
     /// An integer was divided by zero.
     #[error("integer division by zero")]
     DivisionByZero,

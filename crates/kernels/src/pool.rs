@@ -1,4 +1,4 @@
-//! The process's one thread pool. `MAQUETTE_NUM_THREADS` sets its size; the default is the number of cores.
+//! The process's one thread pool. `MAQUETTE_NUM_THREADS` sets its size, 1,024 at most; the default is the number of cores.
 //!
 //! Kernels come one after another, each a fraction of a millisecond, from a thread that waits for the result: so that thread
 //! takes part, and a worker that has just run out of work spins for a moment before it sleeps. One job runs at a time; a thread
@@ -131,8 +131,10 @@ impl Pool {
 
     /// The right to run a job, where the pool is free and this thread is in no job.
     fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        if self.threads <= 1 || BUSY.get() {
+            return None;
+        }
         match self.turn.try_lock() {
-            _ if self.threads <= 1 || BUSY.get() => None,
             Ok(turn) => Some(turn),
             Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -239,3 +241,6 @@ pub(crate) fn ranges(n: usize, grain: usize, align: usize, f: &(dyn Fn(usize, us
     let piece = n.div_ceil(threads * 4).max(grain / 2).next_multiple_of(align);
     try_for(n.div_ceil(piece), true, &|i| f(i * piece, n.min((i + 1) * piece)))
 }
+
+#[cfg(test)]
+mod tests;

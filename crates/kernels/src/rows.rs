@@ -63,6 +63,7 @@ impl Rows {
     /// Calls `f(row, elements, results)` for every row. An input may be exactly the output.
     fn each<T: Element<Class: Float>>(
         &self,
+        kernel: &'static str,
         input: &View<'_>,
         out: &ViewMut<'_>,
         f: impl Fn(Isa, usize, &[T::Class], &mut [T::Class]) + Sync,
@@ -75,8 +76,8 @@ impl Rows {
         let plain = |operand| T::DTYPE == T::Class::DTYPE && self.inner.sizes.len() == 1 && self.inner.inner_stride(operand) == 1;
         let (read_there, write_there) = (plain(1) && !out.overlaps(input), plain(0));
         pool::ranges(self.outer.numel(), (pool::GRAIN / 4 / self.n).max(1), 1, &|from, to| {
-            let mut xs = Scratch::new(if read_there { 0 } else { self.n });
-            let mut ys = Scratch::new(if write_there { 0 } else { self.n });
+            let mut xs = Scratch::new(kernel, if read_there { 0 } else { self.n })?;
+            let mut ys = Scratch::new(kernel, if write_there { 0 } else { self.n })?;
             for r in from..to {
                 let x: &[T::Class] = match read_there {
                     // SAFETY: the row's elements, of the class's own type, which no row's results overlap.
@@ -113,7 +114,7 @@ pub fn log_softmax(input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Resul
 fn exponentials(kernel: &'static str, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>, log: bool) -> Result<()> {
     check_dim(kernel, dim, input.rank())?;
     let rows = Rows::new(kernel, input, out, |d| d == dim)?;
-    dispatch!(float kernel, "the input", input.dtype(), T => rows.each::<T>(input, out, |isa, _, xs, ys| exponential_row(isa, xs, ys, log)))
+    dispatch!(float kernel, "the input", input.dtype(), T => rows.each::<T>(kernel, input, out, |isa, _, xs, ys| exponential_row(isa, xs, ys, log)))
 }
 
 fn exponential_row<A: Float>(isa: Isa, xs: &[A], ys: &mut [A], log: bool) {
@@ -169,7 +170,7 @@ fn norm_rows<T: Element<Class = A>, A: Float>(
     let (mut means, mut rstds) = (vec![A::ZERO; count], vec![A::ZERO; count]);
     let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
     let n = A::from_f64(rows.n as f64);
-    rows.each::<T>(input, out, |isa, r, xs, ys| {
+    rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {
         let mean = row::<A, Add>(isa, xs, A::ZERO) / n;
         let square = |x: A| {
             let d = x - mean;

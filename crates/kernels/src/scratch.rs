@@ -1,6 +1,7 @@
 //! Scratch memory aligned for the widest vectors: unaligned, every load and store of 64 bytes touches two lines of cache.
 
 use crate::element::Class;
+use crate::error::{KernelError, Result};
 use std::marker::PhantomData;
 
 #[repr(align(64))]
@@ -17,8 +18,11 @@ pub(crate) struct Scratch<A> {
 }
 
 impl<A: Class> Scratch<A> {
-    pub fn new(n: usize) -> Self {
-        Scratch { lines: vec![Line { _bytes: [0; 64] }; n.div_ceil(64 / size_of::<A>())], n, class: PhantomData }
+    pub fn new(kernel: &'static str, n: usize) -> Result<Self> {
+        let (mut lines, count) = (Vec::new(), n.div_ceil(64 / size_of::<A>()));
+        lines.try_reserve_exact(count).map_err(|_| KernelError::Memory { kernel, elements: n })?;
+        lines.resize(count, Line { _bytes: [0; 64] });
+        Ok(Scratch { lines, n, class: PhantomData })
     }
 
     pub fn get(&mut self) -> &mut [A] {

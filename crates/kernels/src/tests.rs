@@ -329,3 +329,39 @@ proptest! {
         }
     }
 }
+
+type Rows<'a> = &'a dyn Fn(&View<'_>, &mut ViewMut<'_>) -> Result<(), KernelError>;
+
+#[test]
+fn rows_in_place_have_the_bits_of_rows_elsewhere() {
+    fn check<T: Element>(from: impl Fn(f64) -> T, sizes: &[i64], dim: usize) {
+        let x: Vec<T> = values(sizes.iter().product::<i64>() as usize).into_iter().map(from).collect();
+        let norm = |i: &View<'_>, o: &mut ViewMut<'_>| layer_norm(i, sizes.len() - dim, 1e-5, LayerNorm::default(), o);
+        let all: [Rows<'_>; 3] = [&|i, o| softmax(i, dim, o), &|i, o| log_softmax(i, dim, o), &norm];
+        for kernel in all {
+            let (mut elsewhere, mut here) = (x.clone(), x.clone());
+            kernel(&view(&x, sizes), &mut view_mut(&mut elsewhere, sizes)).expect("runs");
+            let p = here.as_mut_ptr().cast();
+            let strides = crate::view::contiguous(sizes);
+            // SAFETY: exactly the same layout, as the executors allow.
+            let (i, mut o) = unsafe { (View::from_raw(p, T::DTYPE, sizes, &strides), ViewMut::from_raw(p, T::DTYPE, sizes, &strides)) };
+            kernel(&i, &mut o).expect("runs");
+            assert_eq!(here, elsewhere, "{sizes:?} {dim}");
+        }
+    }
+    for sizes in [&[7i64][..], &[4, 33], &[33, 1], &[3, 5, 4], &[2, 0, 3], &[40, 2500]] {
+        for dim in 0..sizes.len() {
+            check(|x| x as f32, sizes, dim);
+            check(half::bf16::from_f64, sizes, dim);
+        }
+    }
+    // rows of one element each, and a row that is all hidden
+    let mut y = [9f32; 4];
+    softmax(&view(&[f32::NEG_INFINITY, 0.0, -0.0, 1e38], &[4, 1]), 1, &mut view_mut(&mut y, &[4, 1])).expect("runs");
+    assert!(y[0].is_nan() && y[1..] == [1.0; 3]);
+    // one row, repeated
+    let row = values(33);
+    let mut y = vec![0f64; 99];
+    softmax(&view(&row, &[1, 33]).expand(&[3, 33]).expect("fits"), 1, &mut view_mut(&mut y, &[3, 33])).expect("runs");
+    assert!(y[..33] == y[33..66] && y[..33] == y[66..]);
+}

@@ -147,6 +147,13 @@ impl<'a> View<'a> {
         Ok(out)
     }
 
+    /// The same elements, each once where a stride of 0 repeats it: such dimensions have size 1 at most.
+    pub(crate) fn without_repeats(&self) -> View<'a> {
+        let mut out = self.clone();
+        out.sizes.iter_mut().zip(&out.strides).filter(|(_, st)| **st == 0).for_each(|(s, _)| *s = (*s).min(1));
+        out
+    }
+
     /// The typed base pointer, if the dtype is `T`'s.
     pub(crate) fn typed<T: Element>(&self) -> Ptr<T> {
         debug_assert_eq!(self.dtype, T::DTYPE);

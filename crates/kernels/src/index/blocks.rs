@@ -63,11 +63,12 @@ impl Blocks {
     /// Calls `f(offset in the indexed tensor, offset in the other, run length)` for every run of one block.
     fn runs(&self, position: usize, mut f: impl FnMut(i64, i64, usize)) {
         let (a, b) = (self.starts[position], self.other_start(position));
-        let n = self.block.numel();
-        if self.block.sizes.len() == 1 {
-            return f(a, b, n);
+        match (self.block.sizes.len(), self.block.numel()) {
+            // `a` and `b` are then in no memory
+            (_, 0) => {}
+            (1, n) => f(a, b, n),
+            (_, n) => self.block.runs(0, 0, n, |pos, at, len| f(a + at, b + self.block.offset(1, pos), len)),
         }
-        self.block.runs(0, 0, n, |pos, at, len| f(a + at, b + self.block.offset(1, pos), len));
     }
 }
 

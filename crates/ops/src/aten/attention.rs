@@ -1,19 +1,19 @@
 //! Attention and embeddings.
 
-use super::dims::{fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
+use super::dims::{fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::eager::{input, output};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::meta::Dims;
 use crate::shape::{require_equal, require_same};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
-use maquette_ir::typing::broadcast;
+use maquette_ir::typing::{TypingError, broadcast};
 use maquette_kernels as kernels;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 /// What attention is asked for besides query, key and value.
 struct Attention<'a> {
@@ -34,55 +34,71 @@ impl Attention<'_> {
             require_rank(name, t, if self.grouped { 3 } else { 2 }..=64)?;
             require_same_dtype(("query", q), (name, t))?;
         }
-        super::norm::require_float(q)?;
+        super::order::require_float("query", q)?;
         if self.causal && self.mask.is_some() {
             return Err(Error::value("`attn_mask` must not be given where `is_causal` is true"));
         }
         let last = |t: &Tensor| [t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]];
         let ([n, e], [l, width], [values, d]) = (last(q), last(k), last(v));
-        let unlike = |what: &str, a, b| Error::value(format!("{what}, found {a} and {b}"));
-        require_equal(e, width, &|| unlike("`query` and `key` must have one width", e, width))?;
-        require_equal(l, values, &|| unlike("`key` and `value` must have as many rows", l, values))?;
-        let batch = |t: &Tensor| -> Result<Dims> {
-            let mut sizes: Dims = t.sizes()[..t.dim().saturating_sub(2)].into();
-            if let (true, Some(own)) = (self.grouped, sizes.last_mut()) {
-                let heads = q.sizes()[q.dim() - 3];
-                require(heads.modulo(*own).eq(0), || {
-                    format!("the {heads} heads of `query` must be a multiple of those of `key` and `value`, found {}", dims_text(t.sizes()))
-                })?;
-                *own = heads;
-            }
-            Ok(sizes)
-        };
-        let mut batches = vec![batch(q)?, batch(k)?, batch(v)?];
+        let misfit = |must: String, t: &Tensor| Error::value(format!("argument {must}, found sizes {}", dims_text(t.sizes())));
+        require_equal(e, width, &|| misfit(format!("`key` must have rows of {e} elements, as `query`"), k))?;
+        require_equal(l, values, &|| misfit(format!("`value` must have {l} rows, as `key`"), v))?;
+        let mut operands = SmallVec::<[(&str, &Tensor); 4]>::from_slice(&[("query", q), ("key", k), ("value", v)]);
         if let Some(m) = self.mask {
-            if m.dtype() != DType::Bool && !m.dtype().is_float() {
-                return Err(Error::value(format!("argument `attn_mask` must be bool or floating, found {}", m.dtype())));
+            if ![DType::Bool, DType::F32, q.dtype()].contains(&m.dtype()) {
+                let (own, found) = (q.dtype(), m.dtype());
+                let must = "argument `attn_mask` must have dtype bool, f32 or that of `query`";
+                return Err(Error::value(format!("{must} ({own}), found {found}{}", dims_text(m.sizes()))));
             }
-            let outer = &m.sizes()[..m.dim().saturating_sub(2)];
-            super::views::expand(m.meta(), &[outer, &[n, l]].concat())?;
-            batches.push(outer.into());
+            let wanted = [&m.sizes()[..m.dim().saturating_sub(2)], &[n, l]].concat();
+            super::views::expand(m.meta(), &wanted).map_err(|e| match e.kind() {
+                ErrorKind::Value(_) => misfit(format!("`attn_mask` must expand to sizes {}", dims_text(&wanted)), m),
+                _ => e,
+            })?;
+            operands.push(("attn_mask", m));
         }
-        let mut sizes: Dims = broadcast(&batches.iter().map(|b| &b[..]).collect::<Vec<_>>())?;
+        let mut batches: SmallVec<[Dims; 4]> = operands.iter().map(|(_, t)| t.sizes()[..t.dim().saturating_sub(2)].into()).collect();
+        if self.grouped {
+            for (&(name, t), batch) in operands.iter().zip(&mut batches).take(3).skip(1) {
+                require_heads(name, t, q)?;
+                batch[t.dim() - 3] = heads(q);
+            }
+        }
+        let mut sizes = broadcast(&batches.iter().map(|b| &b[..]).collect::<SmallVec<[_; 4]>>()).map_err(|e| match e {
+            TypingError::Broadcast { operand, other, .. } => {
+                let [(a, x), (b, y)] = [operands[operand], operands[other]];
+                let found = format!("{} and {}", dims_text(x.sizes()), dims_text(y.sizes()));
+                Error::value(format!("the leading sizes of `{a}` and `{b}` must broadcast, found sizes {found}"))
+            }
+            e => e.into(),
+        })?;
         sizes.extend([n, d]);
         Ok(sizes)
     }
 
     /// Fills the output and, where asked, the logarithms of the rows' sums.
     fn run(&self, [q, k, v]: [&Tensor; 3], out: &Tensor, logsumexp: Option<&Tensor>) -> Result<()> {
+        let empty = |t: &Tensor| t.numel().as_i64() == Some(0);
+        if empty(out) && logsumexp.is_none_or(empty) {
+            return Ok(());
+        }
         let rank = out.dim();
         let batch = &out.sizes()[..rank - 2];
-        // Under grouped heads the batch has one dimension more, over which key and value are repeated by a stride of 0.
-        let own = if self.grouped { Some(k.sizes()[k.dim() - 3]) } else { None };
-        let split = |t: Tensor, dim: i64| match own {
-            Some(own) => t.unflatten(dim, [own, SymInt::from(-1)]),
+        // Keys and values in unlike groups are repeated in memory: no one split of the heads has strides for both.
+        let (mut k, mut v) = (k.clone(), v.clone());
+        if self.grouped && heads(&k).as_i64() != heads(&v).as_i64() {
+            [k, v] = [k, v].map(|t| t.repeat_interleave(heads(q).floor_div(heads(&t)), -3));
+        }
+        // Otherwise the batch has one dimension more, over which they are repeated by a stride of 0.
+        let groups = if self.grouped { Some([heads(&k), batch[rank - 3].floor_div(heads(&k))]) } else { None };
+        let split = |t: Tensor, dim: i64| match groups {
+            Some(groups) => t.unflatten(dim, groups),
             None => t,
         };
         let wide = |t: &Tensor| split(t.expand(batch.iter().chain(&t.sizes()[t.dim() - 2..]).copied().collect::<Dims>()), -3);
-        let repeated = |t: &Tensor| match own {
-            Some(own) => {
-                let group = batch[rank - 3].floor_div(own);
-                let sizes = batch[..rank - 3].iter().copied().chain([own, group]).chain(t.sizes()[t.dim() - 2..].iter().copied());
+        let repeated = |t: &Tensor| match groups {
+            Some(groups) => {
+                let sizes = batch[..rank - 3].iter().copied().chain(groups).chain(t.sizes()[t.dim() - 2..].iter().copied());
                 t.unsqueeze(-3).expand(sizes.collect::<Dims>())
             }
             None => wide(t),
@@ -95,7 +111,7 @@ impl Attention<'_> {
             None => None,
         };
         let logsumexp = logsumexp.map(|t| split(t.clone(), -2));
-        let (q, k, v, out) = (wide(q), repeated(k), repeated(v), split(out.clone(), -3));
+        let (q, k, v, out) = (wide(q), repeated(&k), repeated(&v), split(out.clone(), -3));
         let width = q.sizes()[q.dim() - 1].as_i64().unwrap_or(1);
         let asked = kernels::Attention {
             scale: self.scale.unwrap_or(1.0 / (width as f64).sqrt()),
@@ -106,6 +122,21 @@ impl Attention<'_> {
         };
         Ok(kernels::attention(&input(q.ok()?)?, &input(k.ok()?)?, &input(v.ok()?)?, asked, &mut output(out.ok()?)?)?)
     }
+}
+
+fn heads(t: &Tensor) -> SymInt {
+    t.sizes()[t.dim() - 3]
+}
+
+/// Each head of `t` serves as many heads of the query.
+#[track_caller]
+fn require_heads(name: &str, t: &Tensor, q: &Tensor) -> Result<()> {
+    let (own, all) = (heads(t), heads(q));
+    if known_equal(own, all) {
+        return Ok(());
+    }
+    let divides = if own.as_i64() == Some(0) { all.eq(0) } else { all.modulo(own).eq(0) };
+    require(divides, || format!("the heads of `{name}` must divide the {all} of `query`, found sizes {}", dims_text(t.sizes())))
 }
 
 fn without_dropout(p: f64) -> Result<()> {
@@ -137,11 +168,11 @@ fn flash_metas(a: &[Value]) -> Result<Metas> {
         require_rank(name, t, 4..=4)?;
         require_same_dtype(("query", q), (name, t))?;
     }
-    super::norm::require_float(q)?;
+    super::order::require_float("query", q)?;
     let (n, s) = (q.sizes(), k.sizes());
     require_same(&[n[0], s[1], s[2], n[3]], k.sizes(), || "argument `key` must have".into())?;
     require_same(k.sizes(), v.sizes(), || "argument `value` must have".into())?;
-    require(n[1].modulo(s[1]).eq(0), || format!("the {} heads of `query` must be a multiple of the {} of `key`", n[1], s[1]))?;
+    require_heads("key", k, q)?;
     if let Some(m) = a[5].opt_tensor()? {
         require_same_dtype(("query", q), ("attn_mask", m))?;
         super::views::expand(m.meta(), &[n[0], n[1], n[2], s[2]])?;

@@ -150,7 +150,7 @@ fn group_count(cx: &FakeCtx, n: SymInt) -> Result<SymInt> {
     dynamic_size(cx, n.min(1), n)
 }
 
-fn require_float(arg: &str, t: &Tensor) -> Result<()> {
+pub(super) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
     if t.dtype().is_float() {
         return Ok(());
     }
