@@ -1,9 +1,9 @@
 //! Whether a number is a sum of steps: the question behind disjointness, membership and injectivity.
 
-use super::{Dim, Tri};
 use super::arith::{Arith, ONE, ZERO};
 use super::merge::{Merge, Steps, normalise};
 use super::search::{Search, represent};
+use super::{Dim, Tri};
 use crate::sym::{Expr, Rel, gcd};
 
 /// Questions asked for one answer.
@@ -27,7 +27,9 @@ fn solve(cx: &mut Arith, target: Expr, steps: &Steps, budget: &mut u32) -> Tri {
     }
     match steps.as_slice() {
         [] => return cx.known(target, Rel::Eq, ZERO),
-        [unit] if unit.stride == ONE => return (cx.holds(target, Rel::Ge, ZERO) && cx.holds(target, Rel::Le, total)).then_some(true).into(),
+        [unit] if unit.stride == ONE => {
+            return (cx.holds(target, Rel::Ge, ZERO) && cx.holds(target, Rel::Le, total)).then_some(true).into();
+        }
         _ if is_residue(cx, target, steps) => return Tri::No,
         _ => {}
     }

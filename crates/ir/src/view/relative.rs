@@ -26,7 +26,8 @@ impl ViewSpec {
         let cx = &mut Arith(symbols);
         let own = self.normal(cx);
         let frame = Frame::new(cx, &own)?;
-        let sorted: Dims = by_stride(cx, &own.dims).iter().filter_map(|&i| Some(Dim { size: own.dims.get(i)?.size, stride: frame.weight(i)? })).collect();
+        let sorted: Dims =
+            by_stride(cx, &own.dims).iter().filter_map(|&i| Some(Dim { size: own.dims.get(i)?.size, stride: frame.weight(i)? })).collect();
         let inverse = ViewSpec { offset: ZERO, dims: sorted };
         let back = self.compose(&inverse, cx.0)?;
         back.is_full(numel, cx.0).is_yes().then_some(inverse)
@@ -102,7 +103,7 @@ fn divided(cx: &mut Arith, position: Expr, sorted: &[Dim]) -> Option<Digits> {
     let mut rest = position;
     let mut digits = Digits::new();
     for d in sorted {
-        let (digit, less) = cx.divide(rest, d.stride).unwrap_or((ZERO, rest));
+        let (digit, less) = cx.digit(rest, d.stride).unwrap_or((ZERO, rest));
         digits.push(digit);
         rest = less;
     }
