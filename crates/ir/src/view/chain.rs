@@ -143,7 +143,7 @@ impl ViewSpec {
 /// Of which dimension of the base a dimension of the view is a slice, and with which step; none for one that is stretched.
 type Source = Option<(usize, Expr)>;
 
-/// The first dimension of the base that is still free and whose stride divides the view's.
+/// The first dimension of the base that is still free, whose stride divides the view's, and that is not too short.
 fn sources(cx: &mut Arith, view: &ViewSpec, base: &ViewSpec) -> SmallVec<[Source; 4]> {
     let mut sources: SmallVec<[Source; 4]> = SmallVec::new();
     for &d in &view.dims {
@@ -151,7 +151,7 @@ fn sources(cx: &mut Arith, view: &ViewSpec, base: &ViewSpec) -> SmallVec<[Source
         let found = base.dims.iter().enumerate().filter(|(i, _)| free(*i, &sources) && d.stride != ZERO).find_map(|(i, b)| {
             let (step, ZERO) = cx.divide(d.stride, b.stride)? else { return None };
             let reach = cx.reach(Dim { stride: step, ..d })?;
-            cx.holds(reach, Rel::Lt, b.size).then_some((i, step))
+            (cx.holds(step, Rel::Ge, ONE) && !cx.holds(reach, Rel::Ge, b.size)).then_some((i, step))
         });
         sources.push(found);
     }
@@ -162,7 +162,7 @@ fn sources(cx: &mut Arith, view: &ViewSpec, base: &ViewSpec) -> SmallVec<[Source
 fn narrow(cx: &mut Arith, chain: &mut ViewChain, view: &ViewSpec, base: &ViewSpec, sources: &[Source]) -> Option<()> {
     let (mut rest, mut dim) = (view.offset, 0);
     for (i, b) in base.dims.iter().enumerate() {
-        let (start, less) = cx.divide(rest, b.stride)?;
+        let (start, less) = cx.digit(rest, b.stride)?;
         rest = less;
         let slice = sources.iter().zip(&view.dims).find_map(|(s, d)| s.filter(|s| s.0 == i).map(|s| (d.size, s.1)));
         let Some((size, step)) = slice else {

@@ -134,7 +134,7 @@ impl Frame {
         let mut rest = flat;
         let mut digits = Digits::new();
         for &weight in &self.weights {
-            let (digit, less) = cx.divide(rest, weight).unwrap_or((ZERO, rest));
+            let (digit, less) = cx.digit(rest, weight).unwrap_or((ZERO, rest));
             digits.push(digit);
             rest = less;
         }

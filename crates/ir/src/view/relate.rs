@@ -15,7 +15,8 @@ impl ViewSpec {
         if cx.is_empty(&self.dims) || cx.is_empty(&other.dims) {
             return Tri::Yes;
         }
-        let answer = match meets(cx, self, other) {
+        let meets = meets(cx, self, other).or_else(|| shares_end(cx, self, other));
+        let answer = match meets {
             Tri::Yes if !(cx.is_nonempty(&self.dims) && cx.is_nonempty(&other.dims)) => Tri::Unknown,
             meets => !meets,
         };
@@ -90,6 +91,21 @@ fn meets(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> Tri {
     reachable(cx, target, a.dims.iter().chain(&b.dims).copied().collect())
 }
 
+/// Yes if the first or last element of one is one of the other; for views with elements.
+fn shares_end(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> Tri {
+    let ends = |cx: &mut Arith, spec: &ViewSpec| [Some(spec.offset), cx.last(spec)].into_iter().flatten();
+    let shares = ends(cx, a).any(|p| member(cx, p, b).is_yes()) || ends(cx, b).any(|p| member(cx, p, a).is_yes());
+    if shares { Tri::Yes } else { Tri::Unknown }
+}
+
+/// Whether a position is one of the view's. Yes supposes that it has elements.
+fn member(cx: &mut Arith, position: Expr, spec: &ViewSpec) -> Tri {
+    match cx.sub(position, spec.offset) {
+        Some(from) => reachable(cx, from, spec.dims.iter().copied().collect()),
+        None => Tri::Unknown,
+    }
+}
+
 /// Whether an element occurs twice, if there are elements.
 fn repeats(cx: &mut Arith, spec: &ViewSpec) -> Tri {
     let steps = normalise(cx, spec.dims.iter().copied().collect(), Merge::Tiles);
@@ -138,8 +154,7 @@ fn sticks_out(cx: &mut Arith, a: &ViewSpec, inside: &ViewSpec) -> bool {
 
 /// Whether a position is surely not one of the view's.
 fn is_absent(cx: &mut Arith, position: Expr, spec: &ViewSpec) -> bool {
-    cx.is_empty(&spec.dims)
-        || cx.sub(position, spec.offset).is_some_and(|from| reachable(cx, from, spec.dims.iter().copied().collect()).is_no())
+    cx.is_empty(&spec.dims) || member(cx, position, spec).is_no()
 }
 
 /// Whether two canonical specs are surely equal.
@@ -149,18 +164,26 @@ fn agree(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> bool {
         && a.dims.iter().zip(&b.dims).all(|(x, y)| cx.equal(x.size, y.size) && cx.equal(x.stride, y.stride))
 }
 
-/// Whether two views surely have different elements: in number, or the first or last of them.
+/// Whether two canonical views surely have different elements: in number, or the first, second or last of them.
 fn differ(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> bool {
     let differ = |cx: &mut Arith, x: Option<Expr>, y: Option<Expr>| x.zip(y).is_some_and(|(x, y)| cx.holds(x, Rel::Ne, y));
     let (m, n) = (cx.numel(&a.dims), cx.numel(&b.dims));
     if differ(cx, m, n) {
         return true;
     }
+    // One of them empty, the other one not, would do as well.
     if !cx.is_nonempty(&a.dims) && !cx.is_nonempty(&b.dims) {
         return false;
     }
     let (p, q) = (cx.last(a), cx.last(b));
-    cx.holds(a.offset, Rel::Ne, b.offset) || differ(cx, p, q)
+    let (second, other) = (second(cx, a), second(cx, b));
+    cx.holds(a.offset, Rel::Ne, b.offset) || differ(cx, p, q) || differ(cx, second, other)
+}
+
+/// The position of the second element in flat order, if there surely is one unless the view is empty.
+fn second(cx: &mut Arith, spec: &ViewSpec) -> Option<Expr> {
+    let inner = spec.dims.last().filter(|d| cx.holds(d.size, Rel::Gt, ONE))?;
+    cx.add(spec.offset, inner.stride)
 }
 
 /// The answer by all positions of both, each in ascending order; of plain numbers and few elements only.

@@ -103,7 +103,7 @@ fn divided(cx: &mut Arith, position: Expr, sorted: &[Dim]) -> Option<Digits> {
     let mut rest = position;
     let mut digits = Digits::new();
     for d in sorted {
-        let (digit, less) = cx.divide(rest, d.stride).unwrap_or((ZERO, rest));
+        let (digit, less) = cx.digit(rest, d.stride).unwrap_or((ZERO, rest));
         digits.push(digit);
         rest = less;
     }

@@ -1,0 +1,271 @@
+//! Views as programs make them: caches, heads, fused projections; with known and with symbolic sizes.
+
+use maquette_ir::sym::{Expr, Range, SymTable, SymbolKind};
+use maquette_ir::view::{Tri, ViewError, ViewOp, ViewSpec};
+
+/// A table with sizes `s0`, `s1`, `s2`, which may be zero, and `d`, which is not.
+struct World(SymTable);
+
+impl World {
+    fn new() -> World {
+        let mut t = SymTable::new();
+        for name in ["s0", "s1", "s2"] {
+            t.symbol(name, SymbolKind::Backed, Range::SIZE).unwrap();
+        }
+        t.symbol("d", SymbolKind::Backed, Range::new(1, i64::MAX)).unwrap();
+        World(t)
+    }
+
+    fn e(&mut self, text: &str) -> Expr {
+        self.0.parse_expr(text).unwrap()
+    }
+
+    fn list<const N: usize>(&mut self, texts: [&str; N]) -> [Expr; N] {
+        texts.map(|text| self.e(text))
+    }
+
+    fn assume(&mut self, text: &str) {
+        let fact = self.0.parse_bool(text).unwrap();
+        self.0.assume(fact).unwrap();
+    }
+
+    fn whole<const N: usize>(&mut self, sizes: [&str; N]) -> ViewSpec {
+        let sizes = self.list(sizes);
+        ViewSpec::contiguous(&sizes, &mut self.0).unwrap()
+    }
+
+    fn strided<const N: usize>(&mut self, offset: &str, sizes: [&str; N], strides: [&str; N]) -> ViewSpec {
+        let (offset, sizes, strides) = (self.e(offset), self.list(sizes), self.list(strides));
+        ViewSpec::strided(offset, &sizes, &strides, &mut self.0).unwrap()
+    }
+
+    fn slice(&mut self, spec: &ViewSpec, dim: usize, start: &str, end: &str) -> ViewSpec {
+        let (start, end) = (self.e(start), self.e(end));
+        spec.apply(&ViewOp::Slice { dim, start, end, step: Expr::Int(1) }, &mut self.0).unwrap()
+    }
+
+    fn select(&mut self, spec: &ViewSpec, dim: usize, index: &str) -> ViewSpec {
+        let index = self.e(index);
+        spec.apply(&ViewOp::Select { dim, index }, &mut self.0).unwrap()
+    }
+
+    fn permute(&mut self, spec: &ViewSpec, order: &[usize]) -> ViewSpec {
+        spec.apply(&ViewOp::Permute(order.into()), &mut self.0).unwrap()
+    }
+
+    fn reshape<const N: usize>(&mut self, spec: &ViewSpec, sizes: [&str; N]) -> Option<ViewSpec> {
+        let sizes = self.list(sizes);
+        spec.apply(&ViewOp::Reshape(sizes.as_slice().into()), &mut self.0)
+    }
+
+    fn chain<const N: usize>(&mut self, spec: &ViewSpec, base: [&str; N]) -> String {
+        let base = self.list(base);
+        let chain = spec.chain(&base, &mut self.0).unwrap();
+        chain.display(&self.0).to_string()
+    }
+
+    fn text(&self, spec: &ViewSpec) -> String {
+        let dims: Vec<String> = spec.dims().iter().map(|d| format!("({}, {})", self.0.display(d.size), self.0.display(d.stride))).collect();
+        format!("{} + {}", self.0.display(spec.offset()), dims.join(" "))
+    }
+}
+
+#[test]
+fn what_is_written_to_a_cache_is_apart_from_what_is_in_it() {
+    let mut w = World::new();
+    // As a decoder does: a cache of 128 places, of which s0 are taken.
+    w.assume("s0 + 1 <= 128");
+    for head in ["64", "d"] {
+        let cache = w.whole(["s2", "128", head]);
+        let (new, old) = (w.slice(&cache, 1, "s0", "s0 + 1"), w.slice(&cache, 1, "0", "s0"));
+        assert_eq!(new.disjoint(&old, &mut w.0), Tri::Yes, "{head}");
+        assert_eq!(old.disjoint(&new, &mut w.0), Tri::Yes, "{head}");
+        // Nothing is known of s1: no answer, and no fact either.
+        let other = w.slice(&cache, 1, "0", "s1");
+        assert_eq!(new.disjoint(&other, &mut w.0), Tri::Unknown, "{head}");
+        assert_eq!(new.contained_in(&other, &mut w.0), Tri::Unknown, "{head}");
+        // It is part of what is read next.
+        let next = w.slice(&cache, 1, "0", "s0 + 1");
+        assert_eq!(new.contained_in(&next, &mut w.0), Tri::Yes, "{head}");
+        assert_eq!(old.contained_in(&next, &mut w.0), Tri::Yes, "{head}");
+        let within = new.relative(&next, &mut w.0).unwrap();
+        assert_eq!(next.compose(&within, &mut w.0).unwrap().same(&new, &mut w.0), Tri::Yes, "{head}");
+    }
+}
+
+#[test]
+fn a_cache_of_symbolic_length() {
+    let mut w = World::new();
+    w.assume("s0 + 1 <= s1");
+    let cache = w.whole(["s2", "s1", "d"]);
+    let (new, old) = (w.slice(&cache, 1, "s0", "s0 + 1"), w.slice(&cache, 1, "0", "s0"));
+    assert_eq!(new.disjoint(&old, &mut w.0), Tri::Yes);
+    assert_eq!(new.injective(&mut w.0), Tri::Yes);
+    assert_eq!(cache.permutes(cache.numel(&mut w.0).unwrap(), &mut w.0), Tri::Yes);
+    assert_eq!(new.contained_in(&cache, &mut w.0), Tri::Yes);
+    let relative = new.relative(&cache, &mut w.0).unwrap();
+    assert_eq!(w.text(&relative), "d * s0 + (s2, d * s1) (1, 0) (d, 1)");
+}
+
+#[test]
+fn columns_are_apart_whatever_the_rows_are() {
+    let mut w = World::new();
+    let matrix = w.whole(["s2", "s1", "96"]);
+    let rows = [w.slice(&matrix, 1, "0", "s0"), w.slice(&matrix, 1, "s0", "s1")];
+    for rows in rows {
+        let (q, k) = (w.slice(&rows, 2, "0", "32"), w.slice(&matrix, 2, "32", "64"));
+        assert_eq!(q.disjoint(&k, &mut w.0), Tri::Yes);
+    }
+    let (even, odd) = (w.strided("0", ["s0"], ["2"]), w.strided("1", ["s1"], ["2"]));
+    assert_eq!(even.disjoint(&odd, &mut w.0), Tri::Yes);
+    let far = w.strided("2 * s2 + 1", ["s1", "s2"], ["4 * d", "6"]);
+    assert_eq!(even.disjoint(&far, &mut w.0), Tri::Yes);
+}
+
+#[test]
+fn heads_and_back() {
+    let mut w = World::new();
+    let x = w.whole(["s0", "s1", "96"]);
+    let heads = w.reshape(&x, ["s0", "s1", "6", "16"]).unwrap();
+    let heads = w.permute(&heads, &[0, 2, 1, 3]);
+    assert_eq!(w.text(&heads), "0 + (s0, 96 * s1) (6, 16) (s1, 96) (16, 1)");
+    // The flat order of heads is not that of rows.
+    assert!(w.reshape(&heads, ["s0", "6 * s1", "16"]).is_none());
+    let numel = w.e("96 * s0 * s1");
+    assert_eq!(heads.permutes(numel, &mut w.0), Tri::Yes);
+    let inverse = heads.inverse(numel, &mut w.0).unwrap();
+    assert_eq!(w.text(&inverse), "0 + (s0, 96 * s1) (s1, 16) (6, 16 * s1) (16, 1)");
+    let back = heads.compose(&inverse, &mut w.0).unwrap();
+    assert_eq!(back.is_full(numel, &mut w.0), Tri::Yes);
+    assert_eq!(w.chain(&heads, ["s0", "s1", "6", "16"]), "permute [0, 2, 1, 3]");
+}
+
+#[test]
+fn slices_inside_slices() {
+    let mut w = World::new();
+    let x = w.whole(["s0", "96"]);
+    let part = w.slice(&x, 1, "32", "64");
+    let head = w.slice(&x, 1, "40", "48");
+    let within = head.relative(&part, &mut w.0).unwrap();
+    assert_eq!(w.text(&within), "8 + (s0, 32) (8, 1)");
+    assert_eq!(part.relative(&head, &mut w.0), None);
+    assert_eq!(part.contained_in(&head, &mut w.0), Tri::Unknown, "both are empty if s0 is zero");
+    // Rows of a transposed matrix are columns.
+    let t = w.permute(&x, &[1, 0]);
+    let column = w.select(&x, 1, "5");
+    let row = column.relative(&t, &mut w.0).unwrap();
+    assert_eq!(w.text(&row), "5 * s0 + (s0, 1)");
+    // A diagonal of a square is every (n + 1)-th element.
+    let square = w.whole(["s0", "s0"]);
+    let diagonal = w.strided("0", ["s0"], ["s0 + 1"]);
+    assert_eq!(diagonal.contained_in(&square, &mut w.0), Tri::Yes);
+    let flipped = w.permute(&square, &[1, 0]);
+    let same = diagonal.relative(&flipped, &mut w.0).map(|r| w.text(&r));
+    assert_eq!(same.as_deref(), Some("0 + (s0, s0 + 1)"));
+}
+
+#[test]
+fn strides_of_empty_tensors_do_not_matter() {
+    let mut w = World::new();
+    // As PyTorch gives them: a size of zero counts as one.
+    let torch = w.strided("0", ["s0", "s1", "s2"], ["max(s1, 1) * max(s2, 1)", "max(s2, 1)", "1"]);
+    let ours = w.whole(["s0", "s1", "s2"]);
+    assert_eq!(torch, ours);
+    let empty = w.strided("7", ["s0", "0"], ["3", "s1"]);
+    assert_eq!(empty.disjoint(&ours, &mut w.0), Tri::Yes);
+    assert_eq!(empty.contained_in(&ours, &mut w.0), Tri::Yes);
+    let nothing = w.whole(["0"]);
+    assert_eq!(empty.same(&nothing, &mut w.0), Tri::Yes);
+    // Disjoint from itself only if it is empty.
+    assert_eq!(ours.disjoint(&ours, &mut w.0), Tri::Unknown);
+    w.assume("s0 > 0 and s1 > 0 and s2 > 0");
+    assert_eq!(ours.disjoint(&ours, &mut w.0), Tri::No);
+}
+
+#[test]
+fn stretched_and_overlapping_views_repeat_elements() {
+    let mut w = World::new();
+    let stretched = w.strided("0", ["4", "d"], ["0", "1"]);
+    assert_eq!(stretched.injective(&mut w.0), Tri::No);
+    let maybe = w.strided("0", ["s0", "d"], ["0", "1"]);
+    assert_eq!(maybe.injective(&mut w.0), Tri::Unknown, "of one row it is");
+    let windows = w.strided("0", ["d + 1", "3"], ["2", "1"]);
+    assert_eq!(windows.injective(&mut w.0), Tri::No);
+    let apart = w.strided("0", ["s0", "3"], ["3", "1"]);
+    assert_eq!(apart.injective(&mut w.0), Tri::Yes);
+    let all = w.whole(["2 * d + 3"]);
+    assert_eq!(windows.contained_in(&all, &mut w.0), Tri::Yes);
+    assert_eq!(all.contained_in(&windows, &mut w.0), Tri::Yes);
+}
+
+#[test]
+fn chains_have_names() {
+    let mut w = World::new();
+    let x = w.whole(["4", "6", "8"]);
+    let part = w.select(&x, 0, "0");
+    let part = w.slice(&part, 1, "2", "5");
+    let part = w.permute(&part, &[1, 0]);
+    let mut lines = vec![w.chain(&part, ["4", "6", "8"])];
+    let stepped = x.apply(&ViewOp::Slice { dim: 1, start: Expr::Int(1), end: Expr::Int(6), step: Expr::Int(2) }, &mut w.0).unwrap();
+    lines.push(w.chain(&stepped, ["4", "6", "8"]));
+    lines.push(w.chain(&x, ["4", "6", "8"]));
+    lines.push(w.chain(&x, ["192"]));
+    let stretch = w.strided("24", ["3", "8"], ["8", "1"]);
+    lines.push(w.chain(&stretch, ["192"]));
+    lines.push(w.chain(&stretch, ["8", "3", "8"]));
+    let row = w.strided("8", ["5", "8"], ["0", "1"]);
+    lines.push(w.chain(&row, ["4", "8"]));
+    let diagonal = w.strided("0", ["4"], ["9"]);
+    lines.push(w.chain(&diagonal, ["4", "8"]));
+    let cache = w.whole(["s1", "s2", "d"]);
+    let new = w.slice(&cache, 1, "s0", "s0 + 1");
+    lines.push(w.chain(&new, ["s1", "s2", "d"]));
+    let unknown = w.strided("s0", ["s1"], ["s2"]);
+    lines.push(w.chain(&unknown, ["d"]));
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn bad_numbers_are_errors() {
+    let t = &mut SymTable::new();
+    let mut errors = Vec::new();
+    let ints = |n: &[i64]| n.iter().map(|&n| Expr::Int(n)).collect::<Vec<_>>();
+    for (offset, sizes, strides) in [
+        (0, vec![2, 3], vec![1]),
+        (-1, vec![2], vec![1]),
+        (0, vec![-2], vec![1]),
+        (0, vec![2], vec![-1]),
+        (i64::MAX, vec![2], vec![1]),
+        (0, vec![1 << 40, 1 << 40], vec![0, 0]),
+        (0, vec![3], vec![i64::MAX]),
+    ] {
+        let error: ViewError = ViewSpec::strided(Expr::Int(offset), &ints(&sizes), &ints(&strides), t).unwrap_err();
+        errors.push(error.to_string());
+    }
+    insta::assert_snapshot!(errors.join("\n"));
+    // An empty view may have any strides.
+    assert!(ViewSpec::strided(Expr::Int(0), &ints(&[0, 3]), &ints(&[5, i64::MAX]), t).is_ok());
+}
+
+#[test]
+fn large_numbers_are_unknown_or_decided_but_never_wrong() {
+    let t = &mut SymTable::new();
+    let view = |offset: i64, dims: &[(i64, i64)], t: &mut SymTable| {
+        let (sizes, strides): (Vec<Expr>, Vec<Expr>) = dims.iter().map(|&(n, s)| (Expr::Int(n), Expr::Int(s))).unzip();
+        ViewSpec::strided(Expr::Int(offset), &sizes, &strides, t).unwrap()
+    };
+    let huge = i64::MAX / 4;
+    let (a, b) = (view(0, &[(2, huge)], t), view(1, &[(3, huge)], t));
+    assert_eq!(a.disjoint(&b, t), Tri::Yes);
+    assert_eq!(a.disjoint(&a, t), Tri::No);
+    assert_eq!(a.contained_in(&b, t), Tri::No);
+    let (even, odd) = (view(0, &[(huge, 2)], t), view(1, &[(huge, 2)], t));
+    assert_eq!(even.disjoint(&odd, t), Tri::Yes);
+    // Beyond enumeration: batches of a large activation.
+    let x = view(0, &[(32, 1 << 20), (1024, 1024), (512, 1)], t);
+    let y = view(512, &[(32, 1 << 20), (1024, 1024), (512, 1)], t);
+    assert_eq!(x.disjoint(&y, t), Tri::Yes);
+    assert_eq!(x.injective(t), Tri::Yes);
+    assert_eq!(view(0, &[(1024, 1), (1024, 1023)], t).injective(t), Tri::No);
+    assert_eq!(view(0, &[(1024, 1), (1024, 1024)], t).permutes(Expr::Int(1 << 20), t), Tri::Yes);
+}

@@ -1,0 +1,324 @@
+//! Views with symbolic sizes: what is answered must hold for every value the symbols may have, zero and one included.
+
+use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId, SymbolKind};
+use maquette_ir::view::{Dim, Tri, ViewOp, ViewSpec};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+
+/// An operation before its numbers are made to fit: a kind, and three picks.
+type Pick = (u8, u8, u8, u8);
+
+#[derive(Clone, Debug)]
+struct Program {
+    base: Vec<u8>,
+    left: Vec<Pick>,
+    right: Vec<Pick>,
+    /// Whether bounds of slices are known facts, as in a graph whose guards say so.
+    facts: bool,
+    range: usize,
+}
+
+const RANGES: [[Range; 3]; 3] = [
+    [Range::SIZE, Range::SIZE, Range::SIZE],
+    [Range::new(2, i64::MAX), Range::new(1, i64::MAX), Range::SIZE],
+    [Range::new(0, 4), Range::new(1, 3), Range::new(2, 2)],
+];
+
+fn programs() -> impl Strategy<Value = Program> {
+    let ops = || prop::collection::vec((0u8..10, any::<u8>(), any::<u8>(), any::<u8>()), 0..5);
+    (prop::collection::vec(0u8..10, 1..4), ops(), ops(), any::<bool>(), 0..RANGES.len())
+        .prop_map(|(base, left, right, facts, range)| Program { base, left, right, facts, range })
+}
+
+/// The symbols of a program and what is known of them.
+struct World {
+    t: SymTable,
+    symbols: [SymbolId; 3],
+    /// What was assumed.
+    facts: Vec<BoolExpr>,
+    assume: bool,
+}
+
+impl World {
+    fn new(range: usize, assume: bool) -> World {
+        let mut t = SymTable::new();
+        let symbols = [0, 1, 2].map(|i| t.symbol(&format!("s{i}"), SymbolKind::Backed, RANGES[range][i]).unwrap());
+        World { t, symbols, facts: Vec::new(), assume }
+    }
+
+    fn symbol(&mut self, i: u8) -> Expr {
+        self.t.expr(self.symbols[usize::from(i) % 3])
+    }
+
+    fn size(&mut self, pick: u8) -> Expr {
+        let s = self.symbol(pick);
+        match pick % 10 {
+            0..=3 => s,
+            4 => self.t.mul(s, Expr::Int(2)).unwrap(),
+            5 => self.t.add(s, Expr::Int(2)).unwrap(),
+            6 => Expr::Int(1),
+            n => Expr::Int(i64::from(n) - 5),
+        }
+    }
+
+    fn index(&mut self, pick: u8) -> Expr {
+        let s = self.symbol(pick);
+        match pick % 7 {
+            0 | 1 => Expr::Int(0),
+            2 => Expr::Int(1),
+            3 | 4 => s,
+            5 => self.t.add(s, Expr::Int(1)).unwrap(),
+            _ => Expr::Int(2),
+        }
+    }
+
+    fn at_most(&mut self, a: Expr, b: Expr) {
+        let fact = self.t.rel(Rel::Le, a, b);
+        let before = self.t.clone();
+        match self.assume.then(|| self.t.assume(fact)) {
+            Some(Ok(())) => self.facts.push(fact),
+            // A table that met a contradiction knows too much.
+            Some(Err(_)) => self.t = before,
+            None => {}
+        }
+    }
+
+    /// One more operation, or the same view where it does not fit.
+    fn step(&mut self, spec: &ViewSpec, (kind, a, b, c): Pick) -> Option<ViewSpec> {
+        let sizes: Vec<Expr> = spec.sizes().collect();
+        let dim = usize::from(a) % sizes.len().max(1);
+        let size = sizes.get(dim).copied().unwrap_or(Expr::Int(1));
+        let t = &mut self.t;
+        let op = match kind {
+            _ if sizes.is_empty() || kind == 0 && sizes.len() < 4 => ViewOp::Unsqueeze(dim.min(sizes.len())),
+            1 => {
+                let index = self.index(b);
+                let next = self.t.add(index, Expr::Int(1)).ok()?;
+                self.at_most(next, size);
+                ViewOp::Select { dim, index }
+            }
+            2 | 3 => {
+                let (start, length) = (self.index(b), self.index(c));
+                let end = if kind == 2 { self.t.add(start, length).ok()? } else { size };
+                self.at_most(end, size);
+                self.at_most(start, end);
+                ViewOp::Slice { dim, start, end, step: Expr::Int(1 + i64::from(c % 3 / 2)) }
+            }
+            4 => {
+                let mut order: Vec<usize> = (0..sizes.len()).collect();
+                order.swap(dim, usize::from(b) % sizes.len());
+                ViewOp::Permute(order.into())
+            }
+            5 if dim + 1 < sizes.len() => {
+                let both = t.mul(size, sizes[dim + 1]).ok()?;
+                ViewOp::Reshape([&sizes[..dim], &[both], &sizes[dim + 2..]].concat().into())
+            }
+            6 if sizes.len() < 4 => {
+                let half = t.floor_div(size, Expr::Int(2)).ok()?;
+                ViewOp::Reshape([&sizes[..dim], &[half, Expr::Int(2)], &sizes[dim + 1..]].concat().into())
+            }
+            7 => {
+                let n = self.size(b);
+                ViewOp::Expand(sizes.iter().map(|&s| if s == Expr::Int(1) { n } else { s }).collect())
+            }
+            8 if dim + 1 < sizes.len() => return self.diagonal(spec, dim),
+            9 if sizes.len() < 4 => return self.unfold(spec, dim, i64::from(b % 3) + 1, i64::from(c % 3) + 1),
+            _ => return Some(spec.clone()),
+        };
+        Some(spec.apply(&op, &mut self.t).unwrap_or_else(|| spec.clone()))
+    }
+
+    fn diagonal(&mut self, spec: &ViewSpec, dim: usize) -> Option<ViewSpec> {
+        let mut dims = spec.dims().to_vec();
+        let (a, b) = (dims.remove(dim), dims[dim]);
+        dims[dim].size = self.t.min(a.size, b.size).ok()?;
+        dims[dim].stride = self.t.add(a.stride, b.stride).ok()?;
+        self.strided(spec.offset(), &dims)
+    }
+
+    fn unfold(&mut self, spec: &ViewSpec, dim: usize, window: i64, step: i64) -> Option<ViewSpec> {
+        let mut dims = spec.dims().to_vec();
+        let d = dims[dim];
+        self.at_most(Expr::Int(window), d.size);
+        let rest = self.t.add(d.size, Expr::Int(-window)).ok()?;
+        let count = self.t.floor_div(rest, Expr::Int(step)).ok()?;
+        dims[dim].size = self.t.add(count, Expr::Int(1)).ok()?;
+        dims[dim].stride = self.t.mul(d.stride, Expr::Int(step)).ok()?;
+        dims.push(Dim { size: Expr::Int(window), stride: d.stride });
+        self.strided(spec.offset(), &dims)
+    }
+
+    fn strided(&mut self, offset: Expr, dims: &[Dim]) -> Option<ViewSpec> {
+        let (sizes, strides): (Vec<Expr>, Vec<Expr>) = dims.iter().map(|d| (d.size, d.stride)).unzip();
+        ViewSpec::strided(offset, &sizes, &strides, &mut self.t).ok()
+    }
+
+    fn value(&self, symbol: SymbolId, values: &[i64; 3]) -> Option<i64> {
+        self.symbols.iter().position(|&s| s == symbol).map(|i| values[i])
+    }
+
+    /// The values the symbols may have, of those tried.
+    fn cases(&self, range: usize) -> Vec<[i64; 3]> {
+        let all = (0..125).map(|i| [i / 25, i / 5 % 5, i % 5]);
+        let allowed = |v: &[i64; 3]| {
+            RANGES[range].iter().zip(v).all(|(r, &n)| r.contains(n))
+                && self.facts.iter().all(|&f| self.t.eval_bool(f, &|s| self.value(s, v)).unwrap())
+        };
+        all.filter(allowed).collect()
+    }
+}
+
+/// Sizes and positions at values; none where a number is negative, or where there are too many.
+fn at(spec: &ViewSpec, w: &World, v: &[i64; 3]) -> Option<(Vec<i64>, Vec<i64>)> {
+    let value = |e: Expr| w.t.eval(e, &|s| w.value(s, v)).ok().filter(|&n| n >= 0);
+    let mut positions = vec![value(spec.offset())?];
+    let mut sizes = Vec::new();
+    for d in spec.dims() {
+        let (size, stride) = (value(d.size)?, value(d.stride)?);
+        sizes.push(size);
+        positions = positions.iter().flat_map(|&p| (0..size).map(move |i| p + i * stride)).collect();
+        if positions.len() > 2000 {
+            return None;
+        }
+    }
+    Some((sizes, positions))
+}
+
+/// Two views of one base, and what they are at each value.
+struct Pair {
+    w: World,
+    base: Expr,
+    a: ViewSpec,
+    b: ViewSpec,
+    cases: Vec<Case>,
+}
+
+struct Case {
+    base: i64,
+    a: (Vec<i64>, Vec<i64>),
+    b: (Vec<i64>, Vec<i64>),
+    values: [i64; 3],
+}
+
+fn pair(p: &Program) -> Option<Pair> {
+    let mut w = World::new(p.range, p.facts);
+    let sizes: Vec<Expr> = p.base.iter().map(|&n| w.size(n)).collect();
+    let whole = ViewSpec::contiguous(&sizes, &mut w.t).ok()?;
+    let base = whole.numel(&mut w.t)?;
+    let a = p.left.iter().try_fold(whole.clone(), |spec, &pick| w.step(&spec, pick))?;
+    let b = p.right.iter().try_fold(whole, |spec, &pick| w.step(&spec, pick))?;
+    let case = |values: [i64; 3]| {
+        let base = w.t.eval(base, &|s| w.value(s, &values)).ok()?;
+        Some(Case { base, a: at(&a, &w, &values)?, b: at(&b, &w, &values)?, values })
+    };
+    let cases = w.cases(p.range).into_iter().filter_map(case).collect();
+    Some(Pair { w, base, a, b, cases })
+}
+
+/// The question, the answer, and the truth in each case.
+type Answer = (&'static str, Tri, Vec<bool>);
+
+fn all_in(positions: &[i64], set: &[i64]) -> bool {
+    positions.iter().all(|p| set.contains(p))
+}
+
+fn is_injective(positions: &[i64]) -> bool {
+    let mut sorted = positions.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).all(|pair| pair[0] != pair[1])
+}
+
+fn answers(p: &mut Pair) -> Vec<Answer> {
+    let truth = |f: &dyn Fn(&Case) -> bool| p.cases.iter().map(f).collect::<Vec<bool>>();
+    let bijective = |c: &Case| c.a.1.len() as i64 == c.base && is_injective(&c.a.1) && c.a.1.iter().all(|&i| i < c.base);
+    let t = &mut p.w.t;
+    vec![
+        ("disjoint", p.a.disjoint(&p.b, t), truth(&|c| !c.a.1.iter().any(|i| c.b.1.contains(i)))),
+        ("contained", p.a.contained_in(&p.b, t), truth(&|c| all_in(&c.a.1, &c.b.1))),
+        ("same", p.a.same(&p.b, t), truth(&|c| c.a.1 == c.b.1)),
+        ("injective", p.a.injective(t), truth(&|c| is_injective(&c.a.1))),
+        ("full", p.a.is_full(p.base, t), truth(&|c| c.a.1.iter().copied().eq(0..c.base))),
+        ("permutes", p.a.permutes(p.base, t), truth(&bijective)),
+        ("empty", p.a.is_empty(t), truth(&|c| c.a.1.is_empty())),
+    ]
+}
+
+fn text(p: &Pair) -> String {
+    let dims = |spec: &ViewSpec| {
+        let dims: Vec<String> = spec.dims().iter().map(|d| format!("({}, {})", p.w.t.display(d.size), p.w.t.display(d.stride))).collect();
+        format!("{} + {}", p.w.t.display(spec.offset()), dims.join(" "))
+    };
+    let facts: Vec<String> = p.w.facts.iter().map(|&f| p.w.t.display_bool(f).to_string()).collect();
+    format!("a = {}, b = {}, where {}", dims(&p.a), dims(&p.b), facts.join(", "))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn answers_hold_for_all_values(program in programs()) {
+        let Some(mut p) = pair(&program) else { return Ok(()) };
+        for (question, answer, truth) in answers(&mut p) {
+            for (case, truth) in p.cases.iter().zip(truth) {
+                prop_assert!(answer != Tri::from(!truth), "{question}: {answer:?} is wrong at {:?}: {}", case.values, text(&p));
+            }
+        }
+    }
+
+    #[test]
+    fn returned_views_are_right_for_all_values(program in programs()) {
+        let Some(mut p) = pair(&program) else { return Ok(()) };
+        let key = p.a.canonical(&mut p.w.t);
+        let relative = p.a.relative(&p.b, &mut p.w.t);
+        let inverse = p.a.inverse(p.base, &mut p.w.t);
+        // `b` taken as a view of the flat value of `a`.
+        let composed = p.a.compose(&p.b, &mut p.w.t);
+        for c in &p.cases {
+            let view = |spec: &Option<ViewSpec>| spec.as_ref().map(|spec| at(spec, &p.w, &c.values));
+            let through = |outer: &[i64], inner: &[i64]| inner.iter().map(|&i| outer.get(i as usize).copied()).collect::<Option<Vec<i64>>>();
+            prop_assert_eq!(at(&key, &p.w, &c.values).map(|k| k.1), Some(c.a.1.clone()), "key at {:?}: {}", c.values, text(&p));
+            if let Some(r) = view(&relative) {
+                let Some((sizes, places)) = r else { return Err(TestCaseError::fail(format!("relative at {:?}: {}", c.values, text(&p)))) };
+                prop_assert_eq!(&sizes, &c.a.0, "relative at {:?}: {}", c.values, text(&p));
+                prop_assert_eq!(through(&c.b.1, &places), Some(c.a.1.clone()), "relative at {:?}: {}", c.values, text(&p));
+            }
+            if let Some(Some((_, places))) = view(&inverse) {
+                prop_assert_eq!(through(&c.a.1, &places), Some((0..c.base).collect()), "inverse at {:?}: {}", c.values, text(&p));
+            }
+            if let (Some(Some((sizes, found))), Some(wanted)) = (view(&composed), through(&c.a.1, &c.b.1)) {
+                prop_assert_eq!(&sizes, &c.b.0, "composition at {:?}: {}", c.values, text(&p));
+                prop_assert_eq!(found, wanted, "composition at {:?}: {}", c.values, text(&p));
+            }
+        }
+    }
+
+    #[test]
+    fn chains_make_their_view(program in programs()) {
+        let Some(mut p) = pair(&program) else { return Ok(()) };
+        let sizes: Vec<Expr> = program.base.iter().map(|&n| p.w.size(n)).collect();
+        let chain = p.a.chain(&sizes, &mut p.w.t).unwrap();
+        let whole = ViewSpec::contiguous(&sizes, &mut p.w.t).unwrap();
+        let Some(made) = chain.0.iter().try_fold(whole, |spec, op| spec.apply(op, &mut p.w.t)) else { return Ok(()) };
+        for c in p.cases.iter().filter(|c| c.a.1.iter().all(|&i| i < c.base)) {
+            prop_assert_eq!(at(&made, &p.w, &c.values), Some(c.a.clone()), "{} at {:?}: {}", chain.display(&p.w.t), c.values, text(&p));
+        }
+    }
+}
+
+/// How often no answer is given though all values tried agree. (They may disagree at values that were not tried.)
+#[test]
+fn few_answers_are_missing() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let (mut decided, mut missing) = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());
+    for _ in 0..600 {
+        let program = programs().new_tree(&mut runner).unwrap().current();
+        let Some(mut p) = pair(&program) else { continue };
+        for (question, answer, truth) in answers(&mut p) {
+            if truth.len() > 4 && truth.windows(2).all(|pair| pair[0] == pair[1]) {
+                let counts = if answer == Tri::Unknown { &mut missing } else { &mut decided };
+                *counts.entry(question).or_insert(0) += 1;
+            }
+        }
+    }
+    println!("decided {decided:?}, missing {missing:?}");
+}
