@@ -1,6 +1,7 @@
 //! The fake kernel's outputs, against the real ones.
 
-use super::calls::{Subject, Tried, guarded};
+use super::calls::{Subject, Tried};
+use crate::values::guarded;
 use super::report::CheckReport;
 use super::sample::operands;
 use super::vary::{Kind, Variant};
