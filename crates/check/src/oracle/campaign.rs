@@ -6,6 +6,7 @@ use super::mode::Mode;
 use super::program::Program;
 use super::shrink::shrink;
 use super::stats::Stats;
+use crate::values::guarded;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -91,7 +92,9 @@ impl Campaign {
 
     fn one(&self, index: u64, report: &mut Report, failed: &(dyn Fn(&Failure) + Sync)) {
         report.programs += 1;
-        let verdict = generate(self.seed, index, self.statements).and_then(|program| {
+        // an operator that panics while a program is made is found as well
+        let made = guarded("an operator", || generate(self.seed, index, self.statements));
+        let verdict = made.and_then(|program| {
             if self.stats {
                 report.stats.count(&program);
             }

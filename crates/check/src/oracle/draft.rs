@@ -8,7 +8,7 @@ use crate::values::{Flat, flatten};
 use maquette_ir::DType;
 use maquette_ir::graph::{Arg, BindSource, Graph, GraphBuilder, NodeId, Res, ResultSpec, Stmt, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
-use maquette_ops::{Error, Op, Result, Tensor, Value};
+use maquette_ops::{Args, Concrete, Error, Op, Result, Tensor, Value};
 use maquette_trace::{Dim, TraceOptions};
 use rustc_hash::FxHashMap;
 
@@ -33,10 +33,6 @@ where
 }
 
 impl Item {
-    pub(super) fn ints(of: impl IntoIterator<Item = Item>) -> Item {
-        Item::List(of.into_iter().collect())
-    }
-
     /// Calls `f` with every value in it.
     pub(super) fn for_each_value(&mut self, f: &mut impl FnMut(&mut usize)) {
         match self {
@@ -110,6 +106,9 @@ fn names(graph: &Graph, arg: Arg) -> Item {
     }
 }
 
+/// What values are in an eager run, and where the input begins that they see.
+type Types = FxHashMap<usize, (Value, i64)>;
+
 impl Draft {
     /// A program taken apart. Guards and assertions are left out: whatever raised them raises them again.
     pub(super) fn of(program: &Program) -> Result<Draft> {
@@ -176,16 +175,26 @@ impl Draft {
     }
 
     /// What the values are in an eager run, up to where it fails: nothing needs a type from there on.
-    fn observed(&self, untyped: &Graph, inputs: &[Tensor]) -> FxHashMap<usize, Value> {
+    fn observed(&self, untyped: &Graph, inputs: &[Tensor]) -> Types {
         // a finished graph numbers its values in the order of their definitions
         let results = self.steps.iter().flat_map(|s| if let Step::Call(c) = s { c.results.as_slice() } else { &[] });
         let order: Vec<usize> = self.inputs.iter().map(|i| i.value).chain(results.flat_map(|g| g.values().iter().copied())).collect();
         let mut types = FxHashMap::default();
-        let mut observe = |node: NodeId, op: Op, args| {
+        // a graph counts offsets from where the input begins that a view goes back to
+        let mut starts: Vec<(Tensor, i64)> = inputs.iter().cloned().zip(self.inputs.iter().map(|i| i.place.offset)).collect();
+        let mut observe = |node: NodeId, op: Op, args: Args| {
+            let given: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
             let outputs = op.call(args)?;
-            let values = flatten(&outputs).into_iter().filter(|v| !v.is_none());
             let ids = untyped.result_values(node).filter_map(|v| order.get(v.index()).copied());
-            types.extend(ids.zip(values));
+            for (id, value) in ids.zip(flatten(&outputs).into_iter().filter(|v| !v.is_none())) {
+                let mut start = 0;
+                if let Value::Tensor(t) = &value {
+                    let base = given.iter().find(|g| g.shares_storage(t));
+                    start = starts.iter().find(|(known, _)| base.is_some_and(|g| g.is_same(known))).map_or(0, |(_, start)| *start);
+                    starts.push((t.clone(), start));
+                }
+                types.insert(id, (value, start));
+            }
             Ok(outputs)
         };
         let _ = model::run(untyped, inputs, &mut observe);
@@ -193,7 +202,7 @@ impl Draft {
     }
 
     /// The graph with these types of results, by value; any others are made up.
-    fn graph(&self, types: &FxHashMap<usize, Value>) -> Result<Graph> {
+    fn graph(&self, types: &Types) -> Result<Graph> {
         let mut table = self.table.clone();
         let mut b = GraphBuilder::new("program");
         let mut values: FxHashMap<usize, ValueId> = FxHashMap::default();
@@ -283,10 +292,10 @@ fn arg(b: &mut GraphBuilder, values: &FxHashMap<usize, ValueId>, item: &Item) ->
     })
 }
 
-fn result_type(b: &mut GraphBuilder, table: &mut SymTable, found: Option<&Value>) -> Result<ValueType> {
+fn result_type(b: &mut GraphBuilder, table: &mut SymTable, found: Option<&(Value, i64)>) -> Result<ValueType> {
     let meta = match found {
-        Some(Value::Int(i)) => return Ok(ValueType::Int(Expr::Int(i.as_i64().unwrap_or_default()))),
-        Some(Value::Tensor(t)) => t.meta().concrete().map(|c| (t.dtype(), c)),
+        Some((Value::Int(i), _)) => return Ok(ValueType::Int(Expr::Int(i.as_i64().unwrap_or_default()))),
+        Some((Value::Tensor(t), start)) => t.meta().concrete().map(|c| (t.dtype(), Concrete { offset: c.offset - start, ..c })),
         _ => None,
     };
     let Some((dtype, c)) = meta else {

@@ -181,7 +181,7 @@ fn mutating() -> Result<()> {
     op("acc_(Tensor(a!) x, Tensor y) -> Tensor")
         .kernel(|x: &mut Tensor, y: &Tensor| mix_into(x, y))
         .register()?
-        .register_fake(|_: &FakeCtx, x: &Tensor, _y: &Tensor| -> Result<Tensor> { Ok(like(x)) })?;
+        .register_fake(|_: &FakeCtx, x: &mut Tensor, _y: &Tensor| -> Result<Tensor> { Ok(like(x)) })?;
     op("count_(Tensor(a!) x) -> SymInt")
         .kernel(|x: &mut Tensor| -> Result<i64> {
             let n = hits(x)?.len() as i64;
@@ -189,7 +189,7 @@ fn mutating() -> Result<()> {
             Ok(n)
         })
         .register()?
-        .register_fake(|cx: &FakeCtx, _x: &Tensor| -> Result<SymInt> { cx.new_dynamic_size() })?;
+        .register_fake(|cx: &FakeCtx, _x: &mut Tensor| -> Result<SymInt> { cx.new_dynamic_size() })?;
     op("swap_(Tensor(a!) x, Tensor(b!) y) -> ()").kernel(swap).register()?;
     let rotate = |x: &mut Tensor, y: &mut Tensor, z: &mut Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> {
         let first = mix_into(x, w)?;
@@ -197,7 +197,7 @@ fn mutating() -> Result<()> {
         Ok((first, remade(w)?))
     };
     op("rotate_(Tensor(a!) x, Tensor(b!) y, Tensor(c!) z, Tensor w) -> (Tensor, Tensor)").kernel(rotate).register()?.register_fake(
-        |_: &FakeCtx, x: &Tensor, _y: &Tensor, _z: &Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> { Ok((like(x), like(w))) },
+        |_: &FakeCtx, x: &mut Tensor, _y: &mut Tensor, _z: &mut Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> { Ok((like(x), like(w))) },
     )?;
     op("maybe_(Tensor(a!)? x, Tensor y) -> Tensor")
         .kernel(|x: Option<&mut Tensor>, y: &Tensor| -> Result<Tensor> {
@@ -205,11 +205,11 @@ fn mutating() -> Result<()> {
             remade(y)
         })
         .register()?
-        .register_fake(|_: &FakeCtx, _x: Option<&Tensor>, y: &Tensor| -> Result<Tensor> { Ok(like(y)) })?;
+        .register_fake(|_: &FakeCtx, _x: Option<&mut Tensor>, y: &Tensor| -> Result<Tensor> { Ok(like(y)) })?;
     op("each_(Tensor(a!)[] xs, Tensor y) -> Tensor[]")
         .kernel(|xs: &mut [Tensor], y: &Tensor| -> Result<Vec<Tensor>> { xs.iter_mut().map(|x| mix_into(x, y)).collect() })
         .register()?
-        .register_fake(|_: &FakeCtx, xs: &[Tensor], _y: &Tensor| -> Result<Vec<Tensor>> { Ok(xs.iter().map(like).collect()) })?;
+        .register_fake(|_: &FakeCtx, xs: &mut [Tensor], _y: &Tensor| -> Result<Vec<Tensor>> { Ok(xs.iter().map(like).collect()) })?;
     op("some_(Tensor(a!)?[] xs, Tensor y) -> ()")
         .kernel(|xs: &mut [Option<Tensor>], y: &Tensor| -> Result<()> { xs.iter_mut().flatten().try_for_each(|x| mix_into(x, y).map(drop)) })
         .register()

@@ -186,7 +186,7 @@ fn give_memory(d: &mut Draft, i: usize) -> bool {
 /// Puts `by` in the place of values that are gone; without it, whatever takes them goes too, and so on.
 fn replace(d: &mut Draft, gone: &[usize], by: Option<usize>) {
     let mut gone = gone.to_vec();
-    let mut edit = |item: &mut Item, gone: &[usize]| {
+    let edit = |item: &mut Item, gone: &[usize]| {
         let mut dead = false;
         item.for_each_value(&mut |v| {
             if gone.contains(v) {
