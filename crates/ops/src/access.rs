@@ -226,7 +226,15 @@ impl Tensor {
 
 fn shape(c: &Concrete) -> ndarray::StrideShape<IxDyn> {
     let dim: Vec<usize> = c.sizes.iter().map(|&n| n as usize).collect();
-    let strides: Vec<usize> = c.strides.iter().map(|&s| s as usize).collect();
+    let mut strides: Vec<usize> = c.strides.iter().map(|&s| s as usize).collect();
+    if dim.contains(&0) {
+        // nothing is found through them, but an array checks them all the same
+        let mut next = 1usize;
+        for (stride, n) in strides.iter_mut().zip(&dim).rev() {
+            *stride = next;
+            next = next.saturating_mul((*n).max(1));
+        }
+    }
     IxDyn(&dim).strides(IxDyn(&strides))
 }
 
