@@ -3,6 +3,7 @@
 //! Exits with 1 where a mode does not do what the eager program does, with 2 on bad options.
 
 use maquette_check::oracle::{Campaign, Failure, Mode, Program, Verdict, check, modes, shrink::shrink};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -75,17 +76,22 @@ fn replay(path: &Path, modes: &[&dyn Mode]) -> Result<bool, String> {
     let program: Program = text.parse().map_err(|e| format!("{}: {e}", path.display()))?;
     let verdict = |p: &Program| check(p, modes);
     match verdict(&program).map_err(|e| e.to_string())? {
-        Verdict::Agree => println!("agree"),
-        Verdict::Refused(why) => println!("refused: {why}"),
+        Verdict::Agree => say(&"agree\n"),
+        Verdict::Refused(why) => say(&format_args!("refused: {why}\n")),
         Verdict::Mismatch { .. } => {
             let small = shrink(&program, &|p| matches!(verdict(p), Ok(Verdict::Mismatch { .. })));
             if let Ok(Verdict::Mismatch { mode, what }) = verdict(&small) {
-                println!("{mode}: {what}\n{small}");
+                say(&format_args!("{mode}: {what}\n{small}"));
             }
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Prints; a reader that went away is no failure.
+fn say(text: &dyn std::fmt::Display) {
+    let _ = write!(std::io::stdout(), "{text}");
 }
 
 fn run(o: &Options) -> Result<bool, String> {
@@ -95,7 +101,7 @@ fn run(o: &Options) -> Result<bool, String> {
     }
     if let Some(index) = o.show {
         let program = maquette_check::oracle::generate::generate(campaign.seed, index, campaign.statements);
-        print!("{}", program.map_err(|e| e.to_string())?);
+        say(&program.map_err(|e| e.to_string())?);
         return Ok(true);
     }
     let report = campaign.run(&|failure| {
@@ -108,9 +114,9 @@ fn run(o: &Options) -> Result<bool, String> {
         }
     });
     if campaign.stats {
-        print!("{}", report.stats);
+        say(&report.stats);
     }
-    println!("{report}");
+    say(&format_args!("{report}\n"));
     Ok(report.failures.is_empty())
 }
 

@@ -28,6 +28,10 @@ pub enum Verdict {
 pub fn published(e: &Error) -> Option<&'static str> {
     match e.kind() {
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
+        // input sizes are named s0, s1…, those that depend on data u0, u1…
+        ErrorKind::Run(RunError::Assertion { values, .. }) if values.split(", ").any(|v| v.starts_with('u')) => {
+            Some("an assumption about a data-dependent size, which does not hold")
+        }
         ErrorKind::Run(RunError::AbsoluteOffset) => Some("as_strided with an offset of its own, on an input that begins elsewhere"),
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
         _ => None,

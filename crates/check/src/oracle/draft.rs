@@ -2,7 +2,7 @@
 //!
 //! A draft has no types. With plain sizes they are those that an eager run finds; with symbols, a trace writes the graph.
 
-use super::model;
+use super::{model, outcome};
 use super::program::{Given, Memory, Place, Program, Sizes, tensor_input};
 use crate::values::{Flat, flatten};
 use maquette_ir::DType;
@@ -197,7 +197,7 @@ impl Draft {
             }
             Ok(outputs)
         };
-        let _ = model::run(untyped, inputs, &mut observe);
+        let _ = outcome::repeatable(|| model::run(untyped, inputs, &mut observe));
         types
     }
 

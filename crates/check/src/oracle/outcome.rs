@@ -6,6 +6,11 @@ use crate::values::{element_bytes, flatten, metadata, show};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value};
 
+/// Runs `f` with random numbers that begin at the same place in every run, and are not seen to be drawn by anybody else.
+pub(super) fn repeatable<R>(f: impl FnOnce() -> R) -> R {
+    apart(&mut Philox { seed: 7, offset: 0 }, f)
+}
+
 /// What can be seen of a run.
 #[derive(Debug)]
 pub struct Outcome {
@@ -25,10 +30,10 @@ struct Output {
 }
 
 impl Outcome {
-    /// Runs `f` on `given` and looks at everything afterwards. Random numbers begin at the same place in every run.
+    /// Runs `f` on `given` and looks at everything afterwards.
     pub(super) fn of(given: &Given, f: impl FnOnce(&[Tensor]) -> Result<Vec<Value>>) -> Result<Outcome> {
         library::take_log();
-        let returned = apart(&mut Philox { seed: 7, offset: 0 }, || f(&given.inputs));
+        let returned = repeatable(|| f(&given.inputs));
         let log = library::take_log();
         let values = flatten(&returned?);
         let mut outputs: Vec<Output> = Vec::new();

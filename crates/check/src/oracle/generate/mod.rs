@@ -9,13 +9,12 @@ mod writes;
 
 use super::draft::{Call, Draft, Group, Item, Step};
 use super::library;
-use super::model;
+use super::{model, outcome};
 use super::program::{Program, Sizes};
 use super::random::Rng;
 use maquette_ir::graph::{Arg, BindSource};
 use maquette_ir::sym::{Expr, Range, SymbolId, SymbolKind};
 use maquette_ir::{DType, Scalar};
-use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Args, ErrorKind, Kwargs, Op, Outputs, Result, RunError, Tensor, Value};
 use maquette_trace::run_graph;
 
@@ -31,8 +30,7 @@ const RANKS: usize = 5;
 pub fn generate(seed: u64, index: u64, statements: usize) -> Result<Program> {
     library::register()?;
     let mut rng = Rng::new(seed, index);
-    let mut philox = Philox { seed: 7, offset: 0 };
-    let program = apart(&mut philox, || Gen::program(&mut rng, statements));
+    let program = outcome::repeatable(|| Gen::program(&mut rng, statements));
     library::take_log();
     program
 }
