@@ -215,13 +215,17 @@ pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: 
     }
     for &i in facts.tensor_args.iter().filter(|i| !facts.mutated.contains(i)) {
         for t in args[usize::from(i)].tensors_mut() {
-            let same_place = |u: &Tensor| same_place_is_safe && t.dtype() == u.dtype() && t.meta().concrete() == u.meta().concrete();
-            if targets.iter().any(|(_, u)| t.shares_storage(u) && !same_place(u) && overlap(t, u)) {
+            if targets.iter().any(|(_, u)| t.shares_storage(u) && !(same_place_is_safe && is_same_place(t, u)) && overlap(t, u)) {
                 *t = crate::eager::snapshot(t)?;
             }
         }
     }
     Ok(())
+}
+
+/// Of two tensors of one storage, whether each element of one is the same element of the other.
+fn is_same_place(t: &Tensor, u: &Tensor) -> bool {
+    t.dtype() == u.dtype() && t.meta().concrete() == u.meta().concrete()
 }
 
 /// Borrows for the time of a call.
@@ -230,6 +234,8 @@ pub(crate) type Loans = SmallVec<[Held; 4]>;
 /// Borrows every tensor argument, and turns the arguments into handles with the rights of these loans.
 pub(crate) fn lend(op: Op, state: &OpState, args: &mut [Value]) -> Result<Loans> {
     let mut loans = Loans::new();
+    // an operand that `separate` left in the very place of a mutated one is read under that one's loan
+    let mut writers: SmallVec<[Tensor; 2]> = SmallVec::new();
     // writers first, so that a conflict names the mutated argument
     for access in [Access::Write, Access::Read] {
         for &index in &state.facts.tensor_args {
@@ -237,9 +243,18 @@ pub(crate) fn lend(op: Op, state: &OpState, args: &mut [Value]) -> Result<Loans>
                 continue;
             }
             for t in args[usize::from(index)].tensors_mut() {
+                if access == Access::Read
+                    && let Some(w) = writers.iter().find(|w| t.shares_storage(w) && is_same_place(t, w))
+                {
+                    t.grant = w.grant;
+                    continue;
+                }
                 let held = t.borrow(access, Holder::Argument { op, index })?;
                 t.grant = held.grant;
                 loans.push(held);
+                if access == Access::Write && state.builtin.is_some() {
+                    writers.push(t.clone());
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Exits with 1 where a mode does not do what the eager program does, with 2 on bad options.
 
-use maquette_check::oracle::{Campaign, Failure, Mode, Program, Verdict, check, modes, shrink::shrink};
+use maquette_check::oracle::{Campaign, Failure, Mode, Program, Verdict, check, model, modes, shrink::shrink};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,7 +77,15 @@ fn replay(path: &Path, modes: &[&dyn Mode]) -> Result<bool, String> {
     let verdict = |p: &Program| check(p, modes);
     match verdict(&program).map_err(|e| e.to_string())? {
         Verdict::Agree => say(&"agree\n"),
-        Verdict::Refused(why) => say(&format_args!("refused: {why}\n")),
+        Verdict::Refused(why) => {
+            say(&format_args!("refused: {why}\n"));
+            for at in &program.sizes {
+                let given = program.given(at).map_err(|e| e.to_string())?;
+                if let Err(e) = model::call_all(&program.graph, &given.inputs) {
+                    say(&format_args!("eager: {e}\n"));
+                }
+            }
+        }
         Verdict::Mismatch { .. } => {
             let small = shrink(&program, &|p| matches!(verdict(p), Ok(Verdict::Mismatch { .. })));
             if let Ok(Verdict::Mismatch { mode, what }) = verdict(&small) {

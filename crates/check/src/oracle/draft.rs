@@ -1,6 +1,6 @@
 //! A program taken apart, to be added to by the generator and cut by the shrinker, and how it becomes a graph again.
 //!
-//! A draft has no types. With plain sizes they are those that an eager run finds; with symbols, a trace writes the graph.
+//! A draft has no types. With plain sizes they are those that an eager run finds; with symbols, for sizes or for data, a trace writes the graph.
 
 use super::{model, outcome};
 use super::program::{Given, Memory, Place, Program, Sizes, tensor_input};
@@ -148,7 +148,8 @@ impl Draft {
     pub(super) fn program(&self) -> Result<Program> {
         let untyped = self.untyped()?;
         let given = self.given()?;
-        let graph = if untyped.is_symbolic() {
+        // sizes that depend on data have symbols as well
+        let graph = if untyped.is_symbolic() || self.steps.iter().any(|s| matches!(s, Step::Bind(..))) {
             self.traced(&untyped.graph, given.inputs)?
         } else {
             self.graph(&self.observed(&untyped.graph, &given.inputs))?

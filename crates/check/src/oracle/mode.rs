@@ -97,6 +97,7 @@ impl Mode for Text {
         if graph != program.graph || graph.to_string() != text {
             return Err(maquette_ops::Error::msg(format!("the text parses to another graph:\n{graph}")));
         }
+        graph.verify()?;
         Ok(Box::new(move |inputs| run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
     }
 

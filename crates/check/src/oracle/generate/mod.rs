@@ -116,8 +116,7 @@ impl Gen<'_> {
         let program = match self.draft.program() {
             Ok(program) => program,
             // what a trace refuses with symbols is a program all the same: a mode that traces it so is to say why
-            Err(_) if self.symbolic => return self.fixed().program(),
-            Err(e) => return Err(e),
+            Err(_) => return self.fixed().program(),
         };
         if program.is_symbolic() { Ok(self.other_sizes(program)) } else { Ok(program) }
     }
