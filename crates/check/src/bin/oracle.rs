@@ -2,7 +2,7 @@
 //!
 //! Exits with 1 where a mode does not do what the eager program does, with 2 on bad options.
 
-use maquette_check::oracle::{Campaign, Failure, Mode, Program, Verdict, check, model, modes, shrink::shrink};
+use maquette_check::oracle::{Campaign, Failure, Mode, Program, Verdict, check, generate::generate, model, modes, shrink::shrink};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -108,8 +108,8 @@ fn run(o: &Options) -> Result<bool, String> {
         return replay(path, &campaign.modes.iter().map(|m| *m as &dyn Mode).collect::<Vec<_>>());
     }
     if let Some(index) = o.show {
-        let program = maquette_check::oracle::generate::generate(campaign.seed, index, campaign.statements);
-        say(&program.map_err(|e| e.to_string())?);
+        let made = generate(campaign.seed, index, campaign.statements).map_err(|e| e.to_string())?;
+        say(&made.program);
         return Ok(true);
     }
     let report = campaign.run(&|failure| {

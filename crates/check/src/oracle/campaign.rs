@@ -94,11 +94,11 @@ impl Campaign {
         report.programs += 1;
         // an operator that panics while a program is made is found as well
         let made = guarded("an operator", || generate(self.seed, index, self.statements));
-        let verdict = made.and_then(|program| {
+        let verdict = made.and_then(|made| {
             if self.stats {
-                report.stats.count(&program);
+                report.stats.count(&made);
             }
-            Ok((check(&program, &self.modes)?, program))
+            Ok((check(&made.program, &self.modes)?, made.program))
         });
         let failure = match verdict {
             Ok((Verdict::Agree, _)) => return,

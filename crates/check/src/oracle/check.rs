@@ -28,14 +28,19 @@ pub enum Verdict {
 pub fn published(e: &Error) -> Option<&'static str> {
     match e.kind() {
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
-        // input sizes are named s0, s1…, those that depend on data u0, u1…
-        ErrorKind::Run(RunError::Assertion { values, .. }) if values.split(", ").any(|v| v.starts_with('u')) => {
+        ErrorKind::Typing(e) if mentions_data(&e.to_string()) => Some("a data-dependent size, which is not taken for 1"),
+        ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_data(values) => {
             Some("an assumption about a data-dependent size, which does not hold")
         }
         ErrorKind::Run(RunError::AbsoluteOffset) => Some("as_strided with an offset of its own, on an input that begins elsewhere"),
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
         _ => None,
     }
+}
+
+/// Whether a text has the symbol of a data-dependent size: u0, u1…; those of inputs are s0, s1….
+fn mentions_data(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word.strip_prefix('u').is_some_and(|n| n.parse::<u32>().is_ok()))
 }
 
 /// Runs a program in every mode, at every size.

@@ -2,8 +2,8 @@
 //!
 //! A draft has no types. With plain sizes they are those that an eager run finds; with symbols, for sizes or for data, a trace writes the graph.
 
-use super::{model, outcome};
 use super::program::{Given, Memory, Place, Program, Sizes, tensor_input};
+use super::{model, outcome};
 use crate::values::{Flat, flatten};
 use maquette_ir::DType;
 use maquette_ir::graph::{Arg, BindSource, Graph, GraphBuilder, NodeId, Res, ResultSpec, Stmt, TensorType, ValueId, ValueType};
@@ -190,7 +190,7 @@ impl Draft {
             for (id, value) in ids.zip(flatten(&outputs).into_iter().filter(|v| !v.is_none())) {
                 let mut start = 0;
                 if let Value::Tensor(t) = &value {
-                    let base = given.iter().find(|g| g.shares_storage(t));
+                    let base = given.iter().find(|g| g.is_same(t)).or_else(|| given.iter().find(|g| g.shares_storage(t)));
                     start = starts.iter().find(|(known, _)| base.is_some_and(|g| g.is_same(known))).map_or(0, |(_, start)| *start);
                     starts.push((t.clone(), start));
                 }
@@ -258,7 +258,6 @@ impl Draft {
             false => Err(Error::msg(format!("a trace wrote down other calls than were made:\n{graph}\n{traced}"))),
         }
     }
-
 }
 
 fn group(result: Res) -> Group {

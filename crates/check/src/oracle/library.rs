@@ -67,9 +67,18 @@ impl Mix for bool {
 macro_rules! typed {
     ($t:expr, $T:ident => $body:expr) => {
         match $t.dtype() {
-            DType::F32 => { type $T = f32; $body }
-            DType::I64 => { type $T = i64; $body }
-            DType::Bool => { type $T = bool; $body }
+            DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            DType::Bool => {
+                type $T = bool;
+                $body
+            }
             other => Err(Error::value(format!("takes f32, i64 or bool, found {other}"))),
         }
     };
@@ -160,9 +169,7 @@ fn pure() -> Result<()> {
 }
 
 fn mutating() -> Result<()> {
-    op("mix_(Tensor(a!) x, Tensor y) -> ()")
-        .kernel(|x: &mut Tensor, y: &Tensor| -> Result<()> { mix_into(x, y).map(drop) })
-        .register()?;
+    op("mix_(Tensor(a!) x, Tensor y) -> ()").kernel(|x: &mut Tensor, y: &Tensor| -> Result<()> { mix_into(x, y).map(drop) }).register()?;
     op("remix_(Tensor(a!) x) -> Tensor(a!)")
         .kernel(|x: &mut Tensor| -> Result<Tensor> {
             mix_into(x, &x.clone_tensor())?;
@@ -211,7 +218,9 @@ fn mutating() -> Result<()> {
         .register()?
         .register_fake(|_: &FakeCtx, xs: &mut [Tensor], _y: &Tensor| -> Result<Vec<Tensor>> { Ok(xs.iter().map(like).collect()) })?;
     op("some_(Tensor(a!)?[] xs, Tensor y) -> ()")
-        .kernel(|xs: &mut [Option<Tensor>], y: &Tensor| -> Result<()> { xs.iter_mut().flatten().try_for_each(|x| mix_into(x, y).map(drop)) })
+        .kernel(|xs: &mut [Option<Tensor>], y: &Tensor| -> Result<()> {
+            xs.iter_mut().flatten().try_for_each(|x| mix_into(x, y).map(drop))
+        })
         .register()
         .map(drop)
 }

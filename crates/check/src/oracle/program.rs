@@ -200,7 +200,8 @@ impl Program {
     /// Reads a line after `#!`; the error says what was expected.
     fn directive(&mut self, line: &str, places: &mut Vec<(String, Place)>) -> Result<(), String> {
         let number = |text: &str| text.trim().parse::<i64>().map_err(|_| format!("expected a number instead of `{}`", text.trim()));
-        let index = |text: &str| text.trim().parse::<usize>().map_err(|_| format!("expected a memory's number instead of `{}`", text.trim()));
+        let index =
+            |text: &str| text.trim().parse::<usize>().map_err(|_| format!("expected a memory's number instead of `{}`", text.trim()));
         if let Some(rest) = line.strip_prefix("memory ") {
             let (at, rest) = rest.split_once(':').ok_or("expected `memory 0: f32 = 1.0 …`")?;
             let (dtype, values) = rest.split_once('=').ok_or("expected `=` and values")?;

@@ -128,7 +128,10 @@ fn drop_step(d: &mut Draft, i: usize) -> bool {
     }
     let Step::Call(mut call) = d.steps.remove(i) else { return true };
     let mut operand = None;
-    call.args.iter_mut().chain(call.kwargs.iter_mut().map(|(_, a)| a)).for_each(|a| a.for_each_value(&mut |v| operand = operand.or(Some(*v))));
+    call.args
+        .iter_mut()
+        .chain(call.kwargs.iter_mut().map(|(_, a)| a))
+        .for_each(|a| a.for_each_value(&mut |v| operand = operand.or(Some(*v))));
     let gone: Vec<usize> = call.results.iter().flat_map(|g| g.values().to_vec()).collect();
     replace(d, &gone, operand);
     true

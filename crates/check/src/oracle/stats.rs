@@ -1,5 +1,6 @@
 //! What programs exercise, found by watching an eager run of each: a histogram says whether a feature really occurs.
 
+use super::generate::Generated;
 use super::model;
 use super::program::Program;
 use maquette_ir::graph::{Arg, Stmt};
@@ -15,7 +16,11 @@ pub struct Stats {
     features: BTreeMap<&'static str, u64>,
     operators: BTreeMap<String, u64>,
     refusals: BTreeMap<String, u64>,
+    rejected: BTreeMap<String, u64>,
 }
+
+/// Of the statements that were not kept, the most frequent are listed.
+const REJECTED: usize = 60;
 
 /// Every feature that [`Stats`] looks for.
 pub const FEATURES: &[&str] = &[
@@ -76,9 +81,11 @@ pub const FEATURES: &[&str] = &[
 ];
 
 impl Stats {
-    /// Counts a program, by running it eagerly at its first sizes.
-    pub fn count(&mut self, program: &Program) {
+    /// Counts a program, by running it eagerly at its first sizes, and what was not kept while it was made.
+    pub fn count(&mut self, generated: &Generated) {
+        let program = &generated.program;
         self.programs += 1;
+        generated.rejected.iter().for_each(|r| *self.rejected.entry(r.clone()).or_default() += 1);
         let mut seen = Watch::default();
         seen.header(program);
         let given = program.sizes.first().and_then(|at| program.given(at).ok());
@@ -93,7 +100,10 @@ impl Stats {
             let outputs = model::run(graph, &given.inputs, &mut |node, op, args| {
                 *self.operators.entry(op.name().to_owned()).or_default() += 1;
                 let mut symbols = false;
-                graph.args(node).iter().for_each(|a| graph.for_each_leaf(*a, &mut |leaf| symbols |= matches!(leaf, Arg::Int(e) if e.as_i64().is_none())));
+                graph
+                    .args(node)
+                    .iter()
+                    .for_each(|a| graph.for_each_leaf(*a, &mut |leaf| symbols |= matches!(leaf, Arg::Int(e) if e.as_i64().is_none())));
                 seen.is("symbols: in arguments", symbols);
                 seen.is("symbols: data-dependent, in arguments", symbols && mentions_data(program, node));
                 seen.call(op, args)
@@ -115,6 +125,7 @@ impl Stats {
         self.programs += other.programs;
         other.features.iter().for_each(|(k, n)| *self.features.entry(k).or_default() += n);
         other.operators.iter().for_each(|(k, n)| *self.operators.entry(k.clone()).or_default() += n);
+        other.rejected.iter().for_each(|(k, n)| *self.rejected.entry(k.clone()).or_default() += n);
         other.refusals.iter().for_each(|(k, n)| *self.refusals.entry(k.clone()).or_default() += n);
     }
 
@@ -136,6 +147,12 @@ impl fmt::Display for Stats {
         let most = self.operators.values().copied().max().unwrap_or(0);
         for (op, &n) in &self.operators {
             writeln!(f, "{n:>8}  {op:<52} {}", bar(n, most))?;
+        }
+        writeln!(f, "statements that eager refused while programs were made, the most frequent:")?;
+        let mut rejected: Vec<(&String, &u64)> = self.rejected.iter().collect();
+        rejected.sort_by_key(|(why, n)| (std::cmp::Reverse(**n), *why));
+        for (why, n) in rejected.into_iter().take(REJECTED) {
+            writeln!(f, "{n:>8}  {why}")?;
         }
         writeln!(f, "programs refused:")?;
         for (why, n) in &self.refusals {
@@ -206,8 +223,12 @@ impl Watch {
     fn call(&mut self, op: Op, args: Args) -> maquette_ops::Result<Outputs> {
         let tensors: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
         let mutated: Vec<Value> = args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect();
-        let read: Vec<Tensor> = args.iter().enumerate().filter(|(i, _)| !op.mutates(*i)).flat_map(|(_, v)| v.tensors().cloned().collect::<Vec<_>>()).collect();
-        self.is("write: through a view whose base is read afterwards", read.iter().any(|t| self.written.iter().any(|w| w.shares_storage(t) && !w.is_same(t))));
+        let read: Vec<Tensor> =
+            args.iter().enumerate().filter(|(i, _)| !op.mutates(*i)).flat_map(|(_, v)| v.tensors().cloned().collect::<Vec<_>>()).collect();
+        self.is(
+            "write: through a view whose base is read afterwards",
+            read.iter().any(|t| self.written.iter().any(|w| w.shares_storage(t) && !w.is_same(t))),
+        );
         let outputs = op.call(args).inspect_err(|e| self.failed(e))?;
         let fresh = |t: &Tensor| !tensors.iter().any(|u| u.shares_storage(t));
         let results: Vec<Tensor> = outputs.iter().flat_map(|v| v.tensors().cloned().collect::<Vec<_>>()).collect();
@@ -216,10 +237,21 @@ impl Watch {
             self.is("view: one dimension or more", true);
             self.is("view: of a view", tensors.iter().any(|t| self.views.iter().any(|v| v.is_same(t))));
             self.is("view: of a data-dependent size", tensors.iter().any(|t| self.ragged.iter().any(|v| v.is_same(t))));
-            self.is("view: overlaps itself", results.iter().any(|t| t.meta().concrete().is_some_and(|c| c.strides.contains(&0) || ["aten::unfold", "aten::as_strided"].contains(&op.name()) && c.numel() > c.span().map(|(a, b)| (b - a) / c.width))));
+            self.is(
+                "view: overlaps itself",
+                results.iter().any(|t| {
+                    t.meta().concrete().is_some_and(|c| {
+                        c.strides.contains(&0)
+                            || ["aten::unfold", "aten::as_strided"].contains(&op.name())
+                                && c.numel() > c.span().map(|(a, b)| (b - a) / c.width)
+                    })
+                }),
+            );
             self.views.extend(results.iter().cloned());
         }
-        if matches!(op.name(), "aten::nonzero" | "aten::masked_select" | "oracle::hits") || tensors.iter().any(|t| self.ragged.iter().any(|v| v.is_same(t))) {
+        if matches!(op.name(), "aten::nonzero" | "aten::masked_select" | "oracle::hits")
+            || tensors.iter().any(|t| self.ragged.iter().any(|v| v.is_same(t)))
+        {
             self.ragged.extend(results.iter().cloned());
         }
         self.is("random numbers", op.is_random());
@@ -259,7 +291,10 @@ impl Watch {
         self.is("custom: a mutated list", list.is_some_and(|l| !l.is_empty()));
         self.is("custom: a mutated list with None", list.is_some_and(|l| l.iter().any(Value::is_none)));
         self.is("custom: several results", outputs > 1 || results.len() > 1);
-        self.is("custom: fresh result and mutation", n > 0 && !op.tags().contains(maquette_ops::library::Tag::Inplace) && !results.is_empty());
+        self.is(
+            "custom: fresh result and mutation",
+            n > 0 && !op.tags().contains(maquette_ops::library::Tag::Inplace) && !results.is_empty(),
+        );
         self.is("effect: not mutating", op.effect().is_some() && n == 0);
         self.is("effect: mutating", op.effect().is_some() && n > 0);
         self.is("effect: with a result", op.effect().is_some() && outputs > 0);

@@ -63,14 +63,39 @@ impl Gen<'_> {
         self.emit("oracle::scan_", vec![first.item(), second.item()])
     }
 
+    /// Several parts of one tensor that do not meet, or tensors that may.
+    fn apart(&mut self, x: &Live, n: usize) -> Option<Vec<Live>> {
+        let rows = x.sizes().first().copied().unwrap_or(0);
+        if rows < n as i64 || self.rng.chance(40) {
+            let mut parts = vec![x.clone()];
+            while parts.len() < n {
+                let dtype = x.dtype();
+                let others: Vec<Live> = parts.clone();
+                parts.push(self.pick(|l| l.dtype() == dtype && others.iter().all(|o| !o.tensor.shares_storage(&l.tensor)))?);
+            }
+            return Some(parts);
+        }
+        let interleaved = self.rng.chance(40);
+        let mut parts = Vec::new();
+        for i in 0..n as i64 {
+            let (start, end, step) = match interleaved {
+                true => (i, rows, n as i64),
+                false => (i * rows / n as i64, (i + 1) * rows / n as i64, 1),
+            };
+            let (start, end) = (self.int(start), self.int(end));
+            parts.extend(self.emit("aten::slice.Tensor", vec![x.item(), 0.into(), start, end, step.into()])?);
+        }
+        Some(parts)
+    }
+
     fn swap(&mut self, x: &Live) -> Option<Vec<Live>> {
-        let y = self.beside(x)?;
-        self.emit("oracle::swap_", vec![x.item(), y.item()])
+        let parts = self.apart(x, 2)?;
+        self.emit("oracle::swap_", parts.iter().map(Live::item).collect())
     }
 
     fn rotate(&mut self, x: &Live) -> Option<Vec<Live>> {
-        let (y, z, w) = (self.beside(x)?, self.beside(x)?, self.beside(x)?);
-        self.emit("oracle::rotate_", vec![x.item(), y.item(), z.item(), w.item()])
+        let (parts, w) = (self.apart(x, 3)?, self.beside(x)?);
+        self.emit("oracle::rotate_", parts.iter().chain([&w]).map(Live::item).collect())
     }
 
     fn maybe(&mut self, x: &Live) -> Option<Vec<Live>> {
@@ -80,16 +105,15 @@ impl Gen<'_> {
     }
 
     fn lists(&mut self, x: &Live) -> Option<Vec<Live>> {
-        let (y, z) = (self.beside(x)?, self.beside(x)?);
+        let n = 1 + self.rng.below(2);
+        let parts = self.apart(x, n)?;
+        let (mut xs, y): (Vec<Item>, _) = (parts.iter().map(Live::item).collect(), self.beside(x)?);
         if self.rng.chance(50) {
-            let xs = if self.rng.chance(60) { vec![x.item(), z.item()] } else { vec![x.item()] };
             return self.emit("oracle::each_", vec![Item::List(xs), y.item()]);
         }
-        let xs = match self.rng.below(3) {
-            0 => vec![x.item(), NONE],
-            1 => vec![NONE, x.item(), z.item()],
-            _ => vec![x.item(), z.item()],
-        };
+        if self.rng.chance(70) {
+            xs.insert(self.rng.below(xs.len() + 1), NONE);
+        }
         self.emit("oracle::some_", vec![Item::List(xs), y.item()])
     }
 
@@ -117,7 +141,9 @@ impl Gen<'_> {
             2 => {
                 let mut sizes = vec![2];
                 sizes.extend(x.sizes());
-                let Some(wide) = self.emit("aten::expand", vec![x.item(), Item::List(sizes.into_iter().map(Item::from).collect())]) else { return };
+                let Some(wide) = self.emit("aten::expand", vec![x.item(), Item::List(sizes.into_iter().map(Item::from).collect())]) else {
+                    return;
+                };
                 let Some(wide) = wide.first() else { return };
                 ("oracle::mix_", vec![wide.item(), x.item()])
             }
@@ -128,7 +154,9 @@ impl Gen<'_> {
             "aten::select.int" => vec![Group::One(self.next)],
             _ => Vec::new(),
         };
-        let fails = Op::find(op).is_ok_and(|callee| args.iter().map(|a| self.value(a)).collect::<Option<_>>().is_some_and(|values| callee.call(values).is_err()));
+        let fails = Op::find(op).is_ok_and(|callee| {
+            args.iter().map(|a| self.value(a)).collect::<Option<_>>().is_some_and(|values| callee.call(values).is_err())
+        });
         if fails {
             self.draft.steps.push(Step::Call(Call { op: op.to_owned(), args, kwargs: Vec::new(), results }));
         }

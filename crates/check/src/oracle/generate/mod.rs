@@ -9,9 +9,9 @@ mod writes;
 
 use super::draft::{Call, Draft, Group, Item, Step};
 use super::library;
-use super::{model, outcome};
 use super::program::{Program, Sizes};
 use super::random::Rng;
+use super::{model, outcome};
 use maquette_ir::graph::{Arg, BindSource};
 use maquette_ir::sym::{Expr, Range, SymbolId, SymbolKind};
 use maquette_ir::{DType, Scalar};
@@ -23,11 +23,20 @@ const LARGEST: i64 = 256;
 /// Dimensions of a tensor that a statement may make.
 const RANKS: usize = 5;
 
+/// A program, and what eager refused while it was made.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// The program.
+    pub program: Program,
+    /// Of each statement that was tried and not kept: the operator, and why it did not run, numbers left out.
+    pub rejected: Vec<String>,
+}
+
 /// Program number `index` of the campaign `seed`, of about `statements` statements.
 ///
 /// # Errors
 /// The oracle's operators cannot be registered, or the program is no graph.
-pub fn generate(seed: u64, index: u64, statements: usize) -> Result<Program> {
+pub fn generate(seed: u64, index: u64, statements: usize) -> Result<Generated> {
     library::register()?;
     let mut rng = Rng::new(seed, index);
     let program = outcome::repeatable(|| Gen::program(&mut rng, statements));
@@ -72,13 +81,14 @@ struct Gen<'r> {
     symbols: Vec<(SymbolId, i64)>,
     next: usize,
     symbolic: bool,
+    rejected: Vec<String>,
 }
 
 impl Gen<'_> {
-    fn program(rng: &mut Rng, statements: usize) -> Result<Program> {
+    fn program(rng: &mut Rng, statements: usize) -> Result<Generated> {
         let refused = rng.below(1000) < 4;
         let symbolic = !refused && rng.chance(35);
-        let mut g = Gen { rng, draft: Draft::default(), live: Vec::new(), symbols: Vec::new(), next: 0, symbolic };
+        let mut g = Gen { rng, draft: Draft::default(), live: Vec::new(), symbols: Vec::new(), next: 0, symbolic, rejected: Vec::new() };
         g.inputs()?;
         let wanted = 1 + g.rng.below(statements.max(1)) + statements / 3;
         for _ in 0..3 * wanted {
@@ -91,7 +101,8 @@ impl Gen<'_> {
             g.refused_statement();
         }
         g.outputs();
-        g.finish()
+        let rejected = std::mem::take(&mut g.rejected);
+        g.finish().map(|program| Generated { program, rejected })
     }
 
     fn statement(&mut self) -> bool {
@@ -149,7 +160,8 @@ impl Gen<'_> {
     fn other_sizes(self, mut program: Program) -> Program {
         let Some(home) = program.sizes.first().cloned() else { return program };
         for _ in 0..4 {
-            let at: Sizes = home.iter().map(|(name, n)| (name.clone(), if self.rng.chance(20) { *n } else { self.rng.between(0, 6) })).collect();
+            let at: Sizes =
+                home.iter().map(|(name, n)| (name.clone(), if self.rng.chance(20) { *n } else { self.rng.between(0, 6) })).collect();
             let runs = |run: &dyn Fn(&[Tensor]) -> Result<Vec<Value>>| program.given(&at).and_then(|given| run(&given.inputs));
             let eager = runs(&|inputs| model::call_all(&program.graph, inputs));
             let guards = runs(&|inputs| run_graph(&program.graph, &inputs.iter().map(Value::from).collect::<Vec<_>>()));
@@ -209,11 +221,15 @@ impl Gen<'_> {
 
     /// Calls an operator. One that failed halfway may have spoilt what it wrote: such tensors are not used again.
     fn attempt(&mut self, op: Op, args: Args, kwargs: Kwargs) -> Option<Outputs> {
-        let outputs = op.call_kw(args, kwargs).ok();
-        if outputs.is_none() {
-            self.live.retain(|l| l.tensor.ok().is_ok());
+        match op.call_kw(args, kwargs) {
+            Ok(outputs) => Some(outputs),
+            Err(e) => {
+                let why: String = e.kind().to_string().chars().filter(|c| !c.is_ascii_digit()).take(90).collect();
+                self.rejected.push(format!("{} {}", op.name(), why.lines().next().unwrap_or_default()));
+                self.live.retain(|l| l.tensor.ok().is_ok());
+                None
+            }
         }
-        outputs
     }
 
     /// A symbol for what depends on data, so that later statements can use it.

@@ -17,8 +17,8 @@ impl Gen<'_> {
             67..73 => self.join(&t),
             73..79 => self.fresh(),
             79..85 => self.choice(&t),
-            85..91 => self.ordered(&t),
-            91..95 => self.random(&t),
+            85..90 => self.ordered(&t),
+            90..93 => self.random(&t),
             _ => self.data_dependent(&t),
         };
         made.is_some()
@@ -124,15 +124,26 @@ impl Gen<'_> {
         self.emit(op, vec![t.item()])
     }
 
+    /// A size that depends on data; then a view of the tensor, and a write into it.
     fn data_dependent(&mut self, t: &Live) -> Option<Vec<Live>> {
-        match self.rng.below(4) {
+        let made = match self.rng.below(4) {
             0 => self.emit("aten::nonzero", vec![t.item()]),
             1 => {
                 let mask = self.operand(DType::Bool, &t.sizes())?;
                 self.emit("aten::masked_select", vec![t.item(), mask.item()])
             }
             2 => self.emit("oracle::hits", vec![t.item()]),
-            _ => self.emit("oracle::count_", vec![t.item()]),
+            _ => return self.emit("oracle::count_", vec![t.item()]),
+        }?;
+        if self.rng.chance(60)
+            && let Some(ragged) = made.first()
+        {
+            let (start, step) = (self.rng.between(0, 1), self.rng.between(1, 2));
+            let part = self.emit("aten::slice.Tensor", vec![ragged.item(), 0.into(), start.into(), Item::Plain(Arg::None), step.into()])?;
+            let part = part.first()?;
+            let s = self.scalar(part.dtype());
+            self.emit("aten::fill_.Scalar", vec![part.item(), s])?;
         }
+        Some(made)
     }
 }

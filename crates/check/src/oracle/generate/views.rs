@@ -109,9 +109,9 @@ impl Gen<'_> {
     }
 
     fn diagonal(&mut self, t: &Live) -> Option<Vec<Live>> {
-        let ((_, a), (_, b)) = (self.dim(t)?, self.dim(t)?);
-        let offset = self.rng.between(-1, 1);
-        self.emit("aten::diagonal", vec![t.item(), offset.into(), a, b])
+        let order = self.rng.order(t.rank());
+        let (&[a, b, ..], offset) = (order.as_slice(), self.rng.between(-1, 1)) else { return None };
+        self.emit("aten::diagonal", vec![t.item(), offset.into(), (a as i64).into(), (b as i64).into()])
     }
 
     fn unfold(&mut self, t: &Live) -> Option<Vec<Live>> {
@@ -153,7 +153,11 @@ impl Gen<'_> {
             true => (vec![n], vec![self.rng.between(1, ((reach - 1) / (n - 1).max(1)).clamp(1, 3))]),
             false => (vec![self.rng.between(1, 3), n.min(3)], vec![self.rng.between(0, 3), 1]),
         };
-        let elsewhere = self.draft.inputs.iter().any(|i| i.place.offset != 0 && self.live.iter().any(|l| l.value == i.value && l.tensor.shares_storage(&t.tensor)));
+        let elsewhere = self
+            .draft
+            .inputs
+            .iter()
+            .any(|i| i.place.offset != 0 && self.live.iter().any(|l| l.value == i.value && l.tensor.shares_storage(&t.tensor)));
         let offset = match self.rng.chance(if elsewhere { 2 } else { 60 }) {
             true => (first / c.width + self.rng.between(0, 1)).into(),
             false => NONE,

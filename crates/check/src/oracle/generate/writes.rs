@@ -101,7 +101,8 @@ impl Gen<'_> {
             let s = self.scalar(t.dtype());
             return self.emit("aten::scatter_.value", vec![t.item(), dim, index.item(), s]);
         }
-        let covers = |l: &Live| l.dtype() == t.dtype() && l.rank() == index.rank() && l.sizes().iter().zip(index.sizes()).all(|(a, b)| *a >= b);
+        let covers =
+            |l: &Live| l.dtype() == t.dtype() && l.rank() == index.rank() && l.sizes().iter().zip(index.sizes()).all(|(a, b)| *a >= b);
         let source = self.pick(covers)?;
         match self.rng.below(3) {
             0 => self.emit("aten::scatter_.src", vec![t.item(), dim, index.item(), source.item()]),
