@@ -8,6 +8,7 @@
 pub mod accuracy;
 pub mod conform;
 pub mod opcheck;
+pub mod oracle;
 mod values;
 
 #[doc(hidden)]

@@ -1,6 +1,8 @@
 //! What every check needs of values: to take them apart, to print them, and to see their bits.
 
-use maquette_ops::{Element, Error, Result, Tensor, Value, call, typed};
+use maquette_ops::tree::{Leaves, TreeSpec};
+use maquette_ops::{Element, Error, Result, Tensor, Tree, Value, call, typed};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Elements as little-endian bytes.
 pub(crate) trait Bytes: Element + std::fmt::Debug {
@@ -93,4 +95,29 @@ pub(crate) fn metadata(expected: &Tensor, found: &Tensor) -> Result<(), String> 
     // strides of size-1 dimensions and of empty tensors are not observable
     let agree = e.strides.iter().zip(&f.strides).zip(&e.sizes).all(|((a, b), n)| *n == 1 || a == b);
     if agree || empty { Ok(()) } else { Err(format!("found strides {:?}, not {:?}, of sizes {:?}", f.strides, e.strides, e.sizes)) }
+}
+
+/// Runs user code; a panic is an error as well.
+pub(crate) fn guarded<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(Error::value(format!("{what} panicked: {}", text.unwrap_or("without a message"))))
+    })
+}
+
+/// Any number of tensors and numbers: what a call takes and returns.
+pub(crate) struct Flat(pub(crate) Vec<Value>);
+
+impl Tree for Flat {
+    fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
+        // an absent optional is no leaf
+        Ok(TreeSpec::List(self.0.iter().filter(|v| !v.is_none()).map(|v| leaves.push(v.clone())).collect()))
+    }
+
+    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Flat> {
+        match spec {
+            TreeSpec::List(l) => Ok(Flat(leaves.take(l.len()).collect())),
+            other => Err(maquette_ops::tree::wrong_shape("a list", other)),
+        }
+    }
 }

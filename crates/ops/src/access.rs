@@ -10,7 +10,7 @@ use crate::borrow::{Access, Holder};
 use crate::error::{AccessError, Error, Result};
 use crate::meta::Concrete;
 use crate::mode;
-use crate::overlap::may_self_overlap;
+use crate::overlap::{is_nested, may_self_overlap};
 use crate::storage::{Data, HostBuffer};
 use crate::tensor::{Held, Tensor, dims_text};
 use maquette_ir::{Device, Loc};
@@ -173,15 +173,19 @@ impl Tensor {
     /// Borrows the data for writing, as an array of its sizes and strides.
     ///
     /// # Errors
-    /// As [`Tensor::read`]; and the handle is read-only in this call, or the tensor overlaps itself.
+    /// As [`Tensor::read`]; and the handle is read-only in this call, or the tensor overlaps itself, or its dimensions interleave.
     #[track_caller]
     pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
         let loc = Loc::caller();
         let raw = self.typed_raw::<T>("written").map_err(|e| e.at(loc))?;
         let held = self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
-        if may_self_overlap(&raw.layout) {
+        if !raw.layout.sizes.contains(&0) && !is_nested(&raw.layout) {
             let (sizes, strides) = (raw.layout.sizes.to_vec(), raw.layout.strides.to_vec());
-            return Err(Error::from(AccessError::SelfOverlap { arg: "the tensor".into(), sizes, strides }).at(loc));
+            let e = match may_self_overlap(&raw.layout) {
+                true => AccessError::SelfOverlap { arg: "the tensor".into(), sizes, strides },
+                false => AccessError::Interleaved { sizes, strides },
+            };
+            return Err(Error::from(e).at(loc));
         }
         let shape = shape(&raw.layout);
         // SAFETY: as in `read`; exclusive, because `held` keeps everybody away, and no two elements of the region meet.
@@ -247,7 +251,15 @@ impl Tensor {
 
 fn shape(c: &Concrete) -> ndarray::StrideShape<IxDyn> {
     let dim: Vec<usize> = c.sizes.iter().map(|&n| n as usize).collect();
-    let strides: Vec<usize> = c.strides.iter().map(|&s| s as usize).collect();
+    let mut strides: Vec<usize> = c.strides.iter().map(|&s| s as usize).collect();
+    if dim.contains(&0) {
+        // nothing is found through them, but an array checks them all the same
+        let mut next = 1usize;
+        for (stride, n) in strides.iter_mut().zip(&dim).rev() {
+            *stride = next;
+            next = next.saturating_mul((*n).max(1));
+        }
+    }
     IxDyn(&dim).strides(IxDyn(&strides))
 }
 

@@ -2,11 +2,10 @@
 
 use super::sample::{Memory, copy, memory};
 use super::vary::Variant;
-use crate::values::{Bytes, element_bytes, flatten, metadata, show};
+use crate::values::{Bytes, element_bytes, flatten, guarded, metadata, show};
 use maquette_ir::Loc;
 use maquette_ir::schema::Schema;
 use maquette_ops::{Args, Error, Op, Result, Tensor, Value, typed};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The operator under test.
 pub(super) struct Subject<'a> {
@@ -29,14 +28,6 @@ pub(super) struct Ran {
 pub(super) struct Tried {
     pub(super) variant: Variant,
     pub(super) ran: Ran,
-}
-
-/// Runs user code; a panic is an error as well.
-pub(super) fn guarded<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Error::value(format!("{what} panicked: {}", text.unwrap_or("without a message"))))
-    })
 }
 
 /// Whether an error is one that no kernel may cause, on whatever arguments it is called: anything else may be a refusal of these.

@@ -1,9 +1,10 @@
 //! The fake kernel's outputs, against the real ones.
 
-use super::calls::{Subject, Tried, guarded};
+use super::calls::{Subject, Tried};
 use super::report::CheckReport;
 use super::sample::operands;
 use super::vary::{Kind, Variant};
+use crate::values::guarded;
 use crate::values::{flatten, show};
 use maquette_ir::sym::{Expr, Range, Scope, ScopeData, SymInt, SymbolId, SymbolKind};
 use maquette_ops::{Meta, Result, Tensor, Value, fake};

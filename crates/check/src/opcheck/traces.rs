@@ -1,30 +1,12 @@
 //! Traces of a call, run beside the call itself.
 
-use super::calls::{Pair, Ran, Subject, Tried, guarded};
+use super::calls::{Pair, Ran, Subject, Tried};
 use super::report::CheckReport;
 use super::sample::{operands, replace};
 use super::vary::{Kind, Variant};
-use crate::values::flatten;
-use maquette_ops::tree::{Leaves, TreeSpec};
-use maquette_ops::{Args, Error, ErrorKind, Result, RunError, Tensor, Tree, Value};
+use crate::values::{Flat, flatten, guarded};
+use maquette_ops::{Args, Error, ErrorKind, Result, RunError, Tensor, Value};
 use maquette_trace::{TraceOptions, Traced};
-
-/// Any number of tensors and numbers: what a call takes and returns.
-pub(super) struct Flat(Vec<Value>);
-
-impl Tree for Flat {
-    fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
-        // an absent optional is no leaf
-        Ok(TreeSpec::List(self.0.iter().filter(|v| !v.is_none()).map(|v| leaves.push(v.clone())).collect()))
-    }
-
-    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Flat> {
-        match spec {
-            TreeSpec::List(l) => Ok(Flat(leaves.take(l.len()).collect())),
-            other => Err(maquette_ops::tree::wrong_shape("a list", other)),
-        }
-    }
-}
 
 type Trace = Traced<Flat, Result<Flat>>;
 

@@ -4,7 +4,7 @@ use super::boolean::BoolNode;
 use super::poly::Poly;
 use super::range::{floor_div, floor_mod};
 use super::table::Node;
-use super::{BoolExpr, BoolId, Expr, SymError, SymTable, SymbolId};
+use super::{BoolExpr, BoolId, Expr, SymError, SymInt, SymTable, SymbolId};
 use smallvec::SmallVec;
 
 /// Symbols, each once.
@@ -56,6 +56,41 @@ impl SymTable {
             sum = sum.zip(product).and_then(|(s, p)| s.checked_add(p));
         }
         Ok(sum)
+    }
+
+    /// The expression with a handle in the place of each symbol: numbers, or handles of one scope. What their arithmetic refuses poisons the
+    /// result; an error if a symbol has no handle.
+    pub fn eval_handles(&self, e: Expr, env: &dyn Fn(SymbolId) -> Option<SymInt>) -> Result<SymInt, SymError> {
+        let id = match e {
+            Expr::Int(n) => return Ok(n.into()),
+            Expr::Id(id) => id,
+        };
+        let of = |e: Expr| self.eval_handles(e, env);
+        match self.node(id) {
+            Node::Symbol(s) => self.declares(*s).then(|| env(*s)).flatten().ok_or_else(|| SymError::Unbound(self.name(*s).into())),
+            Node::FloorDiv(a, b) => Ok(of(*a)?.floor_div(of(*b)?)),
+            Node::Mod(a, b) => Ok(of(*a)?.modulo(of(*b)?)),
+            Node::Min(args) | Node::Max(args) => {
+                let max = matches!(self.node(id), Node::Max(_));
+                let mut best: Option<SymInt> = None;
+                for &a in args {
+                    let x = of(a)?;
+                    best = Some(best.map_or(x, |b| if max { b.max(x) } else { b.min(x) }));
+                }
+                Ok(best.unwrap_or(0.into()))
+            }
+            Node::Poly(p) => {
+                let mut sum = SymInt::from(p.constant);
+                for t in &p.terms {
+                    let mut product = SymInt::from(t.coeff);
+                    for &f in &t.mono {
+                        product *= of(Expr::Id(f))?;
+                    }
+                    sum += product;
+                }
+                Ok(sum)
+            }
+        }
     }
 
     /// The value of a condition.

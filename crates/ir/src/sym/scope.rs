@@ -70,6 +70,8 @@ impl ScopeData {
         let free = self.table.free_symbols_bool(simple);
         let by_data = self.decided_by_data(&free, "branch on", &|t| t.display_bool(b).to_string(), loc)?;
         let value = self.table.eval_bool(simple, &|s| self.hints.get(&s).copied())?;
+        // what an assertion says of data may leave a condition on inputs: a guard can mention nothing else
+        let b = if by_data || !self.mentions_data(&self.table.free_symbols_bool(b)) { b } else { simple };
         let cond = if value { b } else { self.table.not(b) };
         self.take(cond, by_data, loc)?;
         Ok(value)
@@ -84,9 +86,14 @@ impl ScopeData {
         let free = self.table.free_symbols(simple);
         let by_data = self.decided_by_data(&free, "take the value of", &|t| t.display(e).to_string(), loc)?;
         let value = self.table.eval(simple, &|s| self.hints.get(&s).copied())?;
+        let e = if by_data || !self.mentions_data(&self.table.free_symbols(e)) { e } else { simple };
         let cond = self.table.rel(Rel::Eq, e, Expr::Int(value));
         self.take(cond, by_data, loc)?;
         Ok(value)
+    }
+
+    fn mentions_data(&self, symbols: &[SymbolId]) -> bool {
+        symbols.iter().any(|s| self.table.kind(*s) == SymbolKind::Unbacked)
     }
 
     fn take(&mut self, cond: BoolExpr, by_data: bool, loc: Loc) -> Result<(), SymError> {

@@ -66,8 +66,7 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
     Ok(dense_strides_i64(out, order))
 }
 
-/// The same on symbolic sizes. There, equal strides of dimensions that both have more than one element, which only an overlapping operand
-/// has, may be ordered as unequal ones; and a size is 1 only if that is proved, which is so for every size that was stretched.
+/// The same on symbolic sizes. There a size is 1 only if that is proved, which is so for every size that was stretched.
 #[track_caller]
 fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dims, TypingError> {
     let aligned: SmallVec<[Dims; 3]> = operands
@@ -139,7 +138,10 @@ impl Compare for Aligned<'_, SymInt> {
             if !surely_equal(a, b) {
                 return Ok(if is_at_most(a, b)? { Order::Keep } else { Order::Swap });
             }
-            if self.out[inner].gt(self.out[outer]).statically_known() == Some(true) {
+            // only an operand that overlaps itself has such dimensions, unless one of them is of size 1: then their order does not show
+            let larger = self.out[inner].gt(self.out[outer]);
+            let shows = !surely_equal(self.out[inner], 1.into()) && !surely_equal(self.out[outer], 1.into());
+            if larger.statically_known().map_or_else(|| if shows { larger.guard() } else { Ok(false) }, Ok)? {
                 return Ok(Order::Swap);
             }
         }

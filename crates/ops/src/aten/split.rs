@@ -35,13 +35,18 @@ fn piece_count(count: SymInt) -> Result<i64> {
     Ok(count)
 }
 
+/// Whether a size is 0, guarded where the sample has it so. Where it has not, the guard on the number of pieces says as much.
+fn is_zero(n: SymInt) -> Result<bool> {
+    Ok(n.as_i64() == Some(0) || n.hint() == Some(0) && n.guard_int()? == 0)
+}
+
 #[track_caller]
 pub(super) fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
     let d = wrap_dim(dim, m.rank())?;
     let n = m.sizes[d];
     require(size.ge(0), || format!("`split_size` must not be negative, found {size}"))?;
-    if size.as_i64() == Some(0) {
+    if is_zero(size)? {
         require(n.eq(0), || format!("`split_size` can be 0 only where the dimension is empty, found size {n}"))?;
         return one(m.clone());
     }
@@ -73,7 +78,7 @@ pub(super) fn chunk(m: &Meta, chunks: i64, dim: i64) -> Result<Metas> {
         return Err(Error::value(format!("`chunks` must be positive, found {chunks}")));
     }
     let n = m.sizes[d];
-    if n.as_i64() == Some(0) {
+    if is_zero(n)? {
         return Ok(pieces(m, d, (0..piece_count(chunks.into())?).map(|_| 0.into())));
     }
     split(m, (n + (chunks - 1)).floor_div(chunks), dim)
@@ -125,7 +130,7 @@ fn split_evenly(m: &Meta, sections: i64, dim: usize) -> Result<Metas> {
 fn unbind(m: &Meta, dim: i64) -> Result<Metas> {
     nonzero_rank(m)?;
     let n = m.sizes[wrap_dim(dim, m.rank())?];
-    let n = if n.as_i64() == Some(0) { 0 } else { piece_count(n)? };
+    let n = if is_zero(n)? { 0 } else { piece_count(n)? };
     (0..n).map(|i| select(m, dim, i.into())).collect()
 }
 

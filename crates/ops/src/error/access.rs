@@ -55,6 +55,17 @@ pub enum AccessError {
         /// Its strides.
         strides: Vec<i64>,
     },
+    /// A layout that a mutable array view cannot have, though no two elements meet.
+    #[error(
+        "the dimensions interleave in memory (sizes {sizes:?}, strides {strides:?}), which an array view cannot show to be free of overlap; \
+         write to a copy (`let mut y = x.contiguous()`) and copy it back (`x.copy_(&y)`)"
+    )]
+    Interleaved {
+        /// Its sizes.
+        sizes: Vec<i64>,
+        /// Its strides.
+        strides: Vec<i64>,
+    },
     /// Another element type.
     #[error("the tensor holds {found}, not {expected}")]
     DType {

@@ -1,0 +1,140 @@
+//! Random programs, every way: `cargo run --release -p maquette-check --bin oracle -- --programs 10000 --seed 1`.
+//!
+//! Exits with 1 where a mode does not do what the eager program does, with 2 on bad options.
+
+use maquette_check::oracle::{Campaign, Failure, Mode, Program, Verdict, check, generate::generate, model, modes, shrink::shrink};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]] [--statements K] [--threads N] [--write DIR] [--stats]
+       oracle --replay FILE [--mode NAME[,NAME]]
+       oracle --show INDEX [--seed S] [--statements K]
+  --programs N    how many random programs (default: 1000)
+  --seed S        which ones: the programs of a seed are always the same (default: 1)
+  --mode NAME     run them this way only (default: every way)
+  --statements K  about how many statements a program has at most (default: 12)
+  --threads N     (default: as many as there are)
+  --write DIR     write each failing program, made small, to DIR/mode-seed-index.txt
+  --stats         print what the programs exercised
+  --replay FILE   check the program in a file; if it fails, print it made small
+  --show INDEX    print a program";
+
+struct Options {
+    campaign: Campaign,
+    write: Option<PathBuf>,
+    replay: Option<PathBuf>,
+    show: Option<u64>,
+}
+
+fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let campaign = Campaign { programs: 1000, seed: 1, statements: 12, modes: modes(), threads, stats: false };
+    let mut o = Options { campaign, write: None, replay: None, show: None };
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--stats" => {
+                o.campaign.stats = true;
+                continue;
+            }
+            "--programs" | "--seed" | "--mode" | "--statements" | "--threads" | "--write" | "--replay" | "--show" => {}
+            _ => return Err(format!("`{arg}` is no option\n{USAGE}")),
+        }
+        let value = args.next().ok_or_else(|| format!("`{arg}` takes a value\n{USAGE}"))?;
+        let number = || value.parse::<u64>().map_err(|e| format!("`{arg}` takes a number, found `{value}`: {e}"));
+        match arg.as_str() {
+            "--programs" => o.campaign.programs = number()?,
+            "--seed" => o.campaign.seed = number()?,
+            "--statements" => o.campaign.statements = number()?.clamp(1, 1000) as usize,
+            "--threads" => o.campaign.threads = number()?.clamp(1, 1024) as usize,
+            "--mode" => o.campaign.modes = value.split(',').map(named).collect::<Result<_, _>>()?,
+            "--show" => o.show = Some(number()?),
+            "--write" => o.write = Some(value.into()),
+            _ => o.replay = Some(value.into()),
+        }
+    }
+    Ok(o)
+}
+
+fn named(name: &str) -> Result<&'static dyn Mode, String> {
+    let all = modes();
+    let known: Vec<&str> = all.iter().map(|m| m.name()).collect();
+    all.iter().copied().find(|m| m.name() == name).ok_or_else(|| format!("`{name}` is no mode; there are {}", known.join(", ")))
+}
+
+fn write(dir: &Path, seed: u64, failure: &Failure) -> std::io::Result<()> {
+    let Some(program) = &failure.program else { return Ok(()) };
+    std::fs::create_dir_all(dir)?;
+    let path = dir.join(format!("{}-{seed}-{}.txt", failure.mode, failure.index));
+    let what: String = failure.what.lines().map(|l| format!("# {l}\n")).collect();
+    std::fs::write(&path, format!("{what}{program}"))
+}
+
+fn replay(path: &Path, modes: &[&dyn Mode]) -> Result<bool, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    maquette_check::oracle::register().map_err(|e| e.to_string())?;
+    let program: Program = text.parse().map_err(|e| format!("{}: {e}", path.display()))?;
+    let verdict = |p: &Program| check(p, modes);
+    match verdict(&program).map_err(|e| e.to_string())? {
+        Verdict::Agree => say(&"agree\n"),
+        Verdict::Refused(why) => {
+            say(&format_args!("refused: {why}\n"));
+            for at in &program.sizes {
+                let given = program.given(at).map_err(|e| e.to_string())?;
+                if let Err(e) = model::call_all(&program.graph, &given.inputs) {
+                    say(&format_args!("eager: {e}\n"));
+                }
+            }
+        }
+        Verdict::Mismatch { .. } => {
+            let small = shrink(&program, &|p| matches!(verdict(p), Ok(Verdict::Mismatch { .. })));
+            if let Ok(Verdict::Mismatch { mode, what }) = verdict(&small) {
+                say(&format_args!("{mode}: {what}\n{small}"));
+            }
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Prints; a reader that went away is no failure.
+fn say(text: &dyn std::fmt::Display) {
+    let _ = write!(std::io::stdout(), "{text}");
+}
+
+fn run(o: &Options) -> Result<bool, String> {
+    let campaign = &o.campaign;
+    if let Some(path) = &o.replay {
+        return replay(path, &campaign.modes.iter().map(|m| *m as &dyn Mode).collect::<Vec<_>>());
+    }
+    if let Some(index) = o.show {
+        let made = generate(campaign.seed, index, campaign.statements).map_err(|e| e.to_string())?;
+        say(&made.program);
+        return Ok(true);
+    }
+    let report = campaign.run(&|failure| {
+        let program = failure.program.as_ref().map(ToString::to_string).unwrap_or_default();
+        eprintln!("program {} of seed {}, {}: {}\n{program}", failure.index, campaign.seed, failure.mode, failure.what);
+        if let Some(dir) = &o.write
+            && let Err(e) = write(dir, campaign.seed, failure)
+        {
+            eprintln!("cannot write to {}: {e}", dir.display());
+        }
+    });
+    if campaign.stats {
+        say(&report.stats);
+    }
+    say(&format_args!("{report}\n"));
+    Ok(report.failures.is_empty())
+}
+
+fn main() -> ExitCode {
+    match options(std::env::args().skip(1)).and_then(|o| run(&o)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::from(2)
+        }
+    }
+}

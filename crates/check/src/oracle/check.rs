@@ -1,0 +1,106 @@
+//! One program, run every way: the verdict.
+
+use super::library;
+use super::mode::{Eager, Mode, Prepared};
+use super::outcome::Outcome;
+use super::program::{Given, Program, Sizes};
+use crate::values::guarded;
+use maquette_ir::sym::SymError;
+use maquette_ops::{Error, ErrorKind, Result, RunError};
+
+/// What came of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every mode did what eager did.
+    Agree,
+    /// Nothing did another thing, but something was refused: by eager and every mode, or for a published reason by a mode.
+    Refused(&'static str),
+    /// A mode did something else.
+    Mismatch {
+        /// Which.
+        mode: &'static str,
+        /// What.
+        what: String,
+    },
+}
+
+/// Why a mode may refuse what eager runs; `docs/oracle.md` explains each.
+pub fn published(e: &Error) -> Option<&'static str> {
+    match e.kind() {
+        ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
+        ErrorKind::Typing(e) if mentions_data(&e.to_string()) => Some("a data-dependent size, which is not taken for 1"),
+        ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_data(values) => {
+            Some("an assumption about a data-dependent size, which does not hold")
+        }
+        ErrorKind::Run(RunError::AbsoluteOffset) => Some("as_strided with an offset of its own, on an input that begins elsewhere"),
+        ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
+        _ => None,
+    }
+}
+
+/// Whether a text has the symbol of a data-dependent size: u0, u1…; those of inputs are s0, s1….
+fn mentions_data(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word.strip_prefix('u').is_some_and(|n| n.parse::<u32>().is_ok()))
+}
+
+/// Runs a program in every mode, at every size.
+///
+/// # Errors
+/// The program itself cannot be run: its inputs do not fit its sizes, or the oracle's operators cannot be registered.
+pub fn check(program: &Program, modes: &[&dyn Mode]) -> Result<Verdict> {
+    library::register()?;
+    for at in &program.sizes {
+        program.given(at)?;
+    }
+    let mut verdict = Verdict::Agree;
+    for mode in modes {
+        // the inputs were made once, so what fails now is a panic, which nobody may answer a program with
+        match guarded(mode.name(), || one_mode(program, *mode)) {
+            Ok(Verdict::Agree) => {}
+            Ok(refused @ Verdict::Refused(_)) => verdict = refused,
+            Ok(mismatch) => return Ok(mismatch),
+            Err(e) => return Ok(Verdict::Mismatch { mode: mode.name(), what: e.to_string() }),
+        }
+    }
+    Ok(verdict)
+}
+
+fn one_mode(program: &Program, mode: &dyn Mode) -> Result<Verdict> {
+    let mut prepared: Option<Prepared> = None;
+    let mut verdict = Verdict::Agree;
+    for at in &program.sizes {
+        let reference = program.given(at)?;
+        let expected = Eager.prepare(program, &reference.inputs).and_then(|p| Outcome::of(&reference, &*p));
+        let found = found(program, mode, &program.given(at)?, &mut prepared);
+        match differ(mode, at, &expected, &found) {
+            Verdict::Agree => {}
+            refused @ Verdict::Refused(_) => verdict = refused,
+            mismatch => return Ok(mismatch),
+        }
+    }
+    Ok(verdict)
+}
+
+fn found(program: &Program, mode: &dyn Mode, given: &Given, prepared: &mut Option<Prepared>) -> Result<Outcome> {
+    Outcome::of(given, |inputs| {
+        let ready = match prepared.take().filter(|_| mode.serves_all_sizes()) {
+            Some(ready) => ready,
+            None => mode.prepare(program, inputs)?,
+        };
+        prepared.insert(ready)(inputs)
+    })
+}
+
+fn differ(mode: &dyn Mode, at: &Sizes, expected: &Result<Outcome>, found: &Result<Outcome>) -> Verdict {
+    let mismatch = |what: String| {
+        let sizes: Vec<String> = at.iter().map(|(name, n)| format!("{name} = {n}")).collect();
+        let what = if sizes.is_empty() { what } else { format!("at {}: {what}", sizes.join(", ")) };
+        Verdict::Mismatch { mode: mode.name(), what }
+    };
+    match (expected, found) {
+        (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
+        (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
+        (Err(e), Ok(_)) => mismatch(format!("runs, while eager refuses: {e}")),
+        (Ok(_), Err(e)) => published(e).map_or_else(|| mismatch(format!("refuses what eager runs: {e}")), Verdict::Refused),
+    }
+}

@@ -1,0 +1,110 @@
+//! What a program is given: memories with awkward values, and inputs over them that may overlap.
+
+use super::super::draft::Input;
+use super::super::program::{Memory, Place};
+use super::{Gen, Live};
+use maquette_ir::DType;
+use maquette_ir::sym::{Expr, Range, SymbolKind};
+use maquette_ops::Result;
+
+/// Largest input, in elements.
+const LARGEST: i64 = 120;
+
+impl Gen<'_> {
+    pub(super) fn inputs(&mut self) -> Result<()> {
+        if self.symbolic {
+            self.symbols()?;
+        }
+        for _ in 0..1 + self.rng.below(4) {
+            self.input();
+        }
+        let home = self.symbols.iter().map(|(s, n)| (self.draft.table.name(*s).to_owned(), *n));
+        self.draft.sizes = vec![home.collect()];
+        let given = self.draft.given()?;
+        for (input, tensor) in self.draft.inputs.iter().zip(given.inputs) {
+            self.live.push(Live { value: input.value, tensor, ragged: false, hot: input.place.memory < self.draft.inputs.len() / 2 });
+        }
+        Ok(())
+    }
+
+    fn symbols(&mut self) -> Result<()> {
+        for i in 0..1 + self.rng.below(3) {
+            let symbol = self.draft.table.symbol(&format!("s{i}"), SymbolKind::Backed, Range::SIZE)?;
+            let taken: Vec<i64> = self.symbols.iter().map(|(_, n)| *n).collect();
+            let free: Vec<i64> = (2..7).filter(|n| !taken.contains(n)).collect();
+            let n = self.rng.one(&free).unwrap_or(2);
+            self.symbols.push((symbol, n));
+        }
+        Ok(())
+    }
+
+    fn size(&mut self, i: usize) -> Expr {
+        // every symbol is the size of some input
+        let unused = self.symbols.get(i).filter(|_| self.draft.inputs.is_empty()).copied();
+        if let Some((s, _)) = unused.or_else(|| if self.rng.chance(45) { self.rng.one(&self.symbols) } else { None }) {
+            return self.draft.table.expr(s);
+        }
+        let n = match self.rng.below(100) {
+            0..4 => 0,
+            4..16 => 1,
+            _ => self.rng.between(2, 5),
+        };
+        Expr::Int(n)
+    }
+
+    fn input(&mut self) {
+        let rank = match self.rng.below(100) {
+            0..3 => 0,
+            3..25 => 1,
+            25..65 => 2,
+            65..88 => 3,
+            _ => 4,
+        };
+        let first = self.draft.inputs.is_empty();
+        let rank = if first { rank.max(self.symbols.len()) } else { rank };
+        let mut sizes: Vec<Expr> = (0..rank).map(|d| self.size(d)).collect();
+        let numbers = |g: &Self, sizes: &[Expr]| sizes.iter().map(|e| g.number(*e)).collect::<Vec<i64>>();
+        while numbers(self, &sizes).iter().product::<i64>() > LARGEST && sizes.len() > self.symbols.len().max(1) {
+            sizes.pop();
+        }
+        let (n, has_symbols) = (numbers(self, &sizes), sizes.iter().any(|e| e.as_i64().is_none()));
+        let strides = if has_symbols { None } else { self.strides(&n) };
+        let place = self.place();
+        let dtype = self.draft.memories.get(place.memory).map_or(DType::F32, |m| m.dtype);
+        self.draft.inputs.push(Input { value: self.next, dtype, sizes, strides, place });
+        self.next += 1;
+    }
+
+    /// Strides of another order than row-major, or with gaps.
+    fn strides(&mut self, sizes: &[i64]) -> Option<Vec<Expr>> {
+        if !self.rng.chance(30) || sizes.is_empty() {
+            return None;
+        }
+        let mut strides = vec![Expr::Int(0); sizes.len()];
+        let mut next = if self.rng.chance(30) { 2 } else { 1 };
+        for d in self.rng.order(sizes.len()) {
+            if let (Some(stride), Some(n)) = (strides.get_mut(d), sizes.get(d)) {
+                *stride = Expr::Int(next);
+                next *= n.max(&1);
+            }
+        }
+        Some(strides)
+    }
+
+    /// Memory of its own, or that of an earlier input.
+    fn place(&mut self) -> Place {
+        let shares = !self.draft.memories.is_empty() && self.rng.chance(35);
+        let offset = if self.rng.chance(if shares { 70 } else { 15 }) { self.rng.between(0, 6) } else { 0 };
+        if shares {
+            return Place { memory: self.rng.below(self.draft.memories.len()), offset };
+        }
+        let dtype = match self.rng.below(100) {
+            0..62 => DType::F32,
+            62..88 => DType::I64,
+            _ => DType::Bool,
+        };
+        let values = (0..5 + self.rng.below(9)).map(|_| self.rng.value(dtype)).collect();
+        self.draft.memories.push(Memory { dtype, values });
+        Place { memory: self.draft.memories.len() - 1, offset }
+    }
+}

@@ -1,0 +1,388 @@
+//! Random programs. A statement is chosen, tried eagerly on real tensors, and kept if it runs; so every program runs, but for the few that end
+//! with a statement which eager must refuse.
+
+mod custom;
+mod inputs;
+mod pure;
+mod views;
+mod writes;
+
+use super::draft::{Call, Draft, Group, Item, Step};
+use super::library;
+use super::program::{Program, Sizes};
+use super::random::Rng;
+use super::{model, outcome};
+use maquette_ir::graph::{Arg, BindSource};
+use maquette_ir::sym::{Expr, Range, SymbolId, SymbolKind};
+use maquette_ir::{DType, Scalar};
+use maquette_ops::{Args, ErrorKind, Kwargs, Op, Outputs, Result, RunError, Tensor, Value};
+use maquette_trace::run_graph;
+
+/// Larger results are not kept: a campaign's time is for programs, not for elements.
+const LARGEST: i64 = 256;
+/// Dimensions of a tensor that a statement may make.
+const RANKS: usize = 5;
+
+/// A program, and what eager refused while it was made.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// The program.
+    pub program: Program,
+    /// Of each statement that was tried and not kept: the operator, and why it did not run, numbers left out.
+    pub rejected: Vec<String>,
+}
+
+/// Program number `index` of the campaign `seed`, of about `statements` statements.
+///
+/// # Errors
+/// The oracle's operators cannot be registered, or the program is no graph.
+pub fn generate(seed: u64, index: u64, statements: usize) -> Result<Generated> {
+    library::register()?;
+    let mut rng = Rng::new(seed, index);
+    let program = outcome::repeatable(|| Gen::program(&mut rng, statements));
+    library::take_log();
+    program
+}
+
+/// A tensor that statements may use.
+#[derive(Clone)]
+struct Live {
+    value: usize,
+    tensor: Tensor,
+    /// Its sizes depend on data.
+    ragged: bool,
+    /// An operator returned it as a view, or mutated it: more likely to be written again.
+    hot: bool,
+}
+
+impl Live {
+    fn item(&self) -> Item {
+        Item::Value(self.value)
+    }
+
+    fn sizes(&self) -> Vec<i64> {
+        self.tensor.sizes_i64().unwrap_or_default()
+    }
+
+    fn rank(&self) -> usize {
+        self.tensor.dim()
+    }
+
+    fn dtype(&self) -> DType {
+        self.tensor.dtype()
+    }
+}
+
+struct Gen<'r> {
+    rng: &'r mut Rng,
+    draft: Draft,
+    live: Vec<Live>,
+    /// Symbols with their values here.
+    symbols: Vec<(SymbolId, i64)>,
+    next: usize,
+    symbolic: bool,
+    rejected: Vec<String>,
+}
+
+impl Gen<'_> {
+    fn program(rng: &mut Rng, statements: usize) -> Result<Generated> {
+        let refused = rng.below(1000) < 4;
+        let symbolic = !refused && rng.chance(35);
+        let mut g = Gen { rng, draft: Draft::default(), live: Vec::new(), symbols: Vec::new(), next: 0, symbolic, rejected: Vec::new() };
+        g.inputs()?;
+        let wanted = 1 + g.rng.below(statements.max(1)) + statements / 3;
+        for _ in 0..3 * wanted {
+            if g.draft.steps.len() >= wanted {
+                break;
+            }
+            g.statement();
+        }
+        if refused {
+            g.refused_statement();
+        }
+        g.outputs();
+        let rejected = std::mem::take(&mut g.rejected);
+        g.finish().map(|program| Generated { program, rejected })
+    }
+
+    fn statement(&mut self) -> bool {
+        match self.rng.below(100) {
+            0..30 => self.view(),
+            30..58 => self.write(),
+            58..76 => self.pure(),
+            _ => self.custom(),
+        }
+    }
+
+    /// One to four outputs: results, views, inputs, the same twice.
+    fn outputs(&mut self) {
+        for _ in 0..1 + self.rng.below(4) {
+            if let Some(t) = self.any() {
+                self.draft.outputs.push(t.item());
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Program> {
+        let program = match self.draft.program() {
+            Ok(program) => program,
+            // what a trace refuses with symbols is a program all the same: a mode that traces it so is to say why
+            Err(_) => return self.fixed().program(),
+        };
+        if program.is_symbolic() { Ok(self.other_sizes(program)) } else { Ok(program) }
+    }
+
+    /// The draft with the numbers of this run in the place of symbols.
+    fn fixed(&self) -> Draft {
+        let mut draft = self.draft.clone();
+        let number = |e: Expr| Expr::Int(self.number(e));
+        for input in &mut draft.inputs {
+            input.sizes.iter_mut().chain(input.strides.iter_mut().flatten()).for_each(|e| *e = number(*e));
+        }
+        fn fix(item: &mut Item, number: &dyn Fn(Expr) -> Expr) {
+            match item {
+                Item::Plain(Arg::Int(e)) => *e = number(*e),
+                Item::List(l) => l.iter_mut().for_each(|i| fix(i, number)),
+                _ => {}
+            }
+        }
+        draft.steps.retain(|s| matches!(s, Step::Call(_)));
+        for step in &mut draft.steps {
+            if let Step::Call(c) = step {
+                c.args.iter_mut().chain(c.kwargs.iter_mut().map(|(_, a)| a)).for_each(|a| fix(a, &number));
+            }
+        }
+        draft.sizes = vec![Sizes::new()];
+        draft
+    }
+
+    /// Adds sizes at which the program runs as well, and for which its guards hold.
+    fn other_sizes(self, mut program: Program) -> Program {
+        let Some(home) = program.sizes.first().cloned() else { return program };
+        for _ in 0..4 {
+            let at: Sizes =
+                home.iter().map(|(name, n)| (name.clone(), if self.rng.chance(20) { *n } else { self.rng.between(0, 6) })).collect();
+            let runs = |run: &dyn Fn(&[Tensor]) -> Result<Vec<Value>>| program.given(&at).and_then(|given| run(&given.inputs));
+            let eager = runs(&|inputs| model::call_all(&program.graph, inputs));
+            let guards = runs(&|inputs| run_graph(&program.graph, &inputs.iter().map(Value::from).collect::<Vec<_>>()));
+            let guarded = |e: &ErrorKind| matches!(e, ErrorKind::Run(RunError::Guard { .. } | RunError::Input { .. }));
+            if eager.is_ok() && !guards.is_err_and(|e| guarded(e.kind())) && program.sizes.len() < 3 && !program.sizes.contains(&at) {
+                program.sizes.push(at);
+            }
+        }
+        program
+    }
+
+    // ---- statements ----------------------------------------------------------------------------------------------------------
+
+    /// Tries a call, and appends it if it runs; gives its results.
+    fn emit(&mut self, op: &str, args: Vec<Item>) -> Option<Vec<Live>> {
+        self.emit_kw(op, args, Vec::new())
+    }
+
+    fn emit_kw(&mut self, op: &str, args: Vec<Item>, kwargs: Vec<(&'static str, Item)>) -> Option<Vec<Live>> {
+        let callee = Op::find(op).ok()?;
+        let values = args.iter().map(|a| self.value(a)).collect::<Option<Args>>()?;
+        let keywords = kwargs.iter().map(|(k, a)| Some((*k, self.value(a)?))).collect::<Option<Kwargs>>()?;
+        let ragged = values.iter().flat_map(Value::tensors).any(|t| self.live.iter().any(|l| l.ragged && l.tensor.is_same(t)));
+        let outputs = self.attempt(callee, values, keywords)?;
+        let too_large = |t: &Tensor| t.meta().concrete().and_then(|c| c.numel()).is_none_or(|n| n > LARGEST) || t.dim() > RANKS;
+        if outputs.iter().flat_map(Value::tensors).any(too_large) {
+            return None;
+        }
+        let data = matches!(op, "aten::nonzero" | "aten::masked_select" | "oracle::hits" | "oracle::count_");
+        let mut results = Vec::new();
+        let mut made = Vec::new();
+        for v in &outputs {
+            let mut group = |v: &Value, next: &mut usize| {
+                *next += 1;
+                if let Value::Tensor(t) = v {
+                    let written = t.storage().is_ok_and(|s| s.version() > 0);
+                    let hot = written || values_share(&self.live, t);
+                    made.push(Live { value: *next - 1, tensor: t.clone(), ragged: ragged || data, hot });
+                }
+                *next - 1
+            };
+            results.push(match v {
+                Value::List(l) => Group::List(l.iter().map(|v| group(v, &mut self.next)).collect()),
+                Value::None => Group::Absent,
+                v => Group::One(group(v, &mut self.next)),
+            });
+        }
+        let first = results.first().and_then(|g| g.values().first().copied());
+        let kwargs = kwargs.into_iter().map(|(k, a)| (k.to_owned(), a)).collect();
+        self.draft.steps.push(Step::Call(Call { op: op.to_owned(), args, kwargs, results }));
+        if let (true, Some(v), Some(first)) = (data, first, outputs.first()) {
+            self.bind(v, first);
+        }
+        self.live.extend(made.iter().cloned());
+        Some(made)
+    }
+
+    /// Calls an operator. One that failed halfway may have spoilt what it wrote: such tensors are not used again.
+    fn attempt(&mut self, op: Op, args: Args, kwargs: Kwargs) -> Option<Outputs> {
+        match op.call_kw(args, kwargs) {
+            Ok(outputs) => Some(outputs),
+            Err(e) => {
+                let why: String = e.kind().to_string().chars().filter(|c| !c.is_ascii_digit()).take(90).collect();
+                self.rejected.push(format!("{} {}", op.name(), why.lines().next().unwrap_or_default()));
+                self.live.retain(|l| l.tensor.ok().is_ok());
+                None
+            }
+        }
+    }
+
+    /// A symbol for what depends on data, so that later statements can use it.
+    fn bind(&mut self, v: usize, found: &Value) {
+        let (source, n) = match found {
+            Value::Tensor(t) => (BindSource::Size(0), t.size(0).as_i64()),
+            other => (BindSource::Value, other.int().ok().and_then(|i| i.as_i64())),
+        };
+        let Some(n) = n else { return };
+        let symbol = self.draft.table.fresh(SymbolKind::Unbacked, Range::SIZE);
+        self.draft.steps.push(Step::Bind(symbol, v, source));
+        self.symbols.push((symbol, n));
+    }
+
+    fn number(&self, e: Expr) -> i64 {
+        let env = |s: SymbolId| self.symbols.iter().find(|(t, _)| *t == s).map(|(_, n)| *n);
+        self.draft.table.eval(e, &env).unwrap_or_default()
+    }
+
+    /// The value of an argument here; nothing where it is a tensor that is gone.
+    fn value(&self, item: &Item) -> Option<Value> {
+        Some(match item {
+            Item::Value(v) => Value::Tensor(self.live.iter().find(|l| l.value == *v)?.tensor.clone()),
+            Item::Str(s) => Value::from(s.as_str()),
+            Item::List(l) => Value::from(l.iter().map(|i| self.value(i)).collect::<Option<Vec<Value>>>()?),
+            Item::Plain(Arg::Int(e)) => self.number(*e).into(),
+            Item::Plain(Arg::Float(x)) => x.get().into(),
+            Item::Plain(Arg::Bool(b)) => (*b).into(),
+            Item::Plain(Arg::DType(d)) => (*d).into(),
+            Item::Plain(_) => Value::None,
+        })
+    }
+
+    // ---- choices -------------------------------------------------------------------------------------------------------------
+
+    /// Any tensor; those of data-dependent size less often, as most operators must decide something about a size.
+    fn any(&mut self) -> Option<Live> {
+        self.pick(|_| true)
+    }
+
+    fn pick(&mut self, test: impl Fn(&Live) -> bool) -> Option<Live> {
+        let ragged = self.rng.chance(12);
+        let recent = self.live.len().saturating_sub(6);
+        for _ in 0..8 {
+            let at = if self.rng.chance(50) { recent + self.rng.below(self.live.len() - recent) } else { self.rng.below(self.live.len()) };
+            if let Some(l) = self.live.get(at).filter(|l| test(l) && (ragged || !l.ragged)) {
+                return Some(l.clone());
+            }
+        }
+        let fit: Vec<&Live> = self.live.iter().filter(|l| test(l) && (ragged || !l.ragged)).collect();
+        fit.get(self.rng.below(fit.len())).map(|l| (*l).clone())
+    }
+
+    /// A tensor to write into: views and what was written before are likely.
+    fn target(&mut self) -> Option<Live> {
+        if self.rng.chance(65)
+            && let Some(hot) = self.pick(|l| l.hot)
+        {
+            return Some(hot);
+        }
+        self.any()
+    }
+
+    /// A tensor of this dtype that broadcasts to these sizes, the same sizes more often.
+    fn operand(&mut self, dtype: DType, sizes: &[i64]) -> Option<Live> {
+        let same = |l: &Live| l.dtype() == dtype && l.sizes() == sizes;
+        if self.rng.chance(70)
+            && let Some(found) = self.pick(same)
+        {
+            return Some(found);
+        }
+        self.pick(|l| {
+            let from = l.sizes();
+            l.dtype() == dtype && from.len() <= sizes.len() && from.iter().rev().zip(sizes.iter().rev()).all(|(a, b)| a == b || *a == 1)
+        })
+    }
+
+    /// An index of a dimension, from the end now and then.
+    fn dim(&mut self, t: &Live) -> Option<(usize, Item)> {
+        let rank = t.rank();
+        if rank == 0 {
+            return None;
+        }
+        let d = self.rng.below(rank);
+        let written = if self.rng.chance(25) { d as i64 - rank as i64 } else { d as i64 };
+        Some((d, Item::from(written)))
+    }
+
+    /// A number of the program: where symbols happen to give it, an expression of them more often.
+    fn int(&mut self, n: i64) -> Item {
+        if self.symbols.is_empty() || self.rng.chance(30) {
+            return n.into();
+        }
+        let mut fitting: Vec<Expr> = Vec::new();
+        let table = &mut self.draft.table;
+        for (i, &(s, v)) in self.symbols.iter().enumerate() {
+            let e = table.expr(s);
+            let mut offer = |value: i64, made: std::result::Result<Expr, maquette_ir::sym::SymError>| {
+                if value == n {
+                    fitting.extend(made.ok());
+                }
+            };
+            offer(v, Ok(e));
+            offer(v - 1, table.sub(e, Expr::Int(1)));
+            offer(v + 1, table.add(e, Expr::Int(1)));
+            offer(2 * v, table.mul(e, Expr::Int(2)));
+            offer(v.div_euclid(2), table.floor_div(e, Expr::Int(2)));
+            for &(t, w) in self.symbols.iter().skip(i + 1) {
+                let f = table.expr(t);
+                offer(v + w, table.add(e, f));
+                offer(v * w, table.mul(e, f));
+                offer(v - w, table.sub(e, f));
+                offer(v.min(w), table.min(e, f));
+            }
+            if v > 1 && n > v && n % v == 0 {
+                offer(n, table.mul(e, Expr::Int(n / v)));
+            }
+        }
+        self.rng.one(&fitting).map_or(n.into(), Item::from)
+    }
+
+    fn ints(&mut self, of: &[i64]) -> Item {
+        Item::List(of.iter().map(|&n| self.int(n)).collect())
+    }
+
+    /// A number that fits a dtype, an awkward one now and then.
+    fn scalar(&mut self, dtype: DType) -> Item {
+        match self.rng.value(dtype) {
+            Scalar::Float(x) => x.into(),
+            Scalar::Int(n) => n.into(),
+            Scalar::Bool(b) => b.into(),
+        }
+    }
+}
+
+/// Whether a tensor sees memory that others see too.
+fn values_share(live: &[Live], t: &Tensor) -> bool {
+    live.iter().any(|l| l.tensor.shares_storage(t))
+}
+
+impl Rng {
+    /// A number of a dtype: small, or one that arithmetic treats specially.
+    fn value(&mut self, dtype: DType) -> Scalar {
+        const FLOATS: [f32; 10] =
+            [f32::NAN, -0.0, 0.0, f32::INFINITY, f32::NEG_INFINITY, f32::from_bits(1), -1e-40, f32::MAX, f32::EPSILON, 16_777_217.0];
+        const INTS: [i64; 6] = [0, -1, i64::MAX, i64::MIN, 1 << 53, -(1 << 40) + 1];
+        let special = self.chance(18);
+        match dtype {
+            DType::Bool => Scalar::Bool(self.chance(50)),
+            DType::I64 if special => Scalar::Int(self.one(&INTS).unwrap_or(0)),
+            DType::I64 => Scalar::Int(self.between(-5, 9)),
+            _ if special => Scalar::Float(self.one(&FLOATS).unwrap_or(0.0).into()),
+            _ => Scalar::Float(self.between(-12, 12) as f64 / 4.0),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Operators that write nothing: their results are new memory for later statements to look at and write into.
+
+use super::super::draft::Item;
+use super::{Gen, Live};
+use maquette_ir::DType;
+use maquette_ir::graph::Arg;
+
+impl Gen<'_> {
+    pub(super) fn pure(&mut self) -> bool {
+        let Some(t) = self.any() else { return false };
+        let made = match self.rng.below(100) {
+            0..28 => self.binary(&t),
+            28..40 => self.elementwise(&t),
+            40..48 => self.reduction(&t),
+            48..55 => self.product(&t),
+            55..67 => self.duplicate(&t),
+            67..73 => self.join(&t),
+            73..79 => self.fresh(),
+            79..85 => self.choice(&t),
+            85..90 => self.ordered(&t),
+            90..93 => self.random(&t),
+            _ => self.data_dependent(&t),
+        };
+        made.is_some()
+    }
+
+    fn binary(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let names: &[&str] = match t.dtype() {
+            DType::Bool => &["logical_or", "bitwise_xor.Tensor", "eq.Tensor"],
+            DType::I64 => &["add.Tensor", "mul.Tensor", "sub.Tensor", "maximum", "lt.Tensor", "bitwise_and.Tensor"],
+            _ => &["add.Tensor", "mul.Tensor", "sub.Tensor", "maximum", "lt.Tensor", "div.Tensor"],
+        };
+        let name = self.rng.one(names)?;
+        let other = self.operand(t.dtype(), &t.sizes())?;
+        self.emit(&format!("aten::{name}"), vec![t.item(), other.item()])
+    }
+
+    fn elementwise(&mut self, t: &Live) -> Option<Vec<Live>> {
+        if self.rng.chance(25) {
+            let dtype = self.rng.one(&[DType::F32, DType::I64, DType::Bool])?;
+            return self.emit("aten::to.dtype", vec![t.item(), Item::Plain(Arg::DType(dtype))]);
+        }
+        let names: &[&str] = match t.dtype() {
+            DType::Bool => &["logical_not"],
+            DType::I64 => &["neg", "abs", "sign"],
+            _ => &["neg", "relu", "abs", "sin", "tanh", "sqrt"],
+        };
+        let name = self.rng.one(names)?;
+        self.emit(&format!("aten::{name}"), vec![t.item()])
+    }
+
+    fn reduction(&mut self, t: &Live) -> Option<Vec<Live>> {
+        if self.rng.chance(25) {
+            return self.emit("aten::sum", vec![t.item()]);
+        }
+        let (_, dim) = self.dim(t)?;
+        let keep = self.rng.chance(50);
+        let op = self.rng.one(&["aten::sum.dim_IntList", "aten::amax", "aten::cumsum", "aten::mean.dim"])?;
+        match op {
+            "aten::cumsum" => self.emit(op, vec![t.item(), dim]),
+            _ => self.emit(op, vec![t.item(), Item::List(vec![dim]), keep.into()]),
+        }
+    }
+
+    fn product(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let k = *t.sizes().last()?;
+        let fits = |l: &Live| l.dtype() == t.dtype() && (l.sizes().first() == Some(&k) && l.rank() == 2);
+        let other = self.pick(fits)?;
+        let op = if t.rank() == 2 && self.rng.chance(50) { "aten::mm" } else { "aten::matmul" };
+        self.emit(op, vec![t.item(), other.item()])
+    }
+
+    fn duplicate(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let op = self.rng.one(&["aten::clone", "aten::clone", "aten::contiguous"])?;
+        self.emit(op, vec![t.item()])
+    }
+
+    fn join(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (sizes, dtype) = (t.sizes(), t.dtype());
+        let other = self.pick(|l| l.dtype() == dtype && l.sizes() == sizes)?;
+        let (_, dim) = self.dim(t)?;
+        let op = self.rng.one(&["aten::cat", "aten::stack"])?;
+        self.emit(op, vec![Item::List(vec![t.item(), other.item()]), dim])
+    }
+
+    fn fresh(&mut self) -> Option<Vec<Live>> {
+        let rank = 1 + self.rng.below(2);
+        let sizes: Vec<i64> = match self.any() {
+            Some(like) if self.rng.chance(60) => like.sizes(),
+            _ => (0..rank).map(|_| self.rng.between(1, 4)).collect(),
+        };
+        let (dtype, written) = (self.rng.one(&[DType::F32, DType::F32, DType::I64])?, self.ints(&sizes));
+        let options = vec![("dtype", Item::Plain(Arg::DType(dtype)))];
+        if self.rng.chance(50) {
+            return self.emit_kw("aten::zeros", vec![written], options);
+        }
+        let s = self.scalar(dtype);
+        self.emit_kw("aten::full", vec![written, s], options)
+    }
+
+    fn choice(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (mask, other) = (self.operand(DType::Bool, &t.sizes())?, self.operand(t.dtype(), &t.sizes())?);
+        self.emit("aten::where.self", vec![mask.item(), t.item(), other.item()])
+    }
+
+    /// Operators with an order: some of several results.
+    fn ordered(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (d, dim) = self.dim(t)?;
+        match self.rng.below(4) {
+            0 => self.emit("aten::sort", vec![t.item(), dim]),
+            1 => self.emit("aten::max.dim", vec![t.item(), dim]),
+            2 => self.emit("aten::flip", vec![t.item(), Item::List(vec![dim])]),
+            _ => {
+                let n = *t.sizes().get(d)?;
+                let count = self.rng.between(1, n.clamp(1, 4));
+                let at = self.places(n, count)?;
+                self.emit("aten::index_select", vec![t.item(), dim, at.item()])
+            }
+        }
+    }
+
+    fn random(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let op = self.rng.one(&["aten::rand_like", "aten::randn_like"])?;
+        self.emit(op, vec![t.item()])
+    }
+
+    /// A size that depends on data; then a view of the tensor, and a write into it.
+    fn data_dependent(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let made = match self.rng.below(4) {
+            0 => self.emit("aten::nonzero", vec![t.item()]),
+            1 => {
+                let mask = self.operand(DType::Bool, &t.sizes())?;
+                self.emit("aten::masked_select", vec![t.item(), mask.item()])
+            }
+            2 => self.emit("oracle::hits", vec![t.item()]),
+            _ => return self.emit("oracle::count_", vec![t.item()]),
+        }?;
+        if self.rng.chance(60)
+            && let Some(ragged) = made.first()
+        {
+            let (start, step) = (self.rng.between(0, 1), self.rng.between(1, 2));
+            let part = self.emit("aten::slice.Tensor", vec![ragged.item(), 0.into(), start.into(), Item::Plain(Arg::None), step.into()])?;
+            let part = part.first()?;
+            let s = self.scalar(part.dtype());
+            self.emit("aten::fill_.Scalar", vec![part.item(), s])?;
+        }
+        Some(made)
+    }
+}

@@ -1,0 +1,185 @@
+//! Views: statements that give another look at the same memory.
+
+use super::super::draft::Item;
+use super::{Gen, Live};
+use maquette_ir::graph::Arg;
+
+const NONE: Item = Item::Plain(Arg::None);
+
+impl Gen<'_> {
+    pub(super) fn view(&mut self) -> bool {
+        let Some(t) = self.any() else { return false };
+        let made = match self.rng.below(100) {
+            0..24 => self.slice(&t),
+            24..34 => self.select(&t),
+            34..40 => self.transpose(&t),
+            40..47 => self.permute(&t),
+            47..58 => self.reshape(&t),
+            58..64 => self.expand(&t),
+            64..69 => self.diagonal(&t),
+            69..75 => self.unfold(&t),
+            75..84 => self.split(&t),
+            84..90 => self.as_strided(&t),
+            90..96 => self.squeeze(&t),
+            _ => self.plain(&t),
+        };
+        made.is_some()
+    }
+
+    fn slice(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (d, dim) = self.dim(t)?;
+        let n = t.sizes().get(d).copied()?;
+        if self.rng.chance(20) {
+            let length = self.rng.between(0, n);
+            let start = self.rng.between(0, n - length);
+            let (start, length) = (self.int(start), self.int(length));
+            return self.emit("aten::narrow", vec![t.item(), dim, start, length]);
+        }
+        let start = self.rng.between(0, n);
+        let end = self.rng.between(start, n + 1);
+        let step = if self.rng.chance(35) { self.rng.between(2, 3) } else { 1 };
+        let from_end = self.rng.chance(20) && start < n;
+        let start = if from_end { Item::from(start - n) } else { self.int(start) };
+        let end = if self.rng.chance(20) { NONE } else { self.int(end) };
+        self.emit("aten::slice.Tensor", vec![t.item(), dim, start, end, step.into()])
+    }
+
+    fn select(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (d, dim) = self.dim(t)?;
+        let n = t.sizes().get(d).copied().filter(|n| *n > 0)?;
+        let at = self.rng.between(0, n - 1);
+        let index = if self.rng.chance(25) { Item::from(at - n) } else { self.int(at) };
+        self.emit("aten::select.int", vec![t.item(), dim, index])
+    }
+
+    fn transpose(&mut self, t: &Live) -> Option<Vec<Live>> {
+        if t.rank() <= 2 && self.rng.chance(50) {
+            return self.emit("aten::t", vec![t.item()]);
+        }
+        let ((_, a), (_, b)) = (self.dim(t)?, self.dim(t)?);
+        let op = if self.rng.chance(30) { "aten::movedim.int" } else { "aten::transpose.int" };
+        self.emit(op, vec![t.item(), a, b])
+    }
+
+    fn permute(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let order = self.rng.order(t.rank());
+        let dims = order.into_iter().map(|d| Item::from(d as i64)).collect();
+        self.emit("aten::permute", vec![t.item(), Item::List(dims)])
+    }
+
+    /// Sizes of the same number of elements: two neighbours joined, one split, all in one, or one left open.
+    fn reshape(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let mut sizes = t.sizes();
+        let at = self.rng.below(sizes.len());
+        match self.rng.below(4) {
+            0 if sizes.len() > at + 1 => {
+                let joined = sizes.get(at)? * sizes.get(at + 1)?;
+                sizes.splice(at..at + 2, [joined]);
+            }
+            1 => {
+                let n = sizes.get(at).copied().filter(|n| *n > 1)?;
+                let by = (2..=n).find(|k| n % k == 0)?;
+                sizes.splice(at..at + 1, if self.rng.chance(50) { [by, n / by] } else { [n / by, by] });
+            }
+            2 => sizes = vec![sizes.iter().product()],
+            _ => sizes.insert(at, 1),
+        }
+        let mut written = match self.ints(&sizes) {
+            Item::List(l) => l,
+            _ => return None,
+        };
+        if self.rng.chance(30) && !sizes.contains(&0) {
+            let open = self.rng.below(written.len());
+            *written.get_mut(open)? = Item::from(-1);
+        }
+        let op = if self.rng.chance(60) { "aten::view" } else { "aten::reshape" };
+        self.emit(op, vec![t.item(), Item::List(written)])
+    }
+
+    fn expand(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let mut sizes = t.sizes();
+        for n in sizes.iter_mut().filter(|n| **n == 1) {
+            *n = self.rng.between(0, 4);
+        }
+        if self.rng.chance(60) {
+            sizes.insert(0, self.rng.between(0, 3));
+        }
+        let sizes = self.ints(&sizes);
+        self.emit("aten::expand", vec![t.item(), sizes])
+    }
+
+    fn diagonal(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let order = self.rng.order(t.rank());
+        let (&[a, b, ..], offset) = (order.as_slice(), self.rng.between(-1, 1)) else { return None };
+        self.emit("aten::diagonal", vec![t.item(), offset.into(), (a as i64).into(), (b as i64).into()])
+    }
+
+    fn unfold(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (d, dim) = self.dim(t)?;
+        let n = t.sizes().get(d).copied()?;
+        let (size, step) = (self.rng.between(0, n.min(3)), self.rng.between(1, 3));
+        self.emit("aten::unfold", vec![t.item(), dim, size.into(), step.into()])
+    }
+
+    fn split(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (d, dim) = self.dim(t)?;
+        let n = t.sizes().get(d).copied()?;
+        match self.rng.below(4) {
+            0 => {
+                let size = self.rng.between(1, n.max(1));
+                let size = self.int(size);
+                self.emit("aten::split.Tensor", vec![t.item(), size, dim])
+            }
+            1 => {
+                let first = self.rng.between(0, n);
+                let sizes = self.ints(&[first, n - first]);
+                self.emit("aten::split_with_sizes", vec![t.item(), sizes, dim])
+            }
+            2 => {
+                let chunks = self.rng.between(1, 3);
+                self.emit("aten::chunk", vec![t.item(), chunks.into(), dim])
+            }
+            _ => self.emit("aten::unbind.int", vec![t.item(), dim]),
+        }
+    }
+
+    /// Any layout within what the tensor spans. With an offset of its own only where the memory is not an input's, or begins at its start.
+    fn as_strided(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let c = t.tensor.meta().concrete()?;
+        let (first, last) = c.span()?;
+        let reach = (last - first) / c.width;
+        let n = self.rng.between(1, reach.min(4));
+        let (sizes, strides) = match self.rng.chance(50) {
+            true => (vec![n], vec![self.rng.between(1, ((reach - 1) / (n - 1).max(1)).clamp(1, 3))]),
+            false => (vec![self.rng.between(1, 3), n.min(3)], vec![self.rng.between(0, 3), 1]),
+        };
+        let elsewhere = self
+            .draft
+            .inputs
+            .iter()
+            .any(|i| i.place.offset != 0 && self.live.iter().any(|l| l.value == i.value && l.tensor.shares_storage(&t.tensor)));
+        let offset = match self.rng.chance(if elsewhere { 2 } else { 60 }) {
+            true => (first / c.width + self.rng.between(0, 1)).into(),
+            false => NONE,
+        };
+        let (sizes, strides) = (self.ints(&sizes), Item::List(strides.into_iter().map(Item::from).collect()));
+        self.emit("aten::as_strided", vec![t.item(), sizes, strides, offset])
+    }
+
+    fn squeeze(&mut self, t: &Live) -> Option<Vec<Live>> {
+        if self.rng.chance(50) {
+            let at = self.rng.between(-(t.rank() as i64) - 1, t.rank() as i64);
+            return self.emit("aten::unsqueeze", vec![t.item(), at.into()]);
+        }
+        let (_, dim) = self.dim(t)?;
+        self.emit("aten::squeeze.dim", vec![t.item(), dim])
+    }
+
+    fn plain(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let op = self.rng.one(&["aten::alias", "aten::detach", "oracle::tail", "oracle::tail"])?;
+        if op == "oracle::tail" && t.sizes().first().is_none_or(|n| *n == 0) {
+            return None;
+        }
+        self.emit(op, vec![t.item()])
+    }
+}

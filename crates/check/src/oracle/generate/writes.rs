@@ -1,0 +1,183 @@
+//! Writes: builtin operators in place, through whatever view was picked.
+
+use super::super::draft::Item;
+use super::{Gen, Live};
+use maquette_ir::DType;
+use maquette_ir::graph::Arg;
+
+impl Gen<'_> {
+    pub(super) fn write(&mut self) -> bool {
+        let Some(t) = self.target() else { return false };
+        let made = match self.rng.below(100) {
+            0..24 => self.pointwise(&t),
+            24..40 => self.copy(&t),
+            40..50 => self.fill(&t),
+            50..60 => self.unary(&t),
+            60..68 => self.ternary(&t),
+            68..76 => self.scatter(&t),
+            76..84 => self.index_add(&t),
+            84..92 => self.index_put(&t),
+            92..97 => self.masked(&t),
+            _ => self.whole(&t),
+        };
+        made.is_some()
+    }
+
+    fn pointwise(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let names: &[&str] = match t.dtype() {
+            DType::Bool => &["logical_and_", "logical_xor_", "bitwise_or_", "eq_", "ne_"],
+            DType::I64 => &["add_", "sub_", "mul_", "bitwise_xor_", "bitwise_and_", "eq_", "lt_"],
+            _ => &["add_", "sub_", "mul_", "div_", "lt_", "add_", "mul_"],
+        };
+        let name = self.rng.one(names)?;
+        if self.rng.chance(30) && !name.starts_with("logical") {
+            let s = self.scalar(t.dtype());
+            return self.emit(&format!("aten::{name}.Scalar"), vec![t.item(), s]);
+        }
+        let other = self.operand(t.dtype(), &t.sizes())?;
+        let overload = if name.starts_with("logical") { "" } else { ".Tensor" };
+        self.emit(&format!("aten::{name}{overload}"), vec![t.item(), other.item()])
+    }
+
+    /// Of another dtype now and then.
+    fn copy(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let dtype = if self.rng.chance(15) { self.rng.one(&[DType::F32, DType::I64, DType::Bool])? } else { t.dtype() };
+        let source = self.operand(dtype, &t.sizes())?;
+        self.emit("aten::copy_", vec![t.item(), source.item()])
+    }
+
+    fn fill(&mut self, t: &Live) -> Option<Vec<Live>> {
+        if self.rng.chance(25) {
+            return self.emit("aten::zero_", vec![t.item()]);
+        }
+        let s = self.scalar(t.dtype());
+        self.emit("aten::fill_.Scalar", vec![t.item(), s])
+    }
+
+    fn unary(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let names: &[&str] = match t.dtype() {
+            DType::Bool => &["logical_not_"],
+            DType::I64 => &["neg_", "abs_", "bitwise_not_", "relu_"],
+            _ => &["neg_", "abs_", "relu_", "sin_", "exp_", "sigmoid_", "reciprocal_"],
+        };
+        let name = self.rng.one(names)?;
+        self.emit(&format!("aten::{name}"), vec![t.item()])
+    }
+
+    fn ternary(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (a, b) = (self.operand(t.dtype(), &t.sizes())?, self.operand(t.dtype(), &t.sizes())?);
+        match self.rng.below(3) {
+            0 => self.emit("aten::addcmul_", vec![t.item(), a.item(), b.item()]),
+            1 => self.emit("aten::lerp_.Scalar", vec![t.item(), a.item(), 0.25.into()]),
+            _ => {
+                let (lo, hi) = (self.scalar(t.dtype()), self.scalar(t.dtype()));
+                self.emit("aten::clamp_", vec![t.item(), lo, hi])
+            }
+        }
+    }
+
+    /// Places in a dimension of size `n`, one for each of `count`: all different, or as data has it.
+    pub(super) fn places(&mut self, n: i64, count: i64) -> Option<Live> {
+        if n == 0 {
+            return None;
+        }
+        if count <= n && self.rng.chance(60) {
+            let end = self.int(count);
+            let made = self.emit_kw("aten::arange", vec![end], vec![("dtype", Item::Plain(Arg::DType(DType::I64)))])?;
+            return made.into_iter().next();
+        }
+        let numbers = self.pick(|l| l.dtype() == DType::I64 && l.sizes() == [count])?;
+        let n = self.int(n);
+        self.emit("aten::remainder.Scalar", vec![numbers.item(), n])?.into_iter().next()
+    }
+
+    fn scatter(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (d, dim) = self.dim(t)?;
+        let (sizes, n) = (t.sizes(), t.sizes().get(d).copied()?);
+        let of_size = |l: &Live| l.dtype() == DType::I64 && l.rank() == sizes.len() && l.sizes().iter().zip(&sizes).all(|(a, b)| a <= b);
+        let (numbers, at) = (self.pick(of_size)?, self.int(n));
+        let index = self.emit("aten::remainder.Scalar", vec![numbers.item(), at])?.into_iter().next()?;
+        if self.rng.chance(30) {
+            let s = self.scalar(t.dtype());
+            return self.emit("aten::scatter_.value", vec![t.item(), dim, index.item(), s]);
+        }
+        let covers =
+            |l: &Live| l.dtype() == t.dtype() && l.rank() == index.rank() && l.sizes().iter().zip(index.sizes()).all(|(a, b)| *a >= b);
+        let source = self.pick(covers)?;
+        match self.rng.below(3) {
+            0 => self.emit("aten::scatter_.src", vec![t.item(), dim, index.item(), source.item()]),
+            1 => self.emit("aten::scatter_add_", vec![t.item(), dim, index.item(), source.item()]),
+            _ => {
+                let reduce = self.rng.one(&["sum", "amax", "prod"])?;
+                self.emit("aten::scatter_reduce_.two", vec![t.item(), dim, index.item(), source.item(), Item::Str(reduce.to_owned())])
+            }
+        }
+    }
+
+    fn index_add(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let (d, dim) = self.dim(t)?;
+        let mut sizes = t.sizes();
+        let n = *sizes.get(d)?;
+        if self.rng.chance(30) {
+            let (at, s) = (self.places(n, n.min(2))?, self.scalar(t.dtype()));
+            return self.emit("aten::index_fill_.int_Scalar", vec![t.item(), dim, at.item(), s]);
+        }
+        let rest = |l: &Live| {
+            let mut other = l.sizes();
+            l.dtype() == t.dtype() && other.len() == sizes.len() && {
+                other.get_mut(d).map(|x| *x = n);
+                other == sizes
+            }
+        };
+        let source = self.pick(rest)?;
+        let count = *source.sizes().get(d)?;
+        *sizes.get_mut(d)? = count;
+        let index = self.places(n, count)?;
+        let op = self.rng.one(&["aten::index_add_", "aten::index_copy_"])?;
+        self.emit(op, vec![t.item(), dim, index.item(), source.item()])
+    }
+
+    fn index_put(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let sizes = t.sizes();
+        let accumulate = self.rng.chance(40);
+        if self.rng.chance(25) {
+            let mask = self.pick(|l| l.dtype() == DType::Bool && l.sizes() == sizes)?;
+            let value = self.pick(|l| l.dtype() == t.dtype() && l.tensor.numel().as_i64() == Some(1) && l.rank() == 0)?;
+            return self.emit("aten::index_put_", vec![t.item(), Item::List(vec![mask.item()]), value.item(), accumulate.into()]);
+        }
+        let n = *sizes.first()?;
+        let count = self.rng.between(1, n.clamp(1, 3));
+        let at = self.places(n, count)?;
+        let mut wanted = sizes.clone();
+        *wanted.first_mut()? = count;
+        let values = self.operand(t.dtype(), &wanted)?;
+        let mut indices = vec![at.item()];
+        if sizes.len() > 1 && self.rng.chance(30) {
+            indices.insert(0, Item::Plain(Arg::None));
+        }
+        self.emit("aten::index_put_", vec![t.item(), Item::List(indices), values.item(), accumulate.into()])
+    }
+
+    fn masked(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let mask = self.operand(DType::Bool, &t.sizes())?;
+        let s = self.scalar(t.dtype());
+        self.emit("aten::masked_fill_.Scalar", vec![t.item(), mask.item(), s])
+    }
+
+    /// Operators over a whole tensor: products, scans, chance.
+    fn whole(&mut self, t: &Live) -> Option<Vec<Live>> {
+        match (self.rng.below(3), t.sizes().as_slice()) {
+            (0, &[n, m]) => {
+                let a = self.pick(|l| l.dtype() == t.dtype() && matches!(l.sizes().as_slice(), &[x, _] if x == n))?;
+                let k = *a.sizes().get(1)?;
+                let b = self.pick(|l| l.dtype() == t.dtype() && l.sizes() == [k, m])?;
+                self.emit("aten::addmm_", vec![t.item(), a.item(), b.item()])
+            }
+            (1, _) => self.emit("aten::bernoulli_.float", vec![t.item(), 0.5.into()]),
+            _ => {
+                let (_, dim) = self.dim(t)?;
+                self.emit("aten::cumsum_", vec![t.item(), dim])
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The custom operators of random programs, each a shape of signature that a pass must handle, and the log of their effects.
+
+use crate::values::{Bytes, element_bytes};
+use maquette_ir::DType;
+use maquette_ir::sym::SymInt;
+use maquette_ops::library::{OpBuilder, Tag};
+use maquette_ops::{Effect, Error, FakeCtx, Result, Tensor, custom_op};
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+thread_local! {
+    static LOG: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What effectful operators did on this thread since the last call.
+pub(super) fn take_log() -> Vec<String> {
+    LOG.with_borrow_mut(std::mem::take)
+}
+
+/// Writes down what an operator saw: its name, a tag, and the tensor to the bit.
+fn note(op: &str, tag: i64, x: &Tensor) -> Result<()> {
+    let mut line = format!("{op} {tag} {}{:?}", x.dtype(), x.sizes_i64()?);
+    for byte in element_bytes(x)? {
+        // writing to a string cannot fail
+        let _ = write!(line, " {byte:02x}");
+    }
+    LOG.with_borrow_mut(|log| log.push(line));
+    Ok(())
+}
+
+/// Elements that the kernels compute with.
+trait Mix: Bytes {
+    /// Neither commutative nor idempotent: an order of calls, or their number, shows.
+    fn mix(self, other: Self) -> Self;
+    fn is_zero(self) -> bool;
+}
+
+impl Mix for f32 {
+    fn mix(self, other: f32) -> f32 {
+        self * 0.5 + other
+    }
+    fn is_zero(self) -> bool {
+        self == 0.0
+    }
+}
+
+impl Mix for i64 {
+    fn mix(self, other: i64) -> i64 {
+        self.wrapping_mul(3).wrapping_add(other).wrapping_add(1)
+    }
+    fn is_zero(self) -> bool {
+        self == 0
+    }
+}
+
+impl Mix for bool {
+    fn mix(self, other: bool) -> bool {
+        !self | other
+    }
+    fn is_zero(self) -> bool {
+        !self
+    }
+}
+
+/// Runs an expression with `T` bound to the tensor's element type.
+macro_rules! typed {
+    ($t:expr, $T:ident => $body:expr) => {
+        match $t.dtype() {
+            DType::F32 => {
+                type $T = f32;
+                $body
+            }
+            DType::I64 => {
+                type $T = i64;
+                $body
+            }
+            DType::Bool => {
+                type $T = bool;
+                $body
+            }
+            other => Err(Error::value(format!("takes f32, i64 or bool, found {other}"))),
+        }
+    };
+}
+
+/// `x` becomes the mixture of itself and `y`, which is repeated; unchanged where `y` is empty. Returns what `x` was.
+fn mix_into(x: &mut Tensor, y: &Tensor) -> Result<Tensor> {
+    typed!(x, T => {
+        let (before, other) = (x.to_vec::<T>()?, y.to_vec::<T>()?);
+        x.write::<T>()?.iter_mut().zip(other.iter().cycle()).for_each(|(x, y)| *x = x.mix(*y));
+        Ok(Tensor::from_vec(before, x.sizes()))
+    })
+}
+
+/// The elements of `x` mixed with themselves, in memory of their own.
+fn remade(x: &Tensor) -> Result<Tensor> {
+    typed!(x, T => Ok(Tensor::from_vec(x.to_vec::<T>()?.into_iter().map(|v| v.mix(v)).collect(), x.sizes())))
+}
+
+/// In row-major order, each element mixed with what is read at its place: what it reads must be as it was before the call.
+fn scan(prev: &Tensor, out: &mut Tensor) -> Result<()> {
+    typed!(out, T => {
+        let mut out = out.write::<T>()?;
+        prev.read::<T>()?.iter().zip(out.iter_mut()).for_each(|(p, o)| *o = o.mix(*p));
+        Ok(())
+    })
+}
+
+fn swap(x: &mut Tensor, y: &mut Tensor) -> Result<()> {
+    let before = x.clone_tensor();
+    mix_into(x, y)?;
+    mix_into(y, &before).map(drop)
+}
+
+/// The places in row-major order where an element is not zero.
+fn hits(x: &Tensor) -> Result<Vec<i64>> {
+    typed!(x, T => Ok(x.to_vec::<T>()?.into_iter().enumerate().filter(|(_, v)| !v.is_zero()).map(|(i, _)| i as i64).collect()))
+}
+
+fn like(x: &Tensor) -> Tensor {
+    x.new_empty(x.sizes(), x.dtype())
+}
+
+fn op(schema: &str) -> OpBuilder {
+    let (name, rest) = schema.split_at(schema.find('(').unwrap_or(schema.len()));
+    custom_op(&format!("oracle::{name}")).schema(rest)
+}
+
+/// Registers the operators, the first time.
+///
+/// # Errors
+/// Somebody else has registered operators of these names.
+pub fn register() -> Result<()> {
+    static DONE: OnceLock<Result<()>> = OnceLock::new();
+    DONE.get_or_init(|| pure().and_then(|()| mutating()).and_then(|()| effects())).clone()
+}
+
+fn pure() -> Result<()> {
+    let mix = |x: &Tensor, y: &Tensor| -> Result<Tensor> {
+        let mut out = x.clone_tensor().contiguous();
+        mix_into(&mut out, y)?;
+        Ok(out)
+    };
+    op("mix(Tensor x, Tensor y) -> Tensor")
+        .kernel(mix)
+        .register()?
+        .register_fake(|_: &FakeCtx, x: &Tensor, _y: &Tensor| -> Result<Tensor> { Ok(like(x)) })?;
+    op("both(Tensor x, Tensor? y=None) -> (Tensor, Tensor)")
+        .kernel(|x: &Tensor, y: Option<&Tensor>| -> Result<(Tensor, Tensor)> { Ok((remade(x)?, remade(y.unwrap_or(x))?)) })
+        .register()?
+        .register_fake(|_: &FakeCtx, x: &Tensor, y: Option<&Tensor>| -> Result<(Tensor, Tensor)> { Ok((like(x), like(y.unwrap_or(x)))) })?;
+    op("copies(Tensor[] xs) -> Tensor[]")
+        .kernel(|xs: &[Tensor]| -> Result<Vec<Tensor>> { xs.iter().map(remade).collect() })
+        .register()?
+        .register_fake(|_: &FakeCtx, xs: &[Tensor]| -> Result<Vec<Tensor>> { Ok(xs.iter().map(like).collect()) })?;
+    op("tail(Tensor(a) x) -> Tensor(a)")
+        .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, 1..)) })
+        .register()?
+        .register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, 1..)) })?;
+    op("hits(Tensor x) -> Tensor")
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            let hits = hits(x)?;
+            let n = hits.len() as i64;
+            Ok(Tensor::from_vec(hits, [n]))
+        })
+        .register()?
+        .register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([cx.new_dynamic_size()?], DType::I64)) })
+}
+
+fn mutating() -> Result<()> {
+    op("mix_(Tensor(a!) x, Tensor y) -> ()").kernel(|x: &mut Tensor, y: &Tensor| -> Result<()> { mix_into(x, y).map(drop) }).register()?;
+    op("remix_(Tensor(a!) x) -> Tensor(a!)")
+        .kernel(|x: &mut Tensor| -> Result<Tensor> {
+            mix_into(x, &x.clone_tensor())?;
+            Ok(x.clone())
+        })
+        .tags([Tag::Inplace])
+        .register()?;
+    op("mix_out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+        .kernel(|x: &Tensor, out: &mut Tensor| -> Result<Tensor> {
+            mix_into(out, x)?;
+            Ok(out.clone())
+        })
+        .tags([Tag::Out])
+        .register()?;
+    op("scan_(Tensor prev, Tensor(a!) out) -> ()").kernel(|prev: &Tensor, out: &mut Tensor| scan(prev, out)).register()?;
+    op("acc_(Tensor(a!) x, Tensor y) -> Tensor")
+        .kernel(|x: &mut Tensor, y: &Tensor| mix_into(x, y))
+        .register()?
+        .register_fake(|_: &FakeCtx, x: &mut Tensor, _y: &Tensor| -> Result<Tensor> { Ok(like(x)) })?;
+    op("count_(Tensor(a!) x) -> SymInt")
+        .kernel(|x: &mut Tensor| -> Result<i64> {
+            let n = hits(x)?.len() as i64;
+            mix_into(x, &x.clone_tensor())?;
+            Ok(n)
+        })
+        .register()?
+        .register_fake(|cx: &FakeCtx, _x: &mut Tensor| -> Result<SymInt> { cx.new_dynamic_size() })?;
+    op("swap_(Tensor(a!) x, Tensor(b!) y) -> ()").kernel(swap).register()?;
+    let rotate = |x: &mut Tensor, y: &mut Tensor, z: &mut Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> {
+        let first = mix_into(x, w)?;
+        swap(y, z)?;
+        Ok((first, remade(w)?))
+    };
+    op("rotate_(Tensor(a!) x, Tensor(b!) y, Tensor(c!) z, Tensor w) -> (Tensor, Tensor)").kernel(rotate).register()?.register_fake(
+        |_: &FakeCtx, x: &mut Tensor, _y: &mut Tensor, _z: &mut Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> { Ok((like(x), like(w))) },
+    )?;
+    op("maybe_(Tensor(a!)? x, Tensor y) -> Tensor")
+        .kernel(|x: Option<&mut Tensor>, y: &Tensor| -> Result<Tensor> {
+            x.map(|x| mix_into(x, y)).transpose()?;
+            remade(y)
+        })
+        .register()?
+        .register_fake(|_: &FakeCtx, _x: Option<&mut Tensor>, y: &Tensor| -> Result<Tensor> { Ok(like(y)) })?;
+    op("each_(Tensor(a!)[] xs, Tensor y) -> Tensor[]")
+        .kernel(|xs: &mut [Tensor], y: &Tensor| -> Result<Vec<Tensor>> { xs.iter_mut().map(|x| mix_into(x, y)).collect() })
+        .register()?
+        .register_fake(|_: &FakeCtx, xs: &mut [Tensor], _y: &Tensor| -> Result<Vec<Tensor>> { Ok(xs.iter().map(like).collect()) })?;
+    op("some_(Tensor(a!)?[] xs, Tensor y) -> ()")
+        .kernel(|xs: &mut [Option<Tensor>], y: &Tensor| -> Result<()> {
+            xs.iter_mut().flatten().try_for_each(|x| mix_into(x, y).map(drop))
+        })
+        .register()
+        .map(drop)
+}
+
+fn effects() -> Result<()> {
+    op("log(Tensor x, int tag) -> ()")
+        .effect(Effect::Ordered)
+        .kernel(|x: &Tensor, tag: i64| -> Result<()> { note("log", tag, x) })
+        .register()?;
+    op("log_(Tensor(a!) x, int tag) -> ()")
+        .effect(Effect::Ordered)
+        .kernel(|x: &mut Tensor, tag: i64| -> Result<()> {
+            note("log_", tag, x)?;
+            mix_into(x, &x.clone_tensor()).map(drop)
+        })
+        .register()?;
+    op("tell(Tensor x, int tag) -> Tensor")
+        .effect(Effect::Ordered)
+        .kernel(|x: &Tensor, tag: i64| -> Result<Tensor> {
+            note("tell", tag, x)?;
+            remade(x)
+        })
+        .register()?
+        .register_fake(|_: &FakeCtx, x: &Tensor, _tag: i64| -> Result<Tensor> { Ok(like(x)) })
+}

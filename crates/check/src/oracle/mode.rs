@@ -1,0 +1,107 @@
+//! The ways to run a program. A pass is added to the oracle as one more [`Mode`].
+
+use super::model;
+use super::program::Program;
+use crate::values::Flat;
+use maquette_ir::graph::Graph;
+use maquette_ops::{Result, Tensor, Value};
+use maquette_trace::{TraceOptions, run_graph};
+
+/// A program made ready by a mode, to be run on inputs.
+pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Vec<Value>>>;
+
+/// A way to run a program, which must do what the eager program does.
+pub trait Mode: Sync {
+    /// As the option `--mode` names it.
+    fn name(&self) -> &'static str;
+
+    /// Makes a program ready. `sample` are the inputs of the run to come, or where one preparation serves all sizes, of the first.
+    ///
+    /// # Errors
+    /// The mode refuses the program: eager must refuse it too, or the reason be [published](super::published).
+    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared>;
+
+    /// Whether one preparation serves every size that a program with symbols is run at.
+    fn serves_all_sizes(&self) -> bool {
+        false
+    }
+}
+
+/// Every mode, the eager one first.
+pub fn modes() -> Vec<&'static dyn Mode> {
+    vec![&Eager, &Traced, &Text, &Symbolic]
+}
+
+/// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other mode is compared with. As a mode it says
+/// whether a program does the same twice.
+pub struct Eager;
+
+impl Mode for Eager {
+    fn name(&self) -> &'static str {
+        "eager"
+    }
+
+    fn prepare(&self, program: &Program, _sample: &[Tensor]) -> Result<Prepared> {
+        let graph = program.graph.clone();
+        Ok(Box::new(move |inputs| model::call_all(&graph, inputs)))
+    }
+}
+
+/// The program as model code, traced with its sizes as plain numbers; the trace run by the reference interpreter.
+pub struct Traced;
+
+impl Mode for Traced {
+    fn name(&self) -> &'static str {
+        "traced"
+    }
+
+    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
+        traced(&TraceOptions::new(), program, sample)
+    }
+}
+
+/// As [`Traced`], with every size of every input a symbol.
+pub struct Symbolic;
+
+impl Mode for Symbolic {
+    fn name(&self) -> &'static str {
+        "symbolic"
+    }
+
+    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
+        traced(&TraceOptions::symbolic(), program, sample)
+    }
+
+    fn serves_all_sizes(&self) -> bool {
+        true
+    }
+}
+
+fn traced(options: &TraceOptions, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
+    let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
+    let traced = options.trace(code, sample.to_vec())?;
+    Ok(Box::new(move |inputs| Ok(traced.run(inputs.to_vec())??.0)))
+}
+
+/// The graph itself, printed, parsed, verified and run by the reference interpreter.
+pub struct Text;
+
+impl Mode for Text {
+    fn name(&self) -> &'static str {
+        "text"
+    }
+
+    fn prepare(&self, program: &Program, _sample: &[Tensor]) -> Result<Prepared> {
+        let text = program.graph.to_string();
+        let graph: Graph = text.parse()?;
+        if graph != program.graph || graph.to_string() != text {
+            return Err(maquette_ops::Error::msg(format!("the text parses to another graph:\n{graph}")));
+        }
+        graph.verify()?;
+        Ok(Box::new(move |inputs| run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
+    }
+
+    fn serves_all_sizes(&self) -> bool {
+        true
+    }
+}

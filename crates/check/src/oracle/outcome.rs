@@ -1,0 +1,84 @@
+//! What a run of a program did, as far as anybody can see, and how two of them differ.
+
+use super::library;
+use super::program::Given;
+use crate::values::{element_bytes, flatten, metadata, show};
+use maquette_ops::random::{Philox, apart};
+use maquette_ops::{Result, Tensor, Value};
+
+/// Runs `f` with random numbers that begin at the same place in every run, and are not seen to be drawn by anybody else.
+pub(super) fn repeatable<R>(f: impl FnOnce() -> R) -> R {
+    apart(&mut Philox { seed: 7, offset: 0 }, f)
+}
+
+/// What can be seen of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    outputs: Vec<Output>,
+    /// The contents of every memory afterwards, what no input sees included.
+    memories: Vec<Vec<u8>>,
+    log: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Output {
+    value: Value,
+    /// Of a tensor.
+    bytes: Vec<u8>,
+    /// Inputs, and outputs before it, that have its storage.
+    shares: Vec<String>,
+}
+
+impl Outcome {
+    /// Runs `f` on `given` and looks at everything afterwards.
+    pub(super) fn of(given: &Given, f: impl FnOnce(&[Tensor]) -> Result<Vec<Value>>) -> Result<Outcome> {
+        library::take_log();
+        let returned = repeatable(|| f(&given.inputs));
+        let log = library::take_log();
+        let values = flatten(&returned?);
+        let mut outputs: Vec<Output> = Vec::new();
+        for value in &values {
+            let mut output = Output { value: value.clone(), bytes: Vec::new(), shares: Vec::new() };
+            if let Value::Tensor(t) = value {
+                output.bytes = element_bytes(t)?;
+                let inputs = given.inputs.iter().enumerate().filter(|(_, u)| u.shares_storage(t)).map(|(i, _)| format!("input {i}"));
+                let same = |o: &Output| o.value.tensors().any(|u| u.shares_storage(t));
+                let earlier = outputs.iter().enumerate().filter(|(_, o)| same(o)).map(|(i, _)| format!("output {i}"));
+                output.shares = inputs.chain(earlier).collect();
+            }
+            outputs.push(output);
+        }
+        let memories = given.memories.iter().map(element_bytes).collect::<Result<_>>()?;
+        Ok(Outcome { outputs, memories, log })
+    }
+
+    /// The first difference of `found` from this outcome. Strides of empty tensors and of dimensions of size 1 are not observable.
+    pub(super) fn difference(&self, found: &Outcome) -> Result<(), String> {
+        if self.outputs.len() != found.outputs.len() {
+            return Err(format!("{} outputs instead of {}", found.outputs.len(), self.outputs.len()));
+        }
+        for (i, (e, f)) in self.outputs.iter().zip(&found.outputs).enumerate() {
+            match (&e.value, &f.value) {
+                (Value::Tensor(a), Value::Tensor(b)) => metadata(a, b).map_err(|what| format!("output {i}: {what}"))?,
+                // numbers, to the bit as they print
+                (a, b) if show(a) == show(b) => {}
+                (a, b) => return Err(format!("output {i} is {} instead of {}", show(b), show(a))),
+            }
+            if e.bytes != f.bytes {
+                return Err(format!("output {i} has other elements: {} instead of {}", show(&f.value), show(&e.value)));
+            }
+            if e.shares != f.shares {
+                return Err(format!("output {i} shares memory with {:?} instead of {:?}", f.shares, e.shares));
+            }
+        }
+        for (i, (e, f)) in self.memories.iter().zip(&found.memories).enumerate() {
+            if let Some(at) = e.iter().zip(f).position(|(a, b)| a != b) {
+                return Err(format!("memory {i} differs afterwards, at byte {at}"));
+            }
+        }
+        match self.log == found.log {
+            true => Ok(()),
+            false => Err(format!("the effects are\n  {}\ninstead of\n  {}", found.log.join("\n  "), self.log.join("\n  "))),
+        }
+    }
+}

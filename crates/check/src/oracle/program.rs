@@ -1,0 +1,236 @@
+//! Programs: an imperative graph, the memory it is given, and the sizes it is run at; and their text.
+//!
+//! The text is that of the graph, with lines before it that a graph's parser takes for comments:
+//!
+//! ```text
+//! #! memory 0: f32 = 1.0 -0.0 NaN
+//! #! input x: memory 0 offset 2
+//! #! sizes s0 = 3, s1 = 0
+//! ```
+//!
+//! A memory's values are repeated as often as its inputs need. An input that is not named has a memory of its own, with small numbers. The sizes
+//! are those of the graph's symbols, a line for each run; a trace is made at the first.
+
+use crate::values::one;
+use maquette_ir::graph::{Graph, TensorType, ValueId};
+use maquette_ir::sym::{Expr, SymbolId, SymbolKind};
+use maquette_ir::{DType, Scalar};
+use maquette_ops::{Concrete, Error, Result, Tensor, args};
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+/// Elements behind the last one that an input sees: a write beyond an input shows.
+const MARGIN: usize = 3;
+
+/// What a memory holds at first, repeated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Memory {
+    /// `f32`, `i64` or `bool`.
+    pub dtype: DType,
+    /// The values, at least one.
+    pub values: Vec<Scalar>,
+}
+
+impl Memory {
+    fn small(dtype: DType) -> Memory {
+        let values = (1..8).map(|i| match dtype {
+            DType::Bool => Scalar::Bool(i % 3 == 1),
+            DType::I64 => Scalar::Int(i),
+            _ => Scalar::Float(i as f64),
+        });
+        Memory { dtype, values: values.collect() }
+    }
+
+    fn tensor(&self, len: usize) -> Result<Tensor> {
+        let values = || self.values.iter().cycle().take(len);
+        let n = len as i64;
+        match self.dtype {
+            DType::F32 => Ok(Tensor::from_vec(values().map(|v| v.to_f64() as f32).collect(), [n])),
+            DType::I64 => Ok(Tensor::from_vec(values().map(|v| v.to_i64()).collect(), [n])),
+            DType::Bool => Ok(Tensor::from_vec(values().map(|v| v.to_i64() != 0).collect(), [n])),
+            other => Err(Error::value(format!("a program's memory holds f32, i64 or bool, not {other}"))),
+        }
+    }
+}
+
+/// Where an input begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which memory.
+    pub memory: usize,
+    /// In elements.
+    pub offset: i64,
+}
+
+/// Values of a graph's backed symbols, by name.
+pub type Sizes = Vec<(String, i64)>;
+
+/// A program with what it is run on. See the [module's page](self).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// The program itself; every input is a tensor.
+    pub graph: Graph,
+    /// The memory that its inputs see.
+    pub memories: Vec<Memory>,
+    /// For each input.
+    pub places: Vec<Place>,
+    /// For each run, the first being the one that traces are made at.
+    pub sizes: Vec<Sizes>,
+}
+
+/// What one run is given: fresh memory, and the inputs over it.
+pub struct Given {
+    /// Whole memories, as flat tensors.
+    pub memories: Vec<Tensor>,
+    /// The inputs.
+    pub inputs: Vec<Tensor>,
+}
+
+impl Program {
+    /// Whether the program was written for more than one size.
+    pub fn is_symbolic(&self) -> bool {
+        !backed(&self.graph).is_empty()
+    }
+
+    /// Fresh memory and inputs for a run at these sizes.
+    ///
+    /// # Errors
+    /// An input is no tensor, has no place, or does not fit these sizes.
+    pub fn given(&self, at: &Sizes) -> Result<Given> {
+        let layouts: Vec<Concrete> = self.graph.inputs().iter().map(|&v| layout(&self.graph, v, at)).collect::<Result<_>>()?;
+        if layouts.len() != self.places.len() {
+            return Err(Error::value(format!("{} inputs have {} places", layouts.len(), self.places.len())));
+        }
+        let mut memories = Vec::new();
+        for (index, memory) in self.memories.iter().enumerate() {
+            let ends = self.places.iter().zip(&layouts).filter(|(p, _)| p.memory == index).map(|(p, c)| {
+                let end = c.span().map_or(0, |(_, end)| end / c.width.max(1));
+                p.offset + end
+            });
+            let len = usize::try_from(ends.fold(0, i64::max)).unwrap_or(0) + MARGIN;
+            memories.push(memory.tensor(len)?);
+        }
+        let inputs = self.places.iter().zip(&layouts).map(|(p, c)| {
+            let memory = memories.get(p.memory).ok_or_else(|| Error::value(format!("there is no memory {}", p.memory)))?;
+            one("aten::as_strided", args![memory, c.sizes.to_vec(), c.strides.to_vec(), p.offset])
+        });
+        let inputs = inputs.collect::<Result<_>>()?;
+        Ok(Given { memories, inputs })
+    }
+}
+
+/// The symbols of a graph that are sizes of inputs.
+pub(super) fn backed(graph: &Graph) -> Vec<SymbolId> {
+    let table = graph.symbols();
+    table.symbols().filter(|s| table.kind(*s) == SymbolKind::Backed).collect()
+}
+
+pub(super) fn tensor_input(graph: &Graph, v: ValueId) -> Result<&TensorType> {
+    graph.tensor_type(v).ok_or_else(|| Error::value(format!("the input `{}` of a program must be a tensor", graph.value_name(v))))
+}
+
+/// An input's layout at some sizes.
+fn layout(graph: &Graph, v: ValueId, at: &Sizes) -> Result<Concrete> {
+    let (ty, table) = (tensor_input(graph, v)?, graph.symbols());
+    let env = |s: SymbolId| at.iter().find(|(name, _)| name == table.name(s)).map(|(_, n)| *n);
+    let all = |exprs: &[Expr]| exprs.iter().map(|&e| Ok(table.eval(e, &env)?)).collect::<Result<Vec<i64>>>();
+    Ok(Concrete { sizes: all(&ty.sizes)?.into(), strides: all(&ty.strides)?.into(), offset: 0, width: ty.dtype.size() as i64 })
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, m) in self.memories.iter().enumerate() {
+            write!(f, "#! memory {i}: {} =", m.dtype)?;
+            for v in &m.values {
+                match v {
+                    Scalar::Float(x) => write!(f, " {:?}", *x as f32)?,
+                    Scalar::Int(n) => write!(f, " {n}")?,
+                    Scalar::Bool(b) => write!(f, " {b}")?,
+                }
+            }
+            f.write_char('\n')?;
+        }
+        for (v, p) in self.graph.inputs().iter().zip(&self.places) {
+            writeln!(f, "#! input {}: memory {} offset {}", self.graph.value_name(*v), p.memory, p.offset)?;
+        }
+        for at in self.sizes.iter().filter(|at| !at.is_empty()) {
+            let sizes: Vec<String> = at.iter().map(|(name, n)| format!("{name} = {n}")).collect();
+            writeln!(f, "#! sizes {}", sizes.join(", "))?;
+        }
+        writeln!(f, "{}", self.graph)
+    }
+}
+
+impl FromStr for Program {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Program> {
+        let graph = Graph::parse(text)?;
+        graph.verify()?;
+        let mut program = Program { places: Vec::new(), memories: Vec::new(), sizes: Vec::new(), graph };
+        let mut places = Vec::new();
+        for (line, rest) in text.lines().enumerate().filter_map(|(i, l)| Some((i + 1, l.strip_prefix("#!")?.trim()))) {
+            program.directive(rest, &mut places).map_err(|what| Error::value(format!("line {line}: {what}, found `{rest}`")))?;
+        }
+        for &v in program.graph.inputs() {
+            let (dtype, name) = (tensor_input(&program.graph, v)?.dtype, program.graph.value_name(v).to_string());
+            let place = match places.iter().find(|(n, _)| *n == name) {
+                Some((_, place)) => *place,
+                None => {
+                    program.memories.push(Memory::small(dtype));
+                    Place { memory: program.memories.len() - 1, offset: 0 }
+                }
+            };
+            match program.memories.get(place.memory) {
+                Some(m) if m.dtype == dtype => program.places.push(place),
+                _ => return Err(Error::value(format!("the input {name} needs a memory of {dtype}"))),
+            }
+        }
+        if program.sizes.is_empty() && program.is_symbolic() {
+            return Err(Error::value("a program with symbols needs a line `#! sizes s0 = 3, …`"));
+        }
+        if program.sizes.is_empty() {
+            program.sizes.push(Sizes::new());
+        }
+        Ok(program)
+    }
+}
+
+impl Program {
+    /// Reads a line after `#!`; the error says what was expected.
+    fn directive(&mut self, line: &str, places: &mut Vec<(String, Place)>) -> Result<(), String> {
+        let number = |text: &str| text.trim().parse::<i64>().map_err(|_| format!("expected a number instead of `{}`", text.trim()));
+        let index =
+            |text: &str| text.trim().parse::<usize>().map_err(|_| format!("expected a memory's number instead of `{}`", text.trim()));
+        if let Some(rest) = line.strip_prefix("memory ") {
+            let (at, rest) = rest.split_once(':').ok_or("expected `memory 0: f32 = 1.0 …`")?;
+            let (dtype, values) = rest.split_once('=').ok_or("expected `=` and values")?;
+            if index(at)? != self.memories.len() {
+                return Err(format!("expected memory {}", self.memories.len()));
+            }
+            let known = [DType::F32, DType::I64, DType::Bool];
+            let dtype = known.into_iter().find(|d| d.name() == dtype.trim()).ok_or("expected f32, i64 or bool")?;
+            let value = |text: &str| match dtype {
+                DType::F32 => text.parse::<f32>().ok().map(|x| Scalar::Float(x.into())),
+                DType::I64 => text.parse().ok().map(Scalar::Int),
+                _ => text.parse().ok().map(Scalar::Bool),
+            };
+            let values: Option<Vec<Scalar>> = values.split_whitespace().map(value).collect();
+            let values = values.filter(|v| !v.is_empty()).ok_or_else(|| format!("expected values of {dtype}"))?;
+            self.memories.push(Memory { dtype, values });
+        } else if let Some(rest) = line.strip_prefix("input ") {
+            let (name, rest) = rest.split_once(": memory ").ok_or("expected `input x: memory 0 offset 0`")?;
+            let (memory, offset) = rest.split_once("offset").ok_or("expected `offset`")?;
+            places.push((name.trim_start_matches('%').to_owned(), Place { memory: index(memory)?, offset: number(offset)?.max(0) }));
+        } else if let Some(rest) = line.strip_prefix("sizes ") {
+            let size = |part: &str| {
+                let (name, n) = part.split_once('=').ok_or("expected `s0 = 3`")?;
+                Ok::<_, String>((name.trim().to_owned(), number(n)?))
+            };
+            self.sizes.push(rest.split(',').map(size).collect::<Result<Sizes, String>>()?);
+        } else {
+            return Err("expected `memory`, `input` or `sizes`".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,325 @@
+//! What programs exercise, found by watching an eager run of each: a histogram says whether a feature really occurs.
+
+use super::generate::Generated;
+use super::model;
+use super::program::Program;
+use maquette_ir::graph::{Arg, Stmt};
+use maquette_ir::{DType, Scalar};
+use maquette_ops::{Args, Op, Outputs, Tensor, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// How many programs have each feature, and how many calls each operator had.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    programs: u64,
+    features: BTreeMap<&'static str, u64>,
+    operators: BTreeMap<String, u64>,
+    refusals: BTreeMap<String, u64>,
+    rejected: BTreeMap<String, u64>,
+}
+
+/// Of the statements that were not kept, the most frequent are listed.
+const REJECTED: usize = 60;
+
+/// Every feature that [`Stats`] looks for.
+pub const FEATURES: &[&str] = &[
+    "input: aliases another input",
+    "input: begins elsewhere in its memory",
+    "input: not contiguous",
+    "input: bool",
+    "input: f32",
+    "input: i64",
+    "input: f32 with NaN",
+    "input: f32 with -0.0",
+    "input: f32 with an infinity",
+    "input: f32 with a subnormal",
+    "size: 0",
+    "size: 1",
+    "rank: 0",
+    "rank: 1",
+    "rank: 2",
+    "rank: 3",
+    "rank: 4 or more",
+    "symbols: sizes of inputs",
+    "symbols: in arguments",
+    "symbols: another size, too",
+    "symbols: data-dependent",
+    "symbols: data-dependent, in arguments",
+    "view: one dimension or more",
+    "view: of a view",
+    "view: of a data-dependent size",
+    "view: overlaps itself",
+    "write: in place",
+    "write: into an input",
+    "write: through a view",
+    "write: through a view that is not contiguous",
+    "write: into nothing",
+    "write: out=",
+    "write: through a view whose base is read afterwards",
+    "custom: mutates no argument",
+    "custom: mutates 1 argument",
+    "custom: mutates 2 arguments",
+    "custom: mutates 3 arguments",
+    "custom: a mutated optional",
+    "custom: an absent mutated optional",
+    "custom: a mutated list",
+    "custom: a mutated list with None",
+    "custom: several results",
+    "custom: fresh result and mutation",
+    "overlap: read argument and mutated one",
+    "overlap: mutated arguments, refused",
+    "overlap: a mutated argument with itself, refused",
+    "effect: not mutating",
+    "effect: mutating",
+    "effect: with a result",
+    "random numbers",
+    "output: an input",
+    "output: a view of an input",
+    "output: shares memory with another",
+    "output: fresh",
+];
+
+impl Stats {
+    /// Counts a program, by running it eagerly at its first sizes, and what was not kept while it was made.
+    pub fn count(&mut self, generated: &Generated) {
+        let program = &generated.program;
+        self.programs += 1;
+        generated.rejected.iter().for_each(|r| *self.rejected.entry(r.clone()).or_default() += 1);
+        let mut seen = Watch::default();
+        seen.header(program);
+        let given = program.sizes.first().and_then(|at| program.given(at).ok());
+        if let Some(given) = given {
+            seen.inputs = given.inputs.clone();
+            for (i, t) in given.inputs.iter().enumerate() {
+                seen.shape(t);
+                seen.is("input: not contiguous", t.meta().concrete().is_some_and(|c| !c.is_contiguous()));
+                seen.is("input: aliases another input", given.inputs.iter().take(i).any(|u| u.shares_storage(t)));
+            }
+            let graph = &program.graph;
+            let outputs = model::run(graph, &given.inputs, &mut |node, op, args| {
+                *self.operators.entry(op.name().to_owned()).or_default() += 1;
+                let mut symbols = false;
+                graph
+                    .args(node)
+                    .iter()
+                    .for_each(|a| graph.for_each_leaf(*a, &mut |leaf| symbols |= matches!(leaf, Arg::Int(e) if e.as_i64().is_none())));
+                seen.is("symbols: in arguments", symbols);
+                seen.is("symbols: data-dependent, in arguments", symbols && mentions_data(program, node));
+                seen.call(op, args)
+            });
+            seen.outputs(&outputs.unwrap_or_default());
+        }
+        for feature in seen.found {
+            *self.features.entry(feature).or_default() += 1;
+        }
+    }
+
+    /// Counts a refusal.
+    pub fn refused(&mut self, why: &str) {
+        *self.refusals.entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// Adds other programs.
+    pub fn add(&mut self, other: &Stats) {
+        self.programs += other.programs;
+        other.features.iter().for_each(|(k, n)| *self.features.entry(k).or_default() += n);
+        other.operators.iter().for_each(|(k, n)| *self.operators.entry(k.clone()).or_default() += n);
+        other.rejected.iter().for_each(|(k, n)| *self.rejected.entry(k.clone()).or_default() += n);
+        other.refusals.iter().for_each(|(k, n)| *self.refusals.entry(k.clone()).or_default() += n);
+    }
+
+    /// The features that no program had.
+    pub fn missing(&self) -> Vec<&'static str> {
+        FEATURES.iter().copied().filter(|f| !self.features.contains_key(f)).collect()
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bar = |n: u64, of: u64| "#".repeat((40 * n).div_ceil(of.max(1)) as usize);
+        writeln!(f, "programs with each feature:")?;
+        for feature in FEATURES {
+            let n = self.features.get(feature).copied().unwrap_or(0);
+            writeln!(f, "{n:>8}  {feature:<52} {}", bar(n, self.programs))?;
+        }
+        writeln!(f, "calls of each operator:")?;
+        let most = self.operators.values().copied().max().unwrap_or(0);
+        for (op, &n) in &self.operators {
+            writeln!(f, "{n:>8}  {op:<52} {}", bar(n, most))?;
+        }
+        writeln!(f, "statements that eager refused while programs were made, the most frequent:")?;
+        let mut rejected: Vec<(&String, &u64)> = self.rejected.iter().collect();
+        rejected.sort_by_key(|(why, n)| (std::cmp::Reverse(**n), *why));
+        for (why, n) in rejected.into_iter().take(REJECTED) {
+            writeln!(f, "{n:>8}  {why}")?;
+        }
+        writeln!(f, "programs refused:")?;
+        for (why, n) in &self.refusals {
+            writeln!(f, "{n:>8}  {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether an argument of the node depends on data.
+fn mentions_data(program: &Program, node: maquette_ir::graph::NodeId) -> bool {
+    let (graph, mut found) = (&program.graph, false);
+    let table = graph.symbols();
+    graph.args(node).iter().for_each(|a| {
+        graph.for_each_leaf(*a, &mut |leaf| {
+            if let Arg::Int(e) = leaf {
+                found |= table.free_symbols(e).iter().any(|s| table.kind(*s) == maquette_ir::sym::SymbolKind::Unbacked);
+            }
+        });
+    });
+    found
+}
+
+#[derive(Default)]
+struct Watch {
+    found: BTreeSet<&'static str>,
+    inputs: Vec<Tensor>,
+    /// Results of views, and tensors that were written through one.
+    views: Vec<Tensor>,
+    written: Vec<Tensor>,
+    ragged: Vec<Tensor>,
+}
+
+impl Watch {
+    fn is(&mut self, feature: &'static str, yes: bool) {
+        if yes {
+            self.found.insert(feature);
+        }
+    }
+
+    fn header(&mut self, program: &Program) {
+        self.is("symbols: sizes of inputs", program.is_symbolic());
+        self.is("symbols: another size, too", program.sizes.len() > 1);
+        self.is("symbols: data-dependent", program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. })));
+        self.is("input: begins elsewhere in its memory", program.places.iter().any(|p| p.offset != 0));
+        for m in &program.memories {
+            let float = |test: fn(f32) -> bool| m.values.iter().any(|v| matches!(v, Scalar::Float(x) if test(*x as f32)));
+            let floats = [
+                ("input: f32 with NaN", float(f32::is_nan)),
+                ("input: f32 with -0.0", float(|x| x == 0.0 && x.is_sign_negative())),
+                ("input: f32 with an infinity", float(f32::is_infinite)),
+                ("input: f32 with a subnormal", float(f32::is_subnormal)),
+            ];
+            let dtypes = [("input: bool", DType::Bool), ("input: f32", DType::F32), ("input: i64", DType::I64)];
+            floats.into_iter().for_each(|(f, yes)| self.is(f, yes));
+            dtypes.into_iter().for_each(|(f, d)| self.is(f, m.dtype == d));
+        }
+    }
+
+    fn shape(&mut self, t: &Tensor) {
+        let Ok(sizes) = t.sizes_i64() else { return };
+        self.is("size: 0", sizes.contains(&0));
+        self.is("size: 1", sizes.contains(&1));
+        let rank = ["rank: 0", "rank: 1", "rank: 2", "rank: 3"].get(sizes.len()).copied();
+        self.found.insert(rank.unwrap_or("rank: 4 or more"));
+    }
+
+    fn call(&mut self, op: Op, args: Args) -> maquette_ops::Result<Outputs> {
+        let tensors: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
+        let mutated: Vec<Value> = args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect();
+        let read: Vec<Tensor> =
+            args.iter().enumerate().filter(|(i, _)| !op.mutates(*i)).flat_map(|(_, v)| v.tensors().cloned().collect::<Vec<_>>()).collect();
+        self.is(
+            "write: through a view whose base is read afterwards",
+            read.iter().any(|t| self.written.iter().any(|w| w.shares_storage(t) && !w.is_same(t))),
+        );
+        let outputs = op.call(args).inspect_err(|e| self.failed(e))?;
+        let fresh = |t: &Tensor| !tensors.iter().any(|u| u.shares_storage(t));
+        let results: Vec<Tensor> = outputs.iter().flat_map(|v| v.tensors().cloned().collect::<Vec<_>>()).collect();
+        results.iter().for_each(|t| self.shape(t));
+        if mutated.is_empty() && results.iter().any(|t| !fresh(t)) {
+            self.is("view: one dimension or more", true);
+            self.is("view: of a view", tensors.iter().any(|t| self.views.iter().any(|v| v.is_same(t))));
+            self.is("view: of a data-dependent size", tensors.iter().any(|t| self.ragged.iter().any(|v| v.is_same(t))));
+            self.is(
+                "view: overlaps itself",
+                results.iter().any(|t| {
+                    t.meta().concrete().is_some_and(|c| {
+                        c.strides.contains(&0)
+                            || ["aten::unfold", "aten::as_strided"].contains(&op.name())
+                                && c.numel() > c.span().map(|(a, b)| (b - a) / c.width)
+                    })
+                }),
+            );
+            self.views.extend(results.iter().cloned());
+        }
+        if matches!(op.name(), "aten::nonzero" | "aten::masked_select" | "oracle::hits")
+            || tensors.iter().any(|t| self.ragged.iter().any(|v| v.is_same(t)))
+        {
+            self.ragged.extend(results.iter().cloned());
+        }
+        self.is("random numbers", op.is_random());
+        self.writes(op, &mutated, &read);
+        if op.name().starts_with("oracle::") {
+            self.custom(op, &mutated, &results, outputs.len());
+        }
+        Ok(outputs)
+    }
+
+    fn writes(&mut self, op: Op, mutated: &[Value], read: &[Tensor]) {
+        let builtin = !op.name().starts_with("oracle::");
+        for t in mutated.iter().flat_map(Value::tensors) {
+            let view = self.views.iter().any(|v| v.is_same(t));
+            self.is("write: in place", builtin);
+            self.is("write: out=", op.name().ends_with("_out"));
+            self.is("write: into an input", self.inputs.iter().any(|i| i.shares_storage(t)));
+            self.is("write: through a view", view);
+            self.is("write: through a view that is not contiguous", view && t.meta().concrete().is_some_and(|c| !c.is_contiguous()));
+            self.is("write: into nothing", t.meta().concrete().and_then(|c| c.numel()) == Some(0));
+            self.is("overlap: read argument and mutated one", read.iter().any(|u| u.shares_storage(t) && spans_meet(u, t)));
+            if view {
+                self.written.push(t.clone());
+            }
+        }
+    }
+
+    fn custom(&mut self, op: Op, mutated: &[Value], results: &[Tensor], outputs: usize) {
+        let n = mutated.iter().flat_map(Value::tensors).count();
+        self.is("custom: mutates no argument", mutated.is_empty() && op.effect().is_none());
+        self.is("custom: mutates 1 argument", n == 1);
+        self.is("custom: mutates 2 arguments", n == 2);
+        self.is("custom: mutates 3 arguments", n == 3);
+        self.is("custom: a mutated optional", op.name() == "oracle::maybe_" && n == 1);
+        self.is("custom: an absent mutated optional", op.name() == "oracle::maybe_" && n == 0);
+        let list = mutated.iter().find_map(|v| if let Value::List(l) = v { Some(l) } else { None });
+        self.is("custom: a mutated list", list.is_some_and(|l| !l.is_empty()));
+        self.is("custom: a mutated list with None", list.is_some_and(|l| l.iter().any(Value::is_none)));
+        self.is("custom: several results", outputs > 1 || results.len() > 1);
+        self.is(
+            "custom: fresh result and mutation",
+            n > 0 && !op.tags().contains(maquette_ops::library::Tag::Inplace) && !results.is_empty(),
+        );
+        self.is("effect: not mutating", op.effect().is_some() && n == 0);
+        self.is("effect: mutating", op.effect().is_some() && n > 0);
+        self.is("effect: with a result", op.effect().is_some() && outputs > 0);
+    }
+
+    fn failed(&mut self, e: &maquette_ops::Error) {
+        use maquette_ops::{AccessError, ErrorKind};
+        self.is("overlap: mutated arguments, refused", matches!(e.kind(), ErrorKind::Access(AccessError::MutatedOverlap { .. })));
+        self.is("overlap: a mutated argument with itself, refused", matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })));
+    }
+
+    fn outputs(&mut self, outputs: &[Value]) {
+        let tensors: Vec<Tensor> = crate::values::flatten(outputs).iter().flat_map(|v| v.tensors().cloned().collect::<Vec<_>>()).collect();
+        for (i, t) in tensors.iter().enumerate() {
+            let of_input = self.inputs.iter().any(|u| u.shares_storage(t));
+            let input = self.inputs.iter().any(|u| u.is_same(t));
+            self.is("output: an input", input);
+            self.is("output: a view of an input", of_input && !input);
+            self.is("output: fresh", !of_input);
+            self.is("output: shares memory with another", tensors.iter().take(i).any(|u| u.shares_storage(t)));
+        }
+    }
+}
+
+fn spans_meet(a: &Tensor, b: &Tensor) -> bool {
+    let span = |t: &Tensor| t.meta().concrete().and_then(|c| c.span());
+    matches!((span(a), span(b)), (Some(a), Some(b)) if a.0 < b.1 && b.0 < a.1)
+}

@@ -1,0 +1,210 @@
+//! The oracle: random programs agree in every mode, programs that once failed do not, and modes that are wrong are found out.
+
+use maquette_check::oracle::{Campaign, Mode, Prepared, Program, Verdict, check, generate::generate, model, modes, register};
+use maquette_ops::{Args, Op, Outputs, Result, Tensor, Value, call};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+fn campaign(programs: u64) -> Campaign {
+    Campaign { programs, seed: 1, statements: 12, modes: modes(), threads: 2, stats: true }
+}
+
+#[test]
+fn random_programs_agree() {
+    let report = campaign(250).run(&|_| {});
+    let failures: Vec<String> = report
+        .failures
+        .iter()
+        .map(|f| format!("{}: {}\n{}", f.mode, f.what, f.program.as_ref().map(ToString::to_string).unwrap_or_default()))
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(report.refused <= 10, "{report}");
+}
+
+#[test]
+fn the_programs_of_a_seed_are_always_the_same() {
+    let text = |index| generate(9, index, 12).map(|made| made.program.to_string()).unwrap_or_else(|e| e.to_string());
+    for index in 0..20 {
+        let first = text(index);
+        assert_eq!(first, text(index));
+        assert_eq!(first.parse::<Program>().map(|p| p.to_string()).unwrap_or_else(|e| e.to_string()), first);
+    }
+    assert_eq!(
+        campaign(20).run(&|_| {}).stats,
+        Campaign { threads: 1, ..campaign(20) }.run(&|_| {}).stats,
+        "whatever the number of threads"
+    );
+}
+
+#[test]
+fn programs_that_once_failed_agree() {
+    register().unwrap();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
+    let files: BTreeSet<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > 15);
+    for path in files {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let program: Program = std::fs::read_to_string(&path).unwrap().parse().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let expected = if name == "write_to_an_expanded_tensor" { Verdict::Refused("refused by eager too") } else { Verdict::Agree };
+        assert_eq!(check(&program, &modes()).unwrap(), expected, "{name}");
+        let again: Program = program.to_string().parse().unwrap();
+        assert_eq!(again, program, "{name}: a program's text is the program");
+    }
+}
+
+#[test]
+fn bad_programs_are_errors() {
+    let graph = "graph p(%x: f32[s0]) -> ()\n  where s0 in [0, oo)\n{\n  return ()\n}\n";
+    for (lines, expected) in [
+        ("", "a program with symbols needs a line `#! sizes s0 = 3, …`"),
+        ("#! sizes s0\n", "line 1: expected `s0 = 3`, found `sizes s0`"),
+        ("#! memory 1: f32 = 1.0\n", "line 1: expected memory 0, found `memory 1: f32 = 1.0`"),
+        ("#! memory 0: f64 = 1.0\n", "line 1: expected f32, i64 or bool, found `memory 0: f64 = 1.0`"),
+        ("#! memory 0: i64 = 1.5\n", "line 1: expected values of i64, found `memory 0: i64 = 1.5`"),
+        ("#! input x: memory 4 offset 0\n#! sizes s0 = 1\n", "the input x needs a memory of f32"),
+        ("#! moreover\n", "line 1: expected `memory`, `input` or `sizes`, found `moreover`"),
+    ] {
+        let e = format!("{lines}{graph}").parse::<Program>().unwrap_err();
+        assert_eq!(e.kind().to_string(), expected);
+    }
+}
+
+// ---- modes that are wrong ----------------------------------------------------------------------------------------------------------
+
+/// Makes the calls of a program in a way of its own; what it is given besides is for the end of the program.
+type Wrong = fn(Op, Args, &mut Vec<(Op, Args)>) -> Result<Outputs>;
+
+struct Broken(&'static str, Wrong);
+
+impl Mode for Broken {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn prepare(&self, program: &Program, _sample: &[Tensor]) -> Result<Prepared> {
+        let (graph, wrong) = (program.graph.clone(), self.1);
+        Ok(Box::new(move |inputs| {
+            let mut later = Vec::new();
+            let outputs = model::run(&graph, inputs, &mut |_, op, args| wrong(op, args, &mut later))?;
+            later.into_iter().try_for_each(|(op, args)| op.call(args).map(drop))?;
+            Ok(outputs)
+        }))
+    }
+}
+
+fn copies(v: &Value) -> Result<Value> {
+    v.map_tensors(&mut |t| Ok(t.clone_tensor()))
+}
+
+fn is_view(op: Op) -> bool {
+    op.lowering().is_some_and(|l| l == "view")
+}
+
+const BROKEN: &[Broken] = &[
+    Broken("drops a write", |op, args, _| match op.name() {
+        "aten::fill_.Scalar" => Ok(args.into_iter().take(1).collect()),
+        _ => op.call(args),
+    }),
+    Broken("copies where it should alias", |op, args, _| {
+        let outputs = op.call(args)?;
+        if is_view(op) { outputs.iter().map(copies).collect() } else { Ok(outputs) }
+    }),
+    Broken("aliases where it should copy", |op, args, _| match op.name() {
+        "aten::clone" => Ok(args.into_iter().take(1).collect()),
+        _ => op.call(args),
+    }),
+    Broken("puts an effect off", |op, args, later| match op.name() {
+        "oracle::log" => {
+            later.push((op, args));
+            Ok(Outputs::new())
+        }
+        _ => op.call(args),
+    }),
+    Broken("does an effect twice", |op, args, _| {
+        if op.name() == "oracle::tell" {
+            op.call(args.clone())?;
+        }
+        op.call(args)
+    }),
+    Broken("loses -0.0", |op, args, _| {
+        let outputs = op.call(args)?;
+        let plus =
+            |v: &Value| v.map_tensors(&mut |t| if t.dtype() == maquette_ir::DType::F32 { (t + 0.0).ok().cloned() } else { Ok(t.clone()) });
+        if op.name() == "aten::mul.Tensor" { outputs.iter().map(plus).collect() } else { Ok(outputs) }
+    }),
+    Broken("returns what it mutated as it was", |op, args, _| {
+        let outputs = op.call(args)?;
+        if op.is_mutable() && op.is_builtin() { outputs.iter().map(copies).collect() } else { Ok(outputs) }
+    }),
+    Broken("reads after it has written", |op, args, _| {
+        if let ("oracle::scan_", [Value::Tensor(prev), Value::Tensor(out)]) = (op.name(), args.as_slice())
+            && prev.sizes_i64()? == out.sizes_i64()?
+        {
+            let rows = out.size(0).as_i64().unwrap_or(0);
+            for i in 0..rows {
+                op.call(maquette_ops::args![prev.narrow(0, i, 1), out.narrow(0, i, 1)])?;
+            }
+            return Ok(Outputs::new());
+        }
+        op.call(args)
+    }),
+    Broken("writes more than the view", |op, args, _| {
+        if let ("aten::zero_", Some(Value::Tensor(t))) = (op.name(), args.first())
+            && let Some((end, width)) = t.meta().concrete().and_then(|c| Some((c.span()?.1, c.width)))
+        {
+            let beyond = call("aten::as_strided", maquette_ops::args![t, [1], [1], end / width]);
+            if let Ok(beyond) = beyond {
+                op.call(beyond.into_iter().collect())?;
+            }
+        }
+        op.call(args)
+    }),
+    Broken("draws random numbers twice", |op, args, _| {
+        if op.is_random() && !op.is_mutable() {
+            op.call(args.clone())?;
+        }
+        op.call(args)
+    }),
+    Broken("gives strides of its own", |op, args, _| {
+        let outputs = op.call(args)?;
+        let plain = |v: &Value| v.map_tensors(&mut |t| t.contiguous().ok().cloned());
+        if op.name() == "aten::neg" { outputs.iter().map(plain).collect() } else { Ok(outputs) }
+    }),
+    Broken("runs what is refused", |op, args, _| match op.call(args.clone()) {
+        Err(_) => Ok(args.into_iter().take(op.schema()?.returns.len()).collect()),
+        outputs => outputs,
+    }),
+    Broken("panics", |op, args, _| match op.name() {
+        "aten::sort" => panic!("sorting is hard"),
+        _ => op.call(args),
+    }),
+];
+
+/// How many programs each takes to be found out is printed by a failing test only; none may take more than this.
+const ENOUGH: u64 = 600;
+
+#[test]
+fn wrong_modes_are_found_out() {
+    for broken in BROKEN {
+        let found = (0..ENOUGH).find(|&index| {
+            let program = generate(1, index, 12).unwrap().program;
+            matches!(check(&program, &[broken]).unwrap(), Verdict::Mismatch { .. })
+        });
+        assert!(found.is_some(), "`{}` was not found out in {ENOUGH} programs", broken.0);
+        eprintln!("{}: program {}", broken.0, found.unwrap_or_default());
+    }
+}
+
+#[test]
+fn a_failing_program_is_made_small() {
+    static LOSES: Broken = Broken("drops a write", BROKEN[0].1);
+    let report = Campaign { programs: 60, modes: vec![&LOSES], ..campaign(60) }.run(&|_| {});
+    assert!(!report.failures.is_empty());
+    for failure in report.failures {
+        let program = failure.program.unwrap();
+        let statements = program.graph.body().len();
+        assert!(statements <= 2, "{statements} statements are left:\n{program}");
+        let text = program.to_string();
+        assert_eq!(text.parse::<Program>().unwrap().to_string(), text);
+    }
+}
