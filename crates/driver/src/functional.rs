@@ -1,10 +1,10 @@
 //! Running a functional program so that the caller cannot tell it from the one that mutates.
 
-use maquette_ir::sym::SymInt;
+use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{AccessError, Error, Result, RunError, Tensor, Value};
 use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
-use maquette_trace::{Captured, laid_out};
+use maquette_trace::{Captured, copied, laid_out};
 
 /// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
 /// as they would be.
@@ -22,7 +22,7 @@ pub fn run_functional(program: &Functional, inputs: &[Value]) -> Result<Vec<Valu
         if let Value::Tensor(t) = &results[i]
             && (outside.see(t) || results[..i].iter().flat_map(Value::tensors).any(|u| u.shares_storage(t)))
         {
-            results[i] = Value::Tensor(laid_out(t, t.strides())?);
+            results[i] = Value::Tensor(copied(t)?);
         }
     }
     let run = Returns { results: &results, outside: &outside };
@@ -61,7 +61,7 @@ impl Outsiders {
         let memory = |m: &SharedMemory| -> Result<Tensor> {
             let first = m.inputs.first().and_then(|&i| inputs.get(i)).and_then(|v| v.tensors().next());
             let first = first.ok_or_else(|| Error::value("memory that inputs share is of no input"))?;
-            Ok(first.as_strided([m.len], [1i64], Some(m.start.into())).ok()?.clone())
+            Ok(first.as_strided([m.len], [1i64], Some(first.storage_offset() + m.from_first)).ok()?.clone())
         };
         Ok(Outsiders {
             memories: program.memories.iter().map(memory).collect::<Result<_>>()?,
@@ -90,6 +90,16 @@ impl Outsiders {
 
     /// Inputs share memory where the program was made for it, and nowhere else that it writes.
     fn apart(&self, program: &Functional) -> Result<()> {
+        if program.absolute {
+            for (v, t) in program.graph.inputs().iter().zip(&self.inputs) {
+                let promised = program.graph.tensor_type(*v).map(|ty| ty.offset);
+                if let (Some(Expr::Int(promised)), Some(t)) = (promised, t)
+                    && t.storage_offset().as_i64() != Some(promised)
+                {
+                    return Err(RunError::AbsoluteOffset.into());
+                }
+            }
+        }
         let overlap = |i: usize, j: usize| {
             let name = |i: usize| self.names.get(i).cloned().unwrap_or_default();
             Err(AccessError::MutatedOverlap { first: name(i), second: name(j) }.into())
@@ -153,14 +163,26 @@ impl Returns<'_> {
         Ok(match o {
             Output::Result { result, place } => match self.result(*result)? {
                 Value::Tensor(t) => {
-                    let strides: Vec<SymInt> = match place {
-                        Some(place) => self.place(*place)?.2.into_iter().map(Into::into).collect(),
-                        None => contiguous_strides(t.sizes()).to_vec(),
+                    let (offset, strides) = match place {
+                        Some(place) => {
+                            let (offset, _, strides) = self.place(*place)?;
+                            (offset, strides.into_iter().map(Into::into).collect())
+                        }
+                        None => (0, contiguous_strides(t.sizes()).to_vec()),
                     };
-                    let same = t.strides().iter().zip(&strides).all(|(a, b)| a.as_i64() == b.as_i64());
+                    let strides: Vec<SymInt> = strides;
+                    let same = t.storage_offset().as_i64() == Some(offset)
+                        && t.strides().iter().zip(&strides).all(|(a, b)| a.as_i64() == b.as_i64());
                     let given = memory.given.contains(result);
                     memory.given.push(*result);
-                    Value::Tensor(if same && !given { t.clone() } else { laid_out(t, &strides)? })
+                    Value::Tensor(match place {
+                        _ if same && !given => t.clone(),
+                        Some(place) if offset != 0 => {
+                            let (offset, sizes, strides) = self.place(*place)?;
+                            self.memory(*result, *place)?.as_strided(sizes, strides, Some(offset.into())).ok()?.clone()
+                        }
+                        _ => laid_out(t, &strides)?,
+                    })
                 }
                 other => other.clone(),
             },
@@ -184,13 +206,15 @@ impl Returns<'_> {
     /// New memory that holds a result's elements at their places.
     fn memory(&self, result: usize, whole: usize) -> Result<Tensor> {
         let (offset, sizes, strides) = self.place(whole)?;
-        let t = tensor(self.result(result)?)?;
-        let extent = match sizes.contains(&0) {
-            true => 0,
-            false => offset + 1 + sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>(),
-        };
-        let flat = Tensor::zeros([extent], t.dtype());
-        flat.as_strided(sizes, strides, Some(offset.into())).copy_(t).ok()?;
+        let strides: Vec<SymInt> = strides.iter().map(|s| (*s).into()).collect();
+        let rows = laid_out(tensor(self.result(result)?)?, &strides)?;
+        if offset == 0 || sizes.contains(&0) {
+            return Ok(rows);
+        }
+        // the same behind a margin
+        let extent = 1 + sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s.as_i64().unwrap_or(0)).sum::<i64>();
+        let flat = Tensor::zeros([offset + extent], rows.dtype());
+        flat.slice(0, offset..offset + extent).copy_(&rows.as_strided([extent], [1i64], Some(0.into()))).ok()?;
         Ok(flat)
     }
 }

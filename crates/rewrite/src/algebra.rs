@@ -4,6 +4,7 @@ use crate::dag::{MetaId, Session, SpecId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::{Tri, ViewSpec};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// A question about one or two views, or a view and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +12,7 @@ enum Question {
     Disjoint(SpecId, SpecId),
     Inside(SpecId, SpecId),
     Relative(SpecId, SpecId),
+    Located(SpecId, SpecId),
     Compose(SpecId, SpecId),
     Injective(SpecId),
     Whole(SpecId, MetaId),
@@ -25,7 +27,7 @@ enum Answer {
 }
 
 /// Answers given before.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Known(FxHashMap<Question, Answer>);
 
 impl Session {
@@ -73,6 +75,26 @@ impl Session {
         self.derived(Question::Relative(a, b), |s| {
             let (a, b, symbols) = s.pair(a, b);
             a.relative(b, symbols)
+        })
+    }
+
+    /// A place in memory as a view of the value that lies at another. A value that lies in memory as a row does not need a proof that the place is
+    /// inside: no operator gives views of anything else.
+    pub fn located(&mut self, place: SpecId, whole: SpecId) -> Option<SpecId> {
+        self.derived(Question::Located(place, whole), |s| {
+            let (place, whole, symbols) = s.pair(place, whole);
+            place.relative(whole, symbols).or_else(|| {
+                let sizes: SmallVec<[Expr; 4]> = whole.sizes().collect();
+                let row = ViewSpec::contiguous(&sizes, symbols).ok()?;
+                let dense = row.dims().iter().zip(whole.dims()).all(|(a, b)| a.size == Expr::Int(1) || a.stride == b.stride);
+                if !dense || place.contained_in(whole, symbols) == Tri::No {
+                    return None;
+                }
+                let offset = symbols.sub(place.offset(), whole.offset()).ok()?;
+                let sizes: SmallVec<[Expr; 4]> = place.sizes().collect();
+                let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(|d| d.stride).collect();
+                ViewSpec::strided(offset, &sizes, &strides, symbols).ok()
+            })
         })
     }
 

@@ -112,6 +112,16 @@ pub(crate) struct Template {
 }
 
 impl Template {
+    /// What a node of it is: its one value, or a tuple. A call that must not be merged with others is a tuple in any case, since values may be
+    /// found equal, and tuples are not.
+    pub fn kind(&self) -> Kind {
+        let mut kinds = self.kinds();
+        match (kinds.next(), kinds.next()) {
+            (Some(one), None) if self.serial == 0 => one,
+            _ => Kind::Tuple,
+        }
+    }
+
     /// Every value it gives, in order.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
         self.results.iter().flat_map(|r| r.kinds().iter().copied())
@@ -136,7 +146,7 @@ pub(crate) enum Node {
 }
 
 /// The tables that nodes refer to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub symbols: SymTable,
     pub specs: IndexSet<ViewSpec, FxBuildHasher>,
@@ -204,7 +214,7 @@ pub(crate) struct Origin {
 }
 
 /// Values in an order in which each comes after those it takes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Dag {
     pub nodes: Vec<Node>,
     pub origins: Vec<Origin>,

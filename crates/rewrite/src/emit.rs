@@ -47,7 +47,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
     for item in std::mem::take(&mut e.memory.items) {
         match item {
             Item::Node(id) => e.node(id)?,
-            Item::Bind { symbol, value, source } => {
+            Item::Bind { symbol, value, source, .. } => {
                 let value = e.value(value)?;
                 e.builder.bind(symbol, value, source);
             }
@@ -62,7 +62,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
     given.iter_mut().for_each(|o| shift(o, results));
     let outputs: Vec<Arg> = e.results.iter().chain(&e.places).copied().collect();
     let graph = e.builder.finish(&e.memory.session.symbols, &outputs)?;
-    Ok(Functional { graph, memories, mutations, outputs: given, stats })
+    Ok(Functional { absolute: e.memory.absolute, graph, memories, mutations, outputs: given, stats })
 }
 
 /// Places come after results, whose number is known in the end.
@@ -333,7 +333,9 @@ impl Emit<'_> {
             }
             (Leaving::Tensor(t), Final::Value(id)) => {
                 let value = Arg::Value(self.value(*id)?);
-                let place = if self.graph.is_contiguous(t.ty) { None } else { Some(self.place_of_type(Expr::Int(0), t.ty)) };
+                let offset = self.graph.type_of(t.ty).offset;
+                let plain = self.graph.is_contiguous(t.ty) && offset == Expr::Int(0);
+                let place = if plain { None } else { Some(self.place_of_type(offset, t.ty)) };
                 Output::Result { result: self.result(value), place }
             }
             (_, Final::Value(id)) => {

@@ -25,6 +25,8 @@ pub enum Reason {
         op: String,
         /// The view.
         viewed: String,
+        /// The input whose memory it is, and the elements, from the first to behind the last.
+        reach: Option<(usize, i64, i64)>,
     },
     /// A view of other elements than the storage was made of: its bytes are read as another dtype.
     #[error("{op} views {from} elements as {to}; write to a copy instead")]
@@ -44,13 +46,11 @@ pub enum Reason {
         /// The view.
         viewed: String,
     },
-    /// Two arguments that an operator writes to share elements, or may do so for some sizes.
-    #[error("{op} writes to two arguments that {} share elements", if *certain { "" } else { "may" })]
+    /// Two arguments that an operator writes to share elements.
+    #[error("{op} writes to two arguments that share elements")]
     AliasedMutableArgs {
         /// The operator.
         op: String,
-        /// Whether they share elements for all sizes.
-        certain: bool,
     },
     /// Inputs that share memory have symbolic sizes.
     #[error("inputs that share memory must have plain sizes: where they overlap decides what the program does")]

@@ -14,6 +14,8 @@ pub struct Functional {
     pub graph: Graph,
     /// What the graph takes behind the program's inputs: memory that several of them see, as one row.
     pub memories: Vec<SharedMemory>,
+    /// The program named places by offsets from the start of inputs' storages: inputs must begin where their types say.
+    pub absolute: bool,
     /// What the program leaves in the tensors it was given.
     pub mutations: Vec<Mutation>,
     /// The program's outputs, in order.
@@ -60,8 +62,10 @@ impl Stats {
 pub struct SharedMemory {
     /// The inputs.
     pub inputs: Vec<usize>,
-    /// Where its row begins in their storage, in elements.
+    /// Where its row begins, in elements, as the inputs' types count offsets.
     pub start: i64,
+    /// The same, counted from the first input's first element.
+    pub from_first: i64,
     /// How many elements it has.
     pub len: i64,
 }

@@ -21,6 +21,7 @@ mod memory;
 pub use error::{FunctionalizeError, Reason};
 pub use functional::{Functional, Mutation, Output, Outside, SharedMemory, Stats};
 
+use lift::Group;
 use maquette_ir::graph::{Graph, OpFacts};
 
 /// The name under which operators that mutate are called on copies. Its first argument is their name.
@@ -73,10 +74,35 @@ impl Options {
 /// The program has no functional form: it writes to a tensor whose elements overlap, writes to two arguments of one operator that may
 /// overlap, reads a storage beyond the tensor it belongs to or as another dtype.
 pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
-    let lifted = lift::lift(graph, facts, &options.shared)?;
+    let mut groups: Vec<Group> = options.shared.iter().cloned().map(Group::of).collect();
+    let lifted = loop {
+        match lift::lift(graph, facts, &groups) {
+            Err(FunctionalizeError { kind: Reason::Outside { reach: Some((input, start, end)), .. }, loc }) => {
+                // the program sees more of an input's memory than the input: all of it becomes an input
+                let group = match groups.iter_mut().find(|g| g.inputs.contains(&input)) {
+                    Some(group) => group,
+                    None => {
+                        groups.push(Group::of(vec![input]));
+                        let last = groups.len() - 1;
+                        &mut groups[last]
+                    }
+                };
+                let wider = (group.start.min(start), group.end.max(end));
+                if wider == (group.start, group.end) {
+                    return Err(FunctionalizeError { kind: Reason::Internal("memory that was widened is too narrow"), loc });
+                }
+                (group.start, group.end) = wider;
+            }
+            lifted => break lifted?,
+        }
+    };
     let (lifted, stats) = match options.level {
         Level::LiftOnly => (lifted, Stats::default()),
-        Level::Exact => egraph::optimize(lifted, facts, options.stop_at)?,
+        Level::Exact => match egraph::optimize(lifted.clone(), facts, options.stop_at) {
+            // what the rules made of it is no program: the lifted one is
+            Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => (lifted, Stats { stopped: why, ..Stats::default() }),
+            done => done?,
+        },
     };
     emit::emit(graph, lifted, stats)
 }

@@ -19,7 +19,22 @@ enum Binding {
     Number(Id),
 }
 
+/// Inputs that see one memory, and which elements of it the program is known to reach besides theirs.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub inputs: Vec<usize>,
+    pub start: i64,
+    pub end: i64,
+}
+
+impl Group {
+    pub fn of(inputs: Vec<usize>) -> Group {
+        Group { inputs, start: i64::MAX, end: 0 }
+    }
+}
+
 /// The program in values.
+#[derive(Clone)]
 pub(crate) struct Lifted {
     pub memory: Memory,
     pub outputs: Vec<Leaving>,
@@ -36,7 +51,7 @@ struct Lift<'g> {
     types: Vec<Option<(MetaId, Option<SpecId>)>>,
 }
 
-pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Vec<usize>]) -> Result<Lifted> {
+pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group]) -> Result<Lifted> {
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
         // a guard that contradicts what is known is one that no call passes
@@ -64,17 +79,26 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Vec<usize>]
                 l.node(node).map_err(|e| e.at(graph.loc(node)))?;
             }
             Stmt::Bind { symbol, value, source } => {
-                let value = l.value(value)?;
-                l.memory.items.push(Item::Bind { symbol, value, source });
+                let value = l.made(value)?;
+                l.memory.items.push(Item::Bind { symbol, value, source, at: at as u32 });
             }
             Stmt::Assert { cond, message } => l.memory.items.push(Item::Assert { cond, message }),
         }
     }
     (l.memory.at, l.memory.loc) = (graph.body().len() as u32, None);
     let outputs: Vec<Leaving> = graph.outputs().iter().map(|&a| l.leaving(a)).collect::<Result<_>>()?;
-    let finals = l.memory.finals(&outputs);
+    let repeats = |ty| {
+        let t = graph.type_of(ty);
+        t.sizes.iter().zip(&t.strides).any(|(n, s)| *s == Expr::Int(0) && *n != Expr::Int(1))
+    };
+    let finals = l.memory.finals(&outputs, &repeats);
     Ok(Lifted { memory: l.memory, outputs, finals })
 }
+
+/// The one view whose offset counts from the start of the storage, wherever its tensor begins.
+const AS_STRIDED: &str = "aten::as_strided";
+/// Checks in the run that two places share no element.
+const APART: &str = "ir::apart";
 
 /// An operator's argument and what is done with it.
 struct Operand {
@@ -132,11 +156,13 @@ impl Lift<'_> {
             ValueType::Tensor(ty) => {
                 let (mut place, meta) = (self.place(ty)?, self.meta(ty));
                 let mut spec = self.memory.session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
-                let (mut version, mut base) = (id, meta);
+                let (mut version, mut base, mut pending) = (id, meta, None);
                 if self.graph.type_of(ty).strides.contains(&Expr::Int(0)) {
                     (place, spec, base, version) = self.narrow(ty, id)?;
+                } else if let Some((found, back, sizes, there)) = self.in_order(ty)? {
+                    (place, spec, base, pending) = (found, back, sizes, Some(there));
                 }
-                self.memory.storages.push(Storage { owner, version, place, base, written: false });
+                self.memory.storages.push(Storage { owner, version, pending, place, base, written: false });
                 Binding::Tensor(Handle { storage: self.memory.storages.len() - 1, spec, meta, ty })
             }
             _ => Binding::Number(id),
@@ -145,15 +171,30 @@ impl Lift<'_> {
         Ok(())
     }
 
+    /// The input whose memory a view leaves, and the elements it reaches, from the first to behind the last, where they are plain numbers.
+    fn reach(&self, of: Handle, place: SpecId) -> Option<(usize, i64, i64)> {
+        let number = |e: Expr| if let Expr::Int(n) = e { Some(n) } else { None };
+        let input = match self.memory.storages[of.storage].owner {
+            Owner::Input(i) => i as usize,
+            Owner::Memory(i) => *self.memory.shared[i as usize].inputs.first()?,
+            Owner::Const(_) | Owner::Fresh => return None,
+        };
+        let spec = &self.memory.session.specs[place.index()];
+        let offset = number(spec.offset())?;
+        let steps = spec.dims().iter().map(|d| Some(number(d.size)?.checked_sub(1)?.max(0).checked_mul(number(d.stride)?)?));
+        let last = steps.sum::<Option<i64>>()?;
+        Some((input, offset, offset.checked_add(last)?.checked_add(1)?))
+    }
+
     /// Memory that several inputs see.
-    fn share(&mut self, group: &[usize]) -> Result<()> {
+    fn share(&mut self, Group { inputs: group, start, end }: &Group) -> Result<()> {
         let inputs: SmallVec<[(ValueId, TypeId); 4]> = group
             .iter()
             .filter_map(|&i| self.graph.inputs().get(i))
             .filter_map(|&v| if let ValueType::Tensor(ty) = self.graph.value_type(v) { Some((v, ty)) } else { None })
             .collect();
         let Some(&(_, first)) = inputs.first() else { return Ok(()) };
-        let (mut start, mut end) = (i64::MAX, 0);
+        let (mut start, mut end) = (*start, *end);
         for &(_, ty) in &inputs {
             let t = self.graph.type_of(ty);
             let number = |e: &Expr| if let Expr::Int(n) = e { Ok(*n) } else { Err(Reason::SymbolicShare) };
@@ -179,14 +220,51 @@ impl Lift<'_> {
         let number = self.memory.shared.len() as u32;
         let input = self.graph.inputs().len() as u32 + number;
         let version = self.memory.add(Node::Input(input), Kind::Tensor(base));
-        self.memory.shared.push(SharedMemory { inputs: group.to_vec(), start, len: end - start });
-        self.memory.storages.push(Storage { owner: Owner::Memory(number), version, place, base, written: false });
+        let first = if let Expr::Int(o) = self.graph.type_of(first).offset { o } else { 0 };
+        self.memory.shared.push(SharedMemory { inputs: group.clone(), start, from_first: start - first, len: end - start });
+        self.memory.storages.push(Storage { owner: Owner::Memory(number), version, pending: None, place, base, written: false });
         let storage = self.memory.storages.len() - 1;
         for (v, ty) in inputs {
             let whole = Handle { storage, spec: place, meta, ty };
             self.view(v, whole, "an input")?;
         }
         Ok(())
+    }
+
+    /// Symbolic sizes in another order than row-major: in the order of memory views are found without proof. The places in that order, the tensor
+    /// as a view of them, their sizes, and the places as a view of the tensor.
+    fn in_order(&mut self, ty: TypeId) -> Result<Option<(SpecId, SpecId, MetaId, SpecId)>> {
+        let t = self.graph.type_of(ty);
+        let rank = t.sizes.len();
+        if self.graph.is_contiguous(ty) || !(2..=4).contains(&rank) || !t.sizes.iter().any(|n| matches!(n, Expr::Id(_))) {
+            return Ok(None);
+        }
+        let meta = self.meta(ty);
+        let mut orders: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new()];
+        for _ in 0..rank {
+            orders =
+                orders.iter().flat_map(|o| (0..rank).filter(|d| !o.contains(d)).map(|d| o.iter().copied().chain([d]).collect())).collect();
+        }
+        for order in orders {
+            let pick = |of: &[Expr]| -> SmallVec<[Expr; 4]> { order.iter().map(|&d| of[d]).collect() };
+            let (sizes, strides) = (pick(&t.sizes), pick(&t.strides));
+            let session = &mut self.memory.session;
+            let place = ViewSpec::strided(t.offset, &sizes, &strides, &mut session.symbols)?;
+            let row = ViewSpec::contiguous(&sizes, &mut session.symbols)?;
+            if !row.dims().iter().zip(place.dims()).all(|(a, b)| a.size == Expr::Int(1) || a.stride == b.stride) {
+                continue;
+            }
+            // the value in the order of memory, and back
+            let own = ViewSpec::contiguous(&t.sizes, &mut session.symbols)?;
+            let own: SmallVec<[Expr; 4]> = own.dims().iter().map(|d| d.stride).collect();
+            let there = ViewSpec::strided(Expr::Int(0), &sizes, &pick(&own), &mut session.symbols)?;
+            let mut back: SmallVec<[Expr; 4]> = own.clone();
+            order.iter().zip(row.dims()).for_each(|(&d, dim)| back[d] = dim.stride);
+            let back = ViewSpec::strided(Expr::Int(0), &t.sizes, &back, &mut session.symbols)?;
+            let (place, there, back) = (session.spec(place), session.spec(there), session.spec(back));
+            return Ok(Some((place, back, session.resized(meta, sizes), there)));
+        }
+        Ok(None)
     }
 
     /// Elements that share their place are one element of memory: the places of those that do not, the tensor as a view of them, and their value.
@@ -228,13 +306,16 @@ impl Lift<'_> {
         if from != to {
             return Err(Reason::Reinterpreted { op: op.into(), from: from.to_string(), to: to.to_string() }.into());
         }
-        let spec = session.relative(place, whole).ok_or_else(|| self.outside(op, place))?;
+        let Some(spec) = session.located(place, whole) else {
+            let Reason::Outside { op, viewed, .. } = self.outside(op, place) else { return Err(Reason::Internal("no reason").into()) };
+            return Err(Reason::Outside { op, viewed, reach: self.reach(of, place) }.into());
+        };
         self.bind(v, Binding::Tensor(Handle { storage: of.storage, spec, meta, ty }));
         Ok(())
     }
 
     fn outside(&self, op: &str, place: SpecId) -> Reason {
-        Reason::Outside { op: op.into(), viewed: self.memory.session.text(&self.memory.session.specs[place.index()]) }
+        Reason::Outside { op: op.into(), viewed: self.memory.session.text(&self.memory.session.specs[place.index()]), reach: None }
     }
 
     fn value(&mut self, v: ValueId) -> Result<Id> {
@@ -242,6 +323,14 @@ impl Lift<'_> {
             Binding::Tensor(t) => self.memory.read(t),
             Binding::Number(id) => id,
         })
+    }
+
+    /// A value as it was made, before its symbols are bound.
+    fn made(&mut self, v: ValueId) -> Result<Id> {
+        match self.binding(v)? {
+            Binding::Tensor(t) if self.memory.storages[t.storage].pending.is_some() => Ok(self.memory.storages[t.storage].version),
+            _ => self.value(v),
+        }
     }
 
     fn node(&mut self, node: NodeId) -> Result<()> {
@@ -268,6 +357,13 @@ impl Lift<'_> {
             })
             .collect::<Result<_>>()?;
         self.apart(op, &mutated)?;
+        if op == AS_STRIDED && graph.args(node).len() > 3 {
+            let outside = |o: &Operand| match self.binding(o.value) {
+                Ok(Binding::Tensor(t)) => self.memory.storages[t.storage].owner != Owner::Fresh,
+                _ => false,
+            };
+            self.memory.absolute |= operands.first().is_some_and(outside);
+        }
         // The argument that each result is, or is a view of.
         let alias = |i: usize| facts.result_aliases(op, i).filter(|_| !graph.copies(node));
         let is_mutated = |arg: usize| mutated.iter().any(|(a, _)| *a == arg);
@@ -307,8 +403,8 @@ impl Lift<'_> {
                 serial,
             };
             let kinds: SmallVec<[Kind; 4]> = template.kinds().collect();
+            let kind = template.kind();
             let call = self.memory.session.call(template);
-            let kind = if let [one] = kinds.as_slice() { *one } else { Kind::Tuple };
             let id = self.memory.add(Node::Call(call, ids.into()), kind);
             let mut written = mutated.iter();
             for (i, (leaf, &of)) in leaves.iter().zip(&kinds).enumerate() {
@@ -341,17 +437,43 @@ impl Lift<'_> {
         }
     }
 
-    /// Two tensors that one operator writes to must not meet: the order of its writes would decide.
+    /// Two tensors that one operator writes to must not meet: the order of its writes would decide. Where sizes decide, it is checked in the run.
     fn apart(&mut self, op: &str, mutated: &[(usize, Handle)]) -> Result<()> {
-        for (i, (_, a)) in mutated.iter().enumerate() {
-            for (_, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
-                let disjoint = self.memory.session.disjoint(a.spec, b.spec);
-                if disjoint != Tri::Yes {
-                    return Err(Reason::AliasedMutableArgs { op: op.into(), certain: disjoint == Tri::No }.into());
+        for (i, (second, a)) in mutated.iter().enumerate() {
+            for (first, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
+                match self.memory.session.disjoint(a.spec, b.spec) {
+                    Tri::Yes => {}
+                    Tri::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
+                    Tri::Unknown => self.check_apart([*b, *a], [*first, *second]),
                 }
             }
         }
         Ok(())
+    }
+
+    fn check_apart(&mut self, tensors: [Handle; 2], args: [usize; 2]) {
+        let session = &mut self.memory.session;
+        let place = |session: &Session, t: Handle| {
+            let spec = &session.specs[t.spec.index()];
+            let numbers = [spec.offset()].into_iter().chain(spec.sizes()).chain(spec.dims().iter().map(|d| d.stride));
+            Slot::List(numbers.map(Slot::Int).collect())
+        };
+        let names = args.map(|a| Slot::Str(session.name(&format!("argument {a}"))));
+        let [first, second] = tensors.map(|t| place(session, t));
+        let [first_name, second_name] = names;
+        let template = Template {
+            op: session.name(APART),
+            args: Box::from([first, second, first_name, second_name]),
+            kwargs: Box::default(),
+            mutates: false,
+            effect: true,
+            copies: false,
+            results: Box::default(),
+            layouts: Box::default(),
+            serial: self.memory.at + 1,
+        };
+        let call = session.call(template);
+        self.memory.add(Node::Call(call, Box::default()), Kind::Tuple);
     }
 
     fn slot(&mut self, given: Arg, arg: usize, operands: &mut Vec<Operand>, ids: &mut Vec<Id>) -> Result<Slot> {

@@ -20,11 +20,13 @@ pub(crate) enum Owner {
 }
 
 /// Memory, as the values it has had.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Storage {
     pub owner: Owner,
-    /// The value now. Its elements are those that `place` names, in that order.
+    /// The value now. Its elements are those that `place` names, in that order; see [`Memory::base`].
     pub version: Id,
+    /// Its elements in that order, where the version is still the value as it was made. Sizes of that view may be bound after it.
+    pub pending: Option<SpecId>,
     /// The version's elements in memory.
     pub place: SpecId,
     pub base: MetaId,
@@ -45,8 +47,17 @@ pub(crate) struct Handle {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item {
     Node(Id),
-    Bind { symbol: SymbolId, value: Id, source: BindSource },
-    Assert { cond: BoolExpr, message: Option<StrId> },
+    /// At a statement of the original program.
+    Bind {
+        symbol: SymbolId,
+        value: Id,
+        source: BindSource,
+        at: u32,
+    },
+    Assert {
+        cond: BoolExpr,
+        message: Option<StrId>,
+    },
 }
 
 /// An output of the program.
@@ -69,6 +80,7 @@ pub(crate) enum Final {
 }
 
 /// The program so far: every storage with its version, every value in the order of the program.
+#[derive(Clone)]
 pub(crate) struct Memory {
     pub session: Session,
     pub dag: Dag,
@@ -76,6 +88,8 @@ pub(crate) struct Memory {
     pub storages: Vec<Storage>,
     /// Memory that inputs share.
     pub shared: Vec<SharedMemory>,
+    /// Places were asked for by offsets from the start of inputs' storages.
+    pub absolute: bool,
     /// The statement that is being lifted, and its line.
     pub at: u32,
     pub loc: Option<Loc>,
@@ -83,7 +97,16 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub fn new(session: Session) -> Memory {
-        Memory { session, dag: Dag::default(), items: Vec::new(), storages: Vec::new(), shared: Vec::new(), at: 0, loc: None }
+        Memory {
+            session,
+            dag: Dag::default(),
+            items: Vec::new(),
+            storages: Vec::new(),
+            shared: Vec::new(),
+            absolute: false,
+            at: 0,
+            loc: None,
+        }
     }
 
     pub fn add(&mut self, node: Node, kind: Kind) -> Id {
@@ -100,9 +123,18 @@ impl Memory {
         self.storages[t.storage].base == t.meta && self.session.is_whole(t.spec, t.meta)
     }
 
+    /// The value of a storage now.
+    pub fn base(&mut self, storage: usize) -> Id {
+        let Storage { version, pending, base, .. } = self.storages[storage];
+        let Some(there) = pending else { return version };
+        let version = self.add(Node::View(there, version), Kind::Tensor(base));
+        (self.storages[storage].version, self.storages[storage].pending) = (version, None);
+        version
+    }
+
     /// The value of a tensor now.
     pub fn read(&mut self, t: Handle) -> Id {
-        let version = self.storages[t.storage].version;
+        let version = self.base(t.storage);
         if self.is_whole(t) { version } else { self.add(Node::View(t.spec, version), Kind::Tensor(t.meta)) }
     }
 
@@ -112,15 +144,15 @@ impl Memory {
             let viewed = self.session.text(&self.session.specs[t.spec.index()]);
             return Err(Reason::WriteToOverlappingView { op: op.into(), viewed }.into());
         }
-        let Storage { version, base, .. } = self.storages[t.storage];
+        let (version, base) = (self.base(t.storage), self.storages[t.storage].base);
         let version = if self.is_whole(t) { value } else { self.add(Node::Scatter(t.spec, version, value), Kind::Tensor(base)) };
         let storage = &mut self.storages[t.storage];
         (storage.version, storage.written) = (version, true);
         Ok(())
     }
 
-    /// Reads the outputs that are memory of their own.
-    pub fn finals(&mut self, outputs: &[Leaving]) -> Vec<Final> {
+    /// Reads the outputs that are memory of their own. Those of types that `repeats` elements are views of it.
+    pub fn finals(&mut self, outputs: &[Leaving], repeats: &dyn Fn(TypeId) -> bool) -> Vec<Final> {
         fn count(o: &Leaving, seen: &mut FxHashMap<usize, usize>) {
             match o {
                 Leaving::Tensor(t) => *seen.entry(t.storage).or_default() += 1,
@@ -130,16 +162,19 @@ impl Memory {
         }
         let mut seen = FxHashMap::default();
         outputs.iter().for_each(|o| count(o, &mut seen));
-        outputs.iter().map(|o| self.final_of(o, &seen)).collect()
+        outputs.iter().map(|o| self.final_of(o, &seen, repeats)).collect()
     }
 
-    fn final_of(&mut self, o: &Leaving, seen: &FxHashMap<usize, usize>) -> Final {
+    fn final_of(&mut self, o: &Leaving, seen: &FxHashMap<usize, usize>, repeats: &dyn Fn(TypeId) -> bool) -> Final {
         match o {
-            Leaving::Tensor(t) if self.storages[t.storage].owner != Owner::Fresh || seen.get(&t.storage) != Some(&1) => Final::Memory(*t),
+            Leaving::Tensor(t) if self.storages[t.storage].owner != Owner::Fresh || seen.get(&t.storage) != Some(&1) || repeats(t.ty) => {
+                self.base(t.storage);
+                Final::Memory(*t)
+            }
             Leaving::Tensor(t) => Final::Value(self.read(*t)),
             Leaving::Number(id) => Final::Value(*id),
             Leaving::Plain(arg) => Final::Plain(*arg),
-            Leaving::List(l) => Final::List(l.iter().map(|o| self.final_of(o, seen)).collect()),
+            Leaving::List(l) => Final::List(l.iter().map(|o| self.final_of(o, seen, repeats)).collect()),
         }
     }
 }

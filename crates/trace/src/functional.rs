@@ -4,7 +4,8 @@ use crate::run::{Lines, Run, interpret};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};
 use maquette_ir::sym::SymInt;
-use maquette_ops::{Error, Op, Outputs, Result, Tensor, Value};
+use maquette_ir::typing::contiguous_strides;
+use maquette_ops::{AccessError, Error, ErrorKind, Op, Outputs, Result, Tensor, Value};
 use smallvec::SmallVec;
 
 /// The name under which a functional graph calls an operator that mutates, on copies: the operator's name and its arguments. It returns what
@@ -22,14 +23,44 @@ pub fn run_functional(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
     interpret(graph, inputs, &lines, true).map_err(|e| lines.place(e))
 }
 
-/// A copy in memory of its own, with strides.
+/// A copy in memory of its own, with strides; of elements that come to lie in one place, the last counts.
 ///
 /// # Errors
 /// The strides do not fit, or there is no memory.
 pub fn laid_out(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
     let out = Tensor::empty_strided(t.sizes(), strides, t.dtype());
-    out.copy_(t).ok()?;
-    Ok(out)
+    match out.copy_(t).ok() {
+        Ok(_) => Ok(out),
+        Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => overlaid(t, strides),
+        Err(e) => Err(e),
+    }
+}
+
+/// As [`laid_out`], element by element.
+fn overlaid(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
+    let plain = |l: &[SymInt]| l.iter().map(|i| i.as_i64()).collect::<Option<Vec<i64>>>();
+    let symbolic = || Error::msg("strides that overlap must be plain numbers");
+    let (sizes, steps) = (plain(t.sizes()).ok_or_else(symbolic)?, plain(strides).ok_or_else(symbolic)?);
+    let mut places = vec![0i64];
+    for (n, s) in sizes.iter().zip(&steps) {
+        places = places.iter().flat_map(|p| (0..*n).map(move |i| p + i * s)).collect();
+    }
+    let extent = places.iter().max().map_or(0, |p| p + 1);
+    let count = places.len() as i64;
+    let flat = Tensor::zeros([extent], t.dtype());
+    let at = Value::List(Box::from([Value::Tensor(Tensor::from_vec(places, [count]))]));
+    let args = [Value::from(&flat), at, Value::from(&t.reshape([count]))];
+    maquette_ops::call("aten::index_put_", args.into_iter().collect())?;
+    Ok(flat.as_strided(t.sizes(), strides, None).ok()?.clone())
+}
+
+/// A copy to write to, with the strides it has where no two elements share their place.
+///
+/// # Errors
+/// There is no memory.
+pub fn copied(t: &Tensor) -> Result<Tensor> {
+    let repeats = t.strides().iter().zip(t.sizes()).any(|(s, n)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
+    if repeats { laid_out(t, &contiguous_strides(t.sizes())) } else { laid_out(t, t.strides()) }
 }
 
 impl Run<'_> {
@@ -48,8 +79,8 @@ impl Run<'_> {
         for index in self.order(op, node, skip)? {
             if let Some(argument) = arguments.get_mut(index).filter(|_| op.mutates(index)) {
                 *argument = match &*argument {
-                    Value::Tensor(t) => Value::Tensor(laid_out(t, t.strides())?),
-                    other => other.map_tensors(&mut |t: &Tensor| laid_out(t, t.strides()))?,
+                    Value::Tensor(t) => Value::Tensor(copied(t)?),
+                    other => other.map_tensors(&mut copied)?,
                 };
                 copies.extend(argument.tensors().cloned().map(Value::Tensor));
             }

@@ -43,7 +43,7 @@ mod verdict;
 
 pub use consts::Captured;
 pub use dim::Dim;
-pub use functional::{CALL, laid_out, run_functional};
+pub use functional::{CALL, copied, laid_out, run_functional};
 pub use inputs::LeafKind;
 pub use options::{TraceOptions, trace};
 pub use run::run_graph;

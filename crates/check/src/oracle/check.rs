@@ -6,7 +6,8 @@ use super::outcome::Outcome;
 use super::program::{Given, Program, Sizes};
 use crate::values::guarded;
 use maquette_ir::sym::SymError;
-use maquette_ops::{Error, ErrorKind, Result, RunError};
+use maquette_ops::{AccessError, Error, ErrorKind, Result, RunError};
+use maquette_rewrite::{FunctionalizeError, Reason};
 
 /// What came of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +33,20 @@ pub fn published(e: &Error) -> Option<&'static str> {
         ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_data(values) => {
             Some("an assumption about a data-dependent size, which does not hold")
         }
+        ErrorKind::Access(AccessError::OutOfBounds { .. }) => Some("as_strided of data-dependent sizes, beyond its tensor"),
         ErrorKind::Run(RunError::AbsoluteOffset) => Some("as_strided with an offset of its own, on an input that begins elsewhere"),
+        ErrorKind::Other(e) => unfunctional(&e.downcast_ref::<FunctionalizeError>()?.kind),
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
+        _ => None,
+    }
+}
+
+/// Why a program that eager runs has no functional form.
+fn unfunctional(why: &Reason) -> Option<&'static str> {
+    match why {
+        Reason::Outside { .. } => Some("a view of elements that its tensor does not have"),
+        Reason::Reinterpreted { .. } => Some("memory seen as two dtypes"),
+        Reason::SymbolicShare => Some("inputs of symbolic sizes that share memory"),
         _ => None,
     }
 }
@@ -83,7 +96,7 @@ fn one_mode(program: &Program, mode: &dyn Mode) -> Result<Verdict> {
 
 fn found(program: &Program, mode: &dyn Mode, given: &Given, prepared: &mut Option<Prepared>) -> Result<Outcome> {
     Outcome::of(given, |inputs| {
-        let ready = match prepared.take().filter(|_| mode.serves_all_sizes()) {
+        let ready = match prepared.take().filter(|_| mode.serves_all_sizes(program)) {
             Some(ready) => ready,
             None => mode.prepare(program, inputs)?,
         };

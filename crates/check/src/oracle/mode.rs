@@ -3,8 +3,11 @@
 use super::model;
 use super::program::Program;
 use crate::values::Flat;
+use maquette_driver::run_functional;
 use maquette_ir::graph::Graph;
-use maquette_ops::{Result, Tensor, Value};
+use maquette_ops::library::Facts;
+use maquette_ops::{Error, Result, Tensor, Value};
+use maquette_rewrite::{Level, Options, functionalize};
 use maquette_trace::{TraceOptions, run_graph};
 
 /// A program made ready by a mode, to be run on inputs.
@@ -22,14 +25,16 @@ pub trait Mode: Sync {
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared>;
 
     /// Whether one preparation serves every size that a program with symbols is run at.
-    fn serves_all_sizes(&self) -> bool {
+    fn serves_all_sizes(&self, _program: &Program) -> bool {
         false
     }
 }
 
 /// Every mode, the eager one first.
 pub fn modes() -> Vec<&'static dyn Mode> {
-    vec![&Eager, &Traced, &Text, &Symbolic]
+    const LIFTED: Functional = Functional { name: "lifted", level: Level::LiftOnly };
+    const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact };
+    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL]
 }
 
 /// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other mode is compared with. As a mode it says
@@ -72,7 +77,7 @@ impl Mode for Symbolic {
         traced(&TraceOptions::symbolic(), program, sample)
     }
 
-    fn serves_all_sizes(&self) -> bool {
+    fn serves_all_sizes(&self, _program: &Program) -> bool {
         true
     }
 }
@@ -101,7 +106,42 @@ impl Mode for Text {
         Ok(Box::new(move |inputs| run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
     }
 
-    fn serves_all_sizes(&self) -> bool {
+    fn serves_all_sizes(&self, _program: &Program) -> bool {
         true
     }
+}
+
+/// The traced program made functional; its graph run by the reference interpreter, its results handed back as the program leaves them.
+pub struct Functional {
+    name: &'static str,
+    level: Level,
+}
+
+impl Mode for Functional {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
+        let shared = shared(sample);
+        let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
+        let traced = TraceOptions::new().keep_offsets(!shared.is_empty()).trace(code, sample.to_vec())?;
+        let options = Options::new().level(self.level).sharing(shared);
+        let functional = functionalize(traced.graph(), &Facts, &options).map_err(Error::other)?;
+        functional.graph.verify()?;
+        Ok(Box::new(move |inputs| run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
+    }
+}
+
+/// The inputs that see one memory with another.
+fn shared(inputs: &[Tensor]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (i, t) in inputs.iter().enumerate() {
+        match groups.iter_mut().find(|g| inputs[g[0]].shares_storage(t)) {
+            Some(group) => group.push(i),
+            None => groups.push(vec![i]),
+        }
+    }
+    groups.retain(|g| g.len() > 1);
+    groups
 }

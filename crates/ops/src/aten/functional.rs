@@ -5,12 +5,13 @@ use super::dims::{fresh, require};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::eager;
-use crate::error::Result;
-use crate::meta::Meta;
+use crate::error::{AccessError, Error, Result};
+use crate::meta::{Concrete, Meta};
+use crate::overlap::may_overlap;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 /// The part of a value, laid out row-major, that `size, stride, offset` name.
 fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
@@ -49,6 +50,21 @@ fn strided_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![Meta { strides: strides.into(), ..fresh(base, base.sizes().into(), base.dtype()) }])
 }
 
+/// Two places are apart: each an offset, then sizes, then strides.
+fn apart(a: &[Value]) -> Result<Outputs> {
+    let place = |v: &Value| -> Result<Concrete> {
+        let numbers = v.ints()?.iter().map(|i| i.as_i64()).collect::<Option<SmallVec<[i64; 12]>>>();
+        let numbers = numbers.ok_or_else(|| Error::value("a place must be plain integers"))?;
+        let Some((&offset, rest)) = numbers.split_first() else { return Err(Error::value("a place has an offset at least")) };
+        let (sizes, strides) = rest.split_at(rest.len() / 2);
+        Ok(Concrete { sizes: sizes.into(), strides: strides.into(), offset, width: 1 })
+    };
+    if may_overlap(&place(&a[0])?, &place(&a[1])?) {
+        return Err(AccessError::MutatedOverlap { first: a[2].str()?.into(), second: a[3].str()?.into() }.into());
+    }
+    Ok(Outputs::new())
+}
+
 table! {
     /// See the module.
     pub(super) static TABLE = {
@@ -60,6 +76,8 @@ table! {
                 metas: |_, a| strided_metas(a),
                 run: |a, out| eager::copy(a[0].tensor()?, &out[0]),
             }),
+        "ir::apart(SymInt[] first, SymInt[] second, str first_name, str second_name) -> ()" =>
+            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: apart },
         "ir::scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor" =>
             Lowering::Compute(Compute { class: Class::Copy, metas: |_, a| scatter_metas(a), run: scatter }),
     }

@@ -97,8 +97,11 @@ impl<'f> Analysis<Term> for Cx<'f> {
             },
             Term::Scatter([_, base, _]) => Data::Value(kind_of(g, *base)),
             Term::Call(call, _) => {
-                let kinds: SmallVec<[Kind; 4]> = g.analysis.session.calls[call.index()].kinds().collect();
-                if let [one] = kinds.as_slice() { Data::Value(*one) } else { Data::Tuple(kinds) }
+                let template = &g.analysis.session.calls[call.index()];
+                match template.kind() {
+                    Kind::Tuple => Data::Tuple(template.kinds().collect()),
+                    one => Data::Value(one),
+                }
             }
             Term::Proj(i, [of]) => match &g[*of].data {
                 Data::Tuple(kinds) => Data::Value(kinds.get(*i as usize).copied().unwrap_or(Kind::Tuple)),

@@ -40,14 +40,9 @@ pub(crate) fn schedule(g: Egraph<'_>, classes: &[Id], chosen: &Selection, lifted
         first.entry(g.find(*id)).or_insert(*origin);
     }
     let mut bound = FxHashMap::default();
-    let mut at = 0;
     for item in &memory.items {
-        match item {
-            Item::Node(id) => at = memory.dag.origins[id.index()].at,
-            Item::Bind { symbol, .. } => {
-                bound.insert(*symbol, at);
-            }
-            Item::Assert { .. } => {}
+        if let Item::Bind { symbol, at, .. } = item {
+            bound.insert(*symbol, *at);
         }
     }
     let mut s = Schedule { g, chosen, first, bound, marks: FxHashMap::default(), dag: Dag::default(), after: Vec::new(), ordered: 0 };
@@ -225,9 +220,9 @@ impl Schedule<'_, '_> {
         for item in old {
             match *item {
                 Item::Node(_) => {}
-                Item::Bind { symbol, value, source } => {
-                    until(&mut items, self.after[value.index()].max(self.bound.get(&symbol).copied().unwrap_or(0)));
-                    items.push(Item::Bind { symbol, value, source });
+                Item::Bind { value, at, .. } => {
+                    until(&mut items, self.after[value.index()].max(at.saturating_sub(1)));
+                    items.push(*item);
                 }
                 Item::Assert { .. } => items.push(*item),
             }
