@@ -145,6 +145,31 @@ proptest! {
     }
 
     #[test]
+    fn division_by_terms_adds_up(a in trees(), b in trees(), ranges in ranges()) {
+        let mut t = table(ranges);
+        let (Ok(a), Ok(b)) = (build(&mut t, &a), build(&mut t, &b)) else { return Ok(()) };
+        let Some((q, r)) = t.divide_terms(a, b) else { return Ok(()) };
+        let product = t.mul(q, b).unwrap();
+        prop_assert_eq!(t.add(product, r).unwrap(), a, "{} / {}", t.display(a), t.display(b));
+    }
+
+    #[test]
+    fn what_is_positive_replaces_maxima(a in trees(), size in trees(), ranges in ranges()) {
+        let mut t = table(ranges);
+        let (Ok(a), Ok(size)) = (build(&mut t, &a), build(&mut t, &size)) else { return Ok(()) };
+        let (Ok(at_least_one), Ok(product)) = (t.max(size, Expr::Int(1)), t.mul(size, a)) else { return Ok(()) };
+        let Ok(stride) = t.mul(at_least_one, a) else { return Ok(()) };
+        let simple = t.given_positive(stride, &[size]);
+        for v in assignments(ranges) {
+            let value = |e| t.eval(e, &env(&v)).ok();
+            if value(size).is_some_and(|n| n >= 1) {
+                prop_assert_eq!(value(simple), value(stride), "{} at {:?}", t.display(stride), v);
+                prop_assert!(value(product).is_none() || value(product) == value(simple), "{} at {:?}", t.display(stride), v);
+            }
+        }
+    }
+
+    #[test]
     fn text_parses_back(tree in trees(), other in trees(), ranges in ranges()) {
         let mut t = table(ranges);
         let (Ok(a), Ok(b)) = (build(&mut t, &tree), build(&mut t, &other)) else { return Ok(()) };

@@ -10,8 +10,8 @@ const STEPS: usize = 64;
 
 impl SymTable {
     /// `q` and `r` with `a = q * b + r`. Terms of `a` with the leading term of `b` in them are divided; coefficients round towards zero, the
-    /// constant rounds down. Which `q` and `r` these are is a matter of spelling: no range is used, and `r` need not be small. `None` where the
-    /// leading coefficient of `b` is not positive, on overflow, and for very long expressions.
+    /// constant rounds down. Which `q` and `r` these are is a matter of spelling: no range is used, and `r` need not be small. `None` where
+    /// `b` is a number below one, on overflow, and for very long expressions.
     pub(crate) fn divide_terms(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
         let (mut rest, divisor) = (self.poly(a), self.poly(b));
         let (lead, mono) = match divisor.terms.first() {
@@ -19,7 +19,10 @@ impl SymTable {
             None => (divisor.constant, SmallVec::new()),
         };
         if lead <= 0 {
-            return None;
+            // By the negated divisor, whose leading coefficient is positive.
+            let minus = if mono.is_empty() { return None } else { self.mul(b, Expr::Int(-1)).ok()? };
+            let (q, r) = self.divide_terms(a, minus)?;
+            return Some((self.mul(q, Expr::Int(-1)).ok()?, r));
         }
         let (mut quotient, mut remainder) = (Vec::new(), Vec::new());
         for _ in 0..STEPS {

@@ -59,7 +59,7 @@ impl Arith<'_> {
     /// [`Arith::divide`], with a remainder that is known not to be negative, if one can be had.
     pub fn digit(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
         let (q, r) = self.divide(a, b)?;
-        if !self.holds(r, Rel::Ge, ZERO) {
+        if r != ZERO && !self.holds(r, Rel::Ge, ZERO) {
             let (less, more) = (self.sub(q, ONE)?, self.add(r, b)?);
             if self.holds(more, Rel::Ge, ZERO) {
                 return Some((less, more));

@@ -22,6 +22,8 @@ impl ViewSpec {
             if cx.is_single(d) {
                 continue;
             }
+            // Of one element or none: the stride is never taken.
+            let d = if cx.is_short(d) { Dim { stride: ZERO, ..d } } else { d };
             match dims.last_mut() {
                 Some(inner) if let Some(joined) = join(cx, d, *inner) => *inner = joined,
                 _ => dims.push(d),
@@ -29,6 +31,14 @@ impl ViewSpec {
         }
         dims.reverse();
         ViewSpec { offset: self.offset, dims }
+    }
+
+    /// Whether two keys are surely equal.
+    pub(super) fn agrees(&self, other: &ViewSpec, cx: &mut Arith) -> bool {
+        let mut equal = |a, b| cx.equal(a, b);
+        self.rank() == other.rank()
+            && equal(self.offset, other.offset)
+            && self.dims.iter().zip(&other.dims).all(|(a, b)| equal(a.size, b.size) && equal(a.stride, b.stride))
     }
 }
 

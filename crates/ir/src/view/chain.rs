@@ -47,8 +47,8 @@ pub enum ViewOp {
 pub struct ViewChain(pub SmallVec<[ViewOp; 4]>);
 
 impl ViewSpec {
-    /// The view after one more operation; positions are taken to be within bounds. `None` where the operation does not fit the view's rank, and
-    /// where the result is not strided or not known to be.
+    /// The view after one more operation; positions are taken to be within bounds. `None` where the operation does not fit the view's rank, where
+    /// the result is no view, and where it is not strided or not known to be.
     pub fn apply(&self, op: &ViewOp, symbols: &mut SymTable) -> Option<ViewSpec> {
         let mut dims = self.dims.clone();
         let mut offset = self.offset;
@@ -82,7 +82,8 @@ impl ViewSpec {
             }
             ViewOp::AsStrided(spec) => return self.compose(spec, symbols),
         }
-        Some(ViewSpec { offset, dims })
+        let (sizes, strides): (Exprs, Exprs) = dims.iter().map(|d| (d.size, d.stride)).unzip();
+        ViewSpec::strided(offset, &sizes, &strides, symbols).ok()
     }
 
     /// The composition with a view that has as many elements.

@@ -61,9 +61,11 @@ pub(super) fn affine(cx: &mut Arith, outer: &ViewSpec, inner: &ViewSpec, bounds:
     let unproved = if bounds == Bounds::Given { 1 } else { 0 };
     for (i, &d) in frame.dims.iter().enumerate().skip(unproved) {
         let along = |digits: &Digits| digits.get(i).copied().unwrap_or(ZERO);
-        let ways: SmallVec<[Dim; 4]> =
-            inner.dims.iter().zip(&moves).map(|(dim, digits)| Dim { size: dim.size, stride: along(digits) }).collect();
-        if !stays_within(cx, along(&start), &ways, d.size)? {
+        let ways = inner.dims.iter().zip(&moves).map(|(dim, digits)| Dim { size: dim.size, stride: along(digits) });
+        let (least, most) = span(cx, along(&start), ways)?;
+        // A digit of zero fits, if there are any: in an empty outer view, an inner one that lies in it is empty too.
+        let fits = cx.holds(most, Rel::Lt, d.size) || bounds == Bounds::Given && cx.holds(most, Rel::Le, ZERO);
+        if !fits || !cx.holds(least, Rel::Ge, ZERO) {
             return None;
         }
     }
@@ -79,20 +81,20 @@ pub(super) fn affine(cx: &mut Arith, outer: &ViewSpec, inner: &ViewSpec, bounds:
     Some(ViewSpec { offset, dims })
 }
 
-/// Whether a digit that starts somewhere and moves in these ways stays from zero to below `size`.
-fn stays_within(cx: &mut Arith, start: Expr, ways: &[Dim], size: Expr) -> Option<bool> {
+/// The least and greatest value of a digit that starts somewhere and moves in these ways.
+fn span(cx: &mut Arith, start: Expr, ways: impl Iterator<Item = Dim>) -> Option<(Expr, Expr)> {
     let (mut least, mut most) = (start, start);
-    for &way in ways {
+    for way in ways.filter(|way| way.stride != ZERO) {
         let reach = cx.reach(way)?;
         if cx.holds(way.stride, Rel::Ge, ZERO) {
             most = cx.add(most, reach)?;
         } else if cx.holds(way.stride, Rel::Le, ZERO) {
             least = cx.add(least, reach)?;
         } else {
-            return Some(false);
+            return None;
         }
     }
-    Some(cx.holds(least, Rel::Ge, ZERO) && cx.holds(most, Rel::Lt, size))
+    Some((least, most))
 }
 
 /// The composition by trying every element; of plain numbers and few elements only. `outer` is canonical.
@@ -145,6 +147,10 @@ impl Frame {
     fn movement(&self, cx: &mut Arith, offset: Expr, start: &Digits, d: Dim) -> Option<Digits> {
         if cx.is_short(d) || d.stride == ZERO {
             return Some(Digits::from_elem(ZERO, self.dims.len()));
+        }
+        // A symbolic weight is what it is, though division might not find it.
+        if let (Expr::Id(_), Some(i)) = (d.stride, self.weights.iter().position(|&weight| weight == d.stride)) {
+            return Some((0..self.dims.len()).map(|j| if i == j { ONE } else { ZERO }).collect());
         }
         let second = cx.add(offset, d.stride)?;
         let second = self.place(cx, second)?;

@@ -25,21 +25,25 @@ fn solve(cx: &mut Arith, target: Expr, steps: &Steps, budget: &mut u32) -> Tri {
     if is_outside(cx, target, total) {
         return Tri::No;
     }
+    if target == ZERO || target == total {
+        // None of the steps, or all of them.
+        return Tri::Yes;
+    }
     match steps.as_slice() {
         [] => return cx.known(target, Rel::Eq, ZERO),
         [unit] if unit.stride == ONE => {
             return (cx.holds(target, Rel::Ge, ZERO) && cx.holds(target, Rel::Le, total)).then_some(true).into();
         }
-        _ if is_residue(cx, target, steps) => return Tri::No,
         _ => {}
     }
+    match represent(target, steps) {
+        Search::Found(_) => return Tri::Yes,
+        Search::Absent => return Tri::No,
+        Search::GaveUp if is_residue(cx, target, steps) => return Tri::No,
+        Search::GaveUp => {}
+    }
     // One after the other, until one decides.
-    let split = steps.iter().fold(Tri::Unknown, |answer, d| answer.or_else(|| split(cx, target, steps, d.stride, budget)));
-    split.or_else(|| match represent(target, steps) {
-        Search::Found(_) => Tri::Yes,
-        Search::Absent => Tri::No,
-        Search::GaveUp => Tri::Unknown,
-    })
+    steps.iter().fold(Tri::Unknown, |answer, d| answer.or_else(|| split(cx, target, steps, d.stride, budget)))
 }
 
 /// Before the least sum, or after the greatest.

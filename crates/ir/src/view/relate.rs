@@ -29,7 +29,7 @@ impl ViewSpec {
         if cx.is_empty(&self.dims) {
             return Tri::Yes;
         }
-        if covers(cx, inside, self) {
+        if self.normal(cx).agrees(&inside.normal(cx), cx) || covers(cx, inside, self) {
             return Tri::Yes;
         }
         if cx.is_nonempty(&self.dims) && sticks_out(cx, self, inside) {
@@ -55,7 +55,7 @@ impl ViewSpec {
     pub fn same(&self, other: &ViewSpec, symbols: &mut SymTable) -> Tri {
         let cx = &mut Arith(symbols);
         let (a, b) = (self.normal(cx), other.normal(cx));
-        if agree(cx, &a, &b) {
+        if a.agrees(&b, cx) {
             return Tri::Yes;
         }
         let plain = Plain::new(&a).is_some() && Plain::new(&b).is_some();
@@ -155,13 +155,6 @@ fn sticks_out(cx: &mut Arith, a: &ViewSpec, inside: &ViewSpec) -> bool {
 /// Whether a position is surely not one of the view's.
 fn is_absent(cx: &mut Arith, position: Expr, spec: &ViewSpec) -> bool {
     cx.is_empty(&spec.dims) || member(cx, position, spec).is_no()
-}
-
-/// Whether two canonical specs are surely equal.
-fn agree(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> bool {
-    a.dims.len() == b.dims.len()
-        && cx.equal(a.offset, b.offset)
-        && a.dims.iter().zip(&b.dims).all(|(x, y)| cx.equal(x.size, y.size) && cx.equal(x.stride, y.stride))
 }
 
 /// Whether two canonical views surely have different elements: in number, or the first, second or last of them.

@@ -39,13 +39,17 @@ pub(super) fn relative(cx: &mut Arith, a: &ViewSpec, inside: &ViewSpec) -> Optio
         return Some(ViewSpec::empty(a.sizes()));
     }
     let inside = inside.normal(cx);
+    if a.normal(cx).agrees(&inside, cx) {
+        let sizes: Digits = a.sizes().collect();
+        return ViewSpec::contiguous(&sizes, cx.0).ok();
+    }
     let candidate = candidate(cx, a, &inside)?;
     let back = affine(cx, &inside, &candidate, Bounds::Proved).or_else(|| enumerated(&inside, &candidate))?;
-    agree(cx, &back, a).then_some(candidate)
+    as_good(cx, &back, a).then_some(candidate)
 }
 
 /// Whether two specs of the same sizes are surely the same where it matters.
-fn agree(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> bool {
+fn as_good(cx: &mut Arith, a: &ViewSpec, b: &ViewSpec) -> bool {
     cx.equal(a.offset, b.offset) && a.dims.iter().zip(&b.dims).all(|(x, y)| cx.equal(x.stride, y.stride) || cx.is_short(*x))
 }
 
