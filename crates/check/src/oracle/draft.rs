@@ -33,6 +33,15 @@ where
 }
 
 impl Item {
+    /// Calls `f` with every expression in it, as long as it gives something.
+    fn for_each_expr(&mut self, f: &impl Fn(&mut Expr) -> Option<()>) -> Option<()> {
+        match self {
+            Item::Plain(Arg::Int(e)) => f(e),
+            Item::List(l) => l.iter_mut().try_for_each(|i| i.for_each_expr(f)),
+            Item::Value(_) | Item::Str(_) | Item::Plain(_) => Some(()),
+        }
+    }
+
     /// Calls `f` with every value in it.
     pub(super) fn for_each_value(&mut self, f: &mut impl FnMut(&mut usize)) {
         match self {
@@ -67,6 +76,13 @@ pub(super) struct Call {
     pub(super) args: Vec<Item>,
     pub(super) kwargs: Vec<(String, Item)>,
     pub(super) results: Vec<Group>,
+}
+
+impl Call {
+    /// The arguments, by position and by keyword.
+    pub(super) fn items(&mut self) -> impl Iterator<Item = &mut Item> {
+        self.args.iter_mut().chain(self.kwargs.iter_mut().map(|(_, item)| item))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -165,6 +181,19 @@ impl Draft {
             places: self.inputs.iter().map(|i| i.place).collect(),
             sizes: if self.sizes.is_empty() { vec![Sizes::new()] } else { self.sizes.clone() },
         })
+    }
+
+    /// The draft with numbers in the place of symbols, for one run; nothing where an expression has none.
+    pub(super) fn fixed(&self, number: &dyn Fn(Expr) -> Option<i64>) -> Option<Draft> {
+        let fix = |e: &mut Expr| number(*e).map(|n| *e = Expr::Int(n));
+        let mut draft = Draft { table: SymTable::new(), sizes: vec![Sizes::new()], ..self.clone() };
+        draft.steps.retain(|s| matches!(s, Step::Call(_)));
+        for input in &mut draft.inputs {
+            input.sizes.iter_mut().chain(input.strides.iter_mut().flatten()).try_for_each(fix)?;
+        }
+        let calls = draft.steps.iter_mut().flat_map(|s| if let Step::Call(c) = s { Some(c.items()) } else { None }).flatten();
+        calls.chain(&mut draft.outputs).try_for_each(|item| item.for_each_expr(&fix))?;
+        Some(draft)
     }
 
     /// What the first run is given.

@@ -28,9 +28,11 @@ impl Shrinker<'_> {
     /// Tries every cut once; whether one helped.
     fn pass(&mut self) -> bool {
         let mut better = self.counted(|d| d.sizes.len(), |d, i| drop_at(&mut d.sizes, i, 1));
+        better |= self.try_edit(plain_sizes);
         better |= self.counted(|d| d.outputs.len(), |d, i| drop_at(&mut d.outputs, i, 0));
         better |= self.counted(|d| d.steps.len(), drop_step);
         better |= self.counted(|d| d.inputs.len(), drop_input);
+        better |= self.counted(|d| d.memories.len(), drop_memory);
         better |= self.counted(|d| d.steps.len(), drop_elements);
         better |= self.counted(|d| d.inputs.len(), give_memory);
         better |= self.numbers();
@@ -121,6 +123,15 @@ fn drop_at<T>(from: &mut Vec<T>, i: usize, at_least: usize) -> bool {
     droppable
 }
 
+/// Puts the sizes of the first run in the place of symbols.
+fn plain_sizes(d: &mut Draft) -> bool {
+    let Some(at) = d.sizes.first().filter(|at| !at.is_empty()) else { return false };
+    let number = |e: Expr| d.table.eval(e, &|s| at.iter().find(|(name, _)| name == d.table.name(s)).map(|(_, n)| *n)).ok();
+    let Some(fixed) = d.fixed(&number) else { return false };
+    *d = fixed;
+    true
+}
+
 /// Takes a step out. Whoever took its results takes its first operand instead, or goes too.
 fn drop_step(d: &mut Draft, i: usize) -> bool {
     if i >= d.steps.len() {
@@ -128,10 +139,7 @@ fn drop_step(d: &mut Draft, i: usize) -> bool {
     }
     let Step::Call(mut call) = d.steps.remove(i) else { return true };
     let mut operand = None;
-    call.args
-        .iter_mut()
-        .chain(call.kwargs.iter_mut().map(|(_, a)| a))
-        .for_each(|a| a.for_each_value(&mut |v| operand = operand.or(Some(*v))));
+    call.items().for_each(|a| a.for_each_value(&mut |v| operand = operand.or(Some(*v))));
     let gone: Vec<usize> = call.results.iter().flat_map(|g| g.values().to_vec()).collect();
     replace(d, &gone, operand);
     true
@@ -144,7 +152,7 @@ fn drop_input(d: &mut Draft, i: usize) -> bool {
     let mut look = |v: &mut usize| used |= *v == value;
     for step in &mut d.steps {
         match step {
-            Step::Call(c) => c.args.iter_mut().chain(c.kwargs.iter_mut().map(|(_, a)| a)).for_each(|a| a.for_each_value(&mut look)),
+            Step::Call(c) => c.items().for_each(|a| a.for_each_value(&mut look)),
             Step::Bind(_, v, _) => look(v),
         }
     }
@@ -153,6 +161,15 @@ fn drop_input(d: &mut Draft, i: usize) -> bool {
         return false;
     }
     d.inputs.remove(i);
+    true
+}
+
+/// Takes a memory out that no input sees.
+fn drop_memory(d: &mut Draft, i: usize) -> bool {
+    if d.inputs.iter().any(|input| input.place.memory == i) || !drop_at(&mut d.memories, i, 0) {
+        return false;
+    }
+    d.inputs.iter_mut().filter(|input| input.place.memory > i).for_each(|input| input.place.memory -= 1);
     true
 }
 
@@ -205,7 +222,7 @@ fn replace(d: &mut Draft, gone: &[usize], by: Option<usize>) {
         Step::Bind(_, v, _) => !gone.contains(v),
         Step::Call(c) => {
             let mut dead = false;
-            for a in c.args.iter_mut().chain(c.kwargs.iter_mut().map(|(_, a)| a)) {
+            for a in c.items() {
                 dead |= edit(a, &gone);
             }
             if dead {

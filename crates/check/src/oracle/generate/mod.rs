@@ -15,7 +15,7 @@ use super::{model, outcome};
 use maquette_ir::graph::{Arg, BindSource};
 use maquette_ir::sym::{Expr, Range, SymbolId, SymbolKind};
 use maquette_ir::{DType, Scalar};
-use maquette_ops::{Args, ErrorKind, Kwargs, Op, Outputs, Result, RunError, Tensor, Value};
+use maquette_ops::{Args, Error, ErrorKind, Kwargs, Op, Outputs, Result, RunError, Tensor, Value};
 use maquette_trace::run_graph;
 
 /// Larger results are not kept: a campaign's time is for programs, not for elements.
@@ -114,9 +114,9 @@ impl Gen<'_> {
         }
     }
 
-    /// One to four outputs: results, views, inputs, the same twice.
+    /// One to six outputs: results, views, inputs, the same twice.
     fn outputs(&mut self) {
-        for _ in 0..1 + self.rng.below(4) {
+        for _ in 0..1 + self.rng.below(6) {
             if let Some(t) = self.any() {
                 self.draft.outputs.push(t.item());
             }
@@ -127,33 +127,9 @@ impl Gen<'_> {
         let program = match self.draft.program() {
             Ok(program) => program,
             // what a trace refuses with symbols is a program all the same: a mode that traces it so is to say why
-            Err(_) => return self.fixed().program(),
+            Err(_) => return self.draft.fixed(&|e| Some(self.number(e))).ok_or_else(|| Error::msg("a size has no number"))?.program(),
         };
         if program.is_symbolic() { Ok(self.other_sizes(program)) } else { Ok(program) }
-    }
-
-    /// The draft with the numbers of this run in the place of symbols.
-    fn fixed(&self) -> Draft {
-        let mut draft = self.draft.clone();
-        let number = |e: Expr| Expr::Int(self.number(e));
-        for input in &mut draft.inputs {
-            input.sizes.iter_mut().chain(input.strides.iter_mut().flatten()).for_each(|e| *e = number(*e));
-        }
-        fn fix(item: &mut Item, number: &dyn Fn(Expr) -> Expr) {
-            match item {
-                Item::Plain(Arg::Int(e)) => *e = number(*e),
-                Item::List(l) => l.iter_mut().for_each(|i| fix(i, number)),
-                _ => {}
-            }
-        }
-        draft.steps.retain(|s| matches!(s, Step::Call(_)));
-        for step in &mut draft.steps {
-            if let Step::Call(c) = step {
-                c.args.iter_mut().chain(c.kwargs.iter_mut().map(|(_, a)| a)).for_each(|a| fix(a, &number));
-            }
-        }
-        draft.sizes = vec![Sizes::new()];
-        draft
     }
 
     /// Adds sizes at which the program runs as well, and for which its guards hold.

@@ -116,22 +116,18 @@ impl Gen<'_> {
 
     fn index_add(&mut self, t: &Live) -> Option<Vec<Live>> {
         let (d, dim) = self.dim(t)?;
-        let mut sizes = t.sizes();
+        let sizes = t.sizes();
         let n = *sizes.get(d)?;
         if self.rng.chance(30) {
             let (at, s) = (self.places(n, n.min(2))?, self.scalar(t.dtype()));
             return self.emit("aten::index_fill_.int_Scalar", vec![t.item(), dim, at.item(), s]);
         }
         let rest = |l: &Live| {
-            let mut other = l.sizes();
-            l.dtype() == t.dtype() && other.len() == sizes.len() && {
-                other.get_mut(d).map(|x| *x = n);
-                other == sizes
-            }
+            let from = l.sizes();
+            l.dtype() == t.dtype() && from.len() == sizes.len() && from.iter().zip(&sizes).enumerate().all(|(i, (a, b))| i == d || a == b)
         };
         let source = self.pick(rest)?;
         let count = *source.sizes().get(d)?;
-        *sizes.get_mut(d)? = count;
         let index = self.places(n, count)?;
         let op = self.rng.one(&["aten::index_add_", "aten::index_copy_"])?;
         self.emit(op, vec![t.item(), dim, index.item(), source.item()])
