@@ -4,7 +4,7 @@
 //! through such a handle are checked against everybody else's borrows, not against the loan they come from.
 
 use crate::error::AccessError;
-use crate::overlap::{contains, may_overlap};
+use crate::overlap::{contains, may_overlap, touches};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,38 +83,40 @@ impl Holder {
 }
 
 /// The part of a storage that a tensor sees. The span in bytes decides most questions; the layout is looked at only where spans meet.
-#[derive(Clone)]
 struct Region {
     span: Option<(i64, i64)>,
-    tensor: Tensor,
+    /// Whose layout says which bytes of the span are seen; all of them where there is none.
+    strided: Option<Tensor>,
 }
 
 impl Region {
     fn of(tensor: &Tensor) -> Region {
-        Region { span: tensor.span(), tensor: tensor.ungranted() }
+        let strided = if tensor.meta().is_plainly_contiguous() { None } else { Some(tensor.ungranted()) };
+        Region { span: tensor.span(), strided }
     }
 
-    fn meets(&self, other: &Region) -> bool {
+    /// Whether this region and that of `tensor`, which is `other`, may share a byte.
+    fn meets(&self, other: &Region, tensor: &Tensor) -> bool {
         let (Some(a), Some(b)) = (self.span, other.span) else { return false };
-        a.0 < b.1
-            && b.0 < a.1
-            && match (self.tensor.meta().concrete(), other.tensor.meta().concrete()) {
-                (Some(x), Some(y)) => may_overlap(&x, &y),
-                _ => true,
-            }
+        let layouts_meet = || match (&self.strided, tensor.meta().concrete()) {
+            (None, _) if other.strided.is_none() => true,
+            (None, Some(y)) => touches(&y, a),
+            (Some(t), Some(y)) => t.meta().concrete().is_none_or(|x| may_overlap(&x, &y)),
+            (_, None) => true,
+        };
+        a.0 < b.1 && b.0 < a.1 && layouts_meet()
     }
 
-    fn contains(&self, inner: &Region) -> bool {
+    /// Whether every byte of `tensor`, whose region is `inner`, is one of this region.
+    fn contains(&self, inner: &Region, tensor: &Tensor) -> bool {
         match (self.span, inner.span) {
             (_, None) => true,
             (Some(outer), Some(found)) => {
-                outer.0 <= found.0
-                    && found.1 <= outer.1
-                    && (self.tensor.meta().is_plainly_contiguous()
-                        || match (self.tensor.meta().concrete(), inner.tensor.meta().concrete()) {
-                            (Some(x), Some(y)) => contains(&x, &y),
-                            _ => false,
-                        })
+                let layout_contains = |t: &Tensor| match (t.meta().concrete(), tensor.meta().concrete()) {
+                    (Some(x), Some(y)) => contains(&x, &y),
+                    _ => false,
+                };
+                outer.0 <= found.0 && found.1 <= outer.1 && self.strided.as_ref().is_none_or(layout_contains)
             }
             (None, Some(_)) => false,
         }
@@ -185,14 +187,12 @@ impl Borrows {
                 VIOLATIONS.fetch_add(1, Ordering::Release);
                 return Err(AccessError::UndeclaredWrite { holder: loan.holder.describe() });
             }
-            if !loan.region.contains(&region) {
+            if !loan.region.contains(&region, tensor) {
                 return Err(AccessError::OutsideLoan { holder: loan.holder.describe() });
             }
         }
-        let in_the_way = t
-            .entries
-            .iter()
-            .find(|e| (access == Access::Write || e.access == Access::Write) && !t.is_ancestor(e.id, parent) && region.meets(&e.region));
+        let excludes = |e: &&Entry| access == Access::Write || e.access == Access::Write;
+        let in_the_way = t.entries.iter().filter(excludes).find(|e| !t.is_ancestor(e.id, parent) && e.region.meets(&region, tensor));
         if let Some(e) = in_the_way {
             return Err(AccessError::Conflict {
                 wanted: access.verb(),

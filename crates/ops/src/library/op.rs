@@ -22,8 +22,8 @@ pub enum Effect {
     Ordered,
 }
 
-/// A kernel over boxed arguments. Mutated arguments are handles to write through, not slots to assign.
-pub type KernelFn = Arc<dyn Fn(&mut [Value]) -> Result<Outputs> + Send + Sync>;
+/// A kernel over boxed arguments. Mutated arguments are handles to write through.
+pub type KernelFn = Arc<dyn Fn(&[Value]) -> Result<Outputs> + Send + Sync>;
 
 /// An operator's permanent place. Registrations come and go; the place stays, so that handles are plain references.
 pub(crate) struct OpEntry {
