@@ -36,18 +36,18 @@ pub fn call_kw(name: &str, args: Args, kwargs: Kwargs) -> Result<Outputs> {
 }
 
 fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Outputs> {
-    let (op, args) = library::resolve(name, args, kwargs, loc)?;
-    dispatch(op, args, loc)
+    let (op, mut args) = library::resolve(name, args, kwargs, loc)?;
+    dispatch(op, &mut args, loc)
 }
 
-/// Calls an operator for the line `loc`.
-pub(crate) fn dispatch(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
+/// Calls an operator for the line `loc`. The arguments are used up; they are by reference since they are large.
+pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     // a dead operand's error goes on as it is: the first cause, not the way it took
     if let Some(e) = args.iter().find_map(poison_in) {
         return Err(e);
     }
     let loc = mode::user_loc().unwrap_or(loc);
-    run(op, &mut args, loc).map_err(|e| {
+    run(op, args, loc).map_err(|e| {
         let e = for_caller(e, op, loc);
         if let Some(mode) = mode::current() {
             mode.failed(&e);
@@ -77,16 +77,7 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     if state.facts.tags.contains(Tag::Out) {
         refuse_grad(&state, args)?;
     }
-    let mut any_fake = false;
-    let mut traced: Option<&Tensor> = None;
-    for &i in &state.facts.tensor_args {
-        for t in args[usize::from(i)].tensors() {
-            any_fake |= t.is_fake();
-            if t.slot().is_some() {
-                traced = Some(t);
-            }
-        }
-    }
+    let Operands { any_fake, traced, device } = Operands::of(&state, args);
     let mode = mode::current();
     if let Some(t) = traced {
         check_trace(t, mode.as_deref().and_then(mode::Mode::trace))?;
@@ -115,7 +106,30 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     match state.builtin {
         Some(def) if !state.overridden => mode::on_behalf_of(loc, || def.run(op, &state, args)),
         None if faking && mode::user_loc().is_none() => Err(FakeError::RealKernel.into()),
-        _ => with_kernel(op, &state, args, loc),
+        _ => with_kernel(op, &state, device, args, loc),
+    }
+}
+
+/// What a call asks of its tensors, seen at one look.
+struct Operands<'a> {
+    any_fake: bool,
+    traced: Option<&'a Tensor>,
+    /// Where they all are; none where there are none, or on several devices.
+    device: Option<Device>,
+}
+
+impl<'a> Operands<'a> {
+    fn of(state: &OpState, args: &'a [Value]) -> Operands<'a> {
+        let mut tensors = state.facts.tensor_args.iter().flat_map(|&i| args[usize::from(i)].tensors()).peekable();
+        let mut found = Operands { any_fake: false, traced: None, device: tensors.peek().map(|t| t.device()) };
+        for t in tensors {
+            found.any_fake |= t.is_fake();
+            if t.slot().is_some() {
+                found.traced = Some(t);
+            }
+            found.device = found.device.filter(|d| *d == t.device());
+        }
+        found
     }
 }
 
@@ -188,9 +202,9 @@ pub(crate) fn returned_argument(state: &OpState, args: &[Value], index: usize) -
     state.facts.mutated.contains(&arg).then(|| args.get(usize::from(arg)).cloned()).flatten()
 }
 
-/// A call that the operator's registered kernels decide about.
-fn with_kernel(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result<Outputs> {
-    let device = device_of(state, args)?;
+/// A call that the operator's registered kernels decide about. `device`: of all operands, if they are on one.
+fn with_kernel(op: Op, state: &OpState, device: Option<Device>, args: &mut Args, loc: Loc) -> Result<Outputs> {
+    let device = device.map_or_else(|| device_of(state, args), Ok)?;
     match (state.kernel(device.kind()), state.builtin) {
         (Some(kernel), _) => custom(op, state, kernel, device, args, loc),
         (None, Some(def)) => mode::on_behalf_of(loc, || def.run(op, state, args)),

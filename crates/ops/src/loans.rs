@@ -26,7 +26,7 @@ pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: 
     let mut targets: SmallVec<[(u16, Tensor); 2]> = SmallVec::new();
     for &i in &facts.mutated {
         for t in args[usize::from(i)].tensors() {
-            if !t.meta().is_plainly_contiguous()
+            if t.meta().solid().is_none()
                 && let Some(c) = t.meta().concrete()
                 && may_self_overlap(&c)
             {
@@ -39,7 +39,7 @@ pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: 
             targets.push((i, t.clone()));
         }
     }
-    for &i in facts.tensor_args.iter().filter(|i| !facts.mutated.contains(i)) {
+    for &i in &facts.read {
         for t in args[usize::from(i)].tensors_mut() {
             let same_place = |u: &Tensor| same_place_is_safe && t.dtype() == u.dtype() && t.meta().concrete() == u.meta().concrete();
             if targets.iter().any(|(_, u)| t.shares_storage(u) && !same_place(u) && overlap(t, u)) {
@@ -61,8 +61,7 @@ pub(crate) struct Lent<'a> {
 /// What each argument that may hold tensors is lent for; writers first, so that a conflict names the mutated argument.
 fn lending(state: &OpState) -> impl Iterator<Item = (Access, u16)> {
     let facts = &state.facts;
-    let reads = facts.tensor_args.iter().filter(|i| !facts.mutated.contains(i));
-    facts.mutated.iter().map(|&i| (Access::Write, i)).chain(reads.map(|&i| (Access::Read, i)))
+    facts.mutated.iter().map(|&i| (Access::Write, i)).chain(facts.read.iter().map(|&i| (Access::Read, i)))
 }
 
 /// Borrows every tensor argument, and turns the arguments into handles with the rights of these loans.
