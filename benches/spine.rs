@@ -10,6 +10,29 @@ fn identity(x: &Tensor) -> Result<Tensor> {
     Ok(Tensor::from([1.0f32, 2.0, 3.0]))
 }
 
+/// A kernel of many small inputs, such as a fused cell or an optimizer's step.
+#[custom_op("bench::many")]
+#[allow(clippy::many_single_char_names)]
+fn many(
+    a: &Tensor,
+    b: &Tensor,
+    c: &Tensor,
+    d: &Tensor,
+    e: &Tensor,
+    f: &Tensor,
+    g: &Tensor,
+    h: &Tensor,
+    i: &Tensor,
+    j: &Tensor,
+    k: &Tensor,
+    l: &Tensor,
+    m: &Tensor,
+    n: &Tensor,
+) -> Result<Tensor> {
+    let _ = [a, b, c, d, e, f, g, h, i, j, k, l, m, n];
+    Ok(Tensor::from([1.0f32, 2.0, 3.0]))
+}
+
 #[custom_op("bench::touch")]
 fn touch(x: &mut Tensor) -> Result<()> {
     let _ = x;
@@ -42,6 +65,13 @@ fn calling(c: &mut Criterion) {
     c.bench_function("custom op call, one tensor in and out", |b| b.iter(|| identity(black_box(&x))));
     let mut y = x.clone();
     c.bench_function("custom op call, one mutated tensor", |b| b.iter(|| touch(black_box(&mut y))));
+    let t: [Tensor; 14] = std::array::from_fn(|i| Tensor::from([i as f32, 2.0, 3.0]));
+    c.bench_function("custom op call, 14 tensors in, one out", |b| {
+        b.iter(|| {
+            let [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = black_box(&t);
+            many(a, b, c, d, e, f, g, h, i, j, k, l, m, n)
+        });
+    });
     c.bench_function("the first one's kernel alone", |b| b.iter(|| identity::kernel(black_box(&x))));
     c.bench_function("builtin add, 3 elements", |b| b.iter(|| black_box(&x) + black_box(&x)));
 }

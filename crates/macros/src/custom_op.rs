@@ -79,6 +79,7 @@ fn wrapper(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, arg
     let (ident, parameters) = (&sig.ident, signature::parameters(arguments));
     // no argument can have these names
     let [boxed, result] = ["boxed", "result"].map(|name| Ident::new(name, Span::mixed_site()));
+    let count = arguments.len();
     let pushes = arguments.iter().map(|Argument { name, access, .. }| match access {
         Access::Read => quote!(#boxed.push(#private::boxed(#name));),
         Access::Mutate => quote!(#boxed.push(#private::Written::boxed(&#name));),
@@ -95,7 +96,7 @@ fn wrapper(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, arg
         #[track_caller]
         #vis fn #ident(#parameters) -> #ty {
             #[allow(unused_mut)]
-            let mut #boxed = #private::Args::new();
+            let mut #boxed = #private::Args::with_capacity(#count);
             #(#pushes)*
             let #result = #ident::op().call(#boxed);
             #unbox

@@ -4,7 +4,7 @@
 //! through such a handle are checked against everybody else's borrows, not against the loan they come from.
 
 use crate::error::AccessError;
-use crate::overlap::{contains, may_overlap};
+use crate::overlap::{contains, may_overlap, touches};
 use crate::tensor::Tensor;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,13 +42,17 @@ pub(crate) struct Grant(u64);
 impl Grant {
     pub(crate) const NONE: Grant = Grant(0);
 
-    /// The low bit is the right to write; ids count from 1.
-    fn new(id: u64, access: Access) -> Grant {
-        Grant(id << 1 | u64::from(access == Access::Write))
+    /// The low bit is the right to write, the next says that the borrow's entry holds a tensor; ids count from 1.
+    fn new(id: u64, access: Access, strided: bool) -> Grant {
+        Grant(id << 2 | u64::from(strided) << 1 | u64::from(access == Access::Write))
     }
 
     fn id(self) -> u64 {
-        self.0 >> 1
+        self.0 >> 2
+    }
+
+    fn is_strided(self) -> bool {
+        self.0 & 2 != 0
     }
 
     pub(crate) fn may_write(self) -> bool {
@@ -83,41 +87,49 @@ impl Holder {
 }
 
 /// The part of a storage that a tensor sees. The span in bytes decides most questions; the layout is looked at only where spans meet.
-#[derive(Clone)]
 struct Region {
-    span: Option<(i64, i64)>,
-    tensor: Tensor,
+    /// The first byte.
+    start: i64,
+    /// The byte behind the last; `start` where nothing is seen.
+    end: i64,
+    /// Whose layout says which bytes of the span are seen; all of them where there is none.
+    strided: Option<Tensor>,
 }
 
 impl Region {
     fn of(tensor: &Tensor) -> Region {
-        Region { span: tensor.span(), tensor: tensor.ungranted() }
-    }
-
-    fn meets(&self, other: &Region) -> bool {
-        let (Some(a), Some(b)) = (self.span, other.span) else { return false };
-        a.0 < b.1
-            && b.0 < a.1
-            && match (self.tensor.meta().concrete(), other.tensor.meta().concrete()) {
-                (Some(x), Some(y)) => may_overlap(&x, &y),
-                _ => true,
-            }
-    }
-
-    fn contains(&self, inner: &Region) -> bool {
-        match (self.span, inner.span) {
-            (_, None) => true,
-            (Some(outer), Some(found)) => {
-                outer.0 <= found.0
-                    && found.1 <= outer.1
-                    && (self.tensor.meta().is_plainly_contiguous()
-                        || match (self.tensor.meta().concrete(), inner.tensor.meta().concrete()) {
-                            (Some(x), Some(y)) => contains(&x, &y),
-                            _ => false,
-                        })
-            }
-            (None, Some(_)) => false,
+        let m = tensor.meta();
+        if let (Some(elements), Some(offset)) = (m.solid(), m.offset.as_i64()) {
+            let width = m.dtype.size() as i64;
+            let start = offset.saturating_mul(width);
+            return Region { start, end: start.saturating_add(elements.saturating_mul(width)), strided: None };
         }
+        let (start, end) = tensor.span().unwrap_or_default();
+        Region { start, end, strided: Some(tensor.ungranted()) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.start >= self.end
+    }
+
+    /// Whether this region and that of `tensor`, which is `other`, may share a byte.
+    fn meets(&self, other: &Region, tensor: &Tensor) -> bool {
+        let layouts_meet = || match (&self.strided, tensor.meta().concrete()) {
+            (None, _) if other.strided.is_none() => true,
+            (None, Some(y)) => touches(&y, (self.start, self.end)),
+            (Some(t), Some(y)) => t.meta().concrete().is_none_or(|x| may_overlap(&x, &y)),
+            (_, None) => true,
+        };
+        !self.is_empty() && !other.is_empty() && self.start < other.end && other.start < self.end && layouts_meet()
+    }
+
+    /// Whether every byte of `tensor`, whose region is `inner`, is one of this region.
+    fn contains(&self, inner: &Region, tensor: &Tensor) -> bool {
+        let layout_contains = |t: &Tensor| match (t.meta().concrete(), tensor.meta().concrete()) {
+            (Some(x), Some(y)) => contains(&x, &y),
+            _ => false,
+        };
+        inner.is_empty() || self.start <= inner.start && inner.end <= self.end && self.strided.as_ref().is_none_or(layout_contains)
     }
 }
 
@@ -139,9 +151,19 @@ pub(crate) fn violations() -> u64 {
     VIOLATIONS.load(Ordering::Acquire)
 }
 
+/// So many borrows of a storage are given back without its lock.
+const PLACES: usize = 2;
+
 /// The borrows of one storage.
+///
+/// Borrows are taken under a lock, and most are given back by a store: the entries in the table's first places stay where they are when
+/// they end, and are written anew. Such an entry keeps nothing alive.
 #[derive(Default)]
-pub(crate) struct Borrows(Mutex<Table>);
+pub(crate) struct Borrows {
+    /// The ids of the borrows in the table's first places; 0 where there is none.
+    live: [AtomicU64; PLACES],
+    table: Mutex<Table>,
+}
 
 #[derive(Default)]
 struct Table {
@@ -149,9 +171,24 @@ struct Table {
     entries: SmallVec<[Entry; 1]>,
 }
 
-impl Table {
+/// The table, locked.
+struct Locked<'a> {
+    live: &'a [AtomicU64; PLACES],
+    table: MutexGuard<'a, Table>,
+}
+
+impl Locked<'_> {
+    /// Whether the entry in this place is of a borrow that has not ended. What its holder did happened before, where it has.
+    fn is_live(&self, place: usize, e: &Entry) -> bool {
+        self.live.get(place).is_none_or(|id| id.load(Ordering::Acquire) == e.id)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.table.entries.iter().enumerate().filter(|(place, e)| self.is_live(*place, e)).map(|(_, e)| e)
+    }
+
     fn get(&self, id: u64) -> Option<&Entry> {
-        self.entries.iter().find(|e| e.id == id)
+        self.entries().find(|e| e.id == id)
     }
 
     /// Whether `id` is `of` or one of the loans it descends from.
@@ -165,12 +202,38 @@ impl Table {
         }
         false
     }
+
+    /// The entry of a new borrow, whose place is made or used anew.
+    fn add(&mut self, parent: u64, access: Access, region: Region, holder: Holder) -> Grant {
+        let Table { last, entries } = &mut *self.table;
+        *last += 1;
+        let id = *last;
+        let grant = Grant::new(id, access, region.strided.is_some());
+        let ended = self.live.iter().take(entries.len()).position(|id| id.load(Ordering::Acquire) == 0);
+        let place = ended.unwrap_or(entries.len());
+        match entries.get_mut(place) {
+            // field by field: the entry is not built elsewhere and copied
+            Some(e) => {
+                e.violated = false;
+                e.id = id;
+                e.parent = parent;
+                e.access = access;
+                e.region = region;
+                e.holder = holder;
+            }
+            None => entries.push(Entry { violated: false, id, parent, access, region, holder }),
+        }
+        if let Some(live) = self.live.get(place) {
+            live.store(id, Ordering::Relaxed);
+        }
+        grant
+    }
 }
 
 impl Borrows {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        // a panic elsewhere leaves the table whole: entries are pushed and removed in one step
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        // a panic elsewhere leaves the table whole: nothing between the first and the last write of an entry panics
+        Locked { live: &self.live, table: self.table.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
     /// Takes a borrow of what `tensor` sees, or says who is in the way. The grant that comes back is what a lent handle carries.
@@ -179,20 +242,19 @@ impl Borrows {
         let mut t = self.lock();
         let parent = tensor.grant.id();
         if parent != 0 {
-            let loan = t.entries.iter_mut().find(|e| e.id == parent).ok_or(AccessError::Stale)?;
+            let loan = t.get(parent).ok_or(AccessError::Stale)?;
             if access == Access::Write && !tensor.grant.may_write() {
-                loan.violated = true;
+                let error = AccessError::UndeclaredWrite { holder: loan.holder.describe() };
+                t.table.entries.iter_mut().filter(|e| e.id == parent).for_each(|e| e.violated = true);
                 VIOLATIONS.fetch_add(1, Ordering::Release);
-                return Err(AccessError::UndeclaredWrite { holder: loan.holder.describe() });
+                return Err(error);
             }
-            if !loan.region.contains(&region) {
+            if !loan.region.contains(&region, tensor) {
                 return Err(AccessError::OutsideLoan { holder: loan.holder.describe() });
             }
         }
-        let in_the_way = t
-            .entries
-            .iter()
-            .find(|e| (access == Access::Write || e.access == Access::Write) && !t.is_ancestor(e.id, parent) && region.meets(&e.region));
+        let excludes = |e: &&Entry| access == Access::Write || e.access == Access::Write;
+        let in_the_way = t.entries().filter(excludes).find(|e| !t.is_ancestor(e.id, parent) && e.region.meets(&region, tensor));
         if let Some(e) = in_the_way {
             return Err(AccessError::Conflict {
                 wanted: access.verb(),
@@ -201,10 +263,7 @@ impl Borrows {
                 held: e.access.verb_s(),
             });
         }
-        t.last += 1;
-        let id = t.last;
-        t.entries.push(Entry { violated: false, id, parent, access, region, holder });
-        Ok(Grant::new(id, access))
+        Ok(t.add(parent, access, region, holder))
     }
 
     /// Whether a write was tried through this read-only loan, and whose it is.
@@ -215,9 +274,28 @@ impl Borrows {
 
     /// Gives a borrow back.
     pub(crate) fn release(&self, grant: Grant) {
+        let place = self.live.iter().position(|id| id.load(Ordering::Relaxed) == grant.id());
+        match place.and_then(|place| self.live.get(place)) {
+            Some(live) if !grant.is_strided() => live.store(0, Ordering::Release),
+            _ => self.release_locked(grant, place),
+        }
+    }
+
+    /// Gives a borrow back that is not in one of the first places, or whose entry holds a tensor.
+    fn release_locked(&self, grant: Grant, place: Option<usize>) {
         let mut t = self.lock();
-        if let Some(i) = t.entries.iter().position(|e| e.id == grant.id()) {
-            t.entries.swap_remove(i);
+        // dropped after the lock
+        let _tensor;
+        match place.and_then(|place| Some((t.live.get(place)?, place))) {
+            Some((live, place)) => {
+                _tensor = t.table.entries.get_mut(place).and_then(|e| e.region.strided.take());
+                live.store(0, Ordering::Release);
+            }
+            None => {
+                let others = t.table.entries.iter().enumerate().skip(PLACES);
+                let found = others.filter(|(_, e)| e.id == grant.id()).map(|(i, _)| i).next();
+                _tensor = found.and_then(|i| t.table.entries.swap_remove(i).region.strided);
+            }
         }
     }
 }

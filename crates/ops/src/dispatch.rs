@@ -4,18 +4,18 @@
 //! overlap mutated ones, borrows every region, lends the kernel handles with exactly those rights, and checks what comes back.
 
 use crate::aten::Lowering;
-use crate::borrow::{self, Access, Grant, Holder};
+use crate::borrow::{self, Grant};
+use crate::device::device_of;
 use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError};
 use crate::fake;
 use crate::fit::{fit, fits};
 use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
+use crate::loans::{lend, separate, written};
 use crate::mode;
-use crate::overlap::{may_overlap, may_self_overlap};
-use crate::tensor::{Held, Tensor};
+use crate::tensor::Tensor;
 use crate::value::{Args, Outputs, Value};
 use maquette_ir::sym::SymError;
 use maquette_ir::{Device, Loc};
-use smallvec::SmallVec;
 
 /// Calls an operator by name. A name without an overload stands for whichever overload takes the arguments.
 ///
@@ -36,18 +36,18 @@ pub fn call_kw(name: &str, args: Args, kwargs: Kwargs) -> Result<Outputs> {
 }
 
 fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Outputs> {
-    let (op, args) = library::resolve(name, args, kwargs, loc)?;
-    dispatch(op, args, loc)
+    let (op, mut args) = library::resolve(name, args, kwargs, loc)?;
+    dispatch(op, &mut args, loc)
 }
 
-/// Calls an operator for the line `loc`.
-pub(crate) fn dispatch(op: Op, mut args: Args, loc: Loc) -> Result<Outputs> {
+/// Calls an operator for the line `loc`. The arguments are used up; they are by reference since they are large.
+pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     // a dead operand's error goes on as it is: the first cause, not the way it took
     if let Some(e) = args.iter().find_map(poison_in) {
         return Err(e);
     }
     let loc = mode::user_loc().unwrap_or(loc);
-    run(op, &mut args, loc).map_err(|e| {
+    run(op, args, loc).map_err(|e| {
         let e = for_caller(e, op, loc);
         if let Some(mode) = mode::current() {
             mode.failed(&e);
@@ -77,16 +77,7 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     if state.facts.tags.contains(Tag::Out) {
         refuse_grad(&state, args)?;
     }
-    let mut any_fake = false;
-    let mut traced: Option<&Tensor> = None;
-    for &i in &state.facts.tensor_args {
-        for t in args[usize::from(i)].tensors() {
-            any_fake |= t.is_fake();
-            if t.slot().is_some() {
-                traced = Some(t);
-            }
-        }
-    }
+    let Operands { any_fake, traced, device } = Operands::of(&state, args);
     let mode = mode::current();
     if let Some(t) = traced {
         check_trace(t, mode.as_deref().and_then(mode::Mode::trace))?;
@@ -105,6 +96,7 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     if any_fake || fake_factory || wants_meta(&state, args) {
         // builtin code may mix in numbers of its own
         if any_fake && mode::user_loc().is_none() {
+            device_of(&state, args)?;
             all_fake(&state, args)?;
         }
         let out = fake::call(op, args, None, loc)?;
@@ -114,7 +106,30 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     match state.builtin {
         Some(def) if !state.overridden => mode::on_behalf_of(loc, || def.run(op, &state, args)),
         None if faking && mode::user_loc().is_none() => Err(FakeError::RealKernel.into()),
-        _ => with_kernel(op, &state, args, loc),
+        _ => with_kernel(op, &state, device, args, loc),
+    }
+}
+
+/// What a call asks of its tensors, seen at one look.
+struct Operands<'a> {
+    any_fake: bool,
+    traced: Option<&'a Tensor>,
+    /// Where they all are; none where there are none, or on several devices.
+    device: Option<Device>,
+}
+
+impl<'a> Operands<'a> {
+    fn of(state: &OpState, args: &'a [Value]) -> Operands<'a> {
+        let mut tensors = state.facts.tensor_args.iter().flat_map(|&i| args[usize::from(i)].tensors()).peekable();
+        let mut found = Operands { any_fake: false, traced: None, device: tensors.peek().map(|t| t.device()) };
+        for t in tensors {
+            found.any_fake |= t.is_fake();
+            if t.slot().is_some() {
+                found.traced = Some(t);
+            }
+            found.device = found.device.filter(|d| *d == t.device());
+        }
+        found
     }
 }
 
@@ -145,7 +160,7 @@ pub(crate) fn call_kernel(op: Op, kernel: Option<&KernelFn>, mut args: Args, loc
             }
         }
         match (kernel, state.builtin) {
-            (Some(kernel), _) => custom(op, &state, kernel, &mut args, loc),
+            (Some(kernel), _) => custom(op, &state, kernel, device_of(&state, &args)?, &mut args, loc),
             (None, Some(def)) => mode::without_modes(|| mode::on_behalf_of(loc, || def.run(op, &state, &mut args))),
             (None, None) => Err(CallError::NoKernel { device: device_of(&state, &args)?.kind(), available: state.available() }.into()),
         }
@@ -187,93 +202,13 @@ pub(crate) fn returned_argument(state: &OpState, args: &[Value], index: usize) -
     state.facts.mutated.contains(&arg).then(|| args.get(usize::from(arg)).cloned()).flatten()
 }
 
-/// Read operands that overlap mutated ones are read as they were before the call; mutated operands may not meet.
-///
-/// `same_place_is_safe`: an operand in exactly the place of a mutated one needs no copy, since each element is read before it is written.
-pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: bool) -> Result<()> {
-    let facts = &state.facts;
-    let name = |i: u16| state.schema.args[usize::from(i)].name.clone();
-    let overlap = |t: &Tensor, u: &Tensor| match (t.meta().concrete(), u.meta().concrete()) {
-        (Some(c), Some(d)) => may_overlap(&c, &d),
-        _ => true,
-    };
-    let mut targets: SmallVec<[(u16, Tensor); 2]> = SmallVec::new();
-    for &i in &facts.mutated {
-        for t in args[usize::from(i)].tensors() {
-            if !t.meta().is_plainly_contiguous()
-                && let Some(c) = t.meta().concrete()
-                && may_self_overlap(&c)
-            {
-                let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
-                return Err(AccessError::SelfOverlap { arg: name(i), sizes, strides }.into());
-            }
-            if let Some((j, _)) = targets.iter().find(|(_, u)| t.shares_storage(u) && overlap(t, u)) {
-                return Err(AccessError::MutatedOverlap { first: name(*j), second: name(i) }.into());
-            }
-            targets.push((i, t.clone()));
-        }
-    }
-    for &i in facts.tensor_args.iter().filter(|i| !facts.mutated.contains(i)) {
-        for t in args[usize::from(i)].tensors_mut() {
-            let safe = |u: &Tensor| same_place_is_safe && in_place_of(t, u);
-            if targets.iter().any(|(_, u)| t.shares_storage(u) && !safe(u) && overlap(t, u)) {
-                *t = crate::eager::snapshot(t)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Borrows for the time of a call.
-pub(crate) type Loans = SmallVec<[Held; 4]>;
-
-/// Borrows every tensor argument, and turns the arguments into handles with the rights of these loans. After [`separate`], a read operand that
-/// meets a mutated one is in its very place, and shares its loan.
-pub(crate) fn lend(op: Op, state: &OpState, args: &mut [Value]) -> Result<Loans> {
-    let mut loans = Loans::new();
-    let mut written: SmallVec<[Tensor; 1]> = SmallVec::new();
-    // writers first, so that a conflict names the mutated argument
-    for access in [Access::Write, Access::Read] {
-        for &index in &state.facts.tensor_args {
-            if (access == Access::Write) != state.facts.mutated.contains(&index) {
-                continue;
-            }
-            for t in args[usize::from(index)].tensors_mut() {
-                if let Some(u) = written.iter().find(|u| in_place_of(t, u)) {
-                    t.grant = u.grant;
-                    continue;
-                }
-                let held = t.borrow(access, Holder::Argument { op, index })?;
-                t.grant = held.grant;
-                loans.push(held);
-                if access == Access::Write {
-                    written.push(t.clone());
-                }
-            }
-        }
-    }
-    Ok(loans)
-}
-
-/// Whether two tensors see the same elements in the same order.
-fn in_place_of(t: &Tensor, u: &Tensor) -> bool {
-    t.shares_storage(u) && t.dtype() == u.dtype() && t.meta().concrete() == u.meta().concrete()
-}
-
-/// The handles of the mutated arguments, as the caller gave them.
-pub(crate) type Written = SmallVec<[Value; 1]>;
-
-pub(crate) fn written(state: &OpState, args: &[Value]) -> Written {
-    state.facts.mutated.iter().map(|&i| args[usize::from(i)].clone()).collect()
-}
-
-/// A call that the operator's registered kernels decide about.
-fn with_kernel(op: Op, state: &OpState, args: &mut Args, loc: Loc) -> Result<Outputs> {
-    let device = device_of(state, args)?.kind();
-    match (state.kernel(device), state.builtin) {
-        (Some(kernel), _) => custom(op, state, kernel, args, loc),
+/// A call that the operator's registered kernels decide about. `device`: of all operands, if they are on one.
+fn with_kernel(op: Op, state: &OpState, device: Option<Device>, args: &mut Args, loc: Loc) -> Result<Outputs> {
+    let device = device.map_or_else(|| device_of(state, args), Ok)?;
+    match (state.kernel(device.kind()), state.builtin) {
+        (Some(kernel), _) => custom(op, state, kernel, device, args, loc),
         (None, Some(def)) => mode::on_behalf_of(loc, || def.run(op, state, args)),
-        (None, None) => Err(CallError::NoKernel { device, available: state.available() }.into()),
+        (None, None) => Err(CallError::NoKernel { device: device.kind(), available: state.available() }.into()),
     }
 }
 
@@ -292,26 +227,25 @@ fn numbers_as_tensors(state: &OpState, args: &mut Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs a kernel on real tensors under the contract of its schema.
-fn custom(op: Op, state: &OpState, kernel: &KernelFn, args: &mut Args, loc: Loc) -> Result<Outputs> {
-    let device = device_of(state, args)?;
+/// Runs a kernel on real tensors, which are on `device`, under the contract of its schema.
+fn custom(op: Op, state: &OpState, kernel: &KernelFn, device: Device, args: &mut Args, loc: Loc) -> Result<Outputs> {
     if state.builtin.is_some() {
         numbers_as_tensors(state, args)?;
     }
     let written = written(state, args);
     separate(state, args, false)?;
-    let loans = lend(op, state, args)?;
+    let lent = lend(op, state, args)?;
     let half_written = HalfWritten { written: &written, op, loc };
     let before = borrow::violations();
-    let outputs = run_kernel(kernel, state, args, device);
+    let outputs = run_kernel(kernel, state, lent.args(), device);
     // a kernel may drop the error of a write it had no right to; the call fails all the same
-    let violated = if borrow::violations() == before { None } else { loans.iter().find_map(Held::violated) };
+    let violated = if borrow::violations() == before { None } else { lent.violated() };
     let outputs = match violated {
         Some(e) if outputs.is_ok() => Err(e.into()),
         _ => outputs,
     };
     let outputs = outputs.inspect_err(|e| half_written.poison(e))?;
-    drop((half_written, loans));
+    drop((half_written, lent));
     written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
     finish(state, args, &written, outputs)
 }
@@ -347,7 +281,7 @@ impl Drop for HalfWritten<'_> {
     }
 }
 
-fn run_kernel(kernel: &KernelFn, state: &OpState, lent: &mut [Value], device: Device) -> Result<Outputs> {
+fn run_kernel(kernel: &KernelFn, state: &OpState, lent: &[Value], device: Device) -> Result<Outputs> {
     let mut outputs = mode::without_modes(|| mode::in_user_code(|| kernel(lent)))?;
     if outputs.is_empty() && state.facts.tags.returns_arguments() {
         outputs = state.facts.aliases.iter().filter_map(|a| lent.get(usize::from((*a)?)).cloned()).collect();
@@ -417,27 +351,4 @@ pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) 
         }
     }
     Ok(())
-}
-
-/// The device of a call: that of its tensors, which must agree, or its argument `device`, or the host.
-pub(crate) fn device_of(state: &OpState, args: &[Value]) -> Result<Device> {
-    let mut first: Option<(u16, Device)> = None;
-    for &i in &state.facts.tensor_args {
-        for t in args[usize::from(i)].tensors() {
-            match first {
-                None => first = Some((i, t.device())),
-                Some((_, d)) if d == t.device() => {}
-                Some((j, d)) => {
-                    let name = |i: u16| state.schema.args[usize::from(i)].name.clone();
-                    let (first_arg, second_arg) = (name(j), name(i));
-                    return Err(CallError::MixedDevices { first_arg, first: d, second_arg, second: t.device() }.into());
-                }
-            }
-        }
-    }
-    Ok(match (first, state.facts.device_arg) {
-        (Some((_, d)), _) => d,
-        (None, Some(i)) => args[usize::from(i)].opt(Value::device)?.unwrap_or(Device::Cpu),
-        (None, None) => Device::Cpu,
-    })
 }

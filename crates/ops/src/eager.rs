@@ -47,9 +47,7 @@ pub(crate) fn rows_alike<'a>(mut tensors: impl Iterator<Item = &'a Tensor>) -> O
     let first = tensors.next()?;
     let n = first.meta().plain_numel()?;
     let same = |t: &Tensor| {
-        t.dim() == first.dim()
-            && t.sizes().iter().zip(first.sizes()).all(|(a, b)| a.as_i64() == b.as_i64())
-            && t.meta().is_plainly_contiguous()
+        t.dim() == first.dim() && t.sizes().iter().zip(first.sizes()).all(|(a, b)| a.as_i64() == b.as_i64()) && t.meta().solid().is_some()
     };
     tensors.all(same).then_some(n)
 }

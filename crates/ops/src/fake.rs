@@ -5,6 +5,7 @@ pub(crate) mod profile;
 
 pub use profile::{FakeProfile, FakeProfiles, Profiled, TensorProfile};
 
+use crate::device::device_of;
 use crate::dispatch::returned_argument;
 use crate::error::{CallError, Error, ErrorKind, FakeError, Result};
 use crate::library::{Op, OpState};
@@ -128,6 +129,7 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
     DEPTH.set(DEPTH.get() + 1);
     let _restore = Restore(outer);
     mode::without_modes(|| {
+        device_of(&state, args)?;
         let cx = FakeCtx { scope, op, loc, fresh: RefCell::new(Vec::new()) };
         match state.builtin {
             Some(def) if state.fake.is_none() => mode::on_behalf_of(loc, || def.fake(&cx, &state, args)).and_then(well_formed),

@@ -56,22 +56,26 @@ impl Meta {
         self.sizes.iter().fold(SymInt::from(1), |n, &s| n * s)
     }
 
-    /// Row-major in plain numbers, without size-1 dimensions of other strides: a quick answer for the common case.
-    pub(crate) fn is_plainly_contiguous(&self) -> bool {
-        let mut expected = 1;
-        self.sizes.iter().zip(&self.strides).rev().all(|(n, s)| match (n.as_i64(), s.as_i64()) {
-            (Some(n), Some(s)) if s == expected => {
-                expected = expected.saturating_mul(n.max(1));
-                true
+    /// How many elements there are, if they lie row-major in plain numbers, without size-1 dimensions of other strides: a quick answer for
+    /// the common case.
+    pub(crate) fn solid(&self) -> Option<i64> {
+        let (mut expected, mut elements) = (1i64, 1i64);
+        for (n, s) in self.sizes.iter().zip(&self.strides).rev() {
+            match (n.as_i64(), s.as_i64()) {
+                (Some(n), Some(s)) if s == expected => {
+                    expected = expected.saturating_mul(n.max(1));
+                    elements = elements.saturating_mul(n);
+                }
+                _ => return None,
             }
-            _ => false,
-        })
+        }
+        Some(elements)
     }
 
-    /// The number of elements of a layout that [is plainly contiguous](Self::is_plainly_contiguous).
+    /// The number of elements of a layout that is [solid](Self::solid), where no size is negative and their product fits.
     pub(crate) fn plain_numel(&self) -> Option<i64> {
         let numel = || self.sizes.iter().try_fold(1i64, |n, s| n.checked_mul(s.as_i64().filter(|s| *s >= 0)?));
-        if self.is_plainly_contiguous() { numel() } else { None }
+        self.solid().and_then(|_| numel())
     }
 
     /// The layout as plain numbers, or `None` where a size, stride or the offset is symbolic.

@@ -21,6 +21,44 @@ pub fn may_overlap(a: &Concrete, b: &Concrete) -> bool {
     }
 }
 
+/// Whether an element of a region may lie, in part at least, in a half-open range of the storage's bytes.
+pub(crate) fn touches(a: &Concrete, range: (i64, i64)) -> bool {
+    let Some(span) = a.span() else { return !is_empty(a) };
+    if span.1 <= range.0 || range.1 <= span.0 {
+        return false;
+    }
+    match (first_from(a, range.0.div_euclid(a.width)), a.numel()) {
+        (Some(first), _) => first.is_some_and(|e| e * a.width < range.1),
+        (None, Some(n)) if n <= ENUMERATE => bytes(a).iter().any(|b| (range.0..range.1).contains(b)),
+        _ => true,
+    }
+}
+
+/// The first element at or behind `at`, if there is any; `None` where dimensions interleave, so that elements are in no simple order.
+fn first_from(a: &Concrete, at: i64) -> Option<Option<i64>> {
+    let steps = a.sizes.iter().zip(&a.strides).filter(|(n, s)| **n > 1 && **s != 0);
+    let mut dims: SmallVec<[(i64, i64); 6]> = steps.map(|(&n, &s)| (s, n)).collect();
+    dims.sort_unstable_by(|x, y| y.cmp(x));
+    if dims.last().is_some_and(|(s, _)| *s < 0) {
+        return None;
+    }
+    let mut reach: i64 = dims.iter().map(|(s, n)| s * (n - 1)).sum(); // of the dimensions that are left
+    let mut element = a.offset;
+    for (s, n) in dims {
+        reach -= s * (n - 1);
+        if s <= reach {
+            return None;
+        }
+        let missing = at.saturating_sub(element).saturating_sub(reach);
+        let steps = if missing > 0 { (missing - 1) / s + 1 } else { 0 };
+        if steps >= n {
+            return Some(None);
+        }
+        element += steps * s;
+    }
+    Some(Some(element))
+}
+
 /// Whether every byte of `inner` is one of `outer`; `true` only where it is certain.
 pub fn contains(outer: &Concrete, inner: &Concrete) -> bool {
     if is_empty(inner) || outer == inner {
@@ -193,6 +231,25 @@ mod tests {
         assert!(!may_self_overlap(&region(&[1, 4], &[0, 1], 0)));
         let interleaved = region(&[2, 2], &[3, 2], 0);
         assert!(!may_self_overlap(&interleaved) && !is_nested(&interleaved));
+    }
+
+    #[test]
+    fn a_range_of_bytes_is_touched_where_a_solid_region_overlaps() {
+        let mut seed = 7u64;
+        let mut next = |n: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((seed >> 33) % n) as i64
+        };
+        for _ in 0..20_000 {
+            let a = region(&[1 + next(4), 1 + next(4), 1 + next(3)], &[next(9), next(4), next(30)], next(12));
+            let (start, length) = (next(160), 1 + next(24));
+            let solid = Concrete { sizes: [length].as_slice().into(), strides: [1].as_slice().into(), offset: start, width: 1 };
+            assert_eq!(touches(&a, (start, start + length)), share_a_byte(&a, &solid), "{a:?} {start} {length}");
+        }
+        let columns = region(&[1_000_000, 4], &[8, 1], 0);
+        assert!(!touches(&columns, (32 * 4000 + 16, 32 * 4000 + 32)), "between two rows");
+        assert!(touches(&columns, (32 * 4000 + 15, 32 * 4000 + 32)));
+        assert!(!touches(&region(&[0], &[1], 0), (0, 8)));
     }
 
     /// The arithmetic answers must agree with enumeration: a `false` is a proof.

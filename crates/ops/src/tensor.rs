@@ -391,11 +391,6 @@ impl Held {
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage
     }
-
-    /// The error of a write tried through this loan, which is read-only.
-    pub(crate) fn violated(&self) -> Option<AccessError> {
-        self.storage.borrows.violated(self.grant)
-    }
 }
 
 impl Drop for Held {

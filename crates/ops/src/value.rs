@@ -123,6 +123,17 @@ impl Value {
         }
     }
 
+    /// The tensor itself.
+    pub(crate) fn into_tensor(self) -> Result<Tensor> {
+        match self {
+            Value::Tensor(t) => match t.poisoned() {
+                Some(e) => Err(e.clone()),
+                None => Ok(t),
+            },
+            other => Err(other.mismatch("a tensor")),
+        }
+    }
+
     /// The tensor, or `None` for an absent one.
     pub fn opt_tensor(&self) -> Result<Option<&Tensor>> {
         match self {

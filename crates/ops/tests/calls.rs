@@ -1,8 +1,12 @@
 //! Calls: keywords, overloads, conversions, devices, and what is checked of every return.
 
-use maquette_ir::{DType, Device};
+use maquette_ir::{DType, Device, Loc};
 use maquette_ops::library::{Kind, Library, define, impl_};
-use maquette_ops::{Args, CallError, ErrorKind, FakeCtx, Meta, Op, Result, Tensor, Value, args, call, call_kw, custom_op, kwargs};
+use maquette_ops::mode::{self, Mode};
+use maquette_ops::{Args, CallError, Error, ErrorKind, FakeCtx, Meta, Op, Outputs, Result, Tensor, TraceTag, Value};
+use maquette_ops::{args, call, call_kw, custom_op, kwargs};
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 fn one(x: f32) -> Tensor {
@@ -22,7 +26,7 @@ fn keywords_stand_anywhere_and_defaults_fill_the_gaps() {
     impl_("calls::kw", "default", |_: &Tensor, _: i64, _: f64, _: bool, _: Option<&str>| -> Result<(i64, f64)> { Ok((0, 0.0)) })
         .unwrap_err();
     let lib = Library::new("calls", Kind::Impl).unwrap();
-    let echo = |a: &mut [Value]| {
+    let echo = |a: &[Value]| {
         Ok([a[1].clone(), a[2].clone(), a[3].clone(), if a[4].is_none() { Value::from("none") } else { a[4].clone() }]
             .into_iter()
             .collect())
@@ -46,6 +50,34 @@ fn keywords_stand_anywhere_and_defaults_fill_the_gaps() {
 }
 
 #[test]
+fn defaults_of_every_type_fill_in() {
+    let schema = "(Tensor x, int[] sizes=[4, 5], int[2] pair=3, float[] fs=[0.5], bool b=True, str s=\"a\", ScalarType d=float64, \
+                  Device at=\"cuda:1\", Scalar k=1.5, *, Tensor? y=None, int? n=None) -> int";
+    let op = define("calls::defaults", schema).unwrap();
+    let given = std::sync::Mutex::new(Vec::new());
+    let given: &'static std::sync::Mutex<Vec<Value>> = Box::leak(Box::new(given));
+    let lib = Library::new("calls", Kind::Impl).unwrap();
+    let kernel = |a: &[Value]| {
+        *given.lock().unwrap() = a[1..].to_vec();
+        Ok(args![0].into_iter().collect())
+    };
+    lib.impl_boxed("defaults", "default", Arc::new(kernel)).unwrap();
+    let shown = |a, k| {
+        op.call_kw(a, k).unwrap();
+        given.lock().unwrap().iter().map(|v| v.kind().to_string()).collect::<Vec<_>>()
+    };
+    let defaults = shown(args![one(0.0)], kwargs![]);
+    let kinds =
+        ["a list of 2 integers", "a list of 2 integers", "a list of 1, the first the float 0.5", "the bool true", "the string \"a\""];
+    assert_eq!(defaults[..5], kinds);
+    assert_eq!(defaults[5..], ["the dtype f64", "the device cuda:1", "the float 1.5", "nothing", "nothing"]);
+    assert_eq!(given.lock().unwrap()[0].ints_i64().unwrap().as_slice(), [4, 5]);
+    assert_eq!(given.lock().unwrap()[1].ints_i64().unwrap().as_slice(), [3, 3]);
+    let by_keyword = shown(args![one(0.0)], kwargs![y = one(2.0), sizes = [7i64]]);
+    assert_eq!((by_keyword[0].as_str(), by_keyword[8].as_str()), ("a list of 1 integers", "a tensor f32[1]"), "a tensor by keyword");
+}
+
+#[test]
 fn an_overload_is_chosen_by_the_arguments() {
     let lib = Library::new("packet", Kind::Def).unwrap();
     for (i, schema) in [
@@ -58,7 +90,7 @@ fn an_overload_is_chosen_by_the_arguments() {
     .enumerate()
     {
         let op = lib.define(schema, &[]).unwrap();
-        let kernel = move |_: &mut [Value]| Ok(args![i as i64].into_iter().collect());
+        let kernel = move |_: &[Value]| Ok(args![i as i64].into_iter().collect());
         lib.impl_boxed(op.name(), "default", Arc::new(kernel)).unwrap();
     }
     let x = one(0.0);
@@ -112,7 +144,7 @@ fn returns_are_checked_on_every_call() {
     let (x, y) = (one(1.0), one(2.0));
     let wrong = |lie: &'static dyn Lie| -> maquette_ops::Error {
         let lib = Library::new("calls", Kind::Impl).unwrap();
-        lib.impl_boxed("pair", "cpu", Arc::new(move |a: &mut [Value]| Ok(lie.returns(a).into_iter().collect()))).unwrap();
+        lib.impl_boxed("pair", "cpu", Arc::new(move |a: &[Value]| Ok(lie.returns(a).into_iter().collect()))).unwrap();
         op.call(args![&x, [y.clone()]]).unwrap_err()
     };
     assert!(matches!(call_error(&wrong(&|_: &[Value]| args![one(0.0)])), CallError::ReturnCount { expected: 3, found: 1, .. }));
@@ -185,6 +217,42 @@ fn versions_count_calls_not_writes() {
         let e = replaces.call(args![vec![hole]]).unwrap_err();
         assert!(matches!(call_error(&e), CallError::ReplacedArgument { index: 0 }), "{e}");
     }
+}
+
+/// Answers every call with the integer 1, and counts them.
+struct Answering(Cell<usize>);
+
+impl Mode for Answering {
+    fn call(&self, _op: Op, _args: Args, _loc: Loc) -> Result<Outputs> {
+        self.0.set(self.0.get() + 1);
+        Ok(args![1].into_iter().collect())
+    }
+    fn host_data(&self, t: Tensor, _loc: Loc) -> Tensor {
+        t
+    }
+    fn failed(&self, _e: &Error) {}
+    fn trace(&self) -> Option<&Arc<TraceTag>> {
+        None
+    }
+}
+
+#[test]
+fn a_call_goes_by_poison_then_modes_then_fake_then_device() {
+    let op = custom_op("calls::order").arg_names(["x"]).kernel(|_: &Tensor| -> Result<i64> { Ok(3) }).register().unwrap();
+    op.register_fake(|_: &FakeCtx, _: &Tensor| -> Result<i64> { Ok(2) }).unwrap();
+    let (real, fake, cause) = (one(0.0), Tensor::fake([1], DType::F32), Error::msg("the first cause"));
+    let dead = Tensor::poison(cause.clone());
+    let answer = |x: &Tensor| op.call(args![x]).map(|out| out[0].int_i64().unwrap());
+    let mode = Rc::new(Answering(Cell::new(0)));
+    mode::with_mode(mode.clone(), || {
+        assert!(answer(&dead).unwrap_err().is_same(&cause), "no mode sees a dead operand");
+        assert_eq!((answer(&fake).unwrap(), answer(&real).unwrap()), (1, 1));
+        assert!(op.call(args![3]).is_err(), "nor arguments that do not fit");
+        assert_eq!(mode::without_modes(|| answer(&real).unwrap()), 3);
+    });
+    assert_eq!(mode.0.get(), 2);
+    assert!(answer(&dead).unwrap_err().is_same(&cause));
+    assert_eq!((answer(&fake).unwrap(), answer(&real).unwrap()), (2, 3));
 }
 
 #[test]

@@ -11,7 +11,14 @@ pub fn contiguous_strides_i64(sizes: &[i64]) -> DimsI64 {
 
 /// The row-major strides of a tensor of these sizes; a size of 0 counts as 1, as in PyTorch.
 pub fn contiguous_strides(sizes: &[SymInt]) -> Dims {
-    dense_strides(sizes, (0..sizes.len()).rev())
+    let mut strides = Dims::from_elem(SymInt::from(1), sizes.len());
+    let mut next = 1i64;
+    for (stride, size) in strides.iter_mut().zip(sizes).rev() {
+        let Some(size) = size.as_i64() else { return dense_strides(sizes, (0..sizes.len()).rev()) };
+        *stride = SymInt::from(next);
+        next = next.wrapping_mul(size.max(1));
+    }
+    strides
 }
 
 /// The strides of a dense tensor whose dimensions lie in memory in the order `inner_to_outer`, a permutation; a size of 0 counts as 1.

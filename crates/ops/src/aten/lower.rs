@@ -2,11 +2,12 @@
 
 use super::OpDef;
 use super::plan::{Plan, tensor_operands};
-use crate::dispatch::{device_of, lend, separate, written};
+use crate::device::device_of;
 use crate::eager;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
+use crate::loans::{lend, separate, written};
 use crate::meta::Meta;
 use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
@@ -273,14 +274,14 @@ impl OpDef {
                 let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
                 let written = written(state, args);
                 separate(state, args, same_place)?;
-                let loans = lend(op, state, args)?;
-                let out = self.compute(op, state, args).inspect_err(|e| {
+                let lent = lend(op, state, args)?;
+                let out = self.compute(op, state, lent.args()).inspect_err(|e| {
                     // other errors are found before anything is written
                     if matches!(e.kind(), ErrorKind::Kernel(_)) {
                         written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
                     }
                 })?;
-                drop(loans);
+                drop(lent);
                 written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
                 Ok(if matches!(self.lowering, Lowering::InPlace(_)) { written.into_iter().collect() } else { out })
             }

@@ -118,7 +118,10 @@ pub enum CallError {
         available: Vec<String>,
     },
     /// Operands on two devices.
-    #[error("arguments are on two devices: `{first_arg}` on {first}, `{second_arg}` on {second}")]
+    #[error(
+        "arguments are on two devices: `{first_arg}` on {first}, `{second_arg}` on {second}; copy one to the other's, as in \
+         `{second_arg}.to_device({})`", device_code(*.first)
+    )]
     MixedDevices {
         /// An argument.
         first_arg: String,
@@ -193,6 +196,16 @@ pub enum CallError {
 fn undefined(registered: &[String]) -> Option<String> {
     let list = registered.join(", ");
     (!registered.is_empty()).then(|| format!("; this is registered for it, but nothing defines it: {list}"))
+}
+
+/// A device as one writes it.
+fn device_code(device: Device) -> String {
+    match device.kind() {
+        DeviceKind::Cpu => "Device::Cpu".to_owned(),
+        DeviceKind::Meta => "Device::Meta".to_owned(),
+        DeviceKind::Cuda => format!("Device::cuda({})", device.index()),
+        kind => format!("Device::new(DeviceKind::{kind:?}, {})", device.index()),
+    }
 }
 
 /// What to do about a custom operator that is not there; the builtin ones are always linked.

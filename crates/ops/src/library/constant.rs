@@ -51,15 +51,15 @@ fn load<T: ConstArg>(v: &Value) -> Result<Const<T>> {
 }
 
 impl<T: ConstArg> KernelArg for Const<T> {
-    type State = Option<Const<T>>;
+    type State<'v> = Option<Const<T>>;
     type Item<'a> = Const<T>;
     fn ty() -> Type {
         Type::Str
     }
-    fn load(v: &Value) -> Result<Self::State> {
+    fn load(v: &Value) -> Result<Self::State<'_>> {
         load(v).map(Some)
     }
-    fn item(state: &mut Self::State) -> Const<T> {
+    fn item<'a>(state: &'a mut Self::State<'_>) -> Self::Item<'a> {
         match state.take() {
             Some(c) => c,
             None => unreachable!("a kernel is lent each argument once"),

@@ -22,8 +22,8 @@ pub enum Effect {
     Ordered,
 }
 
-/// A kernel over boxed arguments. Mutated arguments are handles to write through, not slots to assign.
-pub type KernelFn = Arc<dyn Fn(&mut [Value]) -> Result<Outputs> + Send + Sync>;
+/// A kernel over boxed arguments. Mutated arguments are handles to write through.
+pub type KernelFn = Arc<dyn Fn(&[Value]) -> Result<Outputs> + Send + Sync>;
 
 /// An operator's permanent place. Registrations come and go; the place stays, so that handles are plain references.
 pub(crate) struct OpEntry {
@@ -142,9 +142,10 @@ impl Op {
     ///
     /// # Errors
     /// The arguments do not fit the schema, there is no kernel for their device, or the kernel fails.
+    #[inline]
     #[track_caller]
-    pub fn call(self, args: Args) -> Result<Outputs> {
-        crate::dispatch::dispatch(self, args, Loc::caller())
+    pub fn call(self, mut args: Args) -> Result<Outputs> {
+        crate::dispatch::dispatch(self, &mut args, Loc::caller())
     }
 
     /// As [`Op::call`], with arguments by keyword: `op.call_kw(args![&x], kwargs![alpha = 2])`.
@@ -154,16 +155,16 @@ impl Op {
     #[track_caller]
     pub fn call_kw(self, args: Args, kwargs: super::Kwargs) -> Result<Outputs> {
         let loc = Loc::caller();
-        let args = super::complete(self, args, kwargs).map_err(|e| e.in_call(self.shared_name(), loc))?;
-        crate::dispatch::dispatch(self, args, loc)
+        let mut args = super::complete(self, args, kwargs).map_err(|e| e.in_call(self.shared_name(), loc))?;
+        crate::dispatch::dispatch(self, &mut args, loc)
     }
 
     /// As [`Op::call`], on behalf of the line `loc`.
     ///
     /// # Errors
     /// As [`Op::call`].
-    pub fn call_at(self, args: Args, loc: Loc) -> Result<Outputs> {
-        crate::dispatch::dispatch(self, args, loc)
+    pub fn call_at(self, mut args: Args, loc: Loc) -> Result<Outputs> {
+        crate::dispatch::dispatch(self, &mut args, loc)
     }
 
     /// The value of an argument that a call leaves out; `None` where it must be given.

@@ -18,6 +18,8 @@ pub(crate) struct Facts {
     pub(crate) tensor_args: SmallVec<[u16; 4]>,
     /// Mutated arguments.
     pub(crate) mutated: SmallVec<[u16; 2]>,
+    /// Those that may hold tensors, and are not mutated.
+    pub(crate) read: SmallVec<[u16; 4]>,
     /// For each return, the argument it is or views.
     pub(crate) aliases: SmallVec<[Option<u16>; 2]>,
     /// The argument `device` that chooses the kernel where there are no tensors.
@@ -44,6 +46,7 @@ impl Facts {
             device_arg: if tensor_args.is_empty() { pick(&is_device).first().copied() } else { None },
             tensor_args,
             mutated: schema.mutates().map(|i| i as u16).collect(),
+            read: pick(&|a| a.ty.is_tensors() && !a.is_written()),
             aliases,
             tags,
         }

@@ -31,8 +31,8 @@ pub struct Signature {
             slices of these, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, `Option` of one of these, and `Const<T>`"
 )]
 pub trait KernelArg {
-    /// What keeps the argument while the kernel borrows from it.
-    type State;
+    /// What keeps the argument while the kernel borrows from it, itself borrowed from the boxed value where that is enough.
+    type State<'v>;
     /// The argument itself.
     type Item<'a>;
     /// Whether the kernel may write to it.
@@ -40,11 +40,11 @@ pub trait KernelArg {
     /// Its type in a schema.
     fn ty() -> Type;
     /// Takes the argument out of a boxed value.
-    fn load(v: &Value) -> Result<Self::State>;
+    fn load(v: &Value) -> Result<Self::State<'_>>;
     /// Lends it to the kernel.
-    fn item(state: &mut Self::State) -> Self::Item<'_>;
+    fn item<'a>(state: &'a mut Self::State<'_>) -> Self::Item<'a>;
     /// After the call: whether the kernel left the handle itself in place.
-    fn kept(_state: &Self::State, _v: &Value) -> bool {
+    fn kept(_state: &Self::State<'_>, _v: &Value) -> bool {
         true
     }
 }
@@ -69,18 +69,18 @@ pub trait KernelOutput: Sized {
 macro_rules! owned_arg {
     ($($t:ty, $ty:expr, $get:expr;)*) => { $(
         impl KernelArg for $t {
-            type State = $t;
+            type State<'v> = $t;
             type Item<'a> = $t;
             fn ty() -> Type { $ty }
             fn load(v: &Value) -> Result<$t> { $get(v) }
-            fn item(s: &mut $t) -> $t { *s }
+            fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> { *s }
         }
         impl KernelArg for Option<$t> {
-            type State = Option<$t>;
+            type State<'v> = Option<$t>;
             type Item<'a> = Option<$t>;
             fn ty() -> Type { optional($ty) }
             fn load(v: &Value) -> Result<Option<$t>> { v.opt($get) }
-            fn item(s: &mut Option<$t>) -> Option<$t> { *s }
+            fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> { *s }
         }
     )* };
 }
@@ -100,27 +100,27 @@ owned_arg!(
 macro_rules! borrowed_arg {
     ($($t:ty, $state:ty, $ty:expr, $load:expr;)*) => { $(
         impl KernelArg for &$t {
-            type State = $state;
+            type State<'v> = $state;
             type Item<'a> = &'a $t;
             fn ty() -> Type { $ty }
-            fn load(v: &Value) -> Result<$state> { $load(v) }
-            fn item(s: &mut $state) -> &$t { s }
+            fn load(v: &Value) -> Result<Self::State<'_>> { $load(v) }
+            fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> { s }
         }
         impl KernelArg for Option<&$t> {
-            type State = Option<$state>;
+            type State<'v> = Option<$state>;
             type Item<'a> = Option<&'a $t>;
             fn ty() -> Type { optional($ty) }
-            fn load(v: &Value) -> Result<Option<$state>> { v.opt($load) }
-            fn item(s: &mut Option<$state>) -> Option<&$t> { s.as_ref().map(|x| -> &$t { x }) }
+            fn load(v: &Value) -> Result<Self::State<'_>> { v.opt($load) }
+            fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> { s.as_ref().map(|x| -> &$t { x }) }
         }
     )* };
 }
 
 borrowed_arg!(
-    Tensor, Tensor, Type::Tensor, |v: &Value| v.tensor().cloned();
-    str, Arc<str>, Type::Str, |v: &Value| v.str().map(Arc::from);
-    [i64], Vec<i64>, many(Type::SymInt), |v: &Value| v.ints_i64().map(|l| l.to_vec());
-    [SymInt], Vec<SymInt>, many(Type::SymInt), |v: &Value| v.ints().map(<[SymInt]>::to_vec);
+    Tensor, &'v Tensor, Type::Tensor, Value::tensor;
+    str, &'v str, Type::Str, Value::str;
+    [i64], SmallVec<[i64; 6]>, many(Type::SymInt), Value::ints_i64;
+    [SymInt], &'v [SymInt], many(Type::SymInt), Value::ints;
     [f64], Vec<f64>, many(Type::Float), |v: &Value| each(v, Value::float);
     [bool], Vec<bool>, many(Type::Bool), |v: &Value| each(v, Value::bool);
     [Scalar], Vec<Scalar>, many(Type::Scalar), |v: &Value| each(v, Value::scalar);
@@ -131,19 +131,19 @@ borrowed_arg!(
 macro_rules! mutable_arg {
     ($t:ty, $with:ty, $ty:expr, $load:expr, |$s:ident| $item:expr) => {
         impl KernelArg for $t {
-            type State = SmallVec<[Tensor; 1]>;
+            type State<'v> = SmallVec<[Tensor; 1]>;
             type Item<'a> = $with;
             const MUTATED: bool = true;
             fn ty() -> Type {
                 $ty
             }
-            fn load(v: &Value) -> Result<Self::State> {
+            fn load(v: &Value) -> Result<Self::State<'_>> {
                 $load(v)
             }
-            fn item($s: &mut Self::State) -> Self::Item<'_> {
+            fn item<'a>($s: &'a mut Self::State<'_>) -> Self::Item<'a> {
                 $item
             }
-            fn kept(s: &Self::State, v: &Value) -> bool {
+            fn kept(s: &Self::State<'_>, v: &Value) -> bool {
                 v.tensors().zip(s).all(|(a, b)| a.is_same(b))
             }
         }
@@ -167,19 +167,19 @@ mutable_arg!(
 );
 
 impl KernelArg for &mut [Option<Tensor>] {
-    type State = Vec<Option<Tensor>>;
+    type State<'v> = Vec<Option<Tensor>>;
     type Item<'a> = &'a mut [Option<Tensor>];
     const MUTATED: bool = true;
     fn ty() -> Type {
         many(optional(Type::Tensor))
     }
-    fn load(v: &Value) -> Result<Self::State> {
+    fn load(v: &Value) -> Result<Self::State<'_>> {
         each(v, |x| x.opt_tensor().map(Option::<&Tensor>::cloned))
     }
-    fn item(s: &mut Self::State) -> &mut [Option<Tensor>] {
+    fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> {
         s
     }
-    fn kept(s: &Self::State, v: &Value) -> bool {
+    fn kept(s: &Self::State<'_>, v: &Value) -> bool {
         let same = |(v, s): (&Value, &Option<Tensor>)| match (v, s) {
             (Value::Tensor(a), Some(b)) => a.is_same(b),
             (Value::None, None) => true,
@@ -214,18 +214,18 @@ macro_rules! output {
         impl KernelOutput for $t {
             fn types() -> Vec<Type> { vec![$ty] }
             fn outputs(self) -> Outputs { smallvec::smallvec![Value::from(self)] }
-            fn take(values: &mut dyn Iterator<Item = Value>) -> Result<$t> { $get(&next(values)?) }
+            fn take(values: &mut dyn Iterator<Item = Value>) -> Result<$t> { $get(next(values)?) }
         }
     )* };
 }
 output!(
-    Tensor, Type::Tensor, |v: &Value| v.tensor().cloned();
-    Vec<Tensor>, many(Type::Tensor), |v| each(v, |x| x.tensor().cloned());
-    i64, Type::SymInt, Value::int_i64;
-    SymInt, Type::SymInt, Value::int;
-    f64, Type::Float, Value::float;
-    bool, Type::Bool, Value::bool;
-    Scalar, Type::Scalar, Value::scalar;
+    Tensor, Type::Tensor, Value::into_tensor;
+    Vec<Tensor>, many(Type::Tensor), |v: Value| each(&v, |x| x.tensor().cloned());
+    i64, Type::SymInt, |v: Value| v.int_i64();
+    SymInt, Type::SymInt, |v: Value| v.int();
+    f64, Type::Float, |v: Value| v.float();
+    bool, Type::Bool, |v: Value| v.bool();
+    Scalar, Type::Scalar, |v: Value| v.scalar();
 );
 
 impl KernelOutput for () {
@@ -308,7 +308,7 @@ macro_rules! kernels {
                 fn call<Out, $($t: KernelArg),*>(f: impl Fn($($t::Item<'_>),*) -> Result<Out>, $($t: $t::Item<'_>),*) -> Result<Out> {
                     f($($t),*)
                 }
-                Arc::new(move |args: &mut [Value]| {
+                Arc::new(move |args: &[Value]| {
                     let found = args.len();
                     let [$($t),*] = args else { return Err(arity(COUNT, found)) };
                     let mut state = ($($t::load($t)?,)*);

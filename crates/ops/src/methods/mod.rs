@@ -50,8 +50,8 @@ impl Builtin {
         }
     }
 
-    pub(crate) fn call(&self, args: Args, loc: Loc) -> Result<Outputs> {
-        dispatch(self.op()?, args, loc)
+    pub(crate) fn call(&self, mut args: Args, loc: Loc) -> Result<Outputs> {
+        dispatch(self.op()?, &mut args, loc)
     }
 
     /// The call's only tensor; poisoned, with the storages that it was to write, where the call fails.
@@ -60,13 +60,13 @@ impl Builtin {
     }
 }
 
-fn call_for_tensor(op: Result<Op>, args: Args, loc: Loc) -> Tensor {
+fn call_for_tensor(op: Result<Op>, mut args: Args, loc: Loc) -> Tensor {
     op.and_then(|op| {
         let written: Args = match op.is_mutable() {
             true => args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect(),
             false => Args::new(),
         };
-        dispatch(op, args, loc).and_then(one_tensor).inspect_err(|e| {
+        dispatch(op, &mut args, loc).and_then(one_tensor).inspect_err(|e| {
             for t in written.iter().flat_map(Value::tensors) {
                 t.poison_storage(e);
             }
