@@ -32,6 +32,7 @@
 
 pub mod io;
 pub mod library;
+pub mod rewrite;
 
 pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
@@ -70,6 +71,10 @@ pub mod __private {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/functionalization.md")]
+struct Functionalization;
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/custom-operators.md")]

@@ -34,6 +34,20 @@ enum Command {
         #[arg(long)]
         dot: bool,
     },
+    /// Make a graph that mutates functional, and print it.
+    Functionalize {
+        /// The file with the graph's text; `-` reads standard input.
+        file: PathBuf,
+        /// Lift the program and apply no rule.
+        #[arg(long)]
+        lift_only: bool,
+        /// Stop after rules have added so many equalities.
+        #[arg(long, value_name = "N")]
+        stop_at: Option<u64>,
+        /// Say what inputs are left with, what the outputs are, and which rules did something.
+        #[arg(long)]
+        explain: bool,
+    },
     /// List operators: schema, tags, registrations, and where they were made.
     Ops {
         /// Only those whose name begins so: `mylib`, `aten::add`.
@@ -48,6 +62,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Demo { confidence, graph_only } => demo::run(confidence, graph_only),
         Command::Graph { file, dot } => commands::graph(&file, dot),
+        Command::Functionalize { file, lift_only, stop_at, explain } => commands::functionalize(&file, lift_only, stop_at, explain),
         Command::Ops { prefix } => commands::ops(prefix.as_deref()),
         Command::Conform(options) => match commands::conform::run(&options) {
             Ok(true) => Ok(()),

@@ -68,3 +68,26 @@ fn mistakes_are_told_in_a_line_or_two() {
         assert!(!text(&out.stderr).contains(".rs:"), "a line of our own code helps nobody: {}", text(&out.stderr));
     }
 }
+
+#[test]
+fn a_graph_becomes_functional() {
+    let program = "graph graph(%x: f32[4]) -> (f32[2])
+{
+  %slice: f32[2] = aten::slice.Tensor(%x, 0, 0, 2)
+  %mul_: f32[2] = aten::mul_.Tensor(%slice, 10.0)
+  return %mul_
+}";
+    let out = maquette_reading(&["functionalize", "-", "--explain"], program);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    insta::assert_snapshot!(text(&out.stdout));
+    let lifted = maquette_reading(&["functionalize", "-", "--lift-only"], program);
+    assert!(text(&lifted.stdout).contains("ir::call(\"aten::mul_.Tensor\""), "{}", text(&lifted.stdout));
+    let overlapping = "graph graph(%x: f32[4]) -> ()
+{
+  %as_strided: f32[2] strides [0] = aten::as_strided(%x, [2], [0])
+  %mul_: f32[2] strides [0] = aten::mul_.Tensor(%as_strided, 10.0)
+  return ()
+}";
+    let refused = maquette_reading(&["functionalize", "-"], overlapping);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("elements overlap"), "{}", text(&refused.stderr));
+}

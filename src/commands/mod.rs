@@ -4,6 +4,7 @@ pub mod conform;
 
 use anstyle::{AnsiColor, Style};
 use maquette::prelude::*;
+use maquette::rewrite::{self, Level, Options};
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -20,8 +21,8 @@ pub fn probability(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses, verifies and prints a graph.
-pub fn graph(file: &Path, dot: bool) -> Result<()> {
+/// Reads and verifies a graph.
+fn read(file: &Path) -> Result<Graph> {
     let text = if file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text)?;
@@ -31,7 +32,36 @@ pub fn graph(file: &Path, dot: bool) -> Result<()> {
     };
     let graph: Graph = text.parse()?;
     graph.verify()?;
-    let text = if dot { graph.to_dot() } else { graph.to_string() };
+    Ok(graph)
+}
+
+/// Prints a graph again, or as DOT.
+pub fn graph(file: &Path, dot: bool) -> Result<()> {
+    let graph = read(file)?;
+    print(&if dot { graph.to_dot() } else { graph.to_string() })
+}
+
+/// Prints a program as a graph of values.
+pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain: bool) -> Result<()> {
+    let mut options = Options::new().level(if lift_only { Level::LiftOnly } else { Level::Exact });
+    if let Some(n) = stop_at {
+        options = options.stopping_at(n);
+    }
+    let f = rewrite::functionalize(&read(file)?, &library::Facts, &options).map_err(Error::other)?;
+    let mut text = format!("{}\n", f.graph);
+    if explain {
+        f.mutations.iter().for_each(|m| text += &format!("leaves {m:?}\n"));
+        f.outputs.iter().for_each(|o| text += &format!("gives {o:?}\n"));
+        for (name, n) in &f.stats.rules {
+            let law = rewrite::rules().find(|(rule, _)| rule == name).map_or("", |(_, law)| law);
+            text += &format!("{n} x {name}: {law}\n");
+        }
+        text += &format!("ended by: {}\n", if lift_only { "lifting alone" } else { f.stats.stopped });
+    }
+    print(&text)
+}
+
+fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         // the reader has seen enough
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
