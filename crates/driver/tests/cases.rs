@@ -82,7 +82,7 @@ fn textbook() {
     });
     case("7. t[2:8][1:3].add_(t[0:2]); return t", &x8, &|v| {
         let t = v[0].neg();
-        t.slice(0, 2..8).slice(0, 1..3).add_(&t.slice(0, 0..2));
+        t.slice(0, 2..8).slice(0, 1..3).add_(t.slice(0, 0..2));
         vec![t]
     });
     case("8. e = t[0::2]; o = t[1::2]; e.fill_(0); o.add_(o); return o", &x8, &|v| {

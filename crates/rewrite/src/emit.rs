@@ -288,7 +288,7 @@ impl Emit<'_> {
     }
 
     /// An offset counted from another.
-    fn from_start(&mut self, offset: Expr, start: Expr) -> Result<Expr> {
+    fn counted_from(&mut self, offset: Expr, start: Expr) -> Result<Expr> {
         Ok(self.memory.session.symbols.sub(offset, start).map_err(|_| Reason::Internal("an offset overflows"))?)
     }
 
@@ -303,7 +303,7 @@ impl Emit<'_> {
             let place = match own {
                 true => None,
                 false => {
-                    let offset = self.from_start(place.offset(), start)?;
+                    let offset = self.counted_from(place.offset(), start)?;
                     Some(self.place_of_spec(offset, &place))
                 }
             };
@@ -319,7 +319,7 @@ impl Emit<'_> {
                 match self.outside(storage.owner) {
                     Some((of, ty, _)) if ty == Some(t.ty) => Output::Alias { of, place: None },
                     Some((of, _, start)) => {
-                        let offset = self.from_start(self.graph.type_of(t.ty).offset, start)?;
+                        let offset = self.counted_from(self.graph.type_of(t.ty).offset, start)?;
                         Output::Alias { of, place: Some(self.place_of_type(offset, t.ty)) }
                     }
                     None => {

@@ -17,6 +17,7 @@ mod error;
 mod functional;
 mod lift;
 mod memory;
+mod places;
 
 pub use error::{FunctionalizeError, Reason};
 pub use functional::{Functional, Mutation, Output, Outside, SharedMemory, Stats};

@@ -53,7 +53,7 @@ fn compare<O: Tree>(program: &impl Fn(Vec<Tensor>) -> O, inputs: &impl Fn() -> V
     let (eager_in, lifted_in) = (inputs(), inputs());
     let eager = leaves(&program(eager_in.clone()));
     let values: Vec<Value> = lifted_in.iter().cloned().map(Value::Tensor).collect();
-    let lifted = run_functional(&f, &values).unwrap_or_else(|e| panic!("{e}\n{traced}\n{}", f.graph));
+    let lifted = run_functional(f, &values).unwrap_or_else(|e| panic!("{e}\n{traced}\n{}", f.graph));
     let lifted: Vec<Tensor> = lifted.iter().flat_map(Value::tensors).cloned().collect();
     let all = |outputs: Vec<Tensor>, inputs: Vec<Tensor>| seen(&outputs.into_iter().chain(inputs).collect::<Vec<_>>());
     assert_eq!(all(lifted, lifted_in), all(eager, eager_in), "{traced}\n{}", f.graph);

@@ -1,0 +1,214 @@
+//! Where tensors lie: which storage each is of, and which of its elements.
+
+use crate::dag::{Id, Kind, Meta, MetaId, Node, SpecId};
+use crate::error::{Reason, Result};
+use crate::functional::SharedMemory;
+use crate::lift::{Binding, Group, Lift};
+use crate::memory::{Handle, Owner, Storage};
+use maquette_ir::graph::{TypeId, ValueId, ValueType};
+use maquette_ir::sym::Expr;
+use maquette_ir::view::ViewSpec;
+use smallvec::SmallVec;
+
+impl Lift<'_> {
+    pub(crate) fn meta(&mut self, ty: TypeId) -> MetaId {
+        if let Some(Some((meta, _))) = self.types.get(ty.index()) {
+            return *meta;
+        }
+        let t = self.graph.type_of(ty);
+        let meta = self.memory.session.meta(Meta { dtype: t.dtype, device: t.device, layout: t.layout, sizes: t.sizes.clone() });
+        if let Some(known) = self.types.get_mut(ty.index()) {
+            *known = Some((meta, None));
+        }
+        meta
+    }
+
+    /// The elements of a tensor in memory.
+    pub(crate) fn place(&mut self, ty: TypeId) -> Result<SpecId> {
+        if let Some(Some((_, Some(place)))) = self.types.get(ty.index()) {
+            return Ok(*place);
+        }
+        let t = self.graph.type_of(ty);
+        let spec = ViewSpec::strided(t.offset, &t.sizes, &t.strides, &mut self.memory.session.symbols)?;
+        let (place, meta) = (self.memory.session.spec(spec), self.meta(ty));
+        if let Some(known) = self.types.get_mut(ty.index()) {
+            *known = Some((meta, Some(place)));
+        }
+        Ok(place)
+    }
+
+    /// Something from outside, which has a storage of its own.
+    pub(crate) fn enter(&mut self, v: ValueId, owner: Owner, node: Node) -> Result<()> {
+        let kind = self.kind(self.graph.value_type(v));
+        let id = self.memory.add(node, kind);
+        self.own(v, id, owner)
+    }
+
+    /// A value that is all there is in a storage.
+    pub(crate) fn own(&mut self, v: ValueId, id: Id, owner: Owner) -> Result<()> {
+        let binding = match self.graph.value_type(v) {
+            ValueType::Tensor(ty) => {
+                let (mut place, meta) = (self.place(ty)?, self.meta(ty));
+                let mut spec = self.memory.session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
+                let (mut version, mut base, mut pending) = (id, meta, None);
+                if self.graph.type_of(ty).strides.contains(&Expr::Int(0)) {
+                    (place, spec, base, version) = self.narrow(ty, id)?;
+                } else if let Some((found, back, sizes, there)) = self.in_order(ty)? {
+                    (place, spec, base, pending) = (found, back, sizes, Some(there));
+                }
+                self.memory.storages.push(Storage { owner, version, pending, place, base, written: false });
+                Binding::Tensor(Handle { storage: self.memory.storages.len() - 1, spec, meta, ty })
+            }
+            _ => Binding::Number(id),
+        };
+        self.bind(v, binding);
+        Ok(())
+    }
+
+    /// The input whose memory a view leaves, and the elements it reaches, from the first to behind the last, where they are plain numbers.
+    pub(crate) fn reach(&self, of: Handle, place: SpecId) -> Option<(usize, i64, i64)> {
+        let number = |e: Expr| if let Expr::Int(n) = e { Some(n) } else { None };
+        let input = match self.memory.storages[of.storage].owner {
+            Owner::Input(i) => i as usize,
+            Owner::Memory(i) => *self.memory.shared[i as usize].inputs.first()?,
+            Owner::Const(_) | Owner::Fresh => return None,
+        };
+        let spec = &self.memory.session.specs[place.index()];
+        let offset = number(spec.offset())?;
+        let steps = spec.dims().iter().map(|d| number(d.size)?.checked_sub(1)?.max(0).checked_mul(number(d.stride)?));
+        let last = steps.sum::<Option<i64>>()?;
+        Some((input, offset, offset.checked_add(last)?.checked_add(1)?))
+    }
+
+    /// Memory that several inputs see.
+    pub(crate) fn share(&mut self, Group { inputs: group, start, end }: &Group) -> Result<()> {
+        let inputs: SmallVec<[(ValueId, TypeId); 4]> = group
+            .iter()
+            .filter_map(|&i| self.graph.inputs().get(i))
+            .filter_map(|&v| if let ValueType::Tensor(ty) = self.graph.value_type(v) { Some((v, ty)) } else { None })
+            .collect();
+        let Some(&(_, first)) = inputs.first() else { return Ok(()) };
+        let (mut start, mut end) = (*start, *end);
+        for &(_, ty) in &inputs {
+            let t = self.graph.type_of(ty);
+            let number = |e: &Expr| if let Expr::Int(n) = e { Ok(*n) } else { Err(Reason::SymbolicShare) };
+            let sizes = t.sizes.iter().map(number).collect::<std::result::Result<SmallVec<[i64; 4]>, Reason>>()?;
+            let strides = t.strides.iter().map(number).collect::<std::result::Result<SmallVec<[i64; 4]>, Reason>>()?;
+            if t.dtype != self.graph.type_of(first).dtype {
+                let (from, to) = (self.graph.type_of(first).dtype.to_string(), t.dtype.to_string());
+                return Err(Reason::Reinterpreted { op: "an input".into(), from, to }.into());
+            }
+            let offset = number(&t.offset)?;
+            let last: i64 = sizes.iter().zip(&strides).map(|(n, s)| (n - 1).saturating_mul(*s)).sum();
+            if !sizes.contains(&0) {
+                (start, end) = (start.min(offset), end.max(offset.saturating_add(last).saturating_add(1)));
+            }
+        }
+        let start = start.min(end);
+        let row: SmallVec<[Expr; 4]> = smallvec::smallvec![Expr::Int(end - start)];
+        let meta = self.meta(first);
+        let session = &mut self.memory.session;
+        let base = session.resized(meta, row.clone());
+        let place = ViewSpec::strided(Expr::Int(start), &row, &[Expr::Int(1)], &mut session.symbols)?;
+        let place = session.spec(place);
+        let number = self.memory.shared.len() as u32;
+        let input = self.graph.inputs().len() as u32 + number;
+        let version = self.memory.add(Node::Input(input), Kind::Tensor(base));
+        let first = if let Expr::Int(o) = self.graph.type_of(first).offset { o } else { 0 };
+        self.memory.shared.push(SharedMemory { inputs: group.clone(), start, from_first: start - first, len: end - start });
+        self.memory.storages.push(Storage { owner: Owner::Memory(number), version, pending: None, place, base, written: false });
+        let storage = self.memory.storages.len() - 1;
+        for (v, ty) in inputs {
+            let whole = Handle { storage, spec: place, meta, ty };
+            self.view(v, whole, "an input")?;
+        }
+        Ok(())
+    }
+
+    /// Symbolic sizes in another order than row-major: in the order of memory views are found without proof. The places in that order, the tensor
+    /// as a view of them, their sizes, and the places as a view of the tensor.
+    pub(crate) fn in_order(&mut self, ty: TypeId) -> Result<Option<(SpecId, SpecId, MetaId, SpecId)>> {
+        let t = self.graph.type_of(ty);
+        let rank = t.sizes.len();
+        if self.graph.is_contiguous(ty) || !(2..=4).contains(&rank) || !t.sizes.iter().any(|n| matches!(n, Expr::Id(_))) {
+            return Ok(None);
+        }
+        let meta = self.meta(ty);
+        let mut orders: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new()];
+        for _ in 0..rank {
+            orders =
+                orders.iter().flat_map(|o| (0..rank).filter(|d| !o.contains(d)).map(|d| o.iter().copied().chain([d]).collect())).collect();
+        }
+        for order in orders {
+            let pick = |of: &[Expr]| -> SmallVec<[Expr; 4]> { order.iter().map(|&d| of[d]).collect() };
+            let (sizes, strides) = (pick(&t.sizes), pick(&t.strides));
+            let session = &mut self.memory.session;
+            let place = ViewSpec::strided(t.offset, &sizes, &strides, &mut session.symbols)?;
+            let row = ViewSpec::contiguous(&sizes, &mut session.symbols)?;
+            if !row.dims().iter().zip(place.dims()).all(|(a, b)| a.size == Expr::Int(1) || a.stride == b.stride) {
+                continue;
+            }
+            // the value in the order of memory, and back
+            let own = ViewSpec::contiguous(&t.sizes, &mut session.symbols)?;
+            let own: SmallVec<[Expr; 4]> = own.dims().iter().map(|d| d.stride).collect();
+            let there = ViewSpec::strided(Expr::Int(0), &sizes, &pick(&own), &mut session.symbols)?;
+            let mut back: SmallVec<[Expr; 4]> = own.clone();
+            order.iter().zip(row.dims()).for_each(|(&d, dim)| back[d] = dim.stride);
+            let back = ViewSpec::strided(Expr::Int(0), &t.sizes, &back, &mut session.symbols)?;
+            let (place, there, back) = (session.spec(place), session.spec(there), session.spec(back));
+            return Ok(Some((place, back, session.resized(meta, sizes), there)));
+        }
+        Ok(None)
+    }
+
+    /// Elements that share their place are one element of memory: the places of those that do not, the tensor as a view of them, and their value.
+    pub(crate) fn narrow(&mut self, ty: TypeId, id: Id) -> Result<(SpecId, SpecId, MetaId, Id)> {
+        let t = self.graph.type_of(ty);
+        let sizes: SmallVec<[Expr; 4]> =
+            t.sizes.iter().zip(&t.strides).map(|(&n, &s)| if s == Expr::Int(0) { Expr::Int(1) } else { n }).collect();
+        let (meta, place) = (self.meta(ty), self.place(ty)?);
+        let session = &mut self.memory.session;
+        let whole = session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
+        let strides: SmallVec<[Expr; 4]> = session.specs[whole.index()].dims().iter().map(|d| d.stride).collect();
+        let once = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut session.symbols)?;
+        let narrowed = ViewSpec::strided(t.offset, &sizes, &t.strides, &mut session.symbols)?;
+        let (once, narrowed, base) = (session.spec(once), session.spec(narrowed), session.resized(meta, sizes));
+        let spec = session.relative(place, narrowed).ok_or_else(|| self.outside("the input", place))?;
+        let version = self.memory.add(Node::View(once, id), Kind::Tensor(base));
+        Ok((narrowed, spec, base, version))
+    }
+
+    pub(crate) fn bind(&mut self, v: ValueId, binding: Binding) {
+        if let Some(place) = self.bindings.get_mut(v.index()) {
+            *place = Some(binding);
+        }
+    }
+
+    pub(crate) fn binding(&self, v: ValueId) -> Result<Binding> {
+        Ok(self.bindings.get(v.index()).copied().flatten().ok_or(Reason::Internal("a value is used before it is defined"))?)
+    }
+
+    /// A tensor that is a view of a storage.
+    pub(crate) fn view(&mut self, v: ValueId, of: Handle, op: &str) -> Result<()> {
+        let ValueType::Tensor(ty) = self.graph.value_type(v) else {
+            return Err(Reason::Internal("a result that is no tensor is a view").into());
+        };
+        let (place, meta) = (self.place(ty)?, self.meta(ty));
+        let Storage { base, place: whole, .. } = self.memory.storages[of.storage];
+        let session = &mut self.memory.session;
+        let (from, to) = (session.metas[base.index()].dtype, session.metas[meta.index()].dtype);
+        if from != to {
+            return Err(Reason::Reinterpreted { op: op.into(), from: from.to_string(), to: to.to_string() }.into());
+        }
+        let Some(spec) = session.located(place, whole) else {
+            let Reason::Outside { op, viewed, .. } = self.outside(op, place) else { return Err(Reason::Internal("no reason").into()) };
+            return Err(Reason::Outside { op, viewed, reach: self.reach(of, place) }.into());
+        };
+        self.bind(v, Binding::Tensor(Handle { storage: of.storage, spec, meta, ty }));
+        Ok(())
+    }
+
+    pub(crate) fn outside(&self, op: &str, place: SpecId) -> Reason {
+        Reason::Outside { op: op.into(), viewed: self.memory.session.text(&self.memory.session.specs[place.index()]), reach: None }
+    }
+}
