@@ -37,7 +37,7 @@ pub fn run_functional(program: &Functional, inputs: &[Value]) -> Result<Vec<Valu
 /// The memory of outputs.
 #[derive(Default)]
 struct Memory {
-    /// By result, what several outputs see.
+    /// By number, what several outputs see.
     shared: Vec<(usize, Tensor)>,
     /// Results that are outputs already.
     given: Vec<usize>,
@@ -187,12 +187,12 @@ impl Returns<'_> {
                 other => other.clone(),
             },
             Output::Alias { of, place } => Value::Tensor(self.placed(self.outside.get(*of)?, *place)?),
-            Output::Shared { result, whole, place } => {
-                let t = match memory.shared.iter().find(|(at, _)| at == result) {
+            Output::Shared { memory: number, result, whole, place } => {
+                let t = match memory.shared.iter().find(|(at, _)| at == number) {
                     Some((_, t)) => t.clone(),
                     None => {
                         let t = self.memory(*result, *whole)?;
-                        memory.shared.push((*result, t.clone()));
+                        memory.shared.push((*number, t.clone()));
                         t
                     }
                 };

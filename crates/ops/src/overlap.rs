@@ -229,7 +229,7 @@ mod tests {
         assert!(may_self_overlap(&region(&[4, 3], &[2, 1], 0)));
         assert!(!may_self_overlap(&region(&[4, 2], &[2, 1], 0)));
         assert!(!may_self_overlap(&region(&[1, 4], &[0, 1], 0)));
-        let interleaved = region(&[2, 2], &[3, 2], 0);
+        let interleaved = region(&[3, 2], &[2, 3], 0);
         assert!(!may_self_overlap(&interleaved) && !is_nested(&interleaved));
     }
 

@@ -327,7 +327,7 @@ impl Emit<'_> {
                         let value = Arg::Value(self.value(version)?);
                         let result = self.result(value);
                         let place = self.place_of_type(self.graph.type_of(t.ty).offset, t.ty);
-                        Output::Shared { result, whole: self.place_of_spec(whole.offset(), &whole), place }
+                        Output::Shared { memory: t.storage, result, whole: self.place_of_spec(whole.offset(), &whole), place }
                     }
                 }
             }

@@ -111,6 +111,8 @@ pub enum Output {
     },
     /// A view of memory that other outputs see too.
     Shared {
+        /// The memory's number: outputs of one number share it. Two memories may have one result as contents.
+        memory: usize,
         /// The result that is the contents of that memory; the same for all of them.
         result: usize,
         /// Its layout.
