@@ -123,6 +123,9 @@ impl Session {
 
     /// Whether a view has every element of a value, in order.
     pub fn is_whole(&mut self, a: SpecId, of: MetaId) -> bool {
+        if self.all(of) == Some(a) {
+            return true;
+        }
         let whole = self.tri(Question::Whole(a, of), |s| match s.numel(of) {
             Some(n) => s.specs[a.index()].is_full(n, &mut s.symbols),
             None => Tri::Unknown,
