@@ -160,8 +160,13 @@ proptest! {
         let (Ok(at_least_one), Ok(product)) = (t.max(size, Expr::Int(1)), t.mul(size, a)) else { return Ok(()) };
         let Ok(stride) = t.mul(at_least_one, a) else { return Ok(()) };
         let simple = t.given_positive(stride, &[size]);
+        // A factor of a positive product is positive only if none can be negative.
+        let by_product = t.given_positive(stride, &[product]);
         for v in assignments(ranges) {
             let value = |e| t.eval(e, &env(&v)).ok();
+            if value(product).is_some_and(|n| n >= 1) {
+                prop_assert_eq!(value(by_product), value(stride), "{} at {:?}", t.display(stride), v);
+            }
             if value(size).is_some_and(|n| n >= 1) {
                 prop_assert_eq!(value(simple), value(stride), "{} at {:?}", t.display(stride), v);
                 prop_assert!(value(product).is_none() || value(product) == value(simple), "{} at {:?}", t.display(stride), v);

@@ -17,6 +17,25 @@
 //!   v.disjoint(0 + (6, 2))   = Yes    odd and even elements
 //! ```
 //!
+//! ```
+//! use maquette_ir::sym::{Expr, Range, SymTable, SymbolKind};
+//! use maquette_ir::view::{Tri, ViewOp, ViewSpec};
+//!
+//! // A cache of 128 places, of which `n` are taken.
+//! let mut symbols = SymTable::new();
+//! let n = symbols.symbol("n", SymbolKind::Backed, Range::new(0, 127))?;
+//! let n = symbols.expr(n);
+//! let next = symbols.add(n, Expr::Int(1))?;
+//! let cache = ViewSpec::contiguous(&[4, 128, 64].map(Expr::Int), &mut symbols)?;
+//! let slice = |start, end| ViewOp::Slice { dim: 1, start, end, step: Expr::Int(1) };
+//! let old = cache.apply(&slice(Expr::Int(0), n), &mut symbols).unwrap();
+//! let new = cache.apply(&slice(n, next), &mut symbols).unwrap();
+//! assert_eq!(old.disjoint(&new, &mut symbols), Tri::Yes);
+//! let chain = new.chain(&[4, 128, 64].map(Expr::Int), &mut symbols)?;
+//! assert_eq!(chain.display(&symbols).to_string(), "slice 1 n:n + 1");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Keys
 //!
 //! Sequences are what matters for memory: [`ViewSpec::canonical`] drops dimensions of size 1 and joins neighbours that are one longer
@@ -33,8 +52,9 @@
 //!
 //! - A [`Tri::Yes`], a [`Tri::No`] and every view returned are right for all values that the symbols may have by ranges and facts, those
 //!   excepted for which a size, stride or offset is negative.
-//! - With plain numbers, and views of at most [`EXACT`] elements, nothing is [`Tri::Unknown`], and `None` means that there is no such view.
-//!   Larger ones are decided too, unless their strides interlock in unusual ways.
+//! - With plain numbers, and views of at most [`EXACT`] elements, nothing is [`Tri::Unknown`], and `None` means that there is no such view
+//!   (for [`ViewSpec::relative`], of a view that has no element twice). Larger ones are decided too, unless their strides interlock in unusual
+//!   ways.
 //! - Answers depend on the table and the operands alone. Nothing panics; what overflows 64 bits is not known.
 //! - Between views of up to four dimensions of plain numbers, no memory is allocated, enumeration apart.
 //!
