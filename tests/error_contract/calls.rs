@@ -51,7 +51,7 @@ pub fn rows() -> Vec<Row> {
     vec![
         fails!("an operator that does not exist", ops::call("err::duoble", args![&x()])),
         fails!("an operator of a crate that is not linked", ops::call("elsewhere::op", args![&x()])),
-        fails!("an operator of PyTorch's that is not here", ops::call("aten::_ctc_loss", args![&x()])),
+        fails!("an operator of PyTorch's that is not here", ops::call("aten::resize_", args![&x()])),
         fails!("no kernel for the device", {
             define("err::only_cuda", "(Tensor x) -> Tensor")?.register_kernel("cuda", copy)?;
             ops::call("err::only_cuda", args![&x()])
@@ -83,7 +83,12 @@ pub fn rows() -> Vec<Row> {
         }),
         fails!("out whose kernel returns another tensor", {
             let kernel = |out: &mut Tensor| copy(out);
-            ops::custom_op("err::copy_out").arg_names(["out"]).tags([Tag::Out]).kernel(kernel).register()?.call_kw(args![], kwargs![out = x()])
+            ops::custom_op("err::copy_out")
+                .arg_names(["out"])
+                .tags([Tag::Out])
+                .kernel(kernel)
+                .register()?
+                .call_kw(args![], kwargs![out = x()])
         }),
         fails!("another number of outputs", {
             let lib = Library::new("err_count", Kind::Def)?;

@@ -42,7 +42,10 @@ pub fn rows() -> Vec<Row> {
         fails!("a data-dependent size outside of a trace", indices(&Tensor::fake([3], DType::F32))),
         fails!("a data-dependent size on the `meta` device", indices(&Tensor::from([1.0f32]).to_device(Device::Meta))),
         fails!("a size below 0", traced("err::below", |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(-1, 4)?], x.dtype())))),
-        fails!("a bound that is a symbol", traced("err::bound", |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(0, x.size(0))?], x.dtype())))),
+        fails!(
+            "a bound that is a symbol",
+            traced("err::bound", |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(0, x.size(0))?], x.dtype())))
+        ),
         fails!("a lower bound above the upper", traced("err::bounds", |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(5, 3)?], x.dtype())))),
         fails!("a size that no output has", traced("err::unreturned", |cx, x| cx.new_dynamic_size().and_then(|_| copy_fake(cx, x)))),
         fails!("a branch on data", program(|x| Ok(if indices(&x).size(0).gt(3).guard()? { x.relu() } else { x }))),

@@ -33,11 +33,14 @@ fn wrong_dtype_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
 
 pub fn mutation() -> Vec<Row> {
     vec![
-        without("returns that alias, returned lists beside mutations", "graphs keep mutation as it is: there is no functionalization yet that could not express it"),
+        without("returns that alias, returned lists beside mutations", "graphs keep mutation as it is; nothing rewrites it yet"),
         without("`None` in a mutated list", "allowed"),
         without("a mutated view of a data-dependent size", "allowed: what must hold of the size is asserted when the graph runs"),
         without("`out=` into a strided tensor", "allowed"),
-        without("derivatives and batching rules: missing, for mutating operators, of another number or shape", "there is neither autograd nor vmap yet"),
+        without(
+            "derivatives and batching rules: missing, for mutating operators, of another number or shape",
+            "there is neither autograd nor vmap yet",
+        ),
     ]
 }
 
@@ -67,12 +70,13 @@ pub fn rows() -> Vec<Row> {
         fails!("an input that is not there", TraceOptions::new().dynamic(4, 0, Dim::new("batch")).trace(|x: Tensor| x, x())),
         fails!("another number of names than inputs", TraceOptions::new().names(["x", "y"]).trace(|x: Tensor| x, x())),
         fails!("a run of another size", trace(|x: Tensor| x + 1.0, x())?.run(Tensor::from([1.0f32]))),
-        fails!("a run of a size outside the range", batch(Dim::new("batch").max(9)).trace(|x: Tensor| x + 1.0, x())?.run(Tensor::zeros([10], DType::F32))),
+        fails!(
+            "a run of a size outside the range",
+            batch(Dim::new("batch").max(9)).trace(|x: Tensor| x + 1.0, x())?.run(Tensor::zeros([10], DType::F32))
+        ),
         fails!("a run of another rank", trace(|x: Tensor| x + 1.0, x())?.run(Tensor::zeros([3, 1], DType::F32))),
         fails!("a run of another dtype", trace(|x: Tensor| x + 1.0, x())?.run(Tensor::from([1i64, 2, 3]))),
-        fails!("another number of inputs", {
-            trace(|xs: Vec<Tensor>| xs[0].relu(), vec![x()])?.run(vec![x(), x()])
-        }),
+        fails!("another number of inputs", { trace(|xs: Vec<Tensor>| xs[0].relu(), vec![x()])?.run(vec![x(), x()]) }),
         fails!("inputs nested in another way", {
             trace(|(x, y): (Tensor, Option<Tensor>)| (x.relu(), y), (x(), Some(x())))?.run((x(), None))
         }),
@@ -86,6 +90,9 @@ pub fn rows() -> Vec<Row> {
         }),
         fails!("a fake kernel that is wrong, found by a run", symbolic().trace(|x: Tensor| wrong_fake(&x), x())?.run(x())),
         fails!("the same, a dtype", symbolic().trace(|x: Tensor| wrong_dtype(&x), x())?.run(x())),
-        without("too many recompilations; a recompilation that is forbidden", "nothing is compiled again: a call that a trace does not serve is an error"),
+        without(
+            "too many recompilations; a recompilation that is forbidden",
+            "nothing is compiled again: a call that a trace does not serve is an error",
+        ),
     ]
 }

@@ -23,20 +23,36 @@ pub fn rows() -> Vec<Row> {
             ops::custom_op("err::number_").tags([Tag::Inplace]).arg_names(["n", "x"]).kernel(|_: i64, x: &mut Tensor| write(x)).register()
         }),
         fails!("inplace that mutates another argument", {
-            ops::custom_op("err::second_").tags([Tag::Inplace]).arg_names(["x", "y"]).kernel(|_: &Tensor, y: &mut Tensor| write(y)).register()
+            ops::custom_op("err::second_")
+                .tags([Tag::Inplace])
+                .arg_names(["x", "y"])
+                .kernel(|_: &Tensor, y: &mut Tensor| write(y))
+                .register()
         }),
         fails!("inplace that returns something else", {
-            ops::custom_op("err::integer_").tags([Tag::Inplace]).arg_names(["x"]).kernel(|x: &mut Tensor| write(x).map(|()| 1i64)).register()
+            ops::custom_op("err::integer_")
+                .tags([Tag::Inplace])
+                .arg_names(["x"])
+                .kernel(|x: &mut Tensor| write(x).map(|()| 1i64))
+                .register()
         }),
         fails!("inplace of a written schema that returns something else", define("f(Tensor(a!) x) -> Tensor", &[Tag::Inplace])),
         fails!("inplace of a written schema that mutates two", define("f(Tensor(a!) x, Tensor(b!) y) -> Tensor(a!)", &[Tag::Inplace])),
         fails!("inplace of a written schema that mutates nothing", define("f(Tensor x) -> Tensor", &[Tag::Inplace])),
         fails!("out whose mutated arguments are not last", {
-            ops::custom_op("err::late").tags([Tag::Out]).arg_names(["out", "x"]).kernel(|out: &mut Tensor, _: &Tensor| write(out)).register()
+            ops::custom_op("err::late")
+                .tags([Tag::Out])
+                .arg_names(["out", "x"])
+                .kernel(|out: &mut Tensor, _: &Tensor| write(out))
+                .register()
         }),
         fails!("out that mutates nothing", ops::custom_op("err::no_out").tags([Tag::Out]).arg_names(["x"]).kernel(copy).register()),
         fails!("out that mutates a list", {
-            ops::custom_op("err::lists").tags([Tag::Out]).arg_names(["out"]).kernel(|out: &mut [Tensor]| out.iter_mut().try_for_each(write)).register()
+            ops::custom_op("err::lists")
+                .tags([Tag::Out])
+                .arg_names(["out"])
+                .kernel(|out: &mut [Tensor]| out.iter_mut().try_for_each(write))
+                .register()
         }),
         fails!("out that returns something else", {
             ops::custom_op("err::count").tags([Tag::Out]).arg_names(["out"]).kernel(|out: &mut Tensor| write(out).map(|()| 1i64)).register()

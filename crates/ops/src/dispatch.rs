@@ -10,8 +10,8 @@ use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError}
 use crate::fake;
 use crate::fit::{fit, fits};
 use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
-use crate::mode;
 use crate::loans::{lend, separate, written};
+use crate::mode;
 use crate::tensor::Tensor;
 use crate::value::{Args, Outputs, Value};
 use maquette_ir::sym::SymError;

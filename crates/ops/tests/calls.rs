@@ -67,7 +67,8 @@ fn defaults_of_every_type_fill_in() {
         given.lock().unwrap().iter().map(|v| v.kind().to_string()).collect::<Vec<_>>()
     };
     let defaults = shown(args![one(0.0)], kwargs![]);
-    let kinds = ["a list of 2 integers", "a list of 2 integers", "a list of 1, the first the float 0.5", "the bool true", "the string \"a\""];
+    let kinds =
+        ["a list of 2 integers", "a list of 2 integers", "a list of 1, the first the float 0.5", "the bool true", "the string \"a\""];
     assert_eq!(defaults[..5], kinds);
     assert_eq!(defaults[5..], ["the dtype f64", "the device cuda:1", "the float 1.5", "nothing", "nothing"]);
     assert_eq!(given.lock().unwrap()[0].ints_i64().unwrap().as_slice(), [4, 5]);

@@ -312,8 +312,7 @@ fn a_live_operator_is_replaced_only_on_demand_and_wholly() {
 fn boxed_kernels_are_checked_by_each_call() {
     let lib = Library::new("lib_boxed", Kind::Def).unwrap();
     lib.define("f(Tensor x, *, int n=2) -> (Tensor, int)", &[]).unwrap();
-    lib.impl_boxed("f", "cpu", Arc::new(|a: &[maquette_ops::Value]| Ok([one(1.0).into(), a[1].clone()].into_iter().collect())))
-        .unwrap();
+    lib.impl_boxed("f", "cpu", Arc::new(|a: &[maquette_ops::Value]| Ok([one(1.0).into(), a[1].clone()].into_iter().collect()))).unwrap();
     let out = call("lib_boxed::f", args![one(0.0)]).unwrap();
     assert_eq!(out[1].int_i64().unwrap(), 2);
     let wrong = Library::new("lib_boxed", Kind::Impl).unwrap();
