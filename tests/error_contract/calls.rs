@@ -51,7 +51,7 @@ pub fn rows() -> Vec<Row> {
     vec![
         fails!("an operator that does not exist", ops::call("err::duoble", args![&x()])),
         fails!("an operator of a crate that is not linked", ops::call("elsewhere::op", args![&x()])),
-        fails!("an operator of PyTorch's that is not here", ops::call("aten::_ctc_loss", args![&x()])),
+        fails!("an operator of PyTorch's that is not here", ops::call("aten::resize_", args![&x()])),
         fails!("no kernel for the device", {
             define("err::only_cuda", "(Tensor x) -> Tensor")?.register_kernel("cuda", copy)?;
             ops::call("err::only_cuda", args![&x()])

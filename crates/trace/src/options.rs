@@ -4,12 +4,14 @@ use crate::dim::Dim;
 use crate::inputs::{Inputs, numbers};
 use crate::traced::{Program, Traced};
 use crate::tracer::Session;
+use maquette_ir::Loc;
 use maquette_ops::{Result, Tree, tree};
 
 /// Traces `f` with every size a plain number. Equal to `TraceOptions::new().trace(f, inputs)`.
 ///
 /// # Errors
 /// As [`TraceOptions::trace`].
+#[track_caller]
 pub fn trace<I: Tree, O: Tree>(f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O>> {
     TraceOptions::new().trace(f, inputs)
 }
@@ -85,12 +87,14 @@ impl TraceOptions {
     ///
     /// # Errors
     /// The options do not fit the inputs; or the first error of any operation in `f`, even if nothing came of its result.
+    #[track_caller]
     pub fn trace<I: Tree, O: Tree>(&self, f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O>> {
+        let loc = Loc::caller();
         let (in_spec, leaves) = tree::flatten(&inputs)?;
         // an `i64` and a `SymInt` flatten alike; the one that asks for its number while the tree is rebuilt stays a number
         let fixed = if self.symbolic { numbers(&leaves, |values| I::unflatten(&in_spec, values).map(drop)) } else { Vec::new() };
         let plan = Inputs { options: self, leaves: &leaves, fixed: &fixed };
-        let session = Session::begin(&plan)?;
+        let session = Session::begin(&plan).map_err(|e| e.at(loc))?;
         let input = I::unflatten(&in_spec, &mut session.leaves().iter().cloned())?;
         let output = session.run(|| f(input));
         let program: Program = session.finish(in_spec, tree::flatten(&output))?;
