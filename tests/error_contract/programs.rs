@@ -76,7 +76,7 @@ pub fn rows() -> Vec<Row> {
         ),
         fails!("a run of another rank", trace(|x: Tensor| x + 1.0, x())?.run(Tensor::zeros([3, 1], DType::F32))),
         fails!("a run of another dtype", trace(|x: Tensor| x + 1.0, x())?.run(Tensor::from([1i64, 2, 3]))),
-        fails!("another number of inputs", { trace(|xs: Vec<Tensor>| xs[0].relu(), vec![x()])?.run(vec![x(), x()]) }),
+        fails!("another number of inputs", trace(|xs: Vec<Tensor>| xs[0].relu(), vec![x()])?.run(vec![x(), x()])),
         fails!("inputs nested in another way", {
             trace(|(x, y): (Tensor, Option<Tensor>)| (x.relu(), y), (x(), Some(x())))?.run((x(), None))
         }),

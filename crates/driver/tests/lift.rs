@@ -30,7 +30,7 @@ fn views_see_writes() {
     check(
         |x| {
             let t = x[0].neg();
-            t.slice(0, 0..4).add_(&t.slice(0, 4..8));
+            t.slice(0, 0..4).add_(t.slice(0, 4..8));
             t.reshape([2i64, 4]).t().select(0, 1).fill_(7.0);
             (t.slice(0, 1..3), t.clone(), x[0].slice(0, 2..6))
         },

@@ -400,7 +400,7 @@ fn an_operand_in_the_very_place_of_the_one_that_is_written() {
     x.add_(&x).ok().unwrap();
     assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0, 8.0]);
     let s = x.slice(0, 1..3);
-    s.mul_(&x.slice(0, 1..3)).ok().unwrap();
+    s.mul_(x.slice(0, 1..3)).ok().unwrap();
     assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 16.0, 36.0, 8.0]);
     // overlapping, but elsewhere: read as it was before
     x.slice(0, 1..4).copy_(&x.slice(0, 0..3)).ok().unwrap();
