@@ -9,8 +9,8 @@ use maquette_ir::graph::Graph;
 /// be done with them; both count what the graph returns.
 #[derive(Clone, Debug)]
 pub struct Functional {
-    /// The graph. In it strides are no part of a value: all are row-major, except those of inputs, and operands of operators that are not
-    /// builtin, which are as the types say.
+    /// The graph. In it strides are no part of a value: all are row-major, except those of inputs, and operands of operators that
+    /// may tell them apart, which are as the types say.
     pub graph: Graph,
     /// What the graph takes behind the program's inputs: memory that several of them see, as one row.
     pub memories: Vec<SharedMemory>,

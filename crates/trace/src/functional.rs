@@ -2,9 +2,10 @@
 
 use crate::run::{Lines, Run, interpret};
 use maquette_ir::Loc;
-use maquette_ir::graph::{Arg, Graph, NodeId, ValueId};
+use maquette_ir::graph::{Arg, Graph, MemoryFacts, NodeId, ValueId};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
+use maquette_ops::library::Facts;
 use maquette_ops::{AccessError, Error, ErrorKind, Op, Outputs, Result, Tensor, Value};
 use smallvec::SmallVec;
 
@@ -13,7 +14,7 @@ use smallvec::SmallVec;
 pub const CALL: &str = "ir::call";
 
 /// Runs a functional graph: as [`run_graph`](crate::run_graph), but results have the declared sizes only. Strides are those of the declared
-/// types where an operator that is not builtin takes a tensor. Results may share memory with inputs and with each other.
+/// types where an operator takes a tensor whose strides may show ([`MemoryFacts::opaque`]). Results may share memory with inputs and with each other.
 ///
 /// # Errors
 /// As [`run_graph`](crate::run_graph).
@@ -71,9 +72,9 @@ impl Run<'_> {
             (name, _) => (name, 0),
         };
         let op = Op::find(name).map_err(|e| e.at(loc))?;
-        let mut arguments = match op.is_builtin() {
-            true => self.arguments(op, node, skip, &|a| self.value(a))?,
-            false => self.arguments(op, node, skip, &|a| self.placed(a))?,
+        let mut arguments = match Facts.opaque(name) {
+            false => self.arguments(op, node, skip, &|a| self.value(a))?,
+            true => self.arguments(op, node, skip, &|a| self.placed(a))?,
         };
         let mut copies: SmallVec<[Value; 2]> = SmallVec::new();
         for index in self.order(op, node, skip)? {

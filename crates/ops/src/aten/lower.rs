@@ -83,6 +83,11 @@ pub enum Class {
 }
 
 impl Class {
+    /// Whether the bits of its results may depend on the strides of its operands.
+    pub(crate) const fn sums_by_layout(self) -> bool {
+        matches!(self, Class::Gemm | Class::Convolution | Class::Attention | Class::Recurrent)
+    }
+
     /// Whether its kernels write every element of their outputs, whatever the operands are.
     const fn fills(self) -> bool {
         matches!(

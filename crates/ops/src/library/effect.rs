@@ -62,7 +62,14 @@ impl MemoryFacts for Facts {
     }
 
     fn opaque(&self, op: &str) -> bool {
-        Op::find(op).map_or(true, |op| !op.is_builtin())
+        let Ok(state) = Op::find(op).and_then(|op| op.state()) else { return true };
+        match (state.builtin.map(|def| &def.lowering), state.overridden) {
+            (Some(Lowering::InPlace(name)), false) => self.opaque(name),
+            // sums of products are taken in an order that depends on how operands lie
+            (Some(Lowering::Compute(c)), false) => c.class.sums_by_layout(),
+            (Some(Lowering::Composite(_) | Lowering::Undeclared { .. }) | None, _) | (_, true) => true,
+            (Some(Lowering::Pointwise(_) | Lowering::View(_) | Lowering::Dynamic { .. }), false) => false,
+        }
     }
 
     fn random(&self, op: &str) -> bool {
