@@ -30,6 +30,7 @@ pub fn published(e: &Error) -> Option<&'static str> {
     match e.kind() {
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
         ErrorKind::Typing(e) if mentions_data(&e.to_string()) => Some("a data-dependent size, which is not taken for 1"),
+        ErrorKind::Value(what) if mentions_data(what) => Some("an assumption about a data-dependent size, which does not hold"),
         ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_data(values) => {
             Some("an assumption about a data-dependent size, which does not hold")
         }
