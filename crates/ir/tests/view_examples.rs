@@ -247,6 +247,16 @@ fn bad_numbers_are_errors() {
     assert!(ViewSpec::strided(Expr::Int(0), &ints(&[0, 3]), &ints(&[5, i64::MAX]), t).is_ok());
 }
 
+/// A carry between digits that moves as far as a step without one.
+#[test]
+fn strides_that_fit_by_chance() {
+    let mut w = World::new();
+    let (view, inner) = (w.strided("0", ["2", "2", "2"], ["6", "4", "1"]), w.strided("0", ["3"], ["3"]));
+    let found = view.compose(&inner, &mut w.0).unwrap();
+    assert_eq!(w.text(&found), "0 + (3, 5)");
+    assert_eq!(found.relative(&view, &mut w.0), Some(inner));
+}
+
 #[test]
 fn large_numbers_are_unknown_or_decided_but_never_wrong() {
     let t = &mut SymTable::new();
