@@ -23,7 +23,8 @@ impl Gen<'_> {
             75..81 => self.with_read(&x, "oracle::mix"),
             81..85 => self.results(&x),
             85..96 => self.effect(&x),
-            _ => self.emit("oracle::count_", vec![x.item()]),
+            _ if self.data_dependent_sizes() < 2 => self.emit("oracle::count_", vec![x.item()]),
+            _ => None,
         };
         made.is_some()
     }

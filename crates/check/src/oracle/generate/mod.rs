@@ -220,6 +220,10 @@ impl Gen<'_> {
         self.symbols.push((symbol, n));
     }
 
+    fn data_dependent_sizes(&self) -> usize {
+        self.draft.steps.iter().filter(|s| matches!(s, Step::Bind(..))).count()
+    }
+
     fn number(&self, e: Expr) -> i64 {
         let env = |s: SymbolId| self.symbols.iter().find(|(t, _)| *t == s).map(|(_, n)| *n);
         self.draft.table.eval(e, &env).unwrap_or_default()
@@ -300,8 +304,13 @@ impl Gen<'_> {
             return n.into();
         }
         let mut fitting: Vec<Expr> = Vec::new();
+        // a size that depends on data is one that few operators can do without deciding on
+        let data = self.rng.chance(25);
         let table = &mut self.draft.table;
         for (i, &(s, v)) in self.symbols.iter().enumerate() {
+            if !data && table.kind(s) == SymbolKind::Unbacked {
+                continue;
+            }
             let e = table.expr(s);
             let mut offer = |value: i64, made: std::result::Result<Expr, maquette_ir::sym::SymError>| {
                 if value == n {
@@ -314,6 +323,9 @@ impl Gen<'_> {
             offer(2 * v, table.mul(e, Expr::Int(2)));
             offer(v.div_euclid(2), table.floor_div(e, Expr::Int(2)));
             for &(t, w) in self.symbols.iter().skip(i + 1) {
+                if !data && table.kind(t) == SymbolKind::Unbacked {
+                    continue;
+                }
                 let f = table.expr(t);
                 offer(v + w, table.add(e, f));
                 offer(v * w, table.mul(e, f));
