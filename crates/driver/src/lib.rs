@@ -6,4 +6,4 @@
 
 mod functional;
 
-pub use functional::run_functional;
+pub use functional::{run_functional, run_planned};

@@ -34,6 +34,7 @@ mod facts;
 mod functional;
 mod inputs;
 mod options;
+mod planned;
 mod real;
 mod record;
 mod run;
@@ -46,6 +47,7 @@ pub use dim::Dim;
 pub use functional::{CALL, copied, laid_out, run_functional};
 pub use inputs::LeafKind;
 pub use options::{TraceOptions, trace};
+pub use planned::{Planned, run_planned};
 pub use run::run_graph;
 pub use traced::{Program, Traced};
 
