@@ -18,11 +18,13 @@ mod functional;
 mod lift;
 mod memory;
 mod places;
+mod told;
+mod writers;
 
 pub use error::{FunctionalizeError, Reason};
 pub use functional::{Functional, Mutation, Output, Outside, SharedMemory, Stats};
 
-use lift::Group;
+use lift::{Group, Lifted};
 use maquette_ir::graph::{Graph, OpFacts};
 
 /// The name under which operators that mutate are called on copies. Its first argument is their name.
@@ -75,11 +77,24 @@ impl Options {
 /// The program has no functional form: it writes to a tensor whose elements overlap, writes to two arguments of one operator that may
 /// overlap, reads a storage beyond the tensor it belongs to or as another dtype.
 pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
+    match options.level {
+        Level::LiftOnly => emit::emit(graph, lift(graph, facts, options, false)?, Stats::default()),
+        Level::Exact => match egraph::optimize(lift(graph, facts, options, true)?, facts, options.stop_at) {
+            // what the rules made of it is no program: the lifted one is
+            Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => {
+                emit::emit(graph, lift(graph, facts, options, false)?, Stats { stopped: why, ..Stats::default() })
+            }
+            done => done.and_then(|(lifted, stats)| emit::emit(graph, lifted, stats)),
+        },
+    }
+}
+
+/// Lifts a program. Where it sees more of an input's memory than the input, all of it becomes an input.
+fn lift(graph: &Graph, facts: &dyn OpFacts, options: &Options, forwards: bool) -> Result<Lifted, FunctionalizeError> {
     let mut groups: Vec<Group> = options.shared.iter().cloned().map(Group::of).collect();
-    let lifted = loop {
-        match lift::lift(graph, facts, &groups) {
+    loop {
+        match lift::lift(graph, facts, &groups, forwards) {
             Err(FunctionalizeError { kind: Reason::Outside { reach: Some((input, start, end)), .. }, loc }) => {
-                // the program sees more of an input's memory than the input: all of it becomes an input
                 let group = match groups.iter_mut().find(|g| g.inputs.contains(&input)) {
                     Some(group) => group,
                     None => {
@@ -94,18 +109,9 @@ pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> R
                 }
                 (group.start, group.end) = wider;
             }
-            lifted => break lifted?,
+            lifted => return lifted,
         }
-    };
-    let (lifted, stats) = match options.level {
-        Level::LiftOnly => (lifted, Stats::default()),
-        Level::Exact => match egraph::optimize(lifted.clone(), facts, options.stop_at) {
-            // what the rules made of it is no program: the lifted one is
-            Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => (lifted, Stats { stopped: why, ..Stats::default() }),
-            done => done?,
-        },
-    };
-    emit::emit(graph, lifted, stats)
+    }
 }
 
 /// The rules of [`Level::Exact`], by name and equation.

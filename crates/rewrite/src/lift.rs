@@ -7,7 +7,8 @@
 use crate::dag::{Given, Id, Kind, MetaId, Node, Session, Slot, SpecId, Template};
 use crate::error::{Reason, Result};
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner};
-use maquette_ir::graph::{Arg, ArgEffect, Graph, MemoryFacts, NodeId, Res, Stmt, ValueId, ValueType};
+use crate::told::Told;
+use maquette_ir::graph::{Arg, Graph, MemoryFacts, NodeId, Res, Stmt, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::Tri;
 use smallvec::SmallVec;
@@ -43,14 +44,15 @@ pub(crate) struct Lifted {
 
 pub(crate) struct Lift<'g> {
     pub graph: &'g Graph,
-    facts: &'g dyn MemoryFacts,
+    told: Told<'g>,
     pub memory: Memory,
     pub bindings: Vec<Option<Binding>>,
     /// By type.
     pub types: Vec<Option<(MetaId, Option<SpecId>)>>,
 }
 
-pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group]) -> Result<Lifted> {
+/// Lifts a program. Where it `forwards`, loads see the stores before them, and what nobody can see is not stored.
+pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group], forwards: bool) -> Result<Lifted> {
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
         // a guard that contradicts what is known is one that no call passes
@@ -58,8 +60,8 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group]) -> 
     }
     let mut l = Lift {
         graph,
-        facts,
-        memory: Memory::new(Session::new(symbols)),
+        told: Told::new(facts),
+        memory: Memory::new(Session::new(symbols), forwards),
         bindings: vec![None; graph.values().len()],
         types: vec![None; graph.type_count()],
     };
@@ -90,6 +92,7 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group]) -> 
         let t = graph.type_of(ty);
         t.sizes.iter().zip(&t.strides).any(|(n, s)| *s == Expr::Int(0) && *n != Expr::Int(1))
     };
+    l.memory.settle();
     let finals = l.memory.finals(&outputs, &repeats);
     Ok(Lifted { memory: l.memory, outputs, finals })
 }
@@ -132,20 +135,30 @@ impl Lift<'_> {
     }
 
     fn node(&mut self, node: NodeId) -> Result<()> {
-        let (graph, facts) = (self.graph, self.facts);
+        let graph = self.graph;
         let op = graph.op_name(node);
         let mut operands: Vec<Operand> = Vec::new();
-        let mut ids: Vec<Id> = Vec::new();
+        let mut ids: SmallVec<[Id; 4]> = SmallVec::new();
         let mut take = |l: &mut Self, arg: usize, given: Arg| l.slot(given, arg, &mut operands, &mut ids);
         let args: Box<[Slot]> = graph.args(node).iter().enumerate().map(|(i, &a)| take(self, i, a)).collect::<Result<_>>()?;
         let mut kwargs = Vec::new();
         for &(name, a) in graph.kwargs(node) {
-            let index = facts.arg_index(op, graph.str(name)).ok_or(Reason::Internal("an operator has no argument of this name"))?;
+            let index =
+                self.told.keyword(graph, graph.op(node), name).ok_or(Reason::Internal("an operator has no argument of this name"))?;
             let name = self.memory.session.name(graph.str(name));
             kwargs.push((name, take(self, index, a)?));
         }
-        let writes =
-            |o: &&Operand| facts.arg_effect(op, o.arg) == ArgEffect::Write && matches!(graph.value_type(o.value), ValueType::Tensor(_));
+        let numbers = operands.iter().map(|o| o.arg + 1).max().unwrap_or(0);
+        let operator = self.told.operator(graph, node, numbers);
+        let (opaque, random, ordered) = (operator.opaque, operator.random, operator.ordered);
+        // The argument that each result is, or is a view of.
+        let aliases: SmallVec<[Option<usize>; 4]> = match graph.copies(node) {
+            true => SmallVec::new(),
+            false => (0..graph.results(node).len()).map(|i| operator.alias(i)).collect(),
+        };
+        let alias = |i: usize| aliases.get(i).copied().flatten();
+        let written: SmallVec<[usize; 2]> = (0..numbers).filter(|&i| operator.writes(i)).collect();
+        let writes = |o: &&Operand| written.contains(&o.arg) && matches!(graph.value_type(o.value), ValueType::Tensor(_));
         let mutated: SmallVec<[(usize, Handle); 2]> = operands
             .iter()
             .filter(writes)
@@ -162,11 +175,9 @@ impl Lift<'_> {
             };
             self.memory.absolute |= operands.first().is_some_and(outside);
         }
-        // The argument that each result is, or is a view of.
-        let alias = |i: usize| facts.result_aliases(op, i).filter(|_| !graph.copies(node));
         let is_mutated = |arg: usize| mutated.iter().any(|(a, _)| *a == arg);
         let all_views = graph.results(node).iter().enumerate().all(|(i, r)| r.values().is_empty() || alias(i).is_some());
-        let effect = graph.has_effect(node) || facts.ordered(op);
+        let effect = graph.has_effect(node) || ordered;
         let mut leaves: SmallVec<[Option<ValueId>; 4]> = SmallVec::new();
         let is_view = all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty();
         if !is_view {
@@ -187,9 +198,8 @@ impl Lift<'_> {
                 results.push(Given::Value(Kind::Tensor(t.meta)));
                 leaves.push(None);
             }
-            let opaque = facts.opaque(op);
             let layouts = operands.iter().map(|o| self.layout(o.value).filter(|_| opaque)).collect();
-            let serial = if effect || facts.random(op) { self.memory.at + 1 } else { 0 };
+            let serial = if effect || random { self.memory.at + 1 } else { 0 };
             let template = Template {
                 op: self.memory.session.name(op),
                 args,
@@ -204,7 +214,7 @@ impl Lift<'_> {
             let kinds: SmallVec<[Kind; 4]> = template.kinds().collect();
             let kind = template.kind();
             let call = self.memory.session.call(template);
-            let id = self.memory.add(Node::Call(call, ids.into()), kind);
+            let id = self.memory.add(Node::Call(call, ids), kind);
             let mut written = mutated.iter();
             for (i, (leaf, &of)) in leaves.iter().zip(&kinds).enumerate() {
                 let value = if kind == Kind::Tuple { self.memory.add(Node::Proj(i as u32, id), of) } else { id };
@@ -272,10 +282,10 @@ impl Lift<'_> {
             serial: self.memory.at + 1,
         };
         let call = session.call(template);
-        self.memory.add(Node::Call(call, Box::default()), Kind::Tuple);
+        self.memory.add(Node::Call(call, SmallVec::new()), Kind::Tuple);
     }
 
-    fn slot(&mut self, given: Arg, arg: usize, operands: &mut Vec<Operand>, ids: &mut Vec<Id>) -> Result<Slot> {
+    fn slot(&mut self, given: Arg, arg: usize, operands: &mut Vec<Operand>, ids: &mut SmallVec<[Id; 4]>) -> Result<Slot> {
         Ok(match given {
             Arg::Value(value) => {
                 operands.push(Operand { arg, value });

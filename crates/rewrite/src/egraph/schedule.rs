@@ -1,31 +1,35 @@
 //! The chosen terms as a program again, in the order of the original one as far as what they need allows.
 
 use super::extract::Selection;
-use super::lang::{Data, Egraph, Term};
-use crate::dag::{Dag, Id as New, Kind, Node, Origin, Slot, SpecId, Template};
+use super::lang::{Data, Term};
+use super::space::Space;
+use crate::dag::{Dag, Id as New, Kind, Node, Origin, Slot, Template};
 use crate::error::{Reason, Result};
 use crate::lift::Lifted;
 use crate::memory::{Final, Item, Owner};
 use egg::{Id, Language};
 use maquette_ir::sym::{Expr, SymbolId};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 /// Where a class stands.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Mark {
+    New,
     Open,
     Done(New),
 }
 
 struct Schedule<'a, 'f> {
-    g: Egraph<'f>,
+    space: &'a Space<'f>,
     chosen: &'a Selection,
-    /// The first term of the program in a class.
-    first: FxHashMap<Id, Origin>,
+    /// By class: the first node of the program in it.
+    first: Vec<u32>,
+    origins: &'a [Origin],
     /// The statement that binds a symbol.
     bound: FxHashMap<SymbolId, u32>,
-    marks: FxHashMap<Id, Mark>,
+    /// By class.
+    marks: Vec<Mark>,
+    stack: Vec<u32>,
     /// Nodes with the statement they come after.
     dag: Dag,
     after: Vec<u32>,
@@ -33,11 +37,12 @@ struct Schedule<'a, 'f> {
     ordered: u32,
 }
 
-pub(crate) fn schedule(g: Egraph<'_>, classes: &[Id], chosen: &Selection, lifted: Lifted) -> Result<Lifted> {
+pub(crate) fn schedule(space: Space<'_>, terms: &[Id], chosen: &Selection, lifted: Lifted) -> Result<Lifted> {
     let Lifted { mut memory, outputs, mut finals } = lifted;
-    let mut first: FxHashMap<Id, Origin> = FxHashMap::default();
-    for (id, origin) in classes.iter().zip(&memory.dag.origins) {
-        first.entry(g.find(*id)).or_insert(*origin);
+    let mut first = vec![u32::MAX; space.len()];
+    for (i, id) in terms.iter().enumerate() {
+        let first = &mut first[chosen.class_of(*id) as usize];
+        *first = (*first).min(i as u32);
     }
     let mut bound = FxHashMap::default();
     for item in &memory.items {
@@ -45,18 +50,29 @@ pub(crate) fn schedule(g: Egraph<'_>, classes: &[Id], chosen: &Selection, lifted
             bound.insert(*symbol, *at);
         }
     }
-    let mut s = Schedule { g, chosen, first, bound, marks: FxHashMap::default(), dag: Dag::default(), after: Vec::new(), ordered: 0 };
+    let mut s = Schedule {
+        space: &space,
+        chosen,
+        first,
+        origins: &memory.dag.origins,
+        bound,
+        marks: vec![Mark::New; space.len()],
+        stack: Vec::new(),
+        dag: Dag::default(),
+        after: Vec::new(),
+        ordered: 0,
+    };
     // Inputs and constants are there whether or not they are used; calls with a place of their own happen in any case, in their order.
     let mut made: FxHashMap<crate::dag::Id, New> = FxHashMap::default();
-    let old = |id: crate::dag::Id| classes[id.index()];
+    let old = |id: crate::dag::Id| terms[id.index()];
     for (i, node) in memory.dag.nodes.iter().enumerate() {
         let stays = match node {
             Node::Input(_) | Node::Const(_) => true,
-            Node::Call(call, _) => s.g.analysis.session.calls[call.index()].serial != 0,
+            Node::Call(call, _) => space.g.analysis.session.calls[call.index()].serial != 0,
             _ => false,
         };
         if stays {
-            s.make(classes[i])?;
+            s.make(terms[i])?;
         }
     }
     let mut want = |s: &mut Schedule<'_, '_>, id: crate::dag::Id| -> Result<New> {
@@ -77,8 +93,8 @@ pub(crate) fn schedule(g: Egraph<'_>, classes: &[Id], chosen: &Selection, lifted
     }
     finals.iter_mut().try_for_each(|f| remap(f, &mut |id| want(&mut s, id)))?;
     let items = s.items(&memory.items);
-    let Schedule { g, dag, .. } = s;
-    memory.session = g.analysis.session;
+    let dag = s.dag;
+    memory.session = space.g.analysis.session;
     (memory.dag, memory.items) = (dag, items);
     Ok(Lifted { memory, outputs, finals })
 }
@@ -105,72 +121,62 @@ fn remap(f: &mut Final, to: &mut dyn FnMut(crate::dag::Id) -> Result<New>) -> Re
 
 impl Schedule<'_, '_> {
     /// The node of a class, made after those it needs. Without recursion, since programs are long.
-    fn make(&mut self, class: Id) -> Result<New> {
-        let mut stack: Vec<Id> = vec![self.g.find(class)];
-        while let Some(&class) = stack.last() {
-            if let Some(Mark::Done(_)) = self.marks.get(&class) {
-                stack.pop();
+    fn make(&mut self, id: Id) -> Result<New> {
+        let class = self.chosen.class_of(id);
+        let space = self.space;
+        self.stack.push(class);
+        while let Some(&class) = self.stack.last() {
+            if let Mark::Done(_) = self.marks[class as usize] {
+                self.stack.pop();
                 continue;
             }
-            let term = self
-                .chosen
-                .get(usize::from(class))
-                .and_then(Option::as_ref)
-                .ok_or(Reason::Internal("a value has no form without mutation"))?
-                .clone();
-            let needed: SmallVec<[Id; 4]> = term.children().iter().map(|c| self.g.find(*c)).collect();
-            let is_value = |s: &Self, c: &Id| !matches!(s.g[*c].data, Data::Spec(_));
-            let open: SmallVec<[Id; 4]> =
-                needed.iter().rev().filter(|c| is_value(self, c) && !matches!(self.marks.get(c), Some(Mark::Done(_)))).copied().collect();
-            if open.is_empty() {
-                let new = self.add(class, &term)?;
-                self.marks.insert(class, Mark::Done(new));
-                stack.pop();
-                continue;
+            let term = self.chosen.term_of(class).ok_or(Reason::Internal("a value has no form without mutation"))?;
+            let term = &space.g.nodes()[term];
+            let again = std::mem::replace(&mut self.marks[class as usize], Mark::Open) == Mark::Open;
+            let below = self.stack.len();
+            for c in term.children().iter().rev() {
+                let c = self.chosen.class_of(*c);
+                match self.marks[c as usize] {
+                    Mark::Done(_) => {}
+                    Mark::Open if again => return Err(Reason::Internal("the chosen values depend on each other").into()),
+                    Mark::New | Mark::Open => self.stack.push(c),
+                }
             }
-            if self.marks.insert(class, Mark::Open).is_some() && open.iter().any(|c| matches!(self.marks.get(c), Some(Mark::Open))) {
-                return Err(Reason::Internal("the chosen values depend on each other").into());
+            if self.stack.len() == below {
+                let new = self.add(class, term)?;
+                self.marks[class as usize] = Mark::Done(new);
+                self.stack.pop();
             }
-            stack.extend(open);
         }
-        match self.marks.get(&self.g.find(class)) {
-            Some(Mark::Done(new)) => Ok(*new),
-            _ => Err(Reason::Internal("a value was not made").into()),
-        }
+        self.done(id)
     }
 
-    fn done(&self, class: Id) -> Result<New> {
-        match self.marks.get(&self.g.find(class)) {
-            Some(Mark::Done(new)) => Ok(*new),
-            _ => Err(Reason::Internal("a value is needed before it is made").into()),
+    fn done(&self, id: Id) -> Result<New> {
+        match self.marks[self.chosen.class_of(id) as usize] {
+            Mark::Done(new) => Ok(new),
+            Mark::New | Mark::Open => Err(Reason::Internal("a value is needed before it is made").into()),
         }
     }
 
-    fn spec(&self, id: Id) -> Result<SpecId> {
-        if let Data::Spec(s) = self.g[id].data { Ok(s) } else { Err(Reason::Internal("a view without a spec").into()) }
-    }
-
-    fn add(&mut self, class: Id, term: &Term) -> Result<New> {
+    fn add(&mut self, class: u32, term: &Term) -> Result<New> {
         let node = match term {
             Term::Input(i) => Node::Input(*i),
             Term::Const(i) => Node::Const(*i),
-            Term::View([s, b]) => Node::View(self.spec(*s)?, self.done(*b)?),
-            Term::Scatter([s, b, x]) => Node::Scatter(self.spec(*s)?, self.done(*b)?, self.done(*x)?),
+            Term::View(s, [b]) => Node::View(*s, self.done(*b)?),
+            Term::Scatter(s, [b, x]) => Node::Scatter(*s, self.done(*b)?, self.done(*x)?),
             Term::Call(call, of) => Node::Call(*call, of.iter().map(|c| self.done(*c)).collect::<Result<_>>()?),
             Term::Proj(i, [of]) => Node::Proj(*i, self.done(*of)?),
-            Term::Spec(_) => return Err(Reason::Internal("a spec is no value").into()),
         };
-        let kind = match &self.g[class].data {
-            Data::Value(k) => *k,
+        let kind = match self.space.data(Id::from(class as usize)) {
+            Data::Value(k) => k,
             Data::Tuple(_) => Kind::Tuple,
-            Data::Spec(_) => return Err(Reason::Internal("a spec is no value").into()),
         };
         let of = |s: &Self, c: &Id| s.done(*c).ok().map(|n| s.after[n.index()]);
         let mut after = term.children().iter().filter_map(|c| of(self, c)).max().unwrap_or(0);
-        let origin = self.first.get(&class).copied();
+        let origin = self.origins.get(self.first[class as usize] as usize);
         after = after.max(origin.map_or(0, |o| o.at)).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node
-            && self.g.analysis.session.calls[call.index()].serial != 0
+            && self.space.g.analysis.session.calls[call.index()].serial != 0
         {
             after = after.max(self.ordered);
             self.ordered = after;
@@ -184,7 +190,7 @@ impl Schedule<'_, '_> {
         if self.bound.is_empty() {
             return 0;
         }
-        let session = &self.g.analysis.session;
+        let session = &self.space.g.analysis.session;
         let mut exprs: Vec<Expr> = Vec::new();
         match node {
             Node::View(s, _) | Node::Scatter(s, ..) => {
