@@ -46,6 +46,7 @@ pub struct Options {
     level: Level,
     stop_at: Option<u64>,
     shared: Vec<Vec<usize>>,
+    no_signed_zeros: bool,
 }
 
 impl Options {
@@ -64,6 +65,12 @@ impl Options {
         Options { stop_at: Some(n), ..self }
     }
 
+    /// Whether `0.0` and `-0.0` may stand for each other, so that `x + 0.0` is `x`. The only rule there is that does not keep each bit; off unless
+    /// asked for.
+    pub fn no_signed_zeros(self, yes: bool) -> Options {
+        Options { no_signed_zeros: yes, ..self }
+    }
+
     /// Inputs that see one memory, as numbers of inputs; their types say where in it each begins. The functional graph takes that memory as one
     /// more input. Inputs that are in no group share memory with none that is written.
     pub fn sharing(self, groups: impl IntoIterator<Item = Vec<usize>>) -> Options {
@@ -79,7 +86,7 @@ impl Options {
 pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
     match options.level {
         Level::LiftOnly => emit::emit(graph, lift(graph, facts, options, false)?, Stats::default()),
-        Level::Exact => match egraph::optimize(lift(graph, facts, options, true)?, facts, options.stop_at) {
+        Level::Exact => match egraph::optimize(lift(graph, facts, options, true)?, facts, options) {
             // what the rules made of it is no program: the lifted one is
             Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => {
                 emit::emit(graph, lift(graph, facts, options, false)?, Stats { stopped: why, ..Stats::default() })

@@ -1,6 +1,6 @@
 //! The e-graph's language. Payloads are indices given out in program order, so that no order depends on a hash or an address.
 
-use super::calls::Becomes;
+use super::calls::Does;
 use crate::dag::{CallId, Kind, MetaId, Session, SpecId};
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use maquette_ir::graph::OpFacts;
@@ -79,7 +79,9 @@ pub(crate) struct Cx<'f> {
     /// What is known of each term, by its id: the same for all terms of a class.
     pub data: Vec<Data>,
     /// What rules found out about calls, by template and the operands' metadata.
-    pub calls: FxHashMap<(CallId, Metas), Becomes>,
+    pub calls: FxHashMap<(CallId, Metas), Does>,
+    /// `0.0` and `-0.0` may stand for each other.
+    pub no_signed_zeros: bool,
     /// Two classes of different kinds were merged: a fault of a rule.
     pub unsound: bool,
 }

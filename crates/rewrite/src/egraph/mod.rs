@@ -4,6 +4,7 @@
 //! all; terms whose operands turn out to be more than was known are looked at again. Everything is bounded by counts, never by time, and ordered by
 //! position in the program: the same program gives the same graph.
 
+mod ask;
 mod calls;
 mod extract;
 mod lang;
@@ -12,10 +13,12 @@ mod schedule;
 mod space;
 mod twins;
 
+use crate::Options;
 use crate::dag::{Dag, Kind, Node, Session};
 use crate::error::{Reason, Result};
 use crate::functional::Stats;
 use crate::lift::Lifted;
+use calls::Site;
 use egg::Id;
 use lang::{Cx, Term};
 use maquette_ir::graph::OpFacts;
@@ -33,8 +36,8 @@ pub(crate) fn rules() -> &'static [Rule] {
     RULES
 }
 
-/// Rewrites a lifted program. `stop_at`: how often a rule may add something.
-pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, stop_at: Option<u64>) -> Result<(Lifted, Stats)> {
+/// Rewrites a lifted program.
+pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -> Result<(Lifted, Stats)> {
     let Lifted { mut memory, outputs, finals } = lifted;
     let dag = std::mem::take(&mut memory.dag);
     let session = std::mem::replace(&mut memory.session, Session::new(Default::default()));
@@ -43,8 +46,18 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, stop_at: Option<u64>
         dag.nodes.iter().zip(&dag.origins).filter(|(n, _)| of(n)).map(|(_, o)| o.kind).collect()
     };
     let (data, calls) = (Vec::with_capacity(2 * dag.nodes.len()), FxHashMap::default());
-    let cx = Cx { session, facts, inputs: kinds(true), consts: kinds(false), data, calls, unsound: false };
-    let mut saturation = Saturation { space: Space::new(cx), stop_at, stats: Stats { stopped: "nothing left to do", ..Stats::default() } };
+    let cx = Cx {
+        session,
+        facts,
+        inputs: kinds(true),
+        consts: kinds(false),
+        data,
+        calls,
+        no_signed_zeros: options.no_signed_zeros,
+        unsound: false,
+    };
+    let mut saturation =
+        Saturation { space: Space::new(cx), stop_at: options.stop_at, stats: Stats { stopped: "nothing left to do", ..Stats::default() } };
     let terms = saturation.insert(&dag);
     let Saturation { space, mut stats, .. } = saturation;
     if space.g.analysis.unsound {
@@ -103,9 +116,10 @@ impl Saturation<'_> {
             }
             match term {
                 Term::Call(call, operands) => {
+                    let site = Site::new(&mut self.space, call, operands);
                     self.each(id, |rule, s, found| {
                         if let Apply::Call(f) = rule {
-                            f(s, call, &operands, found)
+                            f(s, &site, found)
                         }
                     });
                 }

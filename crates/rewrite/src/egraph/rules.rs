@@ -5,9 +5,9 @@
 //! call that has an effect, and never merge calls except by congruence; go towards fewer or smaller stores, or prove that the rule cannot
 //! undo another; and give it a test that shows it, and one where its condition fails.
 
-use super::calls;
+use super::calls::{self, Site};
 use super::space::{Space, Stores, Views};
-use crate::dag::{CallId, MetaId, SpecId};
+use crate::dag::{MetaId, SpecId};
 use egg::Id;
 use maquette_ir::view::Tri;
 use smallvec::SmallVec;
@@ -25,7 +25,7 @@ pub(crate) struct Rule {
 
 /// What a rule is tried on.
 pub(crate) enum Apply {
-    Call(fn(&mut Space<'_>, CallId, &[Id], &mut Found)),
+    Call(fn(&mut Space<'_>, &Site, &mut Found)),
     View(fn(&mut Space<'_>, &View, &mut Found)),
     Store(fn(&mut Space<'_>, &Store, &mut Found)),
 }
@@ -75,7 +75,32 @@ pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "same-elements",
         law: "clone(x) = x, and reshape(x) = view(all of x, x): values have no memory",
-        apply: Apply::Call(calls::operand),
+        apply: Apply::Call(calls::same_elements_as),
+    },
+    Rule {
+        name: "round-trip",
+        law: "convert(convert(x)) = x, in x's dtype, where the dtype between holds every value of it",
+        apply: Apply::Call(calls::round_trip),
+    },
+    Rule {
+        name: "neutral",
+        law: "x * 1 = x / 1 = x - 0.0 = x + -0.0 = x, in x's dtype; of integers x + 0 too. x + 0.0 is not: of -0.0 it is 0.0",
+        apply: Apply::Call(calls::neutral),
+    },
+    Rule {
+        name: "twice",
+        law: "neg neg x = not not x = x; relu relu x = relu x; abs abs x = abs x; abs neg x = abs x, but for unsigned numbers",
+        apply: Apply::Call(calls::twice),
+    },
+    Rule {
+        name: "same-operands",
+        law: "max(x, x) = min(x, x) = x & x = x | x = x, NaN included",
+        apply: Apply::Call(calls::same_operands),
+    },
+    Rule {
+        name: "commute",
+        law: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x: one of two such calls is enough",
+        apply: Apply::Call(calls::commute),
     },
     Rule { name: "whole-view", law: "view(all of b, b) = b", apply: Apply::View(whole_view) },
     Rule { name: "view-view", law: "view(v, view(w, b)) = view(w∘v, b): composition is by definition", apply: Apply::View(view_view) },

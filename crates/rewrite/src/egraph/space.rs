@@ -3,6 +3,7 @@
 use super::lang::{Cx, Data, Egraph, Term};
 use crate::dag::{MetaId, SpecId};
 use egg::{EGraph, Id, Language};
+use maquette_ir::DType;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -61,6 +62,16 @@ impl<'f> Space<'f> {
             self.next.push(self.next.len() as u32);
         }
         id
+    }
+
+    /// The class of a term, if there is one.
+    pub fn lookup(&self, term: Term) -> Option<Id> {
+        self.g.lookup(term)
+    }
+
+    pub fn dtype(&mut self, id: Id) -> Option<DType> {
+        let meta = self.meta(id)?;
+        Some(self.cx().session.metas[meta.index()].dtype)
     }
 
     /// A view of a class.

@@ -3,7 +3,6 @@
 use super::lang::{Cx, Metas};
 use crate::dag::{CallId, Given, Kind, Meta, MetaId, Name, Slot, SpecId, Template};
 use maquette_ir::DType;
-use maquette_ir::graph::ArgKind;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
@@ -36,39 +35,14 @@ pub(super) fn twin(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Twin>
             _ => return None,
         }
     } else {
-        let dtype = dtype_of(cx, &name, &template, metas)?;
+        let dtype = cx.ask(&template, metas, |facts, args, kwargs| facts.result_dtype(&name, args, kwargs))?;
         let meta = with_dtype(cx, target, dtype);
         let op = cx.session.name(&name);
-        (Some(call_of(cx, Template { op, mutates: false, ..template }, metas.len(), meta)), meta)
+        (Some(call_of(cx, Template { op, mutates: false, ..template }, meta)), meta)
     };
     let (convert, value) = converted(cx, value, target);
     let expand = if value == target { None } else { Some(expanded(cx, value, target)?) };
     Some(Twin { call, convert, expand })
-}
-
-fn dtype_of(cx: &Cx<'_>, twin: &str, t: &Template, metas: &Metas) -> Option<DType> {
-    let args = t.args.iter().map(|s| kind(cx, s, metas)).collect::<Option<SmallVec<[ArgKind<'_>; 4]>>>()?;
-    let kwargs = t.kwargs.iter().map(|(n, s)| Some((cx.session.str(*n), kind(cx, s, metas)?)));
-    let kwargs = kwargs.collect::<Option<SmallVec<[(&str, ArgKind<'_>); 2]>>>()?;
-    cx.facts.result_dtype(twin, &args, &kwargs)
-}
-
-/// An argument, as far as dtypes depend on it.
-fn kind<'a>(cx: &'a Cx<'_>, slot: &Slot, metas: &Metas) -> Option<ArgKind<'a>> {
-    Some(match slot {
-        Slot::Operand(i) => {
-            let meta = &cx.session.metas[(*metas.get(*i as usize)?)?.index()];
-            ArgKind::Tensor { dtype: meta.dtype, zero_dim: meta.sizes.is_empty() }
-        }
-        Slot::None => ArgKind::None,
-        Slot::Int(Expr::Int(i)) => ArgKind::Int(Some(*i)),
-        Slot::Int(_) => ArgKind::Int(None),
-        Slot::Float(x) => ArgKind::Float(x.get()),
-        Slot::Bool(b) => ArgKind::Bool(*b),
-        Slot::Str(s) => ArgKind::Str(cx.session.str(*s)),
-        Slot::DType(d) => ArgKind::DType(*d),
-        Slot::Device(_) | Slot::Layout(_) | Slot::MemoryFormat(_) | Slot::List(_) => return None,
-    })
 }
 
 fn with_dtype(cx: &mut Cx<'_>, meta: MetaId, dtype: DType) -> MetaId {
@@ -77,9 +51,8 @@ fn with_dtype(cx: &mut Cx<'_>, meta: MetaId, dtype: DType) -> MetaId {
 }
 
 /// A call with one value.
-fn call_of(cx: &mut Cx<'_>, template: Template, operands: usize, value: MetaId) -> CallId {
-    let results = Box::from([Given::Value(Kind::Tensor(value))]);
-    cx.session.call(Template { results, layouts: vec![None; operands].into(), ..template })
+fn call_of(cx: &mut Cx<'_>, template: Template, value: MetaId) -> CallId {
+    cx.session.call(Template { results: Box::from([Given::Value(Kind::Tensor(value))]), ..template })
 }
 
 /// A value in a tensor's dtype.
@@ -97,11 +70,11 @@ fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> (Option<CallId>, Me
         effect: false,
         copies: false,
         results: Box::default(),
-        layouts: Box::default(),
+        layouts: Box::from([None]),
         serial: 0,
     };
     let meta = with_dtype(cx, from, dtype);
-    (Some(call_of(cx, template, 1, meta)), meta)
+    (Some(call_of(cx, template, meta)), meta)
 }
 
 /// A value broadcast to a tensor's sizes; `None` if it is not known which dimensions are repeated.
