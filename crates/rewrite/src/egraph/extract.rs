@@ -1,5 +1,5 @@
 //! Choosing one term of each class: the cheapest tree first (Knuth 1977, a generalisation of Dijkstra's algorithm), which cannot have cycles,
-//! since a term settles after its operands.
+//! since a term settles after its operands. Then [`refine`](super::refine) counts what is shared once.
 
 use super::lang::{Data, Term};
 use super::space::Space;
@@ -15,14 +15,16 @@ const LAUNCH: u64 = 1000;
 /// What a symbolic size counts as.
 const SYMBOLIC: u64 = 64;
 /// No term.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// The chosen term of each class.
 pub(crate) struct Selection {
     /// By term: its class.
     pub class: Vec<u32>,
     /// By class.
-    term: Vec<u32>,
+    pub term: Vec<u32>,
+    /// By class: when its term was chosen. Operands are chosen before what takes them.
+    pub rank: Vec<u32>,
     pub classes: usize,
 }
 
@@ -43,7 +45,7 @@ fn elements(session: &Session, kind: Kind) -> u64 {
 }
 
 /// What a term costs by itself, in elements moved. A call on copies costs the copies too.
-fn cost(s: &Space<'_>, term: &Term) -> u64 {
+pub(super) fn cost(s: &Space<'_>, term: &Term) -> u64 {
     let session = &s.g.analysis.session;
     match term {
         Term::Input(_) | Term::Const(_) => 0,
@@ -88,46 +90,60 @@ impl Lists {
     }
 }
 
-/// Chooses a term for every class that is reachable in finitely many steps. Of equal costs a term of the program wins over a term of a rule,
-/// and then the earlier one.
-pub(crate) fn extract(s: &Space<'_>, program: &[Id]) -> Selection {
+/// The classes of a term's operands, each once.
+pub(super) fn needs(class: &[u32], t: &Term) -> SmallVec<[u32; 4]> {
+    let mut needs = SmallVec::new();
+    for c in t.children().iter().map(|c| class[usize::from(*c)]) {
+        if !needs.contains(&c) {
+            needs.push(c);
+        }
+    }
+    needs
+}
+
+/// Chooses a term for every class that is reachable in finitely many steps, among those `allowed`. Of equal costs a term of the program wins over a
+/// term of a rule, and then the earlier one.
+pub(super) fn cheapest(s: &Space<'_>, program: &[Id], allowed: &dyn Fn(usize) -> bool) -> Selection {
     let nodes = s.g.nodes();
     let class: Vec<u32> = (0..nodes.len()).map(|i| usize::from(s.find(Id::from(i))) as u32).collect();
-    let needs = |t: &'_ Term| -> SmallVec<[u32; 4]> {
-        let mut needs = SmallVec::new();
-        for c in t.children().iter().map(|c| class[usize::from(*c)]) {
-            if !needs.contains(&c) {
-                needs.push(c);
-            }
-        }
-        needs
-    };
     let mut original = vec![false; nodes.len()];
     program.iter().for_each(|id| original[usize::from(*id)] = true);
     let users = Lists::new(nodes.len(), |each| {
-        nodes.iter().enumerate().for_each(|(i, t)| needs(t).into_iter().for_each(|c| each(c, i as u32)));
+        nodes.iter().enumerate().for_each(|(i, t)| needs(&class, t).into_iter().for_each(|c| each(c, i as u32)));
     });
-    let mut waits: Vec<u32> = nodes.iter().map(|t| needs(t).len() as u32).collect();
+    let mut waits: Vec<u32> = nodes.iter().map(|t| needs(&class, t).len() as u32).collect();
     let mut costs: Vec<u64> = nodes.iter().map(|t| cost(s, t)).collect();
     let key = |at: usize, cost: u64| Reverse((cost, !original[at], at as u32));
-    let mut heap: BinaryHeap<Reverse<(u64, bool, u32)>> = (0..nodes.len()).filter(|&i| waits[i] == 0).map(|i| key(i, costs[i])).collect();
-    let mut term = vec![NONE; nodes.len()];
+    let leaves = (0..nodes.len()).filter(|&i| waits[i] == 0 && allowed(i));
+    let mut heap: BinaryHeap<Reverse<(u64, bool, u32)>> = leaves.map(|i| key(i, costs[i])).collect();
+    let (mut term, mut rank) = (vec![NONE; nodes.len()], vec![NONE; nodes.len()]);
     let mut classes = 0;
     while let Some(Reverse((total, _, at))) = heap.pop() {
         let settled = class[at as usize];
         if term[settled as usize] != NONE {
             continue;
         }
-        term[settled as usize] = at;
+        (term[settled as usize], rank[settled as usize]) = (at, classes);
         classes += 1;
         for &user in users.get(settled) {
             let user = user as usize;
             waits[user] -= 1;
             costs[user] = costs[user].saturating_add(total);
-            if waits[user] == 0 && term[class[user] as usize] == NONE {
+            if waits[user] == 0 && term[class[user] as usize] == NONE && allowed(user) {
                 heap.push(key(user, costs[user]));
             }
         }
     }
-    Selection { class, term, classes }
+    Selection { class, term, rank, classes: classes as usize }
+}
+
+/// Chooses a term of each class that `roots` need. What comes out costs no more than the program that was put in, with its twins.
+pub(crate) fn extract(s: &Space<'_>, program: &[Id], roots: &[Id]) -> Selection {
+    let seed = cheapest(s, program, &|_| true);
+    if !s.has_choices() {
+        return seed;
+    }
+    let (best, cost) = super::refine::refine(s, seed, roots);
+    let plain = cheapest(s, program, &|term| s.is_plain(term));
+    if super::refine::total(s, &plain, roots).is_some_and(|plain| plain < cost) { plain } else { best }
 }

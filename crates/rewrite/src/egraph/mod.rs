@@ -8,6 +8,7 @@ mod ask;
 mod calls;
 mod extract;
 mod lang;
+mod refine;
 mod rules;
 mod schedule;
 mod space;
@@ -38,7 +39,7 @@ pub(crate) fn rules() -> &'static [Rule] {
 
 /// Rewrites a lifted program.
 pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -> Result<(Lifted, Stats)> {
-    let Lifted { mut memory, outputs, finals } = lifted;
+    let Lifted { mut memory, outputs, mut finals } = lifted;
     let dag = std::mem::take(&mut memory.dag);
     let session = std::mem::replace(&mut memory.session, Session::new(Default::default()));
     let kinds = |input: bool| -> Vec<Kind> {
@@ -63,11 +64,15 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -
     if space.g.analysis.unsound {
         return Err(Reason::Internal("a rule merged values of different kinds").into());
     }
-    let chosen = extract::extract(&space, &terms);
+    let mut roots: Vec<Id> = schedule::staying(&dag, &space.g.analysis.session).map(|i| terms[i]).collect();
+    schedule::each_wanted(&mut memory, &mut finals, &mut |id| {
+        roots.push(terms[id.index()]);
+        Ok(())
+    })?;
+    let chosen = extract::extract(&space, &terms, &roots);
     stats.after = space.len();
     stats.classes = chosen.classes;
-    memory.dag = dag;
-    let lifted = schedule::schedule(space, &terms, &chosen, Lifted { memory, outputs, finals })?;
+    let lifted = schedule::schedule(space, &dag, &terms, &chosen, Lifted { memory, outputs, finals })?;
     Ok((lifted, stats))
 }
 
@@ -93,6 +98,7 @@ impl Saturation<'_> {
                 Node::Proj(i, of) => Term::Proj(*i, [at(of)]),
             };
             terms.push(self.space.add(term));
+            self.space.mark(true);
             // each node still to come, and the twin of each, with a conversion and an expansion, fits under the bound
             self.drain(4 * (done + 1) + 1000, 16 * total as u64 + 1000);
         }
@@ -150,12 +156,16 @@ impl Saturation<'_> {
         let mut found = Found::new();
         for (number, rule) in RULES.iter().enumerate() {
             apply(&rule.apply, &mut self.space, &mut found);
+            self.space.mark(rule.plain);
             for equal in found.drain(..) {
                 if self.stop_at.is_some_and(|n| self.stats.applied >= n) {
                     self.stats.stopped = "the number of steps asked for";
                     return;
                 }
                 if self.space.union(id, equal) {
+                    if !rule.plain {
+                        self.space.found_choice();
+                    }
                     self.stats.applied += 1;
                     self.stats.count(number, rule.name);
                 }

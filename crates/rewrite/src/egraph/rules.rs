@@ -20,6 +20,8 @@ pub(crate) struct Rule {
     pub name: &'static str,
     /// The equation, and why it holds.
     pub law: &'static str,
+    /// What it finds is as the program says it, but for mutation.
+    pub plain: bool,
     pub apply: Apply,
 }
 
@@ -70,74 +72,98 @@ pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "twin",
         law: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype: so the operator is defined",
+        plain: true,
         apply: Apply::Call(calls::twin),
     },
     Rule {
         name: "same-elements",
         law: "clone(x) = x, and reshape(x) = view(all of x, x): values have no memory",
+        plain: false,
         apply: Apply::Call(calls::same_elements_as),
     },
     Rule {
         name: "round-trip",
         law: "convert(convert(x)) = x, in x's dtype, where the dtype between holds every value of it",
+        plain: false,
         apply: Apply::Call(calls::round_trip),
     },
     Rule {
         name: "neutral",
         law: "x * 1 = x / 1 = x - 0.0 = x + -0.0 = x, in x's dtype; of integers x + 0 too. x + 0.0 is not: of -0.0 it is 0.0",
+        plain: false,
         apply: Apply::Call(calls::neutral),
     },
     Rule {
         name: "twice",
         law: "neg neg x = not not x = x; relu relu x = relu x; abs abs x = abs x; abs neg x = abs x, but for unsigned numbers",
+        plain: false,
         apply: Apply::Call(calls::twice),
     },
     Rule {
         name: "same-operands",
         law: "max(x, x) = min(x, x) = x & x = x | x = x, NaN included",
+        plain: false,
         apply: Apply::Call(calls::same_operands),
     },
     Rule {
         name: "commute",
         law: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x: one of two such calls is enough",
+        plain: false,
         apply: Apply::Call(calls::commute),
     },
-    Rule { name: "whole-view", law: "view(all of b, b) = b", apply: Apply::View(whole_view) },
-    Rule { name: "view-view", law: "view(v, view(w, b)) = view(w∘v, b): composition is by definition", apply: Apply::View(view_view) },
+    Rule { name: "whole-view", law: "view(all of b, b) = b", plain: false, apply: Apply::View(whole_view) },
+    Rule {
+        name: "view-view",
+        law: "view(v, view(w, b)) = view(w∘v, b): composition is by definition",
+        plain: false,
+        apply: Apply::View(view_view),
+    },
     Rule {
         name: "forward",
         law: "view(v, scatter(w, b, x)) = view(v/w, x) where v lies in w: only stored elements are seen",
+        plain: false,
         apply: Apply::View(forward),
     },
     Rule {
         name: "past",
         law: "view(v, scatter(w, b, x)) = view(v, b) where v and w are disjoint: no stored element is seen",
+        plain: false,
         apply: Apply::View(past),
     },
     Rule {
         name: "push-in",
         law: "view(v, scatter(w, b, x)) = scatter(w/v, view(v, b), x) where w lies in v and v repeats nothing",
+        plain: false,
         apply: Apply::View(push_in),
     },
     Rule {
         name: "whole-store",
         law: "scatter(v, b, x) = view(v⁻¹, x) where v names every element of b once: nothing of b is left",
+        plain: false,
         apply: Apply::Store(whole_store),
     },
-    Rule { name: "no-op-store", law: "scatter(v, b, view(v, b)) = b: what is there is stored again", apply: Apply::Store(noop_store) },
+    Rule {
+        name: "no-op-store",
+        law: "scatter(v, b, view(v, b)) = b: what is there is stored again",
+        plain: false,
+        apply: Apply::Store(noop_store),
+    },
     Rule {
         name: "dead-store",
         law: "scatter(v, scatter(w, b, x), y) = scatter(v, b, y) where w lies in v: nothing of x is left",
+        plain: false,
         apply: Apply::Store(dead_store),
     },
     Rule {
         name: "store-into",
         law: "scatter(v, scatter(w, b, x), y) = scatter(w, b, scatter(v/w, x, y)) where v lies in w",
+        plain: false,
         apply: Apply::Store(store_into),
     },
     Rule {
         name: "nested-store",
         law: "scatter(v, b, scatter(w, view(v, b), x)) = scatter(v∘w, b, x): the rest of v is as it was",
+        plain: false,
         apply: Apply::Store(nested),
     },
 ];

@@ -3,13 +3,13 @@
 use super::extract::Selection;
 use super::lang::{Data, Term};
 use super::space::Space;
-use crate::dag::{Dag, Id as New, Kind, Node, Origin, Slot, Template};
+use crate::dag::{Dag, Id as New, Kind, Node, Origin, Session, Slot, Template};
 use crate::error::{Reason, Result};
 use crate::lift::Lifted;
-use crate::memory::{Final, Item, Owner};
+use crate::memory::{Final, Item, Memory, Owner};
 use egg::{Id, Language};
 use maquette_ir::sym::{Expr, SymbolId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Where a class stands.
 #[derive(Clone, Copy, PartialEq)]
@@ -37,7 +37,8 @@ struct Schedule<'a, 'f> {
     ordered: u32,
 }
 
-pub(crate) fn schedule(space: Space<'_>, terms: &[Id], chosen: &Selection, lifted: Lifted) -> Result<Lifted> {
+/// `program` is what was put into the e-graph, `terms` are its nodes there.
+pub(crate) fn schedule(space: Space<'_>, program: &Dag, terms: &[Id], chosen: &Selection, lifted: Lifted) -> Result<Lifted> {
     let Lifted { mut memory, outputs, mut finals } = lifted;
     let mut first = vec![u32::MAX; space.len()];
     for (i, id) in terms.iter().enumerate() {
@@ -54,7 +55,7 @@ pub(crate) fn schedule(space: Space<'_>, terms: &[Id], chosen: &Selection, lifte
         space: &space,
         chosen,
         first,
-        origins: &memory.dag.origins,
+        origins: &program.origins,
         bound,
         marks: vec![Mark::New; space.len()],
         stack: Vec::new(),
@@ -62,36 +63,13 @@ pub(crate) fn schedule(space: Space<'_>, terms: &[Id], chosen: &Selection, lifte
         after: Vec::new(),
         ordered: 0,
     };
-    // Inputs and constants are there whether or not they are used; calls with a place of their own happen in any case, in their order.
-    let mut made: FxHashMap<crate::dag::Id, New> = FxHashMap::default();
-    let old = |id: crate::dag::Id| terms[id.index()];
-    for (i, node) in memory.dag.nodes.iter().enumerate() {
-        let stays = match node {
-            Node::Input(_) | Node::Const(_) => true,
-            Node::Call(call, _) => space.g.analysis.session.calls[call.index()].serial != 0,
-            _ => false,
-        };
-        if stays {
-            s.make(terms[i])?;
-        }
+    for node in staying(program, &space.g.analysis.session) {
+        s.make(terms[node])?;
     }
-    let mut want = |s: &mut Schedule<'_, '_>, id: crate::dag::Id| -> Result<New> {
-        let new = s.make(old(id))?;
-        made.insert(id, new);
-        Ok(new)
-    };
-    for item in &mut memory.items {
-        if let Item::Bind { value, .. } = item {
-            *value = want(&mut s, *value)?;
-        }
-    }
-    let shared: Vec<usize> = storages_of(&finals);
-    for (i, storage) in memory.storages.iter_mut().enumerate() {
-        if storage.written && storage.owner != Owner::Fresh || shared.contains(&i) {
-            storage.version = want(&mut s, storage.version)?;
-        }
-    }
-    finals.iter_mut().try_for_each(|f| remap(f, &mut |id| want(&mut s, id)))?;
+    each_wanted(&mut memory, &mut finals, &mut |id| {
+        *id = s.make(terms[id.index()])?;
+        Ok(())
+    })?;
     let items = s.items(&memory.items);
     let dag = s.dag;
     memory.session = space.g.analysis.session;
@@ -99,24 +77,49 @@ pub(crate) fn schedule(space: Space<'_>, terms: &[Id], chosen: &Selection, lifte
     Ok(Lifted { memory, outputs, finals })
 }
 
-fn storages_of(finals: &[Final]) -> Vec<usize> {
-    finals
-        .iter()
-        .flat_map(|f| match f {
-            Final::Memory(t) => vec![t.storage],
-            Final::List(l) => storages_of(l),
-            Final::Value(_) | Final::Plain(_) => Vec::new(),
-        })
-        .collect()
+/// The nodes of a program that are there whether or not they are used: inputs and constants; and calls with a place of their own, in their order.
+pub(crate) fn staying<'a>(program: &'a Dag, session: &'a Session) -> impl Iterator<Item = usize> + 'a {
+    let stays = |node: &Node| match node {
+        Node::Input(_) | Node::Const(_) => true,
+        Node::Call(call, _) => session.calls[call.index()].serial != 0,
+        Node::View(..) | Node::Scatter(..) | Node::Proj(..) => false,
+    };
+    program.nodes.iter().enumerate().filter(move |(_, n)| stays(n)).map(|(i, _)| i)
 }
 
-fn remap(f: &mut Final, to: &mut dyn FnMut(crate::dag::Id) -> Result<New>) -> Result<()> {
-    match f {
-        Final::Value(id) => *id = to(*id)?,
-        Final::List(l) => l.iter_mut().try_for_each(|f| remap(f, to))?,
-        Final::Memory(_) | Final::Plain(_) => {}
+/// Every value that is asked for: by binds of symbols, as the contents of memory in the end, as an output.
+pub(crate) fn each_wanted(memory: &mut Memory, finals: &mut [Final], f: &mut dyn FnMut(&mut New) -> Result<()>) -> Result<()> {
+    for item in &mut memory.items {
+        if let Item::Bind { value, .. } = item {
+            f(value)?;
+        }
     }
-    Ok(())
+    let mut shared = FxHashSet::default();
+    storages_of(finals, &mut shared);
+    for (i, storage) in memory.storages.iter_mut().enumerate() {
+        if storage.written && storage.owner != Owner::Fresh || shared.contains(&i) {
+            f(&mut storage.version)?;
+        }
+    }
+    values_of(finals, f)
+}
+
+fn storages_of(finals: &[Final], storages: &mut FxHashSet<usize>) {
+    for f in finals {
+        match f {
+            Final::Memory(t) => drop(storages.insert(t.storage)),
+            Final::List(l) => storages_of(l, storages),
+            Final::Value(_) | Final::Plain(_) => {}
+        }
+    }
+}
+
+fn values_of(finals: &mut [Final], f: &mut dyn FnMut(&mut New) -> Result<()>) -> Result<()> {
+    finals.iter_mut().try_for_each(|x| match x {
+        Final::Value(id) => f(id),
+        Final::List(l) => values_of(l, f),
+        Final::Memory(_) | Final::Plain(_) => Ok(()),
+    })
 }
 
 impl Schedule<'_, '_> {

@@ -28,14 +28,18 @@ pub(crate) struct Space<'f> {
     looked: usize,
     again: VecDeque<u32>,
     waits: Vec<bool>,
+    /// Terms of the program, and of the operators that take the place of those that mutate.
+    plain: Vec<bool>,
+    /// Classes have terms besides those.
+    choices: bool,
     /// Terms were made that name a class by an id it no longer has.
     stale: bool,
 }
 
 impl<'f> Space<'f> {
     pub fn new(cx: Cx<'f>) -> Space<'f> {
-        let (next, again, waits) = Default::default();
-        Space { g: EGraph::new(cx), next, looked: 0, again, waits, stale: false }
+        let (next, again, waits, plain) = Default::default();
+        Space { g: EGraph::new(cx), next, looked: 0, again, waits, plain, choices: false, stale: false }
     }
 
     pub fn cx(&mut self) -> &mut Cx<'f> {
@@ -62,6 +66,24 @@ impl<'f> Space<'f> {
             self.next.push(self.next.len() as u32);
         }
         id
+    }
+
+    /// Says of terms made since the last time whether they are the program's.
+    pub fn mark(&mut self, plain: bool) {
+        self.plain.resize(self.len(), plain);
+    }
+
+    pub fn is_plain(&self, term: usize) -> bool {
+        self.plain.get(term).copied().unwrap_or(false)
+    }
+
+    /// Whether classes have terms that a rule found, besides those that take the place of operators that mutate.
+    pub fn has_choices(&self) -> bool {
+        self.choices
+    }
+
+    pub fn found_choice(&mut self) {
+        self.choices = true;
     }
 
     /// The class of a term, if there is one.
