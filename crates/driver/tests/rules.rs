@@ -125,6 +125,31 @@ fn operators_that_mutate_leave() {
     gone(&|t, y| drop(t.select(0, 1).copy_(&y.select(1, 1).to_dtype(F64))));
 }
 
+#[test]
+fn contents_that_nobody_looks_at() {
+    let f = check(|x| x[0].exp().sin().fill_(2.0), || vec![arange(8)]);
+    assert!(fired(&f, "unseen") && count(&f, "aten::exp") == 0, "{}", f.graph);
+    let f = check(|x| x[0].exp().mul_(2.0), || vec![arange(8)]);
+    assert!(!fired(&f, "unseen") && count(&f, "aten::exp") == 1, "{}", f.graph);
+}
+
+#[test]
+fn stores_that_leave_nothing_of_the_base() {
+    let program = |end: i64| {
+        move |x: Vec<Tensor>| {
+            let t = x[0].exp();
+            t.slice(0, 0..3).copy_(&x[1].slice(0, 2..5));
+            t.slice(0, 3..end).copy_(&x[1].slice(0, 0..end - 3));
+            t
+        }
+    };
+    let inputs = || vec![arange(8), arange(8).neg()];
+    let f = check(program(8), inputs);
+    assert!(fired(&f, "tile") && count(&f, "aten::exp") == 0, "{}", f.graph);
+    let f = check(program(7), inputs);
+    assert!(!fired(&f, "tile") && count(&f, "aten::exp") == 1, "{}", f.graph);
+}
+
 /// Stores that lie beside each other, and what reads them.
 fn tiles(n: i64) -> impl Fn(Vec<Tensor>) -> Vec<Tensor> {
     move |x| {

@@ -138,6 +138,24 @@ impl Session {
         answer
     }
 
+    /// How many elements a view has, if that is a number.
+    pub fn count(&mut self, a: SpecId) -> Option<i64> {
+        self.specs[a.index()].numel(&mut self.symbols)?.as_i64()
+    }
+
+    /// How many elements a value has, if that is a number.
+    pub fn count_of(&mut self, of: MetaId) -> Option<i64> {
+        self.numel(of)?.as_i64()
+    }
+
+    /// A view of these sizes of a value's first element.
+    pub fn repeated(&mut self, a: SpecId) -> Option<SpecId> {
+        let sizes: SmallVec<[Expr; 4]> = self.specs[a.index()].sizes().collect();
+        let strides: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), sizes.len());
+        let spec = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut self.symbols).ok()?;
+        Some(self.spec(spec))
+    }
+
     /// Whether no element is seen twice.
     pub fn injective(&mut self, a: SpecId) -> Tri {
         self.tri(Question::Injective(a), |s| s.specs[a.index()].injective(&mut s.symbols))

@@ -47,6 +47,8 @@ pub struct Options {
     stop_at: Option<u64>,
     shared: Vec<Vec<usize>>,
     no_signed_zeros: bool,
+    only: Option<Vec<String>>,
+    keeps_stores: bool,
 }
 
 impl Options {
@@ -71,6 +73,17 @@ impl Options {
         Options { no_signed_zeros: yes, ..self }
     }
 
+    /// Uses these of the [`rules`] and no others.
+    pub fn only<'a>(self, rules: impl IntoIterator<Item = &'a str>) -> Options {
+        Options { only: Some(rules.into_iter().map(str::to_owned).collect()), ..self }
+    }
+
+    /// Whether every store is put into the e-graph, and loads see stores by rules alone. Otherwise those that the program's order decides are
+    /// forwarded, and left out, while lifting.
+    pub fn keeps_stores(self, yes: bool) -> Options {
+        Options { keeps_stores: yes, ..self }
+    }
+
     /// Inputs that see one memory, as numbers of inputs; their types say where in it each begins. The functional graph takes that memory as one
     /// more input. Inputs that are in no group share memory with none that is written.
     pub fn sharing(self, groups: impl IntoIterator<Item = Vec<usize>>) -> Options {
@@ -86,7 +99,7 @@ impl Options {
 pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
     match options.level {
         Level::LiftOnly => emit::emit(graph, lift(graph, facts, options, false)?, Stats::default()),
-        Level::Exact => match egraph::optimize(lift(graph, facts, options, true)?, facts, options) {
+        Level::Exact => match egraph::optimize(lift(graph, facts, options, !options.keeps_stores)?, facts, options) {
             // what the rules made of it is no program: the lifted one is
             Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => {
                 emit::emit(graph, lift(graph, facts, options, false)?, Stats { stopped: why, ..Stats::default() })

@@ -100,6 +100,11 @@ pub trait OpFacts: MemoryFacts {
         let _ = op;
         false
     }
+    /// Whether what an operator computes depends on the metadata of its first argument, and not on its contents.
+    fn ignores_contents(&self, op: &str) -> bool {
+        let _ = op;
+        false
+    }
     /// The dtype of an operator's only result, in the sizes of its first argument; `None` if it has others, or is not known.
     fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
         let _ = (op, args, kwargs);

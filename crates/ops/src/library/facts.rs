@@ -74,7 +74,13 @@ impl OpFacts for Facts {
             "aten::flatten.using_ints",
             "aten::ravel",
         ];
-        KEEP.contains(&op) && Op::find(op).and_then(|op| op.state()).is_ok_and(|s| s.builtin.is_some() && !s.overridden)
+        KEEP.contains(&op) && is_plain_builtin(op)
+    }
+
+    fn ignores_contents(&self, op: &str) -> bool {
+        const IGNORE: [&str; 6] =
+            ["aten::fill.Scalar", "aten::fill.Tensor", "aten::zero", "aten::zeros_like", "aten::ones_like", "aten::full_like"];
+        IGNORE.contains(&op) && is_plain_builtin(op)
     }
 
     fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
@@ -118,9 +124,13 @@ impl OpFacts for Facts {
             "aten::bitwise_not" => Arith::Not,
             _ => return None,
         };
-        let state = Op::find(op).and_then(|op| op.state()).ok()?;
-        (state.builtin.is_some() && !state.overridden).then_some(arith)
+        is_plain_builtin(op).then_some(arith)
     }
+}
+
+/// A builtin operator that no registration has replaced.
+fn is_plain_builtin(op: &str) -> bool {
+    Op::find(op).and_then(|op| op.state()).is_ok_and(|s| s.builtin.is_some() && !s.overridden)
 }
 
 /// A value of which results' dtypes are those of an argument.

@@ -11,6 +11,9 @@ use maquette_ir::DType;
 use maquette_ir::graph::Arith;
 use maquette_ir::sym::Expr;
 
+/// Values that are passed over in one go.
+const WALK: usize = 64;
+
 /// What a call is known to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Does {
@@ -22,6 +25,8 @@ pub(crate) enum Does {
     Keep(Option<SpecId>),
     /// It converts its first operand, to the dtype it has, from this one.
     Convert(DType),
+    /// It looks at the metadata of its first operand alone.
+    Ignore,
     /// Of operands of its own metadata; or of one, and of a number that changes nothing.
     Compute { arith: Arith, neutral: bool },
 }
@@ -50,7 +55,7 @@ fn does(cx: &mut Cx<'_>, call: CallId, metas: Metas) -> Does {
     let answer = match (template.mutates, template.serial) {
         (_, 1..) => None,
         (true, 0) => twins::twin(cx, call, metas).map(Does::Twin),
-        (false, 0) => same_elements(cx, call, metas).or_else(|| computes(cx, call, metas)),
+        (false, 0) => same_elements(cx, call, metas).or_else(|| ignores(cx, call)).or_else(|| computes(cx, call, metas)),
     };
     let answer = answer.unwrap_or(Does::Something);
     cx.calls.insert(key, answer);
@@ -75,6 +80,12 @@ fn same_elements(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Does> {
         true => cx.session.all(result).map(|all| Does::Keep(Some(all))),
         false => (from.sizes == to.sizes).then_some(Does::Convert(from.dtype)),
     }
+}
+
+fn ignores(cx: &Cx<'_>, call: CallId) -> Option<Does> {
+    let template = &cx.session.calls[call.index()];
+    let first = matches!(template.args.first(), Some(Slot::Operand(0)));
+    (first && cx.facts.ignores_contents(cx.session.str(template.op))).then_some(Does::Ignore)
 }
 
 fn computes(cx: &Cx<'_>, call: CallId, metas: &Metas) -> Option<Does> {
@@ -192,5 +203,33 @@ pub(super) fn commute(s: &mut Space<'_>, t: &Site, found: &mut Found) {
         && x != y
     {
         found.extend(s.lookup(Term::Call(t.call, [*y, *x].into_iter().collect())));
+    }
+}
+
+/// Past stores, and past calls whose operand is as good.
+pub(super) fn unseen(s: &mut Space<'_>, t: &Site, found: &mut Found) {
+    let (Does::Ignore, Some(&x)) = (t.does, t.operands.first()) else { return };
+    let mut at = s.find(x);
+    for _ in 0..WALK {
+        let mut next = None;
+        for (_, term) in s.terms(at) {
+            next = match term {
+                Term::View(v, [b]) => s.stores(*b).first().map(|&(_, b, _)| (Some(*v), b)),
+                Term::Scatter(_, [b, _]) => Some((None, *b)),
+                Term::Call(_, of) => of.iter().find(|o| s.meta(**o) == s.meta(at)).map(|o| (None, *o)),
+                Term::Input(_) | Term::Const(_) | Term::Proj(..) => None,
+            };
+            if next.is_some() {
+                break;
+            }
+        }
+        let Some((view, b)) = next else { break };
+        let b = view.map_or(b, |v| s.view(v, b));
+        at = s.find(b);
+    }
+    if at != s.find(x) {
+        let mut operands = t.operands.clone();
+        operands[0] = at;
+        found.push(s.add(Term::Call(t.call, operands)));
     }
 }

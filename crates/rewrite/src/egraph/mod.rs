@@ -57,8 +57,13 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -
         no_signed_zeros: options.no_signed_zeros,
         unsound: false,
     };
-    let mut saturation =
-        Saturation { space: Space::new(cx), stop_at: options.stop_at, stats: Stats { stopped: "nothing left to do", ..Stats::default() } };
+    let used = RULES.iter().map(|r| options.only.as_ref().is_none_or(|only| only.iter().any(|n| n == r.name))).collect();
+    let mut saturation = Saturation {
+        space: Space::new(cx),
+        stop_at: options.stop_at,
+        used,
+        stats: Stats { stopped: "nothing left to do", ..Stats::default() },
+    };
     let terms = saturation.insert(&dag);
     let Saturation { space, mut stats, .. } = saturation;
     if space.g.analysis.unsound {
@@ -79,6 +84,8 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -
 struct Saturation<'f> {
     space: Space<'f>,
     stop_at: Option<u64>,
+    /// By rule.
+    used: Vec<bool>,
     stats: Stats,
 }
 
@@ -98,7 +105,7 @@ impl Saturation<'_> {
                 Node::Proj(i, of) => Term::Proj(*i, [at(of)]),
             };
             terms.push(self.space.add(term));
-            self.space.mark(true);
+            self.space.mark(true, done as u32);
             // each node still to come, and the twin of each, with a conversion and an expansion, fits under the bound
             self.drain(4 * (done + 1) + 1000, 16 * total as u64 + 1000);
         }
@@ -154,9 +161,10 @@ impl Saturation<'_> {
     /// Tries each rule on a term, and merges what it finds with the term's class.
     fn each(&mut self, id: Id, mut apply: impl FnMut(&Apply, &mut Space<'_>, &mut Found)) {
         let mut found = Found::new();
-        for (number, rule) in RULES.iter().enumerate() {
+        let from = self.space.from(usize::from(id));
+        for (number, rule) in RULES.iter().enumerate().filter(|(n, _)| self.used[*n]) {
             apply(&rule.apply, &mut self.space, &mut found);
-            self.space.mark(rule.plain);
+            self.space.mark(rule.plain, from);
             for equal in found.drain(..) {
                 if self.stop_at.is_some_and(|n| self.stats.applied >= n) {
                     self.stats.stopped = "the number of steps asked for";

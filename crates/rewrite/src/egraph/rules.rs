@@ -15,6 +15,9 @@ use smallvec::SmallVec;
 /// Stores that a view is moved past in one go.
 const WALK: usize = 64;
 
+/// Stores that may fill a value together.
+const TILES: usize = 16;
+
 /// A rule by name, with the equation.
 pub(crate) struct Rule {
     pub name: &'static str,
@@ -106,6 +109,12 @@ pub(crate) static RULES: &[Rule] = &[
         apply: Apply::Call(calls::same_operands),
     },
     Rule {
+        name: "unseen",
+        law: "fill(x, c) = fill(y, c) for every y of x's sizes and dtype: what x holds is not looked at",
+        plain: false,
+        apply: Apply::Call(calls::unseen),
+    },
+    Rule {
         name: "commute",
         law: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x: one of two such calls is enough",
         plain: false,
@@ -165,6 +174,12 @@ pub(crate) static RULES: &[Rule] = &[
         law: "scatter(v, b, scatter(w, view(v, b), x)) = scatter(v∘w, b, x): the rest of v is as it was",
         plain: false,
         apply: Apply::Store(nested),
+    },
+    Rule {
+        name: "tile",
+        law: "scatter(v, … scatter(w, b, x) …, y) is the same for every b where v, …, w meet nowhere and leave nothing of b",
+        plain: false,
+        apply: Apply::Store(tile),
     },
 ];
 
@@ -259,4 +274,32 @@ fn nested(s: &mut Space<'_>, t: &Store, found: &mut Found) {
             found.push(s.scatter(spec, t.b, x));
         }
     }
+}
+
+/// In the place of the base comes an element of what is stored, which costs nothing to have.
+fn tile(s: &mut Space<'_>, t: &Store, found: &mut Found) {
+    let Some(meta) = s.meta(t.b) else { return };
+    let session = &mut s.cx().session;
+    let (Some(all), Some(mut left)) = (session.all(meta), session.count_of(meta)) else { return };
+    let mut tiles: SmallVec<[(SpecId, Id); TILES]> = SmallVec::new();
+    let mut next = Some((t.v, t.b, t.x));
+    while let Some((v, b, x)) = next.take() {
+        let session = &mut s.cx().session;
+        let Some(size) = session.count(v).filter(|n| (1..=left).contains(n)) else { return };
+        if tiles.len() == TILES || tiles.iter().any(|(w, _)| session.disjoint(v, *w) != Tri::Yes) || session.injective(v) != Tri::Yes {
+            return;
+        }
+        tiles.push((v, x));
+        left -= size;
+        if left > 0 {
+            next = s.stores(b).first().copied();
+        }
+    }
+    let Some(&(_, x)) = tiles.first().filter(|_| left == 0 && tiles.len() > 1) else { return };
+    let Some(one) = s.cx().session.repeated(all) else { return };
+    let mut base = s.view(one, x);
+    for (v, x) in tiles.into_iter().rev() {
+        base = s.scatter(v, base, x);
+    }
+    found.push(base);
 }

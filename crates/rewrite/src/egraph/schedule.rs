@@ -185,7 +185,8 @@ impl Schedule<'_, '_> {
             self.ordered = after;
         }
         self.after.push(after);
-        Ok(self.dag.add(node, Origin { kind, at: after, loc: origin.and_then(|o| o.loc) }))
+        let loc = origin.or_else(|| self.origins.get(self.space.from(self.chosen.term_of(class)?) as usize)).and_then(|o| o.loc);
+        Ok(self.dag.add(node, Origin { kind, at: after, loc }))
     }
 
     /// The statement after which every symbol of a node is bound.

@@ -30,6 +30,7 @@ pub(crate) struct Space<'f> {
     waits: Vec<bool>,
     /// Terms of the program, and of the operators that take the place of those that mutate.
     plain: Vec<bool>,
+    from: Vec<u32>,
     /// Classes have terms besides those.
     choices: bool,
     /// Terms were made that name a class by an id it no longer has.
@@ -38,8 +39,8 @@ pub(crate) struct Space<'f> {
 
 impl<'f> Space<'f> {
     pub fn new(cx: Cx<'f>) -> Space<'f> {
-        let (next, again, waits, plain) = Default::default();
-        Space { g: EGraph::new(cx), next, looked: 0, again, waits, plain, choices: false, stale: false }
+        let (next, again, waits, plain, from) = Default::default();
+        Space { g: EGraph::new(cx), next, looked: 0, again, waits, plain, from, choices: false, stale: false }
     }
 
     pub fn cx(&mut self) -> &mut Cx<'f> {
@@ -68,9 +69,15 @@ impl<'f> Space<'f> {
         id
     }
 
-    /// Says of terms made since the last time whether they are the program's.
-    pub fn mark(&mut self, plain: bool) {
+    /// Says of terms made since the last time whether they are the program's, and the node that they are or come from.
+    pub fn mark(&mut self, plain: bool, from: u32) {
         self.plain.resize(self.len(), plain);
+        self.from.resize(self.len(), from);
+    }
+
+    /// The node of the program that a term is, or that a rule made it for.
+    pub fn from(&self, term: usize) -> u32 {
+        self.from.get(term).copied().unwrap_or(u32::MAX)
     }
 
     pub fn is_plain(&self, term: usize) -> bool {
