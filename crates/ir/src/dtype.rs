@@ -87,6 +87,17 @@ impl DType {
         matches!(self.category(), Category::Int)
     }
 
+    /// Whether every value of `other` is a value of this dtype, so that converting to it and back changes nothing.
+    pub const fn holds(self, other: DType) -> bool {
+        use DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8};
+        match (self, other) {
+            (_, Bool) | (I16 | I32 | I64 | F16 | BF16 | F32 | F64, U8 | I8) => true,
+            (I32 | I64 | F32 | F64, I16) | (I64 | F64, I32) => true,
+            (F32 | F64, F16 | BF16) | (F64, F32) => true,
+            (wide, narrow) => wide as u8 == narrow as u8,
+        }
+    }
+
     /// The short name, as in graph text: `f32`.
     pub const fn name(self) -> &'static str {
         NAMES[self as usize].1

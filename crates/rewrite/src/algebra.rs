@@ -28,25 +28,43 @@ enum Answer {
 
 /// Answers given before.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(FxHashMap<Question, Answer>);
+pub(crate) struct Known {
+    answers: FxHashMap<Question, Answer>,
+    viewed: FxHashMap<(SpecId, MetaId), MetaId>,
+    spans: Vec<Option<(Span, bool)>>,
+}
+
+/// The first element and the one behind the last, where they are numbers and there are any.
+pub(crate) type Span = Option<(i64, i64)>;
 
 impl Session {
     fn tri(&mut self, q: Question, ask: impl FnOnce(&mut Session) -> Tri) -> Tri {
-        if let Some(Answer::Tri(t)) = self.known.0.get(&q) {
+        if let Some(Answer::Tri(t)) = self.known.answers.get(&q) {
             return *t;
         }
         let t = ask(self);
-        self.known.0.insert(q, Answer::Tri(t));
+        self.known.answers.insert(q, Answer::Tri(t));
         t
     }
 
     fn derived(&mut self, q: Question, ask: impl FnOnce(&mut Session) -> Option<ViewSpec>) -> Option<SpecId> {
-        if let Some(Answer::Spec(s)) = self.known.0.get(&q) {
+        if let Some(Answer::Spec(s)) = self.known.answers.get(&q) {
             return *s;
         }
         let s = ask(self).map(|s| self.spec(s));
-        self.known.0.insert(q, Answer::Spec(s));
+        self.known.answers.insert(q, Answer::Spec(s));
         s
+    }
+
+    /// The metadata of a view of a value.
+    pub fn viewed(&mut self, spec: SpecId, of: MetaId) -> MetaId {
+        if let Some(meta) = self.known.viewed.get(&(spec, of)) {
+            return *meta;
+        }
+        let sizes = self.specs[spec.index()].sizes().collect();
+        let meta = self.resized(of, sizes);
+        self.known.viewed.insert((spec, of), meta);
+        meta
     }
 
     /// Two specs and the symbols, apart.
@@ -106,6 +124,38 @@ impl Session {
         })
     }
 
+    /// Where a view begins and ends, and whether every element between is seen.
+    pub fn span(&mut self, a: SpecId) -> (Span, bool) {
+        if let Some(Some(known)) = self.known.spans.get(a.index()) {
+            return *known;
+        }
+        let answer = match span(&self.specs[a.index()]) {
+            Some((span, numel)) => (Some(span), numel == span.1 - span.0 && self.injective(a) == Tri::Yes),
+            None => (None, false),
+        };
+        self.known.spans.resize(self.specs.len(), None);
+        self.known.spans[a.index()] = Some(answer);
+        answer
+    }
+
+    /// How many elements a view has, if that is a number.
+    pub fn count(&mut self, a: SpecId) -> Option<i64> {
+        self.specs[a.index()].numel(&mut self.symbols)?.as_i64()
+    }
+
+    /// How many elements a value has, if that is a number.
+    pub fn count_of(&mut self, of: MetaId) -> Option<i64> {
+        self.numel(of)?.as_i64()
+    }
+
+    /// A view of these sizes of a value's first element.
+    pub fn repeated(&mut self, a: SpecId) -> Option<SpecId> {
+        let sizes: SmallVec<[Expr; 4]> = self.specs[a.index()].sizes().collect();
+        let strides: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), sizes.len());
+        let spec = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut self.symbols).ok()?;
+        Some(self.spec(spec))
+    }
+
     /// Whether no element is seen twice.
     pub fn injective(&mut self, a: SpecId) -> Tri {
         self.tri(Question::Injective(a), |s| s.specs[a.index()].injective(&mut s.symbols))
@@ -144,4 +194,18 @@ impl Session {
             a.inverse(n, symbols)?.compose(all, symbols)
         })
     }
+}
+
+/// The span of a view of plain numbers, and how many elements it has.
+fn span(spec: &ViewSpec) -> Option<((i64, i64), i64)> {
+    let number = |e: Expr| if let Expr::Int(n) = e { Some(n) } else { None };
+    let start = number(spec.offset())?;
+    let (mut last, mut numel) = (start, 1i64);
+    for d in spec.dims() {
+        let (size, stride) = (number(d.size)?, number(d.stride)?);
+        last = last.checked_add(size.checked_sub(1)?.checked_mul(stride)?)?;
+        numel = numel.checked_mul(size)?;
+    }
+    let end = last.checked_add(1)?;
+    (numel > 0).then_some(((start, end), numel))
 }

@@ -140,7 +140,7 @@ pub(crate) enum Node {
     /// A value with a view of it replaced by another value of the view's sizes.
     Scatter(SpecId, Id, Id),
     /// A call: its one value, or the tuple of its values.
-    Call(CallId, Box<[Id]>),
+    Call(CallId, SmallVec<[Id; 4]>),
     /// A value of a tuple.
     Proj(u32, Id),
 }

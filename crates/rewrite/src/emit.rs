@@ -1,16 +1,18 @@
 //! From values back to a graph.
 
-use crate::dag::{Given, Id, Kind, Meta, MetaId, Name, Node, Slot};
+use crate::dag::{Given, Id, Kind, Meta, MetaId, Name, Node, Slot, SpecId, Template};
 use crate::error::{Reason, Result};
 use crate::functional::{Functional, Mutation, Output, Outside, Stats};
 use crate::lift::Lifted;
 use crate::memory::{Final, Item, Leaving, Memory, Owner};
+use indexmap::IndexSet;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
+use std::rc::Rc;
 
 /// A call of an operator that mutates, on copies: its name, then its arguments. It returns what the operator returns, without the arguments
 /// among them, and then the copies.
@@ -19,6 +21,8 @@ pub(crate) const VIEW: &str = "ir::view";
 pub(crate) const SCATTER: &str = "ir::scatter";
 pub(crate) const STRIDED: &str = "ir::strided";
 
+type Calls = IndexSet<Template, FxBuildHasher>;
+
 struct Emit<'a> {
     graph: &'a Graph,
     memory: Memory,
@@ -26,18 +30,23 @@ struct Emit<'a> {
     /// By node.
     values: Vec<SmallVec<[ValueId; 1]>>,
     types: FxHashMap<MetaId, TypeId>,
+    /// Places as arguments: nodes may share lists.
+    specs: FxHashMap<SpecId, [Arg; 3]>,
+    calls: Rc<Calls>,
     /// What is returned: values, then places.
     results: Vec<Arg>,
     places: Vec<Arg>,
 }
 
 pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functional> {
-    let Lifted { memory, outputs, finals } = lifted;
+    let Lifted { mut memory, outputs, finals } = lifted;
     let mut e = Emit {
         graph,
         builder: GraphBuilder::new(graph.name()),
         values: Vec::new(),
         types: FxHashMap::default(),
+        specs: FxHashMap::default(),
+        calls: Rc::new(std::mem::take(&mut memory.session.calls)),
         results: Vec::new(),
         places: Vec::new(),
         memory,
@@ -151,31 +160,37 @@ impl Emit<'_> {
         Ok(self.values[of.index()].get(i).copied().ok_or(Reason::Internal("a value is used before it is made"))?)
     }
 
-    fn place(&mut self, spec: &ViewSpec) -> [Arg; 3] {
+    fn place(&mut self, spec: SpecId) -> [Arg; 3] {
+        if let Some(known) = self.specs.get(&spec) {
+            return *known;
+        }
+        let number = spec;
+        let spec = &self.memory.session.specs[spec.index()];
         let sizes: SmallVec<[Arg; 4]> = spec.dims().iter().map(|d| Arg::Int(d.size)).collect();
         let strides: SmallVec<[Arg; 4]> = spec.dims().iter().map(|d| Arg::Int(d.stride)).collect();
-        [self.builder.list(&sizes), self.builder.list(&strides), Arg::Int(spec.offset())]
+        let place = [self.builder.list(&sizes), self.builder.list(&strides), Arg::Int(spec.offset())];
+        self.specs.insert(number, place);
+        place
     }
 
     fn node(&mut self, id: Id) -> Result<()> {
         let origin = self.memory.dag.origins[id.index()];
         let made = match self.memory.dag.node(id).clone() {
             Node::View(spec, base) => {
-                let spec = self.memory.session.specs[spec.index()].clone();
-                let [sizes, strides, offset] = self.place(&spec);
+                let [sizes, strides, offset] = self.place(spec);
                 let (op, ty) = (self.builder.intern(VIEW), self.value_type(origin.kind)?);
                 let base = Arg::Value(self.value(base)?);
                 self.builder.node(op, &[base, sizes, strides, offset], &[], &[ResultSpec::Value(ty)], origin.loc)
             }
             Node::Scatter(spec, base, from) => {
-                let spec = self.memory.session.specs[spec.index()].clone();
-                let [sizes, strides, offset] = self.place(&spec);
+                let [sizes, strides, offset] = self.place(spec);
                 let (op, ty) = (self.builder.intern(SCATTER), self.value_type(origin.kind)?);
                 let (base, from) = (Arg::Value(self.value(base)?), Arg::Value(self.value(from)?));
                 self.builder.node(op, &[base, from, sizes, strides, offset], &[], &[ResultSpec::Value(ty)], origin.loc)
             }
             Node::Call(call, operands) => {
-                let t = self.memory.session.calls[call.index()].clone();
+                let calls = self.calls.clone();
+                let t = &calls[call.index()];
                 let mut values = operands.iter().map(|&o| self.value(o)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
                 for ((value, &id), strides) in values.iter_mut().zip(&operands).zip(&t.layouts) {
                     if let (Some(strides), Some(meta)) = (strides, self.memory.dag.meta(id)) {
@@ -184,19 +199,20 @@ impl Emit<'_> {
                 }
                 let operands = values;
                 let name = self.str(t.op);
-                let (op, mut args) = match t.mutates {
-                    true => (self.builder.intern(CALL), vec![Arg::Str(name)]),
-                    false => (name, Vec::new()),
-                };
+                let (mut args, mut op) = (SmallVec::<[Arg; 8]>::new(), name);
+                if t.mutates {
+                    op = self.builder.intern(CALL);
+                    args.push(Arg::Str(name));
+                }
                 for slot in &t.args {
                     args.push(self.arg(slot, &operands));
                 }
-                let kwargs: Vec<(StrId, Arg)> = t.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
-                let mut types: Vec<Vec<ValueType>> = Vec::new();
+                let kwargs: SmallVec<[(StrId, Arg); 2]> = t.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
+                let mut types: SmallVec<[SmallVec<[ValueType; 1]>; 2]> = SmallVec::new();
                 for r in &t.results {
                     types.push(r.kinds().iter().map(|&k| self.value_type(k)).collect::<Result<_>>()?);
                 }
-                let specs: Vec<ResultSpec<'_>> = t
+                let specs: SmallVec<[ResultSpec<'_>; 2]> = t
                     .results
                     .iter()
                     .zip(&types)

@@ -27,14 +27,16 @@ pub struct Functional {
 /// What rewriting did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Terms in the e-graph before any rule, and at the end.
+    /// Nodes of the lifted program.
     pub before: usize,
-    /// At the end.
+    /// Terms in the e-graph at the end.
     pub after: usize,
     /// Classes at the end.
     pub classes: usize,
-    /// Rounds of rules.
+    /// How often all that follows from what rules found was looked for.
     pub rounds: u64,
+    /// How many terms rules were tried on.
+    pub visits: u64,
     /// How often a rule added something.
     pub applied: u64,
     /// The same by rule, in the order of the rules; those that added nothing are left out.

@@ -19,12 +19,14 @@ mod inplace;
 mod lift;
 mod memory;
 mod places;
+mod told;
+mod writers;
 
 pub use error::{FunctionalizeError, Reason};
 pub use functional::{Functional, Mutation, Output, Outside, SharedMemory, Stats};
 pub use inplace::plan;
 
-use lift::Group;
+use lift::{Group, Lifted};
 use maquette_ir::graph::{Graph, OpFacts};
 
 /// The name under which operators that mutate are called on copies. Its first argument is their name.
@@ -46,6 +48,9 @@ pub struct Options {
     level: Level,
     stop_at: Option<u64>,
     shared: Vec<Vec<usize>>,
+    no_signed_zeros: bool,
+    only: Option<Vec<String>>,
+    keeps_stores: bool,
 }
 
 impl Options {
@@ -64,6 +69,23 @@ impl Options {
         Options { stop_at: Some(n), ..self }
     }
 
+    /// Whether `0.0` and `-0.0` may stand for each other, so that `x + 0.0` is `x`. The only rule there is that does not keep each bit; off unless
+    /// asked for.
+    pub fn no_signed_zeros(self, yes: bool) -> Options {
+        Options { no_signed_zeros: yes, ..self }
+    }
+
+    /// Uses these of the [`rules`] and no others.
+    pub fn only<'a>(self, rules: impl IntoIterator<Item = &'a str>) -> Options {
+        Options { only: Some(rules.into_iter().map(str::to_owned).collect()), ..self }
+    }
+
+    /// Whether every store is put into the e-graph, and loads see stores by rules alone. Otherwise those that the program's order decides are
+    /// forwarded, and left out, while lifting.
+    pub fn keeps_stores(self, yes: bool) -> Options {
+        Options { keeps_stores: yes, ..self }
+    }
+
     /// Inputs that see one memory, as numbers of inputs; their types say where in it each begins. The functional graph takes that memory as one
     /// more input. Inputs that are in no group share memory with none that is written.
     pub fn sharing(self, groups: impl IntoIterator<Item = Vec<usize>>) -> Options {
@@ -77,11 +99,24 @@ impl Options {
 /// The program has no functional form: it writes to a tensor whose elements overlap, writes to two arguments of one operator that may
 /// overlap, reads a storage beyond the tensor it belongs to or as another dtype.
 pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
+    match options.level {
+        Level::LiftOnly => emit::emit(graph, lift(graph, facts, options, false)?, Stats::default()),
+        Level::Exact => match egraph::optimize(lift(graph, facts, options, !options.keeps_stores)?, facts, options) {
+            // what the rules made of it is no program: the lifted one is
+            Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => {
+                emit::emit(graph, lift(graph, facts, options, false)?, Stats { stopped: why, ..Stats::default() })
+            }
+            done => done.and_then(|(lifted, stats)| emit::emit(graph, lifted, stats)),
+        },
+    }
+}
+
+/// Lifts a program. Where it sees more of an input's memory than the input, all of it becomes an input.
+fn lift(graph: &Graph, facts: &dyn OpFacts, options: &Options, forwards: bool) -> Result<Lifted, FunctionalizeError> {
     let mut groups: Vec<Group> = options.shared.iter().cloned().map(Group::of).collect();
-    let lifted = loop {
-        match lift::lift(graph, facts, &groups) {
+    loop {
+        match lift::lift(graph, facts, &groups, forwards) {
             Err(FunctionalizeError { kind: Reason::Outside { reach: Some((input, start, end)), .. }, loc }) => {
-                // the program sees more of an input's memory than the input: all of it becomes an input
                 let group = match groups.iter_mut().find(|g| g.inputs.contains(&input)) {
                     Some(group) => group,
                     None => {
@@ -96,18 +131,9 @@ pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> R
                 }
                 (group.start, group.end) = wider;
             }
-            lifted => break lifted?,
+            lifted => return lifted,
         }
-    };
-    let (lifted, stats) = match options.level {
-        Level::LiftOnly => (lifted, Stats::default()),
-        Level::Exact => match egraph::optimize(lifted.clone(), facts, options.stop_at) {
-            // what the rules made of it is no program: the lifted one is
-            Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => (lifted, Stats { stopped: why, ..Stats::default() }),
-            done => done?,
-        },
-    };
-    emit::emit(graph, lifted, stats)
+    }
 }
 
 /// The rules of [`Level::Exact`], by name and equation.

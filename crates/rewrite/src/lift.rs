@@ -7,7 +7,8 @@
 use crate::dag::{Given, Id, Kind, MetaId, Node, Session, Slot, SpecId, Template};
 use crate::error::{Reason, Result};
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner};
-use maquette_ir::graph::{Arg, ArgEffect, Graph, MemoryFacts, NodeId, Res, Stmt, ValueId, ValueType};
+use crate::told::Told;
+use maquette_ir::graph::{Arg, Graph, MemoryFacts, NodeId, Res, Stmt, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::Tri;
 use smallvec::SmallVec;
@@ -43,14 +44,15 @@ pub(crate) struct Lifted {
 
 pub(crate) struct Lift<'g> {
     pub graph: &'g Graph,
-    facts: &'g dyn MemoryFacts,
+    told: Told<'g>,
     pub memory: Memory,
     pub bindings: Vec<Option<Binding>>,
     /// By type.
     pub types: Vec<Option<(MetaId, Option<SpecId>)>>,
 }
 
-pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group]) -> Result<Lifted> {
+/// Lifts a program. Where it `forwards`, loads see the stores before them, and what nobody can see is not stored.
+pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group], forwards: bool) -> Result<Lifted> {
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
         // a guard that contradicts what is known is one that no call passes
@@ -58,8 +60,8 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group]) -> 
     }
     let mut l = Lift {
         graph,
-        facts,
-        memory: Memory::new(Session::new(symbols)),
+        told: Told::new(facts),
+        memory: Memory::new(Session::new(symbols), forwards),
         bindings: vec![None; graph.values().len()],
         types: vec![None; graph.type_count()],
     };
@@ -90,6 +92,7 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group]) -> 
         let t = graph.type_of(ty);
         t.sizes.iter().zip(&t.strides).any(|(n, s)| *s == Expr::Int(0) && *n != Expr::Int(1))
     };
+    l.memory.settle();
     let finals = l.memory.finals(&outputs, &repeats);
     Ok(Lifted { memory: l.memory, outputs, finals })
 }
@@ -100,9 +103,28 @@ const AS_STRIDED: &str = "aten::as_strided";
 const APART: &str = "ir::apart";
 
 /// An operator's argument and what is done with it.
+#[derive(Clone, Copy)]
 struct Operand {
     arg: usize,
     value: ValueId,
+}
+
+type Operands = SmallVec<[Operand; 4]>;
+
+impl Operand {
+    fn of(arg: usize, leaf: Arg) -> Option<Operand> {
+        if let Arg::Value(value) = leaf { Some(Operand { arg, value }) } else { None }
+    }
+}
+
+/// What is known of a call before it is made.
+struct Call<'a> {
+    operands: &'a [Operand],
+    /// The arguments that are written, by number.
+    mutated: &'a [(usize, Handle)],
+    /// It may see the strides of its operands.
+    opaque: bool,
+    serial: u32,
 }
 
 impl Lift<'_> {
@@ -132,20 +154,28 @@ impl Lift<'_> {
     }
 
     fn node(&mut self, node: NodeId) -> Result<()> {
-        let (graph, facts) = (self.graph, self.facts);
+        let graph = self.graph;
         let op = graph.op_name(node);
-        let mut operands: Vec<Operand> = Vec::new();
-        let mut ids: Vec<Id> = Vec::new();
-        let mut take = |l: &mut Self, arg: usize, given: Arg| l.slot(given, arg, &mut operands, &mut ids);
-        let args: Box<[Slot]> = graph.args(node).iter().enumerate().map(|(i, &a)| take(self, i, a)).collect::<Result<_>>()?;
-        let mut kwargs = Vec::new();
-        for &(name, a) in graph.kwargs(node) {
-            let index = facts.arg_index(op, graph.str(name)).ok_or(Reason::Internal("an operator has no argument of this name"))?;
-            let name = self.memory.session.name(graph.str(name));
-            kwargs.push((name, take(self, index, a)?));
+        let mut operands = Operands::new();
+        for (i, &a) in graph.args(node).iter().enumerate() {
+            graph.for_each_leaf(a, &mut |leaf| operands.extend(Operand::of(i, leaf)));
         }
-        let writes =
-            |o: &&Operand| facts.arg_effect(op, o.arg) == ArgEffect::Write && matches!(graph.value_type(o.value), ValueType::Tensor(_));
+        for &(name, a) in graph.kwargs(node) {
+            let index =
+                self.told.keyword(graph, graph.op(node), name).ok_or(Reason::Internal("an operator has no argument of this name"))?;
+            graph.for_each_leaf(a, &mut |leaf| operands.extend(Operand::of(index, leaf)));
+        }
+        let numbers = operands.iter().map(|o| o.arg + 1).max().unwrap_or(0);
+        let operator = self.told.operator(graph, node, numbers);
+        let (opaque, random, ordered) = (operator.opaque, operator.random, operator.ordered);
+        // The argument that each result is, or is a view of.
+        let aliases: SmallVec<[Option<usize>; 4]> = match graph.copies(node) {
+            true => SmallVec::new(),
+            false => (0..graph.results(node).len()).map(|i| operator.alias(i)).collect(),
+        };
+        let alias = |i: usize| aliases.get(i).copied().flatten();
+        let written: SmallVec<[usize; 2]> = (0..numbers).filter(|&i| operator.writes(i)).collect();
+        let writes = |o: &&Operand| written.contains(&o.arg) && matches!(graph.value_type(o.value), ValueType::Tensor(_));
         let mutated: SmallVec<[(usize, Handle); 2]> = operands
             .iter()
             .filter(writes)
@@ -162,60 +192,14 @@ impl Lift<'_> {
             };
             self.memory.absolute |= operands.first().is_some_and(outside);
         }
-        // The argument that each result is, or is a view of.
-        let alias = |i: usize| facts.result_aliases(op, i).filter(|_| !graph.copies(node));
         let is_mutated = |arg: usize| mutated.iter().any(|(a, _)| *a == arg);
         let all_views = graph.results(node).iter().enumerate().all(|(i, r)| r.values().is_empty() || alias(i).is_some());
-        let effect = graph.has_effect(node) || facts.ordered(op);
-        let mut leaves: SmallVec<[Option<ValueId>; 4]> = SmallVec::new();
+        let effect = graph.has_effect(node) || ordered;
         let is_view = all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty();
         if !is_view {
-            let mut results: Vec<Given> = Vec::new();
-            for (i, r) in graph.results(node).iter().enumerate() {
-                if alias(i).is_some_and(is_mutated) {
-                    continue;
-                }
-                let kinds: Box<[Kind]> = r.values().iter().map(|v| self.kind(graph.value_type(v))).collect();
-                leaves.extend(r.values().iter().map(Some));
-                results.push(match r {
-                    Res::Value(_) => Given::Value(kinds[0]),
-                    Res::List(_) => Given::List(kinds),
-                    Res::Absent => Given::Absent,
-                });
-            }
-            for (_, t) in &mutated {
-                results.push(Given::Value(Kind::Tensor(t.meta)));
-                leaves.push(None);
-            }
-            let opaque = facts.opaque(op);
-            let layouts = operands.iter().map(|o| self.layout(o.value).filter(|_| opaque)).collect();
-            let serial = if effect || facts.random(op) { self.memory.at + 1 } else { 0 };
-            let template = Template {
-                op: self.memory.session.name(op),
-                args,
-                kwargs: kwargs.into(),
-                mutates: !mutated.is_empty(),
-                effect: graph.has_effect(node),
-                copies: graph.copies(node),
-                results: results.into(),
-                layouts,
-                serial,
-            };
-            let kinds: SmallVec<[Kind; 4]> = template.kinds().collect();
-            let kind = template.kind();
-            let call = self.memory.session.call(template);
-            let id = self.memory.add(Node::Call(call, ids.into()), kind);
-            let mut written = mutated.iter();
-            for (i, (leaf, &of)) in leaves.iter().zip(&kinds).enumerate() {
-                let value = if kind == Kind::Tuple { self.memory.add(Node::Proj(i as u32, id), of) } else { id };
-                match leaf {
-                    Some(v) => self.own(*v, value, Owner::Fresh)?,
-                    None => {
-                        let (_, t) = *written.next().ok_or(Reason::Internal("more values than were written"))?;
-                        self.memory.write(t, value, op)?;
-                    }
-                }
-            }
+            let call =
+                Call { operands: &operands, mutated: &mutated, opaque, serial: if effect || random { self.memory.at + 1 } else { 0 } };
+            self.call(node, call, |i| alias(i).is_some_and(is_mutated))?;
         }
         for (i, r) in graph.results(node).iter().enumerate() {
             let Some(arg) = alias(i) else { continue };
@@ -223,6 +207,64 @@ impl Lift<'_> {
             let Binding::Tensor(of) = self.binding(of.value)? else { return Err(Reason::Internal("a view of a number").into()) };
             for v in r.values().iter() {
                 self.view(v, of, op)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A call, on the values that its operands have; the tensors that it writes have others afterwards. Results that `is_written` are none of
+    /// its own.
+    fn call(&mut self, node: NodeId, call: Call<'_>, is_written: impl Fn(usize) -> bool) -> Result<()> {
+        let Call { operands, mutated, opaque, serial } = call;
+        let (graph, op) = (self.graph, self.graph.op_name(node));
+        let ids: SmallVec<[Id; 4]> = operands.iter().map(|o| self.value(o.value)).collect::<Result<_>>()?;
+        let mut number = 0;
+        let args: SmallVec<[Slot; 8]> = graph.args(node).iter().map(|&a| self.slot(a, &mut number)).collect();
+        let mut kwargs = Vec::with_capacity(graph.kwargs(node).len());
+        for &(name, a) in graph.kwargs(node) {
+            let name = self.memory.session.name(graph.str(name));
+            kwargs.push((name, self.slot(a, &mut number)));
+        }
+        let mut leaves: SmallVec<[Option<ValueId>; 4]> = SmallVec::new();
+        let mut results: SmallVec<[Given; 2]> = SmallVec::new();
+        for (_, r) in graph.results(node).iter().enumerate().filter(|(i, _)| !is_written(*i)) {
+            let kinds: SmallVec<[Kind; 4]> = r.values().iter().map(|v| self.kind(graph.value_type(v))).collect();
+            leaves.extend(r.values().iter().map(Some));
+            results.push(match r {
+                Res::Value(_) => Given::Value(kinds[0]),
+                Res::List(_) => Given::List(kinds.into_boxed_slice()),
+                Res::Absent => Given::Absent,
+            });
+        }
+        for (_, t) in mutated {
+            results.push(Given::Value(Kind::Tensor(t.meta)));
+            leaves.push(None);
+        }
+        let layouts: SmallVec<[Option<Box<[Expr]>>; 4]> = operands.iter().map(|o| self.layout(o.value).filter(|_| opaque)).collect();
+        let template = Template {
+            op: self.memory.session.name(op),
+            args: args.into_boxed_slice(),
+            kwargs: kwargs.into(),
+            mutates: !mutated.is_empty(),
+            effect: graph.has_effect(node),
+            copies: graph.copies(node),
+            results: results.into_boxed_slice(),
+            layouts: layouts.into_boxed_slice(),
+            serial,
+        };
+        let kinds: SmallVec<[Kind; 4]> = template.kinds().collect();
+        let kind = template.kind();
+        let call = self.memory.session.call(template);
+        let id = self.memory.add(Node::Call(call, ids), kind);
+        let mut written = mutated.iter();
+        for (i, (leaf, &of)) in leaves.iter().zip(&kinds).enumerate() {
+            let value = if kind == Kind::Tuple { self.memory.add(Node::Proj(i as u32, id), of) } else { id };
+            match leaf {
+                Some(v) => self.own(*v, value, Owner::Fresh)?,
+                None => {
+                    let (_, t) = *written.next().ok_or(Reason::Internal("more values than were written"))?;
+                    self.memory.write(t, value, op)?;
+                }
             }
         }
         Ok(())
@@ -272,17 +314,17 @@ impl Lift<'_> {
             serial: self.memory.at + 1,
         };
         let call = session.call(template);
-        self.memory.add(Node::Call(call, Box::default()), Kind::Tuple);
+        self.memory.add(Node::Call(call, SmallVec::new()), Kind::Tuple);
     }
 
-    fn slot(&mut self, given: Arg, arg: usize, operands: &mut Vec<Operand>, ids: &mut Vec<Id>) -> Result<Slot> {
-        Ok(match given {
-            Arg::Value(value) => {
-                operands.push(Operand { arg, value });
-                ids.push(self.value(value)?);
-                Slot::Operand(ids.len() as u32 - 1)
+    /// An argument, whose values are those operands of the call that come next.
+    fn slot(&mut self, given: Arg, number: &mut u32) -> Slot {
+        match given {
+            Arg::Value(_) => {
+                *number += 1;
+                Slot::Operand(*number - 1)
             }
-            Arg::List(list) => Slot::List(self.graph.list(list).iter().map(|&a| self.slot(a, arg, operands, ids)).collect::<Result<_>>()?),
+            Arg::List(list) => Slot::List(self.graph.list(list).iter().map(|&a| self.slot(a, number)).collect()),
             Arg::None => Slot::None,
             Arg::Int(e) => Slot::Int(e),
             Arg::Float(x) => Slot::Float(x),
@@ -292,7 +334,7 @@ impl Lift<'_> {
             Arg::Device(d) => Slot::Device(d),
             Arg::Layout(l) => Slot::Layout(l),
             Arg::MemoryFormat(m) => Slot::MemoryFormat(m),
-        })
+        }
     }
 
     fn leaving(&mut self, arg: Arg) -> Result<Leaving> {

@@ -3,6 +3,7 @@
 use crate::dag::{Dag, Id, Kind, MetaId, Node, Origin, Session, SpecId};
 use crate::error::{Reason, Result};
 use crate::functional::SharedMemory;
+use crate::writers::{Write, Writers};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, StrId, TypeId};
 use maquette_ir::sym::{BoolExpr, SymbolId};
@@ -88,6 +89,9 @@ pub(crate) struct Memory {
     pub storages: Vec<Storage>,
     /// Memory that inputs share.
     pub shared: Vec<SharedMemory>,
+    /// By storage: its writes since its version. Only if loads are to see them.
+    pub writers: FxHashMap<usize, Writers>,
+    forwards: bool,
     /// Places were asked for by offsets from the start of inputs' storages.
     pub absolute: bool,
     /// The statement that is being lifted, and its line.
@@ -96,13 +100,16 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub fn new(session: Session) -> Memory {
+    /// Loads see the stores before them, if `forwards`, and stores that nobody sees are none.
+    pub fn new(session: Session, forwards: bool) -> Memory {
         Memory {
             session,
             dag: Dag::default(),
             items: Vec::new(),
             storages: Vec::new(),
             shared: Vec::new(),
+            writers: FxHashMap::default(),
+            forwards,
             absolute: false,
             at: 0,
             loc: None,
@@ -110,8 +117,12 @@ impl Memory {
     }
 
     pub fn add(&mut self, node: Node, kind: Kind) -> Id {
+        self.add_of(node, Origin { kind, at: self.at, loc: self.loc })
+    }
+
+    fn add_of(&mut self, node: Node, origin: Origin) -> Id {
         let listed = !matches!(node, Node::Input(_) | Node::Const(_) | Node::Proj(..));
-        let id = self.dag.add(node, Origin { kind, at: self.at, loc: self.loc });
+        let id = self.dag.add(node, origin);
         if listed {
             self.items.push(Item::Node(id));
         }
@@ -123,8 +134,8 @@ impl Memory {
         self.storages[t.storage].base == t.meta && self.session.is_whole(t.spec, t.meta)
     }
 
-    /// The value of a storage now.
-    pub fn base(&mut self, storage: usize) -> Id {
+    /// The value of a storage as it was before the writes that are kept apart.
+    fn before(&mut self, storage: usize) -> Id {
         let Storage { version, pending, base, .. } = self.storages[storage];
         let Some(there) = pending else { return version };
         let version = self.add(Node::View(there, version), Kind::Tensor(base));
@@ -132,10 +143,52 @@ impl Memory {
         version
     }
 
+    /// The value of a storage now.
+    pub fn base(&mut self, storage: usize) -> Id {
+        let version = match self.writers.get(&storage).map(|w| w.writes.len() - 1) {
+            Some(last) => self.after(storage, last),
+            None => self.before(storage),
+        };
+        self.writers.remove(&storage);
+        self.storages[storage].version = version;
+        version
+    }
+
+    /// The value of a storage after a write, where what later writes left nothing of may be missing.
+    fn after(&mut self, storage: usize, last: usize) -> Id {
+        let (mut version, base) = (self.before(storage), self.storages[storage].base);
+        let Some(mut writers) = self.writers.remove(&storage) else { return version };
+        let made = writers.writes[..=last].iter().rposition(|w| w.version.is_some());
+        version = made.and_then(|i| writers.writes[i].version).unwrap_or(version);
+        for write in &mut writers.writes[made.map_or(0, |i| i + 1)..=last] {
+            if !write.dead {
+                let origin = Origin { kind: Kind::Tensor(base), at: write.at, loc: write.loc };
+                version = self.add_of(Node::Scatter(write.spec, version, write.value), origin);
+            }
+            write.version = Some(version);
+        }
+        self.writers.insert(storage, writers);
+        version
+    }
+
     /// The value of a tensor now.
     pub fn read(&mut self, t: Handle) -> Id {
-        let version = self.base(t.storage);
-        if self.is_whole(t) { version } else { self.add(Node::View(t.spec, version), Kind::Tensor(t.meta)) }
+        let seen = self.writers.get(&t.storage).map(|w| (w, w.last(&mut self.session, t.spec)));
+        let (spec, from) = match seen {
+            Some((writers, Some(i))) => {
+                let Write { spec, value, .. } = writers.writes[i];
+                if spec == t.spec {
+                    return value;
+                }
+                match self.session.relative(t.spec, spec) {
+                    Some(inner) => (inner, value),
+                    None => (t.spec, self.after(t.storage, i)),
+                }
+            }
+            Some((_, None)) | None => (t.spec, self.before(t.storage)),
+        };
+        let whole = self.dag.meta(from) == Some(t.meta) && self.session.is_whole(spec, t.meta);
+        if whole { from } else { self.add(Node::View(spec, from), Kind::Tensor(t.meta)) }
     }
 
     /// Gives a tensor a new value.
@@ -144,11 +197,27 @@ impl Memory {
             let viewed = self.session.text(&self.session.specs[t.spec.index()]);
             return Err(Reason::WriteToOverlappingView { op: op.into(), viewed }.into());
         }
-        let (version, base) = (self.base(t.storage), self.storages[t.storage].base);
-        let version = if self.is_whole(t) { value } else { self.add(Node::Scatter(t.spec, version, value), Kind::Tensor(base)) };
-        let storage = &mut self.storages[t.storage];
-        (storage.version, storage.written) = (version, true);
+        let (version, base) = (self.before(t.storage), self.storages[t.storage].base);
+        self.storages[t.storage].written = true;
+        if self.is_whole(t) {
+            self.writers.remove(&t.storage);
+            self.storages[t.storage].version = value;
+        } else if self.forwards {
+            let (at, loc) = (self.at, self.loc);
+            self.writers.entry(t.storage).or_default().push(&mut self.session, t.spec, value, at, loc);
+        } else {
+            self.storages[t.storage].version = self.add(Node::Scatter(t.spec, version, value), Kind::Tensor(base));
+        }
         Ok(())
+    }
+
+    /// Stores what was written to memory from outside.
+    pub fn settle(&mut self) {
+        let written = |s: &Storage| s.written && s.owner != Owner::Fresh;
+        let storages: Vec<usize> = self.storages.iter().enumerate().filter(|(_, s)| written(s)).map(|(i, _)| i).collect();
+        for i in storages {
+            self.base(i);
+        }
     }
 
     /// Reads the outputs that are memory of their own. Those of types that `repeats` elements are views of it.

@@ -42,14 +42,14 @@ pub trait MemoryFacts {
 }
 
 /// An argument of a call, as far as the call's dtypes depend on it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ArgKind<'a> {
-    /// A tensor; one without dimensions promotes less than others.
+    /// A tensor.
     Tensor {
         /// Its dtype.
         dtype: DType,
-        /// Whether it has no dimensions.
-        zero_dim: bool,
+        /// Its sizes; where they are symbolic, those of one call among many.
+        sizes: &'a [i64],
     },
     /// An absent optional.
     None,
@@ -63,6 +63,28 @@ pub enum ArgKind<'a> {
     Str(&'a str),
     /// An element type.
     DType(DType),
+    /// A list.
+    List(Vec<ArgKind<'a>>),
+}
+
+/// What an operator computes for each element, of its first argument or its first two, broadcast and promoted. The function is PyTorch's, for every
+/// dtype: integers wrap, and NaN in either operand is NaN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub enum Arith {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Max,
+    Min,
+    And,
+    Or,
+    Neg,
+    Abs,
+    Relu,
+    /// All bits; of bools, their negation.
+    Not,
 }
 
 /// Where an operator can write its only result.
@@ -96,8 +118,18 @@ pub trait OpFacts: MemoryFacts {
         let _ = op;
         false
     }
-    /// The dtype of the only result of an operator that works element by element; `None` if it is another operator, or does not take these.
+    /// Whether what an operator computes depends on the metadata of its first argument, and not on its contents.
+    fn ignores_contents(&self, op: &str) -> bool {
+        let _ = op;
+        false
+    }
+    /// The dtype of an operator's only result, in the sizes of its first argument; `None` if it has others, or is not known.
     fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
+        let _ = (op, args, kwargs);
+        None
+    }
+    /// What an operator computes of these arguments, if it is one of the functions that rewriting knows.
+    fn arith(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<Arith> {
         let _ = (op, args, kwargs);
         None
     }

@@ -3,6 +3,7 @@
 mod builder;
 mod constant;
 mod effect;
+mod facts;
 mod infer;
 mod kernel;
 mod key;
@@ -23,7 +24,7 @@ pub use crate::fake::{FakeProfile, FakeProfiles};
 pub(crate) use builder::default_value;
 pub use builder::{OpBuilder, custom_op};
 pub use constant::{Const, ConstArg};
-pub use effect::Facts;
+pub use facts::Facts;
 pub use infer::infer_schema;
 pub use kernel::{Kernel, KernelSwitch, get_kernel};
 pub use key::{DispatchKey, IntoKey};

@@ -1,9 +1,10 @@
 //! Choosing one term of each class: the cheapest tree first (Knuth 1977, a generalisation of Dijkstra's algorithm), which cannot have cycles,
-//! since a term settles after its operands.
+//! since a term settles after its operands. Then [`refine`](super::refine) counts what is shared once.
 
-use super::lang::{Data, Egraph, Term};
+use super::lang::{Data, Term};
+use super::space::Space;
 use crate::dag::{Kind, Session};
-use egg::Id;
+use egg::{Id, Language};
 use maquette_ir::sym::Expr;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -13,9 +14,29 @@ use std::collections::BinaryHeap;
 const LAUNCH: u64 = 1000;
 /// What a symbolic size counts as.
 const SYMBOLIC: u64 = 64;
+/// No term.
+pub(super) const NONE: u32 = u32::MAX;
 
-/// The chosen term of each class, by canonical id.
-pub(crate) type Selection = Vec<Option<Term>>;
+/// The chosen term of each class.
+pub(crate) struct Selection {
+    /// By term: its class.
+    pub class: Vec<u32>,
+    /// By class.
+    pub term: Vec<u32>,
+    /// By class: when its term was chosen. Operands are chosen before what takes them.
+    pub rank: Vec<u32>,
+    pub classes: usize,
+}
+
+impl Selection {
+    pub fn class_of(&self, id: Id) -> u32 {
+        self.class[usize::from(id)]
+    }
+
+    pub fn term_of(&self, class: u32) -> Option<usize> {
+        Some(self.term[class as usize]).filter(|t| *t != NONE).map(|t| t as usize)
+    }
+}
 
 fn elements(session: &Session, kind: Kind) -> u64 {
     let Kind::Tensor(m) = kind else { return 1 };
@@ -24,13 +45,13 @@ fn elements(session: &Session, kind: Kind) -> u64 {
 }
 
 /// What a term costs by itself, in elements moved. A call on copies costs the copies too.
-fn cost(g: &Egraph<'_>, term: &Term) -> u64 {
-    let session = &g.analysis.session;
+pub(super) fn cost(s: &Space<'_>, term: &Term) -> u64 {
+    let session = &s.g.analysis.session;
     match term {
-        Term::Input(_) | Term::Const(_) | Term::Spec(_) => 0,
-        Term::View(_) | Term::Proj(..) => 1,
-        Term::Scatter([.., x]) => {
-            let Data::Value(k) = g[*x].data else { return LAUNCH };
+        Term::Input(_) | Term::Const(_) => 0,
+        Term::View(..) | Term::Proj(..) => 1,
+        Term::Scatter(_, [_, x]) => {
+            let Data::Value(k) = s.data(*x) else { return LAUNCH };
             LAUNCH + elements(session, k)
         }
         Term::Call(call, _) => {
@@ -41,49 +62,88 @@ fn cost(g: &Egraph<'_>, term: &Term) -> u64 {
     }
 }
 
-/// Chooses a term for every class that is reachable in finitely many steps. `first` gives the position in the program of the first term that was
-/// in a class; of equal costs the earlier program wins, and a term of the program over a term of a rule.
-pub(crate) fn extract(g: &Egraph<'_>, original: &dyn Fn(&Term) -> bool) -> Selection {
-    struct Pending {
-        class: Id,
-        term: Term,
-        waits: usize,
-        cost: u64,
+/// Lists in one piece.
+struct Lists {
+    ends: Vec<u32>,
+    items: Vec<u32>,
+}
+
+impl Lists {
+    /// From pairs of a list's number and an item, which keep their order. `each` gives the same pairs twice.
+    fn new(len: usize, each: impl Fn(&mut dyn FnMut(u32, u32))) -> Lists {
+        let mut ends = vec![0u32; len + 1];
+        each(&mut |list, _| ends[list as usize + 1] += 1);
+        for i in 0..len {
+            ends[i + 1] += ends[i];
+        }
+        let mut items = vec![0u32; ends[len] as usize];
+        let mut at = ends.clone();
+        each(&mut |list, item| {
+            items[at[list as usize] as usize] = item;
+            at[list as usize] += 1;
+        });
+        Lists { ends, items }
     }
-    let mut pending: Vec<Pending> = Vec::new();
-    let ids = g.nodes().len();
-    let mut users: Vec<SmallVec<[u32; 4]>> = vec![SmallVec::new(); ids];
-    let mut heap: BinaryHeap<Reverse<(u64, bool, usize)>> = BinaryHeap::new();
-    for class in g.classes() {
-        for term in &class.nodes {
-            let at = pending.len();
-            let mut operands: SmallVec<[Id; 4]> = egg::Language::children(term).iter().map(|c| g.find(*c)).collect();
-            operands.sort_unstable();
-            operands.dedup();
-            operands.iter().for_each(|c| users[usize::from(*c)].push(at as u32));
-            let own = cost(g, term);
-            if operands.is_empty() {
-                heap.push(Reverse((own, !original(term), at)));
-            }
-            pending.push(Pending { class: class.id, term: term.clone(), waits: operands.len(), cost: own });
+
+    fn get(&self, list: u32) -> &[u32] {
+        &self.items[self.ends[list as usize] as usize..self.ends[list as usize + 1] as usize]
+    }
+}
+
+/// The classes of a term's operands, each once.
+pub(super) fn needs(class: &[u32], t: &Term) -> SmallVec<[u32; 4]> {
+    let mut needs = SmallVec::new();
+    for c in t.children().iter().map(|c| class[usize::from(*c)]) {
+        if !needs.contains(&c) {
+            needs.push(c);
         }
     }
-    let mut chosen: Selection = vec![None; ids];
+    needs
+}
+
+/// Chooses a term for every class that is reachable in finitely many steps, among those `allowed`. Of equal costs a term of the program wins over a
+/// term of a rule, and then the earlier one.
+pub(super) fn cheapest(s: &Space<'_>, program: &[Id], allowed: &dyn Fn(usize) -> bool) -> Selection {
+    let nodes = s.g.nodes();
+    let class: Vec<u32> = (0..nodes.len()).map(|i| usize::from(s.find(Id::from(i))) as u32).collect();
+    let mut original = vec![false; nodes.len()];
+    program.iter().for_each(|id| original[usize::from(*id)] = true);
+    let users = Lists::new(nodes.len(), |each| {
+        nodes.iter().enumerate().for_each(|(i, t)| needs(&class, t).into_iter().for_each(|c| each(c, i as u32)));
+    });
+    let mut waits: Vec<u32> = nodes.iter().map(|t| needs(&class, t).len() as u32).collect();
+    let mut costs: Vec<u64> = nodes.iter().map(|t| cost(s, t)).collect();
+    let key = |at: usize, cost: u64| Reverse((cost, !original[at], at as u32));
+    let leaves = (0..nodes.len()).filter(|&i| waits[i] == 0 && allowed(i));
+    let mut heap: BinaryHeap<Reverse<(u64, bool, u32)>> = leaves.map(|i| key(i, costs[i])).collect();
+    let (mut term, mut rank) = (vec![NONE; nodes.len()], vec![NONE; nodes.len()]);
+    let mut classes = 0;
     while let Some(Reverse((total, _, at))) = heap.pop() {
-        let class = pending[at].class;
-        if chosen[usize::from(class)].is_some() {
+        let settled = class[at as usize];
+        if term[settled as usize] != NONE {
             continue;
         }
-        chosen[usize::from(class)] = Some(pending[at].term.clone());
-        for &user in &users[usize::from(class)] {
+        (term[settled as usize], rank[settled as usize]) = (at, classes);
+        classes += 1;
+        for &user in users.get(settled) {
             let user = user as usize;
-            let p = &mut pending[user];
-            p.waits -= 1;
-            p.cost = p.cost.saturating_add(total);
-            if p.waits == 0 && chosen[usize::from(p.class)].is_none() {
-                heap.push(Reverse((p.cost, !original(&p.term), user)));
+            waits[user] -= 1;
+            costs[user] = costs[user].saturating_add(total);
+            if waits[user] == 0 && term[class[user] as usize] == NONE && allowed(user) {
+                heap.push(key(user, costs[user]));
             }
         }
     }
-    chosen
+    Selection { class, term, rank, classes: classes as usize }
+}
+
+/// Chooses a term of each class that `roots` need. What comes out costs no more than the program that was put in, with its twins.
+pub(crate) fn extract(s: &Space<'_>, program: &[Id], roots: &[Id]) -> Selection {
+    let seed = cheapest(s, program, &|_| true);
+    if !s.has_choices() {
+        return seed;
+    }
+    let (best, cost) = super::refine::refine(s, seed, roots);
+    let plain = cheapest(s, program, &|term| s.is_plain(term));
+    if super::refine::total(s, &plain, roots).is_some_and(|plain| plain < cost) { plain } else { best }
 }

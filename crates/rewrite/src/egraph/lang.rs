@@ -1,21 +1,28 @@
 //! The e-graph's language. Payloads are indices given out in program order, so that no order depends on a hash or an address.
 
-use crate::dag::{CallId, Kind, Session, SpecId};
+use super::calls::Does;
+use crate::dag::{CallId, Kind, MetaId, Session, SpecId};
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use maquette_ir::graph::OpFacts;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// A term. Specs are leaves of their own, so that equal views share them.
+/// Operands of a call.
+pub(crate) type Operands = SmallVec<[Id; 4]>;
+
+/// The metadata of a call's operands.
+pub(crate) type Metas = SmallVec<[Option<MetaId>; 4]>;
+
+/// A term.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Term {
     Input(u32),
     Const(u32),
-    Spec(SpecId),
-    /// Spec, base.
-    View([Id; 2]),
-    /// Spec, base, source.
-    Scatter([Id; 3]),
-    Call(CallId, Box<[Id]>),
+    /// Of a base.
+    View(SpecId, [Id; 1]),
+    /// Base, source.
+    Scatter(SpecId, [Id; 2]),
+    Call(CallId, Operands),
     Proj(u32, [Id; 1]),
 }
 
@@ -29,8 +36,7 @@ impl Language for Term {
     fn matches(&self, other: &Self) -> bool {
         match (self, other) {
             (Term::Input(a), Term::Input(b)) | (Term::Const(a), Term::Const(b)) | (Term::Proj(a, _), Term::Proj(b, _)) => a == b,
-            (Term::Spec(a), Term::Spec(b)) => a == b,
-            (Term::View(_), Term::View(_)) | (Term::Scatter(_), Term::Scatter(_)) => true,
+            (Term::View(a, _), Term::View(b, _)) | (Term::Scatter(a, _), Term::Scatter(b, _)) => a == b,
             (Term::Call(a, x), Term::Call(b, y)) => a == b && x.len() == y.len(),
             _ => false,
         }
@@ -38,32 +44,29 @@ impl Language for Term {
 
     fn children(&self) -> &[Id] {
         match self {
-            Term::Input(_) | Term::Const(_) | Term::Spec(_) => &[],
-            Term::View(c) => c,
-            Term::Scatter(c) => c,
+            Term::Input(_) | Term::Const(_) => &[],
+            Term::View(_, c) | Term::Proj(_, c) => c,
+            Term::Scatter(_, c) => c,
             Term::Call(_, c) => c,
-            Term::Proj(_, c) => c,
         }
     }
 
     fn children_mut(&mut self) -> &mut [Id] {
         match self {
-            Term::Input(_) | Term::Const(_) | Term::Spec(_) => &mut [],
-            Term::View(c) => c,
-            Term::Scatter(c) => c,
+            Term::Input(_) | Term::Const(_) => &mut [],
+            Term::View(_, c) | Term::Proj(_, c) => c,
+            Term::Scatter(_, c) => c,
             Term::Call(_, c) => c,
-            Term::Proj(_, c) => c,
         }
     }
 }
 
 /// What is known of a class.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    Spec(SpecId),
     Value(Kind),
     /// The values of a call that gives several.
-    Tuple(SmallVec<[Kind; 4]>),
+    Tuple(CallId),
 }
 
 /// The tables, and what operators do.
@@ -73,8 +76,48 @@ pub(crate) struct Cx<'f> {
     /// Kinds of inputs and constants.
     pub inputs: Vec<Kind>,
     pub consts: Vec<Kind>,
+    /// What is known of each term, by its id: the same for all terms of a class.
+    pub data: Vec<Data>,
+    /// What rules found out about calls, by template and the operands' metadata.
+    pub calls: FxHashMap<(CallId, Metas), Does>,
+    /// `0.0` and `-0.0` may stand for each other.
+    pub no_signed_zeros: bool,
     /// Two classes of different kinds were merged: a fault of a rule.
     pub unsound: bool,
+}
+
+impl Cx<'_> {
+    fn kind(&self, id: Id) -> Kind {
+        match self.data.get(usize::from(id)) {
+            Some(Data::Value(k)) => *k,
+            Some(Data::Tuple(_)) | None => Kind::Tuple,
+        }
+    }
+
+    /// The metadata of a value that is a tensor.
+    pub fn meta(&self, id: Id) -> Option<MetaId> {
+        if let Kind::Tensor(m) = self.kind(id) { Some(m) } else { None }
+    }
+
+    fn describe(&mut self, term: &Term) -> Data {
+        Data::Value(match term {
+            Term::Input(i) => self.inputs.get(*i as usize).copied().unwrap_or(Kind::Tuple),
+            Term::Const(i) => self.consts.get(*i as usize).copied().unwrap_or(Kind::Tuple),
+            Term::View(s, [base]) => match self.kind(*base) {
+                Kind::Tensor(meta) => Kind::Tensor(self.session.viewed(*s, meta)),
+                _ => Kind::Tuple,
+            },
+            Term::Scatter(_, [base, _]) => self.kind(*base),
+            Term::Call(call, _) => match self.session.calls[call.index()].kind() {
+                Kind::Tuple => return Data::Tuple(*call),
+                one => one,
+            },
+            Term::Proj(i, [of]) => match self.data.get(usize::from(*of)) {
+                Some(Data::Tuple(call)) => self.session.calls[call.index()].kinds().nth(*i as usize).unwrap_or(Kind::Tuple),
+                _ => Kind::Tuple,
+            },
+        })
+    }
 }
 
 pub(crate) type Egraph<'f> = EGraph<Term, Cx<'f>>;
@@ -82,32 +125,12 @@ pub(crate) type Egraph<'f> = EGraph<Term, Cx<'f>>;
 impl<'f> Analysis<Term> for Cx<'f> {
     type Data = Data;
 
-    fn make(g: &mut Egraph<'f>, term: &Term, _: Id) -> Data {
-        let kind_of = |g: &Egraph<'f>, id: Id| if let Data::Value(k) = g[id].data { k } else { Kind::Tuple };
-        match term {
-            Term::Input(i) => Data::Value(g.analysis.inputs.get(*i as usize).copied().unwrap_or(Kind::Tuple)),
-            Term::Const(i) => Data::Value(g.analysis.consts.get(*i as usize).copied().unwrap_or(Kind::Tuple)),
-            Term::Spec(s) => Data::Spec(*s),
-            Term::View([s, base]) => match (g[*s].data.clone(), kind_of(g, *base)) {
-                (Data::Spec(s), Kind::Tensor(meta)) => {
-                    let sizes = g.analysis.session.specs[s.index()].sizes().collect();
-                    Data::Value(Kind::Tensor(g.analysis.session.resized(meta, sizes)))
-                }
-                _ => Data::Value(Kind::Tuple),
-            },
-            Term::Scatter([_, base, _]) => Data::Value(kind_of(g, *base)),
-            Term::Call(call, _) => {
-                let template = &g.analysis.session.calls[call.index()];
-                match template.kind() {
-                    Kind::Tuple => Data::Tuple(template.kinds().collect()),
-                    one => Data::Value(one),
-                }
-            }
-            Term::Proj(i, [of]) => match &g[*of].data {
-                Data::Tuple(kinds) => Data::Value(kinds.get(*i as usize).copied().unwrap_or(Kind::Tuple)),
-                _ => Data::Value(Kind::Tuple),
-            },
+    fn make(g: &mut Egraph<'f>, term: &Term, id: Id) -> Data {
+        let data = g.analysis.describe(term);
+        if usize::from(id) == g.analysis.data.len() {
+            g.analysis.data.push(data);
         }
+        data
     }
 
     fn merge(&mut self, a: &mut Data, b: Data) -> DidMerge {

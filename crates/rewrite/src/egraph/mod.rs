@@ -1,125 +1,183 @@
 //! Rewriting by equality saturation: the lifted program goes into an e-graph, rules add what is equal, and the cheapest program comes out.
 //!
-//! Everything is bounded by counts, never by time, and ordered by position in the program: the same program gives the same graph.
+//! Rules are tried on each term when it is made, on operands that went through them before, so that one pass over the program does nearly
+//! all; terms whose operands turn out to be more than was known are looked at again. Everything is bounded by counts, never by time, and ordered by
+//! position in the program: the same program gives the same graph.
 
+mod ask;
+mod calls;
 mod extract;
 mod lang;
+mod refine;
 mod rules;
 mod schedule;
+mod space;
 mod twins;
 
-use crate::dag::{Id as Old, Node};
+use crate::Options;
+use crate::dag::{Dag, Kind, Node, Session};
 use crate::error::{Reason, Result};
 use crate::functional::Stats;
 use crate::lift::Lifted;
-use egg::{EGraph, Id};
-use lang::{Cx, Data, Egraph, Term};
+use calls::Site;
+use egg::Id;
+use lang::{Cx, Term};
 use maquette_ir::graph::OpFacts;
-use rules::{Found, RULES};
-use rustc_hash::FxHashSet;
+use rules::{Apply, Found, RULES, Store, View};
+use rustc_hash::FxHashMap;
+use space::Space;
 
 pub(crate) use rules::Rule;
 
-/// Rounds of rules.
-const ROUNDS: usize = 8;
+/// How often what follows from equal operands is looked for.
+const ROUNDS: u64 = 8;
 
 /// The rules, for whoever wants to know.
 pub(crate) fn rules() -> &'static [Rule] {
     RULES
 }
 
-/// Rewrites a lifted program. `stop_at`: how often a rule may add something.
-pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, stop_at: Option<u64>) -> Result<(Lifted, Stats)> {
-    let Lifted { mut memory, outputs, finals } = lifted;
+/// Rewrites a lifted program.
+pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -> Result<(Lifted, Stats)> {
+    let Lifted { mut memory, outputs, mut finals } = lifted;
     let dag = std::mem::take(&mut memory.dag);
-    let session = std::mem::replace(&mut memory.session, crate::dag::Session::new(Default::default()));
-    let kinds = |input: bool| -> Vec<crate::dag::Kind> {
+    let session = std::mem::replace(&mut memory.session, Session::new(Default::default()));
+    let kinds = |input: bool| -> Vec<Kind> {
         let of = |n: &Node| matches!(n, Node::Input(_)) && input || matches!(n, Node::Const(_)) && !input;
         dag.nodes.iter().zip(&dag.origins).filter(|(n, _)| of(n)).map(|(_, o)| o.kind).collect()
     };
-    let cx = Cx { session, facts, inputs: kinds(true), consts: kinds(false), unsound: false };
-    let mut g: Egraph<'_> = EGraph::new(cx);
-    let mut classes: Vec<Id> = Vec::with_capacity(dag.nodes.len());
-    let mut originals: FxHashSet<Term> = FxHashSet::default();
-    for node in &dag.nodes {
-        let at = |id: &Old| classes[id.index()];
-        let term = match node {
-            Node::Input(i) => Term::Input(*i),
-            Node::Const(i) => Term::Const(*i),
-            Node::View(s, b) => {
-                let b = at(b);
-                Term::View([g.add(Term::Spec(*s)), b])
-            }
-            Node::Scatter(s, b, x) => {
-                let (b, x) = (at(b), at(x));
-                Term::Scatter([g.add(Term::Spec(*s)), b, x])
-            }
-            Node::Call(call, of) => Term::Call(*call, of.iter().map(at).collect()),
-            Node::Proj(i, of) => Term::Proj(*i, [at(of)]),
-        };
-        originals.insert(term.clone());
-        classes.push(g.add(term));
-    }
-    g.rebuild();
-    let stats = saturate(&mut g, stop_at);
-    if g.analysis.unsound {
+    let (data, calls) = (Vec::with_capacity(2 * dag.nodes.len()), FxHashMap::default());
+    let cx = Cx {
+        session,
+        facts,
+        inputs: kinds(true),
+        consts: kinds(false),
+        data,
+        calls,
+        no_signed_zeros: options.no_signed_zeros,
+        unsound: false,
+    };
+    let used = RULES.iter().map(|r| options.only.as_ref().is_none_or(|only| only.iter().any(|n| n == r.name))).collect();
+    let mut saturation = Saturation {
+        space: Space::new(cx),
+        stop_at: options.stop_at,
+        used,
+        stats: Stats { stopped: "nothing left to do", ..Stats::default() },
+    };
+    let terms = saturation.insert(&dag);
+    let Saturation { space, mut stats, .. } = saturation;
+    if space.g.analysis.unsound {
         return Err(Reason::Internal("a rule merged values of different kinds").into());
     }
-    let chosen = extract::extract(&g, &|t| originals.contains(t));
-    memory.dag = dag;
-    let lifted = schedule::schedule(g, &classes, &chosen, Lifted { memory, outputs, finals })?;
+    let mut roots: Vec<Id> = schedule::staying(&dag, &space.g.analysis.session).map(|i| terms[i]).collect();
+    schedule::each_wanted(&mut memory, &mut finals, &mut |id| {
+        roots.push(terms[id.index()]);
+        Ok(())
+    })?;
+    let chosen = extract::extract(&space, &terms, &roots);
+    stats.after = space.len();
+    stats.classes = chosen.classes;
+    let lifted = schedule::schedule(space, &dag, &terms, &chosen, Lifted { memory, outputs, finals })?;
     Ok((lifted, stats))
 }
 
-/// Applies the rules until they add nothing, or a bound is met.
-fn saturate(g: &mut Egraph<'_>, stop_at: Option<u64>) -> Stats {
-    let limit = 4 * g.total_size() + 1000;
-    let mut stats = Stats { before: g.total_size(), stopped: "rounds", ..Stats::default() };
-    let mut settled: FxHashSet<Term> = FxHashSet::default();
-    'rounds: for _ in 0..ROUNDS {
-        stats.rounds += 1;
-        let interesting = |t: &Term| matches!(t, Term::View(_) | Term::Scatter(_) | Term::Call(..));
-        let work: Vec<(Id, Term)> =
-            g.classes().flat_map(|c| c.nodes.iter().filter(|t| interesting(t)).map(|t| (c.id, t.clone()))).collect();
-        let mut added = 0;
-        for (id, term) in &work {
-            let call = matches!(term, Term::Call(..));
-            let again = call && !settled.insert(term.clone());
-            for (number, rule) in RULES.iter().enumerate().filter(|(_, r)| r.once == call && !again) {
-                let mut found = Found::new();
-                (rule.apply)(g, *id, term, &mut found);
-                for equal in found {
-                    if g.find(equal) == g.find(*id) || !same_kind(g, equal, *id) {
-                        continue;
-                    }
-                    if stop_at.is_some_and(|n| stats.applied >= n) {
-                        stats.stopped = "the number of steps asked for";
-                        break 'rounds;
-                    }
-                    g.union(*id, equal);
-                    added += 1;
-                    stats.applied += 1;
-                    stats.count(number, rule.name);
-                }
-            }
-            if g.total_size() > limit {
-                stats.stopped = "size";
-                break 'rounds;
-            }
-        }
-        g.rebuild();
-        if added == 0 {
-            stats.stopped = "nothing left to do";
-            break;
-        }
-    }
-    g.rebuild();
-    stats.after = g.total_size();
-    stats.classes = g.number_of_classes();
-    stats
+struct Saturation<'f> {
+    space: Space<'f>,
+    stop_at: Option<u64>,
+    /// By rule.
+    used: Vec<bool>,
+    stats: Stats,
 }
 
-/// A rule that finds a value of other sizes or another dtype has found nothing: expressions that are equal may be spelled differently.
-fn same_kind(g: &Egraph<'_>, a: Id, b: Id) -> bool {
-    !matches!(g[a].data, Data::Spec(_)) && g[a].data == g[b].data
+impl Saturation<'_> {
+    /// Puts a program in, and everything that is equal to its parts. Gives each node's term.
+    fn insert(&mut self, dag: &Dag) -> Vec<Id> {
+        let total = dag.nodes.len();
+        let mut terms: Vec<Id> = Vec::with_capacity(total);
+        for (done, node) in dag.nodes.iter().enumerate() {
+            let at = |id: &crate::dag::Id| self.space.find(terms[id.index()]);
+            let term = match node {
+                Node::Input(i) => Term::Input(*i),
+                Node::Const(i) => Term::Const(*i),
+                Node::View(s, b) => Term::View(*s, [at(b)]),
+                Node::Scatter(s, b, x) => Term::Scatter(*s, [at(b), at(x)]),
+                Node::Call(call, of) => Term::Call(*call, of.iter().map(at).collect()),
+                Node::Proj(i, of) => Term::Proj(*i, [at(of)]),
+            };
+            terms.push(self.space.add(term));
+            self.space.mark(true, done as u32);
+            // each node still to come, and the twin of each, with a conversion and an expansion, fits under the bound
+            self.drain(4 * (done + 1) + 1000, 16 * total as u64 + 1000);
+        }
+        self.stats.before = total;
+        self.stats.rounds = 1;
+        while self.stats.rounds < ROUNDS && self.space.close() {
+            self.stats.rounds += 1;
+            self.drain(4 * total + 1000, 16 * total as u64 + 1000);
+        }
+        self.space.close();
+        terms
+    }
+
+    /// Looks at what there is to look at. Rules about memory make no more terms than `terms`; no more than `visits` terms are looked at.
+    fn drain(&mut self, terms: usize, visits: u64) {
+        while let Some((id, term)) = self.space.pop() {
+            self.stats.visits += 1;
+            if self.stats.visits > visits {
+                self.stats.stopped = "visits";
+                continue;
+            }
+            match term {
+                Term::Call(call, operands) => {
+                    let site = Site::new(&mut self.space, call, operands);
+                    self.each(id, |rule, s, found| {
+                        if let Apply::Call(f) = rule {
+                            f(s, &site, found)
+                        }
+                    });
+                }
+                Term::View(..) | Term::Scatter(..) if self.space.len() > terms => self.stats.stopped = "size",
+                Term::View(v, [b]) => {
+                    let Some(view) = View::new(&self.space, id, v, b) else { continue };
+                    self.each(id, |rule, s, found| {
+                        if let Apply::View(f) = rule {
+                            f(s, &view, found)
+                        }
+                    });
+                }
+                Term::Scatter(v, [b, x]) => {
+                    let store = Store::new(&self.space, v, b, x);
+                    self.each(id, |rule, s, found| {
+                        if let Apply::Store(f) = rule {
+                            f(s, &store, found)
+                        }
+                    });
+                }
+                Term::Input(_) | Term::Const(_) | Term::Proj(..) => {}
+            }
+        }
+    }
+
+    /// Tries each rule on a term, and merges what it finds with the term's class.
+    fn each(&mut self, id: Id, mut apply: impl FnMut(&Apply, &mut Space<'_>, &mut Found)) {
+        let mut found = Found::new();
+        let from = self.space.from(usize::from(id));
+        for (number, rule) in RULES.iter().enumerate().filter(|(n, _)| self.used[*n]) {
+            apply(&rule.apply, &mut self.space, &mut found);
+            self.space.mark(rule.plain, from);
+            for equal in found.drain(..) {
+                if self.stop_at.is_some_and(|n| self.stats.applied >= n) {
+                    self.stats.stopped = "the number of steps asked for";
+                    return;
+                }
+                if self.space.union(id, equal) {
+                    if !rule.plain {
+                        self.space.found_choice();
+                    }
+                    self.stats.applied += 1;
+                    self.stats.count(number, rule.name);
+                }
+            }
+        }
+    }
 }

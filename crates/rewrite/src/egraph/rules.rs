@@ -5,26 +5,66 @@
 //! call that has an effect, and never merge calls except by congruence; go towards fewer or smaller stores, or prove that the rule cannot
 //! undo another; and give it a test that shows it, and one where its condition fails.
 
-use super::lang::{Data, Egraph, Term};
-use super::twins;
-use crate::dag::{Kind, MetaId, Slot, SpecId};
+use super::calls::{self, Site};
+use super::space::{Space, Stores, Views};
+use crate::dag::{MetaId, SpecId};
 use egg::Id;
 use maquette_ir::view::Tri;
 use smallvec::SmallVec;
 
 /// Stores that a view is moved past in one go.
 const WALK: usize = 64;
-/// Terms of a class that a rule looks at.
-const LOOKED_AT: usize = 8;
+
+/// Stores that may fill a value together.
+const TILES: usize = 16;
 
 /// A rule by name, with the equation.
 pub(crate) struct Rule {
     pub name: &'static str,
     /// The equation, and why it holds.
     pub law: &'static str,
-    /// The term alone decides: once is enough.
-    pub once: bool,
-    pub apply: fn(&mut Egraph<'_>, Id, &Term, &mut Found),
+    /// What it finds is as the program says it, but for mutation.
+    pub plain: bool,
+    pub apply: Apply,
+}
+
+/// What a rule is tried on.
+pub(crate) enum Apply {
+    Call(fn(&mut Space<'_>, &Site, &mut Found)),
+    View(fn(&mut Space<'_>, &View, &mut Found)),
+    Store(fn(&mut Space<'_>, &Store, &mut Found)),
+}
+
+/// `view(v, b)`.
+pub(crate) struct View {
+    v: SpecId,
+    b: Id,
+    /// The view's metadata.
+    meta: MetaId,
+    /// What else `b` is.
+    stores: Stores,
+    views: Views,
+}
+
+impl View {
+    pub fn new(s: &Space<'_>, id: Id, v: SpecId, b: Id) -> Option<View> {
+        Some(View { v, b, meta: s.meta(id)?, stores: s.stores(b), views: s.views(b) })
+    }
+}
+
+/// `scatter(v, b, x)`.
+pub(crate) struct Store {
+    v: SpecId,
+    b: Id,
+    x: Id,
+    /// What else `b` is.
+    stores: Stores,
+}
+
+impl Store {
+    pub fn new(s: &Space<'_>, v: SpecId, b: Id, x: Id) -> Store {
+        Store { v, b, x, stores: s.stores(b) }
+    }
 }
 
 /// Classes that are equal to the one looked at.
@@ -35,222 +75,231 @@ pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "twin",
         law: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype: so the operator is defined",
-        once: true,
-        apply: twins::twin,
+        plain: true,
+        apply: Apply::Call(calls::twin),
     },
     Rule {
         name: "same-elements",
         law: "clone(x) = x, and reshape(x) = view(all of x, x): values have no memory",
-        once: true,
-        apply: same_elements,
+        plain: false,
+        apply: Apply::Call(calls::same_elements_as),
     },
-    Rule { name: "whole-view", law: "view(all of b, b) = b", once: false, apply: whole_view },
-    Rule { name: "view-view", law: "view(v, view(w, b)) = view(w∘v, b): composition is by definition", once: false, apply: view_view },
+    Rule {
+        name: "round-trip",
+        law: "convert(convert(x)) = x, in x's dtype, where the dtype between holds every value of it",
+        plain: false,
+        apply: Apply::Call(calls::round_trip),
+    },
+    Rule {
+        name: "neutral",
+        law: "x * 1 = x / 1 = x - 0.0 = x + -0.0 = x, in x's dtype; of integers x + 0 too. x + 0.0 is not: of -0.0 it is 0.0",
+        plain: false,
+        apply: Apply::Call(calls::neutral),
+    },
+    Rule {
+        name: "twice",
+        law: "neg neg x = not not x = x; relu relu x = relu x; abs abs x = abs x; abs neg x = abs x, but for unsigned numbers",
+        plain: false,
+        apply: Apply::Call(calls::twice),
+    },
+    Rule {
+        name: "same-operands",
+        law: "max(x, x) = min(x, x) = x & x = x | x = x, NaN included",
+        plain: false,
+        apply: Apply::Call(calls::same_operands),
+    },
+    Rule {
+        name: "unseen",
+        law: "fill(x, c) = fill(y, c) for every y of x's sizes and dtype: what x holds is not looked at",
+        plain: false,
+        apply: Apply::Call(calls::unseen),
+    },
+    Rule {
+        name: "commute",
+        law: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x: one of two such calls is enough",
+        plain: false,
+        apply: Apply::Call(calls::commute),
+    },
+    Rule { name: "whole-view", law: "view(all of b, b) = b", plain: false, apply: Apply::View(whole_view) },
+    Rule {
+        name: "view-view",
+        law: "view(v, view(w, b)) = view(w∘v, b): composition is by definition",
+        plain: false,
+        apply: Apply::View(view_view),
+    },
     Rule {
         name: "forward",
         law: "view(v, scatter(w, b, x)) = view(v/w, x) where v lies in w: only stored elements are seen",
-        once: false,
-        apply: forward,
+        plain: false,
+        apply: Apply::View(forward),
     },
     Rule {
         name: "past",
         law: "view(v, scatter(w, b, x)) = view(v, b) where v and w are disjoint: no stored element is seen",
-        once: false,
-        apply: past,
+        plain: false,
+        apply: Apply::View(past),
     },
     Rule {
         name: "push-in",
         law: "view(v, scatter(w, b, x)) = scatter(w/v, view(v, b), x) where w lies in v and v repeats nothing",
-        once: false,
-        apply: push_in,
+        plain: false,
+        apply: Apply::View(push_in),
     },
     Rule {
         name: "whole-store",
         law: "scatter(v, b, x) = view(v⁻¹, x) where v names every element of b once: nothing of b is left",
-        once: false,
-        apply: whole_store,
+        plain: false,
+        apply: Apply::Store(whole_store),
     },
-    Rule { name: "no-op-store", law: "scatter(v, b, view(v, b)) = b: what is there is stored again", once: false, apply: noop_store },
+    Rule {
+        name: "no-op-store",
+        law: "scatter(v, b, view(v, b)) = b: what is there is stored again",
+        plain: false,
+        apply: Apply::Store(noop_store),
+    },
     Rule {
         name: "dead-store",
         law: "scatter(v, scatter(w, b, x), y) = scatter(v, b, y) where w lies in v: nothing of x is left",
-        once: false,
-        apply: dead_store,
+        plain: false,
+        apply: Apply::Store(dead_store),
     },
     Rule {
         name: "store-into",
         law: "scatter(v, scatter(w, b, x), y) = scatter(w, b, scatter(v/w, x, y)) where v lies in w",
-        once: false,
-        apply: store_into,
+        plain: false,
+        apply: Apply::Store(store_into),
     },
     Rule {
         name: "nested-store",
         law: "scatter(v, b, scatter(w, view(v, b), x)) = scatter(v∘w, b, x): the rest of v is as it was",
-        once: false,
-        apply: nested,
+        plain: false,
+        apply: Apply::Store(nested),
+    },
+    Rule {
+        name: "tile",
+        law: "scatter(v, … scatter(w, b, x) …, y) is the same for every b where v, …, w meet nowhere and leave nothing of b",
+        plain: false,
+        apply: Apply::Store(tile),
     },
 ];
 
-pub(super) fn spec_of(g: &Egraph<'_>, id: Id) -> Option<SpecId> {
-    if let Data::Spec(s) = g[id].data { Some(s) } else { None }
-}
-
-pub(super) fn meta_of(g: &Egraph<'_>, id: Id) -> Option<MetaId> {
-    if let Data::Value(Kind::Tensor(m)) = g[id].data { Some(m) } else { None }
-}
-
-/// A view of a class.
-pub(super) fn view(g: &mut Egraph<'_>, spec: SpecId, base: Id) -> Id {
-    let s = g.add(Term::Spec(spec));
-    g.add(Term::View([s, base]))
-}
-
-fn scatter(g: &mut Egraph<'_>, spec: SpecId, base: Id, from: Id) -> Id {
-    let s = g.add(Term::Spec(spec));
-    g.add(Term::Scatter([s, base, from]))
-}
-
-/// The stores in a class: spec, base, source.
-fn stores(g: &Egraph<'_>, id: Id) -> SmallVec<[(SpecId, Id, Id); 2]> {
-    let store = |t: &Term| if let Term::Scatter([s, b, x]) = t { Some((spec_of(g, *s)?, *b, *x)) } else { None };
-    g[id].nodes.iter().filter_map(store).take(LOOKED_AT).collect()
-}
-
-/// The views in a class: spec, base.
-fn views(g: &Egraph<'_>, id: Id) -> SmallVec<[(SpecId, Id); 2]> {
-    let view = |t: &Term| if let Term::View([s, b]) = t { Some((spec_of(g, *s)?, *b)) } else { None };
-    g[id].nodes.iter().filter_map(view).take(LOOKED_AT).collect()
-}
-
-/// A view term's spec and base.
-fn as_view(g: &Egraph<'_>, t: &Term) -> Option<(SpecId, Id)> {
-    if let Term::View([s, b]) = t { Some((spec_of(g, *s)?, *b)) } else { None }
-}
-
-fn as_store(g: &Egraph<'_>, t: &Term) -> Option<(SpecId, Id, Id)> {
-    if let Term::Scatter([s, b, x]) = t { Some((spec_of(g, *s)?, *b, *x)) } else { None }
-}
-
-fn same_elements(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
-    let Term::Call(call, operands) = t else { return };
-    let template = &g.analysis.session.calls[call.index()];
-    let (Some(&x), Some(result)) = (operands.first(), meta_of(g, id)) else { return };
-    let first = matches!(template.args.first(), Some(Slot::Operand(0)));
-    if template.mutates || template.serial != 0 || !first || !g.analysis.facts.keeps_elements(g.analysis.session.str(template.op)) {
-        return;
-    }
-    let Some(source) = meta_of(g, x) else { return };
-    if source == result {
-        found.push(x);
-        return;
-    }
-    let (from, to) = (&g.analysis.session.metas[source.index()], &g.analysis.session.metas[result.index()]);
-    if (from.dtype, from.device, from.layout) == (to.dtype, to.device, to.layout)
-        && let Some(all) = g.analysis.session.all(result)
-    {
-        found.push(view(g, all, x));
+fn whole_view(s: &mut Space<'_>, t: &View, found: &mut Found) {
+    if s.meta(t.b) == Some(t.meta) && s.cx().session.is_whole(t.v, t.meta) {
+        found.push(t.b);
     }
 }
 
-fn whole_view(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
-    let Some((v, b)) = as_view(g, t) else { return };
-    if let Some(meta) = meta_of(g, b)
-        && meta_of(g, id) == Some(meta)
-        && g.analysis.session.is_whole(v, meta)
-    {
-        found.push(b);
-    }
-}
-
-fn view_view(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
-    let Some((v, base)) = as_view(g, t) else { return };
-    for (w, b) in views(g, base) {
-        if let Some(s) = g.analysis.session.compose(w, v) {
-            found.push(view(g, s, b));
+fn view_view(s: &mut Space<'_>, t: &View, found: &mut Found) {
+    for &(w, b) in &t.views {
+        if let Some(spec) = s.cx().session.compose(w, t.v) {
+            found.push(s.view(spec, b));
         }
     }
 }
 
-fn forward(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
-    let Some((v, base)) = as_view(g, t) else { return };
-    for (w, _, x) in stores(g, base) {
-        if v == w {
+fn forward(s: &mut Space<'_>, t: &View, found: &mut Found) {
+    for &(w, _, x) in &t.stores {
+        if t.v == w {
             found.push(x);
-        } else if let Some(s) = g.analysis.session.relative(v, w) {
-            found.push(view(g, s, x));
+        } else if let Some(spec) = s.cx().session.relative(t.v, w) {
+            found.push(s.view(spec, x));
         }
     }
 }
 
-fn past(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
-    let Some((v, base)) = as_view(g, t) else { return };
-    let mut at = base;
+fn past(s: &mut Space<'_>, t: &View, found: &mut Found) {
+    let mut at = t.b;
+    let mut stores = t.stores.clone();
     for _ in 0..WALK {
-        let next = stores(g, at).into_iter().find(|(w, ..)| g.analysis.session.disjoint(v, *w) == Tri::Yes);
-        let Some((_, b, _)) = next else { break };
-        at = g.find(b);
+        let next = stores.iter().find(|(w, ..)| s.cx().session.disjoint(t.v, *w) == Tri::Yes);
+        let Some(&(_, b, _)) = next else { break };
+        at = s.find(b);
+        stores = s.stores(at);
     }
-    if at != g.find(base) {
-        found.push(view(g, v, at));
+    if at != t.b {
+        found.push(s.view(t.v, at));
     }
 }
 
-fn push_in(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
-    let Some((v, base)) = as_view(g, t) else { return };
-    for (w, b, x) in stores(g, base).into_iter().filter(|(w, ..)| *w != v) {
-        if g.analysis.session.injective(v) == Tri::Yes
-            && let Some(s) = g.analysis.session.relative(w, v)
+fn push_in(s: &mut Space<'_>, t: &View, found: &mut Found) {
+    for &(w, b, x) in t.stores.iter().filter(|(w, ..)| *w != t.v) {
+        let session = &mut s.cx().session;
+        if session.injective(t.v) == Tri::Yes
+            && let Some(spec) = session.relative(w, t.v)
         {
-            let rest = view(g, v, b);
-            found.push(scatter(g, s, rest, x));
+            let rest = s.view(t.v, b);
+            found.push(s.scatter(spec, rest, x));
         }
     }
 }
 
-fn whole_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
-    let Some((v, b, x)) = as_store(g, t) else { return };
-    let (Some(base), Some(source)) = (meta_of(g, b), meta_of(g, x)) else { return };
-    if base == source && g.analysis.session.is_whole(v, base) {
-        found.push(x);
-    } else if let Some(s) = g.analysis.session.inverse(v, base) {
-        found.push(view(g, s, x));
+fn whole_store(s: &mut Space<'_>, t: &Store, found: &mut Found) {
+    let (Some(base), Some(source)) = (s.meta(t.b), s.meta(t.x)) else { return };
+    let session = &mut s.cx().session;
+    if base == source && session.is_whole(t.v, base) {
+        found.push(t.x);
+    } else if let Some(spec) = session.inverse(t.v, base) {
+        found.push(s.view(spec, t.x));
     }
 }
 
-fn noop_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
-    let Some((v, b, x)) = as_store(g, t) else { return };
-    if views(g, x).iter().any(|(w, base)| *w == v && g.find(*base) == g.find(b)) {
-        found.push(b);
+fn noop_store(s: &mut Space<'_>, t: &Store, found: &mut Found) {
+    if s.has_view(t.x, t.v, t.b) {
+        found.push(t.b);
     }
 }
 
-fn dead_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
-    let Some((v, base, y)) = as_store(g, t) else { return };
-    for (w, b, _) in stores(g, base) {
-        if g.analysis.session.inside(w, v) == Tri::Yes {
-            found.push(scatter(g, v, b, y));
+fn dead_store(s: &mut Space<'_>, t: &Store, found: &mut Found) {
+    for &(w, b, _) in &t.stores {
+        if s.cx().session.inside(w, t.v) == Tri::Yes {
+            found.push(s.scatter(t.v, b, t.x));
         }
     }
 }
 
-fn store_into(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
-    let Some((v, base, y)) = as_store(g, t) else { return };
-    for (w, b, x) in stores(g, base).into_iter().filter(|(w, ..)| *w != v) {
-        if let Some(s) = g.analysis.session.relative(v, w) {
-            let stored = scatter(g, s, x, y);
-            found.push(scatter(g, w, b, stored));
+fn store_into(s: &mut Space<'_>, t: &Store, found: &mut Found) {
+    for &(w, b, x) in t.stores.iter().filter(|(w, ..)| *w != t.v) {
+        if let Some(spec) = s.cx().session.relative(t.v, w) {
+            let stored = s.scatter(spec, x, t.x);
+            found.push(s.scatter(w, b, stored));
         }
     }
 }
 
-fn nested(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
-    let Some((v, b, stored)) = as_store(g, t) else { return };
-    for (w, rest, x) in stores(g, stored) {
-        if !views(g, rest).iter().any(|(s, base)| *s == v && g.find(*base) == g.find(b)) {
-            continue;
-        }
-        if let Some(s) = g.analysis.session.compose(v, w) {
-            found.push(scatter(g, s, b, x));
+fn nested(s: &mut Space<'_>, t: &Store, found: &mut Found) {
+    for (w, rest, x) in s.stores(t.x) {
+        if s.has_view(rest, t.v, t.b)
+            && let Some(spec) = s.cx().session.compose(t.v, w)
+        {
+            found.push(s.scatter(spec, t.b, x));
         }
     }
+}
+
+/// In the place of the base comes an element of what is stored, which costs nothing to have.
+fn tile(s: &mut Space<'_>, t: &Store, found: &mut Found) {
+    let Some(meta) = s.meta(t.b) else { return };
+    let session = &mut s.cx().session;
+    let (Some(all), Some(mut left)) = (session.all(meta), session.count_of(meta)) else { return };
+    let mut tiles: SmallVec<[(SpecId, Id); TILES]> = SmallVec::new();
+    let mut next = Some((t.v, t.b, t.x));
+    while let Some((v, b, x)) = next.take() {
+        let session = &mut s.cx().session;
+        let Some(size) = session.count(v).filter(|n| (1..=left).contains(n)) else { return };
+        if tiles.len() == TILES || tiles.iter().any(|(w, _)| session.disjoint(v, *w) != Tri::Yes) || session.injective(v) != Tri::Yes {
+            return;
+        }
+        tiles.push((v, x));
+        left -= size;
+        if left > 0 {
+            next = s.stores(b).first().copied();
+        }
+    }
+    let Some(&(_, x)) = tiles.first().filter(|_| left == 0 && tiles.len() > 1) else { return };
+    let Some(one) = s.cx().session.repeated(all) else { return };
+    let mut base = s.view(one, x);
+    for (v, x) in tiles.into_iter().rev() {
+        base = s.scatter(v, base, x);
+    }
+    found.push(base);
 }

@@ -1,31 +1,35 @@
 //! The chosen terms as a program again, in the order of the original one as far as what they need allows.
 
 use super::extract::Selection;
-use super::lang::{Data, Egraph, Term};
-use crate::dag::{Dag, Id as New, Kind, Node, Origin, Slot, SpecId, Template};
+use super::lang::{Data, Term};
+use super::space::Space;
+use crate::dag::{Dag, Id as New, Kind, Node, Origin, Session, Slot, Template};
 use crate::error::{Reason, Result};
 use crate::lift::Lifted;
-use crate::memory::{Final, Item, Owner};
+use crate::memory::{Final, Item, Memory, Owner};
 use egg::{Id, Language};
 use maquette_ir::sym::{Expr, SymbolId};
-use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Where a class stands.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Mark {
+    New,
     Open,
     Done(New),
 }
 
 struct Schedule<'a, 'f> {
-    g: Egraph<'f>,
+    space: &'a Space<'f>,
     chosen: &'a Selection,
-    /// The first term of the program in a class.
-    first: FxHashMap<Id, Origin>,
+    /// By class: the first node of the program in it.
+    first: Vec<u32>,
+    origins: &'a [Origin],
     /// The statement that binds a symbol.
     bound: FxHashMap<SymbolId, u32>,
-    marks: FxHashMap<Id, Mark>,
+    /// By class.
+    marks: Vec<Mark>,
+    stack: Vec<u32>,
     /// Nodes with the statement they come after.
     dag: Dag,
     after: Vec<u32>,
@@ -33,11 +37,13 @@ struct Schedule<'a, 'f> {
     ordered: u32,
 }
 
-pub(crate) fn schedule(g: Egraph<'_>, classes: &[Id], chosen: &Selection, lifted: Lifted) -> Result<Lifted> {
+/// `program` is what was put into the e-graph, `terms` are its nodes there.
+pub(crate) fn schedule(space: Space<'_>, program: &Dag, terms: &[Id], chosen: &Selection, lifted: Lifted) -> Result<Lifted> {
     let Lifted { mut memory, outputs, mut finals } = lifted;
-    let mut first: FxHashMap<Id, Origin> = FxHashMap::default();
-    for (id, origin) in classes.iter().zip(&memory.dag.origins) {
-        first.entry(g.find(*id)).or_insert(*origin);
+    let mut first = vec![u32::MAX; space.len()];
+    for (i, id) in terms.iter().enumerate() {
+        let first = &mut first[chosen.class_of(*id) as usize];
+        *first = (*first).min(i as u32);
     }
     let mut bound = FxHashMap::default();
     for item in &memory.items {
@@ -45,138 +51,142 @@ pub(crate) fn schedule(g: Egraph<'_>, classes: &[Id], chosen: &Selection, lifted
             bound.insert(*symbol, *at);
         }
     }
-    let mut s = Schedule { g, chosen, first, bound, marks: FxHashMap::default(), dag: Dag::default(), after: Vec::new(), ordered: 0 };
-    // Inputs and constants are there whether or not they are used; calls with a place of their own happen in any case, in their order.
-    let mut made: FxHashMap<crate::dag::Id, New> = FxHashMap::default();
-    let old = |id: crate::dag::Id| classes[id.index()];
-    for (i, node) in memory.dag.nodes.iter().enumerate() {
-        let stays = match node {
-            Node::Input(_) | Node::Const(_) => true,
-            Node::Call(call, _) => s.g.analysis.session.calls[call.index()].serial != 0,
-            _ => false,
-        };
-        if stays {
-            s.make(classes[i])?;
-        }
-    }
-    let mut want = |s: &mut Schedule<'_, '_>, id: crate::dag::Id| -> Result<New> {
-        let new = s.make(old(id))?;
-        made.insert(id, new);
-        Ok(new)
+    let mut s = Schedule {
+        space: &space,
+        chosen,
+        first,
+        origins: &program.origins,
+        bound,
+        marks: vec![Mark::New; space.len()],
+        stack: Vec::new(),
+        dag: Dag::default(),
+        after: Vec::new(),
+        ordered: 0,
     };
-    for item in &mut memory.items {
-        if let Item::Bind { value, .. } = item {
-            *value = want(&mut s, *value)?;
-        }
+    for node in staying(program, &space.g.analysis.session) {
+        s.make(terms[node])?;
     }
-    let shared: Vec<usize> = storages_of(&finals);
-    for (i, storage) in memory.storages.iter_mut().enumerate() {
-        if storage.written && storage.owner != Owner::Fresh || shared.contains(&i) {
-            storage.version = want(&mut s, storage.version)?;
-        }
-    }
-    finals.iter_mut().try_for_each(|f| remap(f, &mut |id| want(&mut s, id)))?;
+    each_wanted(&mut memory, &mut finals, &mut |id| {
+        *id = s.make(terms[id.index()])?;
+        Ok(())
+    })?;
     let items = s.items(&memory.items);
-    let Schedule { g, dag, .. } = s;
-    memory.session = g.analysis.session;
+    let dag = s.dag;
+    memory.session = space.g.analysis.session;
     (memory.dag, memory.items) = (dag, items);
     Ok(Lifted { memory, outputs, finals })
 }
 
-fn storages_of(finals: &[Final]) -> Vec<usize> {
-    finals
-        .iter()
-        .flat_map(|f| match f {
-            Final::Memory(t) => vec![t.storage],
-            Final::List(l) => storages_of(l),
-            Final::Value(_) | Final::Plain(_) => Vec::new(),
-        })
-        .collect()
+/// The nodes of a program that are there whether or not they are used: inputs and constants; and calls with a place of their own, in their order.
+pub(crate) fn staying<'a>(program: &'a Dag, session: &'a Session) -> impl Iterator<Item = usize> + 'a {
+    let stays = |node: &Node| match node {
+        Node::Input(_) | Node::Const(_) => true,
+        Node::Call(call, _) => session.calls[call.index()].serial != 0,
+        Node::View(..) | Node::Scatter(..) | Node::Proj(..) => false,
+    };
+    program.nodes.iter().enumerate().filter(move |(_, n)| stays(n)).map(|(i, _)| i)
 }
 
-fn remap(f: &mut Final, to: &mut dyn FnMut(crate::dag::Id) -> Result<New>) -> Result<()> {
-    match f {
-        Final::Value(id) => *id = to(*id)?,
-        Final::List(l) => l.iter_mut().try_for_each(|f| remap(f, to))?,
-        Final::Memory(_) | Final::Plain(_) => {}
+/// Every value that is asked for: by binds of symbols, as the contents of memory in the end, as an output.
+pub(crate) fn each_wanted(memory: &mut Memory, finals: &mut [Final], f: &mut dyn FnMut(&mut New) -> Result<()>) -> Result<()> {
+    for item in &mut memory.items {
+        if let Item::Bind { value, .. } = item {
+            f(value)?;
+        }
     }
-    Ok(())
+    let mut shared = FxHashSet::default();
+    storages_of(finals, &mut shared);
+    for (i, storage) in memory.storages.iter_mut().enumerate() {
+        if storage.written && storage.owner != Owner::Fresh || shared.contains(&i) {
+            f(&mut storage.version)?;
+        }
+    }
+    values_of(finals, f)
+}
+
+fn storages_of(finals: &[Final], storages: &mut FxHashSet<usize>) {
+    for f in finals {
+        match f {
+            Final::Memory(t) => drop(storages.insert(t.storage)),
+            Final::List(l) => storages_of(l, storages),
+            Final::Value(_) | Final::Plain(_) => {}
+        }
+    }
+}
+
+fn values_of(finals: &mut [Final], f: &mut dyn FnMut(&mut New) -> Result<()>) -> Result<()> {
+    finals.iter_mut().try_for_each(|x| match x {
+        Final::Value(id) => f(id),
+        Final::List(l) => values_of(l, f),
+        Final::Memory(_) | Final::Plain(_) => Ok(()),
+    })
 }
 
 impl Schedule<'_, '_> {
     /// The node of a class, made after those it needs. Without recursion, since programs are long.
-    fn make(&mut self, class: Id) -> Result<New> {
-        let mut stack: Vec<Id> = vec![self.g.find(class)];
-        while let Some(&class) = stack.last() {
-            if let Some(Mark::Done(_)) = self.marks.get(&class) {
-                stack.pop();
+    fn make(&mut self, id: Id) -> Result<New> {
+        let class = self.chosen.class_of(id);
+        let space = self.space;
+        self.stack.push(class);
+        while let Some(&class) = self.stack.last() {
+            if let Mark::Done(_) = self.marks[class as usize] {
+                self.stack.pop();
                 continue;
             }
-            let term = self
-                .chosen
-                .get(usize::from(class))
-                .and_then(Option::as_ref)
-                .ok_or(Reason::Internal("a value has no form without mutation"))?
-                .clone();
-            let needed: SmallVec<[Id; 4]> = term.children().iter().map(|c| self.g.find(*c)).collect();
-            let is_value = |s: &Self, c: &Id| !matches!(s.g[*c].data, Data::Spec(_));
-            let open: SmallVec<[Id; 4]> =
-                needed.iter().rev().filter(|c| is_value(self, c) && !matches!(self.marks.get(c), Some(Mark::Done(_)))).copied().collect();
-            if open.is_empty() {
-                let new = self.add(class, &term)?;
-                self.marks.insert(class, Mark::Done(new));
-                stack.pop();
-                continue;
+            let term = self.chosen.term_of(class).ok_or(Reason::Internal("a value has no form without mutation"))?;
+            let term = &space.g.nodes()[term];
+            let again = std::mem::replace(&mut self.marks[class as usize], Mark::Open) == Mark::Open;
+            let below = self.stack.len();
+            for c in term.children().iter().rev() {
+                let c = self.chosen.class_of(*c);
+                match self.marks[c as usize] {
+                    Mark::Done(_) => {}
+                    Mark::Open if again => return Err(Reason::Internal("the chosen values depend on each other").into()),
+                    Mark::New | Mark::Open => self.stack.push(c),
+                }
             }
-            if self.marks.insert(class, Mark::Open).is_some() && open.iter().any(|c| matches!(self.marks.get(c), Some(Mark::Open))) {
-                return Err(Reason::Internal("the chosen values depend on each other").into());
+            if self.stack.len() == below {
+                let new = self.add(class, term)?;
+                self.marks[class as usize] = Mark::Done(new);
+                self.stack.pop();
             }
-            stack.extend(open);
         }
-        match self.marks.get(&self.g.find(class)) {
-            Some(Mark::Done(new)) => Ok(*new),
-            _ => Err(Reason::Internal("a value was not made").into()),
-        }
+        self.done(id)
     }
 
-    fn done(&self, class: Id) -> Result<New> {
-        match self.marks.get(&self.g.find(class)) {
-            Some(Mark::Done(new)) => Ok(*new),
-            _ => Err(Reason::Internal("a value is needed before it is made").into()),
+    fn done(&self, id: Id) -> Result<New> {
+        match self.marks[self.chosen.class_of(id) as usize] {
+            Mark::Done(new) => Ok(new),
+            Mark::New | Mark::Open => Err(Reason::Internal("a value is needed before it is made").into()),
         }
     }
 
-    fn spec(&self, id: Id) -> Result<SpecId> {
-        if let Data::Spec(s) = self.g[id].data { Ok(s) } else { Err(Reason::Internal("a view without a spec").into()) }
-    }
-
-    fn add(&mut self, class: Id, term: &Term) -> Result<New> {
+    fn add(&mut self, class: u32, term: &Term) -> Result<New> {
         let node = match term {
             Term::Input(i) => Node::Input(*i),
             Term::Const(i) => Node::Const(*i),
-            Term::View([s, b]) => Node::View(self.spec(*s)?, self.done(*b)?),
-            Term::Scatter([s, b, x]) => Node::Scatter(self.spec(*s)?, self.done(*b)?, self.done(*x)?),
+            Term::View(s, [b]) => Node::View(*s, self.done(*b)?),
+            Term::Scatter(s, [b, x]) => Node::Scatter(*s, self.done(*b)?, self.done(*x)?),
             Term::Call(call, of) => Node::Call(*call, of.iter().map(|c| self.done(*c)).collect::<Result<_>>()?),
             Term::Proj(i, [of]) => Node::Proj(*i, self.done(*of)?),
-            Term::Spec(_) => return Err(Reason::Internal("a spec is no value").into()),
         };
-        let kind = match &self.g[class].data {
-            Data::Value(k) => *k,
+        let kind = match self.space.data(Id::from(class as usize)) {
+            Data::Value(k) => k,
             Data::Tuple(_) => Kind::Tuple,
-            Data::Spec(_) => return Err(Reason::Internal("a spec is no value").into()),
         };
         let of = |s: &Self, c: &Id| s.done(*c).ok().map(|n| s.after[n.index()]);
         let mut after = term.children().iter().filter_map(|c| of(self, c)).max().unwrap_or(0);
-        let origin = self.first.get(&class).copied();
+        let origin = self.origins.get(self.first[class as usize] as usize);
         after = after.max(origin.map_or(0, |o| o.at)).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node
-            && self.g.analysis.session.calls[call.index()].serial != 0
+            && self.space.g.analysis.session.calls[call.index()].serial != 0
         {
             after = after.max(self.ordered);
             self.ordered = after;
         }
         self.after.push(after);
-        Ok(self.dag.add(node, Origin { kind, at: after, loc: origin.and_then(|o| o.loc) }))
+        let loc = origin.or_else(|| self.origins.get(self.space.from(self.chosen.term_of(class)?) as usize)).and_then(|o| o.loc);
+        Ok(self.dag.add(node, Origin { kind, at: after, loc }))
     }
 
     /// The statement after which every symbol of a node is bound.
@@ -184,7 +194,7 @@ impl Schedule<'_, '_> {
         if self.bound.is_empty() {
             return 0;
         }
-        let session = &self.g.analysis.session;
+        let session = &self.space.g.analysis.session;
         let mut exprs: Vec<Expr> = Vec::new();
         match node {
             Node::View(s, _) | Node::Scatter(s, ..) => {

@@ -1,11 +1,8 @@
 //! Operators that mutate leave the graph: in their place comes what their functional twins compute.
 
-use super::lang::{Egraph, Term};
-use super::rules::{Found, meta_of, view};
-use crate::dag::{Given, Kind, MetaId, Name, Slot, Template};
-use egg::Id;
+use super::lang::{Cx, Metas};
+use crate::dag::{CallId, Given, Kind, Meta, MetaId, Name, Slot, SpecId, Template};
 use maquette_ir::DType;
-use maquette_ir::graph::ArgKind;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
@@ -15,87 +12,56 @@ const COPY: &str = "aten::copy";
 /// The conversion of in-place operators.
 const CONVERT: &str = "aten::_to_copy";
 
-pub(super) fn twin(g: &mut Egraph<'_>, id: Id, t: &Term, found: &mut Found) {
-    let Term::Call(call, operands) = t else { return };
-    if !g.analysis.session.calls[call.index()].mutates {
-        return;
-    }
-    let template = g.analysis.session.calls[call.index()].clone();
-    let (Some(&first), Some(target)) = (operands.first(), meta_of(g, id)) else { return };
+/// What a call that mutates leaves in its first argument: the value of a call of the same operands, or the second of them; converted; expanded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Twin {
+    pub call: Option<CallId>,
+    pub convert: Option<CallId>,
+    pub expand: Option<SpecId>,
+}
+
+/// The twin of a call whose value has the metadata of its first operand.
+pub(super) fn twin(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Twin> {
+    let template = cx.session.calls[call.index()].clone();
+    let &Some(target) = metas.first()? else { return None };
     // the operator's one value is its first argument's
-    if template.serial != 0 || !matches!(template.args.first(), Some(Slot::Operand(0))) || meta_of(g, first) != Some(target) {
-        return;
+    if template.serial != 0 || !matches!(template.args.first(), Some(Slot::Operand(0))) || template.kind() != Kind::Tensor(target) {
+        return None;
     }
-    let op = g.analysis.session.str(template.op).to_owned();
-    let Some(twin) = g.analysis.facts.twin(&op).map(str::to_owned) else { return };
-    let value = if twin == COPY {
-        match (template.args.get(1), operands.get(1)) {
-            (Some(Slot::Operand(1)), Some(&source)) => Some(source),
-            _ => None,
+    let name = cx.facts.twin(cx.session.str(template.op))?.to_owned();
+    let (call, value) = if name == COPY {
+        match (template.args.get(1), metas.get(1)) {
+            (Some(Slot::Operand(1)), Some(&Some(source))) => (None, source),
+            _ => return None,
         }
     } else {
-        computed(g, &twin, &template, operands, target)
+        let dtype = cx.ask(&template, metas, |facts, args, kwargs| facts.result_dtype(&name, args, kwargs))?;
+        let meta = with_dtype(cx, target, dtype);
+        let op = cx.session.name(&name);
+        (Some(call_of(cx, Template { op, mutates: false, ..template }, meta)), meta)
     };
-    let Some(value) = value.and_then(|v| converted(g, v, target)).and_then(|v| expanded(g, v, target)) else { return };
-    found.push(value);
+    let (convert, value) = converted(cx, value, target);
+    let expand = if value == target { None } else { Some(expanded(cx, value, target)?) };
+    Some(Twin { call, convert, expand })
 }
 
-/// What the twin gives, in its own dtype.
-fn computed(g: &mut Egraph<'_>, twin: &str, t: &Template, operands: &[Id], target: MetaId) -> Option<Id> {
-    let dtype = dtype_of(g, twin, t, operands)?;
-    let meta = with_dtype(g, target, dtype);
-    let op = g.analysis.session.name(twin);
-    Some(call(g, Template { op, mutates: false, layouts: Box::default(), ..t.clone() }, operands, meta))
-}
-
-fn dtype_of(g: &Egraph<'_>, twin: &str, t: &Template, operands: &[Id]) -> Option<DType> {
-    let args = t.args.iter().map(|s| kind(g, s, operands)).collect::<Option<SmallVec<[ArgKind<'_>; 4]>>>()?;
-    let kwargs = t.kwargs.iter().map(|(n, s)| Some((g.analysis.session.str(*n), kind(g, s, operands)?)));
-    let kwargs = kwargs.collect::<Option<SmallVec<[(&str, ArgKind<'_>); 2]>>>()?;
-    g.analysis.facts.result_dtype(twin, &args, &kwargs)
-}
-
-/// An argument, as far as dtypes depend on it.
-fn kind<'a>(g: &'a Egraph<'_>, slot: &Slot, operands: &[Id]) -> Option<ArgKind<'a>> {
-    Some(match slot {
-        Slot::Operand(i) => {
-            let meta = &g.analysis.session.metas[meta_of(g, *operands.get(*i as usize)?)?.index()];
-            ArgKind::Tensor { dtype: meta.dtype, zero_dim: meta.sizes.is_empty() }
-        }
-        Slot::None => ArgKind::None,
-        Slot::Int(Expr::Int(i)) => ArgKind::Int(Some(*i)),
-        Slot::Int(_) => ArgKind::Int(None),
-        Slot::Float(x) => ArgKind::Float(x.get()),
-        Slot::Bool(b) => ArgKind::Bool(*b),
-        Slot::Str(s) => ArgKind::Str(g.analysis.session.str(*s)),
-        Slot::DType(d) => ArgKind::DType(*d),
-        Slot::Device(_) | Slot::Layout(_) | Slot::MemoryFormat(_) | Slot::List(_) => return None,
-    })
-}
-
-fn with_dtype(g: &mut Egraph<'_>, meta: MetaId, dtype: DType) -> MetaId {
-    let session = &mut g.analysis.session;
-    let meta = crate::dag::Meta { dtype, ..session.metas[meta.index()].clone() };
-    session.meta(meta)
+fn with_dtype(cx: &mut Cx<'_>, meta: MetaId, dtype: DType) -> MetaId {
+    let meta = Meta { dtype, ..cx.session.metas[meta.index()].clone() };
+    cx.session.meta(meta)
 }
 
 /// A call with one value.
-fn call(g: &mut Egraph<'_>, template: Template, operands: &[Id], value: MetaId) -> Id {
-    let results = Box::from([Given::Value(Kind::Tensor(value))]);
-    let layouts = vec![None; operands.len()].into();
-    let call = g.analysis.session.call(Template { results, layouts, ..template });
-    g.add(Term::Call(call, operands.into()))
+fn call_of(cx: &mut Cx<'_>, template: Template, value: MetaId) -> CallId {
+    cx.session.call(Template { results: Box::from([Given::Value(Kind::Tensor(value))]), ..template })
 }
 
 /// A value in a tensor's dtype.
-fn converted(g: &mut Egraph<'_>, value: Id, like: MetaId) -> Option<Id> {
-    let from = meta_of(g, value)?;
-    let dtype = g.analysis.session.metas[like.index()].dtype;
-    if g.analysis.session.metas[from.index()].dtype == dtype {
-        return Some(value);
+fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> (Option<CallId>, MetaId) {
+    let dtype = cx.session.metas[like.index()].dtype;
+    if cx.session.metas[from.index()].dtype == dtype {
+        return (None, from);
     }
-    let session = &mut g.analysis.session;
-    let (op, keyword): (Name, Name) = (session.name(CONVERT), session.name("dtype"));
+    let (op, keyword): (Name, Name) = (cx.session.name(CONVERT), cx.session.name("dtype"));
     let template = Template {
         op,
         args: Box::from([Slot::Operand(0)]),
@@ -104,20 +70,16 @@ fn converted(g: &mut Egraph<'_>, value: Id, like: MetaId) -> Option<Id> {
         effect: false,
         copies: false,
         results: Box::default(),
-        layouts: Box::default(),
+        layouts: Box::from([None]),
         serial: 0,
     };
-    let meta = with_dtype(g, from, dtype);
-    Some(call(g, template, &[value], meta))
+    let meta = with_dtype(cx, from, dtype);
+    (Some(call_of(cx, template, meta)), meta)
 }
 
 /// A value broadcast to a tensor's sizes; `None` if it is not known which dimensions are repeated.
-fn expanded(g: &mut Egraph<'_>, value: Id, like: MetaId) -> Option<Id> {
-    let from = meta_of(g, value)?;
-    if from == like {
-        return Some(value);
-    }
-    let session = &mut g.analysis.session;
+fn expanded(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<SpecId> {
+    let session = &mut cx.session;
     let (source, target) = (session.metas[from.index()].clone(), session.metas[like.index()].clone());
     let lead = target.sizes.len().checked_sub(source.sizes.len())?;
     let own = ViewSpec::contiguous(&source.sizes, &mut session.symbols).ok()?;
@@ -131,6 +93,5 @@ fn expanded(g: &mut Egraph<'_>, value: Id, like: MetaId) -> Option<Id> {
     }
     let spec = ViewSpec::strided(Expr::Int(0), &target.sizes, &strides, &mut session.symbols).ok()?;
     let spec = session.spec(spec);
-    let out = view(g, spec, value);
-    (source.device == target.device && meta_of(g, out) == Some(like)).then_some(out)
+    (source.device == target.device && session.viewed(spec, from) == like).then_some(spec)
 }

@@ -1,0 +1,155 @@
+//! What passes are told of operators.
+
+use super::op::Op;
+use crate::aten::Lowering;
+use crate::fake::FakeCtx;
+use crate::meta::Meta;
+use crate::tensor::Tensor;
+use crate::value::{Args, Value};
+use maquette_ir::DType;
+use maquette_ir::graph::{ArgEffect, ArgKind, Arith, MemoryFacts, OpFacts, Placement};
+use smallvec::SmallVec;
+
+/// What registered operators do to memory, by name: the facts for [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An operator that
+/// is not registered may do anything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts;
+
+impl MemoryFacts for Facts {
+    fn arg_index(&self, op: &str, name: &str) -> Option<usize> {
+        Op::find(op).ok()?.schema().ok()?.arg_index(name)
+    }
+
+    fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect {
+        match Op::find(op) {
+            Ok(op) if !op.mutates(arg) => ArgEffect::Read,
+            _ => ArgEffect::Write,
+        }
+    }
+
+    fn result_aliases(&self, op: &str, result: usize) -> Option<usize> {
+        Op::find(op).ok()?.return_alias(result)
+    }
+
+    fn ordered(&self, op: &str) -> bool {
+        Op::find(op).map_or(true, |op| op.effect().is_some())
+    }
+
+    fn opaque(&self, op: &str) -> bool {
+        let Ok(state) = Op::find(op).and_then(|op| op.state()) else { return true };
+        match (state.builtin.map(|def| &def.lowering), state.overridden) {
+            (Some(Lowering::InPlace(name)), false) => self.opaque(name),
+            // sums of products are taken in an order that depends on how operands lie
+            (Some(Lowering::Compute(c)), false) => c.class.sums_by_layout(),
+            (Some(Lowering::Composite(_) | Lowering::Undeclared { .. }) | None, _) | (_, true) => true,
+            (Some(Lowering::Pointwise(_) | Lowering::View(_) | Lowering::Dynamic { .. }), false) => false,
+        }
+    }
+
+    fn random(&self, op: &str) -> bool {
+        Op::find(op).map_or(true, |op| op.is_random())
+    }
+}
+
+impl OpFacts for Facts {
+    fn twin(&self, op: &str) -> Option<&str> {
+        let state = Op::find(op).ok()?.state().ok()?;
+        match (&state.builtin?.lowering, state.overridden) {
+            (Lowering::InPlace(name), false) => Some(name),
+            _ => None,
+        }
+    }
+
+    fn placement(&self, op: &str) -> Placement {
+        Op::find(op).and_then(|op| op.state()).map_or(Placement::Own, |state| crate::into::placement(&state))
+    }
+
+    fn keeps_elements(&self, op: &str) -> bool {
+        const KEEP: [&str; 11] = [
+            "aten::clone",
+            "aten::contiguous",
+            "aten::_to_copy",
+            "aten::to.dtype",
+            "aten::to.device",
+            "aten::to.other",
+            "aten::reshape",
+            "aten::reshape_as",
+            "aten::view_copy",
+            "aten::flatten.using_ints",
+            "aten::ravel",
+        ];
+        KEEP.contains(&op) && is_plain_builtin(op)
+    }
+
+    fn ignores_contents(&self, op: &str) -> bool {
+        const IGNORE: [&str; 6] =
+            ["aten::fill.Scalar", "aten::fill.Tensor", "aten::zero", "aten::zeros_like", "aten::ones_like", "aten::full_like"];
+        IGNORE.contains(&op) && is_plain_builtin(op)
+    }
+
+    fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
+        let op = Op::find(op).ok()?;
+        let state = op.state().ok()?;
+        let def = state.builtin.filter(|_| !state.overridden)?;
+        let mut values: Args = args.iter().map(stand_in).collect();
+        for (i, decl) in state.schema.args.iter().enumerate().skip(args.len()) {
+            values.push(match kwargs.iter().find(|(name, _)| *name == decl.name) {
+                Some((_, kind)) => stand_in(kind),
+                None => op.default_value(i)?,
+            });
+        }
+        match &def.lowering {
+            Lowering::Pointwise(p) => Some(p.plan(def, &state, &values, None).ok()?.written),
+            Lowering::Compute(_) => {
+                let out = FakeCtx::eager(op, |cx| def.fake(cx, &state, &values)).ok()?;
+                let [Value::Tensor(out)] = out.as_slice() else { return None };
+                let sizes = |t: &Tensor| t.sizes().iter().map(|n| n.as_i64()).collect::<Option<SmallVec<[i64; 4]>>>();
+                (sizes(out)? == sizes(values.first()?.tensor().ok()?)?).then(|| out.dtype())
+            }
+            _ => None,
+        }
+    }
+
+    fn arith(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<Arith> {
+        let scale = kwargs.iter().find(|(name, _)| *name == "alpha").map(|(_, kind)| kind).or_else(|| args.get(2));
+        let plain = scale.is_none_or(|s| matches!(s, ArgKind::Int(Some(1))) || *s == ArgKind::Float(1.0));
+        let arith = match op {
+            "aten::add.Tensor" | "aten::add.Scalar" if plain => Arith::Add,
+            "aten::sub.Tensor" | "aten::sub.Scalar" if plain => Arith::Sub,
+            "aten::mul.Tensor" | "aten::mul.Scalar" => Arith::Mul,
+            "aten::div.Tensor" | "aten::div.Scalar" => Arith::Div,
+            "aten::maximum" | "aten::max.other" => Arith::Max,
+            "aten::minimum" | "aten::min.other" => Arith::Min,
+            "aten::bitwise_and.Tensor" => Arith::And,
+            "aten::bitwise_or.Tensor" => Arith::Or,
+            "aten::neg" => Arith::Neg,
+            "aten::abs" => Arith::Abs,
+            "aten::relu" => Arith::Relu,
+            "aten::bitwise_not" => Arith::Not,
+            _ => return None,
+        };
+        is_plain_builtin(op).then_some(arith)
+    }
+}
+
+/// A builtin operator that no registration has replaced.
+fn is_plain_builtin(op: &str) -> bool {
+    Op::find(op).and_then(|op| op.state()).is_ok_and(|s| s.builtin.is_some() && !s.overridden)
+}
+
+/// A value of which results' dtypes are those of an argument.
+fn stand_in(kind: &ArgKind<'_>) -> Value {
+    match kind {
+        ArgKind::Tensor { dtype, sizes } => Value::Tensor(Tensor::fake_of(Meta::contiguous(*sizes, *dtype))),
+        ArgKind::None => Value::None,
+        ArgKind::Int(i) => Value::from(i.unwrap_or(1)),
+        ArgKind::Float(x) => Value::Float(*x),
+        ArgKind::Bool(b) => Value::Bool(*b),
+        ArgKind::Str(s) => Value::Str((*s).into()),
+        ArgKind::DType(d) => Value::DType(*d),
+        ArgKind::List(l) if !l.is_empty() && l.iter().all(|k| matches!(k, ArgKind::Int(_))) => {
+            Value::Ints(l.iter().map(|k| if let ArgKind::Int(i) = k { i.unwrap_or(1).into() } else { 1.into() }).collect())
+        }
+        ArgKind::List(l) => Value::List(l.iter().map(stand_in).collect()),
+    }
+}

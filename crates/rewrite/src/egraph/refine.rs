@@ -1,0 +1,151 @@
+//! Better choices than the cheapest trees, where terms share operands: what is shared is paid once.
+//!
+//! A class's term is exchanged for another of its terms if what then nobody needs any more costs more than what is needed in addition: reference
+//! counts say so, as for the maximal fanout-free cones of logic synthesis. First only operands that were chosen before the class are taken, so that no
+//! cycle can come about; then, if a search finds none, any.
+
+use super::extract::{NONE, Selection, cost, needs};
+use super::space::Space;
+use egg::Id;
+
+/// Classes that a search for a cycle may visit.
+const SEARCH: usize = 256;
+/// Steps for each term there is.
+const STEPS: usize = 8;
+
+struct Refine<'a, 'f> {
+    s: &'a Space<'f>,
+    chosen: Selection,
+    /// By class: how many chosen terms and roots take it.
+    uses: Vec<u32>,
+    /// What all that is used costs.
+    total: u64,
+    steps: usize,
+}
+
+/// What a selection costs, everything counted once; `None` if it lacks a term.
+pub(super) fn total(s: &Space<'_>, chosen: &Selection, roots: &[Id]) -> Option<u64> {
+    let mut seen = vec![false; s.len()];
+    let mut stack: Vec<u32> = roots.iter().map(|r| chosen.class_of(*r)).collect();
+    let mut sum = 0u64;
+    while let Some(class) = stack.pop() {
+        if !std::mem::replace(&mut seen[class as usize], true) {
+            let term = &s.g.nodes()[chosen.term_of(class)?];
+            sum = sum.saturating_add(cost(s, term));
+            stack.extend(needs(&chosen.class, term));
+        }
+    }
+    Some(sum)
+}
+
+/// Exchanges terms while it pays. Gives the cost of the selection too.
+pub(super) fn refine(s: &Space<'_>, chosen: Selection, roots: &[Id]) -> (Selection, u64) {
+    let mut r = Refine { s, uses: vec![0; s.len()], chosen, total: 0, steps: STEPS * s.len() + 1000 };
+    for root in roots {
+        let class = r.chosen.class_of(*root);
+        r.take(class);
+    }
+    let mut order: Vec<u32> =
+        (0..s.len() as u32).filter(|c| r.chosen.term[*c as usize] != NONE && s.terms(Id::from(*c as usize)).nth(1).is_some()).collect();
+    order.sort_by_key(|c| std::cmp::Reverse(r.chosen.rank[*c as usize]));
+    for searched in [false, true] {
+        for &class in &order {
+            r.improve(class, searched);
+        }
+    }
+    (r.chosen, r.total)
+}
+
+impl Refine<'_, '_> {
+    fn term(&self, class: u32) -> Option<usize> {
+        self.chosen.term_of(class)
+    }
+
+    fn cost(&self, term: usize) -> u64 {
+        cost(self.s, &self.s.g.nodes()[term])
+    }
+
+    fn operands(&self, term: usize) -> impl Iterator<Item = u32> + use<> {
+        needs(&self.chosen.class, &self.s.g.nodes()[term]).into_iter()
+    }
+
+    /// One more takes a class.
+    fn take(&mut self, class: u32) {
+        let mut stack = vec![class];
+        while let Some(class) = stack.pop() {
+            self.uses[class as usize] += 1;
+            self.steps = self.steps.saturating_sub(1);
+            if self.uses[class as usize] == 1
+                && let Some(term) = self.term(class)
+            {
+                self.total = self.total.saturating_add(self.cost(term));
+                stack.extend(self.operands(term));
+            }
+        }
+    }
+
+    /// One less takes a class.
+    fn leave(&mut self, class: u32) {
+        let mut stack = vec![class];
+        while let Some(class) = stack.pop() {
+            self.uses[class as usize] -= 1;
+            self.steps = self.steps.saturating_sub(1);
+            if self.uses[class as usize] == 0
+                && let Some(term) = self.term(class)
+            {
+                self.total = self.total.saturating_sub(self.cost(term));
+                stack.extend(self.operands(term));
+            }
+        }
+    }
+
+    /// Exchanges the term of a class that is used.
+    fn exchange(&mut self, class: u32, from: usize, to: usize) {
+        self.total = self.total.saturating_add(self.cost(to));
+        self.operands(to).for_each(|c| self.take(c));
+        self.chosen.term[class as usize] = to as u32;
+        self.total = self.total.saturating_sub(self.cost(from));
+        self.operands(from).for_each(|c| self.leave(c));
+    }
+
+    fn improve(&mut self, class: u32, searched: bool) {
+        let others: Vec<usize> = self.s.terms(Id::from(class as usize)).map(|(id, _)| usize::from(id)).collect();
+        for other in others {
+            let Some(now) = self.term(class).filter(|now| *now != other) else { continue };
+            if self.uses[class as usize] == 0 || self.steps == 0 {
+                return;
+            }
+            let rank = &self.chosen.rank;
+            let before = self.operands(other).all(|c| rank[c as usize] < rank[class as usize]);
+            let safe = if searched { !self.reaches(other, class) } else { before };
+            if !safe {
+                continue;
+            }
+            let old = self.total;
+            self.exchange(class, now, other);
+            if self.total >= old {
+                self.exchange(class, other, now);
+            }
+        }
+    }
+
+    /// Whether a term needs a class, or is not known not to.
+    fn reaches(&mut self, term: usize, class: u32) -> bool {
+        let mut seen: Vec<u32> = self.operands(term).collect();
+        let mut at = 0;
+        while let Some(&next) = seen.get(at) {
+            at += 1;
+            self.steps = self.steps.saturating_sub(1);
+            let Some(term) = self.term(next) else { return true };
+            if next == class || at > SEARCH {
+                return true;
+            }
+            for c in self.operands(term) {
+                if !seen.contains(&c) {
+                    seen.push(c);
+                }
+            }
+        }
+        false
+    }
+}

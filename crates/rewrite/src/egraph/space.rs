@@ -1,0 +1,221 @@
+//! The e-graph as rules see it: classes with lists of their terms, and the terms that are still to be looked at.
+
+use super::lang::{Cx, Data, Egraph, Term};
+use crate::dag::{MetaId, SpecId};
+use egg::{EGraph, Id, Language};
+use maquette_ir::DType;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// Terms of a class that a rule looks at.
+const LOOKED_AT: usize = 8;
+
+/// The stores in a class: spec, base, source.
+pub(crate) type Stores = SmallVec<[(SpecId, Id, Id); 2]>;
+/// The views in a class: spec, base.
+pub(crate) type Views = SmallVec<[(SpecId, Id); 2]>;
+
+fn is_memory(t: &Term) -> bool {
+    matches!(t, Term::View(..) | Term::Scatter(..))
+}
+
+/// The e-graph, in which every term is looked at when it is made, and again when a class it takes gets terms.
+pub(crate) struct Space<'f> {
+    pub g: Egraph<'f>,
+    /// For each term the next one of its class, in a ring.
+    next: Vec<u32>,
+    /// Terms up to here were looked at.
+    looked: usize,
+    again: VecDeque<u32>,
+    waits: Vec<bool>,
+    /// Terms of the program, and of the operators that take the place of those that mutate.
+    plain: Vec<bool>,
+    from: Vec<u32>,
+    /// Classes have terms besides those.
+    choices: bool,
+    /// Terms were made that name a class by an id it no longer has.
+    stale: bool,
+}
+
+impl<'f> Space<'f> {
+    pub fn new(cx: Cx<'f>) -> Space<'f> {
+        let (next, again, waits, plain, from) = Default::default();
+        Space { g: EGraph::new(cx), next, looked: 0, again, waits, plain, from, choices: false, stale: false }
+    }
+
+    pub fn cx(&mut self) -> &mut Cx<'f> {
+        &mut self.g.analysis
+    }
+
+    pub fn find(&self, id: Id) -> Id {
+        self.g.find(id)
+    }
+
+    /// How many terms there are.
+    pub fn len(&self) -> usize {
+        self.g.nodes().len()
+    }
+
+    pub fn meta(&self, id: Id) -> Option<MetaId> {
+        self.g.analysis.meta(id)
+    }
+
+    /// The id of a term itself, which is one of the ids of its class.
+    pub fn add(&mut self, term: Term) -> Id {
+        let id = self.g.add_uncanonical(term);
+        while self.next.len() < self.len() {
+            self.next.push(self.next.len() as u32);
+        }
+        id
+    }
+
+    /// Says of terms made since the last time whether they are the program's, and the node that they are or come from.
+    pub fn mark(&mut self, plain: bool, from: u32) {
+        self.plain.resize(self.len(), plain);
+        self.from.resize(self.len(), from);
+    }
+
+    /// The node of the program that a term is, or that a rule made it for.
+    pub fn from(&self, term: usize) -> u32 {
+        self.from.get(term).copied().unwrap_or(u32::MAX)
+    }
+
+    pub fn is_plain(&self, term: usize) -> bool {
+        self.plain.get(term).copied().unwrap_or(false)
+    }
+
+    /// Whether classes have terms that a rule found, besides those that take the place of operators that mutate.
+    pub fn has_choices(&self) -> bool {
+        self.choices
+    }
+
+    pub fn found_choice(&mut self) {
+        self.choices = true;
+    }
+
+    /// The class of a term, if there is one.
+    pub fn lookup(&self, term: Term) -> Option<Id> {
+        self.g.lookup(term)
+    }
+
+    pub fn dtype(&mut self, id: Id) -> Option<DType> {
+        let meta = self.meta(id)?;
+        Some(self.cx().session.metas[meta.index()].dtype)
+    }
+
+    /// A view of a class.
+    pub fn view(&mut self, spec: SpecId, base: Id) -> Id {
+        self.add(Term::View(spec, [base]))
+    }
+
+    pub fn scatter(&mut self, spec: SpecId, base: Id, from: Id) -> Id {
+        self.add(Term::Scatter(spec, [base, from]))
+    }
+
+    /// The terms of a class, and their ids. Their operands may be named by ids that classes no longer have.
+    pub fn terms(&self, id: Id) -> impl Iterator<Item = (Id, &Term)> {
+        let first = usize::from(id);
+        let after = move |&i: &usize| Some(self.next[i] as usize).filter(|&n| n != first);
+        std::iter::successors(Some(first), after).map(|i| (Id::from(i), &self.g.nodes()[i]))
+    }
+
+    pub fn stores(&self, id: Id) -> Stores {
+        let store = |(_, t): (Id, &Term)| if let Term::Scatter(s, [b, x]) = t { Some((*s, *b, *x)) } else { None };
+        self.terms(id).filter_map(store).take(LOOKED_AT).collect()
+    }
+
+    pub fn views(&self, id: Id) -> Views {
+        let view = |(_, t): (Id, &Term)| if let Term::View(s, [b]) = t { Some((*s, *b)) } else { None };
+        self.terms(id).filter_map(view).take(LOOKED_AT).collect()
+    }
+
+    /// A class has a view of another.
+    pub fn has_view(&self, id: Id, spec: SpecId, base: Id) -> bool {
+        let base = self.find(base);
+        self.terms(id).take(LOOKED_AT).any(|(_, t)| matches!(t, Term::View(s, [b]) if *s == spec && self.find(*b) == base))
+    }
+
+    /// Merges two classes. A rule that finds a value of other sizes or another dtype has found nothing: expressions that are equal may be
+    /// spelled differently. Returns whether they were two.
+    pub fn union(&mut self, a: Id, b: Id) -> bool {
+        let data = |id: Id| self.g.analysis.data[usize::from(id)];
+        let (a, b) = (self.find(a), self.find(b));
+        if a == b || data(a) != data(b) {
+            return false;
+        }
+        let takers = |id: Id| self.g[id].parents().collect::<SmallVec<[Id; 4]>>();
+        let (of_a, of_b) = (takers(a), takers(b));
+        self.stale |= !of_a.is_empty() && !of_b.is_empty();
+        for (takers, other) in [(of_a, b), (of_b, a)] {
+            if self.terms(other).any(|(_, t)| is_memory(t)) {
+                takers.into_iter().for_each(|id| self.look_again(id, true));
+            }
+        }
+        self.g.union(a, b);
+        self.next.swap(usize::from(a), usize::from(b));
+        true
+    }
+
+    /// A term takes a class that got views or stores; so, one step further, do those that take a store.
+    fn look_again(&mut self, id: Id, further: bool) {
+        let at = usize::from(id);
+        if at >= self.looked || !is_memory(&self.g.nodes()[at]) {
+            return;
+        }
+        self.waits.resize(self.waits.len().max(at + 1), false);
+        if !std::mem::replace(&mut self.waits[at], true) {
+            self.again.push_back(at as u32);
+        }
+        if further && let Term::Scatter(..) = self.g.nodes()[at] {
+            let takers: SmallVec<[Id; 4]> = self.g[id].parents().collect();
+            takers.into_iter().for_each(|t| self.look_again(t, false));
+        }
+    }
+
+    /// The next term to be looked at: new ones, in the order they were made, then those whose operands got terms.
+    pub fn pop(&mut self) -> Option<(Id, Term)> {
+        let at = match self.g.nodes().get(self.looked) {
+            Some(_) => {
+                self.looked += 1;
+                self.looked - 1
+            }
+            None => {
+                let at = self.again.pop_front()? as usize;
+                self.waits[at] = false;
+                at
+            }
+        };
+        let mut term = self.g.nodes()[at].clone();
+        term.update_children(|id| self.g.find(id));
+        Some((Id::from(at), term))
+    }
+
+    /// Merges what is equal because its operands are. Returns whether anything is to be looked at again.
+    pub fn close(&mut self) -> bool {
+        if !std::mem::take(&mut self.stale) {
+            return false;
+        }
+        let before: Vec<Id> = (0..self.len()).map(|i| self.find(Id::from(i))).collect();
+        if self.g.rebuild() == 0 {
+            return false;
+        }
+        let mut last: Vec<Option<u32>> = vec![None; self.len()];
+        for (i, &old) in before.iter().enumerate() {
+            let class = self.find(Id::from(i));
+            match last[usize::from(class)].replace(i as u32) {
+                None => self.next[i] = i as u32,
+                Some(l) => self.next[i] = std::mem::replace(&mut self.next[l as usize], i as u32),
+            }
+            if class != old {
+                let takers: SmallVec<[Id; 4]> = self.g[class].parents().collect();
+                takers.into_iter().for_each(|t| self.look_again(t, true));
+            }
+        }
+        true
+    }
+
+    /// What is known of a class.
+    pub fn data(&self, id: Id) -> Data {
+        self.g.analysis.data[usize::from(id)]
+    }
+}
