@@ -298,7 +298,13 @@ impl Emit<'_> {
             let s = &self.memory.storages[at];
             let Some((target, ty, start)) = self.outside(s.owner).filter(|_| s.written) else { continue };
             let (version, place) = (s.version, self.memory.session.specs[s.place.index()].clone());
-            let own = ty.is_none_or(|ty| self.graph.type_of(ty).sizes.iter().copied().eq(place.sizes()));
+            let own = match ty {
+                Some(ty) => {
+                    let t = self.graph.type_of(ty);
+                    ViewSpec::strided(t.offset, &t.sizes, &t.strides, &mut self.memory.session.symbols)? == place
+                }
+                None => true,
+            };
             let value = Arg::Value(self.value(version)?);
             let place = match own {
                 true => None,

@@ -76,9 +76,13 @@ impl Options {
 /// overlap, reads a storage beyond the tensor it belongs to or as another dtype.
 pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
     let mut groups: Vec<Group> = options.shared.iter().cloned().map(Group::of).collect();
+    let mut outside: Option<FunctionalizeError> = None;
     let lifted = loop {
         match lift::lift(graph, facts, &groups) {
-            Err(FunctionalizeError { kind: Reason::Outside { reach: Some((input, start, end)), .. }, loc }) => {
+            // memory of symbolic sizes cannot be widened
+            Err(e @ FunctionalizeError { kind: Reason::SymbolicShare, .. }) => return Err(outside.unwrap_or(e)),
+            Err(e @ FunctionalizeError { kind: Reason::Outside { reach: Some((input, start, end)), .. }, loc }) => {
+                outside = Some(e);
                 // the program sees more of an input's memory than the input: all of it becomes an input
                 let group = match groups.iter_mut().find(|g| g.inputs.contains(&input)) {
                     Some(group) => group,

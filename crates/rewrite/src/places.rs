@@ -1,5 +1,6 @@
 //! Where tensors lie: which storage each is of, and which of its elements.
 
+use crate::algebra::row_gap;
 use crate::dag::{Id, Kind, Meta, MetaId, Node, SpecId};
 use crate::error::{Reason, Result};
 use crate::functional::SharedMemory;
@@ -125,8 +126,8 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// Symbolic sizes in another order than row-major: in the order of memory views are found without proof. The places in that order, the tensor
-    /// as a view of them, their sizes, and the places as a view of the tensor.
+    /// Symbolic sizes in another order than row-major: in the order of memory views are found without proof, gaps between elements or not. The
+    /// places in that order, the tensor as a view of them, their sizes, and the places as a view of the tensor.
     pub(crate) fn in_order(&mut self, ty: TypeId) -> Result<Option<(SpecId, SpecId, MetaId, SpecId)>> {
         let t = self.graph.type_of(ty);
         let rank = t.sizes.len();
@@ -145,8 +146,11 @@ impl Lift<'_> {
             let session = &mut self.memory.session;
             let place = ViewSpec::strided(t.offset, &sizes, &strides, &mut session.symbols)?;
             let row = ViewSpec::contiguous(&sizes, &mut session.symbols)?;
-            if !row.dims().iter().zip(place.dims()).all(|(a, b)| a.size == Expr::Int(1) || a.stride == b.stride) {
+            if row_gap(&place, &mut session.symbols).is_none() {
                 continue;
+            }
+            if order.is_sorted() {
+                return Ok(None);
             }
             // the value in the order of memory, and back
             let own = ViewSpec::contiguous(&t.sizes, &mut session.symbols)?;

@@ -8,7 +8,7 @@ use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{Level, Options, functionalize};
-use maquette_trace::{TraceOptions, run_graph};
+use maquette_trace::{Dim, TraceOptions, run_graph};
 
 /// A program made ready by a mode, to be run on inputs.
 pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Vec<Value>>>;
@@ -32,9 +32,10 @@ pub trait Mode: Sync {
 
 /// Every mode, the eager one first.
 pub fn modes() -> Vec<&'static dyn Mode> {
-    const LIFTED: Functional = Functional { name: "lifted", level: Level::LiftOnly };
-    const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact };
-    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL]
+    const LIFTED: Functional = Functional { name: "lifted", level: Level::LiftOnly, symbolic: false };
+    const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact, symbolic: false };
+    const FUNCTIONAL_SYMBOLIC: Functional = Functional { name: "functional-symbolic", level: Level::Exact, symbolic: true };
+    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &FUNCTIONAL_SYMBOLIC]
 }
 
 /// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other mode is compared with. As a mode it says
@@ -84,7 +85,7 @@ impl Mode for Symbolic {
 
 fn traced(options: &TraceOptions, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
     let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
-    let traced = options.trace(code, sample.to_vec())?;
+    let traced = options.clone().keep_offsets(program.names_places()).trace(code, sample.to_vec())?;
     Ok(Box::new(move |inputs| Ok(traced.run(inputs.to_vec())??.0)))
 }
 
@@ -115,6 +116,16 @@ impl Mode for Text {
 pub struct Functional {
     name: &'static str,
     level: Level,
+    /// Whether sizes are symbols: those of inputs that share memory stay numbers.
+    symbolic: bool,
+}
+
+impl Functional {
+    fn options(&self, shared: &[Vec<usize>], sample: &[Tensor]) -> TraceOptions {
+        let alone = |i: &usize| self.symbolic && !shared.iter().flatten().any(|j| j == i);
+        let dims = (0..sample.len()).filter(alone).flat_map(|i| (0..sample[i].dim()).map(move |d| (i, d)));
+        dims.enumerate().fold(TraceOptions::new(), |options, (n, (i, d))| options.dynamic(i, d, Dim::new(format!("s{n}"))))
+    }
 }
 
 impl Mode for Functional {
@@ -123,25 +134,17 @@ impl Mode for Functional {
     }
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let shared = shared(sample);
+        let shared = program.shared();
         let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
-        let traced = TraceOptions::new().keep_offsets(!shared.is_empty()).trace(code, sample.to_vec())?;
+        let options = self.options(&shared, sample).keep_offsets(!shared.is_empty() || program.names_places());
+        let traced = options.trace(code, sample.to_vec())?;
         let options = Options::new().level(self.level).sharing(shared);
         let functional = functionalize(traced.graph(), &Facts, &options).map_err(Error::other)?;
         functional.graph.verify()?;
         Ok(Box::new(move |inputs| run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
     }
-}
 
-/// The inputs that see one memory with another.
-fn shared(inputs: &[Tensor]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for (i, t) in inputs.iter().enumerate() {
-        match groups.iter_mut().find(|g| inputs[g[0]].shares_storage(t)) {
-            Some(group) => group.push(i),
-            None => groups.push(vec![i]),
-        }
+    fn serves_all_sizes(&self, program: &Program) -> bool {
+        self.symbolic && program.shared().is_empty()
     }
-    groups.retain(|g| g.len() > 1);
-    groups
 }

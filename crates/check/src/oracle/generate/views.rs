@@ -143,25 +143,24 @@ impl Gen<'_> {
         }
     }
 
-    /// Any layout within what the tensor spans. With an offset of its own only where the memory is not an input's, or begins at its start.
+    /// Any layout within what the tensor spans, and now and then beyond it, which only eager can follow in any case.
     fn as_strided(&mut self, t: &Live) -> Option<Vec<Live>> {
         let c = t.tensor.meta().concrete()?;
         let (first, last) = c.span()?;
         let reach = (last - first) / c.width;
         let n = self.rng.between(1, reach.min(4));
-        let (sizes, strides) = match self.rng.chance(50) {
+        let (mut sizes, strides) = match self.rng.chance(50) {
             true => (vec![n], vec![self.rng.between(1, ((reach - 1) / (n - 1).max(1)).clamp(1, 3))]),
             false => (vec![self.rng.between(1, 3), n.min(3)], vec![self.rng.between(0, 3), 1]),
         };
-        let elsewhere = self
-            .draft
-            .inputs
-            .iter()
-            .any(|i| i.place.offset != 0 && self.live.iter().any(|l| l.value == i.value && l.tensor.shares_storage(&t.tensor)));
-        let offset = match self.rng.chance(if elsewhere { 2 } else { 60 }) {
-            true => (first / c.width + self.rng.between(0, 1)).into(),
-            false => NONE,
-        };
+        let moved = self.rng.between(0, 1);
+        let explicit = self.rng.chance(60);
+        let beyond = self.rng.chance(10);
+        let extent = |sizes: &[i64]| sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>() + if explicit { moved } else { 0 };
+        while !beyond && extent(&sizes) >= reach {
+            *sizes.iter_mut().find(|n| **n > 1)? -= 1;
+        }
+        let offset = if explicit { (first / c.width + moved).into() } else { NONE };
         let (sizes, strides) = (self.ints(&sizes), Item::List(strides.into_iter().map(Item::from).collect()));
         self.emit("aten::as_strided", vec![t.item(), sizes, strides, offset])
     }
