@@ -1,6 +1,7 @@
 //! The view algebra by numbers: a program has few views, and asks the same of them over and over, so answers are kept.
 
 use crate::dag::{MetaId, Session, SpecId};
+use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{Dim, Tri, ViewSpec};
 use rustc_hash::FxHashMap;
@@ -84,7 +85,8 @@ impl Session {
         self.derived(Question::Located(place, whole), |s| {
             let (place, whole, symbols) = s.pair(place, whole);
             place.relative(whole, symbols).or_else(|| {
-                let gap = row_gap(whole, symbols)?;
+                let gap =
+                    if mutant("located: gaps are not counted") { row_gap(whole, symbols).map(|_| 1)? } else { row_gap(whole, symbols)? };
                 if place.contained_in(whole, symbols) == Tri::No {
                     return None;
                 }
@@ -125,6 +127,9 @@ impl Session {
     pub fn is_whole(&mut self, a: SpecId, of: MetaId) -> bool {
         if self.all(of) == Some(a) {
             return true;
+        }
+        if mutant("whole: in any order") {
+            return self.specs[a.index()].numel(&mut self.symbols) == self.numel(of);
         }
         let whole = self.tri(Question::Whole(a, of), |s| match s.numel(of) {
             Some(n) => s.specs[a.index()].is_full(n, &mut s.symbols),

@@ -8,6 +8,7 @@ use crate::dag::{Given, Id, Kind, MetaId, Node, Session, Slot, SpecId, Template}
 use crate::error::{Reason, Result};
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, MemoryFacts, NodeId, Res, Stmt, ValueId, ValueType};
+use maquette_ir::mutant::mutant;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::Tri;
 use smallvec::SmallVec;
@@ -189,7 +190,9 @@ impl Lift<'_> {
             }
             let opaque = facts.opaque(op);
             let layouts = operands.iter().map(|o| self.layout(o.value).filter(|_| opaque)).collect();
-            let serial = if effect || facts.random(op) { self.memory.at + 1 } else { 0 };
+            let placed = effect && !mutant("lift: effects are like other calls")
+                || facts.random(op) && !mutant("lift: random numbers are like others");
+            let serial = if placed { self.memory.at + 1 } else { 0 };
             let template = Template {
                 op: self.memory.session.name(op),
                 args,
@@ -241,6 +244,7 @@ impl Lift<'_> {
         for (i, (second, a)) in mutated.iter().enumerate() {
             for (first, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
                 match self.memory.session.disjoint(a.spec, b.spec) {
+                    _ if mutant("lift: arguments that are written may overlap") => {}
                     Tri::Yes => {}
                     Tri::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
                     Tri::Unknown => self.check_apart([*b, *a], [*first, *second]),

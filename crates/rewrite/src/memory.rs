@@ -5,6 +5,7 @@ use crate::error::{Reason, Result};
 use crate::functional::SharedMemory;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, StrId, TypeId};
+use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::view::Tri;
 use rustc_hash::FxHashMap;
@@ -145,9 +146,10 @@ impl Memory {
             return Err(Reason::WriteToOverlappingView { op: op.into(), viewed }.into());
         }
         let (version, base) = (self.base(t.storage), self.storages[t.storage].base);
-        let version = if self.is_whole(t) { value } else { self.add(Node::Scatter(t.spec, version, value), Kind::Tensor(base)) };
+        let whole = self.is_whole(t);
+        let version = if whole { value } else { self.add(Node::Scatter(t.spec, version, value), Kind::Tensor(base)) };
         let storage = &mut self.storages[t.storage];
-        (storage.version, storage.written) = (version, true);
+        (storage.version, storage.written) = (version, whole || !mutant("lift: a part of an input is written and not told"));
         Ok(())
     }
 
@@ -166,8 +168,9 @@ impl Memory {
     }
 
     fn final_of(&mut self, o: &Leaving, seen: &FxHashMap<usize, usize>, repeats: &dyn Fn(TypeId) -> bool) -> Final {
+        let alone = |t: &Handle| seen.get(&t.storage) == Some(&1) || mutant("lift: outputs of one memory in several");
         match o {
-            Leaving::Tensor(t) if self.storages[t.storage].owner != Owner::Fresh || seen.get(&t.storage) != Some(&1) || repeats(t.ty) => {
+            Leaving::Tensor(t) if self.storages[t.storage].owner != Owner::Fresh || !alone(t) || repeats(t.ty) => {
                 self.base(t.storage);
                 Final::Memory(*t)
             }

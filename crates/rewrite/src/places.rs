@@ -7,6 +7,7 @@ use crate::functional::SharedMemory;
 use crate::lift::{Binding, Group, Lift};
 use crate::memory::{Handle, Owner, Storage};
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
+use maquette_ir::mutant::mutant;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
@@ -116,7 +117,12 @@ impl Lift<'_> {
         let input = self.graph.inputs().len() as u32 + number;
         let version = self.memory.add(Node::Input(input), Kind::Tensor(base));
         let first = if let Expr::Int(o) = self.graph.type_of(first).offset { o } else { 0 };
-        self.memory.shared.push(SharedMemory { inputs: group.clone(), start, from_first: start - first, len: end - start });
+        self.memory.shared.push(SharedMemory {
+            inputs: group.clone(),
+            start,
+            from_first: if mutant("share: counted from the storage") { start } else { start - first },
+            len: end - start,
+        });
         self.memory.storages.push(Storage { owner: Owner::Memory(number), version, pending: None, place, base, written: false });
         let storage = self.memory.storages.len() - 1;
         for (v, ty) in inputs {
@@ -157,7 +163,9 @@ impl Lift<'_> {
             let own: SmallVec<[Expr; 4]> = own.dims().iter().map(|d| d.stride).collect();
             let there = ViewSpec::strided(Expr::Int(0), &sizes, &pick(&own), &mut session.symbols)?;
             let mut back: SmallVec<[Expr; 4]> = own.clone();
-            order.iter().zip(row.dims()).for_each(|(&d, dim)| back[d] = dim.stride);
+            if !mutant("order of memory: not taken back") {
+                order.iter().zip(row.dims()).for_each(|(&d, dim)| back[d] = dim.stride);
+            }
             let back = ViewSpec::strided(Expr::Int(0), &t.sizes, &back, &mut session.symbols)?;
             let (place, there, back) = (session.spec(place), session.spec(there), session.spec(back));
             return Ok(Some((place, back, session.resized(meta, sizes), there)));

@@ -101,7 +101,7 @@ impl Mode for Text {
         let text = program.graph.to_string();
         let graph: Graph = text.parse()?;
         if graph != program.graph || graph.to_string() != text {
-            return Err(maquette_ops::Error::msg(format!("the text parses to another graph:\n{graph}")));
+            return Err(Error::msg(format!("the text parses to another graph:\n{graph}")));
         }
         graph.verify()?;
         Ok(Box::new(move |inputs| run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
@@ -141,6 +141,11 @@ impl Mode for Functional {
         let options = Options::new().level(self.level).sharing(shared);
         let functional = functionalize(traced.graph(), &Facts, &options).map_err(Error::other)?;
         functional.graph.verify()?;
+        let stats = &functional.stats;
+        if stats.rounds == 0 && !stats.stopped.is_empty() {
+            // the lifted program is right all the same, but rules should not come to this
+            return Err(Error::msg(format!("the rules gave up: {}", stats.stopped)));
+        }
         Ok(Box::new(move |inputs| run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
     }
 

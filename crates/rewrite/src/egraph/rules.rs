@@ -9,6 +9,7 @@ use super::lang::{Data, Egraph, Term};
 use super::twins;
 use crate::dag::{Kind, MetaId, Slot, SpecId};
 use egg::Id;
+use maquette_ir::mutant::mutant;
 use maquette_ir::view::Tri;
 use smallvec::SmallVec;
 
@@ -186,7 +187,10 @@ fn past(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, base)) = as_view(g, t) else { return };
     let mut at = base;
     for _ in 0..WALK {
-        let next = stores(g, at).into_iter().find(|(w, ..)| g.analysis.session.disjoint(v, *w) == Tri::Yes);
+        let next = stores(g, at).into_iter().find(|(w, ..)| {
+            let partly = mutant("past: a store that overlaps in part") && g.analysis.session.relative(v, *w).is_none();
+            g.analysis.session.disjoint(v, *w) == Tri::Yes || partly
+        });
         let Some((_, b, _)) = next else { break };
         at = g.find(b);
     }
@@ -198,7 +202,7 @@ fn past(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
 fn push_in(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, base)) = as_view(g, t) else { return };
     for (w, b, x) in stores(g, base).into_iter().filter(|(w, ..)| *w != v) {
-        if g.analysis.session.injective(v) == Tri::Yes
+        if (g.analysis.session.injective(v) == Tri::Yes || mutant("push-in: into views that repeat elements"))
             && let Some(s) = g.analysis.session.relative(w, v)
         {
             let rest = view(g, v, b);
@@ -213,13 +217,15 @@ fn whole_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     if base == source && g.analysis.session.is_whole(v, base) {
         found.push(x);
     } else if let Some(s) = g.analysis.session.inverse(v, base) {
+        let s = if mutant("whole-store: not inverted") { v } else { s };
         found.push(view(g, s, x));
     }
 }
 
 fn noop_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, b, x)) = as_store(g, t) else { return };
-    if views(g, x).iter().any(|(w, base)| *w == v && g.find(*base) == g.find(b)) {
+    let version = |base: Id| g.find(base) == g.find(b) || mutant("no-op-store: of any version") && g[base].data == g[b].data;
+    if views(g, x).iter().any(|(w, base)| *w == v && version(*base)) {
         found.push(b);
     }
 }
@@ -227,7 +233,8 @@ fn noop_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
 fn dead_store(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
     let Some((v, base, y)) = as_store(g, t) else { return };
     for (w, b, _) in stores(g, base) {
-        if g.analysis.session.inside(w, v) == Tri::Yes {
+        let (inner, outer) = if mutant("dead-store: the other way round") { (v, w) } else { (w, v) };
+        if g.analysis.session.inside(inner, outer) == Tri::Yes {
             found.push(scatter(g, v, b, y));
         }
     }
@@ -250,6 +257,7 @@ fn nested(g: &mut Egraph<'_>, _: Id, t: &Term, found: &mut Found) {
             continue;
         }
         if let Some(s) = g.analysis.session.compose(v, w) {
+            let s = if mutant("nested-store: not placed") { w } else { s };
             found.push(scatter(g, s, b, x));
         }
     }
