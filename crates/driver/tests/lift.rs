@@ -3,6 +3,11 @@
 mod common;
 
 use common::{arange, check};
+use maquette_driver::run_functional;
+use maquette_ops::library::Facts;
+use maquette_ops::{Tensor, Value};
+use maquette_rewrite::{Options, functionalize};
+use maquette_trace::{Dim, TraceOptions};
 
 #[test]
 fn an_input_that_is_written() {
@@ -101,4 +106,16 @@ fn inputs_that_share_memory() {
         },
         views,
     );
+}
+
+#[test]
+fn a_transposed_square_of_one_symbol_is_written_where_it_lies() {
+    let rows = || arange(9).reshape([3i64, 3]);
+    let options = TraceOptions::new().dynamic(0, 0, Dim::new("n")).dynamic(0, 1, Dim::new("n"));
+    let t = options.trace(|x: Tensor| x.select(0, 0).fill_(7.0).ok().map(drop), rows().t()).unwrap();
+    let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
+    let (x, y) = (rows(), rows());
+    run_functional(&f, &[Value::from(&x.t())]).unwrap();
+    y.t().select(0, 0).fill_(7.0);
+    assert_eq!(x.to_vec::<f32>().unwrap(), y.to_vec::<f32>().unwrap());
 }

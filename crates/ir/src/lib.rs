@@ -9,6 +9,8 @@ mod dtype;
 pub mod graph;
 mod layout;
 mod loc;
+#[doc(hidden)]
+pub mod mutant;
 pub mod plan;
 mod scalar;
 pub mod scalar_expr;

@@ -1,8 +1,9 @@
 //! The view algebra by numbers: a program has few views, and asks the same of them over and over, so answers are kept.
 
 use crate::dag::{MetaId, Session, SpecId};
-use maquette_ir::sym::Expr;
-use maquette_ir::view::{Tri, ViewSpec};
+use maquette_ir::mutant::mutant;
+use maquette_ir::sym::{Expr, SymTable};
+use maquette_ir::view::{Dim, Tri, ViewSpec};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -68,7 +69,7 @@ impl Session {
     }
 
     /// Two specs and the symbols, apart.
-    fn pair(&mut self, a: SpecId, b: SpecId) -> (&ViewSpec, &ViewSpec, &mut maquette_ir::sym::SymTable) {
+    fn pair(&mut self, a: SpecId, b: SpecId) -> (&ViewSpec, &ViewSpec, &mut SymTable) {
         (&self.specs[a.index()], &self.specs[b.index()], &mut self.symbols)
     }
 
@@ -102,15 +103,16 @@ impl Session {
         self.derived(Question::Located(place, whole), |s| {
             let (place, whole, symbols) = s.pair(place, whole);
             place.relative(whole, symbols).or_else(|| {
-                let sizes: SmallVec<[Expr; 4]> = whole.sizes().collect();
-                let row = ViewSpec::contiguous(&sizes, symbols).ok()?;
-                let dense = row.dims().iter().zip(whole.dims()).all(|(a, b)| a.size == Expr::Int(1) || a.stride == b.stride);
-                if !dense || place.contained_in(whole, symbols) == Tri::No {
+                let gap =
+                    if mutant("located: gaps are not counted") { row_gap(whole, symbols).map(|_| 1)? } else { row_gap(whole, symbols)? };
+                if place.contained_in(whole, symbols) == Tri::No {
                     return None;
                 }
                 let offset = symbols.sub(place.offset(), whole.offset()).ok()?;
+                let offset = divided(offset, gap, symbols)?;
                 let sizes: SmallVec<[Expr; 4]> = place.sizes().collect();
-                let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(|d| d.stride).collect();
+                let mut stride = |d: &Dim| if d.size == Expr::Int(1) { Some(Expr::Int(0)) } else { divided(d.stride, gap, symbols) };
+                let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(&mut stride).collect::<Option<_>>()?;
                 ViewSpec::strided(offset, &sizes, &strides, symbols).ok()
             })
         })
@@ -176,6 +178,9 @@ impl Session {
         if self.all(of) == Some(a) {
             return true;
         }
+        if mutant("whole: in any order") {
+            return self.specs[a.index()].numel(&mut self.symbols) == self.numel(of);
+        }
         let whole = self.tri(Question::Whole(a, of), |s| match s.numel(of) {
             Some(n) => s.specs[a.index()].is_full(n, &mut s.symbols),
             None => Tri::Unknown,
@@ -208,4 +213,21 @@ fn span(spec: &ViewSpec) -> Option<((i64, i64), i64)> {
     }
     let end = last.checked_add(1)?;
     (numel > 0).then_some(((start, end), numel))
+}
+
+/// Where a view is a row of its elements in order, each as far from the last: that distance.
+pub(crate) fn row_gap(view: &ViewSpec, symbols: &mut SymTable) -> Option<i64> {
+    let sizes: SmallVec<[Expr; 4]> = view.sizes().collect();
+    let row = ViewSpec::contiguous(&sizes, symbols).ok()?;
+    let long = |d: &Dim| d.size != Expr::Int(1);
+    let gap = view.dims().iter().rev().find(|d| long(d)).map_or(Some(1), |d| d.stride.as_i64()).filter(|gap| *gap > 0)?;
+    let mut fits = |a: &Dim, b: &Dim| !long(a) || symbols.mul(a.stride, Expr::Int(gap)).is_ok_and(|stride| stride == b.stride);
+    row.dims().iter().zip(view.dims()).all(|(a, b)| fits(a, b)).then_some(gap)
+}
+
+/// The quotient where a number surely divides an expression.
+fn divided(e: Expr, by: i64, symbols: &mut SymTable) -> Option<Expr> {
+    let by = Expr::Int(by);
+    let quotient = symbols.floor_div(e, by).ok()?;
+    symbols.mul(quotient, by).is_ok_and(|product| product == e).then_some(quotient)
 }

@@ -114,9 +114,13 @@ pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> R
 /// Lifts a program. Where it sees more of an input's memory than the input, all of it becomes an input.
 fn lift(graph: &Graph, facts: &dyn OpFacts, options: &Options, forwards: bool) -> Result<Lifted, FunctionalizeError> {
     let mut groups: Vec<Group> = options.shared.iter().cloned().map(Group::of).collect();
+    let mut outside: Option<FunctionalizeError> = None;
     loop {
         match lift::lift(graph, facts, &groups, forwards) {
-            Err(FunctionalizeError { kind: Reason::Outside { reach: Some((input, start, end)), .. }, loc }) => {
+            // memory of symbolic sizes cannot be widened
+            Err(e @ FunctionalizeError { kind: Reason::SymbolicShare, .. }) => return Err(outside.unwrap_or(e)),
+            Err(e @ FunctionalizeError { kind: Reason::Outside { reach: Some((input, start, end)), .. }, loc }) => {
+                outside = Some(e);
                 let group = match groups.iter_mut().find(|g| g.inputs.contains(&input)) {
                     Some(group) => group,
                     None => {

@@ -9,6 +9,7 @@ use crate::error::{Reason, Result};
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner};
 use crate::told::Told;
 use maquette_ir::graph::{Arg, Graph, MemoryFacts, NodeId, Res, Stmt, ValueId, ValueType};
+use maquette_ir::mutant::mutant;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::Tri;
 use smallvec::SmallVec;
@@ -197,8 +198,9 @@ impl Lift<'_> {
         let effect = graph.has_effect(node) || ordered;
         let is_view = all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty();
         if !is_view {
-            let call =
-                Call { operands: &operands, mutated: &mutated, opaque, serial: if effect || random { self.memory.at + 1 } else { 0 } };
+            let placed =
+                effect && !mutant("lift: effects are like other calls") || random && !mutant("lift: random numbers are like others");
+            let call = Call { operands: &operands, mutated: &mutated, opaque, serial: if placed { self.memory.at + 1 } else { 0 } };
             self.call(node, call, |i| alias(i).is_some_and(is_mutated))?;
         }
         for (i, r) in graph.results(node).iter().enumerate() {
@@ -283,6 +285,7 @@ impl Lift<'_> {
         for (i, (second, a)) in mutated.iter().enumerate() {
             for (first, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
                 match self.memory.session.disjoint(a.spec, b.spec) {
+                    _ if mutant("lift: arguments that are written may overlap") => {}
                     Tri::Yes => {}
                     Tri::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
                     Tri::Unknown => self.check_apart([*b, *a], [*first, *second]),

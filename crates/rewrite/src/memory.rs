@@ -6,6 +6,7 @@ use crate::functional::SharedMemory;
 use crate::writers::{Write, Writers};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, StrId, TypeId};
+use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::view::Tri;
 use rustc_hash::FxHashMap;
@@ -198,8 +199,9 @@ impl Memory {
             return Err(Reason::WriteToOverlappingView { op: op.into(), viewed }.into());
         }
         let (version, base) = (self.before(t.storage), self.storages[t.storage].base);
-        self.storages[t.storage].written = true;
-        if self.is_whole(t) {
+        let whole = self.is_whole(t);
+        self.storages[t.storage].written = whole || !mutant("lift: a part of an input is written and not told");
+        if whole {
             self.writers.remove(&t.storage);
             self.storages[t.storage].version = value;
         } else if self.forwards {
@@ -235,8 +237,9 @@ impl Memory {
     }
 
     fn final_of(&mut self, o: &Leaving, seen: &FxHashMap<usize, usize>, repeats: &dyn Fn(TypeId) -> bool) -> Final {
+        let alone = |t: &Handle| seen.get(&t.storage) == Some(&1) || mutant("lift: outputs of one memory in several");
         match o {
-            Leaving::Tensor(t) if self.storages[t.storage].owner != Owner::Fresh || seen.get(&t.storage) != Some(&1) || repeats(t.ty) => {
+            Leaving::Tensor(t) if self.storages[t.storage].owner != Owner::Fresh || !alone(t) || repeats(t.ty) => {
                 self.base(t.storage);
                 Final::Memory(*t)
             }

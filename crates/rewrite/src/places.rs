@@ -1,11 +1,13 @@
 //! Where tensors lie: which storage each is of, and which of its elements.
 
+use crate::algebra::row_gap;
 use crate::dag::{Id, Kind, Meta, MetaId, Node, SpecId};
 use crate::error::{Reason, Result};
 use crate::functional::SharedMemory;
 use crate::lift::{Binding, Group, Lift};
 use crate::memory::{Handle, Owner, Storage};
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
+use maquette_ir::mutant::mutant;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
@@ -115,7 +117,12 @@ impl Lift<'_> {
         let input = self.graph.inputs().len() as u32 + number;
         let version = self.memory.add(Node::Input(input), Kind::Tensor(base));
         let first = if let Expr::Int(o) = self.graph.type_of(first).offset { o } else { 0 };
-        self.memory.shared.push(SharedMemory { inputs: group.clone(), start, from_first: start - first, len: end - start });
+        self.memory.shared.push(SharedMemory {
+            inputs: group.clone(),
+            start,
+            from_first: if mutant("share: counted from the storage") { start } else { start - first },
+            len: end - start,
+        });
         self.memory.storages.push(Storage { owner: Owner::Memory(number), version, pending: None, place, base, written: false });
         let storage = self.memory.storages.len() - 1;
         for (v, ty) in inputs {
@@ -125,8 +132,8 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// Symbolic sizes in another order than row-major: in the order of memory views are found without proof. The places in that order, the tensor
-    /// as a view of them, their sizes, and the places as a view of the tensor.
+    /// Symbolic sizes in another order than row-major: in the order of memory views are found without proof, gaps between elements or not. The
+    /// places in that order, the tensor as a view of them, their sizes, and the places as a view of the tensor.
     pub(crate) fn in_order(&mut self, ty: TypeId) -> Result<Option<(SpecId, SpecId, MetaId, SpecId)>> {
         let t = self.graph.type_of(ty);
         let rank = t.sizes.len();
@@ -145,15 +152,20 @@ impl Lift<'_> {
             let session = &mut self.memory.session;
             let place = ViewSpec::strided(t.offset, &sizes, &strides, &mut session.symbols)?;
             let row = ViewSpec::contiguous(&sizes, &mut session.symbols)?;
-            if !row.dims().iter().zip(place.dims()).all(|(a, b)| a.size == Expr::Int(1) || a.stride == b.stride) {
+            if row_gap(&place, &mut session.symbols).is_none() {
                 continue;
+            }
+            if order.is_sorted() {
+                return Ok(None);
             }
             // the value in the order of memory, and back
             let own = ViewSpec::contiguous(&t.sizes, &mut session.symbols)?;
             let own: SmallVec<[Expr; 4]> = own.dims().iter().map(|d| d.stride).collect();
             let there = ViewSpec::strided(Expr::Int(0), &sizes, &pick(&own), &mut session.symbols)?;
             let mut back: SmallVec<[Expr; 4]> = own.clone();
-            order.iter().zip(row.dims()).for_each(|(&d, dim)| back[d] = dim.stride);
+            if !mutant("order of memory: not taken back") {
+                order.iter().zip(row.dims()).for_each(|(&d, dim)| back[d] = dim.stride);
+            }
             let back = ViewSpec::strided(Expr::Int(0), &t.sizes, &back, &mut session.symbols)?;
             let (place, there, back) = (session.spec(place), session.spec(there), session.spec(back));
             return Ok(Some((place, back, session.resized(meta, sizes), there)));

@@ -6,7 +6,7 @@ use common::{COUNT, INC, INC_RETURNED, NONZERO, call, matrix, values, vector};
 use insta::assert_snapshot;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
-use maquette_ops::{IntoDims, Result, Tensor, args};
+use maquette_ops::{ErrorKind, IntoDims, Result, RunError, Tensor, args};
 use maquette_trace::{Dim, TraceOptions, trace};
 
 #[test]
@@ -450,4 +450,13 @@ fn a_view_that_had_to_be_a_copy_says_so() {
     let copies: Vec<&str> = text.lines().filter(|l| l.ends_with(" copy")).map(|l| l.trim().split(':').next().unwrap()).collect();
     assert_eq!(copies, ["%reshape_1", "%contiguous"], "{text}");
     assert_eq!(text.parse::<maquette_ir::graph::Graph>().unwrap().to_string(), text);
+}
+
+#[test]
+fn a_split_into_one_part_is_guarded_against_parts_of_nothing() {
+    let program = |(x, y, z): (Tensor, Tensor, Tensor)| z.split(x.size(0) - y.size(0), 0);
+    let t = TraceOptions::symbolic().trace(program, (vector(4), vector(3), vector(1))).unwrap();
+    assert_eq!(t.run((vector(5), vector(4), vector(1))).unwrap().unwrap().len(), 1);
+    let e = t.run((vector(3), vector(3), vector(1))).unwrap_err();
+    assert!(matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })), "{e}");
 }

@@ -7,6 +7,7 @@ use super::program::{Given, Program, Sizes};
 use crate::values::guarded;
 use maquette_ir::graph::Stmt;
 use maquette_ir::sym::SymError;
+use maquette_ir::typing::TypingError;
 use maquette_ops::{AccessError, Error, ErrorKind, Result, RunError};
 use maquette_rewrite::{FunctionalizeError, Reason};
 
@@ -33,12 +34,15 @@ pub fn published(program: &Program, e: &Error) -> Option<&'static str> {
     match e.kind() {
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
         ErrorKind::Access(AccessError::OutOfBounds { .. }) => Some("as_strided of data-dependent sizes, beyond its tensor"),
-        ErrorKind::Run(RunError::AbsoluteOffset) => Some("as_strided with an offset of its own, on an input that begins elsewhere"),
         ErrorKind::Other(e) => unfunctional(&e.downcast_ref::<FunctionalizeError>()?.kind),
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
         ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_data(values) => Some(ASSUMED),
         // the assumption does not hold at the sizes that the trace is made at, either
-        ErrorKind::Guard(SymError::Contradiction { .. }) if binds() => Some(ASSUMED),
+        ErrorKind::Guard(SymError::Contradiction { .. }) | ErrorKind::Typing(TypingError::Sym(SymError::Contradiction { .. }))
+            if binds() =>
+        {
+            Some(ASSUMED)
+        }
         ErrorKind::Typing(_) | ErrorKind::Value(_) if mentions_data(&e.kind().to_string()) => Some(ASSUMED),
         _ => None,
     }

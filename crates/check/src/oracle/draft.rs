@@ -2,7 +2,7 @@
 //!
 //! A draft has no types. With plain sizes they are those that an eager run finds; with symbols, for sizes or for data, a trace writes the graph.
 
-use super::program::{Given, Memory, Place, Program, Sizes, tensor_input};
+use super::program::{AS_STRIDED, Given, Memory, Place, Program, Sizes, tensor_input};
 use super::{model, outcome};
 use crate::values::{Flat, flatten};
 use maquette_ir::DType;
@@ -173,6 +173,17 @@ impl Draft {
         Ok(Program { graph, ..untyped })
     }
 
+    /// As [`Program::names_places`].
+    fn names_places(&self) -> bool {
+        let named = |c: &Call| c.op == AS_STRIDED && matches!(c.args.get(3), Some(Item::Plain(Arg::Int(_))));
+        self.steps.iter().any(|s| matches!(s, Step::Call(c) if named(c)))
+    }
+
+    /// Where the type of an input says that it begins.
+    fn start(&self, input: &Input) -> i64 {
+        if self.names_places() { input.place.offset } else { 0 }
+    }
+
     /// The program with types that are made up.
     fn untyped(&self) -> Result<Program> {
         Ok(Program {
@@ -210,8 +221,9 @@ impl Draft {
         let results = self.steps.iter().flat_map(|s| if let Step::Call(c) = s { c.results.as_slice() } else { &[] });
         let order: Vec<usize> = self.inputs.iter().map(|i| i.value).chain(results.flat_map(|g| g.values().iter().copied())).collect();
         let mut types = FxHashMap::default();
-        // a graph counts offsets from where the input begins that a view goes back to
-        let mut starts: Vec<(Tensor, i64)> = inputs.iter().cloned().zip(self.inputs.iter().map(|i| i.place.offset)).collect();
+        // a graph counts offsets from where the input begins that a view goes back to, unless its type says where that is
+        let begins = self.inputs.iter().map(|i| i.place.offset - self.start(i));
+        let mut starts: Vec<(Tensor, i64)> = inputs.iter().cloned().zip(begins).collect();
         let mut observe = |node: NodeId, op: Op, args: Args| {
             let given: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
             let outputs = op.call(args)?;
@@ -241,6 +253,7 @@ impl Draft {
             if let Some(strides) = &input.strides {
                 ty.strides = strides.as_slice().into();
             }
+            ty.offset = Expr::Int(self.start(input));
             let ty = b.intern_type(ty);
             values.insert(input.value, b.input(ValueType::Tensor(ty), None));
         }
@@ -273,7 +286,7 @@ impl Draft {
 
     /// The graph as a trace writes it, with these symbols for sizes.
     fn traced(&self, graph: &Graph, sample: Vec<Tensor>) -> Result<Graph> {
-        let mut options = TraceOptions::new().name("program");
+        let mut options = TraceOptions::new().name("program").keep_offsets(self.names_places());
         for (i, input) in self.inputs.iter().enumerate() {
             for (d, &e) in input.sizes.iter().enumerate().filter(|(_, e)| matches!(e, Expr::Id(_))) {
                 options = options.dynamic(i, d, Dim::new(self.table.display(e).to_string()));

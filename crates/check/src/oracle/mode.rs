@@ -9,7 +9,7 @@ use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{Level, Options, functionalize};
-use maquette_trace::{TraceOptions, run_graph};
+use maquette_trace::{Dim, TraceOptions, run_graph};
 
 /// A program made ready by a mode, to be run on inputs.
 pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Vec<Value>>>;
@@ -33,11 +33,13 @@ pub trait Mode: Sync {
 
 /// Every mode, the eager one first.
 pub fn modes() -> Vec<&'static dyn Mode> {
-    const LIFTED: Functional = Functional { name: "lifted", level: Level::LiftOnly };
-    const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact };
-    const PLACED: Planned = Planned::new("placed", Level::LiftOnly);
-    const PLANNED: Planned = Planned::new("planned", Level::Exact);
-    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &PLACED, &PLANNED]
+    const LIFTED: Functional = Functional { name: "lifted", level: Level::LiftOnly, symbolic: false };
+    const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact, symbolic: false };
+    const FUNCTIONAL_SYMBOLIC: Functional = Functional { name: "functional-symbolic", level: Level::Exact, symbolic: true };
+    const PLACED: Planned = Planned::new(Functional { name: "placed", ..LIFTED });
+    const PLANNED: Planned = Planned::new(Functional { name: "planned", ..FUNCTIONAL });
+    const PLANNED_SYMBOLIC: Planned = Planned::new(Functional { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC });
+    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &FUNCTIONAL_SYMBOLIC, &PLACED, &PLANNED, &PLANNED_SYMBOLIC]
 }
 
 /// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other mode is compared with. As a mode it says
@@ -87,7 +89,7 @@ impl Mode for Symbolic {
 
 fn traced(options: &TraceOptions, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
     let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
-    let traced = options.trace(code, sample.to_vec())?;
+    let traced = options.clone().keep_offsets(program.names_places()).trace(code, sample.to_vec())?;
     Ok(Box::new(move |inputs| Ok(traced.run(inputs.to_vec())??.0)))
 }
 
@@ -103,7 +105,7 @@ impl Mode for Text {
         let text = program.graph.to_string();
         let graph: Graph = text.parse()?;
         if graph != program.graph || graph.to_string() != text {
-            return Err(maquette_ops::Error::msg(format!("the text parses to another graph:\n{graph}")));
+            return Err(Error::msg(format!("the text parses to another graph:\n{graph}")));
         }
         graph.verify()?;
         Ok(Box::new(move |inputs| run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
@@ -116,8 +118,35 @@ impl Mode for Text {
 
 /// The traced program made functional; its graph run by the reference interpreter, its results handed back as the program leaves them.
 pub struct Functional {
-    name: &'static str,
-    level: Level,
+    pub(super) name: &'static str,
+    pub(super) level: Level,
+    /// Whether sizes are symbols: those of inputs that share memory stay numbers.
+    pub(super) symbolic: bool,
+}
+
+impl Functional {
+    fn options(&self, shared: &[Vec<usize>], sample: &[Tensor]) -> TraceOptions {
+        let alone = |i: &usize| self.symbolic && !shared.iter().flatten().any(|j| j == i);
+        let dims = (0..sample.len()).filter(alone).flat_map(|i| (0..sample[i].dim()).map(move |d| (i, d)));
+        dims.enumerate().fold(TraceOptions::new(), |options, (n, (i, d))| options.dynamic(i, d, Dim::new(format!("s{n}"))))
+    }
+
+    /// The trace, and what it is as a functional program.
+    pub(super) fn made(&self, program: &Program, sample: &[Tensor]) -> Result<(Graph, maquette_rewrite::Functional)> {
+        let shared = program.shared();
+        let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
+        let options = self.options(&shared, sample).keep_offsets(!shared.is_empty() || program.names_places());
+        let traced = options.trace(code, sample.to_vec())?;
+        let options = Options::new().level(self.level).sharing(shared);
+        let functional = functionalize(traced.graph(), &Facts, &options).map_err(Error::other)?;
+        functional.graph.verify()?;
+        let stats = &functional.stats;
+        if stats.rounds == 0 && !stats.stopped.is_empty() {
+            // the lifted program is right all the same, but rules should not come to this
+            return Err(Error::msg(format!("the rules gave up: {}", stats.stopped)));
+        }
+        Ok((traced.graph().clone(), functional))
+    }
 }
 
 impl Mode for Functional {
@@ -126,31 +155,11 @@ impl Mode for Functional {
     }
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let (_, functional) = made_functional(program, sample, self.level)?;
+        let (_, functional) = self.made(program, sample)?;
         Ok(Box::new(move |inputs| run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
     }
-}
 
-/// The trace, and what it is as a functional program.
-pub(super) fn made_functional(program: &Program, sample: &[Tensor], level: Level) -> Result<(Graph, maquette_rewrite::Functional)> {
-    let shared = shared(sample);
-    let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
-    let traced = TraceOptions::new().keep_offsets(!shared.is_empty()).trace(code, sample.to_vec())?;
-    let options = Options::new().level(level).sharing(shared);
-    let functional = functionalize(traced.graph(), &Facts, &options).map_err(Error::other)?;
-    functional.graph.verify()?;
-    Ok((traced.graph().clone(), functional))
-}
-
-/// The inputs that see one memory with another.
-fn shared(inputs: &[Tensor]) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    for (i, t) in inputs.iter().enumerate() {
-        match groups.iter_mut().find(|g| inputs[g[0]].shares_storage(t)) {
-            Some(group) => group.push(i),
-            None => groups.push(vec![i]),
-        }
+    fn serves_all_sizes(&self, program: &Program) -> bool {
+        self.symbolic && program.shared().is_empty()
     }
-    groups.retain(|g| g.len() > 1);
-    groups
 }

@@ -29,6 +29,10 @@ struct Output {
     shares: Vec<String>,
 }
 
+fn is_empty(t: &Tensor) -> bool {
+    t.numel().as_i64() == Some(0)
+}
+
 impl Outcome {
     /// Runs `f` on `given` and looks at everything afterwards.
     pub(super) fn of(given: &Given, f: impl FnOnce(&[Tensor]) -> Result<Vec<Value>>) -> Result<Outcome> {
@@ -41,8 +45,10 @@ impl Outcome {
             let mut output = Output { value: value.clone(), bytes: Vec::new(), shares: Vec::new() };
             if let Value::Tensor(t) = value {
                 output.bytes = element_bytes(t)?;
-                let inputs = given.inputs.iter().enumerate().filter(|(_, u)| u.shares_storage(t)).map(|(i, _)| format!("input {i}"));
-                let same = |o: &Output| o.value.tensors().any(|u| u.shares_storage(t));
+                // that nothing is shared with anything cannot be seen
+                let share = |u: &Tensor| u.shares_storage(t) && !is_empty(u) && !is_empty(t);
+                let inputs = given.inputs.iter().enumerate().filter(|(_, u)| share(u)).map(|(i, _)| format!("input {i}"));
+                let same = |o: &Output| o.value.tensors().any(share);
                 let earlier = outputs.iter().enumerate().filter(|(_, o)| same(o)).map(|(i, _)| format!("output {i}"));
                 output.shares = inputs.chain(earlier).collect();
             }

@@ -1,6 +1,6 @@
 //! The modes that run programs in planned memory, and how much they copy beside the eager program.
 
-use super::mode::{Mode, Prepared, made_functional};
+use super::mode::{Functional, Mode, Prepared};
 use super::program::Program;
 use crate::plan::check_plan;
 use maquette_driver::run_planned;
@@ -13,29 +13,28 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names of elements first.
 pub struct Planned {
-    name: &'static str,
-    level: Level,
+    of: Functional,
 }
 
 impl Planned {
-    pub(super) const fn new(name: &'static str, level: Level) -> Planned {
-        Planned { name, level }
+    pub(super) const fn new(of: Functional) -> Planned {
+        Planned { of }
     }
 }
 
 impl Mode for Planned {
     fn name(&self) -> &'static str {
-        self.name
+        self.of.name
     }
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let (traced, functional) = made_functional(program, sample, self.level)?;
+        let (traced, functional) = self.of.made(program, sample)?;
         let plan = plan(&functional, &Facts).map_err(Error::other)?;
-        // sizes that depend on data are known in the run alone
-        if !traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
+        // sizes that depend on data, or differ from call to call, are known in the run alone
+        if !self.of.symbolic && !traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
             check_plan(&functional, &plan, &Facts, &|_| None).map_err(|e| Error::msg(format!("the plan is wrong: {e}")))?;
         }
-        let (eager, exact) = (eager_copies(&traced), self.level == Level::Exact);
+        let (eager, exact) = (eager_copies(&traced), self.of.level == Level::Exact);
         Ok(Box::new(move |inputs| {
             let (outputs, copied) = run_planned(&functional, &plan, &inputs.iter().map(Value::from).collect::<Vec<_>>())?;
             if let (Some(eager), true) = (eager, exact) {
@@ -45,6 +44,10 @@ impl Mode for Planned {
             }
             Ok(outputs)
         }))
+    }
+
+    fn serves_all_sizes(&self, program: &Program) -> bool {
+        self.of.serves_all_sizes(program)
     }
 }
 

@@ -12,7 +12,7 @@
 //! are those of the graph's symbols, a line for each run; a trace is made at the first.
 
 use crate::values::one;
-use maquette_ir::graph::{Graph, TensorType, ValueId};
+use maquette_ir::graph::{Arg, Graph, TensorType, ValueId};
 use maquette_ir::sym::{Expr, SymbolId, SymbolKind};
 use maquette_ir::{DType, Scalar};
 use maquette_ops::{Concrete, Error, Result, Tensor, args};
@@ -21,6 +21,9 @@ use std::str::FromStr;
 
 /// Elements behind the last one that an input sees: a write beyond an input shows.
 const MARGIN: usize = 3;
+
+/// The operator that may name a place by its offset from the start of a storage.
+pub(super) const AS_STRIDED: &str = "aten::as_strided";
 
 /// What a memory holds at first, repeated.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +95,18 @@ impl Program {
         !backed(&self.graph).is_empty()
     }
 
+    /// The inputs that see one memory with another, in groups.
+    pub(super) fn shared(&self) -> Vec<Vec<usize>> {
+        let of = |m| (0..self.places.len()).filter(|i| self.places.get(*i).is_some_and(|p| p.memory == m)).collect::<Vec<_>>();
+        (0..self.memories.len()).map(of).filter(|group| group.len() > 1).collect()
+    }
+
+    /// Whether the program names places by offsets from the start of a storage: then its inputs' types say where they begin.
+    pub(super) fn names_places(&self) -> bool {
+        let graph = &self.graph;
+        graph.nodes().any(|n| graph.op_name(n) == AS_STRIDED && matches!(graph.args(n).get(3), Some(Arg::Int(_))))
+    }
+
     /// Fresh memory and inputs for a run at these sizes.
     ///
     /// # Errors
@@ -112,7 +127,7 @@ impl Program {
         }
         let inputs = self.places.iter().zip(&layouts).map(|(p, c)| {
             let memory = memories.get(p.memory).ok_or_else(|| Error::value(format!("there is no memory {}", p.memory)))?;
-            one("aten::as_strided", args![memory, c.sizes.to_vec(), c.strides.to_vec(), p.offset])
+            one(AS_STRIDED, args![memory, c.sizes.to_vec(), c.strides.to_vec(), p.offset])
         });
         let inputs = inputs.collect::<Result<_>>()?;
         Ok(Given { memories, inputs })

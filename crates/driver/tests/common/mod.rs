@@ -2,18 +2,20 @@
 #![allow(dead_code)]
 
 use maquette_driver::run_functional;
+use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
+use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Tensor, Tree, Value, tree};
 use maquette_rewrite::{Functional, Level, Options, functionalize};
-use maquette_trace::{TraceOptions, trace};
+use maquette_trace::{Dim, TraceOptions, trace};
 
 pub fn arange(n: i64) -> Tensor {
     Tensor::from_vec((0..n).map(|i| i as f32 - 3.0).collect(), [n])
 }
 
 fn bits(t: &Tensor) -> Vec<u32> {
-    t.contiguous().reshape([-1i64]).to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
+    t.to_dtype(DType::F32).contiguous().reshape([-1i64]).to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
 }
 
 /// What can be seen of a program's end: outputs and inputs, their metadata, and which share memory.
@@ -27,13 +29,29 @@ fn leaves<T: Tree>(x: &T) -> Vec<Tensor> {
 }
 
 /// As [`check`], of inputs that see one memory.
-pub fn check_shared<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) {
+pub fn check_shared<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) -> Functional {
     let t = TraceOptions::new().keep_offsets(true).trace(|x: Vec<Tensor>| program(x), inputs()).unwrap();
     let group: Vec<usize> = (0..inputs().len()).collect();
-    for level in [Level::LiftOnly, Level::Exact] {
+    let forms = [Level::LiftOnly, Level::Exact].map(|level| {
         let f = functionalize(t.graph(), &Facts, &Options::new().level(level).sharing([group.clone()])).unwrap();
         compare(&program, &inputs, t.graph(), &f);
-    }
+        f
+    });
+    let [_, f] = forms;
+    f
+}
+
+/// As [`check`], with symbols for some sizes (input, dimension, name): traced at the first inputs and run at all of them.
+pub fn check_dynamic<O: Tree>(
+    dims: &[(usize, usize, &str)],
+    program: impl Fn(Vec<Tensor>) -> O,
+    inputs: &[&dyn Fn() -> Vec<Tensor>],
+) -> Functional {
+    let options = dims.iter().fold(TraceOptions::new(), |o, &(input, dim, name)| o.dynamic(input, dim, Dim::new(name)));
+    let t = options.trace(|x: Vec<Tensor>| program(x), inputs[0]()).unwrap();
+    let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
+    inputs.iter().for_each(|inputs| compare(&program, inputs, t.graph(), &f));
+    f
 }
 
 /// Runs a program both ways on equal inputs, compares, and gives the functional graph.
@@ -51,9 +69,11 @@ pub fn check<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> V
 fn compare<O: Tree>(program: &impl Fn(Vec<Tensor>) -> O, inputs: &impl Fn() -> Vec<Tensor>, traced: &Graph, f: &Functional) {
     f.graph.verify().unwrap();
     let (eager_in, lifted_in) = (inputs(), inputs());
-    let eager = leaves(&program(eager_in.clone()));
+    // random numbers begin at one place both times
+    let repeatable = || Philox { seed: 7, offset: 0 };
+    let eager = apart(&mut repeatable(), || leaves(&program(eager_in.clone())));
     let values: Vec<Value> = lifted_in.iter().cloned().map(Value::Tensor).collect();
-    let lifted = run_functional(f, &values).unwrap_or_else(|e| panic!("{e}\n{traced}\n{}", f.graph));
+    let lifted = apart(&mut repeatable(), || run_functional(f, &values)).unwrap_or_else(|e| panic!("{e}\n{traced}\n{}", f.graph));
     let lifted: Vec<Tensor> = lifted.iter().flat_map(Value::tensors).cloned().collect();
     let all = |outputs: Vec<Tensor>, inputs: Vec<Tensor>| seen(&outputs.into_iter().chain(inputs).collect::<Vec<_>>());
     assert_eq!(all(lifted, lifted_in), all(eager, eager_in), "{traced}\n{}", f.graph);

@@ -1,6 +1,7 @@
 //! Arithmetic and questions on sizes: numbers at once, anything else through the table.
 
 use super::{Dim, Tri, ViewSpec};
+use crate::mutant::mutant;
 use crate::sym::{Expr, Rel, SymTable, SymbolId};
 
 pub(super) const ZERO: Expr = Expr::Int(0);
@@ -84,7 +85,8 @@ impl Arith<'_> {
     /// Whether a relation always holds.
     #[inline]
     pub fn holds(&mut self, a: Expr, rel: Rel, b: Expr) -> bool {
-        self.known(a, rel, b).is_yes()
+        let known = self.known(a, rel, b);
+        known.is_yes() || known == Tri::Unknown && mutant("proofs: what is not known holds")
     }
 
     /// Whether two expressions are always equal.
@@ -109,7 +111,7 @@ impl Arith<'_> {
 
     /// Whether all sizes are positive.
     pub fn is_nonempty(&mut self, dims: &[Dim]) -> bool {
-        dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
+        mutant("symbols: no size is 0") || dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
     }
 
     /// How far the last element of a dimension is from its first; the negated stride for size zero.

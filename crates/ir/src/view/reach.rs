@@ -4,6 +4,7 @@ use super::arith::{Arith, ONE, ZERO};
 use super::merge::{Merge, Steps, normalise};
 use super::search::{Search, represent};
 use super::{Dim, Tri};
+use crate::mutant::mutant;
 use crate::sym::{Expr, Rel, gcd};
 
 /// Questions asked for one answer.
@@ -48,7 +49,8 @@ fn solve(cx: &mut Arith, target: Expr, steps: &Steps, budget: &mut u32) -> Tri {
 
 /// Before the least sum, or after the greatest.
 fn is_outside(cx: &mut Arith, target: Expr, total: Expr) -> bool {
-    cx.holds(target, Rel::Lt, ZERO) || cx.holds(target, Rel::Gt, total)
+    let beyond = if mutant("disjoint: views that share their ends are apart") { Rel::Ge } else { Rel::Gt };
+    cx.holds(target, Rel::Lt, ZERO) || cx.holds(target, beyond, total)
 }
 
 /// All steps are multiples of a number that surely does not divide the target.
@@ -91,7 +93,7 @@ fn digits_of(cx: &mut Arith, q: Expr, r: Expr, t: Expr, total: Expr) -> Option<(
         let above = cx.sub(total, r)?;
         Some(cx.holds(r, Rel::Lt, t) && cx.holds(above, Rel::Lt, t))
     };
-    if fits(cx, r)? {
+    if fits(cx, r)? || mutant("reach: a remainder may be longer than the stride") {
         return Some((q, r));
     }
     // Between numbers the remainder is the least there is.

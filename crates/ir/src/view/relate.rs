@@ -6,6 +6,7 @@ use super::merge::{Merge, Steps, footprint, normalise};
 use super::reach::reachable;
 use super::relative::relative;
 use super::{Dim, Tri, ViewSpec};
+use crate::mutant::mutant;
 use crate::sym::{Expr, Rel, SymTable};
 
 impl ViewSpec {
@@ -108,6 +109,9 @@ fn member(cx: &mut Arith, position: Expr, spec: &ViewSpec) -> Tri {
 
 /// Whether an element occurs twice, if there are elements.
 fn repeats(cx: &mut Arith, spec: &ViewSpec) -> Tri {
+    if mutant("injective: every view") {
+        return Tri::No;
+    }
     let steps = normalise(cx, spec.dims.iter().copied().collect(), Merge::Tiles);
     (0..steps.len()).fold(Tri::No, |any, i| any.or(|| steps.get(i..).map_or(Tri::Unknown, |steps| returns(cx, steps))))
 }

@@ -1,6 +1,7 @@
 //! Views of the same elements under other sizes: where one exists, and with which strides.
 
 use super::dims::{decide, known_equal, product, require};
+use super::views::is_open;
 use crate::error::{Error, Result};
 use crate::meta::{Dims, Meta};
 use crate::tensor::dims_text;
@@ -16,8 +17,8 @@ pub(crate) fn infer_sizes(wanted: &[SymInt], numel: SymInt) -> Result<Dims> {
     let mut known = SymInt::from(1);
     for (d, n) in wanted.iter().enumerate() {
         match n.as_i64() {
-            Some(-1) if free.is_none() => free = Some(d),
-            Some(-1) => return Err(Error::value(format!("only one size can be -1, found sizes {}", dims_text(wanted)))),
+            _ if is_open(*n)? && free.is_none() => free = Some(d),
+            _ if is_open(*n)? => return Err(Error::value(format!("only one size can be -1, found sizes {}", dims_text(wanted)))),
             Some(n) if n < 0 => return Err(Error::value(format!("sizes must not be negative, found {n} in {}", dims_text(wanted)))),
             _ => known *= *n,
         }

@@ -43,8 +43,12 @@ fn check_index(x: &Tensor, dim: i64, index: &Tensor, bound: &Tensor, bound_name:
         return Err(Error::value(misfit()));
     }
     for (k, (&i, &n)) in index.sizes().iter().zip(bound.sizes()).enumerate() {
-        if k != d || whole {
-            require(i.le(n), misfit)?;
+        if k == d && !whole {
+            continue;
+        }
+        if let Err(e) = require(i.le(n), misfit) {
+            // too large, unless it has no elements
+            return if index.numel().eq(0).guard().unwrap_or(false) { Ok(()) } else { Err(e) };
         }
     }
     Ok(())

@@ -35,7 +35,7 @@ fn piece_count(count: SymInt) -> Result<i64> {
     Ok(count)
 }
 
-/// Whether a size is 0, guarded where the sample has it so. Where it has not, the guard on the number of pieces says as much.
+/// Whether a size is 0, guarded where the sample has it so. Where it has not, a guard on the number of pieces says as much.
 fn is_zero(n: SymInt) -> Result<bool> {
     Ok(n.as_i64() == Some(0) || n.hint() == Some(0) && n.guard_int()? == 0)
 }
@@ -51,6 +51,9 @@ pub(super) fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
         return one(m.clone());
     }
     let count = (n + (size - 1)).floor_div(size);
+    if count.as_i64().is_some() {
+        require(size.gt(0), || format!("`split_size` can be 0 only where the dimension is empty, found size {n}"))?;
+    }
     let count = piece_count(count)?;
     let last = n - size * (count - 1);
     Ok(pieces(m, d, (0..count).map(|i| if i + 1 < count { size } else { last })))

@@ -37,6 +37,16 @@ pub(super) fn nonzero_rank(m: &Meta) -> Result<()> {
     if m.rank() == 0 { Err(Error::value("a 0-d tensor has no dimension to index")) } else { Ok(()) }
 }
 
+/// Whether a size is -1, which stands for one that the operator finds. Of a symbolic one it is asked only where it may be negative.
+#[track_caller]
+pub(crate) fn is_open(n: SymInt) -> Result<bool> {
+    match n.as_i64() {
+        Some(n) => Ok(n == -1),
+        None if super::dims::decide_or_deny(n.lt(0), n.ge(0), &format!("the size {n} must not be negative"))? => decide(n.eq(-1)),
+        None => Ok(false),
+    }
+}
+
 #[track_caller]
 pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
     let misfit = || format!("a tensor of sizes {} does not expand to sizes {}", dims_text(&m.sizes), dims_text(wanted));
@@ -44,7 +54,7 @@ pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
     let (mut sizes, mut strides): (Dims, Dims) = (wanted.into(), smallvec![SymInt::from(0); wanted.len()]);
     for d in (0..wanted.len()).rev() {
         let target = wanted[d];
-        let kept = target.as_i64() == Some(-1);
+        let kept = is_open(target)?;
         let Some(from) = d.checked_sub(lead) else {
             if kept {
                 return Err(Error::value(format!("{}: a new dimension needs a size, found -1", misfit())));
@@ -211,7 +221,8 @@ pub(crate) fn diagonal(m: &Meta, offset: i64, dim1: i64, dim2: i64) -> Result<Me
     sizes.push(n);
     strides.push(m.strides[a] + m.strides[b]);
     let mut out = m.with_dims(sizes, strides);
-    if n.as_i64() != Some(0) {
+    // what has no element begins where the tensor does; where the sample has some, others are taken to
+    if !(n.as_i64() == Some(0) || n.hint() == Some(0) && n.guard_int()? == 0) {
         out.offset = m.offset + if offset >= 0 { m.strides[b] * offset } else { m.strides[a] * -offset };
     }
     Ok(out)
@@ -246,6 +257,10 @@ pub(crate) fn as_strided(t: &Tensor, sizes: &[SymInt], strides: &[SymInt], offse
         sizes.iter().map(|i| ("size", i)).chain(strides.iter().map(|i| ("stride", i))).chain(offset.iter().map(|i| ("offset", i)))
     {
         require(i.ge(0), || format!("`{what}` must not be negative, found {i}"))?;
+    }
+    // where a tensor without elements begins is not known from its symbols
+    if offset.is_none() && m.offset.as_i64().is_none() {
+        decide(t.numel().eq(0))?;
     }
     let out = Meta { offset: offset.unwrap_or(m.offset), ..m.with_dims(sizes.into(), strides.into()) };
     if !t.is_fake()

@@ -9,6 +9,7 @@ use super::calls::{self, Site};
 use super::space::{Space, Stores, Views};
 use crate::dag::{MetaId, SpecId};
 use egg::Id;
+use maquette_ir::mutant::mutant;
 use maquette_ir::view::Tri;
 use smallvec::SmallVec;
 
@@ -211,7 +212,11 @@ fn past(s: &mut Space<'_>, t: &View, found: &mut Found) {
     let mut at = t.b;
     let mut stores = t.stores.clone();
     for _ in 0..WALK {
-        let next = stores.iter().find(|(w, ..)| s.cx().session.disjoint(t.v, *w) == Tri::Yes);
+        let next = stores.iter().find(|(w, ..)| {
+            let session = &mut s.cx().session;
+            let partly = mutant("past: a store that overlaps in part") && session.relative(t.v, *w).is_none();
+            session.disjoint(t.v, *w) == Tri::Yes || partly
+        });
         let Some(&(_, b, _)) = next else { break };
         at = s.find(b);
         stores = s.stores(at);
@@ -224,7 +229,7 @@ fn past(s: &mut Space<'_>, t: &View, found: &mut Found) {
 fn push_in(s: &mut Space<'_>, t: &View, found: &mut Found) {
     for &(w, b, x) in t.stores.iter().filter(|(w, ..)| *w != t.v) {
         let session = &mut s.cx().session;
-        if session.injective(t.v) == Tri::Yes
+        if (session.injective(t.v) == Tri::Yes || mutant("push-in: into views that repeat elements"))
             && let Some(spec) = session.relative(w, t.v)
         {
             let rest = s.view(t.v, b);
@@ -239,6 +244,7 @@ fn whole_store(s: &mut Space<'_>, t: &Store, found: &mut Found) {
     if base == source && session.is_whole(t.v, base) {
         found.push(t.x);
     } else if let Some(spec) = session.inverse(t.v, base) {
+        let spec = if mutant("whole-store: not inverted") { t.v } else { spec };
         found.push(s.view(spec, t.x));
     }
 }
@@ -251,7 +257,8 @@ fn noop_store(s: &mut Space<'_>, t: &Store, found: &mut Found) {
 
 fn dead_store(s: &mut Space<'_>, t: &Store, found: &mut Found) {
     for &(w, b, _) in &t.stores {
-        if s.cx().session.inside(w, t.v) == Tri::Yes {
+        let (inner, outer) = if mutant("dead-store: the other way round") { (t.v, w) } else { (w, t.v) };
+        if s.cx().session.inside(inner, outer) == Tri::Yes {
             found.push(s.scatter(t.v, b, t.x));
         }
     }
@@ -271,6 +278,7 @@ fn nested(s: &mut Space<'_>, t: &Store, found: &mut Found) {
         if s.has_view(rest, t.v, t.b)
             && let Some(spec) = s.cx().session.compose(t.v, w)
         {
+            let spec = if mutant("nested-store: not placed") { w } else { spec };
             found.push(s.scatter(spec, t.b, x));
         }
     }

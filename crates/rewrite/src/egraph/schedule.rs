@@ -8,8 +8,12 @@ use crate::error::{Reason, Result};
 use crate::lift::Lifted;
 use crate::memory::{Final, Item, Memory, Owner};
 use egg::{Id, Language};
+use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{Expr, SymbolId};
 use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A fault: see [`mutant`].
+const SOON: &str = "schedule: as soon as operands are there";
 
 /// Where a class stands.
 #[derive(Clone, Copy, PartialEq)]
@@ -177,7 +181,7 @@ impl Schedule<'_, '_> {
         let of = |s: &Self, c: &Id| s.done(*c).ok().map(|n| s.after[n.index()]);
         let mut after = term.children().iter().filter_map(|c| of(self, c)).max().unwrap_or(0);
         let origin = self.origins.get(self.first[class as usize] as usize);
-        after = after.max(origin.map_or(0, |o| o.at)).max(self.symbols_after(&node));
+        after = after.max(origin.filter(|_| !mutant(SOON)).map_or(0, |o| o.at)).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node
             && self.space.g.analysis.session.calls[call.index()].serial != 0
         {
@@ -191,7 +195,7 @@ impl Schedule<'_, '_> {
 
     /// The statement after which every symbol of a node is bound.
     fn symbols_after(&self, node: &Node) -> u32 {
-        if self.bound.is_empty() {
+        if self.bound.is_empty() || mutant(SOON) {
             return 0;
         }
         let session = &self.space.g.analysis.session;

@@ -4,6 +4,7 @@ use super::lang::{Cx, Data, Egraph, Term};
 use crate::dag::{MetaId, SpecId};
 use egg::{EGraph, Id, Language};
 use maquette_ir::DType;
+use maquette_ir::mutant::mutant;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -132,7 +133,9 @@ impl<'f> Space<'f> {
     /// A class has a view of another.
     pub fn has_view(&self, id: Id, spec: SpecId, base: Id) -> bool {
         let base = self.find(base);
-        self.terms(id).take(LOOKED_AT).any(|(_, t)| matches!(t, Term::View(s, [b]) if *s == spec && self.find(*b) == base))
+        let data = |id: Id| self.g.analysis.data[usize::from(id)];
+        let version = |b: Id| self.find(b) == base || mutant("no-op-store: of any version") && data(self.find(b)) == data(base);
+        self.terms(id).take(LOOKED_AT).any(|(_, t)| matches!(t, Term::View(s, [b]) if *s == spec && version(*b)))
     }
 
     /// Merges two classes. A rule that finds a value of other sizes or another dtype has found nothing: expressions that are equal may be

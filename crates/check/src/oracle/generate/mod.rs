@@ -136,8 +136,12 @@ impl Gen<'_> {
     fn other_sizes(self, mut program: Program) -> Program {
         let Some(home) = program.sizes.first().cloned() else { return program };
         for _ in 0..4 {
-            let at: Sizes =
-                home.iter().map(|(name, n)| (name.clone(), if self.rng.chance(20) { *n } else { self.rng.between(0, 6) })).collect();
+            let mut other = |n: &i64| match self.rng.below(100) {
+                0..20 => *n,
+                20..40 => self.rng.between(0, 1),
+                _ => self.rng.between(0, 6),
+            };
+            let at: Sizes = home.iter().map(|(name, n)| (name.clone(), other(n))).collect();
             let runs = |run: &dyn Fn(&[Tensor]) -> Result<Vec<Value>>| program.given(&at).and_then(|given| run(&given.inputs));
             let eager = runs(&|inputs| model::call_all(&program.graph, inputs));
             let guards = runs(&|inputs| run_graph(&program.graph, &inputs.iter().map(Value::from).collect::<Vec<_>>()));

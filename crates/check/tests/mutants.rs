@@ -1,0 +1,84 @@
+//! Would the oracle find a fault? Faults are made in lifting, the view algebra and the rules, one at a time; each must be found.
+//!
+//! `cargo test --release -p maquette-check --features mutants --test mutants -- --nocapture` prints how many programs each took.
+
+use maquette_check::oracle::{Mode, Verdict, check, generate::generate, modes, register};
+use maquette_ir::mutant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// By the name at the place that is wrong.
+const FAULTS: &[&str] = &[
+    // the view algebra
+    "disjoint: views that share their ends are apart",
+    "reach: a remainder may be longer than the stride",
+    "residues: of the longest stride",
+    "relative: not confirmed",
+    "compose: digits carry",
+    "join: as if the inner stride were 1",
+    "proofs: what is not known holds",
+    "symbols: no size is 0",
+    "merge: windows with gaps between them",
+    "injective: every view",
+    // rules
+    "dead-store: the other way round",
+    "no-op-store: of any version",
+    "past: a store that overlaps in part",
+    "push-in: into views that repeat elements",
+    "whole-store: not inverted",
+    "nested-store: not placed",
+    "schedule: as soon as operands are there",
+    // lifting
+    "lift: a part of an input is written and not told",
+    "lift: outputs of one memory in several",
+    "lift: effects are like other calls",
+    "lift: random numbers are like others",
+    "lift: arguments that are written may overlap",
+    "share: counted from the storage",
+    "order of memory: not taken back",
+    "located: gaps are not counted",
+    "whole: in any order",
+    "emit: assertions are left out",
+];
+
+/// No fault may take more programs than this to be found.
+const ENOUGH: u64 = 6000;
+
+/// How many programs it takes to find a fault, and what is seen of it; whether anything asked for it.
+fn found(fault: &'static str, modes: &[&dyn Mode]) -> (Option<(u64, String)>, bool) {
+    let mut asked = false;
+    for index in 0..ENOUGH {
+        let program = generate(7, index, 12).unwrap().program;
+        let (verdict, here) = mutant::with(fault, || check(&program, modes).unwrap());
+        asked |= here;
+        if let Verdict::Mismatch { mode, what } = verdict {
+            return (Some((index + 1, format!("{mode}: {}", what.lines().next().unwrap_or_default()))), asked);
+        }
+    }
+    (None, asked)
+}
+
+#[test]
+fn every_fault_is_found() {
+    register().unwrap();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let functional: Vec<&dyn Mode> =
+            modes().into_iter().filter(|m| !["eager", "traced", "text", "symbolic"].contains(&m.name())).collect();
+        let mut all = Vec::new();
+        while let Some(&fault) = FAULTS.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (seen, asked) = found(fault, &functional);
+            match &seen {
+                Some((programs, what)) => eprintln!("{programs:>6}  {fault:<50} {what}"),
+                None => eprintln!("     -  {fault:<50} {}", if asked { "not found" } else { "never asked for" }),
+            }
+            all.push((fault, seen.is_some()));
+        }
+        all
+    };
+    let all: Vec<(&str, bool)> = std::thread::scope(|s| {
+        let threads: Vec<_> = (0..2).map(|_| s.spawn(work)).collect();
+        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    });
+    let missed: Vec<&str> = all.iter().filter(|(_, found)| !found).map(|(fault, _)| *fault).collect();
+    assert!(missed.is_empty(), "not found in {ENOUGH} programs: {missed:?}");
+}
