@@ -38,8 +38,9 @@ pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
 pub use maquette_ir::{DType, Device, DeviceKind, Layout, Loc, MemoryFormat, Scalar};
-pub use maquette_macros::{Tree, custom_op, register_fake, register_kernel};
+pub use maquette_macros::{Module, Tree, custom_op, register_fake, register_kernel};
 pub use maquette_ops as ops;
+pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value, args, bail, ensure, fake, kwargs,
@@ -64,8 +65,9 @@ pub mod prelude {
 pub mod __private {
     pub use maquette_ops::library::wrapper::{LazyOp, Written, boxed, tensors, values};
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
+    pub use maquette_ops::module::{Module, Slot as ModuleSlot, State as ModuleState, visit_part};
     pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
-    pub use maquette_ops::{Args, Effect, Op, Result, Tree, Value, custom_op, inventory};
+    pub use maquette_ops::{Args, Effect, Op, Result, Tensor, Tree, Value, custom_op, inventory};
 }
 
 #[cfg(doctest)]

@@ -4,7 +4,7 @@ use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{AccessError, Error, Result, RunError, Tensor, Value};
 use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
-use maquette_trace::{Captured, copied, laid_out};
+use maquette_trace::{Captured, Lines, copied, laid_out};
 
 /// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
 /// as they would be.
@@ -13,10 +13,15 @@ use maquette_trace::{Captured, copied, laid_out};
 /// As [`maquette_trace::run_functional`]; two inputs share memory that the program writes to.
 #[track_caller]
 pub fn run_functional(program: &Functional, inputs: &[Value]) -> Result<Vec<Value>> {
-    let outside = Outsiders::new(program, inputs)?;
+    run_functional_at(program, inputs, &Lines::unknown())
+}
+
+/// As [`run_functional`], for messages that know of the program.
+pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
+    let outside = Outsiders::new(program, inputs, lines)?;
     outside.apart(program)?;
     let given: Vec<Value> = inputs.iter().cloned().chain(outside.memories.iter().cloned().map(Value::Tensor)).collect();
-    let mut results = maquette_trace::run_functional(&program.graph, &given)?;
+    let mut results = maquette_trace::run_functional_at(&program.graph, &given, lines)?;
     // What is written must not change what is still to be read or given back.
     for i in 0..results.len() {
         if let Value::Tensor(t) = &results[i]
@@ -52,7 +57,7 @@ struct Outsiders {
 }
 
 impl Outsiders {
-    fn new(program: &Functional, inputs: &[Value]) -> Result<Outsiders> {
+    fn new(program: &Functional, inputs: &[Value], lines: &Lines<'_>) -> Result<Outsiders> {
         let graph = &program.graph;
         let missing = |name: String| Error::from(RunError::Constant { name });
         let captured = |c: &maquette_ir::graph::Const| {
@@ -67,7 +72,10 @@ impl Outsiders {
             memories: program.memories.iter().map(memory).collect::<Result<_>>()?,
             inputs: inputs.iter().map(|v| if let Value::Tensor(t) = v { Some(t.clone()) } else { None }).collect(),
             consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
-            names: graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
+            names: match lines.inputs {
+                [] => graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
+                names => names.to_vec(),
+            },
         })
     }
 

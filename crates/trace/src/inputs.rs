@@ -16,12 +16,7 @@ pub enum LeafKind {
     /// The next input of the graph.
     Input,
     /// A number that is a constant of the graph: a run must give the same.
-    Fixed {
-        /// The leaf's name.
-        name: String,
-        /// The number.
-        value: Value,
-    },
+    Fixed(Value),
 }
 
 /// What a trace is asked to take.
@@ -30,6 +25,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) leaves: &'a [Leaf],
     /// Per leaf, whether an integer is a plain number of the program; empty where all are.
     pub(crate) fixed: &'a [bool],
+    /// Tensors of the program's own that are inputs too, if those are asked for.
+    pub(crate) state: Option<&'a [(String, Tensor)]>,
 }
 
 /// Where a named dimension was met first: its declaration, input, dimension and size; and its symbol.
@@ -39,6 +36,7 @@ type FirstUse<'a> = (&'a Dim, (usize, usize, i64), SymInt);
 pub(crate) struct Prepared {
     pub(crate) values: Vec<Value>,
     pub(crate) kinds: Vec<LeafKind>,
+    pub(crate) labels: Vec<String>,
 }
 
 /// Which integers among the leaves the tree's type turns into plain numbers: those on which rebuilding it guards.
@@ -109,17 +107,21 @@ impl Inputs<'_> {
             };
             kinds.push(match value {
                 Some(_) => LeafKind::Input,
-                None => LeafKind::Fixed { name: name.map_or_else(|| format!("in{index}"), ToOwned::to_owned), value: leaf.value.clone() },
+                None => LeafKind::Fixed(leaf.value.clone()),
             });
             values.push(value.unwrap_or_else(|| leaf.value.clone()));
         }
-        Ok(Prepared { values, kinds })
+        let label = |(index, leaf): (usize, &Leaf)| match &self.options.names {
+            Some(_) => names.get(index).cloned().flatten().unwrap_or_default(),
+            None => label_of_path(&leaf.path).unwrap_or_else(|| format!("in{index}")),
+        };
+        Ok(Prepared { values, kinds, labels: self.leaves.iter().enumerate().map(label).collect() })
     }
 
     /// One for each leaf: given, or its path in the tree.
     fn names(&self) -> Result<Vec<Option<String>>> {
         let Some(names) = &self.options.names else {
-            return Ok(self.leaves.iter().map(|l| name_of_path(&l.path)).collect());
+            return Ok(self.leaves.iter().map(|l| Some(label_of_path(&l.path)?.replace('.', "_"))).collect());
         };
         if names.len() != self.leaves.len() {
             return refuse(format!("{} names were given for {} inputs", names.len(), self.leaves.len()));
@@ -194,13 +196,17 @@ impl Inputs<'_> {
     }
 }
 
-/// `layers.0.weight` gives `layers_0_weight`; positions alone name nothing.
-fn name_of_path(path: &str) -> Option<String> {
+/// What a leaf is called after its path, `layers.0.weight`; positions alone name nothing.
+fn label_of_path(path: &str) -> Option<String> {
     if path.bytes().all(|b| b == b'.' || b.is_ascii_digit()) {
         return None;
     }
-    let name = path.replace('.', "_");
-    Some(if name.starts_with(|c: char| c.is_ascii_digit()) { format!("in{name}") } else { name })
+    Some(part_label(path))
+}
+
+/// What a part of the inputs is called after its path; empty for all of them.
+pub(crate) fn part_label(path: &str) -> String {
+    if path.starts_with(|c: char| c.is_ascii_digit()) { format!("in{path}") } else { path.to_owned() }
 }
 
 /// Strides as expressions over the sizes, where the sample's are those of a dense layout in some order of dimensions; else as numbers.

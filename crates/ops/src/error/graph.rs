@@ -211,9 +211,19 @@ pub enum RunError {
         /// Given.
         found: usize,
     },
-    /// Inputs of another shape than the traced ones.
-    #[error("the inputs are nested differently from the traced ones: an option is absent or present, or a list has another length")]
-    InputStructure,
+    /// Inputs of another structure than the traced ones.
+    #[error(
+        "the input{} must be {expected}, found {found}; a program is traced for inputs of one structure, trace again for another",
+        if .input.is_empty() { String::new() } else { format!(" `{input}`") }
+    )]
+    InputStructure {
+        /// Which part of the inputs; empty if all of them.
+        input: String,
+        /// In the trace.
+        expected: String,
+        /// Given.
+        found: String,
+    },
     /// A constant without contents.
     #[error("the constant `{name}` is known by its digest only: a graph read from text has no contents")]
     Constant {
