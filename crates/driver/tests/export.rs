@@ -2,13 +2,11 @@
 
 mod common;
 
-use common::{arange, same_calls};
+use common::{Over, Visitor, arange, over, same_calls};
 use maquette_driver::ExportOptions;
 use maquette_ops::module::{Slot, visit_part};
 use maquette_ops::{Module, Tensor};
 use maquette_trace::Dim;
-
-type Visitor<'a> = &'a mut dyn FnMut(&str, Slot, &Tensor);
 
 /// `x wᵀ + b`.
 struct Linear {
@@ -82,30 +80,6 @@ fn a_program_with_a_signature() {
     assert_eq!((ranges[0].symbol.as_str(), ranges[0].range.to_string().as_str()), ("batch", "[0, oo)"));
     assert_eq!(ranges[0].places, [("x".to_owned(), 0)]);
     same_calls(&mlp, &program, [2, 1, 5, 0].map(|n| move || rows(n)));
-}
-
-/// A module of one function over named tensors.
-struct Over<F> {
-    state: Vec<(&'static str, Slot, Tensor)>,
-    forward: F,
-}
-
-fn over<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>>(state: Vec<(&'static str, Slot, Tensor)>, forward: F) -> Over<F> {
-    Over { state, forward }
-}
-
-impl<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>> Module for Over<F> {
-    type In = Vec<Tensor>;
-    type Out = Vec<Tensor>;
-
-    fn forward(&self, x: Vec<Tensor>) -> Vec<Tensor> {
-        let state: Vec<Tensor> = self.state.iter().map(|(.., t)| t.clone()).collect();
-        (self.forward)(&state, x)
-    }
-
-    fn visit(&self, v: Visitor<'_>) {
-        self.state.iter().for_each(|(name, slot, t)| v(name, *slot, t));
-    }
 }
 
 /// Exports, makes the same calls twice, and gives the text.

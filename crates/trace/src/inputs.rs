@@ -70,12 +70,12 @@ fn is_identifier(name: &str) -> bool {
 impl Inputs<'_> {
     /// Makes symbols, stand-ins and graph inputs.
     pub(crate) fn prepare(&self, scope: &Scope, recorder: &mut Recorder) -> Result<Prepared> {
-        let names = self.names()?;
+        let labels = self.labels()?;
         let dynamic = self.dynamic(scope)?;
         let mut duck: FxHashMap<i64, SymInt> = FxHashMap::default();
         let (mut values, mut kinds) = (Vec::with_capacity(self.leaves.len()), Vec::with_capacity(self.leaves.len()));
-        for (index, leaf) in self.leaves.iter().enumerate() {
-            let name = names.get(index).and_then(Option::as_deref);
+        for (index, (leaf, label)) in self.leaves.iter().zip(&labels).enumerate() {
+            let name = label.replace('.', "_");
             let value = match &leaf.value {
                 Value::Tensor(t) => {
                     let sizes = self.concrete(index, t)?.sizes;
@@ -93,14 +93,14 @@ impl Inputs<'_> {
                     let strides = symbolic_strides(&self.concrete(index, t)?, &symbols);
                     let offset = if self.options.keep_offsets { t.meta().offset } else { 0.into() };
                     let stand_in = Tensor::fake_of(Meta { sizes: symbols, strides, offset, ..t.meta().clone() });
-                    Some(Value::Tensor(recorder.input_tensor(stand_in, name)?))
+                    Some(Value::Tensor(recorder.input_tensor(stand_in, &name)?))
                 }
                 Value::Int(i) if self.options.symbolic && self.fixed.get(index) != Some(&true) => {
                     let Some(hint) = i.as_i64() else {
                         return refuse(format!("input {index} is the integer {i}; a sample must be a number"));
                     };
                     let symbol = scope.backed(None, Range { lo: i64::MIN, hi: i64::MAX }, hint)?;
-                    recorder.input_int(symbol, name)?;
+                    recorder.input_int(symbol, &name)?;
                     Some(Value::Int(symbol))
                 }
                 _ => None,
@@ -111,17 +111,13 @@ impl Inputs<'_> {
             });
             values.push(value.unwrap_or_else(|| leaf.value.clone()));
         }
-        let label = |(index, leaf): (usize, &Leaf)| match &self.options.names {
-            Some(_) => names.get(index).cloned().flatten().unwrap_or_default(),
-            None => label_of_path(&leaf.path).unwrap_or_else(|| format!("in{index}")),
-        };
-        Ok(Prepared { values, kinds, labels: self.leaves.iter().enumerate().map(label).collect() })
+        Ok(Prepared { values, kinds, labels })
     }
 
-    /// One for each leaf: given, or its path in the tree.
-    fn names(&self) -> Result<Vec<Option<String>>> {
+    /// What each leaf is called: as given, or its path in the tree.
+    fn labels(&self) -> Result<Vec<String>> {
         let Some(names) = &self.options.names else {
-            return Ok(self.leaves.iter().map(|l| Some(label_of_path(&l.path)?.replace('.', "_"))).collect());
+            return Ok(self.leaves.iter().enumerate().map(|(i, l)| label_of_path(&l.path).unwrap_or_else(|| format!("in{i}"))).collect());
         };
         if names.len() != self.leaves.len() {
             return refuse(format!("{} names were given for {} inputs", names.len(), self.leaves.len()));
@@ -134,7 +130,7 @@ impl Inputs<'_> {
                 return refuse(format!("inputs {j} and {i} are both named `{name}`"));
             }
         }
-        Ok(names.iter().cloned().map(Some).collect())
+        Ok(names.clone())
     }
 
     /// The sample's metadata in plain numbers. Fake and traced tensors have some too.

@@ -76,16 +76,16 @@ impl Recorder {
     }
 
     /// Adds an input, and gives the tensor that the program sees for it.
-    pub(crate) fn input_tensor(&mut self, stand_in: Tensor, name: Option<&str>) -> Result<Tensor> {
+    pub(crate) fn input_tensor(&mut self, stand_in: Tensor, name: &str) -> Result<Tensor> {
         let ty = self.tensor_type(stand_in.meta())?;
-        let value = self.builder.input(ValueType::Tensor(ty), name);
+        let value = self.builder.input(ValueType::Tensor(ty), Some(name));
         Ok(stand_in.with_slot(self.slot(value)))
     }
 
     /// Adds an integer as an input.
-    pub(crate) fn input_int(&mut self, i: SymInt, name: Option<&str>) -> Result<()> {
+    pub(crate) fn input_int(&mut self, i: SymInt, name: &str) -> Result<()> {
         let ty = ValueType::Int(self.expr(i)?);
-        self.builder.input(ty, name);
+        self.builder.input(ty, Some(name));
         Ok(())
     }
 

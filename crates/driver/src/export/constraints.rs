@@ -1,5 +1,6 @@
 //! What a program says of the sizes that were declared dynamic: whether it takes all of them, and what to declare if not.
 
+use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId};
 use maquette_ops::{ExportError, Violation};
@@ -59,7 +60,7 @@ pub(crate) fn check(traced: &Traced, dims: &[(usize, usize, Dim)]) -> Result<(),
         Violation { dims, guard: check.table.display_bool(guard).to_string(), loc }
     });
     let violations = violations.collect();
-    let guards: Vec<BoolExpr> = broken.iter().map(|(g, _)| **g).collect();
+    let guards: Vec<(BoolExpr, Loc)> = broken.iter().map(|&(&g, &loc)| (g, loc)).collect();
     Err(ExportError::Constraints { violations, fixes: check.fixes(&guards) })
 }
 
@@ -104,39 +105,42 @@ impl<'a> Check<'a> {
         calls.join(" and ")
     }
 
-    fn fixes(&mut self, guards: &[BoolExpr]) -> Vec<String> {
+    /// What to declare or assert instead: first for each dimension by itself, then for the guards that remain.
+    fn fixes(&mut self, guards: &[(BoolExpr, Loc)]) -> Vec<String> {
         let mut fixes = Vec::new();
-        let mut asserted: Vec<BoolExpr> = Vec::new();
+        let mut left: Vec<(BoolExpr, Loc)> = guards.to_vec();
         for (symbol, dim) in self.declared.clone() {
-            let own: Vec<BoolExpr> = guards.iter().copied().filter(|g| self.symbols(*g) == [symbol]).collect();
+            let own: Vec<BoolExpr> = guards.iter().map(|(g, _)| *g).filter(|g| self.symbols(*g) == [symbol]).collect();
             let mut known = self.table.clone();
             assume(&mut known, &own);
             let range = known.proven_range(symbol);
             if let Some(n) = range.single() {
                 fixes.push(format!("drop {}: the program takes {n} for `{}`", self.declaration(symbol, dim), dim.name()));
-                continue;
+            } else if range != self.table.range(symbol) {
+                fixes.push(format!("declare {}", self.declaration(symbol, &dim.clone().min(range.lo).max(range.hi))));
             }
-            let narrow = dim.clone().min(range.lo).max(range.hi);
-            if range != self.table.range(symbol) {
-                fixes.push(format!("declare {}", self.declaration(symbol, &narrow)));
-            }
-            asserted.extend(own.into_iter().filter(|g| !self.implied(symbol, range, *g)));
+            left.retain(|(g, _)| !own.contains(g) || !self.implied(symbol, range, *g));
         }
-        for &guard in guards {
-            let [a, b] = self.symbols(guard)[..] else {
-                asserted.extend(Some(guard).filter(|g| self.symbols(*g).len() > 2));
-                continue;
-            };
-            match self.dim(a).map(|dim| (b, dim)).or_else(|| self.dim(b).map(|dim| (a, dim))) {
-                Some((other, dim)) if self.is_equality(a, b, guard) => {
-                    fixes.push(format!("declare {}: one name stands for equal sizes", self.declaration(other, dim)));
+        for (guard, loc) in left {
+            fixes.push(match self.equal_dims(guard) {
+                Some((other, dim)) => format!("declare {}: one name stands for equal sizes", self.declaration(other, dim)),
+                None => {
+                    let guard = self.table.display_bool(guard);
+                    format!("assert `{guard}` before {loc}, with `.check(\"…\")?`: every call is then checked for it")
                 }
-                _ => asserted.push(guard),
-            }
+            });
         }
-        let assert = |g: &BoolExpr| format!("assert `{}` before that line, with `.check(\"…\")?`: every call is then checked for it", self.table.display_bool(*g));
-        fixes.extend(asserted.iter().map(assert));
         fixes
+    }
+
+    /// A declared dimension and the symbol that it is asked to equal.
+    fn equal_dims(&mut self, guard: BoolExpr) -> Option<(SymbolId, &'a Dim)> {
+        let [a, b] = self.symbols(guard)[..] else { return None };
+        let sizes = [self.table.expr(a), self.table.expr(b)];
+        if self.table.rel(Rel::Eq, sizes[0], sizes[1]) != guard {
+            return None;
+        }
+        self.dim(a).map(|dim| (b, dim)).or_else(|| self.dim(b).map(|dim| (a, dim)))
     }
 
     /// Whether a condition holds for every value in a range.
@@ -146,10 +150,5 @@ impl<'a> Check<'a> {
         let bounds = [known.rel(Rel::Ge, size, Expr::Int(range.lo)), known.rel(Rel::Le, size, Expr::Int(range.hi))];
         assume(&mut known, &bounds);
         known.prove(guard) == Some(true)
-    }
-
-    fn is_equality(&mut self, a: SymbolId, b: SymbolId, guard: BoolExpr) -> bool {
-        let (a, b) = (self.table.expr(a), self.table.expr(b));
-        self.table.rel(Rel::Eq, a, b) == guard
     }
 }

@@ -58,7 +58,7 @@ impl<I: Tree, O: Tree> Program<I, O> {
         }
         labels.extend(traced.interface.input_labels().map(ToOwned::to_owned));
         Program {
-            signature: Signature::of(traced, &functional, owned),
+            signature: Signature::of(traced, &functional, owned, &labels),
             assert_locs: assert_locs(traced, graph),
             guard_locs: traced.guard_locs.clone(),
             interface: traced.interface.clone(),

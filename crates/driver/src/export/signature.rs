@@ -3,7 +3,7 @@
 use super::state::Owned;
 use maquette_ir::graph::{Arg, Graph};
 use maquette_ops::module::Slot;
-use maquette_rewrite::{Functional, Output, Outside};
+use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
 use maquette_trace::{LeafKind, Program as Traced};
 use std::fmt;
 
@@ -83,7 +83,7 @@ impl InputKind {
             InputKind::CapturedBuffer => "captured buffer",
             InputKind::User => "input",
             InputKind::Constant => "constant input",
-            InputKind::Memory => "memory",
+            InputKind::Memory => "memory of",
         }
     }
 
@@ -115,7 +115,8 @@ impl Signature {
         self.inputs.iter().filter(|i| !i.used && matches!(i.kind, InputKind::Parameter | InputKind::Buffer))
     }
 
-    pub(crate) fn of(traced: &Traced, functional: &Functional, owned: &Owned) -> Signature {
+    /// `labels`: what the inputs of the graph are called.
+    pub(crate) fn of(traced: &Traced, functional: &Functional, owned: &Owned, labels: &[String]) -> Signature {
         let graph = &functional.graph;
         let mut inputs = Vec::new();
         for (at, named) in owned.0.iter().enumerate() {
@@ -150,7 +151,10 @@ impl Signature {
                 }
             });
         }
-        inputs.extend(functional.memories.iter().map(|_| next(InputKind::Memory, None)));
+        for m in &functional.memories {
+            let seen_by: Vec<&str> = m.inputs.iter().filter_map(|i| labels.get(*i).map(String::as_str)).collect();
+            inputs.push(next(InputKind::Memory, Some(&seen_by.join(", "))));
+        }
         let mut signature = Signature { inputs, outputs: Vec::new() };
         signature.outputs = signature.outputs_of(traced, functional);
         signature
@@ -160,16 +164,18 @@ impl Signature {
         let graph = &functional.graph;
         let mut outputs = Vec::new();
         for m in &functional.mutations {
-            let value = at(graph, result_text(graph, m.result), m.place);
-            let targets = match m.target {
-                Outside::Input(i) => vec![i],
-                Outside::Memory(k) => functional.memories.get(k).map(|m| m.inputs.clone()).unwrap_or_default(),
+            let value = result_text(graph, m.result);
+            let written: Vec<(usize, String)> = match m.target {
+                Outside::Input(i) => vec![(i, at(graph, value, m.place))],
+                Outside::Memory(k) => {
+                    functional.memories.get(k).map(|m| m.inputs.iter().map(|&i| (i, part(graph, m, i, &value))).collect()).unwrap_or_default()
+                }
                 Outside::Const(_) => Vec::new(),
             };
-            for target in targets {
+            for (target, value) in written {
                 let target = input_text(graph, target);
                 if let Some(input) = self.inputs.iter().find(|i| i.value == target) {
-                    outputs.push(OutputSpec { kind: input.kind.mutation(), name: input.name.clone(), value: value.clone() });
+                    outputs.push(OutputSpec { kind: input.kind.mutation(), name: input.name.clone(), value });
                 }
             }
         }
@@ -195,6 +201,15 @@ fn at(graph: &Graph, value: String, place: Option<usize>) -> String {
         Some(place) => format!("{value} at {}", result_text(graph, place)),
         None => value,
     }
+}
+
+/// The elements that an input has of the memory it shares.
+fn part(graph: &Graph, memory: &SharedMemory, input: usize, value: &str) -> String {
+    let Some(ty) = graph.inputs().get(input).and_then(|v| graph.tensor_type(*v)) else { return value.to_owned() };
+    let offset = ty.offset.as_i64().unwrap_or_default() - memory.start;
+    let numbers = [offset].into_iter().chain(ty.sizes.iter().chain(&ty.strides).filter_map(|e| e.as_i64()));
+    let numbers: Vec<String> = numbers.map(|n| n.to_string()).collect();
+    format!("{value} at [{}]", numbers.join(", "))
 }
 
 fn output_text(f: &Functional, output: &Output) -> String {

@@ -4,6 +4,7 @@
 use maquette_driver::{Program, run_functional};
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
+use maquette_ops::module::Slot;
 use maquette_ops::{Module, Tensor, Tree, Value, tree};
 use maquette_rewrite::{Functional, Level, Options, functionalize};
 use maquette_trace::{TraceOptions, trace};
@@ -78,3 +79,30 @@ pub fn same_calls<M: Module>(module: &M, program: &Program<M::In, M::Out>, calls
         );
     }
 }
+
+pub type Visitor<'a> = &'a mut dyn FnMut(&str, Slot, &Tensor);
+
+/// A module of one function over named tensors.
+pub struct Over<F> {
+    state: Vec<(&'static str, Slot, Tensor)>,
+    forward: F,
+}
+
+pub fn over<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>>(state: Vec<(&'static str, Slot, Tensor)>, forward: F) -> Over<F> {
+    Over { state, forward }
+}
+
+impl<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>> Module for Over<F> {
+    type In = Vec<Tensor>;
+    type Out = Vec<Tensor>;
+
+    fn forward(&self, x: Vec<Tensor>) -> Vec<Tensor> {
+        let state: Vec<Tensor> = self.state.iter().map(|(.., t)| t.clone()).collect();
+        (self.forward)(&state, x)
+    }
+
+    fn visit(&self, v: Visitor<'_>) {
+        self.state.iter().for_each(|(name, slot, t)| v(name, *slot, t));
+    }
+}
+
