@@ -34,9 +34,7 @@ pub mod io;
 pub mod library;
 pub mod rewrite;
 
-pub use maquette_driver::{
-    Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature,
-};
+pub use maquette_driver::{Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature};
 pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
@@ -58,8 +56,8 @@ pub mod prelude {
     pub use crate::assert_graph_snapshot;
     pub use crate::{
         DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program,
-        Result, Scalar, Slot, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library, ops, register_fake, register_kernel,
-        trace,
+        Result, Scalar, Slot, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library,
+        ops, register_fake, register_kernel, trace,
     };
 }
 

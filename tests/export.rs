@@ -263,7 +263,8 @@ fn refused_exports() {
         export.export(&Scaled { scale: ones().reshape([3i64]) }, ones()).unwrap_err(),
         export.export(&Scaled { scale: Tensor::ones([3], DType::F32) }, ones()).unwrap_err(),
         export.export(&Writes(overlapping), Tensor::ones([4], DType::F32)).unwrap_err(),
-        trace(|x: Tensor| ExportOptions::new().export(&Scaled { scale: x }, Tensor::ones([2], DType::F32)).map(|_| ()), ones()).unwrap_err(),
+        trace(|x: Tensor| ExportOptions::new().export(&Scaled { scale: x }, Tensor::ones([2], DType::F32)).map(|_| ()), ones())
+            .unwrap_err(),
         export.clone().dynamic(0, 1, Dim::new("n")).export(&Identity {}, ones()).unwrap_err(),
         export.dynamic(0, 0, Dim::new("n").min(3)).export(&Identity {}, ones()).unwrap_err(),
     ];

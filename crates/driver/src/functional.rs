@@ -2,7 +2,7 @@
 
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::typing::contiguous_strides;
-use maquette_ops::{AccessError, Error, Result, RunError, Tensor, Value};
+use maquette_ops::{Error, Result, RunError, Tensor, Value};
 use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
 use maquette_trace::{Captured, Lines, copied, laid_out};
 
@@ -110,7 +110,7 @@ impl Outsiders {
         }
         let overlap = |i: usize, j: usize| {
             let name = |i: usize| self.names.get(i).cloned().unwrap_or_default();
-            Err(AccessError::MutatedOverlap { first: name(i), second: name(j) }.into())
+            Err(RunError::SharedInputs { written: name(i), other: name(j) }.into())
         };
         for m in &program.mutations {
             let target = self.get(m.target)?;

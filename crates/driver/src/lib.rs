@@ -7,7 +7,5 @@
 mod export;
 mod functional;
 
-pub use export::{
-    Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature,
-};
+pub use export::{Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature};
 pub use functional::run_functional;

@@ -4,7 +4,6 @@ use crate::options::{ModuleOptions, field_slot, private};
 use crate::tree::{at, member_name};
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Field, Member, Result, Type, parse_quote, parse2};
 
 /// What becomes of a field.
@@ -80,10 +79,20 @@ fn implement(private: &TokenStream, input: &DeriveInput, options: &ModuleOptions
             }
         };
     };
-    // at the signature, so that a missing `forward` is reported there
-    let forward = quote_spanned! { takes.span().resolved_at(proc_macro2::Span::call_site()) =>
-        #[deny(unconditional_recursion)]
+    // At the signature, so that a `forward` that is missing or another is reported there. A struct's own method comes before those of traits;
+    // without one there would be the one that is written here, which would call itself, were it not for another that does not fit.
+    let forward = quote_spanned! { at(takes) =>
         fn forward(&self, x: #takes) -> #returns {
+            struct NoMethodForward;
+            #[allow(dead_code)]
+            trait Otherwise {
+                fn forward<X>(&self, x: X) -> NoMethodForward;
+            }
+            impl<T: ?::core::marker::Sized> Otherwise for T {
+                fn forward<X>(&self, _: X) -> NoMethodForward {
+                    NoMethodForward
+                }
+            }
             Self::forward(self, x)
         }
     };

@@ -134,7 +134,10 @@ impl ModuleOptions {
             } else {
                 let takes: Type = input.parse()?;
                 if !input.peek(Token![->]) {
-                    return Err(Error::new_spanned(takes, "expected what `forward` takes and returns, as in `#[module(Tensor -> Tensor)]`"));
+                    return Err(Error::new_spanned(
+                        takes,
+                        "expected what `forward` takes and returns, as in `#[module(Tensor -> Tensor)]`",
+                    ));
                 }
                 input.parse::<Token![->]>()?;
                 if self.signature.is_some() {

@@ -382,7 +382,9 @@ impl Recorder {
         self.builder.lift_constants(&lifted, given.len());
         let is_input = |(i, k): &(usize, &Known)| *i < given.len() || k.written();
         let state = self.consts.all().iter().enumerate().filter(is_input);
-        state.map(|(i, k)| State { tensor: k.tensor.clone(), given: given.get(i).cloned().unwrap_or_default(), written: k.written() }).collect()
+        state
+            .map(|(i, k)| State { tensor: k.tensor.clone(), given: given.get(i).cloned().unwrap_or_default(), written: k.written() })
+            .collect()
     }
 
     fn stand_in(&mut self, v: &Value, traced: bool) -> Result<Value> {

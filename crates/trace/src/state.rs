@@ -24,7 +24,12 @@ impl TraceOptions {
     /// # Errors
     /// As [`TraceOptions::trace`].
     #[track_caller]
-    pub fn trace_with_state<I: Tree, O: Tree>(&self, f: impl FnOnce(I) -> O, state: &[(String, Tensor)], inputs: I) -> Result<Traced<I, O>> {
+    pub fn trace_with_state<I: Tree, O: Tree>(
+        &self,
+        f: impl FnOnce(I) -> O,
+        state: &[(String, Tensor)],
+        inputs: I,
+    ) -> Result<Traced<I, O>> {
         self.record(f, Some(state), inputs, Loc::caller())
     }
 }

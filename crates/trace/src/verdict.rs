@@ -92,6 +92,7 @@ impl<'g> Bindings<'g> {
     }
 
     fn input_error(&self, input: ValueId, d: Difference<Expr>) -> maquette_ops::Error {
+        let layout = d.what.starts_with("stride");
         let why = d.expr.map(|e| {
             let table = self.graph.symbols();
             let origins: Vec<String> = table
@@ -101,6 +102,7 @@ impl<'g> Bindings<'g> {
                 .collect();
             let expr = table.display(e).to_string();
             match origins.is_empty() {
+                true if layout => "as the sample lies in memory; `contiguous()` lays a tensor out in rows".to_owned(),
                 true => "the trace took it for a fixed number; make the dimension dynamic to vary it".to_owned(),
                 false => format!("`{expr}`, where {}", origins.join(", ")),
             }

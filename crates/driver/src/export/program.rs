@@ -137,9 +137,7 @@ impl<I, O> Program<I, O> {
 /// The assertions in a graph's body: condition and message.
 fn asserts(graph: &Graph) -> impl Iterator<Item = (String, Option<String>)> {
     graph.body().iter().filter_map(|stmt| match stmt {
-        Stmt::Assert { cond, message } => {
-            Some((graph.symbols().display_bool(*cond).to_string(), message.map(|m| graph.str(m).to_owned())))
-        }
+        Stmt::Assert { cond, message } => Some((graph.symbols().display_bool(*cond).to_string(), message.map(|m| graph.str(m).to_owned()))),
         _ => None,
     })
 }

@@ -167,9 +167,11 @@ impl Signature {
             let value = result_text(graph, m.result);
             let written: Vec<(usize, String)> = match m.target {
                 Outside::Input(i) => vec![(i, at(graph, value, m.place))],
-                Outside::Memory(k) => {
-                    functional.memories.get(k).map(|m| m.inputs.iter().map(|&i| (i, part(graph, m, i, &value))).collect()).unwrap_or_default()
-                }
+                Outside::Memory(k) => functional
+                    .memories
+                    .get(k)
+                    .map(|m| m.inputs.iter().map(|&i| (i, part(graph, m, i, &value))).collect())
+                    .unwrap_or_default(),
                 Outside::Const(_) => Vec::new(),
             };
             for (target, value) in written {

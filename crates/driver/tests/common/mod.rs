@@ -105,4 +105,3 @@ impl<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>> Module for Over<F> {
         self.state.iter().for_each(|(name, slot, t)| v(name, *slot, t));
     }
 }
-

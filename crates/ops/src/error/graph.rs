@@ -203,6 +203,16 @@ pub enum RunError {
          that begins at the start (`x.clone_tensor()`), or leave the offset out"
     )]
     AbsoluteOffset,
+    /// Inputs that see one memory, which the program writes.
+    #[error(
+        "inputs `{written}` and `{other}` share memory, and the program writes to `{written}`; it is for inputs apart: pass a copy of one"
+    )]
+    SharedInputs {
+        /// The input that is written.
+        written: String,
+        /// The other.
+        other: String,
+    },
     /// More or fewer inputs.
     #[error("the graph takes {expected} inputs, {found} were given")]
     InputCount {
