@@ -85,10 +85,10 @@ fn implement(private: &TokenStream, input: &DeriveInput, options: &ModuleOptions
         fn forward(&self, x: #takes) -> #returns {
             struct NoMethodForward;
             #[allow(dead_code)]
-            trait Otherwise {
+            trait MissingForward {
                 fn forward<X>(&self, x: X) -> NoMethodForward;
             }
-            impl<T: ?::core::marker::Sized> Otherwise for T {
+            impl<T: ?::core::marker::Sized> MissingForward for T {
                 fn forward<X>(&self, _: X) -> NoMethodForward {
                     NoMethodForward
                 }
