@@ -9,6 +9,7 @@ pub mod accuracy;
 pub mod conform;
 pub mod opcheck;
 pub mod oracle;
+pub mod plan;
 mod values;
 
 #[doc(hidden)]

@@ -1,5 +1,6 @@
 //! Running a functional program so that the caller cannot tell it from the one that mutates.
 
+use maquette_ir::plan::Plan;
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{Error, Result, RunError, Tensor, Value};
@@ -20,8 +21,7 @@ pub fn run_functional(program: &Functional, inputs: &[Value]) -> Result<Vec<Valu
 pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
     let outside = Outsiders::new(program, inputs, lines)?;
     outside.apart(program)?;
-    let given: Vec<Value> = inputs.iter().cloned().chain(outside.memories.iter().cloned().map(Value::Tensor)).collect();
-    let mut results = maquette_trace::run_functional_at(&program.graph, &given, lines)?;
+    let mut results = maquette_trace::run_functional_at(&program.graph, &outside.given(inputs), lines)?;
     // What is written must not change what is still to be read or given back.
     for i in 0..results.len() {
         if let Value::Tensor(t) = &results[i]
@@ -30,13 +30,29 @@ pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &
             results[i] = Value::Tensor(copied(t)?);
         }
     }
-    let run = Returns { results: &results, outside: &outside };
+    let run = Returns { results: &results, outside: &outside, own: &[] };
     for m in &program.mutations {
         let target = run.placed(outside.get(m.target)?, m.place)?;
         target.copy_(tensor(run.result(m.result)?)?).ok()?;
     }
     let mut memory = Memory::default();
     program.outputs.iter().map(|o| run.output(o, &mut memory)).collect()
+}
+
+/// Runs a functional program in the memory that its plan gives: nothing is copied but what the plan copies. Returns the outputs, and how many
+/// elements were copied.
+///
+/// # Errors
+/// As [`run_functional`]; where an operator fails, what was written before is written, as in the program itself.
+#[track_caller]
+pub fn run_planned(program: &Functional, plan: &Plan, inputs: &[Value]) -> Result<(Vec<Value>, u64)> {
+    let outside = Outsiders::new(program, inputs, &Lines::unknown())?;
+    outside.apart(program)?;
+    let planned = maquette_trace::run_planned(&program.graph, plan, &outside.given(inputs))?;
+    let run = Returns { results: &planned.results, outside: &outside, own: &planned.outputs };
+    let mut memory = Memory::default();
+    let outputs = program.outputs.iter().map(|o| run.output(o, &mut memory)).collect::<Result<_>>()?;
+    Ok((outputs, planned.copied))
 }
 
 /// The memory of outputs.
@@ -46,6 +62,8 @@ struct Memory {
     shared: Vec<(usize, Tensor)>,
     /// Results that are outputs already.
     given: Vec<usize>,
+    /// How many outputs that are no list were handed over.
+    leaves: usize,
 }
 
 /// The tensors that a program was given.
@@ -77,6 +95,11 @@ impl Outsiders {
                 names => names.to_vec(),
             },
         })
+    }
+
+    /// What the graph takes.
+    fn given(&self, inputs: &[Value]) -> Vec<Value> {
+        inputs.iter().cloned().chain(self.memories.iter().cloned().map(Value::Tensor)).collect()
     }
 
     fn all(&self) -> impl Iterator<Item = &Tensor> {
@@ -141,6 +164,8 @@ fn tensor(v: &Value) -> Result<&Tensor> {
 struct Returns<'a> {
     results: &'a [Value],
     outside: &'a Outsiders,
+    /// Outputs that have memory of their own already, one for each that is no list.
+    own: &'a [Option<Tensor>],
 }
 
 impl Returns<'_> {
@@ -168,7 +193,14 @@ impl Returns<'_> {
     }
 
     fn output(&self, o: &Output, memory: &mut Memory) -> Result<Value> {
+        let own = if let Output::List(_) = o { None } else { self.own.get(memory.leaves).and_then(Option::as_ref) };
+        memory.leaves += usize::from(!matches!(o, Output::List(_)));
         Ok(match o {
+            Output::Result { .. } if let Some(t) = own => Value::Tensor(t.clone()),
+            Output::Shared { place, .. } if let Some(t) = own => {
+                let (offset, sizes, strides) = self.place(*place)?;
+                Value::Tensor(t.as_strided(sizes, strides, Some(offset.into())).ok()?.clone())
+            }
             Output::Result { result, place } => match self.result(*result)? {
                 Value::Tensor(t) => {
                     let (offset, strides) = match place {

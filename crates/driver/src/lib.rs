@@ -8,4 +8,4 @@ mod export;
 mod functional;
 
 pub use export::{Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature};
-pub use functional::run_functional;
+pub use functional::{run_functional, run_planned};

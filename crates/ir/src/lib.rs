@@ -9,6 +9,7 @@ mod dtype;
 pub mod graph;
 mod layout;
 mod loc;
+pub mod plan;
 mod scalar;
 pub mod scalar_expr;
 pub mod schema;

@@ -128,7 +128,11 @@ fn run<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, be
     }
     let mat = |v: &View<'_>, batch: usize| {
         let at = layout::offset(&v.sizes()[..r], &v.strides()[..r], batch);
-        Mat(Ptr(v.typed::<T>().0.wrapping_offset(at as isize)), v.strides()[r] as isize, v.strides()[r + 1] as isize)
+        // strides along dimensions of size 1 mean nothing, and must not choose the code either
+        let (rows, cols) = (v.sizes()[r], v.sizes()[r + 1]);
+        let row_stride = if rows == 1 { cols } else { v.strides()[r] };
+        let col_stride = if cols == 1 { 1 } else { v.strides()[r + 1] };
+        Mat(Ptr(v.typed::<T>().0.wrapping_offset(at as isize)), row_stride as isize, col_stride as isize)
     };
     // A panel's bits do not depend on how the rest is split, since every element sums over k in one call.
     let work = m.saturating_mul(n).saturating_mul(k);

@@ -16,6 +16,7 @@ mod element;
 mod error;
 pub mod fake;
 mod fit;
+mod into;
 pub mod library;
 mod loans;
 mod memory;

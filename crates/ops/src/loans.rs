@@ -8,6 +8,7 @@ use crate::library::{Op, OpState};
 use crate::overlap::{may_overlap, may_self_overlap};
 use crate::tensor::Tensor;
 use crate::value::Value;
+use maquette_ir::Loc;
 use smallvec::SmallVec;
 
 /// Read operands that overlap mutated ones are read as they were before the call; mutated operands may not meet.
@@ -19,10 +20,6 @@ pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: 
         return Ok(());
     }
     let name = |i: u16| state.schema.args[usize::from(i)].name.clone();
-    let overlap = |t: &Tensor, u: &Tensor| match (t.meta().concrete(), u.meta().concrete()) {
-        (Some(c), Some(d)) => may_overlap(&c, &d),
-        _ => true,
-    };
     let mut targets: SmallVec<[(u16, Tensor); 2]> = SmallVec::new();
     for &i in &facts.mutated {
         for t in args[usize::from(i)].tensors() {
@@ -33,21 +30,32 @@ pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: 
                 let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
                 return Err(AccessError::SelfOverlap { arg: name(i), sizes, strides }.into());
             }
-            if let Some((j, _)) = targets.iter().find(|(_, u)| t.shares_storage(u) && overlap(t, u)) {
+            if let Some((j, _)) = targets.iter().find(|(_, u)| t.shares_storage(u) && meet(t, u)) {
                 return Err(AccessError::MutatedOverlap { first: name(*j), second: name(i) }.into());
             }
             targets.push((i, t.clone()));
         }
     }
-    for &i in &facts.read {
-        for t in args[usize::from(i)].tensors_mut() {
-            let safe = |u: &Tensor| same_place_is_safe && in_place_of(t, u);
-            if targets.iter().any(|(_, u)| t.shares_storage(u) && !safe(u) && overlap(t, u)) {
+    targets.iter().try_for_each(|(_, u)| keep_apart(state, args, u, same_place_is_safe))
+}
+
+/// Read operands that overlap `target` are copied, unless they are in its very place and `same_place_is_safe`.
+pub(crate) fn keep_apart(state: &OpState, args: &mut [Value], target: &Tensor, same_place_is_safe: bool) -> Result<()> {
+    for &i in &state.facts.read {
+        for t in args[usize::from(i)].tensors_mut().filter(|t| t.shares_storage(target)) {
+            if !(same_place_is_safe && in_place_of(t, target)) && meet(t, target) {
                 *t = crate::eager::snapshot(t)?;
             }
         }
     }
     Ok(())
+}
+
+fn meet(t: &Tensor, u: &Tensor) -> bool {
+    match (t.meta().concrete(), u.meta().concrete()) {
+        (Some(c), Some(d)) => may_overlap(&c, &d),
+        _ => true,
+    }
 }
 
 /// Whether two tensors see the same elements in the same order.
@@ -59,6 +67,8 @@ fn in_place_of(t: &Tensor, u: &Tensor) -> bool {
 pub(crate) struct Lent<'a> {
     state: &'a OpState,
     args: &'a mut [Value],
+    /// A tensor that is written, and no argument.
+    out: Option<Tensor>,
     /// So many tensors are borrowed, in the order of [`lending`].
     count: usize,
 }
@@ -75,11 +85,21 @@ fn lending(state: &OpState) -> impl Iterator<Item = (Access, u16)> {
 /// # Errors
 /// Somebody else holds an overlapping region; nothing is borrowed then.
 pub(crate) fn lend<'a>(op: Op, state: &'a OpState, args: &'a mut [Value]) -> Result<Lent<'a>> {
-    let mut lent = Lent { state, args, count: 0 };
+    lend_with(op, state, args, None)
+}
+
+/// As [`lend`], with a tensor to write to that is no argument.
+pub(crate) fn lend_with<'a>(op: Op, state: &'a OpState, args: &'a mut [Value], out: Option<&Tensor>) -> Result<Lent<'a>> {
+    let mut lent = Lent { state, args, out: None, count: 0 };
+    if let Some(out) = out {
+        let mut out = out.clone();
+        out.grant = out.storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
+        lent.out = Some(out);
+    }
     let mut written: SmallVec<[Tensor; 2]> = SmallVec::new();
     for (access, index) in lending(state) {
         if access == Access::Read && written.is_empty() {
-            written.extend(state.facts.mutated.iter().flat_map(|&i| lent.args[usize::from(i)].tensors()).cloned());
+            written.extend(state.facts.mutated.iter().flat_map(|&i| lent.args[usize::from(i)].tensors()).chain(&lent.out).cloned());
         }
         for t in lent.args[usize::from(index)].tensors_mut() {
             if access == Access::Read
@@ -101,8 +121,13 @@ impl Lent<'_> {
         self.args
     }
 
+    /// The tensor that is written and no argument.
+    pub(crate) fn out(&self) -> Option<&Tensor> {
+        self.out.as_ref()
+    }
+
     fn tensors(&self) -> impl Iterator<Item = &Tensor> {
-        lending(self.state).flat_map(|(_, i)| self.args[usize::from(i)].tensors()).take(self.count)
+        lending(self.state).flat_map(|(_, i)| self.args[usize::from(i)].tensors()).take(self.count).chain(&self.out)
     }
 
     /// The error of a write tried through a loan that is read-only.

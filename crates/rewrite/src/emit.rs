@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 /// A call of an operator that mutates, on copies: its name, then its arguments. It returns what the operator returns, without the arguments
 /// among them, and then the copies.
 pub(crate) const CALL: &str = "ir::call";
-const VIEW: &str = "ir::view";
-const SCATTER: &str = "ir::scatter";
-const STRIDED: &str = "ir::strided";
+pub(crate) const VIEW: &str = "ir::view";
+pub(crate) const SCATTER: &str = "ir::scatter";
+pub(crate) const STRIDED: &str = "ir::strided";
 
 struct Emit<'a> {
     graph: &'a Graph,
@@ -75,31 +75,41 @@ fn shift(o: &mut Output, by: usize) {
 }
 
 impl Emit<'_> {
-    /// Inputs and constants, with the names and types they have, and the guards.
+    /// Inputs and constants, all of them, with the names and types they have, and the guards.
     fn enter(&mut self) -> Result<()> {
-        for at in 0..self.memory.dag.nodes.len() {
-            let value = match self.memory.dag.nodes[at] {
-                Node::Input(i) if i as usize >= self.graph.inputs().len() => {
-                    let ty = self.value_type(self.memory.dag.origins[at].kind)?;
+        let graph = self.graph;
+        let (mut inputs, mut consts): (FxHashMap<u32, usize>, FxHashMap<u32, usize>) = Default::default();
+        for (at, node) in self.memory.dag.nodes.iter().enumerate() {
+            match node {
+                Node::Input(i) => drop(inputs.insert(*i, at)),
+                Node::Const(i) => drop(consts.insert(*i, at)),
+                _ => {}
+            }
+        }
+        for i in 0..graph.inputs().len() + self.memory.shared.len() {
+            let node = inputs.get(&(i as u32)).copied();
+            let value = match (graph.inputs().get(i), node) {
+                (Some(&v), _) => {
+                    let ty = self.original_type(graph.value_type(v));
+                    self.builder.input(ty, Some(&graph.value_name(v).to_string()))
+                }
+                (None, _) => {
+                    let number = (i - graph.inputs().len()) as u32;
+                    let row = self.memory.storages.iter().find(|s| s.owner == Owner::Memory(number)).map(|s| s.base);
+                    let ty = self.value_type(Kind::Tensor(row.ok_or(Reason::Internal("memory that inputs share is lost"))?))?;
                     self.builder.input(ty, Some("memory"))
                 }
-                Node::Input(i) => {
-                    let v = self.graph.inputs()[i as usize];
-                    let ty = self.original_type(self.graph.value_type(v));
-                    self.builder.input(ty, Some(&self.graph.value_name(v).to_string()))
-                }
-                Node::Const(i) => {
-                    let c = &self.graph.consts()[i as usize];
-                    let ValueType::Tensor(ty) = self.original_type(self.graph.value_type(c.value())) else {
-                        return Err(Reason::Internal("a constant that is no tensor").into());
-                    };
-                    self.builder.constant(ty, c.source().clone(), Some(&self.graph.value_name(c.value()).to_string()))
-                }
-                _ => continue,
             };
-            self.values[at].push(value);
+            node.into_iter().for_each(|at| self.values[at].push(value));
         }
-        self.graph.guards().iter().for_each(|&g| self.builder.guard(g));
+        for (i, c) in graph.consts().iter().enumerate() {
+            let ValueType::Tensor(ty) = self.original_type(graph.value_type(c.value())) else {
+                return Err(Reason::Internal("a constant that is no tensor").into());
+            };
+            let value = self.builder.constant(ty, c.source().clone(), Some(&graph.value_name(c.value()).to_string()));
+            consts.get(&(i as u32)).into_iter().for_each(|at| self.values[*at].push(value));
+        }
+        graph.guards().iter().for_each(|&g| self.builder.guard(g));
         Ok(())
     }
 

@@ -15,12 +15,14 @@ mod egraph;
 mod emit;
 mod error;
 mod functional;
+mod inplace;
 mod lift;
 mod memory;
 mod places;
 
 pub use error::{FunctionalizeError, Reason};
 pub use functional::{Functional, Mutation, Output, Outside, SharedMemory, Stats};
+pub use inplace::plan;
 
 use lift::Group;
 use maquette_ir::graph::{Graph, OpFacts};

@@ -5,8 +5,9 @@ use maquette_ir::graph::{Arg, Graph, MemoryFacts, NodeId, ValueId};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::library::Facts;
-use maquette_ops::{AccessError, Error, ErrorKind, Op, Outputs, Result, Tensor, Value};
+use maquette_ops::{AccessError, Args, Error, ErrorKind, Op, Outputs, Result, Tensor, Value};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The name under which a functional graph calls an operator that mutates, on copies: the operator's name and its arguments. It returns what
 /// the operator returns, without the arguments among them, and then the copies, in the order of the arguments.
@@ -38,17 +39,17 @@ pub fn laid_out(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
     let out = Tensor::empty_strided(t.sizes(), strides, t.dtype());
     match out.copy_(t).ok() {
         Ok(_) => Ok(out),
-        Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => overlaid(t, strides),
+        Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => overlaid(t, strides, 0),
         Err(e) => Err(e),
     }
 }
 
-/// As [`laid_out`], element by element.
-fn overlaid(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
+/// As [`laid_out`], element by element, and behind a margin.
+pub(crate) fn overlaid(t: &Tensor, strides: &[SymInt], offset: i64) -> Result<Tensor> {
     let plain = |l: &[SymInt]| l.iter().map(|i| i.as_i64()).collect::<Option<Vec<i64>>>();
     let symbolic = || Error::msg("strides that overlap must be plain numbers");
     let (sizes, steps) = (plain(t.sizes()).ok_or_else(symbolic)?, plain(strides).ok_or_else(symbolic)?);
-    let mut places = vec![0i64];
+    let mut places = vec![offset];
     for (n, s) in sizes.iter().zip(&steps) {
         places = places.iter().flat_map(|p| (0..*n).map(move |i| p + i * s)).collect();
     }
@@ -58,7 +59,7 @@ fn overlaid(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
     let at = Value::List(Box::from([Value::Tensor(Tensor::from_vec(places, [count]))]));
     let args = [Value::from(&flat), at, Value::from(&t.reshape([count]))];
     maquette_ops::call("aten::index_put_", args.into_iter().collect())?;
-    Ok(flat.as_strided(t.sizes(), strides, None).ok()?.clone())
+    Ok(flat.as_strided(t.sizes(), strides, Some(offset.into())).ok()?.clone())
 }
 
 /// A copy to write to, with the strides it has where no two elements share their place.
@@ -73,29 +74,55 @@ pub fn copied(t: &Tensor) -> Result<Tensor> {
 impl Run<'_> {
     pub(crate) fn functional_node(&mut self, node: NodeId) -> Result<()> {
         let loc = self.graph.loc(node).unwrap_or(self.lines.run);
-        let (name, skip) = match (self.graph.op_name(node), self.graph.args(node).first()) {
-            (CALL, Some(Arg::Str(name))) => (self.graph.str(*name), 1),
-            (name, _) => (name, 0),
-        };
+        let (name, skip) = self.called(node);
         let op = Op::find(name).map_err(|e| e.at(loc))?;
         let mut arguments = match Facts.opaque(name) {
             false => self.arguments(op, node, skip, &|a| self.value(a))?,
             true => self.arguments(op, node, skip, &|a| self.placed(a))?,
         };
-        let mut copies: SmallVec<[Value; 2]> = SmallVec::new();
+        let mutated = self.replaced(op, node, &mut arguments, &mut |t| copied(t))?;
+        self.call(op, node, arguments, mutated)
+    }
+
+    /// The operator that a node calls, and how many of the node's arguments are not the operator's.
+    pub(crate) fn called(&self, node: NodeId) -> (&str, usize) {
+        match (self.graph.op_name(node), self.graph.args(node).first()) {
+            (CALL, Some(Arg::Str(name))) => (self.graph.str(*name), 1),
+            (name, _) => (name, 0),
+        }
+    }
+
+    /// Replaces the tensors that are mutated, in the order in which the node gives them, and returns what they were replaced by.
+    pub(crate) fn replaced(
+        &self,
+        op: Op,
+        node: NodeId,
+        arguments: &mut Args,
+        by: &mut dyn FnMut(&Tensor) -> Result<Tensor>,
+    ) -> Result<SmallVec<[Value; 2]>> {
+        let (_, skip) = self.called(node);
+        let mut mutated = SmallVec::new();
         for index in self.order(op, node, skip)? {
             if let Some(argument) = arguments.get_mut(index).filter(|_| op.mutates(index)) {
                 *argument = match &*argument {
-                    Value::Tensor(t) => Value::Tensor(copied(t)?),
-                    other => other.map_tensors(&mut copied)?,
+                    Value::Tensor(t) => Value::Tensor(by(t)?),
+                    other => other.map_tensors(by)?,
                 };
-                copies.extend(argument.tensors().cloned().map(Value::Tensor));
+                mutated.extend(argument.tensors().cloned().map(Value::Tensor));
             }
         }
+        Ok(mutated)
+    }
+
+    /// Calls an operator, and takes what it returns, and what it mutated.
+    pub(crate) fn call(&mut self, op: Op, node: NodeId, arguments: Args, mutated: SmallVec<[Value; 2]>) -> Result<()> {
+        let loc = self.graph.loc(node).unwrap_or(self.lines.run);
+        let (name, skip) = self.called(node);
+        let name: Arc<str> = name.into();
         let returned = |i: usize| skip > 0 && op.return_alias(i).is_some_and(|a| op.mutates(a));
         let outputs = op.call_at(arguments, loc)?.into_iter().enumerate();
-        let outputs: Outputs = outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).chain(copies).collect();
-        self.accept(node, outputs).map_err(|e| e.in_call(&name.into(), loc))
+        let outputs: Outputs = outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).chain(mutated).collect();
+        self.accept(node, outputs).map_err(|e| e.in_call(&name, loc))
     }
 
     /// The numbers of the arguments that a node gives, in its own order.

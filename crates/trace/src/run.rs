@@ -58,35 +58,15 @@ pub(crate) fn interpret(graph: &Graph, inputs: &[Value], lines: &Lines<'_>, valu
         return Err(Error::from(TraceError::Run).at(lines.run));
     }
     mode::without_modes(|| {
-        let mut run = Run {
-            graph,
-            lines,
-            bindings: Bindings::new(graph, lines.inputs, !values),
-            values: vec![None; graph.values().len()],
-            last_use: last_uses(graph),
-            ops: FxHashMap::default(),
-            unchecked: Vec::new(),
-            asserted: 0,
-        };
+        let mut run = Run::new(graph, lines, !values);
         run.enter(inputs)?;
         for (at, stmt) in graph.body().iter().enumerate() {
-            match *stmt {
-                Stmt::Node(node) if values => run.functional_node(node).map_err(|e| e.with_window(graph.window_at(at, WINDOW)))?,
-                Stmt::Node(node) => run.node(node).map_err(|e| e.with_window(graph.window_at(at, WINDOW)))?,
-                Stmt::Bind { symbol, value, source } => {
-                    let bound = run.bind(symbol, value, source);
-                    bound.map_err(|e| e.with_window(graph.window_at(at, WINDOW)))?;
-                }
-                Stmt::Assert { cond, message } => {
-                    let line = lines.asserts.get(run.asserted).copied();
-                    run.asserted += 1;
-                    if !run.bindings.holds(cond)? {
-                        let (cond, values) = run.bindings.explain(cond);
-                        let e = Error::from(RunError::Assertion { cond, message: message.map(|m| graph.str(m).to_owned()), values });
-                        return Err(line.map_or(e.clone(), |loc| e.at(loc)).with_window(graph.window_at(at, WINDOW)));
-                    }
-                }
-            }
+            let done = match *stmt {
+                Stmt::Node(node) if values => run.functional_node(node),
+                Stmt::Node(node) => run.node(node),
+                Stmt::Bind { .. } | Stmt::Assert { .. } => run.declared(stmt),
+            };
+            done.map_err(|e| run.in_window(e, at))?;
             run.free(at, stmt);
         }
         graph.outputs().iter().map(|&output| run.value(output)).collect()
@@ -135,9 +115,49 @@ fn last_uses(graph: &Graph) -> Vec<usize> {
     last
 }
 
+impl<'g> Run<'g> {
+    /// `placed`: results have the strides and offsets of their types.
+    pub(crate) fn new(graph: &'g Graph, lines: &'g Lines<'g>, placed: bool) -> Run<'g> {
+        Run {
+            graph,
+            lines,
+            bindings: Bindings::new(graph, lines.inputs, placed),
+            values: vec![None; graph.values().len()],
+            last_use: last_uses(graph),
+            ops: FxHashMap::default(),
+            unchecked: Vec::new(),
+            asserted: 0,
+        }
+    }
+}
+
 impl Run<'_> {
+    /// An error with the part of the graph in which it happened.
+    pub(crate) fn in_window(&self, e: Error, at: usize) -> Error {
+        e.with_window(self.graph.window_at(at, WINDOW))
+    }
+
+    /// Binds a symbol, or checks an assertion.
+    pub(crate) fn declared(&mut self, stmt: &Stmt) -> Result<()> {
+        match *stmt {
+            Stmt::Node(_) => Ok(()),
+            Stmt::Bind { symbol, value, source } => self.bind(symbol, value, source),
+            Stmt::Assert { cond, message } => {
+                let line = self.lines.asserts.get(self.asserted).copied();
+                self.asserted += 1;
+                if self.bindings.holds(cond)? {
+                    return Ok(());
+                }
+                let (cond, values) = self.bindings.explain(cond);
+                let message = message.map(|m| self.graph.str(m).to_owned());
+                let e = Error::from(RunError::Assertion { cond, message, values });
+                Err(line.map_or(e.clone(), |loc| e.at(loc)))
+            }
+        }
+    }
+
     /// Takes inputs and constants, binds the inputs' symbols and checks everything known about them.
-    fn enter(&mut self, inputs: &[Value]) -> Result<()> {
+    pub(crate) fn enter(&mut self, inputs: &[Value]) -> Result<()> {
         let graph = self.graph;
         if inputs.len() != graph.inputs().len() {
             return Err(RunError::InputCount { expected: graph.inputs().len(), found: inputs.len() }.into());
@@ -163,6 +183,12 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    pub(crate) fn forget(&mut self, v: ValueId) {
+        if let Some(place) = self.values.get_mut(v.index()) {
+            *place = None;
+        }
     }
 
     fn set(&mut self, v: ValueId, value: Value) {

@@ -3,7 +3,7 @@
 use crate::compare::{Described, Difference, Verdict, compare, difference};
 use crate::run::expected;
 use maquette_ir::graph::{Def, Graph, TensorType, ValueId};
-use maquette_ir::sym::{BoolExpr, Expr, SymError, SymbolId};
+use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use maquette_ops::{FakeError, Result, RunError, Tensor, TraceError, Value};
 use rustc_hash::FxHashMap;
 
@@ -48,6 +48,14 @@ impl<'g> Bindings<'g> {
     /// The value of an expression.
     pub(crate) fn eval(&self, e: Expr) -> Result<i64> {
         Ok(self.eval_sym(e)?)
+    }
+
+    /// The value of an expression of another table, which has the graph's symbols.
+    pub(crate) fn eval_in(&self, table: &SymTable, e: Expr) -> Result<i64> {
+        match e {
+            Expr::Int(i) => Ok(i),
+            e => Ok(table.eval(e, &|s| self.values.get(&s).copied())?),
+        }
     }
 
     /// The value, or nothing where a symbol is not bound yet.

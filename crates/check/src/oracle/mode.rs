@@ -1,6 +1,7 @@
 //! The ways to run a program. A pass is added to the oracle as one more [`Mode`].
 
 use super::model;
+use super::planned::Planned;
 use super::program::Program;
 use crate::values::Flat;
 use maquette_driver::run_functional;
@@ -34,7 +35,9 @@ pub trait Mode: Sync {
 pub fn modes() -> Vec<&'static dyn Mode> {
     const LIFTED: Functional = Functional { name: "lifted", level: Level::LiftOnly };
     const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact };
-    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL]
+    const PLACED: Planned = Planned::new("placed", Level::LiftOnly);
+    const PLANNED: Planned = Planned::new("planned", Level::Exact);
+    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &PLACED, &PLANNED]
 }
 
 /// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other mode is compared with. As a mode it says
@@ -123,14 +126,20 @@ impl Mode for Functional {
     }
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let shared = shared(sample);
-        let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
-        let traced = TraceOptions::new().keep_offsets(!shared.is_empty()).trace(code, sample.to_vec())?;
-        let options = Options::new().level(self.level).sharing(shared);
-        let functional = functionalize(traced.graph(), &Facts, &options).map_err(Error::other)?;
-        functional.graph.verify()?;
+        let (_, functional) = made_functional(program, sample, self.level)?;
         Ok(Box::new(move |inputs| run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
     }
+}
+
+/// The trace, and what it is as a functional program.
+pub(super) fn made_functional(program: &Program, sample: &[Tensor], level: Level) -> Result<(Graph, maquette_rewrite::Functional)> {
+    let shared = shared(sample);
+    let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
+    let traced = TraceOptions::new().keep_offsets(!shared.is_empty()).trace(code, sample.to_vec())?;
+    let options = Options::new().level(level).sharing(shared);
+    let functional = functionalize(traced.graph(), &Facts, &options).map_err(Error::other)?;
+    functional.graph.verify()?;
+    Ok((traced.graph().clone(), functional))
 }
 
 /// The inputs that see one memory with another.

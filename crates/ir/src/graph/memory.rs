@@ -65,6 +65,19 @@ pub enum ArgKind<'a> {
     DType(DType),
 }
 
+/// Where an operator can write its only result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// To a tensor of any strides; each element is read before its place is written, so it may be where an operand of the same sizes lies.
+    Elementwise,
+    /// To a tensor of any strides, apart from the operands.
+    Anywhere,
+    /// To a tensor of the strides that it would choose, apart from the operands; for others it has to be copied.
+    Dense,
+    /// To memory that it makes, or its result is not one tensor.
+    Own,
+}
+
 /// What rewriting needs to know of operators.
 pub trait OpFacts: MemoryFacts {
     /// For an operator that writes its first argument and nothing else: the operator, of the same arguments, whose result, in the argument's sizes,
@@ -72,6 +85,11 @@ pub trait OpFacts: MemoryFacts {
     fn twin(&self, op: &str) -> Option<&str> {
         let _ = op;
         None
+    }
+    /// Where an operator can write its result.
+    fn placement(&self, op: &str) -> Placement {
+        let _ = op;
+        Placement::Own
     }
     /// Whether the only result of an operator has the elements of its first argument in row-major order, converted where the dtypes differ.
     fn keeps_elements(&self, op: &str) -> bool {

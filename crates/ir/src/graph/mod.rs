@@ -24,7 +24,7 @@ pub mod verify;
 pub use build::{BuildError, Created, GraphBuilder, ResultSpec};
 pub use consts::{Const, ConstSource, Digest};
 pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
-pub use memory::{ArgEffect, ArgKind, MemoryFacts, OpFacts};
+pub use memory::{ArgEffect, ArgKind, MemoryFacts, OpFacts, Placement};
 pub use parse::{MAX_TEXT, ParseError};
 pub use types::{
     Arg, BindSource, Def, FloatBits, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, ValueId, ValueRange, ValueType,

@@ -89,7 +89,7 @@ impl Class {
     }
 
     /// Whether its kernels write every element of their outputs, whatever the operands are.
-    const fn fills(self) -> bool {
+    pub(crate) const fn fills(self) -> bool {
         matches!(
             self,
             Class::Reduce | Class::Gemm | Class::Convolution | Class::Attention | Class::Norm | Class::Gather | Class::Scan | Class::Copy

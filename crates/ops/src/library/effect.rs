@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use crate::value::{Args, Value};
 use maquette_ir::DType;
 use maquette_ir::Loc;
-use maquette_ir::graph::{ArgEffect, ArgKind, MemoryFacts, OpFacts};
+use maquette_ir::graph::{ArgEffect, ArgKind, MemoryFacts, OpFacts, Placement};
 
 impl Op {
     /// Declares the operator's effect, or with `None` that it has none. Graphs traced before keep what they recorded.
@@ -84,6 +84,10 @@ impl OpFacts for Facts {
             (Lowering::InPlace(name), false) => Some(name),
             _ => None,
         }
+    }
+
+    fn placement(&self, op: &str) -> Placement {
+        Op::find(op).and_then(|op| op.state()).map_or(Placement::Own, |state| crate::into::placement(&state))
     }
 
     fn keeps_elements(&self, op: &str) -> bool {

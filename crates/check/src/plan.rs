@@ -1,0 +1,409 @@
+//! A checker of [plans](maquette_ir::plan) that shares nothing with the planner: it runs a plan on the *names* of elements instead of elements.
+//!
+//! Each element of each value has a name, which views and stores move and operators make. A plan is right if every operator finds, where it reads,
+//! the names of what it is to read; if what leaves is where it should be; and if the invariants I1 to I7 hold at each step.
+
+use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, Stmt, ValueId};
+use maquette_ir::plan::{Buffer, BufferId, Made, Place, Plan, Step};
+use maquette_ir::sym::{Expr, SymTable, SymbolId};
+use maquette_rewrite::{CALL, Functional, Output, Outside};
+use std::collections::{HashMap, HashSet};
+
+/// The values of symbols.
+pub type Env<'a> = dyn Fn(SymbolId) -> Option<i64> + 'a;
+
+type Name = u64;
+type Check<T = ()> = Result<T, String>;
+
+/// Checks a plan of a functional program at sizes: symbols have the values that `env` gives.
+///
+/// # Errors
+/// The first thing that is wrong, by step and invariant.
+pub fn check_plan(program: &Functional, plan: &Plan, facts: &dyn OpFacts, env: &Env<'_>) -> Check {
+    let mut c = Checker {
+        program,
+        graph: &program.graph,
+        plan,
+        facts,
+        env,
+        names: HashMap::new(),
+        next: 0,
+        memory: vec![HashMap::new(); plan.buffers.len()],
+        given: Vec::new(),
+        done: HashSet::new(),
+        last: 0,
+    };
+    c.enter()?;
+    for (i, step) in plan.steps.iter().enumerate() {
+        c.step(step).map_err(|e| format!("step {i}: {e}"))?;
+    }
+    c.leave()
+}
+
+struct Checker<'a> {
+    program: &'a Functional,
+    graph: &'a Graph,
+    plan: &'a Plan,
+    facts: &'a dyn OpFacts,
+    env: &'a Env<'a>,
+    /// By value, in row-major order.
+    names: HashMap<ValueId, Vec<Name>>,
+    next: Name,
+    /// By buffer: what lies where.
+    memory: Vec<HashMap<i64, Name>>,
+    /// The memory of inputs and constants at the start.
+    given: Vec<HashMap<i64, Name>>,
+    done: HashSet<NodeId>,
+    /// The statement of the last step.
+    last: usize,
+}
+
+/// Positions of a strided tensor, in row-major order.
+fn positions(offset: i64, sizes: &[i64], strides: &[i64]) -> Vec<i64> {
+    let mut at = vec![offset];
+    for (n, s) in sizes.iter().zip(strides) {
+        at = at.iter().flat_map(|p| (0..*n).map(move |i| p + i * s)).collect();
+    }
+    at
+}
+
+impl Checker<'_> {
+    fn eval(&self, table: &SymTable, e: Expr) -> Check<i64> {
+        table.eval(e, self.env).map_err(|e| e.to_string())
+    }
+
+    fn list(&self, arg: Option<&Arg>) -> Check<Vec<i64>> {
+        let Some(Arg::List(list)) = arg else { return Err("a view is not given by lists".into()) };
+        self.graph.list(*list).iter().map(|a| self.int(Some(a))).collect()
+    }
+
+    fn int(&self, arg: Option<&Arg>) -> Check<i64> {
+        match arg {
+            Some(Arg::Int(e)) => self.eval(self.graph.symbols(), *e),
+            _ => Err("not an integer".into()),
+        }
+    }
+
+    /// The elements of a base, row-major, that a view's arguments name.
+    fn part(&self, at: &[Arg]) -> Check<Vec<i64>> {
+        Ok(positions(self.int(at.get(2))?, &self.list(at.first())?, &self.list(at.get(1))?))
+    }
+
+    fn places(&self, place: &Place) -> Check<Vec<i64>> {
+        let table = &self.plan.symbols;
+        let dims = place.spec.dims();
+        let sizes: Vec<i64> = dims.iter().map(|d| self.eval(table, d.size)).collect::<Check<_>>()?;
+        let strides: Vec<i64> = dims.iter().map(|d| self.eval(table, d.stride)).collect::<Check<_>>()?;
+        Ok(positions(self.eval(table, place.spec.offset())?, &sizes, &strides))
+    }
+
+    fn count(&self, v: ValueId) -> Check<usize> {
+        let t = self.graph.tensor_type(v).ok_or("a value is no tensor")?;
+        let sizes = t.sizes.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<Check<Vec<i64>>>()?;
+        Ok(sizes.iter().product::<i64>().max(0) as usize)
+    }
+
+    fn fresh(&mut self, n: usize) -> Vec<Name> {
+        let from = self.next;
+        self.next += n as u64;
+        (from..self.next).collect()
+    }
+
+    fn names_of(&self, v: ValueId) -> Check<&Vec<Name>> {
+        self.names.get(&v).ok_or_else(|| format!("%{} is used before it is made", self.graph.value_name(v)))
+    }
+
+    /// Names all values: inputs by where they lie, results by who makes them.
+    fn enter(&mut self) -> Check {
+        let graph = self.graph;
+        let outsiders: Vec<ValueId> = graph.inputs().iter().copied().chain(graph.consts().iter().map(|c| c.value())).collect();
+        for (b, v) in outsiders.iter().enumerate() {
+            let Some(t) = graph.tensor_type(*v) else { continue };
+            let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(graph.symbols(), *e)).collect::<Check<Vec<i64>>>();
+            let at = positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?);
+            let mut names = Vec::new();
+            for p in at {
+                let fresh = self.next;
+                let name = *self.memory[b].entry(p).or_insert(fresh);
+                self.next += u64::from(name == fresh);
+                names.push(name);
+            }
+            self.names.insert(*v, names);
+        }
+        self.given = self.memory.clone();
+        for node in graph.nodes() {
+            let args = graph.args(node);
+            let first = |i: usize| if let Some(Arg::Value(v)) = args.get(i) { Ok(*v) } else { Err("no tensor".to_owned()) };
+            let results: Vec<ValueId> = graph.result_values(node).collect();
+            let made = match graph.op_name(node) {
+                "ir::view" => {
+                    let base = self.names_of(first(0)?)?;
+                    self.part(&args[1..])?
+                        .iter()
+                        .map(|p| base.get(*p as usize).copied())
+                        .collect::<Option<_>>()
+                        .ok_or("a view leaves its base")?
+                }
+                "ir::scatter" => {
+                    let (mut base, source) = (self.names_of(first(0)?)?.clone(), self.names_of(first(1)?)?);
+                    for (p, name) in self.part(&args[2..])?.iter().zip(source) {
+                        *base.get_mut(*p as usize).ok_or("a store leaves its base")? = *name;
+                    }
+                    base
+                }
+                "ir::strided" => self.names_of(first(0)?)?.clone(),
+                _ => {
+                    for v in results {
+                        if graph.tensor_type(v).is_some() {
+                            let n = self.count(v)?;
+                            let names = self.fresh(n);
+                            self.names.insert(v, names);
+                        }
+                    }
+                    continue;
+                }
+            };
+            self.names.insert(*results.first().ok_or("a view without a result")?, made);
+        }
+        Ok(())
+    }
+
+    /// The tensors that a node reads, and those it mutates, before and after.
+    fn operands(&self, node: NodeId) -> (Vec<ValueId>, Vec<(ValueId, ValueId)>) {
+        let graph = self.graph;
+        let (op, skip) = match (graph.op_name(node), graph.args(node).first()) {
+            (CALL, Some(Arg::Str(name))) => (graph.str(*name), 1),
+            (op, _) => (op, 0),
+        };
+        let (mut reads, mut mutated) = (Vec::new(), Vec::new());
+        let named = graph.kwargs(node).iter().map(|(name, a)| (self.facts.arg_index(op, graph.str(*name)), *a));
+        for (index, arg) in graph.args(node).iter().skip(skip).enumerate().map(|(i, a)| (Some(i), *a)).chain(named) {
+            let writes = skip == 1 && index.is_none_or(|i| self.facts.arg_effect(op, i) == ArgEffect::Write);
+            graph.for_each_leaf(arg, &mut |leaf| {
+                if let Arg::Value(v) = leaf
+                    && graph.tensor_type(v).is_some()
+                {
+                    if writes { &mut mutated } else { &mut reads }.push(v);
+                }
+            });
+        }
+        let results: Vec<ValueId> = graph.result_values(node).collect();
+        let after = results.iter().copied().skip(results.len().saturating_sub(mutated.len()));
+        (reads, mutated.iter().copied().zip(after).collect())
+    }
+
+    fn finds(&self, v: ValueId, place: &Place, invariant: &str) -> Check {
+        let memory = &self.memory[place.buffer.index()];
+        let found: Vec<Option<Name>> = self.places(place)?.iter().map(|p| memory.get(p).copied()).collect();
+        let wanted = self.names_of(v)?;
+        let name = self.graph.value_name(v).to_string();
+        if found.len() != wanted.len() {
+            return Err(format!("{invariant}: %{name} has {} elements, its place {}", wanted.len(), found.len()));
+        }
+        match found.iter().zip(wanted).position(|(f, w)| *f != Some(*w)) {
+            Some(i) => Err(format!("{invariant}: element {i} of %{name} is not in buffer {} any more, or not yet", place.buffer.0)),
+            None => Ok(()),
+        }
+    }
+
+    /// Memory that may be written, inside its buffer.
+    fn writable(&self, b: BufferId, at: &[i64]) -> Check {
+        let outside = match self.plan.buffers.get(b.index()).ok_or("no such buffer")? {
+            Buffer::Input(i) => Outside::Input(*i),
+            Buffer::Const(i) => Outside::Const(*i),
+            Buffer::Returned(v) => return in_bounds(at, self.count(*v)? as i64),
+            Buffer::New { layout, .. } => {
+                let whole = self.places(&Place { buffer: b, spec: layout.clone() })?;
+                return in_bounds(at, whole.iter().max().map_or(0, |p| p + 1));
+            }
+        };
+        if self.program.mutations.iter().any(|m| self.same_outside(m.target, outside)) {
+            return Ok(());
+        }
+        Err(format!("I1: buffer {} is from outside, and the program leaves nothing there", b.0))
+    }
+
+    fn same_outside(&self, a: Outside, b: Outside) -> bool {
+        let number = |o: Outside| match o {
+            Outside::Input(i) => i,
+            Outside::Memory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
+            Outside::Const(i) => self.graph.inputs().len() + i,
+        };
+        number(a) == number(b)
+    }
+
+    fn write(&mut self, v: ValueId, place: &Place) -> Check {
+        let (at, names) = (self.places(place)?, self.names_of(v)?.clone());
+        self.put(place.buffer, &at, &names.into_iter().map(Some).collect::<Vec<_>>())
+    }
+
+    fn put(&mut self, b: BufferId, at: &[i64], names: &[Option<Name>]) -> Check {
+        self.writable(b, at)?;
+        let mut seen: HashMap<i64, Option<Name>> = HashMap::new();
+        for (p, name) in at.iter().zip(names) {
+            if seen.insert(*p, *name).is_some_and(|before| before != *name) {
+                return Err("I5: two elements are written to one place".into());
+            }
+            match name {
+                Some(name) => drop(self.memory[b.index()].insert(*p, *name)),
+                None => drop(self.memory[b.index()].remove(p)),
+            }
+        }
+        Ok(())
+    }
+
+    fn in_order(&mut self, at: usize) -> Check {
+        if at < self.last {
+            return Err("I7: a statement comes before one that it follows in the graph".into());
+        }
+        self.last = at;
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Check {
+        match step {
+            Step::Stmt(at) => self.in_order(*at),
+            Step::Lies { .. } => Ok(()),
+            Step::Copy { from, to, overlaps, .. } => {
+                let (source, target) = (self.places(from)?, self.places(to)?);
+                if source.len() != target.len() {
+                    return Err("a copy between unlike sizes".into());
+                }
+                if !overlaps && from.buffer == to.buffer && meet(&source, &target) {
+                    return Err("I3: a copy overlaps what it reads".into());
+                }
+                let memory = &self.memory[from.buffer.index()];
+                let names: Vec<Option<Name>> = source.iter().map(|p| memory.get(p).copied()).collect();
+                self.put(to.buffer, &target, &names)
+            }
+            Step::Node { node, reads, writes, results } => self.node(*node, reads, writes, results),
+        }
+    }
+
+    fn node(&mut self, node: NodeId, reads: &[(ValueId, Place)], writes: &[Place], results: &[(ValueId, Made)]) -> Check {
+        let at = self.graph.body().iter().position(|s| *s == Stmt::Node(node)).ok_or("no such node")?;
+        self.in_order(at)?;
+        if !self.done.insert(node) {
+            return Err("a node runs twice".into());
+        }
+        let (operands, mutated) = self.operands(node);
+        for v in operands {
+            let (_, place) = reads.iter().find(|(u, _)| *u == v).ok_or("an operand has no place")?;
+            self.finds(v, place, "I2")?;
+        }
+        if mutated.len() != writes.len() {
+            return Err("a place is missing for what is mutated".into());
+        }
+        let mut taken: Vec<(BufferId, Vec<i64>)> = Vec::new();
+        for ((before, _), place) in mutated.iter().zip(writes) {
+            self.finds(*before, place, "I2")?;
+            let at = self.places(place)?;
+            if taken.iter().any(|(b, other)| *b == place.buffer && meet(&at, other)) {
+                return Err("I6: two mutated tensors share elements".into());
+            }
+            taken.push((place.buffer, at));
+        }
+        for ((_, after), place) in mutated.iter().zip(writes) {
+            self.write(*after, place)?;
+        }
+        for (v, made) in results {
+            match made {
+                Made::Returned(b) => {
+                    let names = self.names_of(*v)?.clone();
+                    self.memory[b.index()] = (0..).zip(names).collect();
+                }
+                Made::Into(place) => {
+                    let elementwise = self.facts.placement(self.graph.op_name(node)) == Placement::Elementwise;
+                    let target = self.places(place)?;
+                    for (_, read) in reads.iter().filter(|(_, read)| read.buffer == place.buffer) {
+                        let source = self.places(read)?;
+                        if meet(&source, &target) && !(elementwise && source == target) {
+                            return Err("I3: a kernel writes over an operand that it still reads".into());
+                        }
+                    }
+                    self.write(*v, place)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Check {
+        for node in self.graph.nodes() {
+            if !matches!(self.graph.op_name(node), "ir::view" | "ir::scatter" | "ir::strided") && !self.done.contains(&node) {
+                return Err(format!("{} never runs", self.graph.op_name(node)));
+            }
+        }
+        let mut leaves = Vec::new();
+        fn flatten<'o>(o: &'o Output, leaves: &mut Vec<&'o Output>) {
+            match o {
+                Output::List(l) => l.iter().for_each(|o| flatten(o, leaves)),
+                o => leaves.push(o),
+            }
+        }
+        self.program.outputs.iter().for_each(|o| flatten(o, &mut leaves));
+        if leaves.len() != self.plan.outputs.len() {
+            return Err("an output has no place".into());
+        }
+        let mut owners: HashMap<BufferId, Option<usize>> = HashMap::new();
+        for (output, place) in leaves.into_iter().zip(&self.plan.outputs) {
+            let (result, memory) = match output {
+                Output::Result { result, .. } => (*result, None),
+                Output::Shared { result, memory, .. } => (*result, Some(*memory)),
+                Output::Alias { .. } | Output::List(_) => continue,
+            };
+            let (Some(Arg::Value(v)), Some(place)) = (self.graph.outputs().get(result), place) else { continue };
+            self.finds(*v, place, "an output")?;
+            if matches!(self.plan.buffers[place.buffer.index()], Buffer::Input(_) | Buffer::Const(_)) {
+                return Err("I4: an output lies in memory from outside".into());
+            }
+            if owners.insert(place.buffer, memory).is_some_and(|other| other.is_none() || other != memory) {
+                return Err("I4: two outputs share a buffer".into());
+            }
+        }
+        self.left()
+    }
+
+    /// What was written back is there, and nothing else has changed.
+    fn left(&mut self) -> Check {
+        let mut expected = self.given.clone();
+        for m in &self.program.mutations {
+            let b = match m.target {
+                Outside::Input(i) => i,
+                Outside::Memory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
+                Outside::Const(i) => self.graph.inputs().len() + i,
+            };
+            let Some(Arg::Value(v)) = self.graph.outputs().get(m.result) else { return Err("what is written back is no value".into()) };
+            let at = match m.place {
+                Some(place) => {
+                    let numbers = self.list(self.graph.outputs().get(place))?;
+                    let (sizes, strides) = numbers[1..].split_at((numbers.len() - 1) / 2);
+                    positions(numbers[0], sizes, strides)
+                }
+                None => {
+                    let outsiders: Vec<ValueId> =
+                        self.graph.inputs().iter().copied().chain(self.graph.consts().iter().map(|c| c.value())).collect();
+                    let t = outsiders.get(b).and_then(|v| self.graph.tensor_type(*v)).ok_or("no such input")?;
+                    let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<Check<Vec<i64>>>();
+                    positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?)
+                }
+            };
+            expected[b].extend(at.into_iter().zip(self.names_of(*v)?.iter().copied()));
+        }
+        for (b, expected) in expected.iter().enumerate().take(self.graph.inputs().len() + self.graph.consts().len()) {
+            if self.memory[b] != *expected {
+                return Err(format!("I1: buffer {b} is left with something else than the program leaves"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn meet(a: &[i64], b: &[i64]) -> bool {
+    let a: HashSet<i64> = a.iter().copied().collect();
+    b.iter().any(|p| a.contains(p))
+}
+
+fn in_bounds(at: &[i64], len: i64) -> Check {
+    if at.iter().all(|p| (0..len).contains(p)) { Ok(()) } else { Err("a place leaves its buffer".into()) }
+}

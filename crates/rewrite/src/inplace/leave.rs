@@ -1,0 +1,76 @@
+//! The end: outputs in memory of their own, and what is written back.
+
+use super::{Loc, Planner, Time};
+use crate::error::{Reason, Result};
+use crate::functional::Output;
+use maquette_ir::plan::{Buffer, BufferId, Place, Why};
+use rustc_hash::FxHashMap;
+
+/// What outputs have taken.
+#[derive(Default)]
+struct Taken {
+    buffers: Vec<BufferId>,
+    /// Memory that several outputs see, by number.
+    shared: FxHashMap<usize, Loc>,
+    places: Vec<Option<Place>>,
+}
+
+impl Planner<'_> {
+    /// The places of outputs, one for each that is no list.
+    pub(super) fn leave(&mut self) -> Result<Vec<Option<Place>>> {
+        let (program, mut taken) = (self.program, Taken::default());
+        program.outputs.iter().try_for_each(|o| self.output(o, &mut taken))?;
+        for j in 0..program.mutations.len() {
+            self.write_back(j)?;
+        }
+        Ok(taken.places)
+    }
+
+    fn output(&mut self, o: &Output, taken: &mut Taken) -> Result<()> {
+        let at = match o {
+            Output::List(l) => return l.iter().try_for_each(|o| self.output(o, taken)),
+            Output::Alias { .. } => None,
+            Output::Result { result, place } => self.own_memory(*result, *place, taken)?,
+            Output::Shared { memory, result, whole, .. } => match taken.shared.get(memory) {
+                Some(at) => Some(*at),
+                None => {
+                    let at = self.own_memory(*result, Some(*whole), taken)?;
+                    taken.shared.extend(at.map(|at| (*memory, at)));
+                    at
+                }
+            },
+        };
+        taken.places.push(at.map(|at| self.place(at)));
+        Ok(())
+    }
+
+    /// Memory that nothing else sees.
+    fn own_memory(&mut self, result: usize, place: Option<usize>, taken: &mut Taken) -> Result<Option<Loc>> {
+        let Some(v) = self.result(result) else { return Ok(None) };
+        let (layout, mut at) = (self.layout(v, place)?, self.loc(v)?);
+        let own = matches!(self.buffers[at.buffer.index()], Buffer::New { .. } | Buffer::Returned(_));
+        if !own || taken.buffers.contains(&at.buffer) || !self.same_layout(at.spec, layout, true) {
+            let to = self.new_buffer(v, layout)?;
+            self.copy(v, at, to, Why::Output);
+            at = to;
+        }
+        taken.buffers.push(at.buffer);
+        Ok(Some(at))
+    }
+
+    fn write_back(&mut self, j: usize) -> Result<()> {
+        let (to, now): (Loc, Time) = (self.written_back(j)?, self.end() + 1 + j);
+        let Some(v) = self.result(self.program.mutations[j].result) else { return Ok(()) };
+        let from = self.loc(v)?;
+        if self.same(from, to) {
+            return Ok(());
+        }
+        // what is written back later, and lies where this is written
+        if !self.cleared(to, now, false, u64::MAX)? {
+            return Err(Reason::Internal("too much lies where a value is written back").into());
+        }
+        let from = self.loc(v)?;
+        self.copy(v, from, to, Why::Store);
+        Ok(())
+    }
+}

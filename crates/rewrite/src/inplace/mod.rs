@@ -1,0 +1,198 @@
+//! Re-inplacing: giving the values of a functional graph memory, so that as little is copied as the mutating program copies, or less.
+//!
+//! Backwards over the graph it is found out which elements of each value are [needed](needs), and where each value [belongs](targets) in the end.
+//! Then forwards, each value gets a place: a view lies in what it is a view of; a stored value lies where it is stored, if it could be made
+//! there; an operator that mutates does so in place, if nobody needs what was there; an operator that can write anywhere writes where its result
+//! belongs, or over an operand that is needed no more, and only else to new memory. What the plan must keep to is listed at
+//! [`maquette_ir::plan`].
+//!
+//! The idea is that of destination-passing bufferization (MLIR's One-Shot Bufferize) and of PyTorch's `reinplace` pass, with liveness by regions
+//! and destinations that are found before values are made.
+
+mod deed;
+mod leave;
+mod memory;
+mod needs;
+mod run;
+mod targets;
+
+use crate::dag::{Session, SpecId};
+use crate::error::{Reason, Result};
+use crate::functional::Functional;
+use deed::Deed;
+use maquette_ir::graph::{Graph, OpFacts, Stmt, ValueId, ValueType};
+use maquette_ir::plan::{Buffer, BufferId, Place, Plan, Step, Why};
+use maquette_ir::sym::{Expr, SymbolId};
+use maquette_ir::view::ViewSpec;
+use needs::Needs;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use targets::Goal;
+
+/// A position in the graph's body; outputs leave behind it, and then what is written back, one after another.
+type Time = usize;
+
+/// Elements of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Loc {
+    buffer: BufferId,
+    spec: SpecId,
+}
+
+struct Planner<'a> {
+    program: &'a Functional,
+    graph: &'a Graph,
+    session: Session,
+    /// By node.
+    deeds: Vec<Deed>,
+    /// By value.
+    needs: Vec<Needs>,
+    goals: Vec<Option<Goal>>,
+    locs: Vec<Option<Loc>>,
+    buffers: Vec<Buffer>,
+    /// By buffer from outside: all of the tensor.
+    entered: Vec<Option<SpecId>>,
+    /// By buffer: the values that were put there.
+    residents: Vec<Vec<ValueId>>,
+    /// When symbols that depend on data are bound.
+    bound: FxHashMap<SymbolId, Time>,
+    steps: Vec<Step>,
+}
+
+/// Plans how a functional program runs in memory.
+///
+/// # Errors
+/// The graph is not one that [`functionalize`](crate::functionalize) gives.
+pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<Plan> {
+    let graph = &program.graph;
+    let mut symbols = graph.symbols().clone();
+    for &guard in graph.guards() {
+        // a guard that contradicts what is known is one that no call passes
+        let _ = symbols.assume(guard);
+    }
+    let mut session = Session::new(symbols);
+    let deeds = graph.nodes().map(|n| Deed::of(graph, n, facts, &mut session)).collect::<Result<_>>()?;
+    let values = graph.values().len();
+    let bind = |(at, s): (Time, &Stmt)| if let Stmt::Bind { symbol, .. } = s { Some((*symbol, at)) } else { None };
+    let mut planner = Planner {
+        program,
+        graph,
+        session,
+        deeds,
+        needs: vec![Needs::new(); values],
+        goals: vec![None; values],
+        locs: vec![None; values],
+        buffers: Vec::new(),
+        entered: Vec::new(),
+        residents: Vec::new(),
+        bound: graph.body().iter().enumerate().filter_map(bind).collect(),
+        steps: Vec::new(),
+    };
+    planner.enter()?;
+    planner.needs();
+    planner.goals()?;
+    for (at, stmt) in graph.body().iter().enumerate() {
+        match stmt {
+            Stmt::Node(node) => planner.node(at, *node)?,
+            Stmt::Bind { .. } | Stmt::Assert { .. } => planner.steps.push(Step::Stmt(at)),
+        }
+    }
+    let outputs = planner.leave()?;
+    Ok(planner.finish(outputs))
+}
+
+impl<'a> Planner<'a> {
+    /// The time at which outputs leave.
+    fn end(&self) -> Time {
+        self.graph.body().len()
+    }
+
+    /// Inputs and constants, where they lie.
+    fn enter(&mut self) -> Result<()> {
+        let graph = self.graph;
+        let inputs = graph.inputs().iter().enumerate().map(|(i, v)| (*v, Buffer::Input(i)));
+        let consts = graph.consts().iter().enumerate().map(|(i, c)| (c.value(), Buffer::Const(i)));
+        for (v, buffer) in inputs.chain(consts) {
+            let b = self.buffer(buffer);
+            self.entered.push(None);
+            if let ValueType::Tensor(ty) = graph.value_type(v) {
+                let t = graph.type_of(ty);
+                let spec = ViewSpec::strided(Expr::Int(0), &t.sizes, &t.strides, &mut self.session.symbols)?;
+                let spec = self.session.spec(spec);
+                self.entered[b.index()] = Some(spec);
+                self.put(v, Loc { buffer: b, spec });
+            }
+        }
+        Ok(())
+    }
+
+    fn buffer(&mut self, buffer: Buffer) -> BufferId {
+        self.buffers.push(buffer);
+        self.residents.push(Vec::new());
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// New memory for a tensor.
+    fn new_buffer(&mut self, v: ValueId, layout: SpecId) -> Result<Loc> {
+        let t = self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
+        let (dtype, device) = (t.dtype, t.device);
+        let buffer = self.buffer(Buffer::New { dtype, device, layout: self.session.specs[layout.index()].clone() });
+        Ok(Loc { buffer, spec: layout })
+    }
+
+    /// All of a value, row-major.
+    fn rows(&mut self, v: ValueId) -> Result<SpecId> {
+        let sizes = self.sizes(v)?;
+        let spec = ViewSpec::contiguous(&sizes, &mut self.session.symbols)?;
+        Ok(self.session.spec(spec))
+    }
+
+    fn sizes(&self, v: ValueId) -> Result<SmallVec<[Expr; 4]>> {
+        Ok(self.graph.tensor_type(v).map(|t| t.sizes.clone()).ok_or(Reason::Internal("a value in memory is no tensor"))?)
+    }
+
+    fn put(&mut self, v: ValueId, at: Loc) {
+        self.locs[v.index()] = Some(at);
+        self.residents[at.buffer.index()].push(v);
+    }
+
+    fn loc(&self, v: ValueId) -> Result<Loc> {
+        Ok(self.locs.get(v.index()).copied().flatten().ok_or(Reason::Internal("a value is read before it has a place"))?)
+    }
+
+    fn place(&self, at: Loc) -> Place {
+        Place { buffer: at.buffer, spec: self.session.specs[at.spec.index()].clone() }
+    }
+
+    fn lies(&mut self, value: ValueId, at: Loc) {
+        let place = self.place(at);
+        self.steps.push(Step::Lies { value, place });
+        self.put(value, at);
+    }
+
+    fn copy(&mut self, value: ValueId, from: Loc, to: Loc, why: Why) {
+        let overlaps = !self.apart(from, to);
+        let (from, to) = (self.place(from), self.place(to));
+        self.steps.push(Step::Copy { value, from, to, overlaps, why });
+    }
+
+    /// The plan, without buffers that nothing uses.
+    fn finish(self, mut outputs: Vec<Option<Place>>) -> Plan {
+        let mut used = vec![false; self.buffers.len()];
+        let mut steps = self.steps;
+        steps.iter().for_each(|s| s.for_each_buffer(&mut |b| used[b.index()] = true));
+        outputs.iter().flatten().for_each(|p| used[p.buffer.index()] = true);
+        let mut numbers: Vec<u32> = Vec::new();
+        let mut kept = 0;
+        for (buffer, used) in self.buffers.iter().zip(&used) {
+            numbers.push(kept);
+            kept += u32::from(*used || matches!(buffer, Buffer::Input(_) | Buffer::Const(_)));
+        }
+        let buffers = self.buffers.into_iter().zip(used).filter(|(b, used)| *used || matches!(b, Buffer::Input(_) | Buffer::Const(_)));
+        let buffers = buffers.map(|(b, _)| b).collect();
+        let renumber = |b: &mut BufferId| b.0 = numbers[b.index()];
+        steps.iter_mut().flat_map(Step::buffers_mut).for_each(renumber);
+        outputs.iter_mut().flatten().for_each(|p| renumber(&mut p.buffer));
+        Plan { symbols: self.session.symbols, buffers, steps, outputs }
+    }
+}

@@ -1,0 +1,263 @@
+//! Forwards: a place for each value, at the time it is made.
+
+use super::deed::{Deed, Run};
+use super::targets::Goal;
+use super::{Loc, Planner, Time};
+use crate::dag::SpecId;
+use crate::error::{Reason, Result};
+use maquette_ir::graph::{NodeId, Placement, ValueId};
+use maquette_ir::plan::{Buffer, Made, Step, Why};
+use maquette_ir::sym::Expr;
+use maquette_ir::view::ViewSpec;
+use smallvec::SmallVec;
+
+impl Planner<'_> {
+    pub(super) fn node(&mut self, now: Time, node: NodeId) -> Result<()> {
+        match self.deeds[node.index()].clone() {
+            Deed::View { base, spec, result } => self.view(now, node, base, spec, result),
+            Deed::Store { base, source, spec, result } => self.store(now, base, source, spec, result),
+            Deed::Strided { of, result } => {
+                let (at, wanted) = (self.loc(of)?, self.declared(result)?);
+                if self.same_layout(at.spec, wanted, false) {
+                    self.lies(result, at);
+                    return Ok(());
+                }
+                let to = self.new_buffer(result, wanted)?;
+                self.copy(of, at, to, Why::Strides);
+                self.put(result, to);
+                Ok(())
+            }
+            Deed::Run(run) => self.run(now, node, &run),
+        }
+    }
+
+    fn view(&mut self, now: Time, node: NodeId, base: ValueId, spec: SpecId, result: ValueId) -> Result<()> {
+        let at = self.loc(base)?;
+        if let Some(spec) = self.session.compose(at.spec, spec) {
+            let there = Loc { spec, ..at };
+            if !self.is_changed(result) || self.injective(there) {
+                self.lies(result, there);
+                return Ok(());
+            }
+            // elements that share their place, of which some will change: now, so that what changes can be made in place
+            let to = self.choose(now, result, &mut [(base, at)], Placement::Anywhere)?;
+            self.copy(result, there, to, Why::Store);
+            self.put(result, to);
+            return Ok(());
+        }
+        // no strides give this view of the place: it is a copy, as it is eagerly
+        let mut read = [(base, at)];
+        let to = self.choose(now, result, &mut read, Placement::Anywhere)?;
+        let (from, into) = (self.place(read[0].1), self.place(to));
+        let (reads, results) = (vec![(base, from)], vec![(result, Made::Into(into))]);
+        self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
+        self.put(result, to);
+        Ok(())
+    }
+
+    fn store(&mut self, now: Time, base: ValueId, source: ValueId, spec: SpecId, result: ValueId) -> Result<()> {
+        let (whole, from) = (self.loc(base)?, self.loc(source)?);
+        // where elements share their place, one cannot be replaced alone
+        if self.injective(whole)
+            && let Some(spec) = self.session.compose(whole.spec, spec)
+        {
+            let part = Loc { spec, ..whole };
+            if self.same(part, from) {
+                self.lies(result, whole);
+                return Ok(());
+            }
+            let price = self.elements(base).saturating_mul(if self.belongs(result, whole) { 2 } else { 1 });
+            if self.usable(part, now) && self.cleared(part, now, false, price)? {
+                self.copy(source, from, part, Why::Store);
+                self.lies(result, whole);
+                return Ok(());
+            }
+        }
+        let mut read = [(base, whole), (source, from)];
+        let to = self.choose(now, result, &mut read, Placement::Anywhere)?;
+        let [(_, whole), (_, from)] = read;
+        let (to, part) = match self.session.compose(to.spec, spec) {
+            Some(part) => (to, part),
+            None => {
+                // in rows every view of a value is one of its place
+                let rows = self.rows(result)?;
+                (self.new_buffer(result, rows)?, spec)
+            }
+        };
+        self.copy(base, whole, to, Why::Keep);
+        self.copy(source, from, Loc { spec: part, ..to }, Why::Store);
+        self.lies(result, to);
+        Ok(())
+    }
+
+    fn run(&mut self, now: Time, node: NodeId, run: &Run) -> Result<()> {
+        let mut reads: SmallVec<[(ValueId, Loc); 3]> = SmallVec::new();
+        for &v in &run.reads {
+            let mut at = self.loc(v)?;
+            let declared = self.declared(v)?;
+            if run.opaque && !self.same_layout(at.spec, declared, false) {
+                let to = self.new_buffer(v, declared)?;
+                self.copy(v, at, to, Why::Strides);
+                at = to;
+            }
+            reads.push((v, at));
+        }
+        let befores = run.writes.iter().map(|(before, _)| self.loc(*before)).collect::<Result<SmallVec<[Loc; 2]>>>()?;
+        let mut writes: SmallVec<[Loc; 2]> = SmallVec::new();
+        for (i, &(before, after)) in run.writes.iter().enumerate() {
+            let to = self.mutated(now, run, (before, after), befores[i], &reads, &befores, &writes)?;
+            writes.push(to);
+        }
+        for (v, at) in &mut reads {
+            // it may have been copied away just now
+            let (kept, declared) = (self.loc(*v)?, self.declared(*v)?);
+            if !run.opaque || self.same_layout(kept.spec, declared, false) {
+                *at = kept;
+            }
+        }
+        let mut results: Vec<(ValueId, Made)> = Vec::new();
+        let mut made: SmallVec<[(ValueId, Loc); 2]> = SmallVec::new();
+        for &v in &run.results {
+            if run.placement == Placement::Own {
+                let (buffer, spec) = (self.buffer(Buffer::Returned(v)), self.rows(v)?);
+                results.push((v, Made::Returned(buffer)));
+                made.push((v, Loc { buffer, spec }));
+            } else {
+                let to = self.choose(now, v, &mut reads, run.placement)?;
+                results.push((v, Made::Into(self.place(to))));
+                made.push((v, to));
+            }
+        }
+        made.extend(run.writes.iter().zip(&writes).map(|((_, after), at)| (*after, *at)));
+        let reads = reads.into_iter().map(|(v, at)| (v, self.place(at))).collect();
+        let writes = writes.into_iter().map(|at| self.place(at)).collect();
+        self.steps.push(Step::Node { node, reads, writes, results });
+        made.into_iter().for_each(|(v, at)| self.put(v, at));
+        Ok(())
+    }
+
+    /// Where an operator mutates a value: in place, or a copy.
+    #[expect(clippy::too_many_arguments, reason = "everything else that the call touches")]
+    fn mutated(
+        &mut self,
+        now: Time,
+        run: &Run,
+        (before, after): (ValueId, ValueId),
+        here: Loc,
+        reads: &[(ValueId, Loc)],
+        befores: &[Loc],
+        taken: &[Loc],
+    ) -> Result<Loc> {
+        let layout = self.declared(before)?;
+        let fits = |p: &Self, at: Loc| !run.opaque || p.same_layout(at.spec, layout, false);
+        let price = self.elements(before).saturating_mul(if self.belongs(after, here) { 2 } else { 1 });
+        if fits(self, here)
+            && taken.iter().all(|t| self.apart(*t, here))
+            && self.usable(here, now)
+            && self.cleared(here, now, false, price)?
+        {
+            return Ok(here);
+        }
+        let others: SmallVec<[Loc; 4]> =
+            reads.iter().map(|(_, at)| *at).chain(befores.iter().copied()).chain(taken.iter().copied()).collect();
+        for at in self.targets(after) {
+            if fits(self, at) && others.iter().all(|o| self.apart(*o, at)) && self.usable(at, now) && self.free(at, now, true) {
+                self.copy(before, here, at, Why::Mutate);
+                return Ok(at);
+            }
+        }
+        let to = self.new_buffer(before, layout)?;
+        self.copy(before, here, to, Why::Mutate);
+        Ok(to)
+    }
+
+    /// Whether a part of a value is replaced, or an operator mutates it.
+    fn is_changed(&self, v: ValueId) -> bool {
+        self.graph.users(v).iter().any(|node| match &self.deeds[node.index()] {
+            Deed::Store { base, .. } => *base == v,
+            Deed::Run(run) => run.writes.iter().any(|(before, _)| *before == v),
+            Deed::View { .. } | Deed::Strided { .. } => false,
+        })
+    }
+
+    /// The layout that the graph declares, from the start of memory.
+    fn declared(&mut self, v: ValueId) -> Result<SpecId> {
+        let t = self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
+        let spec = ViewSpec::strided(Expr::Int(0), &t.sizes, &t.strides, &mut self.session.symbols)?;
+        Ok(self.session.spec(spec))
+    }
+
+    /// Where a result is written, of an operator that reads these. What is in the way is read from a copy, if that costs less.
+    fn choose(&mut self, now: Time, v: ValueId, reads: &mut [(ValueId, Loc)], placement: Placement) -> Result<Loc> {
+        let price = self.elements(v);
+        for at in self.targets(v) {
+            let clashes = self.clashes(at, reads, placement);
+            let cost = clashes.iter().map(|i| self.elements(reads[*i].0)).fold(0, u64::saturating_add);
+            if cost <= price && self.usable(at, now) && self.cleared(at, now, false, price)? {
+                for i in clashes {
+                    let (operand, from) = reads[i];
+                    let declared = self.declared(operand)?;
+                    reads[i].1 = self.new_buffer(operand, declared)?;
+                    self.copy(operand, from, reads[i].1, Why::Keep);
+                }
+                return Ok(at);
+            }
+        }
+        let (goal, rows) = (self.goals[v.index()], self.rows(v)?);
+        if placement == Placement::Elementwise {
+            for &(_, at) in reads.iter() {
+                let suits = goal.is_none_or(|g| self.same_layout(g.at.spec, at.spec, true));
+                if suits && self.is_all(v, at, rows) && self.fitting(now, at, reads, placement) {
+                    return Ok(at);
+                }
+            }
+        }
+        if let Some(Goal { at, output: true }) = goal
+            && self.fitting(now, at, reads, placement)
+        {
+            return Ok(at);
+        }
+        let wanted = self.graph.users(v).iter().find_map(|node| match &self.deeds[node.index()] {
+            Deed::Strided { result, .. } => Some(*result),
+            _ => None,
+        });
+        let layout = match wanted {
+            Some(strided) => self.declared(strided)?,
+            None => rows,
+        };
+        let to = self.new_buffer(v, layout)?;
+        if self.injective(to) { Ok(to) } else { self.new_buffer(v, rows) }
+    }
+
+    /// The operands that are in the way of an operator that writes here.
+    fn clashes(&mut self, at: Loc, reads: &[(ValueId, Loc)], placement: Placement) -> SmallVec<[usize; 2]> {
+        let elementwise = placement == Placement::Elementwise;
+        let clash = |p: &mut Self, o: Loc| !(elementwise && p.same(o, at) || p.apart(o, at));
+        (0..reads.len()).filter(|i| clash(self, reads[*i].1)).collect()
+    }
+
+    fn fitting(&mut self, now: Time, at: Loc, reads: &[(ValueId, Loc)], placement: Placement) -> bool {
+        self.clashes(at, reads, placement).is_empty() && self.usable(at, now) && self.free(at, now, false)
+    }
+
+    /// Whether a value is left here, or stored into one that is.
+    fn belongs(&mut self, v: ValueId, at: Loc) -> bool {
+        self.targets(v).into_iter().any(|t| self.same(t, at))
+    }
+
+    /// Whether a place is all of a buffer of the plan's own, of a value's sizes and dtype.
+    fn is_all(&self, v: ValueId, at: Loc, rows: SpecId) -> bool {
+        let spec = &self.session.specs[at.spec.index()];
+        let alike = spec.sizes().eq(self.session.specs[rows.index()].sizes());
+        alike
+            && match &self.buffers[at.buffer.index()] {
+                Buffer::New { dtype, layout, .. } => layout == spec && self.graph.tensor_type(v).is_some_and(|t| t.dtype == *dtype),
+                Buffer::Returned(u) => {
+                    self.same_layout(at.spec, rows, true)
+                        && self.graph.tensor_type(*u).zip(self.graph.tensor_type(v)).is_some_and(|(t, u)| t.dtype == u.dtype)
+                        && self.graph.tensor_type(*u).is_some_and(|t| t.sizes.iter().copied().eq(spec.sizes()))
+                }
+                Buffer::Input(_) | Buffer::Const(_) => false,
+            }
+    }
+}

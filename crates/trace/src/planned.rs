@@ -1,0 +1,254 @@
+//! Functional graphs in memory that a [`Plan`] gives: nothing is copied but what the plan copies.
+
+use crate::functional::overlaid;
+use crate::run::{Lines, Run};
+use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Stmt, ValueId};
+use maquette_ir::plan::{Buffer, BufferId, Made, Place, Plan, Step};
+use maquette_ir::sym::Expr;
+use maquette_ir::view::ViewSpec;
+use maquette_ir::{DType, Device};
+use maquette_ops::library::Facts;
+use maquette_ops::{AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args, kwargs, mode};
+use smallvec::SmallVec;
+
+/// What a planned run gives.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// What the graph returns; nothing for tensors.
+    pub results: Vec<Value>,
+    /// The tensors at the places of [`Plan::outputs`].
+    pub outputs: Vec<Option<Tensor>>,
+    /// How many elements were copied: by the plan's copies, and by operators that only copy.
+    pub copied: u64,
+}
+
+/// Runs a functional graph in the memory that a plan gives. What the plan writes to inputs and constants is written.
+///
+/// # Errors
+/// As [`run_graph`](crate::run_graph); the plan is not one of this graph.
+#[track_caller]
+pub fn run_planned(graph: &Graph, plan: &Plan, inputs: &[Value]) -> Result<Planned> {
+    let lines = Lines::unknown();
+    if mode::is_active() {
+        return Err(Error::from(TraceError::Run).at(lines.run));
+    }
+    mode::without_modes(|| {
+        let mut run = Run::new(graph, &lines, false);
+        run.enter(inputs)?;
+        Executor::new(run, plan).run()
+    })
+    .map_err(|e| lines.place(e))
+}
+
+/// Offset, sizes and strides.
+type Numbers = (i64, SmallVec<[i64; 4]>, SmallVec<[i64; 4]>);
+
+struct Executor<'g> {
+    run: Run<'g>,
+    plan: &'g Plan,
+    /// Whose first element is the buffer's first.
+    buffers: Vec<Option<Tensor>>,
+    /// By buffer: the step after which it is not needed; outputs always are.
+    last: Vec<usize>,
+    /// By node: its statement.
+    statements: Vec<usize>,
+    /// The values that symbols are bound from.
+    sources: Vec<ValueId>,
+    copied: u64,
+}
+
+impl<'g> Executor<'g> {
+    fn new(run: Run<'g>, plan: &'g Plan) -> Executor<'g> {
+        let graph = run.graph;
+        let mut statements = vec![0; graph.node_count()];
+        let mut sources = Vec::new();
+        for (at, stmt) in graph.body().iter().enumerate() {
+            match stmt {
+                Stmt::Node(node) => statements[node.index()] = at,
+                Stmt::Bind { value, .. } => sources.push(*value),
+                Stmt::Assert { .. } => {}
+            }
+        }
+        let mut last = vec![0; plan.buffers.len()];
+        for (at, step) in plan.steps.iter().enumerate() {
+            step.for_each_buffer(&mut |b: BufferId| {
+                if let Some(l) = last.get_mut(b.index()) {
+                    *l = at;
+                }
+            });
+        }
+        for place in plan.outputs.iter().flatten() {
+            if let Some(l) = last.get_mut(place.buffer.index()) {
+                *l = usize::MAX;
+            }
+        }
+        Executor { run, plan, buffers: vec![None; plan.buffers.len()], last, statements, sources, copied: 0 }
+    }
+
+    fn run(mut self) -> Result<Planned> {
+        let plan = self.plan;
+        for (at, step) in plan.steps.iter().enumerate() {
+            match step {
+                Step::Lies { .. } => {}
+                Step::Stmt(at) => {
+                    let stmt = self.run.graph.body().get(*at).ok_or_else(other_graph)?;
+                    self.run.declared(stmt).map_err(|e| self.run.in_window(e, *at))?;
+                }
+                Step::Copy { from, to, .. } => self.copy(from, to)?,
+                Step::Node { node, reads, writes, results } => {
+                    let at = self.statements.get(node.index()).copied().ok_or_else(other_graph)?;
+                    self.node(*node, reads, writes, results).map_err(|e| self.run.in_window(e, at))?;
+                }
+            }
+            self.free(at, step);
+        }
+        let outputs = plan.outputs.iter().map(|p| p.as_ref().map(|p| self.tensor(p)).transpose()).collect::<Result<_>>()?;
+        let graph = self.run.graph;
+        let is_tensor = |a: &Arg| matches!(a, Arg::Value(v) if graph.tensor_type(*v).is_some());
+        let results = graph.outputs().iter().map(|a| if is_tensor(a) { Ok(Value::None) } else { self.run.value(*a) });
+        Ok(Planned { results: results.collect::<Result<_>>()?, outputs, copied: self.copied })
+    }
+
+    fn eval(&self, e: Expr) -> Result<i64> {
+        self.run.bindings.eval_in(&self.plan.symbols, e)
+    }
+
+    /// Offset, sizes and strides.
+    fn numbers(&self, spec: &ViewSpec) -> Result<Numbers> {
+        let sizes = spec.dims().iter().map(|d| self.eval(d.size)).collect::<Result<_>>()?;
+        let strides = spec.dims().iter().map(|d| self.eval(d.stride)).collect::<Result<_>>()?;
+        Ok((self.eval(spec.offset())?, sizes, strides))
+    }
+
+    /// The tensor whose first element is a buffer's first.
+    fn buffer(&mut self, b: BufferId) -> Result<Tensor> {
+        if let Some(Some(t)) = self.buffers.get(b.index()) {
+            return Ok(t.clone());
+        }
+        let made = match self.plan.buffers.get(b.index()).ok_or_else(other_graph)? {
+            Buffer::Input(i) => self.given(self.run.graph.inputs().get(*i).copied())?,
+            Buffer::Const(i) => self.given(self.run.graph.consts().get(*i).map(|c| c.value()))?,
+            Buffer::New { dtype, device, layout } => {
+                let (offset, sizes, strides) = self.numbers(layout)?;
+                let len =
+                    if sizes.contains(&0) { 0 } else { 1 + offset + sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>() };
+                empty(&[len], *dtype, *device)?
+            }
+            Buffer::Returned(v) => {
+                return Err(RunError::Undefined { value: self.run.graph.value_name(*v).to_string() }.into());
+            }
+        };
+        self.buffers[b.index()] = Some(made.ok()?.clone());
+        Ok(made)
+    }
+
+    fn given(&self, v: Option<ValueId>) -> Result<Tensor> {
+        match self.run.value(Arg::Value(v.ok_or_else(other_graph)?))? {
+            Value::Tensor(t) => Ok(t),
+            _ => Err(other_graph()),
+        }
+    }
+
+    fn tensor(&mut self, place: &Place) -> Result<Tensor> {
+        let (offset, sizes, strides) = self.numbers(&place.spec)?;
+        let base = self.buffer(place.buffer)?;
+        // a tensor without elements lies nowhere in particular
+        let start = base.storage_offset() + if sizes.contains(&0) { 0 } else { offset };
+        Ok(base.as_strided(sizes.to_vec(), strides.to_vec(), Some(start)).ok()?.clone())
+    }
+
+    fn copy(&mut self, from: &Place, to: &Place) -> Result<()> {
+        let source = self.tensor(from)?;
+        self.copied += count(&source);
+        let target = self.tensor(to)?;
+        match target.copy_(&source).ok() {
+            Ok(_) => Ok(()),
+            // elements that share their place are equal in every program
+            Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => {
+                let (offset, ..) = self.numbers(&to.spec)?;
+                let made = overlaid(&source, target.strides(), offset)?;
+                self.buffers[to.buffer.index()] = Some(made.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn node(&mut self, node: NodeId, reads: &[(ValueId, Place)], writes: &[Place], results: &[(ValueId, Made)]) -> Result<()> {
+        let loc = self.run.graph.loc(node).unwrap_or(self.run.lines.run);
+        let (name, skip) = self.run.called(node);
+        let op = Op::find(name).map_err(|e| e.at(loc))?;
+        let only_copies = Facts.keeps_elements(name);
+        let operands = reads.iter().map(|(v, p)| Ok((*v, self.tensor(p)?))).collect::<Result<SmallVec<[(ValueId, Tensor); 4]>>>()?;
+        let mutated = writes.iter().map(|p| self.tensor(p)).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
+        // conversions are no copies
+        let keeps = |t: &Tensor| only_copies && operands.first().is_some_and(|(_, u)| u.dtype() == t.dtype());
+        let tensor = |v: ValueId| operands.iter().find(|(u, _)| *u == v).map(|(_, t)| t).or(mutated.first()).cloned();
+        let mut arguments = self.run.arguments(op, node, skip, &|a| planned(&self.run, a, &tensor))?;
+        if let [(_, Made::Into(place))] = results {
+            let out = self.tensor(place)?;
+            let direct = op.call_into(arguments, &out, loc)?;
+            self.copied += if !direct || keeps(&out) { count(&out) } else { 0 };
+            return Ok(());
+        }
+        let mut next = mutated.iter();
+        let mutated = self.run.replaced(op, node, &mut arguments, &mut |_| next.next().cloned().ok_or_else(other_graph))?;
+        self.run.call(op, node, arguments, mutated)?;
+        for (v, made) in results {
+            let Made::Returned(b) = made else { return Err(other_graph()) };
+            let t = self.given(Some(*v))?;
+            self.copied += if keeps(&t) { count(&t) } else { 0 };
+            let rows = t.contiguous();
+            if !rows.ok()?.shares_storage(&t) {
+                self.copied += count(&t);
+            }
+            *self.buffers.get_mut(b.index()).ok_or_else(other_graph)? = Some(rows);
+        }
+        for v in self.run.graph.result_values(node) {
+            if self.run.graph.tensor_type(v).is_some() && !self.sources.contains(&v) {
+                self.run.forget(v);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the buffers that a step was the last to need.
+    fn free(&mut self, at: usize, step: &Step) {
+        let Executor { buffers, last, .. } = self;
+        step.for_each_buffer(&mut |b: BufferId| {
+            if last.get(b.index()) == Some(&at)
+                && let Some(buffer) = buffers.get_mut(b.index())
+            {
+                *buffer = None;
+            }
+        });
+    }
+}
+
+/// An argument, with tensors from a plan.
+fn planned(run: &Run<'_>, arg: Arg, tensor: &dyn Fn(ValueId) -> Option<Tensor>) -> Result<Value> {
+    match arg {
+        Arg::Value(v) if run.graph.tensor_type(v).is_some() => Ok(Value::Tensor(tensor(v).ok_or_else(other_graph)?)),
+        Arg::List(list) if run.graph.list(list).iter().any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) => {
+            Ok(Value::List(run.graph.list(list).iter().map(|&a| planned(run, a, tensor)).collect::<Result<_>>()?))
+        }
+        other => run.value(other),
+    }
+}
+
+/// New memory.
+fn empty(sizes: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
+    let made = maquette_ops::call_kw("aten::empty.memory_format", args![sizes.to_vec()], kwargs![dtype = dtype, device = device])?;
+    match made.into_iter().next() {
+        Some(Value::Tensor(t)) => Ok(t),
+        _ => Err(other_graph()),
+    }
+}
+
+fn count(t: &Tensor) -> u64 {
+    t.numel().as_i64().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+}
+
+fn other_graph() -> Error {
+    Error::msg("the plan is of another graph")
+}
