@@ -80,5 +80,9 @@ struct Readme;
 struct Functionalization;
 
 #[cfg(doctest)]
+#[doc = include_str!("../docs/export.md")]
+struct Export;
+
+#[cfg(doctest)]
 #[doc = include_str!("../docs/custom-operators.md")]
 struct CustomOperators;
