@@ -34,12 +34,14 @@ pub mod io;
 pub mod library;
 pub mod rewrite;
 
+pub use maquette_driver::{Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature};
 pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
 pub use maquette_ir::{DType, Device, DeviceKind, Layout, Loc, MemoryFormat, Scalar};
-pub use maquette_macros::{Tree, custom_op, register_fake, register_kernel};
+pub use maquette_macros::{Module, Tree, custom_op, register_fake, register_kernel};
 pub use maquette_ops as ops;
+pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value, args, bail, ensure, fake, kwargs,
@@ -53,9 +55,9 @@ pub mod prelude {
     #[cfg(feature = "check")]
     pub use crate::assert_graph_snapshot;
     pub use crate::{
-        DType, Device, DeviceKind, Dim, Effect, Error, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Op, Result, Scalar, SymBool, SymInt,
-        Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library, ops, register_fake, register_kernel,
-        trace,
+        DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program,
+        Result, Scalar, Slot, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library,
+        ops, register_fake, register_kernel, trace,
     };
 }
 
@@ -64,8 +66,9 @@ pub mod prelude {
 pub mod __private {
     pub use maquette_ops::library::wrapper::{LazyOp, Written, boxed, tensors, values};
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
+    pub use maquette_ops::module::{Module, Slot as ModuleSlot, State as ModuleState, visit_part};
     pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
-    pub use maquette_ops::{Args, Effect, Op, Result, Tree, Value, custom_op, inventory};
+    pub use maquette_ops::{Args, Effect, Op, Result, Tensor, Tree, Value, custom_op, inventory};
 }
 
 #[cfg(doctest)]
@@ -75,6 +78,10 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/functionalization.md")]
 struct Functionalization;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/export.md")]
+struct Export;
 
 #[cfg(doctest)]
 #[doc = include_str!("../docs/custom-operators.md")]

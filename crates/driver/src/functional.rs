@@ -3,9 +3,9 @@
 use maquette_ir::plan::Plan;
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::typing::contiguous_strides;
-use maquette_ops::{AccessError, Error, Result, RunError, Tensor, Value};
+use maquette_ops::{Error, Result, RunError, Tensor, Value};
 use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
-use maquette_trace::{Captured, copied, laid_out};
+use maquette_trace::{Captured, Lines, copied, laid_out};
 
 /// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
 /// as they would be.
@@ -14,9 +14,14 @@ use maquette_trace::{Captured, copied, laid_out};
 /// As [`maquette_trace::run_functional`]; two inputs share memory that the program writes to.
 #[track_caller]
 pub fn run_functional(program: &Functional, inputs: &[Value]) -> Result<Vec<Value>> {
-    let outside = Outsiders::new(program, inputs)?;
+    run_functional_at(program, inputs, &Lines::unknown())
+}
+
+/// As [`run_functional`], for messages that know of the program.
+pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
+    let outside = Outsiders::new(program, inputs, lines)?;
     outside.apart(program)?;
-    let mut results = maquette_trace::run_functional(&program.graph, &outside.given(inputs))?;
+    let mut results = maquette_trace::run_functional_at(&program.graph, &outside.given(inputs), lines)?;
     // What is written must not change what is still to be read or given back.
     for i in 0..results.len() {
         if let Value::Tensor(t) = &results[i]
@@ -41,7 +46,7 @@ pub fn run_functional(program: &Functional, inputs: &[Value]) -> Result<Vec<Valu
 /// As [`run_functional`]; where an operator fails, what was written before is written, as in the program itself.
 #[track_caller]
 pub fn run_planned(program: &Functional, plan: &Plan, inputs: &[Value]) -> Result<(Vec<Value>, u64)> {
-    let outside = Outsiders::new(program, inputs)?;
+    let outside = Outsiders::new(program, inputs, &Lines::unknown())?;
     outside.apart(program)?;
     let planned = maquette_trace::run_planned(&program.graph, plan, &outside.given(inputs))?;
     let run = Returns { results: &planned.results, outside: &outside, own: &planned.outputs };
@@ -70,7 +75,7 @@ struct Outsiders {
 }
 
 impl Outsiders {
-    fn new(program: &Functional, inputs: &[Value]) -> Result<Outsiders> {
+    fn new(program: &Functional, inputs: &[Value], lines: &Lines<'_>) -> Result<Outsiders> {
         let graph = &program.graph;
         let missing = |name: String| Error::from(RunError::Constant { name });
         let captured = |c: &maquette_ir::graph::Const| {
@@ -85,7 +90,10 @@ impl Outsiders {
             memories: program.memories.iter().map(memory).collect::<Result<_>>()?,
             inputs: inputs.iter().map(|v| if let Value::Tensor(t) = v { Some(t.clone()) } else { None }).collect(),
             consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
-            names: graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
+            names: match lines.inputs {
+                [] => graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
+                names => names.to_vec(),
+            },
         })
     }
 
@@ -125,7 +133,7 @@ impl Outsiders {
         }
         let overlap = |i: usize, j: usize| {
             let name = |i: usize| self.names.get(i).cloned().unwrap_or_default();
-            Err(AccessError::MutatedOverlap { first: name(i), second: name(j) }.into())
+            Err(RunError::SharedInputs { written: name(i), other: name(j) }.into())
         };
         for m in &program.mutations {
             let target = self.get(m.target)?;

@@ -4,6 +4,8 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod export;
 mod functional;
 
+pub use export::{Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature};
 pub use functional::{run_functional, run_planned};

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod custom_op;
+mod module;
 mod options;
 mod register;
 mod signature;
@@ -62,4 +63,31 @@ pub fn register_fake(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(item: TokenStream) -> TokenStream {
     tree::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Names a module's parameters and buffers after its fields, as in `layers.0.weight`.
+///
+/// ```ignore
+/// #[derive(Module)]
+/// #[module(Tensor -> Tensor)]
+/// struct Mlp {
+///     layers: Vec<Linear>,
+///     #[buffer]
+///     mean: Tensor,
+///     #[module(skip)]
+///     config: Config,
+/// }
+///
+/// impl Mlp {
+///     fn forward(&self, x: Tensor) -> Tensor { /* … */ }
+/// }
+/// ```
+///
+/// `#[module(In -> Out)]` says what the struct's method `forward` takes and returns, and makes it a `Module`; a struct without it is a part that
+/// modules can have. Fields are tensors, modules, parts, and options, vectors, arrays and pointers of them, or plain numbers, which have no
+/// name; any other is marked `#[module(skip)]`. Tensors are parameters, and buffers where a field is marked `#[buffer]`. Every type parameter
+/// must be such a field's type. `#[module(crate = path)]` gives the path of the facade.
+#[proc_macro_derive(Module, attributes(module, buffer))]
+pub fn derive_module(item: TokenStream) -> TokenStream {
+    module::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -1,10 +1,11 @@
 //! What stands in the parentheses of the attributes.
 
+use crate::module::FieldSlot;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, Ident, LitStr, Path, Result, Token, parenthesized};
+use syn::{Attribute, Error, Ident, LitStr, Meta, Path, Result, Token, Type, parenthesized};
 
 /// Where generated code finds the library: the facade's `__private` module.
 pub(crate) fn private(root: Option<&Path>) -> TokenStream {
@@ -101,6 +102,84 @@ pub(crate) fn tree_root(attrs: &[syn::Attribute]) -> Result<Option<Path>> {
         })?;
     }
     Ok(out)
+}
+
+/// `#[module(In -> Out, crate = path)]` on a struct, each part of it optional.
+#[derive(Default)]
+pub(crate) struct ModuleOptions {
+    pub(crate) signature: Option<(Type, Type)>,
+    pub(crate) root: Option<Path>,
+}
+
+impl ModuleOptions {
+    pub(crate) fn of(attrs: &[Attribute]) -> Result<ModuleOptions> {
+        let mut out = ModuleOptions::default();
+        for attr in attrs.iter().filter(|a| a.path().is_ident("module")) {
+            attr.parse_args_with(|input: ParseStream<'_>| out.read(input))?;
+        }
+        match attrs.iter().find(|a| a.path().is_ident("buffer")) {
+            Some(attr) => Err(Error::new_spanned(attr, "`#[buffer]` goes on a field")),
+            None => Ok(out),
+        }
+    }
+
+    fn read(&mut self, input: ParseStream<'_>) -> Result<()> {
+        loop {
+            if input.peek(Token![crate]) && input.peek2(Token![=]) {
+                let key = Ident::parse_any(input)?;
+                if self.root.is_some() {
+                    return Err(duplicate(&key));
+                }
+                self.root = Some(root(input)?);
+            } else {
+                let takes: Type = input.parse()?;
+                if !input.peek(Token![->]) {
+                    return Err(Error::new_spanned(
+                        takes,
+                        "expected what `forward` takes and returns, as in `#[module(Tensor -> Tensor)]`",
+                    ));
+                }
+                input.parse::<Token![->]>()?;
+                if self.signature.is_some() {
+                    return Err(Error::new_spanned(takes, "what `forward` takes and returns is given twice"));
+                }
+                self.signature = Some((takes, input.parse()?));
+            }
+            if input.is_empty() {
+                return Ok(());
+            }
+            input.parse::<Token![,]>()?;
+            if input.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What `#[buffer]` and `#[module(skip)]` say of a module's field.
+pub(crate) fn field_slot(attrs: &[Attribute]) -> Result<FieldSlot> {
+    let mut found = FieldSlot::Own;
+    for attr in attrs {
+        let slot = if attr.path().is_ident("buffer") {
+            match attr.meta {
+                Meta::Path(_) => FieldSlot::Buffer,
+                _ => return Err(Error::new_spanned(attr, "`#[buffer]` takes no arguments")),
+            }
+        } else if attr.path().is_ident("module") {
+            attr.parse_args_with(|input: ParseStream<'_>| {
+                named_option(input, &["skip"])?;
+                trailing_comma(input)
+            })?;
+            FieldSlot::Skip
+        } else {
+            continue;
+        };
+        if found != FieldSlot::Own {
+            return Err(Error::new_spanned(attr, "a field is a buffer or skipped, once"));
+        }
+        found = slot;
+    }
+    Ok(found)
 }
 
 /// Reads `, key …` until the end; each key of `known` at most once.

@@ -1,6 +1,6 @@
 //! Every message, by a part of its text. Where it points to is in the facade's `tests/ui`.
 
-use crate::{custom_op, register, tree};
+use crate::{custom_op, module, register, tree};
 use proc_macro2::TokenStream;
 use syn::Result;
 
@@ -195,4 +195,28 @@ fn trees() {
         let found = errors(tree::expand(tokens(item)));
         assert!(found.contains(part) && found.is_empty() == part.is_empty(), "{item}: expected {part:?}, found {found:?}");
     }
+}
+
+#[test]
+fn modules() {
+    for (item, part) in [
+        ("struct S { w: Tensor, #[buffer] mean: Tensor, #[module(skip)] config: Config }", ""),
+        ("#[module(Tensor -> Tensor)] struct S;", ""),
+        ("#[module((Tensor, Tensor) -> Result<Vec<Tensor>>, crate = a::b)] struct S<'a, T>(&'a T, [T; 2]);", ""),
+        ("#[module(crate::A -> crate::B,)] struct S;", ""),
+        ("enum E { A(Tensor) }", "is for structs; this is an enum"),
+        ("union U { a: i64 }", "is for structs; this is a union"),
+        ("#[module(Tensor)] struct S;", "expected what `forward` takes and returns"),
+        ("#[module(Tensor -> Tensor, A -> B)] struct S;", "given twice"),
+        ("#[module(crate = a)] #[module(crate = b)] struct S;", "given twice"),
+        ("#[buffer] struct S;", "goes on a field"),
+        ("struct S { #[buffer(a)] x: Tensor }", "takes no arguments"),
+        ("struct S { #[module(hidden)] x: Tensor }", "unknown option `hidden`; there is `skip`"),
+        ("struct S { #[buffer] #[module(skip)] x: Tensor }", "a buffer or skipped, once"),
+    ] {
+        let found = errors(module::expand(tokens(item)));
+        assert!(found.contains(part) && found.is_empty() == part.is_empty(), "{item}: expected {part:?}, found {found:?}");
+    }
+    let all = errors(module::expand(tokens("struct S { #[buffer(a)] x: Tensor, #[module(b)] y: Tensor }")));
+    assert_eq!(all.lines().count(), 2, "{all}");
 }

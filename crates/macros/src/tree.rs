@@ -73,11 +73,11 @@ fn implement(private: &TokenStream, input: &DeriveInput, fields: &Fields) -> Tok
 }
 
 /// The place of a type, for messages; names resolve as in the rest of the derive, even if the type was given to a macro.
-fn at(ty: &Type) -> Span {
+pub(crate) fn at(ty: &Type) -> Span {
     ty.span().resolved_at(Span::call_site())
 }
 
-fn member_name(member: &Member) -> String {
+pub(crate) fn member_name(member: &Member) -> String {
     match member {
         Member::Named(ident) => ident.unraw().to_string(),
         Member::Unnamed(index) => index.index.to_string(),

@@ -18,6 +18,47 @@ pub enum TreeSpec {
     Struct(&'static str, Vec<(&'static str, TreeSpec)>),
 }
 
+fn join(step: &str, path: String) -> String {
+    if path.is_empty() { step.to_owned() } else { format!("{step}.{path}") }
+}
+
+impl TreeSpec {
+    /// The first part that another shape has otherwise: its path, and what it is in each of the two.
+    pub fn difference(&self, other: &TreeSpec) -> Option<(String, String, String)> {
+        let below = |step: &str, a: &TreeSpec, b: &TreeSpec| a.difference(b).map(|(path, a, b)| (join(step, path), a, b));
+        match (self, other) {
+            (TreeSpec::List(a), TreeSpec::List(b)) if a.len() == b.len() => {
+                a.iter().zip(b).enumerate().find_map(|(i, (a, b))| below(&i.to_string(), a, b))
+            }
+            (TreeSpec::Struct(name, a), TreeSpec::Struct(other, b)) if name == other && a.len() == b.len() => {
+                a.iter().zip(b).find_map(|((field, a), (_, b))| below(field, a, b))
+            }
+            (a, b) if a == b => None,
+            (a, b) => Some((String::new(), a.describe(), b.describe())),
+        }
+    }
+
+    /// The paths of the leaves, in order, as [`Leaf::path`].
+    pub fn leaf_paths(&self) -> Vec<String> {
+        let below = |step: &str, part: &TreeSpec| part.leaf_paths().into_iter().map(|p| join(step, p)).collect::<Vec<_>>();
+        match self {
+            TreeSpec::Leaf => vec![String::new()],
+            TreeSpec::None => Vec::new(),
+            TreeSpec::List(parts) => parts.iter().enumerate().flat_map(|(i, part)| below(&i.to_string(), part)).collect(),
+            TreeSpec::Struct(_, parts) => parts.iter().flat_map(|(field, part)| below(field, part)).collect(),
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            TreeSpec::Leaf => "a single value".to_owned(),
+            TreeSpec::None => "an absent value".to_owned(),
+            TreeSpec::List(l) => format!("a list of {}", l.len()),
+            TreeSpec::Struct(name, _) => format!("a {name}"),
+        }
+    }
+}
+
 /// A leaf and where it is in its tree: `layers.0.weight`; empty for a tree that is one leaf.
 #[derive(Clone, Debug)]
 pub struct Leaf {
@@ -81,13 +122,7 @@ pub fn flatten(tree: &impl Tree) -> Result<(TreeSpec, Vec<Leaf>)> {
 
 /// The error of a shape that is not the type's.
 pub fn wrong_shape(expected: &str, found: &TreeSpec) -> Error {
-    let found = match found {
-        TreeSpec::Leaf => "a single value".to_owned(),
-        TreeSpec::None => "an absent value".to_owned(),
-        TreeSpec::List(l) => format!("a list of {}", l.len()),
-        TreeSpec::Struct(name, _) => format!("a {name}"),
-    };
-    Error::value(format!("expected {expected}, found {found}"))
+    Error::value(format!("expected {expected}, found {}", found.describe()))
 }
 
 fn next(leaves: &mut dyn Iterator<Item = Value>) -> Result<Value> {

@@ -67,33 +67,54 @@ fn elements<T: Bytes>(t: &Tensor, hash: &mut Sha256) -> Result<()> {
     Ok(())
 }
 
-/// The constants of a trace by what they see.
+/// A real tensor that the graph refers to: what it is in the graph, and the fake tensor that stands for it in fake kernels.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) value: ValueId,
+    pub(crate) tensor: Tensor,
+    pub(crate) stand_in: Tensor,
+}
+
+impl Known {
+    /// Whether the program writes to its memory.
+    pub(crate) fn written(&self) -> bool {
+        self.stand_in.storage().is_ok_and(|s| s.version() > 0)
+    }
+}
+
+/// The real tensors of a trace, in the order they were met.
 #[derive(Default)]
 pub(crate) struct Consts {
-    /// By storage, layout and dtype: the graph's value, and the fake tensor that stands for it in fake kernels.
-    by_view: FxHashMap<(usize, DType, Vec<i64>), (ValueId, Tensor)>,
-    /// By storage: any stand-in over the one fake storage that all views of the real one share in the trace.
-    by_storage: FxHashMap<usize, Tensor>,
+    known: Vec<Known>,
+    /// By storage, layout and dtype.
+    by_view: FxHashMap<(usize, DType, Vec<i64>), usize>,
+    /// By storage: one of those that see it; all of them have one fake storage too.
+    by_storage: FxHashMap<usize, usize>,
 }
 
 impl Consts {
-    /// What was made of a real tensor before, or its stand-in and what `define` makes of it now.
-    pub(crate) fn get_or_define(&mut self, t: &Tensor, define: impl FnOnce(&Tensor) -> Result<ValueId>) -> Result<(ValueId, Tensor)> {
-        // the constant keeps the storage alive, so its address stays its own
+    /// Which a real tensor is: as met before, or with what `define` makes of it now.
+    pub(crate) fn get_or_define(&mut self, t: &Tensor, define: impl FnOnce(&Tensor) -> Result<ValueId>) -> Result<usize> {
+        // a known tensor keeps its storage alive, so its address stays its own
         let storage = std::sync::Arc::as_ptr(t.storage()?).addr();
         let view = (storage, t.dtype(), t.meta().concrete().map(flat).unwrap_or_default());
-        if let Some((value, stand_in)) = self.by_view.get(&view) {
-            return Ok((*value, stand_in.clone()));
+        if let Some(&at) = self.by_view.get(&view) {
+            return Ok(at);
         }
         let meta = t.meta().clone();
-        let stand_in = match self.by_storage.get(&storage) {
-            Some(other) => other.fake_view(meta)?,
+        let stand_in = match self.by_storage.get(&storage).and_then(|&i| self.known.get(i)) {
+            Some(other) => other.stand_in.fake_view(meta)?,
             None => Tensor::fake_of(meta),
         };
-        let value = define(t)?;
-        self.by_storage.entry(storage).or_insert_with(|| stand_in.clone());
-        self.by_view.insert(view, (value, stand_in.clone()));
-        Ok((value, stand_in))
+        let at = self.known.len();
+        self.known.push(Known { value: define(t)?, tensor: t.clone(), stand_in });
+        self.by_storage.entry(storage).or_insert(at);
+        self.by_view.insert(view, at);
+        Ok(at)
+    }
+
+    pub(crate) fn all(&self) -> &[Known] {
+        &self.known
     }
 }
 

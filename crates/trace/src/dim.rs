@@ -1,6 +1,7 @@
 //! Named dynamic dimensions.
 
 use maquette_ir::sym::Range;
+use std::fmt;
 
 /// A dimension whose size may differ from call to call. Used at several places, the same name means that the sizes are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,5 +36,19 @@ impl Dim {
     /// The sizes it may have.
     pub fn range(&self) -> Range {
         self.range
+    }
+}
+
+/// As one writes it.
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dim::new(\"{}\")", self.name)?;
+        if self.range.lo != 0 {
+            write!(f, ".min({})", self.range.lo)?;
+        }
+        if self.range.hi != i64::MAX {
+            write!(f, ".max({})", self.range.hi)?;
+        }
+        Ok(())
     }
 }

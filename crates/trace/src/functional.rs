@@ -1,7 +1,6 @@
 //! Functional graphs: values have no strides, and operators that mutate are called on copies.
 
 use crate::run::{Lines, Run, interpret};
-use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, MemoryFacts, NodeId, ValueId};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
@@ -21,8 +20,15 @@ pub const CALL: &str = "ir::call";
 /// As [`run_graph`](crate::run_graph).
 #[track_caller]
 pub fn run_functional(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
-    let lines = Lines { guards: &[], asserts: &[], run: Loc::caller() };
-    interpret(graph, inputs, &lines, true).map_err(|e| lines.place(e))
+    run_functional_at(graph, inputs, &Lines::unknown())
+}
+
+/// As [`run_functional`], for messages that know of the program.
+///
+/// # Errors
+/// As [`run_functional`].
+pub fn run_functional_at(graph: &Graph, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
+    interpret(graph, inputs, lines, true).map_err(|e| lines.place(e))
 }
 
 /// A copy in memory of its own, with strides; of elements that come to lie in one place, the last counts.

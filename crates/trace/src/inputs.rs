@@ -16,12 +16,7 @@ pub enum LeafKind {
     /// The next input of the graph.
     Input,
     /// A number that is a constant of the graph: a run must give the same.
-    Fixed {
-        /// The leaf's name.
-        name: String,
-        /// The number.
-        value: Value,
-    },
+    Fixed(Value),
 }
 
 /// What a trace is asked to take.
@@ -30,6 +25,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) leaves: &'a [Leaf],
     /// Per leaf, whether an integer is a plain number of the program; empty where all are.
     pub(crate) fixed: &'a [bool],
+    /// Tensors of the program's own that are inputs too, if those are asked for.
+    pub(crate) state: Option<&'a [(String, Tensor)]>,
 }
 
 /// Where a named dimension was met first: its declaration, input, dimension and size; and its symbol.
@@ -39,6 +36,7 @@ type FirstUse<'a> = (&'a Dim, (usize, usize, i64), SymInt);
 pub(crate) struct Prepared {
     pub(crate) values: Vec<Value>,
     pub(crate) kinds: Vec<LeafKind>,
+    pub(crate) labels: Vec<String>,
 }
 
 /// Which integers among the leaves the tree's type turns into plain numbers: those on which rebuilding it guards.
@@ -72,12 +70,12 @@ fn is_identifier(name: &str) -> bool {
 impl Inputs<'_> {
     /// Makes symbols, stand-ins and graph inputs.
     pub(crate) fn prepare(&self, scope: &Scope, recorder: &mut Recorder) -> Result<Prepared> {
-        let names = self.names()?;
+        let labels = self.labels()?;
         let dynamic = self.dynamic(scope)?;
         let mut duck: FxHashMap<i64, SymInt> = FxHashMap::default();
         let (mut values, mut kinds) = (Vec::with_capacity(self.leaves.len()), Vec::with_capacity(self.leaves.len()));
-        for (index, leaf) in self.leaves.iter().enumerate() {
-            let name = names.get(index).and_then(Option::as_deref);
+        for (index, (leaf, label)) in self.leaves.iter().zip(&labels).enumerate() {
+            let name = label.replace('.', "_");
             let value = match &leaf.value {
                 Value::Tensor(t) => {
                     let sizes = self.concrete(index, t)?.sizes;
@@ -95,31 +93,31 @@ impl Inputs<'_> {
                     let strides = symbolic_strides(&self.concrete(index, t)?, &symbols);
                     let offset = if self.options.keep_offsets { t.meta().offset } else { 0.into() };
                     let stand_in = Tensor::fake_of(Meta { sizes: symbols, strides, offset, ..t.meta().clone() });
-                    Some(Value::Tensor(recorder.input_tensor(stand_in, name)?))
+                    Some(Value::Tensor(recorder.input_tensor(stand_in, &name)?))
                 }
                 Value::Int(i) if self.options.symbolic && self.fixed.get(index) != Some(&true) => {
                     let Some(hint) = i.as_i64() else {
                         return refuse(format!("input {index} is the integer {i}; a sample must be a number"));
                     };
                     let symbol = scope.backed(None, Range { lo: i64::MIN, hi: i64::MAX }, hint)?;
-                    recorder.input_int(symbol, name)?;
+                    recorder.input_int(symbol, &name)?;
                     Some(Value::Int(symbol))
                 }
                 _ => None,
             };
             kinds.push(match value {
                 Some(_) => LeafKind::Input,
-                None => LeafKind::Fixed { name: name.map_or_else(|| format!("in{index}"), ToOwned::to_owned), value: leaf.value.clone() },
+                None => LeafKind::Fixed(leaf.value.clone()),
             });
             values.push(value.unwrap_or_else(|| leaf.value.clone()));
         }
-        Ok(Prepared { values, kinds })
+        Ok(Prepared { values, kinds, labels })
     }
 
-    /// One for each leaf: given, or its path in the tree.
-    fn names(&self) -> Result<Vec<Option<String>>> {
+    /// What each leaf is called: as given, or its path in the tree.
+    fn labels(&self) -> Result<Vec<String>> {
         let Some(names) = &self.options.names else {
-            return Ok(self.leaves.iter().map(|l| name_of_path(&l.path)).collect());
+            return Ok(self.leaves.iter().enumerate().map(|(i, l)| label_of_path(&l.path).unwrap_or_else(|| format!("in{i}"))).collect());
         };
         if names.len() != self.leaves.len() {
             return refuse(format!("{} names were given for {} inputs", names.len(), self.leaves.len()));
@@ -132,7 +130,7 @@ impl Inputs<'_> {
                 return refuse(format!("inputs {j} and {i} are both named `{name}`"));
             }
         }
-        Ok(names.iter().cloned().map(Some).collect())
+        Ok(names.clone())
     }
 
     /// The sample's metadata in plain numbers. Fake and traced tensors have some too.
@@ -194,13 +192,17 @@ impl Inputs<'_> {
     }
 }
 
-/// `layers.0.weight` gives `layers_0_weight`; positions alone name nothing.
-fn name_of_path(path: &str) -> Option<String> {
+/// What a leaf is called after its path, `layers.0.weight`; positions alone name nothing.
+fn label_of_path(path: &str) -> Option<String> {
     if path.bytes().all(|b| b == b'.' || b.is_ascii_digit()) {
         return None;
     }
-    let name = path.replace('.', "_");
-    Some(if name.starts_with(|c: char| c.is_ascii_digit()) { format!("in{name}") } else { name })
+    Some(part_label(path))
+}
+
+/// What a part of the inputs is called after its path; empty for all of them.
+pub(crate) fn part_label(path: &str) -> String {
+    if path.starts_with(|c: char| c.is_ascii_digit()) { format!("in{path}") } else { path.to_owned() }
 }
 
 /// Strides as expressions over the sizes, where the sample's are those of a dense layout in some order of dimensions; else as numbers.

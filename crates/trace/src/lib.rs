@@ -38,18 +38,20 @@ mod planned;
 mod real;
 mod record;
 mod run;
+mod state;
 mod traced;
 mod tracer;
 mod verdict;
 
 pub use consts::Captured;
 pub use dim::Dim;
-pub use functional::{CALL, copied, laid_out, run_functional};
+pub use functional::{CALL, copied, laid_out, run_functional, run_functional_at};
 pub use inputs::LeafKind;
 pub use options::{TraceOptions, trace};
 pub use planned::{Planned, run_planned};
-pub use run::run_graph;
-pub use traced::{Program, Traced};
+pub use run::{Lines, run_graph};
+pub use state::State;
+pub use traced::{Interface, Program, Traced};
 
 #[cfg(feature = "check")]
 #[doc(hidden)]

@@ -5,7 +5,7 @@ use crate::inputs::{Inputs, numbers};
 use crate::traced::{Program, Traced};
 use crate::tracer::Session;
 use maquette_ir::Loc;
-use maquette_ops::{Result, Tree, tree};
+use maquette_ops::{Result, Tensor, Tree, tree};
 
 /// Traces `f` with every size a plain number. Equal to `TraceOptions::new().trace(f, inputs)`.
 ///
@@ -52,6 +52,11 @@ impl TraceOptions {
         self
     }
 
+    /// The dimensions that [`TraceOptions::dynamic`] was told of: input, dimension, and the symbol.
+    pub fn dynamic_dims(&self) -> &[(usize, usize, Dim)] {
+        &self.dims
+    }
+
     /// The graph's name, `graph` by default.
     pub fn name(mut self, name: impl Into<String>) -> TraceOptions {
         self.name = Some(name.into());
@@ -89,11 +94,21 @@ impl TraceOptions {
     /// The options do not fit the inputs; or the first error of any operation in `f`, even if nothing came of its result.
     #[track_caller]
     pub fn trace<I: Tree, O: Tree>(&self, f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O>> {
-        let loc = Loc::caller();
+        self.record(f, None, inputs, Loc::caller())
+    }
+
+    /// Traces `f`. With `state`, tensors of the program's own are inputs.
+    pub(crate) fn record<I: Tree, O: Tree>(
+        &self,
+        f: impl FnOnce(I) -> O,
+        state: Option<&[(String, Tensor)]>,
+        inputs: I,
+        loc: Loc,
+    ) -> Result<Traced<I, O>> {
         let (in_spec, leaves) = tree::flatten(&inputs)?;
         // an `i64` and a `SymInt` flatten alike; the one that asks for its number while the tree is rebuilt stays a number
         let fixed = if self.symbolic { numbers(&leaves, |values| I::unflatten(&in_spec, values).map(drop)) } else { Vec::new() };
-        let plan = Inputs { options: self, leaves: &leaves, fixed: &fixed };
+        let plan = Inputs { options: self, leaves: &leaves, fixed: &fixed, state };
         let session = Session::begin(&plan).map_err(|e| e.at(loc))?;
         let input = I::unflatten(&in_spec, &mut session.leaves().iter().cloned())?;
         let output = session.run(|| f(input));

@@ -6,7 +6,7 @@ use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Stmt, ValueId};
 use maquette_ir::plan::{Buffer, BufferId, Made, Place, Plan, Step};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
-use maquette_ir::{DType, Device, Loc};
+use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
 use maquette_ops::{AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args, kwargs, mode};
 use smallvec::SmallVec;
@@ -28,7 +28,7 @@ pub struct Planned {
 /// As [`run_graph`](crate::run_graph); the plan is not one of this graph.
 #[track_caller]
 pub fn run_planned(graph: &Graph, plan: &Plan, inputs: &[Value]) -> Result<Planned> {
-    let lines = Lines { guards: &[], asserts: &[], run: Loc::caller() };
+    let lines = Lines::unknown();
     if mode::is_active() {
         return Err(Error::from(TraceError::Run).at(lines.run));
     }

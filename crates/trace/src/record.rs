@@ -1,7 +1,8 @@
 //! What a trace writes down: operator calls become nodes, with the symbols they bind and the assertions they raise in their places.
 
-use crate::consts::{Captured, Consts};
+use crate::consts::{Captured, Consts, Known};
 use crate::facts::OpFacts;
+use crate::state::State;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
@@ -42,6 +43,8 @@ pub(crate) struct Recorder {
     /// By the address of the operator's name, which is its own and permanent.
     ops: FxHashMap<usize, Rc<OpFacts>>,
     consts: Consts,
+    /// What the first of `consts` are that are inputs: numbers of the tensors that the trace was told of.
+    state: Vec<Vec<usize>>,
     /// Types below this have been looked at for data-dependent sizes.
     types_seen: usize,
     bound: FxHashSet<SymbolId>,
@@ -62,6 +65,7 @@ impl Recorder {
             values: Vec::new(),
             ops: FxHashMap::default(),
             consts: Consts::default(),
+            state: Vec::new(),
             types_seen: 0,
             bound: FxHashSet::default(),
             taken: 0,
@@ -72,16 +76,26 @@ impl Recorder {
     }
 
     /// Adds an input, and gives the tensor that the program sees for it.
-    pub(crate) fn input_tensor(&mut self, stand_in: Tensor, name: Option<&str>) -> Result<Tensor> {
+    pub(crate) fn input_tensor(&mut self, stand_in: Tensor, name: &str) -> Result<Tensor> {
         let ty = self.tensor_type(stand_in.meta())?;
-        let value = self.builder.input(ValueType::Tensor(ty), name);
+        let value = self.builder.input(ValueType::Tensor(ty), Some(name));
         Ok(stand_in.with_slot(self.slot(value)))
     }
 
     /// Adds an integer as an input.
-    pub(crate) fn input_int(&mut self, i: SymInt, name: Option<&str>) -> Result<()> {
+    pub(crate) fn input_int(&mut self, i: SymInt, name: &str) -> Result<()> {
         let ty = ValueType::Int(self.expr(i)?);
-        self.builder.input(ty, name);
+        self.builder.input(ty, Some(name));
+        Ok(())
+    }
+
+    /// Makes a tensor of the program's own an input, unless it is one.
+    pub(crate) fn input_state(&mut self, at: usize, name: &str, t: &Tensor) -> Result<()> {
+        let known = self.known(t, |r, ty, _| r.builder.input(ValueType::Tensor(ty), Some(name)))?;
+        match self.state.get_mut(known) {
+            Some(given) => given.push(at),
+            None => self.state.push(vec![at]),
+        }
         Ok(())
     }
 
@@ -336,29 +350,48 @@ impl Recorder {
                 Ok(self.values.get(slot.value as usize).copied().ok_or_else(unknown)?)
             }
             Some(slot) => Err(TraceError::OtherTrace { trace: slot.trace.name.clone(), current: self.tag.name.clone() }.into()),
-            None => Ok(self.constant(t)?.0),
+            None => Ok(self.constant(t)?.value),
         }
     }
 
-    /// The constant that a real tensor is in the graph, and its stand-in.
-    fn constant(&mut self, t: &Tensor) -> Result<(ValueId, Tensor)> {
+    /// A real tensor in the graph: a constant, unless it is known as something else.
+    fn constant(&mut self, t: &Tensor) -> Result<&Known> {
+        let at = self.known(t, |r, ty, t| r.builder.constant(ty, Arc::new(Captured(t.clone())), None))?;
+        self.consts.all().get(at).ok_or_else(|| TraceError::Internal("a constant is lost").into())
+    }
+
+    /// The number of a real tensor. `define` adds it to the graph, the first time.
+    fn known(&mut self, t: &Tensor, define: impl FnOnce(&mut Recorder, TypeId, &Tensor) -> ValueId) -> Result<usize> {
         if t.is_fake() {
             return Err(TraceError::Fake { trace: self.tag.name.clone(), tensor: t.meta().to_string() }.into());
         }
         let mut consts = std::mem::take(&mut self.consts);
         let found = consts.get_or_define(t, |t| {
             let ty = self.tensor_type(t.meta())?;
-            Ok(self.builder.constant(ty, Arc::new(Captured(t.clone())), None))
+            Ok(define(self, ty, t))
         });
         self.consts = consts;
         found
+    }
+
+    /// Makes captured tensors inputs where the program writes to their memory, and gives all inputs that are the program's own tensors.
+    pub(crate) fn take_state(&mut self) -> Vec<State> {
+        let given = std::mem::take(&mut self.state);
+        let captured = self.consts.all().iter().skip(given.len()).filter(|k| k.written());
+        let lifted: Vec<ValueId> = captured.map(|k| k.value).collect();
+        self.builder.lift_constants(&lifted, given.len());
+        let is_input = |(i, k): &(usize, &Known)| *i < given.len() || k.written();
+        let state = self.consts.all().iter().enumerate().filter(is_input);
+        state
+            .map(|(i, k)| State { tensor: k.tensor.clone(), given: given.get(i).cloned().unwrap_or_default(), written: k.written() })
+            .collect()
     }
 
     fn stand_in(&mut self, v: &Value, traced: bool) -> Result<Value> {
         let mut tensor = |t: &Tensor| match t.slot() {
             Some(_) if traced => Ok(t.clone()),
             Some(_) => Ok(t.without_slot()),
-            None => self.constant(t).map(|(_, t)| t),
+            None => self.constant(t).map(|k| k.stand_in.clone()),
         };
         match v {
             Value::Tensor(t) => Ok(Value::Tensor(tensor(t)?)),

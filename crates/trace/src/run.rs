@@ -11,17 +11,28 @@ use std::sync::Arc;
 /// How many statements of the graph an error shows on each side.
 const WINDOW: usize = 2;
 
-/// Lines of the program, for messages; a graph alone has only those of its nodes.
-pub(crate) struct Lines<'a> {
-    pub(crate) guards: &'a [Loc],
-    pub(crate) asserts: &'a [Loc],
+/// What messages about a run can say that its graph does not know: lines of the program, but for those of nodes, and what inputs are called.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<'a> {
+    /// By guard.
+    pub guards: &'a [Loc],
+    /// By assertion in the body.
+    pub asserts: &'a [Loc],
+    /// By input; the graph's names where there are none.
+    pub inputs: &'a [String],
     /// Where the run was asked for: the line of nodes that have none.
-    pub(crate) run: Loc,
+    pub run: Loc,
 }
 
 impl Lines<'_> {
+    /// Of a graph alone, run by the caller.
+    #[track_caller]
+    pub fn unknown() -> Lines<'static> {
+        Lines { guards: &[], asserts: &[], inputs: &[], run: Loc::caller() }
+    }
+
     /// An error that names no line happened where the run was asked for.
-    pub(crate) fn place(&self, e: Error) -> Error {
+    pub fn place(&self, e: Error) -> Error {
         if e.loc().is_some() { e } else { e.at(self.run) }
     }
 }
@@ -33,7 +44,7 @@ impl Lines<'_> {
 /// is not the declared one, or a constant's contents are not there.
 #[track_caller]
 pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
-    let lines = Lines { guards: &[], asserts: &[], run: Loc::caller() };
+    let lines = Lines::unknown();
     run_with(graph, inputs, &lines).map_err(|e| lines.place(e))
 }
 
@@ -110,7 +121,7 @@ impl<'g> Run<'g> {
         Run {
             graph,
             lines,
-            bindings: Bindings::new(graph, placed),
+            bindings: Bindings::new(graph, lines.inputs, placed),
             values: vec![None; graph.values().len()],
             last_use: last_uses(graph),
             ops: FxHashMap::default(),

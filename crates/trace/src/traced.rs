@@ -1,7 +1,8 @@
 //! A traced program.
 
-use crate::inputs::LeafKind;
+use crate::inputs::{LeafKind, part_label};
 use crate::run::{Lines, run_with};
+use crate::state::State;
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ops::tree::TreeSpec;
@@ -9,61 +10,69 @@ use maquette_ops::{Result, RunError, Tree, Value, tree};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A graph with the shapes of what the program took and returned, their types forgotten.
+/// The shapes of what a program takes and returns, their types forgotten.
 #[derive(Clone, Debug)]
-pub struct Program {
-    /// The graph.
-    pub graph: Graph,
+pub struct Interface {
     /// What became of each leaf of the input tree.
     pub inputs: Vec<LeafKind>,
+    /// What each leaf of the input tree is called: as it was named, or its path in the tree, `caches.0.keys`.
+    pub labels: Vec<String>,
     /// The shape of the input tree.
     pub in_spec: TreeSpec,
-    /// The shape of the output tree. Its leaves are the graph's outputs, in order.
+    /// The shape of the output tree. Its leaves are the program's outputs, in order.
     pub out_spec: TreeSpec,
-    /// The line of the program that took each guard of the graph, in the graph's order.
-    pub guard_locs: Vec<Loc>,
-    /// The line of the program that raised each assertion in the graph's body, in order.
-    pub assert_locs: Vec<Loc>,
 }
 
-impl Program {
-    /// Runs the graph on the leaves of an input tree of this shape, operator by operator, and gives the leaves of the output tree.
+impl Interface {
+    /// The graph's inputs among the leaves of an input tree, in order. The other leaves are numbers that the program was traced with.
     ///
     /// # Errors
-    /// As [`Traced::run`].
-    #[track_caller]
-    pub fn run(&self, spec: &TreeSpec, leaves: Vec<Value>) -> Result<Vec<Value>> {
-        let lines = Lines { guards: &self.guard_locs, asserts: &self.assert_locs, run: Loc::caller() };
-        self.run_from(spec, leaves, &lines).map_err(|e| lines.place(e))
-    }
-
-    fn run_from(&self, spec: &TreeSpec, leaves: Vec<Value>, lines: &Lines<'_>) -> Result<Vec<Value>> {
-        if leaves.len() != self.inputs.len() {
-            return Err(RunError::InputCount { expected: self.inputs.len(), found: leaves.len() }.into());
-        }
-        if *spec != self.in_spec {
-            return Err(RunError::InputStructure.into());
+    /// The tree is not shaped as the traced one, or a number differs.
+    pub fn take<I: Tree>(&self, inputs: &I) -> Result<Vec<Value>> {
+        let (spec, leaves) = tree::flatten(inputs)?;
+        if let Some((path, expected, found)) = self.in_spec.difference(&spec) {
+            return Err(RunError::InputStructure { input: part_label(&path), expected, found }.into());
         }
         let mut inputs = Vec::with_capacity(leaves.len());
-        for (leaf, kind) in leaves.into_iter().zip(&self.inputs) {
+        for ((leaf, kind), label) in leaves.into_iter().zip(&self.inputs).zip(&self.labels) {
             match kind {
-                LeafKind::Input => inputs.push(leaf),
-                LeafKind::Fixed { value, .. } if equal(value, &leaf) => {}
-                LeafKind::Fixed { name, value } => {
+                LeafKind::Input => inputs.push(leaf.value),
+                LeafKind::Fixed(value) if equal(value, &leaf.value) => {}
+                LeafKind::Fixed(value) => {
                     let why = "numbers are constants of a trace, unless they are `SymInt`s of a symbolic one; trace again for other values";
                     return Err(RunError::Input {
-                        input: name.clone(),
+                        input: label.clone(),
                         what: "the value".into(),
                         expected: value.kind().to_string(),
-                        found: leaf.kind().to_string(),
+                        found: leaf.value.kind().to_string(),
                         why: Some(why.into()),
                     }
                     .into());
                 }
             }
         }
-        run_with(&self.graph, &inputs, lines)
+        Ok(inputs)
     }
+
+    /// What the graph's inputs among the leaves are called.
+    pub fn input_labels(&self) -> impl Iterator<Item = &str> {
+        self.inputs.iter().zip(&self.labels).filter(|(kind, _)| matches!(kind, LeafKind::Input)).map(|(_, label)| label.as_str())
+    }
+}
+
+/// A graph with the shapes of what the program took and returned.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The graph.
+    pub graph: Graph,
+    /// The first inputs of the graph, where they are tensors of the program's own.
+    pub state: Vec<State>,
+    /// What it takes besides, and what it returns.
+    pub interface: Interface,
+    /// The line of the program that took each guard of the graph, in the graph's order.
+    pub guard_locs: Vec<Loc>,
+    /// The line of the program that raised each assertion in the graph's body, in order.
+    pub assert_locs: Vec<Loc>,
 }
 
 fn equal(a: &Value, b: &Value) -> bool {
@@ -109,9 +118,16 @@ impl<I: Tree, O: Tree> Traced<I, O> {
     /// The inputs are not those the graph was traced for, an operator fails, or its result is not what its fake kernel promised.
     #[track_caller]
     pub fn run(&self, inputs: I) -> Result<O> {
-        let (spec, leaves) = tree::flatten(&inputs)?;
-        let outputs = self.program.run(&spec, leaves.into_iter().map(|l| l.value).collect())?;
-        O::unflatten(&self.program.out_spec, &mut outputs.into_iter())
+        let Program { graph, state, interface, guard_locs, assert_locs } = &self.program;
+        let labels: Vec<String> = state.iter().map(|_| String::new()).chain(interface.input_labels().map(ToOwned::to_owned)).collect();
+        let lines = Lines { guards: guard_locs, asserts: assert_locs, inputs: &labels, run: Loc::caller() };
+        let run = || {
+            let own = state.iter().map(|s| Value::Tensor(s.tensor.clone()));
+            let given: Vec<Value> = own.chain(interface.take(&inputs)?).collect();
+            let outputs = run_with(graph, &given, &lines)?;
+            O::unflatten(&interface.out_spec, &mut outputs.into_iter())
+        };
+        run().map_err(|e| lines.place(e))
     }
 }
 

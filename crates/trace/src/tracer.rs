@@ -1,9 +1,9 @@
 //! The tracer: a dispatch mode that computes metadata only and writes down what was called.
 
-use crate::inputs::{Inputs, LeafKind, Prepared};
+use crate::inputs::{Inputs, Prepared};
 use crate::real::{self, Reals};
 use crate::record::Recorder;
-use crate::traced::Program;
+use crate::traced::{Interface, Program};
 use maquette_ir::Loc;
 use maquette_ir::graph::Arg;
 use maquette_ir::sym::{Scope, ScopeData};
@@ -82,6 +82,8 @@ impl Tracer {
 pub(crate) struct Session {
     tracer: Rc<Tracer>,
     inputs: Prepared,
+    /// Whether tensors of the program's own become inputs.
+    with_state: bool,
 }
 
 impl Session {
@@ -90,6 +92,9 @@ impl Session {
         let name = plan.options.name.as_deref().unwrap_or("graph");
         let (tag, scope) = (TraceTag::new(name), Scope::new());
         let mut recorder = Recorder::new(name, scope.clone(), tag.clone());
+        for (at, (name, t)) in plan.state.unwrap_or_default().iter().enumerate() {
+            recorder.input_state(at, name, t)?;
+        }
         let inputs = plan.prepare(&scope, &mut recorder)?;
         let mut reals = plan.options.real.then(Reals::new);
         for (index, (leaf, value)) in plan.leaves.iter().zip(&inputs.values).enumerate() {
@@ -99,7 +104,7 @@ impl Session {
         }
         let reals = reals.map(RefCell::new);
         let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), reals, first_error: RefCell::new(None) };
-        Ok(Session { tracer: Rc::new(tracer), inputs })
+        Ok(Session { tracer: Rc::new(tracer), inputs, with_state: plan.state.is_some() })
     }
 
     /// The leaves that the program gets.
@@ -122,13 +127,15 @@ impl Session {
         let mut recorder = tracer.recorder.borrow_mut();
         let outputs = leaves.iter().map(|l| recorder.arg(&l.value)).collect::<Result<SmallVec<[Arg; 4]>>>()?;
         recorder.flush_assertions(None);
+        let state = if self.with_state { recorder.take_state() } else { Vec::new() };
         let ScopeData { table, guards, .. } = tracer.scope.close();
         let (graph, guard_locs) = recorder.finish(&table, &guards, &outputs)?;
         #[cfg(debug_assertions)]
         graph.verify()?;
         let assert_locs = std::mem::take(&mut recorder.assert_locs);
-        let inputs: Vec<LeafKind> = self.inputs.kinds.clone();
-        Ok(Program { graph, inputs, in_spec, out_spec, guard_locs, assert_locs })
+        let Prepared { kinds, labels, .. } = &self.inputs;
+        let interface = Interface { inputs: kinds.clone(), labels: labels.clone(), in_spec, out_spec };
+        Ok(Program { graph, state, interface, guard_locs, assert_locs })
     }
 }
 

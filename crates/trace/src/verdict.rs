@@ -2,7 +2,7 @@
 
 use crate::compare::{Described, Difference, Verdict, compare, difference};
 use crate::run::expected;
-use maquette_ir::graph::{Graph, TensorType, ValueId};
+use maquette_ir::graph::{Def, Graph, TensorType, ValueId};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use maquette_ops::{FakeError, Result, RunError, Tensor, TraceError, Value};
 use rustc_hash::FxHashMap;
@@ -17,6 +17,8 @@ pub(crate) enum Metadata<'g> {
 /// The symbols' values in one run.
 pub(crate) struct Bindings<'g> {
     graph: &'g Graph,
+    /// What inputs are called, where that is not their names.
+    labels: &'g [String],
     values: FxHashMap<SymbolId, i64>,
     /// Where each was bound from: `` `x` dimension 0 ``.
     origins: FxHashMap<SymbolId, String>,
@@ -27,8 +29,13 @@ pub(crate) struct Bindings<'g> {
 }
 
 impl<'g> Bindings<'g> {
-    pub(crate) fn new(graph: &'g Graph, placed: bool) -> Bindings<'g> {
-        Bindings { graph, values: FxHashMap::default(), origins: FxHashMap::default(), starts: Vec::new(), placed }
+    pub(crate) fn new(graph: &'g Graph, labels: &'g [String], placed: bool) -> Bindings<'g> {
+        Bindings { graph, labels, values: FxHashMap::default(), origins: FxHashMap::default(), starts: Vec::new(), placed }
+    }
+
+    fn label(&self, input: ValueId) -> String {
+        let label = if let Def::Input(i) = self.graph.def(input) { self.labels.get(i as usize) } else { None };
+        label.filter(|l| !l.is_empty()).cloned().unwrap_or_else(|| self.graph.value_name(input).to_string())
     }
 
     fn eval_sym(&self, e: Expr) -> Result<i64, SymError> {
@@ -93,6 +100,7 @@ impl<'g> Bindings<'g> {
     }
 
     fn input_error(&self, input: ValueId, d: Difference<Expr>) -> maquette_ops::Error {
+        let layout = d.what.starts_with("stride");
         let why = d.expr.map(|e| {
             let table = self.graph.symbols();
             let origins: Vec<String> = table
@@ -102,11 +110,12 @@ impl<'g> Bindings<'g> {
                 .collect();
             let expr = table.display(e).to_string();
             match origins.is_empty() {
+                true if layout => "as the sample lies in memory; `contiguous()` lays a tensor out in rows".to_owned(),
                 true => "the trace took it for a fixed number; make the dimension dynamic to vary it".to_owned(),
                 false => format!("`{expr}`, where {}", origins.join(", ")),
             }
         });
-        RunError::Input { input: self.graph.value_name(input).to_string(), what: d.what, expected: d.expected, found: d.found, why }.into()
+        RunError::Input { input: self.label(input), what: d.what, expected: d.expected, found: d.found, why }.into()
     }
 
     /// Binds the symbols that are sizes, strides or the value of an input.
@@ -141,11 +150,11 @@ impl<'g> Bindings<'g> {
             let range = table.range(symbol);
             if found < range.lo || found > range.hi {
                 let why = Some(format!("the declared range of `{}`", table.name(symbol)));
-                let input = self.graph.value_name(input).to_string();
+                let input = self.label(input);
                 return Err(RunError::Input { input, what, expected: format!("in {range}"), found: found.to_string(), why }.into());
             }
             self.values.insert(symbol, found);
-            self.origins.insert(symbol, format!("{what} of `{}`", self.graph.value_name(input)));
+            self.origins.insert(symbol, format!("{what} of `{}`", self.label(input)));
         }
         Ok(())
     }

@@ -215,7 +215,7 @@ fn inputs_that_were_not_traced_for() {
     input `in0`: size 1 must be 3, found 4 (the trace took it for a fixed number; make the dimension dynamic to vary it)
     input `in0`: rank must be 2, found 1
     input `in0`: dtype must be f32, found f64
-    the graph takes 2 inputs, 1 were given
+    the input `in1` must be a single value, found an absent value; a program is traced for inputs of one structure, trace again for another
     input `in0`: it must be a real tensor, found a fake tensor f32[2, 3]
     ");
 }

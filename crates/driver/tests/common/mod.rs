@@ -1,12 +1,13 @@
 //! Running a program both ways.
 #![allow(dead_code)]
 
-use maquette_driver::run_functional;
+use maquette_driver::{Program, run_functional};
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
+use maquette_ops::module::Slot;
 use maquette_ops::random::{Philox, apart};
-use maquette_ops::{Tensor, Tree, Value, tree};
+use maquette_ops::{Module, Tensor, Tree, Value, tree};
 use maquette_rewrite::{Functional, Level, Options, functionalize};
 use maquette_trace::{Dim, TraceOptions, trace};
 
@@ -77,4 +78,50 @@ fn compare<O: Tree>(program: &impl Fn(Vec<Tensor>) -> O, inputs: &impl Fn() -> V
     let lifted: Vec<Tensor> = lifted.iter().flat_map(Value::tensors).cloned().collect();
     let all = |outputs: Vec<Tensor>, inputs: Vec<Tensor>| seen(&outputs.into_iter().chain(inputs).collect::<Vec<_>>());
     assert_eq!(all(lifted, lifted_in), all(eager, eager_in), "{traced}\n{}", f.graph);
+}
+
+/// Makes the same calls of a module and of the program exported from it, and compares outputs, inputs and state, with what shares memory.
+pub fn same_calls<M: Module>(module: &M, program: &Program<M::In, M::Out>, calls: impl IntoIterator<Item = impl Fn() -> M::In>) {
+    for (at, inputs) in calls.into_iter().enumerate() {
+        let (eager_in, program_in) = (inputs(), inputs());
+        let (eager_inputs, program_inputs) = (leaves(&eager_in), leaves(&program_in));
+        let eager = leaves(&module.forward(eager_in));
+        let exported = leaves(&program.call(program_in).unwrap_or_else(|e| panic!("call {at}: {e}\n{program}")));
+        let mut eager_state: Vec<(String, Tensor)> = Vec::new();
+        module.visit(&mut |name, _, t| eager_state.push((name.to_owned(), t.clone())));
+        let state = |name: &str| program.state().find(|(n, ..)| *n == name).map(|(.., t)| t.clone()).unwrap();
+        let exported_state = eager_state.iter().map(|(name, _)| state(name));
+        let all = |outputs: Vec<Tensor>, inputs: Vec<Tensor>, state: Vec<Tensor>| seen(&[outputs, inputs, state].concat());
+        assert_eq!(
+            all(exported, program_inputs, exported_state.collect()),
+            all(eager, eager_inputs, eager_state.iter().map(|(_, t)| t.clone()).collect()),
+            "call {at}\n{program}"
+        );
+    }
+}
+
+pub type Visitor<'a> = &'a mut dyn FnMut(&str, Slot, &Tensor);
+
+/// A module of one function over named tensors.
+pub struct Over<F> {
+    state: Vec<(&'static str, Slot, Tensor)>,
+    forward: F,
+}
+
+pub fn over<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>>(state: Vec<(&'static str, Slot, Tensor)>, forward: F) -> Over<F> {
+    Over { state, forward }
+}
+
+impl<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>> Module for Over<F> {
+    type In = Vec<Tensor>;
+    type Out = Vec<Tensor>;
+
+    fn forward(&self, x: Vec<Tensor>) -> Vec<Tensor> {
+        let state: Vec<Tensor> = self.state.iter().map(|(.., t)| t.clone()).collect();
+        (self.forward)(&state, x)
+    }
+
+    fn visit(&self, v: Visitor<'_>) {
+        self.state.iter().for_each(|(name, slot, t)| v(name, *slot, t));
+    }
 }

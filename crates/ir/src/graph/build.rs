@@ -137,6 +137,21 @@ impl GraphBuilder {
         self.push_const(ty, source, name)
     }
 
+    /// Makes constants inputs, ahead of the input that is number `before` so far, in this order.
+    pub fn lift_constants(&mut self, constants: &[ValueId], before: usize) {
+        let given = self.inputs.split_off(before.min(self.inputs.len()));
+        self.inputs.extend_from_slice(constants);
+        self.inputs.extend(given);
+        self.consts.retain(|c| !constants.contains(&c.value));
+        let inputs = self.inputs.iter().enumerate().map(|(i, v)| (*v, Def::Input(i as u32)));
+        let consts = self.consts.iter().enumerate().map(|(i, c)| (c.value, Def::Const(i as u32)));
+        for (value, def) in inputs.chain(consts) {
+            if let Some(v) = self.values.get_mut(value.index()) {
+                v.def = def;
+            }
+        }
+    }
+
     /// Makes a list argument.
     pub fn list(&mut self, elements: &[Arg]) -> Arg {
         Arg::List(extend(&mut self.args, elements))

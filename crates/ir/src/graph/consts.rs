@@ -1,6 +1,6 @@
 //! Constants: tensors that existed before the graph did, known to it by type and digest only.
 
-use super::ValueId;
+use super::{Graph, ValueId};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -56,6 +56,19 @@ impl Const {
     /// The digest of the contents, computed on first use.
     pub fn digest(&self) -> Digest {
         *self.digest.get_or_init(|| self.source.digest())
+    }
+}
+
+impl Graph {
+    /// The same graph, with other holders of its constants' contents.
+    ///
+    /// # Errors
+    /// Those of `holder`.
+    pub fn with_sources<E>(mut self, mut holder: impl FnMut(&Const) -> Result<Arc<dyn ConstSource>, E>) -> Result<Graph, E> {
+        for c in &mut self.consts {
+            c.source = holder(c)?;
+        }
+        Ok(self)
     }
 }
 

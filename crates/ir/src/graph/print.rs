@@ -37,6 +37,17 @@ impl Graph {
         Type(self, ty)
     }
 
+    /// An argument or output as text prints it.
+    pub fn display_arg(&self, arg: Arg) -> impl Display + '_ {
+        struct OneArg<'g>(&'g Graph, Arg);
+        impl Display for OneArg<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                Printer { g: self.0, w: f }.arg(&self.1)
+            }
+        }
+        OneArg(self, arg)
+    }
+
     /// The statements around a node, `radius` on each side, one a line, with a `>` before the node's own.
     pub fn window(&self, node: NodeId, radius: usize) -> String {
         match self.body.iter().position(|s| *s == Stmt::Node(node)) {

@@ -203,6 +203,16 @@ pub enum RunError {
          that begins at the start (`x.clone_tensor()`), or leave the offset out"
     )]
     AbsoluteOffset,
+    /// Inputs that see one memory, which the program writes.
+    #[error(
+        "inputs `{written}` and `{other}` share memory, and the program writes to `{written}`; it is for inputs apart: pass a copy of one"
+    )]
+    SharedInputs {
+        /// The input that is written.
+        written: String,
+        /// The other.
+        other: String,
+    },
     /// More or fewer inputs.
     #[error("the graph takes {expected} inputs, {found} were given")]
     InputCount {
@@ -211,9 +221,19 @@ pub enum RunError {
         /// Given.
         found: usize,
     },
-    /// Inputs of another shape than the traced ones.
-    #[error("the inputs are nested differently from the traced ones: an option is absent or present, or a list has another length")]
-    InputStructure,
+    /// Inputs of another structure than the traced ones.
+    #[error(
+        "the input{} must be {expected}, found {found}; a program is traced for inputs of one structure, trace again for another",
+        if .input.is_empty() { String::new() } else { format!(" `{input}`") }
+    )]
+    InputStructure {
+        /// Which part of the inputs; empty if all of them.
+        input: String,
+        /// In the trace.
+        expected: String,
+        /// Given.
+        found: String,
+    },
     /// A constant without contents.
     #[error("the constant `{name}` is known by its digest only: a graph read from text has no contents")]
     Constant {

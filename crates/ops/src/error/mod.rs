@@ -2,11 +2,13 @@
 
 mod access;
 mod call;
+mod export;
 mod graph;
 mod register;
 
 pub use access::AccessError;
 pub use call::CallError;
+pub use export::{ExportError, Violation};
 pub use graph::{FakeError, RunError, TraceError};
 pub use register::RegisterError;
 
@@ -67,6 +69,9 @@ pub enum ErrorKind {
     /// A symbolic integer: a guard, an assertion, arithmetic.
     #[error(transparent)]
     Guard(#[from] SymError),
+    /// A program cannot be exported as it was asked for.
+    #[error(transparent)]
+    Export(#[from] ExportError),
     /// A graph did not run as it was traced.
     #[error(transparent)]
     Run(#[from] RunError),

@@ -1,0 +1,90 @@
+//! Export: a module becomes a [`Program`] that needs the module no more.
+//!
+//! The module is traced with its parameters and buffers as inputs, and made functional: nothing in the graph mutates, and a [`Signature`] says which
+//! input is what, and which result is the new value of what. The program owns copies of all tensors it needs.
+
+mod constraints;
+mod program;
+mod signature;
+mod state;
+
+pub use constraints::RangeConstraint;
+pub use program::{Condition, Program};
+pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
+
+use maquette_ir::Loc;
+use maquette_ops::library::Facts;
+use maquette_ops::{Copies, Error, ErrorKind, Module, Result};
+use maquette_rewrite::{FunctionalizeError, Options, functionalize};
+use maquette_trace::{Captured, Dim, TraceOptions};
+use state::Owned;
+use std::sync::Arc;
+
+/// Options of an export: those of a trace. Inputs are counted as the leaves of the input tree, in order; parameters and buffers are not among
+/// them.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    trace: TraceOptions,
+}
+
+impl From<TraceOptions> for ExportOptions {
+    fn from(trace: TraceOptions) -> ExportOptions {
+        ExportOptions { trace }
+    }
+}
+
+impl ExportOptions {
+    /// Every size is the sample's number.
+    pub fn new() -> ExportOptions {
+        ExportOptions::default()
+    }
+
+    /// As [`TraceOptions::symbolic`]: every size of the inputs is a symbol, and the program may restrict it: what it branches on is a guard of the
+    /// exported program.
+    pub fn symbolic() -> ExportOptions {
+        TraceOptions::symbolic().into()
+    }
+
+    /// As [`TraceOptions::dynamic`]. The program must hold for every size that is declared so.
+    pub fn dynamic(self, input: usize, dim: usize, symbol: Dim) -> ExportOptions {
+        self.trace.dynamic(input, dim, symbol).into()
+    }
+
+    /// As [`TraceOptions::names`].
+    pub fn names<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> ExportOptions {
+        self.trace.names(names).into()
+    }
+
+    /// As [`TraceOptions::name`].
+    pub fn name(self, name: impl Into<String>) -> ExportOptions {
+        self.trace.name(name).into()
+    }
+
+    /// Traces `module.forward` on stand-ins for `inputs`, and gives the program with copies of the module's parameters, buffers and captured
+    /// tensors, as they are now.
+    ///
+    /// # Errors
+    /// As [`TraceOptions::trace`]; two tensors have one name, or one has no contents; the program restricts a dimension that was declared dynamic
+    /// ([`ExportError::Constraints`](maquette_ops::ExportError)); it has no functional form.
+    #[track_caller]
+    pub fn export<M: Module + ?Sized>(&self, module: &M, inputs: M::In) -> Result<Program<M::In, M::Out>> {
+        let loc = Loc::caller();
+        let owned = Owned::of(module).map_err(|e| e.at(loc))?;
+        let traced = self.trace.trace_with_state(|x| module.forward(x), &owned.inputs(), inputs)?.into_program();
+        constraints::check(&traced, self.trace.dynamic_dims()).map_err(|e| Error::from(e).at(loc))?;
+        let shared = state::written_together(&traced.state);
+        let mut functional = functionalize(&traced.graph, &Facts, &Options::new().sharing(shared)).map_err(|e| refused(e, loc))?;
+        let mut copies = Copies::default();
+        functional.graph = functional.graph.with_sources(|c| match c.source_as::<Captured>() {
+            Some(captured) => Ok(Arc::new(Captured(copies.of(&captured.0)?)) as Arc<_>),
+            None => Ok::<_, Error>(c.source().clone()),
+        })?;
+        let state = traced.state.iter().map(|s| copies.of(&s.tensor)).collect::<Result<Vec<_>>>()?;
+        Ok(Program::new(&traced, functional, &owned, state))
+    }
+}
+
+/// A program that has no functional form, at its line where that is known.
+fn refused(e: FunctionalizeError, export: Loc) -> Error {
+    Error::from(ErrorKind::Other(Box::new(e.kind))).at(e.loc.unwrap_or(export))
+}

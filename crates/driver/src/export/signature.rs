@@ -1,0 +1,275 @@
+//! What a program takes and gives: which of the graph's inputs is which tensor, and which of its results is for what.
+
+use super::state::Owned;
+use maquette_ir::graph::{Arg, Graph};
+use maquette_ops::module::Slot;
+use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
+use maquette_trace::{LeafKind, Program as Traced};
+use std::fmt;
+
+/// What a program takes and gives, in the order of its graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// Parameters, buffers, then what the caller gives.
+    pub inputs: Vec<InputSpec>,
+    /// New values of what the program writes, then its outputs.
+    pub outputs: Vec<OutputSpec>,
+}
+
+/// An input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputSpec {
+    /// What it is.
+    pub kind: InputKind,
+    /// What it is called: the module's name for a parameter or buffer, `layers.0.weight`; the leaf's for an input.
+    pub name: String,
+    /// The graph's input, as its text has it: `%x`. A number that the program was traced with is no input of the graph, and stands here itself.
+    pub value: String,
+    /// Another parameter or buffer that is the same tensor, and the same input of the graph.
+    pub tied_to: Option<String>,
+    /// Whether an operator or an output takes it.
+    pub used: bool,
+}
+
+/// What an input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum InputKind {
+    /// A parameter of the module.
+    Parameter,
+    /// A buffer of the module.
+    Buffer,
+    /// A tensor that the module does not name and that the program writes: it was captured, and lives on as a buffer.
+    CapturedBuffer,
+    /// A tensor or number that the caller gives.
+    User,
+    /// A number that is part of the program: callers must give the same.
+    Constant,
+    /// The memory that some of the other inputs see together.
+    Memory,
+}
+
+/// A result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputSpec {
+    /// What it is for.
+    pub kind: OutputKind,
+    /// What is given: the buffer, parameter or input that is written; the leaf of the output tree, empty where there is one only.
+    pub name: String,
+    /// The graph's result, as its text has it; of an alias the graph's input. Behind `at` stands which of its elements: offset, sizes, strides.
+    pub value: String,
+}
+
+/// What a result is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OutputKind {
+    /// The new value of a parameter.
+    ParameterMutation,
+    /// The new value of a buffer.
+    BufferMutation,
+    /// The new value of an input, in the caller's tensor.
+    InputMutation,
+    /// An output.
+    User,
+    /// An output that is one of the tensors the program takes, or a view of one, as the program leaves it.
+    Alias,
+}
+
+impl InputKind {
+    /// As printed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            InputKind::Parameter => "parameter",
+            InputKind::Buffer => "buffer",
+            InputKind::CapturedBuffer => "captured buffer",
+            InputKind::User => "input",
+            InputKind::Constant => "constant input",
+            InputKind::Memory => "memory of",
+        }
+    }
+
+    fn mutation(self) -> OutputKind {
+        match self {
+            InputKind::Parameter => OutputKind::ParameterMutation,
+            InputKind::Buffer | InputKind::CapturedBuffer => OutputKind::BufferMutation,
+            InputKind::User | InputKind::Constant | InputKind::Memory => OutputKind::InputMutation,
+        }
+    }
+}
+
+impl OutputKind {
+    /// As printed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OutputKind::ParameterMutation => "parameter mutation",
+            OutputKind::BufferMutation => "buffer mutation",
+            OutputKind::InputMutation => "input mutation",
+            OutputKind::User => "output",
+            OutputKind::Alias => "output alias",
+        }
+    }
+}
+
+impl Signature {
+    /// Parameters and buffers that nothing depends on.
+    pub fn unused(&self) -> impl Iterator<Item = &InputSpec> {
+        self.inputs.iter().filter(|i| !i.used && matches!(i.kind, InputKind::Parameter | InputKind::Buffer))
+    }
+
+    /// `labels`: what the inputs of the graph are called.
+    pub(crate) fn of(traced: &Traced, functional: &Functional, owned: &Owned, labels: &[String]) -> Signature {
+        let graph = &functional.graph;
+        let mut inputs = Vec::new();
+        for (at, named) in owned.0.iter().enumerate() {
+            let Some((i, state)) = traced.state.iter().enumerate().find(|(_, s)| s.given.contains(&at)) else { continue };
+            let first = state.given.first().filter(|first| **first != at).and_then(|first| owned.0.get(*first));
+            let kind = if named.slot == Slot::Buffer { InputKind::Buffer } else { InputKind::Parameter };
+            inputs.push(InputSpec {
+                kind,
+                name: named.name.clone(),
+                value: input_text(graph, i),
+                tied_to: first.map(|n| n.name.clone()),
+                used: used(functional, i),
+            });
+        }
+        let mut rest = 0..graph.inputs().len();
+        let mut next = |kind: InputKind, name: Option<&str>| {
+            let i = rest.next().unwrap_or_default();
+            let value = input_text(graph, i);
+            let name = name.map_or_else(|| value.trim_start_matches('%').to_owned(), ToOwned::to_owned);
+            InputSpec { kind, name, value, tied_to: None, used: used(functional, i) }
+        };
+        for state in &traced.state {
+            let captured = next(InputKind::CapturedBuffer, None);
+            inputs.extend(state.given.is_empty().then_some(captured));
+        }
+        for (kind, label) in traced.interface.inputs.iter().zip(&traced.interface.labels) {
+            inputs.push(match kind {
+                LeafKind::Input => next(InputKind::User, Some(label)),
+                LeafKind::Fixed(value) => {
+                    let (name, value) = (label.clone(), value.kind().to_string());
+                    InputSpec { kind: InputKind::Constant, name, value, tied_to: None, used: true }
+                }
+            });
+        }
+        for m in &functional.memories {
+            let seen_by: Vec<&str> = m.inputs.iter().filter_map(|i| labels.get(*i).map(String::as_str)).collect();
+            inputs.push(next(InputKind::Memory, Some(&seen_by.join(", "))));
+        }
+        let mut signature = Signature { inputs, outputs: Vec::new() };
+        signature.outputs = signature.outputs_of(traced, functional);
+        signature
+    }
+
+    fn outputs_of(&self, traced: &Traced, functional: &Functional) -> Vec<OutputSpec> {
+        let graph = &functional.graph;
+        let mut outputs = Vec::new();
+        for m in &functional.mutations {
+            let value = result_text(graph, m.result);
+            let written: Vec<(usize, String)> = match m.target {
+                Outside::Input(i) => vec![(i, at(graph, value, m.place))],
+                Outside::Memory(k) => functional
+                    .memories
+                    .get(k)
+                    .map(|m| m.inputs.iter().map(|&i| (i, part(graph, m, i, &value))).collect())
+                    .unwrap_or_default(),
+                Outside::Const(_) => Vec::new(),
+            };
+            for (target, value) in written {
+                let target = input_text(graph, target);
+                if let Some(input) = self.inputs.iter().find(|i| i.value == target) {
+                    outputs.push(OutputSpec { kind: input.kind.mutation(), name: input.name.clone(), value });
+                }
+            }
+        }
+        for (name, output) in traced.interface.out_spec.leaf_paths().into_iter().zip(&functional.outputs) {
+            let kind = if let Output::Alias { .. } = output { OutputKind::Alias } else { OutputKind::User };
+            outputs.push(OutputSpec { kind, name, value: output_text(functional, output) });
+        }
+        outputs
+    }
+}
+
+fn input_text(graph: &Graph, i: usize) -> String {
+    graph.inputs().get(i).map_or_else(String::new, |v| format!("%{}", graph.value_name(*v)))
+}
+
+fn result_text(graph: &Graph, i: usize) -> String {
+    graph.outputs().get(i).map_or_else(String::new, |&a| graph.display_arg(a).to_string())
+}
+
+/// A value, or the elements of it at a place.
+fn at(graph: &Graph, value: String, place: Option<usize>) -> String {
+    match place {
+        Some(place) => format!("{value} at {}", result_text(graph, place)),
+        None => value,
+    }
+}
+
+/// The elements that an input has of the memory it shares.
+fn part(graph: &Graph, memory: &SharedMemory, input: usize, value: &str) -> String {
+    let Some(ty) = graph.inputs().get(input).and_then(|v| graph.tensor_type(*v)) else { return value.to_owned() };
+    let offset = ty.offset.as_i64().unwrap_or_default() - memory.start;
+    let numbers = [offset].into_iter().chain(ty.sizes.iter().chain(&ty.strides).filter_map(|e| e.as_i64()));
+    let numbers: Vec<String> = numbers.map(|n| n.to_string()).collect();
+    format!("{value} at [{}]", numbers.join(", "))
+}
+
+fn output_text(f: &Functional, output: &Output) -> String {
+    let graph = &f.graph;
+    match output {
+        Output::Result { result, .. } => result_text(graph, *result),
+        Output::Shared { result, place, .. } => at(graph, result_text(graph, *result), Some(*place)),
+        Output::Alias { of, place } => {
+            let of = match *of {
+                Outside::Input(i) => input_text(graph, i),
+                Outside::Const(i) => graph.consts().get(i).map_or_else(String::new, |c| format!("%{}", graph.value_name(c.value()))),
+                Outside::Memory(i) => input_text(graph, graph.inputs().len() - f.memories.len() + i),
+            };
+            at(graph, of, *place)
+        }
+        Output::List(l) => {
+            let elements: Vec<String> = l.iter().map(|o| output_text(f, o)).collect();
+            format!("[{}]", elements.join(", "))
+        }
+    }
+}
+
+/// Whether an operator or an output takes an input, by itself or in the memory it is in.
+fn used(f: &Functional, i: usize) -> bool {
+    let graph = &f.graph;
+    let taken = |i: usize| {
+        let Some(&v) = graph.inputs().get(i) else { return false };
+        let mut returned = false;
+        graph.outputs().iter().for_each(|&o| graph.for_each_leaf(o, &mut |leaf| returned |= leaf == Arg::Value(v)));
+        returned || !graph.users(v).is_empty()
+    };
+    let first = graph.inputs().len() - f.memories.len();
+    let memory = f.memories.iter().position(|m| m.inputs.contains(&i));
+    let given_back = |o: &Output| match o {
+        Output::Alias { of: Outside::Input(of), .. } => *of == i,
+        Output::Alias { of: Outside::Memory(of), .. } => Some(*of) == memory,
+        _ => false,
+    };
+    taken(i) || memory.is_some_and(|m| taken(first + m)) || f.outputs.iter().any(given_back)
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("inputs")?;
+        for i in &self.inputs {
+            write!(f, "\n  {} {}: {}", i.kind.name(), i.name, i.value)?;
+            if let Some(other) = &i.tied_to {
+                write!(f, ", tied to {other}")?;
+            }
+            if !i.used {
+                f.write_str(", unused")?;
+            }
+        }
+        f.write_str("\noutputs")?;
+        for o in &self.outputs {
+            let space = if o.name.is_empty() { "" } else { " " };
+            write!(f, "\n  {}{space}{}: {}", o.kind.name(), o.name, o.value)?;
+        }
+        Ok(())
+    }
+}

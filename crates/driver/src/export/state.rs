@@ -1,0 +1,64 @@
+//! The tensors that a module owns, in the order a program takes them.
+
+use maquette_ops::module::Slot;
+use maquette_ops::{ExportError, Module, Result, Tensor};
+use maquette_trace::State;
+
+/// A parameter or buffer.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) slot: Slot,
+    tensor: Tensor,
+}
+
+/// What a module names: its parameters, then its buffers.
+pub(crate) struct Owned(pub(crate) Vec<Named>);
+
+impl Owned {
+    pub(crate) fn of<M: Module + ?Sized>(module: &M) -> Result<Owned> {
+        let mut all: Vec<Named> = Vec::new();
+        module.visit(&mut |name, slot, t| all.push(Named { name: name.to_owned(), slot, tensor: t.clone() }));
+        for (i, n) in all.iter().enumerate() {
+            if all.iter().take(i).any(|m| m.name == n.name) {
+                return Err(ExportError::SameName { name: n.name.clone() }.into());
+            }
+            if let Some(problem) = problem(&n.tensor) {
+                return Err(ExportError::State { slot: n.slot.name(), name: n.name.clone(), problem }.into());
+            }
+        }
+        all.sort_by_key(|n| n.slot == Slot::Buffer);
+        Ok(Owned(all))
+    }
+
+    /// What they are called as inputs of the graph: `p_layers_0_weight`, as in PyTorch.
+    pub(crate) fn inputs(&self) -> Vec<(String, Tensor)> {
+        let prefix = |slot| if slot == Slot::Buffer { 'b' } else { 'p' };
+        self.0.iter().map(|n| (format!("{}_{}", prefix(n.slot), n.name.replace('.', "_")), n.tensor.clone())).collect()
+    }
+}
+
+/// Why a tensor has no contents.
+fn problem(t: &Tensor) -> Option<String> {
+    if let Some(slot) = t.slot() {
+        return Some(format!("is a tensor of the running trace `{}`", slot.trace.name));
+    }
+    match t.ok() {
+        Err(e) => Some(format!("is the result of a failed operation ({})", e.to_string().lines().next().unwrap_or_default())),
+        Ok(t) if t.is_fake() => Some(format!("is a fake tensor {}", t.meta())),
+        Ok(_) => None,
+    }
+}
+
+/// Which inputs see one memory that the program writes.
+pub(crate) fn written_together(state: &[State]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (i, s) in state.iter().enumerate().filter(|(_, s)| s.written) {
+        let first = |group: &&mut Vec<usize>| group.first().and_then(|&j| state.get(j)).is_some_and(|t| t.tensor.shares_storage(&s.tensor));
+        match groups.iter_mut().find(first) {
+            Some(group) => group.push(i),
+            None => groups.push(vec![i]),
+        }
+    }
+    groups.retain(|g| g.len() > 1);
+    groups
+}

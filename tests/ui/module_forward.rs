@@ -1,0 +1,9 @@
+use maquette::prelude::*;
+
+#[derive(Module)]
+#[module(Tensor -> Tensor)]
+struct WithoutForward {
+    weight: Tensor,
+}
+
+fn main() {}
