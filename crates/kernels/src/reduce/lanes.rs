@@ -5,7 +5,7 @@
 //! rows. A partial result of `w` columns at once is `LANES` groups of `w` accumulators; of one row, `w` is 1.
 
 use crate::isa::{Isa, Simd};
-use crate::pointwise::ops::Op2;
+use crate::pointwise::ops::{Onto, Op2};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 
@@ -55,19 +55,6 @@ pub(crate) fn fold<A: Copy, O: Op2<A, A>>(isa: Isa, chunk: &[A], identity: A) ->
     isa.dispatch(Fold::<A, O, _, false>(chunk, &mut [], identity, |x| x, PhantomData))
 }
 
-/// `acc[i] = acc[i] op x[i]`.
-pub(crate) struct Zip<'a, A, O>(pub &'a mut [A], pub &'a [A], pub PhantomData<O>);
-
-impl<A: Copy, O: Op2<A, A>> Simd for Zip<'_, A, O> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        for (a, x) in self.0.iter_mut().zip(self.1) {
-            *a = O::f(*a, *x);
-        }
-    }
-}
-
 /// Combines chunks in order: two partial results of equal weight at once.
 pub(crate) struct Cascade<A, O> {
     stack: SmallVec<[(u32, Partial<A>); 2]>,
@@ -81,7 +68,7 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
     }
 
     fn combine(left: &mut [A], right: &[A]) {
-        Zip::<A, O>(left, right, PhantomData).run();
+        Onto::<A, O>(left, right, PhantomData).run();
     }
 
     /// The next chunk.
