@@ -190,8 +190,8 @@ impl Planner<'_> {
         }
         let mut dst = if rounds { self.slot(class_of(instr.dtype), once)? } else { final_place(self)? };
         let run = self.onto.filter(|(of, _)| *of == r).map(|(_, run)| run).or_else(|| step_fn(instr.op, operand_dtype, instr.dtype));
-        let run = run
-            .ok_or_else(|| KernelError::argument("pointwise", format!("`{}` does not take {operand_dtype}", op_name(instr.op))))?;
+        let run =
+            run.ok_or_else(|| KernelError::argument("pointwise", format!("`{}` does not take {operand_dtype}", op_name(instr.op))))?;
         let value = if let Op::Const(c) = instr.op { c } else { Scalar::Int(0) };
         self.emit(once, Step { value, ..step(run, dst, src) });
         if rounds {

@@ -1,7 +1,7 @@
 //! Walking a reduction: which elements make up each output, by rows or by blocks of columns.
 
 use super::KERNEL;
-use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, tree};
+use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, row, tree};
 use crate::access::{Reader, Writer};
 use crate::copy::{check_dim, same_sizes};
 use crate::element::Class;
@@ -77,7 +77,17 @@ impl Shape {
 
     /// The input's offset of an output's first element, and the offset in the output.
     pub fn at(&self, out: usize) -> (i64, i64) {
-        (self.kept.offset(1, out), self.kept.offset(0, out))
+        (self.input_at(out), self.output_at(out))
+    }
+
+    /// The input's offset of an output's first element.
+    fn input_at(&self, out: usize) -> i64 {
+        self.kept.offset(1, out)
+    }
+
+    /// The offset of an output.
+    fn output_at(&self, out: usize) -> i64 {
+        self.kept.offset(0, out)
     }
 
     /// Calls `f(position, offset, run length)` over an output's elements, in order; and the stride within runs.
@@ -122,7 +132,7 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
 
     let partial = |block: usize, chunk: usize, scratch: &mut Vec<A>| -> Partial<A> {
         let (out0, w) = (first(block), widths(block));
-        let (base, from) = (s.at(out0).0, chunk * CHUNK);
+        let (base, from) = (s.input_at(out0), chunk * CHUNK);
         let n = CHUNK.min(s.extent - from);
         if columns {
             return s.columns::<A, O>(src, base, (out0, w), (from, n), identity, map);
@@ -143,10 +153,12 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
         }
         Partial::from(fold::<A, O>(s.isa, xs, identity))
     };
+    // SAFETY: an output's elements, which lie one after another.
+    let whole = |block| unsafe { if contiguous && !columns { src.in_place(s.input_at(first(block)), s.extent) } else { None } };
     let write = |block: usize, values: &[A]| {
         for (i, v) in values.iter().take(widths(block)).enumerate() {
             // SAFETY: each output is written by the one task that has its block.
-            unsafe { dst.write(s.at(first(block) + i).1, post(*v)) }
+            unsafe { dst.write(s.output_at(first(block) + i), post(*v)) }
         }
     };
 
@@ -171,6 +183,7 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
         for block in from..to {
             match chunks {
                 0 => write(block, &vec![identity; width]),
+                1 if let Some(xs) = whole(block) => write(block, &[row::<A, O>(s.isa, xs, identity)]),
                 1 => {
                     let mut p = partial(block, 0, &mut scratch);
                     tree::<A, O>(&mut p);
