@@ -278,25 +278,17 @@ where
         &self.weight[item % self.groups * n..][..n]
     }
 
-    /// The columns `columns` of an output channel.
+    /// Adds the bias, where there is one, to the columns `columns` of an item's output.
     ///
     /// # Safety
-    /// They are one task's, and no other slice of them lives.
-    unsafe fn output(&self, item: usize, channel: usize, columns: &Range<usize>) -> &mut [T] {
-        let at = (item * self.channels.1 + channel) * self.planes.1 + columns.start;
-        // SAFETY: the caller's promise; the output is as large as all items.
-        unsafe { self.y.slice_mut(at as i64, columns.len()) }
-    }
-
-    /// Adds the bias, where there is one, to these columns.
-    ///
-    /// # Safety
-    /// As [`Conv::output`].
+    /// They are one task's, and no slice of them lives.
     unsafe fn add_bias(&self, item: usize, columns: &Range<usize>) {
         let of_group = self.bias.map_or(&[][..], |b| &b[item % self.groups * self.channels.1..]);
         for (channel, bias) in of_group.iter().enumerate().take(self.channels.1) {
-            // SAFETY: the caller's promise.
-            unsafe { self.output(item, channel, columns) }.iter_mut().for_each(|v| *v = <Add as Op2<T, T>>::f(*v, *bias));
+            let at = (item * self.channels.1 + channel) * self.planes.1 + columns.start;
+            // SAFETY: the caller's promise; the output is as large as all items.
+            let row = unsafe { self.y.slice_mut(at as i64, columns.len()) };
+            row.iter_mut().for_each(|v| *v = <Add as Op2<T, T>>::f(*v, *bias));
         }
     }
 

@@ -115,11 +115,11 @@ fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, ident
 fn running<A: Class, const N: usize>(mut lines: [&mut [A]; N], identity: A, f: impl Fn(A, A) -> A) {
     let mut acc = [identity; N];
     let n = lines.iter().map(|l| l.len()).min().unwrap_or(0);
-    let lines = lines.each_mut().map(|l| &mut l[..n]);
+    let mut lines = lines.each_mut().map(|l| &mut l[..n]);
     for i in 0..n {
-        for k in 0..N {
-            acc[k] = f(acc[k], lines[k][i]);
-            lines[k][i] = acc[k];
+        for (acc, line) in acc.iter_mut().zip(&mut lines) {
+            *acc = f(*acc, line[i]);
+            line[i] = *acc;
         }
     }
 }
