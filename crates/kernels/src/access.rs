@@ -30,15 +30,29 @@ unsafe fn load<T: Element, A: Class>(isa: Isa, base: Ptr<u8>, at: i64, stride: i
     }
 }
 
+struct StoreCast<'a, A, T>(&'a [A], &'a mut [T]);
+impl<A: Class, T: Element> Simd for StoreCast<'_, A, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (o, x) in self.1.iter_mut().zip(self.0) {
+            *o = cast(*x);
+        }
+    }
+}
+
 /// # Safety
 /// Elements `at, at + stride, …`, as many as there are values, must be in the view to write `base` is of, of dtype `T`, and not touched by
 /// another thread.
-unsafe fn store<T: Element, A: Class>(base: Ptr<u8>, at: i64, stride: i64, values: &[A]) {
+unsafe fn store<T: Element, A: Class>(isa: Isa, base: Ptr<u8>, at: i64, stride: i64, values: &[A]) {
     let base = Ptr(base.0.cast::<T>());
-    (0..).zip(values).for_each(|(i, x)| {
-        // SAFETY: the caller's promise.
-        unsafe { base.set(at + i * stride, cast(*x)) }
-    });
+    // SAFETY: the caller's promise.
+    unsafe {
+        match stride {
+            1 => isa.dispatch(StoreCast(values, base.slice_mut(at, values.len()))),
+            _ => (0..).zip(values).for_each(|(i, x)| base.set(at + i * stride, cast(*x))),
+        }
+    }
 }
 
 /// Reads a view's elements, cast.
@@ -53,7 +67,7 @@ pub(crate) struct Reader<A> {
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<A> {
     base: Ptr<u8>,
-    store: unsafe fn(Ptr<u8>, i64, i64, &[A]),
+    store: unsafe fn(Isa, Ptr<u8>, i64, i64, &[A]),
 }
 
 impl<A: Class> Reader<A> {
@@ -87,13 +101,13 @@ impl<A: Class> Writer<A> {
     /// Element `at` must be in the view, and not touched by another thread.
     pub unsafe fn write(self, at: i64, x: A) {
         // SAFETY: the caller's promise, and the dtype is the view's.
-        unsafe { (self.store)(self.base, at, 0, &[x]) }
+        unsafe { (self.store)(Isa::Scalar, self.base, at, 0, &[x]) }
     }
 
     /// # Safety
     /// Elements `at, at + stride, …`, as many as there are values, must be in the view, and not touched by another thread.
-    pub unsafe fn write_run(self, at: i64, stride: i64, values: &[A]) {
+    pub unsafe fn write_run(self, isa: Isa, at: i64, stride: i64, values: &[A]) {
         // SAFETY: the caller's promise, and the dtype is the view's.
-        unsafe { (self.store)(self.base, at, stride, values) }
+        unsafe { (self.store)(isa, self.base, at, stride, values) }
     }
 }

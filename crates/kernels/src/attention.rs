@@ -186,11 +186,11 @@ impl<A: Float + Product> Work<'_, A> {
             values.fill(A::ZERO);
         }
         let (writer, sizes, strides) = &self.out;
+        let (at, rank) = (offset(sizes, strides, (batch * n + first) * d), sizes.len());
         for (r, value) in values.chunks_mut(d.max(1)).enumerate() {
             self.isa.dispatch(Each(value, |x: A| x * scale[r]));
-            let at = offset(sizes, strides, (batch * n + first + r) * d);
             // SAFETY: this row of the output, which is this task's.
-            unsafe { writer.write_run(at, strides[strides.len() - 1], value) }
+            unsafe { writer.write_run(self.isa, at + r as i64 * strides[rank - 2], strides[rank - 1], value) }
         }
     }
 

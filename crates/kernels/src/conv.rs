@@ -1,15 +1,22 @@
-//! Convolution over 1, 2 or 3 spatial dimensions: unfold, then a matrix product. Computed in the class (`f32` for narrow
-//! floats, `i64` for integers), rounded once.
+//! Convolution over 1, 2 or 3 spatial dimensions: patches of the input are gathered into a matrix, tile by tile, and multiplied by the
+//! weight. Computed in the class (`f32` for narrow floats, `i64` for integers), rounded once.
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
-use crate::gemm::{Product, batched_gemm};
-use crate::layout::for_each;
+use crate::gemm::{Mat, PANEL, Product, spread};
+use crate::pointwise::ops::{Add, Op2};
 use crate::pointwise::steps::{Kind, class_of};
 use crate::pool;
+use crate::scratch::Scratch;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use crate::window::Window;
 use maquette_ir::DType;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// Elements of one tile's patches, about: half of a core's second-level cache.
+const PATCHES: usize = 128 * 1024;
 
 /// `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`; the window's kernel is the weight's.
 pub fn conv(input: &View<'_>, weight: &View<'_>, bias: Option<&View<'_>>, w: &Window, groups: i64, out: &mut ViewMut<'_>) -> Result<()> {
@@ -95,47 +102,68 @@ impl Unfold<'_> {
         numel(&self.w.kernel)
     }
 
-    /// Calls `f(column, plane offset, length, step)` for the runs of windows whose tap `tap` is inside the plane.
-    fn runs(&self, tap: usize, mut f: impl FnMut(usize, i64, usize, i64)) {
+    /// Calls `f(column, plane offset, length, step)` for the runs of windows among `columns` whose tap `tap` is inside the plane.
+    fn runs(&self, tap: usize, columns: Range<usize>, mut f: impl FnMut(usize, i64, usize, i64)) {
         let w = self.w;
         let spatial = self.plane.len();
-        let (mut rest, mut first, mut lo, mut count) =
-            (tap as i64, Dims::from_elem(0, spatial), Dims::from_elem(0, spatial), Dims::from_elem(0, spatial));
+        let (mut rest, mut first, mut within) =
+            (tap as i64, Dims::from_elem(0, spatial), SmallVec::<[Range<i64>; 6]>::from_elem(0..0, spatial));
         for d in (0..spatial).rev() {
             // The plane coordinate of window 0's tap; then which windows have theirs inside.
             first[d] = rest % w.kernel[d] * w.dilation[d] - w.padding[d];
             rest /= w.kernel[d];
             let s = w.stride[d];
-            lo[d] = if first[d] < 0 { (-first[d] + s - 1) / s } else { 0 };
+            let lo = if first[d] < 0 { (-first[d] + s - 1) / s } else { 0 };
             let end = if self.plane[d] > first[d] { (self.plane[d] - first[d] + s - 1) / s } else { 0 };
-            count[d] = (end.min(self.windows[d]) - lo[d]).max(0);
+            within[d] = lo..end.min(self.windows[d]);
         }
-        let (plane, columns) = (contiguous(&self.plane), contiguous(&self.windows));
-        let steps: Dims = plane.iter().zip(&w.stride).map(|(p, s)| p * s).collect();
-        let at: i64 = (0..spatial).map(|d| (first[d] + lo[d] * w.stride[d]) * plane[d]).sum();
-        let column: i64 = (0..spatial).map(|d| lo[d] * columns[d]).sum();
-        let inner = spatial - 1;
-        let n = count[inner] as usize;
-        for_each(&count[..inner], [&steps[..inner], &columns[..inner]], |[a, c]| f((column + c) as usize, at + a, n, steps[inner]));
+        let (plane, inner) = (contiguous(&self.plane), spatial - 1);
+        let (m, from, to) = (self.windows[inner], columns.start as i64, columns.end as i64);
+        if m == 0 || from >= to {
+            return;
+        }
+        for row in from / m..(to - 1) / m + 1 {
+            let (mut rest, mut at, mut inside) = (row, 0, true);
+            for d in (0..inner).rev() {
+                let i = rest % self.windows[d];
+                rest /= self.windows[d];
+                inside &= within[d].contains(&i);
+                at += (first[d] + i * w.stride[d]) * plane[d];
+            }
+            let (lo, hi) = (within[inner].start.max(from - row * m), within[inner].end.min(to - row * m));
+            if inside && lo < hi {
+                let s = w.stride[inner];
+                f((row * m + lo) as usize, at + first[inner] + lo * s, (hi - lo) as usize, s);
+            }
+        }
     }
 
-    fn patches<T: Product>(&self, planes: &[T], patches: &mut [T]) -> Result<()> {
-        let (taps, columns, plane) = (self.taps(), numel(&self.windows), numel(&self.plane));
-        let rows = patches.len() / columns.max(1);
+    /// The patch matrix's `columns`.
+    fn patches<T: Product>(&self, planes: &[T], columns: Range<usize>, patches: &mut [T]) -> Result<()> {
+        let (taps, plane, width) = (self.taps(), numel(&self.plane), columns.len());
         let out = Ptr(patches.as_mut_ptr());
-        pool::ranges(rows, (pool::GRAIN / columns.max(1)).max(1), 1, &|from, to| {
-            for r in from..to {
-                // SAFETY: row `r` is one task's.
-                let row = unsafe { out.slice_mut((r * columns) as i64, columns) };
-                row.fill(T::default());
-                let src = &planes[r / taps * plane..][..plane];
-                self.runs(r % taps, |c, at, n, step| {
+        let channels = patches.len() / (taps * width).max(1);
+        let (mut runs, mut ends) = (Vec::new(), Vec::new());
+        for tap in 0..taps {
+            self.runs(tap, columns.clone(), |c, at, n, step| runs.push((c - columns.start, at as usize, n, step as usize)));
+            ends.push(runs.len());
+        }
+        pool::ranges(channels, (pool::GRAIN / (taps * width).max(1)).max(1), 1, &|from, to| {
+            for (c, tap) in (from..to).flat_map(|c| (0..taps).map(move |t| (c, t))) {
+                // SAFETY: a channel's rows are one task's.
+                let row = unsafe { out.slice_mut(((c * taps + tap) * width) as i64, width) };
+                let src = &planes[c * plane..][..plane];
+                let runs = &runs[if tap == 0 { 0 } else { ends[tap - 1] }..ends[tap]];
+                if runs.iter().map(|r| r.2).sum::<usize>() < width {
+                    row.fill(T::default());
+                }
+                for &(c, at, n, step) in runs {
                     if step == 1 {
-                        row[c..c + n].copy_from_slice(&src[at as usize..at as usize + n]);
+                        row[c..c + n].copy_from_slice(&src[at..at + n]);
                     } else {
-                        row[c..c + n].iter_mut().zip(src[at as usize..].iter().step_by(step as usize)).for_each(|(o, x)| *o = *x);
+                        row[c..c + n].iter_mut().zip(src[at..].iter().step_by(step)).for_each(|(o, x)| *o = *x);
                     }
-                });
+                }
             }
             Ok(())
         })
@@ -151,7 +179,7 @@ impl Unfold<'_> {
                 let dst = unsafe { out.slice_mut((c * plane) as i64, plane) };
                 for tap in 0..taps {
                     let src = &patches[(c * taps + tap) * columns..][..columns];
-                    self.runs(tap, |col, at, n, step| {
+                    self.runs(tap, 0..columns, |col, at, n, step| {
                         for (i, x) in src[col..col + n].iter().enumerate() {
                             let o = &mut dst[at as usize + i * step as usize];
                             *o = add(*o, *x);
@@ -164,10 +192,6 @@ impl Unfold<'_> {
     }
 }
 
-fn matrix<'a, T: Product>(x: &'a [T], rows: usize, columns: usize) -> Result<View<'a>> {
-    View::from_slice_sized(x, &[rows as i64, columns as i64]).ok_or_else(|| KernelError::argument("conv", "the sizes overflow"))
-}
-
 fn typed<T: Product>(
     input: &View<'_>,
     weight: &View<'_>,
@@ -178,61 +202,155 @@ fn typed<T: Product>(
     transposed: bool,
 ) -> Result<()>
 where
-    crate::pointwise::ops::Add: crate::pointwise::ops::Op2<T, T>,
+    Add: Op2<T, T>,
 {
-    use crate::pointwise::ops::{Add, Op2};
-    let add = <Add as Op2<T, T>>::f;
-    let (x, weight) = (to_vec::<T>(input)?, to_vec::<T>(weight)?);
+    let (x, weight) = (elements::<T>(input, out)?, elements::<T>(weight, out)?);
     let bias = bias.map(to_vec::<T>).transpose()?;
-    let mut y = vec![T::default(); out.numel()];
-    let (n, g) = (input.sizes()[0] as usize, groups as usize);
-    let (ci, co) = (input.sizes()[1] as usize / g, out.sizes()[1] as usize / g);
-    let (li, lo) = (numel(&input.sizes()[2..]), numel(&out.sizes()[2..]));
-    let taps = numel(&w.kernel);
-    let plain = taps == 1 && li == lo && w.stride.iter().all(|s| *s == 1) && w.padding.iter().all(|p| *p == 0);
+    // Where the output is row-major and of the class, it is computed where it is to lie.
+    let there = out.dtype() == T::DTYPE && out.is_contiguous();
+    let mut y = vec![T::default(); if there { 0 } else { out.numel() }];
+    let g = groups as usize;
     let (plane, windows) = if transposed { (&out.sizes()[2..], &input.sizes()[2..]) } else { (&input.sizes()[2..], &out.sizes()[2..]) };
-    let unfold = Unfold { w, plane: plane.into(), windows: windows.into() };
-    let (patch_rows, columns) = (if transposed { co } else { ci } * taps, numel(windows));
-    let y_out = Ptr(y.as_mut_ptr());
-
-    // With enough batches and groups, each is a task of its own; otherwise the steps within one are spread.
-    pool::try_for(n * g, n * g >= 2 * pool::num_threads() && y.len() > pool::GRAIN, &|t| {
-        let (b, gi) = (t / g, t % g);
-        let src = &x[(b * g + gi) * ci * li..][..ci * li];
-        // SAFETY: this batch and group's outputs, which are one task's.
-        let dst = unsafe { y_out.slice_mut(((b * g + gi) * co * lo) as i64, co * lo) };
-        let kernel = &weight[gi * ci * co * taps..][..ci * co * taps];
-        let mut patches = if plain { Vec::new() } else { vec![T::default(); patch_rows * columns] };
-        if transposed {
-            // [co taps, li] = kernel[ci, co taps]^T src[ci, li]
-            let k = matrix(kernel, ci, co * taps)?.permute(&[1, 0])?;
-            let target = if plain { &mut *dst } else { &mut patches[..] };
-            let mut c = ViewMut::from_slice_sized(target, &[(co * taps) as i64, li as i64]).ok_or_else(overflow)?;
-            batched_gemm(&k, &matrix(src, ci, li)?, &mut c, 1.0, 0.0)?;
-            if !plain {
-                unfold.fold(&patches, dst, add)?;
-            }
-        } else {
-            if !plain {
-                unfold.patches(src, &mut patches)?;
-            }
-            let b = if plain { matrix(src, ci, li)? } else { matrix(&patches, ci * taps, lo)? };
-            let mut c = ViewMut::from_slice_sized(dst, &[co as i64, lo as i64]).ok_or_else(overflow)?;
-            batched_gemm(&matrix(kernel, co, ci * taps)?, &b, &mut c, 1.0, 0.0)?;
-        }
-        if let (Some(bias), true) = (&bias, lo > 0) {
-            // SAFETY: as above; the borrow before has ended.
-            let dst = unsafe { y_out.slice_mut(((b * g + gi) * co * lo) as i64, co * lo) };
-            for (row, add_to) in dst.chunks_mut(lo).zip(&bias[gi * co..]) {
-                row.iter_mut().for_each(|v| *v = add(*v, *add_to));
-            }
-        }
-        Ok(())
-    })?;
-    let result = View::from_slice_sized(&y, out.sizes()).ok_or_else(overflow)?;
+    let conv = Conv {
+        x: &x,
+        weight: &weight,
+        bias: bias.as_deref(),
+        y: if there { out.typed::<T>() } else { Ptr(y.as_mut_ptr()) },
+        groups: g,
+        channels: (input.sizes()[1] as usize / g, out.sizes()[1] as usize / g),
+        planes: (numel(&input.sizes()[2..]), numel(&out.sizes()[2..])),
+        unfold: Unfold { w, plane: plane.into(), windows: windows.into() },
+    };
+    let items = input.sizes()[0] as usize * g;
+    if transposed {
+        conv.transposed(items)?
+    } else {
+        conv.forward(items)?
+    }
+    if there {
+        return Ok(());
+    }
+    let result = View::from_slice_sized(&y, out.sizes()).ok_or_else(|| KernelError::argument("conv", "the sizes overflow"))?;
     copy(&result, out)
 }
 
-fn overflow() -> KernelError {
-    KernelError::argument("conv", "the sizes overflow")
+/// An operand's elements in row-major order: as they lie where they do so, and the output lies elsewhere.
+fn elements<'a, T: Product>(input: &'a View<'_>, out: &View<'_>) -> Result<Cow<'a, [T]>> {
+    if input.dtype() == T::DTYPE && input.is_contiguous() && !out.overlaps(input) {
+        // SAFETY: the view's elements, which lie one after another; nothing is written but the output.
+        return Ok(Cow::Borrowed(unsafe { input.typed::<T>().slice(0, input.numel()) }));
+    }
+    Ok(Cow::Owned(to_vec(input)?))
+}
+
+/// Row-major operands; an item is one group of one batch.
+struct Conv<'a, T> {
+    x: &'a [T],
+    weight: &'a [T],
+    bias: Option<&'a [T]>,
+    y: Ptr<T>,
+    groups: usize,
+    /// Of an item's input and output.
+    channels: (usize, usize),
+    /// Elements of one channel, likewise.
+    planes: (usize, usize),
+    unfold: Unfold<'a>,
+}
+
+impl<T: Product> Conv<'_, T>
+where
+    Add: Op2<T, T>,
+{
+    /// Whether the patches are the input itself.
+    fn is_plain(&self) -> bool {
+        let w = self.unfold.w;
+        let one = |d: &[i64]| d.iter().all(|n| *n == 1);
+        one(&w.kernel) && one(&w.stride) && self.planes.0 == self.planes.1 && w.padding.iter().all(|p| *p == 0)
+    }
+
+    fn input(&self, item: usize) -> &[T] {
+        let n = self.channels.0 * self.planes.0;
+        &self.x[item * n..][..n]
+    }
+
+    fn kernel(&self, item: usize) -> &[T] {
+        let n = self.channels.0 * self.channels.1 * self.unfold.taps();
+        &self.weight[item % self.groups * n..][..n]
+    }
+
+    /// Adds the bias, where there is one, to the columns `columns` of an item's output.
+    ///
+    /// # Safety
+    /// They are one task's, and no slice of them lives.
+    unsafe fn add_bias(&self, item: usize, columns: &Range<usize>) {
+        let of_group = self.bias.map_or(&[][..], |b| &b[item % self.groups * self.channels.1..]);
+        for (channel, bias) in of_group.iter().enumerate().take(self.channels.1) {
+            let at = (item * self.channels.1 + channel) * self.planes.1 + columns.start;
+            // SAFETY: the caller's promise; the output is as large as all items.
+            let row = unsafe { self.y.slice_mut(at as i64, columns.len()) };
+            row.iter_mut().for_each(|v| *v = <Add as Op2<T, T>>::f(*v, *bias));
+        }
+    }
+
+    /// Tile by tile of the output's columns: their patches stay in cache from when they are gathered until they are multiplied.
+    fn forward(&self, items: usize) -> Result<()> {
+        let ((ci, co), columns, plain) = (self.channels, self.planes.1, self.is_plain());
+        let depth = ci * self.unfold.taps();
+        let tile = (PATCHES / depth.max(1)).max(1).next_multiple_of(PANEL);
+        // The rest joins the last tile, as it does a product's last panel.
+        let tiles = (columns / tile).max(1);
+        let tasks = items * tiles;
+        // With enough tasks, each is one thread's; otherwise the steps within one are spread.
+        let apart = tasks >= 2 * pool::num_threads();
+        let work = |from: usize, to: usize| {
+            let mut scratch = Scratch::new("conv", if plain { 0 } else { depth * (columns - (tiles - 1) * tile) })?;
+            for (item, first) in (from..to).map(|t| (t / tiles, t % tiles * tile)) {
+                let end = if first + 2 * tile > columns { columns } else { first + tile };
+                let source = if plain {
+                    Mat(Ptr(self.input(item).as_ptr().wrapping_add(first).cast_mut()), columns as isize, 1)
+                } else {
+                    let patches = &mut scratch.get()[..depth * (end - first)];
+                    self.unfold.patches(self.input(item), first..end, patches)?;
+                    Mat(Ptr(patches.as_mut_ptr()), (end - first) as isize, 1)
+                };
+                // SAFETY: these columns of this item's output are this task's.
+                unsafe {
+                    let target = Mat(Ptr(self.y.0.wrapping_add(item * co * columns + first)), columns as isize, 1);
+                    let kernel = Mat(Ptr(self.kernel(item).as_ptr().cast_mut()), depth as isize, 1);
+                    spread([co, end - first, depth], target, kernel, source, !apart)?;
+                    self.add_bias(item, &(first..end));
+                }
+            }
+            Ok(())
+        };
+        if apart { pool::ranges(tasks, 1, 1, &work) } else { work(0, tasks) }
+    }
+
+    /// Products of the whole input, whose rows are added up where their taps lie.
+    fn transposed(&self, items: usize) -> Result<()> {
+        let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain());
+        let rows = co * self.unfold.taps();
+        let apart = items >= 2 * pool::num_threads();
+        let work = |from: usize, to: usize| {
+            let mut scratch = Scratch::new("conv", if plain { 0 } else { rows * li })?;
+            for item in from..to {
+                // SAFETY: this item's output is this task's.
+                let out = unsafe { self.y.slice_mut((item * co * lo) as i64, co * lo) };
+                let target = if plain { &mut *out } else { scratch.get() };
+                let target = Mat(Ptr(target.as_mut_ptr()), li as isize, 1);
+                let kernel = Mat(Ptr(self.kernel(item).as_ptr().cast_mut()), 1, rows as isize);
+                let source = Mat(Ptr(self.input(item).as_ptr().cast_mut()), li as isize, 1);
+                // SAFETY: whole matrices: [co taps, li] = kernel[ci, co taps]ᵀ input[ci, li].
+                unsafe { spread([rows, li, ci], target, kernel, source, !apart)? };
+                if !plain {
+                    out.fill(T::default());
+                    self.unfold.fold(scratch.get(), out, <Add as Op2<T, T>>::f)?;
+                }
+                // SAFETY: as above; the borrow before has ended.
+                unsafe { self.add_bias(item, &(0..lo)) }
+            }
+            Ok(())
+        };
+        if apart { pool::ranges(items, 1, 1, &work) } else { work(0, items) }
+    }
 }

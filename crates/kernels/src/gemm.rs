@@ -15,7 +15,7 @@ const KERNEL: &str = "gemm";
 /// Multiply-adds below which a product stays on the caller's thread.
 const SMALL: usize = 64 * 64 * 64;
 /// Panels of C are multiples of this wide.
-const PANEL: usize = 64;
+pub(crate) const PANEL: usize = 64;
 
 /// `c[m, n] = beta c + alpha a[m, k] b[k, n]`, all of one dtype; `beta` 0 ignores what `c` holds, NaN included.
 pub fn gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: f64, beta: f64) -> Result<()> {
@@ -122,10 +122,6 @@ impl Product for i64 {
 fn run<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, beta: T) -> Result<()> {
     let r = c.rank() - 2;
     let (m, n, k) = (c.sizes()[r] as usize, c.sizes()[r + 1] as usize, a.sizes()[r + 1] as usize);
-    let batches = crate::view::numel(&c.sizes()[..r]);
-    if m == 0 || n == 0 || batches == 0 {
-        return Ok(());
-    }
     let mat = |v: &View<'_>, batch: usize| {
         let at = layout::offset(&v.sizes()[..r], &v.strides()[..r], batch);
         // strides along dimensions of size 1 mean nothing, and must not choose the code either
@@ -134,27 +130,56 @@ fn run<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, be
         let col_stride = if cols == 1 { 1 } else { v.strides()[r + 1] };
         Mat(Ptr(v.typed::<T>().0.wrapping_offset(at as isize)), row_stride as isize, col_stride as isize)
     };
+    let batches = crate::view::numel(&c.sizes()[..r]);
+    // SAFETY: sizes were checked against each other; matrices of C are disjoint.
+    unsafe { products(batches, [m, n, k], &|i| [mat(c, i), mat(a, i), mat(b, i)], alpha, beta, true) }
+}
+
+/// `c[m, n] = a[m, k] b[k, n]`; on the pool if `parallel`, with the same bits.
+///
+/// # Safety
+/// The matrices are in live memory, and `c` is not touched otherwise.
+pub(crate) unsafe fn spread<T: Product>(sizes: [usize; 3], c: Mat<T>, a: Mat<T>, b: Mat<T>, parallel: bool) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { products(1, sizes, &|_| [c, a, b], T::cast(1i64), T::default(), parallel) }
+}
+
+/// `batches` products, each of the matrices C, A and B that `mats` gives.
+///
+/// # Safety
+/// As [`Product::product`], for every batch; no two batches share elements of C.
+unsafe fn products<T: Product>(
+    batches: usize,
+    [m, n, k]: [usize; 3],
+    mats: &(dyn Fn(usize) -> [Mat<T>; 3] + Sync),
+    alpha: T,
+    beta: T,
+    parallel: bool,
+) -> Result<()> {
+    if m == 0 || n == 0 || batches == 0 {
+        return Ok(());
+    }
     // A panel's bits do not depend on how the rest is split, since every element sums over k in one call.
     let work = m.saturating_mul(n).saturating_mul(k);
     let threads = pool::num_threads();
     let wide = n >= m;
     let extent = if wide { n } else { m };
-    let panels = if work <= SMALL || batches >= 2 * threads { 1 } else { extent.div_ceil(PANEL).min(threads) };
+    let panels = if !parallel || work <= SMALL || batches >= 2 * threads { 1 } else { extent.div_ceil(PANEL).min(threads) };
     let step = extent.div_ceil(panels).next_multiple_of(PANEL);
     // The rest joins the last panel: thin ones would take other code in the crate, and other bits.
     let panels = (extent / step).max(1);
-    let parallel = work.saturating_mul(batches) > SMALL;
+    let parallel = parallel && work.saturating_mul(batches) > SMALL;
     pool::try_for(batches * panels, parallel, &|t| {
         let (batch, from) = (t / panels, (t % panels) * step);
         let len = if t % panels + 1 == panels { extent - from } else { step };
-        let (mut x, mut y, mut z) = (mat(a, batch), mat(b, batch), mat(c, batch));
+        let [mut z, mut x, mut y] = mats(batch);
         let (mut rows, mut cols) = (m, n);
         if wide {
             (y.0, z.0, cols) = (advance(y, from, false), advance(z, from, false), len);
         } else {
             (x.0, z.0, rows) = (advance(x, from, true), advance(z, from, true), len);
         }
-        // SAFETY: sizes were checked against each other; panels of C are disjoint.
+        // SAFETY: the caller's promise; panels of C are disjoint.
         unsafe {
             if k == 0 {
                 for i in 0..rows as i64 {

@@ -49,6 +49,11 @@ impl Loops {
         out
     }
 
+    /// One loop, with each operand's stride.
+    pub fn line<const K: usize>(n: usize, strides: [usize; K]) -> Loops {
+        Loops { sizes: smallvec::smallvec![n as i64], strides: strides.iter().map(|s| smallvec::smallvec![*s as i64]).collect() }
+    }
+
     pub fn numel(&self) -> usize {
         crate::view::numel(&self.sizes)
     }

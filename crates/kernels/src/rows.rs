@@ -12,7 +12,7 @@ use crate::pointwise::steps::{Load, Store};
 use crate::pool;
 use crate::reduce::lanes::{row, row_into, row_of};
 use crate::scratch::Scratch;
-use crate::view::{Dims, Ptr, View, ViewMut};
+use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
 /// Rows of an input and an output of the same sizes.
 struct Rows {
@@ -27,6 +27,11 @@ impl Rows {
     fn new(kernel: &'static str, input: &View<'_>, out: &ViewMut<'_>, in_row: impl Fn(usize) -> bool) -> Result<Rows> {
         same_dtype(kernel, "the output", input.dtype(), out.dtype())?;
         same_sizes(kernel, "the output", input.sizes(), out.sizes())?;
+        let first = (0..input.rank()).find(|d| in_row(*d)).unwrap_or(input.rank());
+        if input.is_contiguous() && out.is_contiguous() && (first..input.rank()).all(&in_row) {
+            let (rows, n) = (numel(&input.sizes()[..first]), numel(&input.sizes()[first..]));
+            return Ok(Rows { n, outer: Loops::line(rows, [n, n]), inner: Loops::line(n, [1, 1]) });
+        }
         let pick = |of: &[i64], row: bool| -> Dims { (0..of.len()).filter(|d| in_row(*d) == row).map(|d| of[d]).collect() };
         let loops = |row, sort| {
             let (o, i) = (pick(out.strides(), row), pick(input.strides(), row));

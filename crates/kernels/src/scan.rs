@@ -9,8 +9,11 @@ use crate::layout::offset;
 use crate::pool;
 use crate::view::{Dims, View, ViewMut, numel};
 use maquette_ir::DType;
+use smallvec::SmallVec;
 
 const KERNEL: &str = "scan";
+/// Lines that are scanned side by side.
+const SIDE: usize = 4;
 
 /// What a scan accumulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,8 +53,13 @@ impl Lines {
 
     /// Runs `f(line)` for every line, on the pool if there is enough work.
     pub fn each(&self, f: impl Fn(usize) + Sync) -> Result<()> {
-        pool::ranges(self.count, (pool::GRAIN / 4 / self.len.max(1)).max(1), 1, &|from, to| {
-            (from..to).for_each(&f);
+        self.ranges(|from, to| (from..to).for_each(&f))
+    }
+
+    /// Runs `f(from, to)` for ranges of lines that make up all of them, likewise.
+    fn ranges(&self, f: impl Fn(usize, usize) + Sync) -> Result<()> {
+        pool::ranges(self.count, (pool::GRAIN / 4 / self.len.max(1)).max(1), SIDE, &|from, to| {
+            f(from, to);
             Ok(())
         })
     }
@@ -80,19 +88,40 @@ pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> 
 fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, identity: A, f: impl Fn(A, A) -> A + Sync) -> Result<()> {
     let (src, dst) = (Reader::<A>::new(input), Writer::<A>::new(out));
     let (isa, si, so) = (Isa::detect(), lines.stride(input), lines.stride(out));
-    lines.each(|line| {
-        let (i0, o0) = (lines.start(input, line), lines.start(out, line));
-        let mut xs = vec![identity; lines.len];
-        // SAFETY: the elements of this line, which is one task's.
-        unsafe { src.read(isa, i0, si, &mut xs) };
-        let mut acc = identity;
-        for x in &mut xs {
-            acc = f(acc, *x);
-            *x = acc;
+    if lines.len == 0 {
+        return Ok(());
+    }
+    lines.ranges(|from, to| {
+        let mut scratch = vec![identity; lines.len * SIDE.min(to - from)];
+        for first in (from..to).step_by(SIDE) {
+            let mut xs: SmallVec<[_; SIDE]> = (first..to).zip(scratch.chunks_mut(lines.len)).collect();
+            for (line, xs) in &mut xs {
+                // SAFETY: the elements of this line, which is one task's.
+                unsafe { src.read(isa, lines.start(input, *line), si, xs) };
+            }
+            match xs.as_mut_slice() {
+                [(_, a), (_, b), (_, c), (_, d)] => running([a, b, c, d], identity, &f),
+                fewer => fewer.iter_mut().for_each(|(_, xs)| running([xs], identity, &f)),
+            }
+            for (line, xs) in &xs {
+                // SAFETY: as above.
+                unsafe { dst.write_run(isa, lines.start(out, *line), so, xs) }
+            }
         }
-        // SAFETY: as above.
-        unsafe { dst.write_run(o0, so, &xs) }
     })
+}
+
+/// Running results of lines of one length: each waits for the last before it, so they go side by side.
+fn running<A: Class, const N: usize>(mut lines: [&mut [A]; N], identity: A, f: impl Fn(A, A) -> A) {
+    let mut acc = [identity; N];
+    let n = lines.iter().map(|l| l.len()).min().unwrap_or(0);
+    let mut lines = lines.each_mut().map(|l| &mut l[..n]);
+    for i in 0..n {
+        for (acc, line) in acc.iter_mut().zip(&mut lines) {
+            *acc = f(*acc, line[i]);
+            line[i] = *acc;
+        }
+    }
 }
 
 /// The greatest (or least) so far along `dim` and its position (i64). A NaN stays; of equals the last counts, as in PyTorch.

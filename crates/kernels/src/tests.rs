@@ -117,6 +117,31 @@ proptest! {
     }
 }
 
+/// So many windows that they are worked on in two tiles, the border between them inside a row.
+#[test]
+fn convolutions_in_tiles() {
+    let (channels, outputs, o) = (16, 3, 50);
+    for (stride, size) in [(1, 50), (2, 99)] {
+        let x: Vec<f32> = (0..channels * size * size).map(|i| ((i * 37) % 11 - 5) as f32).collect();
+        let wt: Vec<f32> = (0..outputs * channels * 9).map(|i| ((i * 53) % 7 - 3) as f32).collect();
+        let mut y = vec![f32::NAN; (outputs * o * o) as usize];
+        let w = window(&[3, 3], stride, 1, 1);
+        let (xs, ws, ys) = ([1, channels, size, size], [outputs, channels, 3, 3], [1, outputs, o, o]);
+        conv(&view(&x, &xs), &view(&wt, &ws), None, &w, 1, &mut view_mut(&mut y, &ys)).expect("convolves");
+        for (p, got) in y.iter().enumerate() {
+            let (c, i, j) = (p as i64 / (o * o), p as i64 / o % o, p as i64 % o);
+            let mut want = 0.0;
+            for (k, u, v) in (0..channels * 9).map(|t| (t / 9, t / 3 % 3, t % 3)) {
+                let (r, s) = (i * stride - 1 + u, j * stride - 1 + v);
+                if (0..size).contains(&r) && (0..size).contains(&s) {
+                    want += x[((k * size + r) * size + s) as usize] * wt[((c * channels + k) * 9 + u * 3 + v) as usize];
+                }
+            }
+            assert_eq!(*got, want, "stride {stride}, channel {c}, window {i}, {j}");
+        }
+    }
+}
+
 #[test]
 fn convolutions_of_bf16_one_dimension_and_misfits() {
     let x: Vec<half::bf16> = [1f32, 2., 3.].map(half::bf16::from_f32).to_vec();
@@ -191,6 +216,19 @@ fn softmax_and_layer_norm() {
     }
     let mut z = [0i64; 4];
     assert!(matches!(softmax(&view(&[1i64; 4], &[4]), 0, &mut view_mut(&mut z, &[4])), Err(KernelError::DType { .. })));
+}
+
+#[test]
+fn scans_of_lines_side_by_side() {
+    for rows in [1usize, 3, 4, 6] {
+        let x: Vec<i64> = (0..rows as i64 * 5).map(|i| i * i % 17 - 8).collect();
+        let mut y = vec![0i64; x.len()];
+        scan(ScanOp::Sum, &view(&x, &[rows as i64, 5]), 1, &mut view_mut(&mut y, &[rows as i64, 5])).unwrap();
+        for (r, (x, y)) in x.chunks(5).zip(y.chunks(5)).enumerate() {
+            assert!((0..5).all(|i| y[i] == x[..=i].iter().sum::<i64>()), "row {r} of {rows}: {x:?} {y:?}");
+        }
+    }
+    scan(ScanOp::Sum, &view::<i64>(&[], &[3, 0]), 1, &mut view_mut::<i64>(&mut [], &[3, 0])).unwrap();
 }
 
 #[test]

@@ -67,7 +67,8 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
     let n_in = inputs.len();
     let direct_out: SmallVec<[bool; 4]> = outputs.iter().enumerate().map(|(j, v)| direct(n_in + j, v.dtype())).collect();
     let overlap = outputs.iter().any(|o| inputs.iter().any(|i| o.overlaps(i)));
-    let plan = plan::plan(expr, &Shape { inputs: &access, outputs: &direct_out, overlap })?;
+    let in_place = if overlap { in_place(inputs, outputs).filter(|&k| access[k] == Access::Direct && direct_out[0]) } else { None };
+    let plan = plan::plan(expr, &Shape { inputs: &access, outputs: &direct_out, overlap, in_place })?;
 
     let bases = inputs.iter().map(|v| v.as_ptr()).chain(outputs.iter().map(|v| v.as_ptr())).map(|p| Ptr(p.cast_mut())).collect();
     let sizes_of: SmallVec<[usize; 4]> = inputs.iter().map(|v| v.dtype().size()).chain(outputs.iter().map(|v| v.dtype().size())).collect();
@@ -82,6 +83,14 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
         Ok(())
     })?;
     if zero_divisor.into_inner() { Err(KernelError::DivisionByZero) } else { Ok(()) }
+}
+
+/// The one input that overlaps the one output, if it lies in exactly its place.
+fn in_place(inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Option<usize> {
+    let [out] = outputs else { return None };
+    let mut over = inputs.iter().enumerate().filter(|(_, i)| out.overlaps(i));
+    let ((k, v), None) = (over.next()?, over.next()) else { return None };
+    (v.as_ptr() == out.as_ptr() && v.dtype() == out.dtype() && v.strides() == out.strides()).then_some(k)
 }
 
 struct Run {
@@ -152,7 +161,7 @@ impl Prepared {
             return None;
         }
         let (inputs, outputs) = (vec![Access::Direct; expr.inputs().len()], vec![true; expr.outputs().len()]);
-        let plan = plan::plan(expr, &Shape { inputs: &inputs, outputs: &outputs, overlap: false }).ok()?;
+        let plan = plan::plan(expr, &Shape { inputs: &inputs, outputs: &outputs, overlap: false, in_place: None }).ok()?;
         // an output that is an input, or a constant, is moved to memory by a step that needs the operand's loops
         let direct = plan.each.iter().chain(&plan.once).all(|s| !s.in_memory);
         let loops = Loops { sizes: Dims::new(), strides: SmallVec::new() };

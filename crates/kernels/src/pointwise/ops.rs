@@ -71,6 +71,19 @@ pub(crate) fn map2<A: Copy, R, O: Op2<A, R>>(isa: Isa, a: &[A], b: &[A], out: &m
     isa.dispatch(Map2::<A, R, O>(a, b, out, PhantomData));
 }
 
+/// `a[i] = a[i] op b[i]`.
+pub(crate) struct Onto<'a, A, O>(pub &'a mut [A], pub &'a [A], pub PhantomData<O>);
+
+impl<A: Copy, O: Op2<A, A>> Simd for Onto<'_, A, O> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (a, b) in self.0.iter_mut().zip(self.1) {
+            *a = O::f(*a, *b);
+        }
+    }
+}
+
 pub(crate) fn choose<A: Copy>(isa: Isa, c: &[bool], a: &[A], b: &[A], out: &mut [A]) {
     isa.dispatch(Choose(c, a, b, out));
 }

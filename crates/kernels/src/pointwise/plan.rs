@@ -25,6 +25,8 @@ pub(crate) struct Shape<'a> {
     pub outputs: &'a [bool],
     /// Some output may lie over some input: memory is written only after all of a block has been read.
     pub overlap: bool,
+    /// The one input that overlaps the one output, where it lies in exactly its place and both are direct.
+    pub in_place: Option<usize>,
 }
 
 /// Steps to run once per thread, and once per block; and how many scratch blocks of each class they use.
@@ -45,6 +47,8 @@ struct Planner<'a> {
     free: [SmallVec<[u16; 4]>; 4],
     /// The output memory a register is computed into.
     target: SmallVec<[Option<u16>; 8]>,
+    /// The step that writes onto its first operand.
+    onto: Option<(Reg, StepFn)>,
 }
 
 /// The expression's steps for one layout.
@@ -59,6 +63,7 @@ pub(crate) fn plan(expr: &ScalarExpr, shape: &Shape<'_>) -> Result<Plan> {
         last_use: smallvec![0; n],
         free: Default::default(),
         target: smallvec![None; n],
+        onto: None,
     };
     for (i, instr) in expr.instrs().iter().enumerate() {
         instr.op.operands().for_each(|r| p.last_use[r.index()] = i);
@@ -75,11 +80,28 @@ pub(crate) fn plan(expr: &ScalarExpr, shape: &Shape<'_>) -> Result<Plan> {
             p.target[r.index()] = u16::try_from(shape.inputs.len() + j).ok();
         }
     }
+    p.onto = p.find_onto();
+    if let Some((r, _)) = p.onto {
+        p.target[r.index()] = u16::try_from(shape.inputs.len()).ok();
+    }
     p.run()?;
     Ok(p.plan)
 }
 
 impl Planner<'_> {
+    /// The last step, where its first operand is the input in the output's place, and nothing else reads that from then on.
+    fn find_onto(&self) -> Option<(Reg, StepFn)> {
+        let (k, &[r]) = (self.shape.in_place?, self.expr.outputs()) else { return None };
+        let instrs = self.expr.instrs();
+        let Op::Binary(op, a, b) = instrs[r.index()].op else { return None };
+        let in_place = |r: Reg| matches!(instrs[r.index()].op, Op::Input(i) if i as usize == k);
+        let last = (0..instrs.len()).filter(|i| in_place(Reg(*i as u32))).all(|i| self.last_use[i] <= r.index());
+        if !in_place(a) || in_place(b) || !last {
+            return None;
+        }
+        Some((r, steps::onto_fn(op, instrs[r.index()].dtype)?))
+    }
+
     fn run(&mut self) -> Result<()> {
         for i in 0..self.expr.instrs().len() {
             let r = Reg(i as u32);
@@ -167,8 +189,9 @@ impl Planner<'_> {
             self.emit(once, step(steps::check_divisor, src[1], [src[1]; 3]));
         }
         let mut dst = if rounds { self.slot(class_of(instr.dtype), once)? } else { final_place(self)? };
-        let run = step_fn(instr.op, operand_dtype, instr.dtype)
-            .ok_or_else(|| KernelError::argument("pointwise", format!("`{}` does not take {operand_dtype}", op_name(instr.op))))?;
+        let run = self.onto.filter(|(of, _)| *of == r).map(|(_, run)| run).or_else(|| step_fn(instr.op, operand_dtype, instr.dtype));
+        let run =
+            run.ok_or_else(|| KernelError::argument("pointwise", format!("`{}` does not take {operand_dtype}", op_name(instr.op))))?;
         let value = if let Op::Const(c) = instr.op { c } else { Scalar::Int(0) };
         self.emit(once, Step { value, ..step(run, dst, src) });
         if rounds {

@@ -1,7 +1,7 @@
 //! The steps a plan is made of: an operation applied to a block, and moves between memory and blocks.
 
 use super::frame::{Banked, Frame, Place};
-use super::ops::{self, Op1, Op2, choose, map1, map2};
+use super::ops::{self, Onto, Op1, Op2, choose, map1, map2};
 use crate::element::{Class, Element, dispatch, from_scalar};
 use crate::isa::{Isa, Simd};
 use crate::layout::Loops;
@@ -34,7 +34,7 @@ pub(crate) struct Step {
 }
 
 // SAFETY (for every function of this type): the plan gives each place a block or address of the class it is used as, and
-// never the same place, nor overlapping memory, as source and destination of one step.
+// never the same place, nor overlapping memory, as source and destination of one step; but for [`onto`].
 pub(crate) type StepFn = fn(&Context, &mut Frame, &Step);
 
 fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
@@ -45,6 +45,12 @@ fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context, frame: &mut Frame, s:
 fn step2<A: Banked, R: Banked, O: Op2<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
     unsafe { frame.write::<R>(s.dst, |f, out| map2::<A, R, O>(cx.isa, f.source(s.src[0]), f.source(s.src[1]), out)) }
+}
+
+/// The first operand is the destination itself.
+fn onto<A: Banked, O: Op2<A, A>>(cx: &Context, frame: &mut Frame, s: &Step) {
+    // SAFETY: see `StepFn`; the first operand is not looked at by another name.
+    unsafe { frame.write::<A>(s.dst, |f, out| cx.isa.dispatch(Onto::<A, O>(out, f.source(s.src[1]), PhantomData))) }
 }
 
 fn select<A: Banked>(cx: &Context, frame: &mut Frame, s: &Step) {
@@ -209,6 +215,27 @@ pub(crate) fn unary_fn(op: UnaryOp, d: DType) -> Option<StepFn> {
 
 fn binary_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
     table!(step2<T, T>, BinaryOp, op; Add Sub Mul Div FloorDiv TruncDiv Fmod Remainder Pow Min Max Atan2 Hypot Copysign)
+}
+
+fn onto_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
+    Some(match op {
+        BinaryOp::Add => onto::<T, ops::Add>,
+        BinaryOp::Sub => onto::<T, ops::Sub>,
+        BinaryOp::Mul => onto::<T, ops::Mul>,
+        BinaryOp::Div => onto::<T, ops::Div>,
+        BinaryOp::Min => onto::<T, ops::Min>,
+        BinaryOp::Max => onto::<T, ops::Max>,
+        _ => return None,
+    })
+}
+
+/// The step of a binary operation onto its first operand; `None` where it would save nothing: what takes longer than memory does.
+pub(crate) fn onto_fn(op: BinaryOp, d: DType) -> Option<StepFn> {
+    match d {
+        DType::F32 => onto_float::<f32>(op),
+        DType::F64 => onto_float::<f64>(op),
+        _ => None,
+    }
 }
 
 fn shift<const BITS: i64>(op: BinaryOp) -> Option<StepFn> {

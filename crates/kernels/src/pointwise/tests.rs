@@ -201,6 +201,40 @@ fn in_place_large_and_shared() {
 }
 
 #[test]
+fn in_place_of_either_operand() {
+    use BinaryOp::{Add, Div, Max, Min, Mul, Sub};
+    // longer ones read an operand again after the first step, or write in the last step onto what they have read before
+    let long = |first: BinaryOp, again: usize, swap: bool| {
+        let mut b = ExprBuilder::new();
+        let x = [b.input(DType::F32), b.input(DType::F32)];
+        let y = b.binary(first, x[0], x[1]).expect("typed");
+        let (l, r) = if swap { (x[again], y) } else { (y, x[again]) };
+        let z = b.binary(Sub, l, r).expect("typed");
+        b.finish(&[z]).expect("well formed")
+    };
+    let mut exprs: Vec<ScalarExpr> = [Add, Sub, Mul, Div, Min, Max].map(|op| ScalarExpr::binary(op, DType::F32).expect("typed")).into();
+    exprs.extend([(0, false), (0, true), (1, false), (1, true)].map(|(again, swap)| long(Mul, again, swap)));
+    let n = 3000usize;
+    let operand = |by: i64| -> Vec<Scalar> { (0..n as i64).map(|i| Scalar::Float((i * by % 101 - 50) as f64)).collect() };
+    let inputs = [bytes_of(DType::F32, &operand(37)), bytes_of(DType::F32, &operand(53))];
+    for (e, expr) in exprs.iter().enumerate() {
+        let expected = run(expr, Isa::detect(), n, &inputs).expect("runs").remove(0);
+        for place in 0..2 {
+            let mut memory = inputs.clone();
+            let at = memory.each_mut().map(|m| m.as_mut_ptr());
+            // SAFETY: exactly the layout of one operand, as the executor allows.
+            unsafe {
+                let views = at.map(|p| View::from_raw(p.cast(), DType::F32, &[n as i64], &[1]));
+                let mut out = [ViewMut::from_raw(at[place].cast(), DType::F32, &[n as i64], &[1])];
+                pointwise(expr, &views, &mut out).expect("runs");
+            }
+            assert!(memory[place] == expected, "expression {e} in place of operand {place}");
+            assert!(memory[1 - place] == inputs[1 - place]);
+        }
+    }
+}
+
+#[test]
 fn refuses_what_does_not_fit() {
     let (a, mut o) = ([1f32, 2.0], [0f32; 3]);
     let expr = ScalarExpr::unary(UnaryOp::Neg, DType::F32).expect("typed");

@@ -129,13 +129,19 @@ fn digests() {
     said("sum of an odd number", digest(1, &[], |o| reduce(ReduceOp::Sum, &cut, &[0], o)));
     said("sum of few rows", digest(3, &[3], |o| reduce(ReduceOp::Sum, &view(&x[..300_000], &[3, 100_000]), &[1], o)));
     said("sum of columns", digest(16, &[16], |o| reduce(ReduceOp::Sum, &view(&x, &[n / 16, 16]), &[0], o)));
+    said("sum of wide columns", digest(1024, &[1024], |o| reduce(ReduceOp::Sum, &view(&x, &[n / 1024, 1024]), &[0], o)));
     let rows = view(&x[..210_000], &[300, 700]);
+    said("sum of rows", digest(300, &[300], |o| reduce(ReduceOp::Sum, &rows, &[1], o)));
+    said("cumsum", digest(210_000, &[300, 700], |o| scan(ScanOp::Sum, &rows, 1, o)));
     said("softmax", digest(210_000, &[300, 700], |o| softmax(&rows, 1, o)));
     said("log_softmax", digest(210_000, &[300, 700], |o| log_softmax(&rows, 0, o)));
     said("layer_norm", digest(210_000, &[300, 700], |o| layer_norm(&rows, 1, 1e-5, LayerNorm::default(), o)));
     let (narrow, few) = (view(&x[..90_000], &[300, 300]), view(&x[..9_000], &[30, 300]));
     said("product", digest(90_000, &[300, 300], |o| gemm(&narrow, &narrow, o, 1.0, 0.0)));
     said("product of few rows", digest(9_000, &[30, 300], |o| gemm(&few, &narrow, o, 1.0, 0.0)));
+    let window = Window { kernel: vec![3, 3], stride: vec![1, 1], padding: vec![1, 1], dilation: vec![1, 1], ceil_mode: false };
+    let (image, kernel) = (view(&x[..2 * 16 * 48 * 48], &[2, 16, 48, 48]), view(&x[..40 * 16 * 9], &[40, 16, 3, 3]));
+    said("product of patches", digest(2 * 40 * 48 * 48, &[2, 40, 48, 48], |o| conv(&image, &kernel, None, &window, 1, o)));
     let q = view(&x[..4 * 200 * 32], &[4, 200, 32]);
     let asked = || Attention { scale: 0.2, causal: true, ..Attention::default() };
     said("attention", digest(4 * 200 * 32, &[4, 200, 32], |o| attention(&q, &q, &q, asked(), o)));
@@ -160,7 +166,7 @@ fn said_under(variables: &[(&str, &str)], test: &str, line: &str) -> Vec<String>
 
 fn digests_under(threads: &str, isa: &str) -> Vec<String> {
     let lines = said_under(&[("MAQUETTE_NUM_THREADS", threads), ("MAQUETTE_ISA", isa)], "digests", "bits ");
-    assert_eq!(lines.len(), 12, "{lines:?}");
+    assert_eq!(lines.len(), 16, "{lines:?}");
     lines
 }
 

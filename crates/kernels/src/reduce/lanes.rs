@@ -5,7 +5,7 @@
 //! rows. A partial result of `w` columns at once is `LANES` groups of `w` accumulators; of one row, `w` is 1.
 
 use crate::isa::{Isa, Simd};
-use crate::pointwise::ops::Op2;
+use crate::pointwise::ops::{Onto, Op2};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 
@@ -50,22 +50,21 @@ impl<A: Copy, O: Op2<A, A>, F: Fn(A) -> A, const KEEP: bool> Simd for Fold<'_, A
     }
 }
 
+/// The accumulators of one row, combined.
+struct Tree<A, O>([A; LANES], PhantomData<O>);
+
+impl<A: Copy, O: Op2<A, A>> Simd for Tree<A, O> {
+    type Out = A;
+    #[inline(always)]
+    fn run(mut self) -> A {
+        tree::<A, O>(&mut self.0);
+        self.0[0]
+    }
+}
+
 /// The accumulators of one chunk of a row.
 pub(crate) fn fold<A: Copy, O: Op2<A, A>>(isa: Isa, chunk: &[A], identity: A) -> [A; LANES] {
     isa.dispatch(Fold::<A, O, _, false>(chunk, &mut [], identity, |x| x, PhantomData))
-}
-
-/// `acc[i] = acc[i] op x[i]`.
-pub(crate) struct Zip<'a, A, O>(pub &'a mut [A], pub &'a [A], pub PhantomData<O>);
-
-impl<A: Copy, O: Op2<A, A>> Simd for Zip<'_, A, O> {
-    type Out = ();
-    #[inline(always)]
-    fn run(self) {
-        for (a, x) in self.0.iter_mut().zip(self.1) {
-            *a = O::f(*a, *x);
-        }
-    }
 }
 
 /// Combines chunks in order: two partial results of equal weight at once.
@@ -81,7 +80,7 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
     }
 
     fn combine(left: &mut [A], right: &[A]) {
-        Zip::<A, O>(left, right, PhantomData).run();
+        Onto::<A, O>(left, right, PhantomData).run();
     }
 
     /// The next chunk.
@@ -120,6 +119,7 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
 }
 
 /// Combines the lanes, of however many columns, onto the first.
+#[inline(always)]
 pub(crate) fn tree<A: Copy, O: Op2<A, A>>(acc: &mut [A]) {
     let mut half = acc.len() / 2;
     let columns = acc.len() / LANES;
@@ -139,24 +139,23 @@ pub(crate) fn row<A: Copy, O: Op2<A, A>>(isa: Isa, xs: &[A], identity: A) -> A {
 
 /// [`row`] of `f(x)`.
 pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs: &[A], identity: A, f: F) -> A {
-    let chunks = xs.chunks(CHUNK).map(|c| isa.dispatch(Fold::<A, O, F, false>(c, &mut [], identity, f, PhantomData)));
-    combined::<A, O>(chunks, identity)
+    let of = |c| Fold::<A, O, F, false>(c, &mut [], identity, f, PhantomData);
+    match xs.len() <= CHUNK {
+        true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs)), PhantomData)),
+        false => combined::<A, O>(xs.chunks(CHUNK).map(|c| isa.dispatch(of(c))), identity),
+    }
 }
 
 /// [`row`] of `f(x)`, which goes to `out`, of the same length.
 pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs: &[A], out: &mut [A], identity: A, f: F) -> A {
-    let chunks = xs.chunks(CHUNK).zip(out.chunks_mut(CHUNK));
-    let chunks = chunks.map(|(c, o)| isa.dispatch(Fold::<A, O, F, true>(c, o, identity, f, PhantomData)));
-    combined::<A, O>(chunks, identity)
+    let of = |c, o| Fold::<A, O, F, true>(c, o, identity, f, PhantomData);
+    match xs.len() <= CHUNK {
+        true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs, out)), PhantomData)),
+        false => combined::<A, O>(xs.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).map(|(c, o)| isa.dispatch(of(c, o))), identity),
+    }
 }
 
-fn combined<A: Copy, O: Op2<A, A>>(mut chunks: impl ExactSizeIterator<Item = [A; LANES]>, identity: A) -> A {
-    if chunks.len() == 1
-        && let Some(mut acc) = chunks.next()
-    {
-        tree::<A, O>(&mut acc);
-        return acc[0];
-    }
+fn combined<A: Copy, O: Op2<A, A>>(chunks: impl Iterator<Item = [A; LANES]>, identity: A) -> A {
     let mut cascade = Cascade::<A, O>::new();
     chunks.for_each(|c| cascade.push(Partial::from(c)));
     cascade.finish().first().copied().unwrap_or(identity)

@@ -1,20 +1,20 @@
 //! Walking a reduction: which elements make up each output, by rows or by blocks of columns.
 
 use super::KERNEL;
-use super::lanes::{CHUNK, Cascade, LANES, Partial, Zip, fold, tree};
+use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, row, tree};
 use crate::access::{Reader, Writer};
 use crate::copy::{check_dim, same_sizes};
 use crate::element::Class;
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::Loops;
-use crate::pointwise::ops::Op2;
+use crate::pointwise::ops::{Onto, Op2};
 use crate::pool;
 use crate::view::{Dims, View, ViewMut, contiguous};
 use std::marker::PhantomData;
 
-/// Outputs computed side by side when rows are not contiguous but columns are.
-const COLUMNS: usize = 64;
+/// Outputs computed side by side when rows are not contiguous but columns are: at least, and at most.
+const COLUMNS: (usize, usize) = (64, 256);
 
 /// The loops over outputs (operand 0 the output, 1 the input) and over the elements of one.
 pub(super) struct Shape {
@@ -77,7 +77,17 @@ impl Shape {
 
     /// The input's offset of an output's first element, and the offset in the output.
     pub fn at(&self, out: usize) -> (i64, i64) {
-        (self.kept.offset(1, out), self.kept.offset(0, out))
+        (self.input_at(out), self.output_at(out))
+    }
+
+    /// The input's offset of an output's first element.
+    fn input_at(&self, out: usize) -> i64 {
+        self.kept.offset(1, out)
+    }
+
+    /// The offset of an output.
+    fn output_at(&self, out: usize) -> i64 {
+        self.kept.offset(0, out)
     }
 
     /// Calls `f(position, offset, run length)` over an output's elements, in order; and the stride within runs.
@@ -106,8 +116,10 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
 ) -> Result<()> {
     let (src, dst) = (Reader::<A>::new(input), Writer::<A>::new(out));
     let columns = s.by_columns();
-    let width = if columns { COLUMNS } else { 1 };
     let inner = s.kept.inner_size();
+    // No bit depends on the width. Wide blocks read memory in long runs; there are to be some for every thread.
+    let share = inner / (2 * pool::num_threads());
+    let width = if columns { share.next_multiple_of(COLUMNS.0).clamp(COLUMNS.0, COLUMNS.1) } else { 1 };
     let (outputs, per_row) = (s.outputs(), inner.div_ceil(width).max(1));
     if outputs == 0 {
         return Ok(());
@@ -120,7 +132,7 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
 
     let partial = |block: usize, chunk: usize, scratch: &mut Vec<A>| -> Partial<A> {
         let (out0, w) = (first(block), widths(block));
-        let (base, from) = (s.at(out0).0, chunk * CHUNK);
+        let (base, from) = (s.input_at(out0), chunk * CHUNK);
         let n = CHUNK.min(s.extent - from);
         if columns {
             return s.columns::<A, O>(src, base, (out0, w), (from, n), identity, map);
@@ -141,10 +153,12 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
         }
         Partial::from(fold::<A, O>(s.isa, xs, identity))
     };
+    // SAFETY: an output's elements, which lie one after another.
+    let whole = |block| unsafe { if contiguous && !columns { src.in_place(s.input_at(first(block)), s.extent) } else { None } };
     let write = |block: usize, values: &[A]| {
         for (i, v) in values.iter().take(widths(block)).enumerate() {
             // SAFETY: each output is written by the one task that has its block.
-            unsafe { dst.write(s.at(first(block) + i).1, post(*v)) }
+            unsafe { dst.write(s.output_at(first(block) + i), post(*v)) }
         }
     };
 
@@ -169,6 +183,7 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
         for block in from..to {
             match chunks {
                 0 => write(block, &vec![identity; width]),
+                1 if let Some(xs) = whole(block) => write(block, &[row::<A, O>(s.isa, xs, identity)]),
                 1 => {
                     let mut p = partial(block, 0, &mut scratch);
                     tree::<A, O>(&mut p);
@@ -197,18 +212,25 @@ impl Shape {
         map: Option<&dyn Map<A>>,
     ) -> Partial<A> {
         let mut acc: Partial<A> = smallvec::smallvec![identity; LANES * w];
-        let mut row = [identity; COLUMNS];
+        let mut row = [identity; COLUMNS.1];
         let row = &mut row[..w];
         let stride = self.element_stride();
         self.elements(from, n, |pos, at, len| {
             for i in 0..len {
+                let (at, lane) = (base + at + i as i64 * stride, (pos + i) % LANES * w);
                 // SAFETY: `w` neighbouring outputs' elements, one after another.
-                unsafe { src.read(self.isa, base + at + i as i64 * stride, 1, row) }
-                if let Some(map) = map {
-                    map.columns(self.isa, out0, row);
-                }
-                let lane = (pos + i) % LANES * w;
-                self.isa.dispatch(Zip::<A, O>(&mut acc[lane..lane + w], row, PhantomData));
+                let xs = match unsafe { src.in_place(at, w) } {
+                    Some(xs) if map.is_none() => xs,
+                    _ => {
+                        // SAFETY: as above.
+                        unsafe { src.read(self.isa, at, 1, row) }
+                        if let Some(map) = map {
+                            map.columns(self.isa, out0, row);
+                        }
+                        &*row
+                    }
+                };
+                self.isa.dispatch(Onto::<A, O>(&mut acc[lane..lane + w], xs, PhantomData));
             }
         });
         acc

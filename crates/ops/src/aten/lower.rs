@@ -305,7 +305,10 @@ impl OpDef {
             Lowering::Compute(c) => {
                 let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
                 let allocate = if c.class.fills() { Tensor::allocate_to_fill } else { Tensor::allocate };
-                let outs: Vec<Tensor> = metas.into_iter().map(allocate).collect::<Result<_>>()?;
+                let mut outs: SmallVec<[Tensor; 2]> = SmallVec::new();
+                for meta in metas {
+                    outs.push(allocate(meta)?);
+                }
                 (c.run)(args, &outs)?;
                 Ok(group(state, outs.into_iter()))
             }

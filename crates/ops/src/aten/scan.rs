@@ -1,17 +1,18 @@
 //! Along one dimension: running results, order, softmax.
 
-use super::dims::fresh_like;
+use super::dims::{done, fresh_like};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::reduce::accumulated;
 use super::table;
 use crate::eager;
 use crate::error::{Error, Result};
 use crate::meta::Meta;
+use crate::methods::aten;
 use crate::shape::wrap_dim;
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
-use maquette_ir::DType;
+use crate::value::Value;
 use maquette_ir::scalar_expr::CmpOp;
+use maquette_ir::{DType, Loc};
 use maquette_kernels::{KernelError, ReduceOp, ScanOp, View, ViewMut};
 use smallvec::smallvec;
 
@@ -140,13 +141,13 @@ fn safe_softmax(args: &[Value], out: &Tensor) -> Result<()> {
     })
 }
 
-/// `self, dim, dtype`: converts, then calls the operator that does it.
-fn converted(args: &[Value], op: &str) -> Result<Outputs> {
-    let x = match args[2].opt(Value::dtype)? {
-        Some(d) => crate::call("aten::to.dtype", crate::args![args[0].tensor()?, d])?[0].clone(),
-        None => args[0].clone(),
-    };
-    crate::call(op, smallvec![x, args[1].clone(), Value::Bool(false)])
+/// Argument 0 in the dtype that argument 2 asks for.
+fn converted(args: &[Value]) -> Result<Tensor> {
+    let x = args[0].tensor()?;
+    match args[2].opt(Value::dtype)? {
+        Some(d) => crate::call("aten::to.dtype", crate::args![x, d])?.swap_remove(0).into_tensor(),
+        None => Ok(x.clone()),
+    }
 }
 
 table! {
@@ -174,7 +175,9 @@ table! {
             along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::log_softmax)),
         "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
             along(Class::Reduce, |_, a| safe_softmax_meta(a), |a, o| safe_softmax(a, &o[0])),
-        "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" => Lowering::Composite(|a| converted(a, "aten::_softmax")),
-        "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" => Lowering::Composite(|a| converted(a, "aten::_log_softmax")),
+        "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
+            Lowering::Composite(|a| done(aten!("_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))),
+        "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
+            Lowering::Composite(|a| done(aten!("_log_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))),
     }
 }
