@@ -38,13 +38,13 @@ enum Command {
     Functionalize {
         /// The file with the graph's text; `-` reads standard input.
         file: PathBuf,
-        /// Lift the program and apply no rule.
-        #[arg(long)]
-        lift_only: bool,
+        /// How much is rewritten: `lift-only` applies no rule.
+        #[arg(long, value_name = "LEVEL", default_value = "exact", value_parser = ["lift-only", "exact"])]
+        level: String,
         /// Stop after rules have added so many equalities.
         #[arg(long, value_name = "N")]
         stop_at: Option<u64>,
-        /// Say what inputs are left with, what the outputs are, and which rules did something.
+        /// Say what inputs are left with, what the outputs are, which rules did something, and how it runs in memory: each copy, and why.
         #[arg(long)]
         explain: bool,
     },
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Demo { confidence, graph_only } => demo::run(confidence, graph_only),
         Command::Graph { file, dot } => commands::graph(&file, dot),
-        Command::Functionalize { file, lift_only, stop_at, explain } => commands::functionalize(&file, lift_only, stop_at, explain),
+        Command::Functionalize { file, level, stop_at, explain } => commands::functionalize(&file, level == "lift-only", stop_at, explain),
         Command::Ops { prefix } => commands::ops(prefix.as_deref()),
         Command::Conform(options) => match commands::conform::run(&options) {
             Ok(true) => Ok(()),

@@ -80,7 +80,7 @@ fn a_graph_becomes_functional() {
     let out = maquette_reading(&["functionalize", "-", "--explain"], program);
     assert!(out.status.success(), "{}", text(&out.stderr));
     insta::assert_snapshot!(text(&out.stdout));
-    let lifted = maquette_reading(&["functionalize", "-", "--lift-only"], program);
+    let lifted = maquette_reading(&["functionalize", "-", "--level", "lift-only"], program);
     assert!(text(&lifted.stdout).contains("ir::call(\"aten::mul_.Tensor\""), "{}", text(&lifted.stdout));
     let overlapping = "graph graph(%x: f32[4]) -> ()
 {

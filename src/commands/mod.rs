@@ -57,6 +57,7 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
             text += &format!("{n} x {name}: {law}\n");
         }
         text += &format!("ended by: {}\n", if lift_only { "lifting alone" } else { f.stats.stopped });
+        text += &rewrite::plan(&f, &library::Facts).map_err(Error::other)?.display(&f.graph).to_string();
     }
     print(&text)
 }

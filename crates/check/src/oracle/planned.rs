@@ -4,7 +4,7 @@ use super::mode::{Functional, Mode, Prepared};
 use super::program::Program;
 use crate::plan::check_plan;
 use maquette_driver::run_planned;
-use maquette_ir::graph::{Graph, Stmt, ValueId};
+use maquette_ir::graph::{Graph, OpFacts, Placement, Stmt, ValueId};
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{Level, plan};
@@ -88,7 +88,9 @@ fn eager_copies(graph: &Graph) -> Option<u64> {
     let mut total = 0;
     for node in graph.nodes() {
         let op = graph.op_name(node);
-        if op == "aten::copy_" || graph.copies(node) || matches!(op, "aten::clone" | "aten::_to_copy" | "aten::view_copy") {
+        // what is not element by element is computed apart, and then copied into the tensor
+        let by_way = Facts.twin(op).is_some_and(|name| Facts.placement(name) != Placement::Elementwise);
+        if by_way || op == "aten::copy_" || graph.copies(node) || matches!(op, "aten::clone" | "aten::_to_copy" | "aten::view_copy") {
             total += graph.result_values(node).map(elements).sum::<Option<u64>>()?;
         }
     }

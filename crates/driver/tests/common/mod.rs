@@ -1,14 +1,14 @@
 //! Running a program both ways.
 #![allow(dead_code)]
 
-use maquette_driver::{Program, run_functional};
+use maquette_driver::{Program, run_functional, run_planned};
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Module, Tensor, Tree, Value, tree};
-use maquette_rewrite::{Functional, Level, Options, functionalize};
+use maquette_rewrite::{Functional, Level, Options, functionalize, plan};
 use maquette_trace::{Dim, TraceOptions, trace};
 
 pub fn arange(n: i64) -> Tensor {
@@ -69,15 +69,21 @@ pub fn check<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> V
 
 fn compare<O: Tree>(program: &impl Fn(Vec<Tensor>) -> O, inputs: &impl Fn() -> Vec<Tensor>, traced: &Graph, f: &Functional) {
     f.graph.verify().unwrap();
-    let (eager_in, lifted_in) = (inputs(), inputs());
-    // random numbers begin at one place both times
+    let plan = plan(f, &Facts).unwrap_or_else(|e| panic!("{e}\n{}", f.graph));
+    // random numbers begin at one place every time
     let repeatable = || Philox { seed: 7, offset: 0 };
-    let eager = apart(&mut repeatable(), || leaves(&program(eager_in.clone())));
-    let values: Vec<Value> = lifted_in.iter().cloned().map(Value::Tensor).collect();
-    let lifted = apart(&mut repeatable(), || run_functional(f, &values)).unwrap_or_else(|e| panic!("{e}\n{traced}\n{}", f.graph));
-    let lifted: Vec<Tensor> = lifted.iter().flat_map(Value::tensors).cloned().collect();
     let all = |outputs: Vec<Tensor>, inputs: Vec<Tensor>| seen(&outputs.into_iter().chain(inputs).collect::<Vec<_>>());
-    assert_eq!(all(lifted, lifted_in), all(eager, eager_in), "{traced}\n{}", f.graph);
+    let run = |way: &dyn Fn(&[Value]) -> maquette_ops::Result<Vec<Value>>| {
+        let given = inputs();
+        let values: Vec<Value> = given.iter().cloned().map(Value::Tensor).collect();
+        let outputs = apart(&mut repeatable(), || way(&values)).unwrap_or_else(|e| panic!("{e}\n{traced}\n{}", f.graph));
+        all(outputs.iter().flat_map(Value::tensors).cloned().collect(), given)
+    };
+    let eager_in = inputs();
+    let eager = all(apart(&mut repeatable(), || leaves(&program(eager_in.clone()))), eager_in);
+    assert_eq!(run(&|values| run_functional(f, values)), eager, "{traced}\n{}", f.graph);
+    let planned = run(&|values| Ok(run_planned(f, &plan, values)?.0));
+    assert_eq!(planned, eager, "{traced}\n{}\n{}", f.graph, plan.display(&f.graph));
 }
 
 /// Makes the same calls of a module and of the program exported from it, and compares outputs, inputs and state, with what shares memory.

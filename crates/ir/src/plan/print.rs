@@ -123,9 +123,9 @@ impl Display for PlanText<'_> {
             self.step(step, f)?;
             writeln!(f)?;
         }
-        for (arg, place) in self.graph.outputs().iter().zip(&self.plan.outputs) {
-            if let (Arg::Value(v), Some(place)) = (arg, place) {
-                write!(f, "  return %{} ", self.graph.value_name(*v))?;
+        for (i, place) in self.plan.outputs.iter().enumerate() {
+            if let Some(place) = place {
+                write!(f, "  output {i} is ")?;
                 self.place(place, f)?;
                 writeln!(f)?;
             }
