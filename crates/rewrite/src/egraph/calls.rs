@@ -1,7 +1,7 @@
 //! What calls are equal to by their operators. It depends on the template and on the operands' metadata alone, and programs repeat themselves: so
 //! it is asked once.
 
-use super::lang::{Cx, Data, Metas, Term};
+use super::lang::{Cx, Data, Metas, Operands, Term};
 use super::rules::Found;
 use super::space::Space;
 use super::twins::{self, Twin};
@@ -10,9 +10,7 @@ use egg::Id;
 use maquette_ir::DType;
 use maquette_ir::graph::Arith;
 use maquette_ir::sym::Expr;
-
-/// Values that are passed over in one go.
-const WALK: usize = 64;
+use smallvec::SmallVec;
 
 /// What a call is known to do.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +32,12 @@ pub(crate) enum Does {
 /// A call.
 pub(crate) struct Site {
     call: CallId,
-    operands: super::lang::Operands,
+    operands: Operands,
     does: Does,
 }
 
 impl Site {
-    pub fn new(s: &mut Space<'_>, call: CallId, operands: super::lang::Operands) -> Site {
+    pub fn new(s: &mut Space<'_>, call: CallId, operands: Operands) -> Site {
         let metas: Metas = operands.iter().map(|&o| s.meta(o)).collect();
         Site { call, operands, does: does(s.cx(), call, metas) }
     }
@@ -151,10 +149,8 @@ pub(super) fn neutral(_: &mut Space<'_>, t: &Site, found: &mut Found) {
 }
 
 /// The calls in a class, and what they do.
-fn calls(s: &mut Space<'_>, id: Id) -> Vec<Site> {
-    let found: Vec<_> =
-        s.terms(id).filter_map(|(_, t)| if let Term::Call(c, of) = t { Some((*c, of.clone())) } else { None }).take(4).collect();
-    found.into_iter().map(|(call, operands)| Site::new(s, call, operands)).collect()
+fn calls(s: &mut Space<'_>, id: Id) -> SmallVec<[Site; 2]> {
+    s.calls(id).into_iter().map(|(call, operands)| Site::new(s, call, operands)).collect()
 }
 
 pub(super) fn twice(s: &mut Space<'_>, t: &Site, found: &mut Found) {
@@ -206,30 +202,11 @@ pub(super) fn commute(s: &mut Space<'_>, t: &Site, found: &mut Found) {
     }
 }
 
-/// Past stores, and past calls whose operand is as good.
+/// In the place of the operand comes an input or constant of its kind, which costs nothing.
 pub(super) fn unseen(s: &mut Space<'_>, t: &Site, found: &mut Found) {
     let (Does::Ignore, Some(&x)) = (t.does, t.operands.first()) else { return };
-    let mut at = s.find(x);
-    for _ in 0..WALK {
-        let mut next = None;
-        for (_, term) in s.terms(at) {
-            next = match term {
-                Term::View(v, [b]) => s.stores(*b).first().map(|&(_, b, _)| (Some(*v), b)),
-                Term::Scatter(_, [b, _]) => Some((None, *b)),
-                Term::Call(_, of) => of.iter().find(|o| s.meta(**o) == s.meta(at)).map(|o| (None, *o)),
-                Term::Input(_) | Term::Const(_) | Term::Proj(..) => None,
-            };
-            if next.is_some() {
-                break;
-            }
-        }
-        let Some((view, b)) = next else { break };
-        let b = view.map_or(b, |v| s.view(v, b));
-        at = s.find(b);
-    }
-    if at != s.find(x) {
-        let mut operands = t.operands.clone();
-        operands[0] = at;
-        found.push(s.add(Term::Call(t.call, operands)));
-    }
+    let Some(y) = s.meta(x).and_then(|m| s.cx().leaves.get(&m).copied()).filter(|y| s.find(*y) != s.find(x)) else { return };
+    let mut operands = t.operands.clone();
+    operands[0] = s.find(y);
+    found.push(s.add(Term::Call(t.call, operands)));
 }

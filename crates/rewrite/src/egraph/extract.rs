@@ -101,7 +101,7 @@ pub(super) fn needs(class: &[u32], t: &Term) -> SmallVec<[u32; 4]> {
     needs
 }
 
-/// Chooses a term for every class that is reachable in finitely many steps, among those `allowed`. Of equal costs a term of the program wins over a
+/// Chooses a term for every class that is reachable in finitely many steps, among those `allowed`. Of equal costs a term that does not mutate wins, then a term of the program over a
 /// term of a rule, and then the earlier one.
 pub(super) fn cheapest(s: &Space<'_>, program: &[Id], allowed: &dyn Fn(usize) -> bool) -> Selection {
     let nodes = s.g.nodes();
@@ -113,12 +113,15 @@ pub(super) fn cheapest(s: &Space<'_>, program: &[Id], allowed: &dyn Fn(usize) ->
     });
     let mut waits: Vec<u32> = nodes.iter().map(|t| needs(&class, t).len() as u32).collect();
     let mut costs: Vec<u64> = nodes.iter().map(|t| cost(s, t)).collect();
-    let key = |at: usize, cost: u64| Reverse((cost, !original[at], at as u32));
+    let calls = &s.g.analysis.session.calls;
+    let mutates = |t: &Term| matches!(t, Term::Call(call, _) if calls[call.index()].mutates);
+    // costs of deep programs are all as large as can be
+    let key = |at: usize, cost: u64| Reverse((cost, mutates(&nodes[at]), !original[at], at as u32));
     let leaves = (0..nodes.len()).filter(|&i| waits[i] == 0 && allowed(i));
-    let mut heap: BinaryHeap<Reverse<(u64, bool, u32)>> = leaves.map(|i| key(i, costs[i])).collect();
+    let mut heap: BinaryHeap<Reverse<(u64, bool, bool, u32)>> = leaves.map(|i| key(i, costs[i])).collect();
     let (mut term, mut rank) = (vec![NONE; nodes.len()], vec![NONE; nodes.len()]);
     let mut classes = 0;
-    while let Some(Reverse((total, _, at))) = heap.pop() {
+    while let Some(Reverse((total, .., at))) = heap.pop() {
         let settled = class[at as usize];
         if term[settled as usize] != NONE {
             continue;

@@ -80,6 +80,8 @@ pub(crate) struct Cx<'f> {
     pub data: Vec<Data>,
     /// What rules found out about calls, by template and the operands' metadata.
     pub calls: FxHashMap<(CallId, Metas), Does>,
+    /// An input or constant of each kind of tensor.
+    pub leaves: FxHashMap<MetaId, Id>,
     /// `0.0` and `-0.0` may stand for each other.
     pub no_signed_zeros: bool,
     /// Two classes of different kinds were merged: a fault of a rule.
@@ -129,6 +131,9 @@ impl<'f> Analysis<Term> for Cx<'f> {
         let data = g.analysis.describe(term);
         if usize::from(id) == g.analysis.data.len() {
             g.analysis.data.push(data);
+            if let (Data::Value(Kind::Tensor(meta)), Term::Input(_) | Term::Const(_)) = (data, term) {
+                g.analysis.leaves.entry(meta).or_insert(id);
+            }
         }
         data
     }

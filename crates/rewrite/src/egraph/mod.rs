@@ -46,7 +46,7 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -
         let of = |n: &Node| matches!(n, Node::Input(_)) && input || matches!(n, Node::Const(_)) && !input;
         dag.nodes.iter().zip(&dag.origins).filter(|(n, _)| of(n)).map(|(_, o)| o.kind).collect()
     };
-    let (data, calls) = (Vec::with_capacity(2 * dag.nodes.len()), FxHashMap::default());
+    let (data, calls, leaves) = (Vec::with_capacity(2 * dag.nodes.len()), FxHashMap::default(), FxHashMap::default());
     let cx = Cx {
         session,
         facts,
@@ -54,6 +54,7 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -
         consts: kinds(false),
         data,
         calls,
+        leaves,
         no_signed_zeros: options.no_signed_zeros,
         unsound: false,
     };

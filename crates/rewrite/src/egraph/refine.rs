@@ -8,6 +8,8 @@ use super::extract::{NONE, Selection, cost, needs};
 use super::space::Space;
 use egg::Id;
 
+/// Terms of a class that are tried.
+const TRIED: usize = 32;
 /// Classes that a search for a cycle may visit.
 const SEARCH: usize = 256;
 /// Steps for each term there is.
@@ -109,7 +111,7 @@ impl Refine<'_, '_> {
     }
 
     fn improve(&mut self, class: u32, searched: bool) {
-        let others: Vec<usize> = self.s.terms(Id::from(class as usize)).map(|(id, _)| usize::from(id)).collect();
+        let others: Vec<usize> = self.s.terms(Id::from(class as usize)).take(TRIED).map(|(id, _)| usize::from(id)).collect();
         for other in others {
             let Some(now) = self.term(class).filter(|now| *now != other) else { continue };
             if self.uses[class as usize] == 0 || self.steps == 0 {

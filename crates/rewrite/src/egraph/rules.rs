@@ -7,7 +7,7 @@
 
 use super::calls::{self, Site};
 use super::space::{Space, Stores, Views};
-use crate::dag::{MetaId, SpecId};
+use crate::dag::{MetaId, Session, SpecId};
 use egg::Id;
 use maquette_ir::mutant::mutant;
 use maquette_ir::view::Tri;
@@ -24,7 +24,7 @@ pub(crate) struct Rule {
     pub name: &'static str,
     /// The equation, and why it holds.
     pub law: &'static str,
-    /// What it finds is as the program says it, but for mutation.
+    /// What it finds is as the program says it, but for mutation, and never costs more.
     pub plain: bool,
     pub apply: Apply,
 }
@@ -112,7 +112,7 @@ pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "unseen",
         law: "fill(x, c) = fill(y, c) for every y of x's sizes and dtype: what x holds is not looked at",
-        plain: false,
+        plain: true,
         apply: Apply::Call(calls::unseen),
     },
     Rule {
@@ -292,18 +292,20 @@ fn tile(s: &mut Space<'_>, t: &Store, found: &mut Found) {
     let mut tiles: SmallVec<[(SpecId, Id); TILES]> = SmallVec::new();
     let mut next = Some((t.v, t.b, t.x));
     while let Some((v, b, x)) = next.take() {
-        let session = &mut s.cx().session;
-        let Some(size) = session.count(v).filter(|n| (1..=left).contains(n)) else { return };
-        if tiles.len() == TILES || tiles.iter().any(|(w, _)| session.disjoint(v, *w) != Tri::Yes) || session.injective(v) != Tri::Yes {
-            return;
-        }
+        let Some(size) = s.cx().session.count(v).filter(|n| (1..=left).contains(n) && tiles.len() < TILES) else { return };
         tiles.push((v, x));
         left -= size;
         if left > 0 {
             next = s.stores(b).first().copied();
         }
     }
-    let Some(&(_, x)) = tiles.first().filter(|_| left == 0 && tiles.len() > 1) else { return };
+    // as many elements as there are, none of them twice
+    let session = &mut s.cx().session;
+    let apart = |session: &mut Session, i: usize| tiles[..i].iter().all(|(w, _)| session.disjoint(tiles[i].0, *w) == Tri::Yes);
+    if left > 0 || (0..tiles.len()).any(|i| session.injective(tiles[i].0) != Tri::Yes || !apart(session, i)) {
+        return;
+    }
+    let Some(&(_, x)) = tiles.first().filter(|_| tiles.len() > 1) else { return };
     let Some(one) = s.cx().session.repeated(all) else { return };
     let mut base = s.view(one, x);
     for (v, x) in tiles.into_iter().rev() {

@@ -1,15 +1,17 @@
 //! The e-graph as rules see it: classes with lists of their terms, and the terms that are still to be looked at.
 
-use super::lang::{Cx, Data, Egraph, Term};
-use crate::dag::{MetaId, SpecId};
+use super::lang::{Cx, Data, Egraph, Operands, Term};
+use crate::dag::{CallId, MetaId, SpecId};
 use egg::{EGraph, Id, Language};
 use maquette_ir::DType;
 use maquette_ir::mutant::mutant;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// Terms of a class that a rule looks at.
+/// Views and stores of a class that a rule looks at.
 const LOOKED_AT: usize = 8;
+/// Terms of a class among which they are looked for: classes may have as many terms as the program.
+const AMONG: usize = 32;
 
 /// The stores in a class: spec, base, source.
 pub(crate) type Stores = SmallVec<[(SpecId, Id, Id); 2]>;
@@ -122,12 +124,17 @@ impl<'f> Space<'f> {
 
     pub fn stores(&self, id: Id) -> Stores {
         let store = |(_, t): (Id, &Term)| if let Term::Scatter(s, [b, x]) = t { Some((*s, *b, *x)) } else { None };
-        self.terms(id).filter_map(store).take(LOOKED_AT).collect()
+        self.terms(id).take(AMONG).filter_map(store).take(LOOKED_AT).collect()
     }
 
     pub fn views(&self, id: Id) -> Views {
         let view = |(_, t): (Id, &Term)| if let Term::View(s, [b]) = t { Some((*s, *b)) } else { None };
-        self.terms(id).filter_map(view).take(LOOKED_AT).collect()
+        self.terms(id).take(AMONG).filter_map(view).take(LOOKED_AT).collect()
+    }
+
+    pub fn calls(&self, id: Id) -> SmallVec<[(CallId, Operands); 2]> {
+        let call = |(_, t): (Id, &Term)| if let Term::Call(c, of) = t { Some((*c, of.clone())) } else { None };
+        self.terms(id).take(AMONG).filter_map(call).take(LOOKED_AT).collect()
     }
 
     /// A class has a view of another.
@@ -135,7 +142,7 @@ impl<'f> Space<'f> {
         let base = self.find(base);
         let data = |id: Id| self.g.analysis.data[usize::from(id)];
         let version = |b: Id| self.find(b) == base || mutant("no-op-store: of any version") && data(self.find(b)) == data(base);
-        self.terms(id).take(LOOKED_AT).any(|(_, t)| matches!(t, Term::View(s, [b]) if *s == spec && version(*b)))
+        self.terms(id).take(AMONG).any(|(_, t)| matches!(t, Term::View(s, [b]) if *s == spec && version(*b)))
     }
 
     /// Merges two classes. A rule that finds a value of other sizes or another dtype has found nothing: expressions that are equal may be
@@ -146,11 +153,13 @@ impl<'f> Space<'f> {
         if a == b || data(a) != data(b) {
             return false;
         }
+        // The older class keeps its id, as egg prefers the first: were it the newer, ids would lead to classes by ever longer ways.
+        let (a, b) = (a.min(b), a.max(b));
         let takers = |id: Id| self.g[id].parents().collect::<SmallVec<[Id; 4]>>();
         let (of_a, of_b) = (takers(a), takers(b));
         self.stale |= !of_a.is_empty() && !of_b.is_empty();
         for (takers, other) in [(of_a, b), (of_b, a)] {
-            if self.terms(other).any(|(_, t)| is_memory(t)) {
+            if self.terms(other).take(AMONG).any(|(_, t)| is_memory(t)) {
                 takers.into_iter().for_each(|id| self.look_again(id, true));
             }
         }
