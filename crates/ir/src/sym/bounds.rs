@@ -50,6 +50,9 @@ fn wide_gcd(a: i128, b: i128) -> i128 {
     i128::try_from(a).unwrap_or(1)
 }
 
+/// Atoms taken out of a polynomial, one after the other.
+const FACTORED: u32 = 3;
+
 impl SymTable {
     /// The values an expression can have, by declared ranges and assumed facts.
     pub fn bounds(&self, e: Expr) -> Range {
@@ -96,6 +99,12 @@ impl SymTable {
     }
 
     pub(super) fn proven(&self, e: Expr) -> Interval {
+        self.proven_within(e, FACTORED)
+    }
+
+    /// `depth`: how often an atom may be taken out, of a polynomial and of those nested in it.
+    fn proven_within(&self, e: Expr, depth: u32) -> Interval {
+        let part = |e| self.proven_within(e, depth);
         let id = match e {
             Expr::Int(n) => return Interval::point(n),
             Expr::Id(id) => id,
@@ -103,12 +112,12 @@ impl SymTable {
         let node = self.node(id);
         let known = match node {
             Node::Symbol(s) => match self.facts.subst.get(s) {
-                Some(&e) => self.proven(e).intersect(self.range(*s).into()),
+                Some(&e) => part(e).intersect(self.range(*s).into()),
                 None => self.range(*s).into(),
             },
-            Node::Poly(p) => return self.proven_poly(p),
-            Node::Mod(x, Expr::Int(d)) if *d > 0 => self.remainder(*x, *d).intersect(self.interval_of(node, &|e| self.proven(e))),
-            _ => self.interval_of(node, &|e| self.proven(e)),
+            Node::Poly(p) => return self.factored(p, depth),
+            Node::Mod(x, Expr::Int(d)) if *d > 0 => self.remainder(*x, *d).intersect(self.interval_of(node, &part)),
+            _ => self.interval_of(node, &part),
         };
         match self.facts.ranges.get(&id) {
             Some(&r) => known.intersect(r.into()),
@@ -119,11 +128,13 @@ impl SymTable {
     /// The values of a polynomial by all that is known of its atoms, also with a common atom taken out: `a * b - a` is
     /// `a * (b - 1)`.
     pub(super) fn proven_poly(&self, p: &Poly) -> Interval {
-        self.factored(p, 3)
+        self.factored(p, FACTORED)
     }
 
+    /// What is nested has fewer turns left: the work does not multiply with each level.
     fn factored(&self, p: &Poly, depth: u32) -> Interval {
-        let mut i = self.interval_of_poly(p, &|e| self.proven(e));
+        let part = |e| self.proven_within(e, depth.saturating_sub(1));
+        let mut i = self.interval_of_poly(p, &part);
         let nonlinear = p.terms.first().is_some_and(|t| t.mono.len() > 1);
         let infinite = i.lo == i128::MIN || i.hi == i128::MAX;
         if !nonlinear || !infinite || depth == 0 || p.terms.len() > 16 {
@@ -148,7 +159,7 @@ impl SymTable {
                 }
             }
             let rest = Poly { terms: rest.into(), constant: p.constant };
-            let product = self.proven(Expr::Id(*f)).mul(self.factored(&inner, depth - 1));
+            let product = part(Expr::Id(*f)).mul(self.factored(&inner, depth - 1));
             i = i.intersect(product.add(self.factored(&rest, depth - 1)));
         }
         i

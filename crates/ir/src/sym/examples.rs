@@ -333,3 +333,14 @@ fn imports_go_by_name() {
     assert_eq!(other.display(f).to_string(), t.display(e).to_string());
     assert_eq!(other.display_bool(c).to_string(), t.display_bool(b).to_string());
 }
+
+#[test]
+fn nested_products_are_bounded_without_a_search_at_each_level() {
+    let mut t = table();
+    let mut text = "s0".to_owned();
+    for _ in 0..20 {
+        text = format!("max(1, ({text}) * s1 - s0 * s1 + s0)");
+    }
+    let e = t.parse_expr(&text).unwrap();
+    assert_eq!(t.bounds(e).lo, 1);
+}

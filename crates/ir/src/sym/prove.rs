@@ -10,8 +10,8 @@ use super::table::Node;
 use super::{BoolExpr, Expr, ExprId, Rel, SymTable};
 use smallvec::SmallVec;
 
-/// Inequalities tried for one question.
-const BUDGET: u32 = 128;
+/// Terms looked at for one question, in all the inequalities that are tried.
+const BUDGET: u32 = 2048;
 /// Inequalities added in one proof.
 const DEPTH: u32 = 4;
 /// Inequalities tried for one term, of the latest so many with its atom.
@@ -82,13 +82,16 @@ impl SymTable {
     }
 
     fn search(&self, d: &Poly, depth: u32, budget: &mut u32) -> bool {
+        if *budget == 0 {
+            return false;
+        }
+        *budget = budget.saturating_sub(1 + d.terms.len() as u32);
         if self.proven_poly(d).hi <= 0 {
             return true;
         }
-        if depth == 0 || *budget == 0 {
+        if depth == 0 {
             return false;
         }
-        *budget -= 1;
         if let Some(rest) = self.without_common_atom(d)
             && self.search(&rest, depth - 1, budget)
         {

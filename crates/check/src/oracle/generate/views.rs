@@ -105,7 +105,17 @@ impl Gen<'_> {
             sizes.insert(0, self.rng.between(0, 3));
         }
         let sizes = self.ints(&sizes);
-        self.emit("aten::expand", vec![t.item(), sizes])
+        let made = self.emit("aten::expand", vec![t.item(), sizes])?;
+        self.part_of_a_copy(made)
+    }
+
+    /// Now and then a copy of a view that repeats elements, and a part of the copy: which of them a write was to shows there.
+    fn part_of_a_copy(&mut self, made: Vec<Live>) -> Option<Vec<Live>> {
+        if let (true, Some(wide)) = (self.rng.chance(25), made.first()) {
+            let copy = self.emit("aten::clone", vec![wide.item()])?.into_iter().next()?;
+            self.select(&copy);
+        }
+        Some(made)
     }
 
     fn diagonal(&mut self, t: &Live) -> Option<Vec<Live>> {
@@ -118,7 +128,8 @@ impl Gen<'_> {
         let (d, dim) = self.dim(t)?;
         let n = t.sizes().get(d).copied()?;
         let (size, step) = (self.rng.between(0, n.min(3)), self.rng.between(1, 3));
-        self.emit("aten::unfold", vec![t.item(), dim, size.into(), step.into()])
+        let made = self.emit("aten::unfold", vec![t.item(), dim, size.into(), step.into()])?;
+        self.part_of_a_copy(made)
     }
 
     fn split(&mut self, t: &Live) -> Option<Vec<Live>> {
