@@ -1,5 +1,6 @@
 //! The ways to run a program. A pass is added to the oracle as one more [`Mode`].
 
+use super::exported::Exported;
 use super::model;
 use super::planned::Planned;
 use super::program::Program;
@@ -37,7 +38,7 @@ pub fn modes() -> Vec<&'static dyn Mode> {
     const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact };
     const PLACED: Planned = Planned::new("placed", Level::LiftOnly);
     const PLANNED: Planned = Planned::new("planned", Level::Exact);
-    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &PLACED, &PLANNED]
+    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &PLACED, &PLANNED, &Exported]
 }
 
 /// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other mode is compared with. As a mode it says
