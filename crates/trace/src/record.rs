@@ -2,7 +2,6 @@
 
 use crate::consts::{Captured, Consts, Known};
 use crate::facts::OpFacts;
-use crate::state::State;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
@@ -37,14 +36,14 @@ impl Call {
 pub(crate) struct Recorder {
     scope: Scope,
     tag: Arc<TraceTag>,
-    builder: GraphBuilder,
+    pub(crate) builder: GraphBuilder,
     /// By slot.
     values: Vec<ValueId>,
     /// By the address of the operator's name, which is its own and permanent.
     ops: FxHashMap<usize, Rc<OpFacts>>,
-    consts: Consts,
+    pub(crate) consts: Consts,
     /// What the first of `consts` are that are inputs: numbers of the tensors that the trace was told of.
-    state: Vec<Vec<usize>>,
+    pub(crate) state: Vec<Vec<usize>>,
     /// Types below this have been looked at for data-dependent sizes.
     types_seen: usize,
     bound: FxHashSet<SymbolId>,
@@ -86,16 +85,6 @@ impl Recorder {
     pub(crate) fn input_int(&mut self, i: SymInt, name: &str) -> Result<()> {
         let ty = ValueType::Int(self.expr(i)?);
         self.builder.input(ty, Some(name));
-        Ok(())
-    }
-
-    /// Makes a tensor of the program's own an input, unless it is one.
-    pub(crate) fn input_state(&mut self, at: usize, name: &str, t: &Tensor) -> Result<()> {
-        let known = self.known(t, |r, ty, _| r.builder.input(ValueType::Tensor(ty), Some(name)))?;
-        match self.state.get_mut(known) {
-            Some(given) => given.push(at),
-            None => self.state.push(vec![at]),
-        }
         Ok(())
     }
 
@@ -361,7 +350,7 @@ impl Recorder {
     }
 
     /// The number of a real tensor. `define` adds it to the graph, the first time.
-    fn known(&mut self, t: &Tensor, define: impl FnOnce(&mut Recorder, TypeId, &Tensor) -> ValueId) -> Result<usize> {
+    pub(crate) fn known(&mut self, t: &Tensor, define: impl FnOnce(&mut Recorder, TypeId, &Tensor) -> ValueId) -> Result<usize> {
         if t.is_fake() {
             return Err(TraceError::Fake { trace: self.tag.name.clone(), tensor: t.meta().to_string() }.into());
         }
@@ -372,19 +361,6 @@ impl Recorder {
         });
         self.consts = consts;
         found
-    }
-
-    /// Makes captured tensors inputs where the program writes to their memory, and gives all inputs that are the program's own tensors.
-    pub(crate) fn take_state(&mut self) -> Vec<State> {
-        let given = std::mem::take(&mut self.state);
-        let captured = self.consts.all().iter().skip(given.len()).filter(|k| k.written());
-        let lifted: Vec<ValueId> = captured.map(|k| k.value).collect();
-        self.builder.lift_constants(&lifted, given.len());
-        let is_input = |(i, k): &(usize, &Known)| *i < given.len() || k.written();
-        let state = self.consts.all().iter().enumerate().filter(is_input);
-        state
-            .map(|(i, k)| State { tensor: k.tensor.clone(), given: given.get(i).cloned().unwrap_or_default(), written: k.written() })
-            .collect()
     }
 
     fn stand_in(&mut self, v: &Value, traced: bool) -> Result<Value> {

@@ -1,8 +1,11 @@
 //! Programs with tensors of their own, which become inputs of the graph.
 
+use crate::consts::Known;
 use crate::options::TraceOptions;
+use crate::record::Recorder;
 use crate::traced::Traced;
 use maquette_ir::Loc;
+use maquette_ir::graph::{ValueId, ValueType};
 use maquette_ops::{Result, Tensor, Tree};
 
 /// A tensor of the program's own that its graph takes as an input.
@@ -31,5 +34,30 @@ impl TraceOptions {
         inputs: I,
     ) -> Result<Traced<I, O>> {
         self.record(f, Some(state), inputs, Loc::caller())
+    }
+}
+
+impl Recorder {
+    /// Makes a tensor of the program's own an input, unless it is one.
+    pub(crate) fn input_state(&mut self, at: usize, name: &str, t: &Tensor) -> Result<()> {
+        let known = self.known(t, |r, ty, _| r.builder.input(ValueType::Tensor(ty), Some(name)))?;
+        match self.state.get_mut(known) {
+            Some(given) => given.push(at),
+            None => self.state.push(vec![at]),
+        }
+        Ok(())
+    }
+
+    /// Makes captured tensors inputs where the program writes to their memory, and gives all inputs that are the program's own tensors.
+    pub(crate) fn take_state(&mut self) -> Vec<State> {
+        let given = std::mem::take(&mut self.state);
+        let captured = self.consts.all().iter().skip(given.len()).filter(|k| k.written());
+        let lifted: Vec<ValueId> = captured.map(|k| k.value).collect();
+        self.builder.lift_constants(&lifted, given.len());
+        let is_input = |(i, k): &(usize, &Known)| *i < given.len() || k.written();
+        let state = self.consts.all().iter().enumerate().filter(is_input);
+        state
+            .map(|(i, k)| State { tensor: k.tensor.clone(), given: given.get(i).cloned().unwrap_or_default(), written: k.written() })
+            .collect()
     }
 }

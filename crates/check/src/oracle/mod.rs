@@ -7,6 +7,7 @@
 mod campaign;
 mod check;
 mod draft;
+mod exported;
 pub mod generate;
 mod library;
 mod mode;

@@ -1,5 +1,6 @@
 //! The ways to run a program. A pass is added to the oracle as one more [`Mode`].
 
+use super::exported::Exported;
 use super::model;
 use super::planned::Planned;
 use super::program::Program;
@@ -39,7 +40,7 @@ pub fn modes() -> Vec<&'static dyn Mode> {
     const PLACED: Planned = Planned::new(Functional { name: "placed", ..LIFTED });
     const PLANNED: Planned = Planned::new(Functional { name: "planned", ..FUNCTIONAL });
     const PLANNED_SYMBOLIC: Planned = Planned::new(Functional { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC });
-    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &FUNCTIONAL_SYMBOLIC, &PLACED, &PLANNED, &PLANNED_SYMBOLIC]
+    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &FUNCTIONAL_SYMBOLIC, &PLACED, &PLANNED, &PLANNED_SYMBOLIC, &Exported]
 }
 
 /// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other mode is compared with. As a mode it says
