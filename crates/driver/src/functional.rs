@@ -131,23 +131,19 @@ impl Outsiders {
                 }
             }
         }
-        let overlap = |i: usize, j: usize| {
-            let name = |i: usize| self.names.get(i).cloned().unwrap_or_default();
-            Err(RunError::SharedInputs { written: name(i), other: name(j) }.into())
-        };
+        let inputs = self.inputs.iter().enumerate().filter_map(|(i, t)| Some((Outside::Input(i), self.names.get(i)?.clone(), t.as_ref()?)));
+        let names = program.graph.consts().iter().map(|c| program.graph.value_name(c.value()).to_string());
+        let consts = self.consts.iter().zip(names).enumerate().map(|(i, (t, name))| (Outside::Const(i), name, t));
+        let all: Vec<(Outside, String, &Tensor)> = inputs.chain(consts).collect();
         for m in &program.mutations {
             let target = self.get(m.target)?;
-            let meant = |i: usize| match m.target {
-                Outside::Input(j) => i == j,
-                Outside::Memory(k) => program.memories[k].inputs.contains(&i),
-                Outside::Const(_) => false,
+            let meant = |which: Outside| match (m.target, which) {
+                (Outside::Memory(k), Outside::Input(i)) => program.memories.get(k).is_some_and(|m| m.inputs.contains(&i)),
+                (target, which) => target == which,
             };
-            let first = (0..self.inputs.len()).find(|i| meant(*i)).unwrap_or_default();
-            for (i, t) in self.inputs.iter().enumerate() {
-                let shares = t.as_ref().is_some_and(|t| t.shares_storage(target));
-                if shares != meant(i) && !matches!(m.target, Outside::Const(_)) {
-                    return overlap(first, i);
-                }
+            let written = all.iter().find(|(which, ..)| meant(*which)).map(|(_, name, _)| name.clone()).unwrap_or_default();
+            if let Some((_, other, _)) = all.iter().find(|(which, _, t)| t.shares_storage(target) != meant(*which)) {
+                return Err(RunError::SharedInputs { written, other: other.clone() }.into());
             }
         }
         Ok(())

@@ -119,3 +119,20 @@ fn a_transposed_square_of_one_symbol_is_written_where_it_lies() {
     y.t().select(0, 0).fill_(7.0);
     assert_eq!(x.to_vec::<f32>().unwrap(), y.to_vec::<f32>().unwrap());
 }
+
+#[test]
+fn captured_tensors_of_one_memory_are_not_taken_for_two() {
+    let whole = arange(6);
+    let (part, given) = (whole.slice(0, 0..3), whole.slice(0, 3..6));
+    // the program writes to one of them and reads the other
+    let t = TraceOptions::new().trace(|_: Tensor| (whole.neg_().ok().map(drop), part.clone() + 1.0), arange(3)).unwrap();
+    let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
+    let e = run_functional(&f, &[Value::from(&arange(3))]).unwrap_err();
+    assert!(e.to_string().contains("share memory"), "{e}");
+    // or is given a part of what it captured
+    let t = TraceOptions::new().trace(|x: Tensor| (whole.neg_().ok().map(drop), x + 1.0), arange(3)).unwrap();
+    let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
+    run_functional(&f, &[Value::from(&arange(3))]).unwrap();
+    let e = run_functional(&f, &[Value::from(&given)]).unwrap_err();
+    assert!(e.to_string().contains("share memory"), "{e}");
+}

@@ -19,10 +19,16 @@ fn bits(t: &Tensor) -> Vec<u32> {
     t.to_dtype(DType::F32).contiguous().reshape([-1i64]).to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
 }
 
-/// What can be seen of a program's end: outputs and inputs, their metadata, and which share memory.
+/// What can be seen of a program's end: outputs and inputs, their metadata, and which share memory. Strides of tensors without elements, and along
+/// dimensions of size 1, mean nothing.
 fn seen(tensors: &[Tensor]) -> Vec<(Vec<u32>, String, Vec<usize>)> {
+    let strides = |t: &Tensor| -> Vec<Option<i64>> {
+        let sizes: Vec<Option<i64>> = t.sizes().iter().map(|n| n.as_i64()).collect();
+        let any = !sizes.contains(&Some(0));
+        t.strides().iter().zip(sizes).filter(|(_, n)| any && *n != Some(1)).map(|(s, _)| s.as_i64()).collect()
+    };
     let alike = |t: &Tensor| tensors.iter().enumerate().filter(|(_, u)| u.shares_storage(t)).map(|(i, _)| i).collect();
-    tensors.iter().map(|t| (bits(t), format!("{:?} {:?}", t.sizes(), t.strides()), alike(t))).collect()
+    tensors.iter().map(|t| (bits(t), format!("{:?} {:?}", t.sizes(), strides(t)), alike(t))).collect()
 }
 
 fn leaves<T: Tree>(x: &T) -> Vec<Tensor> {
