@@ -30,7 +30,7 @@ pub(crate) const fn unsafe_view() -> Lowering {
         },
         run: |a, out| {
             let x = a[0].tensor()?;
-            eager::copy(x, &out[0].view_of(Meta::contiguous(x.sizes(), x.dtype()))?)
+            eager::copy(&x.view_of(reshape::view(x.meta(), a[1].ints()?)?)?, &out[0])
         },
     })
 }

@@ -153,7 +153,7 @@ fn norm(args: &[Value], outs: &[Tensor], p: usize, dims: &[usize]) -> Result<()>
 
 /// The same storage with reduced dimensions as 1, whatever `keepdim` was.
 fn kept(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<Tensor> {
-    out.view_of(reduced(x, dims, true, out.dtype()))
+    out.view_of(Meta { offset: out.storage_offset(), ..reduced(x, dims, true, out.dtype()) })
 }
 
 /// `log(sum(exp(x - max))) + max`, where an infinite maximum counts as 0.

@@ -3,6 +3,7 @@
 use super::{Loc, Planner, Time};
 use crate::error::{Reason, Result};
 use crate::functional::Output;
+use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, BufferId, Place, Why};
 use rustc_hash::FxHashMap;
 
@@ -48,8 +49,10 @@ impl Planner<'_> {
     fn own_memory(&mut self, result: usize, place: Option<usize>, taken: &mut Taken) -> Result<Option<Loc>> {
         let Some(v) = self.result(result) else { return Ok(None) };
         let (layout, mut at) = (self.layout(v, place)?, self.loc(v)?);
-        let own = matches!(self.buffers[at.buffer.index()], Buffer::New { .. } | Buffer::Returned(_));
-        if !own || taken.buffers.contains(&at.buffer) || !self.same_layout(at.spec, layout, true) {
+        let own =
+            matches!(self.buffers[at.buffer.index()], Buffer::New { .. } | Buffer::Returned(_)) || mutant("plan: outputs lie in inputs");
+        let twice = taken.buffers.contains(&at.buffer) && !mutant("plan: outputs share memory");
+        if !own || twice || !self.same_layout(at.spec, layout, true) {
             let to = self.new_buffer(v, layout)?;
             self.copy(v, at, to, Why::Output);
             at = to;
@@ -66,7 +69,7 @@ impl Planner<'_> {
             return Ok(());
         }
         // what is written back later, and lies where this is written
-        if !self.cleared(to, now, false, u64::MAX)? {
+        if !mutant("plan: written back over what is written back later") && !self.cleared(to, now, false, u64::MAX)? {
             return Err(Reason::Internal("too much lies where a value is written back").into());
         }
         let from = self.loc(v)?;

@@ -1,9 +1,11 @@
 //! Whether elements of a buffer may be written: who lies there, and what of it is still needed.
 
+use super::deed::Deed;
 use super::{Loc, Planner, Time};
 use crate::dag::SpecId;
 use crate::error::Result;
 use maquette_ir::graph::ValueId;
+use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, Why};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::Tri;
@@ -85,7 +87,8 @@ impl Planner<'_> {
 
     /// The values that lie here and are needed after a time; `before`: or at it. `None`: too many lie there.
     fn holders(&mut self, at: Loc, time: Time, before: bool, looked_at: usize) -> Option<Vec<ValueId>> {
-        let late = |last: Time| last > time || before && last == time;
+        let until = time + usize::from(mutant("plan: needed until the statement before"));
+        let late = |last: Time| last > until || before && last == until;
         let mut there = std::mem::take(&mut self.residents[at.buffer.index()]);
         there.retain(|w| {
             let here = self.locs[w.index()].is_some_and(|l| l.buffer == at.buffer);
@@ -94,16 +97,22 @@ impl Planner<'_> {
         there.sort_unstable();
         there.dedup();
         let few = there.len() <= looked_at;
-        let holders = few.then(|| there.iter().copied().filter(|&w| self.holds(w, at, &late)).collect());
+        let holders = few.then(|| there.iter().copied().filter(|&w| !self.overlooked(w) && self.holds(w, at, &late)).collect());
         self.residents[at.buffer.index()] = there;
         holders
+    }
+
+    /// A fault: see [`mutant`].
+    fn overlooked(&self, w: ValueId) -> bool {
+        let is_view = |p: &Self| p.graph.producer(w).is_some_and(|n| matches!(p.deeds[n.index()], Deed::View { .. }));
+        mutant("plan: views hold nothing") && is_view(self)
     }
 
     /// Whether elements of a value that lie here are needed.
     fn holds(&mut self, w: ValueId, at: Loc, late: &dyn Fn(Time) -> bool) -> bool {
         let Some(own) = self.locs[w.index()] else { return false };
         // where elements share their place, a hole is none
-        let holes = self.injective(own);
+        let holes = self.injective(own) || mutant("plan: holes where elements share their place");
         for need in self.needs[w.index()].clone().iter().filter(|n| late(n.last)) {
             let region = match need.region {
                 Some(r) => self.session.compose(own.spec, r).unwrap_or(own.spec),
@@ -131,7 +140,9 @@ impl Planner<'_> {
     /// Whether something may be put here: the plan's own memory, or memory from outside that the program writes to; numbers that are known by then;
     /// and no two elements in one place.
     pub(super) fn usable(&mut self, at: Loc, time: Time) -> bool {
-        let ours = !self.is_outside(at) || self.program.mutations.iter().any(|m| self.outside(m.target) == at.buffer);
+        let ours = !self.is_outside(at)
+            || mutant("plan: inputs that are left alone may be written")
+            || self.program.mutations.iter().any(|m| self.outside(m.target) == at.buffer);
         ours && self.known(at, time) && self.injective(at)
     }
 

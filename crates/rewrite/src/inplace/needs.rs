@@ -5,6 +5,7 @@ use super::{Planner, Time};
 use crate::dag::SpecId;
 use crate::functional::Output;
 use maquette_ir::graph::{Arg, Stmt, ValueId};
+use maquette_ir::mutant::mutant;
 use maquette_ir::view::Tri;
 use smallvec::SmallVec;
 
@@ -91,7 +92,7 @@ impl Planner<'_> {
             let region = if within { need.region.and_then(|r| self.session.relative(r, spec)) } else { None };
             self.need(source, Need { region, minus: SmallVec::new(), last: at });
         }
-        if !within {
+        if !within && !mutant("plan: a base is dead once something is stored in it") {
             let mut minus = need.minus;
             if !apart && minus.len() < HOLES {
                 minus.push(spec);

@@ -6,6 +6,7 @@ use super::{Loc, Planner, Time};
 use crate::dag::SpecId;
 use crate::error::{Reason, Result};
 use maquette_ir::graph::{NodeId, Placement, ValueId};
+use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, Made, Step, Why};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
@@ -149,10 +150,12 @@ impl Planner<'_> {
         taken: &[Loc],
     ) -> Result<Loc> {
         let layout = self.declared(before)?;
-        let fits = |p: &Self, at: Loc| !run.opaque || p.same_layout(at.spec, layout, false);
+        let fits = |p: &Self, at: Loc| {
+            !run.opaque || p.same_layout(at.spec, layout, false) || mutant("plan: what is mutated may have any strides")
+        };
         let price = self.elements(before).saturating_mul(if self.belongs(after, here) { 2 } else { 1 });
         if fits(self, here)
-            && taken.iter().all(|t| self.apart(*t, here))
+            && (taken.iter().all(|t| self.apart(*t, here)) || mutant("plan: mutated tensors may meet"))
             && self.usable(here, now)
             && self.cleared(here, now, false, price)?
         {
@@ -232,7 +235,9 @@ impl Planner<'_> {
     /// The operands that are in the way of an operator that writes here.
     fn clashes(&mut self, at: Loc, reads: &[(ValueId, Loc)], placement: Placement) -> SmallVec<[usize; 2]> {
         let elementwise = placement == Placement::Elementwise;
-        let clash = |p: &mut Self, o: Loc| !(elementwise && p.same(o, at) || p.apart(o, at));
+        let elementwise = elementwise || mutant("plan: any operator may write over an operand");
+        let clash =
+            |p: &mut Self, o: Loc| !(elementwise && p.same(o, at) || p.apart(o, at) || mutant("plan: operands are never in the way"));
         (0..reads.len()).filter(|i| clash(self, reads[*i].1)).collect()
     }
 

@@ -1,0 +1,68 @@
+//! Every operator that can write its result where a plan says, on every call that PyTorch recorded: into memory like its own, behind a margin, and into
+//! memory with gaps and another order of dimensions. The bits are those of the call that makes its own memory.
+
+use maquette_check::conform::{File, operator_files};
+use maquette_ir::graph::{OpFacts, Placement};
+use maquette_ir::{DType, Loc};
+use maquette_ops::library::Facts;
+use maquette_ops::{Op, Tensor, Value};
+use std::path::Path;
+
+fn bits(t: &Tensor) -> Vec<u64> {
+    t.to_dtype(DType::F64).contiguous().reshape([-1i64]).to_vec::<f64>().unwrap().into_iter().map(f64::to_bits).collect()
+}
+
+/// A tensor like this one, of the same strides, behind a margin.
+fn behind_a_margin(like: &Tensor) -> Tensor {
+    let (sizes, strides) = (like.sizes_i64().unwrap(), like.strides().iter().map(|s| s.as_i64().unwrap()).collect::<Vec<i64>>());
+    let extent = 4 + sizes.iter().zip(&strides).map(|(n, s)| (n - 1).max(0) * s).sum::<i64>();
+    Tensor::zeros([extent], like.dtype()).as_strided(sizes, strides, Some(3.into())).ok().unwrap().clone()
+}
+
+/// A tensor like this one, column-major, every second element of its memory.
+fn gapped(like: &Tensor) -> Tensor {
+    let sizes = like.sizes_i64().unwrap();
+    let mut next = 2;
+    let strides: Vec<i64> = sizes
+        .iter()
+        .map(|n| {
+            let stride = next;
+            next *= (*n).max(1);
+            stride
+        })
+        .collect();
+    let flat = Tensor::zeros([next], like.dtype());
+    flat.as_strided(sizes, strides, Some(1.into())).ok().unwrap().clone()
+}
+
+#[test]
+fn results_are_the_same_wherever_they_are_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/aten");
+    let (mut calls, mut direct, mut wrong) = (0, 0, Vec::new());
+    for path in operator_files(&folder, None).unwrap() {
+        let file = File::read(&path).unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let Ok(op) = Op::find(&file.name) else { continue };
+        // uninitialised memory and random numbers differ from call to call
+        if Facts.placement(op.name()) == Placement::Own || op.is_random() || name.contains("empty") {
+            continue;
+        }
+        for (i, args) in file.samples(op).enumerate() {
+            let Ok(made) = op.call(args.clone()) else { continue };
+            let [Value::Tensor(expected)] = made.as_slice() else { continue };
+            let own = Tensor::empty_strided(expected.sizes(), expected.strides(), expected.dtype());
+            for out in [own, behind_a_margin(expected), gapped(expected)] {
+                match op.call_into(args.clone(), &out, Loc::caller()) {
+                    Ok(there) => direct += usize::from(there),
+                    Err(e) => wrong.push(format!("{name}, call {i}: {e}")),
+                }
+                if bits(&out) != bits(expected) {
+                    wrong.push(format!("{name}, call {i}: other bits with strides {:?}", out.strides()));
+                }
+                calls += 1;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {calls}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(calls > 1000 && direct * 2 > calls, "{direct} of {calls} were written in place");
+}
