@@ -69,7 +69,7 @@ fn plans() {
     book.page("an input, in place", 0, two, |x| x[0].add_(&x[1]));
     book.page("a part of new memory: made where it is stored", 0, one, |x| {
         let t = x[0].neg();
-        t.slice(0, 0..4).add_(&t.slice(0, 4..8));
+        t.slice(0, 0..4).add_(t.slice(0, 4..8));
         t
     });
     book.page("a copy onto itself, shifted: by way of a temporary", 7, one, |x| {
