@@ -80,7 +80,9 @@ impl Planner<'_> {
                 self.need(base, Need { region: Some(spec), minus: SmallVec::new(), last: at });
                 continue;
             };
-            let minus = need.minus.iter().filter_map(|m| self.session.compose(spec, *m)).collect();
+            // an element that is seen in several places is needed if one of them is
+            let once = self.session.injective(spec) == Tri::Yes;
+            let minus = need.minus.iter().filter(|_| once).filter_map(|m| self.session.compose(spec, *m)).collect();
             self.need(base, Need { region: Some(region), minus, last: at });
         }
     }
