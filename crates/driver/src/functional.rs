@@ -131,7 +131,11 @@ impl Outsiders {
                 }
             }
         }
-        let inputs = self.inputs.iter().enumerate().filter_map(|(i, t)| Some((Outside::Input(i), self.names.get(i)?.clone(), t.as_ref()?)));
+        let inputs = self
+            .inputs
+            .iter()
+            .enumerate()
+            .filter_map(|(i, t)| Some((Outside::Input(i), self.names.get(i).cloned().unwrap_or_default(), t.as_ref()?)));
         let names = program.graph.consts().iter().map(|c| program.graph.value_name(c.value()).to_string());
         let consts = self.consts.iter().zip(names).enumerate().map(|(i, (t, name))| (Outside::Const(i), name, t));
         let all: Vec<(Outside, String, &Tensor)> = inputs.chain(consts).collect();
