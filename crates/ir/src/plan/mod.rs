@@ -10,7 +10,7 @@
 //! - **I2** An element that is still to be read as some value is not overwritten with another.
 //! - **I3** A kernel writes where none of its operands lies; an element-wise one also exactly where an operand of the same sizes lies.
 //! - **I4** An output that is memory of its own shares no buffer with an input or another output.
-//! - **I5** What is written has no two elements in one place.
+//! - **I5** What is written has no two elements in one place, unless they are equal in every run: copies for [`Why::Strides`].
 //! - **I6** Two tensors that one operator mutates share no element.
 //! - **I7** Steps run in order; a step reads what the steps before it wrote.
 
@@ -80,6 +80,8 @@ pub enum Why {
     Store,
     /// A tensor is stored into whose value before is needed afterwards.
     Keep,
+    /// An operand lies where the operator's result belongs.
+    Operand,
     /// An operator looks at strides, and the value has others.
     Strides,
     /// An operator mutates a tensor whose value before is needed afterwards.
@@ -135,7 +137,8 @@ pub struct Plan {
     pub buffers: Vec<Buffer>,
     /// In order.
     pub steps: Vec<Step>,
-    /// Where each output of the graph that is a tensor lies in the end; those that are written back lie where they are written.
+    /// Where the program's outputs lie in the end, one for each that is no list: those that are tensors in memory of their own. What is written
+    /// back lies where it is written.
     pub outputs: Vec<Option<Place>>,
 }
 
@@ -181,10 +184,5 @@ impl Plan {
     /// As text: one line a step.
     pub fn display<'a>(&'a self, graph: &'a Graph) -> PlanText<'a> {
         PlanText { plan: self, graph }
-    }
-
-    /// The copies: the value, and why it is copied.
-    pub fn copies(&self) -> impl Iterator<Item = (ValueId, Why)> + '_ {
-        self.steps.iter().filter_map(|s| if let Step::Copy { value, why, .. } = s { Some((*value, *why)) } else { None })
     }
 }

@@ -17,6 +17,7 @@ impl Display for Why {
         f.write_str(match self {
             Why::Store => "stored into a tensor",
             Why::Keep => "the value before the store is needed afterwards",
+            Why::Operand => "an operand lies where the result belongs",
             Why::Strides => "the operator looks at strides",
             Why::Mutate => "the value before the operator mutates it is needed afterwards",
             Why::Output => "an output has memory of its own",

@@ -201,7 +201,7 @@ impl Planner<'_> {
                     let (operand, from) = reads[i];
                     let declared = self.declared(operand)?;
                     reads[i].1 = self.new_buffer(operand, declared)?;
-                    self.copy(operand, from, reads[i].1, Why::Keep);
+                    self.copy(operand, from, reads[i].1, Why::Operand);
                 }
                 return Ok(at);
             }
