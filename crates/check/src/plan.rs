@@ -97,6 +97,13 @@ impl Checker<'_> {
         Ok(positions(self.eval(table, place.spec.offset())?, &sizes, &strides))
     }
 
+    /// Where the elements of a tensor lie that has the strides of its type, from its first element on.
+    fn declared(&self, v: ValueId) -> Check<Vec<i64>> {
+        let t = self.graph.tensor_type(v).ok_or("a value is no tensor")?;
+        let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<Check<Vec<i64>>>();
+        Ok(positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?))
+    }
+
     fn count(&self, v: ValueId) -> Check<usize> {
         let t = self.graph.tensor_type(v).ok_or("a value is no tensor")?;
         let sizes = t.sizes.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<Check<Vec<i64>>>()?;
@@ -118,9 +125,10 @@ impl Checker<'_> {
         let graph = self.graph;
         let outsiders: Vec<ValueId> = graph.inputs().iter().copied().chain(graph.consts().iter().map(|c| c.value())).collect();
         for (b, v) in outsiders.iter().enumerate() {
-            let Some(t) = graph.tensor_type(*v) else { continue };
-            let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(graph.symbols(), *e)).collect::<Check<Vec<i64>>>();
-            let at = positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?);
+            if graph.tensor_type(*v).is_none() {
+                continue;
+            }
+            let at = self.declared(*v)?;
             let mut names = Vec::new();
             for p in at {
                 let fresh = self.next;
@@ -211,7 +219,7 @@ impl Checker<'_> {
         let outside = match self.plan.buffers.get(b.index()).ok_or("no such buffer")? {
             Buffer::Input(i) => Outside::Input(*i),
             Buffer::Const(i) => Outside::Const(*i),
-            Buffer::Returned(v) => return in_bounds(at, self.count(*v)? as i64),
+            Buffer::Returned(v) => return in_bounds(at, self.declared(*v)?.into_iter().max().map_or(0, |p| p + 1)),
             Buffer::New { layout, .. } => {
                 let whole = self.places(&Place { buffer: b, spec: layout.clone() })?;
                 return in_bounds(at, whole.iter().max().map_or(0, |p| p + 1));
@@ -309,8 +317,8 @@ impl Checker<'_> {
         for (v, made) in results {
             match made {
                 Made::Returned(b) => {
-                    let names = self.names_of(*v)?.clone();
-                    self.memory[b.index()] = (0..).zip(names).collect();
+                    let (at, names) = (self.declared(*v)?, self.names_of(*v)?.clone());
+                    self.memory[b.index()] = at.into_iter().zip(names).collect();
                 }
                 Made::Into(place) => {
                     let elementwise = self.facts.placement(self.graph.op_name(node)) == Placement::Elementwise;

@@ -94,6 +94,25 @@ impl Given {
     }
 }
 
+/// The strides of several values, where they are not row-major.
+pub(crate) type Layouts = Box<[Option<Box<[Expr]>>]>;
+
+/// How the program lays out values: where there is a choice, the best, but any is right. Templates with other hints are not other templates.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hint(pub Layouts);
+
+impl PartialEq for Hint {
+    fn eq(&self, _: &Hint) -> bool {
+        true
+    }
+}
+
+impl Eq for Hint {}
+
+impl std::hash::Hash for Hint {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
 /// A call without its operands. Calls of equal templates on equal operands are one value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Template {
@@ -105,8 +124,10 @@ pub(crate) struct Template {
     pub effect: bool,
     pub copies: bool,
     pub results: Box<[Given]>,
-    /// The strides of operands that the operator may look at, where they are not row-major.
-    pub layouts: Box<[Option<Box<[Expr]>>]>,
+    /// The strides of operands, where they are not row-major; none if the operator does not look at them.
+    pub layouts: Layouts,
+    /// The strides that the values it gives have eagerly.
+    pub strides: Hint,
     /// Tells calls apart that must not be merged: effects, random numbers, memory of any contents. 0 where they may be.
     pub serial: u32,
 }

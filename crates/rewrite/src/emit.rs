@@ -195,8 +195,8 @@ impl Emit<'_> {
                 let t = &calls[call.index()];
                 let mut values = operands.iter().map(|&o| self.value(o)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
                 for ((value, &id), strides) in values.iter_mut().zip(&operands).zip(&t.layouts) {
-                    if let (Some(strides), Some(meta)) = (strides, self.memory.dag.meta(id)) {
-                        *value = self.strided(*value, meta, strides, origin.loc)?;
+                    if let Some(meta) = self.memory.dag.meta(id) {
+                        *value = self.strided(*value, meta, strides.as_deref(), origin.loc)?;
                     }
                 }
                 let operands = values;
@@ -211,8 +211,13 @@ impl Emit<'_> {
                 }
                 let kwargs: SmallVec<[(StrId, Arg); 2]> = t.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
                 let mut types: SmallVec<[SmallVec<[ValueType; 1]>; 2]> = SmallVec::new();
+                let mut hints = t.strides.0.iter();
                 for r in &t.results {
-                    types.push(r.kinds().iter().map(|&k| self.value_type(k)).collect::<Result<_>>()?);
+                    let typed = |&k| {
+                        let hint = hints.next().and_then(Option::as_deref).filter(|strides| self.is_told_by_sizes(k, strides));
+                        self.strided_type(k, hint)
+                    };
+                    types.push(r.kinds().iter().map(typed).collect::<Result<_>>()?);
                 }
                 let specs: SmallVec<[ResultSpec<'_>; 2]> = t
                     .results
@@ -239,11 +244,30 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// The same elements with strides.
-    fn strided(&mut self, value: ValueId, meta: MetaId, strides: &[Expr], loc: Option<Loc>) -> Result<ValueId> {
-        let row_major = self.tensor_type(meta)?;
+    /// Whether strides have no symbols but those of a value's sizes, which are known where the value is.
+    fn is_told_by_sizes(&self, kind: Kind, strides: &[Expr]) -> bool {
+        let Kind::Tensor(meta) = kind else { return false };
+        let session = &self.memory.session;
+        let known: Vec<_> = session.metas[meta.index()].sizes.iter().flat_map(|e| session.symbols.free_symbols(*e)).collect();
+        strides.iter().all(|e| session.symbols.free_symbols(*e).iter().all(|s| known.contains(s)))
+    }
+
+    /// The type of a value; row-major if there are no strides.
+    fn strided_type(&mut self, kind: Kind, strides: Option<&[Expr]>) -> Result<ValueType> {
+        let (ValueType::Tensor(row_major), Some(strides)) = (self.value_type(kind)?, strides) else { return self.value_type(kind) };
         let plain = self.builder.tensor_type(row_major).cloned().ok_or(Reason::Internal("a type is lost"))?;
-        let ty = self.builder.intern_type(TensorType { strides: strides.into(), ..plain });
+        Ok(ValueType::Tensor(self.builder.intern_type(TensorType { strides: strides.into(), ..plain })))
+    }
+
+    /// The same elements with strides; row-major if there are none.
+    fn strided(&mut self, value: ValueId, meta: MetaId, strides: Option<&[Expr]>, loc: Option<Loc>) -> Result<ValueId> {
+        let ValueType::Tensor(ty) = self.strided_type(Kind::Tensor(meta), strides)? else { return Ok(value) };
+        let strides_of = |b: &GraphBuilder, ty| b.tensor_type(ty).map(|t| t.strides.clone());
+        let strides = strides_of(&self.builder, ty).ok_or(Reason::Internal("a type is lost"))?;
+        if matches!(self.builder.value_type(value), Some(ValueType::Tensor(own)) if strides_of(&self.builder, own).as_ref() == Some(&strides))
+        {
+            return Ok(value);
+        }
         let numbers: SmallVec<[Arg; 4]> = strides.iter().map(|&e| Arg::Int(e)).collect();
         let (op, list) = (self.builder.intern(STRIDED), self.builder.list(&numbers));
         let made = self.builder.node(op, &[Arg::Value(value), list], &[], &[ResultSpec::Value(ValueType::Tensor(ty))], loc);

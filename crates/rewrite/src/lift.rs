@@ -4,7 +4,7 @@
 //! that writes it makes a new version, with the view replaced. What an operator does to its arguments and which argument a result is a view of
 //! come from [`MemoryFacts`]; where a view lies, from the metadata that the trace recorded.
 
-use crate::dag::{Given, Id, Kind, MetaId, Node, Session, Slot, SpecId, Template};
+use crate::dag::{Given, Hint, Id, Kind, Layouts, MetaId, Node, Session, Slot, SpecId, Template};
 use crate::error::{Reason, Result};
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner};
 use crate::told::Told;
@@ -242,7 +242,9 @@ impl Lift<'_> {
             results.push(Given::Value(Kind::Tensor(t.meta)));
             leaves.push(None);
         }
-        let layouts: SmallVec<[Option<Box<[Expr]>>; 4]> = operands.iter().map(|o| self.layout(o.value).filter(|_| opaque)).collect();
+        let layouts = if opaque { operands.iter().map(|o| self.layout(o.value)).collect() } else { Box::default() };
+        let strides: Layouts = leaves.iter().map(|v| v.and_then(|v| self.layout(v))).collect();
+        let strides = Hint(if strides.iter().all(Option::is_none) { Box::default() } else { strides });
         let template = Template {
             op: self.memory.session.name(op),
             args: args.into_boxed_slice(),
@@ -251,7 +253,8 @@ impl Lift<'_> {
             effect: graph.has_effect(node),
             copies: graph.copies(node),
             results: results.into_boxed_slice(),
-            layouts: layouts.into_boxed_slice(),
+            layouts,
+            strides,
             serial,
         };
         let kinds: SmallVec<[Kind; 4]> = template.kinds().collect();
@@ -314,6 +317,7 @@ impl Lift<'_> {
             copies: false,
             results: Box::default(),
             layouts: Box::default(),
+            strides: Hint::default(),
             serial: self.memory.at + 1,
         };
         let call = session.call(template);

@@ -147,7 +147,8 @@ impl Run<'_> {
         }
     }
 
-    fn lay_out(&self, v: ValueId, t: Tensor) -> Result<Tensor> {
+    /// A tensor with the strides of a value's type.
+    pub(crate) fn lay_out(&self, v: ValueId, t: Tensor) -> Result<Tensor> {
         let Some(ty) = self.graph.tensor_type(v) else { return Ok(t) };
         let strides = ty.strides.iter().map(|&e| Ok(self.bindings.eval(e)?.into())).collect::<Result<SmallVec<[SymInt; 4]>, Error>>()?;
         let same = t.strides().iter().zip(&strides).zip(t.sizes()).all(|((a, b), n)| n.as_i64() == Some(1) || a.as_i64() == b.as_i64());

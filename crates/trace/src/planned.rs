@@ -48,6 +48,8 @@ struct Executor<'g> {
     plan: &'g Plan,
     /// Whose first element is the buffer's first.
     buffers: Vec<Option<Tensor>>,
+    /// By buffer: what an operator returned, until it is looked at: symbols in its strides may not be bound yet.
+    returned: Vec<Option<Tensor>>,
     /// By buffer: the step after which it is not needed; outputs always are.
     last: Vec<usize>,
     /// By node: its statement.
@@ -82,7 +84,16 @@ impl<'g> Executor<'g> {
                 *l = usize::MAX;
             }
         }
-        Executor { run, plan, buffers: vec![None; plan.buffers.len()], last, statements, sources, copied: 0 }
+        Executor {
+            run,
+            plan,
+            buffers: vec![None; plan.buffers.len()],
+            returned: vec![None; plan.buffers.len()],
+            last,
+            statements,
+            sources,
+            copied: 0,
+        }
     }
 
     fn run(mut self) -> Result<Planned> {
@@ -94,7 +105,7 @@ impl<'g> Executor<'g> {
                     let stmt = self.run.graph.body().get(*at).ok_or_else(other_graph)?;
                     self.run.declared(stmt).map_err(|e| self.run.in_window(e, *at))?;
                 }
-                Step::Copy { from, to, .. } => self.copy(from, to)?,
+                Step::Copy { from, to, overlaps, .. } => self.copy(from, to, *overlaps)?,
                 Step::Node { node, reads, writes, results } => {
                     let at = self.statements.get(node.index()).copied().ok_or_else(other_graph)?;
                     self.node(*node, reads, writes, results).map_err(|e| self.run.in_window(e, at))?;
@@ -135,7 +146,13 @@ impl<'g> Executor<'g> {
                 empty(&[len], *dtype, *device)?
             }
             Buffer::Returned(v) => {
-                return Err(RunError::Undefined { value: self.run.graph.value_name(*v).to_string() }.into());
+                let missing = || RunError::Undefined { value: self.run.graph.value_name(*v).to_string() };
+                let t = self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
+                let declared = self.run.lay_out(*v, t.clone())?;
+                if !declared.shares_storage(&t) {
+                    self.copied += count(&t);
+                }
+                declared
             }
         };
         self.buffers[b.index()] = Some(made.ok()?.clone());
@@ -157,9 +174,10 @@ impl<'g> Executor<'g> {
         Ok(base.as_strided(sizes.to_vec(), strides.to_vec(), Some(start)).ok()?.clone())
     }
 
-    fn copy(&mut self, from: &Place, to: &Place) -> Result<()> {
+    fn copy(&mut self, from: &Place, to: &Place, overlaps: bool) -> Result<()> {
         let source = self.tensor(from)?;
-        self.copied += count(&source);
+        // what overlaps is copied away first
+        self.copied += count(&source) * if overlaps { 2 } else { 1 };
         let target = self.tensor(to)?;
         match target.copy_(&source).ok() {
             Ok(_) => Ok(()),
@@ -198,11 +216,7 @@ impl<'g> Executor<'g> {
             let Made::Returned(b) = made else { return Err(other_graph()) };
             let t = self.given(Some(*v))?;
             self.copied += if keeps(&t) { count(&t) } else { 0 };
-            let rows = t.contiguous();
-            if !rows.ok()?.shares_storage(&t) {
-                self.copied += count(&t);
-            }
-            *self.buffers.get_mut(b.index()).ok_or_else(other_graph)? = Some(rows);
+            *self.returned.get_mut(b.index()).ok_or_else(other_graph)? = Some(t);
         }
         for v in self.run.graph.result_values(node) {
             if self.run.graph.tensor_type(v).is_some() && !self.sources.contains(&v) {
@@ -214,12 +228,12 @@ impl<'g> Executor<'g> {
 
     /// Drops the buffers that a step was the last to need.
     fn free(&mut self, at: usize, step: &Step) {
-        let Executor { buffers, last, .. } = self;
+        let Executor { buffers, returned, last, .. } = self;
         step.for_each_buffer(&mut |b: BufferId| {
             if last.get(b.index()) == Some(&at)
-                && let Some(buffer) = buffers.get_mut(b.index())
+                && let (Some(buffer), Some(returned)) = (buffers.get_mut(b.index()), returned.get_mut(b.index()))
             {
-                *buffer = None;
+                (*buffer, *returned) = (None, None);
             }
         });
     }

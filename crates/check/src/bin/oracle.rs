@@ -2,7 +2,7 @@
 //!
 //! Exits with 1 where a mode does not do what the eager program does, with 2 on bad options.
 
-use maquette_check::oracle::{Campaign, Failure, Mode, Program, Verdict, check, copies, generate::generate, model, modes, shrink::shrink};
+use maquette_check::oracle::{Campaign, Failure, Mode, Program, Verdict, check, generate::generate, model, modes, shrink::shrink};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -123,7 +123,7 @@ fn run(o: &Options) -> Result<bool, String> {
     });
     if campaign.stats {
         say(&report.stats);
-        say(&copies());
+        say(&report.copies);
     }
     say(&format_args!("{report}\n"));
     Ok(report.failures.is_empty())

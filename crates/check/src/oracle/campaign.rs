@@ -1,6 +1,7 @@
 //! Many programs: generated, checked, and the failing ones made small.
 
-use super::check::{Verdict, check};
+use super::check::{Verdict, check, check_counting};
+use super::copies::Copies;
 use super::generate::generate;
 use super::mode::Mode;
 use super::program::Program;
@@ -51,6 +52,8 @@ pub struct Report {
     pub refused: u64,
     /// What was exercised, and why programs were refused.
     pub stats: Stats,
+    /// What was copied, by the modes that count it.
+    pub copies: Copies,
 }
 
 impl fmt::Display for Report {
@@ -84,6 +87,7 @@ impl Campaign {
             all.programs += report.programs;
             all.refused += report.refused;
             all.stats.add(&report.stats);
+            all.copies.add(report.copies);
             all.failures.extend(report.failures);
         }
         all.failures.sort_by_key(|f| f.index);
@@ -98,7 +102,8 @@ impl Campaign {
             if self.stats {
                 report.stats.count(&made);
             }
-            Ok((check(&made.program, &self.modes)?, made.program))
+            let verdict = check_counting(&made.program, &self.modes, &mut report.copies)?;
+            Ok((verdict, made.program))
         });
         let failure = match verdict {
             Ok((Verdict::Agree, _)) => return,

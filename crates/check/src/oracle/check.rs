@@ -1,5 +1,6 @@
 //! One program, run every way: the verdict.
 
+use super::copies::Copies;
 use super::library;
 use super::mode::{Eager, Mode, Prepared};
 use super::outcome::Outcome;
@@ -68,6 +69,11 @@ fn mentions_data(text: &str) -> bool {
 /// # Errors
 /// The program itself cannot be run: its inputs do not fit its sizes, or the oracle's operators cannot be registered.
 pub fn check(program: &Program, modes: &[&dyn Mode]) -> Result<Verdict> {
+    check_counting(program, modes, &mut Copies::default())
+}
+
+/// As [`check`], and adds up what was copied.
+pub(super) fn check_counting(program: &Program, modes: &[&dyn Mode], copies: &mut Copies) -> Result<Verdict> {
     library::register()?;
     for at in &program.sizes {
         program.given(at)?;
@@ -75,7 +81,7 @@ pub fn check(program: &Program, modes: &[&dyn Mode]) -> Result<Verdict> {
     let mut verdict = Verdict::Agree;
     for mode in modes {
         // the inputs were made once, so what fails now is a panic, which nobody may answer a program with
-        match guarded(mode.name(), || one_mode(program, *mode)) {
+        match guarded(mode.name(), || one_mode(program, *mode, copies)) {
             Ok(Verdict::Agree) => {}
             Ok(refused @ Verdict::Refused(_)) => verdict = refused,
             Ok(mismatch) => return Ok(mismatch),
@@ -85,7 +91,7 @@ pub fn check(program: &Program, modes: &[&dyn Mode]) -> Result<Verdict> {
     Ok(verdict)
 }
 
-fn one_mode(program: &Program, mode: &dyn Mode) -> Result<Verdict> {
+fn one_mode(program: &Program, mode: &dyn Mode, copies: &mut Copies) -> Result<Verdict> {
     let mut prepared: Option<Prepared> = None;
     let mut verdict = Verdict::Agree;
     for at in &program.sizes {
@@ -97,6 +103,11 @@ fn one_mode(program: &Program, mode: &dyn Mode) -> Result<Verdict> {
         if reused && matches!(&found, Err(e) if matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. }))) {
             prepared = None;
             found = attempt(program, mode, &program.given(at)?, &mut prepared);
+        }
+        if let (Ok(e), Ok(f)) = (&expected, &found)
+            && let (Some(eager), Some(planned)) = (e.copied, f.copied)
+        {
+            copies.add(Copies { eager, planned, more: u64::from(planned > eager) });
         }
         match differ(program, mode, at, &expected, &found) {
             Verdict::Agree => {}

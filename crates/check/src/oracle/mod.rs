@@ -6,6 +6,7 @@
 
 mod campaign;
 mod check;
+mod copies;
 mod draft;
 mod exported;
 pub mod generate;
@@ -21,9 +22,9 @@ mod stats;
 
 pub use campaign::{Campaign, Failure, Report};
 pub use check::{Verdict, check, published};
+pub use copies::Copies;
 pub use library::register;
-pub use mode::{Eager, Mode, Prepared, Symbolic, Text, Traced, modes};
+pub use mode::{Eager, Mode, Prepared, Ran, Symbolic, Text, Traced, modes};
 pub use outcome::Outcome;
-pub use planned::{Copies, copies};
 pub use program::{Given, Memory, Place, Program, Sizes};
 pub use stats::{FEATURES, Stats};

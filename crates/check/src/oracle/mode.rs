@@ -1,5 +1,6 @@
 //! The ways to run a program. A pass is added to the oracle as one more [`Mode`].
 
+use super::copies::counted;
 use super::exported::Exported;
 use super::model;
 use super::planned::Planned;
@@ -13,7 +14,22 @@ use maquette_rewrite::{Level, Options, functionalize};
 use maquette_trace::{Dim, TraceOptions, run_graph};
 
 /// A program made ready by a mode, to be run on inputs.
-pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Vec<Value>>>;
+pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Ran>>;
+
+/// What a run gives.
+#[derive(Debug)]
+pub struct Ran {
+    /// What the program returns.
+    pub outputs: Vec<Value>,
+    /// How many elements were copied, where the mode counts them.
+    pub copied: Option<u64>,
+}
+
+impl From<Vec<Value>> for Ran {
+    fn from(outputs: Vec<Value>) -> Ran {
+        Ran { outputs, copied: None }
+    }
+}
 
 /// A way to run a program, which must do what the eager program does.
 pub trait Mode: Sync {
@@ -54,7 +70,11 @@ impl Mode for Eager {
 
     fn prepare(&self, program: &Program, _sample: &[Tensor]) -> Result<Prepared> {
         let graph = program.graph.clone();
-        Ok(Box::new(move |inputs| model::call_all(&graph, inputs)))
+        Ok(Box::new(move |inputs| {
+            let mut copied = 0;
+            let outputs = model::run(&graph, inputs, &mut |_, op, args| counted(op, args, &mut copied))?;
+            Ok(Ran { outputs, copied: Some(copied) })
+        }))
     }
 }
 
@@ -91,7 +111,7 @@ impl Mode for Symbolic {
 fn traced(options: &TraceOptions, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
     let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
     let traced = options.clone().keep_offsets(program.names_places()).trace(code, sample.to_vec())?;
-    Ok(Box::new(move |inputs| Ok(traced.run(inputs.to_vec())??.0)))
+    Ok(Box::new(move |inputs| Ok(traced.run(inputs.to_vec())??.0.into())))
 }
 
 /// The graph itself, printed, parsed, verified and run by the reference interpreter.
@@ -109,7 +129,7 @@ impl Mode for Text {
             return Err(Error::msg(format!("the text parses to another graph:\n{graph}")));
         }
         graph.verify()?;
-        Ok(Box::new(move |inputs| run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
+        Ok(Box::new(move |inputs| Ok(run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())?.into())))
     }
 
     fn serves_all_sizes(&self, _program: &Program) -> bool {
@@ -157,7 +177,7 @@ impl Mode for Functional {
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
         let (_, functional) = self.made(program, sample)?;
-        Ok(Box::new(move |inputs| run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())))
+        Ok(Box::new(move |inputs| Ok(run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())?.into())))
     }
 
     fn serves_all_sizes(&self, program: &Program) -> bool {

@@ -1,6 +1,7 @@
 //! What a run of a program did, as far as anybody can see, and how two of them differ.
 
 use super::library;
+use super::mode::Ran;
 use super::program::Given;
 use crate::values::{element_bytes, flatten, metadata, show};
 use maquette_ops::random::{Philox, apart};
@@ -18,6 +19,8 @@ pub struct Outcome {
     /// The contents of every memory afterwards, what no input sees included.
     memories: Vec<Vec<u8>>,
     log: Vec<String>,
+    /// How many elements were copied, if that was counted.
+    pub(super) copied: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -35,11 +38,12 @@ fn is_empty(t: &Tensor) -> bool {
 
 impl Outcome {
     /// Runs `f` on `given` and looks at everything afterwards.
-    pub(super) fn of(given: &Given, f: impl FnOnce(&[Tensor]) -> Result<Vec<Value>>) -> Result<Outcome> {
+    pub(super) fn of(given: &Given, f: impl FnOnce(&[Tensor]) -> Result<Ran>) -> Result<Outcome> {
         library::take_log();
         let returned = repeatable(|| f(&given.inputs));
         let log = library::take_log();
-        let values = flatten(&returned?);
+        let Ran { outputs: returned, copied } = returned?;
+        let values = flatten(&returned);
         let mut outputs: Vec<Output> = Vec::new();
         for value in &values {
             let mut output = Output { value: value.clone(), bytes: Vec::new(), shares: Vec::new() };
@@ -55,7 +59,7 @@ impl Outcome {
             outputs.push(output);
         }
         let memories = given.memories.iter().map(element_bytes).collect::<Result<_>>()?;
-        Ok(Outcome { outputs, memories, log })
+        Ok(Outcome { outputs, memories, log, copied })
     }
 
     /// The first difference of `found` from this outcome. Strides of empty tensors and of dimensions of size 1 are not observable.

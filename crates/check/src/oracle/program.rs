@@ -96,7 +96,7 @@ impl Program {
     }
 
     /// The inputs that see one memory with another, in groups.
-    pub(super) fn shared(&self) -> Vec<Vec<usize>> {
+    pub fn shared(&self) -> Vec<Vec<usize>> {
         let of = |m| (0..self.places.len()).filter(|i| self.places.get(*i).is_some_and(|p| p.memory == m)).collect::<Vec<_>>();
         (0..self.memories.len()).map(of).filter(|group| group.len() > 1).collect()
     }

@@ -51,7 +51,7 @@ pub enum Buffer {
         /// The tensor.
         layout: ViewSpec,
     },
-    /// The elements of a tensor that an operator returned, in row-major order.
+    /// A tensor that an operator returned, from its first element on; it has the strides that the graph declares.
     Returned(ValueId),
 }
 

@@ -1,7 +1,7 @@
 //! Operators that mutate leave the graph: in their place comes what their functional twins compute.
 
 use super::lang::{Cx, Metas};
-use crate::dag::{CallId, Given, Kind, Meta, MetaId, Name, Slot, SpecId, Template};
+use crate::dag::{CallId, Given, Hint, Kind, Meta, MetaId, Name, Slot, SpecId, Template};
 use maquette_ir::DType;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
@@ -70,7 +70,8 @@ fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> (Option<CallId>, Me
         effect: false,
         copies: false,
         results: Box::default(),
-        layouts: Box::from([None]),
+        layouts: Box::default(),
+        strides: Hint::default(),
         serial: 0,
     };
     let meta = with_dtype(cx, from, dtype);

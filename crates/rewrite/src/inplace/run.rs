@@ -120,7 +120,7 @@ impl Planner<'_> {
         let mut made: SmallVec<[(ValueId, Loc); 2]> = SmallVec::new();
         for &v in &run.results {
             if run.placement == Placement::Own {
-                let (buffer, spec) = (self.buffer(Buffer::Returned(v)), self.rows(v)?);
+                let (buffer, spec) = (self.buffer(Buffer::Returned(v)), self.declared(v)?);
                 results.push((v, Made::Returned(buffer)));
                 made.push((v, Loc { buffer, spec }));
             } else {
@@ -206,11 +206,11 @@ impl Planner<'_> {
                 return Ok(at);
             }
         }
-        let (goal, rows) = (self.goals[v.index()], self.rows(v)?);
+        let goal = self.goals[v.index()];
         if placement == Placement::Elementwise {
             for &(_, at) in reads.iter() {
                 let suits = goal.is_none_or(|g| self.same_layout(g.at.spec, at.spec, true));
-                if suits && self.is_all(v, at, rows) && self.fitting(now, at, reads, placement) {
+                if suits && self.is_all(v, at)? && self.fitting(now, at, reads, placement) {
                     return Ok(at);
                 }
             }
@@ -226,10 +226,14 @@ impl Planner<'_> {
         });
         let layout = match wanted {
             Some(strided) => self.declared(strided)?,
-            None => rows,
+            None => self.declared(v)?,
         };
         let to = self.new_buffer(v, layout)?;
-        if self.injective(to) { Ok(to) } else { self.new_buffer(v, rows) }
+        if self.injective(to) {
+            return Ok(to);
+        }
+        let rows = self.rows(v)?;
+        self.new_buffer(v, rows)
     }
 
     /// The operands that are in the way of an operator that writes here.
@@ -251,18 +255,14 @@ impl Planner<'_> {
     }
 
     /// Whether a place is all of a buffer of the plan's own, of a value's sizes and dtype.
-    fn is_all(&self, v: ValueId, at: Loc, rows: SpecId) -> bool {
-        let spec = &self.session.specs[at.spec.index()];
-        let alike = spec.sizes().eq(self.session.specs[rows.index()].sizes());
-        alike
-            && match &self.buffers[at.buffer.index()] {
-                Buffer::New { dtype, layout, .. } => layout == spec && self.graph.tensor_type(v).is_some_and(|t| t.dtype == *dtype),
-                Buffer::Returned(u) => {
-                    self.same_layout(at.spec, rows, true)
-                        && self.graph.tensor_type(*u).zip(self.graph.tensor_type(v)).is_some_and(|(t, u)| t.dtype == u.dtype)
-                        && self.graph.tensor_type(*u).is_some_and(|t| t.sizes.iter().copied().eq(spec.sizes()))
-                }
-                Buffer::Input(_) | Buffer::Const(_) => false,
-            }
+    fn is_all(&mut self, v: ValueId, at: Loc) -> Result<bool> {
+        let (whole, dtype) = match &self.buffers[at.buffer.index()] {
+            Buffer::New { dtype, layout, .. } => (self.session.spec(layout.clone()), Some(*dtype)),
+            &Buffer::Returned(u) => (self.declared(u)?, self.graph.tensor_type(u).map(|t| t.dtype)),
+            Buffer::Input(_) | Buffer::Const(_) => return Ok(false),
+        };
+        let sizes = self.session.specs[at.spec.index()].sizes();
+        let alike = self.graph.tensor_type(v).is_some_and(|t| Some(t.dtype) == dtype && sizes.eq(t.sizes.iter().copied()));
+        Ok(alike && self.same_layout(at.spec, whole, true))
     }
 }
