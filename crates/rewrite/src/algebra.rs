@@ -30,7 +30,11 @@ enum Answer {
 /// Answers given before.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    answers: FxHashMap<Question, Answer>,
+    /// With the number of facts that were known then.
+    answers: FxHashMap<Question, (Answer, u32)>,
+    facts: u32,
+    /// Pairs of views of one base that share no element.
+    apart: Vec<(SpecId, SpecId)>,
     viewed: FxHashMap<(SpecId, MetaId), MetaId>,
     spans: Vec<Option<(Span, bool)>>,
 }
@@ -40,20 +44,26 @@ pub(crate) type Span = Option<(i64, i64)>;
 
 impl Session {
     fn tri(&mut self, q: Question, ask: impl FnOnce(&mut Session) -> Tri) -> Tri {
-        if let Some(Answer::Tri(t)) = self.known.answers.get(&q) {
+        let facts = self.known.facts;
+        if let Some((Answer::Tri(t), then)) = self.known.answers.get(&q)
+            && (*t != Tri::Unknown || *then == facts)
+        {
             return *t;
         }
         let t = ask(self);
-        self.known.answers.insert(q, Answer::Tri(t));
+        self.known.answers.insert(q, (Answer::Tri(t), facts));
         t
     }
 
     fn derived(&mut self, q: Question, ask: impl FnOnce(&mut Session) -> Option<ViewSpec>) -> Option<SpecId> {
-        if let Some(Answer::Spec(s)) = self.known.answers.get(&q) {
+        let facts = self.known.facts;
+        if let Some((Answer::Spec(s), then)) = self.known.answers.get(&q)
+            && (s.is_some() || *then == facts)
+        {
             return *s;
         }
         let s = ask(self).map(|s| self.spec(s));
-        self.known.answers.insert(q, Answer::Spec(s));
+        self.known.answers.insert(q, (Answer::Spec(s), facts));
         s
     }
 
@@ -74,11 +84,26 @@ impl Session {
     }
 
     /// Whether two views of one base share no element.
-    pub fn disjoint(&mut self, a: SpecId, b: SpecId) -> Tri {
-        self.tri(Question::Disjoint(a, b), |s| {
-            let (a, b, symbols) = s.pair(a, b);
-            a.disjoint(b, symbols)
+    pub fn disjoint(&mut self, a_id: SpecId, b_id: SpecId) -> Tri {
+        self.tri(Question::Disjoint(a_id, b_id), |s| {
+            let (a, b, symbols) = s.pair(a_id, b_id);
+            let told = a.disjoint(b, symbols);
+            told.or_else(|| if s.assumed_apart(a_id, b_id) { Tri::Yes } else { Tri::Unknown })
         })
+    }
+
+    fn assumed_apart(&mut self, a: SpecId, b: SpecId) -> bool {
+        (0..self.known.apart.len()).any(|i| {
+            let (x, y) = self.known.apart[i];
+            let mut within = |a, b| self.inside(a, x) == Tri::Yes && self.inside(b, y) == Tri::Yes;
+            within(a, b) || within(b, a)
+        })
+    }
+
+    /// Takes for known that two views of one base share no element.
+    pub fn assume_disjoint(&mut self, a: SpecId, b: SpecId) {
+        self.known.apart.push((a, b));
+        self.known.facts += 1;
     }
 
     /// Whether every element of `a` is one of `b`.

@@ -101,7 +101,7 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group], for
 /// The one view whose offset counts from the start of the storage, wherever its tensor begins.
 const AS_STRIDED: &str = "aten::as_strided";
 /// Checks in the run that two places share no element.
-const APART: &str = "ir::apart";
+pub(crate) const APART: &str = "ir::apart";
 
 /// An operator's argument and what is done with it.
 #[derive(Clone, Copy)]

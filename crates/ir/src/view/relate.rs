@@ -16,7 +16,7 @@ impl ViewSpec {
         if cx.is_empty(&self.dims) || cx.is_empty(&other.dims) {
             return Tri::Yes;
         }
-        let meets = meets(cx, self, other).or_else(|| shares_end(cx, self, other));
+        let meets = meets(cx, self, other).or_else(|| meets(cx, other, self)).or_else(|| shares_end(cx, self, other));
         let answer = match meets {
             Tri::Yes if !(cx.is_nonempty(&self.dims) && cx.is_nonempty(&other.dims)) => Tri::Unknown,
             meets => !meets,
@@ -61,6 +61,14 @@ impl ViewSpec {
         }
         let plain = Plain::new(&a).is_some() && Plain::new(&b).is_some();
         if plain || differ(cx, &a, &b) { Tri::No } else { Tri::Unknown }
+    }
+
+    /// Whether both have the same sizes, and the same strides along dimensions of more than one element.
+    pub fn same_layout(&self, other: &ViewSpec, symbols: &mut SymTable) -> bool {
+        let cx = &mut Arith(symbols);
+        let pairs = || self.dims.iter().zip(&other.dims);
+        let alike = self.dims.len() == other.dims.len() && pairs().all(|(d, e)| d.size == e.size);
+        alike && pairs().all(|(d, e)| d.stride == e.stride || cx.is_short(*d))
     }
 
     /// Whether the view is a base of `numel` elements, all of it and in order.
@@ -112,7 +120,8 @@ fn repeats(cx: &mut Arith, spec: &ViewSpec) -> Tri {
     if mutant("injective: every view") {
         return Tri::No;
     }
-    let steps = normalise(cx, spec.dims.iter().copied().collect(), Merge::Tiles);
+    let steps: Steps = spec.dims.iter().filter(|d| !cx.is_short(**d)).copied().collect();
+    let steps = normalise(cx, steps, Merge::Tiles);
     (0..steps.len()).fold(Tri::No, |any, i| any.or(|| steps.get(i..).map_or(Tri::Unknown, |steps| returns(cx, steps))))
 }
 

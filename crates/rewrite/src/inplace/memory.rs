@@ -22,16 +22,15 @@ impl Planner<'_> {
     }
 
     /// Whether two places are one, element by element.
-    pub(super) fn same(&self, a: Loc, b: Loc) -> bool {
+    pub(super) fn same(&mut self, a: Loc, b: Loc) -> bool {
         a.buffer == b.buffer && self.same_layout(a.spec, b.spec, true)
     }
 
     /// Whether two views are of the same sizes and strides; and the same offsets, if they `begin` there.
-    pub(super) fn same_layout(&self, a: SpecId, b: SpecId, begin: bool) -> bool {
-        let (a, b) = (&self.session.specs[a.index()], &self.session.specs[b.index()]);
-        let one = |e: Expr| e == Expr::Int(1);
-        let alike = a.dims().iter().zip(b.dims()).all(|(d, e)| d.size == e.size && (one(d.size) || d.stride == e.stride));
-        a.rank() == b.rank() && alike && (!begin || a.offset() == b.offset())
+    pub(super) fn same_layout(&mut self, a: SpecId, b: SpecId, begin: bool) -> bool {
+        let session = &mut self.session;
+        let (a, b) = (&session.specs[a.index()], &session.specs[b.index()]);
+        (!begin || a.offset() == b.offset()) && a.same_layout(b, &mut session.symbols)
     }
 
     /// Whether no two elements lie in one place.
@@ -86,7 +85,7 @@ impl Planner<'_> {
     }
 
     /// The values that lie here and are needed after a time; `before`: or at it. `None`: too many lie there.
-    fn holders(&mut self, at: Loc, time: Time, before: bool, looked_at: usize) -> Option<Vec<ValueId>> {
+    pub(super) fn holders(&mut self, at: Loc, time: Time, before: bool, looked_at: usize) -> Option<Vec<ValueId>> {
         let until = time + usize::from(mutant("plan: needed until the statement before"));
         let late = |last: Time| last > until || before && last == until;
         let mut there = std::mem::take(&mut self.residents[at.buffer.index()]);

@@ -5,6 +5,7 @@ use super::targets::Goal;
 use super::{Loc, Planner, Time};
 use crate::dag::SpecId;
 use crate::error::{Reason, Result};
+use crate::lift::APART;
 use maquette_ir::graph::{NodeId, Placement, ValueId};
 use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, Made, Step, Why};
@@ -28,7 +29,16 @@ impl Planner<'_> {
                 self.put(result, to);
                 Ok(())
             }
-            Deed::Run(run) => self.run(now, node, &run),
+            Deed::Run(run) => {
+                self.run(now, node, &run)?;
+                if self.graph.op_name(node) == APART {
+                    // from here on it holds, or the run has ended
+                    let args = self.graph.args(node);
+                    let (a, b) = (self.listed(args.first().copied())?, self.listed(args.get(1).copied())?);
+                    self.session.assume_disjoint(a, b);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -150,7 +160,7 @@ impl Planner<'_> {
         taken: &[Loc],
     ) -> Result<Loc> {
         let layout = self.declared(before)?;
-        let fits = |p: &Self, at: Loc| {
+        let fits = |p: &mut Self, at: Loc| {
             !run.opaque || p.same_layout(at.spec, layout, false) || mutant("plan: what is mutated may have any strides")
         };
         let price = self.elements(before).saturating_mul(if self.belongs(after, here) { 2 } else { 1 });

@@ -37,9 +37,14 @@ impl Planner<'_> {
 
     /// A result of the graph that is a list of integers, as a view.
     pub(super) fn given_place(&mut self, at: usize) -> Result<SpecId> {
+        self.listed(self.graph.outputs().get(at).copied())
+    }
+
+    /// A list of an offset, sizes and strides, as a view.
+    pub(super) fn listed(&mut self, list: Option<Arg>) -> Result<SpecId> {
         let malformed = Reason::Internal("a place is no list of integers");
-        let Some(Arg::List(list)) = self.graph.outputs().get(at) else { return Err(malformed.into()) };
-        let numbers = self.graph.list(*list).iter().map(|a| if let Arg::Int(e) = a { Some(*e) } else { None });
+        let Some(Arg::List(list)) = list else { return Err(malformed.into()) };
+        let numbers = self.graph.list(list).iter().map(|a| if let Arg::Int(e) = a { Some(*e) } else { None });
         let numbers: SmallVec<[Expr; 9]> = numbers.collect::<Option<_>>().ok_or(malformed)?;
         let (offset, rest) = numbers.split_first().ok_or(Reason::Internal("a place has no offset"))?;
         let (sizes, strides) = rest.split_at(rest.len() / 2);
