@@ -37,12 +37,13 @@ fn the_cache_is_not_copied() {
         for n in 1..=6 {
             let tokens: Vec<i64> = (0..n).map(|i| i * 7 % 100).collect();
             let expected = llama.step(&Tensor::from_vec(tokens.clone(), [n]), &eager).unwrap();
-            let (found, copied) = run_planned(&functional, &plan, &inputs(&tokens, &planned)).unwrap();
+            let (found, traffic) = run_planned(&functional, &plan, &inputs(&tokens, &planned)).unwrap();
             let found = found.iter().flat_map(Value::tensors).next().unwrap().to_vec::<f32>().unwrap();
             assert_eq!(found, expected.to_vec::<f32>().unwrap(), "at {n} tokens");
             assert!(
-                copied <= 2 * CONFIG.layers as u64 * row,
-                "{copied} elements are copied at {n} tokens\n{}",
+                traffic.copied <= 2 * CONFIG.layers as u64 * row,
+                "{} elements are copied at {n} tokens\n{}",
+                traffic.copied,
                 plan.display(&functional.graph)
             );
         }

@@ -5,7 +5,7 @@ use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{Error, Result, RunError, Tensor, Value};
 use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
-use maquette_trace::{Captured, Lines, copied, laid_out};
+use maquette_trace::{Captured, Lines, Traffic, copied, laid_out};
 
 /// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
 /// as they would be.
@@ -40,19 +40,19 @@ pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &
 }
 
 /// Runs a functional program in the memory that its plan gives: nothing is copied but what the plan copies. Returns the outputs, and how many
-/// elements were copied.
+/// elements were written.
 ///
 /// # Errors
 /// As [`run_functional`]; where an operator fails, what was written before is written, as in the program itself.
 #[track_caller]
-pub fn run_planned(program: &Functional, plan: &Plan, inputs: &[Value]) -> Result<(Vec<Value>, u64)> {
+pub fn run_planned(program: &Functional, plan: &Plan, inputs: &[Value]) -> Result<(Vec<Value>, Traffic)> {
     let outside = Outsiders::new(program, inputs, &Lines::unknown())?;
     outside.apart(program)?;
     let planned = maquette_trace::run_planned(&program.graph, plan, &outside.given(inputs))?;
     let run = Returns { results: &planned.results, outside: &outside, own: &planned.outputs };
     let mut memory = Memory::default();
     let outputs = program.outputs.iter().map(|o| run.output(o, &mut memory)).collect::<Result<_>>()?;
-    Ok((outputs, planned.copied))
+    Ok((outputs, planned.traffic))
 }
 
 /// The memory of outputs.

@@ -55,8 +55,8 @@ impl Book {
         let f: Functional = check(program, &inputs);
         let plan = plan(&f, &Facts).unwrap();
         let values: Vec<Value> = inputs().into_iter().map(Value::Tensor).collect();
-        let (_, copied) = maquette_driver::run_planned(&f, &plan, &values).unwrap();
-        assert_eq!(copied, copies, "{title}\n{}\n{}", f.graph, plan.display(&f.graph));
+        let (_, traffic) = maquette_driver::run_planned(&f, &plan, &values).unwrap();
+        assert_eq!(traffic.copied, copies, "{title}\n{}\n{}", f.graph, plan.display(&f.graph));
         writeln!(self.0, "# {title}: {copies} elements copied\n{}", plan.display(&f.graph)).unwrap();
     }
 }

@@ -18,8 +18,17 @@ pub struct Planned {
     pub results: Vec<Value>,
     /// The tensors at the places of [`Plan::outputs`].
     pub outputs: Vec<Option<Tensor>>,
-    /// How many elements were copied: by the plan's copies, and by operators that only copy.
+    /// How many elements were written.
+    pub traffic: Traffic,
+}
+
+/// How many elements a run wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// By copies: a plan's, and those of operators that only copy.
     pub copied: u64,
+    /// By operators that compute.
+    pub computed: u64,
 }
 
 /// Runs a functional graph in the memory that a plan gives. What the plan writes to inputs and constants is written.
@@ -56,7 +65,7 @@ struct Executor<'g> {
     statements: Vec<usize>,
     /// The values that symbols are bound from.
     sources: Vec<ValueId>,
-    copied: u64,
+    traffic: Traffic,
 }
 
 impl<'g> Executor<'g> {
@@ -92,7 +101,7 @@ impl<'g> Executor<'g> {
             last,
             statements,
             sources,
-            copied: 0,
+            traffic: Traffic::default(),
         }
     }
 
@@ -117,7 +126,7 @@ impl<'g> Executor<'g> {
         let graph = self.run.graph;
         let is_tensor = |a: &Arg| matches!(a, Arg::Value(v) if graph.tensor_type(*v).is_some());
         let results = graph.outputs().iter().map(|a| if is_tensor(a) { Ok(Value::None) } else { self.run.value(*a) });
-        Ok(Planned { results: results.collect::<Result<_>>()?, outputs, copied: self.copied })
+        Ok(Planned { results: results.collect::<Result<_>>()?, outputs, traffic: self.traffic })
     }
 
     fn eval(&self, e: Expr) -> Result<i64> {
@@ -150,7 +159,7 @@ impl<'g> Executor<'g> {
                 let t = self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
                 let declared = self.run.lay_out(*v, t.clone())?;
                 if !declared.shares_storage(&t) {
-                    self.copied += count(&t);
+                    self.traffic.copied += count(&t);
                 }
                 declared
             }
@@ -177,7 +186,7 @@ impl<'g> Executor<'g> {
     fn copy(&mut self, from: &Place, to: &Place, overlaps: bool) -> Result<()> {
         let source = self.tensor(from)?;
         // what overlaps is copied away first
-        self.copied += count(&source) * if overlaps { 2 } else { 1 };
+        self.traffic.copied += count(&source) * if overlaps { 2 } else { 1 };
         let target = self.tensor(to)?;
         match target.copy_(&source).ok() {
             Ok(_) => Ok(()),
@@ -206,16 +215,19 @@ impl<'g> Executor<'g> {
         if let [(_, Made::Into(place))] = results {
             let out = self.tensor(place)?;
             let direct = op.call_into(arguments, &out, loc)?;
-            self.copied += if !direct || keeps(&out) { count(&out) } else { 0 };
+            let n = count(&out);
+            self.traffic.copied += if !direct || keeps(&out) { n } else { 0 };
+            self.traffic.computed += if keeps(&out) { 0 } else { n };
             return Ok(());
         }
         let mut next = mutated.iter();
         let mutated = self.run.replaced(op, node, &mut arguments, &mut |_| next.next().cloned().ok_or_else(other_graph))?;
+        self.traffic.computed += mutated.iter().flat_map(Value::tensors).map(count).sum::<u64>();
         self.run.call(op, node, arguments, mutated)?;
         for (v, made) in results {
             let Made::Returned(b) = made else { return Err(other_graph()) };
             let t = self.given(Some(*v))?;
-            self.copied += if keeps(&t) { count(&t) } else { 0 };
+            *if keeps(&t) { &mut self.traffic.copied } else { &mut self.traffic.computed } += count(&t);
             *self.returned.get_mut(b.index()).ok_or_else(other_graph)? = Some(t);
         }
         for v in self.run.graph.result_values(node) {

@@ -105,9 +105,9 @@ fn one_mode(program: &Program, mode: &dyn Mode, copies: &mut Copies) -> Result<V
             found = attempt(program, mode, &program.given(at)?, &mut prepared);
         }
         if let (Ok(e), Ok(f)) = (&expected, &found)
-            && let (Some(eager), Some(planned)) = (e.copied, f.copied)
+            && let (Some(eager), Some(planned)) = (e.traffic, f.traffic)
         {
-            copies.add(Copies { eager, planned, more: u64::from(planned > eager) });
+            copies.add(Copies::of(eager, planned));
         }
         match differ(program, mode, at, &expected, &found) {
             Verdict::Agree => {}

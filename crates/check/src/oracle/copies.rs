@@ -6,37 +6,61 @@
 use maquette_ir::graph::{ArgEffect, MemoryFacts, OpFacts, Placement};
 use maquette_ops::library::Facts;
 use maquette_ops::{Args, Op, Outputs, Result, Tensor, Value};
+use maquette_trace::Traffic;
 use std::collections::HashSet;
 use std::fmt::{Display, Formatter};
 
-/// Elements copied in the programs of a campaign, by modes that count them.
+/// Elements written in the programs of a campaign, by modes that count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copies {
     /// By the eager programs.
-    pub eager: u64,
+    pub eager: Traffic,
     /// By the modes.
-    pub planned: u64,
+    pub planned: Traffic,
     /// In so many programs a mode copied more.
     pub more: u64,
+    /// In so many of these it wrote more, too: the copies do not stand for something that the eager program computes.
+    pub worse: u64,
 }
 
 impl Copies {
-    pub(super) fn add(&mut self, other: Copies) {
-        self.eager += other.eager;
-        self.planned += other.planned;
-        self.more += other.more;
+    pub(super) fn of(eager: Traffic, planned: Traffic) -> Copies {
+        let more = planned.copied > eager.copied;
+        let worse = more && written(planned) > written(eager);
+        Copies { eager, planned, more: more.into(), worse: worse.into() }
     }
+
+    pub(super) fn add(&mut self, other: Copies) {
+        for (all, one) in [(&mut self.eager, other.eager), (&mut self.planned, other.planned)] {
+            all.copied += one.copied;
+            all.computed += one.computed;
+        }
+        self.more += other.more;
+        self.worse += other.worse;
+    }
+}
+
+fn written(t: Traffic) -> u64 {
+    t.copied + t.computed
 }
 
 impl Display for Copies {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Copies { eager, planned, more } = self;
-        writeln!(f, "elements copied: {eager} eagerly, {planned} as planned; more than eagerly in {more} programs")
+        let Copies { eager, planned, more, worse } = self;
+        writeln!(
+            f,
+            "elements copied: {} eagerly, {} as planned; written: {} and {}",
+            eager.copied,
+            planned.copied,
+            written(*eager),
+            written(*planned)
+        )?;
+        writeln!(f, "copied more than eagerly in {more} programs, and wrote more in {worse} of them")
     }
 }
 
-/// Calls an operator, and adds the elements that the call copies.
-pub(super) fn counted(op: Op, args: Args, copied: &mut u64) -> Result<Outputs> {
+/// Calls an operator, and adds the elements that the call writes.
+pub(super) fn counted(op: Op, args: Args, traffic: &mut Traffic) -> Result<Outputs> {
     let name = op.name();
     let by_effect = |effect: ArgEffect| {
         let of = args.iter().enumerate().filter(move |(i, _)| Facts.arg_effect(name, *i) == effect);
@@ -54,13 +78,15 @@ pub(super) fn counted(op: Op, args: Args, copied: &mut u64) -> Result<Outputs> {
     if by_way || moves {
         here += written.iter().map(elements).sum::<u64>();
     }
-    let base = args.first().and_then(|v| v.tensor().ok()).cloned();
+    let (given, keeps): (Vec<Tensor>, bool) = (args.iter().flat_map(Value::tensors).cloned().collect(), Facts.keeps_elements(name));
     let outputs = op.call(args)?;
-    if Facts.keeps_elements(name) {
-        let kept = |t: &&Tensor| base.as_ref().is_some_and(|b| b.dtype() == t.dtype() && !b.shares_storage(t));
-        here += outputs.iter().flat_map(Value::tensors).filter(kept).map(elements).sum::<u64>();
+    let new = outputs.iter().flat_map(Value::tensors).filter(|t| !given.iter().any(|g| g.shares_storage(t)));
+    for t in new {
+        let copies = keeps && given.first().is_some_and(|g| g.dtype() == t.dtype());
+        *if copies { &mut here } else { &mut traffic.computed } += elements(t);
     }
-    *copied += here;
+    traffic.computed += if moves { 0 } else { written.iter().map(elements).sum() };
+    traffic.copied += here;
     Ok(outputs)
 }
 

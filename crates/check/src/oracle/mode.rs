@@ -11,7 +11,7 @@ use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{Level, Options, functionalize};
-use maquette_trace::{Dim, TraceOptions, run_graph};
+use maquette_trace::{Dim, TraceOptions, Traffic, run_graph};
 
 /// A program made ready by a mode, to be run on inputs.
 pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Ran>>;
@@ -21,13 +21,13 @@ pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Ran>>;
 pub struct Ran {
     /// What the program returns.
     pub outputs: Vec<Value>,
-    /// How many elements were copied, where the mode counts them.
-    pub copied: Option<u64>,
+    /// How many elements were written, where the mode counts them.
+    pub traffic: Option<Traffic>,
 }
 
 impl From<Vec<Value>> for Ran {
     fn from(outputs: Vec<Value>) -> Ran {
-        Ran { outputs, copied: None }
+        Ran { outputs, traffic: None }
     }
 }
 
@@ -71,9 +71,9 @@ impl Mode for Eager {
     fn prepare(&self, program: &Program, _sample: &[Tensor]) -> Result<Prepared> {
         let graph = program.graph.clone();
         Ok(Box::new(move |inputs| {
-            let mut copied = 0;
-            let outputs = model::run(&graph, inputs, &mut |_, op, args| counted(op, args, &mut copied))?;
-            Ok(Ran { outputs, copied: Some(copied) })
+            let mut traffic = Traffic::default();
+            let outputs = model::run(&graph, inputs, &mut |_, op, args| counted(op, args, &mut traffic))?;
+            Ok(Ran { outputs, traffic: Some(traffic) })
         }))
     }
 }

@@ -6,6 +6,7 @@ use super::program::Given;
 use crate::values::{element_bytes, flatten, metadata, show};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value};
+use maquette_trace::Traffic;
 
 /// Runs `f` with random numbers that begin at the same place in every run, and are not seen to be drawn by anybody else.
 pub(super) fn repeatable<R>(f: impl FnOnce() -> R) -> R {
@@ -19,8 +20,8 @@ pub struct Outcome {
     /// The contents of every memory afterwards, what no input sees included.
     memories: Vec<Vec<u8>>,
     log: Vec<String>,
-    /// How many elements were copied, if that was counted.
-    pub(super) copied: Option<u64>,
+    /// How many elements were written, if that was counted.
+    pub(super) traffic: Option<Traffic>,
 }
 
 #[derive(Debug)]
@@ -42,7 +43,7 @@ impl Outcome {
         library::take_log();
         let returned = repeatable(|| f(&given.inputs));
         let log = library::take_log();
-        let Ran { outputs: returned, copied } = returned?;
+        let Ran { outputs: returned, traffic } = returned?;
         let values = flatten(&returned);
         let mut outputs: Vec<Output> = Vec::new();
         for value in &values {
@@ -59,7 +60,7 @@ impl Outcome {
             outputs.push(output);
         }
         let memories = given.memories.iter().map(element_bytes).collect::<Result<_>>()?;
-        Ok(Outcome { outputs, memories, log, copied })
+        Ok(Outcome { outputs, memories, log, traffic })
     }
 
     /// The first difference of `found` from this outcome. Strides of empty tensors and of dimensions of size 1 are not observable.

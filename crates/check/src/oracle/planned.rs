@@ -33,8 +33,8 @@ impl Mode for Planned {
             check_plan(&functional, &plan, &Facts, &|_| None).map_err(|e| Error::msg(format!("the plan is wrong: {e}")))?;
         }
         Ok(Box::new(move |inputs| {
-            let (outputs, copied) = run_planned(&functional, &plan, &inputs.iter().map(Value::from).collect::<Vec<_>>())?;
-            Ok(Ran { outputs, copied: Some(copied) })
+            let (outputs, traffic) = run_planned(&functional, &plan, &inputs.iter().map(Value::from).collect::<Vec<_>>())?;
+            Ok(Ran { outputs, traffic: Some(traffic) })
         }))
     }
 

@@ -64,7 +64,7 @@ impl Planner<'_> {
     }
 
     /// Copies a value to where it can stay.
-    fn evacuate(&mut self, w: ValueId, time: Time) -> Result<()> {
+    pub(super) fn evacuate(&mut self, w: ValueId, time: Time) -> Result<()> {
         let from = self.loc(w)?;
         let to = match self.goals[w.index()].map(|g| g.at) {
             Some(at) if self.usable(at, time) && self.apart(at, from) && self.free(at, time, true) => at,

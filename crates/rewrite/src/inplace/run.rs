@@ -20,7 +20,7 @@ impl Planner<'_> {
             Deed::Store { base, source, spec, result } => self.store(now, base, source, spec, result),
             Deed::Strided { of, result } => {
                 let (at, wanted) = (self.loc(of)?, self.declared(result)?);
-                if self.same_layout(at.spec, wanted, false) {
+                if self.same_layout(at.spec, wanted, false) || self.needs[result.index()].is_empty() {
                     self.lies(result, at);
                     return Ok(());
                 }
@@ -68,6 +68,10 @@ impl Planner<'_> {
 
     fn store(&mut self, now: Time, base: ValueId, source: ValueId, spec: SpecId, result: ValueId) -> Result<()> {
         let (whole, from) = (self.loc(base)?, self.loc(source)?);
+        if self.needs[result.index()].is_empty() {
+            self.lies(result, whole);
+            return Ok(());
+        }
         // where elements share their place, one cannot be replaced alone
         if self.injective(whole)
             && let Some(spec) = self.session.compose(whole.spec, spec)
@@ -134,6 +138,7 @@ impl Planner<'_> {
                 results.push((v, Made::Returned(buffer)));
                 made.push((v, Loc { buffer, spec }));
             } else {
+                self.make_room(now, v)?;
                 let to = self.choose(now, v, &mut reads, run.placement)?;
                 results.push((v, Made::Into(self.place(to))));
                 made.push((v, to));
@@ -144,6 +149,18 @@ impl Planner<'_> {
         let writes = writes.into_iter().map(|at| self.place(at)).collect();
         self.steps.push(Step::Node { node, reads, writes, results });
         made.into_iter().for_each(|(v, at)| self.put(v, at));
+        Ok(())
+    }
+
+    /// What a value will be stored in is copied before the value is made, where it cannot stay in any case: so the value can be made in it.
+    fn make_room(&mut self, now: Time, v: ValueId) -> Result<()> {
+        for i in 0..self.graph.users(v).len() {
+            let Deed::Store { base, source, result, .. } = self.deeds[self.graph.users(v)[i].index()] else { continue };
+            let Some(at) = self.locs[base.index()].filter(|_| source == v && !self.needs[result.index()].is_empty()) else { continue };
+            if self.is_outside(at) && !self.usable(at, now) {
+                self.evacuate(base, now)?;
+            }
+        }
         Ok(())
     }
 
@@ -202,8 +219,13 @@ impl Planner<'_> {
 
     /// Where a result is written, of an operator that reads these. What is in the way is read from a copy, if that costs less.
     fn choose(&mut self, now: Time, v: ValueId, reads: &mut [(ValueId, Loc)], placement: Placement) -> Result<Loc> {
-        let price = self.elements(v);
-        for at in self.targets(v) {
+        let (price, declared) = (self.elements(v), self.declared(v)?);
+        let targets = self.targets(v);
+        let suited = |p: &mut Self, at: Loc| placement != Placement::Dense || p.same_layout(at.spec, declared, false);
+        for at in targets {
+            if !suited(self, at) {
+                continue;
+            }
             let clashes = self.clashes(at, reads, placement);
             let cost = clashes.iter().map(|i| self.elements(reads[*i].0)).fold(0, u64::saturating_add);
             if cost <= price && self.usable(at, now) && self.cleared(at, now, false, price)? {
@@ -226,6 +248,7 @@ impl Planner<'_> {
             }
         }
         if let Some(Goal { at, output: true }) = goal
+            && suited(self, at)
             && self.fitting(now, at, reads, placement)
         {
             return Ok(at);
@@ -236,7 +259,7 @@ impl Planner<'_> {
         });
         let layout = match wanted {
             Some(strided) => self.declared(strided)?,
-            None => self.declared(v)?,
+            None => declared,
         };
         let to = self.new_buffer(v, layout)?;
         if self.injective(to) {
