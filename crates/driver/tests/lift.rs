@@ -3,10 +3,10 @@
 mod common;
 
 use common::{arange, check};
-use maquette_driver::run_functional;
+use maquette_driver::{run_functional, run_planned};
 use maquette_ops::library::Facts;
-use maquette_ops::{Tensor, Value};
-use maquette_rewrite::{Options, functionalize};
+use maquette_ops::{Result, Tensor, Value};
+use maquette_rewrite::{Level, Options, functionalize, plan};
 use maquette_trace::{Dim, TraceOptions};
 
 #[test]
@@ -118,6 +118,43 @@ fn a_transposed_square_of_one_symbol_is_written_where_it_lies() {
     run_functional(&f, &[Value::from(&x.t())]).unwrap();
     y.t().select(0, 0).fill_(7.0);
     assert_eq!(x.to_vec::<f32>().unwrap(), y.to_vec::<f32>().unwrap());
+}
+
+#[test]
+fn elements_that_share_their_place_at_some_sizes_only_are_looked_at_in_the_run() {
+    let program = |(x, n): (Tensor, Tensor)| x.expand([n.size(0), 2.into()]).add_(1.0).ok().map(drop);
+    let inputs = |n: i64| (arange(2), arange(n));
+    let t = TraceOptions::new().names(["x", "n"]).dynamic(1, 0, Dim::new("n")).trace(program, inputs(5)).unwrap();
+    for level in [Level::LiftOnly, Level::Exact] {
+        let f = functionalize(t.graph(), &Facts, &Options::new().level(level)).unwrap();
+        if level == Level::LiftOnly {
+            insta::assert_snapshot!(f.graph, @r#"
+            graph graph(%x: f32[2], %n: f32[n]) -> (f32[2])
+              where n in [0, oo)
+            {
+              ir::distinct([n, 2], [0, 1], "self") effect
+              %view: f32[n, 2] = ir::view(%x, [n, 2], [0, 1], 0)
+              %call: f32[n, 2] = ir::call("aten::add_.Tensor", %view, 1.0)
+              %scatter: f32[2] = ir::scatter(%x, %call, [n, 2], [0, 1], 0)
+              return %scatter
+            }
+            "#);
+        }
+        let plan = plan(&f, &Facts).unwrap();
+        for n in [0, 1, 2] {
+            let eager = inputs(n);
+            let expected = program(eager.clone()).map_err(|e| e.kind().to_string());
+            let ran = |(x, n): (Tensor, Tensor), way: &dyn Fn(&[Value]) -> Result<()>| {
+                assert_eq!(way(&[Value::from(&x), Value::from(&n)]).map_err(|e| e.kind().to_string()), expected);
+                // a write that was refused leaves nothing to read
+                if expected.is_ok() {
+                    assert_eq!(x.to_vec::<f32>().unwrap(), eager.0.to_vec::<f32>().unwrap());
+                }
+            };
+            ran(inputs(n), &|given| run_functional(&f, given).map(drop));
+            ran(inputs(n), &|given| run_planned(&f, &plan, given).map(drop));
+        }
+    }
 }
 
 #[test]

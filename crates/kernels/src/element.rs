@@ -15,6 +15,11 @@ pub trait Class: Element<Class = Self> + PartialOrd {
     fn to_bool(self) -> bool;
     /// From any class, by a cast.
     fn cast<C: Class>(x: C) -> Self;
+    /// The value, or one NaN for all.
+    #[inline(always)]
+    fn one_nan(self) -> Self {
+        if self.partial_cmp(&self).is_none() { Self::cast(f64::NAN) } else { self }
+    }
 }
 
 mod sealed {

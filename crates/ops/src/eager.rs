@@ -6,6 +6,8 @@
 
 use crate::aten::plan::Plan;
 use crate::error::{Error, Result};
+use crate::meta::{IntoDims, Meta};
+use crate::overlap::may_self_overlap;
 use crate::tensor::Tensor;
 use maquette_ir::scalar_expr::{BuildError, ExprBuilder, Reg, ScalarExpr};
 use maquette_ir::{DType, Scalar};
@@ -83,21 +85,40 @@ pub(crate) fn copy(from: &Tensor, to: &Tensor) -> Result<()> {
     Ok(maquette_kernels::copy(&expanded(from, &sizes)?, &mut target)?)
 }
 
-/// A copy of what a tensor sees now, with its strides where they are dense, else contiguous.
+/// A copy of what a tensor sees now, with its strides, on which what is computed of it may depend: elements that share their place share it
+/// in the copy too.
 pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
-    let layout: [(&[_], &[_]); 1] = [(t.sizes(), t.strides())];
-    let strides = maquette_ir::typing::elementwise_strides(t.sizes(), &layout)?;
-    let meta = crate::Meta { offset: 0.into(), ..t.meta().with_dims(t.sizes().into(), strides) };
+    let meta = Meta { offset: 0.into(), ..t.meta().with_dims(t.sizes().into(), t.strides().into()) };
     let out = Tensor::allocate_to_fill(meta)?;
     let held = t.borrow(crate::borrow::Access::Read, crate::borrow::Holder::Guard(maquette_ir::Loc::caller()))?;
-    copy(t, &out)?;
+    copy_places(t, &out)?;
     drop(held);
     Ok(out)
 }
 
+/// As [`copy`] between tensors of the same sizes and strides, whose elements may share their places: nothing is written twice at once.
+fn copy_places(from: &Tensor, to: &Tensor) -> Result<()> {
+    let Some(mut at) = to.meta().concrete() else { return Err(Error::value("a tensor with data has plain sizes")) };
+    at.sizes.iter_mut().zip(&at.strides).filter(|(n, s)| **s == 0 && **n > 1).for_each(|(n, _)| *n = 1);
+    let dims = || at.sizes.iter().enumerate().filter(|(_, n)| **n > 1);
+    let Some((shortest, &count)) = dims().min_by_key(|(_, n)| **n).filter(|_| may_self_overlap(&at)) else {
+        let part = |t: &Tensor| t.view_of(t.meta().with_dims(at.sizes.as_slice().into_dims(), t.strides().into()));
+        return copy(&part(from)?, &part(to)?);
+    };
+    let stride = at.strides[shortest];
+    at.sizes[shortest] = 1;
+    (0..count).try_for_each(|i| {
+        let part = |t: &Tensor| {
+            let meta = t.meta().with_dims(at.sizes.as_slice().into_dims(), t.strides().into());
+            t.view_of(Meta { offset: meta.offset + i * stride, ..meta })
+        };
+        copy_places(&part(from)?, &part(to)?)
+    })
+}
+
 /// A row-major copy. The operand is borrowed, or new.
 pub(crate) fn contiguous(t: &Tensor) -> Result<Tensor> {
-    let out = Tensor::allocate_to_fill(crate::Meta::contiguous(t.sizes(), t.dtype()).on(t.device()))?;
+    let out = Tensor::allocate_to_fill(Meta::contiguous(t.sizes(), t.dtype()).on(t.device()))?;
     copy(t, &out)?;
     Ok(out)
 }
@@ -107,7 +128,7 @@ pub(crate) fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
     if t.dtype() == dtype {
         return Ok(t.clone());
     }
-    let out = Tensor::allocate_to_fill(crate::Meta { dtype, ..crate::Meta::contiguous(t.sizes(), dtype).on(t.device()) })?;
+    let out = Tensor::allocate_to_fill(Meta { dtype, ..Meta::contiguous(t.sizes(), dtype).on(t.device()) })?;
     copy(t, &out)?;
     Ok(out)
 }
@@ -137,7 +158,7 @@ pub(crate) fn map(
     build: impl FnOnce(&mut ExprBuilder, &[Reg]) -> Result<Reg, BuildError>,
 ) -> Result<Tensor> {
     let first = operands.first().ok_or_else(|| Error::value("an expression needs an operand"))?;
-    let out = Tensor::allocate_to_fill(crate::Meta::contiguous(first.sizes(), dtype).on(first.device()))?;
+    let out = Tensor::allocate_to_fill(Meta::contiguous(first.sizes(), dtype).on(first.device()))?;
     map_into(&out, operands, build)?;
     Ok(out)
 }

@@ -26,7 +26,8 @@ pub(crate) fn require_equal(a: SymInt, b: SymInt, mismatch: &dyn Fn() -> Error) 
     demand(a.eq(b), &|| format!("sizes {a} and {b} must be equal"), mismatch)
 }
 
-/// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred assertion on data-dependent ones.
+/// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred assertion on data-dependent ones. Where
+/// it fails only by what was asserted of data, the error names that.
 #[track_caller]
 pub(crate) fn demand(b: SymBool, assertion: &dyn Fn() -> String, failed: &dyn Fn() -> Error) -> Result<()> {
     let holds = match b.statically_known() {
@@ -34,7 +35,7 @@ pub(crate) fn demand(b: SymBool, assertion: &dyn Fn() -> String, failed: &dyn Fn
         None if b.is_data_dependent() => return Ok(b.check(&assertion())?),
         None => b.guard()?,
     };
-    if holds { Ok(()) } else { Err(failed()) }
+    if holds { Ok(()) } else { Err(b.excluded().map_or_else(failed, Error::from)) }
 }
 
 /// A dimension counted from the end where negative.

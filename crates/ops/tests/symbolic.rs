@@ -94,3 +94,23 @@ fn data_dependent_sizes_are_fresh_symbols() {
     assert_eq!(assertions(&scope), ["u0 >= 2"]);
     assert!(guards(&scope).is_empty());
 }
+
+#[test]
+fn what_contradicts_an_assertion_about_data_names_it() {
+    let scope = Scope::new();
+    let b = scope.backed(Some("b"), Range::new(0, 64), 4).expect("a fresh symbol");
+    let loc = Loc { file: "model.rs", line: 7 };
+    let n = scope.unbacked(Range::SIZE, "mylib::count", loc);
+    (n * 4).eq(b + 4).check("as many as there are rows").expect("may be");
+    n.ne(2).check("not two").expect("may be");
+    n.le(2).check("").expect("may be");
+    let x = Tensor::fake([b], DType::F32);
+    // of four rows, of which the example has as many, it would be true
+    let e = x.narrow(0, 3, 0).ok().expect_err("contradicts").to_string();
+    for part in ["b >= 3", "u0 != 2", "not two", "as many as there are rows", "symbolic.rs:"] {
+        assert!(e.contains(part), "{part}: {e}");
+    }
+    // what the example does not have is refused as ever
+    let e = x.narrow(0, 5, 0).ok().expect_err("too far").to_string();
+    assert!(e.contains("start 5 and length 0 leave dimension 0 of size b"), "{e}");
+}

@@ -35,6 +35,8 @@ pub(crate) struct Known {
     facts: u32,
     /// Pairs of views of one base that share no element.
     apart: Vec<(SpecId, SpecId)>,
+    /// Views that have no element twice.
+    distinct: Vec<SpecId>,
     viewed: FxHashMap<(SpecId, MetaId), MetaId>,
     spans: Vec<Option<(Span, bool)>>,
 }
@@ -185,7 +187,23 @@ impl Session {
 
     /// Whether no element is seen twice.
     pub fn injective(&mut self, a: SpecId) -> Tri {
-        self.tri(Question::Injective(a), |s| s.specs[a.index()].injective(&mut s.symbols))
+        self.tri(Question::Injective(a), |s| {
+            let told = s.specs[a.index()].injective(&mut s.symbols);
+            told.or_else(|| if s.assumed_injective(a) { Tri::Yes } else { Tri::Unknown })
+        })
+    }
+
+    fn assumed_injective(&mut self, a: SpecId) -> bool {
+        (0..self.known.distinct.len()).any(|i| {
+            let (a, like, symbols) = self.pair(a, self.known.distinct[i]);
+            a.same_layout(like, symbols)
+        })
+    }
+
+    /// Takes for known that no view of these sizes and strides has an element twice.
+    pub fn assume_injective(&mut self, like: SpecId) {
+        self.known.distinct.push(like);
+        self.known.facts += 1;
     }
 
     /// All of a value, in its own sizes.

@@ -102,6 +102,8 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group], for
 const AS_STRIDED: &str = "aten::as_strided";
 /// Checks in the run that two places share no element.
 pub(crate) const APART: &str = "ir::apart";
+/// Checks in the run that no two elements of a tensor share their place.
+pub(crate) const DISTINCT: &str = "ir::distinct";
 
 /// An operator's argument and what is done with it.
 #[derive(Clone, Copy)]
@@ -185,7 +187,7 @@ impl Lift<'_> {
                 Binding::Number(_) => Err(Reason::Internal("a number is written").into()),
             })
             .collect::<Result<_>>()?;
-        self.apart(op, &mutated)?;
+        self.written_once(op, &mutated)?;
         if op == AS_STRIDED && graph.args(node).len() > 3 {
             let outside = |o: &Operand| match self.binding(o.value) {
                 Ok(Binding::Tensor(t)) => self.memory.storages[t.storage].owner != Owner::Fresh,
@@ -283,34 +285,50 @@ impl Lift<'_> {
         }
     }
 
-    /// Two tensors that one operator writes to must not meet: the order of its writes would decide. Where sizes decide, it is checked in the run.
-    fn apart(&mut self, op: &str, mutated: &[(usize, Handle)]) -> Result<()> {
+    /// Elements that one operator writes to must not meet: the order of its writes would decide. Where sizes decide, it is checked in the run.
+    fn written_once(&mut self, op: &str, mutated: &[(usize, Handle)]) -> Result<()> {
         for (i, (second, a)) in mutated.iter().enumerate() {
+            // elements that are known to meet are refused by the write
+            if self.memory.session.injective(a.spec) == Tri::Unknown && !mutant("lift: elements that are written may meet") {
+                self.check_distinct(op, *a, *second);
+            }
             for (first, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
                 match self.memory.session.disjoint(a.spec, b.spec) {
                     _ if mutant("lift: arguments that are written may overlap") => {}
                     Tri::Yes => {}
                     Tri::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
-                    Tri::Unknown => self.check_apart([*b, *a], [*first, *second]),
+                    Tri::Unknown => self.check_apart(op, [*b, *a], [*first, *second]),
                 }
             }
         }
         Ok(())
     }
 
-    fn check_apart(&mut self, tensors: [Handle; 2], args: [usize; 2]) {
+    fn check_apart(&mut self, op: &str, tensors: [Handle; 2], args: [usize; 2]) {
         let session = &mut self.memory.session;
-        let place = |session: &Session, t: Handle| {
+        let place = |t: Handle| {
             let spec = &session.specs[t.spec.index()];
             let numbers = [spec.offset()].into_iter().chain(spec.sizes()).chain(spec.dims().iter().map(|d| d.stride));
             Slot::List(numbers.map(Slot::Int).collect())
         };
-        let names = args.map(|a| Slot::Str(session.name(&format!("argument {a}"))));
-        let [first, second] = tensors.map(|t| place(session, t));
-        let [first_name, second_name] = names;
+        let [first, second] = tensors.map(place);
+        let [first_name, second_name] = args.map(|a| Slot::Str(session.name(&self.told.name(op, a))));
+        self.checked(APART, Box::from([first, second, first_name, second_name]));
+    }
+
+    /// Of the sizes and strides that the program sees, which are those that the eager error names.
+    fn check_distinct(&mut self, op: &str, t: Handle, arg: usize) {
+        let ty = self.graph.type_of(t.ty);
+        let [sizes, strides] = [&ty.sizes, &ty.strides].map(|l| Slot::List(l.iter().copied().map(Slot::Int).collect()));
+        let name = Slot::Str(self.memory.session.name(&self.told.name(op, arg)));
+        self.checked(DISTINCT, Box::from([sizes, strides, name]));
+    }
+
+    /// A check in the run, in its place among effects.
+    fn checked(&mut self, check: &str, args: Box<[Slot]>) {
         let template = Template {
-            op: session.name(APART),
-            args: Box::from([first, second, first_name, second_name]),
+            op: self.memory.session.name(check),
+            args,
             kwargs: Box::default(),
             mutates: false,
             effect: true,
@@ -320,7 +338,7 @@ impl Lift<'_> {
             strides: Hint::default(),
             serial: self.memory.at + 1,
         };
-        let call = session.call(template);
+        let call = self.memory.session.call(template);
         self.memory.add(Node::Call(call, SmallVec::new()), Kind::Tuple);
     }
 

@@ -45,6 +45,11 @@ impl<'g> Told<'g> {
         *self.keywords.entry((op, name)).or_insert_with(|| facts.arg_index(graph.str(op), graph.str(name)))
     }
 
+    /// An argument, as messages name it.
+    pub fn name(&self, op: &str, arg: usize) -> String {
+        self.facts.arg_name(op, arg).unwrap_or_else(|| format!("argument {arg}"))
+    }
+
     /// The operator of a node, whose arguments are numbered below `args`.
     pub fn operator(&mut self, graph: &Graph, node: NodeId, args: usize) -> &Operator {
         let (op, name, facts) = (graph.op(node).index(), graph.op_name(node), self.facts);

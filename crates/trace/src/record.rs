@@ -255,13 +255,11 @@ impl Recorder {
         scope.with(|data| {
             if let Some(line) = line {
                 data.guards.iter_mut().skip(*guarded).for_each(|g| g.loc = line);
+                data.assertions.iter_mut().skip(*taken).for_each(|a| a.loc = line);
             }
             *guarded = data.guards.len();
-            if data.assertions.len() > *taken {
-                let raised = data.assertions.iter().skip(*taken);
-                waiting.extend(raised.map(|a| Assertion { loc: line.unwrap_or(a.loc), ..a.clone() }));
-                *taken = data.assertions.len();
-            }
+            waiting.extend(data.assertions.iter().skip(*taken).cloned());
+            *taken = data.assertions.len();
             if waiting.is_empty() {
                 return;
             }

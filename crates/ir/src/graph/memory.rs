@@ -23,6 +23,11 @@ pub enum ArgEffect {
 pub trait MemoryFacts {
     /// The number of an argument given by keyword; `None` if the operator has none of this name.
     fn arg_index(&self, op: &str, name: &str) -> Option<usize>;
+    /// The name of an argument, for messages.
+    fn arg_name(&self, op: &str, arg: usize) -> Option<String> {
+        let _ = (op, arg);
+        None
+    }
     /// What an operator does with an argument.
     fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect;
     /// The argument whose storage a result shares, or may share.

@@ -121,6 +121,13 @@ impl SymBool {
         }
     }
 
+    /// Why it is known to be false though the example values make it true: what was asserted of data excludes them. An error that names the
+    /// assertions; nothing where the example values make it false too.
+    pub fn excluded(self) -> Option<SymError> {
+        let Repr::Sym(t, id) = self.0 else { return None };
+        with_data(t, |d| d.excluded(BoolExpr::Id(id))).ok().flatten()
+    }
+
     /// The value, to branch on: records a guard with the caller's line unless it is known. An error if data decide it.
     #[track_caller]
     pub fn guard(self) -> Result<bool, SymError> {

@@ -15,6 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 /// What is said where a run's data decide a branch otherwise than the example's.
 const DECIDED: &str = "the program branched on this while it was traced, and other data take another branch";
 
+/// So many assertions are named where they exclude what is required.
+const MOST_NAMED: usize = 8;
+
 /// A decision a trace took on example values: a graph holds for inputs where it is true.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
@@ -97,7 +100,7 @@ impl ScopeData {
     }
 
     fn take(&mut self, cond: BoolExpr, by_data: bool, loc: Loc) -> Result<(), SymError> {
-        self.table.assume(cond)?;
+        self.assume(cond)?;
         if by_data {
             self.assertions.push(Assertion { cond, message: Some(DECIDED.into()), loc });
         } else {
@@ -136,10 +139,46 @@ impl ScopeData {
             None if refuted => return Err(self.failed(b, message)),
             None => {}
         }
-        self.table.assume(b)?;
+        self.assume(b)?;
         let message = (!message.is_empty()).then(|| message.into());
         self.assertions.push(Assertion { cond: b, message, loc });
         Ok(())
+    }
+
+    /// See [`SymBool::excluded`](super::SymBool::excluded).
+    pub(super) fn excluded(&self, b: BoolExpr) -> Option<SymError> {
+        let holds = self.table.eval_bool(b, &|s| self.hints.get(&s).copied()).ok()?;
+        holds.then(|| self.asserted_against(b)).flatten()
+    }
+
+    /// A contradiction with what was asserted, if anything was that has to do with it.
+    fn asserted_against(&self, b: BoolExpr) -> Option<SymError> {
+        let mut symbols = self.table.free_symbols_bool(b);
+        let mut rest: Vec<&Assertion> = self.assertions.iter().collect();
+        let mut by: Vec<&Assertion> = Vec::new();
+        // what is asserted of these symbols, of others that are asserted to have to do with them, and so on
+        loop {
+            let concerns = |a: &&Assertion| self.table.free_symbols_bool(a.cond).iter().any(|s| symbols.contains(s));
+            let (found, other): (Vec<_>, Vec<_>) = rest.into_iter().partition(concerns);
+            if found.is_empty() {
+                break;
+            }
+            symbols.extend(found.iter().flat_map(|a| self.table.free_symbols_bool(a.cond)));
+            by.extend(found);
+            rest = other;
+        }
+        let text = |a: &Assertion| {
+            let message = a.message.as_ref().map_or_else(String::new, |m| format!(", {m}"));
+            format!("`{}` was asserted at {}{message}", self.table.display_bool(a.cond), a.loc)
+        };
+        let known: Vec<String> = by.iter().take(MOST_NAMED).map(|a| text(a)).collect();
+        let fact = self.table.display_bool(b).to_string().into();
+        (!known.is_empty()).then(|| SymError::Contradiction { fact, known: known.join("; ").into() })
+    }
+
+    fn assume(&mut self, b: BoolExpr) -> Result<(), SymError> {
+        let known = self.table.assume(b);
+        known.map_err(|e| if matches!(e, SymError::Contradiction { .. }) { self.asserted_against(b).unwrap_or(e) } else { e })
     }
 
     fn failed(&self, b: BoolExpr, message: &str) -> SymError {

@@ -1,5 +1,5 @@
 //! Reductions over any dimensions. See [`lanes`] for the order of summation, which is the same for every layout,
-//! instruction set and number of threads.
+//! instruction set and number of threads. A result that is NaN is always the same NaN.
 
 mod arg;
 pub(crate) mod lanes;

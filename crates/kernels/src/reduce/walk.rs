@@ -157,8 +157,10 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
     let whole = |block| unsafe { if contiguous && !columns { src.in_place(s.input_at(first(block)), s.extent) } else { None } };
     let write = |block: usize, values: &[A]| {
         for (i, v) in values.iter().take(widths(block)).enumerate() {
+            // which of two NaNs a sum is, is left to the compiler, and differs between its versions of one loop
+            let value = post(*v).one_nan();
             // SAFETY: each output is written by the one task that has its block.
-            unsafe { dst.write(s.output_at(first(block) + i), post(*v)) }
+            unsafe { dst.write(s.output_at(first(block) + i), value) }
         }
     };
 

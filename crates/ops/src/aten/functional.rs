@@ -7,7 +7,7 @@ use super::table;
 use crate::eager;
 use crate::error::{AccessError, Error, Result};
 use crate::meta::{Concrete, Meta};
-use crate::overlap::may_overlap;
+use crate::overlap::{may_overlap, may_self_overlap};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
@@ -50,17 +50,32 @@ fn strided_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![Meta { strides: strides.into(), ..fresh(base, base.sizes().into(), base.dtype()) }])
 }
 
+/// The integers of a place, which a run knows.
+fn plain(v: &Value) -> Result<SmallVec<[i64; 6]>> {
+    let numbers = v.ints()?.iter().map(|i| i.as_i64()).collect::<Option<_>>();
+    numbers.ok_or_else(|| Error::value("a place must be plain integers"))
+}
+
 /// Two places are apart: each an offset, then sizes, then strides.
 fn apart(a: &[Value]) -> Result<Outputs> {
     let place = |v: &Value| -> Result<Concrete> {
-        let numbers = v.ints()?.iter().map(|i| i.as_i64()).collect::<Option<SmallVec<[i64; 12]>>>();
-        let numbers = numbers.ok_or_else(|| Error::value("a place must be plain integers"))?;
+        let numbers = plain(v)?;
         let Some((&offset, rest)) = numbers.split_first() else { return Err(Error::value("a place has an offset at least")) };
         let (sizes, strides) = rest.split_at(rest.len() / 2);
         Ok(Concrete { sizes: sizes.into(), strides: strides.into(), offset, width: 1 })
     };
     if may_overlap(&place(&a[0])?, &place(&a[1])?) {
         return Err(AccessError::MutatedOverlap { first: a[2].str()?.into(), second: a[3].str()?.into() }.into());
+    }
+    Ok(Outputs::new())
+}
+
+/// No two elements of these sizes and strides share their place.
+fn distinct(a: &[Value]) -> Result<Outputs> {
+    let (sizes, strides) = (plain(&a[0])?, plain(&a[1])?);
+    let at = Concrete { sizes, strides, offset: 0, width: 1 };
+    if may_self_overlap(&at) {
+        return Err(AccessError::SelfOverlap { arg: a[2].str()?.into(), sizes: at.sizes.to_vec(), strides: at.strides.to_vec() }.into());
     }
     Ok(Outputs::new())
 }
@@ -78,6 +93,8 @@ table! {
             }),
         "ir::apart(SymInt[] first, SymInt[] second, str first_name, str second_name) -> ()" =>
             Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: apart },
+        "ir::distinct(SymInt[] size, SymInt[] stride, str name) -> ()" =>
+            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: distinct },
         "ir::scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor" =>
             Lowering::Compute(Compute { class: Class::Copy, metas: |_, a| scatter_metas(a), run: scatter }),
     }

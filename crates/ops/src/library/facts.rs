@@ -20,6 +20,10 @@ impl MemoryFacts for Facts {
         Op::find(op).ok()?.schema().ok()?.arg_index(name)
     }
 
+    fn arg_name(&self, op: &str, arg: usize) -> Option<String> {
+        Some(Op::find(op).ok()?.schema().ok()?.args.get(arg)?.name.clone())
+    }
+
     fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect {
         match Op::find(op) {
             Ok(op) if !op.mutates(arg) => ArgEffect::Read,

@@ -5,8 +5,8 @@ use super::targets::Goal;
 use super::{Loc, Planner, Time};
 use crate::dag::SpecId;
 use crate::error::{Reason, Result};
-use crate::lift::APART;
-use maquette_ir::graph::{NodeId, Placement, ValueId};
+use crate::lift::{APART, DISTINCT};
+use maquette_ir::graph::{Arg, NodeId, Placement, ValueId};
 use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, Made, Step, Why};
 use maquette_ir::sym::Expr;
@@ -31,15 +31,25 @@ impl Planner<'_> {
             }
             Deed::Run(run) => {
                 self.run(now, node, &run)?;
-                if self.graph.op_name(node) == APART {
-                    // from here on it holds, or the run has ended
-                    let args = self.graph.args(node);
-                    let (a, b) = (self.listed(args.first().copied())?, self.listed(args.get(1).copied())?);
-                    self.session.assume_disjoint(a, b);
-                }
-                Ok(())
+                self.checked(node)
             }
         }
+    }
+
+    /// From a check on, what it checks holds, or the run has ended.
+    fn checked(&mut self, node: NodeId) -> Result<()> {
+        match (self.graph.op_name(node), self.graph.args(node)) {
+            (APART, &[a, b, ..]) => {
+                let (a, b) = (self.listed(&[a])?, self.listed(&[b])?);
+                self.session.assume_disjoint(a, b);
+            }
+            (DISTINCT, &[sizes, strides, ..]) => {
+                let like = self.listed(&[Arg::Int(Expr::Int(0)), sizes, strides])?;
+                self.session.assume_injective(like);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn view(&mut self, now: Time, node: NodeId, base: ValueId, spec: SpecId, result: ValueId) -> Result<()> {

@@ -37,15 +37,23 @@ impl Planner<'_> {
 
     /// A result of the graph that is a list of integers, as a view.
     pub(super) fn given_place(&mut self, at: usize) -> Result<SpecId> {
-        self.listed(self.graph.outputs().get(at).copied())
+        let list = self.graph.outputs().get(at).copied();
+        self.listed(list.as_slice())
     }
 
-    /// A list of an offset, sizes and strides, as a view.
-    pub(super) fn listed(&mut self, list: Option<Arg>) -> Result<SpecId> {
-        let malformed = Reason::Internal("a place is no list of integers");
-        let Some(Arg::List(list)) = list else { return Err(malformed.into()) };
-        let numbers = self.graph.list(list).iter().map(|a| if let Arg::Int(e) = a { Some(*e) } else { None });
-        let numbers: SmallVec<[Expr; 9]> = numbers.collect::<Option<_>>().ok_or(malformed)?;
+    /// An offset, sizes and strides, which lists may hold, as a view.
+    pub(super) fn listed(&mut self, given: &[Arg]) -> Result<SpecId> {
+        let mut numbers: SmallVec<[Expr; 9]> = SmallVec::new();
+        let mut all = true;
+        for arg in given {
+            self.graph.for_each_leaf(*arg, &mut |leaf| match leaf {
+                Arg::Int(e) => numbers.push(e),
+                _ => all = false,
+            });
+        }
+        if !all {
+            return Err(Reason::Internal("a place is no list of integers").into());
+        }
         let (offset, rest) = numbers.split_first().ok_or(Reason::Internal("a place has no offset"))?;
         let (sizes, strides) = rest.split_at(rest.len() / 2);
         let spec = ViewSpec::strided(*offset, sizes, strides, &mut self.session.symbols)?;
