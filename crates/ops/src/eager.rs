@@ -6,11 +6,14 @@
 
 use crate::aten::plan::Plan;
 use crate::error::{Error, Result};
+use crate::meta::Concrete;
+use crate::overlap::may_self_overlap;
 use crate::tensor::Tensor;
 use maquette_ir::scalar_expr::{BuildError, ExprBuilder, Reg, ScalarExpr};
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::{Prepared, View, ViewMut};
 use smallvec::SmallVec;
+use std::ptr::NonNull;
 
 /// The data of an operand.
 pub(crate) fn input(t: &Tensor) -> Result<View<'_>> {
@@ -83,16 +86,48 @@ pub(crate) fn copy(from: &Tensor, to: &Tensor) -> Result<()> {
     Ok(maquette_kernels::copy(&expanded(from, &sizes)?, &mut target)?)
 }
 
-/// A copy of what a tensor sees now, with its strides where they are dense, else contiguous.
-pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
+/// A copy of what a tensor sees now: as it lies, gaps and repeated elements included; or `densely`, with its strides where they are dense, else
+/// contiguous.
+pub(crate) fn snapshot(t: &Tensor, densely: bool) -> Result<Tensor> {
     let layout: [(&[_], &[_]); 1] = [(t.sizes(), t.strides())];
-    let strides = maquette_ir::typing::elementwise_strides(t.sizes(), &layout)?;
+    let strides = if densely { maquette_ir::typing::elementwise_strides(t.sizes(), &layout)? } else { t.strides().into() };
     let meta = crate::Meta { offset: 0.into(), ..t.meta().with_dims(t.sizes().into(), strides) };
     let out = Tensor::allocate_to_fill(meta)?;
     let held = t.borrow(crate::borrow::Access::Read, crate::borrow::Holder::Guard(maquette_ir::Loc::caller()))?;
-    copy(t, &out)?;
+    if densely {
+        copy(t, &out)?;
+    } else {
+        let (from, to) = (t.raw()?, out.raw()?);
+        copy_alike((from.ptr, to.ptr), t.dtype(), &to.layout)?;
+    }
     drop(held);
     Ok(out)
+}
+
+/// Copies between memories of one layout, so that no element is written by two threads.
+fn copy_alike((from, to): (NonNull<u8>, NonNull<u8>), dtype: DType, layout: &Concrete) -> Result<()> {
+    if layout.sizes.contains(&0) {
+        return Ok(());
+    }
+    if !may_self_overlap(layout) {
+        // SAFETY: as `input` and `output`: the caller's layouts, or parts of them that lie inside.
+        let (from, mut to) = unsafe {
+            (
+                View::from_raw(from.as_ptr(), dtype, &layout.sizes, &layout.strides),
+                ViewMut::from_raw(to.as_ptr(), dtype, &layout.sizes, &layout.strides),
+            )
+        };
+        return Ok(maquette_kernels::copy(&from, &mut to)?);
+    }
+    // what overlaps itself has a dimension
+    let (n, stride) = (layout.sizes[0], layout.strides[0]);
+    let rest = Concrete { sizes: layout.sizes[1..].into(), strides: layout.strides[1..].into(), ..layout.clone() };
+    for i in 0..if stride == 0 { 1 } else { n } {
+        let at = (i * stride * layout.width) as usize;
+        // SAFETY: the first element of row `i` lies inside both memories.
+        copy_alike(unsafe { (from.add(at), to.add(at)) }, dtype, &rest)?;
+    }
+    Ok(())
 }
 
 /// A row-major copy. The operand is borrowed, or new.

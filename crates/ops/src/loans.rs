@@ -13,8 +13,9 @@ use smallvec::SmallVec;
 
 /// Read operands that overlap mutated ones are read as they were before the call; mutated operands may not meet.
 ///
-/// `same_place_is_safe`: an operand in exactly the place of a mutated one needs no copy, since each element is read before it is written.
-pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: bool) -> Result<()> {
+/// `pointwise`: an operand in exactly the place of a mutated one needs no copy, since each element is read before it is written; and how a copy lies
+/// makes no difference, while it does to other kernels.
+pub(crate) fn separate(state: &OpState, args: &mut [Value], pointwise: bool) -> Result<()> {
     let facts = &state.facts;
     if facts.mutated.is_empty() {
         return Ok(());
@@ -36,15 +37,15 @@ pub(crate) fn separate(state: &OpState, args: &mut [Value], same_place_is_safe: 
             targets.push((i, t.clone()));
         }
     }
-    targets.iter().try_for_each(|(_, u)| keep_apart(state, args, u, same_place_is_safe))
+    targets.iter().try_for_each(|(_, u)| keep_apart(state, args, u, pointwise))
 }
 
-/// Read operands that overlap `target` are copied, unless they are in its very place and `same_place_is_safe`.
-pub(crate) fn keep_apart(state: &OpState, args: &mut [Value], target: &Tensor, same_place_is_safe: bool) -> Result<()> {
+/// Read operands that overlap `target` are copied, unless they are in its very place and the operator is `pointwise`.
+pub(crate) fn keep_apart(state: &OpState, args: &mut [Value], target: &Tensor, pointwise: bool) -> Result<()> {
     for &i in &state.facts.read {
         for t in args[usize::from(i)].tensors_mut().filter(|t| t.shares_storage(target)) {
-            if !(same_place_is_safe && in_place_of(t, target)) && meet(t, target) {
-                *t = crate::eager::snapshot(t)?;
+            if !(pointwise && in_place_of(t, target)) && meet(t, target) {
+                *t = crate::eager::snapshot(t, pointwise)?;
             }
         }
     }

@@ -276,9 +276,9 @@ impl OpDef {
             Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)),
             Lowering::Composite(f) | Lowering::Undeclared { body: f, .. } => f(args),
             _ => {
-                let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
+                let pointwise = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
                 let written = written(state, args);
-                separate(state, args, same_place)?;
+                separate(state, args, pointwise)?;
                 let lent = lend(op, state, args)?;
                 let out = self.compute(op, state, lent.args()).inspect_err(|e| {
                     // other errors are found before anything is written
