@@ -105,7 +105,7 @@ pub(crate) struct Template {
     pub effect: bool,
     pub copies: bool,
     pub results: Box<[Given]>,
-    /// The strides of operands that the operator may look at, where they are not row-major.
+    /// Of an operator that may look at strides, those of each operand, where they are not row-major; else empty.
     pub layouts: Box<[Option<Box<[Expr]>>]>,
     /// Tells calls apart that must not be merged: effects, random numbers, memory of any contents. 0 where they may be.
     pub serial: u32,

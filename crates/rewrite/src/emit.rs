@@ -195,8 +195,8 @@ impl Emit<'_> {
                 let t = &calls[call.index()];
                 let mut values = operands.iter().map(|&o| self.value(o)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
                 for ((value, &id), strides) in values.iter_mut().zip(&operands).zip(&t.layouts) {
-                    if let (Some(strides), Some(meta)) = (strides, self.memory.dag.meta(id)) {
-                        *value = self.strided(*value, meta, strides, origin.loc)?;
+                    if let Some(meta) = self.memory.dag.meta(id) {
+                        *value = self.strided(*value, meta, strides.as_deref(), origin.loc)?;
                     }
                 }
                 let operands = values;
@@ -239,11 +239,19 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// The same elements with strides.
-    fn strided(&mut self, value: ValueId, meta: MetaId, strides: &[Expr], loc: Option<Loc>) -> Result<ValueId> {
+    /// The same elements with strides; row-major if there are none, as every value is but those from outside.
+    fn strided(&mut self, value: ValueId, meta: MetaId, strides: Option<&[Expr]>, loc: Option<Loc>) -> Result<ValueId> {
         let row_major = self.tensor_type(meta)?;
         let plain = self.builder.tensor_type(row_major).cloned().ok_or(Reason::Internal("a type is lost"))?;
-        let ty = self.builder.intern_type(TensorType { strides: strides.into(), ..plain });
+        let found = match self.builder.value_type(value) {
+            Some(ValueType::Tensor(ty)) => self.builder.tensor_type(ty).map(|t| &t.strides),
+            _ => None,
+        };
+        if strides.is_none() && found.is_none_or(|found| *found == plain.strides) {
+            return Ok(value);
+        }
+        let strides = strides.unwrap_or(&plain.strides);
+        let ty = self.builder.intern_type(TensorType { strides: strides.into(), ..plain.clone() });
         let numbers: SmallVec<[Arg; 4]> = strides.iter().map(|&e| Arg::Int(e)).collect();
         let (op, list) = (self.builder.intern(STRIDED), self.builder.list(&numbers));
         let made = self.builder.node(op, &[Arg::Value(value), list], &[], &[ResultSpec::Value(ValueType::Tensor(ty))], loc);

@@ -242,7 +242,7 @@ impl Lift<'_> {
             results.push(Given::Value(Kind::Tensor(t.meta)));
             leaves.push(None);
         }
-        let layouts: SmallVec<[Option<Box<[Expr]>>; 4]> = operands.iter().map(|o| self.layout(o.value).filter(|_| opaque)).collect();
+        let layouts: SmallVec<[Option<Box<[Expr]>>; 4]> = operands.iter().filter(|_| opaque).map(|o| self.layout(o.value)).collect();
         let template = Template {
             op: self.memory.session.name(op),
             args: args.into_boxed_slice(),

@@ -70,7 +70,7 @@ fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> (Option<CallId>, Me
         effect: false,
         copies: false,
         results: Box::default(),
-        layouts: Box::from([None]),
+        layouts: Box::default(),
         serial: 0,
     };
     let meta = with_dtype(cx, from, dtype);
