@@ -1,12 +1,17 @@
 //! The textbook of functionalization: small programs and the graphs they become, in one file to read from top to bottom. What is missing in the
-//! numbers is in `traps.rs`: 19 (`arguments_that_overlap`), 21 and 25 (`sizes_that_are_symbols`, `effects_and_random_numbers`).
+//! numbers is in `traps.rs`: 19 (`arguments_that_overlap`), 21 and 25 (`sizes_that_are_symbols`, `effects_and_random_numbers`); and in `scale.rs`: 27
+//! and 28.
 
 mod common;
 
 use common::{arange, check, check_shared};
 use maquette_driver::run_functional;
+use maquette_ir::DType::{F16, F32, F64};
 use maquette_ir::MemoryFormat;
+use maquette_ops::library::Facts;
 use maquette_ops::{Effect, FakeCtx, Result, Tensor, Value, custom_op};
+use maquette_rewrite::{Options, functionalize};
+use maquette_trace::trace;
 use std::fmt::Write;
 use std::sync::Once;
 
@@ -41,6 +46,11 @@ fn operators() {
             custom_op("cases::show").schema("(Tensor x) -> ()").effect(Effect::Ordered).kernel(|_: &Tensor| -> Result<()> { Ok(()) });
         show.register().unwrap();
     });
+}
+
+/// Zeros and infinities of both signs, NaN, the smallest number and the largest.
+fn awkward() -> Vec<Tensor> {
+    vec![Tensor::from_vec(vec![-0.0f32, 0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::from_bits(1), f32::MAX, -1.5], [8])]
 }
 
 fn call(op: &str, tensors: &[&Tensor]) -> Vec<Tensor> {
@@ -161,7 +171,6 @@ fn textbook() {
         call("cases::set_", &[&out, &v[0]]);
         vec![out]
     });
-    let awkward = || vec![Tensor::from_vec(vec![-0.0f32, 0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::from_bits(1)], [6])];
     case("24. x + 0.0 is not x where x is -0.0; x - 0.0 and x * 1.0 are", &awkward, &|v| vec![&v[0] + 0.0, &v[0] - 0.0, &v[0] * 1.0]);
     case("26. a mutable operator on memory that nobody reads", &x8, &|v| {
         let t = v[0].neg();
@@ -190,4 +199,37 @@ fn inputs_of_one_memory() {
     let inputs: Vec<Value> = parts().iter().map(Value::from).collect();
     writeln!(book, "# The same, made for inputs apart\nrefused: {}", run_functional(&f, &inputs).unwrap_err().kind()).unwrap();
     insta::assert_snapshot!("inputs_of_one_memory", book);
+}
+
+/// How many calls are left of a program that does as little as it says, and how many where the sign of a zero does not matter.
+fn left(program: impl Fn(&Tensor) -> Tensor) -> (usize, usize) {
+    let exact = check(|v| program(&v[0]), awkward);
+    let t = trace(|v: Vec<Tensor>| program(&v[0]), awkward()).unwrap();
+    let loose = functionalize(t.graph(), &Facts, &Options::new().no_signed_zeros(true)).unwrap();
+    (exact.graph.node_count(), loose.graph.node_count())
+}
+
+#[test]
+fn exact_algebra() {
+    let unary = |op: &str, x: &Tensor| call(op, &[x]).remove(0);
+    // 24. what is true of every number, to the bit, goes
+    assert_eq!(left(|x| x + -0.0), (0, 0));
+    assert_eq!(left(|x| x - 0.0), (0, 0));
+    assert_eq!(left(|x| x * 1.0), (0, 0));
+    assert_eq!(left(|x| x / 1.0), (0, 0));
+    assert_eq!(left(|x| x.neg().neg()), (0, 0));
+    assert_eq!(left(|x| x.to_dtype(F64).to_dtype(F32)), (0, 0));
+    assert_eq!(left(|x| call("aten::maximum", &[x, x]).remove(0)), (0, 0));
+    assert_eq!(left(|x| unary("aten::relu", &x.relu())), (1, 1));
+    assert_eq!(left(|x| unary("aten::abs", &x.neg())), (1, 1));
+    // what is not true of -0.0 stays, unless that may go
+    assert_eq!(left(|x| x + 0.0), (1, 0));
+    assert_eq!(left(|x| x - -0.0), (1, 0));
+    // what is not true of infinities, of NaN, or of numbers that round, stays in any case
+    assert_eq!(left(|x| x - x), (1, 1));
+    assert_eq!(left(|x| x / x), (1, 1));
+    assert_eq!(left(|x| x * 0.0), (1, 1));
+    assert_eq!(left(|x| x / 3.0), (1, 1));
+    assert_eq!(left(|x| (x + 1.0) - 1.0), (2, 2));
+    assert_eq!(left(|x| x.to_dtype(F16).to_dtype(F32)), (2, 2));
 }

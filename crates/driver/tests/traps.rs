@@ -310,6 +310,31 @@ fn sizes_that_are_symbols() {
         &[&flags([1.0, 0.0, 2.0, 3.0]), &flags([0.0; 4]), &flags([1.0; 4])],
     );
     book.page("y = neg(x); y[:len(nonzero(x))].fill_(0); return y", "the place waits for the number it depends on", &f);
+    let two_flags = |bits: [f32; 2]| move || vec![Tensor::from_vec(bits.to_vec(), [2])];
+    let f = check_dynamic(
+        &[],
+        |v| {
+            let (c, y) = (v[0].nonzero().to_dtype(DType::F32), v[0].neg());
+            let parts = Value::List(Box::from([&c, &y].map(|t| Value::from(t.slice(0, ..)))));
+            call("some", args![&v[0].select(0, 0), parts]);
+            vec![c, y]
+        },
+        &[&two_flags([1.0, 2.0]), &two_flags([0.0, 3.0]), &two_flags([0.0; 2])],
+    );
+    book.page(
+        "c = nonzero(x); y = neg(x); some(x[0], [c[:]!, y[:]!]); return c, y",
+        "all of a tensor whose size depends on data, beside one of a known size: two values, and of the size is known what x allows",
+        &f,
+    );
+    let sum = |v: Vec<Tensor>| v[0].nonzero().to_dtype(DType::F32) + Tensor::zeros([3i64, 1], DType::F32);
+    let f = check_dynamic(&[], sum, &[&flags([1.0, 0.0, 2.0, 3.0])]);
+    let one = [Value::Tensor(Tensor::from_vec(vec![0.0f32, 0.0, 0.0, 5.0], [4]))];
+    let refused = maquette_driver::run_functional(&f, &one).unwrap_err();
+    book.page(
+        "return nonzero(x) + zeros(3, 1)",
+        &format!("made for three rows, and says so when one would be repeated: {}", refused.kind()),
+        &f,
+    );
     insta::assert_snapshot!("sizes_that_are_symbols", book.0);
 }
 

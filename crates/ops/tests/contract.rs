@@ -406,3 +406,25 @@ fn an_operand_in_the_very_place_of_the_one_that_is_written() {
     x.slice(0, 1..4).copy_(&x.slice(0, 0..3)).ok().unwrap();
     assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 2.0, 16.0, 36.0]);
 }
+
+#[test]
+fn an_operand_that_is_copied_apart_lies_as_it_did() {
+    let copied = |x: &mut Tensor, y: &Tensor| -> Result<Tensor> {
+        let strides: Vec<i64> = y.strides().iter().filter_map(|s| s.as_i64()).collect();
+        let seen = y.to_vec::<f32>()?;
+        x.fill_(0.0).ok()?;
+        assert_eq!(y.to_vec::<f32>()?, seen);
+        Ok(Tensor::from(strides))
+    };
+    custom_op("contract::lies").schema("(Tensor(a!) x, Tensor y) -> Tensor").kernel(copied).register().unwrap();
+    let memory = || Tensor::from_vec((0..24).map(|i| i as f32).collect(), [24]);
+    let layouts: [(&[i64], &[i64]); 6] =
+        [(&[2, 3], &[3, 1]), (&[3, 2], &[1, 3]), (&[2, 3], &[8, 2]), (&[4, 3], &[0, 2]), (&[4, 3], &[1, 1]), (&[2, 0, 3], &[7, 5, 2])];
+    for (sizes, strides) in layouts {
+        let m = memory();
+        let y = m.as_strided(sizes, strides, Some(1.into()));
+        let found = maquette_ops::call("contract::lies", maquette_ops::args![&m, &y]).unwrap();
+        assert_eq!(found[0].tensor().unwrap().to_vec::<i64>().unwrap(), strides);
+        assert_eq!(m.to_vec::<f32>().unwrap(), [0.0; 24]);
+    }
+}

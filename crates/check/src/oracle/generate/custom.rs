@@ -11,7 +11,8 @@ impl Gen<'_> {
     pub(super) fn custom(&mut self) -> bool {
         let Some(x) = self.target() else { return false };
         let made = match self.rng.below(100) {
-            0..10 => self.with_read(&x, "oracle::mix_"),
+            0..7 => self.with_read(&x, "oracle::mix_"),
+            7..10 => self.with_read(&x, "oracle::strides_"),
             10..18 => self.with_read(&x, "oracle::acc_"),
             18..24 => self.emit("oracle::remix_", vec![x.item()]),
             24..32 => self.out(&x),

@@ -63,6 +63,11 @@ impl Gen<'_> {
         let first = self.draft.inputs.is_empty();
         let rank = if first { rank.max(self.symbols.len()) } else { rank };
         let mut sizes: Vec<Expr> = (0..rank).map(|d| self.size(d)).collect();
+        if self.rng.chance(25)
+            && let Some(like) = self.earlier()
+        {
+            sizes = like;
+        }
         let numbers = |g: &Self, sizes: &[Expr]| sizes.iter().map(|e| g.number(*e)).collect::<Vec<i64>>();
         while numbers(self, &sizes).iter().product::<i64>() > LARGEST && sizes.len() > self.symbols.len().max(1) {
             sizes.pop();
@@ -73,6 +78,16 @@ impl Gen<'_> {
         let dtype = self.draft.memories.get(place.memory).map_or(DType::F32, |m| m.dtype);
         self.draft.inputs.push(Input { value: self.next, dtype, sizes, strides, place });
         self.next += 1;
+    }
+
+    /// The sizes of an earlier input, in another order now and then.
+    fn earlier(&mut self) -> Option<Vec<Expr>> {
+        let at = self.rng.below(self.draft.inputs.len());
+        let mut sizes = self.draft.inputs.get(at)?.sizes.clone();
+        if self.rng.chance(30) {
+            sizes = self.rng.order(sizes.len()).into_iter().filter_map(|d| sizes.get(d).copied()).collect();
+        }
+        Some(sizes)
     }
 
     /// Strides of another order than row-major, or with gaps.

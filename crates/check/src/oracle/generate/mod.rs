@@ -3,6 +3,7 @@
 
 mod custom;
 mod inputs;
+mod moves;
 mod pure;
 mod views;
 mod writes;
@@ -107,10 +108,11 @@ impl Gen<'_> {
 
     fn statement(&mut self) -> bool {
         match self.rng.below(100) {
-            0..30 => self.view(),
-            30..58 => self.write(),
-            58..76 => self.pure(),
-            _ => self.custom(),
+            0..29 => self.view(),
+            29..56 => self.write(),
+            56..73 => self.pure(),
+            73..96 => self.custom(),
+            _ => self.moves(),
         }
     }
 

@@ -35,7 +35,7 @@ impl Gen<'_> {
         self.emit(&format!("aten::{name}"), vec![t.item(), other.item()])
     }
 
-    fn elementwise(&mut self, t: &Live) -> Option<Vec<Live>> {
+    pub(super) fn elementwise(&mut self, t: &Live) -> Option<Vec<Live>> {
         if self.rng.chance(25) {
             let dtype = self.rng.one(&[DType::F32, DType::I64, DType::Bool])?;
             return self.emit("aten::to.dtype", vec![t.item(), Item::Plain(Arg::DType(dtype))]);

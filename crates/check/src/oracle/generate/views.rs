@@ -52,7 +52,7 @@ impl Gen<'_> {
         self.emit("aten::select.int", vec![t.item(), dim, index])
     }
 
-    fn transpose(&mut self, t: &Live) -> Option<Vec<Live>> {
+    pub(super) fn transpose(&mut self, t: &Live) -> Option<Vec<Live>> {
         if t.rank() <= 2 && self.rng.chance(50) {
             return self.emit("aten::t", vec![t.item()]);
         }

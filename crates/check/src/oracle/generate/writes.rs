@@ -46,7 +46,7 @@ impl Gen<'_> {
         self.emit("aten::copy_", vec![t.item(), source.item()])
     }
 
-    fn fill(&mut self, t: &Live) -> Option<Vec<Live>> {
+    pub(super) fn fill(&mut self, t: &Live) -> Option<Vec<Live>> {
         if self.rng.chance(25) {
             return self.emit("aten::zero_", vec![t.item()]);
         }
@@ -54,7 +54,7 @@ impl Gen<'_> {
         self.emit("aten::fill_.Scalar", vec![t.item(), s])
     }
 
-    fn unary(&mut self, t: &Live) -> Option<Vec<Live>> {
+    pub(super) fn unary(&mut self, t: &Live) -> Option<Vec<Live>> {
         let names: &[&str] = match t.dtype() {
             DType::Bool => &["logical_not_"],
             DType::I64 => &["neg_", "abs_", "bitwise_not_", "relu_"],
