@@ -81,7 +81,7 @@ impl Session {
     }
 
     /// Two specs and the symbols, apart.
-    fn pair(&mut self, a: SpecId, b: SpecId) -> (&ViewSpec, &ViewSpec, &mut SymTable) {
+    pub fn pair(&mut self, a: SpecId, b: SpecId) -> (&ViewSpec, &ViewSpec, &mut SymTable) {
         (&self.specs[a.index()], &self.specs[b.index()], &mut self.symbols)
     }
 

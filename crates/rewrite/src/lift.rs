@@ -84,7 +84,10 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group], for
                 let value = l.made(value)?;
                 l.memory.items.push(Item::Bind { symbol, value, source, at: at as u32 });
             }
-            Stmt::Assert { cond, message } => l.memory.items.push(Item::Assert { cond, message }),
+            Stmt::Assert { cond, message } => {
+                let message = message.map(|m| l.memory.session.name(graph.str(m)));
+                l.memory.items.push(Item::Assert { cond, message });
+            }
         }
     }
     (l.memory.at, l.memory.loc) = (graph.body().len() as u32, None);
@@ -99,7 +102,7 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group], for
 }
 
 /// The one view whose offset counts from the start of the storage, wherever its tensor begins.
-const AS_STRIDED: &str = "aten::as_strided";
+pub(crate) const AS_STRIDED: &str = "aten::as_strided";
 /// Checks in the run that two places share no element.
 pub(crate) const APART: &str = "ir::apart";
 /// Checks in the run that no two elements of a tensor share their place.

@@ -1,11 +1,11 @@
 //! The values of a program's memory, as lifting makes them.
 
-use crate::dag::{Dag, Id, Kind, MetaId, Node, Origin, Session, SpecId};
+use crate::dag::{Dag, Id, Kind, MetaId, Name, Node, Origin, Session, SpecId};
 use crate::error::{Reason, Result};
 use crate::functional::SharedMemory;
 use crate::writers::{Write, Writers};
 use maquette_ir::Loc;
-use maquette_ir::graph::{Arg, BindSource, StrId, TypeId};
+use maquette_ir::graph::{Arg, BindSource, TypeId};
 use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::view::Tri;
@@ -58,7 +58,7 @@ pub(crate) enum Item {
     },
     Assert {
         cond: BoolExpr,
-        message: Option<StrId>,
+        message: Option<Name>,
     },
 }
 

@@ -4,12 +4,12 @@ use crate::algebra::row_gap;
 use crate::dag::{Id, Kind, Meta, MetaId, Node, SpecId};
 use crate::error::{Reason, Result};
 use crate::functional::SharedMemory;
-use crate::lift::{Binding, Group, Lift};
-use crate::memory::{Handle, Owner, Storage};
+use crate::lift::{AS_STRIDED, Binding, Group, Lift};
+use crate::memory::{Handle, Item, Owner, Storage};
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
 use maquette_ir::mutant::mutant;
-use maquette_ir::sym::Expr;
-use maquette_ir::view::ViewSpec;
+use maquette_ir::sym::{Expr, Rel};
+use maquette_ir::view::{Tri, ViewSpec};
 use smallvec::SmallVec;
 
 impl Lift<'_> {
@@ -216,7 +216,26 @@ impl Lift<'_> {
             let Reason::Outside { op, viewed, .. } = self.outside(op, place) else { return Err(Reason::Internal("no reason").into()) };
             return Err(Reason::Outside { op, viewed, reach: self.reach(of, place) }.into());
         };
+        if op == AS_STRIDED && self.memory.session.inside(place, whole) != Tri::Yes && !mutant("lift: views reach what there is") {
+            self.check_inside(place, whole)?;
+        }
         self.bind(v, Binding::Tensor(Handle { storage: of.storage, spec, meta, ty }));
+        Ok(())
+    }
+
+    /// Checks in the run that a view has no element beyond its tensor's; the other views never do.
+    fn check_inside(&mut self, place: SpecId, whole: SpecId) -> Result<()> {
+        let session = &mut self.memory.session;
+        let (inner, outer, symbols) = session.pair(place, whole);
+        let ends = inner.last(symbols).zip(outer.last(symbols)).zip(inner.numel(symbols));
+        let Some(((last, end), numel)) = ends else { return Err(self.outside(AS_STRIDED, place).into()) };
+        let begins = symbols.rel(Rel::Ge, inner.offset(), outer.offset());
+        let ends = symbols.rel(Rel::Le, last, end);
+        let empty = symbols.rel(Rel::Eq, numel, Expr::Int(0));
+        let cond = symbols.and(begins, ends).and_then(|inside| symbols.or(empty, inside));
+        let cond = cond.map_err(|_| Reason::Internal("a condition on a view overflows"))?;
+        let message = Some(session.name("a view has no elements but those of its tensor"));
+        self.memory.items.push(Item::Assert { cond, message });
         Ok(())
     }
 

@@ -31,12 +31,16 @@ pub enum Verdict {
 /// Why a mode may refuse what eager runs; `docs/oracle.md` explains each.
 pub fn published(program: &Program, e: &Error) -> Option<&'static str> {
     const ASSUMED: &str = "an assumption about a data-dependent size, which does not hold";
+    const OUTSIDE: &str = "a view has no elements but those of its tensor";
     let binds = || program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
     match e.kind() {
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
         ErrorKind::Access(AccessError::OutOfBounds { .. }) => Some("as_strided of data-dependent sizes, beyond its tensor"),
         ErrorKind::Other(e) => unfunctional(&e.downcast_ref::<FunctionalizeError>()?.kind),
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
+        ErrorKind::Run(RunError::Assertion { message: Some(m), .. }) if m == OUTSIDE => {
+            Some("a view of elements that its tensor does not have")
+        }
         ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_data(values) => Some(ASSUMED),
         // the assumption does not hold at the sizes that the trace is made at, either
         ErrorKind::Guard(SymError::Contradiction { .. }) | ErrorKind::Typing(TypingError::Sym(SymError::Contradiction { .. }))

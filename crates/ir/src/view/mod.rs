@@ -205,6 +205,11 @@ impl ViewSpec {
         Arith(symbols).numel(&self.dims)
     }
 
+    /// The position of the last element, if there are any; `None` if it overflows.
+    pub fn last(&self, symbols: &mut SymTable) -> Option<Expr> {
+        Arith(symbols).last(self)
+    }
+
     /// Whether there is no element.
     pub fn is_empty(&self, symbols: &mut SymTable) -> Tri {
         let mut cx = Arith(symbols);
