@@ -3,9 +3,9 @@
 use maquette_ir::plan::Plan;
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::typing::contiguous_strides;
-use maquette_ops::{Error, Result, RunError, Tensor, Value};
+use maquette_ops::{Error, Result, RunError, Tensor, Traffic, Value};
 use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
-use maquette_trace::{Captured, Lines, Traffic, copied, laid_out};
+use maquette_trace::{Captured, Lines, copied, laid_out};
 
 /// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
 /// as they would be.

@@ -29,6 +29,7 @@ pub mod random;
 mod shape;
 mod storage;
 mod tensor;
+mod traffic;
 pub mod tree;
 mod value;
 
@@ -48,6 +49,7 @@ pub use methods::{Operand, Recurrence};
 pub use module::Module;
 pub use storage::Storage;
 pub use tensor::{Slot, Tensor, TraceTag};
+pub use traffic::Traffic;
 pub use tree::Tree;
 pub use value::{Args, Outputs, Value, ValueKind};
 

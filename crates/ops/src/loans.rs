@@ -51,7 +51,7 @@ pub(crate) fn keep_apart(state: &OpState, args: &mut [Value], target: &Tensor, s
     Ok(())
 }
 
-fn meet(t: &Tensor, u: &Tensor) -> bool {
+pub(crate) fn meet(t: &Tensor, u: &Tensor) -> bool {
     match (t.meta().concrete(), u.meta().concrete()) {
         (Some(c), Some(d)) => may_overlap(&c, &d),
         _ => true,

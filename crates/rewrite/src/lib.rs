@@ -28,6 +28,7 @@ pub use inplace::plan;
 
 use lift::{Group, Lifted};
 use maquette_ir::graph::{Graph, OpFacts};
+use maquette_ir::plan::Plan;
 
 /// The name under which operators that mutate are called on copies. Its first argument is their name.
 pub const CALL: &str = emit::CALL;
@@ -109,6 +110,27 @@ pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> R
             done => done.and_then(|(lifted, stats)| emit::emit(graph, lifted, stats)),
         },
     }
+}
+
+/// Makes a program functional and plans it: as it was rewritten, or as it was lifted, where what was rewritten would copy and write more.
+///
+/// # Errors
+/// As [`functionalize`].
+pub fn functionalize_in_place(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<(Functional, Plan), FunctionalizeError> {
+    let rewritten = planned(graph, facts, options)?;
+    if options.level == Level::LiftOnly {
+        return Ok(rewritten);
+    }
+    let lifted = planned(graph, facts, &options.clone().level(Level::LiftOnly))?;
+    let (p, q) = (&rewritten.1, &lifted.1);
+    let worse = p.copied > q.copied && p.copied + p.computed > q.copied + q.computed;
+    Ok(if worse { lifted } else { rewritten })
+}
+
+fn planned(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<(Functional, Plan), FunctionalizeError> {
+    let functional = functionalize(graph, facts, options)?;
+    let plan = plan(&functional, facts)?;
+    Ok((functional, plan))
 }
 
 /// Lifts a program. Where it sees more of an input's memory than the input, all of it becomes an input.

@@ -48,7 +48,7 @@ pub use dim::Dim;
 pub use functional::{CALL, copied, laid_out, run_functional, run_functional_at};
 pub use inputs::LeafKind;
 pub use options::{TraceOptions, trace};
-pub use planned::{Planned, Traffic, run_planned};
+pub use planned::{Planned, run_planned};
 pub use run::{Lines, run_graph};
 pub use state::State;
 pub use traced::{Interface, Program, Traced};

@@ -8,7 +8,7 @@ use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
-use maquette_ops::{AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args, kwargs, mode};
+use maquette_ops::{AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Traffic, Value, args, kwargs, mode};
 use smallvec::SmallVec;
 
 /// What a planned run gives.
@@ -20,15 +20,6 @@ pub struct Planned {
     pub outputs: Vec<Option<Tensor>>,
     /// How many elements were written.
     pub traffic: Traffic,
-}
-
-/// How many elements a run wrote.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// By copies: a plan's, and those of operators that only copy.
-    pub copied: u64,
-    /// By operators that compute.
-    pub computed: u64,
 }
 
 /// Runs a functional graph in the memory that a plan gives. What the plan writes to inputs and constants is written.
@@ -222,7 +213,7 @@ impl<'g> Executor<'g> {
         }
         let mut next = mutated.iter();
         let mutated = self.run.replaced(op, node, &mut arguments, &mut |_| next.next().cloned().ok_or_else(other_graph))?;
-        self.traffic.computed += mutated.iter().flat_map(Value::tensors).map(count).sum::<u64>();
+        self.traffic += Traffic::of_call(op, &arguments, &[]);
         self.run.call(op, node, arguments, mutated)?;
         for (v, made) in results {
             let Made::Returned(b) = made else { return Err(other_graph()) };

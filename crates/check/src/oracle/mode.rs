@@ -1,6 +1,5 @@
 //! The ways to run a program. A pass is added to the oracle as one more [`Mode`].
 
-use super::copies::counted;
 use super::exported::Exported;
 use super::model;
 use super::planned::Planned;
@@ -9,9 +8,9 @@ use crate::values::Flat;
 use maquette_driver::run_functional;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
-use maquette_ops::{Error, Result, Tensor, Value};
-use maquette_rewrite::{Level, Options, functionalize};
-use maquette_trace::{Dim, TraceOptions, Traffic, run_graph};
+use maquette_ops::{Error, Result, Tensor, Traffic, Value};
+use maquette_rewrite::{FunctionalizeError, Level, Options, functionalize};
+use maquette_trace::{Dim, TraceOptions, run_graph};
 
 /// A program made ready by a mode, to be run on inputs.
 pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Ran>>;
@@ -72,7 +71,12 @@ impl Mode for Eager {
         let graph = program.graph.clone();
         Ok(Box::new(move |inputs| {
             let mut traffic = Traffic::default();
-            let outputs = model::run(&graph, inputs, &mut |_, op, args| counted(op, args, &mut traffic))?;
+            let outputs = model::run(&graph, inputs, &mut |_, op, args| {
+                let given = args.clone();
+                let results = op.call(args)?;
+                traffic += Traffic::of_call(op, &given, &results);
+                Ok(results)
+            })?;
             Ok(Ran { outputs, traffic: Some(traffic) })
         }))
     }
@@ -152,22 +156,31 @@ impl Functional {
         dims.enumerate().fold(TraceOptions::new(), |options, (n, (i, d))| options.dynamic(i, d, Dim::new(format!("s{n}"))))
     }
 
-    /// The trace, and what it is as a functional program.
-    pub(super) fn made(&self, program: &Program, sample: &[Tensor]) -> Result<(Graph, maquette_rewrite::Functional)> {
+    /// The trace, and what is made of it.
+    pub(super) fn made<T>(
+        &self,
+        program: &Program,
+        sample: &[Tensor],
+        make: impl Fn(&Graph, &Options) -> std::result::Result<T, FunctionalizeError>,
+    ) -> Result<(Graph, T)> {
         let shared = program.shared();
         let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
         let options = self.options(&shared, sample).keep_offsets(!shared.is_empty() || program.names_places());
         let traced = options.trace(code, sample.to_vec())?;
-        let options = Options::new().level(self.level).sharing(shared);
-        let functional = functionalize(traced.graph(), &Facts, &options).map_err(Error::other)?;
-        functional.graph.verify()?;
-        let stats = &functional.stats;
-        if stats.rounds == 0 && !stats.stopped.is_empty() {
-            // the lifted program is right all the same, but rules should not come to this
-            return Err(Error::msg(format!("the rules gave up: {}", stats.stopped)));
-        }
-        Ok((traced.graph().clone(), functional))
+        let made = make(traced.graph(), &Options::new().level(self.level).sharing(shared)).map_err(Error::other)?;
+        Ok((traced.graph().clone(), made))
     }
+}
+
+/// Whether a functional program is a graph, and rules came to an end.
+pub(super) fn sound(functional: &maquette_rewrite::Functional) -> Result<()> {
+    functional.graph.verify()?;
+    let stats = &functional.stats;
+    if stats.rounds == 0 && !stats.stopped.is_empty() {
+        // the lifted program is right all the same, but rules should not come to this
+        return Err(Error::msg(format!("the rules gave up: {}", stats.stopped)));
+    }
+    Ok(())
 }
 
 impl Mode for Functional {
@@ -176,7 +189,8 @@ impl Mode for Functional {
     }
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let (_, functional) = self.made(program, sample)?;
+        let (_, functional) = self.made(program, sample, |graph, options| functionalize(graph, &Facts, options))?;
+        sound(&functional)?;
         Ok(Box::new(move |inputs| Ok(run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())?.into())))
     }
 

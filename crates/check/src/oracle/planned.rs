@@ -1,13 +1,13 @@
 //! The modes that run programs in planned memory.
 
-use super::mode::{Functional, Mode, Prepared, Ran};
+use super::mode::{Functional, Mode, Prepared, Ran, sound};
 use super::program::Program;
 use crate::plan::check_plan;
 use maquette_driver::run_planned;
 use maquette_ir::graph::Stmt;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
-use maquette_rewrite::plan;
+use maquette_rewrite::functionalize_in_place;
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names of elements first.
 pub struct Planned {
@@ -26,8 +26,9 @@ impl Mode for Planned {
     }
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let (traced, functional) = self.of.made(program, sample)?;
-        let plan = plan(&functional, &Facts).map_err(Error::other)?;
+        let (traced, (functional, plan)) =
+            self.of.made(program, sample, |graph, options| functionalize_in_place(graph, &Facts, options))?;
+        sound(&functional)?;
         // sizes that depend on data, or differ from call to call, are known in the run alone
         if !self.of.symbolic && !traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
             check_plan(&functional, &plan, &Facts, &|_| None).map_err(|e| Error::msg(format!("the plan is wrong: {e}")))?;

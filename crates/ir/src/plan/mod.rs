@@ -140,6 +140,10 @@ pub struct Plan {
     /// Where the program's outputs lie in the end, one for each that is no list: those that are tensors in memory of their own. What is written
     /// back lies where it is written.
     pub outputs: Vec<Option<Place>>,
+    /// About how many elements are copied: a size that is a symbol counts as 64.
+    pub copied: u64,
+    /// Likewise, how many are computed.
+    pub computed: u64,
 }
 
 impl Step {

@@ -58,6 +58,9 @@ struct Planner<'a> {
     /// When symbols that depend on data are bound.
     bound: FxHashMap<SymbolId, Time>,
     steps: Vec<Step>,
+    /// How many elements are copied, and computed.
+    copied: u64,
+    computed: u64,
 }
 
 /// Plans how a functional program runs in memory.
@@ -88,6 +91,8 @@ pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<Plan> {
         residents: Vec::new(),
         bound: graph.body().iter().enumerate().filter_map(bind).collect(),
         steps: Vec::new(),
+        copied: 0,
+        computed: 0,
     };
     planner.enter()?;
     planner.needs();
@@ -173,6 +178,8 @@ impl<'a> Planner<'a> {
 
     fn copy(&mut self, value: ValueId, from: Loc, to: Loc, why: Why) {
         let overlaps = !self.apart(from, to) && !mutant("plan: copies never overlap");
+        // what overlaps is copied away first
+        self.copied += self.elements(value).saturating_mul(if overlaps { 2 } else { 1 });
         let (from, to) = (self.place(from), self.place(to));
         self.steps.push(Step::Copy { value, from, to, overlaps, why });
     }
@@ -194,6 +201,6 @@ impl<'a> Planner<'a> {
         let renumber = |b: &mut BufferId| b.0 = numbers[b.index()];
         steps.iter_mut().flat_map(Step::buffers_mut).for_each(renumber);
         outputs.iter_mut().flatten().for_each(|p| renumber(&mut p.buffer));
-        Plan { symbols: self.session.symbols, buffers, steps, outputs }
+        Plan { symbols: self.session.symbols, buffers, steps, outputs, copied: self.copied, computed: self.computed }
     }
 }

@@ -89,14 +89,22 @@ impl Planner<'_> {
 
     fn through_store(&mut self, at: Time, base: ValueId, source: ValueId, spec: SpecId, need: Need) {
         let apart = need.region.is_some_and(|r| self.session.disjoint(r, spec) == Tri::Yes);
-        let within = need.region.is_some_and(|r| self.session.inside(r, spec) == Tri::Yes);
+        let all = match need.region {
+            Some(r) => Some(r),
+            None => self.rows(base).ok(),
+        };
+        let within = all.is_some_and(|r| self.session.inside(r, spec) == Tri::Yes);
         if !apart {
             let region = if within { need.region.and_then(|r| self.session.relative(r, spec)) } else { None };
             self.need(source, Need { region, minus: SmallVec::new(), last: at });
         }
         if !within && !mutant("plan: a base is dead once something is stored in it") {
             let mut minus = need.minus;
-            if !apart && minus.len() < HOLES {
+            if !apart {
+                // the last hole found is that of the store before, whose place is asked for next
+                if minus.len() == HOLES {
+                    minus.remove(0);
+                }
                 minus.push(spec);
             }
             self.need(base, Need { region: need.region, minus, last: at });

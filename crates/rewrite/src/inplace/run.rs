@@ -71,6 +71,7 @@ impl Planner<'_> {
         let to = self.choose(now, result, &mut read, Placement::Anywhere)?;
         let (from, into) = (self.place(read[0].1), self.place(to));
         let (reads, results) = (vec![(base, from)], vec![(result, Made::Into(into))]);
+        self.copied += self.elements(result);
         self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
         self.put(result, to);
         Ok(())
@@ -155,10 +156,33 @@ impl Planner<'_> {
             }
         }
         made.extend(run.writes.iter().zip(&writes).map(|((_, after), at)| (*after, *at)));
+        self.count(run, &reads, &made)?;
         let reads = reads.into_iter().map(|(v, at)| (v, self.place(at))).collect();
         let writes = writes.into_iter().map(|at| self.place(at)).collect();
         self.steps.push(Step::Node { node, reads, writes, results });
         made.into_iter().for_each(|(v, at)| self.put(v, at));
+        Ok(())
+    }
+
+    /// Adds what a call writes, and copies on the side.
+    fn count(&mut self, run: &Run, reads: &[(ValueId, Loc)], made: &[(ValueId, Loc)]) -> Result<()> {
+        let own = made.len() - run.writes.len();
+        for (i, &(v, at)) in made.iter().enumerate() {
+            let n = self.elements(v);
+            *if run.moves { &mut self.copied } else { &mut self.computed } += n;
+            let dense = run.placement == Placement::Dense;
+            if i < own && dense {
+                let declared = self.declared(v)?;
+                self.copied += if self.same_layout(at.spec, declared, false) { 0 } else { n };
+            }
+            self.copied += if i >= own && run.by_way { n } else { 0 };
+        }
+        for &(v, at) in reads {
+            let clashes = |p: &mut Self, to: Loc| !(run.elementwise && p.same(at, to) || p.apart(at, to));
+            if made[own..].iter().any(|(_, to)| clashes(self, *to)) {
+                self.copied += self.elements(v);
+            }
+        }
         Ok(())
     }
 
