@@ -135,8 +135,7 @@ fn programs_that_once_failed_show_rare_faults() {
     register().unwrap();
     for (fault, text) in RARE {
         let program: Program = text.parse().unwrap();
-        let functional = named(FUNCTIONAL);
-        let modes: Vec<&dyn Mode> = functional.iter().map(|m| *m as &dyn Mode).collect();
+        let modes: Vec<&dyn Mode> = modes().into_iter().map(|m| m as &dyn Mode).collect();
         assert!(!matches!(check(&program, &modes).unwrap(), Verdict::Mismatch { .. }));
         assert!(seen(fault, &program, &modes).0.is_some(), "{fault} is not seen in\n{text}");
     }

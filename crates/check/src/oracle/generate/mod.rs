@@ -87,7 +87,7 @@ struct Gen<'r> {
 
 impl Gen<'_> {
     fn program(rng: &mut Rng, statements: usize) -> Result<Generated> {
-        let refused = rng.below(1000) < 4;
+        let refused = rng.below(1000) < 3;
         let symbolic = !refused && rng.chance(35);
         let mut g = Gen { rng, draft: Draft::default(), live: Vec::new(), symbols: Vec::new(), next: 0, symbolic, rejected: Vec::new() };
         g.inputs()?;

@@ -158,7 +158,7 @@ impl Gen<'_> {
     /// in any case.
     fn as_strided(&mut self, t: &Live) -> Option<Vec<Live>> {
         // at other sizes most of them leave their tensor, which is refused
-        if !self.symbols.is_empty() && self.rng.chance(60) {
+        if !self.symbols.is_empty() && self.rng.chance(85) {
             return None;
         }
         let c = t.tensor.meta().concrete()?;
