@@ -72,7 +72,7 @@ fn plans() {
         t.slice(0, 0..4).add_(t.slice(0, 4..8));
         t
     });
-    book.page("a copy onto itself, shifted: by way of a temporary", 7, one, |x| {
+    book.page("a copy onto itself, shifted: to a temporary, and from there", 14, one, |x| {
         x[0].slice(0, 1..8).copy_(&x[0].slice(0, 0..7));
     });
     book.page(

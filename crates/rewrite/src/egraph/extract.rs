@@ -140,13 +140,14 @@ pub(super) fn cheapest(s: &Space<'_>, program: &[Id], allowed: &dyn Fn(usize) ->
     Selection { class, term, rank, classes: classes as usize }
 }
 
-/// Chooses a term of each class that `roots` need. What comes out costs no more than the program that was put in, with its twins.
-pub(crate) fn extract(s: &Space<'_>, program: &[Id], roots: &[Id]) -> Selection {
-    let seed = cheapest(s, program, &|_| true);
+/// Chooses a term of each class that `roots` need, and none that is `late`. What comes out costs no more than the program that was put in, with its twins.
+pub(crate) fn extract(s: &Space<'_>, program: &[Id], roots: &[Id], late: &[bool]) -> Selection {
+    let early = |term: usize| !late.get(term).copied().unwrap_or(false);
+    let seed = cheapest(s, program, &early);
     if !s.has_choices() {
         return seed;
     }
-    let (best, cost) = super::refine::refine(s, seed, roots);
-    let plain = cheapest(s, program, &|term| s.is_plain(term));
+    let (best, cost) = super::refine::refine(s, seed, roots, &early);
+    let plain = cheapest(s, program, &|term| s.is_plain(term) && early(term));
     if super::refine::total(s, &plain, roots).is_some_and(|plain| plain < cost) { plain } else { best }
 }

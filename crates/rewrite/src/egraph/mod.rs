@@ -5,6 +5,7 @@
 //! position in the program: the same program gives the same graph.
 
 mod ask;
+mod bound;
 mod calls;
 mod extract;
 mod lang;
@@ -75,7 +76,8 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -
         roots.push(terms[id.index()]);
         Ok(())
     })?;
-    let chosen = extract::extract(&space, &terms, &roots);
+    let late = bound::Bound::of(&memory.items).late(&space);
+    let chosen = extract::extract(&space, &terms, &roots, &late);
     stats.after = space.len();
     stats.classes = chosen.classes;
     let lifted = schedule::schedule(space, &dag, &terms, &chosen, Lifted { memory, outputs, finals })?;

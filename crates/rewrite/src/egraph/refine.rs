@@ -41,7 +41,7 @@ pub(super) fn total(s: &Space<'_>, chosen: &Selection, roots: &[Id]) -> Option<u
 }
 
 /// Exchanges terms while it pays. Gives the cost of the selection too.
-pub(super) fn refine(s: &Space<'_>, chosen: Selection, roots: &[Id]) -> (Selection, u64) {
+pub(super) fn refine(s: &Space<'_>, chosen: Selection, roots: &[Id], allowed: &dyn Fn(usize) -> bool) -> (Selection, u64) {
     let mut r = Refine { s, uses: vec![0; s.len()], chosen, total: 0, steps: STEPS * s.len() + 1000 };
     for root in roots {
         let class = r.chosen.class_of(*root);
@@ -52,7 +52,7 @@ pub(super) fn refine(s: &Space<'_>, chosen: Selection, roots: &[Id]) -> (Selecti
     order.sort_by_key(|c| std::cmp::Reverse(r.chosen.rank[*c as usize]));
     for searched in [false, true] {
         for &class in &order {
-            r.improve(class, searched);
+            r.improve(class, searched, allowed);
         }
     }
     (r.chosen, r.total)
@@ -110,9 +110,9 @@ impl Refine<'_, '_> {
         self.operands(from).for_each(|c| self.leave(c));
     }
 
-    fn improve(&mut self, class: u32, searched: bool) {
+    fn improve(&mut self, class: u32, searched: bool, allowed: &dyn Fn(usize) -> bool) {
         let others: Vec<usize> = self.s.terms(Id::from(class as usize)).take(TRIED).map(|(id, _)| usize::from(id)).collect();
-        for other in others {
+        for other in others.into_iter().filter(|t| allowed(*t)) {
             let Some(now) = self.term(class).filter(|now| *now != other) else { continue };
             if self.uses[class as usize] == 0 || self.steps == 0 {
                 return;

@@ -1,19 +1,16 @@
 //! The chosen terms as a program again, in the order of the original one as far as what they need allows.
 
+use super::bound::{Bound, SOON};
 use super::extract::Selection;
 use super::lang::{Data, Term};
 use super::space::Space;
-use crate::dag::{Dag, Id as New, Kind, Node, Origin, Session, Slot, Template};
+use crate::dag::{Dag, Id as New, Kind, Node, Origin, Session};
 use crate::error::{Reason, Result};
 use crate::lift::Lifted;
 use crate::memory::{Final, Item, Memory, Owner};
 use egg::{Id, Language};
 use maquette_ir::mutant::mutant;
-use maquette_ir::sym::{Expr, SymbolId};
-use rustc_hash::{FxHashMap, FxHashSet};
-
-/// A fault: see [`mutant`].
-const SOON: &str = "schedule: as soon as operands are there";
+use rustc_hash::FxHashSet;
 
 /// Where a class stands.
 #[derive(Clone, Copy, PartialEq)]
@@ -29,8 +26,7 @@ struct Schedule<'a, 'f> {
     /// By class: the first node of the program in it.
     first: Vec<u32>,
     origins: &'a [Origin],
-    /// The statement that binds a symbol.
-    bound: FxHashMap<SymbolId, u32>,
+    bound: Bound,
     /// By class.
     marks: Vec<Mark>,
     stack: Vec<u32>,
@@ -49,18 +45,12 @@ pub(crate) fn schedule(space: Space<'_>, program: &Dag, terms: &[Id], chosen: &S
         let first = &mut first[chosen.class_of(*id) as usize];
         *first = (*first).min(i as u32);
     }
-    let mut bound = FxHashMap::default();
-    for item in &memory.items {
-        if let Item::Bind { symbol, at, .. } = item {
-            bound.insert(*symbol, *at);
-        }
-    }
     let mut s = Schedule {
         space: &space,
         chosen,
         first,
         origins: &program.origins,
-        bound,
+        bound: Bound::of(&memory.items),
         marks: vec![Mark::New; space.len()],
         stack: Vec::new(),
         dag: Dag::default(),
@@ -195,26 +185,12 @@ impl Schedule<'_, '_> {
 
     /// The statement after which every symbol of a node is bound.
     fn symbols_after(&self, node: &Node) -> u32 {
-        if self.bound.is_empty() || mutant(SOON) {
-            return 0;
-        }
         let session = &self.space.g.analysis.session;
-        let mut exprs: Vec<Expr> = Vec::new();
         match node {
-            Node::View(s, _) | Node::Scatter(s, ..) => {
-                let spec = &session.specs[s.index()];
-                exprs.push(spec.offset());
-                exprs.extend(spec.dims().iter().flat_map(|d| [d.size, d.stride]));
-            }
-            Node::Call(call, _) => {
-                let t: &Template = &session.calls[call.index()];
-                t.args.iter().chain(t.kwargs.iter().map(|(_, s)| s)).for_each(|s| collect(s, &mut exprs));
-                exprs.extend(t.layouts.iter().flatten().flat_map(|l| l.iter().copied()));
-            }
-            Node::Input(_) | Node::Const(_) | Node::Proj(..) => {}
+            Node::View(spec, _) | Node::Scatter(spec, ..) => self.bound.of_view(session, *spec),
+            Node::Call(call, _) => self.bound.of_call(session, *call),
+            Node::Input(_) | Node::Const(_) | Node::Proj(..) => 0,
         }
-        let symbols = exprs.into_iter().flat_map(|e| session.symbols.free_symbols(e));
-        symbols.filter_map(|s| self.bound.get(&s)).copied().max().unwrap_or(0)
     }
 
     /// Nodes by the statement they come after, then in the order they were made; binds and assertions behind those of their statement.
@@ -243,13 +219,5 @@ impl Schedule<'_, '_> {
         }
         until(&mut items, u32::MAX);
         items
-    }
-}
-
-fn collect(slot: &Slot, exprs: &mut Vec<Expr>) {
-    match slot {
-        Slot::Int(e) => exprs.push(*e),
-        Slot::List(l) => l.iter().for_each(|s| collect(s, exprs)),
-        _ => {}
     }
 }

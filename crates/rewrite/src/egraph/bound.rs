@@ -1,0 +1,101 @@
+//! When symbols that depend on data are bound, and which terms ask for them later than need be.
+//!
+//! A value may be equal to one that needs such a symbol, though it itself does not: all empty tensors of one type are equal. Were it computed from that,
+//! it would be known too late for what the symbol is bound from.
+
+use super::lang::Term;
+use super::space::Space;
+use crate::dag::{CallId, Session, Slot, SpecId};
+use crate::memory::Item;
+use egg::{Id, Language};
+use maquette_ir::mutant::mutant;
+use maquette_ir::sym::{Expr, SymbolId};
+use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A fault: see [`mutant`].
+pub(super) const SOON: &str = "schedule: as soon as operands are there";
+
+/// The statements that bind symbols.
+#[derive(Debug, Default)]
+pub(super) struct Bound(FxHashMap<SymbolId, u32>);
+
+impl Bound {
+    pub fn of(items: &[Item]) -> Bound {
+        let bind = |item: &Item| if let Item::Bind { symbol, at, .. } = item { Some((*symbol, *at)) } else { None };
+        Bound(items.iter().filter_map(bind).collect())
+    }
+
+    /// The statement after which every symbol of a view is bound.
+    pub fn of_view(&self, session: &Session, spec: SpecId) -> u32 {
+        let spec = &session.specs[spec.index()];
+        let numbers = [spec.offset()].into_iter().chain(spec.dims().iter().flat_map(|d| [d.size, d.stride]));
+        self.of_all(session, numbers)
+    }
+
+    /// The statement after which every symbol is bound that a call is given.
+    pub fn of_call(&self, session: &Session, call: CallId) -> u32 {
+        let t = &session.calls[call.index()];
+        let mut exprs: Vec<Expr> = t.layouts.iter().flatten().flat_map(|l| l.iter().copied()).collect();
+        t.args.iter().chain(t.kwargs.iter().map(|(_, s)| s)).for_each(|s| collect(s, &mut exprs));
+        self.of_all(session, exprs.into_iter())
+    }
+
+    fn of_all(&self, session: &Session, exprs: impl Iterator<Item = Expr>) -> u32 {
+        if self.0.is_empty() || mutant(SOON) {
+            return 0;
+        }
+        exprs.flat_map(|e| session.symbols.free_symbols(e)).filter_map(|s| self.0.get(&s)).copied().max().unwrap_or(0)
+    }
+
+    /// By term: whether another term of its class needs no symbol that is bound as late.
+    pub fn late(&self, s: &Space<'_>) -> Vec<bool> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let (nodes, session) = (s.g.nodes(), &s.g.analysis.session);
+        let class = |id: Id| usize::from(s.find(id));
+        // when each term can be computed; a class can be when its first term can
+        let mut times: Vec<u32> = nodes
+            .iter()
+            .map(|t| match t {
+                Term::View(spec, _) | Term::Scatter(spec, _) => self.of_view(session, *spec),
+                Term::Call(call, _) => self.of_call(session, *call),
+                Term::Input(_) | Term::Const(_) | Term::Proj(..) => 0,
+            })
+            .collect();
+        let mut users: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
+        for (i, t) in nodes.iter().enumerate() {
+            t.children().iter().for_each(|c| users[class(*c)].push(i as u32));
+        }
+        let mut waits: Vec<usize> = nodes.iter().map(|t| t.children().len()).collect();
+        let mut heap: BinaryHeap<Reverse<(u32, u32)>> =
+            (0..nodes.len()).filter(|&i| waits[i] == 0).map(|i| Reverse((times[i], i as u32))).collect();
+        let mut known = vec![u32::MAX; nodes.len()];
+        while let Some(Reverse((time, at))) = heap.pop() {
+            let settled = class(Id::from(at as usize));
+            if known[settled] != u32::MAX {
+                continue;
+            }
+            known[settled] = time;
+            for &user in &users[settled] {
+                let user = user as usize;
+                waits[user] -= 1;
+                times[user] = times[user].max(time);
+                if waits[user] == 0 {
+                    heap.push(Reverse((times[user], user as u32)));
+                }
+            }
+        }
+        (0..nodes.len()).map(|i| waits[i] > 0 || times[i] > known[class(Id::from(i))]).collect()
+    }
+}
+
+fn collect(slot: &Slot, exprs: &mut Vec<Expr>) {
+    match slot {
+        Slot::Int(e) => exprs.push(*e),
+        Slot::List(l) => l.iter().for_each(|s| collect(s, exprs)),
+        _ => {}
+    }
+}
