@@ -56,8 +56,8 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
         .map(|(sizes, strides)| {
             let mut aligned = DimsI64::from_elem(0, out.len());
             let offset = out.len() - sizes.len();
-            for (((to, &out), &size), &stride) in aligned.iter_mut().zip(out).skip(offset).zip(sizes).zip(strides) {
-                *to = if size == 1 && out != 1 { 0 } else { stride };
+            for ((to, &size), &stride) in aligned.iter_mut().skip(offset).zip(sizes).zip(strides) {
+                *to = if size == 1 { 0 } else { stride };
             }
             aligned
         })
@@ -74,8 +74,8 @@ fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dim
         .map(|(sizes, strides)| {
             let mut aligned = Dims::from_elem(SymInt::from(0), out.len());
             let offset = out.len() - sizes.len();
-            for (((to, &out), &size), &stride) in aligned.iter_mut().zip(out).skip(offset).zip(*sizes).zip(*strides) {
-                *to = if surely_equal(size, 1.into()) && !surely_equal(out, 1.into()) { 0.into() } else { stride };
+            for ((to, &size), &stride) in aligned.iter_mut().skip(offset).zip(*sizes).zip(*strides) {
+                *to = if surely_equal(size, 1.into()) { 0.into() } else { stride };
             }
             aligned
         })
@@ -91,7 +91,8 @@ enum Order {
     Either,
 }
 
-/// The result's sizes and the operands' strides, which are 0 where an operand is stretched.
+/// The result's sizes and the operands' strides, which are 0 where an operand is stretched, or has one element: such strides are not seen, and so
+/// decide nothing. (In PyTorch they do, where a comparison with another dimension is undecided.)
 struct Aligned<'a, T> {
     out: &'a [T],
     operands: SmallVec<[SmallVec<[T; 4]>; 3]>,
