@@ -45,7 +45,11 @@ fn programs_that_once_failed_agree() {
     for path in files {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let program: Program = std::fs::read_to_string(&path).unwrap().parse().unwrap_or_else(|e| panic!("{name}: {e}"));
-        let expected = if name.starts_with("write_to_an_expan") { Verdict::Refused("refused by eager too") } else { Verdict::Agree };
+        let expected = match name.as_str() {
+            n if n.starts_with("write_to_an_expan") => Verdict::Refused("refused by eager too"),
+            n if n.starts_with("as_strided_beyond") => Verdict::Refused("a view of elements that its tensor does not have"),
+            _ => Verdict::Agree,
+        };
         assert_eq!(check(&program, &modes()).unwrap(), expected, "{name}");
         let again: Program = program.to_string().parse().unwrap();
         assert_eq!(again, program, "{name}: a program's text is the program");
