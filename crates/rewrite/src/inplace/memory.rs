@@ -67,7 +67,7 @@ impl Planner<'_> {
     pub(super) fn evacuate(&mut self, w: ValueId, time: Time) -> Result<()> {
         let from = self.loc(w)?;
         let to = match self.goals[w.index()].map(|g| g.at) {
-            Some(at) if self.usable(at, time) && self.apart(at, from) && self.free(at, time, true) => at,
+            Some(at) if self.usable(at, time) && self.apart(at, from) && self.unclaimed(at) && self.free(at, time, true) => at,
             _ => {
                 let rows = self.rows(w)?;
                 self.new_buffer(w, rows)?
@@ -76,6 +76,10 @@ impl Planner<'_> {
         self.copy(w, from, to, Why::Keep);
         self.put(w, to);
         Ok(())
+    }
+
+    fn unclaimed(&mut self, at: Loc) -> bool {
+        (0..self.claimed.len()).all(|i| self.apart(at, self.claimed[i]))
     }
 
     /// About how many elements a value has.

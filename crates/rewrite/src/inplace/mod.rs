@@ -58,6 +58,8 @@ struct Planner<'a> {
     /// When symbols that depend on data are bound.
     bound: FxHashMap<SymbolId, Time>,
     steps: Vec<Step>,
+    /// Where the call mutates that is being placed: what lay there has been copied away, and nothing else may be put there.
+    claimed: Vec<Loc>,
     /// How many elements are copied, and computed.
     copied: u64,
     computed: u64,
@@ -91,6 +93,7 @@ pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<Plan> {
         residents: Vec::new(),
         bound: graph.body().iter().enumerate().filter_map(bind).collect(),
         steps: Vec::new(),
+        claimed: Vec::new(),
         copied: 0,
         computed: 0,
     };

@@ -133,7 +133,9 @@ impl Planner<'_> {
         for (i, &(before, after)) in run.writes.iter().enumerate() {
             let to = self.mutated(now, run, (before, after), befores[i], &reads, &befores, &writes)?;
             writes.push(to);
+            self.claimed.push(to);
         }
+        self.claimed.clear();
         for (v, at) in &mut reads {
             // it may have been copied away just now
             let (kept, declared) = (self.loc(*v)?, self.declared(*v)?);
