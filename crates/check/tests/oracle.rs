@@ -47,7 +47,9 @@ fn programs_that_once_failed_agree() {
         let program: Program = std::fs::read_to_string(&path).unwrap().parse().unwrap_or_else(|e| panic!("{name}: {e}"));
         let expected = match name.as_str() {
             n if n.starts_with("write_to_an_expan") => Verdict::Refused("refused by eager too"),
-            n if n.starts_with("as_strided_beyond") => Verdict::Refused("a view of elements that its tensor does not have"),
+            n if n.starts_with("as_strided_beyond") || n == "place_of_an_empty_diagonal" => {
+                Verdict::Refused("a view of elements that its tensor does not have")
+            }
             _ => Verdict::Agree,
         };
         assert_eq!(check(&program, &modes()).unwrap(), expected, "{name}");
