@@ -35,9 +35,9 @@ fn piece_count(count: SymInt) -> Result<i64> {
     Ok(count)
 }
 
-/// Whether a size is 0, guarded where the sample has it so. Where it has not, a guard on the number of pieces says as much.
+/// Whether a size is 0: known, or guarded where the sample has it so. Where it has not, a guard on the number of pieces says as much.
 fn is_zero(n: SymInt) -> Result<bool> {
-    Ok(n.as_i64() == Some(0) || n.hint() == Some(0) && n.guard_int()? == 0)
+    Ok(n.eq(0).statically_known() == Some(true) || n.hint() == Some(0) && n.guard_int()? == 0)
 }
 
 #[track_caller]
