@@ -123,7 +123,7 @@ pub fn functionalize_in_place(graph: &Graph, facts: &dyn OpFacts, options: &Opti
     }
     let lifted = planned(graph, facts, &options.clone().level(Level::LiftOnly))?;
     let (p, q) = (&rewritten.1, &lifted.1);
-    let worse = p.copied > q.copied && p.copied + p.computed > q.copied + q.computed;
+    let worse = p.copied > q.copied && p.copied.saturating_add(p.computed) > q.copied.saturating_add(q.computed);
     Ok(if worse { lifted } else { rewritten })
 }
 

@@ -89,7 +89,7 @@ impl Planner<'_> {
     }
 
     /// The values that lie here and are needed after a time; `before`: or at it. `None`: too many lie there.
-    pub(super) fn holders(&mut self, at: Loc, time: Time, before: bool, looked_at: usize) -> Option<Vec<ValueId>> {
+    fn holders(&mut self, at: Loc, time: Time, before: bool, looked_at: usize) -> Option<Vec<ValueId>> {
         let until = time + usize::from(mutant("plan: needed until the statement before"));
         let late = |last: Time| last > until || before && last == until;
         let mut there = std::mem::take(&mut self.residents[at.buffer.index()]);

@@ -182,7 +182,8 @@ impl<'a> Planner<'a> {
     fn copy(&mut self, value: ValueId, from: Loc, to: Loc, why: Why) {
         let overlaps = !self.apart(from, to) && !mutant("plan: copies never overlap");
         // what overlaps is copied away first
-        self.copied += self.elements(value).saturating_mul(if overlaps { 2 } else { 1 });
+        let moved = self.elements(value).saturating_mul(if overlaps { 2 } else { 1 });
+        self.copied = self.copied.saturating_add(moved);
         let (from, to) = (self.place(from), self.place(to));
         self.steps.push(Step::Copy { value, from, to, overlaps, why });
     }

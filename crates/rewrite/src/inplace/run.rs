@@ -71,7 +71,7 @@ impl Planner<'_> {
         let to = self.choose(now, result, &mut read, Placement::Anywhere)?;
         let (from, into) = (self.place(read[0].1), self.place(to));
         let (reads, results) = (vec![(base, from)], vec![(result, Made::Into(into))]);
-        self.copied += self.elements(result);
+        self.copied = self.copied.saturating_add(self.elements(result));
         self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
         self.put(result, to);
         Ok(())
@@ -171,18 +171,20 @@ impl Planner<'_> {
         let own = made.len() - run.writes.len();
         for (i, &(v, at)) in made.iter().enumerate() {
             let n = self.elements(v);
-            *if run.moves { &mut self.copied } else { &mut self.computed } += n;
+            let count = if run.moves { &mut self.copied } else { &mut self.computed };
+            *count = count.saturating_add(n);
             let dense = run.placement == Placement::Dense;
             if i < own && dense {
                 let declared = self.declared(v)?;
-                self.copied += if self.same_layout(at.spec, declared, false) { 0 } else { n };
+                let direct = self.same_layout(at.spec, declared, false);
+                self.copied = self.copied.saturating_add(if direct { 0 } else { n });
             }
-            self.copied += if i >= own && run.by_way { n } else { 0 };
+            self.copied = self.copied.saturating_add(if i >= own && run.by_way { n } else { 0 });
         }
         for &(v, at) in reads {
             let clashes = |p: &mut Self, to: Loc| !(run.elementwise && p.same(at, to) || p.apart(at, to));
             if made[own..].iter().any(|(_, to)| clashes(self, *to)) {
-                self.copied += self.elements(v);
+                self.copied = self.copied.saturating_add(self.elements(v));
             }
         }
         Ok(())
