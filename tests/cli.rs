@@ -90,4 +90,14 @@ fn a_graph_becomes_functional() {
 }";
     let refused = maquette_reading(&["functionalize", "-"], overlapping);
     assert!(!refused.status.success() && text(&refused.stderr).contains("elements overlap"), "{}", text(&refused.stderr));
+    let no_view = "graph graph(%x: f32[4, 3]) -> (f32[12])
+{
+  %t: f32[3, 4] strides [1, 3] = aten::t(%x)
+  %reshape: f32[12] = aten::reshape(%t, [12])
+  return %reshape
+}";
+    let refused = maquette_reading(&["functionalize", "-"], no_view);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("aten::reshape has to copy here"), "{}", text(&refused.stderr));
+    let copied = maquette_reading(&["functionalize", "-"], &no_view.replace("[12])\n  return", "[12]) copy\n  return"));
+    assert!(copied.status.success(), "{}", text(&copied.stderr));
 }

@@ -4,7 +4,7 @@ pub mod conform;
 
 use anstyle::{AnsiColor, Style};
 use maquette::prelude::*;
-use maquette::rewrite::{self, Level, Options};
+use maquette::rewrite::{self, Level, Options, Traffic};
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -57,7 +57,11 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
             text += &format!("{n} x {name}: {law}\n");
         }
         text += &format!("ended by: {}\n", if lift_only { "lifting alone" } else { f.stats.stopped });
-        text += &rewrite::plan(&f, &library::Facts).map_err(Error::other)?.display(&f.graph).to_string();
+        let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
+        text += &plan.display(&f.graph).to_string();
+        for (what, Traffic { copied, computed }) in [("the plan", plan.traffic), ("the program as it is", f.eager)] {
+            text += &format!("{what} copies {copied} elements and computes {computed}; a size that is a symbol counts as 64\n");
+        }
     }
     print(&text)
 }

@@ -1,7 +1,9 @@
 //! The oracle: random programs agree in every mode, programs that once failed do not, and modes that are wrong are found out.
 
-use maquette_check::oracle::{Campaign, Mode, Prepared, Program, Verdict, check, generate::generate, model, modes, register};
+use maquette_check::oracle::{Campaign, Eager, Mode, Prepared, Program, Verdict, check, generate::generate, model, modes, register};
+use maquette_ops::library::Facts;
 use maquette_ops::{Args, Op, Outputs, Result, Tensor, Value, call};
+use maquette_rewrite::{Level, Options, functionalize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -19,6 +21,34 @@ fn random_programs_agree() {
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(report.refused <= 10, "{report}");
+}
+
+#[test]
+fn plans_copy_no_more_than_the_program_does() {
+    let planned = modes().into_iter().filter(|m| matches!(m.name(), "planned" | "placed")).collect();
+    let report = Campaign { modes: planned, ..campaign(1000) }.run(&|_| {});
+    assert_eq!(report.copies.more, 0, "{}", report.copies);
+    assert!(report.copies.eager.copied > 50_000, "{}", report.copies);
+}
+
+#[test]
+fn what_the_program_writes_is_known_beforehand() {
+    register().unwrap();
+    let mut known = 0;
+    for index in 0..600 {
+        let Ok(program) = generate(5, index, 12).map(|made| made.program) else { continue };
+        // sizes that are symbols are guessed, and types do not say where inputs begin in the memory that they share
+        if program.graph.symbols().symbols().next().is_some() || !program.shared().is_empty() {
+            continue;
+        }
+        let given = program.given(&program.sizes[0]).unwrap();
+        let Ok(ran) = Eager.prepare(&program, &given.inputs).and_then(|run| run(&given.inputs)) else { continue };
+        let options = Options::new().level(Level::LiftOnly).sharing(program.shared());
+        let Ok(f) = functionalize(&program.graph, &Facts, &options) else { continue };
+        assert_eq!(Some(f.eager), ran.traffic, "{program}");
+        known += 1;
+    }
+    assert!(known > 100, "{known}");
 }
 
 #[test]

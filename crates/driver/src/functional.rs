@@ -2,8 +2,9 @@
 
 use maquette_ir::plan::Plan;
 use maquette_ir::sym::{Expr, SymInt};
+use maquette_ir::traffic::Traffic;
 use maquette_ir::typing::contiguous_strides;
-use maquette_ops::{Error, Result, RunError, Tensor, Traffic, Value};
+use maquette_ops::{Error, Result, RunError, Tensor, Value};
 use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
 use maquette_trace::{Captured, Lines, copied, laid_out};
 

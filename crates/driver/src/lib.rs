@@ -9,4 +9,4 @@ mod functional;
 
 pub use export::{Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature};
 pub use functional::{run_functional, run_planned};
-pub use maquette_ops::Traffic;
+pub use maquette_ir::traffic::Traffic;

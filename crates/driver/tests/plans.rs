@@ -3,7 +3,7 @@
 mod common;
 
 use common::{arange, check};
-use maquette_ir::MemoryFormat;
+use maquette_ir::{DType, MemoryFormat};
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, Tensor, Tree, Value, args, custom_op};
 use maquette_rewrite::{Functional, plan};
@@ -140,6 +140,16 @@ fn plans() {
         |x| {
             x[0].select(0, 2).copy_(&(&x[1] * 2.0));
             x[0].slice(0, 0..3).sum_dim([0], false)
+        },
+    );
+    book.page(
+        "a size that depends on data is known once it is checked: no copy to other strides",
+        0,
+        || vec![Tensor::ones([4], DType::F32), arange(8).reshape([2, 4])],
+        |x| {
+            let n = x[0].nonzero().size(0);
+            let twice = x[0].neg().expand([2.into(), n]);
+            call("running", args![&twice, &x[1]]);
         },
     );
     insta::assert_snapshot!(book.0);

@@ -16,6 +16,7 @@ mod scalar;
 pub mod scalar_expr;
 pub mod schema;
 pub mod sym;
+pub mod traffic;
 pub mod typing;
 pub mod view;
 

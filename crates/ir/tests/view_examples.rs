@@ -183,6 +183,22 @@ fn strides_of_empty_tensors_do_not_matter() {
 }
 
 #[test]
+fn halves_are_apart_whatever_the_sizes_are() {
+    let mut w = World::new();
+    // As PyTorch gives offsets: a size of zero counts as one; where it is one, both halves are empty.
+    let keys = w.strided("0", ["s0", "s1"], ["max(s1, 1)", "1"]);
+    let values = w.strided("max(s0, 1) * max(s1, 1)", ["s0", "s1"], ["max(s1, 1)", "1"]);
+    assert_eq!(keys.disjoint(&values, &mut w.0), Tri::Yes);
+    let meets = w.strided("max(s0, 1) * max(s1, 1) - 1", ["s0", "s1"], ["max(s1, 1)", "1"]);
+    assert_eq!(keys.disjoint(&meets, &mut w.0), Tri::Unknown, "of nothing they are");
+    // A stride is recognised where sizes are known under other names.
+    w.assume("s1 == d + 1");
+    let renamed = w.strided("0", ["s0", "d + 1"], ["max(s1, 1)", "1"]);
+    let rows = w.whole(["s0", "d + 1"]);
+    assert_eq!(renamed, rows);
+}
+
+#[test]
 fn stretched_and_overlapping_views_repeat_elements() {
     let mut w = World::new();
     let stretched = w.strided("0", ["4", "d"], ["0", "1"]);

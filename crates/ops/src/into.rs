@@ -57,7 +57,7 @@ pub(crate) fn placement(state: &OpState) -> Placement {
 
 /// Whether kernels of a class write to tensors of any strides.
 const fn anywhere(class: Class) -> bool {
-    matches!(class, Class::Copy | Class::Fill)
+    matches!(class, Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random)
 }
 
 fn same_type(found: &Meta, out: &Tensor) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::dag::{MetaId, Session, SpecId};
 use maquette_ir::mutant::mutant;
-use maquette_ir::sym::{Expr, SymTable};
+use maquette_ir::sym::{BoolExpr, Expr, Rel, SymTable};
 use maquette_ir::view::{Dim, Tri, ViewSpec};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -35,6 +35,8 @@ pub(crate) struct Known {
     facts: u32,
     /// Pairs of views of one base that share no element.
     apart: Vec<(SpecId, SpecId)>,
+    /// By view: the views of views that it is.
+    composed: FxHashMap<SpecId, SmallVec<[(SpecId, SpecId); 1]>>,
     /// Views that have no element twice.
     distinct: Vec<SpecId>,
     viewed: FxHashMap<(SpecId, MetaId), MetaId>,
@@ -85,13 +87,35 @@ impl Session {
         (&self.specs[a.index()], &self.specs[b.index()], &mut self.symbols)
     }
 
+    /// Whether two numbers are known to be equal.
+    pub fn equal(&mut self, a: Expr, b: Expr) -> bool {
+        let same = self.symbols.rel(Rel::Eq, a, b);
+        self.symbols.prove(same) == Some(true)
+    }
+
+    /// Two views with known equalities applied, if that changes them: what is looked for by form is found then.
+    fn simpler(&mut self, a: SpecId, b: SpecId) -> Option<(ViewSpec, ViewSpec)> {
+        let (a, b, symbols) = self.pair(a, b);
+        let (x, y) = (a.simplified(symbols)?, b.simplified(symbols)?);
+        (x != *a || y != *b).then_some((x, y))
+    }
+
     /// Whether two views of one base share no element.
     pub fn disjoint(&mut self, a_id: SpecId, b_id: SpecId) -> Tri {
         self.tri(Question::Disjoint(a_id, b_id), |s| {
-            let (a, b, symbols) = s.pair(a_id, b_id);
-            let told = a.disjoint(b, symbols);
-            told.or_else(|| if s.assumed_apart(a_id, b_id) { Tri::Yes } else { Tri::Unknown })
+            let told = s.told_apart(a_id, b_id);
+            told.or_else(|| if s.apart_in_one(a_id, b_id) { Tri::Yes } else { Tri::Unknown })
         })
+    }
+
+    /// By themselves, or since it is assumed.
+    fn told_apart(&mut self, a_id: SpecId, b_id: SpecId) -> Tri {
+        let (a, b, symbols) = self.pair(a_id, b_id);
+        let told = a.disjoint(b, symbols).or_else(|| match self.simpler(a_id, b_id) {
+            Some((a, b)) => a.disjoint(&b, &mut self.symbols),
+            None => Tri::Unknown,
+        });
+        told.or_else(|| if self.assumed_apart(a_id, b_id) { Tri::Yes } else { Tri::Unknown })
     }
 
     fn assumed_apart(&mut self, a: SpecId, b: SpecId) -> bool {
@@ -100,6 +124,23 @@ impl Session {
             let mut within = |a, b| self.inside(a, x) == Tri::Yes && self.inside(b, y) == Tri::Yes;
             within(a, b) || within(b, a)
         })
+    }
+
+    /// Whether both are views, of one view that has no element twice, that share none.
+    fn apart_in_one(&mut self, a: SpecId, b: SpecId) -> bool {
+        let of = |s: &Session, a: SpecId| s.known.composed.get(&a).cloned().unwrap_or_default();
+        let (of_a, of_b) = (of(self, a), of(self, b));
+        of_a.iter().any(|&(outer, x)| {
+            let mut in_one = of_b.iter().filter(|(o, _)| *o == outer);
+            in_one.any(|&(_, y)| self.injective(outer) == Tri::Yes && self.told_apart(x, y) == Tri::Yes)
+        })
+    }
+
+    /// Takes a condition for known.
+    pub fn assume(&mut self, cond: BoolExpr) {
+        // one that contradicts what is known never holds
+        let _ = self.symbols.assume(cond);
+        self.known.facts += 1;
     }
 
     /// Takes for known that two views of one base share no element.
@@ -147,10 +188,18 @@ impl Session {
 
     /// A view of a view.
     pub fn compose(&mut self, outer: SpecId, inner: SpecId) -> Option<SpecId> {
-        self.derived(Question::Compose(outer, inner), |s| {
-            let (outer, inner, symbols) = s.pair(outer, inner);
-            outer.compose(inner, symbols)
-        })
+        let fresh = !self.known.answers.contains_key(&Question::Compose(outer, inner));
+        let made = self.derived(Question::Compose(outer, inner), |s| {
+            let (of, view, symbols) = s.pair(outer, inner);
+            of.compose(view, symbols).or_else(|| {
+                let (outer, inner) = s.simpler(outer, inner)?;
+                outer.compose(&inner, &mut s.symbols)
+            })
+        });
+        if let Some(made) = made.filter(|_| fresh) {
+            self.known.composed.entry(made).or_default().push((outer, inner));
+        }
+        made
     }
 
     /// Where a view begins and ends, and whether every element between is seen.

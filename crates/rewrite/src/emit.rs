@@ -74,7 +74,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
     given.iter_mut().for_each(|o| shift(o, results));
     let outputs: Vec<Arg> = e.results.iter().chain(&e.places).copied().collect();
     let graph = e.builder.finish(&e.memory.session.symbols, &outputs)?;
-    Ok(Functional { absolute: e.memory.absolute, graph, memories, mutations, outputs: given, stats })
+    Ok(Functional { absolute: e.memory.absolute, eager: e.memory.eager, graph, memories, mutations, outputs: given, stats })
 }
 
 /// Places come after results, whose number is known in the end.

@@ -1,6 +1,7 @@
 //! A functional graph, and how its results are handed back as the program would have left them.
 
 use maquette_ir::graph::Graph;
+use maquette_ir::traffic::Traffic;
 
 /// A program in values: nothing in its graph mutates.
 ///
@@ -20,6 +21,8 @@ pub struct Functional {
     pub mutations: Vec<Mutation>,
     /// The program's outputs, in order.
     pub outputs: Vec<Output>,
+    /// About how many elements the program writes as it is, to compare plans with: a size that is a symbol counts as 64.
+    pub eager: Traffic,
     /// What was done; empty where nothing but lifting was.
     pub stats: Stats,
 }

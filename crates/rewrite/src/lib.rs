@@ -11,6 +11,7 @@
 
 mod algebra;
 mod dag;
+mod eager;
 mod egraph;
 mod emit;
 mod error;
@@ -112,7 +113,8 @@ pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> R
     }
 }
 
-/// Makes a program functional and plans it: as it was rewritten, or as it was lifted, where what was rewritten would copy and write more.
+/// Makes a program functional and plans it: as it was rewritten, or as it was lifted: what copies no more than the program does as it is,
+/// and of these what writes less.
 ///
 /// # Errors
 /// As [`functionalize`].
@@ -122,9 +124,8 @@ pub fn functionalize_in_place(graph: &Graph, facts: &dyn OpFacts, options: &Opti
         return Ok(rewritten);
     }
     let lifted = planned(graph, facts, &options.clone().level(Level::LiftOnly))?;
-    let (p, q) = (&rewritten.1, &lifted.1);
-    let worse = p.copied > q.copied && p.copied.saturating_add(p.computed) > q.copied.saturating_add(q.computed);
-    Ok(if worse { lifted } else { rewritten })
+    let price = |(f, p): &(Functional, Plan)| (p.traffic.copied.saturating_sub(f.eager.copied), p.traffic.written());
+    Ok(if price(&lifted) < price(&rewritten) { lifted } else { rewritten })
 }
 
 fn planned(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<(Functional, Plan), FunctionalizeError> {

@@ -2,13 +2,13 @@
 //!
 //! A tensor of the program is a storage and a view of it; an operator that reads it reads that view of the storage's version at the time, and one
 //! that writes it makes a new version, with the view replaced. What an operator does to its arguments and which argument a result is a view of
-//! come from [`MemoryFacts`]; where a view lies, from the metadata that the trace recorded.
+//! come from [`MemoryFacts`](maquette_ir::graph::MemoryFacts); where a view lies, from the metadata that the trace recorded.
 
 use crate::dag::{Given, Hint, Id, Kind, Layouts, MetaId, Node, Session, Slot, SpecId, Template};
 use crate::error::{Reason, Result};
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner};
 use crate::told::Told;
-use maquette_ir::graph::{Arg, Graph, MemoryFacts, NodeId, Res, Stmt, ValueId, ValueType};
+use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
 use maquette_ir::mutant::mutant;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::Tri;
@@ -53,7 +53,7 @@ pub(crate) struct Lift<'g> {
 }
 
 /// Lifts a program. Where it `forwards`, loads see the stores before them, and what nobody can see is not stored.
-pub(crate) fn lift(graph: &Graph, facts: &dyn MemoryFacts, shared: &[Group], forwards: bool) -> Result<Lifted> {
+pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, shared: &[Group], forwards: bool) -> Result<Lifted> {
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
         // a guard that contradicts what is known is one that no call passes
@@ -110,9 +110,9 @@ pub(crate) const DISTINCT: &str = "ir::distinct";
 
 /// An operator's argument and what is done with it.
 #[derive(Clone, Copy)]
-struct Operand {
-    arg: usize,
-    value: ValueId,
+pub(crate) struct Operand {
+    pub arg: usize,
+    pub value: ValueId,
 }
 
 type Operands = SmallVec<[Operand; 4]>;
@@ -174,6 +174,7 @@ impl Lift<'_> {
         let numbers = operands.iter().map(|o| o.arg + 1).max().unwrap_or(0);
         let operator = self.told.operator(graph, node, numbers);
         let (opaque, random, ordered) = (operator.opaque, operator.random, operator.ordered);
+        let (keeps, writing) = (operator.keeps, operator.writing);
         // The argument that each result is, or is a view of.
         let aliases: SmallVec<[Option<usize>; 4]> = match graph.copies(node) {
             true => SmallVec::new(),
@@ -203,6 +204,7 @@ impl Lift<'_> {
         let effect = graph.has_effect(node) || ordered;
         let is_view = all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty();
         if !is_view {
+            self.count(node, writing, &operands, &mutated, |i| alias(i).is_none());
             let placed =
                 effect && !mutant("lift: effects are like other calls") || random && !mutant("lift: random numbers are like others");
             let call = Call { operands: &operands, mutated: &mutated, opaque, serial: if placed { self.memory.at + 1 } else { 0 } };
@@ -213,6 +215,9 @@ impl Lift<'_> {
             let of = operands.iter().find(|o| o.arg == arg).ok_or(Reason::Internal("a view of an argument that was not given"))?;
             let Binding::Tensor(of) = self.binding(of.value)? else { return Err(Reason::Internal("a view of a number").into()) };
             for v in r.values().iter() {
+                if keeps && !self.is_in_order(v, of)? {
+                    return Err(Reason::Copies { op: op.into() }.into());
+                }
                 self.view(v, of, op)?;
             }
         }

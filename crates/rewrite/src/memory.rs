@@ -8,6 +8,7 @@ use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, TypeId};
 use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{BoolExpr, SymbolId};
+use maquette_ir::traffic::Traffic;
 use maquette_ir::view::Tri;
 use rustc_hash::FxHashMap;
 
@@ -93,6 +94,8 @@ pub(crate) struct Memory {
     /// By storage: its writes since its version. Only if loads are to see them.
     pub writers: FxHashMap<usize, Writers>,
     forwards: bool,
+    /// What the program writes as it is.
+    pub eager: Traffic,
     /// Places were asked for by offsets from the start of inputs' storages.
     pub absolute: bool,
     /// The statement that is being lifted, and its line.
@@ -111,6 +114,7 @@ impl Memory {
             shared: Vec::new(),
             writers: FxHashMap::default(),
             forwards,
+            eager: Traffic::default(),
             absolute: false,
             at: 0,
             loc: None,

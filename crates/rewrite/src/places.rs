@@ -223,6 +223,14 @@ impl Lift<'_> {
         Ok(())
     }
 
+    /// Whether a tensor can be one with the elements of another, in order, without a copy.
+    pub(crate) fn is_in_order(&mut self, v: ValueId, of: Handle) -> Result<bool> {
+        let ValueType::Tensor(ty) = self.graph.value_type(v) else { return Ok(true) };
+        let (a, b) = (self.place(ty)?, self.place(of.ty)?);
+        let (a, b, symbols) = self.memory.session.pair(a, b);
+        Ok(a == b || a.same(b, symbols) != Tri::No)
+    }
+
     /// Checks in the run that a view has no element beyond its tensor's; the other views never do.
     fn check_inside(&mut self, place: SpecId, whole: SpecId) -> Result<()> {
         let session = &mut self.memory.session;

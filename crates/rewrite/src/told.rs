@@ -1,6 +1,7 @@
 //! What is known of the operators of a graph, asked once each.
 
-use maquette_ir::graph::{ArgEffect, Graph, MemoryFacts, NodeId, StrId};
+use maquette_ir::graph::{ArgEffect, Graph, NodeId, OpFacts, StrId};
+use maquette_ir::traffic::Writing;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -14,6 +15,9 @@ pub(crate) struct Operator {
     pub ordered: bool,
     pub opaque: bool,
     pub random: bool,
+    /// Its result has the elements of its first argument, in row-major order.
+    pub keeps: bool,
+    pub writing: Writing,
 }
 
 impl Operator {
@@ -28,14 +32,14 @@ impl Operator {
 
 /// The operators of a graph.
 pub(crate) struct Told<'g> {
-    facts: &'g dyn MemoryFacts,
+    facts: &'g dyn OpFacts,
     /// By name.
     operators: Vec<Option<Operator>>,
     keywords: FxHashMap<(StrId, StrId), Option<usize>>,
 }
 
 impl<'g> Told<'g> {
-    pub fn new(facts: &'g dyn MemoryFacts) -> Told<'g> {
+    pub fn new(facts: &'g dyn OpFacts) -> Told<'g> {
         Told { facts, operators: Vec::new(), keywords: FxHashMap::default() }
     }
 
@@ -60,6 +64,8 @@ impl<'g> Told<'g> {
             ordered: facts.ordered(name),
             opaque: facts.opaque(name),
             random: facts.random(name),
+            keeps: facts.keeps_elements(name),
+            writing: Writing::of(name, facts),
             ..Operator::default()
         });
         for arg in operator.writes.len()..args {

@@ -2,13 +2,17 @@
 
 use crate::functional::overlaid;
 use crate::run::{Lines, Run};
-use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Stmt, ValueId};
+use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use maquette_ir::plan::{Buffer, BufferId, Made, Place, Plan, Step};
 use maquette_ir::sym::Expr;
+use maquette_ir::traffic::{Traffic, Writing};
 use maquette_ir::view::ViewSpec;
 use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
-use maquette_ops::{AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Traffic, Value, args, kwargs, mode};
+use maquette_ops::{
+    AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args, elements, kwargs, mode, traffic_of_call,
+    traffic_of_copy,
+};
 use smallvec::SmallVec;
 
 /// What a planned run gives.
@@ -105,7 +109,7 @@ impl<'g> Executor<'g> {
                     let stmt = self.run.graph.body().get(*at).ok_or_else(other_graph)?;
                     self.run.declared(stmt).map_err(|e| self.run.in_window(e, *at))?;
                 }
-                Step::Copy { from, to, overlaps, .. } => self.copy(from, to, *overlaps)?,
+                Step::Copy { from, to, .. } => self.copy(from, to)?,
                 Step::Node { node, reads, writes, results } => {
                     let at = self.statements.get(node.index()).copied().ok_or_else(other_graph)?;
                     self.node(*node, reads, writes, results).map_err(|e| self.run.in_window(e, at))?;
@@ -150,7 +154,7 @@ impl<'g> Executor<'g> {
                 let t = self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
                 let declared = self.run.lay_out(*v, t.clone())?;
                 if !declared.shares_storage(&t) {
-                    self.traffic.copied += count(&t);
+                    self.traffic += Traffic::copy(elements(&t));
                 }
                 declared
             }
@@ -174,11 +178,10 @@ impl<'g> Executor<'g> {
         Ok(base.as_strided(sizes.to_vec(), strides.to_vec(), Some(start)).ok()?.clone())
     }
 
-    fn copy(&mut self, from: &Place, to: &Place, overlaps: bool) -> Result<()> {
+    fn copy(&mut self, from: &Place, to: &Place) -> Result<()> {
         let source = self.tensor(from)?;
-        // what overlaps is copied away first
-        self.traffic.copied += count(&source) * if overlaps { 2 } else { 1 };
         let target = self.tensor(to)?;
+        self.traffic += traffic_of_copy(&source, &target);
         match target.copy_(&source).ok() {
             Ok(_) => Ok(()),
             // elements that share their place are equal in every program
@@ -196,29 +199,28 @@ impl<'g> Executor<'g> {
         let loc = self.run.graph.loc(node).unwrap_or(self.run.lines.run);
         let (name, skip) = self.run.called(node);
         let op = Op::find(name).map_err(|e| e.at(loc))?;
-        let only_copies = Facts.keeps_elements(name);
+        let writing = Writing::of(name, &Facts);
         let operands = reads.iter().map(|(v, p)| Ok((*v, self.tensor(p)?))).collect::<Result<SmallVec<[(ValueId, Tensor); 4]>>>()?;
         let mutated = writes.iter().map(|p| self.tensor(p)).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
-        // conversions are no copies
-        let keeps = |t: &Tensor| only_copies && operands.first().is_some_and(|(_, u)| u.dtype() == t.dtype());
+        let from = operands.first().map(|(_, t)| t.dtype());
+        let cost = |t: &Tensor| writing.cost(elements(t), false, from != Some(t.dtype()));
         let tensor = |v: ValueId| operands.iter().find(|(u, _)| *u == v).map(|(_, t)| t).or(mutated.first()).cloned();
         let mut arguments = self.run.arguments(op, node, skip, &|a| planned(&self.run, a, &tensor))?;
         if let [(_, Made::Into(place))] = results {
             let out = self.tensor(place)?;
             let direct = op.call_into(arguments, &out, loc)?;
-            let n = count(&out);
-            self.traffic.copied += if !direct || keeps(&out) { n } else { 0 };
-            self.traffic.computed += if keeps(&out) { 0 } else { n };
+            self.traffic += cost(&out);
+            self.traffic += Traffic::copy(if direct { 0 } else { elements(&out) });
             return Ok(());
         }
         let mut next = mutated.iter();
         let mutated = self.run.replaced(op, node, &mut arguments, &mut |_| next.next().cloned().ok_or_else(other_graph))?;
-        self.traffic += Traffic::of_call(op, &arguments, &[]);
+        self.traffic += traffic_of_call(op, &arguments, &[]);
         self.run.call(op, node, arguments, mutated)?;
         for (v, made) in results {
             let Made::Returned(b) = made else { return Err(other_graph()) };
             let t = self.given(Some(*v))?;
-            *if keeps(&t) { &mut self.traffic.copied } else { &mut self.traffic.computed } += count(&t);
+            self.traffic += cost(&t);
             *self.returned.get_mut(b.index()).ok_or_else(other_graph)? = Some(t);
         }
         for v in self.run.graph.result_values(node) {
@@ -260,10 +262,6 @@ fn empty(sizes: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
         Some(Value::Tensor(t)) => Ok(t),
         _ => Err(other_graph()),
     }
-}
-
-fn count(t: &Tensor) -> u64 {
-    t.numel().as_i64().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
 }
 
 fn other_graph() -> Error {

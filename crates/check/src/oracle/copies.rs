@@ -1,6 +1,6 @@
 //! How many elements are copied, by the eager programs and by what is compared with them.
 
-use maquette_ops::Traffic;
+use maquette_ir::traffic::Traffic;
 use std::fmt::{Display, Formatter};
 
 /// Elements written in the programs of a campaign, by modes that count them.

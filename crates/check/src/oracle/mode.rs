@@ -7,8 +7,9 @@ use super::program::Program;
 use crate::values::Flat;
 use maquette_driver::run_functional;
 use maquette_ir::graph::Graph;
+use maquette_ir::traffic::Traffic;
 use maquette_ops::library::Facts;
-use maquette_ops::{Error, Result, Tensor, Traffic, Value};
+use maquette_ops::{Error, Result, Tensor, Value, traffic_of_call};
 use maquette_rewrite::{FunctionalizeError, Level, Options, functionalize};
 use maquette_trace::{Dim, TraceOptions, run_graph};
 
@@ -74,7 +75,7 @@ impl Mode for Eager {
             let outputs = model::run(&graph, inputs, &mut |_, op, args| {
                 let given = args.clone();
                 let results = op.call(args)?;
-                traffic += Traffic::of_call(op, &given, &results);
+                traffic += traffic_of_call(op, &given, &results);
                 Ok(results)
             })?;
             Ok(Ran { outputs, traffic: Some(traffic) })

@@ -4,8 +4,9 @@ use super::library;
 use super::mode::Ran;
 use super::program::Given;
 use crate::values::{element_bytes, flatten, metadata, show};
+use maquette_ir::traffic::Traffic;
 use maquette_ops::random::{Philox, apart};
-use maquette_ops::{Result, Tensor, Traffic, Value};
+use maquette_ops::{Result, Tensor, Value};
 
 /// Runs `f` with random numbers that begin at the same place in every run, and are not seen to be drawn by anybody else.
 pub(super) fn repeatable<R>(f: impl FnOnce() -> R) -> R {

@@ -123,6 +123,11 @@ pub trait OpFacts: MemoryFacts {
         let _ = op;
         false
     }
+    /// Whether what an operator makes or writes are elements that it reads, of its first operand that is only read, converted where the dtypes differ:
+    /// nothing is computed.
+    fn moves(&self, op: &str) -> bool {
+        self.keeps_elements(op)
+    }
     /// Whether what an operator computes depends on the metadata of its first argument, and not on its contents.
     fn ignores_contents(&self, op: &str) -> bool {
         let _ = op;

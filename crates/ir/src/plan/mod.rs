@@ -19,6 +19,7 @@ mod print;
 use crate::graph::ValueId;
 use crate::graph::{Graph, NodeId};
 use crate::sym::SymTable;
+use crate::traffic::Traffic;
 use crate::view::ViewSpec;
 use crate::{DType, Device};
 
@@ -140,10 +141,8 @@ pub struct Plan {
     /// Where the program's outputs lie in the end, one for each that is no list: those that are tensors in memory of their own. What is written
     /// back lies where it is written.
     pub outputs: Vec<Option<Place>>,
-    /// About how many elements are copied: a size that is a symbol counts as 64.
-    pub copied: u64,
-    /// Likewise, how many are computed.
-    pub computed: u64,
+    /// About how many elements are written: a size that is a symbol counts as 64.
+    pub traffic: Traffic,
 }
 
 impl Step {

@@ -164,10 +164,10 @@ impl ViewSpec {
             return Err(ViewError::Rank { sizes: sizes.len(), strides: strides.len() });
         }
         let mut dims = Dims::with_capacity(sizes.len());
+        let sizes = sizes.iter().map(|&size| not_negative("size", size, symbols)).collect::<Result<SmallVec<[Expr; 4]>, _>>()?;
         for (&size, &stride) in sizes.iter().zip(strides) {
-            let size = not_negative("size", size, symbols)?;
-            let stride = match stride {
-                Expr::Id(_) => symbols.given_positive(stride, sizes),
+            let stride = match symbols.simplify(stride) {
+                stride @ Expr::Id(_) => symbols.given_positive(stride, &sizes),
                 number => number,
             };
             dims.push(Dim { size, stride: not_negative("stride", stride, symbols)? });

@@ -8,6 +8,7 @@ use super::relative::relative;
 use super::{Dim, Tri, ViewSpec};
 use crate::mutant::mutant;
 use crate::sym::{Expr, Rel, SymTable};
+use smallvec::SmallVec;
 
 impl ViewSpec {
     /// Whether no element of the base is in both. Empty views are disjoint from all.
@@ -21,7 +22,21 @@ impl ViewSpec {
             Tri::Yes if !(cx.is_nonempty(&self.dims) && cx.is_nonempty(&other.dims)) => Tri::Unknown,
             meets => !meets,
         };
-        answer.or_else(|| enumerate(self, other, |a, b| !a.iter().any(|p| b.binary_search(p).is_ok())))
+        let sizes = || self.sizes().chain(other.sizes()).collect::<SmallVec<[Expr; 8]>>();
+        answer
+            .or_else(|| match (self.given_positive(&sizes(), cx.0), other.given_positive(&sizes(), cx.0)) {
+                (None, None) => Tri::Unknown,
+                (a, b) => a.as_ref().unwrap_or(self).disjoint(b.as_ref().unwrap_or(other), cx.0),
+            })
+            .or_else(|| enumerate(self, other, |a, b| !a.iter().any(|p| b.binary_search(p).is_ok())))
+    }
+
+    /// The view where none of these sizes is 0, if that changes it.
+    fn given_positive(&self, sizes: &[Expr], symbols: &mut SymTable) -> Option<ViewSpec> {
+        let mut of = |e: Expr| if let Expr::Id(_) = e { symbols.given_positive(e, sizes) } else { e };
+        let dims = self.dims.iter().map(|d| Dim { size: d.size, stride: of(d.stride) }).collect();
+        let there = ViewSpec { offset: of(self.offset), dims };
+        (there != *self).then_some(there)
     }
 
     /// Whether every element of this view is in the other one. Empty views are in all.
@@ -63,12 +78,12 @@ impl ViewSpec {
         if plain || differ(cx, &a, &b) { Tri::No } else { Tri::Unknown }
     }
 
-    /// Whether both have the same sizes, and the same strides along dimensions of more than one element.
+    /// Whether both are known to have the same sizes, and the same strides along dimensions of more than one element.
     pub fn same_layout(&self, other: &ViewSpec, symbols: &mut SymTable) -> bool {
         let cx = &mut Arith(symbols);
         let pairs = || self.dims.iter().zip(&other.dims);
-        let alike = self.dims.len() == other.dims.len() && pairs().all(|(d, e)| d.size == e.size);
-        alike && pairs().all(|(d, e)| d.stride == e.stride || cx.is_short(*d))
+        let alike = self.dims.len() == other.dims.len() && pairs().all(|(d, e)| cx.holds(d.size, Rel::Eq, e.size));
+        alike && pairs().all(|(d, e)| cx.holds(d.stride, Rel::Eq, e.stride) || cx.is_short(*d))
     }
 
     /// Whether the view is a base of `numel` elements, all of it and in order.
@@ -84,6 +99,14 @@ impl ViewSpec {
         let all = self.contained_in(&ViewSpec::whole(numel), symbols);
         let counts = self.numel(symbols).map_or(Tri::Unknown, |n| Arith(symbols).known(n, Rel::Eq, numel));
         all.and(|| counts).and(|| self.injective(symbols))
+    }
+
+    /// The same view with known equalities applied; none if numbers overflow.
+    pub fn simplified(&self, symbols: &mut SymTable) -> Option<ViewSpec> {
+        let of =
+            |symbols: &mut SymTable, part: fn(&Dim) -> Expr| -> Vec<Expr> { self.dims.iter().map(|d| symbols.simplify(part(d))).collect() };
+        let (sizes, strides) = (of(symbols, |d| d.size), of(symbols, |d| d.stride));
+        ViewSpec::strided(symbols.simplify(self.offset), &sizes, &strides, symbols).ok()
     }
 
     /// A base of so many elements, as a view.

@@ -92,7 +92,15 @@ impl Class {
     pub(crate) const fn fills(self) -> bool {
         matches!(
             self,
-            Class::Reduce | Class::Gemm | Class::Convolution | Class::Attention | Class::Norm | Class::Gather | Class::Scan | Class::Copy
+            Class::Reduce
+                | Class::Gemm
+                | Class::Convolution
+                | Class::Attention
+                | Class::Norm
+                | Class::Gather
+                | Class::Scatter
+                | Class::Scan
+                | Class::Copy
         )
     }
 }

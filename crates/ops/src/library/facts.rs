@@ -85,6 +85,10 @@ impl OpFacts for Facts {
         KEEP.contains(&op) && is_plain_builtin(op)
     }
 
+    fn moves(&self, op: &str) -> bool {
+        self.keeps_elements(op) || matches!(op, "aten::copy_" | "ir::view") && is_plain_builtin(op)
+    }
+
     fn ignores_contents(&self, op: &str) -> bool {
         const IGNORE: [&str; 6] =
             ["aten::fill.Scalar", "aten::fill.Tensor", "aten::zero", "aten::zeros_like", "aten::ones_like", "aten::full_like"];

@@ -1,7 +1,7 @@
-//! When symbols that depend on data are bound, and which terms ask for them later than need be.
+//! When symbols that depend on data are bound and calls with a place of their own are made, and which terms ask for them later than need be.
 //!
-//! A value may be equal to one that needs such a symbol, though it itself does not: all empty tensors of one type are equal. Were it computed from that,
-//! it would be known too late for what the symbol is bound from.
+//! A value may be equal to one that needs such a symbol, or is left by such a call, though it itself does not: all empty tensors of one type are equal.
+//! Were it computed from that, it would be known too late for what the symbol is bound from, or for a call that comes before.
 
 use super::lang::Term;
 use super::space::Space;
@@ -49,19 +49,21 @@ impl Bound {
         exprs.flat_map(|e| session.symbols.free_symbols(e)).filter_map(|s| self.0.get(&s)).copied().max().unwrap_or(0)
     }
 
-    /// By term: whether another term of its class needs no symbol that is bound as late.
+    /// By term: whether another term of its class needs nothing that comes as late.
     pub fn late(&self, s: &Space<'_>) -> Vec<bool> {
-        if self.0.is_empty() {
+        let (nodes, session) = (s.g.nodes(), &s.g.analysis.session);
+        let serial = |t: &Term| if let Term::Call(call, _) = t { session.calls[call.index()].serial } else { 0 };
+        if self.0.is_empty() && nodes.iter().all(|t| serial(t) == 0) {
             return Vec::new();
         }
-        let (nodes, session) = (s.g.nodes(), &s.g.analysis.session);
         let class = |id: Id| usize::from(s.find(id));
         // when each term can be computed; a class can be when its first term can
         let mut times: Vec<u32> = nodes
             .iter()
             .map(|t| match t {
                 Term::View(spec, _) | Term::Scatter(spec, _) => self.of_view(session, *spec),
-                Term::Call(call, _) => self.of_call(session, *call),
+                Term::Call(call, _) if mutant("bound: calls in their places are made at any time") => self.of_call(session, *call),
+                Term::Call(call, _) => self.of_call(session, *call).max(serial(t).saturating_sub(1)),
                 Term::Input(_) | Term::Const(_) | Term::Proj(..) => 0,
             })
             .collect();

@@ -5,6 +5,7 @@ use crate::emit::{CALL, SCATTER, STRIDED, VIEW};
 use crate::error::{Reason, Result};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, ValueId, ValueType};
 use maquette_ir::sym::Expr;
+use maquette_ir::traffic::Writing;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
@@ -34,12 +35,9 @@ pub(super) struct Run {
     pub placement: Placement,
     /// It looks at strides.
     pub opaque: bool,
-    /// It only copies.
-    pub moves: bool,
-    /// It computes what it writes to a tensor apart, and copies it there.
-    pub by_way: bool,
-    /// It reads each element before it writes it, so that an operand may lie where it writes.
-    pub elementwise: bool,
+    pub writing: Writing,
+    /// Its results are of another dtype than its first operand.
+    pub converts: bool,
 }
 
 impl Deed {
@@ -85,19 +83,9 @@ impl Run {
         let results: SmallVec<[ValueId; 1]> = results[..own].iter().copied().filter(|v| is_tensor(*v)).collect();
         let single = own == 1 && results.len() == 1 && mutated.is_empty();
         let placement = if single { facts.placement(op) } else { Placement::Own };
-        let twin = if skip > 0 { facts.twin(op) } else { None }.map(|twin| facts.placement(twin));
         let dtype = |v: Option<&ValueId>| v.and_then(|v| graph.tensor_type(*v)).map(|t| t.dtype);
         let (from, to) = (dtype(reads.first()), dtype(results.first().or(mutated.first())));
-        Ok(Run {
-            moves: from == to && (facts.keeps_elements(op) || op == "aten::copy_"),
-            by_way: twin.is_some_and(|p| p != Placement::Elementwise),
-            elementwise: twin == Some(Placement::Elementwise),
-            opaque: facts.opaque(op),
-            reads,
-            writes,
-            results,
-            placement,
-        })
+        Ok(Run { writing: Writing::of(op, facts), converts: from != to, opaque: facts.opaque(op), reads, writes, results, placement })
     }
 }
 

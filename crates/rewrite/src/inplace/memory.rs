@@ -2,7 +2,8 @@
 
 use super::deed::Deed;
 use super::{Loc, Planner, Time};
-use crate::dag::SpecId;
+use crate::dag::{Session, SpecId};
+use crate::eager::elements;
 use crate::error::Result;
 use maquette_ir::graph::ValueId;
 use maquette_ir::mutant::mutant;
@@ -12,8 +13,6 @@ use maquette_ir::view::Tri;
 
 /// So many values in one buffer are looked at; among more, everything is taken for needed.
 const RESIDENTS: usize = 256;
-/// What a symbolic size counts as.
-const SYMBOLIC: u64 = 64;
 
 impl Planner<'_> {
     /// Whether two places share no element.
@@ -28,9 +27,11 @@ impl Planner<'_> {
 
     /// Whether two views are of the same sizes and strides; and the same offsets, if they `begin` there.
     pub(super) fn same_layout(&mut self, a: SpecId, b: SpecId, begin: bool) -> bool {
-        let session = &mut self.session;
-        let (a, b) = (&session.specs[a.index()], &session.specs[b.index()]);
-        (!begin || a.offset() == b.offset()) && a.same_layout(b, &mut session.symbols)
+        let begins = |s: &Session, x: SpecId| s.specs[x.index()].offset();
+        let (x, y) = (begins(&self.session, a), begins(&self.session, b));
+        let (a, b, symbols) = self.session.pair(a, b);
+        let alike = a.same_layout(b, symbols);
+        alike && (!begin || self.session.equal(x, y))
     }
 
     /// Whether no two elements lie in one place.
@@ -84,8 +85,7 @@ impl Planner<'_> {
 
     /// About how many elements a value has.
     pub(super) fn elements(&self, v: ValueId) -> u64 {
-        let size = |e: &Expr| if let Expr::Int(n) = e { u64::try_from(*n).unwrap_or(0) } else { SYMBOLIC };
-        self.graph.tensor_type(v).map_or(1, |t| t.sizes.iter().map(size).fold(1, u64::saturating_mul))
+        self.graph.tensor_type(v).map_or(1, |t| elements(&t.sizes))
     }
 
     /// The values that lie here and are needed after a time; `before`: or at it. `None`: too many lie there.

@@ -24,6 +24,7 @@ use maquette_ir::graph::{Graph, OpFacts, Stmt, ValueId, ValueType};
 use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, BufferId, Place, Plan, Step, Why};
 use maquette_ir::sym::{Expr, SymbolId};
+use maquette_ir::traffic::Traffic;
 use maquette_ir::view::ViewSpec;
 use needs::Needs;
 use rustc_hash::FxHashMap;
@@ -60,9 +61,7 @@ struct Planner<'a> {
     steps: Vec<Step>,
     /// Where the call mutates that is being placed: what lay there has been copied away, and nothing else may be put there.
     claimed: Vec<Loc>,
-    /// How many elements are copied, and computed.
-    copied: u64,
-    computed: u64,
+    traffic: Traffic,
 }
 
 /// Plans how a functional program runs in memory.
@@ -94,8 +93,7 @@ pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<Plan> {
         bound: graph.body().iter().enumerate().filter_map(bind).collect(),
         steps: Vec::new(),
         claimed: Vec::new(),
-        copied: 0,
-        computed: 0,
+        traffic: Traffic::default(),
     };
     planner.enter()?;
     planner.needs();
@@ -103,7 +101,12 @@ pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<Plan> {
     for (at, stmt) in graph.body().iter().enumerate() {
         match stmt {
             Stmt::Node(node) => planner.node(at, *node)?,
-            Stmt::Bind { .. } | Stmt::Assert { .. } => planner.steps.push(Step::Stmt(at)),
+            Stmt::Bind { .. } => planner.steps.push(Step::Stmt(at)),
+            Stmt::Assert { cond, .. } => {
+                planner.steps.push(Step::Stmt(at));
+                // later places are looked at only in runs in which it holds
+                planner.session.assume(*cond);
+            }
         }
     }
     let outputs = planner.leave()?;
@@ -183,7 +186,7 @@ impl<'a> Planner<'a> {
         let overlaps = !self.apart(from, to) && !mutant("plan: copies never overlap");
         // what overlaps is copied away first
         let moved = self.elements(value).saturating_mul(if overlaps { 2 } else { 1 });
-        self.copied = self.copied.saturating_add(moved);
+        self.traffic += Traffic::copy(moved);
         let (from, to) = (self.place(from), self.place(to));
         self.steps.push(Step::Copy { value, from, to, overlaps, why });
     }
@@ -205,6 +208,6 @@ impl<'a> Planner<'a> {
         let renumber = |b: &mut BufferId| b.0 = numbers[b.index()];
         steps.iter_mut().flat_map(Step::buffers_mut).for_each(renumber);
         outputs.iter_mut().flatten().for_each(|p| renumber(&mut p.buffer));
-        Plan { symbols: self.session.symbols, buffers, steps, outputs, copied: self.copied, computed: self.computed }
+        Plan { symbols: self.session.symbols, buffers, steps, outputs, traffic: self.traffic }
     }
 }

@@ -1,7 +1,7 @@
 //! Forwards: a place for each value, at the time it is made.
 
 use super::deed::{Deed, Run};
-use super::targets::Goal;
+use super::targets::{DEPTH, Goal};
 use super::{Loc, Planner, Time};
 use crate::dag::SpecId;
 use crate::error::{Reason, Result};
@@ -10,6 +10,7 @@ use maquette_ir::graph::{Arg, NodeId, Placement, ValueId};
 use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, Made, Step, Why};
 use maquette_ir::sym::Expr;
+use maquette_ir::traffic::Traffic;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
@@ -71,7 +72,7 @@ impl Planner<'_> {
         let to = self.choose(now, result, &mut read, Placement::Anywhere)?;
         let (from, into) = (self.place(read[0].1), self.place(to));
         let (reads, results) = (vec![(base, from)], vec![(result, Made::Into(into))]);
-        self.copied = self.copied.saturating_add(self.elements(result));
+        self.traffic += Traffic::copy(self.elements(result));
         self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
         self.put(result, to);
         Ok(())
@@ -171,20 +172,21 @@ impl Planner<'_> {
         let own = made.len() - run.writes.len();
         for (i, &(v, at)) in made.iter().enumerate() {
             let n = self.elements(v);
-            let count = if run.moves { &mut self.copied } else { &mut self.computed };
-            *count = count.saturating_add(n);
+            self.traffic += run.writing.cost(n, i >= own, run.converts);
             let dense = run.placement == Placement::Dense;
             if i < own && dense {
                 let declared = self.declared(v)?;
                 let direct = self.same_layout(at.spec, declared, false);
-                self.copied = self.copied.saturating_add(if direct { 0 } else { n });
+                self.traffic += Traffic::copy(if direct { 0 } else { n });
             }
-            self.copied = self.copied.saturating_add(if i >= own && run.by_way { n } else { 0 });
         }
         for &(v, at) in reads {
-            let clashes = |p: &mut Self, to: Loc| !(run.elementwise && p.same(at, to) || p.apart(at, to));
-            if made[own..].iter().any(|(_, to)| clashes(self, *to)) {
-                self.copied = self.copied.saturating_add(self.elements(v));
+            let mut in_the_way = |to: Loc| {
+                let same = self.same(at, to);
+                run.writing.in_the_way(|| same, || !self.apart(at, to))
+            };
+            if made[own..].iter().any(|(_, to)| in_the_way(*to)) {
+                self.traffic += Traffic::copy(self.elements(v));
             }
         }
         Ok(())
@@ -280,7 +282,8 @@ impl Planner<'_> {
         if placement == Placement::Elementwise {
             for &(_, at) in reads.iter() {
                 let suits = goal.is_none_or(|g| self.same_layout(g.at.spec, at.spec, true));
-                if suits && self.is_all(v, at)? && self.fitting(now, at, reads, placement) {
+                let keeps = self.same_layout(at.spec, declared, false) || !self.is_looked_at(v, DEPTH);
+                if suits && keeps && self.is_all(v, at)? && self.fitting(now, at, reads, placement) {
                     return Ok(at);
                 }
             }
@@ -305,6 +308,16 @@ impl Planner<'_> {
         }
         let rows = self.rows(v)?;
         self.new_buffer(v, rows)
+    }
+
+    /// Whether an operator that looks at strides takes a value, or views of it.
+    fn is_looked_at(&self, v: ValueId, depth: usize) -> bool {
+        self.graph.users(v).iter().any(|node| match &self.deeds[node.index()] {
+            Deed::Strided { .. } => true,
+            Deed::View { result, .. } => depth > 0 && self.is_looked_at(*result, depth - 1),
+            Deed::Run(run) => run.opaque,
+            Deed::Store { .. } => false,
+        })
     }
 
     /// The operands that are in the way of an operator that writes here.
@@ -332,8 +345,10 @@ impl Planner<'_> {
             &Buffer::Returned(u) => (self.declared(u)?, self.graph.tensor_type(u).map(|t| t.dtype)),
             Buffer::Input(_) | Buffer::Const(_) => return Ok(false),
         };
-        let sizes = self.session.specs[at.spec.index()].sizes();
-        let alike = self.graph.tensor_type(v).is_some_and(|t| Some(t.dtype) == dtype && sizes.eq(t.sizes.iter().copied()));
+        let graph = self.graph;
+        let Some(t) = graph.tensor_type(v).filter(|t| Some(t.dtype) == dtype) else { return Ok(false) };
+        let sizes: SmallVec<[Expr; 4]> = self.session.specs[at.spec.index()].sizes().collect();
+        let alike = sizes.len() == t.sizes.len() && sizes.iter().zip(&t.sizes).all(|(a, b)| self.session.equal(*a, *b));
         Ok(alike && self.same_layout(at.spec, whole, true))
     }
 }

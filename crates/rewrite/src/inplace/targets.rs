@@ -20,7 +20,7 @@ pub(super) struct Goal {
 }
 
 /// How far users of a value are followed.
-const DEPTH: usize = 4;
+pub(super) const DEPTH: usize = 4;
 /// How many versions of a tensor back its memory is looked for.
 const VERSIONS: usize = 16;
 

@@ -1,0 +1,68 @@
+//! How many elements are written: one set of rules for runs, which count tensors, and for plans, which count types.
+
+use crate::graph::{OpFacts, Placement};
+use std::ops::AddAssign;
+
+/// How many elements are written. Sums stop at the largest number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// By copies: operators that only copy, operands that are read from a copy since they lie in what a call mutates, and results that are computed
+    /// apart and then moved to where they belong. Conversions are no copies.
+    pub copied: u64,
+    /// By operators that compute.
+    pub computed: u64,
+}
+
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, other: Traffic) {
+        self.copied = self.copied.saturating_add(other.copied);
+        self.computed = self.computed.saturating_add(other.computed);
+    }
+}
+
+impl Traffic {
+    /// A copy of so many elements.
+    pub const fn copy(n: u64) -> Traffic {
+        Traffic { copied: n, computed: 0 }
+    }
+
+    /// Of copies and computations.
+    pub const fn written(self) -> u64 {
+        self.copied.saturating_add(self.computed)
+    }
+}
+
+/// How an operator writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writing {
+    moves: bool,
+    by_way: bool,
+    elementwise: bool,
+}
+
+impl Writing {
+    /// As facts have it.
+    pub fn of(op: &str, facts: &dyn OpFacts) -> Writing {
+        let twin = facts.twin(op).map(|twin| facts.placement(twin));
+        Writing {
+            moves: facts.moves(op),
+            by_way: twin.is_some_and(|p| p != Placement::Elementwise),
+            elementwise: twin == Some(Placement::Elementwise),
+        }
+    }
+
+    /// What a result of `n` elements costs, and what `mutated` ones do: those may be computed apart first. `converts`: the dtype is not that of the
+    /// first operand that is only read.
+    pub fn cost(self, n: u64, mutated: bool, converts: bool) -> Traffic {
+        match (self.moves && !converts, self.by_way && mutated) {
+            (true, _) => Traffic::copy(n),
+            (false, by_way) => Traffic { copied: if by_way { n } else { 0 }, computed: n },
+        }
+    }
+
+    /// Whether an operand is read from a copy, since it lies in what is mutated. It need not be if each element is read before it is written, and
+    /// it lies in the `same` place, element by element.
+    pub fn in_the_way(self, same: impl FnOnce() -> bool, meets: impl FnOnce() -> bool) -> bool {
+        !(self.elementwise && same()) && meets()
+    }
+}
