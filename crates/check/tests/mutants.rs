@@ -57,6 +57,7 @@ const FAULTS: &[&str] = &[
 const RARE: &[(&str, &str)] = &[
     ("emit: assertions are left out", include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt")),
     ("lift: views reach what there is", include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt")),
+    ("bound: calls in their places are made at any time", include_str!("../../../tests/programs/effects_stay_in_order.txt")),
     ("lift: elements that are written may meet", include_str!("../../../tests/programs/write_to_an_expansion_by_data.txt")),
 ];
 

@@ -132,7 +132,7 @@ impl Session {
         let (of_a, of_b) = (of(self, a), of(self, b));
         of_a.iter().any(|&(outer, x)| {
             let mut in_one = of_b.iter().filter(|(o, _)| *o == outer);
-            in_one.any(|&(_, y)| self.injective(outer) == Tri::Yes && self.told_apart(x, y) == Tri::Yes)
+            self.injective(outer) == Tri::Yes && in_one.any(|&(_, y)| self.told_apart(x, y) == Tri::Yes)
         })
     }
 
