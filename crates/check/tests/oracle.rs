@@ -1,9 +1,11 @@
 //! The oracle: random programs agree in every mode, programs that once failed do not, and modes that are wrong are found out.
 
 use maquette_check::oracle::{Campaign, Eager, Mode, Prepared, Program, Verdict, check, generate::generate, model, modes, register};
+use maquette_driver::run_planned;
+use maquette_ir::DType;
 use maquette_ops::library::Facts;
 use maquette_ops::{Args, Op, Outputs, Result, Tensor, Value, call};
-use maquette_rewrite::{Level, Options, functionalize};
+use maquette_rewrite::{Level, Options, functionalize, plan};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -37,18 +39,66 @@ fn what_the_program_writes_is_known_beforehand() {
     let mut known = 0;
     for index in 0..600 {
         let Ok(program) = generate(5, index, 12).map(|made| made.program) else { continue };
-        // sizes that are symbols are guessed, and types do not say where inputs begin in the memory that they share
+        // sizes that are symbols are guessed, and the types of these programs do not say where inputs begin in memory that they share
         if program.graph.symbols().symbols().next().is_some() || !program.shared().is_empty() {
             continue;
         }
         let given = program.given(&program.sizes[0]).unwrap();
         let Ok(ran) = Eager.prepare(&program, &given.inputs).and_then(|run| run(&given.inputs)) else { continue };
-        let options = Options::new().level(Level::LiftOnly).sharing(program.shared());
+        let options = Options::new().level(Level::LiftOnly);
         let Ok(f) = functionalize(&program.graph, &Facts, &options) else { continue };
         assert_eq!(Some(f.eager), ran.traffic, "{program}");
         known += 1;
     }
     assert!(known > 100, "{known}");
+}
+
+#[test]
+fn assertions_keep_their_places_among_effects() {
+    register().unwrap();
+    let program: Program = "#! memory 0: f32 = 1.0 2.0
+#! input in0: memory 0 offset 0
+graph program(%in0: f32[4]) -> ()
+  where u0 in [0, oo)
+{
+  %hits: i64[u0] = oracle::hits(%in0)
+  bind u0 = size(%hits, 0)
+  oracle::log_(%in0, 1) effect
+  assert u0 <= 2 \"at most two\"
+  oracle::log(%in0, 2) effect
+  return ()
+}"
+    .parse()
+    .unwrap();
+    for level in [Level::LiftOnly, Level::Exact] {
+        let text = functionalize(&program.graph, &Facts, &Options::new().level(level)).unwrap().graph.to_string();
+        let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+        assert!(place("oracle::log_") < place("assert") && place("assert") < place("oracle::log(%"), "{text}");
+    }
+}
+
+#[test]
+fn a_plan_of_a_program_that_always_fails_is_one() {
+    register().unwrap();
+    let program: Program = "#! memory 0: f32 = 1.0 2.0
+#! input in0: memory 0 offset 0
+graph program(%in0: f32[8]) -> (f32[8])
+  where u0 in [0, 8]
+{
+  %hits: i64[u0] = oracle::hits(%in0)
+  bind u0 = size(%hits, 0)
+  assert u0 <= 4 \"at most four\"
+  %narrow: f32[u0 - 5] = aten::narrow(%in0, 0, 0, u0 - 5)
+  %zero_: f32[u0 - 5] = aten::zero_(%narrow)
+  return %in0
+}"
+    .parse()
+    .unwrap();
+    let f = functionalize(&program.graph, &Facts, &Options::new().level(Level::LiftOnly)).unwrap();
+    let plan = plan(&f, &Facts).unwrap();
+    let x = Value::from(&Tensor::ones([8], DType::F32));
+    let failed = run_planned(&f, &plan, &[x]).unwrap_err();
+    assert!(failed.to_string().contains("at most four"), "{failed}");
 }
 
 #[test]

@@ -51,8 +51,8 @@ impl Writing {
         }
     }
 
-    /// What a result of `n` elements costs, and what `mutated` ones do: those may be computed apart first. `converts`: the dtype is not that of the
-    /// first operand that is only read.
+    /// What is written for a result of `n` elements; or for an argument, if it is `mutated`. `converts`: its dtype is not that of the first operand
+    /// that is only read.
     pub fn cost(self, n: u64, mutated: bool, converts: bool) -> Traffic {
         match (self.moves && !converts, self.by_way && mutated) {
             (true, _) => Traffic::copy(n),

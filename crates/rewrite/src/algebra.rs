@@ -138,9 +138,11 @@ impl Session {
 
     /// Takes a condition for known.
     pub fn assume(&mut self, cond: BoolExpr) {
-        // one that contradicts what is known never holds
-        let _ = self.symbols.assume(cond);
-        self.known.facts += 1;
+        if self.symbols.prove(cond) != Some(true) {
+            // one that contradicts what is known never holds
+            let _ = self.symbols.assume(cond);
+            self.known.facts += 1;
+        }
     }
 
     /// Takes for known that two views of one base share no element.
@@ -188,15 +190,16 @@ impl Session {
 
     /// A view of a view.
     pub fn compose(&mut self, outer: SpecId, inner: SpecId) -> Option<SpecId> {
-        let fresh = !self.known.answers.contains_key(&Question::Compose(outer, inner));
-        let made = self.derived(Question::Compose(outer, inner), |s| {
+        let question = Question::Compose(outer, inner);
+        let recorded = matches!(self.known.answers.get(&question), Some((Answer::Spec(Some(_)), _)));
+        let made = self.derived(question, |s| {
             let (of, view, symbols) = s.pair(outer, inner);
             of.compose(view, symbols).or_else(|| {
                 let (outer, inner) = s.simpler(outer, inner)?;
                 outer.compose(&inner, &mut s.symbols)
             })
         });
-        if let Some(made) = made.filter(|_| fresh) {
+        if let Some(made) = made.filter(|_| !recorded) {
             self.known.composed.entry(made).or_default().push((outer, inner));
         }
         made

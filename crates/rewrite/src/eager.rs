@@ -30,13 +30,15 @@ impl Lift<'_> {
         let graph = self.graph;
         let tensor = |v: ValueId| graph.tensor_type(v);
         let is_read = |o: &&Operand| mutated.iter().all(|(arg, _)| *arg != o.arg);
-        let reads: SmallVec<[(ValueId, Handle); 4]> = operands
+        let mut reads: SmallVec<[(usize, ValueId, Handle); 4]> = operands
             .iter()
             .filter(is_read)
-            .filter_map(|o| if let Ok(Binding::Tensor(t)) = self.binding(o.value) { Some((o.value, t)) } else { None })
+            .filter_map(|o| if let Ok(Binding::Tensor(t)) = self.binding(o.value) { Some((o.arg, o.value, t)) } else { None })
             .collect();
-        let from = reads.first().and_then(|(v, _)| tensor(*v)).map(|t| t.dtype);
-        for &(v, t) in &reads {
+        // keywords come in any order
+        reads.sort_by_key(|(arg, ..)| *arg);
+        let from = reads.first().and_then(|(_, v, _)| tensor(*v)).map(|t| t.dtype);
+        for &(_, v, t) in &reads {
             let session = &mut self.memory.session;
             let mut in_the_way = |u: Handle| {
                 let same = t.ty == u.ty;

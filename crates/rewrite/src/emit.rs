@@ -63,7 +63,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
                 e.builder.bind(symbol, value, source);
             }
             Item::Assert { .. } if mutant("emit: assertions are left out") => {}
-            Item::Assert { cond, message } => e.builder.assert_(cond, message.map(|m| e.memory.session.str(m))),
+            Item::Assert { cond, message, .. } => e.builder.assert_(cond, message.map(|m| e.memory.session.str(m))),
         }
     }
     let memories = e.memory.shared.clone();

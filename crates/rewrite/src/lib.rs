@@ -99,7 +99,7 @@ impl Options {
 ///
 /// # Errors
 /// The program has no functional form: it writes to a tensor whose elements overlap, writes to two arguments of one operator that may
-/// overlap, reads a storage beyond the tensor it belongs to or as another dtype.
+/// overlap, reads a storage beyond the tensor it belongs to or as another dtype; the graph takes a result for a view that has to be a copy.
 pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
     match options.level {
         Level::LiftOnly => emit::emit(graph, lift(graph, facts, options, false)?, Stats::default()),
@@ -113,8 +113,8 @@ pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> R
     }
 }
 
-/// Makes a program functional and plans it: as it was rewritten, or as it was lifted: what copies no more than the program does as it is,
-/// and of these what writes less.
+/// Makes a program functional and plans it: as it was rewritten, or as it was lifted: what copies no more than the program does as it is
+/// ([`Functional::eager`]), else what copies less beyond that; and of two alike what writes less.
 ///
 /// # Errors
 /// As [`functionalize`].

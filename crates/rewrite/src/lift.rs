@@ -86,7 +86,7 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, shared: &[Group], forward
             }
             Stmt::Assert { cond, message } => {
                 let message = message.map(|m| l.memory.session.name(graph.str(m)));
-                l.memory.items.push(Item::Assert { cond, message });
+                l.memory.items.push(Item::Assert { cond, message, at: at as u32 });
             }
         }
     }

@@ -60,6 +60,7 @@ pub(crate) enum Item {
     Assert {
         cond: BoolExpr,
         message: Option<Name>,
+        at: u32,
     },
 }
 

@@ -243,7 +243,8 @@ impl Lift<'_> {
         let cond = symbols.and(begins, ends).and_then(|inside| symbols.or(empty, inside));
         let cond = cond.map_err(|_| Reason::Internal("a condition on a view overflows"))?;
         let message = Some(session.name("a view has no elements but those of its tensor"));
-        self.memory.items.push(Item::Assert { cond, message });
+        let at = self.memory.at;
+        self.memory.items.push(Item::Assert { cond, message, at });
         Ok(())
     }
 

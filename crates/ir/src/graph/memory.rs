@@ -123,8 +123,7 @@ pub trait OpFacts: MemoryFacts {
         let _ = op;
         false
     }
-    /// Whether what an operator makes or writes are elements that it reads, of its first operand that is only read, converted where the dtypes differ:
-    /// nothing is computed.
+    /// Whether an operator computes nothing: all that it makes or writes are elements of the first operand that is only read, at most converted.
     fn moves(&self, op: &str) -> bool {
         self.keeps_elements(op)
     }

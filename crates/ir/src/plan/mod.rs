@@ -132,7 +132,7 @@ pub enum Step {
 /// How a functional graph runs in memory. See the [module's page](self).
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The expressions of places, and what is known of symbols.
+    /// The expressions of places. What it knows of symbols holds behind the graph's last assertion, not before: to be evaluated with, not to prove with.
     pub symbols: SymTable,
     /// Every buffer.
     pub buffers: Vec<Buffer>,

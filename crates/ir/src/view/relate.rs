@@ -101,7 +101,7 @@ impl ViewSpec {
         all.and(|| counts).and(|| self.injective(symbols))
     }
 
-    /// The same view with known equalities applied; none if numbers overflow.
+    /// The same view with known equalities applied; none if that makes no view.
     pub fn simplified(&self, symbols: &mut SymTable) -> Option<ViewSpec> {
         let of =
             |symbols: &mut SymTable, part: fn(&Dim) -> Expr| -> Vec<Expr> { self.dims.iter().map(|d| symbols.simplify(part(d))).collect() };

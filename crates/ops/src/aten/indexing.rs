@@ -162,11 +162,11 @@ fn index_put_meta(args: &[Value]) -> Result<Metas> {
 
 fn index_put(args: &[Value], out: &Tensor) -> Result<()> {
     let (x, values) = (args[0].tensor()?, args[2].tensor()?);
-    eager::copy(x, out)?;
     // the output is indexed, of which `x` may be a dimension short
     let (target, list) = with_scalar_masks(out, &args[1])?;
     let i = indexed(&target, per_dimension(&target, &list, &nonzero)?)?;
     let values = values.view_of(put_values(values, &i.meta.sizes)?)?;
+    eager::copy(x, out)?;
     if values.numel().as_i64() == Some(0) {
         return Ok(());
     }

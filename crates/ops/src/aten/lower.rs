@@ -100,6 +100,7 @@ impl Class {
                 | Class::Gather
                 | Class::Scatter
                 | Class::Scan
+                | Class::Random
                 | Class::Copy
         )
     }

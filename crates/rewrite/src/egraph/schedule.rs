@@ -33,8 +33,8 @@ struct Schedule<'a, 'f> {
     /// Nodes with the statement they come after.
     dag: Dag,
     after: Vec<u32>,
-    /// The statement of the last call whose place matters.
-    ordered: u32,
+    /// The statements of calls whose place matters, in order.
+    serial: Vec<u32>,
 }
 
 /// `program` is what was put into the e-graph, `terms` are its nodes there.
@@ -55,7 +55,7 @@ pub(crate) fn schedule(space: Space<'_>, program: &Dag, terms: &[Id], chosen: &S
         stack: Vec::new(),
         dag: Dag::default(),
         after: Vec::new(),
-        ordered: 0,
+        serial: Vec::new(),
     };
     for node in staying(program, &space.g.analysis.session) {
         s.make(terms[node])?;
@@ -175,8 +175,8 @@ impl Schedule<'_, '_> {
         if let Node::Call(call, _) = &node
             && self.space.g.analysis.session.calls[call.index()].serial != 0
         {
-            after = after.max(self.ordered);
-            self.ordered = after;
+            after = after.max(self.serial.last().copied().unwrap_or(0));
+            self.serial.push(after);
         }
         self.after.push(after);
         let loc = origin.or_else(|| self.origins.get(self.space.from(self.chosen.term_of(class)?) as usize)).and_then(|o| o.loc);
@@ -193,7 +193,8 @@ impl Schedule<'_, '_> {
         }
     }
 
-    /// Nodes by the statement they come after, then in the order they were made; binds and assertions behind those of their statement.
+    /// Nodes by the statement they come after, then in the order they were made; binds behind those of their statement. Assertions come as soon as
+    /// calls with a place of their own allow, so that what they say holds where anything is computed from it.
     fn items(&self, old: &[Item]) -> Vec<Item> {
         let mut order: Vec<u32> = (0..self.dag.nodes.len() as u32).collect();
         order.sort_by_key(|&i| self.after[i as usize]);
@@ -214,7 +215,13 @@ impl Schedule<'_, '_> {
                     until(&mut items, self.after[value.index()].max(at.saturating_sub(1)));
                     items.push(*item);
                 }
-                Item::Assert { .. } => items.push(*item),
+                Item::Assert { at, .. } => {
+                    let before = self.serial.partition_point(|s| *s < at);
+                    if let Some(&last) = self.serial[..before].last() {
+                        until(&mut items, last);
+                    }
+                    items.push(*item);
+                }
             }
         }
         until(&mut items, u32::MAX);

@@ -17,7 +17,7 @@ mod run;
 mod targets;
 
 use crate::dag::{Session, SpecId};
-use crate::error::{Reason, Result};
+use crate::error::{FunctionalizeError, Reason, Result};
 use crate::functional::Functional;
 use deed::Deed;
 use maquette_ir::graph::{Graph, OpFacts, Stmt, ValueId, ValueType};
@@ -69,6 +69,14 @@ struct Planner<'a> {
 /// # Errors
 /// The graph is not one that [`functionalize`](crate::functionalize) gives.
 pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<Plan> {
+    match plan_with(program, facts, true) {
+        // an assertion by which a size is negative never holds: then nothing is learnt from them
+        Err(FunctionalizeError { kind: Reason::View(_), .. }) => plan_with(program, facts, false),
+        planned => planned,
+    }
+}
+
+fn plan_with(program: &Functional, facts: &dyn OpFacts, learns: bool) -> Result<Plan> {
     let graph = &program.graph;
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
@@ -105,7 +113,9 @@ pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<Plan> {
             Stmt::Assert { cond, .. } => {
                 planner.steps.push(Step::Stmt(at));
                 // later places are looked at only in runs in which it holds
-                planner.session.assume(*cond);
+                if learns {
+                    planner.session.assume(*cond);
+                }
             }
         }
     }
