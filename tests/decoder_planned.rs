@@ -7,7 +7,7 @@ mod llama;
 use llama::{Cache, Config, Llama};
 use maquette::library::Facts;
 use maquette::prelude::*;
-use maquette::rewrite::{Options, functionalize, plan, run_planned};
+use maquette::rewrite::{InPlace, Options, functionalize_in_place, run_planned};
 
 const CONFIG: Config = Config { vocabulary: 100, layers: 2, width: 32, hidden: 64, heads: 4, kv_heads: 2, max_length: 64 };
 
@@ -25,10 +25,10 @@ fn the_cache_is_not_copied() {
     let sample = (Tensor::from([0i64; 3]), llama.caches(8));
     let step = options.name("step").trace(|(tokens, caches): (Tensor, Vec<Cache>)| llama.step(&tokens, &caches), sample).unwrap();
 
-    let functional = functionalize(step.graph(), &Facts, &Options::new()).unwrap();
+    let in_place = functionalize_in_place(step.graph(), &Facts, &Options::new()).unwrap();
+    let InPlace::Planned(functional, plan) = in_place else { panic!("no plan is known to copy no more than the program") };
     functional.graph.verify().unwrap();
     insta::assert_snapshot!(functional.graph);
-    let plan = plan(&functional, &Facts).unwrap();
 
     // one step after another, on caches of two sizes: the bits of the program itself, and one row copied for each cache at most
     for capacity in [6, 20] {

@@ -4,7 +4,7 @@ pub mod conform;
 
 use anstyle::{AnsiColor, Style};
 use maquette::prelude::*;
-use maquette::rewrite::{self, Level, Options, Traffic};
+use maquette::rewrite::{self, InPlace, Level, Options};
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -47,7 +47,8 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
     if let Some(n) = stop_at {
         options = options.stopping_at(n);
     }
-    let f = rewrite::functionalize(&read(file)?, &library::Facts, &options).map_err(Error::other)?;
+    let graph = read(file)?;
+    let f = rewrite::functionalize(&graph, &library::Facts, &options).map_err(Error::other)?;
     let mut text = format!("{}\n", f.graph);
     if explain {
         f.mutations.iter().for_each(|m| text += &format!("leaves {m:?}\n"));
@@ -59,9 +60,13 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
         text += &format!("ended by: {}\n", if lift_only { "lifting alone" } else { f.stats.stopped });
         let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
         text += &plan.display(&f.graph).to_string();
-        for (what, Traffic { copied, computed }) in [("the plan", plan.traffic), ("the program as it is", f.eager)] {
-            text += &format!("{what} copies {copied} elements and computes {computed}; a size that is a symbol counts as 64\n");
-        }
+        text += &format!("the plan copies {} elements at most; ", plan.traffic.copied.text(&plan.symbols));
+        text += &format!("the program as it is, {} at least\n", f.copies_at_least());
+        text += &match rewrite::functionalize_in_place(&graph, &library::Facts, &options).map_err(Error::other)? {
+            InPlace::Planned(chosen, _) if chosen.graph == f.graph => "in place it runs by this plan\n".to_owned(),
+            InPlace::Planned(chosen, plan) => format!("in place it runs as lifted:\n{}\n{}", chosen.graph, plan.display(&chosen.graph)),
+            InPlace::AsItIs(_) => "in place it runs as it is\n".to_owned(),
+        };
     }
     print(&text)
 }

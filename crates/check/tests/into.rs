@@ -2,11 +2,11 @@
 //! memory with gaps and another order of dimensions. The bits are those of the call that makes its own memory.
 
 use maquette_check::conform::{File, operator_files};
-use maquette_ir::graph::{OpFacts, Placement};
+use maquette_ir::graph::{MemoryFacts, OpFacts, Placement};
 use maquette_ir::{DType, Loc};
 use maquette_ops::library::Facts;
 use maquette_ops::random::manual_seed;
-use maquette_ops::{Op, Tensor, Value};
+use maquette_ops::{Args, Op, Tensor, Value};
 use std::path::Path;
 
 fn bits(t: &Tensor) -> Vec<u64> {
@@ -68,4 +68,51 @@ fn results_are_the_same_wherever_they_are_written() {
     }
     assert!(wrong.is_empty(), "{} of {calls}:\n{}", wrong.len(), wrong.join("\n"));
     assert!(calls > 1000 && direct * 2 > calls, "{direct} of {calls} were written in place");
+}
+
+/// The same elements, the `inner`th dimension innermost.
+fn turned(v: &Value, inner: i64) -> Value {
+    match v {
+        Value::Tensor(t) if t.dim() as i64 > inner.max(1) => Value::Tensor(t.movedim(inner, -1i64).contiguous().movedim(-1i64, inner)),
+        Value::List(l) => Value::List(l.iter().map(|v| turned(v, inner)).collect()),
+        other => other.clone(),
+    }
+}
+
+/// Strides along the dimensions in which they can be seen.
+fn steps(t: &Tensor) -> Vec<i64> {
+    let sizes = t.sizes_i64().unwrap();
+    let seen = |n: &i64| *n != 1 && !sizes.contains(&0);
+    sizes.iter().zip(t.strides()).filter(|(n, _)| seen(n)).map(|(_, s)| s.as_i64().unwrap()).collect()
+}
+
+/// Plans rely on it: where operands lie otherwise than in the eager program, what an operator returns does not.
+#[test]
+fn results_lie_as_operands_do_only_if_that_is_said() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/aten");
+    let (mut calls, mut wrong) = (0, Vec::new());
+    for path in operator_files(&folder, None).unwrap() {
+        let file = File::read(&path).unwrap();
+        let Ok(op) = Op::find(&file.name) else { continue };
+        let name = op.name();
+        let said = Facts.opaque(name) || matches!(Facts.placement(name), Placement::Elementwise | Placement::Anywhere);
+        if said || Facts.twin(name).is_some() || (0..8).any(|result| op.return_alias(result).is_some()) {
+            continue;
+        }
+        for (i, args) in file.samples(op).enumerate() {
+            let Ok(plain) = op.call(args.clone()) else { continue };
+            // the second innermost is what channels last is
+            for inner in [0, 1] {
+                let turned: Args = args.iter().map(|v| turned(v, inner)).collect();
+                let Ok(other) = op.call(turned) else { continue };
+                let strides = |results: &[Value]| -> Vec<Vec<i64>> { results.iter().flat_map(Value::tensors).map(steps).collect() };
+                if strides(&plain) != strides(&other) {
+                    wrong.push(format!("{name}, call {i}: {:?} and {:?}", strides(&plain), strides(&other)));
+                }
+                calls += 1;
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {calls}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(calls > 1000, "{calls}");
 }

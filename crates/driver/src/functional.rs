@@ -5,7 +5,7 @@ use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::traffic::Traffic;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{Error, Result, RunError, Tensor, Value};
-use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
+use maquette_rewrite::{Functional, InPlace, Output, Outside, SharedMemory};
 use maquette_trace::{Captured, Lines, copied, laid_out};
 
 /// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
@@ -54,6 +54,19 @@ pub fn run_planned(program: &Functional, plan: &Plan, inputs: &[Value]) -> Resul
     let mut memory = Memory::default();
     let outputs = program.outputs.iter().map(|o| run.output(o, &mut memory)).collect::<Result<_>>()?;
     Ok((outputs, planned.traffic))
+}
+
+/// Runs a program in the memory that was found for it. Returns the outputs, and how many elements were written; that is not counted where the program
+/// runs as it is.
+///
+/// # Errors
+/// As [`run_planned`], or [`maquette_trace::run_graph`].
+#[track_caller]
+pub fn run_in_place(program: &InPlace, inputs: &[Value]) -> Result<(Vec<Value>, Option<Traffic>)> {
+    match program {
+        InPlace::Planned(functional, plan) => run_planned(functional, plan, inputs).map(|(outputs, traffic)| (outputs, Some(traffic))),
+        InPlace::AsItIs(graph) => Ok((maquette_trace::run_graph(graph, inputs)?, None)),
+    }
 }
 
 /// The memory of outputs.

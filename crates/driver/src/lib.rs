@@ -8,5 +8,5 @@ mod export;
 mod functional;
 
 pub use export::{Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature};
-pub use functional::{run_functional, run_planned};
+pub use functional::{run_functional, run_in_place, run_planned};
 pub use maquette_ir::traffic::Traffic;

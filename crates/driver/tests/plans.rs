@@ -6,7 +6,7 @@ use common::{arange, check};
 use maquette_ir::{DType, MemoryFormat};
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, Tensor, Tree, Value, args, custom_op};
-use maquette_rewrite::{Functional, plan};
+use maquette_rewrite::{Functional, InPlace, Options, functionalize_in_place, plan};
 use std::fmt::Write;
 use std::sync::Once;
 
@@ -153,4 +153,25 @@ fn plans() {
         },
     );
     insta::assert_snapshot!(book.0);
+}
+
+#[test]
+fn a_program_runs_in_place_by_a_plan_or_as_it_is() {
+    let program = "graph program(%x: f32[4]) -> (f32[2])
+{
+  %slice: f32[2] = aten::slice.Tensor(%x, 0, 0, 2)
+  %mul_: f32[2] = aten::mul_.Tensor(%slice, 10.0)
+  return %mul_
+}";
+    let graph: maquette_ir::graph::Graph = program.parse().unwrap();
+    let planned = functionalize_in_place(&graph, &Facts, &Options::new()).unwrap();
+    assert!(matches!(planned, InPlace::Planned(..)));
+    for in_place in [planned, InPlace::AsItIs(Box::new(graph))] {
+        let x = arange(4);
+        let (outputs, traffic) = maquette_driver::run_in_place(&in_place, &[Value::Tensor(x.clone())]).unwrap();
+        assert_eq!(x.to_vec::<f32>().unwrap(), [-30.0, -20.0, -1.0, 0.0]);
+        let [Value::Tensor(out)] = outputs.as_slice() else { panic!("one tensor is returned") };
+        assert!(out.shares_storage(&x));
+        assert_eq!(traffic.is_some_and(|t| t.copied == 0), matches!(in_place, InPlace::Planned(..)));
+    }
 }

@@ -1,7 +1,11 @@
 //! How many elements are written: one set of rules for runs, which count tensors, and for plans, which count types.
 
+mod ledger;
+
 use crate::graph::{OpFacts, Placement};
 use std::ops::AddAssign;
+
+pub use ledger::{Bound, Count, Ledger, Meeting, approximate_numel};
 
 /// How many elements are written. Sums stop at the largest number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +34,11 @@ impl Traffic {
     pub const fn written(self) -> u64 {
         self.copied.saturating_add(self.computed)
     }
+
+    /// The same for so many times the elements.
+    pub const fn times(self, n: u64) -> Traffic {
+        Traffic { copied: self.copied.saturating_mul(n), computed: self.computed.saturating_mul(n) }
+    }
 }
 
 /// How an operator writes.
@@ -51,12 +60,12 @@ impl Writing {
         }
     }
 
-    /// What is written for a result of `n` elements; or for an argument, if it is `mutated`. `converts`: its dtype is not that of the first operand
+    /// What is written for each element of a result; or of an argument, if it is `mutated`. `converts`: its dtype is not that of the first operand
     /// that is only read.
-    pub fn cost(self, n: u64, mutated: bool, converts: bool) -> Traffic {
+    pub fn each(self, mutated: bool, converts: bool) -> Traffic {
         match (self.moves && !converts, self.by_way && mutated) {
-            (true, _) => Traffic::copy(n),
-            (false, by_way) => Traffic { copied: if by_way { n } else { 0 }, computed: n },
+            (true, _) => Traffic::copy(1),
+            (false, by_way) => Traffic { copied: by_way.into(), computed: 1 },
         }
     }
 

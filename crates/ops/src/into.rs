@@ -1,6 +1,6 @@
 //! Calls whose result is written where the caller says: what plans of functional graphs are made of.
 
-use crate::aten::{Class, Lowering, OpDef};
+use crate::aten::{Lowering, OpDef};
 use crate::device::device_of;
 use crate::eager;
 use crate::error::{CallError, Error, ErrorKind, Result};
@@ -49,15 +49,10 @@ pub(crate) fn placement(state: &OpState) -> Placement {
     let one = matches!(state.schema.returns.as_slice(), [r] if matches!(r.ty, Type::Tensor));
     match state.builtin.filter(|_| one && !state.overridden).map(|def| &def.lowering) {
         Some(Lowering::Pointwise(_)) => Placement::Elementwise,
-        Some(Lowering::Compute(c)) if anywhere(c.class) => Placement::Anywhere,
+        Some(Lowering::Compute(c)) if c.class.writes_anywhere() => Placement::Anywhere,
         Some(Lowering::Compute(_)) => Placement::Dense,
         _ => Placement::Own,
     }
-}
-
-/// Whether kernels of a class write to tensors of any strides.
-const fn anywhere(class: Class) -> bool {
-    matches!(class, Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random)
 }
 
 fn same_type(found: &Meta, out: &Tensor) -> Result<()> {
@@ -83,7 +78,7 @@ impl OpDef {
                     let along = m.sizes.iter().zip(&m.strides).filter(|(n, _)| n.as_i64() != Some(1));
                     along.map(|(_, s)| s.as_i64()).collect()
                 };
-                if !anywhere(c.class) && steps(meta) != steps(out.meta()) {
+                if !c.class.writes_anywhere() && steps(meta) != steps(out.meta()) {
                     return Ok(None);
                 }
                 !c.class.fills()

@@ -5,6 +5,7 @@
 use crate::borrow::{Access, Holder};
 use crate::error::{AccessError, Result};
 use crate::library::{Op, OpState};
+use crate::meta::Concrete;
 use crate::overlap::{may_overlap, may_self_overlap};
 use crate::tensor::Tensor;
 use crate::value::Value;
@@ -59,8 +60,10 @@ pub(crate) fn meet(t: &Tensor, u: &Tensor) -> bool {
 }
 
 /// Whether two tensors see the same elements in the same order.
-fn in_place_of(t: &Tensor, u: &Tensor) -> bool {
-    t.shares_storage(u) && t.dtype() == u.dtype() && t.meta().concrete() == u.meta().concrete()
+pub(crate) fn in_place_of(t: &Tensor, u: &Tensor) -> bool {
+    let along = |c: &Concrete, d: &Concrete, i: usize| c.sizes[i] == 1 || c.strides[i] == d.strides[i];
+    let same = |c: Concrete, d: Concrete| c.offset == d.offset && c.sizes == d.sizes && (0..c.sizes.len()).all(|i| along(&c, &d, i));
+    t.shares_storage(u) && t.dtype() == u.dtype() && t.meta().concrete().zip(u.meta().concrete()).is_some_and(|(c, d)| same(c, d))
 }
 
 /// Arguments while they are lent: their handles carry the rights of the loans, which end when this is dropped.

@@ -1,7 +1,7 @@
 //! How many elements calls write: what is copied on the side of a call is seen nowhere else.
 
 use crate::library::{Facts, Op};
-use crate::loans::meet;
+use crate::loans::{in_place_of, meet};
 use crate::tensor::Tensor;
 use crate::value::Value;
 use maquette_ir::graph::{ArgEffect, MemoryFacts};
@@ -16,18 +16,18 @@ pub fn traffic_of_call(op: Op, args: &[Value], results: &[Value]) -> Traffic {
     };
     let mut traffic = Traffic::default();
     for t in having(ArgEffect::Read) {
-        let in_the_way = |u: &Tensor| writing.in_the_way(|| t.meta().concrete() == u.meta().concrete(), || meet(t, u));
+        let in_the_way = |u: &Tensor| writing.in_the_way(|| in_place_of(t, u), || meet(t, u));
         if having(ArgEffect::Write).any(|u| t.shares_storage(u) && in_the_way(u)) {
             traffic += Traffic::copy(elements(t));
         }
     }
     let from = having(ArgEffect::Read).next().map(Tensor::dtype);
     for t in having(ArgEffect::Write) {
-        traffic += writing.cost(elements(t), true, from != Some(t.dtype()));
+        traffic += writing.each(true, from != Some(t.dtype())).times(elements(t));
     }
     let given = || args.iter().flat_map(Value::tensors);
     for t in results.iter().flat_map(Value::tensors).filter(|t| !given().any(|g| g.shares_storage(t))) {
-        traffic += writing.cost(elements(t), false, from != Some(t.dtype()));
+        traffic += writing.each(false, from != Some(t.dtype())).times(elements(t));
     }
     traffic
 }

@@ -93,6 +93,29 @@ impl Session {
         self.symbols.prove(same) == Some(true)
     }
 
+    /// Whether two views are of the same sizes and strides; and the same offsets, if they `begin` there.
+    pub fn same_layout(&mut self, a: SpecId, b: SpecId, begin: bool) -> bool {
+        let (a, b, symbols) = self.pair(a, b);
+        let (x, y) = (a.offset(), b.offset());
+        let alike = a.same_layout(b, symbols);
+        alike && (!begin || self.equal(x, y))
+    }
+
+    /// Whether two views that have elements are certainly not of the same elements in the same order.
+    pub fn differ(&mut self, a: SpecId, b: SpecId) -> bool {
+        let (a, b, symbols) = self.pair(a, b);
+        let mut unequal = |x: Expr, y: Expr| {
+            let equal = symbols.rel(Rel::Eq, x, y);
+            symbols.prove(equal) == Some(false)
+        };
+        let begins_alike = !unequal(a.offset(), b.offset());
+        let several = |a: &ViewSpec, i: usize| a.dims()[i].size.as_i64().is_some_and(|n| n > 1);
+        a.dims().len() != b.dims().len()
+            || !begins_alike
+            || a.dims().iter().zip(b.dims()).any(|(x, y)| unequal(x.size, y.size))
+            || (0..a.dims().len()).any(|i| several(a, i) && unequal(a.dims()[i].stride, b.dims()[i].stride))
+    }
+
     /// Two views with known equalities applied, if that changes them: what is looked for by form is found then.
     fn simpler(&mut self, a: SpecId, b: SpecId) -> Option<(ViewSpec, ViewSpec)> {
         let (a, b, symbols) = self.pair(a, b);

@@ -97,9 +97,10 @@ impl Given {
 /// The strides of several values, where they are not row-major.
 pub(crate) type Layouts = Box<[Option<Box<[Expr]>>]>;
 
-/// How the program lays out values: where there is a choice, the best, but any is right. Templates with other hints are not other templates.
+/// How the program lays out values, if that is known: where there is a choice, the best, but any is right. Templates with other hints are not other
+/// templates.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hint(pub Layouts);
+pub(crate) struct Hint(pub Option<Layouts>);
 
 impl PartialEq for Hint {
     fn eq(&self, _: &Hint) -> bool {

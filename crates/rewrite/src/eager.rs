@@ -3,19 +3,9 @@
 use crate::lift::{Binding, Lift, Operand};
 use crate::memory::Handle;
 use maquette_ir::graph::{NodeId, ValueId};
-use maquette_ir::sym::Expr;
-use maquette_ir::traffic::{Traffic, Writing};
-use maquette_ir::view::Tri;
+use maquette_ir::traffic::{Meeting, Traffic, Writing};
+use maquette_ir::view::{Tri, ViewSpec};
 use smallvec::SmallVec;
-
-/// What a size that is a symbol counts as.
-const SYMBOLIC: u64 = 64;
-
-/// About how many elements a tensor of these sizes has.
-pub(crate) fn elements(sizes: &[Expr]) -> u64 {
-    let size = |e: &Expr| if let Expr::Int(n) = e { u64::try_from(*n).unwrap_or(0) } else { SYMBOLIC };
-    sizes.iter().map(size).fold(1, u64::saturating_mul)
-}
 
 impl Lift<'_> {
     /// Adds what a call writes where tensors lie as the program has them. Results that are `new` are not views of an operand.
@@ -39,22 +29,40 @@ impl Lift<'_> {
         reads.sort_by_key(|(arg, ..)| *arg);
         let from = reads.first().and_then(|(_, v, _)| tensor(*v)).map(|t| t.dtype);
         for &(_, v, t) in &reads {
+            let Some(sizes) = tensor(v).map(|t| &t.sizes) else { continue };
             let session = &mut self.memory.session;
-            let mut in_the_way = |u: Handle| {
-                let same = t.ty == u.ty;
+            let there = || mutated.iter().map(|(_, u)| *u).filter(|u| u.storage == t.storage);
+            let mut certainly = |u: Handle| {
+                // what is copied has elements
+                let meets = session.inside(t.spec, u.spec) == Tri::Yes || session.disjoint(t.spec, u.spec) == Tri::No;
+                meets && writing.in_the_way(|| !session.differ(t.spec, u.spec), || true)
+            };
+            if there().any(&mut certainly) {
+                self.memory.eager.add(sizes, Traffic::copy(1));
+                continue;
+            }
+            let mut perhaps = |u: &Handle| {
+                let same = session.same_layout(t.spec, u.spec, true);
                 writing.in_the_way(|| same, || session.disjoint(t.spec, u.spec) != Tri::Yes)
             };
-            if mutated.iter().any(|(_, u)| u.storage == t.storage && in_the_way(*u)) {
-                self.memory.eager += Traffic::copy(tensor(v).map_or(0, |t| elements(&t.sizes)));
+            if let Some(u) = there().find(&mut perhaps) {
+                let symbols = &mut session.symbols;
+                let mut lies = |t: Handle| {
+                    let t = graph.type_of(t.ty);
+                    ViewSpec::strided(t.offset, &t.sizes, &t.strides, symbols).ok()
+                };
+                let meeting = lies(t).zip(lies(u)).and_then(|(t, u)| Meeting::of(&t, &u, writing, symbols));
+                self.memory.eager.guess(sizes, Traffic::copy(1));
+                meeting.into_iter().for_each(|m| self.memory.eager.copied.add_if(m, 1));
             }
         }
         for (_, t) in mutated {
             let meta = &self.memory.session.metas[t.meta.index()];
-            self.memory.eager += writing.cost(elements(&meta.sizes), true, from != Some(meta.dtype));
+            self.memory.eager.add(&meta.sizes, writing.each(true, from != Some(meta.dtype)));
         }
         for (_, r) in graph.results(node).iter().enumerate().filter(|(i, _)| new(*i)) {
             for t in r.values().iter().filter_map(tensor) {
-                self.memory.eager += writing.cost(elements(&t.sizes), false, from != Some(t.dtype));
+                self.memory.eager.add(&t.sizes, writing.each(false, from != Some(t.dtype)));
             }
         }
     }

@@ -11,7 +11,8 @@ use indexmap::IndexSet;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
 use maquette_ir::mutant::mutant;
-use maquette_ir::sym::Expr;
+use maquette_ir::sym::{Expr, SymTable, SymbolId, SymbolKind};
+use maquette_ir::traffic::Count;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -38,6 +39,8 @@ struct Emit<'a> {
     /// What is returned: values, then places.
     results: Vec<Arg>,
     places: Vec<Arg>,
+    /// Values that may have other strides where they are made than their types say.
+    untold: Count,
 }
 
 pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functional> {
@@ -51,6 +54,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
         calls: Rc::new(std::mem::take(&mut memory.session.calls)),
         results: Vec::new(),
         places: Vec::new(),
+        untold: Count::default(),
         memory,
     };
     e.values.resize(e.memory.dag.nodes.len(), SmallVec::new());
@@ -74,7 +78,11 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
     given.iter_mut().for_each(|o| shift(o, results));
     let outputs: Vec<Arg> = e.results.iter().chain(&e.places).copied().collect();
     let graph = e.builder.finish(&e.memory.session.symbols, &outputs)?;
-    Ok(Functional { absolute: e.memory.absolute, eager: e.memory.eager, graph, memories, mutations, outputs: given, stats })
+    let untold = e.untold;
+    let Memory { absolute, eager, session, .. } = e.memory;
+    let plain = eager.copied.plain().is_some() && untold.plain().is_some();
+    let symbols = if plain { SymTable::new() } else { session.symbols };
+    Ok(Functional { absolute, eager, untold, symbols, graph, memories, mutations, outputs: given, stats })
 }
 
 /// Places come after results, whose number is known in the end.
@@ -212,11 +220,19 @@ impl Emit<'_> {
                 }
                 let kwargs: SmallVec<[(StrId, Arg); 2]> = t.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
                 let mut types: SmallVec<[SmallVec<[ValueType; 1]>; 2]> = SmallVec::new();
-                let mut hints = t.strides.0.iter();
+                let mut hints = t.strides.0.iter().flatten();
+                // others lie in one way wherever operands do
+                let unknown = t.strides.0.is_none() && !t.layouts.is_empty();
                 for r in &t.results {
                     let typed = |&k| {
-                        let hint = hints.next().and_then(Option::as_deref).filter(|strides| self.is_told_by_sizes(k, strides));
-                        self.strided_type(k, hint)
+                        let strides = hints.next().and_then(Option::as_deref);
+                        let told = strides.filter(|strides| self.is_known_with(k, strides));
+                        if let Kind::Tensor(m) = k
+                            && (unknown || strides.is_some() && told.is_none())
+                        {
+                            self.untold.add(&self.memory.session.metas[m.index()].sizes, 1);
+                        }
+                        self.strided_type(k, told)
                     };
                     types.push(r.kinds().iter().map(typed).collect::<Result<_>>()?);
                 }
@@ -245,12 +261,13 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Whether strides have no symbols but those of a value's sizes, which are known where the value is.
-    fn is_told_by_sizes(&self, kind: Kind, strides: &[Expr]) -> bool {
+    /// Whether strides are known where a value is: they have no symbols but those that calls bring, and those of the value's sizes.
+    fn is_known_with(&self, kind: Kind, strides: &[Expr]) -> bool {
         let Kind::Tensor(meta) = kind else { return false };
         let session = &self.memory.session;
         let known: Vec<_> = session.metas[meta.index()].sizes.iter().flat_map(|e| session.symbols.free_symbols(*e)).collect();
-        strides.iter().all(|e| session.symbols.free_symbols(*e).iter().all(|s| known.contains(s)))
+        let is_known = |s: &SymbolId| known.contains(s) || session.symbols.kind(*s) == SymbolKind::Backed;
+        strides.iter().all(|e| session.symbols.free_symbols(*e).iter().all(is_known))
     }
 
     /// The type of a value; row-major if there are no strides.

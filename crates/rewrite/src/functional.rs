@@ -1,7 +1,9 @@
 //! A functional graph, and how its results are handed back as the program would have left them.
 
 use maquette_ir::graph::Graph;
-use maquette_ir::traffic::Traffic;
+use maquette_ir::plan::Plan;
+use maquette_ir::sym::SymTable;
+use maquette_ir::traffic::{Bound, Count, Ledger};
 
 /// A program in values: nothing in its graph mutates.
 ///
@@ -21,10 +23,41 @@ pub struct Functional {
     pub mutations: Vec<Mutation>,
     /// The program's outputs, in order.
     pub outputs: Vec<Output>,
-    /// About how many elements the program writes as it is, to compare plans with: a size that is a symbol counts as 64.
-    pub eager: Traffic,
+    /// How many elements the program writes as it is, and at least copies, to compare plans with.
+    pub eager: Ledger,
+    /// The elements of values that may have other strides where they are made than their types say: they may be copied there.
+    pub(crate) untold: Count,
+    /// The table of the symbols that `eager` and `untold` count.
+    pub(crate) symbols: SymTable,
     /// What was done; empty where nothing but lifting was.
     pub stats: Stats,
+}
+
+impl Functional {
+    /// How many elements a plan of this program copies at most, if no symbol decides it.
+    pub fn copies_at_most(&self, plan: &Plan) -> Option<u64> {
+        Some(plan.traffic.copied.plain()?.saturating_add(self.untold.plain()?))
+    }
+
+    /// How many elements the program copies as it is, at least, as text.
+    pub fn copies_at_least(&self) -> String {
+        self.eager.copied.text(&self.symbols)
+    }
+
+    /// Whether a plan of this program copies no more elements than the program does as it is, in every run that ends. `false`: that is not known.
+    pub fn keeps_to(&self, plan: &Plan) -> bool {
+        let (planned, untold, eager) = (&plan.traffic.copied, &self.untold, &self.eager.copied);
+        if let (Some(most), Some(least)) = (self.copies_at_most(plan), eager.plain()) {
+            return most <= least;
+        }
+        // what a plan's table knows holds in such a run
+        let mut symbols = plan.symbols.clone();
+        let at_most = |count: &Count, of: &SymTable, symbols: &mut SymTable| count.known(symbols, of, Bound::AtMost);
+        let Some(mut most) = at_most(planned, &plan.symbols, &mut symbols) else { return false };
+        let Some(untold) = at_most(untold, &self.symbols, &mut symbols) else { return false };
+        most.append(&untold);
+        eager.known(&mut symbols, &self.symbols, Bound::AtLeast).is_some_and(|least| most.at_most(&least, &mut symbols))
+    }
 }
 
 /// What rewriting did.

@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod algebra;
+mod choice;
 mod dag;
 mod eager;
 mod egraph;
@@ -23,13 +24,13 @@ mod places;
 mod told;
 mod writers;
 
+pub use choice::{InPlace, functionalize_in_place};
 pub use error::{FunctionalizeError, Reason};
 pub use functional::{Functional, Mutation, Output, Outside, SharedMemory, Stats};
 pub use inplace::plan;
 
 use lift::{Group, Lifted};
 use maquette_ir::graph::{Graph, OpFacts};
-use maquette_ir::plan::Plan;
 
 /// The name under which operators that mutate are called on copies. Its first argument is their name.
 pub const CALL: &str = emit::CALL;
@@ -111,27 +112,6 @@ pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> R
             done => done.and_then(|(lifted, stats)| emit::emit(graph, lifted, stats)),
         },
     }
-}
-
-/// Makes a program functional and plans it: as it was rewritten, or as it was lifted: what copies no more than the program does as it is
-/// ([`Functional::eager`]), else what copies less beyond that; and of two alike what writes less.
-///
-/// # Errors
-/// As [`functionalize`].
-pub fn functionalize_in_place(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<(Functional, Plan), FunctionalizeError> {
-    let rewritten = planned(graph, facts, options)?;
-    if options.level == Level::LiftOnly {
-        return Ok(rewritten);
-    }
-    let lifted = planned(graph, facts, &options.clone().level(Level::LiftOnly))?;
-    let price = |(f, p): &(Functional, Plan)| (p.traffic.copied.saturating_sub(f.eager.copied), p.traffic.written());
-    Ok(if price(&lifted) < price(&rewritten) { lifted } else { rewritten })
-}
-
-fn planned(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<(Functional, Plan), FunctionalizeError> {
-    let functional = functionalize(graph, facts, options)?;
-    let plan = plan(&functional, facts)?;
-    Ok((functional, plan))
 }
 
 /// Lifts a program. Where it sees more of an input's memory than the input, all of it becomes an input.

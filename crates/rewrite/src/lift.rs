@@ -254,7 +254,7 @@ impl Lift<'_> {
         }
         let layouts = if opaque { operands.iter().map(|o| self.layout(o.value)).collect() } else { Box::default() };
         let strides: Layouts = leaves.iter().map(|v| v.and_then(|v| self.layout(v))).collect();
-        let strides = Hint(if strides.iter().all(Option::is_none) { Box::default() } else { strides });
+        let strides = Hint(Some(if strides.iter().all(Option::is_none) { Box::default() } else { strides }));
         let template = Template {
             op: self.memory.session.name(op),
             args: args.into_boxed_slice(),
@@ -285,10 +285,14 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// The strides of a tensor that is not row-major.
-    fn layout(&self, v: ValueId) -> Option<Box<[Expr]>> {
-        match self.graph.value_type(v) {
-            ValueType::Tensor(ty) if !self.graph.is_contiguous(ty) => Some(self.graph.type_of(ty).strides.to_vec().into()),
+    /// The strides of a tensor that is not row-major, written as sizes are.
+    fn layout(&mut self, v: ValueId) -> Option<Box<[Expr]>> {
+        let graph = self.graph;
+        match graph.value_type(v) {
+            ValueType::Tensor(ty) if !graph.is_contiguous(ty) => {
+                let symbols = &mut self.memory.session.symbols;
+                Some(graph.type_of(ty).strides.iter().map(|e| symbols.simplify(*e)).collect())
+            }
             _ => None,
         }
     }

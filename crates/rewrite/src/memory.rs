@@ -8,7 +8,7 @@ use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, TypeId};
 use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{BoolExpr, SymbolId};
-use maquette_ir::traffic::Traffic;
+use maquette_ir::traffic::Ledger;
 use maquette_ir::view::Tri;
 use rustc_hash::FxHashMap;
 
@@ -96,7 +96,7 @@ pub(crate) struct Memory {
     pub writers: FxHashMap<usize, Writers>,
     forwards: bool,
     /// What the program writes as it is.
-    pub eager: Traffic,
+    pub eager: Ledger,
     /// Places were asked for by offsets from the start of inputs' storages.
     pub absolute: bool,
     /// The statement that is being lifted, and its line.
@@ -115,7 +115,7 @@ impl Memory {
             shared: Vec::new(),
             writers: FxHashMap::default(),
             forwards,
-            eager: Traffic::default(),
+            eager: Ledger::default(),
             absolute: false,
             at: 0,
             loc: None,

@@ -203,7 +203,7 @@ impl<'g> Executor<'g> {
         let operands = reads.iter().map(|(v, p)| Ok((*v, self.tensor(p)?))).collect::<Result<SmallVec<[(ValueId, Tensor); 4]>>>()?;
         let mutated = writes.iter().map(|p| self.tensor(p)).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
         let from = operands.first().map(|(_, t)| t.dtype());
-        let cost = |t: &Tensor| writing.cost(elements(t), false, from != Some(t.dtype()));
+        let cost = |t: &Tensor| writing.each(false, from != Some(t.dtype())).times(elements(t));
         let tensor = |v: ValueId| operands.iter().find(|(u, _)| *u == v).map(|(_, t)| t).or(mutated.first()).cloned();
         let mut arguments = self.run.arguments(op, node, skip, &|a| planned(&self.run, a, &tensor))?;
         if let [(_, Made::Into(place))] = results {

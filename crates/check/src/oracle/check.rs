@@ -108,13 +108,16 @@ fn one_mode(program: &Program, mode: &dyn Mode, copies: &mut Copies) -> Result<V
             prepared = None;
             found = attempt(program, mode, &program.given(at)?, &mut prepared);
         }
-        if let (Ok(e), Ok(f)) = (&expected, &found)
-            && let (Some(eager), Some(planned)) = (e.traffic, f.traffic)
-        {
-            copies.add(Copies::of(eager, planned));
-        }
+        let counted = match (&expected, &found) {
+            (Ok(e), Ok(f)) => copies.count(e.written, f.written),
+            _ => Ok(()),
+        };
         match differ(program, mode, at, &expected, &found) {
-            Verdict::Agree => {}
+            Verdict::Agree => {
+                if let Err(what) = counted {
+                    return Ok(mismatch(mode, at, &what));
+                }
+            }
             refused @ Verdict::Refused(_) => verdict = refused,
             mismatch => return Ok(mismatch),
         }
@@ -132,12 +135,14 @@ fn attempt(program: &Program, mode: &dyn Mode, given: &Given, prepared: &mut Opt
     })
 }
 
+fn mismatch(mode: &dyn Mode, at: &Sizes, what: &str) -> Verdict {
+    let sizes: Vec<String> = at.iter().map(|(name, n)| format!("{name} = {n}")).collect();
+    let at = if sizes.is_empty() { String::new() } else { format!("at {}: ", sizes.join(", ")) };
+    Verdict::Mismatch { mode: mode.name(), what: format!("{at}{what}") }
+}
+
 fn differ(program: &Program, mode: &dyn Mode, at: &Sizes, expected: &Result<Outcome>, found: &Result<Outcome>) -> Verdict {
-    let mismatch = |what: String| {
-        let sizes: Vec<String> = at.iter().map(|(name, n)| format!("{name} = {n}")).collect();
-        let what = if sizes.is_empty() { what } else { format!("at {}: {what}", sizes.join(", ")) };
-        Verdict::Mismatch { mode: mode.name(), what }
-    };
+    let mismatch = |what: String| mismatch(mode, at, &what);
     match (expected, found) {
         (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),

@@ -1,5 +1,6 @@
 //! How many elements are copied, by the eager programs and by what is compared with them.
 
+use super::mode::{Counted, Written};
 use maquette_ir::traffic::Traffic;
 use std::fmt::{Display, Formatter};
 
@@ -10,30 +11,53 @@ pub struct Copies {
     pub eager: Traffic,
     /// By the modes.
     pub planned: Traffic,
-    /// In so many programs a mode copied more.
-    pub more: u64,
-    /// In so many of these it wrote more, too: the copies do not stand for something that the eager program computes.
-    pub worse: u64,
+    /// So many runs were to copy no more than eagerly.
+    pub runs: u64,
+    /// For so many of them no plan was known to: the program would run as it is.
+    pub as_it_is: u64,
 }
 
 impl Copies {
-    pub(super) fn of(eager: Traffic, planned: Traffic) -> Copies {
-        let more = planned.copied > eager.copied;
-        let worse = more && planned.written() > eager.written();
-        Copies { eager, planned, more: more.into(), worse: worse.into() }
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// It copied more than the eager program, and was not to; or more than its plan said, or the eager program less than lifting said.
+    pub(super) fn count(&mut self, eager: Written, found: Written) -> Result<(), String> {
+        let (eager, found) = match (eager, found) {
+            (Written::Counted(eager), Written::Counted(found)) => (eager.traffic, found),
+            (_, Written::AsItIs) => {
+                self.add(Copies { runs: 1, as_it_is: 1, ..Copies::default() });
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        let Counted { traffic: planned, at_most, eager_at_least, keeps } = found;
+        if keeps {
+            self.add(Copies { eager, planned, runs: 1, as_it_is: 0 });
+        }
+        if keeps && planned.copied > eager.copied {
+            return Err(format!("{} elements are copied, {} eagerly", planned.copied, eager.copied));
+        }
+        match (at_most, eager_at_least) {
+            (Some(n), _) if planned.copied > n => Err(format!("{} elements are copied, at most {n} as the plan has it", planned.copied)),
+            (_, Some(n)) if eager.copied < n => {
+                Err(format!("{} elements are copied eagerly, at least {n} as lifting has it", eager.copied))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn add(&mut self, other: Copies) {
         self.eager += other.eager;
         self.planned += other.planned;
-        self.more += other.more;
-        self.worse += other.worse;
+        self.runs += other.runs;
+        self.as_it_is += other.as_it_is;
     }
 }
 
 impl Display for Copies {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Copies { eager, planned, more, worse } = self;
+        let Copies { eager, planned, runs, as_it_is } = self;
         writeln!(
             f,
             "elements copied: {} eagerly, {} as planned; written: {} and {}",
@@ -42,6 +66,6 @@ impl Display for Copies {
             eager.written(),
             planned.written()
         )?;
-        writeln!(f, "copied more than eagerly in {more} programs, and wrote more in {worse} of them")
+        writeln!(f, "of {runs} runs, {as_it_is} would be of the program as it is")
     }
 }

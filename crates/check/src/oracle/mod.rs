@@ -24,7 +24,7 @@ pub use campaign::{Campaign, Failure, Report};
 pub use check::{Verdict, check, published};
 pub use copies::Copies;
 pub use library::register;
-pub use mode::{Eager, Mode, Prepared, Ran, Symbolic, Text, Traced, modes};
+pub use mode::{Counted, Eager, Mode, Prepared, Ran, Symbolic, Text, Traced, Written, modes};
 pub use outcome::Outcome;
 pub use program::{Given, Memory, Place, Program, Sizes};
 pub use stats::{FEATURES, Stats};

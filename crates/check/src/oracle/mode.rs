@@ -21,13 +21,37 @@ pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Ran>>;
 pub struct Ran {
     /// What the program returns.
     pub outputs: Vec<Value>,
-    /// How many elements were written, where the mode counts them.
-    pub traffic: Option<Traffic>,
+    /// How many elements were written.
+    pub written: Written,
+}
+
+/// How many elements a run wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// The mode does not count.
+    Uncounted,
+    /// So many.
+    Counted(Counted),
+    /// Not counted: in its place the program would run as it is, since no plan is known to copy no more.
+    AsItIs,
+}
+
+/// What a run wrote, and what was known of it beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// What it wrote.
+    pub traffic: Traffic,
+    /// How many elements it copies at most, where no symbol decides that.
+    pub at_most: Option<u64>,
+    /// How many the eager program copies at least, likewise.
+    pub eager_at_least: Option<u64>,
+    /// It was to copy no more than the eager program.
+    pub keeps: bool,
 }
 
 impl From<Vec<Value>> for Ran {
     fn from(outputs: Vec<Value>) -> Ran {
-        Ran { outputs, traffic: None }
+        Ran { outputs, written: Written::Uncounted }
     }
 }
 
@@ -53,9 +77,9 @@ pub fn modes() -> Vec<&'static dyn Mode> {
     const LIFTED: Functional = Functional { name: "lifted", level: Level::LiftOnly, symbolic: false };
     const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact, symbolic: false };
     const FUNCTIONAL_SYMBOLIC: Functional = Functional { name: "functional-symbolic", level: Level::Exact, symbolic: true };
-    const PLACED: Planned = Planned::new(Functional { name: "placed", ..LIFTED });
-    const PLANNED: Planned = Planned::new(Functional { name: "planned", ..FUNCTIONAL });
-    const PLANNED_SYMBOLIC: Planned = Planned::new(Functional { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC });
+    const PLACED: Planned = Planned { of: Functional { name: "placed", ..LIFTED }, keeps: false };
+    const PLANNED: Planned = Planned { of: Functional { name: "planned", ..FUNCTIONAL }, keeps: true };
+    const PLANNED_SYMBOLIC: Planned = Planned { of: Functional { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC }, keeps: true };
     vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &FUNCTIONAL_SYMBOLIC, &PLACED, &PLANNED, &PLANNED_SYMBOLIC, &Exported]
 }
 
@@ -78,7 +102,7 @@ impl Mode for Eager {
                 traffic += traffic_of_call(op, &given, &results);
                 Ok(results)
             })?;
-            Ok(Ran { outputs, traffic: Some(traffic) })
+            Ok(Ran { outputs, written: Written::Counted(Counted { traffic, ..Counted::default() }) })
         }))
     }
 }

@@ -1,10 +1,9 @@
 //! What a run of a program did, as far as anybody can see, and how two of them differ.
 
 use super::library;
-use super::mode::Ran;
+use super::mode::{Ran, Written};
 use super::program::Given;
 use crate::values::{element_bytes, flatten, metadata, show};
-use maquette_ir::traffic::Traffic;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value};
 
@@ -20,8 +19,8 @@ pub struct Outcome {
     /// The contents of every memory afterwards, what no input sees included.
     memories: Vec<Vec<u8>>,
     log: Vec<String>,
-    /// How many elements were written, if that was counted.
-    pub(super) traffic: Option<Traffic>,
+    /// How many elements were written.
+    pub(super) written: Written,
 }
 
 #[derive(Debug)]
@@ -43,7 +42,7 @@ impl Outcome {
         library::take_log();
         let returned = repeatable(|| f(&given.inputs));
         let log = library::take_log();
-        let Ran { outputs: returned, traffic } = returned?;
+        let Ran { outputs: returned, written } = returned?;
         let values = flatten(&returned);
         let mut outputs: Vec<Output> = Vec::new();
         for value in &values {
@@ -60,7 +59,7 @@ impl Outcome {
             outputs.push(output);
         }
         let memories = given.memories.iter().map(element_bytes).collect::<Result<_>>()?;
-        Ok(Outcome { outputs, memories, log, traffic })
+        Ok(Outcome { outputs, memories, log, written })
     }
 
     /// The first difference of `found` from this outcome. Strides of empty tensors and of dimensions of size 1 are not observable.

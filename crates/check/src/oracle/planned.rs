@@ -1,22 +1,33 @@
 //! The modes that run programs in planned memory.
 
-use super::mode::{Functional, Mode, Prepared, Ran, sound};
+use super::mode::{Counted, Functional, Mode, Prepared, Ran, Written, sound};
 use super::program::Program;
 use crate::plan::check_plan;
 use maquette_driver::run_planned;
-use maquette_ir::graph::Stmt;
+use maquette_ir::graph::{Graph, Stmt};
+use maquette_ir::plan::Plan;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
-use maquette_rewrite::functionalize_in_place;
+use maquette_rewrite::{FunctionalizeError, InPlace, Options, functionalize, functionalize_in_place, plan};
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names of elements first.
 pub struct Planned {
-    of: Functional,
+    pub(super) of: Functional,
+    /// The plan is to copy no more than the eager program. Where none is known to, the program is planned all the same.
+    pub(super) keeps: bool,
 }
 
 impl Planned {
-    pub(super) const fn new(of: Functional) -> Planned {
-        Planned { of }
+    /// A plan, and whether it is to keep to the copies of the eager program.
+    fn plan(&self, graph: &Graph, options: &Options) -> Result<(maquette_rewrite::Functional, Plan, bool), FunctionalizeError> {
+        if self.keeps
+            && let InPlace::Planned(functional, plan) = functionalize_in_place(graph, &Facts, options)?
+        {
+            return Ok((*functional, *plan, true));
+        }
+        let functional = functionalize(graph, &Facts, options)?;
+        let plan = plan(&functional, &Facts)?;
+        Ok((functional, plan, false))
     }
 }
 
@@ -26,16 +37,18 @@ impl Mode for Planned {
     }
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let (traced, (functional, plan)) =
-            self.of.made(program, sample, |graph, options| functionalize_in_place(graph, &Facts, options))?;
+        let (traced, (functional, plan, kept)) = self.of.made(program, sample, |graph, options| self.plan(graph, options))?;
         sound(&functional)?;
         // sizes that depend on data, or differ from call to call, are known in the run alone
         if !self.of.symbolic && !traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
             check_plan(&functional, &plan, &Facts, &|_| None).map_err(|e| Error::msg(format!("the plan is wrong: {e}")))?;
         }
+        let (at_most, eager_at_least) = (functional.copies_at_most(&plan), functional.eager.copied.plain());
+        let as_it_is = self.keeps && !kept;
         Ok(Box::new(move |inputs| {
             let (outputs, traffic) = run_planned(&functional, &plan, &inputs.iter().map(Value::from).collect::<Vec<_>>())?;
-            Ok(Ran { outputs, traffic: Some(traffic) })
+            let counted = Counted { traffic, at_most, eager_at_least, keeps: kept };
+            Ok(Ran { outputs, written: if as_it_is { Written::AsItIs } else { Written::Counted(counted) } })
         }))
     }
 

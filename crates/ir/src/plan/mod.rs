@@ -19,7 +19,7 @@ mod print;
 use crate::graph::ValueId;
 use crate::graph::{Graph, NodeId};
 use crate::sym::SymTable;
-use crate::traffic::Traffic;
+use crate::traffic::Ledger;
 use crate::view::ViewSpec;
 use crate::{DType, Device};
 
@@ -141,8 +141,8 @@ pub struct Plan {
     /// Where the program's outputs lie in the end, one for each that is no list: those that are tensors in memory of their own. What is written
     /// back lies where it is written.
     pub outputs: Vec<Option<Place>>,
-    /// About how many elements are written: a size that is a symbol counts as 64.
-    pub traffic: Traffic,
+    /// How many elements are written, and at most copied.
+    pub traffic: Ledger,
 }
 
 impl Step {

@@ -88,6 +88,16 @@ impl Class {
         matches!(self, Class::Gemm | Class::Convolution | Class::Attention | Class::Recurrent)
     }
 
+    /// Whether the strides of its results may follow from those of its operands.
+    pub(crate) const fn keeps_strides(self) -> bool {
+        matches!(self, Class::Copy | Class::Norm | Class::Scalar | Class::Sort | Class::Window)
+    }
+
+    /// Whether its kernels write to tensors of any strides.
+    pub(crate) const fn writes_anywhere(self) -> bool {
+        matches!(self, Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random)
+    }
+
     /// Whether its kernels write every element of their outputs, whatever the operands are.
     pub(crate) const fn fills(self) -> bool {
         matches!(

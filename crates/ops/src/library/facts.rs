@@ -40,13 +40,19 @@ impl MemoryFacts for Facts {
     }
 
     fn opaque(&self, op: &str) -> bool {
+        // their results follow from how their operands lie, where others of their classes are row-major
+        const FOLLOW: [&str; 3] = ["aten::binary_cross_entropy", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"];
         let Ok(state) = Op::find(op).and_then(|op| op.state()) else { return true };
         match (state.builtin.map(|def| &def.lowering), state.overridden) {
             (Some(Lowering::InPlace(name)), false) => self.opaque(name),
-            // sums of products are taken in an order that depends on how operands lie
-            (Some(Lowering::Compute(c)), false) => c.class.sums_by_layout(),
+            (Some(Lowering::Compute(c)), false) => {
+                // what is written where it is wanted lies there
+                let placed = crate::into::placement(&state) == Placement::Anywhere;
+                c.class.sums_by_layout() || c.class.keeps_strides() && !placed || FOLLOW.contains(&op)
+            }
+            (Some(Lowering::Dynamic { .. }), false) => state.schema.returns.iter().any(|r| r.ty.is_tensors()),
             (Some(Lowering::Composite(_) | Lowering::Undeclared { .. }) | None, _) | (_, true) => true,
-            (Some(Lowering::Pointwise(_) | Lowering::View(_) | Lowering::Dynamic { .. }), false) => false,
+            (Some(Lowering::Pointwise(_) | Lowering::View(_)), false) => false,
         }
     }
 

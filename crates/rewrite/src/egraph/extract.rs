@@ -5,15 +5,13 @@ use super::lang::{Data, Term};
 use super::space::Space;
 use crate::dag::{Kind, Session};
 use egg::{Id, Language};
-use maquette_ir::sym::Expr;
+use maquette_ir::traffic::approximate_numel;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// What starting a kernel costs, in elements moved.
 const LAUNCH: u64 = 1000;
-/// What a symbolic size counts as.
-const SYMBOLIC: u64 = 64;
 /// No term.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -40,8 +38,7 @@ impl Selection {
 
 fn elements(session: &Session, kind: Kind) -> u64 {
     let Kind::Tensor(m) = kind else { return 1 };
-    let size = |e: &Expr| if let Expr::Int(n) = e { u64::try_from(*n).unwrap_or(0) } else { SYMBOLIC };
-    session.metas[m.index()].sizes.iter().map(size).fold(1, u64::saturating_mul)
+    approximate_numel(&session.metas[m.index()].sizes)
 }
 
 /// What a term costs by itself, in elements moved. A call on copies costs the copies too.

@@ -38,7 +38,7 @@ pub(super) fn twin(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Twin>
         let dtype = cx.ask(&template, metas, |facts, args, kwargs| facts.result_dtype(&name, args, kwargs))?;
         let meta = with_dtype(cx, target, dtype);
         let op = cx.session.name(&name);
-        (Some(call_of(cx, Template { op, mutates: false, ..template }, meta)), meta)
+        (Some(call_of(cx, Template { op, mutates: false, strides: Hint::default(), ..template }, meta)), meta)
     };
     let (convert, value) = converted(cx, value, target);
     let expand = if value == target { None } else { Some(expanded(cx, value, target)?) };

@@ -27,6 +27,8 @@ pub(super) enum Deed {
 pub(super) struct Run {
     /// Tensors it reads and does not mutate.
     pub reads: SmallVec<[ValueId; 3]>,
+    /// Those of them that it takes again: a copy of one is made for each argument.
+    pub again: SmallVec<[ValueId; 1]>,
     /// Tensors it mutates: their values before and after, in the order of arguments.
     pub writes: SmallVec<[(ValueId, ValueId); 1]>,
     /// Other tensors that it gives.
@@ -66,13 +68,14 @@ impl Run {
             (op, _) => (op, 0),
         };
         let is_tensor = |v: ValueId| matches!(graph.value_type(v), ValueType::Tensor(_));
-        let (mut reads, mut mutated) = (SmallVec::new(), SmallVec::<[ValueId; 2]>::new());
+        let (mut reads, mut again, mut mutated) = (SmallVec::new(), SmallVec::new(), SmallVec::<[ValueId; 2]>::new());
         let mut take = |index: Option<usize>, arg: Arg| {
             let writes = skip > 0 && index.is_none_or(|i| facts.arg_effect(op, i) == ArgEffect::Write);
             graph.for_each_leaf(arg, &mut |leaf| match leaf {
                 Arg::Value(v) if !is_tensor(v) => {}
                 Arg::Value(v) if writes => mutated.push(v),
-                Arg::Value(v) if !reads.contains(&v) => reads.push(v),
+                Arg::Value(v) if reads.contains(&v) => again.push(v),
+                Arg::Value(v) => reads.push(v),
                 _ => {}
             });
         };
@@ -85,7 +88,16 @@ impl Run {
         let placement = if single { facts.placement(op) } else { Placement::Own };
         let dtype = |v: Option<&ValueId>| v.and_then(|v| graph.tensor_type(*v)).map(|t| t.dtype);
         let (from, to) = (dtype(reads.first()), dtype(results.first().or(mutated.first())));
-        Ok(Run { writing: Writing::of(op, facts), converts: from != to, opaque: facts.opaque(op), reads, writes, results, placement })
+        Ok(Run {
+            writing: Writing::of(op, facts),
+            converts: from != to,
+            opaque: facts.opaque(op),
+            reads,
+            again,
+            writes,
+            results,
+            placement,
+        })
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::deed::Deed;
 use super::{Loc, Planner, Time};
-use crate::dag::{Session, SpecId};
-use crate::eager::elements;
+use crate::dag::SpecId;
 use crate::error::Result;
 use maquette_ir::graph::ValueId;
 use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, Why};
 use maquette_ir::sym::Expr;
+use maquette_ir::traffic::approximate_numel;
 use maquette_ir::view::Tri;
 
 /// So many values in one buffer are looked at; among more, everything is taken for needed.
@@ -25,13 +25,8 @@ impl Planner<'_> {
         a.buffer == b.buffer && self.same_layout(a.spec, b.spec, true)
     }
 
-    /// Whether two views are of the same sizes and strides; and the same offsets, if they `begin` there.
     pub(super) fn same_layout(&mut self, a: SpecId, b: SpecId, begin: bool) -> bool {
-        let begins = |s: &Session, x: SpecId| s.specs[x.index()].offset();
-        let (x, y) = (begins(&self.session, a), begins(&self.session, b));
-        let (a, b, symbols) = self.session.pair(a, b);
-        let alike = a.same_layout(b, symbols);
-        alike && (!begin || self.session.equal(x, y))
+        self.session.same_layout(a, b, begin)
     }
 
     /// Whether no two elements lie in one place.
@@ -85,7 +80,7 @@ impl Planner<'_> {
 
     /// About how many elements a value has.
     pub(super) fn elements(&self, v: ValueId) -> u64 {
-        self.graph.tensor_type(v).map_or(1, |t| elements(&t.sizes))
+        self.graph.tensor_type(v).map_or(1, |t| approximate_numel(&t.sizes))
     }
 
     /// The values that lie here and are needed after a time; `before`: or at it. `None`: too many lie there.

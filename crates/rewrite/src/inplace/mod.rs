@@ -24,7 +24,7 @@ use maquette_ir::graph::{Graph, OpFacts, Stmt, ValueId, ValueType};
 use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, BufferId, Place, Plan, Step, Why};
 use maquette_ir::sym::{Expr, SymbolId};
-use maquette_ir::traffic::Traffic;
+use maquette_ir::traffic::{Ledger, Traffic};
 use maquette_ir::view::ViewSpec;
 use needs::Needs;
 use rustc_hash::FxHashMap;
@@ -61,7 +61,7 @@ struct Planner<'a> {
     steps: Vec<Step>,
     /// Where the call mutates that is being placed: what lay there has been copied away, and nothing else may be put there.
     claimed: Vec<Loc>,
-    traffic: Traffic,
+    traffic: Ledger,
 }
 
 /// Plans how a functional program runs in memory.
@@ -101,7 +101,7 @@ fn plan_with(program: &Functional, facts: &dyn OpFacts, learns: bool) -> Result<
         bound: graph.body().iter().enumerate().filter_map(bind).collect(),
         steps: Vec::new(),
         claimed: Vec::new(),
-        traffic: Traffic::default(),
+        traffic: Ledger::default(),
     };
     planner.enter()?;
     planner.needs();
@@ -195,10 +195,14 @@ impl<'a> Planner<'a> {
     fn copy(&mut self, value: ValueId, from: Loc, to: Loc, why: Why) {
         let overlaps = !self.apart(from, to) && !mutant("plan: copies never overlap");
         // what overlaps is copied away first
-        let moved = self.elements(value).saturating_mul(if overlaps { 2 } else { 1 });
-        self.traffic += Traffic::copy(moved);
+        self.copied(value, if overlaps { 2 } else { 1 });
         let (from, to) = (self.place(from), self.place(to));
         self.steps.push(Step::Copy { value, from, to, overlaps, why });
+    }
+
+    /// Counts copies of a value.
+    fn copied(&mut self, value: ValueId, times: u64) {
+        self.traffic.add(self.graph.tensor_type(value).map_or(&[], |t| &t.sizes), Traffic::copy(times));
     }
 
     /// The plan, without buffers that nothing uses.

@@ -10,7 +10,7 @@ use maquette_ir::graph::{Arg, NodeId, Placement, ValueId};
 use maquette_ir::mutant::mutant;
 use maquette_ir::plan::{Buffer, Made, Step, Why};
 use maquette_ir::sym::Expr;
-use maquette_ir::traffic::Traffic;
+use maquette_ir::traffic::{Meeting, Traffic};
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
@@ -72,7 +72,7 @@ impl Planner<'_> {
         let to = self.choose(now, result, &mut read, Placement::Anywhere)?;
         let (from, into) = (self.place(read[0].1), self.place(to));
         let (reads, results) = (vec![(base, from)], vec![(result, Made::Into(into))]);
-        self.traffic += Traffic::copy(self.elements(result));
+        self.copied(result, 1);
         self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
         self.put(result, to);
         Ok(())
@@ -171,22 +171,35 @@ impl Planner<'_> {
     fn count(&mut self, run: &Run, reads: &[(ValueId, Loc)], made: &[(ValueId, Loc)]) -> Result<()> {
         let own = made.len() - run.writes.len();
         for (i, &(v, at)) in made.iter().enumerate() {
-            let n = self.elements(v);
-            self.traffic += run.writing.cost(n, i >= own, run.converts);
-            let dense = run.placement == Placement::Dense;
-            if i < own && dense {
+            let sizes = self.graph.tensor_type(v).map_or(&[][..], |t| &t.sizes);
+            self.traffic.add(sizes, run.writing.each(i >= own, run.converts));
+            if i < own && run.placement == Placement::Dense {
                 let declared = self.declared(v)?;
                 let direct = self.same_layout(at.spec, declared, false);
-                self.traffic += Traffic::copy(if direct { 0 } else { n });
+                self.copied(v, u64::from(!direct));
             }
         }
         for &(v, at) in reads {
-            let mut in_the_way = |to: Loc| {
-                let same = self.same(at, to);
-                run.writing.in_the_way(|| same, || !self.apart(at, to))
+            let mut in_the_way = |to: &Loc| {
+                let same = self.same(at, *to);
+                run.writing.in_the_way(|| same, || !self.apart(at, *to))
             };
-            if made[own..].iter().any(|(_, to)| in_the_way(*to)) {
-                self.traffic += Traffic::copy(self.elements(v));
+            let there: SmallVec<[Loc; 2]> = made[own..].iter().map(|(_, to)| *to).filter(&mut in_the_way).collect();
+            let meeting = match there.as_slice() {
+                [] => continue,
+                [to] => {
+                    let (read, written, symbols) = self.session.pair(at.spec, to.spec);
+                    Meeting::of(read, written, run.writing, symbols)
+                }
+                _ => None,
+            };
+            let times = 1 + run.again.iter().filter(|u| **u == v).count() as u64;
+            match meeting {
+                Some(meeting) => {
+                    self.traffic.guess(self.graph.tensor_type(v).map_or(&[], |t| &t.sizes), Traffic::copy(times));
+                    self.traffic.copied.add_if(meeting, times);
+                }
+                None => self.copied(v, times),
             }
         }
         Ok(())

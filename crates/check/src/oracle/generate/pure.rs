@@ -2,8 +2,8 @@
 
 use super::super::draft::Item;
 use super::{Gen, Live};
-use maquette_ir::DType;
 use maquette_ir::graph::Arg;
+use maquette_ir::{DType, MemoryFormat};
 
 impl Gen<'_> {
     pub(super) fn pure(&mut self) -> bool {
@@ -27,7 +27,7 @@ impl Gen<'_> {
     fn binary(&mut self, t: &Live) -> Option<Vec<Live>> {
         let names: &[&str] = match t.dtype() {
             DType::Bool => &["logical_or", "bitwise_xor.Tensor", "eq.Tensor"],
-            DType::I64 => &["add.Tensor", "mul.Tensor", "sub.Tensor", "maximum", "lt.Tensor", "bitwise_and.Tensor"],
+            DType::I64 => &["add.Tensor", "mul.Tensor", "sub.Tensor", "maximum", "lt.Tensor", "bitwise_and.Tensor", "gcd"],
             _ => &["add.Tensor", "mul.Tensor", "sub.Tensor", "maximum", "lt.Tensor", "div.Tensor"],
         };
         let name = self.rng.one(names)?;
@@ -62,7 +62,17 @@ impl Gen<'_> {
         }
     }
 
+    /// Of which the strides of results follow from those of operands.
+    fn norm(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let absent = || Item::Plain(Arg::None);
+        let args = vec![t.item(), absent(), absent(), true.into(), 0.125.into(), 0.5.into()];
+        self.emit("aten::_native_batch_norm_legit.no_stats", args)
+    }
+
     fn product(&mut self, t: &Live) -> Option<Vec<Live>> {
+        if t.dtype() == DType::F32 && t.rank() > 1 && self.rng.chance(40) {
+            return self.norm(t);
+        }
         let k = *t.sizes().last()?;
         let fits = |l: &Live| l.dtype() == t.dtype() && (l.sizes().first() == Some(&k) && l.rank() == 2);
         let other = self.pick(fits)?;
@@ -71,6 +81,10 @@ impl Gen<'_> {
     }
 
     fn duplicate(&mut self, t: &Live) -> Option<Vec<Live>> {
+        if t.rank() == 4 && self.rng.chance(50) {
+            let format = Item::Plain(Arg::MemoryFormat(MemoryFormat::ChannelsLast));
+            return self.emit_kw("aten::clone", vec![t.item()], vec![("memory_format", format)]);
+        }
         let op = self.rng.one(&["aten::clone", "aten::clone", "aten::contiguous"])?;
         self.emit(op, vec![t.item()])
     }
@@ -106,7 +120,13 @@ impl Gen<'_> {
     /// Operators with an order: some of several results.
     fn ordered(&mut self, t: &Live) -> Option<Vec<Live>> {
         let (d, dim) = self.dim(t)?;
-        match self.rng.below(4) {
+        match self.rng.below(5) {
+            4 => {
+                let n = *t.sizes().first()?;
+                let count = self.rng.between(1, n.clamp(1, 4));
+                let at = self.places(n, count)?;
+                self.emit("aten::index.Tensor", vec![t.item(), Item::List(vec![at.item()])])
+            }
             0 => self.emit("aten::sort", vec![t.item(), dim]),
             1 => self.emit("aten::max.dim", vec![t.item(), dim]),
             2 => self.emit("aten::flip", vec![t.item(), Item::List(vec![dim])]),

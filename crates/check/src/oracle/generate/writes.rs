@@ -58,7 +58,7 @@ impl Gen<'_> {
         let names: &[&str] = match t.dtype() {
             DType::Bool => &["logical_not_"],
             DType::I64 => &["neg_", "abs_", "bitwise_not_", "relu_"],
-            _ => &["neg_", "abs_", "relu_", "sin_", "exp_", "sigmoid_", "reciprocal_"],
+            _ => &["neg_", "abs_", "relu_", "sin_", "exp_", "sigmoid_", "reciprocal_", "lgamma_"],
         };
         let name = self.rng.one(names)?;
         self.emit(&format!("aten::{name}"), vec![t.item()])
@@ -168,6 +168,10 @@ impl Gen<'_> {
                 let k = *a.sizes().get(1)?;
                 let b = self.pick(|l| l.dtype() == t.dtype() && l.sizes() == [k, m])?;
                 self.emit("aten::addmm_", vec![t.item(), a.item(), b.item()])
+            }
+            (1, &[n, m]) if self.rng.chance(50) => {
+                let (a, b) = (self.operand(t.dtype(), &[n])?, self.operand(t.dtype(), &[m])?);
+                self.emit("aten::addr_", vec![t.item(), a.item(), b.item()])
             }
             (1, _) => self.emit("aten::bernoulli_.float", vec![t.item(), 0.5.into()]),
             _ => {

@@ -1,0 +1,276 @@
+//! What is written before sizes are known.
+
+use super::{Traffic, Writing};
+use crate::sym::{BoolExpr, Expr, Rel, SymError, SymTable};
+use crate::view::ViewSpec;
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+
+/// What a size that is a symbol counts as, where a number is wanted.
+const SYMBOLIC: u64 = 64;
+
+/// So many unlike products are compared as a sum; more are not.
+const PRODUCTS: usize = 64;
+
+/// About how many elements a tensor of these sizes has: a size that is a symbol counts as 64.
+pub fn approximate_numel(sizes: &[Expr]) -> u64 {
+    sizes.iter().map(|n| n.as_i64().map_or(SYMBOLIC, |n| u64::try_from(n).unwrap_or(0))).fold(1, u64::saturating_mul)
+}
+
+/// What is written by calls whose sizes may be symbols.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    /// About how much: a size that is a symbol counts as 64.
+    pub about: Traffic,
+    /// How many elements are copied in every run that ends: at least, for a program as it is; at most, for a plan.
+    pub copied: Count,
+}
+
+impl Ledger {
+    /// Writes so much for `each` element of a tensor of these sizes.
+    pub fn add(&mut self, sizes: &[Expr], each: Traffic) {
+        self.guess(sizes, each);
+        self.copied.add(sizes, each.copied);
+    }
+
+    /// The same where it is likely and not certain, or not the worst case: the bound is left as it is.
+    pub fn guess(&mut self, sizes: &[Expr], each: Traffic) {
+        self.about += each.times(approximate_numel(sizes));
+    }
+}
+
+/// A number of elements: a sum of products of sizes, none of them negative. Sums stop at the largest number.
+#[derive(Clone, Debug, Default)]
+pub struct Count {
+    plain: u64,
+    /// Sizes that are symbols, in their order, and how often their product is counted.
+    products: IndexMap<SmallVec<[Expr; 4]>, u64, FxBuildHasher>,
+    /// How often the elements that are read are counted, where that depends.
+    meetings: IndexMap<Meeting, u64, FxBuildHasher>,
+}
+
+/// What a count stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bound {
+    /// No run counts less.
+    AtLeast,
+    /// No run counts more.
+    AtMost,
+}
+
+/// A tensor that is read and one that is written in one memory: the first is copied if they share elements, which depends on symbols. Where two
+/// programs have one meeting, both copy or neither does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Meeting {
+    /// From where it begins.
+    read: ViewSpec,
+    /// Likewise.
+    written: ViewSpec,
+    /// Where the written one begins, counted from where the other does.
+    distance: Expr,
+    /// The same elements in the same order are not copied.
+    unless_same: bool,
+}
+
+impl Meeting {
+    /// Of two views of one memory; `None` if they are too large.
+    pub fn of(read: &ViewSpec, written: &ViewSpec, writing: Writing, symbols: &mut SymTable) -> Option<Meeting> {
+        let distance = symbols.sub(written.offset(), read.offset()).ok()?;
+        let mut begun = |v: &ViewSpec| same(v, symbols, &|_, e| Some(e));
+        Some(Meeting { read: begun(read)?, written: begun(written)?, distance, unless_same: writing.elementwise })
+    }
+}
+
+/// A view from offset 0, with other numbers.
+fn same(v: &ViewSpec, symbols: &mut SymTable, number: &dyn Fn(&mut SymTable, Expr) -> Option<Expr>) -> Option<ViewSpec> {
+    let sizes: SmallVec<[Expr; 4]> = v.dims().iter().map(|d| number(symbols, d.size)).collect::<Option<_>>()?;
+    let strides: SmallVec<[Expr; 4]> = v.dims().iter().map(|d| number(symbols, d.stride)).collect::<Option<_>>()?;
+    ViewSpec::strided(Expr::Int(0), &sizes, &strides, symbols).ok()
+}
+
+impl Count {
+    /// Adds the elements of so many tensors of these sizes.
+    pub fn add(&mut self, sizes: &[Expr], times: u64) {
+        let numbers = sizes.iter().filter_map(|n| n.as_i64()).map(|n| u64::try_from(n).unwrap_or(0));
+        let times = numbers.fold(times, u64::saturating_mul);
+        if times == 0 {
+            return;
+        }
+        let mut symbols: SmallVec<[Expr; 4]> = sizes.iter().copied().filter(|n| n.as_i64().is_none()).collect();
+        symbols.sort_unstable();
+        let sum = if symbols.is_empty() { &mut self.plain } else { self.products.entry(symbols).or_default() };
+        *sum = sum.saturating_add(times);
+    }
+
+    /// Adds what is read, so many times, if it meets what is written.
+    pub fn add_if(&mut self, meeting: Meeting, times: u64) {
+        let sum = self.meetings.entry(meeting).or_default();
+        *sum = sum.saturating_add(times);
+    }
+
+    /// Adds another of the same table.
+    pub fn append(&mut self, other: &Count) {
+        self.plain = self.plain.saturating_add(other.plain);
+        other.products.iter().for_each(|(sizes, times)| self.add(sizes, *times));
+        other.meetings.iter().for_each(|(meeting, times)| self.add_if(meeting.clone(), *times));
+    }
+
+    /// The number, if no symbol decides it.
+    pub fn plain(&self) -> Option<u64> {
+        (self.products.is_empty() && self.meetings.is_empty()).then_some(self.plain)
+    }
+
+    /// The same in `symbols`, with what is known there; its sizes are of the table `from`. What has no counterpart is left out of what is counted at
+    /// least; at most, it makes `None`.
+    pub fn known(&self, symbols: &mut SymTable, from: &SymTable, bound: Bound) -> Option<Count> {
+        let number = |symbols: &mut SymTable, e: Expr| symbols.import(from, e).ok().map(|e| symbols.simplify(e));
+        let mut known = Count { plain: self.plain, ..Count::default() };
+        let mut unconditional: Vec<(SmallVec<[Expr; 4]>, u64)> =
+            self.products.iter().map(|(sizes, times)| (sizes.clone(), *times)).collect();
+        for (m, times) in &self.meetings {
+            let (read, written) = (same(&m.read, symbols, &number), same(&m.written, symbols, &number));
+            match (read, written, number(symbols, m.distance)) {
+                (Some(read), Some(written), Some(distance)) => known.add_if(Meeting { read, written, distance, ..*m }, *times),
+                _ if bound == Bound::AtMost => unconditional.push((m.read.sizes().collect(), *times)),
+                _ => {}
+            }
+        }
+        for (sizes, times) in unconditional {
+            match sizes.iter().map(|n| number(symbols, *n)).collect::<Option<SmallVec<[Expr; 4]>>>() {
+                Some(sizes) => known.add(&sizes, times),
+                None if bound == Bound::AtLeast => {}
+                None => return None,
+            }
+        }
+        Some(known)
+    }
+
+    /// Takes out what is in both.
+    fn cancel(&mut self, other: &mut Count) {
+        fn both<K: std::hash::Hash + Eq>(a: &mut IndexMap<K, u64, FxBuildHasher>, b: &mut IndexMap<K, u64, FxBuildHasher>) {
+            for (key, x) in a.iter_mut() {
+                if let Some(y) = b.get_mut(key) {
+                    let both = (*x).min(*y);
+                    (*x, *y) = (*x - both, *y - both);
+                }
+            }
+            [a, b].into_iter().for_each(|side| side.retain(|_, times| *times > 0));
+        }
+        both(&mut self.products, &mut other.products);
+        both(&mut self.meetings, &mut other.meetings);
+    }
+
+    /// As an expression of the table that its sizes are of.
+    fn sum(&self, symbols: &mut SymTable) -> Result<Expr, SymError> {
+        let number = |n: u64| i64::try_from(n).map(Expr::Int).map_err(|_| SymError::Overflow(n.to_string().into()));
+        let mut sum = number(self.plain)?;
+        for (product, times) in &self.products {
+            let mut term = number(*times)?;
+            for size in product {
+                term = symbols.mul(term, *size)?;
+            }
+            sum = symbols.add(sum, term)?;
+        }
+        Ok(sum)
+    }
+
+    /// As text; its sizes are of `symbols`.
+    pub fn text(&self, symbols: &SymTable) -> String {
+        let size = |n: &Expr| match symbols.display(*n).to_string() {
+            sum if sum.contains(' ') => format!("({sum})"),
+            one => one,
+        };
+        let mut terms: Vec<String> = Vec::new();
+        for (product, times) in &self.products {
+            let times = (*times > 1).then(|| times.to_string());
+            terms.push(times.into_iter().chain(product.iter().map(size)).collect::<Vec<_>>().join(" * "));
+        }
+        for (meeting, times) in &self.meetings {
+            let sizes: Vec<String> = meeting.read.sizes().map(|n| size(&n)).collect();
+            let product = std::iter::once(times.to_string()).chain(sizes).collect::<Vec<_>>().join(" * ");
+            terms.push(format!("{product} if it overlaps what is written"));
+        }
+        if self.plain > 0 || terms.is_empty() {
+            terms.push(self.plain.to_string());
+        }
+        terms.join(" + ")
+    }
+
+    /// Whether this is at most the other in every run, as far as `symbols` knows, which both are of.
+    pub fn at_most(&self, other: &Count, symbols: &mut SymTable) -> bool {
+        let (mut more, mut rest) = (self.clone(), other.clone());
+        more.cancel(&mut rest);
+        // at worst we copy and they do not
+        for (meeting, times) in std::mem::take(&mut more.meetings) {
+            let sizes: SmallVec<[Expr; 4]> = meeting.read.sizes().collect();
+            more.add(&sizes, times);
+        }
+        more.cancel(&mut rest);
+        if more.products.is_empty() && more.plain <= rest.plain {
+            return true;
+        }
+        if more.products.is_empty() && rest.products.is_empty() || more.products.len() + rest.products.len() > PRODUCTS {
+            return false;
+        }
+        let (Ok(more), Ok(rest)) = (more.sum(symbols), rest.sum(symbols)) else { return false };
+        let at_most: BoolExpr = symbols.rel(Rel::Le, more, rest);
+        symbols.prove(at_most) == Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sym::{Range, SymbolKind};
+
+    #[test]
+    fn counts_are_compared_by_proof() {
+        let mut symbols = SymTable::new();
+        let mut symbol = |name| {
+            let s = symbols.symbol(name, SymbolKind::Backed, Range::SIZE).unwrap();
+            symbols.expr(s)
+        };
+        let (a, b) = (symbol("a"), symbol("b"));
+        let count = |parts: &[(&[Expr], u64)]| {
+            let mut count = Count::default();
+            parts.iter().for_each(|(sizes, times)| count.add(sizes, *times));
+            count
+        };
+        let mut at_most = |x: &Count, y: &Count| x.at_most(y, &mut symbols);
+        let three = Expr::Int(3);
+        let (rows, twice) = (count(&[(&[a, three], 1)]), count(&[(&[three, a], 2)]));
+        assert!(at_most(&rows, &twice) && !at_most(&twice, &rows));
+        assert!(at_most(&count(&[(&[a, b], 1)]), &count(&[(&[b, a], 1), (&[], 1)])));
+        // nothing is known of which is larger
+        assert!(!at_most(&count(&[(&[a], 1)]), &count(&[(&[b], 1)])));
+        // 2 a <= a + a b only if b is not 0
+        assert!(!at_most(&count(&[(&[a], 2)]), &count(&[(&[a], 1), (&[a, b], 1)])));
+        assert!(at_most(&count(&[(&[], 4)]), &count(&[(&[Expr::Int(2), Expr::Int(2)], 1)])));
+        assert!(!at_most(&count(&[(&[], 5)]), &count(&[(&[Expr::Int(4)], 1)])));
+        assert!(at_most(&count(&[(&[Expr::Int(0), a], 7)]), &Count::default()));
+        assert!(!at_most(&count(&[(&[], u64::MAX), (&[a], 1)]), &count(&[(&[], 1), (&[a], 1), (&[b], 1)])));
+    }
+
+    #[test]
+    fn what_is_asserted_is_known() {
+        let mut symbols = SymTable::new();
+        let u = symbols.symbol("u0", SymbolKind::Unbacked, Range::SIZE).unwrap();
+        let u = symbols.expr(u);
+        let theirs = symbols.clone();
+        let is_nine = symbols.rel(Rel::Eq, u, Expr::Int(9));
+        symbols.assume(is_nine).unwrap();
+        let (mut ours, mut other) = (Count::default(), Count::default());
+        ours.add(&[Expr::Int(18)], 1);
+        other.add(&[Expr::Int(2), u], 1);
+        let other = other.known(&mut symbols, &theirs, Bound::AtLeast).unwrap();
+        assert!(ours.at_most(&other, &mut symbols));
+        ours.add(&[], 1);
+        assert!(!ours.at_most(&other, &mut symbols));
+        // what is not known in a table is no reason to count less
+        let (mut empty, mut unknown) = (SymTable::new(), Count::default());
+        unknown.add(&[u], 1);
+        assert_eq!(unknown.known(&mut empty, &theirs, Bound::AtLeast).unwrap().plain(), Some(0));
+        assert!(unknown.known(&mut empty, &theirs, Bound::AtMost).is_none());
+    }
+}

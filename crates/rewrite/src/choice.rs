@@ -1,0 +1,44 @@
+//! How a program runs in memory, so that it copies no more than it does as it is.
+
+use crate::error::FunctionalizeError;
+use crate::functional::Functional;
+use crate::inplace::plan;
+use crate::{Level, Options, functionalize};
+use maquette_ir::graph::{Graph, OpFacts};
+use maquette_ir::plan::Plan;
+
+/// A program, and the memory that it runs in.
+#[derive(Clone, Debug)]
+pub enum InPlace {
+    /// As values, in the memory of a plan that copies no more than the program as it is.
+    Planned(Box<Functional>, Box<Plan>),
+    /// As it is: no plan was found of which that is known. It then serves inputs that share memory in any way.
+    AsItIs(Box<Graph>),
+}
+
+/// Makes a program functional and plans it, as it was rewritten or as it was lifted. Of the plans that [copy no more](Functional::keeps_to) than the
+/// program as it is, it takes the one that writes less; if there is none, the program stays as it is.
+///
+/// # Errors
+/// As [`functionalize`].
+pub fn functionalize_in_place(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<InPlace, FunctionalizeError> {
+    let planned = |level: Level| -> Result<Option<(Functional, Plan)>, FunctionalizeError> {
+        let functional = functionalize(graph, facts, &options.clone().level(level))?;
+        let plan = plan(&functional, facts)?;
+        let keeps = functional.keeps_to(&plan);
+        Ok(keeps.then_some((functional, plan)))
+    };
+    let first = planned(options.level)?;
+    let writes = |(_, plan): &(Functional, Plan)| plan.traffic.about.written();
+    let copies_nothing = |(_, plan): &(Functional, Plan)| plan.traffic.copied.plain() == Some(0);
+    let best = match first {
+        // nothing is gained by another
+        Some(best) if copies_nothing(&best) || options.level == Level::LiftOnly => Some(best),
+        None if options.level == Level::LiftOnly => None,
+        rewritten => rewritten.into_iter().chain(planned(Level::LiftOnly)?).min_by_key(writes),
+    };
+    Ok(match best {
+        Some((functional, plan)) => InPlace::Planned(Box::new(functional), Box::new(plan)),
+        None => InPlace::AsItIs(Box::new(graph.clone())),
+    })
+}
