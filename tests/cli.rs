@@ -98,6 +98,15 @@ fn a_graph_becomes_functional() {
 }";
     let refused = maquette_reading(&["functionalize", "-"], no_view);
     assert!(!refused.status.success() && text(&refused.stderr).contains("aten::reshape has to copy here"), "{}", text(&refused.stderr));
+    let storage = "graph graph(%x: f32[4, 3], %y: f32[2]) -> (f32[3, 4] strides [1, 3])
+{
+  %t: f32[3, 4] strides [1, 3] = aten::t(%x)
+  %scatter: f32[3, 4] strides [1, 3] = aten::as_strided_scatter(%t, %y, [2], [1], 0)
+  return %scatter
+}";
+    let refused = maquette_reading(&["functionalize", "-"], storage);
+    let told = "aten::as_strided_scatter reads the storage of its argument; write to, or copy, an `as_strided` view instead";
+    assert!(!refused.status.success() && text(&refused.stderr).contains(told), "{}", text(&refused.stderr));
     let copied = maquette_reading(&["functionalize", "-"], &no_view.replace("[12])\n  return", "[12]) copy\n  return"));
     assert!(copied.status.success(), "{}", text(&copied.stderr));
 }

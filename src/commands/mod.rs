@@ -60,8 +60,8 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
         text += &format!("ended by: {}\n", if lift_only { "lifting alone" } else { f.stats.stopped });
         let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
         text += &plan.display(&f.graph).to_string();
-        text += &format!("the plan copies {} elements at most; ", plan.traffic.copied.text(&plan.symbols));
-        text += &format!("the program as it is, {} at least\n", f.copies_at_least());
+        text += &format!("the plan copies {} elements at most; ", f.copies_at_most_text(&plan));
+        text += &format!("the program as it is, {} at least\n", f.copies_at_least_text());
         text += &match rewrite::functionalize_in_place(&graph, &library::Facts, &options).map_err(Error::other)? {
             InPlace::Planned(chosen, _) if chosen.graph == f.graph => "in place it runs by this plan\n".to_owned(),
             InPlace::Planned(chosen, plan) => format!("in place it runs as lifted:\n{}\n{}", chosen.graph, plan.display(&chosen.graph)),

@@ -51,6 +51,10 @@ const FAULTS: &[&str] = &[
     "plan: written back over what is written back later",
     "plan: what is mutated may have any strides",
     "plan: holes where elements share their place",
+    // what plans copy
+    "copies: any plan will do",
+    "copies: operands meet what is written",
+    "copies: operands in the way are free",
 ];
 
 /// Faults that random programs show too rarely, and a program that once failed and shows each.
@@ -58,6 +62,8 @@ const RARE: &[(&str, &str)] = &[
     ("emit: assertions are left out", include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt")),
     ("lift: views reach what there is", include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt")),
     ("bound: calls in their places are made at any time", include_str!("../../../tests/programs/effects_stay_in_order.txt")),
+    ("copies: all strides are told", include_str!("../../../tests/programs/strides_of_what_a_twin_makes.txt")),
+    ("copies: runs know less of many elements than plans", include_str!("../../../tests/programs/apart_among_many_elements.txt")),
     ("lift: elements that are written may meet", include_str!("../../../tests/programs/write_to_an_expansion_by_data.txt")),
 ];
 
@@ -157,7 +163,8 @@ fn every_fault_is_found() {
         let (functional, planned) = (modes(FUNCTIONAL), modes(&["placed", "planned"]));
         let mut all = Vec::new();
         while let Some(&fault) = FAULTS.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let (seen, asked) = found(fault, if fault.starts_with("plan:") { &planned } else { &functional });
+            let (seen, asked) =
+                found(fault, if fault.starts_with("plan:") || fault.starts_with("copies:") { &planned } else { &functional });
             match &seen {
                 Some((programs, what)) => eprintln!("{programs:>6}  {fault:<50} {what}"),
                 None => eprintln!("     -  {fault:<50} {}", if asked { "not found" } else { "never asked for" }),

@@ -37,6 +37,7 @@ fn plans_copy_no_more_than_the_program_does() {
         let copies = report.copies;
         assert!(copies.eager.copied > 25_000 && copies.planned.copied < copies.eager.copied, "{name}: {copies}");
         assert!(copies.as_it_is * one_in < copies.runs, "{name}: {copies}");
+        assert!(copies.as_it_is > 0 || name == "planned", "{name}: {copies}");
     }
 }
 

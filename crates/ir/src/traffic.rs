@@ -47,6 +47,7 @@ pub struct Writing {
     moves: bool,
     by_way: bool,
     elementwise: bool,
+    copies_operands: bool,
 }
 
 impl Writing {
@@ -57,6 +58,7 @@ impl Writing {
             moves: facts.moves(op),
             by_way: twin.is_some_and(|p| p != Placement::Elementwise),
             elementwise: twin == Some(Placement::Elementwise),
+            copies_operands: facts.copies_operands(op),
         }
     }
 
@@ -67,6 +69,11 @@ impl Writing {
             (true, _) => Traffic::copy(1),
             (false, by_way) => Traffic { copied: by_way.into(), computed: 1 },
         }
+    }
+
+    /// Whether operands are read from copies at all, where they lie in what is mutated.
+    pub const fn copies_operands(self) -> bool {
+        self.copies_operands
     }
 
     /// Whether an operand is read from a copy, since it lies in what is mutated. It need not be if each element is read before it is written, and

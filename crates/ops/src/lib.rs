@@ -49,7 +49,7 @@ pub use methods::{Operand, Recurrence};
 pub use module::Module;
 pub use storage::Storage;
 pub use tensor::{Slot, Tensor, TraceTag};
-pub use traffic::{elements, traffic_of_call, traffic_of_copy};
+pub use traffic::{elements, traffic_of_call, traffic_of_copy, traffic_of_rows};
 pub use tree::Tree;
 pub use value::{Args, Outputs, Value, ValueKind};
 

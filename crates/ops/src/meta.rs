@@ -56,6 +56,11 @@ impl Meta {
         self.sizes.iter().fold(SymInt::from(1), |n, &s| n * s)
     }
 
+    /// Whether elements are known to lie in row-major order, without gaps.
+    pub(crate) fn is_row_major(&self) -> bool {
+        self.concrete().is_some_and(|c| c.is_contiguous())
+    }
+
     /// How many elements there are, if they lie row-major in plain numbers, without size-1 dimensions of other strides: a quick answer for
     /// the common case.
     pub(crate) fn solid(&self) -> Option<i64> {

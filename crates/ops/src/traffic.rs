@@ -15,7 +15,7 @@ pub fn traffic_of_call(op: Op, args: &[Value], results: &[Value]) -> Traffic {
         of.flat_map(|(_, v)| v.tensors())
     };
     let mut traffic = Traffic::default();
-    for t in having(ArgEffect::Read) {
+    for t in having(ArgEffect::Read).filter(|_| writing.copies_operands()) {
         let in_the_way = |u: &Tensor| writing.in_the_way(|| in_place_of(t, u), || meet(t, u));
         if having(ArgEffect::Write).any(|u| t.shares_storage(u) && in_the_way(u)) {
             traffic += Traffic::copy(elements(t));
@@ -36,6 +36,11 @@ pub fn traffic_of_call(op: Op, args: &[Value], results: &[Value]) -> Traffic {
 pub fn traffic_of_copy(from: &Tensor, to: &Tensor) -> Traffic {
     let away = from.shares_storage(to) && meet(from, to);
     Traffic::copy(elements(from).saturating_mul(if away { 2 } else { 1 }))
+}
+
+/// What is copied to have a tensor row-major, as the kernel of `ir::view` takes it.
+pub fn traffic_of_rows(t: &Tensor) -> Traffic {
+    Traffic::copy(if t.meta().is_row_major() { 0 } else { elements(t) })
 }
 
 /// How many elements a tensor has, if that is a plain number.

@@ -30,12 +30,13 @@ pub fn functionalize_in_place(graph: &Graph, facts: &dyn OpFacts, options: &Opti
     };
     let first = planned(options.level)?;
     let writes = |(_, plan): &(Functional, Plan)| plan.traffic.about.written();
-    let copies_nothing = |(_, plan): &(Functional, Plan)| plan.traffic.copied.plain() == Some(0);
+    let copies_nothing = |(functional, plan): &(Functional, Plan)| functional.copies_at_most(plan) == Some(0);
     let best = match first {
         // nothing is gained by another
         Some(best) if copies_nothing(&best) || options.level == Level::LiftOnly => Some(best),
         None if options.level == Level::LiftOnly => None,
-        rewritten => rewritten.into_iter().chain(planned(Level::LiftOnly)?).min_by_key(writes),
+        // lifting alone may fail where rules make of a program what can be planned
+        rewritten => rewritten.into_iter().chain(planned(Level::LiftOnly).ok().flatten()).min_by_key(writes),
     };
     Ok(match best {
         Some((functional, plan)) => InPlace::Planned(Box::new(functional), Box::new(plan)),

@@ -3,6 +3,7 @@
 use crate::lift::{Binding, Lift, Operand};
 use crate::memory::Handle;
 use maquette_ir::graph::{NodeId, ValueId};
+use maquette_ir::mutant::mutant;
 use maquette_ir::traffic::{Meeting, Traffic, Writing};
 use maquette_ir::view::{Tri, ViewSpec};
 use smallvec::SmallVec;
@@ -28,13 +29,14 @@ impl Lift<'_> {
         // keywords come in any order
         reads.sort_by_key(|(arg, ..)| *arg);
         let from = reads.first().and_then(|(_, v, _)| tensor(*v)).map(|t| t.dtype);
-        for &(_, v, t) in &reads {
+        for &(_, v, t) in reads.iter().filter(|_| writing.copies_operands()) {
             let Some(sizes) = tensor(v).map(|t| &t.sizes) else { continue };
             let session = &mut self.memory.session;
             let there = || mutated.iter().map(|(_, u)| *u).filter(|u| u.storage == t.storage);
             let mut certainly = |u: Handle| {
                 // what is copied has elements
                 let meets = session.inside(t.spec, u.spec) == Tri::Yes || session.disjoint(t.spec, u.spec) == Tri::No;
+                let meets = meets || mutant("copies: operands meet what is written");
                 meets && writing.in_the_way(|| !session.differ(t.spec, u.spec), || true)
             };
             if there().any(&mut certainly) {

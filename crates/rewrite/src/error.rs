@@ -34,6 +34,12 @@ pub enum Reason {
         /// The operator.
         op: String,
     },
+    /// An operator reads its argument's storage, and not just the argument.
+    #[error("{op} reads the storage of its argument; write to, or copy, an `as_strided` view instead")]
+    Storage {
+        /// The operator.
+        op: String,
+    },
     /// A view of other elements than the storage was made of: its bytes are read as another dtype.
     #[error("{op} views {from} elements as {to}; write to a copy instead")]
     Reinterpreted {

@@ -173,6 +173,9 @@ impl Lift<'_> {
         }
         let numbers = operands.iter().map(|o| o.arg + 1).max().unwrap_or(0);
         let operator = self.told.operator(graph, node, numbers);
+        if operator.sees_storage {
+            return Err(Reason::Storage { op: op.into() }.into());
+        }
         let (opaque, random, ordered) = (operator.opaque, operator.random, operator.ordered);
         let (keeps, writing) = (operator.keeps, operator.writing);
         // The argument that each result is, or is a view of.

@@ -17,6 +17,7 @@ pub(crate) struct Operator {
     pub random: bool,
     /// Its result has the elements of its first argument, in row-major order.
     pub keeps: bool,
+    pub sees_storage: bool,
     pub writing: Writing,
 }
 
@@ -65,6 +66,7 @@ impl<'g> Told<'g> {
             opaque: facts.opaque(name),
             random: facts.random(name),
             keeps: facts.keeps_elements(name),
+            sees_storage: facts.sees_storage(name),
             writing: Writing::of(name, facts),
             ..Operator::default()
         });

@@ -11,9 +11,12 @@ use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
 use maquette_ops::{
     AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args, elements, kwargs, mode, traffic_of_call,
-    traffic_of_copy,
+    traffic_of_copy, traffic_of_rows,
 };
 use smallvec::SmallVec;
+
+/// A view that no strides give.
+const VIEW: &str = "ir::view";
 
 /// What a planned run gives.
 #[derive(Clone, Debug)]
@@ -187,6 +190,7 @@ impl<'g> Executor<'g> {
             // elements that share their place are equal in every program
             Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => {
                 let (offset, ..) = self.numbers(&to.spec)?;
+                self.traffic += Traffic::copy(elements(&source).saturating_mul(2));
                 let made = overlaid(&source, target.strides(), offset)?;
                 self.buffers[to.buffer.index()] = Some(made.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());
                 Ok(())
@@ -198,6 +202,7 @@ impl<'g> Executor<'g> {
     fn node(&mut self, node: NodeId, reads: &[(ValueId, Place)], writes: &[Place], results: &[(ValueId, Made)]) -> Result<()> {
         let loc = self.run.graph.loc(node).unwrap_or(self.run.lines.run);
         let (name, skip) = self.run.called(node);
+        let is_view = name == VIEW;
         let op = Op::find(name).map_err(|e| e.at(loc))?;
         let writing = Writing::of(name, &Facts);
         let operands = reads.iter().map(|(v, p)| Ok((*v, self.tensor(p)?))).collect::<Result<SmallVec<[(ValueId, Tensor); 4]>>>()?;
@@ -211,6 +216,9 @@ impl<'g> Executor<'g> {
             let direct = op.call_into(arguments, &out, loc)?;
             self.traffic += cost(&out);
             self.traffic += Traffic::copy(if direct { 0 } else { elements(&out) });
+            if is_view {
+                self.traffic += operands.first().map(|(_, base)| traffic_of_rows(base)).unwrap_or_default();
+            }
             return Ok(());
         }
         let mut next = mutated.iter();

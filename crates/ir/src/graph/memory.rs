@@ -127,6 +127,16 @@ pub trait OpFacts: MemoryFacts {
     fn moves(&self, op: &str) -> bool {
         self.keeps_elements(op)
     }
+    /// Whether an operator reads its argument's storage, of which values have no more than their own elements, in their own order.
+    fn sees_storage(&self, op: &str) -> bool {
+        let _ = op;
+        false
+    }
+    /// Whether an operator that mutates reads operands from copies where they lie in what it mutates. Others leave that to the operators they call.
+    fn copies_operands(&self, op: &str) -> bool {
+        let _ = op;
+        true
+    }
     /// Whether what an operator computes depends on the metadata of its first argument, and not on its contents.
     fn ignores_contents(&self, op: &str) -> bool {
         let _ = op;

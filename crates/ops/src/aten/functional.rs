@@ -21,7 +21,7 @@ fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
 
 fn view(a: &[Value], out: &[Tensor]) -> Result<()> {
     let base = a[0].tensor()?;
-    let rows = if base.meta().solid().is_some() { base.clone() } else { eager::contiguous(base)? };
+    let rows = if base.meta().is_row_major() { base.clone() } else { eager::contiguous(base)? };
     eager::copy(&part(&rows, &a[1..])?, &out[0])
 }
 

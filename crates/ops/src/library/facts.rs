@@ -42,16 +42,20 @@ impl MemoryFacts for Facts {
     fn opaque(&self, op: &str) -> bool {
         // their results follow from how their operands lie, where others of their classes are row-major
         const FOLLOW: [&str; 3] = ["aten::binary_cross_entropy", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"];
+        // the other way round
+        const ROWS: [&str; 6] =
+            ["aten::topk", "aten::native_layer_norm", "aten::nonzero", "aten::masked_select", "aten::bincount", "aten::one_hot"];
         let Ok(state) = Op::find(op).and_then(|op| op.state()) else { return true };
         match (state.builtin.map(|def| &def.lowering), state.overridden) {
+            (Some(_), false) if ROWS.contains(&op) => false,
             (Some(Lowering::InPlace(name)), false) => self.opaque(name),
             (Some(Lowering::Compute(c)), false) => {
                 // what is written where it is wanted lies there
                 let placed = crate::into::placement(&state) == Placement::Anywhere;
                 c.class.sums_by_layout() || c.class.keeps_strides() && !placed || FOLLOW.contains(&op)
             }
-            (Some(Lowering::Dynamic { .. }), false) => state.schema.returns.iter().any(|r| r.ty.is_tensors()),
-            (Some(Lowering::Composite(_) | Lowering::Undeclared { .. }) | None, _) | (_, true) => true,
+            // some read strides, or find sizes
+            (Some(Lowering::Dynamic { .. } | Lowering::Composite(_) | Lowering::Undeclared { .. }) | None, _) | (_, true) => true,
             (Some(Lowering::Pointwise(_) | Lowering::View(_)), false) => false,
         }
     }
@@ -89,6 +93,16 @@ impl OpFacts for Facts {
             "aten::ravel",
         ];
         KEEP.contains(&op) && is_plain_builtin(op)
+    }
+
+    fn sees_storage(&self, op: &str) -> bool {
+        const SEE: [&str; 3] = ["aten::as_strided_scatter", "aten::as_strided_copy", "aten::sym_storage_offset"];
+        SEE.contains(&op)
+    }
+
+    fn copies_operands(&self, op: &str) -> bool {
+        let state = Op::find(op).and_then(|op| op.state());
+        !state.is_ok_and(|s| !s.overridden && matches!(s.builtin.map(|def| &def.lowering), Some(Lowering::Composite(_))))
     }
 
     fn moves(&self, op: &str) -> bool {

@@ -61,6 +61,8 @@ struct Planner<'a> {
     steps: Vec<Step>,
     /// Where the call mutates that is being placed: what lay there has been copied away, and nothing else may be put there.
     claimed: Vec<Loc>,
+    /// Copies of values with other strides.
+    laid_out: FxHashMap<(ValueId, SpecId), Loc>,
     traffic: Ledger,
 }
 
@@ -101,6 +103,7 @@ fn plan_with(program: &Functional, facts: &dyn OpFacts, learns: bool) -> Result<
         bound: graph.body().iter().enumerate().filter_map(bind).collect(),
         steps: Vec::new(),
         claimed: Vec::new(),
+        laid_out: FxHashMap::default(),
         traffic: Ledger::default(),
     };
     planner.enter()?;
@@ -194,8 +197,9 @@ impl<'a> Planner<'a> {
 
     fn copy(&mut self, value: ValueId, from: Loc, to: Loc, why: Why) {
         let overlaps = !self.apart(from, to) && !mutant("plan: copies never overlap");
-        // what overlaps is copied away first
-        self.copied(value, if overlaps { 2 } else { 1 });
+        // what overlaps is copied away first; elements that share their place are laid out apart
+        let times = if overlaps { 2 } else { 1 } + if self.injective(to) { 0 } else { 2 };
+        self.copied(value, times);
         let (from, to) = (self.place(from), self.place(to));
         self.steps.push(Step::Copy { value, from, to, overlaps, why });
     }

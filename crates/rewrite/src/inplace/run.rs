@@ -73,6 +73,10 @@ impl Planner<'_> {
         let (from, into) = (self.place(read[0].1), self.place(to));
         let (reads, results) = (vec![(base, from)], vec![(result, Made::Into(into))]);
         self.copied(result, 1);
+        let (rows, lies) = (self.rows(base)?, read[0].1.spec);
+        // the kernel takes views of rows
+        let packed = !self.same_layout(lies, rows, false);
+        self.copied(base, u64::from(packed));
         self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
         self.put(result, to);
         Ok(())
@@ -123,9 +127,7 @@ impl Planner<'_> {
             let mut at = self.loc(v)?;
             let declared = self.declared(v)?;
             if run.opaque && !self.same_layout(at.spec, declared, false) {
-                let to = self.new_buffer(v, declared)?;
-                self.copy(v, at, to, Why::Strides);
-                at = to;
+                at = self.laid_out(v, at, declared)?;
             }
             reads.push((v, at));
         }
@@ -167,6 +169,17 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// A value laid out for an operator that looks at strides; in memory that nothing else is written to, so that others like it read it too.
+    fn laid_out(&mut self, v: ValueId, at: Loc, layout: SpecId) -> Result<Loc> {
+        if let Some(there) = self.laid_out.get(&(v, layout)) {
+            return Ok(*there);
+        }
+        let to = self.new_buffer(v, layout)?;
+        self.copy(v, at, to, Why::Strides);
+        self.laid_out.insert((v, layout), to);
+        Ok(to)
+    }
+
     /// Adds what a call writes, and copies on the side.
     fn count(&mut self, run: &Run, reads: &[(ValueId, Loc)], made: &[(ValueId, Loc)]) -> Result<()> {
         let own = made.len() - run.writes.len();
@@ -187,6 +200,7 @@ impl Planner<'_> {
             let there: SmallVec<[Loc; 2]> = made[own..].iter().map(|(_, to)| *to).filter(&mut in_the_way).collect();
             let meeting = match there.as_slice() {
                 [] => continue,
+                _ if mutant("copies: operands in the way are free") => continue,
                 [to] => {
                     let (read, written, symbols) = self.session.pair(at.spec, to.spec);
                     Meeting::of(read, written, run.writing, symbols)
