@@ -170,8 +170,11 @@ impl Schedule<'_, '_> {
         };
         let of = |s: &Self, c: &Id| s.done(*c).ok().map(|n| s.after[n.index()]);
         let mut after = term.children().iter().filter_map(|c| of(self, c)).max().unwrap_or(0);
-        let origin = self.origins.get(self.first[class as usize] as usize);
-        after = after.max(origin.filter(|_| !mutant(SOON)).map_or(0, |o| o.at)).max(self.symbols_after(&node));
+        // of the class, and of what the term was made of, which may be earlier: empty tensors that later statements make are equal
+        let first = self.origins.get(self.first[class as usize] as usize);
+        let from = self.chosen.term_of(class).and_then(|t| self.origins.get(self.space.from(t) as usize));
+        let at = first.into_iter().chain(from).map(|o| o.at).min().filter(|_| !mutant(SOON)).unwrap_or(0);
+        after = after.max(at).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node
             && self.space.g.analysis.session.calls[call.index()].serial != 0
         {
@@ -179,7 +182,7 @@ impl Schedule<'_, '_> {
             self.serial.push(after);
         }
         self.after.push(after);
-        let loc = origin.or_else(|| self.origins.get(self.space.from(self.chosen.term_of(class)?) as usize)).and_then(|o| o.loc);
+        let loc = first.or(from).and_then(|o| o.loc);
         Ok(self.dag.add(node, Origin { kind, at: after, loc }))
     }
 
@@ -201,8 +204,8 @@ impl Schedule<'_, '_> {
         let mut order = order.into_iter().peekable();
         let mut items = Vec::with_capacity(old.len());
         let listed = |n: &Node| !matches!(n, Node::Input(_) | Node::Const(_) | Node::Proj(..));
-        let mut until = |items: &mut Vec<Item>, at: u32| {
-            while let Some(i) = order.next_if(|&i| self.after[i as usize] <= at) {
+        let mut until = |items: &mut Vec<Item>, limit: (u32, u32)| {
+            while let Some(i) = order.next_if(|&i| (self.after[i as usize], i) <= limit) {
                 if listed(&self.dag.nodes[i as usize]) {
                     items.push(Item::Node(New(i)));
                 }
@@ -212,19 +215,20 @@ impl Schedule<'_, '_> {
             match *item {
                 Item::Node(_) => {}
                 Item::Bind { value, at, .. } => {
-                    until(&mut items, self.after[value.index()].max(at.saturating_sub(1)));
+                    // what takes the symbol may come after the same statement as the value that it is bound from
+                    until(&mut items, (self.after[value.index()], value.0).max((at.saturating_sub(1), u32::MAX)));
                     items.push(*item);
                 }
                 Item::Assert { at, .. } => {
                     let before = self.serial.partition_point(|s| *s < at);
                     if let Some(&last) = self.serial[..before].last() {
-                        until(&mut items, last);
+                        until(&mut items, (last, u32::MAX));
                     }
                     items.push(*item);
                 }
             }
         }
-        until(&mut items, u32::MAX);
+        until(&mut items, (u32::MAX, u32::MAX));
         items
     }
 }
