@@ -35,8 +35,11 @@ impl Lift<'_> {
             let there = || mutated.iter().map(|(_, u)| *u).filter(|u| u.storage == t.storage);
             let mut certainly = |u: Handle| {
                 // what is copied has elements
-                let meets = session.inside(t.spec, u.spec) == Tri::Yes || session.disjoint(t.spec, u.spec) == Tri::No;
-                let meets = meets || mutant("copies: operands meet what is written");
+                let meets = match session.disjoint(t.spec, u.spec) {
+                    Tri::Yes => mutant("copies: operands meet what is written"),
+                    Tri::No => true,
+                    Tri::Unknown => session.inside(t.spec, u.spec) == Tri::Yes || mutant("copies: operands meet what is written"),
+                };
                 meets && writing.in_the_way(|| !session.differ(t.spec, u.spec), || true)
             };
             if there().any(&mut certainly) {
@@ -44,8 +47,8 @@ impl Lift<'_> {
                 continue;
             }
             let mut perhaps = |u: &Handle| {
-                let same = session.same_layout(t.spec, u.spec, true);
-                writing.in_the_way(|| same, || session.disjoint(t.spec, u.spec) != Tri::Yes)
+                let meets = session.disjoint(t.spec, u.spec) != Tri::Yes;
+                writing.in_the_way(|| session.same_layout(t.spec, u.spec, true), || meets)
             };
             if let Some(u) = there().find(&mut perhaps) {
                 let symbols = &mut session.symbols;

@@ -92,6 +92,9 @@ fn same(v: &ViewSpec, symbols: &mut SymTable, number: &dyn Fn(&mut SymTable, Exp
 impl Count {
     /// Adds the elements of so many tensors of these sizes.
     pub fn add(&mut self, sizes: &[Expr], times: u64) {
+        if times == 0 {
+            return;
+        }
         let numbers = sizes.iter().filter_map(|n| n.as_i64()).map(|n| u64::try_from(n).unwrap_or(0));
         let times = numbers.fold(times, u64::saturating_mul);
         if times == 0 {
