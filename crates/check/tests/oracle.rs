@@ -30,14 +30,16 @@ fn random_programs_agree() {
 #[test]
 fn plans_copy_no_more_than_the_program_does() {
     // a run that copies more is a mismatch
-    for (name, one_in) in [("planned", 500), ("planned-symbolic", 20)] {
+    for (name, one_in) in [("placed", 500), ("planned", 500), ("planned-symbolic", 20)] {
         let modes = modes().into_iter().filter(|m| m.name() == name).collect();
         let report = Campaign { modes, ..campaign(1000) }.run(&|_| {});
         assert!(report.failures.is_empty(), "{report}");
         let copies = report.copies;
-        assert!(copies.eager.copied > 25_000 && copies.planned.copied < copies.eager.copied, "{name}: {copies}");
+        // plans of what is only lifted copy what the program copies
+        let saves = copies.planned.copied < copies.eager.copied || name == "placed";
+        assert!(copies.eager.copied > 25_000 && saves, "{name}: {copies}");
         assert!(copies.as_it_is * one_in < copies.runs, "{name}: {copies}");
-        assert!(copies.as_it_is > 0 || name == "planned", "{name}: {copies}");
+        assert!(copies.as_it_is > 0 || name != "planned-symbolic", "{name}: {copies}");
     }
 }
 

@@ -77,9 +77,9 @@ pub fn modes() -> Vec<&'static dyn Mode> {
     const LIFTED: Functional = Functional { name: "lifted", level: Level::LiftOnly, symbolic: false };
     const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact, symbolic: false };
     const FUNCTIONAL_SYMBOLIC: Functional = Functional { name: "functional-symbolic", level: Level::Exact, symbolic: true };
-    const PLACED: Planned = Planned { of: Functional { name: "placed", ..LIFTED }, keeps: false };
-    const PLANNED: Planned = Planned { of: Functional { name: "planned", ..FUNCTIONAL }, keeps: true };
-    const PLANNED_SYMBOLIC: Planned = Planned { of: Functional { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC }, keeps: true };
+    const PLACED: Planned = Planned { of: Functional { name: "placed", ..LIFTED } };
+    const PLANNED: Planned = Planned { of: Functional { name: "planned", ..FUNCTIONAL } };
+    const PLANNED_SYMBOLIC: Planned = Planned { of: Functional { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC } };
     vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &FUNCTIONAL_SYMBOLIC, &PLACED, &PLANNED, &PLANNED_SYMBOLIC, &Exported]
 }
 

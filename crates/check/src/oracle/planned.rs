@@ -13,16 +13,12 @@ use maquette_rewrite::{FunctionalizeError, InPlace, Options, functionalize, func
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names of elements first.
 pub struct Planned {
     pub(super) of: Functional,
-    /// The plan is to copy no more than the eager program. Where none is known to, the program is planned all the same.
-    pub(super) keeps: bool,
 }
 
 impl Planned {
-    /// A plan, and whether it is to keep to the copies of the eager program.
-    fn plan(&self, graph: &Graph, options: &Options) -> Result<(maquette_rewrite::Functional, Plan, bool), FunctionalizeError> {
-        if self.keeps
-            && let InPlace::Planned(functional, plan) = functionalize_in_place(graph, &Facts, options)?
-        {
+    /// A plan, and whether it is to keep to the copies of the eager program. Where none is known to, the program is planned all the same.
+    fn plan(graph: &Graph, options: &Options) -> Result<(maquette_rewrite::Functional, Plan, bool), FunctionalizeError> {
+        if let InPlace::Planned(functional, plan) = functionalize_in_place(graph, &Facts, options)? {
             return Ok((*functional, *plan, true));
         }
         let functional = functionalize(graph, &Facts, options)?;
@@ -37,18 +33,17 @@ impl Mode for Planned {
     }
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let (traced, (functional, plan, kept)) = self.of.made(program, sample, |graph, options| self.plan(graph, options))?;
+        let (traced, (functional, plan, kept)) = self.of.made(program, sample, |graph, options| Planned::plan(graph, options))?;
         sound(&functional)?;
         // sizes that depend on data, or differ from call to call, are known in the run alone
         if !self.of.symbolic && !traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
             check_plan(&functional, &plan, &Facts, &|_| None).map_err(|e| Error::msg(format!("the plan is wrong: {e}")))?;
         }
         let (at_most, eager_at_least) = (functional.copies_at_most(&plan), functional.eager.copied.plain());
-        let as_it_is = self.keeps && !kept;
         Ok(Box::new(move |inputs| {
             let (outputs, traffic) = run_planned(&functional, &plan, &inputs.iter().map(Value::from).collect::<Vec<_>>())?;
             let counted = Counted { traffic, at_most, eager_at_least, keeps: kept };
-            Ok(Ran { outputs, written: if as_it_is { Written::AsItIs } else { Written::Counted(counted) } })
+            Ok(Ran { outputs, written: if kept { Written::Counted(counted) } else { Written::AsItIs } })
         }))
     }
 
