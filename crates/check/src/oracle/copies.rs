@@ -25,17 +25,15 @@ impl Copies {
     pub(super) fn count(&mut self, eager: Written, found: Written) -> Result<(), String> {
         let (eager, found) = match (eager, found) {
             (Written::Counted(eager), Written::Counted(found)) => (eager.traffic, found),
-            (_, Written::AsItIs) => {
+            (_, Written::Unproven) => {
                 self.add(Copies { runs: 1, as_it_is: 1, ..Copies::default() });
                 return Ok(());
             }
             _ => return Ok(()),
         };
-        let Counted { traffic: planned, at_most, eager_at_least, keeps } = found;
-        if keeps {
-            self.add(Copies { eager, planned, runs: 1, as_it_is: 0 });
-        }
-        if keeps && planned.copied > eager.copied {
+        let Counted { traffic: planned, at_most, eager_at_least } = found;
+        self.add(Copies { eager, planned, runs: 1, as_it_is: 0 });
+        if planned.copied > eager.copied {
             return Err(format!("{} elements are copied, {} eagerly", planned.copied, eager.copied));
         }
         match (at_most, eager_at_least) {

@@ -32,8 +32,8 @@ pub enum Written {
     Uncounted,
     /// So many.
     Counted(Counted),
-    /// Not counted: in its place the program would run as it is, since no plan is known to copy no more.
-    AsItIs,
+    /// Not compared: no plan is known to copy no more than eagerly, so a user's program would run as it is.
+    Unproven,
 }
 
 /// What a run wrote, and what was known of it beforehand.
@@ -45,8 +45,6 @@ pub struct Counted {
     pub at_most: Option<u64>,
     /// How many the eager program copies at least, likewise.
     pub eager_at_least: Option<u64>,
-    /// It was to copy no more than the eager program.
-    pub keeps: bool,
 }
 
 impl From<Vec<Value>> for Ran {

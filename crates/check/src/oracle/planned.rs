@@ -16,7 +16,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// A plan, and whether it is to keep to the copies of the eager program. Where none is known to, the program is planned all the same.
+    /// A plan, and whether it is proven to keep to the copies of the eager program. Where none is known to, the program is planned all the same.
     fn plan(graph: &Graph, options: &Options) -> Result<(maquette_rewrite::Functional, Plan, bool), FunctionalizeError> {
         if let InPlace::Planned(functional, plan) = functionalize_in_place(graph, &Facts, options)? {
             return Ok((*functional, *plan, true));
@@ -33,7 +33,7 @@ impl Mode for Planned {
     }
 
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let (traced, (functional, plan, kept)) = self.of.made(program, sample, |graph, options| Planned::plan(graph, options))?;
+        let (traced, (functional, plan, proven)) = self.of.made(program, sample, Planned::plan)?;
         sound(&functional)?;
         // sizes that depend on data, or differ from call to call, are known in the run alone
         if !self.of.symbolic && !traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
@@ -42,8 +42,8 @@ impl Mode for Planned {
         let (at_most, eager_at_least) = (functional.copies_at_most(&plan), functional.eager.copied.plain());
         Ok(Box::new(move |inputs| {
             let (outputs, traffic) = run_planned(&functional, &plan, &inputs.iter().map(Value::from).collect::<Vec<_>>())?;
-            let counted = Counted { traffic, at_most, eager_at_least, keeps: kept };
-            Ok(Ran { outputs, written: if kept { Written::Counted(counted) } else { Written::AsItIs } })
+            let counted = Counted { traffic, at_most, eager_at_least };
+            Ok(Ran { outputs, written: if proven { Written::Counted(counted) } else { Written::Unproven } })
         }))
     }
 
