@@ -35,6 +35,8 @@ struct Schedule<'a, 'f> {
     after: Vec<u32>,
     /// The statements of calls whose place matters, in order.
     serial: Vec<u32>,
+    /// The statement after which what is being made is asked for.
+    by: u32,
 }
 
 /// `program` is what was put into the e-graph, `terms` are its nodes there.
@@ -56,10 +58,13 @@ pub(crate) fn schedule(space: Space<'_>, program: &Dag, terms: &[Id], chosen: &S
         dag: Dag::default(),
         after: Vec::new(),
         serial: Vec::new(),
+        by: 0,
     };
-    for node in staying(program, &space.g.analysis.session) {
-        s.make(terms[node])?;
+    for (by, id) in at_their_time(&space, program, terms, &memory.items) {
+        s.by = by;
+        s.make(id)?;
     }
+    s.by = u32::MAX;
     each_wanted(&mut memory, &mut finals, &mut |id| {
         *id = s.make(terms[id.index()])?;
         Ok(())
@@ -79,6 +84,19 @@ pub(crate) fn staying<'a>(program: &'a Dag, session: &'a Session) -> impl Iterat
         Node::View(..) | Node::Scatter(..) | Node::Proj(..) => false,
     };
     program.nodes.iter().enumerate().filter(move |(_, n)| stays(n)).map(|(i, _)| i)
+}
+
+/// What is needed at a time of its own, with the statement after which it is: what stays, and what symbols are bound from. In order, so that
+/// nothing that is needed early was put where it is needed late.
+fn at_their_time(space: &Space<'_>, program: &Dag, terms: &[Id], items: &[Item]) -> Vec<(u32, Id)> {
+    let stays = staying(program, &space.g.analysis.session).map(|n| (program.origins[n].at, terms[n]));
+    let binds = items.iter().filter_map(|item| match item {
+        Item::Bind { value, at, .. } => Some((at.saturating_sub(1), terms[value.index()])),
+        Item::Node(_) | Item::Assert { .. } => None,
+    });
+    let mut all: Vec<(u32, Id)> = stays.chain(binds).collect();
+    all.sort_by_key(|(by, _)| *by);
+    all
 }
 
 /// Every value that is asked for: by binds of symbols, as the contents of memory in the end, as an output.
@@ -170,11 +188,12 @@ impl Schedule<'_, '_> {
         };
         let of = |s: &Self, c: &Id| s.done(*c).ok().map(|n| s.after[n.index()]);
         let mut after = term.children().iter().filter_map(|c| of(self, c)).max().unwrap_or(0);
-        // of the class, and of what the term was made of, which may be earlier: empty tensors that later statements make are equal
+        // of the class, and of what the term was made of, which may be earlier: empty tensors that later statements make are equal; but no later
+        // than it is asked for
         let first = self.origins.get(self.first[class as usize] as usize);
         let from = self.chosen.term_of(class).and_then(|t| self.origins.get(self.space.from(t) as usize));
         let at = first.into_iter().chain(from).map(|o| o.at).min().filter(|_| !mutant(SOON)).unwrap_or(0);
-        after = after.max(at).max(self.symbols_after(&node));
+        after = after.max(at.min(self.by)).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node
             && self.space.g.analysis.session.calls[call.index()].serial != 0
         {
@@ -214,9 +233,8 @@ impl Schedule<'_, '_> {
         for item in old {
             match *item {
                 Item::Node(_) => {}
-                Item::Bind { value, at, .. } => {
-                    // what takes the symbol may come after the same statement as the value that it is bound from
-                    until(&mut items, (self.after[value.index()], value.0).max((at.saturating_sub(1), u32::MAX)));
+                Item::Bind { at, .. } => {
+                    until(&mut items, (at.saturating_sub(1), u32::MAX));
                     items.push(*item);
                 }
                 Item::Assert { at, .. } => {
