@@ -40,7 +40,19 @@ impl Functional {
         Some(plan.traffic.copied.plain()?.saturating_add(self.untold.plain()?))
     }
 
-    /// The same as text, symbols and all.
+    /// The same in a run in which symbols, by their names, have these values; `None` if it needs one that has none.
+    pub fn copies_at_most_in(&self, plan: &Plan, value: &dyn Fn(&str) -> Option<i64>) -> Option<u64> {
+        let (planned, untold) = (&plan.traffic.copied, &self.untold);
+        let planned = planned.at(&plan.symbols, &|s| value(plan.symbols.name(s)), Bound::AtMost)?;
+        Some(planned.saturating_add(untold.at(&self.symbols, &|s| value(self.symbols.name(s)), Bound::AtMost)?))
+    }
+
+    /// How many elements the program copies as it is, at least, in such a run.
+    pub fn copies_at_least_in(&self, value: &dyn Fn(&str) -> Option<i64>) -> Option<u64> {
+        self.eager.copied.at(&self.symbols, &|s| value(self.symbols.name(s)), Bound::AtLeast)
+    }
+
+    /// How many elements a plan of this program copies at most, as text, symbols and all.
     pub fn copies_at_most_text(&self, plan: &Plan) -> String {
         match (self.untold.plain(), plan.traffic.copied.text(&plan.symbols)) {
             (Some(0), planned) => planned,

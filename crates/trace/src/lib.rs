@@ -52,6 +52,7 @@ pub use planned::{Planned, run_planned};
 pub use run::{Lines, run_graph};
 pub use state::State;
 pub use traced::{Interface, Program, Traced};
+pub use verdict::input_symbols;
 
 #[cfg(feature = "check")]
 #[doc(hidden)]

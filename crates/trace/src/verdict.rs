@@ -28,6 +28,18 @@ pub(crate) struct Bindings<'g> {
     placed: bool,
 }
 
+/// The values that inputs give to a graph's symbols, by name. What else the graph says of inputs is not checked.
+///
+/// # Errors
+/// A size is not in the range of its symbol; an input has no data.
+pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64)>> {
+    let mut bindings = Bindings::new(graph, &[], false);
+    graph.inputs().iter().zip(inputs).try_for_each(|(&input, value)| bindings.bind_input(input, value))?;
+    let mut values: Vec<(SymbolId, i64)> = bindings.values.into_iter().collect();
+    values.sort_unstable();
+    Ok(values.into_iter().map(|(s, value)| (graph.symbols().name(s).to_owned(), value)).collect())
+}
+
 impl<'g> Bindings<'g> {
     pub(crate) fn new(graph: &'g Graph, labels: &'g [String], placed: bool) -> Bindings<'g> {
         Bindings { graph, labels, values: FxHashMap::default(), origins: FxHashMap::default(), starts: Vec::new(), placed }

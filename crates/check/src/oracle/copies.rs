@@ -15,6 +15,8 @@ pub struct Copies {
     pub runs: u64,
     /// For so many of them no plan was known to: the program would run as it is.
     pub as_it_is: u64,
+    /// In so many of them what the plan says it copies at most, and lifting at least, was compared too.
+    pub bounded: u64,
 }
 
 impl Copies {
@@ -32,7 +34,8 @@ impl Copies {
             _ => return Ok(()),
         };
         let Counted { traffic: planned, at_most, eager_at_least } = found;
-        self.add(Copies { eager, planned, runs: 1, as_it_is: 0 });
+        let bounded = u64::from(at_most.is_some() && eager_at_least.is_some());
+        self.add(Copies { eager, planned, runs: 1, as_it_is: 0, bounded });
         if planned.copied > eager.copied {
             return Err(format!("{} elements are copied, {} eagerly", planned.copied, eager.copied));
         }
@@ -50,12 +53,13 @@ impl Copies {
         self.planned += other.planned;
         self.runs += other.runs;
         self.as_it_is += other.as_it_is;
+        self.bounded += other.bounded;
     }
 }
 
 impl Display for Copies {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Copies { eager, planned, runs, as_it_is } = self;
+        let Copies { eager, planned, runs, as_it_is, bounded } = self;
         writeln!(
             f,
             "elements copied: {} eagerly, {} as planned; written: {} and {}",
@@ -64,6 +68,6 @@ impl Display for Copies {
             eager.written(),
             planned.written()
         )?;
-        writeln!(f, "of {runs} runs, {as_it_is} would be of the program as it is")
+        writeln!(f, "of {runs} runs, {as_it_is} would be of the program as it is; in {bounded} both bounds were compared")
     }
 }

@@ -41,7 +41,7 @@ pub enum Written {
 pub struct Counted {
     /// What it wrote.
     pub traffic: Traffic,
-    /// How many elements it copies at most, where no symbol decides that.
+    /// How many elements it copies at most; `None` where sizes that are found in data decide that.
     pub at_most: Option<u64>,
     /// How many the eager program copies at least, likewise.
     pub eager_at_least: Option<u64>,

@@ -9,6 +9,7 @@ use maquette_ir::plan::Plan;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{FunctionalizeError, InPlace, Options, functionalize, functionalize_in_place, plan};
+use maquette_trace::input_symbols;
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names of elements first.
 pub struct Planned {
@@ -39,9 +40,12 @@ impl Mode for Planned {
         if !self.of.symbolic && !traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
             check_plan(&functional, &plan, &Facts, &|_| None).map_err(|e| Error::msg(format!("the plan is wrong: {e}")))?;
         }
-        let (at_most, eager_at_least) = (functional.copies_at_most(&plan), functional.eager.copied.plain());
         Ok(Box::new(move |inputs| {
-            let (outputs, traffic) = run_planned(&functional, &plan, &inputs.iter().map(Value::from).collect::<Vec<_>>())?;
+            let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
+            let (outputs, traffic) = run_planned(&functional, &plan, &inputs)?;
+            let symbols = input_symbols(&functional.graph, &inputs)?;
+            let value = |name: &str| symbols.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
+            let (at_most, eager_at_least) = (functional.copies_at_most_in(&plan, &value), functional.copies_at_least_in(&value));
             let counted = Counted { traffic, at_most, eager_at_least };
             Ok(Ran { outputs, written: if proven { Written::Counted(counted) } else { Written::Unproven } })
         }))

@@ -1,7 +1,7 @@
 //! What is written before sizes are known.
 
 use super::{Traffic, Writing};
-use crate::sym::{BoolExpr, Expr, Rel, SymError, SymTable};
+use crate::sym::{BoolExpr, Expr, Rel, SymError, SymTable, SymbolId};
 use crate::view::ViewSpec;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
@@ -122,6 +122,20 @@ impl Count {
     /// The number, if no symbol decides it.
     pub fn plain(&self) -> Option<u64> {
         (self.products.is_empty() && self.meetings.is_empty()).then_some(self.plain)
+    }
+
+    /// The bound in a run in which symbols of the table have these values; `None` if one that it needs has none. What is read is not taken to meet
+    /// what is written for what is counted at least, and is for what is counted at most.
+    pub fn at(&self, symbols: &SymTable, value: &dyn Fn(SymbolId) -> Option<i64>, bound: Bound) -> Option<u64> {
+        let met = self.meetings.iter().filter(|_| bound == Bound::AtMost);
+        let met = met.map(|(m, times)| (m.read.sizes().collect::<SmallVec<[Expr; 4]>>(), *times));
+        let mut sum = self.plain;
+        for (sizes, times) in self.products.iter().map(|(sizes, times)| (sizes.clone(), *times)).chain(met) {
+            let sizes = sizes.iter().map(|n| symbols.eval(*n, value).ok()).collect::<Option<SmallVec<[i64; 4]>>>()?;
+            let numbers = sizes.into_iter().map(|n| u64::try_from(n).unwrap_or(0));
+            sum = sum.saturating_add(numbers.fold(times, u64::saturating_mul));
+        }
+        Some(sum)
     }
 
     /// The same in `symbols`, with what is known there; its sizes are of the table `from`. What has no counterpart is left out of what is counted at
