@@ -12,6 +12,8 @@ use std::collections::{HashMap, HashSet};
 /// The values of symbols.
 pub type Env<'a> = dyn Fn(SymbolId) -> Option<i64> + 'a;
 
+const VIEW: &str = "ir::view";
+
 type Name = u64;
 type Check<T = ()> = Result<T, String>;
 
@@ -144,7 +146,7 @@ impl Checker<'_> {
             let first = |i: usize| if let Some(Arg::Value(v)) = args.get(i) { Ok(*v) } else { Err("no tensor".to_owned()) };
             let results: Vec<ValueId> = graph.result_values(node).collect();
             let made = match graph.op_name(node) {
-                "ir::view" => {
+                VIEW => {
                     let base = self.names_of(first(0)?)?;
                     self.part(&args[1..])?
                         .iter()
@@ -294,6 +296,9 @@ impl Checker<'_> {
         if !self.done.insert(node) {
             return Err("a node runs twice".into());
         }
+        if self.graph.op_name(node) == VIEW {
+            return self.packed(node, reads, results);
+        }
         let (operands, mutated) = self.operands(node);
         for v in operands {
             let (_, place) = reads.iter().find(|(u, _)| *u == v).ok_or("an operand has no place")?;
@@ -336,9 +341,28 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// A view that no strides give, which copies whatever lies there, as copies do: what is stored over later may be anything.
+    fn packed(&mut self, node: NodeId, reads: &[(ValueId, Place)], results: &[(ValueId, Made)]) -> Check {
+        let ([(base, from)], [(_, Made::Into(to))]) = (reads, results) else { return Err("a view that copies has no place".into()) };
+        let (source, target, part) = (self.places(from)?, self.places(to)?, self.part(&self.graph.args(node)[1..])?);
+        if self.graph.args(node).first() != Some(&Arg::Value(*base)) || source.len() != self.names_of(*base)?.len() {
+            return Err("a view is of another tensor".into());
+        }
+        if target.len() != part.len() {
+            return Err("a copy between unlike sizes".into());
+        }
+        if from.buffer == to.buffer && meet(&source, &target) {
+            return Err("I3: a kernel writes over an operand that it still reads".into());
+        }
+        let memory = &self.memory[from.buffer.index()];
+        let found = part.iter().map(|p| source.get(*p as usize).map(|at| memory.get(at).copied()));
+        let names: Vec<Option<Name>> = found.collect::<Option<_>>().ok_or("a view leaves its base")?;
+        self.put(to.buffer, &target, &names)
+    }
+
     fn leave(&mut self) -> Check {
         for node in self.graph.nodes() {
-            if !matches!(self.graph.op_name(node), "ir::view" | "ir::scatter" | "ir::strided") && !self.done.contains(&node) {
+            if !matches!(self.graph.op_name(node), VIEW | "ir::scatter" | "ir::strided") && !self.done.contains(&node) {
                 return Err(format!("{} never runs", self.graph.op_name(node)));
             }
         }

@@ -38,7 +38,10 @@ impl Mode for Planned {
         sound(&functional)?;
         // sizes that depend on data, or differ from call to call, are known in the run alone
         if !self.of.symbolic && !traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
-            check_plan(&functional, &plan, &Facts, &|_| None).map_err(|e| Error::msg(format!("the plan is wrong: {e}")))?;
+            check_plan(&functional, &plan, &Facts, &|_| None).map_err(|e| {
+                let graph = &functional.graph;
+                Error::msg(format!("the plan is wrong: {e}\n{}\n{graph}", plan.display(graph)))
+            })?;
         }
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();

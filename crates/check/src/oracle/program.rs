@@ -158,6 +158,7 @@ impl fmt::Display for Program {
             write!(f, "#! memory {i}: {} =", m.dtype)?;
             for v in &m.values {
                 match v {
+                    Scalar::Float(x) if x.is_nan() && x.is_sign_negative() => f.write_str(" -NaN")?,
                     Scalar::Float(x) => write!(f, " {:?}", *x as f32)?,
                     Scalar::Int(n) => write!(f, " {n}")?,
                     Scalar::Bool(b) => write!(f, " {b}")?,

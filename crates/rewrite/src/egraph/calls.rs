@@ -197,6 +197,7 @@ pub(super) fn round_trip(s: &mut Space<'_>, t: &Site, found: &mut Found) {
 pub(super) fn commute(s: &mut Space<'_>, t: &Site, found: &mut Found) {
     if let (Does::Compute { arith: Arith::Add | Arith::Mul | Arith::And | Arith::Or, .. }, [x, y]) = (t.does, t.operands.as_slice())
         && x != y
+        && s.dtype(*x).is_some_and(|d| !d.is_float())
     {
         found.extend(s.lookup(Term::Call(t.call, [*y, *x].into_iter().collect())));
     }

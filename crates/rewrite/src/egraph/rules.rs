@@ -117,7 +117,7 @@ pub(crate) static RULES: &[Rule] = &[
     },
     Rule {
         name: "commute",
-        law: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x: one of two such calls is enough",
+        law: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x, not of floats: of two NaNs the first is the sum",
         plain: false,
         apply: Apply::Call(calls::commute),
     },

@@ -367,8 +367,19 @@ fn values_share(live: &[Live], t: &Tensor) -> bool {
 impl Rng {
     /// A number of a dtype: small, or one that arithmetic treats specially.
     fn value(&mut self, dtype: DType) -> Scalar {
-        const FLOATS: [f32; 10] =
-            [f32::NAN, -0.0, 0.0, f32::INFINITY, f32::NEG_INFINITY, f32::from_bits(1), -1e-40, f32::MAX, f32::EPSILON, 16_777_217.0];
+        const FLOATS: [f32; 11] = [
+            f32::NAN,
+            -f32::NAN,
+            -0.0,
+            0.0,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::from_bits(1),
+            -1e-40,
+            f32::MAX,
+            f32::EPSILON,
+            16_777_217.0,
+        ];
         const INTS: [i64; 6] = [0, -1, i64::MAX, i64::MIN, 1 << 53, -(1 << 40) + 1];
         let special = self.chance(18);
         match dtype {
