@@ -64,6 +64,8 @@ const RARE: &[(&str, &str)] = &[
     ("bound: calls in their places are made at any time", include_str!("../../../tests/programs/effects_stay_in_order.txt")),
     ("copies: all strides are told", include_str!("../../../tests/programs/strides_of_what_a_twin_makes.txt")),
     ("copies: runs know less of many elements than plans", include_str!("../../../tests/programs/apart_among_many_elements.txt")),
+    ("lift: elements of an input may meet", include_str!("../../../tests/programs/windows_that_are_written.txt")),
+    ("repeated elements: there is one", include_str!("../../../tests/programs/repeated_no_times.txt")),
     ("lift: elements that are written may meet", include_str!("../../../tests/programs/write_to_an_expansion_by_data.txt")),
 ];
 

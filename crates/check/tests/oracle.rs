@@ -141,6 +141,9 @@ fn programs_that_once_failed_agree() {
             n if n.starts_with("as_strided_beyond") || n == "place_of_an_empty_diagonal" => {
                 Verdict::Refused("a view of elements that its tensor does not have")
             }
+            n if n.starts_with("windows_that_are_written") => {
+                Verdict::Refused("a write to an input of symbolic sizes whose elements share their place")
+            }
             "chunks_of_what_is_known_to_be_empty" => Verdict::Refused("a decision on a data-dependent size"),
             _ => Verdict::Agree,
         };
@@ -317,6 +320,6 @@ fn a_failing_program_is_made_small() {
 
 #[test]
 fn every_feature_occurs() {
-    let report = Campaign { modes: Vec::new(), ..campaign(1500) }.run(&|_| {});
+    let report = Campaign { modes: Vec::new(), ..campaign(3000) }.run(&|_| {});
     assert_eq!(report.stats.missing(), Vec::<&str>::new());
 }

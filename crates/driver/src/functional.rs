@@ -44,7 +44,8 @@ pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &
 /// elements were written.
 ///
 /// # Errors
-/// As [`run_functional`]; where an operator fails, what was written before is written, as in the program itself.
+/// As [`run_functional`]. Where a run fails, memory that the program first writes behind the assertion or effect that failed is as it was; other memory
+/// that it writes may hold what was made for it.
 #[track_caller]
 pub fn run_planned(program: &Functional, plan: &Plan, inputs: &[Value]) -> Result<(Vec<Value>, Traffic)> {
     let outside = Outsiders::new(program, inputs, &Lines::unknown())?;

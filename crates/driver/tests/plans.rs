@@ -175,3 +175,39 @@ fn a_program_runs_in_place_by_a_plan_or_as_it_is() {
         assert_eq!(traffic.is_some_and(|t| t.copied == 0), matches!(in_place, InPlace::Planned(..)));
     }
 }
+
+#[test]
+fn what_is_written_behind_an_assertion_that_fails_is_as_it_was() {
+    let program = |before: &str| {
+        format!(
+            "graph program(%x: f32[4], %m: f32[4]) -> ()
+  where u0 in [0, oo)
+{{
+{before}  %y: f32[4] = aten::mul.Tensor(%x, %m)
+  %rows: i64[u0, 1] = aten::nonzero(%m)
+  bind u0 = size(%rows, 0)
+  assert u0 <= 2 \"too many\"
+  %copy_: f32[4] = aten::copy_(%x, %y)
+  return ()
+}}"
+        )
+    };
+    // what is written before may be overwritten by then
+    for (before, first) in [("", [-3.0f32, -2.0, -1.0, 0.0].as_slice()), ("  %neg_: f32[4] = aten::neg_(%x)\n", &[])] {
+        let graph: maquette_ir::graph::Graph = program(before).parse().unwrap();
+        let in_place = functionalize_in_place(&graph, &Facts, &Options::new()).unwrap();
+        assert!(matches!(in_place, InPlace::Planned(..)));
+        let run = |m: [f32; 4]| {
+            let x = arange(4);
+            let done = maquette_driver::run_in_place(&in_place, &[Value::Tensor(x.clone()), Value::Tensor(Tensor::from(m))]);
+            (x.to_vec::<f32>().unwrap(), done.map(drop).map_err(|e| e.to_string()))
+        };
+        let (x, done) = run([2.0, 0.0, 2.0, 0.0]);
+        assert_eq!(done, Ok(()));
+        let sign = if before.is_empty() { 1.0 } else { -1.0 };
+        assert_eq!(x, [-6.0 * sign, 0.0, -2.0 * sign, 0.0]);
+        let (x, done) = run([1.0; 4].map(|m| m * 3.0));
+        assert!(done.unwrap_err().contains("too many"));
+        assert!(first.is_empty() || x == first, "{x:?}");
+    }
+}

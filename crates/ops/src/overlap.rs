@@ -27,12 +27,13 @@ pub fn may_overlap(a: &Concrete, b: &Concrete) -> bool {
 /// As the view algebra has it, which plans are made with: what they know to be apart is not copied in the run.
 fn proven_disjoint(a: &Concrete, b: &Concrete) -> bool {
     let (start, mut symbols) = (a.offset.min(b.offset), SymTable::new());
-    let mut view = |c: &Concrete| {
-        let [sizes, strides] = [&c.sizes, &c.strides].map(|l| l.iter().copied().map(Expr::Int).collect::<SmallVec<[Expr; 6]>>());
-        ViewSpec::strided(Expr::Int(c.offset - start), &sizes, &strides, &mut symbols).ok()
-    };
-    let views = (view(a), view(b));
+    let views = (view(a, start, &mut symbols), view(b, start, &mut symbols));
     matches!(views, (Some(a), Some(b)) if a.disjoint(&b, &mut symbols) == Tri::Yes)
+}
+
+fn view(c: &Concrete, start: i64, symbols: &mut SymTable) -> Option<ViewSpec> {
+    let [sizes, strides] = [&c.sizes, &c.strides].map(|l| l.iter().copied().map(Expr::Int).collect::<SmallVec<[Expr; 6]>>());
+    ViewSpec::strided(Expr::Int(c.offset - start), &sizes, &strides, symbols).ok()
 }
 
 /// Whether an element of a region may lie, in part at least, in a half-open range of the storage's bytes.
@@ -105,7 +106,10 @@ pub fn may_self_overlap(a: &Concrete) -> bool {
             seen.sort_unstable();
             seen.windows(2).any(|w| w[0] == w[1])
         }
-        _ => true,
+        _ => {
+            let mut symbols = SymTable::new();
+            !view(a, a.offset, &mut symbols).is_some_and(|v| v.injective(&mut symbols) == Tri::Yes)
+        }
     }
 }
 

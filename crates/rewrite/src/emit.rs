@@ -41,6 +41,8 @@ struct Emit<'a> {
     places: Vec<Arg>,
     /// Values that may have other strides where they are made than their types say.
     untold: Count,
+    /// The statements of the program's assertions and effects.
+    ordered: Vec<u32>,
 }
 
 pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functional> {
@@ -55,6 +57,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
         results: Vec::new(),
         places: Vec::new(),
         untold: Count::default(),
+        ordered: Vec::new(),
         memory,
     };
     e.values.resize(e.memory.dag.nodes.len(), SmallVec::new());
@@ -67,7 +70,10 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
                 e.builder.bind(symbol, value, source);
             }
             Item::Assert { .. } if mutant("emit: assertions are left out") => {}
-            Item::Assert { cond, message, .. } => e.builder.assert_(cond, message.map(|m| e.memory.session.str(m))),
+            Item::Assert { cond, message, at } => {
+                e.ordered.push(at);
+                e.builder.assert_(cond, message.map(|m| e.memory.session.str(m)));
+            }
         }
     }
     let memories = e.memory.shared.clone();
@@ -249,6 +255,7 @@ impl Emit<'_> {
                     .collect();
                 let made = self.builder.node(op, &args, &kwargs, &specs, origin.loc);
                 if t.effect {
+                    self.ordered.push(t.serial.saturating_sub(1));
                     self.builder.set_effect(made.node);
                 }
                 if t.copies {

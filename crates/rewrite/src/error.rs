@@ -34,6 +34,14 @@ pub enum Reason {
         /// The operator.
         op: String,
     },
+    /// A call names an argument that its operator does not have, or an operator that is not registered.
+    #[error("{op} has no argument `{name}`")]
+    Keyword {
+        /// The operator.
+        op: String,
+        /// The argument.
+        name: String,
+    },
     /// An operator reads its argument's storage, and not just the argument.
     #[error("{op} reads the storage of its argument; write to, or copy, an `as_strided` view instead")]
     Storage {

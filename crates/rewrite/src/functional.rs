@@ -152,6 +152,8 @@ pub struct Mutation {
     pub result: usize,
     /// The elements that the value is of, counted from the tensor's first; `None` if they are the tensor's own, in order.
     pub place: Option<usize>,
+    /// So many of the graph's assertions and effects come before the program first writes there.
+    pub behind: usize,
 }
 
 /// An output of the program.

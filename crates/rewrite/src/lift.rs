@@ -6,7 +6,7 @@
 
 use crate::dag::{Given, Hint, Id, Kind, Layouts, MetaId, Node, Session, Slot, SpecId, Template};
 use crate::error::{Reason, Result};
-use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner};
+use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner, Storage};
 use crate::told::Told;
 use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
 use maquette_ir::mutant::mutant;
@@ -167,8 +167,8 @@ impl Lift<'_> {
             graph.for_each_leaf(a, &mut |leaf| operands.extend(Operand::of(i, leaf)));
         }
         for &(name, a) in graph.kwargs(node) {
-            let index =
-                self.told.keyword(graph, graph.op(node), name).ok_or(Reason::Internal("an operator has no argument of this name"))?;
+            let unknown = || Reason::Keyword { op: op.into(), name: graph.str(name).into() };
+            let index = self.told.keyword(graph, graph.op(node), name).ok_or_else(unknown)?;
             graph.for_each_leaf(a, &mut |leaf| operands.extend(Operand::of(index, leaf)));
         }
         let numbers = operands.iter().map(|o| o.arg + 1).max().unwrap_or(0);
@@ -195,7 +195,8 @@ impl Lift<'_> {
             })
             .collect::<Result<_>>()?;
         self.written_once(op, &mutated)?;
-        if op == AS_STRIDED && graph.args(node).len() > 3 {
+        let named = graph.args(node).len() > 3 || graph.kwargs(node).iter().any(|(name, _)| graph.str(*name) == "storage_offset");
+        if op == AS_STRIDED && named {
             let outside = |o: &Operand| match self.binding(o.value) {
                 Ok(Binding::Tensor(t)) => self.memory.storages[t.storage].owner != Owner::Fresh,
                 _ => false,
@@ -303,6 +304,7 @@ impl Lift<'_> {
     /// Elements that one operator writes to must not meet: the order of its writes would decide. Where sizes decide, it is checked in the run.
     fn written_once(&mut self, op: &str, mutated: &[(usize, Handle)]) -> Result<()> {
         for (i, (second, a)) in mutated.iter().enumerate() {
+            self.stored_once(op, *a)?;
             // elements that are known to meet are refused by the write
             if self.memory.session.injective(a.spec) == Tri::Unknown && !mutant("lift: elements that are written may meet") {
                 self.check_distinct(op, *a, *second);
@@ -314,6 +316,35 @@ impl Lift<'_> {
                     Tri::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
                     Tri::Unknown => self.check_apart(op, [*b, *a], [*first, *second]),
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// A value has an element for each index. Where several of a tensor from outside share their place, a write to one is one to all of them, and
+    /// the memory itself has to be the value.
+    fn stored_once(&mut self, op: &str, t: Handle) -> Result<()> {
+        let Storage { owner, place, written, .. } = self.memory.storages[t.storage];
+        if written.is_some() || mutant("lift: elements of an input may meet") {
+            return Ok(());
+        }
+        let viewed = |l: &Self| l.memory.session.text(&l.memory.session.specs[place.index()]);
+        match (self.memory.session.injective(place), self.reach(t, place)) {
+            (Tri::Yes, _) => {}
+            (_, Some(reach)) => return Err(Reason::Outside { op: op.into(), viewed: viewed(self), reach: Some(reach) }.into()),
+            (Tri::No, None) => return Err(Reason::WriteToOverlappingView { op: op.into(), viewed: viewed(self) }.into()),
+            (Tri::Unknown, None) => {
+                let spec = &self.memory.session.specs[place.index()];
+                let lists = [spec.sizes().collect::<Vec<_>>(), spec.dims().iter().map(|d| d.stride).collect()];
+                let [sizes, strides] = lists.map(|l| Slot::List(l.into_iter().map(Slot::Int).collect()));
+                let outside = match owner {
+                    Owner::Input(i) => self.graph.inputs().get(i as usize).copied(),
+                    Owner::Const(i) => self.graph.consts().get(i as usize).map(|c| c.value()),
+                    Owner::Memory(_) | Owner::Fresh => None,
+                };
+                let name = outside.map_or_else(|| op.to_owned(), |v| self.graph.value_name(v).to_string());
+                let name = Slot::Str(self.memory.session.name(&name));
+                self.checked(DISTINCT, Box::from([sizes, strides, name]));
             }
         }
         Ok(())

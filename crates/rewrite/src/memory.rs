@@ -33,7 +33,8 @@ pub(crate) struct Storage {
     /// The version's elements in memory.
     pub place: SpecId,
     pub base: MetaId,
-    pub written: bool,
+    /// The statement that writes to it first.
+    pub written: Option<u32>,
 }
 
 /// A tensor of the program.
@@ -205,7 +206,9 @@ impl Memory {
         }
         let (version, base) = (self.before(t.storage), self.storages[t.storage].base);
         let whole = self.is_whole(t);
-        self.storages[t.storage].written = whole || !mutant("lift: a part of an input is written and not told");
+        if whole || !mutant("lift: a part of an input is written and not told") {
+            self.storages[t.storage].written.get_or_insert(self.at);
+        }
         if whole {
             self.writers.remove(&t.storage);
             self.storages[t.storage].version = value;
@@ -220,7 +223,7 @@ impl Memory {
 
     /// Stores what was written to memory from outside.
     pub fn settle(&mut self) {
-        let written = |s: &Storage| s.written && s.owner != Owner::Fresh;
+        let written = |s: &Storage| s.written.is_some() && s.owner != Owner::Fresh;
         let storages: Vec<usize> = self.storages.iter().enumerate().filter(|(_, s)| written(s)).map(|(i, _)| i).collect();
         for i in storages {
             self.base(i);

@@ -58,7 +58,7 @@ impl Lift<'_> {
                 } else if let Some((found, back, sizes, there)) = self.in_order(ty)? {
                     (place, spec, base, pending) = (found, back, sizes, Some(there));
                 }
-                self.memory.storages.push(Storage { owner, version, pending, place, base, written: false });
+                self.memory.storages.push(Storage { owner, version, pending, place, base, written: None });
                 Binding::Tensor(Handle { storage: self.memory.storages.len() - 1, spec, meta, ty })
             }
             _ => Binding::Number(id),
@@ -123,7 +123,7 @@ impl Lift<'_> {
             from_first: if mutant("share: counted from the storage") { start } else { start - first },
             len: end - start,
         });
-        self.memory.storages.push(Storage { owner: Owner::Memory(number), version, pending: None, place, base, written: false });
+        self.memory.storages.push(Storage { owner: Owner::Memory(number), version, pending: None, place, base, written: None });
         let storage = self.memory.storages.len() - 1;
         for (v, ty) in inputs {
             let whole = Handle { storage, spec: place, meta, ty };
@@ -173,17 +173,27 @@ impl Lift<'_> {
         Ok(None)
     }
 
-    /// Elements that share their place are one element of memory: the places of those that do not, the tensor as a view of them, and their value.
+    /// Elements that are repeated are one element of memory: the places of those that are not, the tensor as a view of them, and their value, which
+    /// has none of no elements.
     pub(crate) fn narrow(&mut self, ty: TypeId, id: Id) -> Result<(SpecId, SpecId, MetaId, Id)> {
         let t = self.graph.type_of(ty);
-        let sizes: SmallVec<[Expr; 4]> =
-            t.sizes.iter().zip(&t.strides).map(|(&n, &s)| if s == Expr::Int(0) { Expr::Int(1) } else { n }).collect();
         let (meta, place) = (self.meta(ty), self.place(ty)?);
         let session = &mut self.memory.session;
+        let mut once = |n: Expr| match mutant("repeated elements: there is one") {
+            true => Ok(Expr::Int(1)),
+            false => session.symbols.min(n, Expr::Int(1)),
+        };
+        let mut sizes: SmallVec<[Expr; 4]> = SmallVec::new();
+        for (&n, &s) in t.sizes.iter().zip(&t.strides) {
+            sizes.push(if s == Expr::Int(0) { once(n).map_err(|_| Reason::Internal("sizes overflow"))? } else { n });
+        }
+        // where they are, a view has elements only if there are any
+        let there: SmallVec<[Expr; 4]> =
+            t.sizes.iter().zip(&t.strides).map(|(&n, &s)| if s == Expr::Int(0) && n != s { Expr::Int(1) } else { n }).collect();
         let whole = session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
         let strides: SmallVec<[Expr; 4]> = session.specs[whole.index()].dims().iter().map(|d| d.stride).collect();
         let once = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut session.symbols)?;
-        let narrowed = ViewSpec::strided(t.offset, &sizes, &t.strides, &mut session.symbols)?;
+        let narrowed = ViewSpec::strided(t.offset, &there, &t.strides, &mut session.symbols)?;
         let (once, narrowed, base) = (session.spec(once), session.spec(narrowed), session.resized(meta, sizes));
         let spec = session.relative(place, narrowed).ok_or_else(|| self.outside("the input", place))?;
         let version = self.memory.add(Node::View(once, id), Kind::Tensor(base));

@@ -188,7 +188,10 @@ impl<'g> Executor<'g> {
         match target.copy_(&source).ok() {
             Ok(_) => Ok(()),
             // elements that share their place are equal in every program
-            Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => {
+            Err(e)
+                if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. }))
+                    && matches!(self.plan.buffers.get(to.buffer.index()), Some(Buffer::New { .. })) =>
+            {
                 let (offset, ..) = self.numbers(&to.spec)?;
                 self.traffic += Traffic::copy(elements(&source).saturating_mul(2));
                 let made = overlaid(&source, target.strides(), offset)?;

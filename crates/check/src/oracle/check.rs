@@ -6,9 +6,10 @@ use super::mode::{Eager, Mode, Prepared};
 use super::outcome::Outcome;
 use super::program::{Given, Program, Sizes};
 use crate::values::guarded;
-use maquette_ir::graph::Stmt;
-use maquette_ir::sym::SymError;
+use maquette_ir::graph::{Graph, Stmt};
+use maquette_ir::sym::{Expr, SymError};
 use maquette_ir::typing::TypingError;
+use maquette_ir::view::{Tri, ViewSpec};
 use maquette_ops::{AccessError, Error, ErrorKind, Result, RunError};
 use maquette_rewrite::{FunctionalizeError, Reason};
 
@@ -31,12 +32,17 @@ pub enum Verdict {
 /// Why a mode may refuse what eager runs; `docs/oracle.md` explains each.
 pub fn published(program: &Program, e: &Error) -> Option<&'static str> {
     const ASSUMED: &str = "an assumption about a data-dependent size, which does not hold";
+    const WINDOWS: &str = "a write to an input of symbolic sizes whose elements share their place";
     const OUTSIDE: &str = "a view has no elements but those of its tensor";
     let binds = || program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
     match e.kind() {
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
         ErrorKind::Access(AccessError::OutOfBounds { .. }) => Some("as_strided of data-dependent sizes, beyond its tensor"),
-        ErrorKind::Other(e) => unfunctional(&e.downcast_ref::<FunctionalizeError>()?.kind),
+        ErrorKind::Access(AccessError::SelfOverlap { .. }) if has_windows(&program.graph) => Some(WINDOWS),
+        ErrorKind::Other(e) => match &e.downcast_ref::<FunctionalizeError>()?.kind {
+            Reason::WriteToOverlappingView { .. } if has_windows(&program.graph) => Some(WINDOWS),
+            why => unfunctional(why),
+        },
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
         ErrorKind::Run(RunError::Assertion { message: Some(m), .. }) if m == OUTSIDE => {
             Some("a view of elements that its tensor does not have")
@@ -59,8 +65,19 @@ fn unfunctional(why: &Reason) -> Option<&'static str> {
         Reason::Outside { .. } => Some("a view of elements that its tensor does not have"),
         Reason::Reinterpreted { .. } => Some("memory seen as two dtypes"),
         Reason::SymbolicShare => Some("inputs of symbolic sizes that share memory"),
+        Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
         _ => None,
     }
+}
+
+/// Whether elements of an input share their place, other than as repeated ones do.
+fn has_windows(graph: &Graph) -> bool {
+    graph.inputs().iter().filter_map(|v| graph.tensor_type(*v)).any(|t| {
+        let (sizes, strides): (Vec<Expr>, Vec<Expr>) = t.sizes.iter().zip(&t.strides).filter(|(_, s)| **s != Expr::Int(0)).unzip();
+        let mut symbols = graph.symbols().clone();
+        let view = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut symbols);
+        view.is_ok_and(|v| v.injective(&mut symbols) != Tri::Yes)
+    })
 }
 
 /// Whether a text has the symbol of a data-dependent size: u0, u1…; those of inputs are s0, s1….

@@ -66,20 +66,22 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
     Ok(dense_strides_i64(out, order))
 }
 
-/// The same on symbolic sizes. There a size is 1 only if that is proved, which is so for every size that was stretched.
+/// The same on symbolic sizes. There a size is 1 only if that is proved, which is so for every size that was stretched. Where elements of an
+/// operand are repeated, so that its strides do not order all dimensions, others of size 1 show: then it is a guard.
 #[track_caller]
 fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dims, TypingError> {
-    let aligned: SmallVec<[Dims; 3]> = operands
-        .iter()
-        .map(|(sizes, strides)| {
-            let mut aligned = Dims::from_elem(SymInt::from(0), out.len());
-            let offset = out.len() - sizes.len();
-            for ((to, &size), &stride) in aligned.iter_mut().skip(offset).zip(*sizes).zip(*strides) {
-                *to = if surely_equal(size, 1.into()) { 0.into() } else { stride };
-            }
-            aligned
-        })
-        .collect();
+    let repeats = |n: SymInt, stride: SymInt| stride.as_i64() == Some(0) && !surely_equal(n, 1.into());
+    let shows = out.len() > 2 && operands.iter().any(|(sizes, strides)| sizes.iter().zip(*strides).any(|(&n, &s)| repeats(n, s)));
+    let mut aligned: SmallVec<[Dims; 3]> = SmallVec::new();
+    for (sizes, strides) in operands {
+        let mut own = Dims::from_elem(SymInt::from(0), out.len());
+        let offset = out.len() - sizes.len();
+        for ((to, &size), &stride) in own.iter_mut().skip(offset).zip(*sizes).zip(*strides) {
+            let is_one = if shows && stride.as_i64() != Some(0) { size.eq(1).guard()? } else { surely_equal(size, 1.into()) };
+            *to = if is_one { 0.into() } else { stride };
+        }
+        aligned.push(own);
+    }
     let order = memory_order(&Aligned { out, operands: aligned })?;
     Ok(super::dense_strides(out, order))
 }

@@ -109,7 +109,7 @@ pub(crate) fn each_wanted(memory: &mut Memory, finals: &mut [Final], f: &mut dyn
     let mut shared = FxHashSet::default();
     storages_of(finals, &mut shared);
     for (i, storage) in memory.storages.iter_mut().enumerate() {
-        if storage.written && storage.owner != Owner::Fresh || shared.contains(&i) {
+        if storage.written.is_some() && storage.owner != Owner::Fresh || shared.contains(&i) {
             f(&mut storage.version)?;
         }
     }

@@ -61,8 +61,9 @@ impl Emit<'_> {
         let mut out = Vec::new();
         for at in 0..self.memory.storages.len() {
             let s = &self.memory.storages[at];
-            let Some((target, ty, start)) = self.outside(s.owner).filter(|_| s.written) else { continue };
-            let (version, place) = (s.version, self.memory.session.specs[s.place.index()].clone());
+            let (Some((target, ty, start)), Some(first)) = (self.outside(s.owner), s.written) else { continue };
+            let behind = self.ordered.iter().filter(|at| **at < first).count();
+            let (version, base, place) = (s.version, s.base, self.memory.session.specs[s.place.index()].clone());
             let own = match ty {
                 Some(ty) => {
                     let t = self.graph.type_of(ty);
@@ -75,10 +76,13 @@ impl Emit<'_> {
                 true => None,
                 false => {
                     let offset = self.counted_from(place.offset(), start)?;
-                    Some(self.place_of_spec(offset, &place))
+                    // of no elements there are none, however often they would be repeated
+                    let sizes = self.memory.session.metas[base.index()].sizes.clone();
+                    let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(|d| d.stride).collect();
+                    Some(self.place_of(offset, &sizes, &strides))
                 }
             };
-            out.push(Mutation { target, result: self.result(value), place });
+            out.push(Mutation { target, result: self.result(value), place, behind });
         }
         Ok(out)
     }

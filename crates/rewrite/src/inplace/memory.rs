@@ -135,13 +135,19 @@ impl Planner<'_> {
         matches!(self.buffers[at.buffer.index()], Buffer::Input(_) | Buffer::Const(_))
     }
 
-    /// Whether something may be put here: the plan's own memory, or memory from outside that the program writes to; numbers that are known by then;
-    /// and no two elements in one place.
+    /// Whether something may be put here: the plan's own memory, or memory from outside that the program writes to, once what it does before has not
+    /// failed; numbers that are known by then; and no two elements in one place.
     pub(super) fn usable(&mut self, at: Loc, time: Time) -> bool {
         let ours = !self.is_outside(at)
             || mutant("plan: inputs that are left alone may be written")
-            || self.program.mutations.iter().any(|m| self.outside(m.target) == at.buffer);
+            || self.program.mutations.iter().any(|m| self.outside(m.target) == at.buffer && self.is_reached(m.behind, time));
         ours && self.known(at, time) && self.injective(at)
+    }
+
+    /// Whether so many assertions and effects are behind: if one of them fails, memory that the program writes later is as it was.
+    fn is_reached(&self, behind: usize, time: Time) -> bool {
+        let last = behind.checked_sub(1).and_then(|i| self.ordered.get(i));
+        last.is_none_or(|at| *at < time)
     }
 
     /// Whether every number of a place is known when the place is used.

@@ -58,6 +58,8 @@ struct Planner<'a> {
     residents: Vec<Vec<ValueId>>,
     /// When symbols that depend on data are bound.
     bound: FxHashMap<SymbolId, Time>,
+    /// When assertions are made and effects happen.
+    ordered: Vec<Time>,
     steps: Vec<Step>,
     /// Where the call mutates that is being placed: what lay there has been copied away, and nothing else may be put there.
     claimed: Vec<Loc>,
@@ -89,6 +91,11 @@ fn plan_with(program: &Functional, facts: &dyn OpFacts, learns: bool) -> Result<
     let deeds = graph.nodes().map(|n| Deed::of(graph, n, facts, &mut session)).collect::<Result<_>>()?;
     let values = graph.values().len();
     let bind = |(at, s): (Time, &Stmt)| if let Stmt::Bind { symbol, .. } = s { Some((*symbol, at)) } else { None };
+    let is_ordered = |s: &Stmt| match s {
+        Stmt::Node(node) => graph.has_effect(*node),
+        Stmt::Assert { .. } => true,
+        Stmt::Bind { .. } => false,
+    };
     let mut planner = Planner {
         program,
         graph,
@@ -101,6 +108,7 @@ fn plan_with(program: &Functional, facts: &dyn OpFacts, learns: bool) -> Result<
         entered: Vec::new(),
         residents: Vec::new(),
         bound: graph.body().iter().enumerate().filter_map(bind).collect(),
+        ordered: graph.body().iter().enumerate().filter(|(_, s)| is_ordered(s)).map(|(at, _)| at).collect(),
         steps: Vec::new(),
         claimed: Vec::new(),
         laid_out: FxHashMap::default(),

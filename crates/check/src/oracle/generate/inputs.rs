@@ -90,10 +90,14 @@ impl Gen<'_> {
         Some(sizes)
     }
 
-    /// Strides of another order than row-major, or with gaps.
+    /// Strides of another order than row-major, with gaps, or such that elements share their place.
     fn strides(&mut self, sizes: &[i64]) -> Option<Vec<Expr>> {
         if !self.rng.chance(30) || sizes.is_empty() {
             return None;
+        }
+        if self.rng.chance(2) {
+            // windows, whose elements share their places
+            return Some(sizes.iter().map(|_| Expr::Int(self.rng.between(0, 3))).collect());
         }
         let mut strides = vec![Expr::Int(0); sizes.len()];
         let mut next = if self.rng.chance(30) { 2 } else { 1 };
@@ -102,6 +106,11 @@ impl Gen<'_> {
                 *stride = Expr::Int(next);
                 next *= n.max(&1);
             }
+        }
+        if self.rng.chance(15) {
+            // repeated elements
+            let repeated = self.rng.below(strides.len());
+            strides.iter_mut().skip(repeated).take(1).for_each(|s| *s = Expr::Int(0));
         }
         Some(strides)
     }
