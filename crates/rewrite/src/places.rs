@@ -189,7 +189,7 @@ impl Lift<'_> {
         }
         // where they are, a view has elements only if there are any
         let there: SmallVec<[Expr; 4]> =
-            t.sizes.iter().zip(&t.strides).map(|(&n, &s)| if s == Expr::Int(0) && n != s { Expr::Int(1) } else { n }).collect();
+            t.sizes.iter().zip(&t.strides).map(|(&n, &s)| if s == Expr::Int(0) && n != Expr::Int(0) { Expr::Int(1) } else { n }).collect();
         let whole = session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
         let strides: SmallVec<[Expr; 4]> = session.specs[whole.index()].dims().iter().map(|d| d.stride).collect();
         let once = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut session.symbols)?;
