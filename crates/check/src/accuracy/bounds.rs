@@ -55,7 +55,7 @@ pub const BOUNDS: &[Bound] = &[
     ulp("asinh", 0.51, 2.0),
     ulp("acosh", 0.51, 2.5),
     ulp("atanh", 0.51, 2.0),
-    ulp("erf", 1.1, 1.0),
+    ulp("erf", 1.2, 1.0),
     ulp("erfc", 0.51, 3.0),
     ulp("sigmoid", 2.5, 2.5),
     ulp("sqrt", 0.5, 0.5),
