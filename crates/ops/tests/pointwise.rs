@@ -123,6 +123,25 @@ fn half_precision_rounds_once() {
     assert_eq!(y.item::<half::bf16>().expect("one element"), half::bf16::from_f32(3.140_625 + 3.140_625 * 0.1));
 }
 
+/// The only element, whatever its dtype.
+fn one(t: &Tensor) -> f64 {
+    t.to_dtype(DType::F64).item::<f64>().expect("one element")
+}
+
+fn of(x: f64, dtype: DType) -> Tensor {
+    Tensor::from(vec![x]).to_dtype(dtype)
+}
+
+#[test]
+fn infinities_become_the_largest_number_of_the_dtype() {
+    for (dtype, largest) in [(DType::F16, 65504.0), (DType::BF16, 3.389_531_389_251_535_5e38), (DType::F32, f64::from(f32::MAX))] {
+        assert_eq!(one(&of(f64::INFINITY, dtype).nan_to_num(None, None, None)), largest, "{dtype}");
+        let x = of(f64::NEG_INFINITY, dtype);
+        call("aten::nan_to_num_", args![&x]).expect("a float");
+        assert_eq!(one(&x), -largest, "{dtype}");
+    }
+}
+
 #[test]
 fn what_pytorch_refuses_is_refused() {
     let b = Tensor::from(vec![true, false]);

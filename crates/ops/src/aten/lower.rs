@@ -159,6 +159,8 @@ pub struct PointwiseCx<'a> {
     pub b: ExprBuilder,
     /// The dtype it computes in.
     pub dtype: DType,
+    /// The dtype of its result, which may be narrower.
+    pub result: DType,
     /// The operator's arguments.
     pub args: &'a [Value],
     /// For each argument that is an operand, its value in the compute dtype.

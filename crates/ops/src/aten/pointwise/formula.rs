@@ -15,6 +15,8 @@ pub(super) struct Formula<'a> {
     error: RefCell<Option<Error>>,
     /// The dtype it computes in; floating-point throughout for `Types::Float`.
     pub(super) dtype: DType,
+    /// The dtype of its result: narrower than `dtype` for narrow floats.
+    pub(super) result: DType,
     args: &'a [Value],
     regs: &'a [Option<Reg>],
 }
@@ -29,7 +31,7 @@ pub(super) struct X<'c> {
 /// Builds the expression that `f` writes.
 pub(super) fn formula(cx: &mut PointwiseCx, f: impl for<'c> FnOnce(&'c Formula<'c>) -> X<'c>) -> Result<Reg> {
     let b = RefCell::new(std::mem::take(&mut cx.b));
-    let formula = Formula { b, error: RefCell::new(None), dtype: cx.dtype, args: cx.args, regs: &cx.regs };
+    let formula = Formula { b, error: RefCell::new(None), dtype: cx.dtype, result: cx.result, args: cx.args, regs: &cx.regs };
     let reg = f(&formula).reg;
     cx.b = formula.b.into_inner();
     match formula.error.into_inner() {

@@ -47,14 +47,8 @@ fn logit<'c>(f: &'c Formula<'c>) -> X<'c> {
 }
 
 fn nan_to_num<'c>(f: &'c Formula<'c>) -> X<'c> {
-    if !f.dtype.is_float() {
+    let Some(largest) = f.result.largest_float() else {
         return f.arg(0);
-    }
-    let largest = match f.dtype {
-        DType::F64 => f64::MAX,
-        DType::F16 => 65504.0,
-        DType::BF16 => 3.389_531_389_251_535_5e38,
-        _ => f64::from(f32::MAX),
     };
     let or = |i: usize, otherwise: f64| if f.has(i) { f.float(i) } else { otherwise };
     let x = f.arg(0);
