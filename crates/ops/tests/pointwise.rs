@@ -143,6 +143,15 @@ fn infinities_become_the_largest_number_of_the_dtype() {
 }
 
 #[test]
+fn a_narrow_operand_of_a_wide_result_rounds_nothing() {
+    let (half, single) = (of(1.0, DType::F16), f(&[1.0]));
+    close(&half.add_alpha(&single, 0.1), &[1.1]);
+    close(&half.sub_alpha(&single, 0.1), &[0.9]);
+    close(&call("aten::rsub.Tensor", args![&single, &half, 0.1]).expect("floats")[0].tensor().expect("a tensor").clone(), &[0.9]);
+    close(&of(100.0, DType::BF16).div_mode(&f(&[0.3]), "trunc"), &[333.0]);
+}
+
+#[test]
 fn what_pytorch_refuses_is_refused() {
     let b = Tensor::from(vec![true, false]);
     let i = Tensor::from(vec![1i64, 2]);

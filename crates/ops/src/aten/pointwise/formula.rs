@@ -115,12 +115,9 @@ impl<'c> Formula<'c> {
         X { f: self, reg }
     }
 
-    /// A value rounded to the first operand's dtype, where that is a narrower float than it is computed in.
+    /// A value rounded to the result's dtype, where that is a narrower float than it is computed in.
     pub(super) fn narrow(&'c self, x: X<'c>) -> X<'c> {
-        match self.args.first() {
-            Some(Value::Tensor(t)) if t.dtype().is_float() && t.dtype().size() < self.dtype.size() => x.cast(t.dtype()).cast(self.dtype),
-            _ => x,
-        }
+        if self.result.is_float() && self.result != self.dtype { x.cast(self.result).cast(self.dtype) } else { x }
     }
 
     /// Refuses the call where `bad`.
