@@ -87,6 +87,18 @@ impl DType {
         matches!(self.category(), Category::Int)
     }
 
+    /// The least and the largest value of an integer type.
+    pub const fn int_range(self) -> Option<(i64, i64)> {
+        match self {
+            DType::U8 => Some((0, u8::MAX as i64)),
+            DType::I8 => Some((i8::MIN as i64, i8::MAX as i64)),
+            DType::I16 => Some((i16::MIN as i64, i16::MAX as i64)),
+            DType::I32 => Some((i32::MIN as i64, i32::MAX as i64)),
+            DType::I64 => Some((i64::MIN, i64::MAX)),
+            _ => None,
+        }
+    }
+
     /// The largest finite value of a floating-point type.
     pub const fn largest_float(self) -> Option<f64> {
         match self {

@@ -1,7 +1,7 @@
 //! Elementwise operators: values, dtypes, broadcasting, refusals.
 
 use maquette_ir::DType;
-use maquette_ops::{Error, Result, Tensor, args, call};
+use maquette_ops::{Error, Result, Tensor, Value, args, call};
 
 fn f(values: &[f32]) -> Tensor {
     Tensor::from(values.to_vec())
@@ -149,6 +149,42 @@ fn a_narrow_operand_of_a_wide_result_rounds_nothing() {
     close(&half.sub_alpha(&single, 0.1), &[0.9]);
     close(&call("aten::rsub.Tensor", args![&single, &half, 0.1]).expect("floats")[0].tensor().expect("a tensor").clone(), &[0.9]);
     close(&of(100.0, DType::BF16).div_mode(&f(&[0.3]), "trunc"), &[333.0]);
+}
+
+#[test]
+fn integers_are_clamped_by_bounds_beyond_them() {
+    let made = |name: &str, x: &Tensor, low: Option<i64>, high: Option<i64>| {
+        let bound = |b: Option<i64>| b.map_or(Value::None, Value::from);
+        call(name, args![x, bound(low), bound(high)]).map(|o| o[0].tensor().expect("a tensor").to_dtype(DType::I64).to_vec::<i64>())
+    };
+    let bytes = Tensor::from(vec![0u8, 50, 100, 200, 255]);
+    for name in ["aten::clamp", "aten::clip", "aten::hardtanh"] {
+        assert_eq!(made(name, &bytes, Some(-1), Some(100)).expect(name).expect("integers"), [0, 50, 100, 100, 100], "{name}");
+        let refused = refusal(made(name, &bytes, Some(300), Some(400)));
+        assert!(refused.contains("must leave some value of u8, found 300"), "{refused}");
+    }
+    let words = Tensor::from(vec![5i32, 6]);
+    assert_eq!(made("aten::clamp", &words, Some(-1 << 40), Some(1 << 40)).expect("integers").expect("integers"), [5, 6]);
+    assert!(refusal(made("aten::clamp", &bytes, None, Some(-1))).contains("`max`"));
+    let one = |name: &str, x: &Tensor, bound: i64| call(name, args![x, bound]);
+    assert_eq!(bytes.clamp_min(-1).to_vec::<u8>().expect("bytes"), bytes.to_vec::<u8>().expect("bytes"));
+    assert_eq!(Tensor::from(vec![1i8]).clamp_max(300).item::<i8>().expect("one element"), 1);
+    assert!(refusal(one("aten::clamp_min", &bytes, 300)).contains("`min`"));
+    assert!(refusal(one("aten::clamp_max", &bytes, -1)).contains("`max`"));
+    // in place, and by fractions, which promote `clamp` but not `hardtanh`
+    bytes.clamp_(-1, 100);
+    assert_eq!(bytes.to_vec::<u8>().expect("bytes"), [0, 50, 100, 100, 100]);
+    assert_eq!(
+        call("aten::hardtanh", args![&words, -1.5, 5.9]).expect("integers")[0]
+            .tensor()
+            .expect("a tensor")
+            .to_vec::<i32>()
+            .expect("integers"),
+        [5, 5]
+    );
+    assert!(
+        refusal(f(&[1.0]).to_dtype(DType::F16).clamp(-1e9, 1e9).ok()).contains("range of f16, -65504.0 to 65504.0, found -1000000000.0")
+    );
 }
 
 #[test]

@@ -163,6 +163,8 @@ pub struct PointwiseCx<'a> {
     pub result: DType,
     /// The operator's arguments.
     pub args: &'a [Value],
+    /// What the schema says of them.
+    pub declared: &'a [maquette_ir::schema::Arg],
     /// For each argument that is an operand, its value in the compute dtype.
     pub regs: SmallVec<[Option<Reg>; 4]>,
 }

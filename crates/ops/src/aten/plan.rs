@@ -98,7 +98,14 @@ impl Pointwise {
                 (d, d)
             }
         };
-        let mut cx = PointwiseCx { b: ExprBuilder::new(), dtype: compute, result, args, regs: SmallVec::from_elem(None, args.len()) };
+        let mut cx = PointwiseCx {
+            b: ExprBuilder::new(),
+            dtype: compute,
+            result,
+            args,
+            declared: &state.schema.args,
+            regs: SmallVec::from_elem(None, args.len()),
+        };
         // operands are of the common dtype, also where it is computed wider
         let common = |b: &mut ExprBuilder, r| {
             let of = b.dtype(r)?;

@@ -91,13 +91,8 @@ impl Combine {
 /// The greatest or least element of a dtype.
 fn extreme(dtype: DType, greatest: bool) -> Scalar {
     match dtype {
-        DType::Bool => Scalar::Bool(greatest),
         d if d.is_float() => Scalar::Float(if greatest { f64::INFINITY } else { f64::NEG_INFINITY }),
-        DType::U8 => Scalar::Int(if greatest { 255 } else { 0 }),
-        d => {
-            let most = i64::MAX >> (64 - 8 * d.size());
-            Scalar::Int(if greatest { most } else { -most - 1 })
-        }
+        d => d.int_range().map_or(Scalar::Bool(greatest), |(least, most)| Scalar::Int(if greatest { most } else { least })),
     }
 }
 

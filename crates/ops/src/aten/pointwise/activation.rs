@@ -58,7 +58,7 @@ twins! {
         "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6;
         "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => Promote |f| {
             f.refuse(f.dtype == DType::Bool, "`hardtanh` takes numbers, not bools");
-            f.arg(0).max(f.number(1)).min(f.number(2))
+            f.at_most(f.at_least(f.arg(0), 1), 2)
         };
         "threshold" "" ", Scalar threshold, Scalar value" => Promote |f| {
             let x = f.arg(0);

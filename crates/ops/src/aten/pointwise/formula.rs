@@ -3,9 +3,11 @@
 //! The first error is kept and the rest of the formula is built on the wrong register, which nobody sees.
 
 use super::super::lower::PointwiseCx;
+use super::super::number::require_fits;
 use crate::error::{Error, Result};
 use crate::value::Value;
 use maquette_ir::scalar_expr::{BinaryOp, BuildError, CmpOp, ExprBuilder, Reg, UnaryOp};
+use maquette_ir::schema::Arg;
 use maquette_ir::{DType, Scalar};
 use std::cell::RefCell;
 
@@ -18,6 +20,7 @@ pub(super) struct Formula<'a> {
     /// The dtype of its result: narrower than `dtype` for narrow floats.
     pub(super) result: DType,
     args: &'a [Value],
+    declared: &'a [Arg],
     regs: &'a [Option<Reg>],
 }
 
@@ -31,7 +34,8 @@ pub(super) struct X<'c> {
 /// Builds the expression that `f` writes.
 pub(super) fn formula(cx: &mut PointwiseCx, f: impl for<'c> FnOnce(&'c Formula<'c>) -> X<'c>) -> Result<Reg> {
     let b = RefCell::new(std::mem::take(&mut cx.b));
-    let formula = Formula { b, error: RefCell::new(None), dtype: cx.dtype, result: cx.result, args: cx.args, regs: &cx.regs };
+    let formula =
+        Formula { b, error: RefCell::new(None), dtype: cx.dtype, result: cx.result, args: cx.args, declared: cx.declared, regs: &cx.regs };
     let reg = f(&formula).reg;
     cx.b = formula.b.into_inner();
     match formula.error.into_inner() {
@@ -87,6 +91,46 @@ impl<'c> Formula<'c> {
     /// The number that argument `i` is, as a constant of the compute dtype.
     pub(super) fn number(&'c self, i: usize) -> X<'c> {
         self.c(self.scalar(i))
+    }
+
+    fn name(&self, i: usize) -> &str {
+        self.declared.get(i).map_or("", |a| a.name.as_str())
+    }
+
+    /// The number that argument `i` is, as a constant of the compute dtype; `dtype` must hold it.
+    pub(super) fn number_of(&'c self, i: usize, dtype: DType) -> X<'c> {
+        let x = self.scalar(i);
+        self.or(require_fits(self.name(i), x, dtype), || ());
+        self.c(x)
+    }
+
+    /// `x`, no less than argument `i`.
+    pub(super) fn at_least(&'c self, x: X<'c>, i: usize) -> X<'c> {
+        self.bound(i, false).map_or(x, |low| x.max(low))
+    }
+
+    /// `x`, no more than argument `i`.
+    pub(super) fn at_most(&'c self, x: X<'c>, i: usize) -> X<'c> {
+        self.bound(i, true).map_or(x, |high| x.min(high))
+    }
+
+    /// The bound that argument `i` is: none where it is a number that lies beyond every integer of the dtype.
+    fn bound(&'c self, i: usize, upper: bool) -> Option<X<'c>> {
+        if let Some(Value::Tensor(_)) = self.args.get(i) {
+            return Some(self.arg(i));
+        }
+        let Some((least, most)) = self.dtype.int_range() else {
+            return Some(self.number_of(i, self.result));
+        };
+        let x = self.scalar(i);
+        self.or(require_fits(self.name(i), x, DType::I64), || ());
+        let n = x.to_i64();
+        if (least..=most).contains(&n) {
+            return Some(self.c(n));
+        }
+        // on the other side no value of the dtype could take the place of what is out of bounds
+        self.refuse(upper != (n > most), &format!("argument `{}` must leave some value of {}, found {x}", self.name(i), self.dtype));
+        None
     }
 
     /// The text that argument `i` is, or `otherwise` where it is absent.
