@@ -1,7 +1,8 @@
 //! Matrix products, and the composites that are made of them.
 
 use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lower::{Class, Compute, Lowering, Metas, wide};
+use super::number::require_argument_fits;
 use super::{table, views};
 use crate::eager;
 use crate::error::{Error, Result};
@@ -57,6 +58,8 @@ fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<M
     let pair = [(names[0], args[1].tensor()?), (names[1], args[2].tensor()?)];
     let m = product_meta(pair, rank)?;
     require_same_dtype(("self", bias), pair[0])?;
+    require_argument_fits("beta", &args[3], wide(m.dtype))?;
+    require_argument_fits("alpha", &args[4], wide(m.dtype))?;
     views::expand(bias.meta(), &m.sizes).map_err(|_| {
         Error::value(format!("argument `self` {} does not expand to the product's sizes {}", describe(bias), dims_text(&m.sizes)))
     })?;
@@ -289,6 +292,8 @@ table! {
             |_, a| {
                 let metas = vector_meta(addmv_pair(a)?)?;
                 require_same_dtype(("self", a[0].tensor()?), ("mat", a[1].tensor()?))?;
+                require_argument_fits("beta", &a[3], wide(metas[0].dtype))?;
+                require_argument_fits("alpha", &a[4], wide(metas[0].dtype))?;
                 views::expand(a[0].tensor()?.meta(), &metas[0].sizes)?;
                 Ok(metas)
             },

@@ -52,6 +52,16 @@ pub(super) fn require_fits(name: &str, x: Scalar, dtype: DType) -> Result<()> {
     Err(Error::value(format!("argument `{name}` must be in the range of {dtype}, {range}, found {x}")))
 }
 
+/// As [`require_fits`], of an argument. What a tensor or a symbol holds is not known here: those are converted as they come.
+#[track_caller]
+pub(super) fn require_argument_fits(name: &str, v: &Value, dtype: DType) -> Result<()> {
+    match v {
+        Value::Tensor(_) => Ok(()),
+        Value::Int(i) if i.as_i64().is_none() => Ok(()),
+        number => require_fits(name, number.scalar()?, dtype),
+    }
+}
+
 table! {
     /// See the module.
     pub(super) static TABLE = {

@@ -3,6 +3,7 @@
 
 use super::OpDef;
 use super::lower::{Pointwise, PointwiseCx, Types, operand, wide};
+use super::number::require_fits;
 use crate::error::{Error, Result};
 use crate::library::OpState;
 use crate::value::{Args, Value};
@@ -122,6 +123,9 @@ impl Pointwise {
                     if keep { r } else { common(&mut cx.b, r)? }
                 }
                 number => {
+                    if self.types == Types::Select {
+                        require_fits(&state.schema.args[i].name, number.scalar()?, wide(promoted))?;
+                    }
                     let r = cx.b.constant(number.scalar()?, if self.types == Types::Compare { compute } else { result });
                     common(&mut cx.b, r)?
                 }

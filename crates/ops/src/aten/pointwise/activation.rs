@@ -62,7 +62,7 @@ twins! {
         };
         "threshold" "" ", Scalar threshold, Scalar value" => Promote |f| {
             let x = f.arg(0);
-            x.le(f.number(1)).select(f.number(2), x)
+            x.le(f.number_of(1, f.result)).select(f.number_of(2, f.result), x)
         };
         ;
         "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor" => pointwise!(Promote, |f| {
@@ -82,11 +82,11 @@ twins! {
             x.min(0) - (-x.abs()).exp().log1p()
         }),
         "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => pointwise!(Promote, |f| {
-            let (x, l) = (f.arg(0), f.number(1));
+            let (x, l) = (f.arg(0), f.number_of(1, f.result));
             x.ge(-l).and(x.le(l)).select(0, x)
         }),
         "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => pointwise!(Promote, |f| {
-            let (x, l) = (f.arg(0), f.number(1));
+            let (x, l) = (f.arg(0), f.number_of(1, f.result));
             f.refuse(f.float(1) < 0.0, "`lambd` must not be negative");
             // NaN keeps through `x * 0`
             x.gt(l).select(x - l, x.lt(-l).select(x + l, x * 0))

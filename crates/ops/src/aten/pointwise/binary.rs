@@ -29,7 +29,7 @@ fn power_of_scalar<'c>(f: &'c Formula<'c>) -> X<'c> {
     let (x, exponent) = (f.arg(0), f.scalar(1));
     if !f.dtype.is_float() {
         f.refuse(exponent.to_f64() < 0.0, "integers are not raised to negative powers; convert to floats first");
-        return x.pow(f.arg(1));
+        return x.pow(f.number(1));
     }
     match exponent.to_f64() {
         0.5 => x.sqrt(),

@@ -88,9 +88,9 @@ impl<'c> Formula<'c> {
         self.scalar(i).to_f64()
     }
 
-    /// The number that argument `i` is, as a constant of the compute dtype.
+    /// The number that argument `i` is, as a constant of the compute dtype, which must hold it.
     pub(super) fn number(&'c self, i: usize) -> X<'c> {
-        self.c(self.scalar(i))
+        self.number_of(i, self.dtype)
     }
 
     fn name(&self, i: usize) -> &str {
@@ -149,7 +149,7 @@ impl<'c> Formula<'c> {
     pub(super) fn exact(&'c self, i: usize) -> X<'c> {
         match self.args.get(i) {
             Some(Value::Tensor(_)) => self.arg(i),
-            _ => self.number(i),
+            _ => self.c(self.scalar(i)),
         }
     }
 
@@ -176,7 +176,7 @@ impl<'c> Formula<'c> {
         let a = self.scalar(alpha);
         self.refuse(!self.dtype.is_float() && matches!(a, Scalar::Float(_)), "`alpha` must be an integer where the operands are integers");
         self.refuse(self.dtype != DType::Bool && matches!(a, Scalar::Bool(_)), "`alpha` must not be a bool where the operands are numbers");
-        if a.to_f64() == 1.0 { self.arg(i) } else { self.arg(i) * self.narrow(self.c(a)) }
+        if a.to_f64() == 1.0 { self.arg(i) } else { self.arg(i) * self.narrow(self.number_of(alpha, self.result)) }
     }
 }
 
