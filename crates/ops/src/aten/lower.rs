@@ -360,7 +360,7 @@ impl OpDef {
 }
 
 /// The result of a functional operator, if it can be written into `target`.
-fn fits_into<'a>(target: &Tensor, out: Option<&'a Value>, name: &str) -> Result<&'a Tensor> {
+pub(super) fn fits_into<'a>(target: &Tensor, out: Option<&'a Value>, name: &str) -> Result<&'a Tensor> {
     let out = out.ok_or_else(|| Error::value(format!("{name} returns nothing to write")))?.tensor()?;
     crate::shape::require_same(target.sizes(), out.sizes(), || format!("the result of {name} is written into a tensor of"))?;
     if !can_cast(out.dtype(), target.dtype()) {
