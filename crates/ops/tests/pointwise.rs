@@ -204,6 +204,29 @@ fn what_pytorch_refuses_is_refused() {
 }
 
 #[test]
+fn masks_are_bools_and_values_to_fill_with_single_elements() {
+    let (x, bytes, longs) = (f(&[1.0, 2.0]), Tensor::from(vec![1u8, 0]), Tensor::from(vec![1i64, 0]));
+    for (name, args) in [
+        ("aten::masked_fill.Scalar", args![&x, &longs, 3]),
+        ("aten::masked_fill_.Scalar", args![&x, &bytes, 3]),
+        ("aten::masked_select", args![&x, &bytes]),
+        ("aten::masked_scatter", args![&x, &bytes, &x]),
+        ("aten::where.self", args![&longs, &x, &x]),
+    ] {
+        assert!(refusal(call(name, args)).contains("must have dtype bool"), "{name}");
+    }
+    close(call("aten::where.ScalarOther", args![&bytes, &x, 3]).expect("a mask of u8")[0].tensor().expect("a tensor"), &[1.0, 3.0]);
+    let mask = longs.to_dtype(DType::Bool);
+    for (name, args) in [
+        ("aten::fill.Tensor", args![&x, &f(&[3.0])]),
+        ("aten::fill_.Tensor", args![&x, &x]),
+        ("aten::masked_fill.Tensor", args![&x, &mask, &f(&[3.0])]),
+    ] {
+        assert!(refusal(call(name, args)).contains("`value` must have 0 dimensions"), "{name}");
+    }
+}
+
+#[test]
 fn powers() {
     let x = f(&[4.0, 9.0]);
     for (e, expected) in [(0.5, [2.0, 3.0]), (2.0, [16.0, 81.0]), (-1.0, [0.25, 1.0 / 9.0]), (1.5, [8.0, 27.0])] {

@@ -2,6 +2,7 @@
 //!
 //! The first error is kept and the rest of the formula is built on the wrong register, which nobody sees.
 
+use super::super::dims::{require_mask, require_rank};
 use super::super::lower::PointwiseCx;
 use super::super::number::require_fits;
 use crate::error::{Error, Result};
@@ -70,6 +71,22 @@ impl<'c> Formula<'c> {
     pub(super) fn arg(&'c self, i: usize) -> X<'c> {
         let reg = self.regs.get(i).copied().flatten().ok_or_else(|| self.missing(i));
         X { f: self, reg: self.or(reg, || self.nowhere()) }
+    }
+
+    /// The mask that argument `i` is, of bools or the dtype `also`.
+    pub(super) fn mask(&'c self, i: usize, also: Option<DType>) -> X<'c> {
+        if let Some(Value::Tensor(t)) = self.args.get(i) {
+            self.or(require_mask(self.name(i), t, also), || ());
+        }
+        self.arg(i)
+    }
+
+    /// The only element of argument `i`, which has no dimensions, in the compute dtype.
+    pub(super) fn element(&'c self, i: usize) -> X<'c> {
+        if let Some(Value::Tensor(t)) = self.args.get(i) {
+            self.or(require_rank(self.name(i), t, 0..=0), || ());
+        }
+        self.arg(i).cast(self.dtype)
     }
 
     /// Whether argument `i` was given.

@@ -112,7 +112,7 @@ twins! {
         "zero" "" "" => First |f| f.c(0);
         // PyTorch fills narrow floats by way of f32
         "fill" ".Scalar" ", Scalar value" => First |f| f.number_of(1, wide(f.dtype));
-        "fill" ".Tensor" ", Tensor value" => First |f| f.arg(1).cast(f.dtype);
+        "fill" ".Tensor" ", Tensor value" => First |f| f.element(1);
         ;
         // a power: the squares of bools are integers
         "aten::square(Tensor self) -> Tensor" => crate::aten::Lowering::Composite(|a| crate::call("aten::pow.Tensor_Scalar", crate::args![a[0].clone(), 2])),
