@@ -97,6 +97,16 @@ fn broadcasting_and_strides() {
     // the result of a transposed operand is laid out as the operand is
     let t = sum.t().exp();
     assert_eq!(t.meta().concrete().expect("concrete").strides.as_slice(), [1, 3]);
+    // except where PyTorch allocates it without looking at the operand
+    for (name, args) in [
+        ("aten::pow.Scalar", args![3, sum.t()]),
+        ("aten::pow.Scalar", args![2, sum.t()]),
+        ("aten::float_power.Scalar", args![2, sum.t()]),
+        ("aten::log_sigmoid", args![sum.t()]),
+    ] {
+        let t = call(name, args).expect("floats")[0].tensor().expect("a tensor").clone();
+        assert_eq!(t.meta().concrete().expect("concrete").strides.as_slice(), [2, 1], "{name}");
+    }
     assert!(refusal((&f(&[1.0, 2.0]) + &f(&[1.0, 2.0, 3.0])).ok()).contains('2'));
 }
 

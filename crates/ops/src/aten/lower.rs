@@ -139,6 +139,8 @@ pub struct Pointwise {
 pub enum Types {
     /// Computes and returns the promoted dtype.
     Promote,
+    /// As [`Types::Promote`]; the result is row-major.
+    PromoteRows,
     /// As [`Types::Promote`], but integers and bools are computed as the default float.
     Float,
     /// As [`Types::Float`] where this argument is absent, else as [`Types::Promote`].
@@ -211,7 +213,7 @@ impl Pointwise {
             None => {
                 let layouts: SmallVec<[(&[_], &[_]); 4]> = operands.iter().map(|t| (t.sizes(), t.strides())).collect();
                 let strides = match self.types {
-                    Types::Masked => contiguous_strides(&sizes),
+                    Types::Masked | Types::PromoteRows => contiguous_strides(&sizes),
                     _ => elementwise_strides(&sizes, &layouts)?,
                 };
                 let device = device_of(state, args)?;

@@ -91,7 +91,7 @@ impl Pointwise {
         let (compute, result) = match self.types {
             Types::Select => (promoted, promoted),
             Types::FloatIfNone(i) if args[i].is_none() => (wide(float), float),
-            Types::Promote | Types::FloatIfNone(_) => (wide(promoted), promoted),
+            Types::Promote | Types::PromoteRows | Types::FloatIfNone(_) => (wide(promoted), promoted),
             Types::Float => (wide(float), float),
             Types::Compare => (promoted, DType::Bool),
             Types::First | Types::Masked => {

@@ -77,7 +77,7 @@ twins! {
             let scaled = x * f.number(1);
             scaled.gt(f.number(2)).select(x, scaled.exp().log1p() / f.number(1))
         }),
-        "aten::log_sigmoid(Tensor self) -> Tensor" => pointwise!(Promote, |f| {
+        "aten::log_sigmoid(Tensor self) -> Tensor" => pointwise!(PromoteRows, |f| {
             let x = f.arg(0);
             x.min(0) - (-x.abs()).exp().log1p()
         }),
