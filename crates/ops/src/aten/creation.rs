@@ -1,8 +1,8 @@
 //! Tensors from sizes and numbers.
 
 use super::dims::format_strides;
-use super::lower::{Class, Compute, Lowering, Metas, wide};
-use super::number::{require_argument_fits, require_fits};
+use super::lower::{Class, Compute, Lowering, Metas};
+use super::number::{filling, require_argument_fits, require_fits};
 use super::table;
 use crate::eager;
 use crate::error::{Error, Result};
@@ -65,13 +65,13 @@ pub(super) fn like(args: &[Value], at: usize) -> Result<Metas> {
     Ok(smallvec![Meta { strides, ..factory(t.sizes(), args, at, t.dtype(), t.device())? }])
 }
 
-/// Metadata of a tensor filled with argument `at`, which `dtype` of the tensor's must hold.
+/// Metadata of tensors filled with the argument `name`, which must fit `dtype` of theirs.
 fn filled_with(metas: Metas, name: &str, value: &Value, dtype: fn(DType) -> DType) -> Result<Metas> {
     metas.iter().try_for_each(|m| require_argument_fits(name, value, dtype(m.dtype)))?;
     Ok(metas)
 }
 
-/// For numbers that are converted straight to the dtype of the tensor.
+/// Straight to the dtype of the tensor; others are as [`filling`] says.
 const fn own(d: DType) -> DType {
     d
 }
@@ -227,11 +227,11 @@ table! {
         options!("zeros(SymInt[] size") => filled(|_, a| sized(a, 1, DEFAULT), nothing),
         options!("ones(SymInt[] size") => filled(|_, a| sized(a, 1, DEFAULT), |_, o| all(o, 1)),
         options!("full(SymInt[] size, Scalar fill_value") => filled(|_, a| filled_with(sized(a, 2, a[1].scalar()?.dtype())?, "fill_value", &a[1], own), |a, o| all(o, a[1].scalar()?)),
-        options!("scalar_tensor(Scalar s") => filled(|_, a| filled_with(smallvec![factory(&[], a, 1, DEFAULT, Device::Cpu)?], "s", &a[0], wide), |a, o| all(o, a[0].scalar()?)),
+        options!("scalar_tensor(Scalar s") => filled(|_, a| filled_with(smallvec![factory(&[], a, 1, DEFAULT, Device::Cpu)?], "s", &a[0], filling), |a, o| all(o, a[0].scalar()?)),
         options!(like "empty_like(Tensor self") => filled(|_, a| like(a, 1), nothing),
         options!(like "zeros_like(Tensor self") => filled(|_, a| like(a, 1), nothing),
         options!(like "ones_like(Tensor self") => filled(|_, a| like(a, 1), |_, o| all(o, 1)),
-        options!(like "full_like(Tensor self, Scalar fill_value") => filled(|_, a| filled_with(like(a, 2)?, "fill_value", &a[1], wide), |a, o| all(o, a[1].scalar()?)),
+        options!(like "full_like(Tensor self, Scalar fill_value") => filled(|_, a| filled_with(like(a, 2)?, "fill_value", &a[1], filling), |a, o| all(o, a[1].scalar()?)),
         options!("new_empty(Tensor self, SymInt[] size") => filled(|_, a| new(a, 2), nothing),
         options!("new_zeros(Tensor self, SymInt[] size") => filled(|_, a| new(a, 2), nothing),
         options!("new_ones(Tensor self, SymInt[] size") => filled(|_, a| new(a, 2), |_, o| all(o, 1)),

@@ -52,6 +52,14 @@ pub(super) fn require_fits(name: &str, x: Scalar, dtype: DType) -> Result<()> {
     Err(Error::value(format!("argument `{name}` must be in the range of {dtype}, {range}, found {x}")))
 }
 
+/// The dtype that must hold a number with which tensors are filled: in narrow floats what is too large is infinite.
+pub(super) const fn filling(d: DType) -> DType {
+    match d {
+        DType::F16 | DType::BF16 => DType::F64,
+        d => d,
+    }
+}
+
 /// As [`require_fits`], of an argument. What a tensor or a symbol holds is not known here: those are converted as they come.
 #[track_caller]
 pub(super) fn require_argument_fits(name: &str, v: &Value, dtype: DType) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use super::OpDef;
 use super::lower::{Pointwise, PointwiseCx, Types, operand, wide};
-use super::number::require_fits;
+use super::number::{filling, require_fits};
 use crate::error::{Error, Result};
 use crate::library::OpState;
 use crate::value::{Args, Value};
@@ -124,7 +124,7 @@ impl Pointwise {
                 }
                 number => {
                     if self.types == Types::Select {
-                        require_fits(&state.schema.args[i].name, number.scalar()?, wide(promoted))?;
+                        require_fits(&state.schema.args[i].name, number.scalar()?, filling(promoted))?;
                     }
                     let r = cx.b.constant(number.scalar()?, if self.types == Types::Compare { compute } else { result });
                     common(&mut cx.b, r)?

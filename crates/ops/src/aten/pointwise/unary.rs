@@ -2,7 +2,7 @@
 
 use super::formula::{Formula, X};
 use super::{pointwise, twins};
-use crate::aten::lower::wide;
+use crate::aten::number::filling;
 use maquette_ir::DType;
 use std::f64::consts::PI;
 
@@ -110,8 +110,7 @@ twins! {
         "logical_not" "" "" => Compare |f| f.arg(0).truth().not();
         "bitwise_not" "" "" => Promote |f| f.arg(0).not();
         "zero" "" "" => First |f| f.c(0);
-        // PyTorch fills narrow floats by way of f32
-        "fill" ".Scalar" ", Scalar value" => First |f| f.number_of(1, wide(f.dtype));
+        "fill" ".Scalar" ", Scalar value" => First |f| f.number_of(1, filling(f.dtype));
         "fill" ".Tensor" ", Tensor value" => First |f| f.element(1);
         ;
         // a power: the squares of bools are integers
