@@ -87,6 +87,29 @@ impl DType {
         matches!(self.category(), Category::Int)
     }
 
+    /// The least and the largest value of an integer type.
+    pub const fn int_range(self) -> Option<(i64, i64)> {
+        match self {
+            DType::U8 => Some((0, u8::MAX as i64)),
+            DType::I8 => Some((i8::MIN as i64, i8::MAX as i64)),
+            DType::I16 => Some((i16::MIN as i64, i16::MAX as i64)),
+            DType::I32 => Some((i32::MIN as i64, i32::MAX as i64)),
+            DType::I64 => Some((i64::MIN, i64::MAX)),
+            _ => None,
+        }
+    }
+
+    /// The largest finite value of a floating-point type.
+    pub const fn largest_float(self) -> Option<f64> {
+        match self {
+            DType::F16 => Some(half::f16::MAX.to_f64_const()),
+            DType::BF16 => Some(half::bf16::MAX.to_f64_const()),
+            DType::F32 => Some(f32::MAX as f64),
+            DType::F64 => Some(f64::MAX),
+            _ => None,
+        }
+    }
+
     /// Whether every value of `other` is a value of this dtype, so that converting to it and back changes nothing.
     pub const fn holds(self, other: DType) -> bool {
         use DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8};

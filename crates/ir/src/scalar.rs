@@ -51,6 +51,19 @@ impl Scalar {
         }
     }
 
+    /// Whether it lies in the range of a dtype, as PyTorch's checked conversions ask. Fractions are cut off and floats rounded; negative
+    /// integers wrap into `u8` if their opposites fit; floats hold infinities and NaN; everything is a truth value.
+    pub fn fits(self, d: DType) -> bool {
+        match (self, d.int_range(), d.largest_float()) {
+            (Scalar::Int(i), Some((0, most)), _) => i.unsigned_abs() <= most.unsigned_abs(),
+            (Scalar::Int(i), Some((least, most)), _) => (least..=most).contains(&i),
+            (Scalar::Float(x), Some((least, most)), _) => x >= least as f64 && x < most as f64 + 1.0,
+            (Scalar::Int(i), _, Some(largest)) => (i as f64).abs() <= largest,
+            (Scalar::Float(x), _, Some(largest)) => !x.is_finite() || x.abs() <= largest,
+            _ => true,
+        }
+    }
+
     /// Nonzero; a NaN is.
     pub fn to_bool(self) -> bool {
         match self {
@@ -99,3 +112,37 @@ macro_rules! from {
     ($($t:ty => $v:ident),*) => { $(impl From<$t> for Scalar { fn from(x: $t) -> Scalar { Scalar::$v(x.into()) } })* };
 }
 from!(bool => Bool, i32 => Int, i64 => Int, u8 => Int, u32 => Int, f32 => Float, f64 => Float);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_what_checked_conversions_take() {
+        let cases: &[(DType, &[Scalar], &[Scalar])] = &[
+            (
+                DType::U8,
+                &[Scalar::Int(255), Scalar::Int(-255), Scalar::Float(255.5), Scalar::Bool(true)],
+                &[Scalar::Int(256), Scalar::Int(-256), Scalar::Float(-0.5), Scalar::Float(256.0), Scalar::Float(f64::NAN)],
+            ),
+            (DType::I8, &[Scalar::Int(-128), Scalar::Float(127.9)], &[Scalar::Int(128), Scalar::Float(-128.5)]),
+            (DType::I64, &[Scalar::Int(i64::MIN), Scalar::Float(i64::MIN as f64)], &[Scalar::Float(9.3e18), Scalar::Float(f64::INFINITY)]),
+            (
+                DType::F16,
+                &[Scalar::Float(65504.0), Scalar::Float(f64::NEG_INFINITY), Scalar::Float(f64::NAN)],
+                &[Scalar::Float(-1e9), Scalar::Int(65505)],
+            ),
+            (DType::F32, &[Scalar::Float(f64::from(f32::MAX))], &[Scalar::Float(1e39)]),
+            (DType::F64, &[Scalar::Float(1e300)], &[]),
+            (DType::Bool, &[Scalar::Int(300), Scalar::Float(f64::NAN)], &[]),
+        ];
+        for &(d, fit, unfit) in cases {
+            for x in fit {
+                assert!(x.fits(d), "{x} fits {d}");
+            }
+            for x in unfit {
+                assert!(!x.fits(d), "{x} does not fit {d}");
+            }
+        }
+    }
+}

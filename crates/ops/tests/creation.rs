@@ -58,6 +58,87 @@ fn on_the_meta_device_without_data() {
 }
 
 #[test]
+fn numbers_beyond_the_dtype_are_refused() {
+    let bytes = Tensor::from(vec![1u8, 2]);
+    let (half, single) = (Tensor::from(vec![half::f16::ONE]), Tensor::from(vec![1f32]));
+    let (mask, at) = (Tensor::from(vec![true]), Tensor::from(vec![0i64]));
+    let refused = [
+        ("aten::full", args![[2], 300, DType::U8]),
+        ("aten::full", args![[2], 1i64 << 40, DType::I32]),
+        ("aten::full", args![[2], 1e10, DType::F16]),
+        ("aten::full", args![[2], -1.0, DType::U8]),
+        ("aten::full", args![[2], f64::NAN, DType::I32]),
+        ("aten::full_like", args![&bytes, 300]),
+        ("aten::full_like", args![&single, 1e39]),
+        ("aten::new_full", args![&bytes, [2], 300]),
+        ("aten::scalar_tensor", args![300, DType::U8]),
+        ("aten::fill.Scalar", args![&bytes, 300]),
+        ("aten::fill_.Scalar", args![&single, 1e39]),
+        ("aten::masked_fill.Scalar", args![&half, &mask, -1e9]),
+        ("aten::masked_fill_.Scalar", args![&single, &mask, -1e39]),
+        ("aten::masked_fill.Scalar", args![&bytes, &mask, 300]),
+        ("aten::index_fill.int_Scalar", args![&bytes, 0, &at, 300]),
+        ("aten::scatter.value", args![&bytes, 0, &at, 300]),
+        ("aten::scatter_.value", args![&half, 0, &at, 1e10]),
+        ("aten::scatter.value_reduce", args![&bytes, 0, &at, 300, "add"]),
+        ("aten::index_add", args![&single, 0, &at, &single, 1e39]),
+        ("aten::constant_pad_nd", args![&bytes, [1, 0], 300]),
+        ("aten::where.ScalarOther", args![&mask, &bytes, 300]),
+        ("aten::where.ScalarSelf", args![&mask, 1e39, &single]),
+        ("aten::add.Scalar", args![&bytes, 1, 300]),
+        ("aten::add.Tensor", args![&half, &half, 1e10]),
+        ("aten::sub.Tensor", args![&bytes, &bytes, 300]),
+        ("aten::rsub.Scalar", args![&bytes, 1, 300]),
+        ("aten::addcmul", args![&bytes, &bytes, &bytes, 300]),
+        ("aten::addcdiv", args![&single, &single, &single, 1e39]),
+        ("aten::lerp.Scalar", args![&single, &single, 1e39]),
+        ("aten::linspace", args![0, 300, 4, DType::U8]),
+        ("aten::linspace.Tensor_Scalar", args![&Tensor::scalar(0.0f64), 300, 4, DType::U8]),
+        ("aten::logspace", args![0, 300, 4, 10.0, DType::U8]),
+        ("aten::threshold", args![&bytes, 2, 300]),
+        ("aten::threshold_", args![&half, 1e10, 2]),
+        ("aten::hardshrink", args![&half, 1e10]),
+        ("aten::leaky_relu", args![&single, 1e39]),
+        ("aten::pow.Tensor_Scalar", args![&bytes, 300]),
+    ];
+    for (name, args) in refused {
+        let e = call(name, args).err().unwrap_or_else(|| panic!("{name} must be refused")).to_string();
+        assert!(e.contains("must be in the range of"), "{name}: {e}");
+    }
+}
+
+/// What PyTorch takes although the dtype does not hold it: it wraps, is cut off, or is infinite.
+#[test]
+fn numbers_that_are_converted_all_the_same() {
+    let bytes = Tensor::from(vec![7u8]);
+    let half = Tensor::from(vec![half::f16::ONE]);
+    let mask = Tensor::from(vec![true]);
+    let inf = f64::INFINITY;
+    let taken = [
+        ("aten::full", args![[1], -1, DType::U8], 255.0),
+        ("aten::full", args![[1], 255.5, DType::U8], 255.0),
+        ("aten::full", args![[1], f64::NAN, DType::Bool], 1.0),
+        ("aten::fill.Scalar", args![&bytes, 1.7], 1.0),
+        ("aten::fill.Scalar", args![&half, 1e10], inf),
+        ("aten::full_like", args![&half, 1e39], inf),
+        ("aten::scalar_tensor", args![1e39, DType::BF16], inf),
+        ("aten::masked_fill.Scalar", args![&half, &mask, -inf], -inf),
+        ("aten::masked_fill.Scalar", args![&bytes, &mask, -1], 255.0),
+        ("aten::where.ScalarSelf", args![&mask, 1e10, &half], inf),
+        ("aten::add.Scalar", args![&bytes, 300], 51.0),
+        ("aten::add.Scalar", args![&bytes, 1, -1], 6.0),
+        ("aten::mul.Scalar", args![&half, 1e10], inf),
+        ("aten::addcmul", args![&half, &half, &half, 1e10], inf),
+        ("aten::linspace", args![0, 300, 1, DType::U8], 0.0),
+        ("aten::constant_pad_nd", args![&bytes, [0, 0], 300], 7.0),
+    ];
+    for (name, args, expected) in taken {
+        let found = made(name, args).to_dtype(DType::F64).item::<f64>().expect("one element");
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
 fn refusals() {
     for (t, message) in [
         (Tensor::zeros([-1], DType::F32), "negative"),

@@ -161,6 +161,7 @@ fn what_is_refused_is_named() {
         (x.huber_loss(&x, mean, 0.0), "`delta` must be positive, found 0"),
         (x.smooth_l1_loss(&x, mean, -1.0), "`beta` must not be negative, found -1"),
         ((&x * 9.0).binary_cross_entropy(&x, None, mean), "a probability between 0 and 1, found 1.8"),
+        (x.binary_cross_entropy(&(&x * 9.0), None, mean), "every element of `target` must be a probability between 0 and 1, found 1.8"),
         (x.nll_loss(&labels(&[0, 2]), None, mean, -100), "holds the class 2, but `self` has 2 classes"),
         (x.nll_loss(&labels(&[0, -1]), None, mean, -100), "holds the class -1"),
         (x.nll_loss(&labels(&[0]), None, mean, -100), "argument `target`"),

@@ -1,7 +1,7 @@
 //! Matrix products against loops, by rank, stride and dtype.
 
 use maquette_ir::DType;
-use maquette_ops::Tensor;
+use maquette_ops::{Args, Tensor, args, call};
 
 fn values(n: i64, seed: i64) -> Vec<f32> {
     (0..n).map(|i| ((i * 7 + seed * 13) % 11 - 5) as f32 / 2.0).collect()
@@ -104,4 +104,34 @@ fn refusals_name_both_operands() {
     assert!(["f32[2, 3]", "f64[4, 5]", "dtypes differ"].iter().all(|p| text.contains(p)), "{text}");
     let text = x.linear(&y, None).ok().expect_err("3 and 5").to_string();
     assert!(["`input`", "`weight`", "is 3", "5"].iter().all(|p| text.contains(p)), "{text}");
+}
+
+#[test]
+fn outer_products_are_added_in_the_common_dtype() {
+    let one = |args: Args| call("aten::addr", args).map(|o| o[0].tensor().expect("a tensor").clone());
+    let (byte, hundred, float) = (Tensor::from(vec![16i8]), Tensor::from(vec![100i8]), Tensor::from(vec![1f32]));
+    let cases = [
+        (args![&Tensor::from(vec![0f32]), &hundred, &hundred], DType::F32, 10000.0),
+        (args![&Tensor::from([[0i64]]), &byte, &byte], DType::I64, 256.0),
+        (args![&Tensor::from([[100i8]]), &float, &float, 3], DType::F32, 301.0),
+        (args![&Tensor::scalar(1i64), &hundred, &Tensor::from(vec![1i8])], DType::I64, 101.0),
+        (args![&Tensor::scalar(1f64), &float, &float], DType::F64, 2.0),
+    ];
+    for (args, dtype, expected) in cases {
+        let found = one(args).expect("terms of numbers");
+        assert_eq!((found.dtype(), found.to_dtype(DType::F64).item::<f64>().expect("one element")), (dtype, expected));
+    }
+    let refused = [
+        (args![&Tensor::from([[1i64]]), &hundred, &hundred, 0.5], "`beta` must be an integer"),
+        (args![&Tensor::from([[1i64]]), &hundred, &hundred, 1, 1.0], "`alpha` must be an integer"),
+        (args![&float, &float, &float, true], "`beta` must be a number"),
+        (args![&byte, &byte, &byte, 1, 300], "`alpha` must be in the range of i8"),
+        (args![&float, &Tensor::scalar(1f32), &float], "`vec1`"),
+    ];
+    for (args, message) in refused {
+        let e = one(args).expect_err(message).to_string();
+        assert!(e.contains(message), "{e}");
+    }
+    let e = call("aten::addr_", args![&Tensor::from([[2i64, 3]]), &Tensor::from(vec![1.5f32]), &Tensor::from(vec![1f32, 1.0])]);
+    assert!(e.expect_err("floats in integers").to_string().contains("cannot be written into a tensor of dtype i64"));
 }

@@ -1,7 +1,7 @@
 //! Elementwise operators: values, dtypes, broadcasting, refusals.
 
 use maquette_ir::DType;
-use maquette_ops::{Error, Result, Tensor, args, call};
+use maquette_ops::{Error, Result, Tensor, Value, args, call};
 
 fn f(values: &[f32]) -> Tensor {
     Tensor::from(values.to_vec())
@@ -97,6 +97,16 @@ fn broadcasting_and_strides() {
     // the result of a transposed operand is laid out as the operand is
     let t = sum.t().exp();
     assert_eq!(t.meta().concrete().expect("concrete").strides.as_slice(), [1, 3]);
+    // except where PyTorch allocates it without looking at the operand
+    for (name, args) in [
+        ("aten::pow.Scalar", args![3, sum.t()]),
+        ("aten::pow.Scalar", args![2, sum.t()]),
+        ("aten::float_power.Scalar", args![2, sum.t()]),
+        ("aten::log_sigmoid", args![sum.t()]),
+    ] {
+        let t = call(name, args).expect("floats")[0].tensor().expect("a tensor").clone();
+        assert_eq!(t.meta().concrete().expect("concrete").strides.as_slice(), [2, 1], "{name}");
+    }
     assert!(refusal((&f(&[1.0, 2.0]) + &f(&[1.0, 2.0, 3.0])).ok()).contains('2'));
 }
 
@@ -123,6 +133,70 @@ fn half_precision_rounds_once() {
     assert_eq!(y.item::<half::bf16>().expect("one element"), half::bf16::from_f32(3.140_625 + 3.140_625 * 0.1));
 }
 
+/// The only element, whatever its dtype.
+fn one(t: &Tensor) -> f64 {
+    t.to_dtype(DType::F64).item::<f64>().expect("one element")
+}
+
+fn of(x: f64, dtype: DType) -> Tensor {
+    Tensor::from(vec![x]).to_dtype(dtype)
+}
+
+#[test]
+fn infinities_become_the_largest_number_of_the_dtype() {
+    for (dtype, largest) in [(DType::F16, 65504.0), (DType::BF16, 3.389_531_389_251_535_5e38), (DType::F32, f64::from(f32::MAX))] {
+        assert_eq!(one(&of(f64::INFINITY, dtype).nan_to_num(None, None, None)), largest, "{dtype}");
+        let x = of(f64::NEG_INFINITY, dtype);
+        call("aten::nan_to_num_", args![&x]).expect("a float");
+        assert_eq!(one(&x), -largest, "{dtype}");
+    }
+}
+
+#[test]
+fn a_narrow_operand_of_a_wide_result_rounds_nothing() {
+    let (half, single) = (of(1.0, DType::F16), f(&[1.0]));
+    close(&half.add_alpha(&single, 0.1), &[1.1]);
+    close(&half.sub_alpha(&single, 0.1), &[0.9]);
+    close(call("aten::rsub.Tensor", args![&single, &half, 0.1]).expect("floats")[0].tensor().expect("a tensor"), &[0.9]);
+    close(&of(100.0, DType::BF16).div_mode(f(&[0.3]), "trunc"), &[333.0]);
+}
+
+#[test]
+fn integers_are_clamped_by_bounds_beyond_them() {
+    let made = |name: &str, x: &Tensor, low: Option<i64>, high: Option<i64>| {
+        let bound = |b: Option<i64>| b.map_or(Value::None, Value::from);
+        call(name, args![x, bound(low), bound(high)]).map(|o| o[0].tensor().expect("a tensor").to_dtype(DType::I64).to_vec::<i64>())
+    };
+    let bytes = Tensor::from(vec![0u8, 50, 100, 200, 255]);
+    for name in ["aten::clamp", "aten::clip", "aten::hardtanh"] {
+        assert_eq!(made(name, &bytes, Some(-1), Some(100)).expect(name).expect("integers"), [0, 50, 100, 100, 100], "{name}");
+        let refused = refusal(made(name, &bytes, Some(300), Some(400)));
+        assert!(refused.contains("must leave some value of u8, found 300"), "{refused}");
+    }
+    let words = Tensor::from(vec![5i32, 6]);
+    assert_eq!(made("aten::clamp", &words, Some(-1 << 40), Some(1 << 40)).expect("integers").expect("integers"), [5, 6]);
+    assert!(refusal(made("aten::clamp", &bytes, None, Some(-1))).contains("`max`"));
+    let one = |name: &str, x: &Tensor, bound: i64| call(name, args![x, bound]);
+    assert_eq!(bytes.clamp_min(-1).to_vec::<u8>().expect("bytes"), bytes.to_vec::<u8>().expect("bytes"));
+    assert_eq!(Tensor::from(vec![1i8]).clamp_max(300).item::<i8>().expect("one element"), 1);
+    assert!(refusal(one("aten::clamp_min", &bytes, 300)).contains("`min`"));
+    assert!(refusal(one("aten::clamp_max", &bytes, -1)).contains("`max`"));
+    // in place, and by fractions, which promote `clamp` but not `hardtanh`
+    bytes.clamp_(-1, 100);
+    assert_eq!(bytes.to_vec::<u8>().expect("bytes"), [0, 50, 100, 100, 100]);
+    assert_eq!(
+        call("aten::hardtanh", args![&words, -1.5, 5.9]).expect("integers")[0]
+            .tensor()
+            .expect("a tensor")
+            .to_vec::<i32>()
+            .expect("integers"),
+        [5, 5]
+    );
+    assert!(
+        refusal(f(&[1.0]).to_dtype(DType::F16).clamp(-1e9, 1e9).ok()).contains("range of f16, -65504.0 to 65504.0, found -1000000000.0")
+    );
+}
+
 #[test]
 fn what_pytorch_refuses_is_refused() {
     let b = Tensor::from(vec![true, false]);
@@ -137,6 +211,29 @@ fn what_pytorch_refuses_is_refused() {
     assert!(refusal(call("aten::clamp", args![&i])).contains("min"));
     assert!(refusal(i.add_alpha(&i, 0.5).ok()).contains("alpha"));
     assert!(refusal((&i / 0).floor_divide(f(&[1.0, 2.0])).ok().and(i.floor_divide(0).ok())).contains("zero"));
+}
+
+#[test]
+fn masks_are_bools_and_values_to_fill_with_single_elements() {
+    let (x, bytes, longs) = (f(&[1.0, 2.0]), Tensor::from(vec![1u8, 0]), Tensor::from(vec![1i64, 0]));
+    for (name, args) in [
+        ("aten::masked_fill.Scalar", args![&x, &longs, 3]),
+        ("aten::masked_fill_.Scalar", args![&x, &bytes, 3]),
+        ("aten::masked_select", args![&x, &bytes]),
+        ("aten::masked_scatter", args![&x, &bytes, &x]),
+        ("aten::where.self", args![&longs, &x, &x]),
+    ] {
+        assert!(refusal(call(name, args)).contains("must have dtype bool"), "{name}");
+    }
+    close(call("aten::where.ScalarOther", args![&bytes, &x, 3]).expect("a mask of u8")[0].tensor().expect("a tensor"), &[1.0, 3.0]);
+    let mask = longs.to_dtype(DType::Bool);
+    for (name, args) in [
+        ("aten::fill.Tensor", args![&x, &f(&[3.0])]),
+        ("aten::fill_.Tensor", args![&x, &x]),
+        ("aten::masked_fill.Tensor", args![&x, &mask, &f(&[3.0])]),
+    ] {
+        assert!(refusal(call(name, args)).contains("`value` must have 0 dimensions"), "{name}");
+    }
 }
 
 #[test]

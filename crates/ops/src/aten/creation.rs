@@ -2,6 +2,7 @@
 
 use super::dims::format_strides;
 use super::lower::{Class, Compute, Lowering, Metas};
+use super::number::{filling, require_argument_fits, require_fits};
 use super::table;
 use crate::eager;
 use crate::error::{Error, Result};
@@ -62,6 +63,17 @@ pub(super) fn like(args: &[Value], at: usize) -> Result<Metas> {
     let format = if let Value::MemoryFormat(m) = format { *m } else { MemoryFormat::Preserve };
     let strides = format_strides(format, t.sizes(), t.meta())?;
     Ok(smallvec![Meta { strides, ..factory(t.sizes(), args, at, t.dtype(), t.device())? }])
+}
+
+/// Metadata of tensors filled with the argument `name`, which must fit `dtype` of theirs.
+fn filled_with(metas: Metas, name: &str, value: &Value, dtype: fn(DType) -> DType) -> Result<Metas> {
+    metas.iter().try_for_each(|m| require_argument_fits(name, value, dtype(m.dtype)))?;
+    Ok(metas)
+}
+
+/// Straight to the dtype of the tensor; others are as [`filling`] says.
+const fn own(d: DType) -> DType {
+    d
 }
 
 fn strided(sizes: &Value, strides: &Value, meta: Meta) -> Result<Metas> {
@@ -167,6 +179,10 @@ fn spaced_meta(args: &[Value], at: usize) -> Result<Metas> {
 fn spaced(args: &[Value], outs: &[Tensor], map: impl Fn(f64) -> f64) -> Result<()> {
     let (start, end, n) = (number(&args[0])?, number(&args[1])?, args[2].int_i64()?);
     let out = &outs[0];
+    // one step is the start, none are nothing
+    for (name, x) in [("start", start), ("end", end)].into_iter().take(usize::try_from(n).unwrap_or(0)) {
+        require_fits(name, x, out.dtype())?;
+    }
     let whole = out.dtype().is_int();
     // the ends are those of the result's dtype
     let end_of = |s: Scalar| match out.dtype() {
@@ -210,16 +226,16 @@ table! {
         options!("empty_permuted(SymInt[] size, int[] physical_layout") => filled(|_, a| permuted(a), nothing),
         options!("zeros(SymInt[] size") => filled(|_, a| sized(a, 1, DEFAULT), nothing),
         options!("ones(SymInt[] size") => filled(|_, a| sized(a, 1, DEFAULT), |_, o| all(o, 1)),
-        options!("full(SymInt[] size, Scalar fill_value") => filled(|_, a| sized(a, 2, a[1].scalar()?.dtype()), |a, o| all(o, a[1].scalar()?)),
-        options!("scalar_tensor(Scalar s") => filled(|_, a| Ok(smallvec![factory(&[], a, 1, DEFAULT, Device::Cpu)?]), |a, o| all(o, a[0].scalar()?)),
+        options!("full(SymInt[] size, Scalar fill_value") => filled(|_, a| filled_with(sized(a, 2, a[1].scalar()?.dtype())?, "fill_value", &a[1], own), |a, o| all(o, a[1].scalar()?)),
+        options!("scalar_tensor(Scalar s") => filled(|_, a| filled_with(smallvec![factory(&[], a, 1, DEFAULT, Device::Cpu)?], "s", &a[0], filling), |a, o| all(o, a[0].scalar()?)),
         options!(like "empty_like(Tensor self") => filled(|_, a| like(a, 1), nothing),
         options!(like "zeros_like(Tensor self") => filled(|_, a| like(a, 1), nothing),
         options!(like "ones_like(Tensor self") => filled(|_, a| like(a, 1), |_, o| all(o, 1)),
-        options!(like "full_like(Tensor self, Scalar fill_value") => filled(|_, a| like(a, 2), |a, o| all(o, a[1].scalar()?)),
+        options!(like "full_like(Tensor self, Scalar fill_value") => filled(|_, a| filled_with(like(a, 2)?, "fill_value", &a[1], filling), |a, o| all(o, a[1].scalar()?)),
         options!("new_empty(Tensor self, SymInt[] size") => filled(|_, a| new(a, 2), nothing),
         options!("new_zeros(Tensor self, SymInt[] size") => filled(|_, a| new(a, 2), nothing),
         options!("new_ones(Tensor self, SymInt[] size") => filled(|_, a| new(a, 2), |_, o| all(o, 1)),
-        options!("new_full(Tensor self, SymInt[] size, Scalar fill_value") => filled(|_, a| new(a, 3), |a, o| all(o, a[2].scalar()?)),
+        options!("new_full(Tensor self, SymInt[] size, Scalar fill_value") => filled(|_, a| filled_with(new(a, 3)?, "fill_value", &a[2], own), |a, o| all(o, a[2].scalar()?)),
         options!("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride") => filled(|_, a| {
             let t = a[0].tensor()?;
             strided(&a[1], &a[2], factory(a[1].ints()?, a, 3, t.dtype(), t.device())?)

@@ -179,6 +179,16 @@ pub(crate) fn require_index(arg: &str, t: &Tensor) -> Result<()> {
     }
 }
 
+/// A mask: bools, or the dtype `also`.
+pub(crate) fn require_mask(arg: &str, t: &Tensor, also: Option<DType>) -> Result<()> {
+    let found = t.dtype();
+    if found == DType::Bool || also == Some(found) {
+        return Ok(());
+    }
+    let or = also.map_or(String::new(), |d| format!(" or {d}"));
+    Err(Error::value(format!("argument `{arg}` must have dtype bool{or}, found {found}{}", dims_text(t.sizes()))))
+}
+
 /// The result of a composite: the tensor, or the error it died of.
 pub(crate) fn done(t: Tensor) -> Result<Outputs> {
     t.ok()?;

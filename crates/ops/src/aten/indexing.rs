@@ -1,6 +1,6 @@
 //! Advanced indexing: lists of positions and masks, one for each indexed dimension, and the operators whose sizes depend on a mask.
 
-use super::dims::{fresh, fresh_like, require_index, require_same_dtype};
+use super::dims::{fresh, fresh_like, require_index, require_mask, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::{table, views};
 use crate::eager::{self, input, output};
@@ -176,9 +176,7 @@ fn index_put(args: &[Value], out: &Tensor) -> Result<()> {
 /// A tensor and the mask that selects from it, expanded to their common sizes.
 fn masked(args: &[Value]) -> Result<(Tensor, Tensor)> {
     let (x, mask) = (args[0].tensor()?, args[1].tensor()?);
-    if !is_mask(mask) {
-        return Err(Error::value(format!("argument `mask` must have dtype bool, found {}{}", mask.dtype(), dims_text(mask.sizes()))));
-    }
+    require_mask("mask", mask, None)?;
     let sizes = broadcast(&[x.sizes(), mask.sizes()])?;
     Ok((x.view_of(views::expand(x.meta(), &sizes)?)?, mask.view_of(views::expand(mask.meta(), &sizes)?)?))
 }

@@ -3,6 +3,7 @@
 use super::dims::{channels_last_strides, done, fresh, fresh_like, is_channels_last, require, require_rank};
 use super::host::{self, fill_with, separable, typed};
 use super::lower::{Class, Compute, Lowering, Metas};
+use super::number::require_argument_fits;
 use super::table;
 use super::views;
 use crate::eager;
@@ -166,7 +167,11 @@ pub(super) fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt
     Ok(out)
 }
 
-fn constant_pad_meta(x: &Tensor, pad: &[SymInt]) -> Result<Meta> {
+fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> {
+    // padding that only cuts off needs no value
+    if pad.iter().any(|n| n.as_i64().is_none_or(|n| n > 0)) {
+        require_argument_fits("value", value, x.dtype())?;
+    }
     let mut sizes: Dims = x.sizes().into();
     for (n, (before, after)) in sizes.iter_mut().zip(padding(x.dim(), pad)?) {
         let padded = *n + before + after;
@@ -269,7 +274,7 @@ table! {
             Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
         }, |a, out| roll(a, &out[0])),
         "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
-            compute(Class::Copy, |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?)?]), |a, out| constant_pad(a, &out[0])),
+            compute(Class::Copy, |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?, &a[2])?]), |a, out| constant_pad(a, &out[0])),
         "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" => compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], true)),
         "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" => compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], false)),
         "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" => Lowering::InPlace("aten::tril"),

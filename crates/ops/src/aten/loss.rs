@@ -184,8 +184,10 @@ fn bce(a: &[Value], out: &Tensor) -> Result<()> {
     let x = a[0].tensor()?;
     let expanded = |t: &Tensor| host::reals(&t.view_of(views::expand(t.meta(), x.sizes())?)?);
     let (p, target) = (host::reals(x)?, expanded(a[1].tensor()?)?);
-    if let Some(p) = p.iter().find(|p| !(0.0..=1.0).contains(*p)) {
-        return Err(Error::value(format!("every element of `self` must be a probability between 0 and 1, found {p}")));
+    for (name, of) in [("self", &p), ("target", &target)] {
+        if let Some(p) = of.iter().find(|p| !(0.0..=1.0).contains(*p)) {
+            return Err(Error::value(format!("every element of `{name}` must be a probability between 0 and 1, found {p}")));
+        }
     }
     // logarithms are cut off, so that a certain mistake costs 100 and not infinity
     let log = |x: f64| x.ln().max(-100.0);

@@ -139,6 +139,8 @@ pub struct Pointwise {
 pub enum Types {
     /// Computes and returns the promoted dtype.
     Promote,
+    /// As [`Types::Promote`]; the result is row-major.
+    PromoteRows,
     /// As [`Types::Promote`], but integers and bools are computed as the default float.
     Float,
     /// As [`Types::Float`] where this argument is absent, else as [`Types::Promote`].
@@ -159,8 +161,12 @@ pub struct PointwiseCx<'a> {
     pub b: ExprBuilder,
     /// The dtype it computes in.
     pub dtype: DType,
+    /// The dtype of its result, which may be narrower.
+    pub result: DType,
     /// The operator's arguments.
     pub args: &'a [Value],
+    /// What the schema says of them.
+    pub declared: &'a [maquette_ir::schema::Arg],
     /// For each argument that is an operand, its value in the compute dtype.
     pub regs: SmallVec<[Option<Reg>; 4]>,
 }
@@ -207,7 +213,7 @@ impl Pointwise {
             None => {
                 let layouts: SmallVec<[(&[_], &[_]); 4]> = operands.iter().map(|t| (t.sizes(), t.strides())).collect();
                 let strides = match self.types {
-                    Types::Masked => contiguous_strides(&sizes),
+                    Types::Masked | Types::PromoteRows => contiguous_strides(&sizes),
                     _ => elementwise_strides(&sizes, &layouts)?,
                 };
                 let device = device_of(state, args)?;
@@ -356,7 +362,7 @@ impl OpDef {
 }
 
 /// The result of a functional operator, if it can be written into `target`.
-fn fits_into<'a>(target: &Tensor, out: Option<&'a Value>, name: &str) -> Result<&'a Tensor> {
+pub(super) fn fits_into<'a>(target: &Tensor, out: Option<&'a Value>, name: &str) -> Result<&'a Tensor> {
     let out = out.ok_or_else(|| Error::value(format!("{name} returns nothing to write")))?.tensor()?;
     crate::shape::require_same(target.sizes(), out.sizes(), || format!("the result of {name} is written into a tensor of"))?;
     if !can_cast(out.dtype(), target.dtype()) {

@@ -1,7 +1,8 @@
 //! Matrix products, and the composites that are made of them.
 
 use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lower::{Class, Compute, Lowering, Metas, wide};
+use super::number::require_argument_fits;
 use super::{table, views};
 use crate::eager;
 use crate::error::{Error, Result};
@@ -10,8 +11,9 @@ use crate::meta::{Dims, IntoDims, Meta};
 use crate::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
+use maquette_ir::scalar_expr::cast_scalar;
 use maquette_ir::sym::SymInt;
-use maquette_ir::typing::broadcast;
+use maquette_ir::typing::{Operand, OperandKind, broadcast, promote};
 use maquette_ir::{DType, MemoryFormat, Scalar};
 use smallvec::smallvec;
 
@@ -57,6 +59,8 @@ fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<M
     let pair = [(names[0], args[1].tensor()?), (names[1], args[2].tensor()?)];
     let m = product_meta(pair, rank)?;
     require_same_dtype(("self", bias), pair[0])?;
+    require_argument_fits("beta", &args[3], wide(m.dtype))?;
+    require_argument_fits("alpha", &args[4], wide(m.dtype))?;
     views::expand(bias.meta(), &m.sizes).map_err(|_| {
         Error::value(format!("argument `self` {} does not expand to the product's sizes {}", describe(bias), dims_text(&m.sizes)))
     })?;
@@ -245,23 +249,35 @@ fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     Ok(a.unsqueeze(1) * b)
 }
 
-/// `beta self + alpha vec1 vec2ᵀ`; factors of 1 leave the dtype as it is, and `beta` 0 ignores `self`.
-fn addr(a: &[Value]) -> Result<Tensor> {
-    let x = a[0].tensor()?;
-    // factors of bools are truth values, those of narrow floats are rounded first
-    let truths = a[..3].iter().flat_map(Value::tensors).all(|t| t.dtype() == DType::Bool);
-    let factor = |v: &Value| -> Result<Scalar> {
-        Ok(match (v.scalar()?, x.dtype()) {
-            (s, _) if truths => Scalar::Bool(s.to_bool()),
-            (Scalar::Float(s), DType::BF16) => Scalar::Float(half::bf16::from_f64(s).to_f64()),
-            (Scalar::Float(s), DType::F16) => Scalar::Float(half::f16::from_f64(s).to_f64()),
-            (s, _) => s,
-        })
+/// A factor of a sum in the common dtype of its terms.
+#[track_caller]
+fn factor(name: &str, v: &Value, dtype: DType) -> Result<Scalar> {
+    let x = v.scalar()?;
+    let expected = match x {
+        Scalar::Float(_) if !dtype.is_float() => "an integer",
+        Scalar::Bool(_) if dtype != DType::Bool => "a number",
+        _ => {
+            require_argument_fits(name, v, dtype)?;
+            return Ok(cast_scalar(x, dtype));
+        }
     };
-    let (beta, alpha) = (factor(&a[3])?, factor(&a[4])?);
+    Err(Error::value(format!("argument `{name}` must be {expected} where the common dtype is {dtype}, found {x}")))
+}
+
+/// `beta self + alpha vec1 vec2ᵀ`, all in the common dtype; `beta` 0 ignores `self`.
+fn addr(a: &[Value]) -> Result<Tensor> {
+    let (x, u, v) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
+    require_rank("vec1", u, 1..=1)?;
+    require_rank("vec2", v, 1..=1)?;
+    // `self` counts as the matrix that it is expanded to
+    let dtype = promote([x, u, v].map(|t| Operand { dtype: t.dtype(), kind: OperandKind::Tensor }));
+    let (beta, alpha) = (factor("beta", &a[3], dtype)?, factor("alpha", &a[4], dtype)?);
+    let common = |t: &Tensor| if t.dtype() == dtype { t.clone() } else { t.to_dtype(dtype) };
     let scaled = |t: &Tensor, by: Scalar| if by.to_f64() == 1.0 { t.clone() } else { t * by };
-    let product = outer(&scaled(a[1].tensor()?, alpha), a[2].tensor()?)?;
-    Ok(if beta.to_f64() == 0.0 { product } else { scaled(x, beta) + product })
+    let whole = common(x).expand([u.sizes()[0], v.sizes()[0]]);
+    whole.ok()?;
+    let product = outer(&scaled(&common(u), alpha), &common(v))?;
+    Ok(if beta.to_f64() == 0.0 { product } else { scaled(&whole, beta) + product })
 }
 
 table! {
@@ -289,6 +305,8 @@ table! {
             |_, a| {
                 let metas = vector_meta(addmv_pair(a)?)?;
                 require_same_dtype(("self", a[0].tensor()?), ("mat", a[1].tensor()?))?;
+                require_argument_fits("beta", &a[3], wide(metas[0].dtype))?;
+                require_argument_fits("alpha", &a[4], wide(metas[0].dtype))?;
                 views::expand(a[0].tensor()?.meta(), &metas[0].sizes)?;
                 Ok(metas)
             },

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
-use maquette_ir::DType;
+use maquette_ir::{DType, Scalar};
 use maquette_kernels::{Class, Element as _};
 use smallvec::smallvec;
 
@@ -17,22 +17,10 @@ fn single(a: &[Value]) -> Result<&Tensor> {
     Ok(x)
 }
 
-/// What the integers of a dtype lie between.
-fn bounds(d: DType) -> Option<(i64, i64)> {
-    Some(match d {
-        DType::U8 => (0, 255),
-        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
-        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
-        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
-        DType::I64 => (i64::MIN, i64::MAX),
-        _ => return None,
-    })
-}
-
 /// In a trace an integer is a symbol; there are none for floats and bools.
 fn fake_item(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     let x = single(a)?;
-    match bounds(x.dtype()) {
+    match x.dtype().int_range() {
         Some((low, high)) => Ok(smallvec![Value::Int(cx.new_integer_in(low, high)?)]),
         None => Err(Error::value(format!(
             "the number in a tensor of {} is known only from its data, which a trace does not have; compute with the tensor instead",
@@ -48,6 +36,38 @@ fn item(a: &[Value]) -> Result<Outputs> {
         d if d.is_float() => crate::typed!(d, T => Value::Float(x.item::<T>()?.load().to_f64())),
         d => crate::typed!(d, T => Value::Int(x.item::<T>()?.load().to_i64().into())),
     }])
+}
+
+/// Refuses a number beyond the range of the dtype that it is converted to.
+#[track_caller]
+pub(super) fn require_fits(name: &str, x: Scalar, dtype: DType) -> Result<()> {
+    if x.fits(dtype) {
+        return Ok(());
+    }
+    let range = match (dtype.int_range(), dtype.largest_float()) {
+        (Some((least, most)), _) => format!("{least} to {most}"),
+        (_, Some(largest)) => format!("{} to {}", Scalar::Float(-largest), Scalar::Float(largest)),
+        _ => "any".to_owned(),
+    };
+    Err(Error::value(format!("argument `{name}` must be in the range of {dtype}, {range}, found {x}")))
+}
+
+/// The dtype that must hold a number with which tensors are filled: in narrow floats what is too large is infinite.
+pub(super) const fn filling(d: DType) -> DType {
+    match d {
+        DType::F16 | DType::BF16 => DType::F64,
+        d => d,
+    }
+}
+
+/// As [`require_fits`], of an argument. What a tensor or a symbol holds is not known here: those are converted as they come.
+#[track_caller]
+pub(super) fn require_argument_fits(name: &str, v: &Value, dtype: DType) -> Result<()> {
+    match v {
+        Value::Tensor(_) => Ok(()),
+        Value::Int(i) if i.as_i64().is_none() => Ok(()),
+        number => require_fits(name, number.scalar()?, dtype),
+    }
 }
 
 table! {

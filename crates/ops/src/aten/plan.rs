@@ -3,6 +3,7 @@
 
 use super::OpDef;
 use super::lower::{Pointwise, PointwiseCx, Types, operand, wide};
+use super::number::{filling, require_fits};
 use crate::error::{Error, Result};
 use crate::library::OpState;
 use crate::value::{Args, Value};
@@ -90,7 +91,7 @@ impl Pointwise {
         let (compute, result) = match self.types {
             Types::Select => (promoted, promoted),
             Types::FloatIfNone(i) if args[i].is_none() => (wide(float), float),
-            Types::Promote | Types::FloatIfNone(_) => (wide(promoted), promoted),
+            Types::Promote | Types::PromoteRows | Types::FloatIfNone(_) => (wide(promoted), promoted),
             Types::Float => (wide(float), float),
             Types::Compare => (promoted, DType::Bool),
             Types::First | Types::Masked => {
@@ -98,7 +99,14 @@ impl Pointwise {
                 (d, d)
             }
         };
-        let mut cx = PointwiseCx { b: ExprBuilder::new(), dtype: compute, args, regs: SmallVec::from_elem(None, args.len()) };
+        let mut cx = PointwiseCx {
+            b: ExprBuilder::new(),
+            dtype: compute,
+            result,
+            args,
+            declared: &state.schema.args,
+            regs: SmallVec::from_elem(None, args.len()),
+        };
         // operands are of the common dtype, also where it is computed wider
         let common = |b: &mut ExprBuilder, r| {
             let of = b.dtype(r)?;
@@ -115,6 +123,9 @@ impl Pointwise {
                     if keep { r } else { common(&mut cx.b, r)? }
                 }
                 number => {
+                    if self.types == Types::Select {
+                        require_fits(&state.schema.args[i].name, number.scalar()?, filling(promoted))?;
+                    }
                     let r = cx.b.constant(number.scalar()?, if self.types == Types::Compare { compute } else { result });
                     common(&mut cx.b, r)?
                 }

@@ -3,6 +3,7 @@
 use super::dims::{fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
 use super::host::{self, fill_with};
 use super::lower::{Class, Compute, Lowering, Metas};
+use super::number::require_argument_fits;
 use super::{table, views};
 use crate::eager::{self, input, output};
 use crate::error::{Error, Result};
@@ -91,13 +92,8 @@ impl Combine {
 /// The greatest or least element of a dtype.
 fn extreme(dtype: DType, greatest: bool) -> Scalar {
     match dtype {
-        DType::Bool => Scalar::Bool(greatest),
         d if d.is_float() => Scalar::Float(if greatest { f64::INFINITY } else { f64::NEG_INFINITY }),
-        DType::U8 => Scalar::Int(if greatest { 255 } else { 0 }),
-        d => {
-            let most = i64::MAX >> (64 - 8 * d.size());
-            Scalar::Int(if greatest { most } else { -most - 1 })
-        }
+        d => d.int_range().map_or(Scalar::Bool(greatest), |(least, most)| Scalar::Int(if greatest { most } else { least })),
     }
 }
 
@@ -164,6 +160,9 @@ fn scatter_value(args: &[Value], out: &Tensor, combine: Combine) -> Result<()> {
 fn scatter_meta(args: &[Value]) -> Result<Metas> {
     let (x, dim, index) = (args[0].tensor()?, args[1].int_i64()?, args[2].tensor()?);
     check_index(x, dim, index, x, "self", false)?;
+    if index.numel().as_i64() != Some(0) {
+        require_argument_fits("value", &args[3], x.dtype())?;
+    }
     if let Value::Tensor(src) = &args[3] {
         check_index(x, dim, index, src, "src", true)?;
         require_same_dtype(("self", x), ("src", src))?;
@@ -314,6 +313,7 @@ fn fill_meta(args: &[Value]) -> Result<Metas> {
     }
     slices_meta(&args[..3])?;
     let x = args[0].tensor()?;
+    require_argument_fits("value", &args[3], x.dtype())?;
     Ok(smallvec![fresh_like(x, x.dtype())?])
 }
 
@@ -359,7 +359,10 @@ table! {
         "aten::scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" => Lowering::InPlace("aten::scatter_add"),
         "aten::scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor(a!)" =>
             Lowering::InPlace("aten::scatter_reduce.two"),
-        "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor" => scatter(|_, a| slices_meta(a), |a, out| index_add(a, &out[0])),
+        "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor" => scatter(|_, a| {
+            require_argument_fits("alpha", &a[4], a[0].tensor()?.dtype())?;
+            slices_meta(a)
+        }, |a, out| index_add(a, &out[0])),
         "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::index_add"),
         "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor" =>
             scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true)),

@@ -3,7 +3,7 @@
 use super::dims::{done, fresh, fresh_like, require_rank};
 use super::host::{self, typed};
 use super::loss::promoted;
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lower::{Class, Compute, Lowering, Metas, fits_into};
 use super::{split, table, views};
 use crate::eager;
 use crate::error::{Error, Result};
@@ -35,9 +35,8 @@ pub(super) fn list(tensors: Vec<Tensor>) -> Result<Outputs> {
 /// A composite that writes its result into argument 0.
 pub(super) fn written(a: &[Value], op: &str) -> Result<Outputs> {
     let result = crate::call(op, a.iter().cloned().collect())?;
-    let (target, result) = (a[0].tensor()?, super::linalg::tensor(&result, 0)?);
-    require_same(target.sizes(), result.sizes(), || format!("the result of {op} is written into a tensor of"))?;
-    done(target.copy_(result))
+    let target = a[0].tensor()?;
+    done(target.copy_(fits_into(target, result.first(), op)?))
 }
 
 // ---- diagonals ---------------------------------------------------------------------------------------------------------------------

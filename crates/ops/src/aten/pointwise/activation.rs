@@ -58,11 +58,11 @@ twins! {
         "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6;
         "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => Promote |f| {
             f.refuse(f.dtype == DType::Bool, "`hardtanh` takes numbers, not bools");
-            f.arg(0).max(f.number(1)).min(f.number(2))
+            f.at_most(f.at_least(f.arg(0), 1), 2)
         };
         "threshold" "" ", Scalar threshold, Scalar value" => Promote |f| {
             let x = f.arg(0);
-            x.le(f.number(1)).select(f.number(2), x)
+            x.le(f.number_of(1, f.result)).select(f.number_of(2, f.result), x)
         };
         ;
         "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor" => pointwise!(Promote, |f| {
@@ -77,16 +77,16 @@ twins! {
             let scaled = x * f.number(1);
             scaled.gt(f.number(2)).select(x, scaled.exp().log1p() / f.number(1))
         }),
-        "aten::log_sigmoid(Tensor self) -> Tensor" => pointwise!(Promote, |f| {
+        "aten::log_sigmoid(Tensor self) -> Tensor" => pointwise!(PromoteRows, |f| {
             let x = f.arg(0);
             x.min(0) - (-x.abs()).exp().log1p()
         }),
         "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => pointwise!(Promote, |f| {
-            let (x, l) = (f.arg(0), f.number(1));
+            let (x, l) = (f.arg(0), f.number_of(1, f.result));
             x.ge(-l).and(x.le(l)).select(0, x)
         }),
         "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => pointwise!(Promote, |f| {
-            let (x, l) = (f.arg(0), f.number(1));
+            let (x, l) = (f.arg(0), f.number_of(1, f.result));
             f.refuse(f.float(1) < 0.0, "`lambd` must not be negative");
             // NaN keeps through `x * 0`
             x.gt(l).select(x - l, x.lt(-l).select(x + l, x * 0))

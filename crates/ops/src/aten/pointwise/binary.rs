@@ -29,7 +29,7 @@ fn power_of_scalar<'c>(f: &'c Formula<'c>) -> X<'c> {
     let (x, exponent) = (f.arg(0), f.scalar(1));
     if !f.dtype.is_float() {
         f.refuse(exponent.to_f64() < 0.0, "integers are not raised to negative powers; convert to floats first");
-        return x.pow(f.arg(1));
+        return x.pow(f.number(1));
     }
     match exponent.to_f64() {
         0.5 => x.sqrt(),
@@ -118,7 +118,7 @@ twins! {
         "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" => pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
         "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" => pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
         "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" => pointwise!(Promote, |f| power_of_scalar(f)),
-        "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" => pointwise!(Promote, |f| match f.scalar(0) {
+        "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" => pointwise!(PromoteRows, |f| match f.scalar(0) {
             Scalar::Int(2) | Scalar::Float(2.0) if f.dtype.is_float() => f.arg(1).exp2(),
             _ => f.arg(0).pow(f.arg(1)),
         }),

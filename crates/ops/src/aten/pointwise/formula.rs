@@ -2,10 +2,13 @@
 //!
 //! The first error is kept and the rest of the formula is built on the wrong register, which nobody sees.
 
+use super::super::dims::{require_mask, require_rank};
 use super::super::lower::PointwiseCx;
+use super::super::number::require_fits;
 use crate::error::{Error, Result};
 use crate::value::Value;
 use maquette_ir::scalar_expr::{BinaryOp, BuildError, CmpOp, ExprBuilder, Reg, UnaryOp};
+use maquette_ir::schema::Arg;
 use maquette_ir::{DType, Scalar};
 use std::cell::RefCell;
 
@@ -15,7 +18,10 @@ pub(super) struct Formula<'a> {
     error: RefCell<Option<Error>>,
     /// The dtype it computes in; floating-point throughout for `Types::Float`.
     pub(super) dtype: DType,
+    /// The dtype of its result: narrower than `dtype` for narrow floats.
+    pub(super) result: DType,
     args: &'a [Value],
+    declared: &'a [Arg],
     regs: &'a [Option<Reg>],
 }
 
@@ -29,7 +35,8 @@ pub(super) struct X<'c> {
 /// Builds the expression that `f` writes.
 pub(super) fn formula(cx: &mut PointwiseCx, f: impl for<'c> FnOnce(&'c Formula<'c>) -> X<'c>) -> Result<Reg> {
     let b = RefCell::new(std::mem::take(&mut cx.b));
-    let formula = Formula { b, error: RefCell::new(None), dtype: cx.dtype, args: cx.args, regs: &cx.regs };
+    let formula =
+        Formula { b, error: RefCell::new(None), dtype: cx.dtype, result: cx.result, args: cx.args, declared: cx.declared, regs: &cx.regs };
     let reg = f(&formula).reg;
     cx.b = formula.b.into_inner();
     match formula.error.into_inner() {
@@ -66,6 +73,22 @@ impl<'c> Formula<'c> {
         X { f: self, reg: self.or(reg, || self.nowhere()) }
     }
 
+    /// The mask that argument `i` is, of bools or the dtype `also`.
+    pub(super) fn mask(&'c self, i: usize, also: Option<DType>) -> X<'c> {
+        if let Some(Value::Tensor(t)) = self.args.get(i) {
+            self.or(require_mask(self.name(i), t, also), || ());
+        }
+        self.arg(i)
+    }
+
+    /// The only element of argument `i`, which has no dimensions, in the compute dtype.
+    pub(super) fn element(&'c self, i: usize) -> X<'c> {
+        if let Some(Value::Tensor(t)) = self.args.get(i) {
+            self.or(require_rank(self.name(i), t, 0..=0), || ());
+        }
+        self.arg(i).cast(self.dtype)
+    }
+
     /// Whether argument `i` was given.
     pub(super) fn has(&self, i: usize) -> bool {
         self.args.get(i).is_some_and(|v| !v.is_none())
@@ -82,9 +105,49 @@ impl<'c> Formula<'c> {
         self.scalar(i).to_f64()
     }
 
-    /// The number that argument `i` is, as a constant of the compute dtype.
+    /// The number that argument `i` is, as a constant of the compute dtype, which must hold it.
     pub(super) fn number(&'c self, i: usize) -> X<'c> {
-        self.c(self.scalar(i))
+        self.number_of(i, self.dtype)
+    }
+
+    fn name(&self, i: usize) -> &str {
+        self.declared.get(i).map_or("", |a| a.name.as_str())
+    }
+
+    /// The number that argument `i` is, as a constant of the compute dtype; `dtype` must hold it.
+    pub(super) fn number_of(&'c self, i: usize, dtype: DType) -> X<'c> {
+        let x = self.scalar(i);
+        self.or(require_fits(self.name(i), x, dtype), || ());
+        self.c(x)
+    }
+
+    /// `x`, no less than argument `i`.
+    pub(super) fn at_least(&'c self, x: X<'c>, i: usize) -> X<'c> {
+        self.bound(i, false).map_or(x, |low| x.max(low))
+    }
+
+    /// `x`, no more than argument `i`.
+    pub(super) fn at_most(&'c self, x: X<'c>, i: usize) -> X<'c> {
+        self.bound(i, true).map_or(x, |high| x.min(high))
+    }
+
+    /// The bound that argument `i` is: none where it is a number that lies beyond every integer of the dtype.
+    fn bound(&'c self, i: usize, upper: bool) -> Option<X<'c>> {
+        if let Some(Value::Tensor(_)) = self.args.get(i) {
+            return Some(self.arg(i));
+        }
+        let Some((least, most)) = self.dtype.int_range() else {
+            return Some(self.number_of(i, self.result));
+        };
+        let x = self.scalar(i);
+        self.or(require_fits(self.name(i), x, DType::I64), || ());
+        let n = x.to_i64();
+        if (least..=most).contains(&n) {
+            return Some(self.c(n));
+        }
+        // on the other side no value of the dtype could take the place of what is out of bounds
+        self.refuse(upper != (n > most), &format!("argument `{}` must leave some value of {}, found {x}", self.name(i), self.dtype));
+        None
     }
 
     /// The text that argument `i` is, or `otherwise` where it is absent.
@@ -103,7 +166,7 @@ impl<'c> Formula<'c> {
     pub(super) fn exact(&'c self, i: usize) -> X<'c> {
         match self.args.get(i) {
             Some(Value::Tensor(_)) => self.arg(i),
-            _ => self.number(i),
+            _ => self.c(self.scalar(i)),
         }
     }
 
@@ -113,12 +176,9 @@ impl<'c> Formula<'c> {
         X { f: self, reg }
     }
 
-    /// A value rounded to the first operand's dtype, where that is a narrower float than it is computed in.
+    /// A value rounded to the result's dtype, where that is a narrower float than it is computed in.
     pub(super) fn narrow(&'c self, x: X<'c>) -> X<'c> {
-        match self.args.first() {
-            Some(Value::Tensor(t)) if t.dtype().is_float() && t.dtype().size() < self.dtype.size() => x.cast(t.dtype()).cast(self.dtype),
-            _ => x,
-        }
+        if self.result.is_float() && self.result != self.dtype { x.cast(self.result).cast(self.dtype) } else { x }
     }
 
     /// Refuses the call where `bad`.
@@ -133,7 +193,7 @@ impl<'c> Formula<'c> {
         let a = self.scalar(alpha);
         self.refuse(!self.dtype.is_float() && matches!(a, Scalar::Float(_)), "`alpha` must be an integer where the operands are integers");
         self.refuse(self.dtype != DType::Bool && matches!(a, Scalar::Bool(_)), "`alpha` must not be a bool where the operands are numbers");
-        if a.to_f64() == 1.0 { self.arg(i) } else { self.arg(i) * self.narrow(self.c(a)) }
+        if a.to_f64() == 1.0 { self.arg(i) } else { self.arg(i) * self.narrow(self.number_of(alpha, self.result)) }
     }
 }
 

@@ -8,8 +8,8 @@ fn clamped<'c>(f: &'c Formula<'c>) -> X<'c> {
     f.refuse(!f.has(1) && !f.has(2), "at least one of `min` and `max` must be given");
     f.refuse(f.dtype == DType::Bool, "`clamp` takes numbers, not bools");
     let x = f.arg(0);
-    let x = if f.has(1) { x.max(f.arg(1)) } else { x };
-    if f.has(2) { x.min(f.arg(2)) } else { x }
+    let x = if f.has(1) { f.at_least(x, 1) } else { x };
+    if f.has(2) { f.at_most(x, 2) } else { x }
 }
 
 /// From the nearer end, so that both ends are met exactly.
@@ -25,6 +25,11 @@ fn quotient_added<'c>(f: &'c Formula<'c>) -> X<'c> {
     f.arg(0) + f.number(3) * (f.arg(1) / f.arg(2))
 }
 
+/// Conditions may be of `u8`, as they were before there were bools.
+fn chosen<'c>(f: &'c Formula<'c>) -> X<'c> {
+    f.mask(0, Some(DType::U8)).select(f.arg(1), f.arg(2))
+}
+
 twins! {
     /// Elements of up to three operands that are broadcast.
     pub(super) static TABLE = {
@@ -32,20 +37,20 @@ twins! {
         "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f);
         "clip" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f);
         "clip" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f);
-        "clamp_min" "" ", Scalar min" => Promote |f| f.arg(0).max(f.arg(1));
-        "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.arg(0).max(f.arg(1));
-        "clamp_max" "" ", Scalar max" => Promote |f| f.arg(0).min(f.arg(1));
-        "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.arg(0).min(f.arg(1));
-        "masked_fill" ".Scalar" ", Tensor mask, Scalar value" => Masked |f| f.arg(1).select(f.number(2), f.arg(0));
-        "masked_fill" ".Tensor" ", Tensor mask, Tensor value" => Masked |f| f.arg(1).select(f.arg(2).cast(f.dtype), f.arg(0));
+        "clamp_min" "" ", Scalar min" => Promote |f| f.at_least(f.arg(0), 1);
+        "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.at_least(f.arg(0), 1);
+        "clamp_max" "" ", Scalar max" => Promote |f| f.at_most(f.arg(0), 1);
+        "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.at_most(f.arg(0), 1);
+        "masked_fill" ".Scalar" ", Tensor mask, Scalar value" => Masked |f| f.mask(1, None).select(f.number(2), f.arg(0));
+        "masked_fill" ".Tensor" ", Tensor mask, Tensor value" => Masked |f| f.mask(1, None).select(f.element(2), f.arg(0));
         "lerp" ".Scalar" ", Tensor end, Scalar weight" => Promote |f| blended(f, f.number(2));
         "lerp" ".Tensor" ", Tensor end, Tensor weight" => Promote |f| blended(f, f.arg(2));
         "addcmul" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" => Promote |f| f.arg(0) + f.number(3) * f.arg(1) * f.arg(2);
         "addcdiv" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" => Promote |f| quotient_added(f);
         ;
-        "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor" => pointwise!(Select, |f| f.arg(0).select(f.arg(1), f.arg(2))),
-        "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor" => pointwise!(Select, |f| f.arg(0).select(f.arg(1), f.arg(2))),
-        "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor" => pointwise!(Select, |f| f.arg(0).select(f.arg(1), f.arg(2))),
-        "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" => pointwise!(Select, |f| f.arg(0).select(f.arg(1), f.arg(2))),
+        "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor" => pointwise!(Select, |f| chosen(f)),
+        "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor" => pointwise!(Select, |f| chosen(f)),
+        "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor" => pointwise!(Select, |f| chosen(f)),
+        "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" => pointwise!(Select, |f| chosen(f)),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::formula::{Formula, X};
 use super::{pointwise, twins};
+use crate::aten::number::filling;
 use maquette_ir::DType;
 use std::f64::consts::PI;
 
@@ -47,14 +48,8 @@ fn logit<'c>(f: &'c Formula<'c>) -> X<'c> {
 }
 
 fn nan_to_num<'c>(f: &'c Formula<'c>) -> X<'c> {
-    if !f.dtype.is_float() {
+    let Some(largest) = f.result.largest_float() else {
         return f.arg(0);
-    }
-    let largest = match f.dtype {
-        DType::F64 => f64::MAX,
-        DType::F16 => 65504.0,
-        DType::BF16 => 3.389_531_389_251_535_5e38,
-        _ => f64::from(f32::MAX),
     };
     let or = |i: usize, otherwise: f64| if f.has(i) { f.float(i) } else { otherwise };
     let x = f.arg(0);
@@ -115,8 +110,8 @@ twins! {
         "logical_not" "" "" => Compare |f| f.arg(0).truth().not();
         "bitwise_not" "" "" => Promote |f| f.arg(0).not();
         "zero" "" "" => First |f| f.c(0);
-        "fill" ".Scalar" ", Scalar value" => First |f| f.number(1);
-        "fill" ".Tensor" ", Tensor value" => First |f| f.arg(1).cast(f.dtype);
+        "fill" ".Scalar" ", Scalar value" => First |f| f.number_of(1, filling(f.dtype));
+        "fill" ".Tensor" ", Tensor value" => First |f| f.element(1);
         ;
         // a power: the squares of bools are integers
         "aten::square(Tensor self) -> Tensor" => crate::aten::Lowering::Composite(|a| crate::call("aten::pow.Tensor_Scalar", crate::args![a[0].clone(), 2])),
