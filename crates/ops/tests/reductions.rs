@@ -1,7 +1,7 @@
 //! Reductions, scans, order and softmax.
 
 use maquette_ir::DType;
-use maquette_ops::Tensor;
+use maquette_ops::{Tensor, args, call};
 
 fn sample() -> Tensor {
     Tensor::from([[1f32, 5.0, 3.0], [4.0, 2.0, 6.0]])
@@ -96,4 +96,23 @@ fn bad_dimensions_and_dtypes() {
         let e = t.ok().expect_err(message).to_string();
         assert!(e.contains(message), "{e}");
     }
+}
+
+/// Squares of `f32` are accumulated in `f64`, and so is the mean that goes with them.
+#[test]
+fn deviations_of_large_numbers_do_not_overflow() {
+    for x in [Tensor::from([1e20f32, 2e20, 3e20]), Tensor::from([[1e20f32, 0.0], [2e20, 0.0], [3e20, 0.0]]).select(1, 0)] {
+        assert_eq!(x.std_dim(0, 1, false).to_vec::<f32>().unwrap(), [1e20]);
+    }
+    for n in [2, 5000] {
+        let x = Tensor::full([n, 16], 3e38, DType::F32);
+        for dims in [vec![0i64], vec![0, 1]] {
+            let out = call("aten::var_mean.correction", args![&x, dims, 1, false]).unwrap();
+            for (t, expected) in out.iter().zip([0.0, 3e38]) {
+                assert!(t.tensor().unwrap().to_vec::<f32>().unwrap().iter().all(|&y| y == expected), "{out:?}");
+            }
+        }
+    }
+    let x = Tensor::from([60000f32, 60000.0]).to_dtype(DType::F16);
+    assert_eq!(values(&x.std_dim(0, 1, false)), [0.0]);
 }
