@@ -84,6 +84,17 @@ fn pools_take_extremes_and_means() {
     assert!(text.contains("`padding`"), "{text}");
 }
 
+/// The mean of equal numbers is that number, though their sum is rounded.
+#[test]
+fn rows_of_one_number_normalize_to_zero() {
+    for n in [1, 3, 7, 100, 5000] {
+        let x = Tensor::full([2, n], 1000.1, DType::F32);
+        for y in [x.layer_norm([n], None, None, 1e-5), x.group_norm(1, None, None, 1e-5)] {
+            assert!(y.to_vec::<f32>().unwrap().iter().all(|&y| y == 0.0), "{n}: {y:?}");
+        }
+    }
+}
+
 #[test]
 fn norms_have_mean_zero_and_variance_one() {
     let x = tensor(&[2, 4, 3], 1);
