@@ -98,6 +98,16 @@ fn bad_dimensions_and_dtypes() {
     }
 }
 
+#[test]
+fn the_norm_of_one_element_is_its_magnitude() {
+    let x = Tensor::from([[-6.09375f32, 3e30, 0.0]]);
+    for p in [100.0, 2.0, 0.5, -3.0, f64::NEG_INFINITY] {
+        assert_eq!(values(&x.linalg_vector_norm(p, 0, false)), [6.09375, f64::from(3e30f32), 0.0], "order {p}");
+        assert_eq!(values(&x.select(1, 0).linalg_vector_norm(p, [0i64; 0], true)), [6.09375], "order {p}");
+    }
+    assert_eq!(values(&x.linalg_vector_norm(0, 0, false)), [1.0, 1.0, 0.0]);
+}
+
 /// Squares of `f32` are accumulated in `f64`, and so is the mean that goes with them.
 #[test]
 fn deviations_of_large_numbers_do_not_overflow() {
