@@ -74,7 +74,10 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
             continue;
         }
         if is_one(to)? {
-            dims.push((lead + d) as i64);
+            // a sum has a dtype and strides of its own, so that one element is no sum; where data say how many they are, it is one
+            if n.eq(1).is_data_dependent() || !is_one(n)? {
+                dims.push((lead + d) as i64);
+            }
         } else {
             require_equal(n, to, &misfit)?;
         }

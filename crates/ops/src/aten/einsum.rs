@@ -1,6 +1,6 @@
 //! Products of tensors by the labels of their dimensions: `einsum`, and what is a case of it.
 
-use super::dims::{done, is_one, product, require_rank};
+use super::dims::{decide, done, is_one, product, require_rank};
 use super::lower::Lowering;
 use super::structure::{list, tensors};
 use super::table;
@@ -249,17 +249,17 @@ fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
 }
 
 /// Along the first dimension of size 3, where none is named.
+#[track_caller]
 fn legacy_cross(x: &Tensor, y: &Tensor, dim: Option<i64>) -> Result<Tensor> {
-    let dim = match dim {
-        Some(d) => d,
-        None => x
-            .sizes()
-            .iter()
-            .position(|n| n.as_i64() == Some(3))
-            .ok_or_else(|| Error::value(format!("`self` has no dimension of size 3, found sizes {}", dims_text(x.sizes()))))?
-            as i64,
-    };
-    cross(x, y, dim)
+    if let Some(dim) = dim {
+        return cross(x, y, dim);
+    }
+    for (d, &n) in (0..).zip(x.sizes()) {
+        if decide(n.eq(3))? {
+            return cross(x, y, d);
+        }
+    }
+    Err(Error::value(format!("`self` has no dimension of size 3, found sizes {}", dims_text(x.sizes()))))
 }
 
 /// Vectors expanded to a grid. `swapped`: the first two change places, as columns and rows do in images.
