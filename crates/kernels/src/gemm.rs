@@ -9,7 +9,7 @@ use crate::error::{KernelError, Result};
 use crate::layout;
 use crate::pool;
 use crate::view::{Dims, Ptr, View, ViewMut};
-use maquette_ir::DType;
+use maquette_ir::{DType, Scalar};
 
 const KERNEL: &str = "gemm";
 /// Multiply-adds below which a product stays on the caller's thread.
@@ -17,8 +17,8 @@ const SMALL: usize = 64 * 64 * 64;
 /// Panels of C are multiples of this wide.
 pub(crate) const PANEL: usize = 64;
 
-/// `c[m, n] = beta c + alpha a[m, k] b[k, n]`, all of one dtype; `beta` 0 ignores what `c` holds, NaN included.
-pub fn gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: f64, beta: f64) -> Result<()> {
+/// `c[m, n] = beta c + alpha a[m, k] b[k, n]`, all of one dtype, in which factors count; `beta` 0 ignores what `c` holds, NaN included.
+pub fn gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: impl Into<Scalar>, beta: impl Into<Scalar>) -> Result<()> {
     if a.rank() != 2 || b.rank() != 2 || c.rank() != 2 {
         let found = [a.rank(), b.rank(), c.rank()].into_iter().find(|r| *r != 2).unwrap_or(2);
         return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected: 2, found });
@@ -27,7 +27,8 @@ pub fn gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: f64, beta: f
 }
 
 /// [`gemm`] of the last two dimensions, over equal leading ones; stride 0 shares a matrix between batches.
-pub fn batched_gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: f64, beta: f64) -> Result<()> {
+pub fn batched_gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: impl Into<Scalar>, beta: impl Into<Scalar>) -> Result<()> {
+    let (alpha, beta): (Scalar, Scalar) = (alpha.into(), beta.into());
     let rank = c.rank();
     if rank < 2 || a.rank() != rank || b.rank() != rank {
         let found = if rank < 2 {
@@ -47,11 +48,11 @@ pub fn batched_gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: f64,
     same_dtype(KERNEL, "a", c.dtype(), a.dtype())?;
     same_dtype(KERNEL, "b", c.dtype(), b.dtype())?;
     match c.dtype() {
-        DType::F32 => run::<f32>(a, b, c, alpha as f32, beta as f32),
-        DType::F64 => run::<f64>(a, b, c, alpha, beta),
-        DType::F16 | DType::BF16 => narrow(a, b, c, alpha as f32, beta as f32),
+        DType::F32 => run::<f32>(a, b, c, alpha.to_f64() as f32, beta.to_f64() as f32),
+        DType::F64 => run::<f64>(a, b, c, alpha.to_f64(), beta.to_f64()),
+        DType::F16 | DType::BF16 => narrow(a, b, c, alpha.to_f64() as f32, beta.to_f64() as f32),
         DType::Bool => Err(KernelError::DType { kernel: KERNEL, operand: "c", expected: "a number".into(), found: DType::Bool }),
-        _ => narrow(a, b, c, Class::to_i64(alpha), Class::to_i64(beta)),
+        _ => narrow(a, b, c, alpha.to_i64(), beta.to_i64()),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::copy::{same_dtype, same_sizes};
 use crate::element::{Class, Element, cast, dispatch};
 use crate::error::{KernelError, Result};
 use crate::layout::{for_each, offset};
+use crate::pointwise::ops::{Add, Div, Op2, TruncDiv};
 use crate::pool;
 use crate::reduce::better;
 use crate::view::{Dims, View, ViewMut, contiguous, numel};
@@ -166,35 +167,36 @@ pub fn max_pool(input: &View<'_>, w: &Window, out: &mut ViewMut<'_>, indices: Op
     })
 }
 
-/// Sums `input[lo..hi]` in row-major order, divides, and writes.
-fn average(
+/// Sums `input[lo..hi]` in row-major order, divides by `D` by what `window` gives, which is not 0, and writes.
+fn average<T: Element, D: Op2<T::Class, T::Class>>(
     input: &View<'_>,
     out: &mut ViewMut<'_>,
     spatial: usize,
     work: usize,
-    window: impl Fn(&[i64], &mut Dims, &mut Dims) -> f64 + Sync,
-) -> Result<()> {
+    window: impl Fn(&[i64], &mut Dims, &mut Dims) -> i64 + Sync,
+) -> Result<()>
+where
+    Add: Op2<T::Class, T::Class>,
+{
     let p = Planes::new(input, out, spatial);
-    dispatch!(float "avg_pool", "the input", input.dtype(), T => {
-        let (src, dst) = (input.typed::<T>(), out.typed::<T>());
-        let out = out.as_view();
-        p.each(work, |plane, at| {
-            let (mut lo, mut sizes) = (Dims::new(), Dims::new());
-            let divisor = window(at, &mut lo, &mut sizes);
-            let base = p.start(input, plane) + dot(&lo, p.strides(input));
-            let mut sum = <T as Element>::Class::default();
-            let by: <T as Element>::Class = Class::cast(divisor);
-            for_each(&sizes, [p.strides(input)], |[i]| {
-                // SAFETY: the window was cut to the input.
-                sum += unsafe { src.get(base + i) }.load();
-            });
-            // SAFETY: each output position is one task's.
-            unsafe { dst.set(p.start(out, plane) + dot(at, p.strides(out)), T::store(sum / by)) }
-        })
+    let (src, dst) = (input.typed::<T>(), out.typed::<T>());
+    let out = out.as_view();
+    p.each(work, |plane, at| {
+        let (mut lo, mut sizes) = (Dims::new(), Dims::new());
+        let by = <T::Class as Class>::cast(window(at, &mut lo, &mut sizes));
+        let base = p.start(input, plane) + dot(&lo, p.strides(input));
+        let mut sum = T::Class::default();
+        for_each(&sizes, [p.strides(input)], |[i]| {
+            // SAFETY: the window was cut to the input.
+            sum = Add::f(sum, unsafe { src.get(base + i) }.load());
+        });
+        // SAFETY: each output position is one task's.
+        unsafe { dst.set(p.start(out, plane) + dot(at, p.strides(out)), T::store(D::f(sum, by))) }
     })
 }
 
-/// The mean of each window; padding counts as zeros if `count_include_pad`, and `divisor` replaces the count. Floats.
+/// The mean of each window; padding counts as zeros if `count_include_pad`, and `divisor` replaces the count. Floats, and `i64`,
+/// whose sums wrap and whose quotients are truncated.
 pub fn avg_pool(input: &View<'_>, w: &Window, count_include_pad: bool, divisor: Option<i64>, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "avg_pool";
     check(KERNEL, w, input, out)?;
@@ -205,7 +207,8 @@ pub fn avg_pool(input: &View<'_>, w: &Window, count_include_pad: bool, divisor: 
         return Err(KernelError::argument(KERNEL, "takes no dilation"));
     }
     let sizes = Dims::from_slice(&input.sizes()[input.rank() - w.kernel.len()..]);
-    average(input, out, w.kernel.len(), numel(&w.kernel), |at, lo, len| {
+    let (spatial, work) = (w.kernel.len(), numel(&w.kernel));
+    let window = |at: &[i64], lo: &mut Dims, len: &mut Dims| {
         let mut padded = 1;
         for d in 0..at.len() {
             let begin = at[d] * w.stride[d] - w.padding[d];
@@ -214,8 +217,12 @@ pub fn avg_pool(input: &View<'_>, w: &Window, count_include_pad: bool, divisor: 
             lo.push(begin.max(0));
             len.push(end.min(sizes[d]) - begin.max(0));
         }
-        divisor.unwrap_or(if count_include_pad { padded } else { len.iter().product() }) as f64
-    })
+        divisor.unwrap_or(if count_include_pad { padded } else { len.iter().product() })
+    };
+    match input.dtype() {
+        DType::I64 => average::<i64, TruncDiv>(input, out, spatial, work, window),
+        dtype => dispatch!(float KERNEL, "the input", dtype, T => average::<T, Div>(input, out, spatial, work, window)),
+    }
 }
 
 /// Means over an even division of the plane into the output's sizes there; floats.
@@ -231,12 +238,13 @@ pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>
         return Err(KernelError::argument(KERNEL, "the plane has no elements"));
     }
     let (from, to) = (Dims::from_slice(&input.sizes()[lead..]), Dims::from_slice(&out.sizes()[lead..]));
-    average(input, out, spatial, 8, |at, lo, len| {
+    let window = |at: &[i64], lo: &mut Dims, len: &mut Dims| {
         for d in 0..at.len() {
             let begin = at[d] * from[d] / to[d];
             lo.push(begin);
             len.push(((at[d] + 1) * from[d] + to[d] - 1) / to[d] - begin);
         }
-        len.iter().product::<i64>() as f64
-    })
+        len.iter().product()
+    };
+    dispatch!(float KERNEL, "the input", input.dtype(), T => average::<T, Div>(input, out, spatial, 8, window))
 }

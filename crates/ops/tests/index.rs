@@ -1,6 +1,6 @@
 //! Indexing by tensors, against lists written out.
 
-use maquette_ops::Tensor;
+use maquette_ops::{Tensor, args, call};
 
 fn iota(sizes: &[i64]) -> Tensor {
     Tensor::from_vec((0..sizes.iter().product::<i64>()).collect::<Vec<i64>>(), sizes)
@@ -88,10 +88,30 @@ fn refusals_name_the_index() {
         (x.index(&[Some(&Tensor::from([true, false, true]))]), ["[2]", "[3]"]),
         (x.index(&[Some(&Tensor::from([0i64, 1])), Some(&Tensor::from([0i64, 1, 2]))]), ["broadcast", "[3]"]),
         (x.index_select(1, &Tensor::from([0.5f32])), ["`index`", "f32[1]"]),
+        (x.index_select(1, &Tensor::from([-1i64])), ["index -1", "size 3"]),
+        (x.gather(0, &Tensor::from([[-1i64]])), ["index -1", "size 2"]),
+        (x.scatter(0, &Tensor::from([[-2i64]]), &x), ["index -2", "size 2"]),
+        (x.scatter_value(0, &Tensor::from([[-1i64]]), 9), ["index -1", "size 2"]),
+        (x.scatter_reduce(0, &Tensor::from([[-1i64]]), &x, "sum", true), ["index -1", "size 2"]),
+        (x.index_add(1, &Tensor::from([-1i64]), &iota(&[2, 1])), ["index -1", "size 3"]),
+        (x.embedding(&Tensor::from([-1i64])), ["index -1", "size 2"]),
+        (x.index_fill(1, &Tensor::from([-4i64]), 9), ["index -4", "size 3"]),
+        (x.reshape([-1i64]).index_select(0, &Tensor::from([6i64])), ["index 6", "size 6"]),
         (x.gather(0, &Tensor::from([0i64])), ["`index`", "[2, 3]"]),
         (x.scatter_reduce(0, &Tensor::from([[0i64]]), &x, "median", true), ["`reduce`", "median"]),
     ] {
         let text = t.ok().expect_err("the call is refused").to_string();
         assert!(parts.iter().all(|p| text.contains(p)), "{text}");
     }
+}
+
+/// As in PyTorch; the rest of the family refuses them.
+#[test]
+fn negative_positions_count_from_the_end_in_fills_and_lines() {
+    let x = iota(&[2, 3]);
+    assert_eq!(list(&x.index_fill(1, &Tensor::from([-1i64, 0]), 9)), [9, 1, 9, 9, 4, 9]);
+    assert_eq!(list(&x.index_fill(0, &Tensor::scalar(-1i64), 9)), [0, 1, 2, 9, 9, 9]);
+    assert_eq!(list(&Tensor::scalar(5i64).index_fill(0, &Tensor::from([-1i64]), 9)), [9]);
+    let along = call("aten::take_along_dim", args![&x, Tensor::from([[-1i64], [3]]), 1]).unwrap();
+    assert_eq!(list(along[0].tensor().unwrap()), [2, 3]);
 }

@@ -1,6 +1,6 @@
 //! Matrix products against loops, by rank, stride and dtype.
 
-use maquette_ir::DType;
+use maquette_ir::{DType, Scalar};
 use maquette_ops::{Args, Tensor, args, call};
 
 fn values(n: i64, seed: i64) -> Vec<f32> {
@@ -93,6 +93,23 @@ fn linear_and_addmm_add_what_they_should() {
     let nan = Tensor::from([f32::NAN; 4]);
     let ignored = nan.addmm_scaled(&tensor(&[2, 3], 1), &w.t(), 0, 1);
     assert!(ignored.to_vec::<f32>().unwrap().iter().all(|v| v.is_finite()), "beta 0 ignores self");
+}
+
+/// Beyond 2^53, where not every integer is an `f64`.
+#[test]
+fn factors_of_integers_are_exact() {
+    const BIG: i64 = (1 << 53) + 1;
+    let ones = |rank: usize| Tensor::ones(vec![1i64; rank], DType::I64);
+    for (op, first, ranks) in [("addmv", 1, [2, 1]), ("addmm", 2, [2, 2]), ("baddbmm", 3, [3, 3]), ("addbmm", 2, [3, 3])] {
+        let scaled = |beta: Scalar, alpha: Scalar| {
+            let out = call(&format!("aten::{op}"), args![ones(first), ones(ranks[0]), ones(ranks[1]), beta, alpha]).unwrap();
+            out[0].tensor().unwrap().to_vec::<i64>().unwrap()
+        };
+        assert_eq!(scaled(0.into(), BIG.into()), [BIG], "{op}");
+        assert_eq!(scaled(BIG.into(), 2.into()), [BIG + 2], "{op}");
+        assert_eq!(scaled(1.7.into(), 2.5.into()), [3], "{op} truncates");
+        assert_eq!(scaled(0.5.into(), 1.into()), [1], "{op}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Networks' operators against loops and identities.
 
-use maquette_ops::Tensor;
+use maquette_ir::DType;
+use maquette_ops::{Tensor, Value, args, call};
 
 const NONE: [i64; 0] = [];
 
@@ -82,6 +83,39 @@ fn pools_take_extremes_and_means() {
     close(&x.select(1, 0).max_pool1d(2, 1, 0), &[5.0, 5.0]);
     let text = x.max_pool2d(2, NONE, 2).ok().expect_err("too much padding").to_string();
     assert!(text.contains("`padding`"), "{text}");
+}
+
+/// Sums of `i64` wrap, and their quotients are truncated; PyTorch takes no other integers.
+#[test]
+fn means_of_integers_are_exact() {
+    const BIG: i64 = (1 << 53) + 1;
+    let pooled = |x: [i64; 2], window: i64| Tensor::from([x]).unsqueeze(0).avg_pool2d([1, window], NONE, 0).to_vec::<i64>().unwrap();
+    assert_eq!(pooled([BIG, -BIG], 1), [BIG, -BIG]);
+    assert_eq!(pooled([-7, 2], 2), [-2]);
+    assert_eq!(pooled([1 << 62, 1 << 62], 2), [i64::MIN / 2]);
+    let volume =
+        call("aten::avg_pool3d", args![Tensor::from_vec(vec![BIG], [1, 1, 1, 1]), Value::from_dims([1i64]), Value::from_dims(NONE)])
+            .unwrap();
+    assert_eq!(volume[0].tensor().unwrap().to_vec::<i64>().unwrap(), [BIG]);
+    let x = Tensor::from([[5i64, 3]]).unsqueeze(0);
+    for (t, parts) in [
+        (x.to_dtype(DType::I32).avg_pool2d([1, 2], NONE, 0), ["`self`", "floats or i64, found i32[1, 1, 2]"]),
+        (x.adaptive_avg_pool2d([1, 1]), ["`self`", "floats, found i64[1, 1, 2]"]),
+    ] {
+        let text = t.ok().expect_err("the dtype is refused").to_string();
+        assert!(parts.iter().all(|p| text.contains(p)), "{text}");
+    }
+}
+
+/// The mean of equal numbers is that number, though their sum is rounded.
+#[test]
+fn rows_of_one_number_normalize_to_zero() {
+    for n in [1, 3, 7, 100, 5000] {
+        let x = Tensor::full([2, n], 1000.1, DType::F32);
+        for y in [x.layer_norm([n], None, None, 1e-5), x.group_norm(1, None, None, 1e-5)] {
+            assert!(y.to_vec::<f32>().unwrap().iter().all(|&y| y == 0.0), "{n}: {y:?}");
+        }
+    }
 }
 
 #[test]

@@ -118,6 +118,11 @@ fn norms_and_bags() {
     call("aten::embedding_renorm_", args![&w, ints(&[2, 2, -1]), 2.0, 2.0]).expect("a result");
     assert!(near(&w.select(0, 2), &[2.0, 0.0]), "a row counts once");
     assert_eq!(w.version(), version + 1);
+    let w = Tensor::from([[3f32, -4.0, 2.0]]);
+    for (order, expected) in [(f64::INFINITY, [0.75, -1.0, 0.5]), (f64::NEG_INFINITY, [1.5, -2.0, 1.0])] {
+        let out = call("aten::embedding_renorm", args![&w, ints(&[0]), 1.0, order]).expect("a result");
+        assert!(near(out[0].tensor().unwrap(), &expected), "order {order}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reductions, scans, order and softmax.
 
 use maquette_ir::DType;
-use maquette_ops::Tensor;
+use maquette_ops::{Tensor, args, call};
 
 fn sample() -> Tensor {
     Tensor::from([[1f32, 5.0, 3.0], [4.0, 2.0, 6.0]])
@@ -96,4 +96,33 @@ fn bad_dimensions_and_dtypes() {
         let e = t.ok().expect_err(message).to_string();
         assert!(e.contains(message), "{e}");
     }
+}
+
+#[test]
+fn the_norm_of_one_element_is_its_magnitude() {
+    let x = Tensor::from([[-6.09375f32, 3e30, 0.0]]);
+    for p in [100.0, 2.0, 0.5, -3.0, f64::NEG_INFINITY] {
+        assert_eq!(values(&x.linalg_vector_norm(p, 0, false)), [6.09375, f64::from(3e30f32), 0.0], "order {p}");
+        assert_eq!(values(&x.select(1, 0).linalg_vector_norm(p, [0i64; 0], true)), [6.09375], "order {p}");
+    }
+    assert_eq!(values(&x.linalg_vector_norm(0, 0, false)), [1.0, 1.0, 0.0]);
+}
+
+/// Squares of `f32` are accumulated in `f64`, and so is the mean that goes with them.
+#[test]
+fn deviations_of_large_numbers_do_not_overflow() {
+    for x in [Tensor::from([1e20f32, 2e20, 3e20]), Tensor::from([[1e20f32, 0.0], [2e20, 0.0], [3e20, 0.0]]).select(1, 0)] {
+        assert_eq!(x.std_dim(0, 1, false).to_vec::<f32>().unwrap(), [1e20]);
+    }
+    for n in [2, 5000] {
+        let x = Tensor::full([n, 16], 3e38, DType::F32);
+        for dims in [vec![0i64], vec![0, 1]] {
+            let out = call("aten::var_mean.correction", args![&x, dims, 1, false]).unwrap();
+            for (t, expected) in out.iter().zip([0.0, 3e38]) {
+                assert!(t.tensor().unwrap().to_vec::<f32>().unwrap().iter().all(|&y| y == expected), "{out:?}");
+            }
+        }
+    }
+    let x = Tensor::from([60000f32, 60000.0]).to_dtype(DType::F16);
+    assert_eq!(values(&x.std_dim(0, 1, false)), [0.0]);
 }

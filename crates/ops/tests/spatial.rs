@@ -120,6 +120,58 @@ fn rearrangements() {
     close("replicated", &of("aten::replication_pad1d", args![row(4), [-3, 2]]), &[3.0, 3.0, 3.0]);
 }
 
+/// PyTorch's `suggest_memory_format` looks at the strides of dimensions of size 1 too, and at no gaps.
+#[test]
+fn what_counts_as_channels_last() {
+    let strides = |t: Tensor| t.strides().iter().map(|s| s.as_i64().expect("a number")).collect::<Vec<_>>();
+    for (sizes, of, last) in [
+        ([2, 3, 5, 1], [15, 1, 3, 1], false),
+        ([2, 3, 5, 1], [15, 1, 3, 3], true),
+        ([2, 3, 1, 1], [3, 1, 3, 3], true),
+        ([2, 3, 1, 1], [3, 1, 1, 1], false),
+        ([2, 3, 4, 5], [90, 1, 18, 3], true),
+        ([2, 3, 4, 5], [0, 1, 15, 3], false),
+        ([1, 3, 4, 5], [60, 1, 15, 3], true),
+        ([1, 3, 4, 5], [1, 1, 15, 3], false),
+        ([2, 1, 4, 5], [20, 20, 5, 1], false),
+        ([2, 1, 4, 5], [20, 1, 5, 1], true),
+    ] {
+        let x = Tensor::zeros([200], DType::F32).as_strided(sizes, of, None);
+        let plain = if last { MemoryFormat::ChannelsLast } else { MemoryFormat::Contiguous };
+        let expected = strides(Tensor::zeros(sizes, DType::F32).clone_as(plain));
+        for y in [x.max_pool2d([1, 1], [1i64; 0], 0), x.avg_pool2d([1, 1], [1i64; 0], 0)] {
+            assert_eq!(strides(y), expected, "{sizes:?} {of:?}");
+        }
+    }
+}
+
+/// `to` compares with what a tensor suggests to results, `contiguous` with how it lies.
+#[test]
+fn to_leaves_what_suggests_the_format() {
+    let to = |x: &Tensor, format: MemoryFormat| {
+        let out = call("aten::to.dtype", args![x, DType::F32, false, false, format]).expect("a result");
+        out[0].tensor().expect("a tensor").shares_storage(x)
+    };
+    let matrix = Tensor::ones([3, 4], DType::F32).t();
+    assert!(to(&matrix, MemoryFormat::Contiguous) && to(&matrix, MemoryFormat::Preserve));
+    assert!(!matrix.contiguous().shares_storage(&matrix));
+    let image = Tensor::ones([2, 3, 4, 5], DType::F32);
+    let last = image.clone_as(MemoryFormat::ChannelsLast);
+    assert!(to(&last, MemoryFormat::ChannelsLast) && !to(&last, MemoryFormat::Contiguous));
+    assert!(to(&image, MemoryFormat::Contiguous) && !to(&image, MemoryFormat::ChannelsLast));
+}
+
+/// Padding that only cuts is a clone of what is left.
+#[test]
+fn cuts_keep_the_order_of_memory() {
+    let x = Tensor::from([[0i64, 1, 2], [3, 4, 5]]).t();
+    let strides = |t: &Tensor| t.strides().iter().map(|s| s.as_i64().expect("a number")).collect::<Vec<_>>();
+    let cut = x.constant_pad_nd([0, 0, -1, 0], 9);
+    assert_eq!((cut.to_vec::<i64>().expect("integers"), strides(&cut)), (vec![1, 4, 2, 5], vec![1, 2]));
+    assert!(!cut.shares_storage(&x));
+    assert_eq!(strides(&x.constant_pad_nd([-1, 1], 9)), [2, 1]);
+}
+
 #[test]
 fn channels_last_images_stay_so() {
     let x = Tensor::ones([2, 4, 6, 6], DType::F32).clone_as(MemoryFormat::ChannelsLast);

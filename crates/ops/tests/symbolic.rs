@@ -114,3 +114,25 @@ fn what_contradicts_an_assertion_about_data_names_it() {
     let e = x.narrow(0, 5, 0).ok().expect_err("too far").to_string();
     assert!(e.contains("start 5 and length 0 leave dimension 0 of size b"), "{e}");
 }
+
+#[test]
+fn the_dimension_of_a_cross_product_is_found_by_guards() {
+    let scope = Scope::new();
+    let (b, n) = (batch(&scope), scope.backed(Some("n"), Range::new(0, 64), 3).expect("a fresh symbol"));
+    let x = Tensor::fake([b, n, 3.into()], DType::F32);
+    let out = call(&scope, "aten::cross", args![&x, &x, ()]);
+    assert_eq!(shape(&out), "[b, 3, 3] [9, 3, 1]");
+    assert_eq!(guards(&scope), ["b != 3", "n == 3"]);
+}
+
+/// Of one element there is no sum, which would have another dtype.
+#[test]
+fn a_size_that_is_summed_away_is_not_one() {
+    let scope = Scope::new();
+    let b = batch(&scope);
+    let y = Tensor::fake([b, 3.into()], DType::Bool).sum_to_size([1, 3]);
+    assert_eq!((y.dtype(), shape(&y).as_str()), (DType::I64, "[1, 3] [3, 1]"));
+    assert_eq!(guards(&scope), ["b != 1"]);
+    let y = Tensor::fake([1, 3], DType::Bool).sum_to_size([1, 3]);
+    assert_eq!(y.dtype(), DType::Bool);
+}

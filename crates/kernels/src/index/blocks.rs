@@ -1,6 +1,6 @@
 //! Indices that each select a whole block: `index_select`, embeddings, advanced indexing.
 
-use super::{Add, Combine, Replace, checked};
+use super::{Add, Combine, Negative, Replace, checked};
 use crate::copy::{check_dim, same_dtype, same_sizes};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
@@ -23,7 +23,7 @@ struct Blocks {
 impl Blocks {
     /// `indices[d]`, if any, indexes dimension `d`; they have one shape. As in PyTorch that shape takes the place of the
     /// indexed dimensions if those are neighbours, and comes first otherwise.
-    fn new(kernel: &'static str, of: &View<'_>, indices: &[Option<View<'_>>], other: &View<'_>) -> Result<Blocks> {
+    fn new(kernel: &'static str, of: &View<'_>, indices: &[Option<View<'_>>], negative: Negative, other: &View<'_>) -> Result<Blocks> {
         let rank = of.rank();
         if indices.len() > rank {
             return Err(KernelError::Count { kernel, what: "indices", expected: rank, found: indices.len() });
@@ -39,7 +39,7 @@ impl Blocks {
             let Some(index) = &indices[d] else { continue };
             same_sizes(kernel, "an index", &shape, index.sizes())?;
             let stride = of.strides()[d];
-            for (s, i) in starts.iter_mut().zip(checked(kernel, index, of.sizes()[d], d)?) {
+            for (s, i) in starts.iter_mut().zip(checked(kernel, index, of.sizes()[d], d, negative)?) {
                 *s += i * stride;
             }
         }
@@ -72,11 +72,15 @@ impl Blocks {
     }
 }
 
-/// `out = input[indices]`: `indices[d]`, if any, indexes dimension `d`; all have one shape (broadcast before).
+/// `out = input[indices]`: `indices[d]`, if any, indexes dimension `d`; all have one shape (broadcast before). Negative ones
+/// count from the end.
 pub fn index(input: &View<'_>, indices: &[Option<View<'_>>], out: &mut ViewMut<'_>) -> Result<()> {
-    const KERNEL: &str = "index";
-    same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
-    let blocks = Blocks::new(KERNEL, input, indices, out)?;
+    blocks("index", input, indices, Negative::Wraps, out)
+}
+
+fn blocks(kernel: &'static str, input: &View<'_>, indices: &[Option<View<'_>>], negative: Negative, out: &mut ViewMut<'_>) -> Result<()> {
+    same_dtype(kernel, "the output", input.dtype(), out.dtype())?;
+    let blocks = Blocks::new(kernel, input, indices, negative, out)?;
     debug_assert_eq!(&blocks.sizes[..], out.sizes());
     let (si, so) = (blocks.block.inner_stride(0), blocks.block.inner_stride(1));
     dispatch!(size input.dtype(), T => {
@@ -99,11 +103,12 @@ pub fn index(input: &View<'_>, indices: &[Option<View<'_>>], out: &mut ViewMut<'
 }
 
 /// `self[indices] = values`, or `+=` if `accumulate`; in the order of the indices, so that of equal ones the last counts.
+/// Negative ones count from the end.
 /// `values` has the sizes `self[indices]` has.
 pub fn index_put(out: &mut ViewMut<'_>, indices: &[Option<View<'_>>], values: &View<'_>, accumulate: bool) -> Result<()> {
     const KERNEL: &str = "index_put";
     same_dtype(KERNEL, "the values", out.dtype(), values.dtype())?;
-    let blocks = Blocks::new(KERNEL, out, indices, values)?;
+    let blocks = Blocks::new(KERNEL, out, indices, Negative::Wraps, values)?;
     dispatch!(out.dtype(), T => {
         if accumulate { put::<T, Add>(&blocks, out, values) } else { put::<T, Replace>(&blocks, out, values) }
     });
@@ -134,18 +139,19 @@ pub fn index_select(input: &View<'_>, dim: usize, indices: &View<'_>, out: &mut 
     };
     if input.rank() == 0 {
         // One element, selected any number of times.
-        checked(KERNEL, &indices, 1, 0)?;
+        checked(KERNEL, &indices, 1, 0, Negative::Fails)?;
         return crate::copy::copy(input, out);
     }
     let mut all: Vec<Option<View<'_>>> = vec![None; dim];
     all.push(Some(indices));
-    index(input, &all, out)
+    blocks(KERNEL, input, &all, Negative::Fails, out)
 }
 
 /// Rows of `weight` (rank 2) at `indices`, of any shape.
 pub fn embedding(weight: &View<'_>, indices: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+    const KERNEL: &str = "embedding";
     if weight.rank() != 2 {
-        return Err(KernelError::Count { kernel: "embedding", what: "dimensions of the weight", expected: 2, found: weight.rank() });
+        return Err(KernelError::Count { kernel: KERNEL, what: "dimensions of the weight", expected: 2, found: weight.rank() });
     }
-    index(weight, &[Some(indices.clone())], out)
+    blocks(KERNEL, weight, &[Some(indices.clone())], Negative::Fails, out)
 }

@@ -1,5 +1,5 @@
-//! Gathering and scattering by index tensors (`i64` or `i32`). Negative indices count from the end; every index is checked
-//! before anything is written.
+//! Gathering and scattering by index tensors (`i64` or `i32`). Every index is checked before anything is written. As in
+//! PyTorch, negative ones count from the end in advanced indexing only.
 
 mod blocks;
 mod mask;
@@ -18,14 +18,23 @@ use crate::pointwise::ops::{Add, Max, Min, Mul, Op2};
 use crate::view::View;
 use maquette_ir::DType;
 
+/// What negative indices mean.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Negative {
+    /// They count from the end.
+    Wraps,
+    /// They are out of range.
+    Fails,
+}
+
 /// The indices in row-major order, each within `0..size`.
-fn checked(kernel: &'static str, index: &View<'_>, size: i64, dim: usize) -> Result<Vec<i64>> {
+fn checked(kernel: &'static str, index: &View<'_>, size: i64, dim: usize, negative: Negative) -> Result<Vec<i64>> {
     if !matches!(index.dtype(), DType::I64 | DType::I32) {
         return Err(KernelError::DType { kernel, operand: "the index", expected: "i64 or i32".into(), found: index.dtype() });
     }
     let mut out = to_vec::<i64>(index)?;
     for i in &mut out {
-        let wrapped = if *i < 0 { *i + size } else { *i };
+        let wrapped = if *i < 0 && negative == Negative::Wraps { *i + size } else { *i };
         if !(0..size).contains(&wrapped) {
             return Err(KernelError::IndexOutOfRange { index: *i, size, dim });
         }

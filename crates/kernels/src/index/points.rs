@@ -1,6 +1,6 @@
 //! Indices that each select one element: `gather` and `scatter`.
 
-use super::{Add, Combine, Max, Min, Mul, Replace, checked};
+use super::{Add, Combine, Max, Min, Mul, Negative, Replace, checked};
 use crate::copy::{check_dim, same_dtype, same_sizes};
 use crate::element::{Element, dispatch, from_scalar};
 use crate::error::{KernelError, Result};
@@ -32,7 +32,7 @@ pub fn gather(input: &View<'_>, dim: usize, index: &View<'_>, out: &mut ViewMut<
     same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
     same_sizes(KERNEL, "the output", index.sizes(), out.sizes())?;
     fits(KERNEL, index, input.sizes(), dim)?;
-    let at = checked(KERNEL, index, input.sizes().get(dim).copied().unwrap_or(1), dim)?;
+    let at = checked(KERNEL, index, input.sizes().get(dim).copied().unwrap_or(1), dim, Negative::Fails)?;
     let (strides, along) = without(input, dim, index.rank());
     dispatch!(input.dtype(), T => {
         let (src, dst) = (input.typed::<T>(), out.typed::<T>());
@@ -86,7 +86,7 @@ pub fn scatter(out: &mut ViewMut<'_>, dim: usize, index: &View<'_>, source: &Sou
             });
         }
     }
-    let at = checked(KERNEL, index, out.sizes().get(dim).copied().unwrap_or(1), dim)?;
+    let at = checked(KERNEL, index, out.sizes().get(dim).copied().unwrap_or(1), dim, Negative::Fails)?;
     dispatch!(out.dtype(), T => match op {
         ScatterOp::Replace => each::<T, Replace>(out, dim, index, &at, source),
         ScatterOp::Add => each::<T, Add>(out, dim, index, &at, source),

@@ -15,13 +15,17 @@ fn selects_rows_and_columns() {
     let x = ramp(12);
     let v = v2(&x, 3, 4);
     let mut out = vec![0f32; 8];
-    index_select(&v, 0, &View::from_slice(&[2i64, -3]), &mut ViewMut::from_slice_sized(&mut out, &[2, 4]).unwrap()).unwrap();
+    index_select(&v, 0, &View::from_slice(&[2i64, 0]), &mut ViewMut::from_slice_sized(&mut out, &[2, 4]).unwrap()).unwrap();
     assert_eq!(out, [8., 9., 10., 11., 0., 1., 2., 3.]);
     let mut out = vec![0f32; 6];
     index_select(&v, 1, &View::from_slice(&[3i32, 0]), &mut ViewMut::from_slice_sized(&mut out, &[3, 2]).unwrap()).unwrap();
     assert_eq!(out, [3., 0., 7., 4., 11., 8.]);
-    let r = index_select(&v, 0, &View::from_slice(&[3i64]), &mut ViewMut::from_slice_sized(&mut out[..4], &[1, 4]).unwrap());
-    assert_eq!(r, Err(KernelError::IndexOutOfRange { index: 3, size: 3, dim: 0 }));
+    for bad in [3i64, -1] {
+        let r = index_select(&v, 0, &View::from_slice(&[bad]), &mut ViewMut::from_slice_sized(&mut out[..4], &[1, 4]).unwrap());
+        assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 0 }));
+        let r = embedding(&v, &View::from_slice(&[bad]), &mut ViewMut::from_slice_sized(&mut out[..4], &[1, 4]).unwrap());
+        assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 0 }));
+    }
     let mut e = vec![0f32; 8];
     embedding(&v, &v2(&[1i64, 1], 2, 1), &mut ViewMut::from_slice_sized(&mut e, &[2, 1, 4]).unwrap()).unwrap();
     assert_eq!(e, [4., 5., 6., 7., 4., 5., 6., 7.]);
@@ -53,7 +57,7 @@ fn advanced_indices_take_their_places() {
 #[test]
 fn gathers_and_scatters() {
     let x = ramp(6);
-    let idx = [2i64, 0, -1, 1];
+    let idx = [2i64, 0, 2, 1];
     let mut out = vec![0f32; 4];
     gather(&v2(&x, 2, 3), 1, &v2(&idx, 2, 2), &mut ViewMut::from_slice_sized(&mut out, &[2, 2]).unwrap()).unwrap();
     assert_eq!(out, [2., 0., 5., 4.]);
@@ -73,10 +77,14 @@ fn gathers_and_scatters() {
     let mut o = ViewMut::from_slice_sized(&mut y, &[2, 3]).unwrap();
     scatter(&mut o, 1, &v2(&idx, 2, 2), &Source::Value(Scalar::Int(7)), ScatterOp::Replace).unwrap();
     assert_eq!(y, [7., 1., 7., 3., 7., 7.]);
-    let bad = [0i64, 5, 0, 0];
-    let mut o = ViewMut::from_slice_sized(&mut y, &[2, 3]).unwrap();
-    let r = scatter(&mut o, 1, &v2(&bad, 2, 2), &Source::Value(Scalar::Int(1)), ScatterOp::Replace);
-    assert_eq!(r, Err(KernelError::IndexOutOfRange { index: 5, size: 3, dim: 1 }));
+    for bad in [5, -1] {
+        let idx = [0i64, bad, 0, 0];
+        let mut o = ViewMut::from_slice_sized(&mut y, &[2, 3]).unwrap();
+        let r = scatter(&mut o, 1, &v2(&idx, 2, 2), &Source::Value(Scalar::Int(1)), ScatterOp::Replace);
+        assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 1 }));
+        let r = gather(&v2(&x, 2, 3), 1, &v2(&idx, 2, 2), &mut ViewMut::from_slice_sized(&mut out, &[2, 2]).unwrap());
+        assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 1 }));
+    }
 }
 
 #[test]

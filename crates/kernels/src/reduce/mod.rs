@@ -24,7 +24,7 @@ use walk::{Shape, run};
 
 const KERNEL: &str = "reduce";
 
-/// What a reduction computes. Floats accumulate in `f32` (`f64` for `f64`), integers in `i64`, wrapping.
+/// What a reduction computes. Floats accumulate in `f32` (`f64` for `f64`, and in variances), integers in `i64`, wrapping.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReduceOp {
     /// The sum, in the output's class; 0 of nothing.
@@ -98,9 +98,10 @@ pub fn reduce_on(isa: Isa, op: ReduceOp, input: &View<'_>, dims: &[usize], out: 
         },
         ReduceOp::Mean | ReduceOp::Norm(_) | ReduceOp::Var { .. } | ReduceOp::Std { .. } => match class_of(out.dtype()) {
             _ if !input.dtype().is_float() => Err(wrong("the input", "a float", input.dtype())),
-            Kind::F32 => moments::<f32>(op, &shape, input, out),
-            Kind::F64 => moments::<f64>(op, &shape, input, out),
-            _ => Err(wrong("the output", "a float", out.dtype())),
+            Kind::I64 | Kind::Bool => Err(wrong("the output", "a float", out.dtype())),
+            // squares of deviations leave the range of `f32` long before their mean's root does
+            Kind::F32 if matches!(op, ReduceOp::Mean | ReduceOp::Norm(_)) => moments::<f32>(op, &shape, input, out),
+            Kind::F32 | Kind::F64 => moments::<f64>(op, &shape, input, out),
         },
     }
 }

@@ -53,6 +53,8 @@ where
     match op {
         ReduceOp::Mean => run::<A, Add>(s, input, out, A::ZERO, None, &|x| x / count),
         ReduceOp::Norm(p) => {
+            // the norm of one element is its magnitude, whatever its powers would be
+            let p = if s.extent() == 1 && p != 0.0 { f64::INFINITY } else { p };
             let (p, map) = (A::from_f64(p), Power(A::from_f64(p)));
             if p == A::INFINITY {
                 run::<A, Max>(s, input, out, A::ZERO, Some(&map), &|x| x)

@@ -74,7 +74,10 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
             continue;
         }
         if is_one(to)? {
-            dims.push((lead + d) as i64);
+            // a sum has a dtype and strides of its own, so that one element is no sum; where data say how many they are, it is one
+            if n.eq(1).is_data_dependent() || !is_one(n)? {
+                dims.push((lead + d) as i64);
+            }
         } else {
             require_equal(n, to, &misfit)?;
         }
@@ -86,7 +89,8 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
     done(if dims.is_empty() { own(x) } else { x.sum_dim(dims, true).view(size) })
 }
 
-/// `self, indices, dim`: an element of each line that `indices` names, which broadcasts; of all elements without `dim`.
+/// `self, indices, dim`: an element of each line that `indices` names, which broadcasts and counts modulo the line's length; of all
+/// elements without `dim`, which must be within them.
 #[track_caller]
 fn take_along_dim(a: &[Value]) -> Result<Outputs> {
     let (x, index) = (a[0].tensor()?, a[1].tensor()?);
@@ -102,7 +106,8 @@ fn take_along_dim(a: &[Value]) -> Result<Outputs> {
         sizes.iter_mut().skip(d).take(1).zip(t.sizes().get(d)).for_each(|(s, &n)| *s = n);
         t.expand(sizes)
     };
-    done(wide(x).gather(d as i64, &wide(index)))
+    let length = x.sizes().get(d).copied().unwrap_or(1.into());
+    done(wide(x).gather(d as i64, &wide(index).remainder(length)))
 }
 
 /// `self, repeats, dim`: each element as often, one after the other; of the flattened tensor without `dim`.

@@ -1,6 +1,6 @@
 //! Copies and conversions: the same elements in fresh memory, another dtype, another order of dimensions.
 
-use super::dims::{done, format_strides, fresh, is_channels_last, is_contiguous};
+use super::dims::{done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous};
 use super::lower::{Class, Compute, Lowering, Metas, Pointwise, Types};
 use super::{reshape, table};
 use crate::eager;
@@ -63,9 +63,20 @@ fn has_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
         MemoryFormat::Contiguous => is_contiguous(x.sizes(), x.strides()),
         MemoryFormat::ChannelsLast | MemoryFormat::ChannelsLast3d => {
             let rank = if format == MemoryFormat::ChannelsLast { 4 } else { 5 };
-            Ok(x.dim() == rank && (is_channels_last(x.meta())? || x.sizes()[1].as_i64() == Some(1)))
+            Ok(x.dim() == rank && is_channels_last_contiguous(x.sizes(), x.strides())?)
         }
     }
+}
+
+/// Whether `to` leaves the tensor in its memory: it asks for what the tensor suggests to results, not for how it lies.
+#[track_caller]
+fn suggests_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
+    let suggested = match x.dim() {
+        4 if is_channels_last(x.meta())? => MemoryFormat::ChannelsLast,
+        5 if is_channels_last(x.meta())? => MemoryFormat::ChannelsLast3d,
+        _ => MemoryFormat::Contiguous,
+    };
+    Ok(format == MemoryFormat::Preserve || format == suggested)
 }
 
 /// What `to` is asked for.
@@ -81,7 +92,7 @@ impl To {
     #[track_caller]
     fn apply(self, x: &Tensor) -> Result<Outputs> {
         let (dtype, device) = (self.dtype.unwrap_or(x.dtype()), self.device.unwrap_or(x.device()));
-        if dtype == x.dtype() && device == x.device() && !self.copy && has_format(x, self.format)? {
+        if dtype == x.dtype() && device == x.device() && !self.copy && suggests_format(x, self.format)? {
             return done(x.clone());
         }
         done(x._to_copy(dtype, device, self.format))

@@ -1,7 +1,8 @@
 //! Tensors from sizes and numbers.
 
 use super::dims::format_strides;
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::host::{self, typed};
+use super::lower::{self, Compute, Lowering, Metas};
 use super::number::{filling, require_argument_fits, require_fits};
 use super::table;
 use crate::eager;
@@ -12,13 +13,14 @@ use crate::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
+use maquette_kernels::{Class, Element as _};
 use smallvec::smallvec;
 
 /// The dtype of floats that nobody chose.
 const DEFAULT: DType = DType::F32;
 
 const fn filled(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Fill, metas, run })
+    Lowering::Compute(Compute { class: lower::Class::Fill, metas, run })
 }
 
 fn nothing(_: &[Value], _: &[Tensor]) -> Result<()> {
@@ -193,8 +195,8 @@ fn spaced(args: &[Value], outs: &[Tensor], map: impl Fn(f64) -> f64) -> Result<(
     };
     let (a, b) = (end_of(start), end_of(end));
     let step = (b - a) / (n - 1).max(1) as f64;
-    let values = (0..n).map(|i| map(if n == 1 || i < n / 2 { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 })).collect();
-    eager::copy(&Tensor::adopt::<f64>(values, [n])?, out)
+    let value = |i: i64| map(if n == 1 || i < n / 2 { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 });
+    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| (0..).zip(o).for_each(|(i, o)| *o = T::store(Class::cast(value(i))))))
 }
 
 fn eye(outs: &[Tensor]) -> Result<()> {
@@ -255,7 +257,7 @@ table! {
         options!("eye.m(SymInt n, SymInt m") => filled(|_, a| Ok(smallvec![factory(&[a[0].int()?, a[1].int()?], a, 2, DEFAULT, Device::Cpu)?]), |_, o| eye(o)),
         "aten::lift_fresh(Tensor(a) self) -> Tensor(a)" => Lowering::View(|_, a| Ok(smallvec![a[0].tensor()?.meta().clone()])),
         "aten::lift_fresh_copy(Tensor self) -> Tensor" => Lowering::Compute(Compute {
-            class: Class::Copy,
+            class: lower::Class::Copy,
             metas: |_, a| like(a, 1),
             run: |a, o| eager::copy(a[0].tensor()?, &o[0]),
         }),

@@ -1,6 +1,6 @@
 //! Products of tensors by the labels of their dimensions: `einsum`, and what is a case of it.
 
-use super::dims::{done, is_one, product, require_rank};
+use super::dims::{decide, done, is_one, product, require_rank};
 use super::lower::Lowering;
 use super::structure::{list, tensors};
 use super::table;
@@ -249,17 +249,17 @@ fn cross(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
 }
 
 /// Along the first dimension of size 3, where none is named.
+#[track_caller]
 fn legacy_cross(x: &Tensor, y: &Tensor, dim: Option<i64>) -> Result<Tensor> {
-    let dim = match dim {
-        Some(d) => d,
-        None => x
-            .sizes()
-            .iter()
-            .position(|n| n.as_i64() == Some(3))
-            .ok_or_else(|| Error::value(format!("`self` has no dimension of size 3, found sizes {}", dims_text(x.sizes()))))?
-            as i64,
-    };
-    cross(x, y, dim)
+    if let Some(dim) = dim {
+        return cross(x, y, dim);
+    }
+    for (d, &n) in (0..).zip(x.sizes()) {
+        if decide(n.eq(3))? {
+            return cross(x, y, d);
+        }
+    }
+    Err(Error::value(format!("`self` has no dimension of size 3, found sizes {}", dims_text(x.sizes()))))
 }
 
 /// Vectors expanded to a grid. `swapped`: the first two change places, as columns and rows do in images.
@@ -299,6 +299,16 @@ fn cartesian_prod(vectors: &[&Tensor]) -> Result<Tensor> {
     Ok(Tensor::stack(&columns, 1))
 }
 
+/// How many ways there are to choose `r` of `n`, none of them negative, if an `i64` can tell.
+fn choose(n: i64, r: i64) -> Option<i64> {
+    let mut ways = 1i128;
+    for i in 1..=r.min(n - r) {
+        ways = ways * i128::from(n - r.min(n - r) + i) / i128::from(i);
+        i64::try_from(ways).ok()?;
+    }
+    i64::try_from(ways).ok()
+}
+
 fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
     require_rank("self", x, 1..=1)?;
     if r < 0 {
@@ -312,12 +322,13 @@ fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
     if n == 0 || (!repeat && r > n) {
         return Ok(x.new_empty([0, r], x.dtype()));
     }
-    // each row of positions is made from the one before
-    let mut row: Vec<i64> = Vec::new();
-    row.try_reserve_exact(usize::try_from(r).unwrap_or(usize::MAX))
-        .map_err(|_| Error::value(format!("`r` {r} asks for more memory than there is")))?;
-    row.extend((0..r).map(|i| if repeat { 0 } else { i }));
+    let failed = || Error::value(format!("`r` {r} of {n} elements asks for more memory than there is"));
+    let count = if repeat { n.checked_add(r - 1).and_then(|n| choose(n, r)) } else { choose(n, r) }.ok_or_else(failed)?;
+    let total = count.checked_mul(r).and_then(|total| usize::try_from(total).ok()).ok_or_else(failed)?;
     let mut rows = Vec::new();
+    rows.try_reserve_exact(total).map_err(|_| failed())?;
+    // each row of positions is made from the one before
+    let mut row: Vec<i64> = (0..r).map(|i| if repeat { 0 } else { i }).collect();
     let limit = |i: usize| if repeat { n - 1 } else { n - r + i as i64 };
     loop {
         rows.extend_from_slice(&row);
@@ -327,7 +338,6 @@ fn combinations(x: &Tensor, r: i64, repeat: bool) -> Result<Tensor> {
             row[k] = if repeat { row[i] } else { row[k - 1] + 1 };
         }
     }
-    let count = rows.len() as i64 / r;
     Ok(x.index_select(0, &Tensor::from(rows)).reshape([count, r]))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::eager;
 use crate::element::Element;
-use crate::error::Result;
+use crate::error::{AccessError, Result};
 use crate::tensor::Tensor;
 use maquette_ir::Scalar;
 use maquette_kernels::{Class, Element as _};
@@ -12,6 +12,14 @@ pub(crate) use crate::typed;
 /// The elements in row-major order, copied.
 pub(crate) fn data<T: Element>(t: &Tensor) -> Result<Vec<T>> {
     Ok(t.read::<T>()?.iter().copied().collect())
+}
+
+/// So many numbers, for lists whose length an argument gives: an error where there is no memory for them.
+pub(crate) fn collect<T: Element>(n: usize, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(n).map_err(|_| AccessError::Allocation { sizes: format!("[{n}]"), dtype: T::DTYPE })?;
+    out.extend(values.into_iter().take(n));
+    Ok(out)
 }
 
 /// Hands a fresh output's elements in row-major order to `f`, whatever its strides.

@@ -1,6 +1,6 @@
 //! Joining and rearranging: concatenation, repetition, rolls, flips, padding, triangles, and a tensor with one view of it replaced.
 
-use super::dims::{channels_last_strides, done, fresh, fresh_like, is_channels_last, require, require_rank};
+use super::dims::{channels_last_strides, decide, done, format_strides, fresh, fresh_like, is_channels_last, require, require_rank};
 use super::host::{self, fill_with, separable, typed};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::number::require_argument_fits;
@@ -13,6 +13,7 @@ use crate::meta::{Dims, Meta};
 use crate::shape::{require_equal, require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
+use maquette_ir::MemoryFormat;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote;
 use smallvec::smallvec;
@@ -173,12 +174,20 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
         require_argument_fits("value", value, x.dtype())?;
     }
     let mut sizes: Dims = x.sizes().into();
+    let mut cuts = true;
     for (n, (before, after)) in sizes.iter_mut().zip(padding(x.dim(), pad)?) {
+        for n in [before, after] {
+            cuts = cuts && !n.le(0).is_data_dependent() && decide(n.le(0))?;
+        }
         let padded = *n + before + after;
         require(padded.ge(0), || format!("`pad` {} leaves a size of {padded} of sizes {}", dims_text(pad), dims_text(x.sizes())))?;
         *n = padded;
     }
     let m = fresh(x, sizes, x.dtype());
+    if cuts {
+        // a part of the tensor, cloned
+        return Ok(Meta { strides: format_strides(MemoryFormat::Preserve, &m.sizes, x.meta())?, ..m });
+    }
     Ok(if matches!(x.dim(), 4 | 5) && is_channels_last(x.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
 }
 

@@ -68,17 +68,23 @@ fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<M
 }
 
 /// `out = beta out + alpha a b`, of matrices or batches.
-fn multiply(a: &Tensor, b: &Tensor, out: &Tensor, alpha: f64, beta: f64) -> Result<()> {
+fn multiply(a: &Tensor, b: &Tensor, out: &Tensor, alpha: impl Into<Scalar>, beta: impl Into<Scalar>) -> Result<()> {
     let (a, b, mut out) = (eager::input(a)?, eager::input(b)?, eager::output(out)?);
     Ok(maquette_kernels::batched_gemm(&a, &b, &mut out, alpha, beta)?)
 }
 
-fn add_product(args: &[Value], out: &Tensor) -> Result<()> {
-    let (beta, alpha) = (args[3].scalar()?.to_f64(), args[4].scalar()?.to_f64());
+/// `beta` and `alpha`, of which `out` then holds what the first scales.
+fn scales(args: &[Value], out: &Tensor) -> Result<(Scalar, Scalar)> {
+    let (beta, alpha) = (args[3].scalar()?, args[4].scalar()?);
     // a factor of 0 ignores what it multiplies, NaN included
-    if beta != 0.0 {
+    if beta.to_bool() {
         eager::copy(args[0].tensor()?, out)?;
     }
+    Ok((beta, alpha))
+}
+
+fn add_product(args: &[Value], out: &Tensor) -> Result<()> {
+    let (beta, alpha) = scales(args, out)?;
     multiply(args[1].tensor()?, args[2].tensor()?, out, alpha, beta)
 }
 
@@ -97,7 +103,7 @@ fn vector_product(pair: Pair<'_>) -> Result<(Meta, Meta, Dims)> {
     Ok((rows, views::unsqueeze(b.meta(), 1)?, sizes))
 }
 
-fn multiply_vector(pair: Pair<'_>, out: &Tensor, alpha: f64, beta: f64) -> Result<()> {
+fn multiply_vector(pair: Pair<'_>, out: &Tensor, alpha: impl Into<Scalar>, beta: impl Into<Scalar>) -> Result<()> {
     let (a, b, sizes) = vector_product(pair)?;
     let mut matrix = views::unsqueeze(out.meta(), -1)?;
     if sizes.is_empty() {
@@ -311,10 +317,7 @@ table! {
                 Ok(metas)
             },
             |a, out| {
-                let (beta, alpha) = (a[3].scalar()?.to_f64(), a[4].scalar()?.to_f64());
-                if beta != 0.0 {
-                    eager::copy(a[0].tensor()?, &out[0])?;
-                }
+                let (beta, alpha) = scales(a, &out[0])?;
                 multiply_vector(addmv_pair(a)?, &out[0], alpha, beta)
             },
         ),

@@ -3,8 +3,9 @@
 use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::spatial::regions::stepwise_means;
+use super::spatial::{require_dtype, require_float};
 use super::table;
-use crate::eager::{self, input, output};
+use crate::eager::{input, output};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::meta::{Dims, Meta};
@@ -102,25 +103,23 @@ fn avg_sliding(a: &[Value], space: usize) -> Result<Sliding> {
     Sliding::of(space, &a[1], &a[2], &a[3], None, &a[4])
 }
 
+#[track_caller]
+fn avg_pool_meta(a: &[Value], space: usize) -> Result<Meta> {
+    let x = a[0].tensor()?;
+    require_dtype("self", x, "floats or i64", |d| d.is_float() || d == DType::I64)?;
+    avg_sliding(a, space)?.output(x)
+}
+
 fn avg_pool_run(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     let (w, include_pad) = (avg_sliding(a, space)?.0, a[5].bool()?);
     let divisor = a.get(6).map_or(Ok(None), |v| v.opt(Value::int_i64))?;
-    averaged(a[0].tensor()?, out, |x, out| Ok(kernels::avg_pool(&input(x)?, &w, include_pad, divisor, &mut output(out)?)?))
-}
-
-/// Means are taken of floats; those of integers are rounded towards zero.
-fn averaged(x: &Tensor, out: &Tensor, mean: impl FnOnce(&Tensor, &Tensor) -> Result<()>) -> Result<()> {
-    if x.dtype().is_float() {
-        return mean(x, out);
-    }
-    let wide = Tensor::allocate(fresh(out, out.sizes().into(), DType::F64))?;
-    mean(&eager::cast(x, DType::F64)?, &wide)?;
-    eager::copy(&wide, out)
+    Ok(kernels::avg_pool(&input(a[0].tensor()?)?, &w, include_pad, divisor, &mut output(out)?)?)
 }
 
 #[track_caller]
 fn adaptive_meta(a: &[Value], space: usize) -> Result<Meta> {
     let (x, to) = (a[0].tensor()?, a[1].ints()?);
+    require_float("self", x)?;
     require_rank("self", x, space + 1..=space + 2)?;
     if to.len() != space {
         return Err(Error::value(format!("`output_size` must hold {space} numbers, found {}", dims_text(to))));
@@ -149,7 +148,7 @@ fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
         // PyTorch adds up volumes in their own dtype
         return stepwise_means(x, space, out);
     }
-    averaged(x, out, |x, out| Ok(kernels::adaptive_avg_pool(&input(x)?, space, &mut output(out)?)?))
+    Ok(kernels::adaptive_avg_pool(&input(x)?, space, &mut output(out)?)?)
 }
 
 /// Pools the last dimension by a two-dimensional operator.
@@ -187,9 +186,9 @@ table! {
             // PyTorch's kernel for the values alone keeps no memory format
             Lowering::Composite(|a| done(max_pool_rows(a)?[0].tensor()?.contiguous())),
         "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor" =>
-            window(|_, a| Ok(smallvec![avg_sliding(a, 2)?.output(a[0].tensor()?)?]), |a, out| avg_pool_run(a, &out[0], 2)),
+            window(|_, a| Ok(smallvec![avg_pool_meta(a, 2)?]), |a, out| avg_pool_run(a, &out[0], 2)),
         "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor" =>
-            window(|_, a| row_major(avg_sliding(a, 3)?.output(a[0].tensor()?)?), |a, out| avg_pool_run(a, &out[0], 3)),
+            window(|_, a| row_major(avg_pool_meta(a, 3)?), |a, out| avg_pool_run(a, &out[0], 3)),
         "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor" =>
             Lowering::Composite(|a| {
                 let (x, k, s, p) = (a[0].tensor()?, row(1, &a[1])?, row(1, &a[2])?, row(0, &a[3])?);

@@ -129,7 +129,11 @@ fn spread_meta(args: &[Value], count: usize) -> Result<Metas> {
 fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
     let (x, dims, correction) = spread(args, 1)?;
     fold(if root { ReduceOp::Std { correction } } else { ReduceOp::Var { correction } }, x, &dims, &outs[0])?;
-    outs.get(1).map_or(Ok(()), |mean| fold(ReduceOp::Mean, x, &dims, mean))
+    let Some(out) = outs.get(1) else { return Ok(()) };
+    // the mean is accumulated as the deviations from it are
+    let mean = Tensor::allocate(Meta { dtype: DType::F64, ..out.meta().clone() })?;
+    fold(ReduceOp::Mean, x, &dims, &mean)?;
+    eager::copy(&mean, out)
 }
 
 fn legacy_spread(args: &[Value], unbiased: usize) -> Result<ReduceOp> {

@@ -295,16 +295,27 @@ fn index_add(args: &[Value], out: &Tensor) -> Result<()> {
     slices(args, add, true)?.run(out, &Source::Tensor(input(&scaled)?))
 }
 
+/// By advanced indexing, since here alone in the family negative indices count from the end.
 fn index_fill(args: &[Value], out: &Tensor) -> Result<()> {
     let s = slices(args, SET, true)?;
-    match &args[3] {
-        Value::Tensor(t) => {
-            let value = eager::cast(t, s.x.dtype())?;
-            let whole = value.view_of(views::expand(value.meta(), s.index.sizes())?)?;
-            s.run(out, &Source::Tensor(input(&whole)?))
+    let value = match &args[3] {
+        Value::Tensor(t) => eager::cast(t, s.x.dtype())?,
+        number => {
+            let value = Tensor::allocate(fresh(s.x, smallvec![], s.x.dtype()))?;
+            host::fill(&value, number.scalar()?)?;
+            value
         }
-        number => s.run(out, &Source::Value(number.scalar()?)),
+    };
+    eager::copy(s.x, out)?;
+    if s.index.numel().as_i64() == Some(0) {
+        return Ok(());
     }
+    let whole = value.view_of(views::expand(value.meta(), s.index.sizes())?)?;
+    let line = |t: &Tensor| if t.dim() == 0 { t.view_of(views::unsqueeze(t.meta(), 0)?) } else { Ok(t.clone()) };
+    let (target, index) = (line(out)?, line(args[2].tensor()?)?);
+    let mut indices = vec![None; s.dim];
+    indices.push(Some(input(&index)?));
+    Ok(kernels::index_put(&mut output(&target)?, &indices, &input(&whole)?, false)?)
 }
 
 fn fill_meta(args: &[Value]) -> Result<Metas> {

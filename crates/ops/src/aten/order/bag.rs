@@ -168,12 +168,13 @@ fn embedding_bag(a: &[Value]) -> Result<Outputs> {
     crate::call("aten::_embedding_bag_forward_only", args)
 }
 
-/// `(sum |x|^p)^(1/p)`; for 0 how many are not 0, for infinity the greatest.
+/// `(sum |x|^p)^(1/p)`; for 0 how many are not 0, for the infinities the greatest and the least.
 fn norm(x: &[f64], p: f64) -> f64 {
     let sizes = x.iter().map(|x| x.abs());
     match p {
         0.0 => sizes.filter(|x| *x != 0.0).count() as f64,
         f64::INFINITY => sizes.fold(0.0, |a, x| if a.is_nan() || x.is_nan() { f64::NAN } else { a.max(x) }),
+        f64::NEG_INFINITY => sizes.fold(f64::INFINITY, |a, x| if a.is_nan() || x.is_nan() { f64::NAN } else { a.min(x) }),
         1.0 => sizes.sum(),
         2.0 => sizes.map(|x| x * x).sum::<f64>().sqrt(),
         _ => sizes.map(|x| x.powf(p)).sum::<f64>().powf(1.0 / p),

@@ -55,12 +55,12 @@ impl Axis {
     }
 
     /// Bins of equal width: the first half of the edges is counted from the lower end, the rest from the upper.
-    fn even((low, high): (f64, f64), bins: usize, find: Find, round: fn(f64) -> f64) -> Axis {
+    fn even((low, high): (f64, f64), bins: usize, find: Find, round: fn(f64) -> f64) -> Result<Axis> {
         let step = round(round(high - low) / round(bins as f64));
         let edge = |i: usize| {
             if i < bins.div_ceil(2) { round(low + round(step * i as f64)) } else { round(high - round(step * (bins - i) as f64)) }
         };
-        Axis { edges: (0..=bins).map(edge).collect(), find, round }
+        Ok(Axis { edges: host::collect(bins.saturating_add(1), (0..=bins).map(edge))?, find, round })
     }
 
     /// The bin of an element; the last bin holds its upper edge too.
@@ -86,9 +86,9 @@ impl Axis {
 }
 
 /// How often elements fall into each bin, by weight; `points` are rows of as many numbers as there are axes.
-fn fill(axes: &[Axis], points: &[f64], weight: Option<&[f64]>, density: bool) -> Vec<f64> {
-    let total: usize = axes.iter().map(Axis::bins).product();
-    let mut hist = vec![0.0; total];
+fn fill(axes: &[Axis], points: &[f64], weight: Option<&[f64]>, density: bool) -> Result<Vec<f64>> {
+    let total = axes.iter().fold(1, |n: usize, a| n.saturating_mul(a.bins()));
+    let mut hist = host::collect(total, std::iter::repeat(0.0))?;
     for (i, point) in points.chunks_exact(axes.len().max(1)).enumerate() {
         let at = axes.iter().zip(point).try_fold(0, |at, (a, &x)| Some(at * a.bins() + a.bin(x)?));
         if let Some(h) = at.and_then(|at| hist.get_mut(at)) {
@@ -106,7 +106,7 @@ fn fill(axes: &[Axis], points: &[f64], weight: Option<&[f64]>, density: bool) ->
             }
         }
     }
-    hist
+    Ok(hist)
 }
 
 fn finite(low: f64, high: f64) -> Result<(f64, f64)> {
@@ -156,8 +156,8 @@ fn histc(a: &[Value], out: &Tensor) -> Result<()> {
     if range.0 == range.1 {
         range = (round(range.0 - 1.0), round(range.1 + 1.0));
     }
-    let axis = Axis::even(range, bin_count(a[1].int_i64()?)?, Find::Linear, round);
-    host::store_reals(out, &fill(&[axis], &values, None, false))
+    let axis = Axis::even(range, bin_count(a[1].int_i64()?)?, Find::Linear, round)?;
+    host::store_reals(out, &fill(&[axis], &values, None, false)?)
 }
 
 /// A call of a histogram over points: `self, bins, *, range, weight, density`, or without `range` where bins are tensors.
@@ -217,14 +217,14 @@ impl<'a> Points<'a> {
             };
             let (low, high) = finite(low, high)?;
             let range = if low == high { (round(low - 0.5), round(high + 0.5)) } else { (low, high) };
-            Ok(Axis::even(range, bin_count(n)?, Find::LinearThenNear, round))
+            Axis::even(range, bin_count(n)?, Find::LinearThenNear, round)
         };
         bins.iter().enumerate().map(axis).collect()
     }
 
     fn run(&self, axes: &[Axis], out: &Tensor) -> Result<()> {
         let weight = self.weight.map(host::reals).transpose()?;
-        host::store_reals(out, &fill(axes, &host::reals(self.x)?, weight.as_deref(), self.density))
+        host::store_reals(out, &fill(axes, &host::reals(self.x)?, weight.as_deref(), self.density)?)
     }
 }
 

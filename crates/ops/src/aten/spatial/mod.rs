@@ -28,14 +28,14 @@ const fn compute(class: Class, metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, r
 }
 
 /// A tensor argument must have one of the dtypes that the words name.
-fn require_dtype(arg: &str, t: &Tensor, words: &str, fits: impl FnOnce(DType) -> bool) -> Result<()> {
+pub(super) fn require_dtype(arg: &str, t: &Tensor, words: &str, fits: impl FnOnce(DType) -> bool) -> Result<()> {
     if fits(t.dtype()) {
         return Ok(());
     }
     Err(Error::value(format!("argument `{arg}` must hold {words}, found {}{}", t.dtype(), dims_text(t.sizes()))))
 }
 
-fn require_float(arg: &str, t: &Tensor) -> Result<()> {
+pub(super) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
     require_dtype(arg, t, "floats", DType::is_float)
 }
 

@@ -85,8 +85,10 @@ fn polygamma_in_place(a: &[Value]) -> Result<Outputs> {
 /// Row-major, since PyTorch sums over a dimension of its own.
 fn mvlgamma_metas(a: &[Value]) -> Result<Metas> {
     let (x, p) = (a[0].tensor()?, a[1].int()?);
-    if p.as_i64().is_some_and(|p| p < 1) {
-        return Err(Error::value(format!("`p`, the number of dimensions, must be at least 1, found {p}")));
+    // each is a term of a sum, for every element
+    const MOST: i64 = 1 << 24;
+    if p.as_i64().is_some_and(|p| !(1..=MOST).contains(&p)) {
+        return Err(Error::value(format!("`p`, the number of dimensions, must be at least 1 and at most {MOST}, found {p}")));
     }
     if x.dtype() == DType::Bool {
         return Err(Error::value("`self` must hold numbers, found bool"));
