@@ -120,31 +120,6 @@ fn rearrangements() {
     close("replicated", &of("aten::replication_pad1d", args![row(4), [-3, 2]]), &[3.0, 3.0, 3.0]);
 }
 
-/// PyTorch's `suggest_memory_format` looks at the strides of dimensions of size 1 too, and at no gaps.
-#[test]
-fn what_counts_as_channels_last() {
-    let strides = |t: Tensor| t.strides().iter().map(|s| s.as_i64().expect("a number")).collect::<Vec<_>>();
-    for (sizes, of, last) in [
-        ([2, 3, 5, 1], [15, 1, 3, 1], false),
-        ([2, 3, 5, 1], [15, 1, 3, 3], true),
-        ([2, 3, 1, 1], [3, 1, 3, 3], true),
-        ([2, 3, 1, 1], [3, 1, 1, 1], false),
-        ([2, 3, 4, 5], [90, 1, 18, 3], true),
-        ([2, 3, 4, 5], [0, 1, 15, 3], false),
-        ([1, 3, 4, 5], [60, 1, 15, 3], true),
-        ([1, 3, 4, 5], [1, 1, 15, 3], false),
-        ([2, 1, 4, 5], [20, 20, 5, 1], false),
-        ([2, 1, 4, 5], [20, 1, 5, 1], true),
-    ] {
-        let x = Tensor::zeros([200], DType::F32).as_strided(sizes, of, None);
-        let plain = if last { MemoryFormat::ChannelsLast } else { MemoryFormat::Contiguous };
-        let expected = strides(Tensor::zeros(sizes, DType::F32).clone_as(plain));
-        for y in [x.max_pool2d([1, 1], [1i64; 0], 0), x.avg_pool2d([1, 1], [1i64; 0], 0)] {
-            assert_eq!(strides(y), expected, "{sizes:?} {of:?}");
-        }
-    }
-}
-
 /// `to` compares with what a tensor suggests to results, `contiguous` with how it lies.
 #[test]
 fn to_leaves_what_suggests_the_format() {

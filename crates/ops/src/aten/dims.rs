@@ -97,28 +97,14 @@ pub(crate) fn channels_last_strides(sizes: &[SymInt]) -> Dims {
     strides
 }
 
-/// Whether results of an image batch are stored channels last too: by PyTorch's `suggest_memory_format`, where strides must not
-/// shrink from channels over space to the batch. It looks at those of dimensions of size 1 as well, and asks for no more.
+/// Whether an image batch is stored channels last, and not row-major as well. Unlike PyTorch's `suggest_memory_format` it does not look at strides along
+/// dimensions of size 1, which graphs do not keep.
 #[track_caller]
 pub(crate) fn is_channels_last(m: &Meta) -> Result<bool> {
-    let rank = m.rank();
-    let row_major = || m.strides.iter().zip(contiguous_strides(&m.sizes)).all(|(&s, c)| known_equal(s, c));
-    if !matches!(rank, 4 | 5) || m.sizes.iter().any(|n| n.as_i64() == Some(0)) || row_major() {
+    if !matches!(m.rank(), 4 | 5) || is_contiguous(&m.sizes, &m.strides)? {
         return Ok(false);
     }
-    let mut least = SymInt::from(1);
-    for d in [1].into_iter().chain((2..rank).rev()).chain([0]) {
-        let (n, s) = (m.sizes[d], m.strides[d]);
-        if !known_equal(s, least) && !decide(s.ge(least))? {
-            return Ok(false);
-        }
-        // what is row-major as well, or one channel for all of the batch
-        if d == 0 && (known_equal(least, m.strides[1]) || decide(least.eq(m.strides[1]))?) {
-            return Ok(false);
-        }
-        least = n * s;
-    }
-    Ok(true)
+    is_channels_last_contiguous(&m.sizes, &m.strides)
 }
 
 /// Whether elements lie batch, space, channels, dimensions of size 1 aside, as [`is_contiguous`] says it of batch, channels, space.
