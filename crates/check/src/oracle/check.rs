@@ -2,7 +2,7 @@
 
 use super::copies::Copies;
 use super::library;
-use super::mode::{Eager, Mode, Prepared};
+use super::mode::{Eager, Mode, Prepared, Traced};
 use super::outcome::Outcome;
 use super::program::{Given, Program, Sizes};
 use crate::values::guarded;
@@ -29,9 +29,10 @@ pub enum Verdict {
     },
 }
 
+const ASSUMED: &str = "an assumption about a data-dependent size, which does not hold";
+
 /// Why a mode may refuse what eager runs; `docs/oracle.md` explains each.
 pub fn published(program: &Program, e: &Error) -> Option<&'static str> {
-    const ASSUMED: &str = "an assumption about a data-dependent size, which does not hold";
     const WINDOWS: &str = "a write to an input of symbolic sizes whose elements share their place";
     const OUTSIDE: &str = "a view has no elements but those of its tensor";
     let binds = || program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
@@ -68,6 +69,14 @@ fn unfunctional(why: &Reason) -> Option<&'static str> {
         Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
         _ => None,
     }
+}
+
+/// Why a graph that is refused, where its trace runs nothing either: a pass takes what a trace asserts for given, and finds fault with what follows.
+fn assumed_away(program: &Program, at: &Sizes, e: &Error) -> Option<&'static str> {
+    let of_a_pass = matches!(e.kind(), ErrorKind::Other(e) if e.downcast_ref::<FunctionalizeError>().is_some());
+    let given = program.given(at).ok().filter(|_| of_a_pass)?;
+    let traced = Outcome::of(&given, |inputs| Traced.prepare(program, inputs)?(inputs));
+    traced.err().and_then(|e| published(program, &e)).filter(|why| *why == ASSUMED)
 }
 
 /// Whether elements of an input share their place, other than as repeated ones do.
@@ -164,6 +173,9 @@ fn differ(program: &Program, mode: &dyn Mode, at: &Sizes, expected: &Result<Outc
         (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
         (Err(e), Ok(_)) => mismatch(format!("runs, while eager refuses: {e}")),
-        (Ok(_), Err(e)) => published(program, e).map_or_else(|| mismatch(format!("refuses what eager runs: {e}")), Verdict::Refused),
+        (Ok(_), Err(e)) => match published(program, e).or_else(|| assumed_away(program, at, e)) {
+            Some(why) => Verdict::Refused(why),
+            None => mismatch(format!("refuses what eager runs: {e}")),
+        },
     }
 }

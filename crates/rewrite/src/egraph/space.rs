@@ -31,6 +31,9 @@ pub(crate) struct Space<'f> {
     looked: usize,
     again: VecDeque<u32>,
     waits: Vec<bool>,
+    /// The number of a walk, and of the last one that came through each class.
+    walk: u32,
+    walked: Vec<u32>,
     /// Terms of the program, and of the operators that take the place of those that mutate.
     plain: Vec<bool>,
     from: Vec<u32>,
@@ -42,8 +45,8 @@ pub(crate) struct Space<'f> {
 
 impl<'f> Space<'f> {
     pub fn new(cx: Cx<'f>) -> Space<'f> {
-        let (next, again, waits, plain, from) = Default::default();
-        Space { g: EGraph::new(cx), next, looked: 0, again, waits, plain, from, choices: false, stale: false }
+        let (next, again, waits, walked, plain, from) = Default::default();
+        Space { g: EGraph::new(cx), next, looked: 0, again, waits, walk: 0, walked, plain, from, choices: false, stale: false }
     }
 
     pub fn cx(&mut self) -> &mut Cx<'f> {
@@ -155,33 +158,51 @@ impl<'f> Space<'f> {
         }
         // The older class keeps its id, as egg prefers the first: were it the newer, ids would lead to classes by ever longer ways.
         let (a, b) = (a.min(b), a.max(b));
-        let takers = |id: Id| self.g[id].parents().collect::<SmallVec<[Id; 4]>>();
-        let (of_a, of_b) = (takers(a), takers(b));
-        self.stale |= !of_a.is_empty() && !of_b.is_empty();
-        for (takers, other) in [(of_a, b), (of_b, a)] {
-            if self.terms(other).take(AMONG).any(|(_, t)| is_memory(t)) {
-                takers.into_iter().for_each(|id| self.look_again(id, true));
-            }
-        }
+        let is_taken = |id: Id| self.g[id].parents().next().is_some();
+        self.stale |= is_taken(a) && is_taken(b);
+        let reached = |other: Id| self.terms(other).take(AMONG).any(|(_, t)| is_memory(t));
+        let reached = [(a, reached(b)), (b, reached(a))];
+        self.look_again(reached.into_iter().filter(|(_, reached)| *reached).map(|(id, _)| id));
         self.g.union(a, b);
         self.next.swap(usize::from(a), usize::from(b));
         true
     }
 
-    /// A term takes a class that got views or stores; so, one step further, do those that take a store.
-    fn look_again(&mut self, id: Id, further: bool) {
+    /// Classes got views or stores: the terms that take them are to be looked at again; so, one step further, are those that take a store among them.
+    fn look_again(&mut self, classes: impl Iterator<Item = Id>) {
+        self.walk += 1;
+        for class in classes {
+            for taker in self.takers(class) {
+                if !self.wait(taker) || !matches!(self.g.nodes()[usize::from(taker)], Term::Scatter(..)) {
+                    continue;
+                }
+                // a class may have many terms that take the same ones
+                let store = usize::from(self.find(taker));
+                self.walked.resize(self.walked.len().max(store + 1), 0);
+                if std::mem::replace(&mut self.walked[store], self.walk) != self.walk {
+                    for further in self.takers(taker) {
+                        self.wait(further);
+                    }
+                }
+            }
+        }
+    }
+
+    fn takers(&self, class: Id) -> SmallVec<[Id; 4]> {
+        self.g[class].parents().collect()
+    }
+
+    /// A term waits to be looked at again. Returns whether it is one that does.
+    fn wait(&mut self, id: Id) -> bool {
         let at = usize::from(id);
         if at >= self.looked || !is_memory(&self.g.nodes()[at]) {
-            return;
+            return false;
         }
         self.waits.resize(self.waits.len().max(at + 1), false);
         if !std::mem::replace(&mut self.waits[at], true) {
             self.again.push_back(at as u32);
         }
-        if further && let Term::Scatter(..) = self.g.nodes()[at] {
-            let takers: SmallVec<[Id; 4]> = self.g[id].parents().collect();
-            takers.into_iter().for_each(|t| self.look_again(t, false));
-        }
+        true
     }
 
     /// The next term to be looked at: new ones, in the order they were made, then those whose operands got terms.
@@ -212,17 +233,18 @@ impl<'f> Space<'f> {
             return false;
         }
         let mut last: Vec<Option<u32>> = vec![None; self.len()];
+        let (mut changed, mut is_changed) = (Vec::new(), vec![false; self.len()]);
         for (i, &old) in before.iter().enumerate() {
             let class = self.find(Id::from(i));
             match last[usize::from(class)].replace(i as u32) {
                 None => self.next[i] = i as u32,
                 Some(l) => self.next[i] = std::mem::replace(&mut self.next[l as usize], i as u32),
             }
-            if class != old {
-                let takers: SmallVec<[Id; 4]> = self.g[class].parents().collect();
-                takers.into_iter().for_each(|t| self.look_again(t, true));
+            if class != old && !std::mem::replace(&mut is_changed[usize::from(class)], true) {
+                changed.push(class);
             }
         }
+        self.look_again(changed.into_iter());
         true
     }
 

@@ -27,10 +27,10 @@ impl Emit<'_> {
         self.places.len() - 1
     }
 
-    fn place_of_spec(&mut self, offset: Expr, spec: &ViewSpec) -> usize {
-        let sizes: SmallVec<[Expr; 4]> = spec.sizes().collect();
+    /// The place of so many elements as a spec has them lie, wherever they begin.
+    fn place_of_spec(&mut self, offset: Expr, sizes: &[Expr], spec: &ViewSpec) -> usize {
         let strides: SmallVec<[Expr; 4]> = spec.dims().iter().map(|d| d.stride).collect();
-        self.place_of(offset, &sizes, &strides)
+        self.place_of(offset, sizes, &strides)
     }
 
     fn place_of_type(&mut self, offset: Expr, ty: TypeId) -> usize {
@@ -78,8 +78,7 @@ impl Emit<'_> {
                     let offset = self.counted_from(place.offset(), start)?;
                     // of no elements there are none, however often they would be repeated
                     let sizes = self.memory.session.metas[base.index()].sizes.clone();
-                    let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(|d| d.stride).collect();
-                    Some(self.place_of(offset, &sizes, &strides))
+                    Some(self.place_of_spec(offset, &sizes, &place))
                 }
             };
             out.push(Mutation { target, result: self.result(value), place, behind });
@@ -102,7 +101,9 @@ impl Emit<'_> {
                         let value = Arg::Value(self.value(version)?);
                         let result = self.result(value);
                         let place = self.place_of_type(self.graph.type_of(t.ty).offset, t.ty);
-                        Output::Shared { memory: t.storage, result, whole: self.place_of_spec(whole.offset(), &whole), place }
+                        let sizes: SmallVec<[Expr; 4]> = whole.sizes().collect();
+                        let whole = self.place_of_spec(whole.offset(), &sizes, &whole);
+                        Output::Shared { memory: t.storage, result, whole, place }
                     }
                 }
             }
