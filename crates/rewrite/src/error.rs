@@ -25,8 +25,6 @@ pub enum Reason {
         op: String,
         /// The view.
         viewed: String,
-        /// The input whose memory it is, and the elements, from the first to behind the last.
-        reach: Option<(usize, i64, i64)>,
     },
     /// A result that the graph takes for a view has other elements than the tensor it would be a view of, or in another order.
     #[error("{op} has to copy here: no view has the elements of its argument in this order; the graph says so by `copy` behind the call")]

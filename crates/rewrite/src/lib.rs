@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod algebra;
+mod beforehand;
 mod choice;
 mod dag;
 mod eager;
@@ -29,7 +30,8 @@ pub use error::{FunctionalizeError, Reason};
 pub use functional::{Functional, Mutation, Output, Outside, SharedMemory, Stats};
 pub use inplace::plan;
 
-use lift::{Group, Lifted};
+use beforehand::Beforehand;
+use lift::Lifted;
 use maquette_ir::graph::{Graph, OpFacts};
 
 /// The name under which operators that mutate are called on copies. Its first argument is their name.
@@ -114,31 +116,21 @@ pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> R
     }
 }
 
-/// Lifts a program. Where it sees more of an input's memory than the input, all of it becomes an input.
+/// Lifts a program, again where it turns out what would have had to be known beforehand.
 fn lift(graph: &Graph, facts: &dyn OpFacts, options: &Options, forwards: bool) -> Result<Lifted, FunctionalizeError> {
-    let mut groups: Vec<Group> = options.shared.iter().cloned().map(Group::of).collect();
+    let mut known = Beforehand::sharing(&options.shared);
     let mut outside: Option<FunctionalizeError> = None;
     loop {
-        match lift::lift(graph, facts, &groups, forwards) {
+        let (lifted, learnt) = lift::lift(graph, facts, &known, forwards);
+        match lifted {
             // memory of symbolic sizes cannot be widened
             Err(e @ FunctionalizeError { kind: Reason::SymbolicShare, .. }) => return Err(outside.unwrap_or(e)),
-            Err(e @ FunctionalizeError { kind: Reason::Outside { reach: Some((input, start, end)), .. }, loc }) => {
-                outside = Some(e);
-                let group = match groups.iter_mut().find(|g| g.inputs.contains(&input)) {
-                    Some(group) => group,
-                    None => {
-                        groups.push(Group::of(vec![input]));
-                        let last = groups.len() - 1;
-                        &mut groups[last]
-                    }
-                };
-                let wider = (group.start.min(start), group.end.max(end));
-                if wider == (group.start, group.end) {
-                    return Err(FunctionalizeError { kind: Reason::Internal("memory that was widened is too narrow"), loc });
-                }
-                (group.start, group.end) = wider;
-            }
-            lifted => return lifted,
+            lifted if learnt.is_empty() => return lifted,
+            lifted => outside = lifted.err().or(outside),
+        }
+        if !known.learn(learnt) {
+            let loc = outside.and_then(|e| e.loc);
+            return Err(FunctionalizeError { loc, kind: Reason::Internal("what was learnt of the program was known") });
         }
     }
 }

@@ -4,6 +4,7 @@
 //! that writes it makes a new version, with the view replaced. What an operator does to its arguments and which argument a result is a view of
 //! come from [`MemoryFacts`](maquette_ir::graph::MemoryFacts); where a view lies, from the metadata that the trace recorded.
 
+use crate::beforehand::{Beforehand, Learnt};
 use crate::dag::{Given, Hint, Id, Kind, Layouts, MetaId, Node, Session, Slot, SpecId, Template};
 use crate::error::{Reason, Result};
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner, Storage};
@@ -18,20 +19,6 @@ use smallvec::SmallVec;
 pub(crate) enum Binding {
     Tensor(Handle),
     Number(Id),
-}
-
-/// Inputs that see one memory, and which elements of it the program is known to reach besides theirs.
-#[derive(Clone, Debug)]
-pub(crate) struct Group {
-    pub inputs: Vec<usize>,
-    pub start: i64,
-    pub end: i64,
-}
-
-impl Group {
-    pub fn of(inputs: Vec<usize>) -> Group {
-        Group { inputs, start: i64::MAX, end: 0 }
-    }
 }
 
 /// The program in values.
@@ -50,10 +37,13 @@ pub(crate) struct Lift<'g> {
     pub bindings: Vec<Option<Binding>>,
     /// By type.
     pub types: Vec<Option<(MetaId, Option<SpecId>)>>,
+    pub known: &'g Beforehand,
+    pub learnt: Vec<Learnt>,
 }
 
-/// Lifts a program. Where it `forwards`, loads see the stores before them, and what nobody can see is not stored.
-pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, shared: &[Group], forwards: bool) -> Result<Lifted> {
+/// Lifts a program. Where it `forwards`, loads see the stores before them, and what nobody can see is not stored. What is learnt on the way makes
+/// the result void: the program is to be lifted again.
+pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, known: &Beforehand, forwards: bool) -> (Result<Lifted>, Vec<Learnt>) {
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
         // a guard that contradicts what is known is one that no call passes
@@ -65,11 +55,18 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, shared: &[Group], forward
         memory: Memory::new(Session::new(symbols), forwards),
         bindings: vec![None; graph.values().len()],
         types: vec![None; graph.type_count()],
+        known,
+        learnt: Vec::new(),
     };
+    (program(&mut l), l.learnt)
+}
+
+fn program(l: &mut Lift<'_>) -> Result<Lifted> {
+    let graph = l.graph;
     for (i, &v) in graph.inputs().iter().enumerate() {
         l.enter(v, Owner::Input(i as u32), Node::Input(i as u32))?;
     }
-    shared.iter().try_for_each(|group| l.share(group))?;
+    l.known.groups.iter().try_for_each(|group| l.share(group))?;
     for (i, c) in graph.consts().iter().enumerate() {
         l.enter(c.value(), Owner::Const(i as u32), Node::Const(i as u32))?;
     }
@@ -98,7 +95,8 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, shared: &[Group], forward
     };
     l.memory.settle();
     let finals = l.memory.finals(&outputs, &repeats);
-    Ok(Lifted { memory: l.memory, outputs, finals })
+    let symbols = Session::new(Default::default());
+    Ok(Lifted { memory: std::mem::replace(&mut l.memory, Memory::new(symbols, false)), outputs, finals })
 }
 
 /// The one view whose offset counts from the start of the storage, wherever its tensor begins.
@@ -331,7 +329,10 @@ impl Lift<'_> {
         let viewed = |l: &Self| l.memory.session.text(&l.memory.session.specs[place.index()]);
         match (self.memory.session.injective(place), self.reach(t, place)) {
             (Tri::Yes, _) => {}
-            (_, Some(reach)) => return Err(Reason::Outside { op: op.into(), viewed: viewed(self), reach: Some(reach) }.into()),
+            (_, Some(reach)) => {
+                self.learnt.push(reach);
+                return Err(Reason::Outside { op: op.into(), viewed: viewed(self) }.into());
+            }
             (Tri::No, None) => return Err(Reason::WriteToOverlappingView { op: op.into(), viewed: viewed(self) }.into()),
             (Tri::Unknown, None) => {
                 let spec = &self.memory.session.specs[place.index()];

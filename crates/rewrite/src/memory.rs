@@ -5,7 +5,7 @@ use crate::error::{Reason, Result};
 use crate::functional::SharedMemory;
 use crate::writers::{Write, Writers};
 use maquette_ir::Loc;
-use maquette_ir::graph::{Arg, BindSource, TypeId};
+use maquette_ir::graph::{Arg, BindSource, TypeId, ValueId};
 use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::traffic::Ledger;
@@ -26,6 +26,8 @@ pub(crate) enum Owner {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Storage {
     pub owner: Owner,
+    /// What it was made for; none where inputs share it.
+    pub made: Option<ValueId>,
     /// The value now. Its elements are those that `place` names, in that order; see [`Memory::base`].
     pub version: Id,
     /// Its elements in that order, where the version is still the value as it was made. Sizes of that view may be bound after it.

@@ -1,14 +1,15 @@
 //! Where tensors lie: which storage each is of, and which of its elements.
 
 use crate::algebra::row_gap;
+use crate::beforehand::{Group, Learnt};
 use crate::dag::{Id, Kind, Meta, MetaId, Node, SpecId};
 use crate::error::{Reason, Result};
 use crate::functional::SharedMemory;
-use crate::lift::{AS_STRIDED, Binding, Group, Lift};
+use crate::lift::{AS_STRIDED, Binding, Lift};
 use crate::memory::{Handle, Item, Owner, Storage};
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
 use maquette_ir::mutant::mutant;
-use maquette_ir::sym::{Expr, Rel};
+use maquette_ir::sym::{Expr, Rel, SymTable};
 use maquette_ir::view::{Tri, ViewSpec};
 use smallvec::SmallVec;
 
@@ -53,12 +54,15 @@ impl Lift<'_> {
                 let (mut place, meta) = (self.place(ty)?, self.meta(ty));
                 let mut spec = self.memory.session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
                 let (mut version, mut base, mut pending) = (id, meta, None);
-                if self.graph.type_of(ty).strides.contains(&Expr::Int(0)) {
+                let t = self.graph.type_of(ty);
+                if t.strides.contains(&Expr::Int(0)) {
                     (place, spec, base, version) = self.narrow(ty, id)?;
-                } else if let Some((found, back, sizes, there)) = self.in_order(ty)? {
+                } else if (t.sizes.iter().any(|n| matches!(n, Expr::Id(_))) || self.known.ordered.contains(&v))
+                    && let Some((found, back, sizes, there)) = self.in_order(ty)?
+                {
                     (place, spec, base, pending) = (found, back, sizes, Some(there));
                 }
-                self.memory.storages.push(Storage { owner, version, pending, place, base, written: None });
+                self.memory.storages.push(Storage { owner, made: Some(v), version, pending, place, base, written: None });
                 Binding::Tensor(Handle { storage: self.memory.storages.len() - 1, spec, meta, ty })
             }
             _ => Binding::Number(id),
@@ -67,8 +71,8 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// The input whose memory a view leaves, and the elements it reaches, from the first to behind the last, where they are plain numbers.
-    pub(crate) fn reach(&self, of: Handle, place: SpecId) -> Option<(usize, i64, i64)> {
+    /// The elements of an input's memory that a view reaches, where they are plain numbers.
+    pub(crate) fn reach(&self, of: Handle, place: SpecId) -> Option<Learnt> {
         let number = |e: Expr| if let Expr::Int(n) = e { Some(n) } else { None };
         let input = match self.memory.storages[of.storage].owner {
             Owner::Input(i) => i as usize,
@@ -76,10 +80,20 @@ impl Lift<'_> {
             Owner::Const(_) | Owner::Fresh => return None,
         };
         let spec = &self.memory.session.specs[place.index()];
-        let offset = number(spec.offset())?;
+        let start = number(spec.offset())?;
         let steps = spec.dims().iter().map(|d| number(d.size)?.checked_sub(1)?.max(0).checked_mul(number(d.stride)?));
         let last = steps.sum::<Option<i64>>()?;
-        Some((input, offset, offset.checked_add(last)?.checked_add(1)?))
+        Some(Learnt::Reach { input, start, end: start.checked_add(last)?.checked_add(1)? })
+    }
+
+    /// What would have to be known of a tensor's storage for a view of it to be found, where anything would do.
+    fn missing(&mut self, of: Handle, place: SpecId) -> Result<Option<Learnt>> {
+        if let Some(reach) = self.reach(of, place) {
+            return Ok(Some(reach));
+        }
+        let made = self.memory.storages[of.storage].made.filter(|v| !self.known.ordered.contains(v));
+        let Some((v, ValueType::Tensor(ty))) = made.map(|v| (v, self.graph.value_type(v))) else { return Ok(None) };
+        Ok(self.in_order(ty)?.map(|_| Learnt::Order(v)))
     }
 
     /// Memory that several inputs see.
@@ -123,7 +137,7 @@ impl Lift<'_> {
             from_first: if mutant("share: counted from the storage") { start } else { start - first },
             len: end - start,
         });
-        self.memory.storages.push(Storage { owner: Owner::Memory(number), version, pending: None, place, base, written: None });
+        self.memory.storages.push(Storage { owner: Owner::Memory(number), made: None, version, pending: None, place, base, written: None });
         let storage = self.memory.storages.len() - 1;
         for (v, ty) in inputs {
             let whole = Handle { storage, spec: place, meta, ty };
@@ -132,45 +146,33 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// Symbolic sizes in another order than row-major: in the order of memory views are found without proof, gaps between elements or not. The
+    /// Sizes in another order than row-major: in the order of memory views are found without proof, gaps between elements or not. The
     /// places in that order, the tensor as a view of them, their sizes, and the places as a view of the tensor.
     pub(crate) fn in_order(&mut self, ty: TypeId) -> Result<Option<(SpecId, SpecId, MetaId, SpecId)>> {
         let t = self.graph.type_of(ty);
-        let rank = t.sizes.len();
-        if self.graph.is_contiguous(ty) || !(2..=4).contains(&rank) || !t.sizes.iter().any(|n| matches!(n, Expr::Id(_))) {
+        if self.graph.is_contiguous(ty) {
             return Ok(None);
         }
         let meta = self.meta(ty);
-        let mut orders: Vec<SmallVec<[usize; 4]>> = vec![SmallVec::new()];
-        for _ in 0..rank {
-            orders =
-                orders.iter().flat_map(|o| (0..rank).filter(|d| !o.contains(d)).map(|d| o.iter().copied().chain([d]).collect())).collect();
+        let session = &mut self.memory.session;
+        let Some(order) = order_of_memory(&t.sizes, &t.strides, &mut session.symbols)?.filter(|order| !order.is_sorted()) else {
+            return Ok(None);
+        };
+        let pick = |of: &[Expr]| -> SmallVec<[Expr; 4]> { order.iter().map(|&d| of[d]).collect() };
+        let (sizes, strides) = (pick(&t.sizes), pick(&t.strides));
+        let place = ViewSpec::strided(t.offset, &sizes, &strides, &mut session.symbols)?;
+        let row = ViewSpec::contiguous(&sizes, &mut session.symbols)?;
+        // the value in the order of memory, and back
+        let own = ViewSpec::contiguous(&t.sizes, &mut session.symbols)?;
+        let own: SmallVec<[Expr; 4]> = own.dims().iter().map(|d| d.stride).collect();
+        let there = ViewSpec::strided(Expr::Int(0), &sizes, &pick(&own), &mut session.symbols)?;
+        let mut back: SmallVec<[Expr; 4]> = own.clone();
+        if !mutant("order of memory: not taken back") {
+            order.iter().zip(row.dims()).for_each(|(&d, dim)| back[d] = dim.stride);
         }
-        for order in orders {
-            let pick = |of: &[Expr]| -> SmallVec<[Expr; 4]> { order.iter().map(|&d| of[d]).collect() };
-            let (sizes, strides) = (pick(&t.sizes), pick(&t.strides));
-            let session = &mut self.memory.session;
-            let place = ViewSpec::strided(t.offset, &sizes, &strides, &mut session.symbols)?;
-            let row = ViewSpec::contiguous(&sizes, &mut session.symbols)?;
-            if row_gap(&place, &mut session.symbols).is_none() {
-                continue;
-            }
-            if order.is_sorted() {
-                return Ok(None);
-            }
-            // the value in the order of memory, and back
-            let own = ViewSpec::contiguous(&t.sizes, &mut session.symbols)?;
-            let own: SmallVec<[Expr; 4]> = own.dims().iter().map(|d| d.stride).collect();
-            let there = ViewSpec::strided(Expr::Int(0), &sizes, &pick(&own), &mut session.symbols)?;
-            let mut back: SmallVec<[Expr; 4]> = own.clone();
-            if !mutant("order of memory: not taken back") {
-                order.iter().zip(row.dims()).for_each(|(&d, dim)| back[d] = dim.stride);
-            }
-            let back = ViewSpec::strided(Expr::Int(0), &t.sizes, &back, &mut session.symbols)?;
-            let (place, there, back) = (session.spec(place), session.spec(there), session.spec(back));
-            return Ok(Some((place, back, session.resized(meta, sizes), there)));
-        }
-        Ok(None)
+        let back = ViewSpec::strided(Expr::Int(0), &t.sizes, &back, &mut session.symbols)?;
+        let (place, there, back) = (session.spec(place), session.spec(there), session.spec(back));
+        Ok(Some((place, back, session.resized(meta, sizes), there)))
     }
 
     /// Elements that are repeated are one element of memory: the places of those that are not, the tensor as a view of them, and their value, which
@@ -222,9 +224,17 @@ impl Lift<'_> {
         if from != to {
             return Err(Reason::Reinterpreted { op: op.into(), from: from.to_string(), to: to.to_string() }.into());
         }
-        let Some(spec) = session.located(place, whole) else {
-            let Reason::Outside { op, viewed, .. } = self.outside(op, place) else { return Err(Reason::Internal("no reason").into()) };
-            return Err(Reason::Outside { op, viewed, reach: self.reach(of, place) }.into());
+        let spec = match session.located(place, whole) {
+            Some(spec) => spec,
+            None => {
+                let missing = self.missing(of, place)?;
+                self.learnt.extend(missing);
+                match missing {
+                    // something in its place, to learn more of the program
+                    Some(Learnt::Order(_)) => self.memory.session.all(meta).ok_or(Reason::Internal("sizes overflow"))?,
+                    _ => return Err(self.outside(op, place).into()),
+                }
+            }
         };
         if op == AS_STRIDED && self.memory.session.inside(place, whole) != Tri::Yes && !mutant("lift: views reach what there is") {
             self.check_inside(place, whole)?;
@@ -259,6 +269,43 @@ impl Lift<'_> {
     }
 
     pub(crate) fn outside(&self, op: &str, place: SpecId) -> Reason {
-        Reason::Outside { op: op.into(), viewed: self.memory.session.text(&self.memory.session.specs[place.index()]), reach: None }
+        Reason::Outside { op: op.into(), viewed: self.memory.session.text(&self.memory.session.specs[place.index()]) }
     }
+}
+
+/// The first order of dimensions in which elements lie one behind the other, each as far from the last.
+fn order_of_memory(sizes: &[Expr], strides: &[Expr], symbols: &mut SymTable) -> Result<Option<SmallVec<[usize; 4]>>> {
+    /// Dimensions from the outermost on. A branch ends where what is left does not fill the stride of the one before.
+    fn search(order: &mut SmallVec<[usize; 4]>, fits: &mut dyn FnMut(&[usize], bool) -> Result<bool>, rank: usize) -> Result<bool> {
+        if order.len() == rank {
+            return fits(order, true);
+        }
+        for d in (0..rank).filter(|d| !order.contains(d)).collect::<SmallVec<[usize; 4]>>() {
+            order.push(d);
+            if fits(order, false)? && search(order, fits, rank)? {
+                return Ok(true);
+            }
+            order.pop();
+        }
+        Ok(false)
+    }
+    let is_long = |d: usize| sizes[d] != Expr::Int(1);
+    let place = ViewSpec::strided(Expr::Int(0), sizes, strides, symbols)?;
+    let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(|d| d.stride).collect();
+    let Some(gap) = (0..sizes.len()).filter(|&d| is_long(d)).filter_map(|d| strides[d].as_i64()).filter(|s| *s > 0).min() else {
+        return Ok(None);
+    };
+    let pick = |of: &[Expr], order: &[usize]| -> SmallVec<[Expr; 4]> { order.iter().map(|&d| of[d]).collect() };
+    let mut fits = |order: &[usize], whole: bool| {
+        if whole {
+            let place = ViewSpec::strided(Expr::Int(0), &pick(sizes, order), &pick(&strides, order), symbols)?;
+            return Ok(row_gap(&place, symbols).is_some());
+        }
+        let Some(&d) = order.last().filter(|&&d| is_long(d)) else { return Ok(true) };
+        let rest = std::iter::once(d).chain((0..sizes.len()).filter(|r| !order.contains(r)));
+        let row = ViewSpec::contiguous(&pick(sizes, &rest.collect::<SmallVec<[usize; 4]>>()), symbols)?;
+        Ok(row.dims().first().is_some_and(|row| symbols.mul(row.stride, Expr::Int(gap)).is_ok_and(|s| s == strides[d])))
+    };
+    let mut order = SmallVec::new();
+    Ok(search(&mut order, &mut fits, sizes.len())?.then_some(order))
 }

@@ -86,5 +86,5 @@ impl ExportOptions {
 
 /// A program that has no functional form, at its line where that is known.
 fn refused(e: FunctionalizeError, export: Loc) -> Error {
-    Error::from(ErrorKind::Other(Box::new(FunctionalizeError { loc: None, kind: e.kind }))).at(e.loc.unwrap_or(export))
+    Error::from(ErrorKind::Other(Box::new(FunctionalizeError::from(e.kind)))).at(e.loc.unwrap_or(export))
 }

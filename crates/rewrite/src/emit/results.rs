@@ -97,11 +97,12 @@ impl Emit<'_> {
                         Output::Alias { of, place: Some(self.place_of_type(offset, t.ty)) }
                     }
                     None => {
-                        let (version, whole) = (storage.version, self.memory.session.specs[storage.place.index()].clone());
+                        let (version, base, whole) =
+                            (storage.version, storage.base, self.memory.session.specs[storage.place.index()].clone());
                         let value = Arg::Value(self.value(version)?);
                         let result = self.result(value);
                         let place = self.place_of_type(self.graph.type_of(t.ty).offset, t.ty);
-                        let sizes: SmallVec<[Expr; 4]> = whole.sizes().collect();
+                        let sizes = self.memory.session.metas[base.index()].sizes.clone();
                         let whole = self.place_of_spec(whole.offset(), &sizes, &whole);
                         Output::Shared { memory: t.storage, result, whole, place }
                     }
