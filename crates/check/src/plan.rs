@@ -106,16 +106,14 @@ impl Checker<'_> {
         Ok(positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?))
     }
 
-    fn count(&self, v: ValueId) -> Check<usize> {
-        let t = self.graph.tensor_type(v).ok_or("a value is no tensor")?;
-        let sizes = t.sizes.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<Check<Vec<i64>>>()?;
-        Ok(sizes.iter().product::<i64>().max(0) as usize)
-    }
-
-    fn fresh(&mut self, n: usize) -> Vec<Name> {
-        let from = self.next;
-        self.next += n as u64;
-        (from..self.next).collect()
+    /// Names for the elements of a tensor: those that share their place are one.
+    fn lying(&mut self, v: ValueId, memory: &mut HashMap<i64, Name>) -> Check<Vec<Name>> {
+        let at = self.declared(v)?;
+        let mut fresh = || {
+            self.next += 1;
+            self.next
+        };
+        Ok(at.into_iter().map(|p| *memory.entry(p).or_insert_with(&mut fresh)).collect())
     }
 
     fn names_of(&self, v: ValueId) -> Check<&Vec<Name>> {
@@ -130,14 +128,9 @@ impl Checker<'_> {
             if graph.tensor_type(*v).is_none() {
                 continue;
             }
-            let at = self.declared(*v)?;
-            let mut names = Vec::new();
-            for p in at {
-                let fresh = self.next;
-                let name = *self.memory[b].entry(p).or_insert(fresh);
-                self.next += u64::from(name == fresh);
-                names.push(name);
-            }
+            let mut memory = std::mem::take(&mut self.memory[b]);
+            let names = self.lying(*v, &mut memory)?;
+            self.memory[b] = memory;
             self.names.insert(*v, names);
         }
         self.given = self.memory.clone();
@@ -165,8 +158,7 @@ impl Checker<'_> {
                 _ => {
                     for v in results {
                         if graph.tensor_type(v).is_some() {
-                            let n = self.count(v)?;
-                            let names = self.fresh(n);
+                            let names = self.lying(v, &mut HashMap::new())?;
                             self.names.insert(v, names);
                         }
                     }

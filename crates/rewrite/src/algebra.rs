@@ -5,7 +5,7 @@ use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{BoolExpr, Expr, Rel, SymTable};
 use maquette_ir::view::{Dim, Tri, ViewSpec};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// A question about one or two views, or a view and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -196,6 +196,11 @@ impl Session {
         self.derived(Question::Located(place, whole), |s| {
             let (place, whole, symbols) = s.pair(place, whole);
             place.relative(whole, symbols).or_else(|| {
+                let sizes: SmallVec<[Expr; 4]> = place.sizes().collect();
+                if whole.is_empty(symbols) == Tri::Yes {
+                    let nowhere: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), sizes.len());
+                    return ViewSpec::strided(Expr::Int(0), &sizes, &nowhere, symbols).ok();
+                }
                 let gap =
                     if mutant("located: gaps are not counted") { row_gap(whole, symbols).map(|_| 1)? } else { row_gap(whole, symbols)? };
                 if place.contained_in(whole, symbols) == Tri::No {
@@ -203,8 +208,10 @@ impl Session {
                 }
                 let offset = symbols.sub(place.offset(), whole.offset()).ok()?;
                 let offset = divided(offset, gap, symbols)?;
-                let sizes: SmallVec<[Expr; 4]> = place.sizes().collect();
-                let mut stride = |d: &Dim| if d.size == Expr::Int(1) { Some(Expr::Int(0)) } else { divided(d.stride, gap, symbols) };
+                let mut stride = |d: &Dim| match d.size {
+                    Expr::Int(1) => Some(Expr::Int(0)),
+                    n => divided(d.stride, gap, symbols).or_else(|| is_short(n, symbols).then_some(Expr::Int(0))),
+                };
                 let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(&mut stride).collect::<Option<_>>()?;
                 ViewSpec::strided(offset, &sizes, &strides, symbols).ok()
             })
@@ -333,14 +340,33 @@ fn span(spec: &ViewSpec) -> Option<((i64, i64), i64)> {
     (numel > 0).then_some(((start, end), numel))
 }
 
+/// Whether a dimension has surely one index or none, so that its stride is never taken.
+fn is_short(size: Expr, symbols: &mut SymTable) -> bool {
+    let short = symbols.rel(Rel::Le, size, Expr::Int(1));
+    symbols.prove(short) == Some(true)
+}
+
+/// Which dimensions have strides that count: all but those of size 1, and where that is not all that is known, all that may have several indices.
+pub(crate) fn long_dims(sizes: &[Expr], symbols: &mut SymTable) -> SmallVec<[SmallVec<[bool; 4]>; 2]> {
+    let told: SmallVec<[bool; 4]> = sizes.iter().map(|n| *n != Expr::Int(1)).collect();
+    let known: SmallVec<[bool; 4]> = sizes.iter().map(|n| !is_short(*n, symbols)).collect();
+    if told == known { smallvec![told] } else { smallvec![told, known] }
+}
+
 /// Where a view is a row of its elements in order, each as far from the last: that distance.
-pub(crate) fn row_gap(view: &ViewSpec, symbols: &mut SymTable) -> Option<i64> {
+fn row_gap(view: &ViewSpec, symbols: &mut SymTable) -> Option<i64> {
+    let sizes: SmallVec<[Expr; 4]> = view.sizes().collect();
+    long_dims(&sizes, symbols).iter().find_map(|long| row_gap_of(view, long, symbols))
+}
+
+/// The same, if the strides of these dimensions count.
+pub(crate) fn row_gap_of(view: &ViewSpec, long: &[bool], symbols: &mut SymTable) -> Option<i64> {
     let sizes: SmallVec<[Expr; 4]> = view.sizes().collect();
     let row = ViewSpec::contiguous(&sizes, symbols).ok()?;
-    let long = |d: &Dim| d.size != Expr::Int(1);
-    let gap = view.dims().iter().rev().find(|d| long(d)).map_or(Some(1), |d| d.stride.as_i64()).filter(|gap| *gap > 0)?;
-    let mut fits = |a: &Dim, b: &Dim| !long(a) || symbols.mul(a.stride, Expr::Int(gap)).is_ok_and(|stride| stride == b.stride);
-    row.dims().iter().zip(view.dims()).all(|(a, b)| fits(a, b)).then_some(gap)
+    let innermost = long.iter().rposition(|long| *long).map(|d| view.dims()[d]);
+    let gap = innermost.map_or(Some(1), |d| d.stride.as_i64()).filter(|gap| *gap > 0)?;
+    let mut fits = |long: bool, a: &Dim, b: &Dim| !long || symbols.mul(a.stride, Expr::Int(gap)).is_ok_and(|stride| stride == b.stride);
+    row.dims().iter().zip(view.dims()).zip(long).all(|((a, b), long)| fits(*long, a, b)).then_some(gap)
 }
 
 /// The quotient where a number surely divides an expression.

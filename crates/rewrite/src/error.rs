@@ -26,6 +26,16 @@ pub enum Reason {
         /// The view.
         viewed: String,
     },
+    /// Sizes that are no plain numbers leave open which elements of a storage a view has.
+    #[error(
+        "{op} gives a view of which the sizes do not tell the elements ({viewed}); make what it views `contiguous` before, or its sizes plain"
+    )]
+    Unlocated {
+        /// The operator.
+        op: String,
+        /// The view.
+        viewed: String,
+    },
     /// A result that the graph takes for a view has other elements than the tensor it would be a view of, or in another order.
     #[error("{op} has to copy here: no view has the elements of its argument in this order; the graph says so by `copy` behind the call")]
     Copies {

@@ -1,6 +1,6 @@
 //! Where tensors lie: which storage each is of, and which of its elements.
 
-use crate::algebra::row_gap;
+use crate::algebra::{long_dims, row_gap_of};
 use crate::beforehand::{Group, Learnt};
 use crate::dag::{Id, Kind, Meta, MetaId, Node, SpecId};
 use crate::error::{Reason, Result};
@@ -12,6 +12,19 @@ use maquette_ir::mutant::mutant;
 use maquette_ir::sym::{Expr, Rel, SymTable};
 use maquette_ir::view::{Tri, ViewSpec};
 use smallvec::SmallVec;
+
+/// How a storage lies.
+struct Lies {
+    /// Its elements in memory.
+    place: SpecId,
+    /// The tensor as a view of them.
+    spec: SpecId,
+    base: MetaId,
+    /// The elements of the value as it is made that are not repeated ones.
+    once: Option<(SpecId, MetaId)>,
+    /// Those in the order of the storage, if it is another.
+    there: Option<SpecId>,
+}
 
 impl Lift<'_> {
     pub(crate) fn meta(&mut self, ty: TypeId) -> MetaId {
@@ -51,18 +64,23 @@ impl Lift<'_> {
     pub(crate) fn own(&mut self, v: ValueId, id: Id, owner: Owner) -> Result<()> {
         let binding = match self.graph.value_type(v) {
             ValueType::Tensor(ty) => {
-                let (mut place, meta) = (self.place(ty)?, self.meta(ty));
-                let mut spec = self.memory.session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
-                let (mut version, mut base, mut pending) = (id, meta, None);
                 let t = self.graph.type_of(ty);
-                if t.strides.contains(&Expr::Int(0)) {
-                    (place, spec, base, version) = self.narrow(ty, id)?;
-                } else if (t.sizes.iter().any(|n| matches!(n, Expr::Id(_))) || self.known.ordered.contains(&v))
-                    && let Some((found, back, sizes, there)) = self.in_order(ty)?
-                {
-                    (place, spec, base, pending) = (found, back, sizes, Some(there));
-                }
-                self.memory.storages.push(Storage { owner, made: Some(v), version, pending, place, base, written: None });
+                let repeats = t.strides.contains(&Expr::Int(0));
+                let sorts = t.sizes.iter().any(|n| matches!(n, Expr::Id(_))) || self.known.ordered.contains(&v);
+                let meta = self.meta(ty);
+                let lies = if repeats || sorts { self.lies(ty, sorts)? } else { None };
+                let Lies { place, spec, base, once, there } = match lies {
+                    Some(lies) => lies,
+                    None => {
+                        let spec = self.memory.session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
+                        Lies { place: self.place(ty)?, spec, base: meta, once: None, there: None }
+                    }
+                };
+                let version = match once {
+                    Some((once, meta)) => self.memory.add(Node::View(once, id), Kind::Tensor(meta)),
+                    None => id,
+                };
+                self.memory.storages.push(Storage { owner, made: Some(v), version, pending: there, place, base, written: None });
                 Binding::Tensor(Handle { storage: self.memory.storages.len() - 1, spec, meta, ty })
             }
             _ => Binding::Number(id),
@@ -93,7 +111,7 @@ impl Lift<'_> {
         }
         let made = self.memory.storages[of.storage].made.filter(|v| !self.known.ordered.contains(v));
         let Some((v, ValueType::Tensor(ty))) = made.map(|v| (v, self.graph.value_type(v))) else { return Ok(None) };
-        Ok(self.in_order(ty)?.map(|_| Learnt::Order(v)))
+        Ok(self.lies(ty, true)?.filter(|lies| lies.there.is_some()).map(|_| Learnt::Order(v)))
     }
 
     /// Memory that several inputs see.
@@ -146,60 +164,55 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// Sizes in another order than row-major: in the order of memory views are found without proof, gaps between elements or not. The
-    /// places in that order, the tensor as a view of them, their sizes, and the places as a view of the tensor.
-    pub(crate) fn in_order(&mut self, ty: TypeId) -> Result<Option<(SpecId, SpecId, MetaId, SpecId)>> {
+    /// How the storage of a value lies whose elements are not those of its type in row-major order: elements that are repeated are one element of
+    /// memory, and there are none of no elements; if it is to be `sorted`, dimensions are in the order of memory, where views are found without
+    /// proof, gaps between elements or not. `None` if all of that changes nothing.
+    fn lies(&mut self, ty: TypeId, sorted: bool) -> Result<Option<Lies>> {
         let t = self.graph.type_of(ty);
-        if self.graph.is_contiguous(ty) {
-            return Ok(None);
-        }
+        let repeats = |d: usize| t.strides[d] == Expr::Int(0);
         let meta = self.meta(ty);
         let session = &mut self.memory.session;
-        let Some(order) = order_of_memory(&t.sizes, &t.strides, &mut session.symbols)?.filter(|order| !order.is_sorted()) else {
-            return Ok(None);
-        };
-        let pick = |of: &[Expr]| -> SmallVec<[Expr; 4]> { order.iter().map(|&d| of[d]).collect() };
-        let (sizes, strides) = (pick(&t.sizes), pick(&t.strides));
-        let place = ViewSpec::strided(t.offset, &sizes, &strides, &mut session.symbols)?;
-        let row = ViewSpec::contiguous(&sizes, &mut session.symbols)?;
-        // the value in the order of memory, and back
-        let own = ViewSpec::contiguous(&t.sizes, &mut session.symbols)?;
-        let own: SmallVec<[Expr; 4]> = own.dims().iter().map(|d| d.stride).collect();
-        let there = ViewSpec::strided(Expr::Int(0), &sizes, &pick(&own), &mut session.symbols)?;
-        let mut back: SmallVec<[Expr; 4]> = own.clone();
-        if !mutant("order of memory: not taken back") {
-            order.iter().zip(row.dims()).for_each(|(&d, dim)| back[d] = dim.stride);
-        }
-        let back = ViewSpec::strided(Expr::Int(0), &t.sizes, &back, &mut session.symbols)?;
-        let (place, there, back) = (session.spec(place), session.spec(there), session.spec(back));
-        Ok(Some((place, back, session.resized(meta, sizes), there)))
-    }
-
-    /// Elements that are repeated are one element of memory: the places of those that are not, the tensor as a view of them, and their value, which
-    /// has none of no elements.
-    pub(crate) fn narrow(&mut self, ty: TypeId, id: Id) -> Result<(SpecId, SpecId, MetaId, Id)> {
-        let t = self.graph.type_of(ty);
-        let (meta, place) = (self.meta(ty), self.place(ty)?);
-        let session = &mut self.memory.session;
-        let mut once = |n: Expr| match mutant("repeated elements: there is one") {
-            true => Ok(Expr::Int(1)),
-            false => session.symbols.min(n, Expr::Int(1)),
-        };
-        let mut sizes: SmallVec<[Expr; 4]> = SmallVec::new();
-        for (&n, &s) in t.sizes.iter().zip(&t.strides) {
-            sizes.push(if s == Expr::Int(0) { once(n).map_err(|_| Reason::Internal("sizes overflow"))? } else { n });
+        let narrow = (0..t.sizes.len()).any(repeats);
+        let mut sizes = t.sizes.clone();
+        for d in (0..sizes.len()).filter(|&d| repeats(d)) {
+            sizes[d] = match mutant("repeated elements: there is one") {
+                true => Expr::Int(1),
+                false => session.symbols.min(sizes[d], Expr::Int(1)).map_err(|_| Reason::Internal("sizes overflow"))?,
+            };
         }
         // where they are, a view has elements only if there are any
-        let there: SmallVec<[Expr; 4]> =
-            t.sizes.iter().zip(&t.strides).map(|(&n, &s)| if s == Expr::Int(0) && n != Expr::Int(0) { Expr::Int(1) } else { n }).collect();
-        let whole = session.all(meta).ok_or(Reason::Internal("sizes overflow"))?;
-        let strides: SmallVec<[Expr; 4]> = session.specs[whole.index()].dims().iter().map(|d| d.stride).collect();
-        let once = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut session.symbols)?;
-        let narrowed = ViewSpec::strided(t.offset, &there, &t.strides, &mut session.symbols)?;
-        let (once, narrowed, base) = (session.spec(once), session.spec(narrowed), session.resized(meta, sizes));
-        let spec = session.relative(place, narrowed).ok_or_else(|| self.outside("the input", place))?;
-        let version = self.memory.add(Node::View(once, id), Kind::Tensor(base));
-        Ok((narrowed, spec, base, version))
+        let some = |d: usize| if repeats(d) && t.sizes[d] != Expr::Int(0) { Expr::Int(1) } else { t.sizes[d] };
+        let places: SmallVec<[Expr; 4]> = (0..t.sizes.len()).map(some).collect();
+        let order = match sorted && !self.graph.is_contiguous(ty) {
+            true => order_of_memory(&places, &t.strides, &mut session.symbols)?.filter(|order| !order.is_sorted()),
+            false => None,
+        };
+        if order.is_none() && !narrow {
+            return Ok(None);
+        }
+        let sorts = order.is_some();
+        let order = order.unwrap_or_else(|| (0..t.sizes.len()).collect());
+        let pick = |of: &[Expr]| -> SmallVec<[Expr; 4]> { order.iter().map(|&d| of[d]).collect() };
+        let mut row = |sizes: &[Expr]| -> Result<SmallVec<[Expr; 4]>> {
+            Ok(ViewSpec::contiguous(sizes, &mut session.symbols)?.dims().iter().map(|d| d.stride).collect())
+        };
+        let (own, made, in_order) = (row(&t.sizes)?, row(&places)?, row(&pick(&places))?);
+        let mut back: SmallVec<[Expr; 4]> = made.clone();
+        if !mutant("order of memory: not taken back") {
+            order.iter().zip(&in_order).for_each(|(&d, stride)| back[d] = *stride);
+        }
+        (0..back.len()).filter(|&d| repeats(d)).for_each(|d| back[d] = Expr::Int(0));
+        let mut view = |offset: Expr, sizes: &[Expr], strides: &[Expr]| -> Result<SpecId> {
+            let spec = ViewSpec::strided(offset, sizes, strides, &mut session.symbols)?;
+            Ok(session.spec(spec))
+        };
+        let place = view(t.offset, &pick(&places), &pick(&t.strides))?;
+        let spec = view(Expr::Int(0), &t.sizes, &back)?;
+        let once = if narrow { Some(view(Expr::Int(0), &sizes, &own)?) } else { None };
+        let there = if sorts { Some(view(Expr::Int(0), &pick(&sizes), &pick(&made))?) } else { None };
+        let base = session.resized(meta, pick(&sizes));
+        let once = once.map(|once| (once, session.resized(meta, sizes)));
+        Ok(Some(Lies { place, spec, base, once, there }))
     }
 
     pub(crate) fn bind(&mut self, v: ValueId, binding: Binding) {
@@ -232,7 +245,7 @@ impl Lift<'_> {
                 match missing {
                     // something in its place, to learn more of the program
                     Some(Learnt::Order(_)) => self.memory.session.all(meta).ok_or(Reason::Internal("sizes overflow"))?,
-                    _ => return Err(self.outside(op, place).into()),
+                    _ => return Err(self.lost(op, place, whole).into()),
                 }
             }
         };
@@ -268,44 +281,81 @@ impl Lift<'_> {
         Ok(())
     }
 
-    pub(crate) fn outside(&self, op: &str, place: SpecId) -> Reason {
+    /// Why a view was not found in its storage.
+    fn lost(&self, op: &str, place: SpecId, whole: SpecId) -> Reason {
+        let specs = &self.memory.session.specs;
+        let is_open = |spec: &ViewSpec| {
+            let mut numbers = spec.dims().iter().flat_map(|d| [d.size, d.stride]).chain([spec.offset()]);
+            numbers.any(|n| matches!(n, Expr::Id(_)))
+        };
+        match self.outside(op, place) {
+            Reason::Outside { op, viewed } if op != AS_STRIDED && [place, whole].iter().any(|s| is_open(&specs[s.index()])) => {
+                Reason::Unlocated { op, viewed }
+            }
+            reason => reason,
+        }
+    }
+
+    fn outside(&self, op: &str, place: SpecId) -> Reason {
         Reason::Outside { op: op.into(), viewed: self.memory.session.text(&self.memory.session.specs[place.index()]) }
     }
 }
 
 /// The first order of dimensions in which elements lie one behind the other, each as far from the last.
 fn order_of_memory(sizes: &[Expr], strides: &[Expr], symbols: &mut SymTable) -> Result<Option<SmallVec<[usize; 4]>>> {
-    /// Dimensions from the outermost on. A branch ends where what is left does not fill the stride of the one before.
-    fn search(order: &mut SmallVec<[usize; 4]>, fits: &mut dyn FnMut(&[usize], bool) -> Result<bool>, rank: usize) -> Result<bool> {
-        if order.len() == rank {
-            return fits(order, true);
+    let place = ViewSpec::strided(Expr::Int(0), sizes, strides, symbols)?;
+    for long in long_dims(sizes, symbols) {
+        let dims = place.dims().iter().zip(&long).filter(|(_, long)| **long).map(|(d, _)| d);
+        let Some(gap) = dims.filter_map(|d| d.stride.as_i64()).filter(|s| *s > 0).min() else { continue };
+        let mut order = SmallVec::new();
+        if (Search { place: &place, long: &long, gap }).goes_on(&mut order, symbols)? {
+            return Ok(Some(order));
         }
-        for d in (0..rank).filter(|d| !order.contains(d)).collect::<SmallVec<[usize; 4]>>() {
+    }
+    Ok(None)
+}
+
+/// The search for the order of memory, from the outermost dimension on.
+struct Search<'a> {
+    place: &'a ViewSpec,
+    /// The dimensions whose strides count.
+    long: &'a [bool],
+    gap: i64,
+}
+
+impl Search<'_> {
+    fn goes_on(&self, order: &mut SmallVec<[usize; 4]>, symbols: &mut SymTable) -> Result<bool> {
+        let dims = self.place.dims();
+        if order.len() == dims.len() {
+            let (sizes, strides) = order.iter().map(|&d| (dims[d].size, dims[d].stride)).collect::<(Vec<Expr>, Vec<Expr>)>();
+            let long: SmallVec<[bool; 4]> = order.iter().map(|&d| self.long[d]).collect();
+            let place = ViewSpec::strided(Expr::Int(0), &sizes, &strides, symbols)?;
+            return Ok(row_gap_of(&place, &long, symbols).is_some());
+        }
+        for d in 0..dims.len() {
+            // those whose strides do not count stay in the order they have
+            if order.contains(&d) || !self.long[d] && order.iter().any(|&o| o > d && !self.long[o]) {
+                continue;
+            }
             order.push(d);
-            if fits(order, false)? && search(order, fits, rank)? {
+            if self.fills(order, d, symbols)? && self.goes_on(order, symbols)? {
                 return Ok(true);
             }
             order.pop();
         }
         Ok(false)
     }
-    let is_long = |d: usize| sizes[d] != Expr::Int(1);
-    let place = ViewSpec::strided(Expr::Int(0), sizes, strides, symbols)?;
-    let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(|d| d.stride).collect();
-    let Some(gap) = (0..sizes.len()).filter(|&d| is_long(d)).filter_map(|d| strides[d].as_i64()).filter(|s| *s > 0).min() else {
-        return Ok(None);
-    };
-    let pick = |of: &[Expr], order: &[usize]| -> SmallVec<[Expr; 4]> { order.iter().map(|&d| of[d]).collect() };
-    let mut fits = |order: &[usize], whole: bool| {
-        if whole {
-            let place = ViewSpec::strided(Expr::Int(0), &pick(sizes, order), &pick(&strides, order), symbols)?;
-            return Ok(row_gap(&place, symbols).is_some());
+
+    /// Whether the dimensions that are not in order yet fill the stride of the last that is.
+    fn fills(&self, order: &[usize], last: usize, symbols: &mut SymTable) -> Result<bool> {
+        if !self.long[last] {
+            return Ok(true);
         }
-        let Some(&d) = order.last().filter(|&&d| is_long(d)) else { return Ok(true) };
-        let rest = std::iter::once(d).chain((0..sizes.len()).filter(|r| !order.contains(r)));
-        let row = ViewSpec::contiguous(&pick(sizes, &rest.collect::<SmallVec<[usize; 4]>>()), symbols)?;
-        Ok(row.dims().first().is_some_and(|row| symbols.mul(row.stride, Expr::Int(gap)).is_ok_and(|s| s == strides[d])))
-    };
-    let mut order = SmallVec::new();
-    Ok(search(&mut order, &mut fits, sizes.len())?.then_some(order))
+        let dims = self.place.dims();
+        let rest = (0..dims.len()).filter(|d| !order.contains(d));
+        let sizes: SmallVec<[Expr; 4]> = std::iter::once(last).chain(rest).map(|d| dims[d].size).collect();
+        let row = ViewSpec::contiguous(&sizes, symbols)?;
+        let step = row.dims().first().and_then(|row| symbols.mul(row.stride, Expr::Int(self.gap)).ok());
+        Ok(step == Some(dims[last].stride))
+    }
 }

@@ -42,6 +42,8 @@ pub fn published(program: &Program, e: &Error) -> Option<&'static str> {
         ErrorKind::Access(AccessError::SelfOverlap { .. }) if has_windows(&program.graph) => Some(WINDOWS),
         ErrorKind::Other(e) => match &e.downcast_ref::<FunctionalizeError>()?.kind {
             Reason::WriteToOverlappingView { .. } if has_windows(&program.graph) => Some(WINDOWS),
+            // every other view has no elements but those of its tensor
+            Reason::Outside { .. } if !program.sees_places() && !has_windows(&program.graph) => None,
             why => unfunctional(why),
         },
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
@@ -64,11 +66,18 @@ pub fn published(program: &Program, e: &Error) -> Option<&'static str> {
 fn unfunctional(why: &Reason) -> Option<&'static str> {
     match why {
         Reason::Outside { .. } => Some("a view of elements that its tensor does not have"),
+        Reason::Unlocated { .. } => Some("a view of symbolic sizes that do not tell its elements"),
         Reason::Reinterpreted { .. } => Some("memory seen as two dtypes"),
         Reason::SymbolicShare => Some("inputs of symbolic sizes that share memory"),
         Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
         _ => None,
     }
+}
+
+/// A fault of a pass, which nothing in a program excuses.
+fn is_internal(e: &Error) -> bool {
+    let of_a_pass = |e: &FunctionalizeError| matches!(e.kind, Reason::Internal(_));
+    matches!(e.kind(), ErrorKind::Other(e) if e.downcast_ref().is_some_and(of_a_pass))
 }
 
 /// Why a graph that is refused, where its trace runs nothing either: a pass takes what a trace asserts for given, and finds fault with what follows.
@@ -171,6 +180,7 @@ fn differ(program: &Program, mode: &dyn Mode, at: &Sizes, expected: &Result<Outc
     let mismatch = |what: String| mismatch(mode, at, &what);
     match (expected, found) {
         (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
+        (Err(_), Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
         (Err(e), Ok(_)) => mismatch(format!("runs, while eager refuses: {e}")),
         (Ok(_), Err(e)) => match published(program, e).or_else(|| assumed_away(program, at, e)) {

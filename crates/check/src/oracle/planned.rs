@@ -36,18 +36,19 @@ impl Mode for Planned {
     fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
         let (traced, (functional, plan, proven)) = self.of.made(program, sample, Planned::plan)?;
         sound(&functional)?;
-        // sizes that depend on data, or differ from call to call, are known in the run alone
-        if !self.of.symbolic && !traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. })) {
-            check_plan(&functional, &plan, &Facts, &|_| None).map_err(|e| {
-                let graph = &functional.graph;
-                Error::msg(format!("the plan is wrong: {e}\n{}\n{graph}", plan.display(graph)))
-            })?;
-        }
+        let binds = traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
-            let (outputs, traffic) = run_planned(&functional, &plan, &inputs)?;
             let symbols = input_symbols(&functional.graph, &inputs)?;
             let value = |name: &str| symbols.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
+            let (outputs, traffic) = run_planned(&functional, &plan, &inputs)?;
+            // sizes that depend on data are known in the run alone
+            if !binds {
+                check_plan(&functional, &plan, &Facts, &|s| value(functional.graph.symbols().name(s))).map_err(|e| {
+                    let graph = &functional.graph;
+                    Error::msg(format!("the plan is wrong: {e}\n{}\n{graph}", plan.display(graph)))
+                })?;
+            }
             let (at_most, eager_at_least) = (functional.copies_at_most_in(&plan, &value), functional.copies_at_least_in(&value));
             let counted = Counted { traffic, at_most, eager_at_least };
             Ok(Ran { outputs, written: if proven { Written::Counted(counted) } else { Written::Unproven } })

@@ -107,6 +107,11 @@ impl Program {
         graph.nodes().any(|n| graph.op_name(n) == AS_STRIDED && matches!(graph.args(n).get(3), Some(Arg::Int(_))))
     }
 
+    /// Whether it sees memory by places, which may be none of its tensor's.
+    pub(super) fn sees_places(&self) -> bool {
+        self.graph.nodes().any(|n| self.graph.op_name(n) == AS_STRIDED)
+    }
+
     /// Fresh memory and inputs for a run at these sizes.
     ///
     /// # Errors
