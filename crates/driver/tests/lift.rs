@@ -178,7 +178,7 @@ fn captured_tensors_of_one_memory_are_not_taken_for_two() {
 fn a_view_named_by_an_offset_is_told_apart_however_the_offset_is_given() {
     let absolute = |offset: &str| {
         let graph: maquette_ir::graph::Graph = format!(
-            "graph program(%x: f32[4] offset 1) -> (f32[2])
+            "graph program(%x: f32[4] offset 1) -> (f32[2] offset 1)
 {{
   %v: f32[2] offset 1 = aten::as_strided(%x, [2], [1]{offset})
   %neg_: f32[2] offset 1 = aten::neg_(%v)
@@ -198,4 +198,36 @@ fn an_argument_that_an_operator_does_not_have() {
         "graph program(%x: f32[4]) -> (f32[4])\n{\n  %y: f32[4] = aten::neg(%x, loudly=true)\n  return %y\n}".parse().unwrap();
     let refused = functionalize(&graph, &Facts, &Options::new()).unwrap_err();
     assert_eq!(refused.kind.to_string(), "aten::neg has no argument `loudly`");
+}
+
+#[test]
+fn what_lies_in_another_order_is_viewed_in_it() {
+    let f = check(|x| x[0].t().relu().t().reshape([12i64]), || vec![arange(12).reshape([4i64, 3])]);
+    insta::assert_snapshot!(f.graph, @"
+    graph graph(%in0: f32[4, 3]) -> (f32[12])
+    {
+      %view: f32[3, 4] = ir::view(%in0, [3, 4], [1, 3], 0)
+      %relu: f32[3, 4] strides [1, 3] = aten::relu(%view)
+      %view_1: f32[4, 3] = ir::view(%relu, [4, 3], [1, 4], 0)
+      %view_2: f32[12] = ir::view(%view_1, [12], [1], 0)
+      return %view_2
+    }
+    ");
+    // heads, as attention has them
+    check(
+        |x| {
+            let heads = x[0].transpose(1, 2) * 0.5;
+            heads.transpose(1, 2).reshape([2i64, 5, 12])
+        },
+        || vec![arange(120).reshape([2i64, 5, 3, 4])],
+    );
+    check(
+        |x| {
+            let last = x[0].clone_as(maquette_ir::MemoryFormat::ChannelsLast).permute([0i64, 2, 3, 1]);
+            let rows = last.view([40i64, 3]);
+            rows.select(1, 0).mul_(2.0);
+            (rows, last)
+        },
+        || vec![arange(120).reshape([2i64, 3, 4, 5])],
+    );
 }

@@ -159,7 +159,7 @@ impl Lift<'_> {
         let storage = self.memory.storages.len() - 1;
         for (v, ty) in inputs {
             let whole = Handle { storage, spec: place, meta, ty };
-            self.view(v, whole, "an input")?;
+            self.view(v, whole, INPUT)?;
         }
         Ok(())
     }
@@ -249,8 +249,8 @@ impl Lift<'_> {
                 }
             }
         };
-        if op == AS_STRIDED && self.memory.session.inside(place, whole) != Tri::Yes && !mutant("lift: views reach what there is") {
-            self.check_inside(place, whole)?;
+        if reaches(op) && self.memory.session.inside(place, whole) != Tri::Yes && !mutant("lift: views reach what there is") {
+            self.check_inside(op, place, whole)?;
         }
         self.bind(v, Binding::Tensor(Handle { storage: of.storage, spec, meta, ty }));
         Ok(())
@@ -264,12 +264,12 @@ impl Lift<'_> {
         Ok(a == b || a.same(b, symbols) != Tri::No)
     }
 
-    /// Checks in the run that a view has no element beyond its tensor's; the other views never do.
-    fn check_inside(&mut self, place: SpecId, whole: SpecId) -> Result<()> {
+    /// Checks in the run that a view has no element beyond its tensor's.
+    fn check_inside(&mut self, op: &str, place: SpecId, whole: SpecId) -> Result<()> {
         let session = &mut self.memory.session;
         let (inner, outer, symbols) = session.pair(place, whole);
         let ends = inner.last(symbols).zip(outer.last(symbols)).zip(inner.numel(symbols));
-        let Some(((last, end), numel)) = ends else { return Err(self.outside(AS_STRIDED, place).into()) };
+        let Some(((last, end), numel)) = ends else { return Err(self.outside(op, place).into()) };
         let begins = symbols.rel(Rel::Ge, inner.offset(), outer.offset());
         let ends = symbols.rel(Rel::Le, last, end);
         let empty = symbols.rel(Rel::Eq, numel, Expr::Int(0));
@@ -299,6 +299,14 @@ impl Lift<'_> {
     fn outside(&self, op: &str, place: SpecId) -> Reason {
         Reason::Outside { op: op.into(), viewed: self.memory.session.text(&self.memory.session.specs[place.index()]) }
     }
+}
+
+/// What an input's view of shared memory is called.
+const INPUT: &str = "an input";
+
+/// Whether an operator may give views of elements that its tensor does not have; of the builtin ones just one does.
+fn reaches(op: &str) -> bool {
+    op == AS_STRIDED || op != INPUT && !op.starts_with("aten::")
 }
 
 /// The first order of dimensions in which elements lie one behind the other, each as far from the last.

@@ -92,6 +92,10 @@ impl Gen<'_> {
     fn join(&mut self, t: &Live) -> Option<Vec<Live>> {
         let (sizes, dtype) = (t.sizes(), t.dtype());
         let other = self.pick(|l| l.dtype() == dtype && l.sizes() == sizes)?;
+        if t.rank() == 1 && self.rng.chance(40) {
+            // results whose elements are repeated
+            return self.emit("aten::meshgrid", vec![Item::List(vec![t.item(), other.item()])]);
+        }
         let (_, dim) = self.dim(t)?;
         let op = self.rng.one(&["aten::cat", "aten::stack"])?;
         self.emit(op, vec![Item::List(vec![t.item(), other.item()]), dim])

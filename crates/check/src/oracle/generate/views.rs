@@ -13,7 +13,8 @@ impl Gen<'_> {
             0..24 => self.slice(&t),
             24..34 => self.select(&t),
             34..40 => self.transpose(&t),
-            40..47 => self.permute(&t),
+            40..45 => self.permute(&t),
+            45..47 => self.straighten(&t),
             47..58 => self.reshape(&t),
             58..64 => self.expand(&t),
             64..69 => self.diagonal(&t),
@@ -65,6 +66,20 @@ impl Gen<'_> {
         let order = self.rng.order(t.rank());
         let dims = order.into_iter().map(|d| Item::from(d as i64)).collect();
         self.emit("aten::permute", vec![t.item(), Item::List(dims)])
+    }
+
+    /// A dense tensor in the order of memory, in one dimension; now and then a result that lies as it does.
+    fn straighten(&mut self, t: &Live) -> Option<Vec<Live>> {
+        let made = if self.rng.chance(60) { self.elementwise(t)?.into_iter().next() } else { None };
+        let t = made.as_ref().unwrap_or(t);
+        let strides = t.tensor.meta().concrete()?.strides;
+        let mut order: Vec<usize> = (0..t.rank()).collect();
+        order.sort_by_key(|&d| std::cmp::Reverse(strides.get(d).copied()));
+        let sizes = t.sizes();
+        let flat = self.ints(&[order.iter().filter_map(|&d| sizes.get(d)).product()]);
+        let dims = order.into_iter().map(|d| Item::from(d as i64)).collect();
+        let straight = self.emit("aten::permute", vec![t.item(), Item::List(dims)])?.into_iter().next()?;
+        self.emit("aten::view", vec![straight.item(), flat])
     }
 
     /// Sizes of the same number of elements: two neighbours joined, one split, all in one, or one left open.
