@@ -26,7 +26,7 @@ struct Recipe {
     /// Tensors have so many dimensions, of size 2.
     rank: usize,
     dtype: DType,
-    /// Every integer.
+    /// Every integer, how many elements a list of any length has, and which text is given.
     int: i64,
     /// What has a default is given.
     given: bool,
@@ -36,7 +36,8 @@ impl Recipe {
     fn all() -> impl Iterator<Item = Recipe> {
         let dtypes = [DType::F32, DType::I64, DType::Bool];
         let of = move |rank| {
-            let each = move |dtype| [0, 1, 2].into_iter().flat_map(move |int| [false, true].map(|given| Recipe { rank, dtype, int, given }));
+            let each =
+                move |dtype| [0, 1, 2].into_iter().flat_map(move |int| [false, true].map(|given| Recipe { rank, dtype, int, given }));
             dtypes.into_iter().flat_map(each)
         };
         (0..=5).flat_map(of)
@@ -59,7 +60,7 @@ impl Recipe {
             Type::Scalar if self.dtype == DType::F32 => Value::Float(0.5),
             Type::Scalar => 1.into(),
             Type::Bool => Value::Bool(true),
-            Type::Str => Value::Str("mean".into()),
+            Type::Str => Value::Str(["mean", "floor", "ij"][self.int as usize].into()),
             Type::ScalarType => Value::DType(self.dtype),
             Type::Layout => Value::Layout(Layout::Strided),
             Type::Device => Value::Device(Device::Cpu),
@@ -70,7 +71,7 @@ impl Recipe {
                 Value::Ints(vec![self.int.into(); count].into_boxed_slice())
             }
             Type::List(of, count) => {
-                let elements = (0..count.unwrap_or(2)).map(|_| self.value(of));
+                let elements = (0..count.unwrap_or(self.int.max(1) as u32)).map(|_| self.value(of));
                 Value::List(elements.collect::<Option<_>>()?)
             }
             _ => return None,
@@ -93,6 +94,8 @@ fn special() -> Vec<(&'static str, Args)> {
         sequence("aten::gru.input", 3),
         sequence("aten::rnn_tanh.input", 1),
         sequence("aten::rnn_relu.input", 1),
+        ("aten::einsum", args!["ij->ji", Value::List([Value::Tensor(ones(&[2, 3]))].into())]),
+        ("aten::instance_norm", args![ones(&[2, 2, 3]), Value::None, Value::None, ones(&[2]), ones(&[2]), true, 0.5, 1e-5, false]),
         ("aten::randint.low", args![0, 9, [4]]),
         ("aten::randint_like.low_dtype", args![ones(&[4]), 0, 9]),
     ]

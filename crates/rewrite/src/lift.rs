@@ -18,6 +18,8 @@ use smallvec::SmallVec;
 pub(crate) enum Binding {
     Tensor(Handle),
     Number(Id),
+    /// A number that the graph's types tell.
+    Told(Expr),
 }
 
 /// Inputs that see one memory, and which elements of it the program is known to reach besides theirs.
@@ -117,12 +119,6 @@ pub(crate) struct Operand {
 
 type Operands = SmallVec<[Operand; 4]>;
 
-impl Operand {
-    fn of(arg: usize, leaf: Arg) -> Option<Operand> {
-        if let Arg::Value(value) = leaf { Some(Operand { arg, value }) } else { None }
-    }
-}
-
 /// What is known of a call before it is made.
 struct Call<'a> {
     operands: &'a [Operand],
@@ -148,6 +144,7 @@ impl Lift<'_> {
         Ok(match self.binding(v)? {
             Binding::Tensor(t) => self.memory.read(t),
             Binding::Number(id) => id,
+            Binding::Told(_) => return Err(Reason::Internal("a number that types tell is computed").into()),
         })
     }
 
@@ -164,12 +161,12 @@ impl Lift<'_> {
         let op = graph.op_name(node);
         let mut operands = Operands::new();
         for (i, &a) in graph.args(node).iter().enumerate() {
-            graph.for_each_leaf(a, &mut |leaf| operands.extend(Operand::of(i, leaf)));
+            graph.for_each_leaf(a, &mut |leaf| operands.extend(self.operand(i, leaf)));
         }
         for &(name, a) in graph.kwargs(node) {
             let unknown = || Reason::Keyword { op: op.into(), name: graph.str(name).into() };
             let index = self.told.keyword(graph, graph.op(node), name).ok_or_else(unknown)?;
-            graph.for_each_leaf(a, &mut |leaf| operands.extend(Operand::of(index, leaf)));
+            graph.for_each_leaf(a, &mut |leaf| operands.extend(self.operand(index, leaf)));
         }
         let numbers = operands.iter().map(|o| o.arg + 1).max().unwrap_or(0);
         let operator = self.told.operator(graph, node, numbers);
@@ -177,7 +174,7 @@ impl Lift<'_> {
             return Err(Reason::Storage { op: op.into() }.into());
         }
         let (opaque, random, ordered) = (operator.opaque, operator.random, operator.ordered);
-        let (keeps, writing) = (operator.keeps, operator.writing);
+        let (keeps, describes, writing) = (operator.keeps, operator.describes, operator.writing);
         // The argument that each result is, or is a view of.
         let aliases: SmallVec<[Option<usize>; 4]> = match graph.copies(node) {
             true => SmallVec::new(),
@@ -191,7 +188,7 @@ impl Lift<'_> {
             .filter(writes)
             .map(|o| match self.binding(o.value)? {
                 Binding::Tensor(t) => Ok((o.arg, t)),
-                Binding::Number(_) => Err(Reason::Internal("a number is written").into()),
+                Binding::Number(_) | Binding::Told(_) => Err(Reason::Internal("a number is written").into()),
             })
             .collect::<Result<_>>()?;
         self.written_once(op, &mutated)?;
@@ -209,6 +206,9 @@ impl Lift<'_> {
         let is_view = all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty();
         if !is_view {
             self.count(node, writing, &operands, &mutated, |i| alias(i).is_none());
+            if describes && !effect && mutated.is_empty() && self.told_by_types(node) {
+                return Ok(());
+            }
             let placed =
                 effect && !mutant("lift: effects are like other calls") || random && !mutant("lift: random numbers are like others");
             let call = Call { operands: &operands, mutated: &mutated, opaque, serial: if placed { self.memory.at + 1 } else { 0 } };
@@ -226,6 +226,36 @@ impl Lift<'_> {
             }
         }
         Ok(())
+    }
+
+    fn operand(&self, arg: usize, leaf: Arg) -> Option<Operand> {
+        match leaf {
+            Arg::Value(value) if self.told_number(value).is_none() => Some(Operand { arg, value }),
+            _ => None,
+        }
+    }
+
+    fn told_number(&self, v: ValueId) -> Option<Expr> {
+        match self.binding(v) {
+            Ok(Binding::Told(e)) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// Binds the results of a node that describes its arguments to what their types say, unless symbols get their values from them.
+    fn told_by_types(&mut self, node: NodeId) -> bool {
+        let graph = self.graph;
+        let number = |v: ValueId| match graph.value_type(v) {
+            ValueType::Int(e) => Some((v, e)),
+            _ => None,
+        };
+        let Some(numbers) = graph.result_values(node).map(number).collect::<Option<SmallVec<[(ValueId, Expr); 1]>>>() else { return false };
+        let source = |s: &Stmt| matches!(s, Stmt::Bind { value, .. } if numbers.iter().any(|(v, _)| v == value));
+        if graph.body().iter().any(source) {
+            return false;
+        }
+        numbers.iter().for_each(|&(v, e)| self.bind(v, Binding::Told(e)));
+        true
     }
 
     /// A call, on the values that its operands have; the tensors that it writes have others afterwards. Results that `is_written` are none of
@@ -391,10 +421,13 @@ impl Lift<'_> {
     /// An argument, whose values are those operands of the call that come next.
     fn slot(&mut self, given: Arg, number: &mut u32) -> Slot {
         match given {
-            Arg::Value(_) => {
-                *number += 1;
-                Slot::Operand(*number - 1)
-            }
+            Arg::Value(v) => match self.told_number(v) {
+                Some(e) => Slot::Int(e),
+                None => {
+                    *number += 1;
+                    Slot::Operand(*number - 1)
+                }
+            },
             Arg::List(list) => Slot::List(self.graph.list(list).iter().map(|&a| self.slot(a, number)).collect()),
             Arg::None => Slot::None,
             Arg::Int(e) => Slot::Int(e),
@@ -413,6 +446,7 @@ impl Lift<'_> {
             Arg::Value(v) => match self.binding(v)? {
                 Binding::Tensor(t) => Leaving::Tensor(t),
                 Binding::Number(id) => Leaving::Number(id),
+                Binding::Told(e) => Leaving::Plain(Arg::Int(e)),
             },
             Arg::List(list) => Leaving::List(self.graph.list(list).iter().map(|&a| self.leaving(a)).collect::<Result<_>>()?),
             plain => Leaving::Plain(plain),
