@@ -55,7 +55,7 @@ fn from_host(state: &OpState) -> FromHost {
         Lowering::Pointwise(_) => FromHost::Numbers,
         Lowering::InPlace(name) => Op::find(name).and_then(|op| Ok(from_host(&*op.state()?))).unwrap_or(FromHost::Nothing),
         // each part sees to its own
-        Lowering::Composite(_) | Lowering::Undeclared { .. } => FromHost::Anything,
+        Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::Undeclared { .. } => FromHost::Anything,
         Lowering::Compute(_) | Lowering::View(_) | Lowering::Dynamic { .. } => FromHost::Nothing,
     }
 }

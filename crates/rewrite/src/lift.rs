@@ -13,12 +13,15 @@ use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueT
 use maquette_ir::mutant::mutant;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::Tri;
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Binding {
     Tensor(Handle),
     Number(Id),
+    /// A number that the graph's types tell.
+    Told(Expr),
 }
 
 /// The program in values.
@@ -37,6 +40,8 @@ pub(crate) struct Lift<'g> {
     pub bindings: Vec<Option<Binding>>,
     /// By type.
     pub types: Vec<Option<(MetaId, Option<SpecId>)>>,
+    /// What symbols get their values from.
+    sources: FxHashSet<ValueId>,
     pub known: &'g Beforehand,
     pub learnt: Vec<Learnt>,
 }
@@ -49,8 +54,10 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, known: &Beforehand, forwa
         // a guard that contradicts what is known is one that no call passes
         let _ = symbols.assume(guard);
     }
+    let source = |s: &Stmt| if let Stmt::Bind { value, .. } = s { Some(*value) } else { None };
     let mut l = Lift {
         graph,
+        sources: graph.body().iter().filter_map(source).collect(),
         told: Told::new(facts),
         memory: Memory::new(Session::new(symbols), forwards),
         bindings: vec![None; graph.values().len()],
@@ -115,12 +122,6 @@ pub(crate) struct Operand {
 
 type Operands = SmallVec<[Operand; 4]>;
 
-impl Operand {
-    fn of(arg: usize, leaf: Arg) -> Option<Operand> {
-        if let Arg::Value(value) = leaf { Some(Operand { arg, value }) } else { None }
-    }
-}
-
 /// What is known of a call before it is made.
 struct Call<'a> {
     operands: &'a [Operand],
@@ -146,6 +147,7 @@ impl Lift<'_> {
         Ok(match self.binding(v)? {
             Binding::Tensor(t) => self.memory.read(t),
             Binding::Number(id) => id,
+            Binding::Told(_) => return Err(Reason::Internal("a number that types tell is computed").into()),
         })
     }
 
@@ -162,12 +164,12 @@ impl Lift<'_> {
         let op = graph.op_name(node);
         let mut operands = Operands::new();
         for (i, &a) in graph.args(node).iter().enumerate() {
-            graph.for_each_leaf(a, &mut |leaf| operands.extend(Operand::of(i, leaf)));
+            graph.for_each_leaf(a, &mut |leaf| operands.extend(self.operand(i, leaf)));
         }
         for &(name, a) in graph.kwargs(node) {
             let unknown = || Reason::Keyword { op: op.into(), name: graph.str(name).into() };
             let index = self.told.keyword(graph, graph.op(node), name).ok_or_else(unknown)?;
-            graph.for_each_leaf(a, &mut |leaf| operands.extend(Operand::of(index, leaf)));
+            graph.for_each_leaf(a, &mut |leaf| operands.extend(self.operand(index, leaf)));
         }
         let numbers = operands.iter().map(|o| o.arg + 1).max().unwrap_or(0);
         let operator = self.told.operator(graph, node, numbers);
@@ -175,7 +177,7 @@ impl Lift<'_> {
             return Err(Reason::Storage { op: op.into() }.into());
         }
         let (opaque, random, ordered) = (operator.opaque, operator.random, operator.ordered);
-        let (keeps, writing) = (operator.keeps, operator.writing);
+        let (keeps, describes, writing) = (operator.keeps, operator.describes, operator.writing);
         // The argument that each result is, or is a view of.
         let aliases: SmallVec<[Option<usize>; 4]> = match graph.copies(node) {
             true => SmallVec::new(),
@@ -189,7 +191,7 @@ impl Lift<'_> {
             .filter(writes)
             .map(|o| match self.binding(o.value)? {
                 Binding::Tensor(t) => Ok((o.arg, t)),
-                Binding::Number(_) => Err(Reason::Internal("a number is written").into()),
+                Binding::Number(_) | Binding::Told(_) => Err(Reason::Internal("a number is written").into()),
             })
             .collect::<Result<_>>()?;
         self.written_once(op, &mutated)?;
@@ -207,6 +209,9 @@ impl Lift<'_> {
         let is_view = all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty();
         if !is_view {
             self.count(node, writing, &operands, &mutated, |i| alias(i).is_none());
+            if describes && !effect && mutated.is_empty() && self.told_by_types(node) {
+                return Ok(());
+            }
             let placed =
                 effect && !mutant("lift: effects are like other calls") || random && !mutant("lift: random numbers are like others");
             let call = Call { operands: &operands, mutated: &mutated, opaque, serial: if placed { self.memory.at + 1 } else { 0 } };
@@ -224,6 +229,35 @@ impl Lift<'_> {
             }
         }
         Ok(())
+    }
+
+    fn operand(&self, arg: usize, leaf: Arg) -> Option<Operand> {
+        match leaf {
+            Arg::Value(value) if self.told_number(value).is_none() => Some(Operand { arg, value }),
+            _ => None,
+        }
+    }
+
+    fn told_number(&self, v: ValueId) -> Option<Expr> {
+        match self.binding(v) {
+            Ok(Binding::Told(e)) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// Binds the results of a node that describes its arguments to what their types say, unless symbols get their values from them.
+    fn told_by_types(&mut self, node: NodeId) -> bool {
+        let graph = self.graph;
+        let number = |v: ValueId| match graph.value_type(v) {
+            ValueType::Int(e) => Some((v, e)),
+            _ => None,
+        };
+        let Some(numbers) = graph.result_values(node).map(number).collect::<Option<SmallVec<[(ValueId, Expr); 1]>>>() else { return false };
+        if numbers.iter().any(|(v, _)| self.sources.contains(v)) {
+            return false;
+        }
+        numbers.iter().for_each(|&(v, e)| self.bind(v, Binding::Told(e)));
+        true
     }
 
     /// A call, on the values that its operands have; the tensors that it writes have others afterwards. Results that `is_written` are none of
@@ -392,10 +426,13 @@ impl Lift<'_> {
     /// An argument, whose values are those operands of the call that come next.
     fn slot(&mut self, given: Arg, number: &mut u32) -> Slot {
         match given {
-            Arg::Value(_) => {
-                *number += 1;
-                Slot::Operand(*number - 1)
-            }
+            Arg::Value(v) => match self.told_number(v) {
+                Some(e) => Slot::Int(e),
+                None => {
+                    *number += 1;
+                    Slot::Operand(*number - 1)
+                }
+            },
             Arg::List(list) => Slot::List(self.graph.list(list).iter().map(|&a| self.slot(a, number)).collect()),
             Arg::None => Slot::None,
             Arg::Int(e) => Slot::Int(e),
@@ -414,6 +451,7 @@ impl Lift<'_> {
             Arg::Value(v) => match self.binding(v)? {
                 Binding::Tensor(t) => Leaving::Tensor(t),
                 Binding::Number(id) => Leaving::Number(id),
+                Binding::Told(e) => Leaving::Plain(Arg::Int(e)),
             },
             Arg::List(list) => Leaving::List(self.graph.list(list).iter().map(|&a| self.leaving(a)).collect::<Result<_>>()?),
             plain => Leaving::Plain(plain),

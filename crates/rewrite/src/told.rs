@@ -18,6 +18,7 @@ pub(crate) struct Operator {
     /// Its result has the elements of its first argument, in row-major order.
     pub keeps: bool,
     pub sees_storage: bool,
+    pub describes: bool,
     pub writing: Writing,
 }
 
@@ -67,6 +68,7 @@ impl<'g> Told<'g> {
             random: facts.random(name),
             keeps: facts.keeps_elements(name),
             sees_storage: facts.sees_storage(name),
+            describes: facts.describes(name),
             writing: Writing::of(name, facts),
             ..Operator::default()
         });

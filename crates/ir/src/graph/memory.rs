@@ -132,6 +132,12 @@ pub trait OpFacts: MemoryFacts {
         let _ = op;
         false
     }
+    /// Whether an operator's results are numbers that the types of its arguments tell. Only the types tell all of them: values have no strides along
+    /// dimensions of size 1.
+    fn describes(&self, op: &str) -> bool {
+        let _ = op;
+        false
+    }
     /// Whether an operator that mutates reads operands from copies where they lie in what it mutates. Others leave that to the operators they call.
     fn copies_operands(&self, op: &str) -> bool {
         let _ = op;

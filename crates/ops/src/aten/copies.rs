@@ -143,7 +143,8 @@ table! {
             let other = a[1].tensor()?;
             To { dtype: Some(other.dtype()), device: Some(other.device()), copy: a[3].bool()?, format: format_of(&a[4])? }.apply(a[0].tensor()?)
         }),
-        "aten::type_as(Tensor self, Tensor other) -> Tensor" => Lowering::Composite(|a| {
+        // PyTorch's schema leaves out that it may be `self`, as `to` is
+        "aten::type_as(Tensor(a) self, Tensor other) -> Tensor(a)" => Lowering::Composite(|a| {
             let other = a[1].tensor()?;
             To { dtype: Some(other.dtype()), device: Some(other.device()), copy: false, format: MemoryFormat::Preserve }.apply(a[0].tensor()?)
         }),

@@ -351,7 +351,11 @@ fn powers(x: &Tensor, count: Option<SymInt>) -> Result<Tensor> {
     let base = x.to_dtype(dtype).unsqueeze(-1).expand(sizes);
     // a running product whose first factor is 1
     let first = Tensor::from([0i64]);
-    Ok(if n.as_i64() == Some(0) { base.contiguous() } else { base.index_fill(-1, &first, 1).cumprod(-1).to_dtype(dtype) })
+    Ok(if n.as_i64() == Some(0) {
+        base.clone_as(MemoryFormat::Contiguous)
+    } else {
+        base.index_fill(-1, &first, 1).cumprod(-1).to_dtype(dtype)
+    })
 }
 
 fn vander(x: &Tensor, n: Option<SymInt>, increasing: bool) -> Result<Tensor> {

@@ -39,6 +39,8 @@ pub enum Lowering {
     },
     /// Other operators, called in turn.
     Composite(fn(&[Value]) -> Result<Outputs>),
+    /// A composite of which a part draws random numbers.
+    RandomComposite(fn(&[Value]) -> Result<Outputs>),
     /// A composite that, where `when` holds, writes to arguments its schema does not mark. A trace then records its parts, whose schemas do.
     Undeclared {
         /// Whether a call writes.
@@ -56,7 +58,7 @@ impl std::fmt::Display for Lowering {
             Lowering::View(_) => f.write_str("view"),
             Lowering::InPlace(name) => write!(f, "in place of `{name}`"),
             Lowering::Dynamic { .. } => f.write_str("data-dependent"),
-            Lowering::Composite(_) | Lowering::Undeclared { .. } => f.write_str("composite"),
+            Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::Undeclared { .. } => f.write_str("composite"),
         }
     }
 }
@@ -96,6 +98,11 @@ impl Class {
     /// Whether its kernels write to tensors of any strides.
     pub(crate) const fn writes_anywhere(self) -> bool {
         matches!(self, Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random)
+    }
+
+    /// Whether its kernels may draw random numbers: recurrent layers drop elements between one another in training.
+    pub(crate) const fn draws(self) -> bool {
+        matches!(self, Class::Random | Class::Recurrent)
     }
 
     /// Whether its kernels write every element of their outputs, whatever the operands are.
@@ -291,7 +298,7 @@ impl OpDef {
                 Ok(smallvec::smallvec![args[0].clone()])
             }
             Lowering::Dynamic { fake, .. } => fake(cx, args),
-            Lowering::Composite(f) | Lowering::Undeclared { body: f, .. } => f(args),
+            Lowering::Composite(f) | Lowering::RandomComposite(f) | Lowering::Undeclared { body: f, .. } => f(args),
         }
     }
 
@@ -299,7 +306,7 @@ impl OpDef {
     pub(crate) fn run(&self, op: Op, state: &OpState, args: &mut [Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)),
-            Lowering::Composite(f) | Lowering::Undeclared { body: f, .. } => f(args),
+            Lowering::Composite(f) | Lowering::RandomComposite(f) | Lowering::Undeclared { body: f, .. } => f(args),
             _ => {
                 let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
                 let written = written(state, args);
@@ -354,7 +361,7 @@ impl OpDef {
                 Ok(Outputs::new())
             }
             Lowering::Dynamic { run, .. } => run(args),
-            Lowering::View(_) | Lowering::Composite(_) | Lowering::Undeclared { .. } => {
+            Lowering::View(_) | Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::Undeclared { .. } => {
                 Err(Error::value("views and composites have no kernel"))
             }
         }

@@ -134,8 +134,8 @@ table! {
         "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" =>
             random(|_, a| like(&a[..1], 1), |a, o| chance(o, &Tensor::adopt(vec![probability(a[1].float()?)? as f32], [0i64; 0])?)),
         "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.p"),
-        "aten::dropout(Tensor input, float p, bool train) -> Tensor" => Lowering::Composite(dropout),
-        "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" => Lowering::Composite(dropout_in_place),
-        "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)" => Lowering::Composite(native_dropout),
+        "aten::dropout(Tensor input, float p, bool train) -> Tensor" => Lowering::RandomComposite(dropout),
+        "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" => Lowering::RandomComposite(dropout_in_place),
+        "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)" => Lowering::RandomComposite(native_dropout),
     }
 }

@@ -55,7 +55,11 @@ impl MemoryFacts for Facts {
                 c.class.sums_by_layout() || c.class.keeps_strides() && !placed || FOLLOW.contains(&op)
             }
             // some read strides, or find sizes
-            (Some(Lowering::Dynamic { .. } | Lowering::Composite(_) | Lowering::Undeclared { .. }) | None, _) | (_, true) => true,
+            (
+                Some(Lowering::Dynamic { .. } | Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::Undeclared { .. }) | None,
+                _,
+            )
+            | (_, true) => true,
             (Some(Lowering::Pointwise(_) | Lowering::View(_)), false) => false,
         }
     }
@@ -79,13 +83,15 @@ impl OpFacts for Facts {
     }
 
     fn keeps_elements(&self, op: &str) -> bool {
-        const KEEP: [&str; 11] = [
+        const KEEP: [&str; 13] = [
             "aten::clone",
             "aten::contiguous",
             "aten::_to_copy",
             "aten::to.dtype",
             "aten::to.device",
+            "aten::to.dtype_layout",
             "aten::to.other",
+            "aten::type_as",
             "aten::reshape",
             "aten::reshape_as",
             "aten::view_copy",
@@ -100,9 +106,15 @@ impl OpFacts for Facts {
         SEE.contains(&op)
     }
 
+    fn describes(&self, op: &str) -> bool {
+        const DESCRIBE: [&str; 3] = ["aten::sym_size.int", "aten::sym_stride.int", "aten::sym_numel"];
+        DESCRIBE.contains(&op) && is_plain_builtin(op)
+    }
+
     fn copies_operands(&self, op: &str) -> bool {
         let state = Op::find(op).and_then(|op| op.state());
-        !state.is_ok_and(|s| !s.overridden && matches!(s.builtin.map(|def| &def.lowering), Some(Lowering::Composite(_))))
+        let composite = |l: Option<&Lowering>| matches!(l, Some(Lowering::Composite(_) | Lowering::RandomComposite(_)));
+        !state.is_ok_and(|s| !s.overridden && composite(s.builtin.map(|def| &def.lowering)))
     }
 
     fn moves(&self, op: &str) -> bool {

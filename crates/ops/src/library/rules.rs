@@ -86,7 +86,7 @@ pub(super) fn of_builtin(def: &OpDef) -> TagSet {
     match &def.lowering {
         Lowering::Pointwise(_) => tags.with(Tag::Pointwise),
         Lowering::Compute(c) if c.class == Class::Reduce => tags.with(Tag::Reduction),
-        Lowering::Compute(c) if c.class == Class::Random => tags.with(Tag::NondeterministicSeeded),
+        Lowering::Compute(c) if c.class.draws() => tags.with(Tag::NondeterministicSeeded),
         Lowering::InPlace(name) => match super::registry::place(name).0.builtin {
             Some(functional) if !std::ptr::eq(functional, def) => of_builtin(functional),
             _ => tags,
@@ -95,8 +95,7 @@ pub(super) fn of_builtin(def: &OpDef) -> TagSet {
             let (_, returns) = def.schema.rsplit_once("->").unwrap_or_default();
             tags.with(if returns.contains("Tensor") { Tag::DynamicOutputShape } else { Tag::DataDependentOutput })
         }
-        // draws through operators of its own
-        Lowering::Composite(_) if def.name() == "aten::dropout" => tags.with(Tag::NondeterministicSeeded),
+        Lowering::RandomComposite(_) => tags.with(Tag::NondeterministicSeeded),
         Lowering::Composite(_) | Lowering::Undeclared { .. } | Lowering::Compute(_) | Lowering::View(_) => tags,
     }
 }
