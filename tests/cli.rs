@@ -110,3 +110,50 @@ fn a_graph_becomes_functional() {
     let copied = maquette_reading(&["functionalize", "-"], &no_view.replace("[12])\n  return", "[12]) copy\n  return"));
     assert!(copied.status.success(), "{}", text(&copied.stderr));
 }
+
+#[test]
+fn rewriting_goes_as_far_as_it_is_told() {
+    let program = "graph graph(%x: f32[4]) -> (f32[4])
+{
+  %neg: f32[4] = aten::neg(%x)
+  %twice: f32[4] = aten::neg(%neg)
+  %exp: f32[4] = aten::exp(%twice)
+  %mul_: f32[4] = aten::mul_.Tensor(%exp, 10.0)
+  %mul: f32[4] = aten::mul.Tensor(%mul_, 1.0)
+  return %mul
+}";
+    let told = |args: &[&str]| {
+        let out = maquette_reading(&[&["functionalize", "-"], args].concat(), program);
+        assert!(out.status.success(), "{}", text(&out.stderr));
+        text(&out.stdout).to_owned()
+    };
+    let whole = told(&[]);
+    assert!(!whole.contains("ended by") && !whole.contains("neg") && !whole.contains("ir::call"), "{whole}");
+    assert_eq!(told(&["--level", "exact"]), whole);
+    let explained = told(&["--explain"]);
+    assert!(explained.starts_with(&whole) && explained.contains("\nended by: nothing left to do\nplan of graph\n"), "{explained}");
+    // three rules, each once, in the order of the program
+    let all = ["1 x twice: neg neg x", "1 x twin: op_(x, …)", "1 x neutral: x * 1"];
+    for n in 0..=all.len() {
+        let stopped = told(&["--stop-at", &n.to_string(), "--explain"]);
+        for (rule, uses) in all.iter().enumerate() {
+            assert_eq!(stopped.contains(&format!("\n{uses}")), rule < n, "after {n}: {stopped}");
+        }
+        assert_eq!(stopped.contains("ended by: the number of steps asked for"), n < all.len(), "after {n}: {stopped}");
+        assert_eq!([stopped.contains("aten::neg("), stopped.contains("ir::call(")], [n < 1, n < 2], "after {n}: {stopped}");
+    }
+    assert_eq!(told(&["--stop-at", "3"]), whole);
+    let lifted = told(&["--level", "lift-only", "--explain"]);
+    assert!(lifted.contains("ir::call(") && lifted.contains("ended by: lifting alone"), "{lifted}");
+    for (wrong, expected) in [
+        (&["--level", "most"][..], "invalid value 'most' for '--level <LEVEL>'\n  [possible values: lift-only, exact]"),
+        (&["--stop-at", "few"], "invalid value 'few' for '--stop-at <N>'"),
+        (&["--stop-at=-1"], "invalid value '-1' for '--stop-at <N>'"),
+        (&["--stop-at"], "a value is required for '--stop-at <N>'"),
+        (&["--explain=much"], "unexpected value 'much' for '--explain'"),
+    ] {
+        let out = maquette(&[&["functionalize", "-"], wrong].concat());
+        assert!(out.status.code() == Some(2) && out.stdout.is_empty(), "{wrong:?}");
+        assert!(text(&out.stderr).contains(expected), "{wrong:?}: {}", text(&out.stderr));
+    }
+}

@@ -28,6 +28,7 @@ const FAULTS: &[&str] = &[
     "whole-store: not inverted",
     "schedule: as soon as operands are there",
     // lifting
+    "writers: a write that overlaps in part",
     "lift: a part of an input is written and not told",
     "lift: outputs of one memory in several",
     "lift: effects are like other calls",
@@ -75,7 +76,7 @@ const TRIED: &[(&str, &str)] = &[
     ("reversed dead-store containment", "dead-store: the other way round"),
     ("no-op store ignoring the version", "no-op-store: of any version"),
     ("residue test wrong", "residues: of the longest stride"),
-    ("forwards past a partial overlap", "past: a store that overlaps in part"),
+    ("lift forwards past a partial overlap", "writers: a write that overlaps in part"),
     ("relative-view arithmetic", "relative: not confirmed"),
     ("missing mutated-input flag", "lift: a part of an input is written and not told"),
     ("missing temporary on an overlapping copy", "plan: copies never overlap"),

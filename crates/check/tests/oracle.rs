@@ -17,14 +17,15 @@ fn campaign(programs: u64) -> Campaign {
 
 #[test]
 fn random_programs_agree() {
-    let report = campaign(250).run(&|_| {});
+    let report = campaign(1000).run(&|_| {});
     let failures: Vec<String> = report
         .failures
         .iter()
         .map(|f| format!("{}: {}\n{}", f.mode, f.what, f.program.as_ref().map(ToString::to_string).unwrap_or_default()))
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert!(report.refused <= 10, "{report}");
+    // one in a hundred is the bar
+    assert!(report.refused * 100 <= report.programs, "{report}: {}", report.stats);
 }
 
 #[test]

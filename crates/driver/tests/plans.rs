@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{arange, check};
+use common::{arange, check, copied};
 use maquette_ir::{DType, MemoryFormat};
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, Tensor, Tree, Value, args, custom_op};
@@ -54,9 +54,7 @@ impl Book {
     fn page<O: Tree>(&mut self, title: &str, copies: u64, inputs: impl Fn() -> Vec<Tensor>, program: impl Fn(Vec<Tensor>) -> O) {
         let f: Functional = check(program, &inputs);
         let plan = plan(&f, &Facts).unwrap();
-        let values: Vec<Value> = inputs().into_iter().map(Value::Tensor).collect();
-        let (_, traffic) = maquette_driver::run_planned(&f, &plan, &values).unwrap();
-        assert_eq!(traffic.copied, copies, "{title}\n{}\n{}", f.graph, plan.display(&f.graph));
+        assert_eq!(copied(&f, &plan, inputs()), copies, "{title}\n{}\n{}", f.graph, plan.display(&f.graph));
         writeln!(self.0, "# {title}: {copies} elements copied\n{}", plan.display(&f.graph)).unwrap();
     }
 }

@@ -1,8 +1,8 @@
-//! Rules, each where it holds and where its condition fails; and what holds of every result.
+//! Rules about operators, in more programs than `rule_pairs.rs` beside it has of each; and what holds of every result.
 
 mod common;
 
-use common::{arange, check};
+use common::{arange, check, check_under, uses_of};
 use maquette_ir::DType::{F16, F32, F64, I64, U8};
 use maquette_ir::MemoryFormat;
 use maquette_ops::library::Facts;
@@ -15,7 +15,7 @@ fn call(op: &str, args: maquette_ops::Args) -> Tensor {
 }
 
 fn fired(f: &Functional, rule: &str) -> bool {
-    f.stats.rules.iter().any(|(name, _)| *name == rule)
+    uses_of(f, rule) > 0
 }
 
 /// How often the graph calls an operator.
@@ -248,4 +248,41 @@ fn what_holds_of_every_result() {
     let again = functionalize(&exact.graph, &Facts, &Options::new()).unwrap();
     assert_eq!(again.graph.to_string(), exact.graph.to_string());
     assert!(again.mutations.is_empty());
+}
+
+#[test]
+fn a_program_may_stop_after_every_equality() {
+    // the mixture, and what leaves the cache as it is
+    let program = |x: Vec<Tensor>| {
+        let left = mixture(2)(x);
+        let part = left[1].slice(0, 1..3);
+        part.copy_(&part.neg().neg().mul_(1.0));
+        left
+    };
+    for (keeps_stores, rules) in [(false, 5), (true, 7)] {
+        let run = |stop: Option<u64>| {
+            let options = Options::new().keeps_stores(keeps_stores);
+            let [f] = check_under([stop.map_or(options.clone(), |n| options.stopping_at(n))], program, || vec![arange(12)]);
+            f
+        };
+        let whole = run(None);
+        let total = whole.stats.applied;
+        assert!(total > 20 && whole.stats.rules.len() >= rules, "{:?}", whole.stats);
+        let mut before = Vec::new();
+        for n in 0..=total + 1 {
+            let f = run(Some(n));
+            let stats = &f.stats;
+            assert_eq!((stats.applied, stats.rules.iter().map(|(_, n)| n).sum::<u64>()), (n.min(total), n.min(total)), "{stats:?}");
+            // one more than with one less, and all others as before
+            let more = stats.rules.iter().filter(|now| !before.contains(*now)).count();
+            assert_eq!(more, usize::from((1..=total).contains(&n)), "{before:?} {:?}", stats.rules);
+            before.clone_from(&stats.rules);
+            // behind the last one rules may find what is known, and end there
+            if n != total {
+                assert_eq!(stats.stopped == "the number of steps asked for", n < total, "{n} of {total}: {stats:?}");
+            }
+            let as_whole = f.graph.to_string() == whole.graph.to_string();
+            assert!(if n == 0 { !as_whole } else { as_whole || n < total }, "{n} of {total}: {}", f.graph);
+        }
+    }
 }

@@ -6,6 +6,7 @@ mod common;
 use common::{arange, check, check_dynamic};
 use maquette_ir::{DType, MemoryFormat};
 use maquette_ops::library::{Facts, Tag};
+use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Effect, FakeCtx, Result, Tensor, Value, args, custom_op};
 use maquette_rewrite::{Functional, Options, functionalize};
 use maquette_trace::trace;
@@ -52,6 +53,11 @@ fn operators() {
         mr.register_fake(|_: &FakeCtx, x: &Tensor, _: &mut Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) }).unwrap();
         let some = |x: &Tensor, outs: &mut [Option<Tensor>]| -> Result<()> { outs.iter_mut().flatten().try_for_each(|out| plus(out, x)) };
         op("some(Tensor x, Tensor(a!)?[] outs) -> ()").kernel(some).register().unwrap();
+        let draw = |x: &Tensor, seed: i64, offset: i64| -> Result<Tensor> {
+            apart(&mut Philox { seed: seed as u64, offset: offset as u64 }, || x.rand_like().ok().cloned())
+        };
+        let draw = op("draw(Tensor x, int seed, int offset) -> Tensor").kernel(draw).register().unwrap();
+        draw.register_fake(|_: &FakeCtx, x: &Tensor, _: i64, _: i64| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) }).unwrap();
         let log = |_: &Tensor| -> Result<()> { Ok(()) };
         op("log(Tensor x) -> ()").effect(Effect::Ordered).kernel(log).register().unwrap();
         op("em(Tensor(a!) x) -> ()")
@@ -257,6 +263,11 @@ fn effects_and_random_numbers() {
         vec![]
     });
     book.case("return rand_like(x) - rand_like(x)", "two draws are two draws", &four, &|v| vec![v[0].rand_like() - v[0].rand_like()]);
+    let replayed = "numbers that an operator draws from its arguments alone are drawn once; those at another offset are others";
+    book.case("return draw(x, 7, 0) - draw(x, 7, 0), draw(x, 7, 1)", replayed, &four, &|v| {
+        let draw = |offset: i64| call("draw", args![&v[0], 7i64, offset]).remove(0);
+        vec![draw(0) - draw(0), draw(1)]
+    });
     insta::assert_snapshot!("effects_and_random_numbers", book.0);
 }
 

@@ -2,6 +2,7 @@
 
 use crate::dag::{Id, Session, SpecId};
 use maquette_ir::Loc;
+use maquette_ir::mutant::mutant;
 use maquette_ir::view::Tri;
 use std::collections::BTreeMap;
 
@@ -79,7 +80,10 @@ impl Writers {
             let write = &self.writes[at];
             let apart = match (span, write.span) {
                 (Some((a, b)), Some((c, d))) if b <= c || d <= a => true,
-                _ => write.spec != spec && session.disjoint(spec, write.spec) == Tri::Yes,
+                _ => {
+                    let partly = mutant("writers: a write that overlaps in part") && session.relative(spec, write.spec).is_none();
+                    write.spec != spec && (session.disjoint(spec, write.spec) == Tri::Yes || partly)
+                }
             };
             if !apart {
                 return Some(at);

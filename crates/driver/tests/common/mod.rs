@@ -4,6 +4,7 @@
 use maquette_driver::{Program, run_functional, run_planned};
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
+use maquette_ir::plan::Plan;
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::random::{Philox, apart};
@@ -63,14 +64,33 @@ pub fn check_dynamic<O: Tree>(
 
 /// Runs a program both ways on equal inputs, compares, and gives the functional graph.
 pub fn check<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) -> Functional {
+    let [_, f] = check_under([Level::LiftOnly, Level::Exact].map(|level| Options::new().level(level)), program, inputs);
+    f
+}
+
+/// As [`check`], rewritten in these ways, each of which is compared.
+pub fn check_under<O: Tree, const N: usize>(
+    ways: [Options; N],
+    program: impl Fn(Vec<Tensor>) -> O,
+    inputs: impl Fn() -> Vec<Tensor>,
+) -> [Functional; N] {
     let t = trace(|x: Vec<Tensor>| program(x), inputs()).unwrap();
-    let forms = [Level::LiftOnly, Level::Exact].map(|level| {
-        let f = functionalize(t.graph(), &Facts, &Options::new().level(level)).unwrap();
+    ways.map(|options| {
+        let f = functionalize(t.graph(), &Facts, &options).unwrap();
         compare(&program, &inputs, t.graph(), &f);
         f
-    });
-    let [_, f] = forms;
-    f
+    })
+}
+
+/// How many elements a run by a plan copies.
+pub fn copied(f: &Functional, plan: &Plan, inputs: Vec<Tensor>) -> u64 {
+    let values: Vec<Value> = inputs.into_iter().map(Value::Tensor).collect();
+    run_planned(f, plan, &values).unwrap().1.copied
+}
+
+/// How often a rule was of use.
+pub fn uses_of(f: &Functional, rule: &str) -> u64 {
+    f.stats.rules.iter().find(|(name, _)| *name == rule).map_or(0, |(_, n)| *n)
 }
 
 fn compare<O: Tree>(program: &impl Fn(Vec<Tensor>) -> O, inputs: &impl Fn() -> Vec<Tensor>, traced: &Graph, f: &Functional) {
