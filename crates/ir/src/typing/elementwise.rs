@@ -67,11 +67,16 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
 }
 
 /// The same on symbolic sizes. There a size is 1 only if that is proved, which is so for every size that was stretched. Where elements of an
-/// operand are repeated, so that its strides do not order all dimensions, others of size 1 show: then it is a guard.
+/// operand are repeated, or share their place, so that its strides do not order all dimensions, others of size 1 show: then it is a guard.
 #[track_caller]
 fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dims, TypingError> {
-    let repeats = |n: SymInt, stride: SymInt| stride.as_i64() == Some(0) && !surely_equal(n, 1.into());
-    let shows = out.len() > 2 && operands.iter().any(|(sizes, strides)| sizes.iter().zip(*strides).any(|(&n, &s)| repeats(n, s)));
+    let orders_all = |(sizes, strides): &(&[SymInt], &[SymInt])| {
+        let long: SmallVec<[SymInt; 6]> =
+            sizes.iter().zip(*strides).filter(|(n, _)| !surely_equal(**n, 1.into())).map(|(_, &s)| s).collect();
+        let tie = |i: usize, s: SymInt| long.iter().take(i).any(|&other| surely_equal(s, other));
+        !long.iter().enumerate().any(|(i, &s)| s.as_i64() == Some(0) || tie(i, s))
+    };
+    let shows = out.len() > 2 && !operands.iter().all(orders_all);
     let mut aligned: SmallVec<[Dims; 3]> = SmallVec::new();
     for (sizes, strides) in operands {
         let mut own = Dims::from_elem(SymInt::from(0), out.len());
