@@ -26,6 +26,9 @@ pub struct Window {
 }
 
 impl Window {
+    /// The greatest of any number of the geometry, so that no product of two of them overflows.
+    pub const MOST: i64 = i32::MAX as i64;
+
     pub(crate) fn check(&self, kernel: &'static str, rank: usize) -> Result<()> {
         let n = self.kernel.len();
         for (what, list, least) in
@@ -34,8 +37,8 @@ impl Window {
             if list.len() != n {
                 return Err(KernelError::Count { kernel, what: "entries per list of the window", expected: n, found: list.len() });
             }
-            if let Some(bad) = list.iter().find(|x| !(least..=1 << 20).contains(*x)) {
-                return Err(KernelError::argument(kernel, format!("{what} must be from {least} to 2^20, found {bad}")));
+            if let Some(bad) = list.iter().find(|x| !(least..=Self::MOST).contains(*x)) {
+                return Err(KernelError::argument(kernel, format!("{what} must be from {least} to {}, found {bad}", Self::MOST)));
             }
         }
         if n == 0 || n > rank {

@@ -34,7 +34,13 @@ fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
     let lead =
         sizes.len().checked_sub(raw.layout.sizes.len()).ok_or_else(|| Error::value("an operand has more dimensions than the result"))?;
     let mut strides: SmallVec<[i64; 6]> = SmallVec::from_elem(0, lead);
-    strides.extend(raw.layout.sizes.iter().zip(&raw.layout.strides).zip(&sizes[lead..]).map(|((&n, &s), &m)| if n == m { s } else { 0 }));
+    for ((&n, &s), &m) in raw.layout.sizes.iter().zip(&raw.layout.strides).zip(&sizes[lead..]) {
+        if n != m && n != 1 {
+            let (found, expected) = (&raw.layout.sizes, &sizes);
+            return Err(Error::value(format!("an operand of sizes {found:?} does not expand to the result's {expected:?}")));
+        }
+        strides.push(if n == m { s } else { 0 });
+    }
     // SAFETY: as `input`; a dimension is expanded by stride 0, so no element outside the operand's own is named.
     Ok(unsafe { View::from_raw(raw.ptr.as_ptr(), t.dtype(), sizes, &strides) })
 }

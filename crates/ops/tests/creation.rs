@@ -182,3 +182,51 @@ fn distributions() {
     let same = n.dropout(0.5, false);
     assert!(!same.shares_storage(&n) && same.eq(&n).all().item::<bool>().expect("a bool"));
 }
+
+#[test]
+fn what_cannot_be_drawn_is_refused() {
+    let _turn = TURN.lock();
+    let x = || Tensor::zeros([2], DType::F32);
+    let range = |low: i64, high: i64, dtype: DType| call("aten::randint.low", args![low, high, vec![2i64], dtype]);
+    for (low, high, dtype) in [
+        (0, 129, DType::I8),
+        (-129, 5, DType::I8),
+        (-5, 5, DType::U8),
+        (0, 257, DType::U8),
+        (0, 3, DType::Bool),
+        (-1, 2, DType::Bool),
+        (0, 65506, DType::F16),
+        (-65505, 5, DType::F16),
+        (0, 1 << 40, DType::I32),
+        (5, 5, DType::I64),
+    ] {
+        assert!(range(low, high, dtype).is_err(), "{low} {high} {dtype}");
+    }
+    for (low, high, dtype) in
+        [(-128, 128, DType::I8), (0, 256, DType::U8), (0, 2, DType::Bool), (-65504, 65505, DType::F16), (i64::MIN, i64::MAX, DType::I64)]
+    {
+        range(low, high, dtype).unwrap();
+    }
+    let out_of = Tensor::from([2f32, 0.0]);
+    for (op, args) in [
+        ("randint", args![1000, vec![0i64], DType::I8]),
+        ("randint_like", args![Tensor::zeros([2], DType::I8), 1000]),
+        ("uniform_", args![x(), 1.0, 0.0]),
+        ("uniform_", args![x(), f64::NAN, 1.0]),
+        ("uniform_", args![x(), 0.0, f64::INFINITY]),
+        ("uniform_", args![x(), -3e38, 3e38]),
+        ("normal_", args![x(), 0.0, -1.0]),
+        ("normal_", args![x(), 0.0, f64::NAN]),
+        ("bernoulli", args![&out_of]),
+        ("bernoulli", args![Tensor::from([f32::NAN])]),
+        ("bernoulli.Tensor", args![x(), &out_of]),
+        ("bernoulli_.Tensor", args![x(), -&out_of]),
+        ("bernoulli.Tensor", args![x(), Tensor::from([1.000_000_1f64, 0.0])]),
+        ("bernoulli.p", args![x(), 2.0]),
+    ] {
+        assert!(call(&format!("aten::{op}"), args).is_err(), "{op}");
+    }
+    let one = call("aten::uniform_", args![x(), 1.0, 1.0]).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(one, [1.0, 1.0]);
+    call("aten::normal_", args![x(), 0.0, 0.0]).unwrap();
+}

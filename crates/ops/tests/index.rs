@@ -1,5 +1,6 @@
 //! Indexing by tensors, against lists written out.
 
+use maquette_ir::DType;
 use maquette_ops::{Tensor, args, call};
 
 fn iota(sizes: &[i64]) -> Tensor {
@@ -114,4 +115,56 @@ fn negative_positions_count_from_the_end_in_fills_and_lines() {
     assert_eq!(list(&Tensor::scalar(5i64).index_fill(0, &Tensor::from([-1i64]), 9)), [9]);
     let along = call("aten::take_along_dim", args![&x, Tensor::from([[-1i64], [3]]), 1]).unwrap();
     assert_eq!(list(along[0].tensor().unwrap()), [2, 3]);
+}
+
+/// Sums of half precision are rounded once, but where PyTorch rounds after every addition.
+#[test]
+fn narrow_sums_round_where_pytorch_rounds_them() {
+    for (dtype, n, rounded, mean) in [(DType::BF16, 300, 256.0, 0.8515625), (DType::F16, 3000, 2048.0, 0.6826171875)] {
+        let whole = f64::from(n);
+        let n = i64::from(n);
+        let (zero, zeros) = (Tensor::zeros([1], dtype), Tensor::zeros([1, 4], dtype));
+        let (ones, rows) = (Tensor::ones([n], dtype), Tensor::ones([n, 4], dtype));
+        let at = Tensor::zeros([n], DType::I64);
+        let (across, wide) = (Tensor::zeros([n, 4], DType::I64), at.unsqueeze(1).expand([n, 4]));
+        for (op, args, expected) in [
+            ("scatter_add", args![&zero, 0, &at, &ones], whole),
+            ("scatter_add", args![&zeros, 0, &across, &rows], whole),
+            ("scatter_add", args![&zeros, 0, &wide, &rows], whole),
+            ("scatter.reduce", args![&zero, 0, &at, &ones, "add"], whole),
+            ("scatter.value_reduce", args![&zero, 0, &at, 1, "add"], whole),
+            ("scatter_reduce.two", args![&zero, 0, &at, &ones, "sum", true], whole),
+            ("scatter_reduce.two", args![&zero, 0, &at, &ones, "sum", false], whole),
+            ("scatter_reduce.two", args![&zero, 0, &at, &ones, "mean", false], 1.0),
+            ("index_add", args![&zeros, 0, &at, &rows, 1], whole),
+            ("index_add", args![&zero, 0, &at, &ones, 1], rounded),
+            ("index_reduce", args![&zero, 0, &at, &ones, "mean", false], 1.0),
+            ("index_reduce", args![&zeros, 0, &at, &rows, "mean", true], mean),
+            ("put", args![&zero, &at, &ones, true], rounded),
+        ] {
+            let out = call(&format!("aten::{op}"), args).unwrap();
+            let out = out[0].tensor().unwrap().to_dtype(DType::F64).to_vec::<f64>().unwrap();
+            assert!(out.iter().all(|x| *x == expected), "{op} {dtype}: {out:?}, not {expected}");
+        }
+        assert_eq!(zero.index_put(&[Some(&at)], &ones, true).to_dtype(DType::F64).to_vec::<f64>().unwrap(), [rounded]);
+        let (factors, first) = (Tensor::full([20], 1.1, dtype), Tensor::zeros([20], DType::I64));
+        let one = Tensor::ones([1], dtype);
+        let once = one.scatter_reduce(0, &first, &factors, "prod", true).to_dtype(DType::F64).to_vec::<f64>().unwrap();
+        let each = call("aten::index_reduce", args![&one, 0, &first, &factors, "prod", true]).unwrap();
+        let each = each[0].tensor().unwrap().to_dtype(DType::F64).to_vec::<f64>().unwrap();
+        assert_eq!((once[0], each[0]), if dtype == DType::BF16 { (6.90625, 6.875) } else { (6.6796875, 6.67578125) });
+    }
+}
+
+#[test]
+fn nothing_is_at_a_position_of_an_empty_dimension() {
+    let at = Tensor::from([5i64]);
+    let x = Tensor::zeros([0, 0], DType::F32);
+    for t in [x.index(&[Some(&at)]), x.index(&[None, Some(&at)]), x.index_put(&[Some(&at)], &Tensor::scalar(1f32), false)] {
+        let text = t.ok().expect_err("the call is refused").to_string();
+        assert!(text.contains("dimension") && text.contains("empty"), "{text}");
+    }
+    // as in PyTorch, no index is looked at where there is nothing to find in other dimensions
+    assert_eq!(Tensor::zeros([2, 0], DType::F32).index(&[Some(&at)]).sizes_i64().unwrap(), [1, 0]);
+    assert_eq!(x.index(&[Some(&Tensor::zeros([0], DType::I64))]).sizes_i64().unwrap(), [0, 0]);
 }

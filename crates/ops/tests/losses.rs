@@ -274,3 +274,16 @@ fn parts_have_memory_of_their_own() {
     call("aten::addr_", args![&view, floats(&[1.0, 2.0], &[2]), floats(&[3.0, 4.0], &[2])]).expect("a write");
     close(&target, &[3.0, 6.0, 4.0, 8.0]);
 }
+
+#[test]
+fn distances_of_nan() {
+    let (a, b) = (Tensor::from([[f64::NAN, 1.0, 2.0]]), Tensor::from([[1.0f64, 1.0, 3.0]]));
+    let x = Tensor::from([[f64::NAN, 1.0], [1.0, 0.0]]);
+    for p in [0.0, 1.0, 2.0, 3.0, f64::INFINITY] {
+        let cdist = call("aten::cdist", args![&a, &b, p]).unwrap()[0].tensor().unwrap().item::<f64>().unwrap();
+        let pdist = call("aten::pdist", args![&x, p]).unwrap()[0].tensor().unwrap().item::<f64>().unwrap();
+        // the greatest difference between two tensors' rows is of those that are numbers
+        assert!(if p.is_infinite() { cdist == 1.0 } else { cdist.is_nan() }, "{p}: {cdist}");
+        assert!(pdist.is_nan(), "{p}: {pdist}");
+    }
+}

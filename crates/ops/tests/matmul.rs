@@ -152,3 +152,26 @@ fn outer_products_are_added_in_the_common_dtype() {
     let e = call("aten::addr_", args![&Tensor::from([[2i64, 3]]), &Tensor::from(vec![1.5f32]), &Tensor::from(vec![1f32, 1.0])]);
     assert!(e.expect_err("floats in integers").to_string().contains("cannot be written into a tensor of dtype i64"));
 }
+
+/// A factor of 0 ignores a product, but not of batches, nor in half precision: as in PyTorch.
+#[test]
+fn nothing_of_a_product_that_is_not_finite() {
+    for dtype in [DType::F32, DType::F64, DType::BF16] {
+        let (one, inf) = (Tensor::ones([1, 1], dtype), Tensor::full([1, 1], f64::INFINITY, dtype));
+        let (ones, infs) = (one.unsqueeze(0), inf.unsqueeze(0));
+        let (v, w) = (one.select(0, 0), inf.select(0, 0));
+        let kept = dtype != DType::BF16;
+        for (op, args, expected) in [
+            ("addmm", args![&one, &inf, &one, 1, 0], kept.then_some(1.0)),
+            ("addmm", args![&one, &inf, &one, 2, 0], kept.then_some(2.0)),
+            ("addmm", args![&inf, &inf, &one, 0, 0], kept.then_some(0.0)),
+            ("addmv", args![&v, &inf, &v, 1, 0], kept.then_some(1.0)),
+            ("addmv", args![&v, &one, &w, 1, 0], kept.then_some(1.0)),
+            ("addbmm", args![&one, &infs, &ones, 1, 0], kept.then_some(1.0)),
+            ("baddbmm", args![&ones, &infs, &ones, 1, 0], None),
+        ] {
+            let found = call(&format!("aten::{op}"), args).unwrap()[0].tensor().unwrap().to_dtype(DType::F64).item::<f64>().unwrap();
+            assert!(expected.map_or(found.is_nan(), |e| found == e), "{op} {dtype}: {found}, not {expected:?}");
+        }
+    }
+}

@@ -162,3 +162,29 @@ fn padding_modes_and_rearrangements() {
     let table = Tensor::from([[1i64, 2], [3, 4]]);
     assert_eq!(list(&table.embedding(&Tensor::from([1i64, 0, 1]))), [3, 4, 1, 2, 3, 4]);
 }
+
+/// `N`, `C` and `HxW` say how the elements are grouped, whatever the sizes.
+#[test]
+fn groups_of_channels_that_the_sizes_do_not_show() {
+    let w = Tensor::from([1f32, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let x = Tensor::from((0..24).map(|i| i as f32).collect::<Vec<_>>()).view([2i64, 3, 4]);
+    let out = |x: &Tensor, b: Option<&Tensor>, n: i64, space: i64| {
+        let b = b.map_or(Value::None, |b| Value::Tensor(b.clone()));
+        let out = call("aten::native_group_norm", args![x, &w, b, n, 6, space, 2, 1e-5]).expect("groups");
+        out[0].tensor().expect("a tensor").to_vec::<f32>().expect("f32")
+    };
+    let near = |found: Vec<f32>, expected: &[f32]| {
+        assert!(found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 2e-5), "{found:?}");
+    };
+    let row = [-1.224_735_6f32, 0.0, 3.674_206_7, -4.898_942_5, 0.0, 7.348_413_5];
+    near(out(&x, None, 4, 1), &row.repeat(4));
+    let shifted = [-0.224_735_6f32, 2.0, 6.674_206_7, -0.898_942_5, 5.0, 13.348_413];
+    near(out(&x, Some(&w), 4, 1), &shifted.repeat(4));
+    near(out(&Tensor::from([0f32, 1.0, 2.0, 3.0, 4.0, 5.0]), Some(&w), 1, 1), &shifted);
+    assert_eq!(out(&Tensor::ones([6], DType::F32), None, 1, 1), [0.0; 6]);
+    // strides change nothing
+    let t = x.transpose(0, 2);
+    let first = [-1.463_850_0f32, 0.292_77, -1.756_62, 1.756_619_9, -0.878_310_2, 4.391_549_6];
+    near(out(&t, None, 2, 2)[..6].to_vec(), &first);
+    near(out(&t.clone_as(maquette_ir::MemoryFormat::Contiguous), None, 2, 2)[..6].to_vec(), &first);
+}

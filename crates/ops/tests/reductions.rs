@@ -1,7 +1,7 @@
 //! Reductions, scans, order and softmax.
 
 use maquette_ir::DType;
-use maquette_ops::{Tensor, args, call};
+use maquette_ops::{Tensor, Value, args, call};
 
 fn sample() -> Tensor {
     Tensor::from([[1f32, 5.0, 3.0], [4.0, 2.0, 6.0]])
@@ -125,4 +125,87 @@ fn deviations_of_large_numbers_do_not_overflow() {
     }
     let x = Tensor::from([60000f32, 60000.0]).to_dtype(DType::F16);
     assert_eq!(values(&x.std_dim(0, 1, false)), [0.0]);
+}
+
+/// Sums and products in a dtype that is asked for are of elements in it.
+#[test]
+fn elements_are_cast_before_they_are_added() {
+    let found = |op: &str, x: &Tensor, dtype: DType| {
+        let dtype = if op == "nansum" { args![x, Value::None, false, dtype] } else { args![x, dtype] };
+        values(call(&format!("aten::{op}"), dtype).unwrap()[0].tensor().unwrap())[0]
+    };
+    for (x, [sum, prod, nansum]) in [
+        ([2.0f32, -2.0], [1.0, 1.0, 1.0]),
+        ([0.5, -0.5], [1.0, 1.0, 1.0]),
+        ([0.5, 0.5], [1.0, 1.0, 1.0]),
+        ([f32::NAN, 0.0], [1.0, 0.0, 0.0]),
+        ([0.0, 0.0], [0.0, 0.0, 0.0]),
+    ] {
+        for (op, expected) in [("sum", sum), ("prod", prod), ("nansum", nansum)] {
+            assert_eq!(found(op, &Tensor::from(x), DType::Bool), expected, "{op} {x:?}");
+        }
+    }
+    assert_eq!(found("sum", &Tensor::from([2i64, -2]), DType::Bool), 1.0);
+    let beyond = Tensor::from([70000f32, -70000.0]);
+    assert!(found("sum", &beyond, DType::F16).is_nan() && found("nansum", &beyond, DType::F16).is_nan());
+    assert!(found("prod", &Tensor::from([70000f32, 0.0]), DType::F16).is_nan());
+    assert_eq!(found("sum", &Tensor::from([2049i64, 1]), DType::F16), 2048.0);
+    assert_eq!(found("mean", &beyond, DType::F16), 0.0, "means are cast last");
+}
+
+#[test]
+fn norms_that_choose_have_no_value_of_nothing() {
+    let x = Tensor::zeros([2, 0], DType::F32);
+    for p in [f64::INFINITY, f64::NEG_INFINITY, -1.0, -2.5] {
+        for (op, args) in [
+            ("linalg_vector_norm", args![&x, p]),
+            ("linalg_vector_norm", args![&x, p, vec![1i64]]),
+            ("norm.Scalar", args![&x, p]),
+            ("norm.ScalarOpt_dim", args![&x, p, vec![1i64], false]),
+            ("norm.ScalarOpt_dim_dtype", args![&x, p, vec![1i64], false, DType::F64]),
+            ("dist", args![&x, &x, p]),
+            ("pairwise_distance", args![&x, &x, p, 1e-6, false]),
+        ] {
+            let text = call(&format!("aten::{op}"), args).expect_err(op).to_string();
+            assert!(text.contains("no elements"), "{op} {p}: {text}");
+        }
+        assert_eq!(x.linalg_vector_norm(p, [0i64], false).sizes_i64().unwrap(), [0], "there is no line without elements");
+    }
+    assert_eq!(values(&x.linalg_vector_norm(0.5, [1i64], false)), [0.0, 0.0]);
+}
+
+/// Lines may be long where there are none.
+#[test]
+fn no_lines_of_any_length() {
+    let x = Tensor::zeros([0, 1i64 << 40], DType::F32);
+    for (op, args) in [("median.dim", args![&x, 1]), ("nanmedian.dim", args![&x, 1]), ("mode", args![&x, 1]), ("kthvalue", args![&x, 1, 1])]
+    {
+        let out = call(&format!("aten::{op}"), args).expect(op);
+        assert_eq!(out[0].tensor().unwrap().sizes_i64().unwrap(), [0], "{op}");
+    }
+}
+
+#[test]
+fn medians_of_nothing() {
+    for (dtype, expected) in
+        [(DType::I8, 0.0), (DType::U8, 0.0), (DType::I16, 0.0), (DType::I32, -2147483648.0), (DType::I64, -9223372036854775808.0)]
+    {
+        for op in ["aten::median", "aten::nanmedian"] {
+            let out = call(op, args![Tensor::zeros([0], dtype)]).expect("a number");
+            assert_eq!(values(out[0].tensor().unwrap()), [expected], "{op} {dtype}");
+        }
+    }
+}
+
+#[test]
+fn truths_have_no_integral() {
+    let (b, x) = (Tensor::from([true, true, false]), Tensor::from([1f32, 2.0, 3.0]));
+    for op in ["trapezoid", "cumulative_trapezoid"] {
+        for (overload, args) in [("dx", args![&b]), ("x", args![&b, &b]), ("x", args![&x, &b]), ("x", args![&b, &x])] {
+            let text = call(&format!("aten::{op}.{overload}"), args).expect_err(op).to_string();
+            assert!(text.contains("must hold numbers"), "{text}");
+        }
+    }
+    let none = call("aten::trapezoid.dx", args![Tensor::zeros([0], DType::Bool)]).expect("nothing to add");
+    assert!(!none[0].tensor().unwrap().item::<bool>().unwrap());
 }

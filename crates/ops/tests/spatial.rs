@@ -2,7 +2,7 @@
 
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{DType, Loc, MemoryFormat};
-use maquette_ops::{Args, Op, Tensor, args, call, fake};
+use maquette_ops::{Args, Op, Tensor, Value, args, call, fake};
 
 const NAN: f32 = f32::NAN;
 
@@ -279,4 +279,36 @@ fn symbolic_sizes_take_no_guards() {
     }
     let guards: Vec<String> = scope.with(|d| d.guards.iter().map(|g| d.table.display_bool(g.cond).to_string()).collect());
     assert_eq!(guards, Vec::<String>::new());
+}
+
+#[test]
+fn planes_without_elements_are_not_pooled() {
+    let zeros = |sizes: &[i64]| Tensor::zeros(sizes, DType::F32);
+    let (k, one) = (vec![2i64, 2], vec![1i64, 1]);
+    for sizes in [&[1, 1, 0, 5][..], &[1, 1, 5, 0], &[1, 0, 5, 5], &[0, 5, 5]] {
+        for op in ["aten::max_pool2d_with_indices", "aten::avg_pool2d"] {
+            assert!(call(op, args![zeros(sizes), k.clone(), one.clone(), one.clone()]).is_err(), "{op} {sizes:?}");
+        }
+    }
+    let batch = call("aten::avg_pool2d", args![zeros(&[0, 1, 5, 5]), k, one.clone(), one]).expect("an empty batch");
+    assert_eq!(batch[0].tensor().unwrap().sizes_i64().unwrap(), [0, 1, 6, 6]);
+}
+
+#[test]
+fn windows_are_checked_before_they_run() {
+    let x = Tensor::ones([1, 1, 9, 9], DType::F32);
+    let pool = |p: i64| call("aten::max_pool2d", args![&x, vec![3i64], vec![1i64], vec![p], vec![2i64]]);
+    assert!(pool(2).is_err_and(|e| e.to_string().contains("half of `kernel_size`")));
+    assert_eq!(pool(1).unwrap()[0].tensor().unwrap().sizes_i64().unwrap(), [1, 1, 7, 7]);
+    let transposed = |stride: i64, more: i64, dilation: i64| {
+        let ones = Tensor::ones([1, 1, 3], DType::F32);
+        call("aten::conv_transpose1d", args![&ones, &ones, Value::None, vec![stride], vec![0i64], vec![more], 1, vec![dilation]])
+    };
+    assert!(transposed(1, 1, 1).is_err() && transposed(2, 2, 2).is_err());
+    for out in [transposed(2, 1, 1), transposed(1, 1, 2)] {
+        assert_eq!(out.unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap(), [1.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 0.0]);
+    }
+    let row = Tensor::ones([1, 1, 1, (1 << 20) + 8], DType::F32);
+    let out = call("aten::max_pool2d", args![&row, vec![1i64, (1 << 20) + 1], vec![1i64]]).expect("a wide window");
+    assert_eq!(out[0].tensor().unwrap().sizes_i64().unwrap(), [1, 1, 1, 8]);
 }

@@ -1,6 +1,7 @@
 //! Views against a model that lists, for every element of a view, the element of the base it is.
 
-use maquette_ops::{NewAxis, Tensor};
+use maquette_ir::DType;
+use maquette_ops::{NewAxis, Tensor, args, call};
 use proptest::prelude::*;
 
 /// A view: its sizes, and the base element at each of its positions in row-major order.
@@ -324,4 +325,42 @@ fn refusals_name_what_was_expected_and_found() {
         assert!(text.contains("views.rs"), "{text}");
     }
     assert!(x.split_with_sizes([2, 3], 1).is_err_and(|e| e.to_string().contains("must add up to 6")));
+}
+
+/// A tensor without elements may have a dimension of any size.
+#[test]
+fn nothing_is_arranged_at_no_cost() {
+    let (x, many) = (Tensor::zeros([0, 1i64 << 40], DType::F32), 1i64 << 40);
+    for (op, args, expected) in [
+        ("flip", args![&x, vec![1i64]], [0, many]),
+        ("roll", args![&x, vec![1i64], vec![1i64]], [0, many]),
+        ("rot90", args![&x, 2], [0, many]),
+        ("repeat", args![Tensor::zeros([0], DType::F32), vec![many, 1]], [many, 0]),
+        ("tile", args![Tensor::zeros([0], DType::F32), vec![many, 1]], [many, 0]),
+    ] {
+        let out = call(&format!("aten::{op}"), args).expect(op);
+        assert_eq!(out[0].tensor().unwrap().sizes_i64().unwrap(), expected, "{op}");
+    }
+}
+
+#[test]
+fn pieces_larger_than_everything() {
+    for n in [0, 5] {
+        let out = call("aten::split.Tensor", args![Tensor::zeros([n], DType::F32), i64::MAX, 0]).expect("one piece");
+        let pieces = out[0].list().unwrap();
+        assert_eq!(pieces.len(), 1);
+        assert_eq!(pieces[0].tensor().unwrap().sizes_i64().unwrap(), [n]);
+    }
+}
+
+#[test]
+fn padding_cuts_off_what_there_is() {
+    let x = Tensor::from([0i64, 1]);
+    let pad = |x: &Tensor, pad: &[i64]| call("aten::constant_pad_nd", args![x, pad.to_vec()]);
+    for by in [[-3, 3], [3, -3], [-1, -2], [0, -3]] {
+        assert!(pad(&x, &by).is_err(), "{by:?}");
+    }
+    assert!(pad(&Tensor::zeros([2, 2], DType::F32), &[-3, 3, 1, 0]).is_err());
+    assert_eq!(pad(&x, &[-2, 3]).unwrap()[0].tensor().unwrap().to_vec::<i64>().unwrap(), [0, 0, 0]);
+    assert_eq!(pad(&x, &[-1, -1]).unwrap()[0].tensor().unwrap().sizes_i64().unwrap(), [0]);
 }

@@ -107,8 +107,26 @@ number!(bool => Int, u8 => Int, i8 => Int, i16 => Int, i32 => Int, i64 => Int, h
 
 fn close(e: Number, x: Number, (relative, absolute): (f64, f64)) -> bool {
     match (e, x) {
-        (Number::Float(e), Number::Float(x)) => e == x || e.is_nan() && x.is_nan() || (e - x).abs() <= absolute + relative * e.abs(),
+        // beside an infinity any number would be within the tolerance, which is infinite too
+        (Number::Float(e), Number::Float(x)) => {
+            e == x || e.is_nan() && x.is_nan() || e.is_finite() && (e - x).abs() <= absolute + relative * e.abs()
+        }
         (Number::Int(e), Number::Int(x)) => e == x,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infinities_agree_with_themselves_alone() {
+        let inf = f64::INFINITY;
+        let agree = |e: f64, x: f64| close(Number::Float(e), Number::Float(x), tolerance(DType::F32));
+        assert!(agree(inf, inf) && agree(-inf, -inf) && agree(f64::NAN, f64::NAN) && agree(1.0, 1.000_001));
+        for (e, x) in [(inf, -inf), (-inf, inf), (inf, 1.0), (-inf, 1.0), (1.0, inf), (inf, f64::NAN), (f64::NAN, inf), (1.0, 1.1)] {
+            assert!(!agree(e, x), "{x} is not {e}");
+        }
     }
 }

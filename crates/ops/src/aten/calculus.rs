@@ -2,6 +2,7 @@
 
 use super::dims::{decide, done, require_rank};
 use super::lower::Lowering;
+use super::order::refuse_bool;
 use super::{table, views};
 use crate::error::{Error, Result};
 use crate::meta::Dims;
@@ -117,12 +118,17 @@ fn even(dx: &Value) -> Result<Steps> {
 /// By even steps, or at points.
 macro_rules! integral {
     ($rule:ident even) => {
-        Lowering::Composite(|a| $rule(a[0].tensor()?, |_| even(&a[1]), &a[2]))
+        Lowering::Composite(|a| $rule(a[0].tensor()?, |_| refuse_bool("y", &a[0]).and_then(|()| even(&a[1])), &a[2]))
     };
     ($rule:ident points) => {
         Lowering::Composite(|a| {
             let y = a[0].tensor()?;
-            $rule(y, |d| Steps::at(y, a[1].tensor()?, d), &a[2])
+            let steps = |d| {
+                refuse_bool("y", &a[0])?;
+                refuse_bool("x", &a[1])?;
+                Steps::at(y, a[1].tensor()?, d)
+            };
+            $rule(y, steps, &a[2])
         })
     };
 }

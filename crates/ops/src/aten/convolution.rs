@@ -58,7 +58,15 @@ impl<'a> Convolution<'a> {
         {
             for &i in list {
                 require(i.ge(least), || format!("`{name}` must be at least {least}, found {}", dims_text(list)))?;
+                if i.as_i64().is_some_and(|i| i > Window::MOST) {
+                    return Err(Error::value(format!("`{name}` must be at most {}, found {}", Window::MOST, dims_text(list))));
+                }
             }
+        }
+        for ((&more, &stride), &dilation) in c.output_padding.iter().zip(&c.stride).zip(&c.dilation).filter(|_| c.transposed) {
+            require(more.lt(stride.max(dilation)), || {
+                format!("`output_padding` must be less than `stride` or `dilation`, found {}", dims_text(&c.output_padding))
+            })?;
         }
         if c.groups < 1 {
             return Err(Error::value(format!("`groups` must be positive, found {}", c.groups)));

@@ -18,15 +18,14 @@ const fn compute(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(
     Lowering::Compute(Compute { class: Class::Reduce, metas, run })
 }
 
-/// The `p`-norm of differences.
-fn norm(differences: impl Iterator<Item = f64>, p: f64) -> f64 {
+/// The `p`-norm of differences, of which `greatest` chooses the greater for the infinite one.
+fn norm(differences: impl Iterator<Item = f64>, p: f64, greatest: fn(f64, f64) -> f64) -> f64 {
     let d = differences.map(f64::abs);
     match p {
-        0.0 => d.map(|x| if x == 0.0 { 0.0 } else { 1.0 }).sum(),
+        0.0 => d.map(|x| if x == 0.0 || x.is_nan() { x } else { 1.0 }).sum(),
         1.0 => d.sum(),
         2.0 => d.map(|x| x * x).sum::<f64>().sqrt(),
-        // NaN is not compared, as in PyTorch
-        f64::INFINITY => d.fold(0.0, f64::max),
+        f64::INFINITY => d.fold(0.0, greatest),
         _ => d.map(|x| x.powf(p)).sum::<f64>().powf(1.0 / p),
     }
 }
@@ -72,7 +71,8 @@ fn pairs(x1: &Tensor, x2: &Tensor, out: &Tensor, p: f64) -> Result<()> {
         let (batch, r, c) = (i / (rows * cols), i / cols % rows, i % cols);
         let a = &x[(batch * rows + r) * width..][..width];
         let b = &y[(batch * cols + c) * width..][..width];
-        distances.push(norm(a.iter().zip(b).map(|(a, b)| a - b), p));
+        // NaN is not compared, as in PyTorch
+        distances.push(norm(a.iter().zip(b).map(|(a, b)| a - b), p, f64::max));
     }
     host::store_reals(out, &distances)
 }
@@ -98,10 +98,11 @@ fn pdist_metas(a: &[Value]) -> Result<Metas> {
 fn pdist(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, p) = (a[0].tensor()?, order(&a[1])?);
     let (data, sizes) = (host::reals(x)?, host::sizes(x)?);
+    let greatest = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) };
     let row = |i: usize| &data[i * sizes[1]..][..sizes[1]];
     let mut distances = Vec::new();
     for i in 0..sizes[0] {
-        distances.extend((i + 1..sizes[0]).map(|j| norm(row(i).iter().zip(row(j)).map(|(a, b)| a - b), p)));
+        distances.extend((i + 1..sizes[0]).map(|j| norm(row(i).iter().zip(row(j)).map(|(a, b)| a - b), p, greatest)));
     }
     host::store_reals(out, &distances)
 }

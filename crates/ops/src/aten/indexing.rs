@@ -109,6 +109,13 @@ fn indexed(x: &Tensor, mut indices: Vec<Option<Tensor>>) -> Result<Indexed> {
         let texts: Vec<String> = shapes.iter().map(|s| dims_text(s)).collect();
         Error::value(format!("`indices` must broadcast together, found sizes {}", texts.join(", ")))
     })?;
+    let some = batch.iter().all(|n| n.as_i64().is_some_and(|n| n != 0));
+    if let Some(d) = dims.iter().find(|d| some && x.sizes()[**d].as_i64() == Some(0)) {
+        return Err(Error::value(format!(
+            "`indices[{d}]` is out of range for dimension {d} of sizes {}, which is empty",
+            dims_text(x.sizes())
+        )));
+    }
     // indices in neighbouring dimensions stay in their place; others go first
     let adjacent = dims.windows(2).all(|w| w[1] == w[0] + 1);
     let lead = if adjacent { dims.first().copied().unwrap_or(0) } else { 0 };

@@ -99,6 +99,11 @@ fn identity(sizes: &[usize]) -> Vec<Vec<usize>> {
     sizes.iter().map(|&n| (0..n).collect()).collect()
 }
 
+/// A tensor with elements has tables no longer than itself; of others one dimension may be of any length.
+fn unless_empty(args: &[Value], out: &Tensor, run: fn(&[Value], &Tensor) -> Result<()>) -> Result<()> {
+    if out.numel().as_i64() == Some(0) { Ok(()) } else { run(args, out) }
+}
+
 fn repeat(args: &[Value], out: &Tensor) -> Result<()> {
     let x = args[0].tensor()?;
     let (from, to) = (host::sizes(x)?, host::sizes(out)?);
@@ -180,6 +185,10 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
             cuts = cuts && !n.le(0).is_data_dependent() && decide(n.le(0))?;
         }
         let padded = *n + before + after;
+        // both ends are cut off first, each of what there is
+        require((*n + before.min(0) + after.min(0)).ge(0), || {
+            format!("`pad` {} cuts off more than sizes {} have", dims_text(pad), dims_text(x.sizes()))
+        })?;
         require(padded.ge(0), || format!("`pad` {} leaves a size of {padded} of sizes {}", dims_text(pad), dims_text(x.sizes())))?;
         *n = padded;
     }
@@ -265,7 +274,7 @@ table! {
             compute(Class::Copy, |_, a| Ok(smallvec![cat_meta(&tensors(&a[0])?, a[1].int_i64()?)?]), |a, out| cat(a, &out[0])),
         "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" => Lowering::Composite(|a| done(stack(&tensors(&a[0])?, a[1].int_i64()?)?)),
         "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
-            compute(Class::Gather, |_, a| Ok(smallvec![repeat_meta(a[0].tensor()?, a[1].ints()?)?]), |a, out| repeat(a, &out[0])),
+            compute(Class::Gather, |_, a| Ok(smallvec![repeat_meta(a[0].tensor()?, a[1].ints()?)?]), |a, out| unless_empty(a, &out[0], repeat)),
         "aten::tile(Tensor self, SymInt[] dims) -> Tensor" => Lowering::Composite(|a| {
             let (x, dims) = (a[0].tensor()?, a[1].ints()?);
             let mut repeats: Dims = smallvec![SymInt::from(1); x.dim().saturating_sub(dims.len())];
@@ -276,12 +285,12 @@ table! {
             let x = a[0].tensor()?;
             views::wrap_dims(&a[1].ints_i64()?, x.dim())?;
             Ok(smallvec![fresh_like(x, x.dtype())?])
-        }, |a, out| flip(a, &out[0])),
+        }, |a, out| unless_empty(a, &out[0], flip)),
         "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" => compute(Class::Gather, |_, a| {
             roll_shifts(a)?;
             let x = a[0].tensor()?;
             Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
-        }, |a, out| roll(a, &out[0])),
+        }, |a, out| unless_empty(a, &out[0], roll)),
         "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
             compute(Class::Copy, |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?, &a[2])?]), |a, out| constant_pad(a, &out[0])),
         "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" => compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], true)),

@@ -88,6 +88,23 @@ fn add_product(args: &[Value], out: &Tensor) -> Result<()> {
     multiply(args[1].tensor()?, args[2].tensor()?, out, alpha, beta)
 }
 
+/// As [`add_product`], where a factor of 0 ignores the product, NaN included. PyTorch does so for matrices, not for batches nor in half
+/// precision.
+fn add_matrix_product(args: &[Value], out: &Tensor) -> Result<()> {
+    let (beta, alpha) = scales(args, out)?;
+    let (a, b) = counted(args[1].tensor()?, args[2].tensor()?, alpha)?;
+    multiply(&a, &b, out, alpha, beta)
+}
+
+/// Operands of a product that `alpha` scales: without their inner dimension where nothing of it counts.
+fn counted(a: &Tensor, b: &Tensor, alpha: Scalar) -> Result<(Tensor, Tensor)> {
+    if alpha.to_bool() || !matches!(a.dtype(), DType::F32 | DType::F64) {
+        return Ok((a.clone(), b.clone()));
+    }
+    let none = |t: &Tensor, dim| t.view_of(views::narrow(t.meta(), dim, 0.into(), 0.into())?);
+    Ok((none(a, 1)?, none(b, 0)?))
+}
+
 /// The product of a matrix and a vector, or of two vectors, as one of matrices.
 fn vector_product(pair: Pair<'_>) -> Result<(Meta, Meta, Dims)> {
     let [(a_name, a), (b_name, b)] = pair;
@@ -298,7 +315,7 @@ table! {
             |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
         ),
         "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" =>
-            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |a, out| add_product(a, &out[0])),
+            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |a, out| add_matrix_product(a, &out[0])),
         "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::addmm"),
         "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" =>
             gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |a, out| add_product(a, &out[0])),
@@ -318,7 +335,9 @@ table! {
             },
             |a, out| {
                 let (beta, alpha) = scales(a, &out[0])?;
-                multiply_vector(addmv_pair(a)?, &out[0], alpha, beta)
+                let [(of, x), (by, y)] = addmv_pair(a)?;
+                let (x, y) = counted(x, y, alpha)?;
+                multiply_vector([(of, &x), (by, &y)], &out[0], alpha, beta)
             },
         ),
         "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::addmv"),

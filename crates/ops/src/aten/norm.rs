@@ -1,6 +1,6 @@
 //! Normalisations over the last dimensions and over groups of channels.
 
-use super::dims::{done, fresh, in_format_of, product, require, require_rank};
+use super::dims::{done, fresh, in_format_of, is_contiguous, product, require, require_rank};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::eager::{self, input, output};
@@ -185,8 +185,16 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     let operands = LayerNorm { weight: None, bias: None, mean: Some(output(&mean)?), rstd: Some(output(&rstd)?) };
     kernels::layer_norm(&input(&from)?, 1, a[7].float()?, operands, &mut output(&to)?)?;
     let (weight, bias) = (a[1].opt_tensor()?, a[2].opt_tensor()?);
-    let parts: Vec<Tensor> = weight.iter().chain(&bias).map(|t| per_channel(t, x.dim())).collect::<Result<_>>()?;
-    blend(&normal, &parts.iter().collect::<Vec<_>>(), &out[0], |b, r| {
+    let parts: Vec<Tensor> = weight.iter().chain(&bias).map(|t| per_channel(t, 3)).collect::<Result<_>>()?;
+    // `N`, `C` and `HxW` say which channel an element is of, whatever the sizes of `x`
+    let in_channels = |t: &Tensor| {
+        let m = Meta::contiguous([a[3].int()?, a[4].int()?, a[5].int()?], t.dtype());
+        t.view_of(Meta { offset: t.storage_offset(), ..m })
+    };
+    let direct = is_contiguous(out[0].sizes(), out[0].strides())?;
+    // the copy has served
+    let scaled = if direct { &out[0] } else { &work };
+    blend(&in_channels(&normal)?, &parts.iter().collect::<Vec<_>>(), &in_channels(scaled)?, |b, r| {
         let mut y = r[0];
         let mut rest = r[1..].iter();
         for (given, op) in [(weight.is_some(), BinaryOp::Mul), (bias.is_some(), BinaryOp::Add)] {
@@ -196,7 +204,8 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
             }
         }
         Ok(y)
-    })
+    })?;
+    if direct { Ok(()) } else { eager::copy(&work, &out[0]) }
 }
 
 table! {

@@ -33,8 +33,8 @@ impl Sliding {
                 1 => vec![given[0]; space],
                 n => return Err(Error::value(format!("`{name}` must hold {space} numbers, found {n}"))),
             };
-            if all.iter().any(|i| *i < least) {
-                return Err(Error::value(format!("`{name}` must be at least {least}, found {all:?}")));
+            if !all.iter().all(|i| (least..=Window::MOST).contains(i)) {
+                return Err(Error::value(format!("`{name}` must be from {least} to {}, found {all:?}", Window::MOST)));
             }
             Ok(all)
         };
@@ -42,10 +42,8 @@ impl Sliding {
         let stride = if stride.ints()?.is_empty() { kernel.clone() } else { list("stride", stride, 1)? };
         let padding = list("padding", padding, 0)?;
         let dilation = dilation.map_or(Ok(vec![1; space]), |d| list("dilation", d, 1))?;
-        if padding.iter().zip(&kernel).zip(&dilation).any(|((p, k), d)| *p > (k - 1).saturating_mul(*d).saturating_add(1) / 2) {
-            return Err(Error::value(format!(
-                "`padding` must be at most half of what `kernel_size` spans, found {padding:?} for {kernel:?}"
-            )));
+        if padding.iter().zip(&kernel).any(|(p, k)| *p > k / 2) {
+            return Err(Error::value(format!("`padding` must be at most half of `kernel_size`, found {padding:?} for {kernel:?}")));
         }
         Ok(Sliding(Window { kernel, stride, padding, dilation, ceil_mode: ceil.bool()? }))
     }
@@ -57,6 +55,13 @@ impl Sliding {
         require_rank("self", x, space + 1..=space + 2)?;
         let mut sizes: Dims = x.sizes().into();
         let lead = x.dim() - space;
+        // no padding makes something of nothing; a batch may be empty
+        if x.sizes()[lead - 1..].iter().any(|n| n.as_i64() == Some(0)) {
+            return Err(Error::value(format!(
+                "argument `self` must have elements in every dimension but the batch, found sizes {}",
+                dims_text(x.sizes())
+            )));
+        }
         for d in 0..space {
             let (n, s, p) = (sizes[lead + d], w.stride[d], w.padding[d]);
             let reach = w.dilation[d].saturating_mul(w.kernel[d] - 1).saturating_add(1);

@@ -2,13 +2,14 @@
 
 use super::creation::{factory, like, options};
 use super::lower::{Class, Compute, Lowering, Metas};
+use super::number::require_fits;
 use super::table;
 use crate::eager;
 use crate::error::{Error, Result};
 use crate::random::{Philox, reserve};
 use crate::tensor::Tensor;
 use crate::value::{Outputs, Value};
-use maquette_ir::{DType, Device};
+use maquette_ir::{DType, Device, Scalar};
 use maquette_kernels::ViewMut;
 use smallvec::smallvec;
 
@@ -42,6 +43,48 @@ fn normal(outs: &[Tensor], mean: f64, std: f64) -> Result<()> {
     draw(outs, |out, at| maquette_kernels::normal(out, at, mean, std))
 }
 
+/// `[low, high)` must not be empty, and its integers must be in the range of the dtype. What a symbol is, is seen when it is known.
+fn range_of(metas: Metas, low: &Value, high: &Value) -> Result<Metas> {
+    let (Some(low), Some(high)) = (low.int()?.as_i64(), high.int()?.as_i64()) else { return Ok(metas) };
+    if low >= high {
+        return Err(Error::value(format!("`low` must be less than `high`, found {low} and {high}")));
+    }
+    for (name, x) in [("low", low), ("high` - 1 of `high", high - 1)] {
+        for m in &metas {
+            // that negative integers wrap, and that all are truths, holds of conversions alone
+            let beyond = match m.dtype {
+                DType::U8 => x < 0,
+                DType::Bool => !(0..=1).contains(&x),
+                _ => false,
+            };
+            if beyond {
+                return Err(Error::value(format!("argument `{name}` must be in the range of {}, found {x}", m.dtype)));
+            }
+            require_fits(name, Scalar::Int(x), m.dtype)?;
+        }
+    }
+    Ok(metas)
+}
+
+/// `[low, high)` must be a range of finite numbers of the dtype, no longer than its greatest.
+fn interval(args: &[Value]) -> Result<Metas> {
+    let (metas, low, high) = (floats(like(&args[..1], 1)?, "uniform")?, args[1].float()?, args[2].float()?);
+    let largest = metas[0].dtype.largest_float().unwrap_or(f64::MAX);
+    let finite = |x: f64| x.abs() <= largest;
+    if finite(low) && finite(high) && low <= high && finite(high - low) {
+        return Ok(metas);
+    }
+    Err(Error::value(format!("`from` and `to` must bound a range of finite numbers of {}, found {low} and {high}", metas[0].dtype)))
+}
+
+fn deviating(args: &[Value]) -> Result<Metas> {
+    let std = args[2].float()?;
+    if std >= 0.0 {
+        return floats(like(&args[..1], 1)?, "normal");
+    }
+    Err(Error::value(format!("`std` must not be negative, found {std}")))
+}
+
 fn integers(outs: &[Tensor], low: &Value, high: &Value) -> Result<()> {
     let (low, high) = (low.int_i64()?, high.int_i64()?);
     draw(outs, |out, at| maquette_kernels::randint(out, at, low, high))
@@ -49,6 +92,7 @@ fn integers(outs: &[Tensor], low: &Value, high: &Value) -> Result<()> {
 
 /// `draws < p`, elementwise, where the draws are uniform.
 fn chance(outs: &[Tensor], p: &Tensor) -> Result<()> {
+    super::host::reals(p)?.into_iter().try_for_each(|p| probability(p).map(drop))?;
     let out = &outs[0];
     let wide = crate::Meta { dtype: DType::F32, ..crate::Meta::contiguous(out.sizes(), DType::F32).on(out.device()) };
     let draws = Tensor::allocate(wide)?;
@@ -113,16 +157,16 @@ table! {
         options!(like "rand_like(Tensor self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0)),
         options!(like "randn_like(Tensor self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0)),
         integer_options!("randint(SymInt high, SymInt[] size") =>
-            random(|_, a| Ok(smallvec![factory(a[1].ints()?, a, 2, DType::I64, Device::Cpu)?]), |a, o| integers(o, &Value::from(0), &a[0])),
+            random(|_, a| range_of(smallvec![factory(a[1].ints()?, a, 2, DType::I64, Device::Cpu)?], &Value::from(0), &a[0]), |a, o| integers(o, &Value::from(0), &a[0])),
         integer_options!("randint.low(SymInt low, SymInt high, SymInt[] size") =>
-            random(|_, a| Ok(smallvec![factory(a[2].ints()?, a, 3, DType::I64, Device::Cpu)?]), |a, o| integers(o, &a[0], &a[1])),
-        options!(like "randint_like(Tensor self, SymInt high") => random(|_, a| like(a, 2), |a, o| integers(o, &Value::from(0), &a[1])),
-        options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt high") => random(|_, a| like(a, 3), |a, o| integers(o, &a[1], &a[2])),
+            random(|_, a| range_of(smallvec![factory(a[2].ints()?, a, 3, DType::I64, Device::Cpu)?], &a[0], &a[1]), |a, o| integers(o, &a[0], &a[1])),
+        options!(like "randint_like(Tensor self, SymInt high") => random(|_, a| range_of(like(a, 2)?, &Value::from(0), &a[1]), |a, o| integers(o, &Value::from(0), &a[1])),
+        options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt high") => random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2])),
         "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> Tensor" =>
-            random(|_, a| floats(like(&a[..1], 1)?, "uniform"), |a, o| uniform(o, a[1].float()?, a[2].float()?)),
+            random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?)),
         "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::uniform"),
         "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor" =>
-            random(|_, a| floats(like(&a[..1], 1)?, "normal"), |a, o| normal(o, a[1].float()?, a[2].float()?)),
+            random(|_, a| deviating(a), |a, o| normal(o, a[1].float()?, a[2].float()?)),
         "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::normal_functional"),
         "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
             random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?)),
@@ -132,7 +176,10 @@ table! {
         }, |a, o| chance(o, a[1].tensor()?)),
         "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.Tensor"),
         "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" =>
-            random(|_, a| like(&a[..1], 1), |a, o| chance(o, &Tensor::adopt(vec![probability(a[1].float()?)? as f32], [0i64; 0])?)),
+            random(|_, a| {
+                probability(a[1].float()?)?;
+                like(&a[..1], 1)
+            }, |a, o| chance(o, &Tensor::adopt(vec![a[1].float()? as f32], [0i64; 0])?)),
         "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.p"),
         "aten::dropout(Tensor input, float p, bool train) -> Tensor" => Lowering::RandomComposite(dropout),
         "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" => Lowering::RandomComposite(dropout_in_place),

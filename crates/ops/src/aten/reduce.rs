@@ -1,6 +1,7 @@
 //! Reductions over dimensions. Results are row-major.
 
 use super::lower::{Class, Compute, Lowering, Metas};
+use super::norm::compute_dtype;
 use super::table;
 use crate::eager;
 use crate::error::{Error, Result};
@@ -110,6 +111,22 @@ fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<(
     fold(op, &eager::cast(x, out.dtype())?, dims, out)
 }
 
+/// A sum or product of the elements in the output's dtype, which PyTorch casts them to first. To wide ones they are cast as they are read.
+fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
+    match (out.dtype(), op) {
+        (DType::Bool, ReduceOp::Prod) => fold(ReduceOp::All, x, dims, out),
+        (DType::Bool, _) => fold(ReduceOp::Any, x, dims, out),
+        (DType::F16 | DType::BF16, _) => fold_cast(op, x, dims, out),
+        _ => fold(op, x, dims, out),
+    }
+}
+
+/// Halves are divided before they are rounded, and integers are not cut down to them before they are added.
+fn mean(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
+    let wide = if x.dtype().is_float() { x.dtype() } else { compute_dtype(out.dtype()) };
+    fold(ReduceOp::Mean, &eager::cast(x, wide)?, dims, out)
+}
+
 fn spread(args: &[Value], dims: usize) -> Result<(&Tensor, DimList, f64)> {
     let x = args[0].tensor()?;
     if !x.dtype().is_float() {
@@ -146,12 +163,20 @@ fn by_correction(op: &str, x: &Value, dims: Option<&Value>, unbiased: &Value, ke
     crate::call(op, crate::args![x.clone(), dims.cloned().unwrap_or(Value::None), correction, keepdim])
 }
 
-fn norm(args: &[Value], outs: &[Tensor], p: usize, dims: &[usize]) -> Result<()> {
-    let p = args[p].opt(Value::scalar)?.map_or(2.0, Scalar::to_f64);
+fn norm_order(p: &Value) -> Result<f64> {
+    Ok(p.opt(Value::scalar)?.map_or(2.0, Scalar::to_f64))
+}
+
+/// Norms of infinite and negative order choose from magnitudes, or divide by them: of none they have no value.
+fn norm_meta(args: &[Value], dims: &[usize], keepdim: bool, dtype: &Value) -> Result<Metas> {
+    let (x, p) = (t(args)?, norm_order(&args[1])?);
+    let of = if p < 0.0 || p.is_infinite() { picked } else { |x: &Tensor, d: &[usize], k, t| Ok(reduced(x, d, k, t)) };
+    Ok(smallvec![of(x, dims, keepdim, averaged(x, dtype, "a norm")?)?])
+}
+
+fn norm(args: &[Value], outs: &[Tensor], dims: &[usize]) -> Result<()> {
+    let p = norm_order(&args[1])?;
     let (x, out) = (args[0].tensor()?, &outs[0]);
-    if p.is_infinite() && dims.iter().any(|&d| x.sizes()[d].as_i64() == Some(0)) && x.numel().as_i64() == Some(0) && p < 0.0 {
-        return Err(Error::value(format!("the norm of order {p} of no elements has no value")));
-    }
     fold_cast(ReduceOp::Norm(p), x, dims, out)
 }
 
@@ -195,13 +220,13 @@ fn count_nonzero(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
 
 fn nansum(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     if !x.dtype().is_float() {
-        return fold(ReduceOp::Sum, x, dims, out);
+        return total(ReduceOp::Sum, x, dims, out);
     }
     let numbers = eager::map(x.dtype(), &[x], |b, r| {
         let (nan, zero) = (b.unary(UnaryOp::IsNan, r[0])?, b.constant(0, x.dtype()));
         b.select(nan, zero, r[0])
     })?;
-    fold(ReduceOp::Sum, &numbers, dims, out)
+    total(ReduceOp::Sum, &numbers, dims, out)
 }
 
 fn with_index(args: &[Value], outs: &[Tensor], max: bool) -> Result<()> {
@@ -220,7 +245,6 @@ fn with_index_meta(args: &[Value]) -> Result<Metas> {
 /// One output over dimensions that `$dims` gives, of dtype `$dtype`; `$meta` is `reduced` or `picked`.
 macro_rules! reduce {
     ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => { reduce!(custom |x, dims, out| fold($op, x, dims, out), |$a| $dims, keep $keep, $dtype) };
-    (cast $op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => { reduce!(custom |x, dims, out| fold_cast($op, x, dims, out), |$a| $dims, keep $keep, $dtype) };
     (custom |$x:ident, $d:ident, $out:ident| $run:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
         reduction(
             |_, $a| { let keep: Option<usize> = $keep; let t = $a[0].tensor()?; Ok(smallvec![reduced(t, &$dims?, keep.map_or(Ok(false), |i| $a[i].bool())?, $dtype?)]) },
@@ -258,13 +282,13 @@ fn index(_: &Tensor) -> DType {
 table! {
     /// Reductions.
     pub(super) static TABLE = {
-        "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" => reduce!(ReduceOp::Sum, |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
-        "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(ReduceOp::Sum, |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
+        "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
+        "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
         "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| nansum(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
-        "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" => reduce!(ReduceOp::Prod, |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
-        "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(ReduceOp::Prod, |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])),
-        "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" => reduce!(cast ReduceOp::Mean, |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")),
-        "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(cast ReduceOp::Mean, |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")),
+        "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
+        "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])),
+        "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| mean(x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")),
+        "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| mean(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")),
         "aten::max(Tensor self) -> Tensor" => pick!(ReduceOp::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
         "aten::min(Tensor self) -> Tensor" => pick!(ReduceOp::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
         "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" => pick!(ReduceOp::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own),
@@ -306,8 +330,8 @@ table! {
         "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], None, &a[1], false)),
         "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
         "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" => reduction(|_, a| {
-            Ok(smallvec![reduced(t(a)?, &every(t(a)?), false, averaged(t(a)?, &Value::None, "a norm")?)])
-        }, |a, o| norm(a, o, 1, &every(t(a)?))),
+            norm_meta(a, &every(t(a)?), false, &Value::None)
+        }, |a, o| norm(a, o, &every(t(a)?))),
         "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor" => Lowering::Composite(|a| {
             crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[2].dtype()?), a[1].clone(), Value::from_dims([0i64; 0])])
         }),
@@ -315,10 +339,10 @@ table! {
             crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[4].dtype()?), a[1].clone(), a[2].clone(), a[3].clone()])
         }),
         "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor" => reduction(|_, a| {
-            Ok(smallvec![reduced(t(a)?, &listed(t(a)?, &a[2])?, a[3].bool()?, averaged(t(a)?, &Value::None, "a norm")?)])
-        }, |a, o| norm(a, o, 1, &listed(t(a)?, &a[2])?)),
+            norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None)
+        }, |a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
         "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduction(|_, a| {
-            Ok(smallvec![reduced(t(a)?, &listed(t(a)?, &a[2])?, a[3].bool()?, averaged(t(a)?, &a[4], "a norm")?)])
-        }, |a, o| norm(a, o, 1, &listed(t(a)?, &a[2])?)),
+            norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4])
+        }, |a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
     }
 }

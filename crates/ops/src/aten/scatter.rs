@@ -3,6 +3,7 @@
 use super::dims::{fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
 use super::host::{self, fill_with};
 use super::lower::{Class, Compute, Lowering, Metas};
+use super::norm::compute_dtype;
 use super::number::require_argument_fits;
 use super::{table, views};
 use crate::eager::{self, input, output};
@@ -12,7 +13,7 @@ use crate::meta::{Dims, Meta};
 use crate::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
 use crate::value::Value;
-use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder};
+use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, cast_scalar};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::{self as kernels, ScatterOp, Source};
@@ -104,28 +105,58 @@ struct Scatter<'a> {
     index: Tensor,
     combine: Combine,
     include_self: bool,
+    /// Whether half precision is rounded once, after all that falls on an element; else after each, as PyTorch does in places.
+    once: bool,
+    /// What a mean counts in: PyTorch adds up ones of the element's own dtype where it would elements.
+    counts: DType,
+}
+
+/// What is scattered.
+enum From<'a> {
+    Elements(&'a Tensor),
+    Number(Scalar),
 }
 
 impl Scatter<'_> {
-    fn run(&self, out: &Tensor, source: &Source<'_>) -> Result<()> {
+    fn run(&self, out: &Tensor, source: &From<'_>) -> Result<()> {
+        let combines = self.combine != SET && self.index.numel().as_i64() != Some(0);
+        let wide = if combines && self.once { compute_dtype(out.dtype()) } else { out.dtype() };
+        if wide == out.dtype() || !out.dtype().is_float() {
+            return self.run_in(out, source);
+        }
+        let work = Tensor::allocate(fresh(out, out.sizes().into(), wide))?;
+        let number = |x: &Scalar| From::Number(cast_scalar(*x, out.dtype()));
+        match source {
+            From::Elements(t) => self.run_in(&work, &From::Elements(&eager::cast(t, wide)?))?,
+            From::Number(x) => self.run_in(&work, &number(x))?,
+        }
+        eager::copy(&work, out)
+    }
+
+    /// In the dtype of `out`.
+    fn run_in(&self, out: &Tensor, source: &From<'_>) -> Result<()> {
         eager::copy(self.x, out)?;
         if self.index.numel().as_i64() == Some(0) {
             return Ok(());
         }
+        let source = &match source {
+            From::Elements(t) => Source::Tensor(input(t)?),
+            From::Number(x) => Source::Value(*x),
+        };
         let index = input(&self.index)?;
         let put =
             |to: &Tensor, source: &Source<'_>, op| -> Result<()> { Ok(kernels::scatter(&mut output(to)?, self.dim, &index, source, op)?) };
         if !self.include_self {
-            put(out, &Source::Value(self.combine.identity(self.x.dtype())), ScatterOp::Replace)?;
+            put(out, &Source::Value(self.combine.identity(out.dtype())), ScatterOp::Replace)?;
         }
         match self.combine {
             Combine::With(op) => put(out, source, op),
             Combine::Mean => {
                 put(out, source, ScatterOp::Add)?;
-                let count = Tensor::allocate(fresh(self.x, self.x.sizes().into(), DType::I64))?;
+                let count = Tensor::allocate(fresh(self.x, self.x.sizes().into(), self.counts))?;
                 host::fill(&count, Scalar::Int(i64::from(self.include_self)))?;
                 put(&count, &Source::Value(Scalar::Int(1)), ScatterOp::Add)?;
-                divide(out, &host::data::<i64>(&count)?)
+                divide(out, &host::data::<i64>(&eager::cast(&count, DType::I64)?)?)
             }
         }
     }
@@ -144,17 +175,18 @@ fn divide(out: &Tensor, by: &[i64]) -> Result<()> {
 
 fn along(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatter<'_>> {
     let x = args[0].tensor()?;
-    Ok(Scatter { x, dim: wrap_dim(args[1].int_i64()?, x.dim())?, index: args[2].tensor()?.clone(), combine, include_self })
+    let dim = wrap_dim(args[1].int_i64()?, x.dim())?;
+    Ok(Scatter { x, dim, index: args[2].tensor()?.clone(), combine, include_self, once: true, counts: DType::I64 })
 }
 
 const SET: Combine = Combine::With(ScatterOp::Replace);
 
 fn scatter_src(args: &[Value], out: &Tensor, combine: Combine, include_self: bool) -> Result<()> {
-    along(args, combine, include_self)?.run(out, &Source::Tensor(input(args[3].tensor()?)?))
+    along(args, combine, include_self)?.run(out, &From::Elements(args[3].tensor()?))
 }
 
 fn scatter_value(args: &[Value], out: &Tensor, combine: Combine) -> Result<()> {
-    along(args, combine, true)?.run(out, &Source::Value(args[3].scalar()?))
+    along(args, combine, true)?.run(out, &From::Number(args[3].scalar()?))
 }
 
 fn scatter_meta(args: &[Value]) -> Result<Metas> {
@@ -211,11 +243,20 @@ fn slices(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatte
         strides = smallvec![s.index.strides().first().copied().unwrap_or(0.into())];
     }
     s.index = s.index.view_of(s.index.meta().with_dims(sizes, strides))?;
+    // PyTorch adds slices as `scatter_add` does, but to a line one element at a time
+    s.once = s.x.dim() > 1;
     Ok(s)
 }
 
 fn slices_from(args: &[Value], out: &Tensor, combine: Combine, include_self: bool) -> Result<()> {
-    slices(args, combine, include_self)?.run(out, &Source::Tensor(input(args[3].tensor()?)?))
+    slices(args, combine, include_self)?.run(out, &From::Elements(args[3].tensor()?))
+}
+
+/// PyTorch rounds after every slice; the counts of means it adds up with `index_add`.
+fn index_reduce(args: &[Value], out: &Tensor) -> Result<()> {
+    let s = slices(args, Combine::parse(args[4].str()?)?, args[5].bool()?)?;
+    let counts = if s.once || !out.dtype().is_float() { DType::I64 } else { out.dtype() };
+    Scatter { once: false, counts, ..s }.run(out, &From::Elements(args[3].tensor()?))
 }
 
 fn index_select_meta(args: &[Value]) -> Result<Metas> {
@@ -292,7 +333,7 @@ fn index_add(args: &[Value], out: &Tensor) -> Result<()> {
     let product = b.binary(BinaryOp::Mul, x, by).map_err(Error::other)?;
     let expr = b.finish(&[product]).map_err(Error::other)?;
     kernels::pointwise(&expr, &[input(source)?], std::slice::from_mut(&mut output(&scaled)?))?;
-    slices(args, add, true)?.run(out, &Source::Tensor(input(&scaled)?))
+    slices(args, add, true)?.run(out, &From::Elements(&scaled))
 }
 
 /// By advanced indexing, since here alone in the family negative indices count from the end.
@@ -379,7 +420,7 @@ table! {
             scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true)),
         "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)" => Lowering::InPlace("aten::index_copy"),
         "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor" =>
-            scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?)),
+            scatter(|_, a| slices_meta(a), |a, out| index_reduce(a, &out[0])),
         "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor(a!)" => Lowering::InPlace("aten::index_reduce"),
         "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" => scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
         "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor" => scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),

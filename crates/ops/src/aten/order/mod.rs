@@ -157,7 +157,7 @@ pub(super) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
     Err(Error::value(format!("argument `{arg}` must have a floating dtype, found {}{}", t.dtype(), dims_text(t.sizes()))))
 }
 
-fn refuse_bool(arg: &str, v: &Value) -> Result<()> {
+pub(super) fn refuse_bool(arg: &str, v: &Value) -> Result<()> {
     if operand(v).dtype != DType::Bool {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use crate::meta::Meta;
 use crate::shape::wrap_dim;
 use crate::tensor::Tensor;
 use crate::value::Value;
-use maquette_ir::DType;
+use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
 
 const fn sorted(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
@@ -30,6 +30,9 @@ fn metas(args: &[Value], dim: usize) -> Result<Metas> {
 /// Fills values and positions with the element that `choose` takes of each line's keys.
 fn choose_along(args: &[Value], dim: usize, outs: &[Tensor], choose: impl Fn(&Keys, &[i64]) -> Option<usize>) -> Result<()> {
     let x = args[0].tensor()?;
+    if outs[0].numel().as_i64() == Some(0) {
+        return Ok(()); // lines may still be long
+    }
     let (lines, keys) = (Lines::of(x, wrap_dim(args[dim].int_i64()?, x.dim())?)?, Keys::of(x)?);
     let (mut at, mut indices) = (Vec::with_capacity(lines.count), Vec::with_capacity(lines.count));
     let mut line = vec![0; lines.len];
@@ -84,12 +87,13 @@ fn median_of_all_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![reduced(x, &(0..x.dim()).collect::<Vec<_>>(), false, x.dtype())])
 }
 
-/// The median of nothing is NaN, as an integer the least.
+/// The median of nothing is NaN; as an integer, what the processor makes of that: the least of `i32` and `i64`, which narrow ones cut to 0.
 fn median_of_all(args: &[Value], out: &Tensor, skip: bool) -> Result<()> {
     let x = args[0].tensor()?;
     let keys = Keys::of(x)?;
     match median(&keys, &keys.all, skip) {
         Some(i) => take(x, &[i], out),
+        None if out.dtype() == DType::I32 => host::fill(out, Scalar::Int(i32::MIN.into())),
         None => host::store_reals(out, &[f64::NAN]),
     }
 }
