@@ -197,7 +197,7 @@ impl Session {
             let (place, whole, symbols) = s.pair(place, whole);
             place.relative(whole, symbols).or_else(|| {
                 let sizes: SmallVec<[Expr; 4]> = place.sizes().collect();
-                if whole.is_empty(symbols) == Tri::Yes {
+                if whole.is_empty(symbols) == Tri::Yes && place.is_empty(symbols) != Tri::No {
                     let nowhere: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), sizes.len());
                     return ViewSpec::strided(Expr::Int(0), &sizes, &nowhere, symbols).ok();
                 }

@@ -43,7 +43,8 @@ impl Beforehand {
 
     /// Takes in what was learnt. Returns whether any of it is new.
     pub fn learn(&mut self, learnt: Vec<Learnt>) -> bool {
-        learnt.into_iter().fold(false, |any, l| self.learn_one(l) || any)
+        let new = learnt.into_iter().filter(|l| self.learn_one(*l)).count();
+        new > 0
     }
 
     fn learn_one(&mut self, learnt: Learnt) -> bool {

@@ -268,12 +268,15 @@ impl Lift<'_> {
     fn check_inside(&mut self, op: &str, place: SpecId, whole: SpecId) -> Result<()> {
         let session = &mut self.memory.session;
         let (inner, outer, symbols) = session.pair(place, whole);
-        let ends = inner.last(symbols).zip(outer.last(symbols)).zip(inner.numel(symbols));
-        let Some(((last, end), numel)) = ends else { return Err(self.outside(op, place).into()) };
+        let ends = inner.last(symbols).zip(outer.last(symbols)).zip(inner.numel(symbols).zip(outer.numel(symbols)));
+        let Some(((last, end), (numel, there))) = ends else { return Err(self.outside(op, place).into()) };
         let begins = symbols.rel(Rel::Ge, inner.offset(), outer.offset());
         let ends = symbols.rel(Rel::Le, last, end);
+        // of no elements there is no last one
+        let some = symbols.rel(Rel::Gt, there, Expr::Int(0));
         let empty = symbols.rel(Rel::Eq, numel, Expr::Int(0));
-        let cond = symbols.and(begins, ends).and_then(|inside| symbols.or(empty, inside));
+        let within = symbols.and(begins, ends).and_then(|within| symbols.and(some, within));
+        let cond = within.and_then(|within| symbols.or(empty, within));
         let cond = cond.map_err(|_| Reason::Internal("a condition on a view overflows"))?;
         let message = Some(session.name("a view has no elements but those of its tensor"));
         let at = self.memory.at;
