@@ -53,7 +53,7 @@ pub fn published(program: &Program, e: &Error) -> Option<&'static str> {
         ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_data(values) => Some(ASSUMED),
         // the assumption does not hold at the sizes that the trace is made at, either
         ErrorKind::Guard(SymError::Contradiction { .. }) | ErrorKind::Typing(TypingError::Sym(SymError::Contradiction { .. }))
-            if binds() =>
+            if binds() || mentions_data(&e.kind().to_string()) =>
         {
             Some(ASSUMED)
         }

@@ -3,13 +3,13 @@
 use super::dims::{decide, done, is_one, known_equal, product, require};
 use super::lower::{Lowering, Metas};
 use super::{reshape, table};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fake::FakeCtx;
 use crate::meta::{Dims, Meta};
 use crate::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
 use crate::value::{Outputs, Value};
-use maquette_ir::sym::SymInt;
+use maquette_ir::sym::{SymError, SymInt};
 use smallvec::{SmallVec, smallvec};
 
 pub(super) fn one(m: Meta) -> Result<Metas> {
@@ -74,8 +74,14 @@ pub(crate) fn expand(m: &Meta, wanted: &[SymInt]) -> Result<Meta> {
         } else {
             let same = n.eq(target);
             if same.statically_known().is_none() && same.is_data_dependent() {
-                require(same, misfit)?;
-                strides[d] = s;
+                match require(same, misfit) {
+                    // what cannot be of that size is repeated
+                    Err(e) if matches!(e.kind(), ErrorKind::Guard(SymError::Contradiction { .. })) => require(n.eq(1), misfit)?,
+                    kept => {
+                        kept?;
+                        strides[d] = s;
+                    }
+                }
             } else if decide(same)? {
                 strides[d] = s;
             } else if !decide(n.eq(1))? {
