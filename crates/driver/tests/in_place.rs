@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{arange, check, check_dynamic, check_shared, copied};
-use maquette_ir::{DType, MemoryFormat};
+use common::{arange, check, check_dynamic, check_shared, copied, fresh, results};
+use maquette_ir::DType;
 use maquette_ops::library::{Facts, Tag};
-use maquette_ops::{Result, Tensor, Tree, Value, args, custom_op};
+use maquette_ops::{Result, Tensor, Tree, args, custom_op};
 use maquette_rewrite::{Functional, plan};
 use std::fmt::Write;
 use std::sync::Once;
@@ -42,12 +42,7 @@ fn operators() {
 }
 
 fn call(op: &str, args: maquette_ops::Args) -> Vec<Tensor> {
-    let out = maquette_ops::call(&format!("in_place::{op}"), args).unwrap();
-    out.iter().flat_map(Value::tensors).cloned().collect()
-}
-
-fn fresh(t: &Tensor) -> Tensor {
-    t.clone_as(MemoryFormat::Contiguous)
+    results(&format!("in_place::{op}"), args)
 }
 
 #[derive(Default)]

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{arange, check, copied};
-use maquette_ir::{DType, MemoryFormat};
+use common::{arange, check, copied, fresh};
+use maquette_ir::DType;
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, Tensor, Tree, Value, args, custom_op};
 use maquette_rewrite::{Functional, InPlace, Options, functionalize_in_place, plan};
@@ -40,10 +40,6 @@ fn operators() {
 
 fn call(op: &str, args: maquette_ops::Args) {
     maquette_ops::call(&format!("plans::{op}"), args).unwrap();
-}
-
-fn fresh(t: &Tensor) -> Tensor {
-    t.clone_as(MemoryFormat::Contiguous)
 }
 
 #[derive(Default)]

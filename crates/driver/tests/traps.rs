@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{arange, check, check_dynamic};
-use maquette_ir::{DType, MemoryFormat};
+use common::{arange, check, check_dynamic, fresh, results};
+use maquette_ir::DType;
 use maquette_ops::library::{Facts, Tag};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Effect, FakeCtx, Result, Tensor, Value, args, custom_op};
@@ -69,12 +69,7 @@ fn operators() {
 }
 
 fn call(op: &str, args: maquette_ops::Args) -> Vec<Tensor> {
-    let out = maquette_ops::call(&format!("traps::{op}"), args).unwrap();
-    out.iter().flat_map(Value::tensors).cloned().collect()
-}
-
-fn fresh(t: &Tensor) -> Tensor {
-    t.clone_as(MemoryFormat::Contiguous)
+    results(&format!("traps::{op}"), args)
 }
 
 /// A page for each program: what it is, its graph, why.

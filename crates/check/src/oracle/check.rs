@@ -2,7 +2,7 @@
 
 use super::copies::Copies;
 use super::library;
-use super::mode::{Eager, Mode, Prepared, Traced};
+use super::mode::{Eager, Mode, Prepared, Text};
 use super::outcome::Outcome;
 use super::program::{Given, Program, Sizes};
 use crate::values::guarded;
@@ -80,12 +80,11 @@ fn is_internal(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Other(e) if e.downcast_ref().is_some_and(of_a_pass))
 }
 
-/// Why a graph that is refused, where its trace runs nothing either: a pass takes what a trace asserts for given, and finds fault with what follows.
-fn assumed_away(program: &Program, at: &Sizes, e: &Error) -> Option<&'static str> {
-    let of_a_pass = matches!(e.kind(), ErrorKind::Other(e) if e.downcast_ref::<FunctionalizeError>().is_some());
-    let given = program.given(at).ok().filter(|_| of_a_pass)?;
-    let traced = Outcome::of(&given, |inputs| Traced.prepare(program, inputs)?(inputs));
-    traced.err().and_then(|e| published(program, &e)).filter(|why| *why == ASSUMED)
+/// Why any way to run a program may refuse it where its own assertions about data do not hold: what a trace asserts, what follows takes for given.
+fn assumed_away(program: &Program, at: &Sizes) -> Option<&'static str> {
+    let given = program.given(at).ok()?;
+    let asserted = Outcome::of(&given, |inputs| Text.prepare(program, inputs)?(inputs));
+    asserted.err().and_then(|e| published(program, &e)).filter(|why| *why == ASSUMED)
 }
 
 /// Whether elements of an input share their place, other than as repeated ones do.
@@ -180,10 +179,10 @@ fn differ(program: &Program, mode: &dyn Mode, at: &Sizes, expected: &Result<Outc
     let mismatch = |what: String| mismatch(mode, at, &what);
     match (expected, found) {
         (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
-        (Err(_), Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
+        (_, Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
         (Err(e), Ok(_)) => mismatch(format!("runs, while eager refuses: {e}")),
-        (Ok(_), Err(e)) => match published(program, e).or_else(|| assumed_away(program, at, e)) {
+        (Ok(_), Err(e)) => match published(program, e).or_else(|| assumed_away(program, at)) {
             Some(why) => Verdict::Refused(why),
             None => mismatch(format!("refuses what eager runs: {e}")),
         },

@@ -2,18 +2,28 @@
 #![allow(dead_code)]
 
 use maquette_driver::{Program, run_functional, run_planned};
-use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ir::plan::Plan;
+use maquette_ir::{DType, MemoryFormat};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::random::{Philox, apart};
-use maquette_ops::{Module, Tensor, Tree, Value, tree};
+use maquette_ops::{Args, Module, Tensor, Tree, Value, tree};
 use maquette_rewrite::{Functional, Level, Options, functionalize, plan};
 use maquette_trace::{Dim, TraceOptions, trace};
 
 pub fn arange(n: i64) -> Tensor {
     Tensor::from_vec((0..n).map(|i| i as f32 - 3.0).collect(), [n])
+}
+
+/// A row-major copy.
+pub fn fresh(t: &Tensor) -> Tensor {
+    t.clone_as(MemoryFormat::Contiguous)
+}
+
+/// The tensors that an operator returns.
+pub fn results(op: &str, args: Args) -> Vec<Tensor> {
+    maquette_ops::call(op, args).unwrap().iter().flat_map(Value::tensors).cloned().collect()
 }
 
 fn bits(t: &Tensor) -> Vec<u32> {
