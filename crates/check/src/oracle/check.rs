@@ -31,17 +31,17 @@ pub enum Verdict {
 
 const ASSUMED: &str = "an assumption about a data-dependent size, which does not hold";
 
-/// Why a mode may refuse what eager runs; `docs/oracle.md` explains each.
-pub fn published(program: &Program, e: &Error) -> Option<&'static str> {
+/// Why a mode may refuse what eager runs, if sizes of inputs are `symbolic` to it or not; `docs/oracle.md` explains each.
+pub fn published(program: &Program, e: &Error, symbolic: bool) -> Option<&'static str> {
     const WINDOWS: &str = "a write to an input of symbolic sizes whose elements share their place";
     const OUTSIDE: &str = "a view has no elements but those of its tensor";
     let binds = || program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
     match e.kind() {
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
         ErrorKind::Access(AccessError::OutOfBounds { .. }) => Some("as_strided of data-dependent sizes, beyond its tensor"),
-        ErrorKind::Access(AccessError::SelfOverlap { .. }) if has_windows(&program.graph) => Some(WINDOWS),
+        ErrorKind::Access(AccessError::SelfOverlap { .. }) if symbolic && has_windows(&program.graph) => Some(WINDOWS),
         ErrorKind::Other(e) => match &e.downcast_ref::<FunctionalizeError>()?.kind {
-            Reason::WriteToOverlappingView { .. } if has_windows(&program.graph) => Some(WINDOWS),
+            Reason::WriteToOverlappingView { .. } if symbolic && has_windows(&program.graph) => Some(WINDOWS),
             // every other view has no elements but those of its tensor
             Reason::Outside { .. } if !program.sees_places() && !has_windows(&program.graph) => None,
             why => unfunctional(why),
@@ -84,7 +84,7 @@ fn is_internal(e: &Error) -> bool {
 fn assumed_away(program: &Program, at: &Sizes) -> Option<&'static str> {
     let given = program.given(at).ok()?;
     let asserted = Outcome::of(&given, |inputs| Text.prepare(program, inputs)?(inputs));
-    asserted.err().and_then(|e| published(program, &e)).filter(|why| *why == ASSUMED)
+    asserted.err().and_then(|e| published(program, &e, false)).filter(|why| *why == ASSUMED)
 }
 
 /// Whether elements of an input share their place, other than as repeated ones do.
@@ -182,7 +182,7 @@ fn differ(program: &Program, mode: &dyn Mode, at: &Sizes, expected: &Result<Outc
         (_, Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
         (Err(e), Ok(_)) => mismatch(format!("runs, while eager refuses: {e}")),
-        (Ok(_), Err(e)) => match published(program, e).or_else(|| assumed_away(program, at)) {
+        (Ok(_), Err(e)) => match published(program, e, mode.serves_all_sizes(program)).or_else(|| assumed_away(program, at)) {
             Some(why) => Verdict::Refused(why),
             None => mismatch(format!("refuses what eager runs: {e}")),
         },
