@@ -239,10 +239,7 @@ impl Lift<'_> {
     }
 
     fn told_number(&self, v: ValueId) -> Option<Expr> {
-        match self.binding(v) {
-            Ok(Binding::Told(e)) => Some(e),
-            _ => None,
-        }
+        if let Some(Some(Binding::Told(e))) = self.bindings.get(v.index()) { Some(*e) } else { None }
     }
 
     /// Binds the results of a node that describes its arguments to what their types say, unless symbols get their values from them.
