@@ -291,12 +291,10 @@ impl Lift<'_> {
             let mut numbers = spec.dims().iter().flat_map(|d| [d.size, d.stride]).chain([spec.offset()]);
             numbers.any(|n| matches!(n, Expr::Id(_)))
         };
-        match self.outside(op, place) {
-            Reason::Outside { op, viewed } if op != AS_STRIDED && [place, whole].iter().any(|s| is_open(&specs[s.index()])) => {
-                Reason::Unlocated { op, viewed }
-            }
-            reason => reason,
+        if op == AS_STRIDED || ![place, whole].iter().any(|s| is_open(&specs[s.index()])) {
+            return self.outside(op, place);
         }
+        Reason::Unlocated { op: op.into(), viewed: self.memory.session.text(&specs[place.index()]) }
     }
 
     fn outside(&self, op: &str, place: SpecId) -> Reason {
