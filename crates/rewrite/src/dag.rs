@@ -243,6 +243,10 @@ pub(crate) struct Dag {
 }
 
 impl Dag {
+    pub fn with_capacity(nodes: usize) -> Dag {
+        Dag { nodes: Vec::with_capacity(nodes), origins: Vec::with_capacity(nodes) }
+    }
+
     pub fn add(&mut self, node: Node, origin: Origin) -> Id {
         self.nodes.push(node);
         self.origins.push(origin);

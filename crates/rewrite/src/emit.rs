@@ -61,6 +61,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
         memory,
     };
     e.values.resize(e.memory.dag.nodes.len(), SmallVec::new());
+    e.builder.reserve(e.memory.items.len());
     e.enter()?;
     for item in std::mem::take(&mut e.memory.items) {
         match item {

@@ -59,7 +59,7 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, known: &Beforehand, forwa
         graph,
         sources: graph.body().iter().filter_map(source).collect(),
         told: Told::new(facts),
-        memory: Memory::new(Session::new(symbols), forwards),
+        memory: Memory::new(Session::new(symbols), forwards, graph.node_count() + graph.inputs().len()),
         bindings: vec![None; graph.values().len()],
         types: vec![None; graph.type_count()],
         known,
@@ -103,7 +103,7 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
     l.memory.settle();
     let finals = l.memory.finals(&outputs, &repeats);
     let symbols = Session::new(Default::default());
-    Ok(Lifted { memory: std::mem::replace(&mut l.memory, Memory::new(symbols, false)), outputs, finals })
+    Ok(Lifted { memory: std::mem::replace(&mut l.memory, Memory::new(symbols, false, 0)), outputs, finals })
 }
 
 /// The one view whose offset counts from the start of the storage, wherever its tensor begins.

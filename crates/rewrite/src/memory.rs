@@ -108,12 +108,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Loads see the stores before them, if `forwards`, and stores that nobody sees are none.
-    pub fn new(session: Session, forwards: bool) -> Memory {
+    /// Of a program of about so many nodes. Loads see the stores before them, if `forwards`, and stores that nobody sees are none.
+    pub fn new(session: Session, forwards: bool, nodes: usize) -> Memory {
         Memory {
             session,
-            dag: Dag::default(),
-            items: Vec::new(),
+            dag: Dag::with_capacity(nodes),
+            items: Vec::with_capacity(nodes),
             storages: Vec::new(),
             shared: Vec::new(),
             writers: FxHashMap::default(),

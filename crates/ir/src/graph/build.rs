@@ -111,6 +111,16 @@ impl GraphBuilder {
         }
     }
 
+    /// Makes room for so many more nodes.
+    pub fn reserve(&mut self, nodes: usize) {
+        self.values.reserve(nodes);
+        self.nodes.reserve(nodes);
+        self.args.reserve(4 * nodes);
+        self.results.reserve(nodes);
+        self.body.reserve(nodes);
+        self.locs.reserve(nodes);
+    }
+
     /// Interns a string: an operator's or keyword's name, a string argument, a message.
     pub fn intern(&mut self, text: &str) -> StrId {
         let index = match self.strings.get_index_of(text) {

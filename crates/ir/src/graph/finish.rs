@@ -89,7 +89,10 @@ impl Copy<'_> {
         self.out.guards = from.guards.iter().copied().collect();
         self.out.nodes.reserve_exact(from.nodes.len());
         self.out.body.reserve_exact(from.body.len());
-        self.out.args.reserve(from.args.len());
+        self.out.args.reserve(self.args_behind_nodes());
+        self.out.values.reserve(from.values.len());
+        self.out.results.reserve(from.results.len());
+        self.out.locs.0.reserve(from.locs.len());
         for &stmt in &from.body {
             let stmt = self.stmt(stmt)?;
             self.out.body.push(stmt);
@@ -99,6 +102,13 @@ impl Copy<'_> {
             self.out.outputs.push(output);
         }
         Ok(())
+    }
+
+    /// How many arguments nodes have, with those of lists, which nodes may share in what is copied.
+    fn args_behind_nodes(&self) -> usize {
+        let listed = |arg: &Arg| if let Arg::List(list) = arg { list.len as usize } else { 0 };
+        let of = |node: &Node| node.args.get(&self.from.args).map_or(0, |args| args.len() + args.iter().map(listed).sum::<usize>());
+        self.from.nodes.iter().map(of).sum()
     }
 
     fn stmt(&mut self, stmt: Stmt) -> Result<Stmt, BuildError> {

@@ -48,27 +48,18 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -
         dag.nodes.iter().zip(&dag.origins).filter(|(n, _)| of(n)).map(|(_, o)| o.kind).collect()
     };
     let (data, calls, leaves) = (Vec::with_capacity(2 * dag.nodes.len()), FxHashMap::default(), FxHashMap::default());
-    let cx = Cx {
-        session,
-        facts,
-        inputs: kinds(true),
-        consts: kinds(false),
-        data,
-        calls,
-        leaves,
-        no_signed_zeros: options.no_signed_zeros,
-        unsound: false,
-    };
+    let cx =
+        Cx { session, facts, inputs: kinds(true), consts: kinds(false), data, calls, leaves, no_signed_zeros: options.no_signed_zeros };
     let used = RULES.iter().map(|r| options.only.as_ref().is_none_or(|only| only.iter().any(|n| n == r.name))).collect();
     let mut saturation = Saturation {
-        space: Space::new(cx),
+        space: Space::new(cx, 2 * dag.nodes.len()),
         stop_at: options.stop_at,
         used,
         stats: Stats { stopped: "nothing left to do", ..Stats::default() },
     };
     let terms = saturation.insert(&dag);
     let Saturation { space, mut stats, .. } = saturation;
-    if space.g.analysis.unsound {
+    if !space.is_sound() {
         return Err(Reason::Internal("a rule merged values of different kinds").into());
     }
     let mut roots: Vec<Id> = schedule::staying(&dag, &space.g.analysis.session).map(|i| terms[i]).collect();

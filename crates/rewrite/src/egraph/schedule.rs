@@ -55,8 +55,8 @@ pub(crate) fn schedule(space: Space<'_>, program: &Dag, terms: &[Id], chosen: &S
         bound: Bound::of(&memory.items),
         marks: vec![Mark::New; space.len()],
         stack: Vec::new(),
-        dag: Dag::default(),
-        after: Vec::new(),
+        dag: Dag::with_capacity(chosen.classes),
+        after: Vec::with_capacity(chosen.classes),
         serial: Vec::new(),
         by: 0,
     };

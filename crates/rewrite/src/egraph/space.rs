@@ -44,8 +44,10 @@ pub(crate) struct Space<'f> {
 }
 
 impl<'f> Space<'f> {
-    pub fn new(cx: Cx<'f>) -> Space<'f> {
-        let (next, again, waits, walked, plain, from) = Default::default();
+    /// For about so many terms.
+    pub fn new(cx: Cx<'f>, terms: usize) -> Space<'f> {
+        let (next, plain, from) = (Vec::with_capacity(terms), Vec::with_capacity(terms), Vec::with_capacity(terms));
+        let (again, waits, walked) = Default::default();
         Space { g: EGraph::new(cx), next, looked: 0, again, waits, walk: 0, walked, plain, from, choices: false, stale: false }
     }
 
@@ -246,6 +248,11 @@ impl<'f> Space<'f> {
         }
         self.look_again(changed.into_iter());
         true
+    }
+
+    /// Whether the terms of each class are values of one kind. Where they are not, a rule is at fault.
+    pub fn is_sound(&self) -> bool {
+        (0..self.len()).map(Id::from).all(|id| self.data(id) == self.data(self.find(id)))
     }
 
     /// What is known of a class.
