@@ -2,82 +2,18 @@
 //! writes in place, and on calls made up from its schema. It draws random numbers, returns its argument's memory, or writes to an argument, only if that
 //! is said.
 
-use maquette_check::conform::{File, operator_files};
-use maquette_ir::graph::{ArgEffect, MemoryFacts, OpFacts};
-use maquette_ir::schema::{Schema, Type};
-use maquette_ir::{DType, Device, Layout, MemoryFormat};
+mod calls;
+
+use calls::{Recipe, Recorded, ramp};
+use maquette_ir::DType;
+use maquette_ir::graph::{ArgEffect, MemoryFacts};
 use maquette_ops::library::{Facts, all};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Args, Op, Outputs, Tensor, Value, args};
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 
 /// Operators whose schemas, which are PyTorch's, hide what they write. A trace records an operator that declares it.
 const HIDDEN_WRITES: [&str; 3] = ["aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm"];
-
-fn ramp(sizes: &[i64], dtype: DType) -> Tensor {
-    let count = sizes.iter().product::<i64>();
-    Tensor::from_vec((0..count).map(|i| 0.125 + i as f32 / count as f32).collect(), sizes.to_vec()).to_dtype(dtype)
-}
-
-/// What a call is made up of.
-#[derive(Clone, Copy)]
-struct Recipe {
-    /// Tensors have so many dimensions, of size 2.
-    rank: usize,
-    dtype: DType,
-    /// Every integer, how many elements a list of any length has, and which text is given.
-    int: i64,
-    /// What has a default is given.
-    given: bool,
-}
-
-impl Recipe {
-    fn all() -> impl Iterator<Item = Recipe> {
-        let dtypes = [DType::F32, DType::I64, DType::Bool];
-        let of = move |rank| {
-            let each =
-                move |dtype| [0, 1, 2].into_iter().flat_map(move |int| [false, true].map(|given| Recipe { rank, dtype, int, given }));
-            dtypes.into_iter().flat_map(each)
-        };
-        (0..=5).flat_map(of)
-    }
-
-    fn call(self, op: Op, schema: &Schema) -> Option<Args> {
-        let arg = |(i, a): (usize, &maquette_ir::schema::Arg)| match op.default_value(i) {
-            Some(default) if !self.given => Some(default),
-            Some(Value::Bool(b)) => Some(Value::Bool(!b)),
-            _ => self.value(&a.ty),
-        };
-        schema.args.iter().enumerate().map(arg).collect()
-    }
-
-    fn value(self, ty: &Type) -> Option<Value> {
-        Some(match ty {
-            Type::Tensor => Value::Tensor(ramp(&vec![2; self.rank], self.dtype)),
-            Type::Int | Type::SymInt => self.int.into(),
-            Type::Float => Value::Float(0.5),
-            Type::Scalar if self.dtype == DType::F32 => Value::Float(0.5),
-            Type::Scalar => 1.into(),
-            Type::Bool => Value::Bool(true),
-            Type::Str => Value::Str(["mean", "floor", "ij"][self.int as usize].into()),
-            Type::ScalarType => Value::DType(self.dtype),
-            Type::Layout => Value::Layout(Layout::Strided),
-            Type::Device => Value::Device(Device::Cpu),
-            Type::MemoryFormat => Value::MemoryFormat(MemoryFormat::Contiguous),
-            Type::Optional(of) => self.value(of).unwrap_or(Value::None),
-            Type::List(of, count) if matches!(**of, Type::Int | Type::SymInt) => {
-                let count = count.map_or(self.rank, |n| n as usize);
-                Value::Ints(vec![self.int.into(); count].into_boxed_slice())
-            }
-            Type::List(of, count) => {
-                let elements = (0..count.unwrap_or(self.int.max(1) as u32)).map(|_| self.value(of));
-                Value::List(elements.collect::<Option<_>>()?)
-            }
-            _ => return None,
-        })
-    }
-}
 
 /// Calls that no recipe makes.
 fn special() -> Vec<(&'static str, Args)> {
@@ -176,16 +112,12 @@ impl Seen {
 
 #[test]
 fn operators_do_what_is_said_of_them() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/aten");
-    let files = operator_files(&folder, None).unwrap();
-    let files: BTreeMap<String, File> = files.iter().map(|path| File::read(path).unwrap()).map(|file| (file.name.clone(), file)).collect();
+    let recorded = Recorded::read();
     let special = special();
     let (mut wrong, mut never, mut steady, mut hidden) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for op in all().into_iter().filter(Op::is_builtin) {
         let (name, schema, mut seen) = (op.name(), op.schema().unwrap(), Seen::default());
-        for file in [Some(name), Facts.twin(name)].into_iter().flatten().filter_map(|name| files.get(name)) {
-            file.samples(op).for_each(|args| seen.call(op, &args));
-        }
+        recorded.of(name).for_each(|file| file.samples(op).for_each(|args| seen.call(op, &args)));
         Recipe::all().filter_map(|recipe| recipe.call(op, &schema)).for_each(|args| seen.call(op, &args));
         special.iter().filter(|(of, _)| *of == name).for_each(|(_, args)| seen.call(op, args));
         wrong.extend(seen.wrong.iter().map(|what| format!("{name}: {what}")));

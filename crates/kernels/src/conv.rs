@@ -7,7 +7,7 @@ use crate::gemm::{Mat, PANEL, Product, spread};
 use crate::pointwise::ops::{Add, Op2};
 use crate::pointwise::steps::{Kind, class_of};
 use crate::pool;
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, filled};
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use crate::window::Window;
 use maquette_ir::DType;
@@ -208,7 +208,7 @@ where
     let bias = bias.map(to_vec::<T>).transpose()?;
     // Where the output is row-major and of the class, it is computed where it is to lie.
     let there = out.dtype() == T::DTYPE && out.is_contiguous();
-    let mut y = vec![T::default(); if there { 0 } else { out.numel() }];
+    let mut y = filled("conv", T::default(), if there { 0 } else { out.numel() })?;
     let g = groups as usize;
     let (plane, windows) = if transposed { (&out.sizes()[2..], &input.sizes()[2..]) } else { (&input.sizes()[2..], &out.sizes()[2..]) };
     let conv = Conv {

@@ -5,6 +5,7 @@ use crate::error::{KernelError, Result};
 use crate::layout::Loops;
 use crate::pointwise::pointwise;
 use crate::pool;
+use crate::scratch::filled;
 use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{DType, Scalar};
@@ -139,7 +140,7 @@ pub fn arange(out: &mut ViewMut<'_>, start: Scalar, step: Scalar) -> Result<()> 
 
 /// A contiguous copy of a view, cast, for kernels that want plain slices.
 pub(crate) fn to_vec<T: Element + Default>(input: &View<'_>) -> Result<Vec<T>> {
-    let mut out = vec![T::default(); input.numel()];
+    let mut out = filled("copy", T::default(), input.numel())?;
     let view = ViewMut::from_slice_sized(&mut out, input.sizes());
     copy(input, &mut view.ok_or_else(|| KernelError::argument("copy", "the sizes overflow"))?)?;
     Ok(out)

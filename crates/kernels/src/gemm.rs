@@ -3,11 +3,12 @@
 //! Floats go through the `gemm` crate, one single-threaded call per panel of C on this crate's pool, so that the bits do not
 //! depend on the number of threads. `f16` and `bf16` accumulate in `f32` and round once. Integers wrap.
 
-use crate::copy::{copy, same_dtype, same_sizes};
+use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::element::Class;
 use crate::error::{KernelError, Result};
 use crate::layout;
 use crate::pool;
+use crate::scratch::filled;
 use crate::view::{Dims, Ptr, View, ViewMut};
 use maquette_ir::{DType, Scalar};
 
@@ -204,16 +205,8 @@ pub(crate) fn advance<T>(x: Mat<T>, by: usize, rows: bool) -> Ptr<T> {
 
 /// By way of contiguous copies in the wider type.
 fn narrow<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, beta: T) -> Result<()> {
-    let wide = |v: &View<'_>| -> Result<Vec<T>> {
-        let mut out = vec![T::default(); v.numel()];
-        let sizes = Dims::from_slice(v.sizes());
-        if let Some(mut o) = ViewMut::from_slice_sized(&mut out, &sizes) {
-            copy(v, &mut o)?;
-        }
-        Ok(out)
-    };
-    let (x, y) = (wide(a)?, wide(b)?);
-    let mut z = if beta.is_zero() { vec![T::default(); c.numel()] } else { wide(c)? };
+    let (x, y) = (to_vec::<T>(a)?, to_vec::<T>(b)?);
+    let mut z = if beta.is_zero() { filled(KERNEL, T::default(), c.numel())? } else { to_vec(c)? };
     let sizes = Dims::from_slice(c.sizes());
     let fit = || KernelError::argument(KERNEL, "the sizes overflow");
     let va = View::from_slice_sized(&x, a.sizes()).ok_or_else(fit)?;

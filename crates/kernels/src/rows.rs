@@ -11,7 +11,7 @@ use crate::pointwise::ops::{Add, Max};
 use crate::pointwise::steps::{Load, Store};
 use crate::pool;
 use crate::reduce::lanes::{row, row_into, row_of};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, filled};
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
 /// Rows of an input and an output of the same sizes.
@@ -169,7 +169,7 @@ fn norm_rows<T: Element<Class = A>, A: Float>(
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
     // Where there is none: 1 and -0 change no bit.
-    let or = |v: &Option<View<'_>>, none: A| v.as_ref().map_or_else(|| Ok(vec![none; rows.n]), to_vec::<A>);
+    let or = |v: &Option<View<'_>>, none: A| v.as_ref().map_or_else(|| filled("layer_norm", none, rows.n), to_vec::<A>);
     let (weight, bias) = (or(&operands.weight, A::ONE)?, or(&operands.bias, -A::ZERO)?);
     let count = rows.outer.numel();
     let (mut means, mut rstds) = (vec![A::ZERO; count], vec![A::ZERO; count]);

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::offset;
 use crate::pool;
+use crate::scratch::filled;
 use crate::view::{Dims, View, ViewMut, numel};
 use maquette_ir::DType;
 use smallvec::SmallVec;
@@ -52,16 +53,13 @@ impl Lines {
     }
 
     /// Runs `f(line)` for every line, on the pool if there is enough work.
-    pub fn each(&self, f: impl Fn(usize) + Sync) -> Result<()> {
-        self.ranges(|from, to| (from..to).for_each(&f))
+    pub fn each(&self, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+        self.ranges(|from, to| (from..to).try_for_each(&f))
     }
 
     /// Runs `f(from, to)` for ranges of lines that make up all of them, likewise.
-    fn ranges(&self, f: impl Fn(usize, usize) + Sync) -> Result<()> {
-        pool::ranges(self.count, (pool::GRAIN / 4 / self.len.max(1)).max(1), SIDE, &|from, to| {
-            f(from, to);
-            Ok(())
-        })
+    fn ranges(&self, f: impl Fn(usize, usize) -> Result<()> + Sync) -> Result<()> {
+        pool::ranges(self.count, (pool::GRAIN / 4 / self.len.max(1)).max(1), SIDE, &f)
     }
 }
 
@@ -92,7 +90,7 @@ fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, ident
         return Ok(());
     }
     lines.ranges(|from, to| {
-        let mut scratch = vec![identity; lines.len * SIDE.min(to - from)];
+        let mut scratch = filled(KERNEL, identity, lines.len.saturating_mul(SIDE.min(to - from)))?;
         for first in (from..to).step_by(SIDE) {
             let mut xs: SmallVec<[_; SIDE]> = (first..to).zip(scratch.chunks_mut(lines.len)).collect();
             for (line, xs) in &mut xs {
@@ -108,6 +106,7 @@ fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, ident
                 unsafe { dst.write_run(isa, lines.start(out, *line), so, xs) }
             }
         }
+        Ok(())
     })
 }
 
@@ -153,6 +152,7 @@ pub fn cumulative_extreme(max: bool, input: &View<'_>, dim: usize, values: &mut 
                     ix.set(x0 + k * sx, at);
                 }
             }
+            Ok(())
         })
     })
 }

@@ -10,6 +10,14 @@ struct Line {
     _bytes: [u8; 64],
 }
 
+/// So many copies of a value: an error where there is no memory for them, as for an expanded view of more elements than any memory has.
+pub(crate) fn filled<T: Copy>(kernel: &'static str, value: T, n: usize) -> Result<Vec<T>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(n).map_err(|_| KernelError::Memory { kernel, elements: n })?;
+    out.resize(n, value);
+    Ok(out)
+}
+
 /// So many elements, zero at first.
 pub(crate) struct Scratch<A> {
     lines: Vec<Line>,

@@ -66,13 +66,16 @@ fn leading(
             let (i0, v0, x0) = (lines.start(input, line), lines.start(values, line), lines.start(indices, line));
             // SAFETY: elements of this line, which is one task's; positions come from the line.
             unsafe {
-                let mut items = (0..lines.len as i64).map(|i| (src.get(i0 + i * si).load(), i)).collect();
+                let mut items = Vec::new();
+                items.try_reserve_exact(lines.len).map_err(|_| KernelError::Memory { kernel, elements: lines.len })?;
+                items.extend((0..lines.len as i64).map(|i| (src.get(i0 + i * si).load(), i)));
                 first_k(&mut items, k, descending);
                 for (j, (_, i)) in (0..k as i64).zip(items) {
                     v.set(v0 + j * sv, src.get(i0 + i * si));
                     ix.set(x0 + j * sx, i);
                 }
             }
+            Ok(())
         })
     })
 }

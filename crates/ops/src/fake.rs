@@ -138,8 +138,8 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
     })
 }
 
-/// No size or stride is known to be negative.
-fn well_formed(outputs: Outputs) -> Result<Outputs> {
+/// No size or stride is known to be negative: what a product of sizes is that overflows.
+pub(crate) fn well_formed(outputs: Outputs) -> Result<Outputs> {
     for m in outputs.iter().flat_map(Value::tensors).map(Tensor::meta) {
         if m.sizes.iter().chain(&m.strides).any(|n| n.as_i64().is_some_and(|n| n < 0)) {
             let (sizes, strides) = (dims_text(&m.sizes), dims_text(&m.strides));

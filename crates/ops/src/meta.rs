@@ -53,7 +53,9 @@ impl Meta {
 
     /// The number of elements.
     pub fn numel(&self) -> SymInt {
-        self.sizes.iter().fold(SymInt::from(1), |n, &s| n * s)
+        // the other sizes of an empty tensor may be too large for their product
+        let empty = self.sizes.iter().any(|n| n.as_i64() == Some(0));
+        if empty { SymInt::from(0) } else { self.sizes.iter().fold(SymInt::from(1), |n, &s| n * s) }
     }
 
     /// Whether elements are known to lie in row-major order, without gaps.
@@ -111,7 +113,7 @@ pub struct Concrete {
 impl Concrete {
     /// The number of elements, or `None` where it overflows.
     pub fn numel(&self) -> Option<i64> {
-        self.sizes.iter().try_fold(1i64, |n, &s| n.checked_mul(s))
+        if self.sizes.contains(&0) { Some(0) } else { self.sizes.iter().try_fold(1i64, |n, &s| n.checked_mul(s)) }
     }
 
     /// The half-open range of bytes that the elements span; `None` where empty or where it overflows.

@@ -6,6 +6,7 @@ use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::layout::{Loops, offset};
 use crate::pool;
+use crate::scratch::filled;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
 /// Where blocks are: the indexed tensor's offset for each index position, and the loops within a block.
@@ -34,7 +35,7 @@ impl Blocks {
             return Err(KernelError::argument(kernel, "takes at least one index"));
         };
         let shape: Dims = indices[first].as_ref().map(|v| Dims::from_slice(v.sizes())).unwrap_or_default();
-        let mut starts = vec![0i64; numel(&shape)];
+        let mut starts = filled(kernel, 0i64, numel(&shape))?;
         for &d in &dims {
             let Some(index) = &indices[d] else { continue };
             same_sizes(kernel, "an index", &shape, index.sizes())?;

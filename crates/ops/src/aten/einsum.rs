@@ -78,7 +78,7 @@ fn distinct(tensor: &Tensor, labels: Vec<Label>) -> Result<Labelled> {
 
 impl Labelled {
     fn size(&self, l: Label) -> Option<SymInt> {
-        self.labels.iter().position(|m| *m == l).map(|d| self.tensor.sizes()[d])
+        self.labels.iter().position(|m| *m == l).and_then(|d| self.tensor.sizes().get(d).copied())
     }
 
     /// Without the labels that `keep` refuses: summed.
@@ -123,6 +123,9 @@ pub(super) fn contract(a: Labelled, b: Labelled, keep: impl Fn(Label) -> bool) -
         let (x, y) = (a.tensor.dtype(), b.tensor.dtype());
         return Err(Error::value(format!("operands that are multiplied must have one dtype, found {x} and {y}")));
     }
+    // a tensor that failed has no dimensions to label
+    a.tensor.ok()?;
+    b.tensor.ok()?;
     let a = a.squeezed(&b)?;
     let b = b.squeezed(&a)?;
     let in_both = |l: Label| a.size(l).is_some() && b.size(l).is_some();

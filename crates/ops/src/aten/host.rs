@@ -11,10 +11,11 @@ pub(crate) use crate::typed;
 
 /// The elements in row-major order, copied.
 pub(crate) fn data<T: Element>(t: &Tensor) -> Result<Vec<T>> {
-    Ok(t.read::<T>()?.iter().copied().collect())
+    let x = t.read::<T>()?;
+    collect(x.len(), x.iter().copied())
 }
 
-/// So many numbers, for lists whose length an argument gives: an error where there is no memory for them.
+/// So many numbers: an error where there is no memory for them, as for a length that an argument gives or an expanded tensor's elements.
 pub(crate) fn collect<T: Element>(n: usize, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     let mut out = Vec::new();
     out.try_reserve_exact(n).map_err(|_| AccessError::Allocation { sizes: format!("[{n}]"), dtype: T::DTYPE })?;
@@ -38,7 +39,10 @@ pub(crate) fn fill_with<T: Element>(out: &Tensor, f: impl FnOnce(&mut [T])) -> R
 
 /// The elements of a tensor of any dtype in row-major order, as `f64`; `i64` beyond 2^53 rounds.
 pub(crate) fn reals(t: &Tensor) -> Result<Vec<f64>> {
-    typed!(t.dtype(), T => Ok(t.read::<T>()?.iter().map(|x| x.load().to_f64()).collect()))
+    typed!(t.dtype(), T => {
+        let x = t.read::<T>()?;
+        collect(x.len(), x.iter().map(|x| x.load().to_f64()))
+    })
 }
 
 /// Fills a fresh output with values in row-major order, each rounded once to its dtype.

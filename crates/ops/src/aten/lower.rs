@@ -305,7 +305,7 @@ impl OpDef {
     /// Outputs of real arguments on the host.
     pub(crate) fn run(&self, op: Op, state: &OpState, args: &mut [Value]) -> Result<Outputs> {
         match &self.lowering {
-            Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)),
+            Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)).and_then(crate::fake::well_formed),
             Lowering::Composite(f) | Lowering::RandomComposite(f) | Lowering::Undeclared { body: f, .. } => f(args),
             _ => {
                 let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));

@@ -201,7 +201,8 @@ fn positions(m: &Meta) -> Result<Vec<i64>> {
     let c = m.concrete().ok_or_else(|| Error::value("the layout is symbolic"))?;
     let mut out = vec![c.offset];
     for (&n, &s) in c.sizes.iter().zip(&c.strides) {
-        out = out.iter().flat_map(|&at| (0..n).map(move |i| at + i * s)).collect();
+        let count = out.len().saturating_mul(n.max(0) as usize);
+        out = host::collect(count, out.iter().flat_map(|&at| (0..n).map(move |i| at + i * s)))?;
     }
     Ok(out)
 }

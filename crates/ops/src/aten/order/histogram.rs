@@ -297,7 +297,8 @@ fn histogramdd(a: &[Value], bins: Value) -> Result<Outputs> {
 fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
     let width = x.sizes().last().copied().unwrap_or(0.into());
     let width = width.as_i64().map_or_else(|| width.guard_int(), Ok)?;
-    Ok(Value::from(vec![bins.int()?; usize::try_from(width).unwrap_or(0)]))
+    let bins = bins.int_i64()?;
+    Ok(Value::from(host::collect(usize::try_from(width).unwrap_or(0), std::iter::repeat(bins))?))
 }
 
 table! {

@@ -78,7 +78,10 @@ fn key(x: f64) -> i64 {
 
 /// The elements in row-major order as integers, floats truncated.
 fn integers(t: &Tensor) -> Result<Vec<i64>> {
-    typed!(t.dtype(), T => Ok(t.read::<T>()?.iter().map(|x| x.load().to_i64()).collect()))
+    typed!(t.dtype(), T => {
+        let x = t.read::<T>()?;
+        host::collect(x.len(), x.iter().map(|x| x.load().to_i64()))
+    })
 }
 
 /// Fills a fresh output with integers in row-major order.

@@ -1,0 +1,223 @@
+//! Calls with an argument that is wrong, or rare: no builtin operator panics, and where a kernel gives something, the fake kernel promises its
+//! metadata. They are the calls that PyTorch recorded, or calls made up where there are none, each with one or two arguments changed.
+
+mod calls;
+
+use calls::{Recipe, Recorded};
+use maquette_ir::sym::{Scope, SymInt};
+use maquette_ir::{DType, Loc};
+use maquette_ops::library::all;
+use maquette_ops::random::{Philox, apart};
+use maquette_ops::{Args, Error, Meta, Op, Result, Tensor, Value, args, fake};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Changed calls of each operator, if the environment's `CALLS` says no other number.
+const CALLS: u64 = 60;
+
+/// Choices that repeat (SplitMix64).
+struct Choices(u64);
+
+impl Choices {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z >> 33) as usize).checked_rem(n).unwrap_or(0)
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+
+    fn int(&mut self) -> i64 {
+        self.one(&[0, 1, -1, 2, 3, -2, -3, 4, 5, 7, -9, 64, 1 << 62, -(1 << 62), i64::MAX, i64::MIN])
+    }
+
+    fn float(&mut self) -> f64 {
+        self.one(&[0.0, -0.0, 1.0, -1.0, 0.3, 2.0, 1e300, -1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY])
+    }
+
+    fn tensor(&mut self, t: &Tensor) -> Tensor {
+        use DType::*;
+        let dim = self.below(t.dim().max(1)) as i64;
+        match self.below(10) {
+            0..2 => t.to_dtype(self.one(&[F32, F64, F16, BF16, I64, I32, I16, I8, U8, Bool])),
+            2 if t.dim() > 0 => t.slice(dim, 0..0),
+            3 if t.dim() > 0 => t.slice(dim, 0..1),
+            4 if t.dim() > 0 && t.size(dim).as_i64() != Some(0) => t.select(dim, 0),
+            5 => t.unsqueeze(dim),
+            6 if t.dim() > 1 => t.transpose(0, -1),
+            7 => Tensor::full([] as [i64; 0], self.float(), F32),
+            8 => Tensor::stack([t, t], self.below(t.dim() + 1) as i64),
+            _ => t.unsqueeze(0).expand([&[SymInt::from(3)], t.sizes()].concat()),
+        }
+    }
+
+    /// Something else of about the same type.
+    fn instead_of(&mut self, v: &Value, others: &Args) -> Value {
+        match v {
+            _ if self.below(12) == 0 => Value::None,
+            Value::Tensor(_) if self.below(12) == 0 => self.one(others),
+            Value::Tensor(t) => Value::Tensor(self.tensor(t)),
+            Value::Int(_) => self.int().into(),
+            Value::Float(_) => Value::Float(self.float()),
+            Value::Bool(b) => Value::Bool(!b),
+            Value::Str(_) => Value::Str(self.one(&["", "mean", "sum", "bogus", "floor", "linear"]).into()),
+            Value::DType(_) => Value::DType(self.one(&[DType::F32, DType::F16, DType::I64, DType::Bool, DType::U8])),
+            Value::Ints(of) => {
+                let mut of = of.to_vec();
+                match (self.below(4), of.len()) {
+                    (0, _) => of.push(self.int().into()),
+                    (1, 1..) => drop(of.pop()),
+                    (_, 0) => of.push(1.into()),
+                    (_, n) => of[self.below(n)] = self.int().into(),
+                }
+                Value::Ints(of.into())
+            }
+            Value::List(of) => {
+                let mut of = of.to_vec();
+                match (self.below(4), of.len()) {
+                    (_, 0) => {}
+                    (0, _) => drop(of.pop()),
+                    (1, _) => of.push(of[0].clone()),
+                    (_, n) => {
+                        let at = self.below(n);
+                        of[at] = self.instead_of(&of[at].clone(), others);
+                    }
+                }
+                Value::List(of.into())
+            }
+            Value::None => {
+                let (int, float) = (self.int(), self.float());
+                self.one(&[int.into(), Value::Float(float), Value::DType(DType::F32)])
+            }
+            other => other.clone(),
+        }
+    }
+
+    fn change(&mut self, mut args: Args) -> Args {
+        let before = args.clone();
+        for _ in 0..(1 + self.below(2)).min(args.len()) {
+            let at = self.below(args.len());
+            args[at] = self.instead_of(&args[at].clone(), &before);
+        }
+        args
+    }
+}
+
+/// What a call gave, or its error; else the panic.
+fn outcome<T>(f: impl FnOnce() -> Result<T>) -> std::result::Result<Result<T>, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        text.unwrap_or("without a message").to_owned()
+    })
+}
+
+fn metas(v: &[Value]) -> Vec<Meta> {
+    v.iter().flat_map(Value::tensors).map(|t| t.meta().clone()).collect()
+}
+
+/// Whether what is promised is so, as far as it is known and can be observed.
+fn holds(promised: &Meta, real: &Meta) -> bool {
+    let is = |a: &SymInt, b: &SymInt| a.as_i64().is_none_or(|a| Some(a) == b.as_i64());
+    let empty = real.sizes.iter().any(|n| n.as_i64() == Some(0));
+    let stride = |((a, b), n): ((&SymInt, &SymInt), &SymInt)| n.as_i64() == Some(1) || is(a, b);
+    promised.dtype == real.dtype
+        && promised.sizes.len() == real.sizes.len()
+        && promised.sizes.iter().zip(&real.sizes).all(|(a, b)| is(a, b))
+        && (empty || promised.strides.iter().zip(&real.strides).zip(&real.sizes).all(stride))
+}
+
+/// What is wrong with how a call goes.
+fn fault(op: Op, args: &Args) -> Option<String> {
+    let mut without_data = |t: &Tensor| Ok::<_, Error>(Tensor::fake_of(t.meta().clone()));
+    let fakes = args.iter().map(|v| v.map_tensors(&mut without_data)).collect::<Result<Args>>().ok()?;
+    let promised = match outcome(|| fake::call(op, &fakes, Some(&Scope::new()), Loc::caller())) {
+        Ok(promised) => promised,
+        Err(panic) => return Some(format!("the fake kernel panicked: {panic}")),
+    };
+    let real = match outcome(|| apart(&mut Philox { seed: 7, offset: 0 }, || op.call(args.clone()))) {
+        Ok(real) => metas(&real.ok()?),
+        Err(panic) => return Some(format!("the kernel panicked: {panic}")),
+    };
+    let promised = match promised {
+        Ok(promised) => metas(&promised),
+        // a number that data decide is one that a trace is right to refuse
+        Err(_) if real.is_empty() => return None,
+        Err(e) => return Some(format!("the fake kernel refuses what the kernel does: {e}")),
+    };
+    let same = promised.len() == real.len() && promised.iter().zip(&real).all(|(p, r)| holds(p, r));
+    let list = |metas: &[Meta]| metas.iter().map(Meta::to_string).collect::<Vec<_>>().join(", ");
+    (!same).then(|| format!("the fake kernel promises {}, the kernel gives {}", list(&promised), list(&real)))
+}
+
+fn text(args: &[Value]) -> String {
+    let one = |v: &Value| match v {
+        Value::Tensor(t) => t.meta().to_string(),
+        Value::List(l) => format!("[{}]", text(l)),
+        other => format!("{other:?}"),
+    };
+    args.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn from_environment(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(otherwise)
+}
+
+#[test]
+fn no_call_panics_and_fakes_promise_what_kernels_give() {
+    let (recorded, mut faults, mut made) = (Recorded::read(), BTreeSet::new(), 0);
+    let (calls, seed) = (from_environment("CALLS", CALLS), from_environment("SEED", 0));
+    // polynomials take as many steps as their degree, which a changed call makes 2^62
+    for op in all().into_iter().filter(|op| op.is_builtin() && !op.name().contains("_polynomial_")) {
+        let (name, schema) = (op.name(), op.schema().unwrap());
+        let file = recorded.of(name).find(|file| file.samples(op).next().is_some());
+        let count = file.map_or_else(|| Recipe::all().count(), |file| file.samples(op).count());
+        for i in 0..calls {
+            let mut choices = Choices(seed << 40 ^ i << 20 ^ name.len() as u64);
+            let at = choices.below(count);
+            let call = match file {
+                Some(file) => file.samples(op).nth(at),
+                None => Recipe::all().nth(at).and_then(|recipe| recipe.call(op, &schema)),
+            };
+            // a view that cannot be taken of an argument changes nothing
+            let Some(args) = call.and_then(|call| catch_unwind(AssertUnwindSafe(|| choices.change(call))).ok()) else { continue };
+            made += 1;
+            faults.extend(fault(op, &args).map(|what| format!("{name}({}): {what}", text(&args))));
+        }
+    }
+    assert!(made > calls * 800, "{made} calls were made");
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), Vec::from_iter(faults).join("\n"));
+}
+
+/// An expanded tensor may have more elements than any memory: a kernel that wants them one after another says so.
+#[test]
+fn more_elements_than_memory_are_an_error() {
+    const MANY: i64 = 1 << 40;
+    let wide = |lead: &[i64], dtype| Tensor::ones([1i64], dtype).expand([lead, &[MANY]].concat());
+    let x = wide(&[], DType::F32);
+    let row = wide(&[1], DType::F16);
+    let indices = Value::List([Value::Tensor(Tensor::zeros([1i64], DType::I64).expand([MANY]))].into());
+    let calls: [(&str, Args); 12] = [
+        ("aten::topk", args![&x, 1, 0, true, true]),
+        ("aten::median", args![&x]),
+        ("aten::kthvalue", args![&x, 1, 0, false]),
+        ("aten::histc", args![&x, 4, 0, 1]),
+        ("aten::unique_dim", args![&x, 0, true, false, false]),
+        ("aten::bincount", args![wide(&[], DType::I64), Value::None, 0]),
+        ("aten::mm", args![&row, row.transpose(0, 1)]),
+        ("aten::index.Tensor", args![Tensor::ones([1i64], DType::F32), indices]),
+        ("aten::as_strided_scatter", args![&x, Tensor::ones([1i64], DType::F32), [1i64], [1i64], Value::None]),
+        ("aten::histogramdd.int_bins", args![wide(&[2], DType::F32), 1, Value::None, Value::None, false]),
+        ("aten::conv1d", args![wide(&[1, 1], DType::F32), wide(&[1, 1], DType::F32)]),
+        (
+            "aten::bilinear",
+            args![Tensor::ones([2i64, 2, 2], DType::F32).expand([MANY, 2, 2]), wide(&[MANY, 2], DType::F32), wide(&[2, 2], DType::F32)],
+        ),
+    ];
+    for (name, args) in calls {
+        let found = outcome(|| Op::find(name).unwrap().call(args));
+        assert!(matches!(&found, Ok(Err(_))), "{name} gave {found:?}");
+    }
+}
