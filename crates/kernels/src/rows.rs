@@ -10,7 +10,7 @@ use crate::math::Float;
 use crate::pointwise::ops::{Add, Max};
 use crate::pointwise::steps::{Load, Store};
 use crate::pool;
-use crate::reduce::lanes::{row, row_into, row_of};
+use crate::reduce::lanes::{deviations, row, row_into, row_of};
 use crate::scratch::{Scratch, filled};
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
@@ -176,15 +176,13 @@ fn norm_rows<T: Element<Class = A>, A: Float>(
     let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
     let n = A::from_f64(rows.n as f64);
     rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {
-        let mean = row::<A, Add>(isa, xs, A::ZERO) / n;
+        let near = row::<A, Add>(isa, xs, A::ZERO) / n;
+        let [sum, squares] = deviations(isa, xs, near);
         // What the mean lost in rounding: without it, rows whose deviations are near it become noise.
-        let lost = row_of::<A, Add, _>(isa, xs, A::ZERO, |x: A| x - mean) / n;
-        let mean = if lost.abs() < A::INFINITY { mean + lost } else { mean };
-        let square = |x: A| {
-            let d = x - mean;
-            d * d
-        };
-        let rstd = A::ONE / (row_of::<A, Add, _>(isa, xs, A::ZERO, square) / n + A::from_f64(eps)).sqrt();
+        let lost = sum / n;
+        let (mean, squares) = if lost.abs() < A::INFINITY { (near + lost, squares - sum * lost) } else { (near, squares) };
+        let variance = if squares < A::ZERO { A::ZERO } else { squares / n };
+        let rstd = A::ONE / (variance + A::from_f64(eps)).sqrt();
         isa.dispatch(Normalize { xs, ys, mean, rstd, weight: &weight, bias: &bias });
         // SAFETY: row `r` is one task's, and below `count`.
         unsafe {

@@ -5,7 +5,8 @@
 //! rows. A partial result of `w` columns at once is `LANES` groups of `w` accumulators; of one row, `w` is 1.
 
 use crate::isa::{Isa, Simd};
-use crate::pointwise::ops::{Onto, Op2};
+use crate::math::Float;
+use crate::pointwise::ops::{Add, Onto, Op2};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 
@@ -153,6 +154,50 @@ pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs
         true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs, out)), PhantomData)),
         false => combined::<A, O>(xs.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).map(|(c, o)| isa.dispatch(of(c, o))), identity),
     }
+}
+
+/// The sums of `x - from` and of its square, in one pass over a row.
+struct Deviations<'a, A>(&'a [A], A);
+
+impl<A: Float> Simd for Deviations<'_, A> {
+    type Out = [[A; LANES]; 2];
+    #[inline(always)]
+    fn run(self) -> [[A; LANES]; 2] {
+        let (mut sums, mut squares) = ([A::ZERO; LANES], [A::ZERO; LANES]);
+        let (rows, rest) = self.0.as_chunks::<LANES>();
+        for row in rows {
+            for l in 0..LANES {
+                let d = row[l] - self.1;
+                sums[l] = sums[l] + d;
+                squares[l] = squares[l] + d * d;
+            }
+        }
+        for ((sum, square), x) in sums.iter_mut().zip(&mut squares).zip(rest) {
+            let d = *x - self.1;
+            *sum = *sum + d;
+            *square = *square + d * d;
+        }
+        [sums, squares]
+    }
+}
+
+/// The sums of `x - from` and of its square over a row: with `from` near the mean, what the mean is beside it and the variance
+/// (the corrected two-pass algorithm; Chan, Golub and LeVeque 1983).
+pub(crate) fn deviations<A: Float>(isa: Isa, xs: &[A], from: A) -> [A; 2]
+where
+    Add: Op2<A, A>,
+{
+    let of = |c| isa.dispatch(Deviations(c, from));
+    if xs.len() <= CHUNK {
+        return of(xs).map(|lanes| isa.dispatch(Tree::<A, Add>(lanes, PhantomData)));
+    }
+    let mut cascades = [Cascade::<A, Add>::new(), Cascade::<A, Add>::new()];
+    for chunk in xs.chunks(CHUNK) {
+        for (cascade, lanes) in cascades.iter_mut().zip(of(chunk)) {
+            cascade.push(Partial::from(lanes));
+        }
+    }
+    cascades.map(|c| c.finish().first().copied().unwrap_or(A::ZERO))
 }
 
 fn combined<A: Copy, O: Op2<A, A>>(chunks: impl Iterator<Item = [A; LANES]>, identity: A) -> A {
