@@ -221,3 +221,31 @@ fn more_elements_than_memory_are_an_error() {
         assert!(matches!(&found, Ok(Err(_))), "{name} gave {found:?}");
     }
 }
+
+/// A tensor without elements may have a size beyond any memory: where the results have no elements either, there is nothing to do.
+#[test]
+fn many_rows_without_elements_are_nothing_to_do() {
+    const MANY: i64 = 1 << 40;
+    let x = |sizes: &[i64]| Tensor::zeros(sizes, DType::F32);
+    let (wide, tall, batch) = (x(&[MANY, 0]), x(&[0, MANY]), x(&[MANY, 0, 2]));
+    let calls: [(&str, Args); 12] = [
+        ("aten::sort", args![&wide, 1, false]),
+        ("aten::topk", args![&wide, 0, 1, true, true]),
+        ("aten::cumsum", args![&wide, 1, Value::None]),
+        ("aten::cummax", args![&wide, 1]),
+        ("aten::renorm", args![&wide, 2.0, 0, 1.0]),
+        ("aten::unique_dim", args![&wide, 1, true, true, true]),
+        ("aten::_softmax", args![&wide, 0, false]),
+        ("aten::linalg_qr", args![&wide, "reduced"]),
+        ("aten::mm", args![&wide, x(&[0, 0])]),
+        // these hold something for each matrix, or column
+        ("aten::geqrf", args![&batch]),
+        ("aten::triangular_solve", args![&batch, x(&[MANY, 0, 0]), true, false, false]),
+        ("aten::cov", args![&tall, 1, Value::None, Value::None]),
+    ];
+    for (name, args) in calls {
+        let found = outcome(|| Op::find(name).unwrap().call(args));
+        let refused = matches!(name, "aten::geqrf" | "aten::triangular_solve" | "aten::cov");
+        assert!(matches!(&found, Ok(result) if result.is_err() == refused), "{name} gave {found:?}");
+    }
+}

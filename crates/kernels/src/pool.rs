@@ -234,6 +234,9 @@ pub(crate) fn map<T: Send + Sync>(n: usize, f: impl Fn(usize) -> T + Sync) -> Ve
 /// Splits `0..n` into a few pieces per thread, of at least `grain` and a multiple of `align`, and runs `f(start, end)` on each.
 pub(crate) fn ranges(n: usize, grain: usize, align: usize, f: &(dyn Fn(usize, usize) -> Result<()> + Sync)) -> Result<()> {
     let threads = num_threads();
+    if n == 0 {
+        return Ok(());
+    }
     if n <= grain || threads == 1 {
         return f(0, n);
     }

@@ -172,7 +172,7 @@ fn norm_rows<T: Element<Class = A>, A: Float>(
     let or = |v: &Option<View<'_>>, none: A| v.as_ref().map_or_else(|| filled("layer_norm", none, rows.n), to_vec::<A>);
     let (weight, bias) = (or(&operands.weight, A::ONE)?, or(&operands.bias, -A::ZERO)?);
     let count = rows.outer.numel();
-    let (mut means, mut rstds) = (vec![A::ZERO; count], vec![A::ZERO; count]);
+    let (mut means, mut rstds) = (filled("layer_norm", A::ZERO, count)?, filled("layer_norm", A::ZERO, count)?);
     let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
     let n = A::from_f64(rows.n as f64);
     rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {

@@ -25,7 +25,7 @@ pub enum ScanOp {
     Prod,
 }
 
-/// Lines along `dim`: how many, how long, and where each starts in operands of these strides.
+/// Lines along `dim`: how many (none, where they are of no elements), how long, and where each starts in operands of these strides.
 pub(crate) struct Lines {
     sizes: Dims,
     pub count: usize,
@@ -41,7 +41,7 @@ impl Lines {
         if let Some(d) = rest.get_mut(dim) {
             *d = 1;
         }
-        Ok(Lines { count: numel(&rest), sizes: rest, len, dim })
+        Ok(Lines { count: if len == 0 { 0 } else { numel(&rest) }, sizes: rest, len, dim })
     }
 
     pub fn start(&self, v: &View<'_>, line: usize) -> i64 {
@@ -86,9 +86,6 @@ pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> 
 fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, identity: A, f: impl Fn(A, A) -> A + Sync) -> Result<()> {
     let (src, dst) = (Reader::<A>::new(input), Writer::<A>::new(out));
     let (isa, si, so) = (Isa::detect(), lines.stride(input), lines.stride(out));
-    if lines.len == 0 {
-        return Ok(());
-    }
     lines.ranges(|from, to| {
         let mut scratch = filled(KERNEL, identity, lines.len.saturating_mul(SIDE.min(to - from)))?;
         for first in (from..to).step_by(SIDE) {
@@ -130,9 +127,6 @@ pub fn cumulative_extreme(max: bool, input: &View<'_>, dim: usize, values: &mut 
     same_dtype(KERNEL, "the values", input.dtype(), values.dtype())?;
     same_dtype(KERNEL, "the indices", DType::I64, indices.dtype())?;
     let lines = Lines::new(KERNEL, input.sizes(), dim)?;
-    if lines.len == 0 {
-        return Ok(());
-    }
     dispatch!(input.dtype(), T => {
         let (src, v, ix) = (input.typed::<T>(), values.typed::<T>(), indices.typed::<i64>());
         let (si, sv, sx) = (lines.stride(input), lines.stride(values), lines.stride(indices));

@@ -23,6 +23,11 @@ pub(crate) fn collect<T: Element>(n: usize, values: impl IntoIterator<Item = T>)
     Ok(out)
 }
 
+/// So many copies of a number, or such an error.
+pub(crate) fn filled<T: Element>(value: T, n: usize) -> Result<Vec<T>> {
+    collect(n, std::iter::repeat_n(value, n))
+}
+
 /// Hands a fresh output's elements in row-major order to `f`, whatever its strides.
 pub(crate) fn fill_with<T: Element>(out: &Tensor, f: impl FnOnce(&mut [T])) -> Result<()> {
     let mut out = out.clone();

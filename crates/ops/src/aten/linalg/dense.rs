@@ -31,6 +31,9 @@ impl Matrix {
 
     /// The matrix of `f(row, column)`.
     pub(super) fn from_fn(rows: usize, cols: usize, f: impl Fn(usize, usize) -> f64) -> Matrix {
+        if cols == 0 {
+            return Matrix::new(rows, cols, Vec::new()); // there may be many rows
+        }
         Matrix { rows, cols, data: (0..rows).flat_map(|r| (0..cols).map(move |c| (r, c))).map(|(r, c)| f(r, c)).collect() }
     }
 

@@ -1,7 +1,7 @@
 //! Factorisations: LU, Cholesky, QR and the reflections it is made of.
 
 use super::dense::{Matrix, cholesky, householder, lu, reflect};
-use super::{columns, count, dense, load, load_rows, matrix, sizes, square, store};
+use super::{columns, dense, load, load_rows, matrix, sizes, square, store};
 use crate::aten::dims::{fresh, require, require_same_dtype};
 use crate::aten::lower::{Lowering, Metas};
 use crate::aten::{host, table};
@@ -197,7 +197,7 @@ fn ormqr_metas(a: &[Value]) -> Result<Metas> {
 fn ormqr(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, c, left, transposed) = (a[0].tensor()?, a[2].tensor()?, a[3].bool()?, a[4].bool()?);
     let batch = matrix("self", x)?.0;
-    let mut all = Vec::with_capacity(count(batch));
+    let mut all = Vec::new();
     for ((m, tau), c) in load(x, batch)?.iter().zip(load_rows(a[1].tensor()?)?).zip(load(c, batch)?) {
         let mut c = c.transposed_if(!left);
         reflect(m, &tau, &mut c, transposed == left);

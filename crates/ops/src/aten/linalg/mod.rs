@@ -88,9 +88,11 @@ fn load(t: &Tensor, batch: &[SymInt]) -> Result<Vec<Matrix>> {
     let (_, r, c) = shape("self", t)?;
     let t = t.view_of(views::expand(t.meta(), &sizes(batch, &[r, c]))?)?;
     let [.., rows, cols] = *host::sizes(&t)? else { return Err(Error::value("a matrix has 2 dimensions")) };
-    let count = count(batch);
     let data = host::reals(&t)?;
-    Ok((0..count).map(|i| Matrix::new(rows, cols, data[i * rows * cols..][..rows * cols].to_vec())).collect())
+    let count = batch.iter().map(|n| n.as_i64().unwrap_or(0).max(0) as usize).product();
+    let mut all = room(count)?;
+    all.extend((0..count).map(|i| Matrix::new(rows, cols, data[i * rows * cols..][..rows * cols].to_vec())));
+    Ok(all)
 }
 
 /// The vectors of an argument in their last dimension.
@@ -99,12 +101,17 @@ fn load_rows(t: &Tensor) -> Result<Vec<Vec<f64>>> {
     let data = host::reals(t)?;
     let width = sizes.last().copied().unwrap_or(1);
     let count = sizes.iter().rev().skip(1).product::<usize>();
-    Ok((0..count).map(|i| data[i * width..][..width].to_vec()).collect())
+    let mut all = room(count)?;
+    all.extend((0..count).map(|i| data[i * width..][..width].to_vec()));
+    Ok(all)
 }
 
-/// How many matrices a batch has.
-fn count(batch: &[SymInt]) -> usize {
-    batch.iter().map(|n| n.as_i64().unwrap_or(0).max(0) as usize).product()
+/// Memory for so many: a batch may have more matrices without elements than fit.
+fn room<T>(count: usize) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    let none = |_| Error::value(format!("there is no memory for a batch of {count}"));
+    all.try_reserve_exact(count).map_err(none)?;
+    Ok(all)
 }
 
 fn store<'a>(out: &Tensor, matrices: impl IntoIterator<Item = &'a Matrix>) -> Result<()> {

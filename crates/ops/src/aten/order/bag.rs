@@ -200,6 +200,9 @@ fn renorm_args(a: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
 fn renorm(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, p, dim, most) = renorm_args(a)?;
     let (mut values, lines) = (host::reals(x)?, Lines::of(x, dim)?);
+    if values.is_empty() {
+        return Ok(()); // there may still be many slices
+    }
     for i in 0..lines.len {
         let slice: Vec<f64> = (0..lines.count).map(|l| values[lines.at(l, i)]).collect();
         let factor = shrink(norm(&slice, p), most);

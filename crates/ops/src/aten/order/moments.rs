@@ -69,7 +69,7 @@ impl<'a> Sample<'a> {
         let sizes = host::sizes(self.x)?;
         let n = sizes.last().copied().unwrap_or(1);
         let rows = if sizes.len() == 2 { sizes[0] } else { 1 };
-        let mut weight = vec![1.0; n];
+        let mut weight = host::filled(1.0, n)?;
         let mut importance = None;
         for (w, name) in self.weights.iter().zip(["fweights", "aweights"]) {
             let Some(w) = w.map(host::reals).transpose()? else { continue };

@@ -88,7 +88,7 @@ impl<'a> Quantile<'a> {
             number => vec![round(number.float()?)],
         };
         shares.iter().try_for_each(|q| in_unit(*q))?;
-        let mut results = vec![0.0; shares.len() * lines.count];
+        let mut results = host::filled(0.0, shares.len() * lines.count)?;
         for l in 0..lines.count {
             let mut line: Vec<f64> = (0..lines.len).map(|i| values[lines.at(l, i)]).collect();
             line.sort_unstable_by_key(|x| key(*x));

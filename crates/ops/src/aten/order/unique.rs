@@ -77,7 +77,7 @@ impl Request {
         let (groups, lines) = self.groups(x)?;
         let outs: Vec<Tensor> = self.metas(x, groups.first.len().into()).into_iter().map(Tensor::allocate).collect::<Result<_>>()?;
         let inner = lines.step;
-        let outer = lines.count / inner.max(1);
+        let outer = if groups.first.is_empty() { 0 } else { lines.count / inner.max(1) };
         let at: Vec<usize> = (0..outer)
             .flat_map(|o| groups.first.iter().flat_map(move |g| (0..inner).map(move |i| (o, *g, i))))
             .map(|(o, g, i)| (o * lines.len + g) * inner + i)

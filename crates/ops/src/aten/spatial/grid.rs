@@ -184,7 +184,7 @@ fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     let (channels, image) = (sizes[1], &sizes[2..]);
     let area: usize = image.iter().product();
     let places: usize = host::sizes(out)?[2..].iter().product();
-    let mut result = vec![0.0; elements.len() / area * places];
+    let mut result = host::filled(0.0, elements.len() / area * places)?;
     for (n, points) in coordinates.chunks_exact(places * space).enumerate() {
         for (p, point) in points.chunks_exact(space).enumerate() {
             // coordinates are listed last dimension first

@@ -108,7 +108,7 @@ fn columns(a: &[Value], out: &Tensor) -> Result<()> {
     let patches = Patches::of(&a[1..5])?;
     let (channels, image, counts) = layout(&patches, x)?;
     let data = host::reals(x)?;
-    let mut result = vec![0.0; out.numel().as_i64().unwrap_or(0) as usize];
+    let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;
     let area = channels * (image[0] * image[1]) as usize;
     let width = result.len() / (data.len() / area.max(1)).max(1);
     for (from, to) in data.chunks_exact(area.max(1)).zip(result.chunks_exact_mut(width.max(1))) {
@@ -150,7 +150,7 @@ fn image(a: &[Value], out: &Tensor) -> Result<()> {
     let patches = Patches::of(&a[2..6])?;
     let (channels, image, counts) = layout(&patches, out)?;
     let data = host::reals(x)?;
-    let mut result = vec![0.0; out.numel().as_i64().unwrap_or(0) as usize];
+    let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;
     let area = channels * (image[0] * image[1]) as usize;
     let width = data.len() / (result.len() / area.max(1)).max(1);
     let round = rounding(x.dtype());

@@ -53,7 +53,7 @@ fn place(x: &Tensor, indices: &Tensor, out: &Tensor, space: usize, put: impl Fn(
     let plane = |t: &Tensor| -> Result<usize> { Ok(host::sizes(t)?.split_off(t.dim() - space).iter().product()) };
     let (small, large) = (plane(x)?, plane(out)?);
     let (elements, places) = (host::reals(x)?, host::data::<i64>(indices)?);
-    let mut result = vec![0.0; out.numel().as_i64().unwrap_or(0) as usize];
+    let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;
     for (i, (x, at)) in elements.into_iter().zip(places).enumerate() {
         let target = usize::try_from(at).ok().filter(|at| *at < large).and_then(|at| result.get_mut(i / small.max(1) * large + at));
         let target = target.ok_or_else(|| {
