@@ -4,6 +4,7 @@
 mod calls;
 
 use calls::{Recipe, Recorded};
+use maquette_check::oracle::Rng;
 use maquette_ir::sym::{Scope, SymInt};
 use maquette_ir::{DType, Loc};
 use maquette_ops::library::all;
@@ -15,15 +16,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Changed calls of each operator, if the environment's `CALLS` says no other number.
 const CALLS: u64 = 60;
 
-/// Choices that repeat (SplitMix64).
-struct Choices(u64);
+/// More elements than any address space has.
+const MANY: i64 = 1 << 50;
+
+/// Choices that repeat.
+struct Choices(Rng);
 
 impl Choices {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z >> 33) as usize).checked_rem(n).unwrap_or(0)
+        self.0.below(n)
     }
 
     fn one<T: Clone>(&mut self, of: &[T]) -> T {
@@ -41,7 +42,7 @@ impl Choices {
     fn tensor(&mut self, t: &Tensor) -> Tensor {
         use DType::*;
         let dim = self.below(t.dim().max(1)) as i64;
-        match self.below(10) {
+        match self.below(12) {
             0..2 => t.to_dtype(self.one(&[F32, F64, F16, BF16, I64, I32, I16, I8, U8, Bool])),
             2 if t.dim() > 0 => t.slice(dim, 0..0),
             3 if t.dim() > 0 => t.slice(dim, 0..1),
@@ -50,7 +51,9 @@ impl Choices {
             6 if t.dim() > 1 => t.transpose(0, -1),
             7 => Tensor::full([] as [i64; 0], self.float(), F32),
             8 => Tensor::stack([t, t], self.below(t.dim() + 1) as i64),
-            _ => t.unsqueeze(0).expand([&[SymInt::from(3)], t.sizes()].concat()),
+            9 => Tensor::full(t.sizes(), self.int(), I64),
+            10 if t.dim() > 0 => times(&t.slice(dim, 0..0), MANY),
+            _ => times(t, 3),
         }
     }
 
@@ -106,6 +109,11 @@ impl Choices {
     }
 }
 
+/// Repeated over a dimension in front.
+fn times(t: &Tensor, n: i64) -> Tensor {
+    t.unsqueeze(0).expand([&[SymInt::from(n)], t.sizes()].concat())
+}
+
 /// What a call gave, or its error; else the panic.
 fn outcome<T>(f: impl FnOnce() -> Result<T>) -> std::result::Result<Result<T>, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
@@ -120,12 +128,14 @@ fn metas(v: &[Value]) -> Vec<Meta> {
 
 /// Whether what is promised is so, as far as it is known and can be observed.
 fn holds(promised: &Meta, real: &Meta) -> bool {
-    let is = |a: &SymInt, b: &SymInt| a.as_i64().is_none_or(|a| Some(a) == b.as_i64());
+    let is =
+        |a: &SymInt, b: &SymInt| b.as_i64().is_some_and(|b| a.as_i64().map_or(a.poisoned().is_none() && a.range().contains(b), |a| a == b));
     let empty = real.sizes.iter().any(|n| n.as_i64() == Some(0));
     let stride = |((a, b), n): ((&SymInt, &SymInt), &SymInt)| n.as_i64() == Some(1) || is(a, b);
     promised.dtype == real.dtype
         && promised.sizes.len() == real.sizes.len()
         && promised.sizes.iter().zip(&real.sizes).all(|(a, b)| is(a, b))
+        && (empty || is(&promised.offset, &real.offset))
         && (empty || promised.strides.iter().zip(&real.strides).zip(&real.sizes).all(stride))
 }
 
@@ -175,14 +185,13 @@ fn no_call_panics_and_fakes_promise_what_kernels_give() {
         let file = recorded.of(name).find(|file| file.samples(op).next().is_some());
         let count = file.map_or_else(|| Recipe::all().count(), |file| file.samples(op).count());
         for i in 0..calls {
-            let mut choices = Choices(seed << 40 ^ i << 20 ^ name.len() as u64);
+            let mut choices = Choices(Rng::new(name.bytes().fold(seed, |h, b| h.wrapping_mul(31).wrapping_add(b.into())), i));
             let at = choices.below(count);
             let call = match file {
                 Some(file) => file.samples(op).nth(at),
                 None => Recipe::all().nth(at).and_then(|recipe| recipe.call(op, &schema)),
             };
-            // a view that cannot be taken of an argument changes nothing
-            let Some(args) = call.and_then(|call| catch_unwind(AssertUnwindSafe(|| choices.change(call))).ok()) else { continue };
+            let Some(args) = call.map(|call| choices.change(call)) else { continue };
             made += 1;
             faults.extend(fault(op, &args).map(|what| format!("{name}({}): {what}", text(&args))));
         }
@@ -194,12 +203,12 @@ fn no_call_panics_and_fakes_promise_what_kernels_give() {
 /// An expanded tensor may have more elements than any memory: a kernel that wants them one after another says so.
 #[test]
 fn more_elements_than_memory_are_an_error() {
-    const MANY: i64 = 1 << 40;
     let wide = |lead: &[i64], dtype| Tensor::ones([1i64], dtype).expand([lead, &[MANY]].concat());
     let x = wide(&[], DType::F32);
     let row = wide(&[1], DType::F16);
+    let channels = || wide(&[1], DType::F32).unsqueeze(2);
     let indices = Value::List([Value::Tensor(Tensor::zeros([1i64], DType::I64).expand([MANY]))].into());
-    let calls: [(&str, Args); 12] = [
+    let calls: [(&str, Args); 11] = [
         ("aten::topk", args![&x, 1, 0, true, true]),
         ("aten::median", args![&x]),
         ("aten::kthvalue", args![&x, 1, 0, false]),
@@ -207,25 +216,21 @@ fn more_elements_than_memory_are_an_error() {
         ("aten::unique_dim", args![&x, 0, true, false, false]),
         ("aten::bincount", args![wide(&[], DType::I64), Value::None, 0]),
         ("aten::mm", args![&row, row.transpose(0, 1)]),
-        ("aten::index.Tensor", args![Tensor::ones([1i64], DType::F32), indices]),
-        ("aten::as_strided_scatter", args![&x, Tensor::ones([1i64], DType::F32), [1i64], [1i64], Value::None]),
+        ("aten::index_put", args![Tensor::ones([1i64], DType::F32), indices, Tensor::ones([1i64], DType::F32), false]),
+        ("aten::as_strided_scatter", args![Tensor::ones([1i64], DType::F32), &x, [MANY], [0i64], Value::None]),
         ("aten::histogramdd.int_bins", args![wide(&[2], DType::F32), 1, Value::None, Value::None, false]),
-        ("aten::conv1d", args![wide(&[1, 1], DType::F32), wide(&[1, 1], DType::F32)]),
-        (
-            "aten::bilinear",
-            args![Tensor::ones([2i64, 2, 2], DType::F32).expand([MANY, 2, 2]), wide(&[MANY, 2], DType::F32), wide(&[2, 2], DType::F32)],
-        ),
+        ("aten::conv1d", args![channels(), channels()]),
     ];
     for (name, args) in calls {
         let found = outcome(|| Op::find(name).unwrap().call(args));
-        assert!(matches!(&found, Ok(Err(_))), "{name} gave {found:?}");
+        let memory = |e: &Error| ["cannot allocate", "no memory"].iter().any(|text| e.to_string().contains(text));
+        assert!(matches!(&found, Ok(Err(e)) if memory(e)), "{name} gave {found:?}");
     }
 }
 
 /// A tensor without elements may have a size beyond any memory: where the results have no elements either, there is nothing to do.
 #[test]
 fn many_rows_without_elements_are_nothing_to_do() {
-    const MANY: i64 = 1 << 40;
     let x = |sizes: &[i64]| Tensor::zeros(sizes, DType::F32);
     let (wide, tall, batch) = (x(&[MANY, 0]), x(&[0, MANY]), x(&[MANY, 0, 2]));
     let calls: [(&str, Args); 12] = [

@@ -33,9 +33,9 @@ impl Loops {
         let mut out = Loops { sizes: Dims::new(), strides: strides.iter().map(|_| Dims::new()).collect() };
         for &d in &order {
             let last = out.sizes.len().wrapping_sub(1);
-            let merges = !out.sizes.is_empty() && strides.iter().zip(&out.strides).all(|(s, o)| o[last] == s[d] * sizes[d]);
+            let merges = !out.sizes.is_empty() && strides.iter().zip(&out.strides).all(|(s, o)| o[last] == s[d].wrapping_mul(sizes[d]));
             if merges {
-                out.sizes[last] *= sizes[d];
+                out.sizes[last] = out.sizes[last].wrapping_mul(sizes[d]);
                 strides.iter().zip(&mut out.strides).for_each(|(s, o)| o[last] = s[d]);
             } else {
                 out.sizes.push(sizes[d]);

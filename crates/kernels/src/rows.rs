@@ -176,11 +176,19 @@ fn norm_rows<T: Element<Class = A>, A: Float>(
     let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
     let n = A::from_f64(rows.n as f64);
     rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {
-        let near = row::<A, Add>(isa, xs, A::ZERO) / n;
+        let mut near = row::<A, Add>(isa, xs, A::ZERO) / n;
+        if near.abs() == A::INFINITY {
+            near = row_of::<A, Add, _>(isa, xs, A::ZERO, |x: A| x / n); // the sum was too large, or an element is
+        }
         let [sum, squares] = deviations(isa, xs, near);
         // What the mean lost in rounding: without it, rows whose deviations are near it become noise.
         let lost = sum / n;
-        let (mean, squares) = if lost.abs() < A::INFINITY { (near + lost, squares - sum * lost) } else { (near, squares) };
+        let mean = if lost.abs() < A::INFINITY { near + lost } else { near };
+        let squares = match sum * lost {
+            excess if excess < A::INFINITY && squares < A::INFINITY => squares - excess,
+            // So large that squares overflow: those around the mean itself may not.
+            _ => deviations(isa, xs, mean)[1],
+        };
         let variance = if squares < A::ZERO { A::ZERO } else { squares / n };
         let rstd = A::ONE / (variance + A::from_f64(eps)).sqrt();
         isa.dispatch(Normalize { xs, ys, mean, rstd, weight: &weight, bias: &bias });

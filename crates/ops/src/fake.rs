@@ -8,10 +8,11 @@ pub use profile::{FakeProfile, FakeProfiles, Profiled, TensorProfile};
 use crate::device::device_of;
 use crate::dispatch::returned_argument;
 use crate::error::{CallError, Error, ErrorKind, FakeError, Result};
+use crate::fit::fit;
 use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::value::{Args, Outputs, Value};
 use maquette_ir::sym::{DataDependent, Range, Scope, SymError, SymInt};
 use maquette_ir::{Layout, Loc};
 use std::cell::{Cell, RefCell};
@@ -117,12 +118,21 @@ thread_local! {
     static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-/// Runs an operator on metadata: arguments and outputs are fake tensors. `scope` holds data-dependent sizes.
+/// Runs an operator on metadata: arguments and outputs are fake tensors; what is left out has its default. `scope` holds data-dependent sizes.
 ///
 /// # Errors
 /// The operator has no fake kernel, its fake kernel fails or breaks its contract.
 pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<Outputs> {
     let state = op.state()?;
+    let completed: Args;
+    let args = if args.len() == state.schema.args.len() {
+        args
+    } else {
+        let mut given = args.into();
+        fit(&state, &mut given)?;
+        completed = given;
+        &completed
+    };
     let outer = SCOPE.with_borrow(Clone::clone);
     let scope = scope.cloned().or_else(|| outer.clone());
     SCOPE.set(scope.clone());
@@ -138,9 +148,13 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
     })
 }
 
-/// No size or stride is known to be negative: what a product of sizes is that overflows.
+/// No size or stride is known to be negative, and none overflowed as it was computed.
 pub(crate) fn well_formed(outputs: Outputs) -> Result<Outputs> {
     for m in outputs.iter().flat_map(Value::tensors).map(Tensor::meta) {
+        let numbers = m.sizes.iter().chain(&m.strides).chain([&m.offset]);
+        if let Some(e) = numbers.filter(|n| n.as_i64().is_none()).find_map(|n| n.poisoned()) {
+            return Err(SymError::Poisoned(e).into());
+        }
         if m.sizes.iter().chain(&m.strides).any(|n| n.as_i64().is_some_and(|n| n < 0)) {
             let (sizes, strides) = (dims_text(&m.sizes), dims_text(&m.strides));
             return Err(Error::value(format!("the result would have sizes {sizes} and strides {strides}; none may be negative")));

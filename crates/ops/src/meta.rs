@@ -121,7 +121,8 @@ impl Concrete {
         if self.sizes.contains(&0) {
             return None;
         }
-        let last = self.sizes.iter().zip(&self.strides).try_fold(self.offset, |o, (&n, &s)| o.checked_add((n - 1).checked_mul(s)?))?;
+        let last =
+            self.sizes.iter().zip(&self.strides).try_fold(self.offset, |o, (&n, &s)| o.checked_add(n.checked_sub(1)?.checked_mul(s)?))?;
         Some((self.offset.checked_mul(self.width)?, last.checked_add(1)?.checked_mul(self.width)?))
     }
 
@@ -131,7 +132,7 @@ impl Concrete {
         self.sizes.contains(&0)
             || self.sizes.iter().zip(&self.strides).rev().all(|(&n, &s)| {
                 let ok = n == 1 || s == expected;
-                expected *= n;
+                expected = i64::wrapping_mul(expected, n);
                 ok
             })
     }

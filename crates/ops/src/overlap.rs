@@ -116,7 +116,7 @@ pub fn may_self_overlap(a: &Concrete) -> bool {
 /// Whether each dimension steps over everything that those of smaller strides reach: then no two elements meet, and an array view knows.
 pub fn is_nested(a: &Concrete) -> bool {
     let mut dims: SmallVec<[(i64, i64); 6]> =
-        a.sizes.iter().zip(&a.strides).filter(|(n, _)| **n > 1).map(|(&n, &s)| (s.abs(), n)).collect();
+        a.sizes.iter().zip(&a.strides).filter(|(n, _)| **n > 1).map(|(&n, &s)| (s.saturating_abs(), n)).collect();
     dims.sort_unstable();
     let mut reach = 0i64; // the farthest element reached by the dimensions seen so far
     dims.iter().all(|&(s, n)| {
@@ -131,14 +131,14 @@ fn is_empty(a: &Concrete) -> bool {
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a.abs() } else { gcd(b, a % b) }
+    if b == 0 { a.saturating_abs() } else { gcd(b, a.wrapping_rem(b)) }
 }
 
 /// Every element of both lies on `offset + k·g`; different residues never meet (even and odd columns).
 fn lattices_disjoint(a: &Concrete, b: &Concrete) -> bool {
     let steps = |c: &Concrete| c.sizes.iter().zip(&c.strides).filter(|(n, _)| **n > 1).fold(0, |g, (_, &s)| gcd(g, s));
     let g = gcd(steps(a), steps(b));
-    g != 0 && (a.offset - b.offset) % g != 0
+    g != 0 && a.offset.wrapping_sub(b.offset).wrapping_rem(g) != 0
 }
 
 /// Both regions as boxes over the union of their strides; disjoint where some coordinate's intervals are (left and right halves).
@@ -167,11 +167,12 @@ fn coordinates(c: &Concrete, frame: &[i64]) -> Option<Intervals> {
     for (i, &stride) in frame.iter().enumerate() {
         let start = rest / stride;
         rest %= stride;
-        let extent: i64 = c.sizes.iter().zip(&c.strides).filter(|(n, s)| **n > 1 && **s == stride).map(|(n, _)| n - 1).sum();
-        if i > 0 && (start + extent + 1) * stride > frame[i - 1] {
+        let extent: i64 =
+            c.sizes.iter().zip(&c.strides).filter(|(n, s)| **n > 1 && **s == stride).fold(0, |sum: i64, (n, _)| sum.saturating_add(n - 1));
+        if i > 0 && start.saturating_add(extent).saturating_add(1).saturating_mul(stride) > frame[i - 1] {
             return None;
         }
-        out.push((start, start + extent));
+        out.push((start, start.saturating_add(extent)));
     }
     out.push((rest, rest));
     Some(out)
@@ -180,14 +181,14 @@ fn coordinates(c: &Concrete, frame: &[i64]) -> Option<Intervals> {
 fn elements(c: &Concrete) -> Vec<i64> {
     let mut at = vec![c.offset];
     for (&n, &s) in c.sizes.iter().zip(&c.strides) {
-        at = at.iter().flat_map(|&o| (0..n).map(move |i| o + i * s)).collect();
+        at = at.iter().flat_map(|&o| (0..n).map(move |i| o.wrapping_add(i.wrapping_mul(s)))).collect();
     }
     at
 }
 
 /// The bytes of a region, in order.
 fn bytes(c: &Concrete) -> Vec<i64> {
-    let mut v: Vec<i64> = elements(c).iter().flat_map(|e| e * c.width..(e + 1) * c.width).collect();
+    let mut v: Vec<i64> = elements(c).iter().flat_map(|e| (0..c.width).map(move |b| e.wrapping_mul(c.width).wrapping_add(b))).collect();
     v.sort_unstable();
     v
 }

@@ -119,6 +119,24 @@ fn rows_of_one_number_normalize_to_zero() {
 }
 
 #[test]
+fn rows_whose_squares_or_sums_overflow() {
+    for (number, n) in [(1.1e27, 7), (3.3e26, 768), (1.1e37, 768)] {
+        let (x, rstd) = (Tensor::full([n], number, DType::F32), (1e-5f32).sqrt().recip());
+        let out = call("aten::native_layer_norm", args![&x, [n], Value::None, Value::None, 1e-5]).unwrap();
+        let [y, _, found] = [0, 1, 2].map(|i| out[i].tensor().unwrap().to_vec::<f32>().unwrap());
+        assert!(y.iter().all(|&y| y == 0.0) && (found[0] - rstd).abs() < 1e-3, "{number}: {y:?} {found:?}");
+    }
+    // deviations whose squares are no numbers leave nothing of them
+    let wide: Vec<f32> = (0..64).map(|i| ((i * 7919 + 13) % 101 - 50) as f32 * 2.1e26).collect();
+    let y = Tensor::from_vec(wide, [64i64]).layer_norm([64i64], None, None, 1e-5).to_vec::<f32>().unwrap();
+    assert!(y.iter().all(|&y| y == 0.0), "{y:?}");
+    for bad in [f32::INFINITY, f32::NAN] {
+        let y = Tensor::from([1.0f32, bad, 2.0]).layer_norm([3i64], None, None, 1e-5).to_vec::<f32>().unwrap();
+        assert!(y.iter().all(|y| y.is_nan()), "{y:?}");
+    }
+}
+
+#[test]
 fn norms_have_mean_zero_and_variance_one() {
     let x = tensor(&[2, 4, 3], 1);
     for y in [x.layer_norm([4, 3], None, None, 1e-6), x.group_norm(1, None, None, 1e-6)] {

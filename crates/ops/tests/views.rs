@@ -344,6 +344,25 @@ fn nothing_is_arranged_at_no_cost() {
 }
 
 #[test]
+fn numbers_too_large_for_any_memory() {
+    let x = Tensor::zeros([4i64], DType::F32);
+    let one = Tensor::ones([2i64], DType::F32);
+    for stride in [1 << 40, 1 << 61, 1 << 62, i64::MAX] {
+        let e = x.as_strided([2i64], [stride], None).to_vec::<f32>().unwrap_err().to_string();
+        assert!(e.contains("16 bytes"), "{e}");
+        let e = call("aten::as_strided_scatter", args![&x, &one, [2i64], [stride], None::<i64>]).unwrap_err().to_string();
+        assert!(e.contains("16 bytes"), "{e}");
+    }
+    let step = Tensor::from([1.0f32, 2.0, 3.0]).slice_step(0, .., i64::MAX);
+    assert_eq!(step.to_vec::<f32>().unwrap(), [1.0]);
+    // a stride that no number is
+    for view in [Tensor::zeros([4i64, 4], DType::F32).unfold(0, 1, i64::MAX), x.repeat([i64::MAX])] {
+        let e = view.to_vec::<f32>().unwrap_err().to_string();
+        assert!(e.contains("overflows"), "{e}");
+    }
+}
+
+#[test]
 fn pieces_larger_than_everything() {
     for n in [0, 5] {
         let out = call("aten::split.Tensor", args![Tensor::zeros([n], DType::F32), i64::MAX, 0]).expect("one piece");

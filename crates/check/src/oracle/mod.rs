@@ -27,4 +27,5 @@ pub use library::register;
 pub use mode::{Counted, Eager, Mode, Prepared, Ran, Symbolic, Text, Traced, Written, modes};
 pub use outcome::Outcome;
 pub use program::{Given, Memory, Place, Program, Sizes};
+pub use random::Rng;
 pub use stats::{FEATURES, Stats};

@@ -2,17 +2,19 @@
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
-pub(super) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
     /// The choices of program `index` of a campaign: no program depends on how many were made before it.
-    pub(super) fn new(seed: u64, index: u64) -> Rng {
+    pub fn new(seed: u64, index: u64) -> Rng {
         let mut rng = Rng(seed ^ index.wrapping_mul(0xd6e8_feb8_6659_fd93));
         rng.next();
         rng
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    /// 64 bits.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -21,27 +23,27 @@ impl Rng {
     }
 
     /// A number below `n`; 0 where `n` is 0.
-    pub(super) fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         (self.next() >> 11).checked_rem(n as u64).unwrap_or(0) as usize
     }
 
     /// A number from `lo` to `hi`, both included.
-    pub(super) fn between(&mut self, lo: i64, hi: i64) -> i64 {
+    pub fn between(&mut self, lo: i64, hi: i64) -> i64 {
         lo + self.below((hi - lo + 1).max(1) as usize) as i64
     }
 
     /// True `percent` times in a hundred.
-    pub(super) fn chance(&mut self, percent: usize) -> bool {
+    pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
     /// One of several; nothing of none.
-    pub(super) fn one<T: Clone>(&mut self, of: &[T]) -> Option<T> {
+    pub fn one<T: Clone>(&mut self, of: &[T]) -> Option<T> {
         of.get(self.below(of.len())).cloned()
     }
 
     /// The numbers below `n` in some order.
-    pub(super) fn order(&mut self, n: usize) -> Vec<usize> {
+    pub fn order(&mut self, n: usize) -> Vec<usize> {
         let mut out: Vec<usize> = (0..n).collect();
         for i in (1..n).rev() {
             out.swap(i, self.below(i + 1));

@@ -41,7 +41,7 @@ impl Blocks {
             same_sizes(kernel, "an index", &shape, index.sizes())?;
             let stride = of.strides()[d];
             for (s, i) in starts.iter_mut().zip(checked(kernel, index, of.sizes()[d], d, negative)?) {
-                *s += i * stride;
+                *s = s.wrapping_add(i.wrapping_mul(stride));
             }
         }
         let front = if last - first + 1 == dims.len() { first } else { 0 };

@@ -6,6 +6,7 @@ use crate::error::{KernelError, Result};
 use crate::isa::{Each, Isa};
 use crate::math::Float;
 use crate::pointwise::ops::{Add, Max, Min, Op2};
+use crate::scratch::filled;
 use crate::view::{View, ViewMut};
 
 /// |x|^p; for infinite p, |x|.
@@ -69,7 +70,7 @@ where
             }
         }
         ReduceOp::Var { correction } | ReduceOp::Std { correction } => {
-            let mut means = vec![A::ZERO; s.outputs()];
+            let mut means = filled(KERNEL, A::ZERO, s.outputs())?;
             let by = s.extent() as f64 - correction;
             let by = A::from_f64(if by > 0.0 { by } else { 0.0 });
             let flat = s.flat();

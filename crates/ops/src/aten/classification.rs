@@ -70,7 +70,7 @@ fn nll(a: &[Value], out: &[Tensor]) -> Result<()> {
     let (x, target, ignored) = (a[0].tensor()?, labels(a[1].tensor()?)?, a[4].int_i64()?);
     let sizes = host::sizes(x)?;
     let d = class_dim(x);
-    let (classes, inner) = (sizes[d], sizes[d + 1..].iter().product::<usize>());
+    let (classes, inner) = (sizes[d], host::count(&sizes[d + 1..]));
     let (scores, weights) = (host::reals(x)?, a[2].opt_tensor()?.map(host::reals).transpose()?);
     let (mut losses, mut total) = (vec![0.0; target.len()], 0.0);
     for (i, (loss, &t)) in losses.iter_mut().zip(&target).enumerate() {

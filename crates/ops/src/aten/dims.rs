@@ -49,6 +49,14 @@ pub(crate) fn is_one(n: SymInt) -> Result<bool> {
     }
 }
 
+/// `a / b` rounded up, where `b` is positive. Numbers do not overflow on the way.
+pub(crate) fn div_ceil(a: SymInt, b: SymInt) -> SymInt {
+    match (a.as_i64(), b.as_i64()) {
+        (Some(a), Some(b @ 1..)) => SymInt::from(a.div_euclid(b) + i64::from(a.rem_euclid(b) != 0)),
+        _ => (a + (b - 1)).floor_div(b),
+    }
+}
+
 /// Whether two integers are equal for every value of their symbols; no guard.
 pub(crate) fn known_equal(a: SymInt, b: SymInt) -> bool {
     match (a.as_i64(), b.as_i64()) {

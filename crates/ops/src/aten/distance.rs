@@ -65,16 +65,15 @@ fn pairs(x1: &Tensor, x2: &Tensor, out: &Tensor, p: f64) -> Result<()> {
     let (x, y, sizes) = (expanded(x1)?, expanded(x2)?, host::sizes(out)?);
     let (rows, cols) = (sizes[sizes.len() - 2], sizes[sizes.len() - 1]);
     let width = host::sizes(x1)?.pop().unwrap_or(0);
-    let count: usize = sizes.iter().product();
-    let mut distances = Vec::with_capacity(count);
-    for i in 0..count {
+    let of = |i: usize| {
         let (batch, r, c) = (i / (rows * cols), i / cols % rows, i % cols);
         let a = &x[(batch * rows + r) * width..][..width];
         let b = &y[(batch * cols + c) * width..][..width];
         // NaN is not compared, as in PyTorch
-        distances.push(norm(a.iter().zip(b).map(|(a, b)| a - b), p, f64::max));
-    }
-    host::store_reals(out, &distances)
+        norm(a.iter().zip(b).map(|(a, b)| a - b), p, f64::max)
+    };
+    let count = host::count(&sizes);
+    host::store_reals(out, &host::collect(count, (0..count).map(of))?)
 }
 
 fn cdist_metas(a: &[Value]) -> Result<Metas> {

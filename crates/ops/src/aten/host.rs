@@ -4,7 +4,7 @@ use crate::eager;
 use crate::element::Element;
 use crate::error::{AccessError, Result};
 use crate::tensor::Tensor;
-use maquette_ir::Scalar;
+use maquette_ir::{DType, Scalar};
 use maquette_kernels::{Class, Element as _};
 
 pub(crate) use crate::typed;
@@ -17,8 +17,17 @@ pub(crate) fn data<T: Element>(t: &Tensor) -> Result<Vec<T>> {
 
 /// So many numbers: an error where there is no memory for them, as for a length that an argument gives or an expanded tensor's elements.
 pub(crate) fn collect<T: Element>(n: usize, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
+    gather(n, T::DTYPE, values)
+}
+
+/// The positions `f(0..n)`, or such an error.
+pub(crate) fn table(n: usize, f: impl Fn(usize) -> usize) -> Result<Vec<usize>> {
+    gather(n, DType::I64, (0..n).map(f))
+}
+
+fn gather<T>(n: usize, dtype: DType, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     let mut out = Vec::new();
-    out.try_reserve_exact(n).map_err(|_| AccessError::Allocation { sizes: format!("[{n}]"), dtype: T::DTYPE })?;
+    out.try_reserve_exact(n).map_err(|_| AccessError::Allocation { sizes: format!("[{n}]"), dtype })?;
     out.extend(values.into_iter().take(n));
     Ok(out)
 }
@@ -36,7 +45,7 @@ pub(crate) fn fill_with<T: Element>(out: &Tensor, f: impl FnOnce(&mut [T])) -> R
         f(s);
         return Ok(());
     }
-    let mut flat: Vec<T> = guard.iter().copied().collect();
+    let mut flat = collect(guard.len(), guard.iter().copied())?;
     f(&mut flat);
     guard.iter_mut().zip(flat).for_each(|(o, x)| *o = x);
     Ok(())
@@ -58,6 +67,11 @@ pub(crate) fn store_reals(out: &Tensor, values: &[f64]) -> Result<()> {
 /// Plain sizes.
 pub(crate) fn sizes(t: &Tensor) -> Result<Vec<usize>> {
     Ok(t.sizes_i64()?.into_iter().map(|n| n.max(0) as usize).collect())
+}
+
+/// How many elements there are of these sizes: none, if one of them is 0.
+pub(crate) fn count(sizes: &[usize]) -> usize {
+    if sizes.contains(&0) { 0 } else { sizes.iter().fold(1, |n, s| n.saturating_mul(*s)) }
 }
 
 /// Fills with a number.

@@ -95,8 +95,8 @@ fn repeat_meta(x: &Tensor, repeats: &[SymInt]) -> Result<Meta> {
 }
 
 /// Index tables that pass every index through.
-fn identity(sizes: &[usize]) -> Vec<Vec<usize>> {
-    sizes.iter().map(|&n| (0..n).collect()).collect()
+fn identity(sizes: &[usize]) -> Result<Vec<Vec<usize>>> {
+    sizes.iter().map(|&n| host::table(n, |i| i)).collect()
 }
 
 /// A tensor with elements has tables no longer than itself; of others one dimension may be of any length.
@@ -109,14 +109,14 @@ fn repeat(args: &[Value], out: &Tensor) -> Result<()> {
     let (from, to) = (host::sizes(x)?, host::sizes(out)?);
     let lead = to.len() - from.len();
     let x = x.view_of(views::expand(x.meta(), &[&vec![SymInt::from(1); lead], x.sizes()].concat())?)?;
-    let tables: Vec<Vec<usize>> =
-        to.iter().enumerate().map(|(d, &n)| (0..n).map(|i| d.checked_sub(lead).map_or(0, |d| i % from[d])).collect()).collect();
+    let of = |(d, &n): (usize, &usize)| host::table(n, |i| d.checked_sub(lead).map_or(0, |d| i % from[d]));
+    let tables: Vec<Vec<usize>> = to.iter().enumerate().map(of).collect::<Result<_>>()?;
     separable(&x, out, &tables)
 }
 
 fn flip(args: &[Value], out: &Tensor) -> Result<()> {
     let x = args[0].tensor()?;
-    let mut tables = identity(&host::sizes(x)?);
+    let mut tables = identity(&host::sizes(x)?)?;
     for d in views::wrap_dims(&args[1].ints_i64()?, x.dim())? {
         if let Some(t) = tables.get_mut(d) {
             t.reverse();
@@ -151,7 +151,7 @@ fn roll(args: &[Value], out: &Tensor) -> Result<()> {
             })
         });
     }
-    let mut tables = identity(&host::sizes(out)?);
+    let mut tables = identity(&host::sizes(out)?)?;
     for (d, s) in shifts {
         if let Some(t) = tables.get_mut(d).filter(|t| !t.is_empty()) {
             let n = t.len() as i64;
@@ -218,7 +218,7 @@ fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     let (sizes, k) = (host::sizes(x)?, args[1].int_i64()?);
     let (rows, cols) = (sizes[sizes.len() - 2], sizes[sizes.len() - 1]);
     eager::copy(x, out)?;
-    if rows * cols == 0 {
+    if rows == 0 || cols == 0 {
         return Ok(());
     }
     typed!(x.dtype(), T => fill_with::<T>(out, |o| {

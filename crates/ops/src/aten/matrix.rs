@@ -38,6 +38,9 @@ fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
     let [(a_name, a), (b_name, b)] = pair;
     require_rank(a_name, a, rank..=rank)?;
     require_rank(b_name, b, rank..=rank)?;
+    if a.dtype() == DType::Bool {
+        return Err(mismatch(pair, "products are of numbers"));
+    }
     if a.dtype() != b.dtype() {
         return Err(mismatch(pair, "their dtypes differ"));
     }

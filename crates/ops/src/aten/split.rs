@@ -1,6 +1,6 @@
 //! Views of one dimension in parts. How many there are must be known, so symbolic sizes are guarded as far as that.
 
-use super::dims::require;
+use super::dims::{div_ceil, require};
 use super::lower::Metas;
 use super::table;
 use super::views::{meta, nonzero_rank, one, select, slice, view};
@@ -50,11 +50,7 @@ pub(super) fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
         require(n.eq(0), || format!("`split_size` can be 0 only where the dimension is empty, found size {n}"))?;
         return one(m.clone());
     }
-    // the size rounded up, so that no large one overflows
-    let count = match (n.as_i64(), size.as_i64()) {
-        (Some(n), Some(size)) => SymInt::from(n / size + i64::from(n % size != 0)),
-        _ => (n + (size - 1)).floor_div(size),
-    };
+    let count = div_ceil(n, size);
     if count.as_i64().is_some() {
         require(size.gt(0), || format!("`split_size` can be 0 only where the dimension is empty, found size {n}"))?;
     }

@@ -196,13 +196,13 @@ fn window(a: &[Value], out: &Tensor) -> Result<()> {
     })
 }
 
-/// Where in the storage the elements lie, in row-major order.
+/// Where in the storage the elements lie, in row-major order. Strides may be beyond any storage where there are none.
 fn positions(m: &Meta) -> Result<Vec<i64>> {
     let c = m.concrete().ok_or_else(|| Error::value("the layout is symbolic"))?;
     let mut out = vec![c.offset];
     for (&n, &s) in c.sizes.iter().zip(&c.strides) {
         let count = out.len().saturating_mul(n.max(0) as usize);
-        out = host::collect(count, out.iter().flat_map(|&at| (0..n).map(move |i| at + i * s)))?;
+        out = host::collect(count, out.iter().flat_map(|&at| (0..n).map(move |i| at.wrapping_add(i.wrapping_mul(s)))))?;
     }
     Ok(out)
 }
@@ -267,8 +267,8 @@ fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
 fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     let triangle = Triangle::of(a, lower)?;
     let places = || triangle.rows.clone().flat_map(|r| triangle.columns(r).map(move |c| (r, c)));
-    let all: Vec<i64> = places().map(|p| p.0).chain(places().map(|p| p.1)).collect();
-    let n = all.len() as i64 / 2;
+    let n = triangle.count() as i64;
+    let all = host::collect(2 * n as usize, places().map(|p| p.0).chain(places().map(|p| p.1)))?;
     eager::copy(&Tensor::adopt::<i64>(all, [2, n])?, out)
 }
 

@@ -1,6 +1,6 @@
 //! Views: other metadata over the same storage. Rules hold for symbolic sizes as they do for plain numbers.
 
-use super::dims::{decide, done, is_one, known_equal, product, require};
+use super::dims::{decide, div_ceil, done, is_one, known_equal, product, require};
 use super::lower::{Lowering, Metas};
 use super::{reshape, table};
 use crate::error::{Error, ErrorKind, Result};
@@ -172,7 +172,7 @@ pub(crate) fn slice(m: &Meta, dim: i64, start: Option<SymInt>, end: Option<SymIn
     let end = if start.le(end).statically_known() == Some(true) { end } else { end.max(start) };
     let mut out = m.with_dims(m.sizes.clone(), m.strides.clone());
     let length = end - start;
-    out.sizes[d] = if step.as_i64() == Some(1) { length } else { (length + (step - 1)).floor_div(step) };
+    out.sizes[d] = if step.as_i64() == Some(1) { length } else { div_ceil(length, step) };
     out.offset = m.offset + start * m.strides[d];
     out.strides[d] = m.strides[d] * step;
     Ok(out)
@@ -270,10 +270,11 @@ pub(crate) fn as_strided(t: &Tensor, sizes: &[SymInt], strides: &[SymInt], offse
     }
     let out = Meta { offset: offset.unwrap_or(m.offset), ..m.with_dims(sizes.into(), strides.into()) };
     if !t.is_fake()
-        && let Some((_, end)) = out.concrete().as_ref().and_then(crate::meta::Concrete::span)
+        && let Some(c) = out.concrete().filter(|c| c.numel() != Some(0))
     {
         let bytes = t.storage()?.len();
-        if usize::try_from(end).map_or(true, |e| e > bytes) {
+        // an end that overflows lies outside, too
+        if c.span().and_then(|(_, end)| usize::try_from(end).ok()).is_none_or(|end| end > bytes) {
             let (sizes, strides) = (dims_text(sizes), dims_text(strides));
             return Err(crate::error::AccessError::OutOfBounds { sizes, strides, offset: out.offset.to_string(), bytes }.into());
         }

@@ -49,12 +49,12 @@ pub(super) fn cost(s: &Space<'_>, term: &Term) -> u64 {
         Term::View(..) | Term::Proj(..) => 1,
         Term::Scatter(_, [_, x]) => {
             let Data::Value(k) = s.data(*x) else { return LAUNCH };
-            LAUNCH + elements(session, k)
+            elements(session, k).saturating_add(LAUNCH)
         }
         Term::Call(call, _) => {
             let template = &session.calls[call.index()];
             let work: u64 = template.kinds().map(|k| elements(session, k)).fold(0, u64::saturating_add);
-            (LAUNCH + work).saturating_mul(if template.mutates { 4 } else { 1 })
+            work.saturating_add(LAUNCH).saturating_mul(if template.mutates { 4 } else { 1 })
         }
     }
 }

@@ -89,7 +89,7 @@ fn load(t: &Tensor, batch: &[SymInt]) -> Result<Vec<Matrix>> {
     let t = t.view_of(views::expand(t.meta(), &sizes(batch, &[r, c]))?)?;
     let [.., rows, cols] = *host::sizes(&t)? else { return Err(Error::value("a matrix has 2 dimensions")) };
     let data = host::reals(&t)?;
-    let count = batch.iter().map(|n| n.as_i64().unwrap_or(0).max(0) as usize).product();
+    let count = host::count(&host::sizes(&t)?[..batch.len()]);
     let mut all = room(count)?;
     all.extend((0..count).map(|i| Matrix::new(rows, cols, data[i * rows * cols..][..rows * cols].to_vec())));
     Ok(all)
@@ -100,7 +100,7 @@ fn load_rows(t: &Tensor) -> Result<Vec<Vec<f64>>> {
     let sizes = host::sizes(t)?;
     let data = host::reals(t)?;
     let width = sizes.last().copied().unwrap_or(1);
-    let count = sizes.iter().rev().skip(1).product::<usize>();
+    let count = host::count(&sizes[..sizes.len().saturating_sub(1)]);
     let mut all = room(count)?;
     all.extend((0..count).map(|i| data[i * width..][..width].to_vec()));
     Ok(all)

@@ -77,7 +77,7 @@ fn nonzero_static_meta(args: &[Value]) -> Result<Metas> {
 /// The first positions of nonzero elements, then rows of `fill_value`.
 fn nonzero_static(args: &[Value], out: &Tensor) -> Result<()> {
     let x = args[0].tensor()?;
-    let (rank, wanted) = (x.dim(), host::sizes(out)?.iter().product::<usize>());
+    let (rank, wanted) = (x.dim(), host::count(&host::sizes(out)?));
     let sizes = host::sizes(x)?;
     let set = Keys::of(x)?.all.into_iter().enumerate().filter(|(_, k)| *k != 0).map(|(i, _)| i);
     let mut rows = Vec::new();

@@ -109,13 +109,13 @@ impl Lines {
     fn of(t: &Tensor, dim: usize) -> Result<Lines> {
         let sizes = host::sizes(t)?;
         let len = sizes.get(dim).copied().unwrap_or(1);
-        let step = sizes.iter().skip(dim + 1).product();
-        Ok(Lines { len, step, count: sizes.iter().take(dim).product::<usize>() * step })
+        let step = host::count(sizes.get(dim + 1..).unwrap_or_default());
+        Ok(Lines { len, step, count: host::count(&sizes[..dim.min(sizes.len())]).saturating_mul(step) })
     }
 
     /// All elements as one line.
     fn flat(t: &Tensor) -> Result<Lines> {
-        Ok(Lines { len: host::sizes(t)?.iter().product(), step: 1, count: 1 })
+        Ok(Lines { len: host::count(&host::sizes(t)?), step: 1, count: 1 })
     }
 
     /// The row-major position of element `i` of a line.

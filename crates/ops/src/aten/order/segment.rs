@@ -143,9 +143,9 @@ impl<'a> Segments<'a> {
         let (data, sizes) = (host::reals(self.data)?, host::sizes(self.data)?);
         let bounds = integers(self.bounds)?;
         let per_line = self.bounds.sizes()[self.axis].as_i64().map_or(0, |n| n as usize);
-        let (extent, inner) = (sizes[self.axis], sizes[self.axis + 1..].iter().product::<usize>());
+        let (extent, inner) = (sizes[self.axis], host::count(&sizes[self.axis + 1..]));
         let mut results = Vec::new();
-        for line in 0..sizes[..self.axis].iter().product() {
+        for line in 0..host::count(&sizes[..self.axis]) {
             let bounds = bounds.get(line * per_line..(line + 1) * per_line).unwrap_or_default();
             for (start, end) in self.spans(bounds, extent)? {
                 results.extend((0..inner).map(|i| {

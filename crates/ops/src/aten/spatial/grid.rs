@@ -182,8 +182,8 @@ fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     let sampler = Sampler::of(a)?;
     let (sizes, elements, coordinates) = (host::sizes(x)?, host::reals(x)?, host::reals(grid)?);
     let (channels, image) = (sizes[1], &sizes[2..]);
-    let area: usize = image.iter().product();
-    let places: usize = host::sizes(out)?[2..].iter().product();
+    let area: usize = host::count(image);
+    let places: usize = host::count(&host::sizes(out)?[2..]);
     let mut result = host::filled(0.0, elements.len() / area * places)?;
     for (n, points) in coordinates.chunks_exact(places * space).enumerate() {
         for (p, point) in points.chunks_exact(space).enumerate() {
@@ -247,7 +247,7 @@ fn affine(a: &[Value], out: &Tensor) -> Result<()> {
     let places = &image[1..=space];
     let round = rounding(theta.dtype());
     let axes: Vec<Vec<f64>> = places.iter().map(|&n| even(n, align_corners, round)).collect();
-    let mut result = Vec::with_capacity(image.iter().product());
+    let mut result = Vec::new();
     for matrix in host::reals(theta)?.chunks_exact(space * (space + 1)) {
         each_index(places, |at| {
             for row in matrix.chunks_exact(space + 1) {

@@ -12,6 +12,7 @@ mod unpool;
 
 use super::OpDef;
 use super::dims::require;
+use super::host;
 use super::lower::{Class, Compute, Lowering, Metas};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
@@ -82,7 +83,7 @@ fn rounding(d: DType) -> fn(f64) -> f64 {
 /// Counts through every index of `sizes` in row-major order.
 fn each_index(sizes: &[usize], mut f: impl FnMut(&[usize])) {
     let mut index = vec![0; sizes.len()];
-    for _ in 0..sizes.iter().product() {
+    for _ in 0..host::count(sizes) {
         f(&index);
         for (i, n) in index.iter_mut().zip(sizes).rev() {
             *i += 1;

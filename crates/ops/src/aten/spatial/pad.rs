@@ -28,7 +28,7 @@ enum Mode {
 
 impl Mode {
     /// Where the `n` elements, with `before` and `after` added, are read.
-    fn table(self, n: i64, before: i64, after: i64) -> Vec<usize> {
+    fn table(self, n: i64, before: i64, after: i64) -> Result<Vec<usize>> {
         // negative padding cuts off first: what wraps around is what is left
         let (cut, rest) = match self {
             Mode::Circular => ((-before).max(0), (n + before.min(0) + after.min(0)).max(1)),
@@ -40,7 +40,7 @@ impl Mode {
             Mode::Replicate => i,
             Mode::Circular => cut + (i - cut).rem_euclid(rest),
         };
-        (-before..n + after).map(|i| read(i).clamp(0, (n - 1).max(0)) as usize).collect()
+        host::table((n + before + after).max(0) as usize, |i| read(i as i64 - before).clamp(0, (n - 1).max(0)) as usize)
     }
 }
 
@@ -104,10 +104,10 @@ fn run(a: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
     }
     let x = a[0].tensor()?;
     let pad = a[1].ints_i64()?;
-    let mut tables: Vec<Vec<usize>> = host::sizes(x)?.into_iter().map(|n| (0..n).collect()).collect();
-    for (table, p) in tables.iter_mut().rev().zip(pad.chunks_exact(2)) {
-        *table = mode.table(table.len() as i64, p[0], p[1]);
-    }
+    let pads = pad.chunks_exact(2).chain(std::iter::repeat(&[0, 0][..]));
+    let tables = host::sizes(x)?.into_iter().rev().zip(pads).map(|(n, p)| mode.table(n as i64, p[0], p[1]));
+    let mut tables: Vec<Vec<usize>> = tables.collect::<Result<_>>()?;
+    tables.reverse();
     separable(x, out, &tables)
 }
 

@@ -39,7 +39,7 @@ fn each_region(
     let sizes = host::sizes(x)?.split_off(x.dim() - space);
     let data = host::reals(x)?;
     let mut window = Vec::new();
-    for (plane, elements) in data.chunks_exact(sizes.iter().product::<usize>().max(1)).enumerate() {
+    for (plane, elements) in data.chunks_exact(host::count(&sizes).max(1)).enumerate() {
         let regions = regions(plane)?;
         let counts: Vec<usize> = regions.iter().map(Vec::len).collect();
         each_index(&counts, |which| {

@@ -107,7 +107,9 @@ impl Resampler {
         let mut sizes = host::sizes(x)?;
         let Way::By(filter) = self.way else {
             let mut tables: Vec<Vec<usize>> = sizes[..2].iter().map(|&n| (0..n).collect()).collect();
-            tables.extend(axes.iter().map(|axis| axis.nearest(self.way == Way::NearestExact, direct)));
+            for axis in &axes {
+                tables.push(axis.nearest(self.way == Way::NearestExact, direct)?);
+            }
             return separable(x, out, &tables);
         };
         let bytes = x.dtype() == DType::U8;
@@ -120,7 +122,7 @@ impl Resampler {
                 continue;
             }
             let mut taps = axis.taps(filter);
-            let inner = sizes[d + 3..].iter().product();
+            let inner = host::count(&sizes[d + 3..]);
             if bytes {
                 let bits = quantise(&mut taps);
                 let half = ((1i64 << bits) / 2) as f64;

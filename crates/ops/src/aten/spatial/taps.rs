@@ -2,6 +2,8 @@
 //!
 //! Positions are worked out in the precision PyTorch works them out in: it decides between neighbours.
 
+use crate::aten::host::table;
+use crate::error::Result;
 use smallvec::SmallVec;
 
 /// The input places of one output place, with their weights.
@@ -93,19 +95,17 @@ impl Axis {
     }
 
     /// The one element that each place takes. Where images grow to their own size or twice it, PyTorch looks at no scale (`whole`).
-    pub(super) fn nearest(&self, exact: bool, whole: bool) -> Vec<usize> {
+    pub(super) fn nearest(&self, exact: bool, whole: bool) -> Result<Vec<usize>> {
         let ratio = single(self.ratio());
-        (0..self.to)
-            .map(|o| {
-                let i = o as f64;
-                match self.from {
-                    _ if exact => self.inside(single((i + 0.5) * ratio).floor()),
-                    n if whole && n == self.to => o,
-                    n if whole && 2 * n == self.to => o / 2,
-                    _ => self.inside(single(i * ratio).floor()),
-                }
-            })
-            .collect()
+        table(self.to, |o| {
+            let i = o as f64;
+            match self.from {
+                _ if exact => self.inside(single((i + 0.5) * ratio).floor()),
+                n if whole && n == self.to => o,
+                n if whole && 2 * n == self.to => o / 2,
+                _ => self.inside(single(i * ratio).floor()),
+            }
+        })
     }
 
     fn linear(&self) -> Vec<Taps> {

@@ -50,7 +50,7 @@ fn place(x: &Tensor, indices: &Tensor, out: &Tensor, space: usize, put: impl Fn(
     if is_empty(out) && is_empty(x) {
         return Ok(());
     }
-    let plane = |t: &Tensor| -> Result<usize> { Ok(host::sizes(t)?.split_off(t.dim() - space).iter().product()) };
+    let plane = |t: &Tensor| -> Result<usize> { Ok(host::count(&host::sizes(t)?.split_off(t.dim() - space))) };
     let (small, large) = (plane(x)?, plane(out)?);
     let (elements, places) = (host::reals(x)?, host::data::<i64>(indices)?);
     let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;

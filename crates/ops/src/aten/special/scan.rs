@@ -30,9 +30,9 @@ fn run(a: &[Value], outs: &[Tensor]) -> Result<()> {
     let x = a[0].tensor()?;
     let (sizes, dim) = (host::sizes(x)?, wrap_dim(a[1].int_i64()?, x.dim())?);
     let extent = sizes.get(dim).copied().unwrap_or(1);
-    let inner: usize = sizes.iter().skip(dim + 1).product();
+    let inner: usize = host::count(sizes.get(dim + 1..).unwrap_or_default());
     let mut values = host::reals(x)?;
-    for block in values.chunks_mut((extent * inner).max(1)) {
+    for block in values.chunks_mut(extent.saturating_mul(inner).max(1)) {
         for i in inner..block.len() {
             block[i] = log_add(block[i], block[i - inner]);
         }
