@@ -233,7 +233,8 @@ fn more_elements_than_memory_are_an_error() {
 fn many_rows_without_elements_are_nothing_to_do() {
     let x = |sizes: &[i64]| Tensor::zeros(sizes, DType::F32);
     let (wide, tall, batch) = (x(&[MANY, 0]), x(&[0, MANY]), x(&[MANY, 0, 2]));
-    let calls: [(&str, Args); 12] = [
+    let calls: [(&str, Args); 13] = [
+        ("aten::diff", args![&wide, MANY, 0, Value::None, Value::None]),
         ("aten::sort", args![&wide, 1, false]),
         ("aten::topk", args![&wide, 0, 1, true, true]),
         ("aten::cumsum", args![&wide, 1, Value::None]),
