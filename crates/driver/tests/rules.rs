@@ -3,6 +3,7 @@
 mod common;
 
 use common::{arange, check, check_under, uses_of};
+use maquette_driver::run_functional;
 use maquette_ir::DType::{F16, F32, F64, I64, U8};
 use maquette_ir::MemoryFormat;
 use maquette_ops::library::Facts;
@@ -126,6 +127,20 @@ fn operators_that_mutate_leave() {
     });
     // of a row, in another dtype than the twin's
     gone(&|t, y| drop(t.select(0, 1).copy_(&y.select(1, 1).to_dtype(F64))));
+}
+
+/// A trace cannot say so, but a text can.
+#[test]
+fn what_cannot_be_written_has_no_twin() {
+    for call in ["add_.Tensor(%n, %x)", "mul_.Tensor(%n, 0.5)", "div_.Tensor(%n, 2)", "exp_(%n)", "clamp_(%n, 1.5)"] {
+        let text = format!("graph g(%n: i64[4], %x: f32[4]) -> (i64[4])\n{{\n  %a: i64[4] = aten::{call}\n  return %a\n}}\n");
+        let f = functionalize(&text.parse().unwrap(), &Facts, &Options::new()).unwrap();
+        assert!(!fired(&f, "twin"), "{}", f.graph);
+        let inputs = [Tensor::from_vec(vec![1i64, 2, 3, 4], [4i64]), arange(4)];
+        let e = run_functional(&f, &inputs.each_ref().map(Value::from)).unwrap_err().to_string();
+        assert!(e.contains("cannot be written"), "{call}: {e}");
+        assert_eq!(inputs[0].to_vec::<i64>().unwrap(), [1, 2, 3, 4]);
+    }
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn differ(program: &Program, mode: &dyn Mode, at: &Sizes, expected: &Result<Outc
         (_, Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
         (Err(e), Ok(_)) => mismatch(format!("runs, while eager refuses: {e}")),
-        (Ok(_), Err(e)) => match published(program, e, mode.serves_all_sizes(program)).or_else(|| assumed_away(program, at)) {
+        (Ok(_), Err(e)) => match published(program, e, mode.is_symbolic(program)).or_else(|| assumed_away(program, at)) {
             Some(why) => Verdict::Refused(why),
             None => mismatch(format!("refuses what eager runs: {e}")),
         },

@@ -68,6 +68,11 @@ pub trait Mode: Sync {
     fn serves_all_sizes(&self, _program: &Program) -> bool {
         false
     }
+
+    /// Whether sizes of inputs are symbols to it.
+    fn is_symbolic(&self, program: &Program) -> bool {
+        self.serves_all_sizes(program)
+    }
 }
 
 /// Every mode, the eager one first.
@@ -219,5 +224,9 @@ impl Mode for Functional {
 
     fn serves_all_sizes(&self, program: &Program) -> bool {
         self.symbolic && program.shared().is_empty()
+    }
+
+    fn is_symbolic(&self, _program: &Program) -> bool {
+        self.symbolic
     }
 }

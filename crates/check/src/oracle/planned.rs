@@ -58,4 +58,8 @@ impl Mode for Planned {
     fn serves_all_sizes(&self, program: &Program) -> bool {
         self.of.serves_all_sizes(program)
     }
+
+    fn is_symbolic(&self, program: &Program) -> bool {
+        self.of.is_symbolic(program)
+    }
 }

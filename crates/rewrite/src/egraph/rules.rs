@@ -75,7 +75,7 @@ pub(crate) type Found = SmallVec<[Id; 2]>;
 pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "twin",
-        law: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype: so the operator is defined",
+        law: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype, if that holds such results: so the operator is defined",
         plain: true,
         apply: Apply::Call(calls::twin),
     },

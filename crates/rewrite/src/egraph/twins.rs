@@ -4,6 +4,7 @@ use super::lang::{Cx, Metas};
 use crate::dag::{CallId, Given, Hint, Kind, Meta, MetaId, Name, Slot, SpecId, Template};
 use maquette_ir::DType;
 use maquette_ir::sym::Expr;
+use maquette_ir::typing::can_cast;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
@@ -36,6 +37,10 @@ pub(super) fn twin(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Twin>
         }
     } else {
         let dtype = cx.ask(&template, metas, |facts, args, kwargs| facts.result_dtype(&name, args, kwargs))?;
+        // what eager refuses to write stays an operator that refuses
+        if !can_cast(dtype, cx.session.metas[target.index()].dtype) {
+            return None;
+        }
         let meta = with_dtype(cx, target, dtype);
         let op = cx.session.name(&name);
         (Some(call_of(cx, Template { op, mutates: false, strides: Hint::default(), ..template }, meta)), meta)
