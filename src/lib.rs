@@ -46,7 +46,7 @@ pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value, args, bail, ensure, fake, kwargs,
 };
-pub use maquette_trace::{Dim, TraceOptions, Traced, run_graph, trace};
+pub use maquette_trace::{Dim, TraceOptions, Traced, check_calls, run_graph, trace};
 #[cfg(feature = "check")]
 pub use {maquette_check as check, maquette_check::opcheck_suite, maquette_trace::assert_graph_snapshot};
 

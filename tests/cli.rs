@@ -70,6 +70,35 @@ fn mistakes_are_told_in_a_line_or_two() {
 }
 
 #[test]
+fn a_text_is_held_against_the_operators() {
+    let told = |call: &str, ty: &str| {
+        let program = format!("graph g(%x: f32[4, 3], %n: i64[3]) -> ({ty})\n{{\n  %a: {ty} = {call}\n  return %a\n}}\n");
+        let runs = ["graph", "functionalize"].map(|command| maquette_reading(&[command, "-"], &program));
+        let errors = runs.each_ref().map(|out| text(&out.stderr).to_owned());
+        assert_eq!(runs[0].status.success(), runs[1].status.success(), "{errors:?}");
+        assert!(!errors.concat().contains(".rs:"), "{errors:?}");
+        errors
+    };
+    for (call, ty, expected) in [
+        ("aten::select.int(%x, 0, 7)", "f32[3]", "aten::select.int: index 7 is out of range"),
+        ("aten::select.int(%x, 0, 1)", "f32[3]", "aten::select.int: result 0 is declared with offset 0, and has 3"),
+        ("aten::relu(%x)", "i64[4, 3]", "aten::relu: result 0 is declared with dtype i64, and has f32"),
+        ("aten::relu(%x, %x)", "f32[4, 3]", "aten::relu: takes at most 1 arguments, 2 were given"),
+        ("aten::rellu(%x)", "f32[4, 3]", "error: there is no operator `aten::rellu` (similar: aten::relu"),
+        ("aten::add_.Tensor(%n, %x)", "i64[3]", "aten::add_.Tensor: "),
+        ("aten::mul_.Tensor(%n, 0.5)", "i64[3]", "cannot be written into a tensor of dtype i64"),
+    ] {
+        for error in told(call, ty) {
+            assert!(error.contains(expected) && error.contains(&format!("> %a: {ty} = {call}")), "{error}");
+        }
+    }
+    assert_eq!(told("aten::select.int(%x, 0, 1)", "f32[3] offset 3"), ["", ""]);
+    // another library's operators are not known here
+    let note = "note: there is no operator `mylib::f` here; it is taken to write to all its tensors\n";
+    assert_eq!(told("mylib::f(%x)", "f32[2]"), ["", note]);
+}
+
+#[test]
 fn a_graph_becomes_functional() {
     let program = "graph graph(%x: f32[4]) -> (f32[2])
 {

@@ -5,6 +5,7 @@ pub mod conform;
 use anstyle::{AnsiColor, Style};
 use maquette::prelude::*;
 use maquette::rewrite::{self, InPlace, Level, Options};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -21,7 +22,7 @@ pub fn probability(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads and verifies a graph.
+/// Reads a graph, verifies it, and holds it against the operators.
 fn read(file: &Path) -> Result<Graph> {
     let text = if file == Path::new("-") {
         let mut text = String::new();
@@ -32,6 +33,11 @@ fn read(file: &Path) -> Result<Graph> {
     };
     let graph: Graph = text.parse()?;
     graph.verify()?;
+    maquette::check_calls(&graph).map_err(|e| {
+        // no line of this command is to blame
+        let op = e.op().map(|op| format!("{op}: ")).unwrap_or_default();
+        Error::msg(format!("{op}{}\n{}", e.kind(), e.window().unwrap_or_default().trim_end()))
+    })?;
     Ok(graph)
 }
 
@@ -48,6 +54,10 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
         options = options.stopping_at(n);
     }
     let graph = read(file)?;
+    let unknown: BTreeSet<&str> = graph.nodes().map(|n| graph.op_name(n)).filter(|name| Op::find(name).is_err()).collect();
+    for name in unknown {
+        anstream::eprintln!("{BOLD}note{BOLD:#}: there is no operator `{name}` here; it is taken to write to all its tensors");
+    }
     let f = rewrite::functionalize(&graph, &library::Facts, &options).map_err(Error::other)?;
     let mut text = format!("{}\n", f.graph);
     if explain {

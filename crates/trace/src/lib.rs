@@ -27,6 +27,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod calls;
 mod compare;
 mod consts;
 mod dim;
@@ -43,6 +44,7 @@ mod traced;
 mod tracer;
 mod verdict;
 
+pub use calls::check_calls;
 pub use consts::Captured;
 pub use dim::Dim;
 pub use functional::{CALL, copied, laid_out, run_functional, run_functional_at};

@@ -191,7 +191,7 @@ impl Run<'_> {
         }
     }
 
-    fn set(&mut self, v: ValueId, value: Value) {
+    pub(crate) fn set(&mut self, v: ValueId, value: Value) {
         if let Some(place) = self.values.get_mut(v.index()) {
             *place = Some(value);
         }
@@ -227,7 +227,7 @@ impl Run<'_> {
         })
     }
 
-    fn node(&mut self, node: NodeId) -> Result<()> {
+    pub(crate) fn node(&mut self, node: NodeId) -> Result<()> {
         let loc = self.graph.loc(node).unwrap_or(self.lines.run);
         let op = self.op(node).map_err(|e| e.at(loc))?;
         let arguments = self.arguments(op, node, 0, &|a| self.value(a))?;
