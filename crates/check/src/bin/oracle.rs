@@ -130,6 +130,10 @@ fn run(o: &Options) -> Result<bool, String> {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|arg| arg == "--help") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     match options(std::env::args().skip(1)).and_then(|o| run(&o)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -62,12 +62,20 @@ fn run(o: &Options) -> Result<bool, Error> {
     if o.markdown {
         print!("{}", markdown(&rows));
     }
+    if rows.is_empty() {
+        eprintln!("no function of {} is measured in {}", o.functions.join(", "), o.dtype.as_deref().unwrap_or("any dtype"));
+        return Ok(false);
+    }
     let failures: Vec<String> = rows.iter().filter_map(|r| r.failure()).collect();
     failures.iter().for_each(|f| eprintln!("{f}"));
     Ok(failures.is_empty())
 }
 
 fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|arg| arg == "--help") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     let o = match options(std::env::args().skip(1)) {
         Ok(o) => o,
         Err(e) => {
