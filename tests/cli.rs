@@ -93,6 +93,15 @@ fn a_text_is_held_against_the_operators() {
         }
     }
     assert_eq!(told("aten::select.int(%x, 0, 1)", "f32[3] offset 3"), ["", ""]);
+    // nothing is made to be checked
+    let many = "f32[1125899906842624]";
+    let program =
+        format!("graph g() -> ()\n{{\n  %o: {many} = aten::ones([1125899906842624])\n  %a: i64[1] = aten::relu(%o)\n  return ()\n}}\n");
+    let out = maquette_reading(&["graph", "-"], &program);
+    assert!(text(&out.stderr).contains("aten::relu: result 0 is declared with dtype i64, and has f32"), "{}", text(&out.stderr));
+    // what is functional already calls operators of no registry
+    let lifted = "graph g(%x: f32[2], %y: f32[2]) -> (f32[2])\n{\n  %a: f32[2] = ir::call(\"aten::add_.Tensor\", %x, %y)\n  return %a\n}\n";
+    assert_eq!(text(&maquette_reading(&["functionalize", "-"], lifted).stderr), "");
     // another library's operators are not known here
     let note = "note: there is no operator `mylib::f` here; it is taken to write to all its tensors\n";
     assert_eq!(told("mylib::f(%x)", "f32[2]"), ["", note]);

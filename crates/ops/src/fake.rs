@@ -133,12 +133,7 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
         completed = given;
         &completed
     };
-    let outer = SCOPE.with_borrow(Clone::clone);
-    let scope = scope.cloned().or_else(|| outer.clone());
-    SCOPE.set(scope.clone());
-    DEPTH.set(DEPTH.get() + 1);
-    let _restore = Restore(outer);
-    mode::without_modes(|| {
+    within(scope, |scope| {
         device_of(&state, args)?;
         let cx = FakeCtx { scope, op, loc, fresh: RefCell::new(Vec::new()) };
         match state.builtin {
@@ -146,6 +141,21 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
             _ => custom(&cx, &state, args),
         }
     })
+}
+
+/// Runs `f` with nothing computed or drawn: builtin operators give tensors without contents, factories too, and custom operators need fake
+/// kernels. Sizes that data decide are errors.
+pub fn without_data<T>(f: impl FnOnce() -> T) -> T {
+    within(None, |_| f())
+}
+
+fn within<T>(scope: Option<&Scope>, f: impl FnOnce(Option<Scope>) -> T) -> T {
+    let outer = SCOPE.with_borrow(Clone::clone);
+    let scope = scope.cloned().or_else(|| outer.clone());
+    SCOPE.set(scope.clone());
+    DEPTH.set(DEPTH.get() + 1);
+    let _restore = Restore(outer);
+    mode::without_modes(|| f(scope))
 }
 
 /// No size or stride is known to be negative, and none overflowed as it was computed.

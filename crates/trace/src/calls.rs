@@ -3,17 +3,18 @@
 use crate::run::{Lines, Run};
 use maquette_ir::graph::{Graph, Stmt, TensorType, ValueId};
 use maquette_ir::sym::{Expr, SymInt};
-use maquette_ops::{CallError, Error, ErrorKind, FakeError, Meta, Result, Tensor, Value, mode};
+use maquette_ops::{CallError, Error, ErrorKind, FakeError, Meta, Result, Tensor, Value, fake};
 
-/// Checks that each call of a builtin operator takes its arguments and gives what the graph declares, as far as numbers tell: up to the first
-/// call that data or another library's operator decide, in graphs whose inputs have no symbols for sizes. Traces are so; texts may not be.
+/// Checks that each call takes its arguments and gives what the graph declares, as far as numbers tell: up to the first call of an operator that is
+/// not known or has no fake kernel, or whose results data decide, in graphs whose inputs have no symbols for sizes. Nothing is computed.
+/// Traces are so; texts may not be.
 ///
 /// # Errors
 /// An operator does not exist, refuses its arguments, or gives results of another number, dtype or layout.
 #[track_caller]
 pub fn check_calls(graph: &Graph) -> Result<()> {
     let lines = Lines::unknown();
-    mode::without_modes(|| check(graph, &lines)).map_err(|e| lines.place(e))
+    fake::without_data(|| check(graph, &lines)).map_err(|e| lines.place(e))
 }
 
 fn check(graph: &Graph, lines: &Lines<'_>) -> Result<()> {
