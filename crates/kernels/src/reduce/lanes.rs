@@ -143,7 +143,7 @@ pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs: 
     let of = |c| Fold::<A, O, F, false>(c, &mut [], identity, f, PhantomData);
     match xs.len() <= CHUNK {
         true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs)), PhantomData)),
-        false => combined::<A, O>(xs.chunks(CHUNK).map(|c| isa.dispatch(of(c))), identity),
+        false => combined::<A, O, 1>(xs.chunks(CHUNK).map(|c| [isa.dispatch(of(c))]), identity)[0],
     }
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs
     let of = |c, o| Fold::<A, O, F, true>(c, o, identity, f, PhantomData);
     match xs.len() <= CHUNK {
         true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs, out)), PhantomData)),
-        false => combined::<A, O>(xs.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).map(|(c, o)| isa.dispatch(of(c, o))), identity),
+        false => combined::<A, O, 1>(xs.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).map(|(c, o)| [isa.dispatch(of(c, o))]), identity)[0],
     }
 }
 
@@ -188,20 +188,19 @@ where
     Add: Op2<A, A>,
 {
     let of = |c| isa.dispatch(Deviations(c, from));
-    if xs.len() <= CHUNK {
-        return of(xs).map(|lanes| isa.dispatch(Tree::<A, Add>(lanes, PhantomData)));
+    match xs.len() <= CHUNK {
+        true => of(xs).map(|lanes| isa.dispatch(Tree::<A, Add>(lanes, PhantomData))),
+        false => combined::<A, Add, 2>(xs.chunks(CHUNK).map(of), A::ZERO),
     }
-    let mut cascades = [Cascade::<A, Add>::new(), Cascade::<A, Add>::new()];
-    for chunk in xs.chunks(CHUNK) {
-        for (cascade, lanes) in cascades.iter_mut().zip(of(chunk)) {
+}
+
+/// Chunks' accumulators of each of `N` results, combined.
+fn combined<A: Copy, O: Op2<A, A>, const N: usize>(chunks: impl Iterator<Item = [[A; LANES]; N]>, identity: A) -> [A; N] {
+    let mut cascades = [(); N].map(|()| Cascade::<A, O>::new());
+    for chunk in chunks {
+        for (cascade, lanes) in cascades.iter_mut().zip(chunk) {
             cascade.push(Partial::from(lanes));
         }
     }
-    cascades.map(|c| c.finish().first().copied().unwrap_or(A::ZERO))
-}
-
-fn combined<A: Copy, O: Op2<A, A>>(chunks: impl Iterator<Item = [A; LANES]>, identity: A) -> A {
-    let mut cascade = Cascade::<A, O>::new();
-    chunks.for_each(|c| cascade.push(Partial::from(c)));
-    cascade.finish().first().copied().unwrap_or(identity)
+    cascades.map(|c| c.finish().first().copied().unwrap_or(identity))
 }

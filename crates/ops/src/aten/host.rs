@@ -25,7 +25,8 @@ pub(crate) fn table(n: usize, f: impl Fn(usize) -> usize) -> Result<Vec<usize>> 
     gather(n, DType::I64, (0..n).map(f))
 }
 
-fn gather<T>(n: usize, dtype: DType, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
+/// So many things of elements of a dtype, or such an error: a batch may have more matrices without elements than fit.
+pub(crate) fn gather<T>(n: usize, dtype: DType, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     let mut out = Vec::new();
     out.try_reserve_exact(n).map_err(|_| AccessError::Allocation { sizes: format!("[{n}]"), dtype })?;
     out.extend(values.into_iter().take(n));

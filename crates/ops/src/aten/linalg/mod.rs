@@ -90,9 +90,7 @@ fn load(t: &Tensor, batch: &[SymInt]) -> Result<Vec<Matrix>> {
     let [.., rows, cols] = *host::sizes(&t)? else { return Err(Error::value("a matrix has 2 dimensions")) };
     let data = host::reals(&t)?;
     let count = host::count(&host::sizes(&t)?[..batch.len()]);
-    let mut all = room(count)?;
-    all.extend((0..count).map(|i| Matrix::new(rows, cols, data[i * rows * cols..][..rows * cols].to_vec())));
-    Ok(all)
+    host::gather(count, DType::F64, (0..count).map(|i| Matrix::new(rows, cols, data[i * rows * cols..][..rows * cols].to_vec())))
 }
 
 /// The vectors of an argument in their last dimension.
@@ -101,17 +99,7 @@ fn load_rows(t: &Tensor) -> Result<Vec<Vec<f64>>> {
     let data = host::reals(t)?;
     let width = sizes.last().copied().unwrap_or(1);
     let count = host::count(&sizes[..sizes.len().saturating_sub(1)]);
-    let mut all = room(count)?;
-    all.extend((0..count).map(|i| data[i * width..][..width].to_vec()));
-    Ok(all)
-}
-
-/// Memory for so many: a batch may have more matrices without elements than fit.
-fn room<T>(count: usize) -> Result<Vec<T>> {
-    let mut all = Vec::new();
-    let none = |_| Error::value(format!("there is no memory for a batch of {count}"));
-    all.try_reserve_exact(count).map_err(none)?;
-    Ok(all)
+    host::gather(count, DType::F64, (0..count).map(|i| data[i * width..][..width].to_vec()))
 }
 
 fn store<'a>(out: &Tensor, matrices: impl IntoIterator<Item = &'a Matrix>) -> Result<()> {
