@@ -1,10 +1,10 @@
-//! A checker of [plans](maquette_ir::plan) that shares nothing with the planner: it runs a plan on the *names* of elements instead of elements.
+//! A checker of [plans](maquette_ir::buffer_plan) that shares nothing with the planner: it runs a plan on the *names* of elements instead of elements.
 //!
 //! Each element of each value has a name, which views and stores move and operators make. A plan is right if every operator finds, where it reads,
 //! the names of what it is to read; if what leaves is where it should be; and if the invariants I1 to I7 hold at each step.
 
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, Stmt, ValueId};
-use maquette_ir::plan::{Buffer, BufferId, Made, Place, Plan, Step};
+use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, BufferView, BufferPlan, Step};
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
 use maquette_rewrite::{CALL, Functional, Output, Outside};
 use std::collections::{HashMap, HashSet};
@@ -21,7 +21,7 @@ type Check<T = ()> = Result<T, String>;
 ///
 /// # Errors
 /// The first thing that is wrong, by step and invariant.
-pub fn check_plan(program: &Functional, plan: &Plan, facts: &dyn OpFacts, env: &Env<'_>) -> Check {
+pub fn check_plan(program: &Functional, plan: &BufferPlan, facts: &dyn OpFacts, env: &Env<'_>) -> Check {
     let mut c = Checker {
         program,
         graph: &program.graph,
@@ -45,7 +45,7 @@ pub fn check_plan(program: &Functional, plan: &Plan, facts: &dyn OpFacts, env: &
 struct Checker<'a> {
     program: &'a Functional,
     graph: &'a Graph,
-    plan: &'a Plan,
+    plan: &'a BufferPlan,
     facts: &'a dyn OpFacts,
     env: &'a Env<'a>,
     /// By value, in row-major order.
@@ -91,7 +91,7 @@ impl Checker<'_> {
         Ok(positions(self.int(at.get(2))?, &self.list(at.first())?, &self.list(at.get(1))?))
     }
 
-    fn places(&self, place: &Place) -> Check<Vec<i64>> {
+    fn places(&self, place: &BufferView) -> Check<Vec<i64>> {
         let table = &self.plan.symbols;
         let dims = place.spec.dims();
         let sizes: Vec<i64> = dims.iter().map(|d| self.eval(table, d.size)).collect::<Check<_>>()?;
@@ -194,7 +194,7 @@ impl Checker<'_> {
         (reads, mutated.iter().copied().zip(after).collect())
     }
 
-    fn finds(&self, v: ValueId, place: &Place, invariant: &str) -> Check {
+    fn finds(&self, v: ValueId, place: &BufferView, invariant: &str) -> Check {
         let memory = &self.memory[place.buffer.index()];
         let found: Vec<Option<Name>> = self.places(place)?.iter().map(|p| memory.get(p).copied()).collect();
         let wanted = self.names_of(v)?;
@@ -215,7 +215,7 @@ impl Checker<'_> {
             Buffer::Const(i) => Outside::Const(*i),
             Buffer::Returned(v) => return in_bounds(at, self.declared(*v)?.into_iter().max().map_or(0, |p| p + 1)),
             Buffer::New { layout, .. } => {
-                let whole = self.places(&Place { buffer: b, spec: layout.clone() })?;
+                let whole = self.places(&BufferView { buffer: b, spec: layout.clone() })?;
                 return in_bounds(at, whole.iter().max().map_or(0, |p| p + 1));
             }
         };
@@ -234,7 +234,7 @@ impl Checker<'_> {
         number(a) == number(b)
     }
 
-    fn write(&mut self, v: ValueId, place: &Place) -> Check {
+    fn write(&mut self, v: ValueId, place: &BufferView) -> Check {
         let (at, names) = (self.places(place)?, self.names_of(v)?.clone());
         self.put(place.buffer, &at, &names.into_iter().map(Some).collect::<Vec<_>>())
     }
@@ -265,7 +265,7 @@ impl Checker<'_> {
     fn step(&mut self, step: &Step) -> Check {
         match step {
             Step::Stmt(at) => self.in_order(*at),
-            Step::Lies { .. } => Ok(()),
+            Step::Alias { .. } => Ok(()),
             Step::Copy { from, to, overlaps, .. } => {
                 let (source, target) = (self.places(from)?, self.places(to)?);
                 if source.len() != target.len() {
@@ -282,7 +282,7 @@ impl Checker<'_> {
         }
     }
 
-    fn node(&mut self, node: NodeId, reads: &[(ValueId, Place)], writes: &[Place], results: &[(ValueId, Made)]) -> Check {
+    fn node(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], writes: &[BufferView], results: &[(ValueId, ResultDest)]) -> Check {
         let at = self.graph.body().iter().position(|s| *s == Stmt::Node(node)).ok_or("no such node")?;
         self.in_order(at)?;
         if !self.done.insert(node) {
@@ -313,11 +313,11 @@ impl Checker<'_> {
         }
         for (v, made) in results {
             match made {
-                Made::Returned(b) => {
+                ResultDest::Returned(b) => {
                     let (at, names) = (self.declared(*v)?, self.names_of(*v)?.clone());
                     self.memory[b.index()] = at.into_iter().zip(names).collect();
                 }
-                Made::Into(place) => {
+                ResultDest::Into(place) => {
                     let elementwise = self.facts.placement(self.graph.op_name(node)) == Placement::Elementwise;
                     let target = self.places(place)?;
                     for (_, read) in reads.iter().filter(|(_, read)| read.buffer == place.buffer) {
@@ -334,8 +334,8 @@ impl Checker<'_> {
     }
 
     /// A view that no strides give, which copies whatever lies there, as copies do: what is stored over later may be anything.
-    fn packed(&mut self, node: NodeId, reads: &[(ValueId, Place)], results: &[(ValueId, Made)]) -> Check {
-        let ([(base, from)], [(_, Made::Into(to))]) = (reads, results) else { return Err("a view that copies has no place".into()) };
+    fn packed(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], results: &[(ValueId, ResultDest)]) -> Check {
+        let ([(base, from)], [(_, ResultDest::Into(to))]) = (reads, results) else { return Err("a view that copies has no place".into()) };
         let (source, target, part) = (self.places(from)?, self.places(to)?, self.part(&self.graph.args(node)[1..])?);
         if self.graph.args(node).first() != Some(&Arg::Value(*base)) || source.len() != self.names_of(*base)?.len() {
             return Err("a view is of another tensor".into());

@@ -116,7 +116,7 @@ impl Seen {
         let Ok(results) = apart(&mut at, || op.call(args.clone())) else { return };
         self.calls += 1;
         self.draws |= at.offset != 0;
-        if at.offset != 0 && !Facts.random(name) {
+        if at.offset != 0 && !Facts.uses_rng(name) {
             self.wrong.insert("it draws random numbers".into());
         }
         self.memory(name, args, &results);
@@ -164,7 +164,7 @@ fn operators_do_what_is_said_of_them() {
         wrong.extend(seen.wrong.iter().map(|what| format!("{name}: {what}")));
         match seen.calls {
             0 => never.push(name),
-            _ if Facts.random(name) && !seen.draws => steady.push(name),
+            _ if Facts.uses_rng(name) && !seen.draws => steady.push(name),
             _ => {}
         }
         hidden.extend(seen.hidden_writes.then_some(name));

@@ -1,16 +1,16 @@
 //! Would the oracle find a fault? Faults are made in lifting, the view algebra, the rules and plans, one at a time; each must be found.
 //!
-//! `cargo test --release -p maquette-check --features mutants --test mutants -- --nocapture` prints how many programs each took.
+//! `cargo test --release -p maquette-check --features fault-injection --test mutants -- --nocapture` prints how many programs each took.
 
 use maquette_check::oracle::{Mode, Program, Verdict, check, generate::generate, modes, register};
-use maquette_ir::mutant;
+use maquette_ir::fault_injection;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// By the name at the place that is wrong.
 const FAULTS: &[&str] = &[
     // the view algebra
     "disjoint: views that share their ends are apart",
-    "reach: a remainder may be longer than the stride",
+    "diophantine: a remainder may be longer than the stride",
     "residues: of the longest stride",
     "relative: not confirmed",
     "compose: digits carry",
@@ -94,7 +94,7 @@ const TRIED: &[(&str, &str)] = &[
 
 /// Faults that sizes which are symbols show, or views of several dimensions: with one dimension of a known size nothing would come of them.
 const IN_SEVERAL_DIMENSIONS: &[&str] = &[
-    "reach: a remainder may be longer than the stride",
+    "diophantine: a remainder may be longer than the stride",
     "compose: digits carry",
     "join: as if the inner stride were 1",
     "proofs: what is not known holds",
@@ -113,7 +113,7 @@ const ENOUGH: u64 = 6000;
 
 /// What is seen of a fault in a program; whether anything asked for it.
 fn seen(fault: &'static str, program: &Program, modes: &[&dyn Mode]) -> (Option<String>, bool) {
-    let (verdict, asked) = mutant::with(fault, || check(program, modes).unwrap());
+    let (verdict, asked) = fault_injection::with(fault, || check(program, modes).unwrap());
     match verdict {
         Verdict::Mismatch { mode, what } => (Some(format!("{mode}: {}", what.lines().next().unwrap_or_default())), asked),
         _ => (None, asked),

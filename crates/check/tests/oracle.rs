@@ -59,7 +59,7 @@ fn what_the_program_writes_is_known_beforehand() {
         let options = Options::new().level(Level::LiftOnly);
         let Ok(f) = functionalize(&program.graph, &Facts, &options) else { continue };
         let Written::Counted(ran) = ran.written else { panic!("eager programs are counted") };
-        assert_eq!(f.eager.about, ran.traffic, "{program}");
+        assert_eq!(f.eager.estimate, ran.traffic, "{program}");
         known += 1;
     }
     assert!(known > 100, "{known}");

@@ -1,8 +1,8 @@
 //! Running a functional program so that the caller cannot tell it from the one that mutates.
 
-use maquette_ir::plan::Plan;
+use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::sym::{Expr, SymInt};
-use maquette_ir::traffic::Traffic;
+use maquette_ir::copy_cost::Traffic;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{Error, Result, RunError, Tensor, Value};
 use maquette_rewrite::{Functional, InPlace, Output, Outside, SharedMemory};
@@ -47,7 +47,7 @@ pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &
 /// As [`run_functional`]. Where a run fails, memory that the program first writes behind the assertion or effect that failed is as it was; other memory
 /// that it writes may hold what was made for it.
 #[track_caller]
-pub fn run_planned(program: &Functional, plan: &Plan, inputs: &[Value]) -> Result<(Vec<Value>, Traffic)> {
+pub fn run_planned(program: &Functional, plan: &BufferPlan, inputs: &[Value]) -> Result<(Vec<Value>, Traffic)> {
     let outside = Outsiders::new(program, inputs, &Lines::unknown())?;
     outside.apart(program)?;
     let planned = maquette_trace::run_planned(&program.graph, plan, &outside.given(inputs))?;

@@ -9,4 +9,4 @@ mod functional;
 
 pub use export::{Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature};
 pub use functional::{run_functional, run_in_place, run_planned};
-pub use maquette_ir::traffic::Traffic;
+pub use maquette_ir::copy_cost::Traffic;

@@ -10,13 +10,13 @@ pub mod graph;
 mod layout;
 mod loc;
 #[doc(hidden)]
-pub mod mutant;
-pub mod plan;
+pub mod fault_injection;
+pub mod buffer_plan;
 mod scalar;
 pub mod scalar_expr;
 pub mod schema;
 pub mod sym;
-pub mod traffic;
+pub mod copy_cost;
 pub mod typing;
 pub mod view;
 

@@ -41,10 +41,10 @@ impl MemoryFacts for Facts {
             _ => None,
         }
     }
-    fn ordered(&self, op: &str) -> bool {
+    fn has_effect(&self, op: &str) -> bool {
         op == "t::print"
     }
-    fn random(&self, op: &str) -> bool {
+    fn uses_rng(&self, op: &str) -> bool {
         op == "t::draw"
     }
 }

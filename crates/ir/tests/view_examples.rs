@@ -1,7 +1,7 @@
 //! Views as programs make them: caches, heads, fused projections; with known and with symbolic sizes.
 
 use maquette_ir::sym::{Expr, Range, SymTable, SymbolKind};
-use maquette_ir::view::{Tri, ViewError, ViewOp, ViewSpec};
+use maquette_ir::view::{TriBool, ViewError, ViewOp, ViewSpec};
 
 /// A table with sizes `s0`, `s1`, `s2`, which may be zero, and `d`, which is not.
 struct World(SymTable);
@@ -78,18 +78,18 @@ fn what_is_written_to_a_cache_is_apart_from_what_is_in_it() {
     for head in ["64", "d"] {
         let cache = w.whole(["s2", "128", head]);
         let (new, old) = (w.slice(&cache, 1, "s0", "s0 + 1"), w.slice(&cache, 1, "0", "s0"));
-        assert_eq!(new.disjoint(&old, &mut w.0), Tri::Yes, "{head}");
-        assert_eq!(old.disjoint(&new, &mut w.0), Tri::Yes, "{head}");
+        assert_eq!(new.disjoint(&old, &mut w.0), TriBool::Yes, "{head}");
+        assert_eq!(old.disjoint(&new, &mut w.0), TriBool::Yes, "{head}");
         // Nothing is known of s1: no answer, and no fact either.
         let other = w.slice(&cache, 1, "0", "s1");
-        assert_eq!(new.disjoint(&other, &mut w.0), Tri::Unknown, "{head}");
-        assert_eq!(new.contained_in(&other, &mut w.0), Tri::Unknown, "{head}");
+        assert_eq!(new.disjoint(&other, &mut w.0), TriBool::Unknown, "{head}");
+        assert_eq!(new.contained_in(&other, &mut w.0), TriBool::Unknown, "{head}");
         // It is part of what is read next.
         let next = w.slice(&cache, 1, "0", "s0 + 1");
-        assert_eq!(new.contained_in(&next, &mut w.0), Tri::Yes, "{head}");
-        assert_eq!(old.contained_in(&next, &mut w.0), Tri::Yes, "{head}");
+        assert_eq!(new.contained_in(&next, &mut w.0), TriBool::Yes, "{head}");
+        assert_eq!(old.contained_in(&next, &mut w.0), TriBool::Yes, "{head}");
         let within = new.relative(&next, &mut w.0).unwrap();
-        assert_eq!(next.compose(&within, &mut w.0).unwrap().same(&new, &mut w.0), Tri::Yes, "{head}");
+        assert_eq!(next.compose(&within, &mut w.0).unwrap().same(&new, &mut w.0), TriBool::Yes, "{head}");
     }
 }
 
@@ -99,10 +99,10 @@ fn a_cache_of_symbolic_length() {
     w.assume("s0 + 1 <= s1");
     let cache = w.whole(["s2", "s1", "d"]);
     let (new, old) = (w.slice(&cache, 1, "s0", "s0 + 1"), w.slice(&cache, 1, "0", "s0"));
-    assert_eq!(new.disjoint(&old, &mut w.0), Tri::Yes);
-    assert_eq!(new.injective(&mut w.0), Tri::Yes);
-    assert_eq!(cache.permutes(cache.numel(&mut w.0).unwrap(), &mut w.0), Tri::Yes);
-    assert_eq!(new.contained_in(&cache, &mut w.0), Tri::Yes);
+    assert_eq!(new.disjoint(&old, &mut w.0), TriBool::Yes);
+    assert_eq!(new.injective(&mut w.0), TriBool::Yes);
+    assert_eq!(cache.is_permutation(cache.numel(&mut w.0).unwrap(), &mut w.0), TriBool::Yes);
+    assert_eq!(new.contained_in(&cache, &mut w.0), TriBool::Yes);
     let relative = new.relative(&cache, &mut w.0).unwrap();
     assert_eq!(w.text(&relative), "d * s0 + (s2, d * s1) (1, 0) (d, 1)");
 }
@@ -114,12 +114,12 @@ fn columns_are_apart_whatever_the_rows_are() {
     let rows = [w.slice(&matrix, 1, "0", "s0"), w.slice(&matrix, 1, "s0", "s1")];
     for rows in rows {
         let (q, k) = (w.slice(&rows, 2, "0", "32"), w.slice(&matrix, 2, "32", "64"));
-        assert_eq!(q.disjoint(&k, &mut w.0), Tri::Yes);
+        assert_eq!(q.disjoint(&k, &mut w.0), TriBool::Yes);
     }
     let (even, odd) = (w.strided("0", ["s0"], ["2"]), w.strided("1", ["s1"], ["2"]));
-    assert_eq!(even.disjoint(&odd, &mut w.0), Tri::Yes);
+    assert_eq!(even.disjoint(&odd, &mut w.0), TriBool::Yes);
     let far = w.strided("2 * s2 + 1", ["s1", "s2"], ["4 * d", "6"]);
-    assert_eq!(even.disjoint(&far, &mut w.0), Tri::Yes);
+    assert_eq!(even.disjoint(&far, &mut w.0), TriBool::Yes);
 }
 
 #[test]
@@ -132,11 +132,11 @@ fn heads_and_back() {
     // The flat order of heads is not that of rows.
     assert!(w.reshape(&heads, ["s0", "6 * s1", "16"]).is_none());
     let numel = w.e("96 * s0 * s1");
-    assert_eq!(heads.permutes(numel, &mut w.0), Tri::Yes);
+    assert_eq!(heads.is_permutation(numel, &mut w.0), TriBool::Yes);
     let inverse = heads.inverse(numel, &mut w.0).unwrap();
     assert_eq!(w.text(&inverse), "0 + (s0, 96 * s1) (s1, 16) (6, 16 * s1) (16, 1)");
     let back = heads.compose(&inverse, &mut w.0).unwrap();
-    assert_eq!(back.is_full(numel, &mut w.0), Tri::Yes);
+    assert_eq!(back.is_full(numel, &mut w.0), TriBool::Yes);
     assert_eq!(w.chain(&heads, ["s0", "s1", "6", "16"]), "permute [0, 2, 1, 3]");
 }
 
@@ -149,7 +149,7 @@ fn slices_inside_slices() {
     let within = head.relative(&part, &mut w.0).unwrap();
     assert_eq!(w.text(&within), "8 + (s0, 32) (8, 1)");
     assert_eq!(part.relative(&head, &mut w.0), None);
-    assert_eq!(part.contained_in(&head, &mut w.0), Tri::Unknown, "both are empty if s0 is zero");
+    assert_eq!(part.contained_in(&head, &mut w.0), TriBool::Unknown, "both are empty if s0 is zero");
     // Rows of a transposed matrix are columns.
     let t = w.permute(&x, &[1, 0]);
     let column = w.select(&x, 1, "5");
@@ -158,7 +158,7 @@ fn slices_inside_slices() {
     // A diagonal of a square is every (n + 1)-th element.
     let square = w.whole(["s0", "s0"]);
     let diagonal = w.strided("0", ["s0"], ["s0 + 1"]);
-    assert_eq!(diagonal.contained_in(&square, &mut w.0), Tri::Yes);
+    assert_eq!(diagonal.contained_in(&square, &mut w.0), TriBool::Yes);
     let flipped = w.permute(&square, &[1, 0]);
     let same = diagonal.relative(&flipped, &mut w.0).map(|r| w.text(&r));
     assert_eq!(same.as_deref(), Some("0 + (s0, s0 + 1)"));
@@ -172,14 +172,14 @@ fn strides_of_empty_tensors_do_not_matter() {
     let ours = w.whole(["s0", "s1", "s2"]);
     assert_eq!(torch, ours);
     let empty = w.strided("7", ["s0", "0"], ["3", "s1"]);
-    assert_eq!(empty.disjoint(&ours, &mut w.0), Tri::Yes);
-    assert_eq!(empty.contained_in(&ours, &mut w.0), Tri::Yes);
+    assert_eq!(empty.disjoint(&ours, &mut w.0), TriBool::Yes);
+    assert_eq!(empty.contained_in(&ours, &mut w.0), TriBool::Yes);
     let nothing = w.whole(["0"]);
-    assert_eq!(empty.same(&nothing, &mut w.0), Tri::Yes);
+    assert_eq!(empty.same(&nothing, &mut w.0), TriBool::Yes);
     // Disjoint from itself only if it is empty.
-    assert_eq!(ours.disjoint(&ours, &mut w.0), Tri::Unknown);
+    assert_eq!(ours.disjoint(&ours, &mut w.0), TriBool::Unknown);
     w.assume("s0 > 0 and s1 > 0 and s2 > 0");
-    assert_eq!(ours.disjoint(&ours, &mut w.0), Tri::No);
+    assert_eq!(ours.disjoint(&ours, &mut w.0), TriBool::No);
 }
 
 #[test]
@@ -188,9 +188,9 @@ fn halves_are_apart_whatever_the_sizes_are() {
     // As PyTorch gives offsets: a size of zero counts as one; where it is one, both halves are empty.
     let keys = w.strided("0", ["s0", "s1"], ["max(s1, 1)", "1"]);
     let values = w.strided("max(s0, 1) * max(s1, 1)", ["s0", "s1"], ["max(s1, 1)", "1"]);
-    assert_eq!(keys.disjoint(&values, &mut w.0), Tri::Yes);
+    assert_eq!(keys.disjoint(&values, &mut w.0), TriBool::Yes);
     let meets = w.strided("max(s0, 1) * max(s1, 1) - 1", ["s0", "s1"], ["max(s1, 1)", "1"]);
-    assert_eq!(keys.disjoint(&meets, &mut w.0), Tri::Unknown, "of nothing they are");
+    assert_eq!(keys.disjoint(&meets, &mut w.0), TriBool::Unknown, "of nothing they are");
     // A stride is recognised where sizes are known under other names.
     w.assume("s1 == d + 1");
     let renamed = w.strided("0", ["s0", "d + 1"], ["max(s1, 1)", "1"]);
@@ -202,16 +202,16 @@ fn halves_are_apart_whatever_the_sizes_are() {
 fn stretched_and_overlapping_views_repeat_elements() {
     let mut w = World::new();
     let stretched = w.strided("0", ["4", "d"], ["0", "1"]);
-    assert_eq!(stretched.injective(&mut w.0), Tri::No);
+    assert_eq!(stretched.injective(&mut w.0), TriBool::No);
     let maybe = w.strided("0", ["s0", "d"], ["0", "1"]);
-    assert_eq!(maybe.injective(&mut w.0), Tri::Unknown, "of one row it is");
+    assert_eq!(maybe.injective(&mut w.0), TriBool::Unknown, "of one row it is");
     let windows = w.strided("0", ["d + 1", "3"], ["2", "1"]);
-    assert_eq!(windows.injective(&mut w.0), Tri::No);
+    assert_eq!(windows.injective(&mut w.0), TriBool::No);
     let apart = w.strided("0", ["s0", "3"], ["3", "1"]);
-    assert_eq!(apart.injective(&mut w.0), Tri::Yes);
+    assert_eq!(apart.injective(&mut w.0), TriBool::Yes);
     let all = w.whole(["2 * d + 3"]);
-    assert_eq!(windows.contained_in(&all, &mut w.0), Tri::Yes);
-    assert_eq!(all.contained_in(&windows, &mut w.0), Tri::Yes);
+    assert_eq!(windows.contained_in(&all, &mut w.0), TriBool::Yes);
+    assert_eq!(all.contained_in(&windows, &mut w.0), TriBool::Yes);
 }
 
 #[test]
@@ -282,16 +282,16 @@ fn large_numbers_are_unknown_or_decided_but_never_wrong() {
     };
     let huge = i64::MAX / 4;
     let (a, b) = (view(0, &[(2, huge)], t), view(1, &[(3, huge)], t));
-    assert_eq!(a.disjoint(&b, t), Tri::Yes);
-    assert_eq!(a.disjoint(&a, t), Tri::No);
-    assert_eq!(a.contained_in(&b, t), Tri::No);
+    assert_eq!(a.disjoint(&b, t), TriBool::Yes);
+    assert_eq!(a.disjoint(&a, t), TriBool::No);
+    assert_eq!(a.contained_in(&b, t), TriBool::No);
     let (even, odd) = (view(0, &[(huge, 2)], t), view(1, &[(huge, 2)], t));
-    assert_eq!(even.disjoint(&odd, t), Tri::Yes);
+    assert_eq!(even.disjoint(&odd, t), TriBool::Yes);
     // Beyond enumeration: batches of a large activation.
     let x = view(0, &[(32, 1 << 20), (1024, 1024), (512, 1)], t);
     let y = view(512, &[(32, 1 << 20), (1024, 1024), (512, 1)], t);
-    assert_eq!(x.disjoint(&y, t), Tri::Yes);
-    assert_eq!(x.injective(t), Tri::Yes);
-    assert_eq!(view(0, &[(1024, 1), (1024, 1023)], t).injective(t), Tri::No);
-    assert_eq!(view(0, &[(1024, 1), (1024, 1024)], t).permutes(Expr::Int(1 << 20), t), Tri::Yes);
+    assert_eq!(x.disjoint(&y, t), TriBool::Yes);
+    assert_eq!(x.injective(t), TriBool::Yes);
+    assert_eq!(view(0, &[(1024, 1), (1024, 1023)], t).injective(t), TriBool::No);
+    assert_eq!(view(0, &[(1024, 1), (1024, 1024)], t).is_permutation(Expr::Int(1 << 20), t), TriBool::Yes);
 }

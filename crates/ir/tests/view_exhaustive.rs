@@ -2,7 +2,7 @@
 //! be missing.
 
 use maquette_ir::sym::{Expr, SymTable};
-use maquette_ir::view::{Tri, ViewSpec};
+use maquette_ir::view::{TriBool, ViewSpec};
 use std::collections::{BTreeMap, HashMap};
 
 /// A spec and what it enumerates.
@@ -86,7 +86,7 @@ fn representatives(cases: &[Case]) -> Vec<Case> {
     all.into_values().cloned().collect()
 }
 
-fn yes(b: bool) -> Tri {
+fn yes(b: bool) -> TriBool {
     b.into()
 }
 
@@ -117,7 +117,7 @@ fn facts_of_one_view_are_exact() {
             let numel = Expr::Int(n);
             assert_eq!(case.spec.is_full(numel, t), yes(case.seq.iter().copied().eq(0..n)), "{case:?} of {n}");
             let bijective = case.seq.len() as i64 == n && case.is_injective() && case.seq.iter().all(|&p| p < n);
-            assert_eq!(case.spec.permutes(numel, t), yes(bijective), "{case:?} of {n}");
+            assert_eq!(case.spec.is_permutation(numel, t), yes(bijective), "{case:?} of {n}");
             let inverse = case.spec.inverse(numel, t);
             assert_eq!(inverse.is_some(), bijective, "{case:?} of {n}");
             if let Some(inverse) = inverse {

@@ -1,7 +1,7 @@
 //! Views of up to four dimensions of plain numbers are compared and composed without allocating.
 
 use maquette_ir::sym::{Expr, SymTable};
-use maquette_ir::view::{Tri, ViewSpec};
+use maquette_ir::view::{TriBool, ViewSpec};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -51,12 +51,12 @@ fn plain_numbers_need_no_memory() {
         left.contained_in(&turned, t),
         left.injective(t),
         left.same(&left, t),
-        turned.permutes(numel, t),
+        turned.is_permutation(numel, t),
         !whole.is_full(Expr::Int(3), t),
         left.relative(&turned, t).is_some().into(),
         left.compose(&column, t).is_some().into(),
     ];
     let allocated = ALLOCATIONS.get() - before;
-    assert_eq!(answers, [Tri::Yes; 9]);
+    assert_eq!(answers, [TriBool::Yes; 9]);
     assert_eq!(allocated, 0);
 }

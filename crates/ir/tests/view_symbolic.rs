@@ -1,7 +1,7 @@
 //! Views with symbolic sizes: what is answered must hold for every value the symbols may have, zero and one included.
 
 use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId, SymbolKind};
-use maquette_ir::view::{Dim, Tri, ViewOp, ViewSpec};
+use maquette_ir::view::{Dim, TriBool, ViewOp, ViewSpec};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::collections::BTreeMap;
@@ -217,7 +217,7 @@ fn pair(p: &Program) -> Option<Pair> {
 }
 
 /// The question, the answer, and the truth in each case.
-type Answer = (&'static str, Tri, Vec<bool>);
+type Answer = (&'static str, TriBool, Vec<bool>);
 
 fn all_in(positions: &[i64], set: &[i64]) -> bool {
     positions.iter().all(|p| set.contains(p))
@@ -239,7 +239,7 @@ fn answers(p: &mut Pair) -> Vec<Answer> {
         ("same", p.a.same(&p.b, t), truth(&|c| c.a.1 == c.b.1)),
         ("injective", p.a.injective(t), truth(&|c| is_injective(&c.a.1))),
         ("full", p.a.is_full(p.base, t), truth(&|c| c.a.1.iter().copied().eq(0..c.base))),
-        ("permutes", p.a.permutes(p.base, t), truth(&bijective)),
+        ("is_permutation", p.a.is_permutation(p.base, t), truth(&bijective)),
         ("empty", p.a.is_empty(t), truth(&|c| c.a.1.is_empty())),
     ]
 }
@@ -261,7 +261,7 @@ proptest! {
         let Some(mut p) = pair(&program) else { return Ok(()) };
         for (question, answer, truth) in answers(&mut p) {
             for (case, truth) in p.cases.iter().zip(truth) {
-                prop_assert!(answer != Tri::from(!truth), "{question}: {answer:?} is wrong at {:?}: {}", case.values, text(&p));
+                prop_assert!(answer != TriBool::from(!truth), "{question}: {answer:?} is wrong at {:?}: {}", case.values, text(&p));
             }
         }
     }
@@ -323,7 +323,7 @@ fn a_view_is_itself() {
         let answers = (a.same(a, t), a.contained_in(a, t), !a.is_empty(t).is_no() || a.disjoint(a, t).is_no());
         let relative = a.relative(a, t).map(|r| r.same(&own, t));
         let composed = a.compose(&own, t).map(|c| c.same(a, t));
-        assert_eq!((answers, relative, composed), ((Tri::Yes, Tri::Yes, true), Some(Tri::Yes), Some(Tri::Yes)), "{}", text(&p));
+        assert_eq!((answers, relative, composed), ((TriBool::Yes, TriBool::Yes, true), Some(TriBool::Yes), Some(TriBool::Yes)), "{}", text(&p));
     }
 }
 
@@ -335,7 +335,7 @@ fn few_answers_are_missing() {
         let Some(mut p) = pair(&program) else { continue };
         for (question, answer, truth) in answers(&mut p) {
             if truth.len() > 4 && truth.windows(2).all(|pair| pair[0] == pair[1]) {
-                let counts = if answer == Tri::Unknown { &mut missing } else { &mut decided };
+                let counts = if answer == TriBool::Unknown { &mut missing } else { &mut decided };
                 *counts.entry(question).or_insert(0) += 1;
             }
         }

@@ -51,7 +51,7 @@ pub(crate) fn placement(state: &OpState) -> Placement {
         Some(Lowering::Pointwise(_)) => Placement::Elementwise,
         Some(Lowering::Compute(c)) if c.class.writes_anywhere() => Placement::Anywhere,
         Some(Lowering::Compute(_)) => Placement::Dense,
-        _ => Placement::Own,
+        _ => Placement::Allocates,
     }
 }
 

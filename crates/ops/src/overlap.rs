@@ -1,9 +1,9 @@
 //! Do two strided regions share a byte? Does one meet itself? `false` only where it is certain.
 
 use crate::meta::Concrete;
-use maquette_ir::mutant::mutant;
+use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::sym::{Expr, SymTable};
-use maquette_ir::view::{Tri, ViewSpec};
+use maquette_ir::view::{TriBool, ViewSpec};
 use smallvec::SmallVec;
 
 /// Regions up to this many elements are compared element by element where arithmetic does not decide.
@@ -20,7 +20,7 @@ pub fn may_overlap(a: &Concrete, b: &Concrete) -> bool {
     }
     match (a.numel(), b.numel()) {
         (Some(na), Some(nb)) if na <= ENUMERATE && nb <= ENUMERATE => share_a_byte(a, b),
-        _ => a.width != b.width || !proven_disjoint(a, b) || mutant("copies: runs know less of many elements than plans"),
+        _ => a.width != b.width || !proven_disjoint(a, b) || fault_injected("copies: runs know less of many elements than plans"),
     }
 }
 
@@ -28,7 +28,7 @@ pub fn may_overlap(a: &Concrete, b: &Concrete) -> bool {
 fn proven_disjoint(a: &Concrete, b: &Concrete) -> bool {
     let (start, mut symbols) = (a.offset.min(b.offset), SymTable::new());
     let views = (view(a, start, &mut symbols), view(b, start, &mut symbols));
-    matches!(views, (Some(a), Some(b)) if a.disjoint(&b, &mut symbols) == Tri::Yes)
+    matches!(views, (Some(a), Some(b)) if a.disjoint(&b, &mut symbols) == TriBool::Yes)
 }
 
 fn view(c: &Concrete, start: i64, symbols: &mut SymTable) -> Option<ViewSpec> {
@@ -108,7 +108,7 @@ pub fn may_self_overlap(a: &Concrete) -> bool {
         }
         _ => {
             let mut symbols = SymTable::new();
-            !view(a, a.offset, &mut symbols).is_some_and(|v| v.injective(&mut symbols) == Tri::Yes)
+            !view(a, a.offset, &mut symbols).is_some_and(|v| v.injective(&mut symbols) == TriBool::Yes)
         }
     }
 }

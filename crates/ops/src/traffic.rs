@@ -5,29 +5,29 @@ use crate::loans::{in_place_of, meet};
 use crate::tensor::Tensor;
 use crate::value::Value;
 use maquette_ir::graph::{ArgEffect, MemoryFacts};
-use maquette_ir::traffic::{Traffic, Writing};
+use maquette_ir::copy_cost::{Traffic, WriteModel};
 
 /// What an eager call writes: of its arguments, as they were given, and its results.
 pub fn traffic_of_call(op: Op, args: &[Value], results: &[Value]) -> Traffic {
-    let (name, writing) = (op.name(), Writing::of(op.name(), &Facts));
+    let (name, write_model) = (op.name(), WriteModel::of(op.name(), &Facts));
     let having = |effect: ArgEffect| {
         let of = args.iter().enumerate().filter(move |(i, _)| Facts.arg_effect(name, *i) == effect);
         of.flat_map(|(_, v)| v.tensors())
     };
     let mut traffic = Traffic::default();
-    for t in having(ArgEffect::Read).filter(|_| writing.copies_operands()) {
-        let in_the_way = |u: &Tensor| writing.in_the_way(|| in_place_of(t, u), || meet(t, u));
-        if having(ArgEffect::Write).any(|u| t.shares_storage(u) && in_the_way(u)) {
+    for t in having(ArgEffect::Read).filter(|_| write_model.copies_operands()) {
+        let needs_copy = |u: &Tensor| write_model.needs_operand_copy(|| in_place_of(t, u), || meet(t, u));
+        if having(ArgEffect::Write).any(|u| t.shares_storage(u) && needs_copy(u)) {
             traffic += Traffic::copy(elements(t));
         }
     }
     let from = having(ArgEffect::Read).next().map(Tensor::dtype);
     for t in having(ArgEffect::Write) {
-        traffic += writing.each(true, from != Some(t.dtype())).times(elements(t));
+        traffic += write_model.per_element(true, from != Some(t.dtype())).times(elements(t));
     }
     let given = || args.iter().flat_map(Value::tensors);
     for t in results.iter().flat_map(Value::tensors).filter(|t| !given().any(|g| g.shares_storage(t))) {
-        traffic += writing.each(false, from != Some(t.dtype())).times(elements(t));
+        traffic += write_model.per_element(false, from != Some(t.dtype())).times(elements(t));
     }
     traffic
 }

@@ -1,9 +1,9 @@
 //! The view algebra by numbers: a program has few views, and asks the same of them over and over, so answers are kept.
 
 use crate::dag::{MetaId, Session, SpecId};
-use maquette_ir::mutant::mutant;
+use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::sym::{BoolExpr, Expr, Rel, SymTable};
-use maquette_ir::view::{Dim, Tri, ViewSpec};
+use maquette_ir::view::{Dim, TriBool, ViewSpec};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
@@ -23,7 +23,7 @@ enum Question {
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    Tri(Tri),
+    TriBool(TriBool),
     Spec(Option<SpecId>),
 }
 
@@ -47,15 +47,15 @@ pub(crate) struct Known {
 pub(crate) type Span = Option<(i64, i64)>;
 
 impl Session {
-    fn tri(&mut self, q: Question, ask: impl FnOnce(&mut Session) -> Tri) -> Tri {
+    fn tri(&mut self, q: Question, ask: impl FnOnce(&mut Session) -> TriBool) -> TriBool {
         let facts = self.known.facts;
-        if let Some((Answer::Tri(t), then)) = self.known.answers.get(&q)
-            && (*t != Tri::Unknown || *then == facts)
+        if let Some((Answer::TriBool(t), then)) = self.known.answers.get(&q)
+            && (*t != TriBool::Unknown || *then == facts)
         {
             return *t;
         }
         let t = ask(self);
-        self.known.answers.insert(q, (Answer::Tri(t), facts));
+        self.known.answers.insert(q, (Answer::TriBool(t), facts));
         t
     }
 
@@ -124,27 +124,27 @@ impl Session {
     }
 
     /// Whether two views of one base share no element.
-    pub fn disjoint(&mut self, a_id: SpecId, b_id: SpecId) -> Tri {
+    pub fn disjoint(&mut self, a_id: SpecId, b_id: SpecId) -> TriBool {
         self.tri(Question::Disjoint(a_id, b_id), |s| {
             let told = s.told_apart(a_id, b_id);
-            told.or_else(|| if s.apart_in_one(a_id, b_id) { Tri::Yes } else { Tri::Unknown })
+            told.or_else(|| if s.apart_in_one(a_id, b_id) { TriBool::Yes } else { TriBool::Unknown })
         })
     }
 
     /// By themselves, or since it is assumed.
-    fn told_apart(&mut self, a_id: SpecId, b_id: SpecId) -> Tri {
+    fn told_apart(&mut self, a_id: SpecId, b_id: SpecId) -> TriBool {
         let (a, b, symbols) = self.pair(a_id, b_id);
         let told = a.disjoint(b, symbols).or_else(|| match self.simpler(a_id, b_id) {
             Some((a, b)) => a.disjoint(&b, &mut self.symbols),
-            None => Tri::Unknown,
+            None => TriBool::Unknown,
         });
-        told.or_else(|| if self.assumed_apart(a_id, b_id) { Tri::Yes } else { Tri::Unknown })
+        told.or_else(|| if self.assumed_apart(a_id, b_id) { TriBool::Yes } else { TriBool::Unknown })
     }
 
     fn assumed_apart(&mut self, a: SpecId, b: SpecId) -> bool {
         (0..self.known.apart.len()).any(|i| {
             let (x, y) = self.known.apart[i];
-            let mut within = |a, b| self.inside(a, x) == Tri::Yes && self.inside(b, y) == Tri::Yes;
+            let mut within = |a, b| self.inside(a, x) == TriBool::Yes && self.inside(b, y) == TriBool::Yes;
             within(a, b) || within(b, a)
         })
     }
@@ -155,7 +155,7 @@ impl Session {
         let (of_a, of_b) = (of(self, a), of(self, b));
         of_a.iter().any(|&(outer, x)| {
             let mut in_one = of_b.iter().filter(|(o, _)| *o == outer);
-            self.injective(outer) == Tri::Yes && in_one.any(|&(_, y)| self.told_apart(x, y) == Tri::Yes)
+            self.injective(outer) == TriBool::Yes && in_one.any(|&(_, y)| self.told_apart(x, y) == TriBool::Yes)
         })
     }
 
@@ -175,7 +175,7 @@ impl Session {
     }
 
     /// Whether every element of `a` is one of `b`.
-    pub fn inside(&mut self, a: SpecId, b: SpecId) -> Tri {
+    pub fn inside(&mut self, a: SpecId, b: SpecId) -> TriBool {
         self.tri(Question::Inside(a, b), |s| {
             let (a, b, symbols) = s.pair(a, b);
             a.contained_in(b, symbols)
@@ -197,13 +197,13 @@ impl Session {
             let (place, whole, symbols) = s.pair(place, whole);
             place.relative(whole, symbols).or_else(|| {
                 let sizes: SmallVec<[Expr; 4]> = place.sizes().collect();
-                if whole.is_empty(symbols) == Tri::Yes && place.is_empty(symbols) != Tri::No {
+                if whole.is_empty(symbols) == TriBool::Yes && place.is_empty(symbols) != TriBool::No {
                     let nowhere: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), sizes.len());
                     return ViewSpec::strided(Expr::Int(0), &sizes, &nowhere, symbols).ok();
                 }
                 let gap =
-                    if mutant("located: gaps are not counted") { row_gap(whole, symbols).map(|_| 1)? } else { row_gap(whole, symbols)? };
-                if place.contained_in(whole, symbols) == Tri::No {
+                    if fault_injected("located: gaps are not counted") { row_gap(whole, symbols).map(|_| 1)? } else { row_gap(whole, symbols)? };
+                if place.contained_in(whole, symbols) == TriBool::No {
                     return None;
                 }
                 let offset = symbols.sub(place.offset(), whole.offset()).ok()?;
@@ -241,7 +241,7 @@ impl Session {
             return *known;
         }
         let answer = match span(&self.specs[a.index()]) {
-            Some((span, numel)) => (Some(span), numel == span.1 - span.0 && self.injective(a) == Tri::Yes),
+            Some((span, numel)) => (Some(span), numel == span.1 - span.0 && self.injective(a) == TriBool::Yes),
             None => (None, false),
         };
         self.known.spans.resize(self.specs.len(), None);
@@ -268,10 +268,10 @@ impl Session {
     }
 
     /// Whether no element is seen twice.
-    pub fn injective(&mut self, a: SpecId) -> Tri {
+    pub fn injective(&mut self, a: SpecId) -> TriBool {
         self.tri(Question::Injective(a), |s| {
             let told = s.specs[a.index()].injective(&mut s.symbols);
-            told.or_else(|| if s.assumed_injective(a) { Tri::Yes } else { Tri::Unknown })
+            told.or_else(|| if s.assumed_injective(a) { TriBool::Yes } else { TriBool::Unknown })
         })
     }
 
@@ -303,14 +303,14 @@ impl Session {
         if self.all(of) == Some(a) {
             return true;
         }
-        if mutant("whole: in any order") {
+        if fault_injected("whole: in any order") {
             return self.specs[a.index()].numel(&mut self.symbols) == self.numel(of);
         }
         let whole = self.tri(Question::Whole(a, of), |s| match s.numel(of) {
             Some(n) => s.specs[a.index()].is_full(n, &mut s.symbols),
-            None => Tri::Unknown,
+            None => TriBool::Unknown,
         });
-        whole == Tri::Yes
+        whole == TriBool::Yes
     }
 
     /// Where a view names every element of a value once: the value's elements in order, as a view of the view.
@@ -318,7 +318,7 @@ impl Session {
         self.derived(Question::Inverse(a, of), |s| {
             let (n, all) = (s.numel(of)?, s.all(of)?);
             let (a, all, symbols) = s.pair(a, all);
-            if a.permutes(n, symbols) != Tri::Yes {
+            if a.is_permutation(n, symbols) != TriBool::Yes {
                 return None;
             }
             a.inverse(n, symbols)?.compose(all, symbols)

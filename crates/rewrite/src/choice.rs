@@ -5,13 +5,13 @@ use crate::functional::Functional;
 use crate::inplace::plan;
 use crate::{Level, Options, functionalize};
 use maquette_ir::graph::{Graph, OpFacts};
-use maquette_ir::plan::Plan;
+use maquette_ir::buffer_plan::BufferPlan;
 
 /// A program, and the memory that it runs in.
 #[derive(Clone, Debug)]
 pub enum InPlace {
     /// As values, in the memory of a plan that copies no more than the program as it is.
-    Planned(Box<Functional>, Box<Plan>),
+    Planned(Box<Functional>, Box<BufferPlan>),
     /// As it is: no plan was found of which that is known. It then serves inputs that share memory in any way.
     AsItIs(Box<Graph>),
 }
@@ -22,15 +22,15 @@ pub enum InPlace {
 /// # Errors
 /// As [`functionalize`].
 pub fn functionalize_in_place(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<InPlace, FunctionalizeError> {
-    let planned = |level: Level| -> Result<Option<(Functional, Plan)>, FunctionalizeError> {
+    let planned = |level: Level| -> Result<Option<(Functional, BufferPlan)>, FunctionalizeError> {
         let functional = functionalize(graph, facts, &options.clone().level(level))?;
         let plan = plan(&functional, facts)?;
         let keeps = functional.keeps_to(&plan);
         Ok(keeps.then_some((functional, plan)))
     };
     let first = planned(options.level)?;
-    let writes = |(_, plan): &(Functional, Plan)| plan.traffic.about.written();
-    let copies_nothing = |(functional, plan): &(Functional, Plan)| functional.copies_at_most(plan) == Some(0);
+    let writes = |(_, plan): &(Functional, BufferPlan)| plan.cost.estimate.written();
+    let copies_nothing = |(functional, plan): &(Functional, BufferPlan)| functional.copies_at_most(plan) == Some(0);
     let best = match first {
         // nothing is gained by another
         Some(best) if copies_nothing(&best) || options.level == Level::LiftOnly => Some(best),

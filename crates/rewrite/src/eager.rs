@@ -3,9 +3,9 @@
 use crate::lift::{Binding, Lift, Operand};
 use crate::memory::Handle;
 use maquette_ir::graph::{NodeId, ValueId};
-use maquette_ir::mutant::mutant;
-use maquette_ir::traffic::{Meeting, Traffic, Writing};
-use maquette_ir::view::{Tri, ViewSpec};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::copy_cost::{OverlapCondition, Traffic, WriteModel};
+use maquette_ir::view::{TriBool, ViewSpec};
 use smallvec::SmallVec;
 
 impl Lift<'_> {
@@ -13,7 +13,7 @@ impl Lift<'_> {
     pub(crate) fn count(
         &mut self,
         node: NodeId,
-        writing: Writing,
+        write_model: WriteModel,
         operands: &[Operand],
         mutated: &[(usize, Handle)],
         new: impl Fn(usize) -> bool,
@@ -29,26 +29,26 @@ impl Lift<'_> {
         // keywords come in any order
         reads.sort_by_key(|(arg, ..)| *arg);
         let from = reads.first().and_then(|(_, v, _)| tensor(*v)).map(|t| t.dtype);
-        for &(_, v, t) in reads.iter().filter(|_| writing.copies_operands()) {
+        for &(_, v, t) in reads.iter().filter(|_| write_model.copies_operands()) {
             let Some(sizes) = tensor(v).map(|t| &t.sizes) else { continue };
             let session = &mut self.memory.session;
             let there = || mutated.iter().map(|(_, u)| *u).filter(|u| u.storage == t.storage);
             let mut certainly = |u: Handle| {
                 // what is copied has elements
                 let meets = match session.disjoint(t.spec, u.spec) {
-                    Tri::Yes => mutant("copies: operands meet what is written"),
-                    Tri::No => true,
-                    Tri::Unknown => session.inside(t.spec, u.spec) == Tri::Yes || mutant("copies: operands meet what is written"),
+                    TriBool::Yes => fault_injected("copies: operands meet what is written"),
+                    TriBool::No => true,
+                    TriBool::Unknown => session.inside(t.spec, u.spec) == TriBool::Yes || fault_injected("copies: operands meet what is written"),
                 };
-                meets && writing.in_the_way(|| !session.differ(t.spec, u.spec), || true)
+                meets && write_model.needs_operand_copy(|| !session.differ(t.spec, u.spec), || true)
             };
             if there().any(&mut certainly) {
                 self.memory.eager.add(sizes, Traffic::copy(1));
                 continue;
             }
             let mut perhaps = |u: &Handle| {
-                let meets = session.disjoint(t.spec, u.spec) != Tri::Yes;
-                writing.in_the_way(|| session.same_layout(t.spec, u.spec, true), || meets)
+                let meets = session.disjoint(t.spec, u.spec) != TriBool::Yes;
+                write_model.needs_operand_copy(|| session.same_layout(t.spec, u.spec, true), || meets)
             };
             if let Some(u) = there().find(&mut perhaps) {
                 let symbols = &mut session.symbols;
@@ -56,18 +56,18 @@ impl Lift<'_> {
                     let t = graph.type_of(t.ty);
                     ViewSpec::strided(t.offset, &t.sizes, &t.strides, symbols).ok()
                 };
-                let meeting = lies(t).zip(lies(u)).and_then(|(t, u)| Meeting::of(&t, &u, writing, symbols));
-                self.memory.eager.guess(sizes, Traffic::copy(1));
-                meeting.into_iter().for_each(|m| self.memory.eager.copied.add_if(m, 1));
+                let condition = lies(t).zip(lies(u)).and_then(|(t, u)| OverlapCondition::of(&t, &u, write_model, symbols));
+                self.memory.eager.add_estimate(sizes, Traffic::copy(1));
+                condition.into_iter().for_each(|m| self.memory.eager.copied.add_if(m, 1));
             }
         }
         for (_, t) in mutated {
             let meta = &self.memory.session.metas[t.meta.index()];
-            self.memory.eager.add(&meta.sizes, writing.each(true, from != Some(meta.dtype)));
+            self.memory.eager.add(&meta.sizes, write_model.per_element(true, from != Some(meta.dtype)));
         }
         for (_, r) in graph.results(node).iter().enumerate().filter(|(i, _)| new(*i)) {
             for t in r.values().iter().filter_map(tensor) {
-                self.memory.eager.add(&t.sizes, writing.each(false, from != Some(t.dtype)));
+                self.memory.eager.add(&t.sizes, write_model.per_element(false, from != Some(t.dtype)));
             }
         }
     }

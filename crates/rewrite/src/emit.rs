@@ -10,9 +10,9 @@ use crate::memory::{Item, Memory, Owner};
 use indexmap::IndexSet;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
-use maquette_ir::mutant::mutant;
+use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::sym::{Expr, SymTable, SymbolId, SymbolKind};
-use maquette_ir::traffic::Count;
+use maquette_ir::copy_cost::SymbolicCount;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ struct Emit<'a> {
     results: Vec<Arg>,
     places: Vec<Arg>,
     /// Values that may have other strides where they are made than their types say.
-    untold: Count,
+    untold: SymbolicCount,
     /// The statements of the program's assertions and effects.
     ordered: Vec<u32>,
 }
@@ -56,7 +56,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
         calls: Rc::new(std::mem::take(&mut memory.session.calls)),
         results: Vec::new(),
         places: Vec::new(),
-        untold: Count::default(),
+        untold: SymbolicCount::default(),
         ordered: Vec::new(),
         memory,
     };
@@ -70,7 +70,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
                 let value = e.value(value)?;
                 e.builder.bind(symbol, value, source);
             }
-            Item::Assert { .. } if mutant("emit: assertions are left out") => {}
+            Item::Assert { .. } if fault_injected("emit: assertions are left out") => {}
             Item::Assert { cond, message, at } => {
                 e.ordered.push(at);
                 e.builder.assert_(cond, message.map(|m| e.memory.session.str(m)));
@@ -87,8 +87,8 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
     let graph = e.builder.finish(&e.memory.session.symbols, &outputs)?;
     let untold = e.untold;
     let Memory { absolute, eager, session, .. } = e.memory;
-    let plain = eager.copied.plain().is_some() && untold.plain().is_some();
-    let symbols = if plain { SymTable::new() } else { session.symbols };
+    let constant = eager.copied.as_constant().is_some() && untold.as_constant().is_some();
+    let symbols = if constant { SymTable::new() } else { session.symbols };
     Ok(Functional { absolute, eager, untold, symbols, graph, memories, mutations, outputs: given, stats })
 }
 
@@ -236,7 +236,7 @@ impl Emit<'_> {
                         let told = strides.filter(|strides| self.is_known_with(k, strides));
                         if let Kind::Tensor(m) = k
                             && (unknown || strides.is_some() && told.is_none())
-                            && !mutant("copies: all strides are told")
+                            && !fault_injected("copies: all strides are told")
                         {
                             self.untold.add(&self.memory.session.metas[m.index()].sizes, 1);
                         }

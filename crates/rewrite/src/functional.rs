@@ -1,10 +1,10 @@
 //! A functional graph, and how its results are handed back as the program would have left them.
 
 use maquette_ir::graph::Graph;
-use maquette_ir::mutant::mutant;
-use maquette_ir::plan::Plan;
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::sym::SymTable;
-use maquette_ir::traffic::{Bound, Count, Ledger};
+use maquette_ir::copy_cost::{Bound, SymbolicCount, CopyCost};
 
 /// A program in values: nothing in its graph mutates.
 ///
@@ -25,9 +25,9 @@ pub struct Functional {
     /// The program's outputs, in order.
     pub outputs: Vec<Output>,
     /// How many elements the program writes as it is, and at least copies, to compare plans with.
-    pub eager: Ledger,
+    pub eager: CopyCost,
     /// The elements of values that may have other strides where they are made than their types say: they may be copied there.
-    pub(crate) untold: Count,
+    pub(crate) untold: SymbolicCount,
     /// The table of the symbols that `eager` and `untold` count.
     pub(crate) symbols: SymTable,
     /// What was done; empty where nothing but lifting was.
@@ -36,51 +36,51 @@ pub struct Functional {
 
 impl Functional {
     /// How many elements a plan of this program copies at most, if no symbol decides it.
-    pub fn copies_at_most(&self, plan: &Plan) -> Option<u64> {
-        Some(plan.traffic.copied.plain()?.saturating_add(self.untold.plain()?))
+    pub fn copies_at_most(&self, plan: &BufferPlan) -> Option<u64> {
+        Some(plan.cost.copied.as_constant()?.saturating_add(self.untold.as_constant()?))
     }
 
     /// The same in a run in which symbols, by their names, have these values; `None` if it needs one that has none.
-    pub fn copies_at_most_in(&self, plan: &Plan, value: &dyn Fn(&str) -> Option<i64>) -> Option<u64> {
-        let (planned, untold) = (&plan.traffic.copied, &self.untold);
-        let planned = planned.at(&plan.symbols, &|s| value(plan.symbols.name(s)), Bound::AtMost)?;
-        Some(planned.saturating_add(untold.at(&self.symbols, &|s| value(self.symbols.name(s)), Bound::AtMost)?))
+    pub fn copies_at_most_in(&self, plan: &BufferPlan, value: &dyn Fn(&str) -> Option<i64>) -> Option<u64> {
+        let (planned, untold) = (&plan.cost.copied, &self.untold);
+        let planned = planned.eval(&plan.symbols, &|s| value(plan.symbols.name(s)), Bound::AtMost)?;
+        Some(planned.saturating_add(untold.eval(&self.symbols, &|s| value(self.symbols.name(s)), Bound::AtMost)?))
     }
 
     /// How many elements the program copies as it is, at least, in such a run.
     pub fn copies_at_least_in(&self, value: &dyn Fn(&str) -> Option<i64>) -> Option<u64> {
-        self.eager.copied.at(&self.symbols, &|s| value(self.symbols.name(s)), Bound::AtLeast)
+        self.eager.copied.eval(&self.symbols, &|s| value(self.symbols.name(s)), Bound::AtLeast)
     }
 
     /// How many elements a plan of this program copies at most, as text, symbols and all.
-    pub fn copies_at_most_text(&self, plan: &Plan) -> String {
-        match (self.untold.plain(), plan.traffic.copied.text(&plan.symbols)) {
+    pub fn copies_at_most_text(&self, plan: &BufferPlan) -> String {
+        match (self.untold.as_constant(), plan.cost.copied.to_text(&plan.symbols)) {
             (Some(0), planned) => planned,
-            (_, planned) => format!("{planned} + {}", self.untold.text(&self.symbols)),
+            (_, planned) => format!("{planned} + {}", self.untold.to_text(&self.symbols)),
         }
     }
 
     /// How many elements the program copies as it is, at least, as text.
     pub fn copies_at_least_text(&self) -> String {
-        self.eager.copied.text(&self.symbols)
+        self.eager.copied.to_text(&self.symbols)
     }
 
     /// Whether a plan of this program copies no more elements than the program does as it is, in every run that ends. `false`: that is not known.
-    pub fn keeps_to(&self, plan: &Plan) -> bool {
-        if mutant("copies: any plan will do") {
+    pub fn keeps_to(&self, plan: &BufferPlan) -> bool {
+        if fault_injected("copies: any plan will do") {
             return true;
         }
-        let (planned, untold, eager) = (&plan.traffic.copied, &self.untold, &self.eager.copied);
-        if let (Some(most), Some(least)) = (self.copies_at_most(plan), eager.plain()) {
+        let (planned, untold, eager) = (&plan.cost.copied, &self.untold, &self.eager.copied);
+        if let (Some(most), Some(least)) = (self.copies_at_most(plan), eager.as_constant()) {
             return most <= least;
         }
         // what a plan's table knows holds in such a run
         let mut symbols = plan.symbols.clone();
-        let at_most = |count: &Count, of: &SymTable, symbols: &mut SymTable| count.known(symbols, of, Bound::AtMost);
+        let at_most = |count: &SymbolicCount, of: &SymTable, symbols: &mut SymTable| count.import(symbols, of, Bound::AtMost);
         let Some(mut most) = at_most(planned, &plan.symbols, &mut symbols) else { return false };
         let Some(untold) = at_most(untold, &self.symbols, &mut symbols) else { return false };
         most.append(&untold);
-        eager.known(&mut symbols, &self.symbols, Bound::AtLeast).is_some_and(|least| most.at_most(&least, &mut symbols))
+        eager.import(&mut symbols, &self.symbols, Bound::AtLeast).is_some_and(|least| most.at_most(&least, &mut symbols))
     }
 }
 

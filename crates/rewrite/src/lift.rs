@@ -10,9 +10,9 @@ use crate::error::{Reason, Result};
 use crate::memory::{Final, Handle, Item, Leaving, Memory, Owner, Storage};
 use crate::told::Told;
 use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
-use maquette_ir::mutant::mutant;
+use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::sym::Expr;
-use maquette_ir::view::Tri;
+use maquette_ir::view::TriBool;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -177,7 +177,7 @@ impl Lift<'_> {
             return Err(Reason::Storage { op: op.into() }.into());
         }
         let (opaque, random, ordered) = (operator.opaque, operator.random, operator.ordered);
-        let (keeps, describes, writing) = (operator.keeps, operator.describes, operator.writing);
+        let (keeps, describes, write_model) = (operator.keeps, operator.describes, operator.write_model);
         // The argument that each result is, or is a view of.
         let aliases: SmallVec<[Option<usize>; 4]> = match graph.copies(node) {
             true => SmallVec::new(),
@@ -208,12 +208,12 @@ impl Lift<'_> {
         let effect = graph.has_effect(node) || ordered;
         let is_view = all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty();
         if !is_view {
-            self.count(node, writing, &operands, &mutated, |i| alias(i).is_none());
+            self.count(node, write_model, &operands, &mutated, |i| alias(i).is_none());
             if describes && !effect && mutated.is_empty() && self.told_by_types(node) {
                 return Ok(());
             }
             let placed =
-                effect && !mutant("lift: effects are like other calls") || random && !mutant("lift: random numbers are like others");
+                effect && !fault_injected("lift: effects are like other calls") || random && !fault_injected("lift: random numbers are like others");
             let call = Call { operands: &operands, mutated: &mutated, opaque, serial: if placed { self.memory.at + 1 } else { 0 } };
             self.call(node, call, |i| alias(i).is_some_and(is_mutated))?;
         }
@@ -335,15 +335,15 @@ impl Lift<'_> {
         for (i, (second, a)) in mutated.iter().enumerate() {
             self.stored_once(op, *a)?;
             // elements that are known to meet are refused by the write
-            if self.memory.session.injective(a.spec) == Tri::Unknown && !mutant("lift: elements that are written may meet") {
+            if self.memory.session.injective(a.spec) == TriBool::Unknown && !fault_injected("lift: elements that are written may meet") {
                 self.check_distinct(op, *a, *second);
             }
             for (first, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
                 match self.memory.session.disjoint(a.spec, b.spec) {
-                    _ if mutant("lift: arguments that are written may overlap") => {}
-                    Tri::Yes => {}
-                    Tri::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
-                    Tri::Unknown => self.check_apart(op, [*b, *a], [*first, *second]),
+                    _ if fault_injected("lift: arguments that are written may overlap") => {}
+                    TriBool::Yes => {}
+                    TriBool::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
+                    TriBool::Unknown => self.check_apart(op, [*b, *a], [*first, *second]),
                 }
             }
         }
@@ -354,18 +354,18 @@ impl Lift<'_> {
     /// the memory itself has to be the value.
     fn stored_once(&mut self, op: &str, t: Handle) -> Result<()> {
         let Storage { owner, place, written, .. } = self.memory.storages[t.storage];
-        if written.is_some() || mutant("lift: elements of an input may meet") {
+        if written.is_some() || fault_injected("lift: elements of an input may meet") {
             return Ok(());
         }
         let viewed = |l: &Self| l.memory.session.text(&l.memory.session.specs[place.index()]);
         match (self.memory.session.injective(place), self.reach(t, place)) {
-            (Tri::Yes, _) => {}
+            (TriBool::Yes, _) => {}
             (_, Some(reach)) => {
                 self.learnt.push(reach);
                 return Err(Reason::Outside { op: op.into(), viewed: viewed(self) }.into());
             }
-            (Tri::No, None) => return Err(Reason::WriteToOverlappingView { op: op.into(), viewed: viewed(self) }.into()),
-            (Tri::Unknown, None) => {
+            (TriBool::No, None) => return Err(Reason::WriteToOverlappingView { op: op.into(), viewed: viewed(self) }.into()),
+            (TriBool::Unknown, None) => {
                 let spec = &self.memory.session.specs[place.index()];
                 let lists = [spec.sizes().collect::<Vec<_>>(), spec.dims().iter().map(|d| d.stride).collect()];
                 let [sizes, strides] = lists.map(|l| Slot::List(l.into_iter().map(Slot::Int).collect()));

@@ -6,10 +6,10 @@ use crate::functional::SharedMemory;
 use crate::writers::{Write, Writers};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, TypeId, ValueId};
-use maquette_ir::mutant::mutant;
+use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::sym::{BoolExpr, SymbolId};
-use maquette_ir::traffic::Ledger;
-use maquette_ir::view::Tri;
+use maquette_ir::copy_cost::CopyCost;
+use maquette_ir::view::TriBool;
 use rustc_hash::FxHashMap;
 
 /// Where a storage comes from.
@@ -99,7 +99,7 @@ pub(crate) struct Memory {
     pub writers: FxHashMap<usize, Writers>,
     forwards: bool,
     /// What the program writes as it is.
-    pub eager: Ledger,
+    pub eager: CopyCost,
     /// Places were asked for by offsets from the start of inputs' storages.
     pub absolute: bool,
     /// The statement that is being lifted, and its line.
@@ -118,7 +118,7 @@ impl Memory {
             shared: Vec::new(),
             writers: FxHashMap::default(),
             forwards,
-            eager: Ledger::default(),
+            eager: CopyCost::default(),
             absolute: false,
             at: 0,
             loc: None,
@@ -202,13 +202,13 @@ impl Memory {
 
     /// Gives a tensor a new value.
     pub fn write(&mut self, t: Handle, value: Id, op: &str) -> Result<()> {
-        if self.session.injective(t.spec) == Tri::No {
+        if self.session.injective(t.spec) == TriBool::No {
             let viewed = self.session.text(&self.session.specs[t.spec.index()]);
             return Err(Reason::WriteToOverlappingView { op: op.into(), viewed }.into());
         }
         let (version, base) = (self.before(t.storage), self.storages[t.storage].base);
         let whole = self.is_whole(t);
-        if whole || !mutant("lift: a part of an input is written and not told") {
+        if whole || !fault_injected("lift: a part of an input is written and not told") {
             self.storages[t.storage].written.get_or_insert(self.at);
         }
         if whole {
@@ -247,7 +247,7 @@ impl Memory {
     }
 
     fn final_of(&mut self, o: &Leaving, seen: &FxHashMap<usize, usize>, repeats: &dyn Fn(TypeId) -> bool) -> Final {
-        let alone = |t: &Handle| seen.get(&t.storage) == Some(&1) || mutant("lift: outputs of one memory in several");
+        let alone = |t: &Handle| seen.get(&t.storage) == Some(&1) || fault_injected("lift: outputs of one memory in several");
         match o {
             Leaving::Tensor(t) if self.storages[t.storage].owner != Owner::Fresh || !alone(t) || repeats(t.ty) => {
                 self.base(t.storage);

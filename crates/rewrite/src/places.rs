@@ -8,9 +8,9 @@ use crate::functional::SharedMemory;
 use crate::lift::{AS_STRIDED, Binding, Lift};
 use crate::memory::{Handle, Item, Owner, Storage};
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
-use maquette_ir::mutant::mutant;
+use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::sym::{Expr, Rel, SymTable};
-use maquette_ir::view::{Tri, ViewSpec};
+use maquette_ir::view::{TriBool, ViewSpec};
 use smallvec::SmallVec;
 
 /// How a storage lies.
@@ -152,7 +152,7 @@ impl Lift<'_> {
         self.memory.shared.push(SharedMemory {
             inputs: group.clone(),
             start,
-            from_first: if mutant("share: counted from the storage") { start } else { start - first },
+            from_first: if fault_injected("share: counted from the storage") { start } else { start - first },
             len: end - start,
         });
         self.memory.storages.push(Storage { owner: Owner::Memory(number), made: None, version, pending: None, place, base, written: None });
@@ -175,7 +175,7 @@ impl Lift<'_> {
         let narrow = (0..t.sizes.len()).any(repeats);
         let mut sizes = t.sizes.clone();
         for d in (0..sizes.len()).filter(|&d| repeats(d)) {
-            sizes[d] = match mutant("repeated elements: there is one") {
+            sizes[d] = match fault_injected("repeated elements: there is one") {
                 true => Expr::Int(1),
                 false => session.symbols.min(sizes[d], Expr::Int(1)).map_err(|_| Reason::Internal("sizes overflow"))?,
             };
@@ -198,7 +198,7 @@ impl Lift<'_> {
         };
         let (own, made, in_order) = (row(&t.sizes)?, row(&places)?, row(&pick(&places))?);
         let mut back: SmallVec<[Expr; 4]> = made.clone();
-        if !mutant("order of memory: not taken back") {
+        if !fault_injected("order of memory: not taken back") {
             order.iter().zip(&in_order).for_each(|(&d, stride)| back[d] = *stride);
         }
         (0..back.len()).filter(|&d| repeats(d)).for_each(|d| back[d] = Expr::Int(0));
@@ -249,7 +249,7 @@ impl Lift<'_> {
                 }
             }
         };
-        if reaches(op) && self.memory.session.inside(place, whole) != Tri::Yes && !mutant("lift: views reach what there is") {
+        if reaches(op) && self.memory.session.inside(place, whole) != TriBool::Yes && !fault_injected("lift: views reach what there is") {
             self.check_inside(op, place, whole)?;
         }
         self.bind(v, Binding::Tensor(Handle { storage: of.storage, spec, meta, ty }));
@@ -261,7 +261,7 @@ impl Lift<'_> {
         let ValueType::Tensor(ty) = self.graph.value_type(v) else { return Ok(true) };
         let (a, b) = (self.place(ty)?, self.place(of.ty)?);
         let (a, b, symbols) = self.memory.session.pair(a, b);
-        Ok(a == b || a.same(b, symbols) != Tri::No)
+        Ok(a == b || a.same(b, symbols) != TriBool::No)
     }
 
     /// Checks in the run that a view has no element beyond its tensor's.

@@ -1,7 +1,7 @@
 //! What is known of the operators of a graph, asked once each.
 
 use maquette_ir::graph::{ArgEffect, Graph, NodeId, OpFacts, StrId};
-use maquette_ir::traffic::Writing;
+use maquette_ir::copy_cost::WriteModel;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -19,7 +19,7 @@ pub(crate) struct Operator {
     pub keeps: bool,
     pub sees_storage: bool,
     pub describes: bool,
-    pub writing: Writing,
+    pub write_model: WriteModel,
 }
 
 impl Operator {
@@ -63,13 +63,13 @@ impl<'g> Told<'g> {
             self.operators.resize(op + 1, None);
         }
         let operator = self.operators[op].get_or_insert_with(|| Operator {
-            ordered: facts.ordered(name),
-            opaque: facts.opaque(name),
-            random: facts.random(name),
-            keeps: facts.keeps_elements(name),
-            sees_storage: facts.sees_storage(name),
-            describes: facts.describes(name),
-            writing: Writing::of(name, facts),
+            ordered: facts.has_effect(name),
+            opaque: facts.observes_strides(name),
+            random: facts.uses_rng(name),
+            keeps: facts.preserves_elements(name),
+            sees_storage: facts.observes_storage(name),
+            describes: facts.is_metadata_query(name),
+            write_model: WriteModel::of(name, facts),
             ..Operator::default()
         });
         for arg in operator.writes.len()..args {

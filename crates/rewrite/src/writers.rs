@@ -2,8 +2,8 @@
 
 use crate::dag::{Id, Session, SpecId};
 use maquette_ir::Loc;
-use maquette_ir::mutant::mutant;
-use maquette_ir::view::Tri;
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::view::TriBool;
 use std::collections::BTreeMap;
 
 /// Writes that are compared with a place, one by one.
@@ -81,8 +81,8 @@ impl Writers {
             let apart = match (span, write.span) {
                 (Some((a, b)), Some((c, d))) if b <= c || d <= a => true,
                 _ => {
-                    let partly = mutant("writers: a write that overlaps in part") && session.relative(spec, write.spec).is_none();
-                    write.spec != spec && (session.disjoint(spec, write.spec) == Tri::Yes || partly)
+                    let partly = fault_injected("writers: a write that overlaps in part") && session.relative(spec, write.spec).is_none();
+                    write.spec != spec && (session.disjoint(spec, write.spec) == TriBool::Yes || partly)
                 }
             };
             if !apart {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub const CALL: &str = "ir::call";
 
 /// Runs a functional graph: as [`run_graph`](crate::run_graph), but results have the declared sizes only. Strides are those of the declared
-/// types where an operator takes a tensor whose strides may show ([`MemoryFacts::opaque`]). Results may share memory with inputs and with each other.
+/// types where an operator takes a tensor whose strides may show ([`MemoryFacts::observes_strides`]). Results may share memory with inputs and with each other.
 ///
 /// # Errors
 /// As [`run_graph`](crate::run_graph).
@@ -76,7 +76,7 @@ impl Run<'_> {
         let loc = self.graph.loc(node).unwrap_or(self.lines.run);
         let (name, skip) = self.called(node);
         let op = Op::find(name).map_err(|e| e.at(loc))?;
-        let mut arguments = match Facts.opaque(name) {
+        let mut arguments = match Facts.observes_strides(name) {
             false => self.arguments(op, node, skip, &|a| self.value(a))?,
             true => self.arguments(op, node, skip, &|a| self.placed(a))?,
         };

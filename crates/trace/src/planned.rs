@@ -1,11 +1,11 @@
-//! Functional graphs in memory that a [`Plan`] gives: nothing is copied but what the plan copies.
+//! Functional graphs in memory that a [`BufferPlan`] gives: nothing is copied but what the plan copies.
 
 use crate::functional::overlaid;
 use crate::run::{Lines, Run};
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
-use maquette_ir::plan::{Buffer, BufferId, Made, Place, Plan, Step};
+use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, BufferView, BufferPlan, Step};
 use maquette_ir::sym::Expr;
-use maquette_ir::traffic::{Traffic, Writing};
+use maquette_ir::copy_cost::{Traffic, WriteModel};
 use maquette_ir::view::ViewSpec;
 use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
@@ -23,7 +23,7 @@ const VIEW: &str = "ir::view";
 pub struct Planned {
     /// What the graph returns; nothing for tensors.
     pub results: Vec<Value>,
-    /// The tensors at the places of [`Plan::outputs`].
+    /// The tensors at the places of [`BufferPlan::outputs`].
     pub outputs: Vec<Option<Tensor>>,
     /// How many elements were written.
     pub traffic: Traffic,
@@ -34,7 +34,7 @@ pub struct Planned {
 /// # Errors
 /// As [`run_graph`](crate::run_graph); the plan is not one of this graph.
 #[track_caller]
-pub fn run_planned(graph: &Graph, plan: &Plan, inputs: &[Value]) -> Result<Planned> {
+pub fn run_planned(graph: &Graph, plan: &BufferPlan, inputs: &[Value]) -> Result<Planned> {
     let lines = Lines::unknown();
     if mode::is_active() {
         return Err(Error::from(TraceError::Run).at(lines.run));
@@ -52,7 +52,7 @@ type Numbers = (i64, SmallVec<[i64; 4]>, SmallVec<[i64; 4]>);
 
 struct Executor<'g> {
     run: Run<'g>,
-    plan: &'g Plan,
+    plan: &'g BufferPlan,
     /// Whose first element is the buffer's first.
     buffers: Vec<Option<Tensor>>,
     /// By buffer: what an operator returned, until it is looked at: symbols in its strides may not be bound yet.
@@ -67,7 +67,7 @@ struct Executor<'g> {
 }
 
 impl<'g> Executor<'g> {
-    fn new(run: Run<'g>, plan: &'g Plan) -> Executor<'g> {
+    fn new(run: Run<'g>, plan: &'g BufferPlan) -> Executor<'g> {
         let graph = run.graph;
         let mut statements = vec![0; graph.node_count()];
         let mut sources = Vec::new();
@@ -107,7 +107,7 @@ impl<'g> Executor<'g> {
         let plan = self.plan;
         for (at, step) in plan.steps.iter().enumerate() {
             match step {
-                Step::Lies { .. } => {}
+                Step::Alias { .. } => {}
                 Step::Stmt(at) => {
                     let stmt = self.run.graph.body().get(*at).ok_or_else(other_graph)?;
                     self.run.declared(stmt).map_err(|e| self.run.in_window(e, *at))?;
@@ -173,7 +173,7 @@ impl<'g> Executor<'g> {
         }
     }
 
-    fn tensor(&mut self, place: &Place) -> Result<Tensor> {
+    fn tensor(&mut self, place: &BufferView) -> Result<Tensor> {
         let (offset, sizes, strides) = self.numbers(&place.spec)?;
         let base = self.buffer(place.buffer)?;
         // a tensor without elements lies nowhere in particular
@@ -181,7 +181,7 @@ impl<'g> Executor<'g> {
         Ok(base.as_strided(sizes.to_vec(), strides.to_vec(), Some(start)).ok()?.clone())
     }
 
-    fn copy(&mut self, from: &Place, to: &Place) -> Result<()> {
+    fn copy(&mut self, from: &BufferView, to: &BufferView) -> Result<()> {
         let source = self.tensor(from)?;
         let target = self.tensor(to)?;
         self.traffic += traffic_of_copy(&source, &target);
@@ -202,19 +202,19 @@ impl<'g> Executor<'g> {
         }
     }
 
-    fn node(&mut self, node: NodeId, reads: &[(ValueId, Place)], writes: &[Place], results: &[(ValueId, Made)]) -> Result<()> {
+    fn node(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], writes: &[BufferView], results: &[(ValueId, ResultDest)]) -> Result<()> {
         let loc = self.run.graph.loc(node).unwrap_or(self.run.lines.run);
         let (name, skip) = self.run.called(node);
         let is_view = name == VIEW;
         let op = Op::find(name).map_err(|e| e.at(loc))?;
-        let writing = Writing::of(name, &Facts);
+        let write_model = WriteModel::of(name, &Facts);
         let operands = reads.iter().map(|(v, p)| Ok((*v, self.tensor(p)?))).collect::<Result<SmallVec<[(ValueId, Tensor); 4]>>>()?;
         let mutated = writes.iter().map(|p| self.tensor(p)).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
         let from = operands.first().map(|(_, t)| t.dtype());
-        let cost = |t: &Tensor| writing.each(false, from != Some(t.dtype())).times(elements(t));
+        let cost = |t: &Tensor| write_model.per_element(false, from != Some(t.dtype())).times(elements(t));
         let tensor = |v: ValueId| operands.iter().find(|(u, _)| *u == v).map(|(_, t)| t).or(mutated.first()).cloned();
         let mut arguments = self.run.arguments(op, node, skip, &|a| planned(&self.run, a, &tensor))?;
-        if let [(_, Made::Into(place))] = results {
+        if let [(_, ResultDest::Into(place))] = results {
             let out = self.tensor(place)?;
             let direct = op.call_into(arguments, &out, loc)?;
             self.traffic += cost(&out);
@@ -229,7 +229,7 @@ impl<'g> Executor<'g> {
         self.traffic += traffic_of_call(op, &arguments, &[]);
         self.run.call(op, node, arguments, mutated)?;
         for (v, made) in results {
-            let Made::Returned(b) = made else { return Err(other_graph()) };
+            let ResultDest::Returned(b) = made else { return Err(other_graph()) };
             let t = self.given(Some(*v))?;
             self.traffic += cost(&t);
             *self.returned.get_mut(b.index()).ok_or_else(other_graph)? = Some(t);

@@ -9,7 +9,7 @@ use crate::values::guarded;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::sym::{Expr, SymError};
 use maquette_ir::typing::TypingError;
-use maquette_ir::view::{Tri, ViewSpec};
+use maquette_ir::view::{TriBool, ViewSpec};
 use maquette_ops::{AccessError, Error, ErrorKind, Result, RunError};
 use maquette_rewrite::{FunctionalizeError, Reason};
 
@@ -93,7 +93,7 @@ fn has_windows(graph: &Graph) -> bool {
         let (sizes, strides): (Vec<Expr>, Vec<Expr>) = t.sizes.iter().zip(&t.strides).filter(|(_, s)| **s != Expr::Int(0)).unzip();
         let mut symbols = graph.symbols().clone();
         let view = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut symbols);
-        view.is_ok_and(|v| v.injective(&mut symbols) != Tri::Yes)
+        view.is_ok_and(|v| v.injective(&mut symbols) != TriBool::Yes)
     })
 }
 

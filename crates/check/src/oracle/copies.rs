@@ -1,7 +1,7 @@
 //! How many elements are copied, by the eager programs and by what is compared with them.
 
 use super::mode::{Counted, Written};
-use maquette_ir::traffic::Traffic;
+use maquette_ir::copy_cost::Traffic;
 use std::fmt::{Display, Formatter};
 
 /// Elements written in the programs of a campaign, by modes that count them.

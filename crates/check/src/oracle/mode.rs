@@ -7,7 +7,7 @@ use super::program::Program;
 use crate::values::Flat;
 use maquette_driver::run_functional;
 use maquette_ir::graph::Graph;
-use maquette_ir::traffic::Traffic;
+use maquette_ir::copy_cost::Traffic;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value, traffic_of_call};
 use maquette_rewrite::{FunctionalizeError, Level, Options, functionalize};

@@ -5,7 +5,7 @@ use super::program::Program;
 use crate::plan::check_plan;
 use maquette_driver::run_planned;
 use maquette_ir::graph::{Graph, Stmt};
-use maquette_ir::plan::Plan;
+use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{FunctionalizeError, InPlace, Options, functionalize, functionalize_in_place, plan};
@@ -18,7 +18,7 @@ pub struct Planned {
 
 impl Planned {
     /// A plan, and whether it is proven to keep to the copies of the eager program. Where none is known to, the program is planned all the same.
-    fn plan(graph: &Graph, options: &Options) -> Result<(maquette_rewrite::Functional, Plan, bool), FunctionalizeError> {
+    fn plan(graph: &Graph, options: &Options) -> Result<(maquette_rewrite::Functional, BufferPlan, bool), FunctionalizeError> {
         if let InPlace::Planned(functional, plan) = functionalize_in_place(graph, &Facts, options)? {
             return Ok((*functional, *plan, true));
         }

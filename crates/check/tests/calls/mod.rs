@@ -21,7 +21,7 @@ impl Recorded {
 
     /// Those of an operator, and of the operator whose result it writes in place.
     pub fn of(&self, name: &str) -> impl Iterator<Item = &File> {
-        [self.0.get(name), Facts.twin(name).and_then(|twin| self.0.get(twin))].into_iter().flatten()
+        [self.0.get(name), Facts.functional_variant(name).and_then(|functional| self.0.get(functional))].into_iter().flatten()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use maquette_driver::{Program, run_functional, run_planned};
 use maquette_ir::graph::Graph;
-use maquette_ir::plan::Plan;
+use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::{DType, MemoryFormat};
 use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
@@ -93,7 +93,7 @@ pub fn check_under<O: Tree, const N: usize>(
 }
 
 /// How many elements a run by a plan copies.
-pub fn copied(f: &Functional, plan: &Plan, inputs: Vec<Tensor>) -> u64 {
+pub fn copied(f: &Functional, plan: &BufferPlan, inputs: Vec<Tensor>) -> u64 {
     let values: Vec<Value> = inputs.into_iter().map(Value::Tensor).collect();
     run_planned(f, plan, &values).unwrap().1.copied
 }

@@ -1,6 +1,6 @@
 //! Building a graph, one statement after another.
 
-use super::finish::finish;
+use super::canonicalize::canonicalize;
 use super::types::{
     Arg, BindSource, Def, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, Value, ValueId, ValueRange, ValueType,
 };
@@ -274,7 +274,7 @@ impl GraphBuilder {
     /// # Errors
     /// If an id is not of this builder, a value is used before it is defined, a list nests too deeply or a symbol's name is a reserved word.
     pub fn finish(self, symbols: &SymTable, outputs: &[Arg]) -> Result<Graph, BuildError> {
-        finish(self, symbols, outputs)
+        canonicalize(self, symbols, outputs)
     }
 
     /// Takes exactly this name for the value about to be defined; `None` if another has it.

@@ -5,7 +5,7 @@
 //! references petgraph's algorithms run: `toposort(&graph.dataflow(), None)`.
 
 use super::types::{Arg, NodeId, Stmt, TypeId, ValueId, ValueType};
-use super::{Graph, memory};
+use super::{Graph, op_facts};
 use crate::sym::{Expr, SymbolId, SymbolKind};
 use petgraph::visit::{
     Data, EdgeCount, GraphBase, GraphProp, IntoEdgeReferences, IntoEdges, IntoEdgesDirected, IntoNeighbors, IntoNeighborsDirected,
@@ -63,9 +63,9 @@ impl Graph {
     }
 
     /// The edges of data, memory and effects, as `facts` tells of the operators.
-    pub fn dependence(&self, facts: &dyn memory::MemoryFacts) -> Adjacency<'_> {
+    pub fn dependence(&self, facts: &dyn op_facts::MemoryFacts) -> Adjacency<'_> {
         let mut edges = self.data_edges();
-        memory::edges(self, facts, &mut edges);
+        op_facts::add_memory_edges(self, facts, &mut edges);
         Adjacency::new(self, edges)
     }
 

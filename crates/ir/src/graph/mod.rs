@@ -12,9 +12,9 @@ mod build;
 mod consts;
 mod deps;
 mod dot;
-mod finish;
+mod canonicalize;
 mod lex;
-mod memory;
+mod op_facts;
 mod names;
 mod parse;
 mod print;
@@ -24,7 +24,7 @@ pub mod verify;
 pub use build::{BuildError, Created, GraphBuilder, ResultSpec};
 pub use consts::{Const, ConstSource, Digest};
 pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
-pub use memory::{ArgEffect, ArgKind, Arith, MemoryFacts, OpFacts, Placement};
+pub use op_facts::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
 pub use parse::{MAX_TEXT, ParseError};
 pub use types::{
     Arg, BindSource, Def, FloatBits, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, ValueId, ValueRange, ValueType,
@@ -34,7 +34,7 @@ pub use verify::{Invariant, VerifyError};
 use crate::Loc;
 use crate::sym::{BoolExpr, SymTable};
 use std::sync::OnceLock;
-use types::{Aside, Value};
+use types::{IgnoredInEq, Value};
 
 /// Lists in arguments nest at most this deep.
 pub const MAX_LIST_DEPTH: usize = 8;
@@ -62,8 +62,8 @@ pub struct Graph {
     guards: Vec<BoolExpr>,
     body: Vec<Stmt>,
     outputs: Vec<Arg>,
-    locs: Aside<Vec<Option<Loc>>>,
-    users: Aside<OnceLock<Users>>,
+    locs: IgnoredInEq<Vec<Option<Loc>>>,
+    users: IgnoredInEq<OnceLock<Users>>,
 }
 
 /// For each value, the nodes that take it.

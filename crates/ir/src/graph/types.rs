@@ -303,10 +303,10 @@ pub(super) struct Value {
 
 /// Data beside a graph that is no part of its meaning (source locations, indexes built on demand): any two are equal.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Aside<T>(pub T);
+pub(super) struct IgnoredInEq<T>(pub T);
 
-impl<T> PartialEq for Aside<T> {
-    fn eq(&self, _: &Aside<T>) -> bool {
+impl<T> PartialEq for IgnoredInEq<T> {
+    fn eq(&self, _: &IgnoredInEq<T>) -> bool {
         true
     }
 }

@@ -12,14 +12,14 @@
 //! records guards and assertions.
 
 mod arith;
-mod assume;
+mod facts;
 mod boolean;
 mod bounds;
-mod cond;
+mod sym_bool;
 mod div;
 mod error;
 mod eval;
-mod int;
+mod sym_int;
 mod parse;
 mod poison;
 mod poly;
@@ -31,10 +31,10 @@ mod scope;
 mod table;
 mod text;
 
-pub use cond::SymBool;
+pub use sym_bool::SymBool;
 pub use error::{DataDependent, ParseSymError, SymError};
 pub use eval::Symbols;
-pub use int::SymInt;
+pub use sym_int::SymInt;
 pub use poison::SharedError;
 pub(crate) use poly::gcd;
 pub use range::{ParseRangeError, Range};
@@ -185,4 +185,4 @@ impl Rel {
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
-mod laws;
+mod proptests;

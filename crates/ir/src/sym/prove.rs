@@ -22,14 +22,14 @@ impl SymTable {
     /// Whether a condition always or never holds, by declared ranges and assumed facts; none if that is not known.
     pub fn prove(&mut self, b: BoolExpr) -> Option<bool> {
         let BoolExpr::Id(id) = b else { return b.as_bool() };
-        if let Some(known) = self.facts.answer(id) {
+        if let Some(known) = self.facts.cached_answer(id) {
             return known;
         }
         let known = match self.simplify_bool(b) {
             BoolExpr::Const(b) => Some(b),
             BoolExpr::Id(id) => self.prove_new(id),
         };
-        self.facts.keep_answer(id, known);
+        self.facts.cache_answer(id, known);
         known
     }
 
@@ -126,7 +126,7 @@ impl SymTable {
             let c = p.coeff(&t.mono);
             c != 0 && (c < 0) == (t.coeff < 0)
         };
-        let mut out: SmallVec<[Poly; 4]> = self.facts.about(t.mono[0]).take(SCANNED).filter(fits).take(CANDIDATES).cloned().collect();
+        let mut out: SmallVec<[Poly; 4]> = self.facts.constraints_on(t.mono[0]).take(SCANNED).filter(fits).take(CANDIDATES).cloned().collect();
         for &f in &t.mono {
             out.extend(self.implied(f).into_iter().filter(|p| fits(&p)));
         }

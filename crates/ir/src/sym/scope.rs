@@ -3,7 +3,7 @@
 //! Live scopes are registered under a number that is never used again, so a handle is two numbers; each thread remembers the scope
 //! it used last.
 
-use super::int::SymInt;
+use super::sym_int::SymInt;
 use super::{BoolExpr, DataDependent, Expr, Range, Rel, SymError, SymTable, SymbolId, SymbolKind, Symbols};
 use crate::Loc;
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -76,7 +76,7 @@ impl ScopeData {
         // what an assertion says of data may leave a condition on inputs: a guard can mention nothing else
         let b = if by_data || !self.mentions_data(&self.table.free_symbols_bool(b)) { b } else { simple };
         let cond = if value { b } else { self.table.not(b) };
-        self.take(cond, by_data, loc)?;
+        self.record_decision(cond, by_data, loc)?;
         Ok(value)
     }
 
@@ -91,7 +91,7 @@ impl ScopeData {
         let value = self.table.eval(simple, &|s| self.hints.get(&s).copied())?;
         let e = if by_data || !self.mentions_data(&self.table.free_symbols(e)) { e } else { simple };
         let cond = self.table.rel(Rel::Eq, e, Expr::Int(value));
-        self.take(cond, by_data, loc)?;
+        self.record_decision(cond, by_data, loc)?;
         Ok(value)
     }
 
@@ -99,7 +99,7 @@ impl ScopeData {
         symbols.iter().any(|s| self.table.kind(*s) == SymbolKind::Unbacked)
     }
 
-    fn take(&mut self, cond: BoolExpr, by_data: bool, loc: Loc) -> Result<(), SymError> {
+    fn record_decision(&mut self, cond: BoolExpr, by_data: bool, loc: Loc) -> Result<(), SymError> {
         self.assume(cond)?;
         if by_data {
             self.assertions.push(Assertion { cond, message: Some(DECIDED.into()), loc });
@@ -207,11 +207,11 @@ struct Shared {
 
 /// Closes the scope when the last [`Scope`] is dropped, though threads may still remember `Shared`.
 #[derive(Debug)]
-struct Owner(Arc<Shared>);
+struct CloseOnDrop(Arc<Shared>);
 
 /// What the handles of one trace share. Cloning gives the same scope.
 #[derive(Clone, Debug)]
-pub struct Scope(Arc<Owner>);
+pub struct Scope(Arc<CloseOnDrop>);
 
 static SCOPES: RwLock<HashMap<TableId, Weak<Shared>, FxBuildHasher>> = RwLock::new(HashMap::with_hasher(FxBuildHasher));
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -266,7 +266,7 @@ pub(super) fn with_data<R>(id: TableId, f: impl FnOnce(&mut ScopeData) -> R) -> 
     f.map_or(Err(SymError::ScopeClosed), |f| shared.run(f))
 }
 
-impl Drop for Owner {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         SCOPES.write().unwrap_or_else(PoisonError::into_inner).remove(&self.0.id);
         self.0.lock().take();
@@ -285,7 +285,7 @@ impl Scope {
         let id = TableId(NEXT.fetch_add(1, Ordering::Relaxed));
         let shared = Arc::new(Shared { id, data: Mutex::new(Some(ScopeData::default())), owner: AtomicUsize::new(0) });
         SCOPES.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::downgrade(&shared));
-        Scope(Arc::new(Owner(shared)))
+        Scope(Arc::new(CloseOnDrop(shared)))
     }
 
     /// Ends the scope and gives what it held, nothing the second time. Its handles then give [`SymError::ScopeClosed`].

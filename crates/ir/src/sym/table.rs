@@ -1,7 +1,7 @@
 //! The table: symbols, interned nodes, structural order.
 
 use super::arith::Op;
-use super::assume::Facts;
+use super::facts::Facts;
 use super::boolean::{BoolInfo, BoolNode};
 use super::poly::{MAX_TERMS, Poly};
 use super::range::Interval;

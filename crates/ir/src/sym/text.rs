@@ -6,15 +6,15 @@ use super::table::Node;
 use super::{BoolExpr, Expr, Rel, SymTable};
 use std::fmt::{self, Display, Formatter};
 
-struct Shown<'a, T>(&'a SymTable, T);
+struct WithSymbols<'a, T>(&'a SymTable, T);
 
-impl Display for Shown<'_, Expr> {
+impl Display for WithSymbols<'_, Expr> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.0.write_expr(f, self.1)
     }
 }
 
-impl Display for Shown<'_, BoolExpr> {
+impl Display for WithSymbols<'_, BoolExpr> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.0.write_bool(f, self.1)
     }
@@ -23,12 +23,12 @@ impl Display for Shown<'_, BoolExpr> {
 impl SymTable {
     /// The text of an expression: `batch + 1`, `10 * batch`, `s0 // 2`, `(s0 + 1) % 4`, `min(s0, s1)`.
     pub fn display(&self, e: Expr) -> impl Display + '_ {
-        Shown(self, e)
+        WithSymbols(self, e)
     }
 
     /// The text of a condition: `u0 <= 10 * batch`, `s0 % 4 == 0`, `s0 > 1 and s0 != s1`.
     pub fn display_bool(&self, b: BoolExpr) -> impl Display + '_ {
-        Shown(self, b)
+        WithSymbols(self, b)
     }
 
     fn write_expr(&self, f: &mut Formatter<'_>, e: Expr) -> fmt::Result {

@@ -1,16 +1,16 @@
 //! Arithmetic and questions on sizes: numbers at once, anything else through the table.
 
-use super::{Dim, Tri, ViewSpec};
-use crate::mutant::mutant;
+use super::{Dim, TriBool, ViewSpec};
+use crate::fault_injection::fault_injected;
 use crate::sym::{Expr, Rel, SymTable, SymbolId};
 
 pub(super) const ZERO: Expr = Expr::Int(0);
 pub(super) const ONE: Expr = Expr::Int(1);
 
 /// The table, asked. Results are none where they overflow or become too large; answers hold for all values of the symbols.
-pub(super) struct Arith<'a>(pub &'a mut SymTable);
+pub(super) struct SymArith<'a>(pub &'a mut SymTable);
 
-impl Arith<'_> {
+impl SymArith<'_> {
     #[inline]
     pub fn add(&mut self, a: Expr, b: Expr) -> Option<Expr> {
         match (a, b) {
@@ -57,7 +57,7 @@ impl Arith<'_> {
         }
     }
 
-    /// [`Arith::divide`], with a remainder that is known not to be negative, if one can be had.
+    /// [`SymArith::divide`], with a remainder that is known not to be negative, if one can be had.
     pub fn digit(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
         let (q, r) = self.divide(a, b)?;
         if r != ZERO && !self.holds(r, Rel::Ge, ZERO) {
@@ -71,13 +71,13 @@ impl Arith<'_> {
 
     /// Whether a relation always or never holds.
     #[inline]
-    pub fn known(&mut self, a: Expr, rel: Rel, b: Expr) -> Tri {
+    pub fn known(&mut self, a: Expr, rel: Rel, b: Expr) -> TriBool {
         match (a, b) {
             (Expr::Int(x), Expr::Int(y)) => rel.holds(x, y).into(),
             (a, b) if a == b => rel.holds(0, 0).into(),
             _ => {
-                let question = self.0.rel(rel, a, b);
-                self.0.prove(question).into()
+                let query = self.0.rel(rel, a, b);
+                self.0.prove(query).into()
             }
         }
     }
@@ -86,7 +86,7 @@ impl Arith<'_> {
     #[inline]
     pub fn holds(&mut self, a: Expr, rel: Rel, b: Expr) -> bool {
         let known = self.known(a, rel, b);
-        known.is_yes() || known == Tri::Unknown && mutant("proofs: what is not known holds")
+        known.is_yes() || known == TriBool::Unknown && fault_injected("proofs: what is not known holds")
     }
 
     /// Whether two expressions are always equal.
@@ -95,12 +95,12 @@ impl Arith<'_> {
     }
 
     /// Whether a dimension has one element, so that it can be left out.
-    pub fn is_single(&mut self, d: Dim) -> bool {
+    pub fn is_unit(&mut self, d: Dim) -> bool {
         self.equal(d.size, ONE)
     }
 
     /// Whether a dimension has at most one element, so that its stride does not matter.
-    pub fn is_short(&mut self, d: Dim) -> bool {
+    pub fn is_unit_or_empty(&mut self, d: Dim) -> bool {
         self.holds(d.size, Rel::Le, ONE)
     }
 
@@ -111,11 +111,11 @@ impl Arith<'_> {
 
     /// Whether all sizes are positive.
     pub fn is_nonempty(&mut self, dims: &[Dim]) -> bool {
-        mutant("symbols: no size is 0") || dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
+        fault_injected("symbols: no size is 0") || dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
     }
 
     /// How far the last element of a dimension is from its first; the negated stride for size zero.
-    pub fn reach(&mut self, d: Dim) -> Option<Expr> {
+    pub fn dim_extent(&mut self, d: Dim) -> Option<Expr> {
         let steps = self.sub(d.size, ONE)?;
         self.mul(steps, d.stride)
     }
@@ -124,8 +124,8 @@ impl Arith<'_> {
     /// as a size of zero makes it smaller.
     pub fn extent(&mut self, dims: &[Dim]) -> Option<Expr> {
         dims.iter().try_fold(ZERO, |sum, &d| {
-            let reach = self.reach(d)?;
-            self.add(sum, reach)
+            let extent = self.dim_extent(d)?;
+            self.add(sum, extent)
         })
     }
 

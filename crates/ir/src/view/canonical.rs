@@ -1,8 +1,8 @@
 //! One spelling for each sequence of elements.
 
-use super::arith::{Arith, ZERO};
+use super::arith::{SymArith, ZERO};
 use super::{Dim, Dims, ViewSpec};
-use crate::mutant::mutant;
+use crate::fault_injection::fault_injected;
 use crate::sym::SymTable;
 
 impl ViewSpec {
@@ -10,21 +10,21 @@ impl ViewSpec {
     /// views are `0 + (0, 0)`. Specs with equal keys have the same elements in the same order. With plain numbers the converse holds: the
     /// innermost stride and size are those of the first run of equal distances, and so on outwards.
     pub fn canonical(&self, symbols: &mut SymTable) -> ViewSpec {
-        self.normal(&mut Arith(symbols))
+        self.normalized(&mut SymArith(symbols))
     }
 
-    pub(super) fn normal(&self, cx: &mut Arith) -> ViewSpec {
+    pub(super) fn normalized(&self, cx: &mut SymArith) -> ViewSpec {
         if cx.is_empty(&self.dims) {
             return ViewSpec::empty([ZERO].into_iter());
         }
         let mut dims = Dims::new();
         // From the innermost outwards.
         for &d in self.dims.iter().rev() {
-            if cx.is_single(d) {
+            if cx.is_unit(d) {
                 continue;
             }
             // Of one element or none: the stride is never taken.
-            let d = if cx.is_short(d) { Dim { stride: ZERO, ..d } } else { d };
+            let d = if cx.is_unit_or_empty(d) { Dim { stride: ZERO, ..d } } else { d };
             match dims.last_mut() {
                 Some(inner) if let Some(joined) = join(cx, d, *inner) => *inner = joined,
                 _ => dims.push(d),
@@ -35,7 +35,7 @@ impl ViewSpec {
     }
 
     /// Whether two keys are surely equal.
-    pub(super) fn agrees(&self, other: &ViewSpec, cx: &mut Arith) -> bool {
+    pub(super) fn provably_equals(&self, other: &ViewSpec, cx: &mut SymArith) -> bool {
         let mut equal = |a, b| cx.equal(a, b);
         self.rank() == other.rank()
             && equal(self.offset, other.offset)
@@ -44,8 +44,8 @@ impl ViewSpec {
 }
 
 /// One dimension for two neighbours, if the outer one goes on where the inner one ends.
-pub(super) fn join(cx: &mut Arith, outer: Dim, inner: Dim) -> Option<Dim> {
-    let extent = if mutant("join: as if the inner stride were 1") { inner.size } else { cx.mul(inner.size, inner.stride)? };
+pub(super) fn join(cx: &mut SymArith, outer: Dim, inner: Dim) -> Option<Dim> {
+    let extent = if fault_injected("join: as if the inner stride were 1") { inner.size } else { cx.mul(inner.size, inner.stride)? };
     if !cx.equal(outer.stride, extent) {
         return None;
     }

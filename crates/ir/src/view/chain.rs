@@ -1,6 +1,6 @@
 //! Views as chains of the operations that make them: `select 0 0 |> slice 1 2:5 |> permute [1, 0]`.
 
-use super::arith::{Arith, ONE, ZERO};
+use super::arith::{SymArith, ONE, ZERO};
 use super::{Dim, ViewError, ViewSpec};
 use crate::sym::{Expr, Rel, SymTable};
 use smallvec::SmallVec;
@@ -52,7 +52,7 @@ impl ViewSpec {
     pub fn apply(&self, op: &ViewOp, symbols: &mut SymTable) -> Option<ViewSpec> {
         let mut dims = self.dims.clone();
         let mut offset = self.offset;
-        let cx = &mut Arith(symbols);
+        let cx = &mut SymArith(symbols);
         match op {
             ViewOp::Select { dim, index } => {
                 let d = (*dim < dims.len()).then(|| dims.remove(*dim))?;
@@ -89,7 +89,7 @@ impl ViewSpec {
     /// The composition with a view that has as many elements.
     fn compose_all(&self, inner: &ViewSpec, symbols: &mut SymTable) -> Option<ViewSpec> {
         let (m, n) = (self.numel(symbols)?, inner.numel(symbols)?);
-        Arith(symbols).equal(m, n).then(|| self.compose(inner, symbols))?
+        SymArith(symbols).equal(m, n).then(|| self.compose(inner, symbols))?
     }
 
     /// How a contiguous tensor of these sizes becomes the view: a chain of named operations where one is found, else
@@ -115,7 +115,7 @@ impl ViewSpec {
     /// Operations that should make the view of a contiguous one: each of its dimensions is a slice of one of the base, and what is left of
     /// the base is selected from; or the whole base, or a stretch of it, is reshaped.
     fn steps(&self, base: &ViewSpec, symbols: &mut SymTable) -> Option<ViewChain> {
-        let cx = &mut Arith(symbols);
+        let cx = &mut SymArith(symbols);
         let mut chain = ViewChain::default();
         let numel = cx.numel(&base.dims)?;
         let mut target = self.clone();
@@ -125,7 +125,7 @@ impl ViewSpec {
             }
             return Some(chain);
         }
-        let key = self.normal(cx);
+        let key = self.normalized(cx);
         let stretch = base.rank() == 1 && key.rank() == 1 && self.rank() != 1;
         if stretch {
             target = key;
@@ -133,7 +133,7 @@ impl ViewSpec {
         let sources = sources(cx, &target, base);
         narrow(cx, &mut chain, &target, base, &sources)?;
         permute(&mut chain, &sources);
-        stretch_out(&mut chain, &target, &sources);
+        expand_missing(&mut chain, &target, &sources);
         if stretch {
             chain.0.push(ViewOp::Reshape(self.sizes().collect()));
         }
@@ -145,14 +145,14 @@ impl ViewSpec {
 type Source = Option<(usize, Expr)>;
 
 /// The first dimension of the base that is still free, whose stride divides the view's, and that is not too short.
-fn sources(cx: &mut Arith, view: &ViewSpec, base: &ViewSpec) -> SmallVec<[Source; 4]> {
+fn sources(cx: &mut SymArith, view: &ViewSpec, base: &ViewSpec) -> SmallVec<[Source; 4]> {
     let mut sources: SmallVec<[Source; 4]> = SmallVec::new();
     for &d in &view.dims {
         let free = |i: usize, sources: &[Source]| !sources.iter().flatten().any(|s| s.0 == i);
         let found = base.dims.iter().enumerate().filter(|(i, _)| free(*i, &sources) && d.stride != ZERO).find_map(|(i, b)| {
             let (step, ZERO) = cx.divide(d.stride, b.stride)? else { return None };
-            let reach = cx.reach(Dim { stride: step, ..d })?;
-            (cx.holds(step, Rel::Ge, ONE) && !cx.holds(reach, Rel::Ge, b.size)).then_some((i, step))
+            let extent = cx.dim_extent(Dim { stride: step, ..d })?;
+            (cx.holds(step, Rel::Ge, ONE) && !cx.holds(extent, Rel::Ge, b.size)).then_some((i, step))
         });
         sources.push(found);
     }
@@ -160,7 +160,7 @@ fn sources(cx: &mut Arith, view: &ViewSpec, base: &ViewSpec) -> SmallVec<[Source
 }
 
 /// Slices and selections that leave the positions of the view, in the order of the base.
-fn narrow(cx: &mut Arith, chain: &mut ViewChain, view: &ViewSpec, base: &ViewSpec, sources: &[Source]) -> Option<()> {
+fn narrow(cx: &mut SymArith, chain: &mut ViewChain, view: &ViewSpec, base: &ViewSpec, sources: &[Source]) -> Option<()> {
     let (mut rest, mut dim) = (view.offset, 0);
     for (i, b) in base.dims.iter().enumerate() {
         let (start, less) = cx.digit(rest, b.stride)?;
@@ -191,7 +191,7 @@ fn permute(chain: &mut ViewChain, sources: &[Source]) {
 }
 
 /// Dimensions that are in no slice.
-fn stretch_out(chain: &mut ViewChain, view: &ViewSpec, sources: &[Source]) {
+fn expand_missing(chain: &mut ViewChain, view: &ViewSpec, sources: &[Source]) {
     let new = || sources.iter().enumerate().filter(|(_, s)| s.is_none()).map(|(i, _)| i);
     chain.0.extend(new().map(ViewOp::Unsqueeze));
     if new().any(|i| view.dims.get(i).is_some_and(|d| d.size != ONE)) {
@@ -200,7 +200,7 @@ fn stretch_out(chain: &mut ViewChain, view: &ViewSpec, sources: &[Source]) {
 }
 
 /// How many positions a slice has.
-fn sliced(cx: &mut Arith, start: Expr, end: Expr, step: Expr) -> Option<Expr> {
+fn sliced(cx: &mut SymArith, start: Expr, end: Expr, step: Expr) -> Option<Expr> {
     let length = cx.sub(end, start)?;
     if step == ONE {
         return Some(length);
@@ -219,26 +219,26 @@ impl ViewChain {
 
     /// The text, with the names of the symbols. The chain without operations is `whole`.
     pub fn display<'a>(&'a self, symbols: &'a SymTable) -> impl Display + 'a {
-        Shown(symbols, self)
+        WithSymbols(symbols, self)
     }
 }
 
-struct Shown<'a, T: ?Sized>(&'a SymTable, &'a T);
+struct WithSymbols<'a, T: ?Sized>(&'a SymTable, &'a T);
 
-impl Display for Shown<'_, ViewChain> {
+impl Display for WithSymbols<'_, ViewChain> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.1.0.is_empty() {
             return f.write_str("whole");
         }
         for (i, op) in self.1.0.iter().enumerate() {
             f.write_str(if i > 0 { " |> " } else { "" })?;
-            Shown(self.0, op).fmt(f)?;
+            WithSymbols(self.0, op).fmt(f)?;
         }
         Ok(())
     }
 }
 
-impl Display for Shown<'_, ViewOp> {
+impl Display for WithSymbols<'_, ViewOp> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let text = |e: &Expr| self.0.display(*e).to_string();
         let list = |exprs: &mut dyn Iterator<Item = Expr>| exprs.map(|e| text(&e)).collect::<Vec<_>>().join(", ");

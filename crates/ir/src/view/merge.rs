@@ -1,9 +1,9 @@
 //! Sets of positions as sums of steps, with few steps.
 
-use super::arith::{Arith, ONE, ZERO};
+use super::arith::{SymArith, ONE, ZERO};
 use super::canonical::join;
 use super::{Dim, Dims, ViewSpec};
-use crate::mutant::mutant;
+use crate::fault_injection::fault_injected;
 use crate::sym::Rel;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -21,8 +21,8 @@ pub(super) enum Merge {
 }
 
 /// Sorts and merges until nothing changes.
-pub(super) fn normalise(cx: &mut Arith, mut steps: Steps, merge: Merge) -> Steps {
-    steps.retain(|d| !(cx.is_single(*d) || merge == Merge::Overlaps && d.stride == ZERO));
+pub(super) fn normalise(cx: &mut SymArith, mut steps: Steps, merge: Merge) -> Steps {
+    steps.retain(|d| !(cx.is_unit(*d) || merge == Merge::Overlaps && d.stride == ZERO));
     steps.sort_by_key(|d| Reverse(cx.magnitude(d.stride)));
     let mut out = Steps::new();
     while let Some(next) = steps.pop() {
@@ -40,7 +40,7 @@ pub(super) fn normalise(cx: &mut Arith, mut steps: Steps, merge: Merge) -> Steps
 }
 
 /// One step for two, of which the outer one has the longer stride.
-fn merged(cx: &mut Arith, outer: Dim, inner: Dim, merge: Merge) -> Option<Dim> {
+fn merged(cx: &mut SymArith, outer: Dim, inner: Dim, merge: Merge) -> Option<Dim> {
     if let Some(tiled) = join(cx, outer, inner) {
         return Some(tiled);
     }
@@ -48,9 +48,9 @@ fn merged(cx: &mut Arith, outer: Dim, inner: Dim, merge: Merge) -> Option<Dim> {
 }
 
 /// Windows that reach into each other, or touch: the outer stride is a multiple of the inner one, and no longer than a window.
-fn overlapping(cx: &mut Arith, outer: Dim, inner: Dim) -> Option<Dim> {
+fn overlapping(cx: &mut SymArith, outer: Dim, inner: Dim) -> Option<Dim> {
     let (times, ZERO) = cx.divide(outer.stride, inner.stride)? else { return None };
-    if !cx.holds(times, Rel::Ge, ONE) || !cx.holds(times, Rel::Le, inner.size) && !mutant("merge: windows with gaps between them") {
+    if !cx.holds(times, Rel::Ge, ONE) || !cx.holds(times, Rel::Le, inner.size) && !fault_injected("merge: windows with gaps between them") {
         return None;
     }
     let windows = cx.sub(outer.size, ONE)?;
@@ -59,7 +59,7 @@ fn overlapping(cx: &mut Arith, outer: Dim, inner: Dim) -> Option<Dim> {
 
 /// A view with the same set of elements in the order of the base, as far as that is known. With [`Merge::Overlaps`] only for views that are
 /// not empty.
-pub(super) fn footprint(cx: &mut Arith, spec: &ViewSpec, merge: Merge) -> ViewSpec {
+pub(super) fn footprint(cx: &mut SymArith, spec: &ViewSpec, merge: Merge) -> ViewSpec {
     let dims: Dims = normalise(cx, spec.dims.iter().copied().collect(), merge).into_iter().collect();
     ViewSpec { offset: spec.offset, dims }
 }

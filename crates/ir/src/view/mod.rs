@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use maquette_ir::sym::{Expr, Range, SymTable, SymbolKind};
-//! use maquette_ir::view::{Tri, ViewOp, ViewSpec};
+//! use maquette_ir::view::{TriBool, ViewOp, ViewSpec};
 //!
 //! // A cache of 128 places, of which `n` are taken.
 //! let mut symbols = SymTable::new();
@@ -30,7 +30,7 @@
 //! let slice = |start, end| ViewOp::Slice { dim: 1, start, end, step: Expr::Int(1) };
 //! let old = cache.apply(&slice(Expr::Int(0), n), &mut symbols).unwrap();
 //! let new = cache.apply(&slice(n, next), &mut symbols).unwrap();
-//! assert_eq!(old.disjoint(&new, &mut symbols), Tri::Yes);
+//! assert_eq!(old.disjoint(&new, &mut symbols), TriBool::Yes);
 //! let chain = new.chain(&[4, 128, 64].map(Expr::Int), &mut symbols)?;
 //! assert_eq!(chain.display(&symbols).to_string(), "slice 1 n:n + 1");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -50,9 +50,9 @@
 //!
 //! # Guarantees
 //!
-//! - A [`Tri::Yes`], a [`Tri::No`] and every view returned are right for all values that the symbols may have by ranges and facts, those
+//! - A [`TriBool::Yes`], a [`TriBool::No`] and every view returned are right for all values that the symbols may have by ranges and facts, those
 //!   excepted for which a size, stride or offset is negative.
-//! - With plain numbers, and views of at most [`EXACT`] elements, nothing is [`Tri::Unknown`], and `None` means that there is no such view
+//! - With plain numbers, and views of at most [`MAX_ENUMERATED`] elements, nothing is [`TriBool::Unknown`], and `None` means that there is no such view
 //!   (for [`ViewSpec::relative`], of a view that has no element twice). Larger ones are decided too, unless their strides interlock in unusual
 //!   ways.
 //! - Answers depend on the table and the operands alone. Nothing panics; what overflows 64 bits is not known.
@@ -71,20 +71,20 @@ mod arith;
 mod canonical;
 mod chain;
 mod compose;
-mod exact;
+mod concrete;
 mod merge;
-mod reach;
-mod relate;
+mod diophantine;
+mod overlap;
 mod relative;
 mod search;
-mod tri;
+mod tribool;
 
 pub use chain::{ViewChain, ViewOp};
-pub use exact::EXACT;
-pub use tri::Tri;
+pub use concrete::MAX_ENUMERATED;
+pub use tribool::TriBool;
 
 use crate::sym::{Expr, Rel, SymError, SymTable};
-use arith::{Arith, ONE, ZERO};
+use arith::{SymArith, ONE, ZERO};
 use smallvec::SmallVec;
 
 /// A dimension of a view, in elements.
@@ -148,7 +148,7 @@ impl ViewSpec {
         let mut next = ONE;
         for (stride, &size) in strides.iter_mut().zip(sizes).rev() {
             *stride = next;
-            next = Arith(symbols).mul(next, size).ok_or(ViewError::TooLarge)?;
+            next = SymArith(symbols).mul(next, size).ok_or(ViewError::TooLarge)?;
         }
         ViewSpec::strided(ZERO, sizes, &strides, symbols)
     }
@@ -173,7 +173,7 @@ impl ViewSpec {
             dims.push(Dim { size, stride: not_negative("stride", stride, symbols)? });
         }
         let spec = ViewSpec { offset: not_negative("offset", offset, symbols)?, dims };
-        let mut cx = Arith(symbols);
+        let mut cx = SymArith(symbols);
         if !cx.is_empty(&spec.dims) {
             cx.numel(&spec.dims).and_then(|_| cx.last(&spec)).ok_or(ViewError::TooLarge)?;
         }
@@ -202,23 +202,23 @@ impl ViewSpec {
 
     /// The number of elements; `None` if it overflows.
     pub fn numel(&self, symbols: &mut SymTable) -> Option<Expr> {
-        Arith(symbols).numel(&self.dims)
+        SymArith(symbols).numel(&self.dims)
     }
 
     /// The position of the last element, if there are any; `None` if it overflows.
     pub fn last(&self, symbols: &mut SymTable) -> Option<Expr> {
-        Arith(symbols).last(self)
+        SymArith(symbols).last(self)
     }
 
     /// Whether there is no element.
-    pub fn is_empty(&self, symbols: &mut SymTable) -> Tri {
-        let mut cx = Arith(symbols);
+    pub fn is_empty(&self, symbols: &mut SymTable) -> TriBool {
+        let mut cx = SymArith(symbols);
         if cx.is_empty(&self.dims) {
-            Tri::Yes
+            TriBool::Yes
         } else if cx.is_nonempty(&self.dims) {
-            Tri::No
+            TriBool::No
         } else {
-            Tri::Unknown
+            TriBool::Unknown
         }
     }
 
@@ -231,8 +231,8 @@ impl ViewSpec {
 /// The number, known equalities applied; an error if it is negative for all values.
 fn not_negative(what: &'static str, e: Expr, symbols: &mut SymTable) -> Result<Expr, ViewError> {
     let e = symbols.simplify(e);
-    match Arith(symbols).known(e, Rel::Lt, ZERO) {
-        Tri::Yes => Err(ViewError::Negative { what, value: symbols.display(e).to_string().into() }),
+    match SymArith(symbols).known(e, Rel::Lt, ZERO) {
+        TriBool::Yes => Err(ViewError::Negative { what, value: symbols.display(e).to_string().into() }),
         _ => Ok(e),
     }
 }

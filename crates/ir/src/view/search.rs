@@ -1,7 +1,7 @@
 //! Numbers as sums of steps, by exhaustive search.
 
 use super::Dim;
-use crate::mutant::mutant;
+use crate::fault_injection::fault_injected;
 use crate::sym::{Expr, gcd};
 use smallvec::SmallVec;
 
@@ -64,7 +64,7 @@ fn descend(target: i64, steps: &[Step], counts: &mut Counts, budget: &mut u32) -
 /// Whether all steps are multiples of a number that does not divide the target.
 fn is_residue(target: i64, steps: &[Step]) -> bool {
     let common = steps.iter().filter(|s| s.size > 1).fold(0, |g, s| match s.stride.unsigned_abs() {
-        stride if mutant("residues: of the longest stride") => stride.max(g),
+        stride if fault_injected("residues: of the longest stride") => stride.max(g),
         stride => gcd(g, stride),
     });
     // Without steps only zero is made, and zero is a multiple of zero.

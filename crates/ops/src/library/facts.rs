@@ -7,7 +7,7 @@ use crate::meta::Meta;
 use crate::tensor::Tensor;
 use crate::value::{Args, Value};
 use maquette_ir::DType;
-use maquette_ir::graph::{ArgEffect, ArgKind, Arith, MemoryFacts, OpFacts, Placement};
+use maquette_ir::graph::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
 use smallvec::SmallVec;
 
 /// What registered operators do to memory, by name: the facts for [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An operator that
@@ -35,11 +35,11 @@ impl MemoryFacts for Facts {
         Op::find(op).ok()?.return_alias(result)
     }
 
-    fn ordered(&self, op: &str) -> bool {
+    fn has_effect(&self, op: &str) -> bool {
         Op::find(op).map_or(true, |op| op.effect().is_some())
     }
 
-    fn opaque(&self, op: &str) -> bool {
+    fn observes_strides(&self, op: &str) -> bool {
         // their results follow from how their operands lie, where others of their classes are row-major
         const FOLLOW: [&str; 3] = ["aten::binary_cross_entropy", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"];
         // the other way round
@@ -48,7 +48,7 @@ impl MemoryFacts for Facts {
         let Ok(state) = Op::find(op).and_then(|op| op.state()) else { return true };
         match (state.builtin.map(|def| &def.lowering), state.overridden) {
             (Some(_), false) if ROWS.contains(&op) => false,
-            (Some(Lowering::InPlace(name)), false) => self.opaque(name),
+            (Some(Lowering::InPlace(name)), false) => self.observes_strides(name),
             (Some(Lowering::Compute(c)), false) => {
                 // what is written where it is wanted lies there
                 let placed = crate::into::placement(&state) == Placement::Anywhere;
@@ -64,13 +64,13 @@ impl MemoryFacts for Facts {
         }
     }
 
-    fn random(&self, op: &str) -> bool {
+    fn uses_rng(&self, op: &str) -> bool {
         Op::find(op).map_or(true, |op| op.is_random())
     }
 }
 
 impl OpFacts for Facts {
-    fn twin(&self, op: &str) -> Option<&str> {
+    fn functional_variant(&self, op: &str) -> Option<&str> {
         let state = Op::find(op).ok()?.state().ok()?;
         match (&state.builtin?.lowering, state.overridden) {
             (Lowering::InPlace(name), false) => Some(name),
@@ -79,10 +79,10 @@ impl OpFacts for Facts {
     }
 
     fn placement(&self, op: &str) -> Placement {
-        Op::find(op).and_then(|op| op.state()).map_or(Placement::Own, |state| crate::into::placement(&state))
+        Op::find(op).and_then(|op| op.state()).map_or(Placement::Allocates, |state| crate::into::placement(&state))
     }
 
-    fn keeps_elements(&self, op: &str) -> bool {
+    fn preserves_elements(&self, op: &str) -> bool {
         const KEEP: [&str; 13] = [
             "aten::clone",
             "aten::contiguous",
@@ -101,12 +101,12 @@ impl OpFacts for Facts {
         KEEP.contains(&op) && is_plain_builtin(op)
     }
 
-    fn sees_storage(&self, op: &str) -> bool {
+    fn observes_storage(&self, op: &str) -> bool {
         const SEE: [&str; 3] = ["aten::as_strided_scatter", "aten::as_strided_copy", "aten::sym_storage_offset"];
         SEE.contains(&op)
     }
 
-    fn describes(&self, op: &str) -> bool {
+    fn is_metadata_query(&self, op: &str) -> bool {
         const DESCRIBE: [&str; 3] = ["aten::sym_size.int", "aten::sym_stride.int", "aten::sym_numel"];
         DESCRIBE.contains(&op) && is_plain_builtin(op)
     }
@@ -117,8 +117,8 @@ impl OpFacts for Facts {
         !state.is_ok_and(|s| !s.overridden && composite(s.builtin.map(|def| &def.lowering)))
     }
 
-    fn moves(&self, op: &str) -> bool {
-        self.keeps_elements(op) || matches!(op, "aten::copy_" | "ir::view") && is_plain_builtin(op)
+    fn is_data_movement(&self, op: &str) -> bool {
+        self.preserves_elements(op) || matches!(op, "aten::copy_" | "ir::view") && is_plain_builtin(op)
     }
 
     fn ignores_contents(&self, op: &str) -> bool {
@@ -150,22 +150,22 @@ impl OpFacts for Facts {
         }
     }
 
-    fn arith(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<Arith> {
+    fn arith_op(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<ArithOp> {
         let scale = kwargs.iter().find(|(name, _)| *name == "alpha").map(|(_, kind)| kind).or_else(|| args.get(2));
         let plain = scale.is_none_or(|s| matches!(s, ArgKind::Int(Some(1))) || *s == ArgKind::Float(1.0));
         let arith = match op {
-            "aten::add.Tensor" | "aten::add.Scalar" if plain => Arith::Add,
-            "aten::sub.Tensor" | "aten::sub.Scalar" if plain => Arith::Sub,
-            "aten::mul.Tensor" | "aten::mul.Scalar" => Arith::Mul,
-            "aten::div.Tensor" | "aten::div.Scalar" => Arith::Div,
-            "aten::maximum" | "aten::max.other" => Arith::Max,
-            "aten::minimum" | "aten::min.other" => Arith::Min,
-            "aten::bitwise_and.Tensor" => Arith::And,
-            "aten::bitwise_or.Tensor" => Arith::Or,
-            "aten::neg" => Arith::Neg,
-            "aten::abs" => Arith::Abs,
-            "aten::relu" => Arith::Relu,
-            "aten::bitwise_not" => Arith::Not,
+            "aten::add.Tensor" | "aten::add.Scalar" if plain => ArithOp::Add,
+            "aten::sub.Tensor" | "aten::sub.Scalar" if plain => ArithOp::Sub,
+            "aten::mul.Tensor" | "aten::mul.Scalar" => ArithOp::Mul,
+            "aten::div.Tensor" | "aten::div.Scalar" => ArithOp::Div,
+            "aten::maximum" | "aten::max.other" => ArithOp::Max,
+            "aten::minimum" | "aten::min.other" => ArithOp::Min,
+            "aten::bitwise_and.Tensor" => ArithOp::And,
+            "aten::bitwise_or.Tensor" => ArithOp::Or,
+            "aten::neg" => ArithOp::Neg,
+            "aten::abs" => ArithOp::Abs,
+            "aten::relu" => ArithOp::Relu,
+            "aten::bitwise_not" => ArithOp::Not,
             _ => return None,
         };
         is_plain_builtin(op).then_some(arith)

@@ -8,13 +8,13 @@ use super::space::Space;
 use crate::dag::{CallId, Session, Slot, SpecId};
 use crate::memory::Item;
 use egg::{Id, Language};
-use maquette_ir::mutant::mutant;
+use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::sym::{Expr, SymbolId};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A fault: see [`mutant`].
+/// A fault: see [`fault_injected`].
 pub(super) const SOON: &str = "schedule: as soon as operands are there";
 
 /// The statements that bind symbols.
@@ -43,7 +43,7 @@ impl Bound {
     }
 
     fn of_all(&self, session: &Session, exprs: impl Iterator<Item = Expr>) -> u32 {
-        if self.0.is_empty() || mutant(SOON) {
+        if self.0.is_empty() || fault_injected(SOON) {
             return 0;
         }
         exprs.flat_map(|e| session.symbols.free_symbols(e)).filter_map(|s| self.0.get(&s)).copied().max().unwrap_or(0)
@@ -62,7 +62,7 @@ impl Bound {
             .iter()
             .map(|t| match t {
                 Term::View(spec, _) | Term::Scatter(spec, _) => self.of_view(session, *spec),
-                Term::Call(call, _) if mutant("bound: calls in their places are made at any time") => self.of_call(session, *call),
+                Term::Call(call, _) if fault_injected("bound: calls in their places are made at any time") => self.of_call(session, *call),
                 Term::Call(call, _) => self.of_call(session, *call).max(serial(t).saturating_sub(1)),
                 Term::Input(_) | Term::Const(_) | Term::Proj(..) => 0,
             })

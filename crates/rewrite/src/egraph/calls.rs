@@ -8,7 +8,7 @@ use super::twins::{self, Twin};
 use crate::dag::{CallId, Kind, Slot, SpecId};
 use egg::Id;
 use maquette_ir::DType;
-use maquette_ir::graph::Arith;
+use maquette_ir::graph::ArithOp;
 use maquette_ir::sym::Expr;
 use smallvec::SmallVec;
 
@@ -26,7 +26,7 @@ pub(crate) enum Does {
     /// It looks at the metadata of its first operand alone.
     Ignore,
     /// Of operands of its own metadata; or of one, and of a number that changes nothing.
-    Compute { arith: Arith, neutral: bool },
+    Compute { arith: ArithOp, neutral: bool },
 }
 
 /// A call.
@@ -64,7 +64,7 @@ fn same_elements(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Does> {
     let template = &cx.session.calls[call.index()];
     let (&Some(source), Kind::Tensor(result)) = (metas.first()?, template.kind()) else { return None };
     let first = matches!(template.args.first(), Some(Slot::Operand(0)));
-    if !first || !cx.facts.keeps_elements(cx.session.str(template.op)) {
+    if !first || !cx.facts.preserves_elements(cx.session.str(template.op)) {
         return None;
     }
     if source == result {
@@ -95,14 +95,14 @@ fn computes(cx: &Cx<'_>, call: CallId, metas: &Metas) -> Option<Does> {
         return None;
     }
     let op = cx.session.str(template.op);
-    let arith = cx.ask(template, metas, |facts, args, kwargs| facts.arith(op, args, kwargs))?;
+    let arith = cx.ask(template, metas, |facts, args, kwargs| facts.arith_op(op, args, kwargs))?;
     let dtype = cx.session.metas[result.index()].dtype;
     let neutral = metas.len() == 1 && template.args.get(1).is_some_and(|n| is_neutral(arith, n, dtype, cx.no_signed_zeros));
     Some(Does::Compute { arith, neutral })
 }
 
 /// `x ∘ n` is `x`, to the bit. `x + 0.0` is not: of `-0.0` it is `0.0`.
-fn is_neutral(arith: Arith, n: &Slot, dtype: DType, no_signed_zeros: bool) -> bool {
+fn is_neutral(arith: ArithOp, n: &Slot, dtype: DType, no_signed_zeros: bool) -> bool {
     let n = match n {
         Slot::Int(Expr::Int(i)) => *i as f64,
         Slot::Float(x) => x.get(),
@@ -110,9 +110,9 @@ fn is_neutral(arith: Arith, n: &Slot, dtype: DType, no_signed_zeros: bool) -> bo
     };
     let zero = n == 0.0 && dtype != DType::Bool;
     match arith {
-        Arith::Add => zero && (n.is_sign_negative() || !dtype.is_float() || no_signed_zeros),
-        Arith::Sub => zero && (n.is_sign_positive() || !dtype.is_float() || no_signed_zeros),
-        Arith::Mul | Arith::Div => n == 1.0,
+        ArithOp::Add => zero && (n.is_sign_negative() || !dtype.is_float() || no_signed_zeros),
+        ArithOp::Sub => zero && (n.is_sign_positive() || !dtype.is_float() || no_signed_zeros),
+        ArithOp::Mul | ArithOp::Div => n == 1.0,
         _ => false,
     }
 }
@@ -154,7 +154,7 @@ fn calls(s: &mut Space<'_>, id: Id) -> SmallVec<[Site; 2]> {
 }
 
 pub(super) fn twice(s: &mut Space<'_>, t: &Site, found: &mut Found) {
-    let (Does::Compute { arith: outer @ (Arith::Neg | Arith::Abs | Arith::Relu | Arith::Not), .. }, Some(&x)) =
+    let (Does::Compute { arith: outer @ (ArithOp::Neg | ArithOp::Abs | ArithOp::Relu | ArithOp::Not), .. }, Some(&x)) =
         (t.does, t.operands.first())
     else {
         return;
@@ -162,10 +162,10 @@ pub(super) fn twice(s: &mut Space<'_>, t: &Site, found: &mut Found) {
     for inner in calls(s, x) {
         let (Does::Compute { arith, .. }, Some(&y)) = (inner.does, inner.operands.first()) else { continue };
         match (outer, arith) {
-            (Arith::Neg, Arith::Neg) | (Arith::Not, Arith::Not) => found.push(y),
-            (Arith::Abs, Arith::Abs) | (Arith::Relu, Arith::Relu) => found.push(x),
+            (ArithOp::Neg, ArithOp::Neg) | (ArithOp::Not, ArithOp::Not) => found.push(y),
+            (ArithOp::Abs, ArithOp::Abs) | (ArithOp::Relu, ArithOp::Relu) => found.push(x),
             // unsigned numbers have no sign to lose
-            (Arith::Abs, Arith::Neg) if s.dtype(y).is_some_and(|d| d != DType::U8) => {
+            (ArithOp::Abs, ArithOp::Neg) if s.dtype(y).is_some_and(|d| d != DType::U8) => {
                 found.push(s.add(Term::Call(t.call, std::iter::once(y).collect())));
             }
             _ => {}
@@ -174,7 +174,7 @@ pub(super) fn twice(s: &mut Space<'_>, t: &Site, found: &mut Found) {
 }
 
 pub(super) fn same_operands(s: &mut Space<'_>, t: &Site, found: &mut Found) {
-    if let (Does::Compute { arith: Arith::Max | Arith::Min | Arith::And | Arith::Or, .. }, [x, y]) = (t.does, t.operands.as_slice())
+    if let (Does::Compute { arith: ArithOp::Max | ArithOp::Min | ArithOp::And | ArithOp::Or, .. }, [x, y]) = (t.does, t.operands.as_slice())
         && s.find(*x) == s.find(*y)
     {
         found.push(*x);
@@ -195,7 +195,7 @@ pub(super) fn round_trip(s: &mut Space<'_>, t: &Site, found: &mut Found) {
 
 /// Only where the other order is there already: calls are not multiplied.
 pub(super) fn commute(s: &mut Space<'_>, t: &Site, found: &mut Found) {
-    if let (Does::Compute { arith: Arith::Add | Arith::Mul | Arith::And | Arith::Or, .. }, [x, y]) = (t.does, t.operands.as_slice())
+    if let (Does::Compute { arith: ArithOp::Add | ArithOp::Mul | ArithOp::And | ArithOp::Or, .. }, [x, y]) = (t.does, t.operands.as_slice())
         && x != y
         && s.dtype(*x).is_some_and(|d| !d.is_float())
     {

@@ -5,7 +5,7 @@ use super::lang::{Data, Term};
 use super::space::Space;
 use crate::dag::{Kind, Session};
 use egg::{Id, Language};
-use maquette_ir::traffic::approximate_numel;
+use maquette_ir::copy_cost::approximate_numel;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -9,8 +9,8 @@ use super::calls::{self, Site};
 use super::space::{Space, Stores, Views};
 use crate::dag::{MetaId, Session, SpecId};
 use egg::Id;
-use maquette_ir::mutant::mutant;
-use maquette_ir::view::Tri;
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::view::TriBool;
 use smallvec::SmallVec;
 
 /// Stores that a view is moved past in one go.
@@ -214,8 +214,8 @@ fn past(s: &mut Space<'_>, t: &View, found: &mut Found) {
     for _ in 0..WALK {
         let next = stores.iter().find(|(w, ..)| {
             let session = &mut s.cx().session;
-            let partly = mutant("past: a store that overlaps in part") && session.relative(t.v, *w).is_none();
-            session.disjoint(t.v, *w) == Tri::Yes || partly
+            let partly = fault_injected("past: a store that overlaps in part") && session.relative(t.v, *w).is_none();
+            session.disjoint(t.v, *w) == TriBool::Yes || partly
         });
         let Some(&(_, b, _)) = next else { break };
         at = s.find(b);
@@ -229,7 +229,7 @@ fn past(s: &mut Space<'_>, t: &View, found: &mut Found) {
 fn push_in(s: &mut Space<'_>, t: &View, found: &mut Found) {
     for &(w, b, x) in t.stores.iter().filter(|(w, ..)| *w != t.v) {
         let session = &mut s.cx().session;
-        if (session.injective(t.v) == Tri::Yes || mutant("push-in: into views that repeat elements"))
+        if (session.injective(t.v) == TriBool::Yes || fault_injected("push-in: into views that repeat elements"))
             && let Some(spec) = session.relative(w, t.v)
         {
             let rest = s.view(t.v, b);
@@ -244,7 +244,7 @@ fn whole_store(s: &mut Space<'_>, t: &Store, found: &mut Found) {
     if base == source && session.is_whole(t.v, base) {
         found.push(t.x);
     } else if let Some(spec) = session.inverse(t.v, base) {
-        let spec = if mutant("whole-store: not inverted") { t.v } else { spec };
+        let spec = if fault_injected("whole-store: not inverted") { t.v } else { spec };
         found.push(s.view(spec, t.x));
     }
 }
@@ -257,8 +257,8 @@ fn noop_store(s: &mut Space<'_>, t: &Store, found: &mut Found) {
 
 fn dead_store(s: &mut Space<'_>, t: &Store, found: &mut Found) {
     for &(w, b, _) in &t.stores {
-        let (inner, outer) = if mutant("dead-store: the other way round") { (t.v, w) } else { (w, t.v) };
-        if s.cx().session.inside(inner, outer) == Tri::Yes {
+        let (inner, outer) = if fault_injected("dead-store: the other way round") { (t.v, w) } else { (w, t.v) };
+        if s.cx().session.inside(inner, outer) == TriBool::Yes {
             found.push(s.scatter(t.v, b, t.x));
         }
     }
@@ -278,7 +278,7 @@ fn nested(s: &mut Space<'_>, t: &Store, found: &mut Found) {
         if s.has_view(rest, t.v, t.b)
             && let Some(spec) = s.cx().session.compose(t.v, w)
         {
-            let spec = if mutant("nested-store: not placed") { w } else { spec };
+            let spec = if fault_injected("nested-store: not placed") { w } else { spec };
             found.push(s.scatter(spec, t.b, x));
         }
     }
@@ -301,8 +301,8 @@ fn tile(s: &mut Space<'_>, t: &Store, found: &mut Found) {
     }
     // as many elements as there are, none of them twice
     let session = &mut s.cx().session;
-    let apart = |session: &mut Session, i: usize| tiles[..i].iter().all(|(w, _)| session.disjoint(tiles[i].0, *w) == Tri::Yes);
-    if left > 0 || (0..tiles.len()).any(|i| session.injective(tiles[i].0) != Tri::Yes || !apart(session, i)) {
+    let apart = |session: &mut Session, i: usize| tiles[..i].iter().all(|(w, _)| session.disjoint(tiles[i].0, *w) == TriBool::Yes);
+    if left > 0 || (0..tiles.len()).any(|i| session.injective(tiles[i].0) != TriBool::Yes || !apart(session, i)) {
         return;
     }
     let Some(&(_, x)) = tiles.first().filter(|_| tiles.len() > 1) else { return };

@@ -9,7 +9,7 @@ use crate::error::{Reason, Result};
 use crate::lift::Lifted;
 use crate::memory::{Final, Item, Memory, Owner};
 use egg::{Id, Language};
-use maquette_ir::mutant::mutant;
+use maquette_ir::fault_injection::fault_injected;
 use rustc_hash::FxHashSet;
 
 /// Where a class stands.
@@ -192,7 +192,7 @@ impl Schedule<'_, '_> {
         // than it is asked for
         let first = self.origins.get(self.first[class as usize] as usize);
         let from = self.chosen.term_of(class).and_then(|t| self.origins.get(self.space.from(t) as usize));
-        let at = first.into_iter().chain(from).map(|o| o.at).min().filter(|_| !mutant(SOON)).unwrap_or(0);
+        let at = first.into_iter().chain(from).map(|o| o.at).min().filter(|_| !fault_injected(SOON)).unwrap_or(0);
         after = after.max(at.min(self.by)).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node
             && self.space.g.analysis.session.calls[call.index()].serial != 0

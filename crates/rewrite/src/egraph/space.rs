@@ -4,7 +4,7 @@ use super::lang::{Cx, Data, Egraph, Operands, Term};
 use crate::dag::{CallId, MetaId, SpecId};
 use egg::{EGraph, Id, Language};
 use maquette_ir::DType;
-use maquette_ir::mutant::mutant;
+use maquette_ir::fault_injection::fault_injected;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -146,7 +146,7 @@ impl<'f> Space<'f> {
     pub fn has_view(&self, id: Id, spec: SpecId, base: Id) -> bool {
         let base = self.find(base);
         let data = |id: Id| self.g.analysis.data[usize::from(id)];
-        let version = |b: Id| self.find(b) == base || mutant("no-op-store: of any version") && data(self.find(b)) == data(base);
+        let version = |b: Id| self.find(b) == base || fault_injected("no-op-store: of any version") && data(self.find(b)) == data(base);
         self.terms(id).take(AMONG).any(|(_, t)| matches!(t, Term::View(s, [b]) if *s == spec && version(*b)))
     }
 

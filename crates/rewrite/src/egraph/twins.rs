@@ -29,7 +29,7 @@ pub(super) fn twin(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Twin>
     if template.serial != 0 || !matches!(template.args.first(), Some(Slot::Operand(0))) || template.kind() != Kind::Tensor(target) {
         return None;
     }
-    let name = cx.facts.twin(cx.session.str(template.op))?.to_owned();
+    let name = cx.facts.functional_variant(cx.session.str(template.op))?.to_owned();
     let (call, value) = if name == COPY {
         match (template.args.get(1), metas.get(1)) {
             (Some(Slot::Operand(1)), Some(&Some(source))) => (None, source),

@@ -5,7 +5,7 @@ use crate::emit::{CALL, SCATTER, STRIDED, VIEW};
 use crate::error::{Reason, Result};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, ValueId, ValueType};
 use maquette_ir::sym::Expr;
-use maquette_ir::traffic::Writing;
+use maquette_ir::copy_cost::WriteModel;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
@@ -37,7 +37,7 @@ pub(super) struct Run {
     pub placement: Placement,
     /// It looks at strides.
     pub opaque: bool,
-    pub writing: Writing,
+    pub write_model: WriteModel,
     /// Its results are of another dtype than its first operand.
     pub converts: bool,
 }
@@ -85,13 +85,13 @@ impl Run {
         let writes = mutated.iter().copied().zip(results[own..].iter().copied()).collect();
         let results: SmallVec<[ValueId; 1]> = results[..own].iter().copied().filter(|v| is_tensor(*v)).collect();
         let single = own == 1 && results.len() == 1 && mutated.is_empty();
-        let placement = if single { facts.placement(op) } else { Placement::Own };
+        let placement = if single { facts.placement(op) } else { Placement::Allocates };
         let dtype = |v: Option<&ValueId>| v.and_then(|v| graph.tensor_type(*v)).map(|t| t.dtype);
         let (from, to) = (dtype(reads.first()), dtype(results.first().or(mutated.first())));
         Ok(Run {
-            writing: Writing::of(op, facts),
+            write_model: WriteModel::of(op, facts),
             converts: from != to,
-            opaque: facts.opaque(op),
+            opaque: facts.observes_strides(op),
             reads,
             again,
             writes,

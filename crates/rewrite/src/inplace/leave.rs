@@ -3,8 +3,8 @@
 use super::{Loc, Planner, Time};
 use crate::error::{Reason, Result};
 use crate::functional::Output;
-use maquette_ir::mutant::mutant;
-use maquette_ir::plan::{Buffer, BufferId, Place, Why};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, CopyReason};
 use rustc_hash::FxHashMap;
 
 /// What outputs have taken.
@@ -13,12 +13,12 @@ struct Taken {
     buffers: Vec<BufferId>,
     /// Memory that several outputs see, by number.
     shared: FxHashMap<usize, Loc>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<BufferView>>,
 }
 
 impl Planner<'_> {
     /// The places of outputs, one for each that is no list.
-    pub(super) fn leave(&mut self) -> Result<Vec<Option<Place>>> {
+    pub(super) fn leave(&mut self) -> Result<Vec<Option<BufferView>>> {
         let (program, mut taken) = (self.program, Taken::default());
         program.outputs.iter().try_for_each(|o| self.output(o, &mut taken))?;
         for j in 0..program.mutations.len() {
@@ -50,11 +50,11 @@ impl Planner<'_> {
         let Some(v) = self.result(result) else { return Ok(None) };
         let (layout, mut at) = (self.layout(v, place)?, self.loc(v)?);
         let own =
-            matches!(self.buffers[at.buffer.index()], Buffer::New { .. } | Buffer::Returned(_)) || mutant("plan: outputs lie in inputs");
-        let twice = taken.buffers.contains(&at.buffer) && !mutant("plan: outputs share memory");
+            matches!(self.buffers[at.buffer.index()], Buffer::New { .. } | Buffer::Returned(_)) || fault_injected("plan: outputs lie in inputs");
+        let twice = taken.buffers.contains(&at.buffer) && !fault_injected("plan: outputs share memory");
         if !own || twice || !self.same_layout(at.spec, layout, true) {
             let to = self.new_buffer(v, layout)?;
-            self.copy(v, at, to, Why::Output);
+            self.copy(v, at, to, CopyReason::Output);
             at = to;
         }
         taken.buffers.push(at.buffer);
@@ -69,11 +69,11 @@ impl Planner<'_> {
             return Ok(());
         }
         // what is written back later, and lies where this is written
-        if !mutant("plan: written back over what is written back later") && !self.cleared(to, now, false, u64::MAX)? {
+        if !fault_injected("plan: written back over what is written back later") && !self.cleared(to, now, false, u64::MAX)? {
             return Err(Reason::Internal("too much lies where a value is written back").into());
         }
         let from = self.loc(v)?;
-        self.copy(v, from, to, Why::Store);
+        self.copy(v, from, to, CopyReason::Store);
         Ok(())
     }
 }

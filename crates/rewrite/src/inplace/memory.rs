@@ -5,11 +5,11 @@ use super::{Loc, Planner, Time};
 use crate::dag::SpecId;
 use crate::error::Result;
 use maquette_ir::graph::ValueId;
-use maquette_ir::mutant::mutant;
-use maquette_ir::plan::{Buffer, Why};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::buffer_plan::{Buffer, CopyReason};
 use maquette_ir::sym::Expr;
-use maquette_ir::traffic::approximate_numel;
-use maquette_ir::view::Tri;
+use maquette_ir::copy_cost::approximate_numel;
+use maquette_ir::view::TriBool;
 
 /// So many values in one buffer are looked at; among more, everything is taken for needed.
 const RESIDENTS: usize = 256;
@@ -17,7 +17,7 @@ const RESIDENTS: usize = 256;
 impl Planner<'_> {
     /// Whether two places share no element.
     pub(super) fn apart(&mut self, a: Loc, b: Loc) -> bool {
-        a.buffer != b.buffer || self.session.disjoint(a.spec, b.spec) == Tri::Yes
+        a.buffer != b.buffer || self.session.disjoint(a.spec, b.spec) == TriBool::Yes
     }
 
     /// Whether two places are one, element by element.
@@ -31,7 +31,7 @@ impl Planner<'_> {
 
     /// Whether no two elements lie in one place.
     pub(super) fn injective(&mut self, at: Loc) -> bool {
-        self.session.injective(at.spec) == Tri::Yes
+        self.session.injective(at.spec) == TriBool::Yes
     }
 
     /// Whether nobody needs what lies here after a time; `before`: or at it.
@@ -69,7 +69,7 @@ impl Planner<'_> {
                 self.new_buffer(w, rows)?
             }
         };
-        self.copy(w, from, to, Why::Keep);
+        self.copy(w, from, to, CopyReason::Keep);
         self.put(w, to);
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Planner<'_> {
 
     /// The values that lie here and are needed after a time; `before`: or at it. `None`: too many lie there.
     fn holders(&mut self, at: Loc, time: Time, before: bool, looked_at: usize) -> Option<Vec<ValueId>> {
-        let until = time + usize::from(mutant("plan: needed until the statement before"));
+        let until = time + usize::from(fault_injected("plan: needed until the statement before"));
         let late = |last: Time| last > until || before && last == until;
         let mut there = std::mem::take(&mut self.residents[at.buffer.index()]);
         there.retain(|w| {
@@ -100,29 +100,29 @@ impl Planner<'_> {
         holders
     }
 
-    /// A fault: see [`mutant`].
+    /// A fault: see [`fault_injected`].
     fn overlooked(&self, w: ValueId) -> bool {
         let is_view = |p: &Self| p.graph.producer(w).is_some_and(|n| matches!(p.deeds[n.index()], Deed::View { .. }));
-        mutant("plan: views hold nothing") && is_view(self)
+        fault_injected("plan: views hold nothing") && is_view(self)
     }
 
     /// Whether elements of a value that lie here are needed.
     fn holds(&mut self, w: ValueId, at: Loc, late: &dyn Fn(Time) -> bool) -> bool {
         let Some(own) = self.locs[w.index()] else { return false };
         // where elements share their place, a hole is none
-        let holes = self.injective(own) || mutant("plan: holes where elements share their place");
+        let holes = self.injective(own) || fault_injected("plan: holes where elements share their place");
         for need in self.needs[w.index()].clone().iter().filter(|n| late(n.last)) {
             let region = match need.region {
                 Some(r) => self.session.compose(own.spec, r).unwrap_or(own.spec),
                 None => own.spec,
             };
-            if self.session.disjoint(region, at.spec) == Tri::Yes {
+            if self.session.disjoint(region, at.spec) == TriBool::Yes {
                 continue;
             }
             let spared = holes
                 && need.minus.iter().any(|m| {
                     let hole = self.session.compose(own.spec, *m);
-                    hole.is_some_and(|h| self.session.inside(at.spec, h) == Tri::Yes)
+                    hole.is_some_and(|h| self.session.inside(at.spec, h) == TriBool::Yes)
                 });
             if !spared {
                 return true;
@@ -139,7 +139,7 @@ impl Planner<'_> {
     /// failed; numbers that are known by then; and no two elements in one place.
     pub(super) fn usable(&mut self, at: Loc, time: Time) -> bool {
         let ours = !self.is_outside(at)
-            || mutant("plan: inputs that are left alone may be written")
+            || fault_injected("plan: inputs that are left alone may be written")
             || self.program.mutations.iter().any(|m| self.outside(m.target) == at.buffer && self.is_reached(m.behind, time));
         ours && self.known(at, time) && self.injective(at)
     }

@@ -4,7 +4,7 @@
 //! Then forwards, each value gets a place: a view lies in what it is a view of; a stored value lies where it is stored, if it could be made
 //! there; an operator that mutates does so in place, if nobody needs what was there; an operator that can write anywhere writes where its result
 //! belongs, or over an operand that is needed no more, and only else to new memory. What the plan must keep to is listed at
-//! [`maquette_ir::plan`].
+//! [`maquette_ir::buffer_plan`].
 //!
 //! The idea is that of destination-passing bufferization (MLIR's One-Shot Bufferize) and of PyTorch's `reinplace` pass, with liveness by regions
 //! and destinations that are found before values are made.
@@ -21,10 +21,10 @@ use crate::error::{FunctionalizeError, Reason, Result};
 use crate::functional::Functional;
 use deed::Deed;
 use maquette_ir::graph::{Graph, OpFacts, Stmt, ValueId, ValueType};
-use maquette_ir::mutant::mutant;
-use maquette_ir::plan::{Buffer, BufferId, Place, Plan, Step, Why};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, BufferPlan, Step, CopyReason};
 use maquette_ir::sym::{Expr, SymbolId};
-use maquette_ir::traffic::{Ledger, Traffic};
+use maquette_ir::copy_cost::{CopyCost, Traffic};
 use maquette_ir::view::ViewSpec;
 use needs::Needs;
 use rustc_hash::FxHashMap;
@@ -65,14 +65,14 @@ struct Planner<'a> {
     claimed: Vec<Loc>,
     /// Copies of values with other strides.
     laid_out: FxHashMap<(ValueId, SpecId), Loc>,
-    traffic: Ledger,
+    cost: CopyCost,
 }
 
 /// Plans how a functional program runs in memory.
 ///
 /// # Errors
 /// The graph is not one that [`functionalize`](crate::functionalize) gives.
-pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<Plan> {
+pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<BufferPlan> {
     match plan_with(program, facts, true) {
         // an assertion by which a size is negative never holds: then nothing is learnt from them
         Err(FunctionalizeError { kind: Reason::View(_), .. }) => plan_with(program, facts, false),
@@ -80,7 +80,7 @@ pub fn plan(program: &Functional, facts: &dyn OpFacts) -> Result<Plan> {
     }
 }
 
-fn plan_with(program: &Functional, facts: &dyn OpFacts, learns: bool) -> Result<Plan> {
+fn plan_with(program: &Functional, facts: &dyn OpFacts, learns: bool) -> Result<BufferPlan> {
     let graph = &program.graph;
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
@@ -112,7 +112,7 @@ fn plan_with(program: &Functional, facts: &dyn OpFacts, learns: bool) -> Result<
         steps: Vec::new(),
         claimed: Vec::new(),
         laid_out: FxHashMap::default(),
-        traffic: Ledger::default(),
+        cost: CopyCost::default(),
     };
     planner.enter()?;
     planner.needs();
@@ -193,32 +193,32 @@ impl<'a> Planner<'a> {
         Ok(self.locs.get(v.index()).copied().flatten().ok_or(Reason::Internal("a value is read before it has a place"))?)
     }
 
-    fn place(&self, at: Loc) -> Place {
-        Place { buffer: at.buffer, spec: self.session.specs[at.spec.index()].clone() }
+    fn place(&self, at: Loc) -> BufferView {
+        BufferView { buffer: at.buffer, spec: self.session.specs[at.spec.index()].clone() }
     }
 
     fn lies(&mut self, value: ValueId, at: Loc) {
-        let place = self.place(at);
-        self.steps.push(Step::Lies { value, place });
+        let view = self.place(at);
+        self.steps.push(Step::Alias { value, view });
         self.put(value, at);
     }
 
-    fn copy(&mut self, value: ValueId, from: Loc, to: Loc, why: Why) {
-        let overlaps = !self.apart(from, to) && !mutant("plan: copies never overlap");
+    fn copy(&mut self, value: ValueId, from: Loc, to: Loc, reason: CopyReason) {
+        let overlaps = !self.apart(from, to) && !fault_injected("plan: copies never overlap");
         // what overlaps is copied away first; elements that share their place are laid out apart
         let times = if overlaps { 2 } else { 1 } + if self.injective(to) { 0 } else { 2 };
         self.copied(value, times);
         let (from, to) = (self.place(from), self.place(to));
-        self.steps.push(Step::Copy { value, from, to, overlaps, why });
+        self.steps.push(Step::Copy { value, from, to, overlaps, reason });
     }
 
     /// Counts copies of a value.
     fn copied(&mut self, value: ValueId, times: u64) {
-        self.traffic.add(self.graph.tensor_type(value).map_or(&[], |t| &t.sizes), Traffic::copy(times));
+        self.cost.add(self.graph.tensor_type(value).map_or(&[], |t| &t.sizes), Traffic::copy(times));
     }
 
     /// The plan, without buffers that nothing uses.
-    fn finish(self, mut outputs: Vec<Option<Place>>) -> Plan {
+    fn finish(self, mut outputs: Vec<Option<BufferView>>) -> BufferPlan {
         let mut used = vec![false; self.buffers.len()];
         let mut steps = self.steps;
         steps.iter().for_each(|s| s.for_each_buffer(&mut |b| used[b.index()] = true));
@@ -234,6 +234,6 @@ impl<'a> Planner<'a> {
         let renumber = |b: &mut BufferId| b.0 = numbers[b.index()];
         steps.iter_mut().flat_map(Step::buffers_mut).for_each(renumber);
         outputs.iter_mut().flatten().for_each(|p| renumber(&mut p.buffer));
-        Plan { symbols: self.session.symbols, buffers, steps, outputs, traffic: self.traffic }
+        BufferPlan { symbols: self.session.symbols, buffers, steps, outputs, cost: self.cost }
     }
 }

@@ -5,8 +5,8 @@ use super::{Planner, Time};
 use crate::dag::SpecId;
 use crate::functional::Output;
 use maquette_ir::graph::{Arg, Stmt, ValueId};
-use maquette_ir::mutant::mutant;
-use maquette_ir::view::Tri;
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::view::TriBool;
 use smallvec::SmallVec;
 
 /// Elements of a value that are read.
@@ -81,24 +81,24 @@ impl Planner<'_> {
                 continue;
             };
             // an element that is seen in several places is needed if one of them is
-            let once = self.session.injective(spec) == Tri::Yes;
+            let once = self.session.injective(spec) == TriBool::Yes;
             let minus = need.minus.iter().filter(|_| once).filter_map(|m| self.session.compose(spec, *m)).collect();
             self.need(base, Need { region: Some(region), minus, last: at });
         }
     }
 
     fn through_store(&mut self, at: Time, base: ValueId, source: ValueId, spec: SpecId, need: Need) {
-        let apart = need.region.is_some_and(|r| self.session.disjoint(r, spec) == Tri::Yes);
+        let apart = need.region.is_some_and(|r| self.session.disjoint(r, spec) == TriBool::Yes);
         let all = match need.region {
             Some(r) => Some(r),
             None => self.rows(base).ok(),
         };
-        let within = all.is_some_and(|r| self.session.inside(r, spec) == Tri::Yes);
+        let within = all.is_some_and(|r| self.session.inside(r, spec) == TriBool::Yes);
         if !apart {
             let region = if within { need.region.and_then(|r| self.session.relative(r, spec)) } else { None };
             self.need(source, Need { region, minus: SmallVec::new(), last: at });
         }
-        if !within && !mutant("plan: a base is dead once something is stored in it") {
+        if !within && !fault_injected("plan: a base is dead once something is stored in it") {
             let mut minus = need.minus;
             if !apart {
                 // the last hole found is that of the store before, whose place is asked for next

@@ -7,10 +7,10 @@ use crate::dag::SpecId;
 use crate::error::{Reason, Result};
 use crate::lift::{APART, DISTINCT};
 use maquette_ir::graph::{Arg, NodeId, Placement, ValueId};
-use maquette_ir::mutant::mutant;
-use maquette_ir::plan::{Buffer, Made, Step, Why};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::buffer_plan::{Buffer, ResultDest, Step, CopyReason};
 use maquette_ir::sym::Expr;
-use maquette_ir::traffic::{Meeting, Traffic};
+use maquette_ir::copy_cost::{OverlapCondition, Traffic};
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
@@ -26,7 +26,7 @@ impl Planner<'_> {
                     return Ok(());
                 }
                 let to = self.new_buffer(result, wanted)?;
-                self.copy(of, at, to, Why::Strides);
+                self.copy(of, at, to, CopyReason::Strides);
                 self.put(result, to);
                 Ok(())
             }
@@ -63,7 +63,7 @@ impl Planner<'_> {
             }
             // elements that share their place, of which some will change: now, so that what changes can be made in place
             let to = self.choose(now, result, &mut [(base, at)], Placement::Anywhere)?;
-            self.copy(result, there, to, Why::Store);
+            self.copy(result, there, to, CopyReason::Store);
             self.put(result, to);
             return Ok(());
         }
@@ -71,7 +71,7 @@ impl Planner<'_> {
         let mut read = [(base, at)];
         let to = self.choose(now, result, &mut read, Placement::Anywhere)?;
         let (from, into) = (self.place(read[0].1), self.place(to));
-        let (reads, results) = (vec![(base, from)], vec![(result, Made::Into(into))]);
+        let (reads, results) = (vec![(base, from)], vec![(result, ResultDest::Into(into))]);
         self.copied(result, 1);
         let (rows, lies) = (self.rows(base)?, read[0].1.spec);
         // the kernel takes views of rows
@@ -99,7 +99,7 @@ impl Planner<'_> {
             }
             let price = self.elements(base).saturating_mul(if self.belongs(result, whole) { 2 } else { 1 });
             if self.usable(part, now) && self.cleared(part, now, false, price)? {
-                self.copy(source, from, part, Why::Store);
+                self.copy(source, from, part, CopyReason::Store);
                 self.lies(result, whole);
                 return Ok(());
             }
@@ -115,8 +115,8 @@ impl Planner<'_> {
                 (self.new_buffer(result, rows)?, spec)
             }
         };
-        self.copy(base, whole, to, Why::Keep);
-        self.copy(source, from, Loc { spec: part, ..to }, Why::Store);
+        self.copy(base, whole, to, CopyReason::Keep);
+        self.copy(source, from, Loc { spec: part, ..to }, CopyReason::Store);
         self.lies(result, to);
         Ok(())
     }
@@ -146,17 +146,17 @@ impl Planner<'_> {
                 *at = kept;
             }
         }
-        let mut results: Vec<(ValueId, Made)> = Vec::new();
+        let mut results: Vec<(ValueId, ResultDest)> = Vec::new();
         let mut made: SmallVec<[(ValueId, Loc); 2]> = SmallVec::new();
         for &v in &run.results {
-            if run.placement == Placement::Own {
+            if run.placement == Placement::Allocates {
                 let (buffer, spec) = (self.buffer(Buffer::Returned(v)), self.declared(v)?);
-                results.push((v, Made::Returned(buffer)));
+                results.push((v, ResultDest::Returned(buffer)));
                 made.push((v, Loc { buffer, spec }));
             } else {
                 self.make_room(now, v)?;
                 let to = self.choose(now, v, &mut reads, run.placement)?;
-                results.push((v, Made::Into(self.place(to))));
+                results.push((v, ResultDest::Into(self.place(to))));
                 made.push((v, to));
             }
         }
@@ -175,7 +175,7 @@ impl Planner<'_> {
             return Ok(*there);
         }
         let to = self.new_buffer(v, layout)?;
-        self.copy(v, at, to, Why::Strides);
+        self.copy(v, at, to, CopyReason::Strides);
         self.laid_out.insert((v, layout), to);
         Ok(to)
     }
@@ -185,7 +185,7 @@ impl Planner<'_> {
         let own = made.len() - run.writes.len();
         for (i, &(v, at)) in made.iter().enumerate() {
             let sizes = self.graph.tensor_type(v).map_or(&[][..], |t| &t.sizes);
-            self.traffic.add(sizes, run.writing.each(i >= own, run.converts));
+            self.cost.add(sizes, run.write_model.per_element(i >= own, run.converts));
             if i < own && run.placement == Placement::Dense {
                 let declared = self.declared(v)?;
                 let direct = self.same_layout(at.spec, declared, false);
@@ -193,25 +193,25 @@ impl Planner<'_> {
             }
         }
         for &(v, at) in reads {
-            let mut in_the_way = |to: &Loc| {
+            let mut needs_copy = |to: &Loc| {
                 let same = self.same(at, *to);
-                run.writing.in_the_way(|| same, || !self.apart(at, *to))
+                run.write_model.needs_operand_copy(|| same, || !self.apart(at, *to))
             };
-            let there: SmallVec<[Loc; 2]> = made[own..].iter().map(|(_, to)| *to).filter(&mut in_the_way).collect();
-            let meeting = match there.as_slice() {
+            let there: SmallVec<[Loc; 2]> = made[own..].iter().map(|(_, to)| *to).filter(&mut needs_copy).collect();
+            let condition = match there.as_slice() {
                 [] => continue,
-                _ if mutant("copies: operands in the way are free") => continue,
+                _ if fault_injected("copies: operands in the way are free") => continue,
                 [to] => {
                     let (read, written, symbols) = self.session.pair(at.spec, to.spec);
-                    Meeting::of(read, written, run.writing, symbols)
+                    OverlapCondition::of(read, written, run.write_model, symbols)
                 }
                 _ => None,
             };
             let times = 1 + run.again.iter().filter(|u| **u == v).count() as u64;
-            match meeting {
-                Some(meeting) => {
-                    self.traffic.guess(self.graph.tensor_type(v).map_or(&[], |t| &t.sizes), Traffic::copy(times));
-                    self.traffic.copied.add_if(meeting, times);
+            match condition {
+                Some(condition) => {
+                    self.cost.add_estimate(self.graph.tensor_type(v).map_or(&[], |t| &t.sizes), Traffic::copy(times));
+                    self.cost.copied.add_if(condition, times);
                 }
                 None => self.copied(v, times),
             }
@@ -245,11 +245,11 @@ impl Planner<'_> {
     ) -> Result<Loc> {
         let layout = self.declared(before)?;
         let fits = |p: &mut Self, at: Loc| {
-            !run.opaque || p.same_layout(at.spec, layout, false) || mutant("plan: what is mutated may have any strides")
+            !run.opaque || p.same_layout(at.spec, layout, false) || fault_injected("plan: what is mutated may have any strides")
         };
         let price = self.elements(before).saturating_mul(if self.belongs(after, here) { 2 } else { 1 });
         if fits(self, here)
-            && (taken.iter().all(|t| self.apart(*t, here)) || mutant("plan: mutated tensors may meet"))
+            && (taken.iter().all(|t| self.apart(*t, here)) || fault_injected("plan: mutated tensors may meet"))
             && self.usable(here, now)
             && self.cleared(here, now, false, price)?
         {
@@ -259,12 +259,12 @@ impl Planner<'_> {
             reads.iter().map(|(_, at)| *at).chain(befores.iter().copied()).chain(taken.iter().copied()).collect();
         for at in self.targets(after) {
             if fits(self, at) && others.iter().all(|o| self.apart(*o, at)) && self.usable(at, now) && self.free(at, now, true) {
-                self.copy(before, here, at, Why::Mutate);
+                self.copy(before, here, at, CopyReason::Mutate);
                 return Ok(at);
             }
         }
         let to = self.new_buffer(before, layout)?;
-        self.copy(before, here, to, Why::Mutate);
+        self.copy(before, here, to, CopyReason::Mutate);
         Ok(to)
     }
 
@@ -300,7 +300,7 @@ impl Planner<'_> {
                     let (operand, from) = reads[i];
                     let declared = self.declared(operand)?;
                     reads[i].1 = self.new_buffer(operand, declared)?;
-                    self.copy(operand, from, reads[i].1, Why::Operand);
+                    self.copy(operand, from, reads[i].1, CopyReason::Operand);
                 }
                 return Ok(at);
             }
@@ -350,9 +350,9 @@ impl Planner<'_> {
     /// The operands that are in the way of an operator that writes here.
     fn clashes(&mut self, at: Loc, reads: &[(ValueId, Loc)], placement: Placement) -> SmallVec<[usize; 2]> {
         let elementwise = placement == Placement::Elementwise;
-        let elementwise = elementwise || mutant("plan: any operator may write over an operand");
+        let elementwise = elementwise || fault_injected("plan: any operator may write over an operand");
         let clash =
-            |p: &mut Self, o: Loc| !(elementwise && p.same(o, at) || p.apart(o, at) || mutant("plan: operands are never in the way"));
+            |p: &mut Self, o: Loc| !(elementwise && p.same(o, at) || p.apart(o, at) || fault_injected("plan: operands are never in the way"));
         (0..reads.len()).filter(|i| clash(self, reads[*i].1)).collect()
     }
 

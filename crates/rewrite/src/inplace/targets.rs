@@ -6,7 +6,7 @@ use crate::dag::{Meta, SpecId};
 use crate::error::{Reason, Result};
 use crate::functional::{Output, Outside};
 use maquette_ir::graph::{Arg, Stmt, ValueId};
-use maquette_ir::plan::BufferId;
+use maquette_ir::buffer_plan::BufferId;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;

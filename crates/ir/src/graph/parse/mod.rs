@@ -9,7 +9,7 @@ mod cursor;
 pub use cursor::ParseError;
 
 use super::build::{GraphBuilder, ResultSpec};
-use super::finish::is_reserved;
+use super::canonicalize::is_reserved;
 use super::lex::{Kind, Token, lex};
 use super::print::{kind_name, names_unbacked};
 use super::types::{Arg, BindSource, Name, StrId, ValueId, ValueType};

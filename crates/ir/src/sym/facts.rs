@@ -37,24 +37,24 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Known polynomials `<= 0` with an atom, the newest first.
-    pub fn about(&self, atom: ExprId) -> impl Iterator<Item = &Poly> {
+    pub fn constraints_on(&self, atom: ExprId) -> impl Iterator<Item = &Poly> {
         let indices = self.le_by_atom.get(&atom).map_or(&[][..], Vec::as_slice);
         indices.iter().rev().filter_map(|&i| self.le.get(i as usize))
     }
 
     /// The remembered answer of a proof, if no fact came since.
-    pub fn answer(&self, id: BoolId) -> Option<Option<bool>> {
+    pub fn cached_answer(&self, id: BoolId) -> Option<Option<bool>> {
         self.proved.0.get(id.0 as usize).filter(|(count, _)| *count == self.count).map(|&(_, answer)| answer)
     }
 
     /// Remembers the answer of a proof.
-    pub fn keep_answer(&mut self, id: BoolId, answer: Option<bool>) {
-        keep(&mut self.proved.0, id.0, (self.count, answer), (u32::MAX, None));
+    pub fn cache_answer(&mut self, id: BoolId, answer: Option<bool>) {
+        set_at(&mut self.proved.0, id.0, (self.count, answer), (u32::MAX, None));
     }
 }
 
 /// Stores at an index, growing as needed.
-fn keep<T: Clone>(all: &mut Vec<T>, index: u32, value: T, filler: T) {
+fn set_at<T: Clone>(all: &mut Vec<T>, index: u32, value: T, filler: T) {
     let index = index as usize;
     if all.len() <= index {
         all.resize(index + 1, filler);
@@ -117,8 +117,8 @@ impl SymTable {
             return s;
         }
         // An overflow on the way leaves the expression as it is, which is still right.
-        let s = self.rebuild(None, e, &|t, s| Ok(t.leaf(s))).unwrap_or(e);
-        keep(&mut self.facts.simplified.0, id.0, (count, s), (u32::MAX, Expr::Int(0)));
+        let s = self.rebuild(None, e, &|t, s| Ok(t.substituted(s))).unwrap_or(e);
+        set_at(&mut self.facts.simplified.0, id.0, (count, s), (u32::MAX, Expr::Int(0)));
         s
     }
 
@@ -127,10 +127,10 @@ impl SymTable {
         if self.facts.subst.is_empty() {
             return b;
         }
-        self.rebuild_bool(None, b, &|t, s| Ok(t.leaf(s))).unwrap_or(b)
+        self.rebuild_bool(None, b, &|t, s| Ok(t.substituted(s))).unwrap_or(b)
     }
 
-    fn leaf(&mut self, s: SymbolId) -> Expr {
+    fn substituted(&mut self, s: SymbolId) -> Expr {
         match self.facts.subst.get(&s) {
             Some(&e) => e,
             None => self.expr(s),
@@ -155,32 +155,32 @@ impl SymTable {
         let Some(d) = self.difference(x, y) else { return Ok(()) };
         let Some(minus) = d.clone().scale(-1) else { return Ok(()) };
         match op {
-            Rel::Lt => self.learn_less(d, queue),
-            Rel::Ne if self.nonpositive(&d) => self.learn_less(d, queue),
-            Rel::Ne if self.nonpositive(&minus) => self.learn_less(minus, queue),
+            Rel::Lt => self.add_negative(d, queue),
+            Rel::Ne if self.nonpositive(&d) => self.add_negative(d, queue),
+            Rel::Ne if self.nonpositive(&minus) => self.add_negative(minus, queue),
             Rel::Eq => {
                 if self.substitute(&d, queue) {
                     return Ok(());
                 }
-                self.learn_remainder(&d);
-                self.learn(d, queue)?;
-                self.learn(minus, queue)
+                self.add_congruence(&d);
+                self.add_nonpositive(d, queue)?;
+                self.add_nonpositive(minus, queue)
             }
-            Rel::Le => self.learn(d, queue),
+            Rel::Le => self.add_nonpositive(d, queue),
             _ => Ok(()),
         }
     }
 
     /// `p < 0`
-    fn learn_less(&mut self, p: Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
+    fn add_negative(&mut self, p: Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
         match p.constant.checked_add(1) {
-            Some(constant) => self.learn(Poly { constant, ..p }, queue),
+            Some(constant) => self.add_nonpositive(Poly { constant, ..p }, queue),
             None => Ok(()),
         }
     }
 
     /// `p <= 0`: stored, and used to refine the ranges of atoms until nothing changes or the budget is spent.
-    fn learn(&mut self, p: Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
+    fn add_nonpositive(&mut self, p: Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
         let mut budget = BUDGET;
         let mut todo = vec![p.clone()];
         let linear_atom = matches!(p.terms.as_slice(), [t] if t.mono.len() == 1);
@@ -203,7 +203,7 @@ impl SymTable {
                 let Some(range) = self.implied_range(&p, i, t) else { continue };
                 if self.tighten(atom, range, queue)? {
                     todo.extend(self.consequences(atom));
-                    todo.extend(self.facts.about(atom).take(budget as usize).cloned());
+                    todo.extend(self.facts.constraints_on(atom).take(budget as usize).cloned());
                     budget = budget.saturating_sub(1);
                     if budget == 0 {
                         return Ok(());
@@ -267,7 +267,7 @@ impl SymTable {
     }
 
     /// From `x % d == r`: the remainder of `x`, or of `x` without its constant if it is a sum.
-    fn learn_remainder(&mut self, p: &Poly) {
+    fn add_congruence(&mut self, p: &Poly) {
         let [Term { coeff: coeff @ (1 | -1), mono }] = p.terms.as_slice() else { return };
         let &[atom] = mono.as_slice() else { return };
         let &Node::Mod(x, Expr::Int(d)) = self.node(atom) else { return };
@@ -332,11 +332,11 @@ impl SymTable {
         for user in self.facts.used_by.remove(&s).unwrap_or_default() {
             if let Some(&e) = self.facts.subst.get(&user) {
                 let e = self.simplify(e);
-                self.note_use(user, e);
+                self.record_use(user, e);
                 self.facts.subst.insert(user, e);
             }
         }
-        self.note_use(s, by);
+        self.record_use(s, by);
         // What was known of the symbol is now known of the expression.
         if range.lo != i64::MIN {
             queue.push(self.rel(Rel::Ge, by, Expr::Int(range.lo)));
@@ -353,7 +353,7 @@ impl SymTable {
         queue.extend(self.facts.by_symbol.remove(&s).unwrap_or_default());
     }
     /// Remembers which symbols the expression of a substituted symbol has.
-    fn note_use(&mut self, user: SymbolId, e: Expr) {
+    fn record_use(&mut self, user: SymbolId, e: Expr) {
         for s in self.free_symbols(e) {
             self.facts.used_by.entry(s).or_default().push(user);
         }

@@ -1,11 +1,11 @@
 //! How many elements are written: one set of rules for runs, which count tensors, and for plans, which count types.
 
-mod ledger;
+mod symbolic_count;
 
 use crate::graph::{OpFacts, Placement};
 use std::ops::AddAssign;
 
-pub use ledger::{Bound, Count, Ledger, Meeting, approximate_numel};
+pub use symbolic_count::{Bound, SymbolicCount, CopyCost, OverlapCondition, approximate_numel};
 
 /// How many elements are written. Sums stop at the largest number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,31 +43,31 @@ impl Traffic {
 
 /// How an operator writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Writing {
-    moves: bool,
-    by_way: bool,
+pub struct WriteModel {
+    is_data_movement: bool,
+    via_temporary: bool,
     elementwise: bool,
     copies_operands: bool,
 }
 
-impl Writing {
+impl WriteModel {
     /// As facts have it.
-    pub fn of(op: &str, facts: &dyn OpFacts) -> Writing {
-        let twin = facts.twin(op).map(|twin| facts.placement(twin));
-        Writing {
-            moves: facts.moves(op),
-            by_way: twin.is_some_and(|p| p != Placement::Elementwise),
-            elementwise: twin == Some(Placement::Elementwise),
+    pub fn of(op: &str, facts: &dyn OpFacts) -> WriteModel {
+        let placement = facts.functional_variant(op).map(|variant| facts.placement(variant));
+        WriteModel {
+            is_data_movement: facts.is_data_movement(op),
+            via_temporary: placement.is_some_and(|p| p != Placement::Elementwise),
+            elementwise: placement == Some(Placement::Elementwise),
             copies_operands: facts.copies_operands(op),
         }
     }
 
     /// What is written for each element of a result; or of an argument, if it is `mutated`. `converts`: its dtype is not that of the first operand
     /// that is only read.
-    pub fn each(self, mutated: bool, converts: bool) -> Traffic {
-        match (self.moves && !converts, self.by_way && mutated) {
+    pub fn per_element(self, mutated: bool, converts: bool) -> Traffic {
+        match (self.is_data_movement && !converts, self.via_temporary && mutated) {
             (true, _) => Traffic::copy(1),
-            (false, by_way) => Traffic { copied: by_way.into(), computed: 1 },
+            (false, via_temporary) => Traffic { copied: via_temporary.into(), computed: 1 },
         }
     }
 
@@ -78,7 +78,7 @@ impl Writing {
 
     /// Whether an operand is read from a copy, since it lies in what is mutated. It need not be if each element is read before it is written, and
     /// it lies in the `same` place, element by element.
-    pub fn in_the_way(self, same: impl FnOnce() -> bool, meets: impl FnOnce() -> bool) -> bool {
-        !(self.elementwise && same()) && meets()
+    pub fn needs_operand_copy(self, same: impl FnOnce() -> bool, overlaps: impl FnOnce() -> bool) -> bool {
+        !(self.elementwise && same()) && overlaps()
     }
 }

@@ -1,10 +1,10 @@
 //! Faults made on purpose: whether tests would find a fault is found out by making it.
 //!
-//! A place that could be wrong in a way worth finding asks `mutant("what is wrong")` and then does the wrong thing. Without the feature
-//! `mutants` the answer is `false` at compile time. With it, one fault at a time is switched on for a thread by [`with`]; the test
+//! A place that could be wrong in a way worth finding asks `fault_injected("what is wrong")` and then does the wrong thing. Without the feature
+//! `fault-injection` the answer is `false` at compile time. With it, one fault at a time is switched on for a thread by [`with`]; the test
 //! `mutants` of `maquette-check` goes through all of them.
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "fault-injection")]
 mod switch {
     use std::cell::Cell;
 
@@ -29,19 +29,19 @@ mod switch {
     }
 }
 
-#[cfg(feature = "mutants")]
+#[cfg(feature = "fault-injection")]
 pub use switch::with;
 
 /// Whether the fault of this name is switched on.
-#[cfg(feature = "mutants")]
+#[cfg(feature = "fault-injection")]
 #[inline]
-pub fn mutant(name: &str) -> bool {
+pub fn fault_injected(name: &str) -> bool {
     switch::ask(name)
 }
 
 /// Whether the fault of this name is switched on: never.
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(feature = "fault-injection"))]
 #[inline(always)]
-pub const fn mutant(_name: &str) -> bool {
+pub const fn fault_injected(_name: &str) -> bool {
     false
 }

@@ -4,7 +4,7 @@
 //! still of the builder's table, are moved in one fixed order into a fresh table that has only the symbols they mention.
 
 use super::build::{BuildError, GraphBuilder};
-use super::types::{Arg, Aside, Name, Node, Res, Span, Stmt, StrId, TypeId, ValueId, ValueRange, ValueType, contiguous_strides};
+use super::types::{Arg, IgnoredInEq, Name, Node, Res, Span, Stmt, StrId, TypeId, ValueId, ValueRange, ValueType, contiguous_strides};
 use super::{Const, Graph, MAX_LIST_DEPTH};
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use indexmap::IndexSet;
@@ -20,8 +20,8 @@ pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name) || crate::DType::ALL.iter().any(|d| d.name() == name)
 }
 
-pub(super) fn finish(from: GraphBuilder, symbols: &SymTable, outputs: &[Arg]) -> Result<Graph, BuildError> {
-    let mut copy = Copy {
+pub(super) fn canonicalize(from: GraphBuilder, symbols: &SymTable, outputs: &[Arg]) -> Result<Graph, BuildError> {
+    let mut copy = Canonicalizer {
         out: Graph::empty(),
         strings: Renumber::new(from.strings.len()),
         types: Renumber::new(from.types.len()),
@@ -29,7 +29,7 @@ pub(super) fn finish(from: GraphBuilder, symbols: &SymTable, outputs: &[Arg]) ->
         from: &from,
     };
     copy.run(outputs)?;
-    let Copy { mut out, strings, types, .. } = copy;
+    let Canonicalizer { mut out, strings, types, .. } = copy;
     out.strings = strings.order.iter().filter_map(|&i| from.strings.get_index(i)).cloned().collect();
     out.types = types.order.iter().filter_map(|&i| from.types.get_index(i)).cloned().collect();
     out.move_exprs(symbols)?;
@@ -60,13 +60,13 @@ impl Renumber {
 
 /// What takes a value, for the error message.
 #[derive(Clone, Copy)]
-enum At {
+enum UseSite {
     Node(StrId),
     Bind,
     Return,
 }
 
-struct Copy<'a> {
+struct Canonicalizer<'a> {
     from: &'a GraphBuilder,
     out: Graph,
     strings: Renumber,
@@ -74,7 +74,7 @@ struct Copy<'a> {
     values: Vec<Option<ValueId>>,
 }
 
-impl Copy<'_> {
+impl Canonicalizer<'_> {
     fn run(&mut self, outputs: &[Arg]) -> Result<(), BuildError> {
         let from = self.from;
         self.out.name = self.str(from.name)?;
@@ -98,7 +98,7 @@ impl Copy<'_> {
             self.out.body.push(stmt);
         }
         for &output in outputs {
-            let output = self.arg(output, At::Return, 0)?;
+            let output = self.arg(output, UseSite::Return, 0)?;
             self.out.outputs.push(output);
         }
         Ok(())
@@ -118,14 +118,14 @@ impl Copy<'_> {
                 let node = *from.nodes.get(id.index()).ok_or(foreign("node", id.index(), from.nodes.len()))?;
                 let new = super::NodeId(self.out.nodes.len() as u32);
                 let op = self.str(node.op)?;
-                let args = self.args(node.args, At::Node(node.op), 0)?;
+                let args = self.args(node.args, UseSite::Node(node.op), 0)?;
                 let kwargs = self.kwargs(node)?;
                 let results = self.results(node.results)?;
                 self.out.nodes.push(Node { op, args, kwargs, results, effect: node.effect, copies: node.copies });
                 self.out.locs.0.push(from.locs.get(id.index()).copied().flatten());
                 Stmt::Node(new)
             }
-            Stmt::Bind { symbol, value, source } => Stmt::Bind { symbol, value: self.used(value, At::Bind)?, source },
+            Stmt::Bind { symbol, value, source } => Stmt::Bind { symbol, value: self.used(value, UseSite::Bind)?, source },
             Stmt::Assert { cond, message } => {
                 let message = message.map(|m| self.str(m)).transpose()?;
                 Stmt::Assert { cond, message }
@@ -134,7 +134,7 @@ impl Copy<'_> {
     }
 
     /// Copies a list's elements behind those of the lists nested in it, so that each list stays in one piece.
-    fn args(&mut self, span: Span, at: At, depth: usize) -> Result<Span, BuildError> {
+    fn args(&mut self, span: Span, at: UseSite, depth: usize) -> Result<Span, BuildError> {
         let args = span.get(&self.from.args).ok_or(foreign("list", span.start as usize, self.from.args.len()))?;
         let new: SmallVec<[Arg; 8]> = args.iter().map(|&a| self.arg(a, at, depth)).collect::<Result<_, _>>()?;
         let start = self.out.args.len() as u32;
@@ -142,7 +142,7 @@ impl Copy<'_> {
         Ok(Span { start, len: new.len() as u32 })
     }
 
-    fn arg(&mut self, arg: Arg, at: At, depth: usize) -> Result<Arg, BuildError> {
+    fn arg(&mut self, arg: Arg, at: UseSite, depth: usize) -> Result<Arg, BuildError> {
         Ok(match arg {
             Arg::Value(v) => Arg::Value(self.used(v, at)?),
             Arg::Str(s) => Arg::Str(self.str(s)?),
@@ -158,7 +158,7 @@ impl Copy<'_> {
         let start = self.out.kwargs.len() as u32;
         for &(name, arg) in kwargs {
             let name = self.str(name)?;
-            let arg = self.arg(arg, At::Node(node.op), 0)?;
+            let arg = self.arg(arg, UseSite::Node(node.op), 0)?;
             self.out.kwargs.push((name, arg));
         }
         Ok(Span { start, len: kwargs.len() as u32 })
@@ -197,18 +197,18 @@ impl Copy<'_> {
         Ok(new)
     }
 
-    fn used(&self, value: ValueId, at: At) -> Result<ValueId, BuildError> {
+    fn used(&self, value: ValueId, at: UseSite) -> Result<ValueId, BuildError> {
         match self.values.get(value.index()) {
             Some(Some(new)) => Ok(*new),
             _ => Err(BuildError::Undefined { at: self.describe(at), value: value.index() }),
         }
     }
 
-    fn describe(&self, at: At) -> String {
+    fn describe(&self, at: UseSite) -> String {
         match at {
-            At::Node(op) => self.from.strings.get_index(op.index()).map(|s| format!("`{s}`")).unwrap_or_default(),
-            At::Bind => "a bind".to_owned(),
-            At::Return => "the return".to_owned(),
+            UseSite::Node(op) => self.from.strings.get_index(op.index()).map(|s| format!("`{s}`")).unwrap_or_default(),
+            UseSite::Bind => "a bind".to_owned(),
+            UseSite::Return => "the return".to_owned(),
         }
     }
 
@@ -222,7 +222,7 @@ fn foreign(what: &'static str, index: usize, len: usize) -> BuildError {
 }
 
 /// A place where a graph holds an expression.
-enum Slot<'a> {
+enum ExprMut<'a> {
     Int(&'a mut Expr),
     Bool(&'a mut BoolExpr),
     Symbol(&'a mut SymbolId),
@@ -246,30 +246,30 @@ impl Graph {
             guards: Vec::new(),
             body: Vec::new(),
             outputs: Vec::new(),
-            locs: Aside(Vec::new()),
-            users: Aside(OnceLock::new()),
+            locs: IgnoredInEq(Vec::new()),
+            users: IgnoredInEq(OnceLock::new()),
         }
     }
 
     /// Visits every expression, always in the same order.
-    fn visit_exprs<E>(&mut self, f: &mut impl FnMut(Slot<'_>) -> Result<(), E>) -> Result<(), E> {
+    fn visit_exprs<E>(&mut self, f: &mut impl FnMut(ExprMut<'_>) -> Result<(), E>) -> Result<(), E> {
         for ty in &mut self.types {
-            ty.sizes.iter_mut().chain(&mut ty.strides).chain([&mut ty.offset]).try_for_each(|e| f(Slot::Int(e)))?;
+            ty.sizes.iter_mut().chain(&mut ty.strides).chain([&mut ty.offset]).try_for_each(|e| f(ExprMut::Int(e)))?;
         }
         for value in &mut self.values {
             if let ValueType::Int(e) = &mut value.ty {
-                f(Slot::Int(e))?;
+                f(ExprMut::Int(e))?;
             }
         }
         for arg in self.args.iter_mut().chain(self.kwargs.iter_mut().map(|(_, arg)| arg)).chain(&mut self.outputs) {
             if let Arg::Int(e) = arg {
-                f(Slot::Int(e))?;
+                f(ExprMut::Int(e))?;
             }
         }
-        self.guards.iter_mut().try_for_each(|g| f(Slot::Bool(g)))?;
+        self.guards.iter_mut().try_for_each(|g| f(ExprMut::Bool(g)))?;
         self.body.iter_mut().try_for_each(|stmt| match stmt {
-            Stmt::Assert { cond, .. } => f(Slot::Bool(cond)),
-            Stmt::Bind { symbol, .. } => f(Slot::Symbol(symbol)),
+            Stmt::Assert { cond, .. } => f(ExprMut::Bool(cond)),
+            Stmt::Bind { symbol, .. } => f(ExprMut::Symbol(symbol)),
             Stmt::Node(_) => Ok(()),
         })
     }
@@ -278,12 +278,12 @@ impl Graph {
     fn move_exprs(&mut self, old: &SymTable) -> Result<(), BuildError> {
         let mut used: FxHashSet<SymbolId> = FxHashSet::default();
         let mut seen: FxHashSet<Expr> = FxHashSet::default();
-        self.visit_exprs::<SymError>(&mut |slot| {
-            match slot {
-                Slot::Int(&mut e @ Expr::Id(_)) if seen.insert(e) => used.extend(old.free_symbols(e)),
-                Slot::Int(_) => {}
-                Slot::Bool(b) => used.extend(old.free_symbols_bool(*b)),
-                Slot::Symbol(s) => {
+        self.visit_exprs::<SymError>(&mut |expr| {
+            match expr {
+                ExprMut::Int(&mut e @ Expr::Id(_)) if seen.insert(e) => used.extend(old.free_symbols(e)),
+                ExprMut::Int(_) => {}
+                ExprMut::Bool(b) => used.extend(old.free_symbols_bool(*b)),
+                ExprMut::Symbol(s) => {
                     used.insert(*s);
                 }
             }
@@ -298,10 +298,10 @@ impl Graph {
             symbols.insert(s, table.symbol(old.name(s), old.kind(s), old.range(s))?);
         }
         let mut moved: FxHashMap<Expr, Expr> = FxHashMap::default();
-        self.visit_exprs::<SymError>(&mut |slot| {
-            match slot {
-                Slot::Int(Expr::Int(_)) => {}
-                Slot::Int(e) => {
+        self.visit_exprs::<SymError>(&mut |expr| {
+            match expr {
+                ExprMut::Int(Expr::Int(_)) => {}
+                ExprMut::Int(e) => {
                     *e = match moved.get(e) {
                         Some(&new) => new,
                         None => {
@@ -311,8 +311,8 @@ impl Graph {
                         }
                     }
                 }
-                Slot::Bool(b) => *b = table.import_bool(old, *b)?,
-                Slot::Symbol(s) => {
+                ExprMut::Bool(b) => *b = table.import_bool(old, *b)?,
+                ExprMut::Symbol(s) => {
                     if let Some(&new) = symbols.get(s) {
                         *s = new;
                     }

@@ -1,6 +1,6 @@
 //! What is written before sizes are known.
 
-use super::{Traffic, Writing};
+use super::{Traffic, WriteModel};
 use crate::sym::{BoolExpr, Expr, Rel, SymError, SymTable, SymbolId};
 use crate::view::ViewSpec;
 use indexmap::IndexMap;
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 const SYMBOLIC: u64 = 64;
 
 /// So many unlike products are compared as a sum; more are not.
-const PRODUCTS: usize = 64;
+const MAX_PRODUCTS: usize = 64;
 
 /// About how many elements a tensor of these sizes has: a size that is a symbol counts as 64.
 pub fn approximate_numel(sizes: &[Expr]) -> u64 {
@@ -20,34 +20,34 @@ pub fn approximate_numel(sizes: &[Expr]) -> u64 {
 
 /// What is written by calls whose sizes may be symbols.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct CopyCost {
     /// About how much: a size that is a symbol counts as 64.
-    pub about: Traffic,
+    pub estimate: Traffic,
     /// How many elements are copied in every run that ends: at least, for a program as it is; at most, for a plan.
-    pub copied: Count,
+    pub copied: SymbolicCount,
 }
 
-impl Ledger {
-    /// Writes so much for `each` element of a tensor of these sizes.
-    pub fn add(&mut self, sizes: &[Expr], each: Traffic) {
-        self.guess(sizes, each);
-        self.copied.add(sizes, each.copied);
+impl CopyCost {
+    /// Writes so much for each element (`per_element`) of a tensor of these sizes.
+    pub fn add(&mut self, sizes: &[Expr], per_element: Traffic) {
+        self.add_estimate(sizes, per_element);
+        self.copied.add(sizes, per_element.copied);
     }
 
     /// The same where it is likely and not certain, or not the worst case: the bound is left as it is.
-    pub fn guess(&mut self, sizes: &[Expr], each: Traffic) {
-        self.about += each.times(approximate_numel(sizes));
+    pub fn add_estimate(&mut self, sizes: &[Expr], per_element: Traffic) {
+        self.estimate += per_element.times(approximate_numel(sizes));
     }
 }
 
 /// A number of elements: a sum of products of sizes, none of them negative. Sums stop at the largest number.
 #[derive(Clone, Debug, Default)]
-pub struct Count {
-    plain: u64,
+pub struct SymbolicCount {
+    constant: u64,
     /// Sizes that are symbols, in their order, and how often their product is counted.
     products: IndexMap<SmallVec<[Expr; 4]>, u64, FxBuildHasher>,
     /// How often the elements that are read are counted, where that depends.
-    meetings: IndexMap<Meeting, u64, FxBuildHasher>,
+    overlaps: IndexMap<OverlapCondition, u64, FxBuildHasher>,
 }
 
 /// What a count stands for.
@@ -60,9 +60,9 @@ pub enum Bound {
 }
 
 /// A tensor that is read and one that is written in one memory: the first is copied if they share elements, which depends on symbols. Where two
-/// programs have one meeting, both copy or neither does.
+/// programs have one condition, both copy or neither does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Meeting {
+pub struct OverlapCondition {
     /// From where it begins.
     read: ViewSpec,
     /// Likewise.
@@ -73,23 +73,23 @@ pub struct Meeting {
     unless_same: bool,
 }
 
-impl Meeting {
+impl OverlapCondition {
     /// Of two views of one memory; `None` if they are too large.
-    pub fn of(read: &ViewSpec, written: &ViewSpec, writing: Writing, symbols: &mut SymTable) -> Option<Meeting> {
+    pub fn of(read: &ViewSpec, written: &ViewSpec, write_model: WriteModel, symbols: &mut SymTable) -> Option<OverlapCondition> {
         let distance = symbols.sub(written.offset(), read.offset()).ok()?;
-        let mut begun = |v: &ViewSpec| same(v, symbols, &|_, e| Some(e));
-        Some(Meeting { read: begun(read)?, written: begun(written)?, distance, unless_same: writing.elementwise })
+        let mut at_zero = |v: &ViewSpec| rebased(v, symbols, &|_, e| Some(e));
+        Some(OverlapCondition { read: at_zero(read)?, written: at_zero(written)?, distance, unless_same: write_model.elementwise })
     }
 }
 
 /// A view from offset 0, with other numbers.
-fn same(v: &ViewSpec, symbols: &mut SymTable, number: &dyn Fn(&mut SymTable, Expr) -> Option<Expr>) -> Option<ViewSpec> {
+fn rebased(v: &ViewSpec, symbols: &mut SymTable, number: &dyn Fn(&mut SymTable, Expr) -> Option<Expr>) -> Option<ViewSpec> {
     let sizes: SmallVec<[Expr; 4]> = v.dims().iter().map(|d| number(symbols, d.size)).collect::<Option<_>>()?;
     let strides: SmallVec<[Expr; 4]> = v.dims().iter().map(|d| number(symbols, d.stride)).collect::<Option<_>>()?;
     ViewSpec::strided(Expr::Int(0), &sizes, &strides, symbols).ok()
 }
 
-impl Count {
+impl SymbolicCount {
     /// Adds the elements of so many tensors of these sizes.
     pub fn add(&mut self, sizes: &[Expr], times: u64) {
         if times == 0 {
@@ -102,35 +102,35 @@ impl Count {
         }
         let mut symbols: SmallVec<[Expr; 4]> = sizes.iter().copied().filter(|n| n.as_i64().is_none()).collect();
         symbols.sort_unstable();
-        let sum = if symbols.is_empty() { &mut self.plain } else { self.products.entry(symbols).or_default() };
+        let sum = if symbols.is_empty() { &mut self.constant } else { self.products.entry(symbols).or_default() };
         *sum = sum.saturating_add(times);
     }
 
     /// Adds what is read, so many times, if it meets what is written.
-    pub fn add_if(&mut self, meeting: Meeting, times: u64) {
-        let sum = self.meetings.entry(meeting).or_default();
+    pub fn add_if(&mut self, condition: OverlapCondition, times: u64) {
+        let sum = self.overlaps.entry(condition).or_default();
         *sum = sum.saturating_add(times);
     }
 
     /// Adds another of the same table.
-    pub fn append(&mut self, other: &Count) {
-        self.plain = self.plain.saturating_add(other.plain);
+    pub fn append(&mut self, other: &SymbolicCount) {
+        self.constant = self.constant.saturating_add(other.constant);
         other.products.iter().for_each(|(sizes, times)| self.add(sizes, *times));
-        other.meetings.iter().for_each(|(meeting, times)| self.add_if(meeting.clone(), *times));
+        other.overlaps.iter().for_each(|(condition, times)| self.add_if(condition.clone(), *times));
     }
 
     /// The number, if no symbol decides it.
-    pub fn plain(&self) -> Option<u64> {
-        (self.products.is_empty() && self.meetings.is_empty()).then_some(self.plain)
+    pub fn as_constant(&self) -> Option<u64> {
+        (self.products.is_empty() && self.overlaps.is_empty()).then_some(self.constant)
     }
 
     /// The bound in a run in which symbols of the table have these values; `None` if one that it needs has none. What is read is not taken to meet
     /// what is written for what is counted at least, and is for what is counted at most.
-    pub fn at(&self, symbols: &SymTable, value: &dyn Fn(SymbolId) -> Option<i64>, bound: Bound) -> Option<u64> {
-        let met = self.meetings.iter().filter(|_| bound == Bound::AtMost);
-        let met = met.map(|(m, times)| (m.read.sizes().collect::<SmallVec<[Expr; 4]>>(), *times));
-        let mut sum = self.plain;
-        for (sizes, times) in self.products.iter().map(|(sizes, times)| (sizes.clone(), *times)).chain(met) {
+    pub fn eval(&self, symbols: &SymTable, value: &dyn Fn(SymbolId) -> Option<i64>, bound: Bound) -> Option<u64> {
+        let conditional = self.overlaps.iter().filter(|_| bound == Bound::AtMost);
+        let conditional = conditional.map(|(m, times)| (m.read.sizes().collect::<SmallVec<[Expr; 4]>>(), *times));
+        let mut sum = self.constant;
+        for (sizes, times) in self.products.iter().map(|(sizes, times)| (sizes.clone(), *times)).chain(conditional) {
             let sizes = sizes.iter().map(|n| symbols.eval(*n, value).ok()).collect::<Option<SmallVec<[i64; 4]>>>()?;
             let numbers = sizes.into_iter().map(|n| u64::try_from(n).unwrap_or(0));
             sum = sum.saturating_add(numbers.fold(times, u64::saturating_mul));
@@ -140,31 +140,31 @@ impl Count {
 
     /// The same in `symbols`, with what is known there; its sizes are of the table `from`. What has no counterpart is left out of what is counted at
     /// least; at most, it makes `None`.
-    pub fn known(&self, symbols: &mut SymTable, from: &SymTable, bound: Bound) -> Option<Count> {
+    pub fn import(&self, symbols: &mut SymTable, from: &SymTable, bound: Bound) -> Option<SymbolicCount> {
         let number = |symbols: &mut SymTable, e: Expr| symbols.import(from, e).ok().map(|e| symbols.simplify(e));
-        let mut known = Count { plain: self.plain, ..Count::default() };
+        let mut imported = SymbolicCount { constant: self.constant, ..SymbolicCount::default() };
         let mut unconditional: Vec<(SmallVec<[Expr; 4]>, u64)> =
             self.products.iter().map(|(sizes, times)| (sizes.clone(), *times)).collect();
-        for (m, times) in &self.meetings {
-            let (read, written) = (same(&m.read, symbols, &number), same(&m.written, symbols, &number));
+        for (m, times) in &self.overlaps {
+            let (read, written) = (rebased(&m.read, symbols, &number), rebased(&m.written, symbols, &number));
             match (read, written, number(symbols, m.distance)) {
-                (Some(read), Some(written), Some(distance)) => known.add_if(Meeting { read, written, distance, ..*m }, *times),
+                (Some(read), Some(written), Some(distance)) => imported.add_if(OverlapCondition { read, written, distance, ..*m }, *times),
                 _ if bound == Bound::AtMost => unconditional.push((m.read.sizes().collect(), *times)),
                 _ => {}
             }
         }
         for (sizes, times) in unconditional {
             match sizes.iter().map(|n| number(symbols, *n)).collect::<Option<SmallVec<[Expr; 4]>>>() {
-                Some(sizes) => known.add(&sizes, times),
+                Some(sizes) => imported.add(&sizes, times),
                 None if bound == Bound::AtLeast => {}
                 None => return None,
             }
         }
-        Some(known)
+        Some(imported)
     }
 
     /// Takes out what is in both.
-    fn cancel(&mut self, other: &mut Count) {
+    fn cancel(&mut self, other: &mut SymbolicCount) {
         fn both<K: std::hash::Hash + Eq>(a: &mut IndexMap<K, u64, FxBuildHasher>, b: &mut IndexMap<K, u64, FxBuildHasher>) {
             for (key, x) in a.iter_mut() {
                 if let Some(y) = b.get_mut(key) {
@@ -175,13 +175,13 @@ impl Count {
             [a, b].into_iter().for_each(|side| side.retain(|_, times| *times > 0));
         }
         both(&mut self.products, &mut other.products);
-        both(&mut self.meetings, &mut other.meetings);
+        both(&mut self.overlaps, &mut other.overlaps);
     }
 
     /// As an expression of the table that its sizes are of.
     fn sum(&self, symbols: &mut SymTable) -> Result<Expr, SymError> {
         let number = |n: u64| i64::try_from(n).map(Expr::Int).map_err(|_| SymError::Overflow(n.to_string().into()));
-        let mut sum = number(self.plain)?;
+        let mut sum = number(self.constant)?;
         for (product, times) in &self.products {
             let mut term = number(*times)?;
             for size in product {
@@ -193,7 +193,7 @@ impl Count {
     }
 
     /// As text; its sizes are of `symbols`.
-    pub fn text(&self, symbols: &SymTable) -> String {
+    pub fn to_text(&self, symbols: &SymTable) -> String {
         let size = |n: &Expr| match symbols.display(*n).to_string() {
             sum if sum.contains(' ') => format!("({sum})"),
             one => one,
@@ -203,31 +203,31 @@ impl Count {
             let times = (*times > 1).then(|| times.to_string());
             terms.push(times.into_iter().chain(product.iter().map(size)).collect::<Vec<_>>().join(" * "));
         }
-        for (meeting, times) in &self.meetings {
-            let sizes: Vec<String> = meeting.read.sizes().map(|n| size(&n)).collect();
+        for (condition, times) in &self.overlaps {
+            let sizes: Vec<String> = condition.read.sizes().map(|n| size(&n)).collect();
             let product = std::iter::once(times.to_string()).chain(sizes).collect::<Vec<_>>().join(" * ");
             terms.push(format!("{product} if it overlaps what is written"));
         }
-        if self.plain > 0 || terms.is_empty() {
-            terms.push(self.plain.to_string());
+        if self.constant > 0 || terms.is_empty() {
+            terms.push(self.constant.to_string());
         }
         terms.join(" + ")
     }
 
     /// Whether this is at most the other in every run, as far as `symbols` knows, which both are of.
-    pub fn at_most(&self, other: &Count, symbols: &mut SymTable) -> bool {
+    pub fn at_most(&self, other: &SymbolicCount, symbols: &mut SymTable) -> bool {
         let (mut more, mut rest) = (self.clone(), other.clone());
         more.cancel(&mut rest);
         // at worst we copy and they do not
-        for (meeting, times) in std::mem::take(&mut more.meetings) {
-            let sizes: SmallVec<[Expr; 4]> = meeting.read.sizes().collect();
+        for (condition, times) in std::mem::take(&mut more.overlaps) {
+            let sizes: SmallVec<[Expr; 4]> = condition.read.sizes().collect();
             more.add(&sizes, times);
         }
         more.cancel(&mut rest);
-        if more.products.is_empty() && more.plain <= rest.plain {
+        if more.products.is_empty() && more.constant <= rest.constant {
             return true;
         }
-        if more.products.is_empty() && rest.products.is_empty() || more.products.len() + rest.products.len() > PRODUCTS {
+        if more.products.is_empty() && rest.products.is_empty() || more.products.len() + rest.products.len() > MAX_PRODUCTS {
             return false;
         }
         let (Ok(more), Ok(rest)) = (more.sum(symbols), rest.sum(symbols)) else { return false };
@@ -250,11 +250,11 @@ mod tests {
         };
         let (a, b) = (symbol("a"), symbol("b"));
         let count = |parts: &[(&[Expr], u64)]| {
-            let mut count = Count::default();
+            let mut count = SymbolicCount::default();
             parts.iter().for_each(|(sizes, times)| count.add(sizes, *times));
             count
         };
-        let mut at_most = |x: &Count, y: &Count| x.at_most(y, &mut symbols);
+        let mut at_most = |x: &SymbolicCount, y: &SymbolicCount| x.at_most(y, &mut symbols);
         let three = Expr::Int(3);
         let (rows, twice) = (count(&[(&[a, three], 1)]), count(&[(&[three, a], 2)]));
         assert!(at_most(&rows, &twice) && !at_most(&twice, &rows));
@@ -265,7 +265,7 @@ mod tests {
         assert!(!at_most(&count(&[(&[a], 2)]), &count(&[(&[a], 1), (&[a, b], 1)])));
         assert!(at_most(&count(&[(&[], 4)]), &count(&[(&[Expr::Int(2), Expr::Int(2)], 1)])));
         assert!(!at_most(&count(&[(&[], 5)]), &count(&[(&[Expr::Int(4)], 1)])));
-        assert!(at_most(&count(&[(&[Expr::Int(0), a], 7)]), &Count::default()));
+        assert!(at_most(&count(&[(&[Expr::Int(0), a], 7)]), &SymbolicCount::default()));
         assert!(!at_most(&count(&[(&[], u64::MAX), (&[a], 1)]), &count(&[(&[], 1), (&[a], 1), (&[b], 1)])));
     }
 
@@ -277,17 +277,17 @@ mod tests {
         let theirs = symbols.clone();
         let is_nine = symbols.rel(Rel::Eq, u, Expr::Int(9));
         symbols.assume(is_nine).unwrap();
-        let (mut ours, mut other) = (Count::default(), Count::default());
+        let (mut ours, mut other) = (SymbolicCount::default(), SymbolicCount::default());
         ours.add(&[Expr::Int(18)], 1);
         other.add(&[Expr::Int(2), u], 1);
-        let other = other.known(&mut symbols, &theirs, Bound::AtLeast).unwrap();
+        let other = other.import(&mut symbols, &theirs, Bound::AtLeast).unwrap();
         assert!(ours.at_most(&other, &mut symbols));
         ours.add(&[], 1);
         assert!(!ours.at_most(&other, &mut symbols));
         // what is not known in a table is no reason to count less
-        let (mut empty, mut unknown) = (SymTable::new(), Count::default());
+        let (mut empty, mut unknown) = (SymTable::new(), SymbolicCount::default());
         unknown.add(&[u], 1);
-        assert_eq!(unknown.known(&mut empty, &theirs, Bound::AtLeast).unwrap().plain(), Some(0));
-        assert!(unknown.known(&mut empty, &theirs, Bound::AtMost).is_none());
+        assert_eq!(unknown.import(&mut empty, &theirs, Bound::AtLeast).unwrap().as_constant(), Some(0));
+        assert!(unknown.import(&mut empty, &theirs, Bound::AtMost).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! [`SymInt`]: a size that may not be known.
 
 use super::arith::Op;
-use super::cond::SymBool;
+use super::sym_bool::SymBool;
 use super::poison::{self, PoisonId, SharedError};
 use super::scope::{TableId, with_data};
 use super::{Expr, ExprId, Range, Rel, SymError};

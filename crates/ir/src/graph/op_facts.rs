@@ -33,14 +33,14 @@ pub trait MemoryFacts {
     /// The argument whose storage a result shares, or may share.
     fn result_aliases(&self, op: &str, result: usize) -> Option<usize>;
     /// Whether an operator has an effect beyond its arguments, so that it keeps its place among its like. A node that the graph marks has one.
-    fn ordered(&self, op: &str) -> bool;
+    fn has_effect(&self, op: &str) -> bool;
     /// Whether an operator may tell tensors of equal elements and different strides apart.
-    fn opaque(&self, op: &str) -> bool {
+    fn observes_strides(&self, op: &str) -> bool {
         let _ = op;
         true
     }
     /// Whether an operator draws random numbers, so that it keeps its place among its like: each call advances the sequence.
-    fn random(&self, op: &str) -> bool {
+    fn uses_rng(&self, op: &str) -> bool {
         let _ = op;
         false
     }
@@ -76,7 +76,7 @@ pub enum ArgKind<'a> {
 /// dtype: integers wrap, and NaN in either operand is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
-pub enum Arith {
+pub enum ArithOp {
     Add,
     Sub,
     Mul,
@@ -102,39 +102,39 @@ pub enum Placement {
     /// To a tensor of the strides that it would choose, apart from the operands; for others it has to be copied.
     Dense,
     /// To memory that it makes, or its result is not one tensor.
-    Own,
+    Allocates,
 }
 
 /// What rewriting needs to know of operators.
 pub trait OpFacts: MemoryFacts {
     /// For an operator that writes its first argument and nothing else: the operator, of the same arguments, whose result, in the argument's sizes,
     /// is converted to its dtype and written.
-    fn twin(&self, op: &str) -> Option<&str> {
+    fn functional_variant(&self, op: &str) -> Option<&str> {
         let _ = op;
         None
     }
     /// Where an operator can write its result.
     fn placement(&self, op: &str) -> Placement {
         let _ = op;
-        Placement::Own
+        Placement::Allocates
     }
     /// Whether the only result of an operator has the elements of its first argument in row-major order, converted where the dtypes differ.
-    fn keeps_elements(&self, op: &str) -> bool {
+    fn preserves_elements(&self, op: &str) -> bool {
         let _ = op;
         false
     }
     /// Whether an operator computes nothing: all that it makes or writes are elements of the first operand that is only read, at most converted.
-    fn moves(&self, op: &str) -> bool {
-        self.keeps_elements(op)
+    fn is_data_movement(&self, op: &str) -> bool {
+        self.preserves_elements(op)
     }
     /// Whether an operator reads its argument's storage, of which values have no more than their own elements, in their own order.
-    fn sees_storage(&self, op: &str) -> bool {
+    fn observes_storage(&self, op: &str) -> bool {
         let _ = op;
         false
     }
     /// Whether an operator's results are numbers that the types of its arguments tell. Only the types tell all of them: values have no strides along
     /// dimensions of size 1.
-    fn describes(&self, op: &str) -> bool {
+    fn is_metadata_query(&self, op: &str) -> bool {
         let _ = op;
         false
     }
@@ -154,37 +154,37 @@ pub trait OpFacts: MemoryFacts {
         None
     }
     /// What an operator computes of these arguments, if it is one of the functions that rewriting knows.
-    fn arith(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<Arith> {
+    fn arith_op(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<ArithOp> {
         let _ = (op, args, kwargs);
         None
     }
 }
 
-/// Who touched a class last.
+/// Who accessed a class last.
 #[derive(Clone, Debug, Default)]
-struct Access {
+struct LastAccess {
     writer: Option<NodeId>,
     /// Since the last write.
     readers: Vec<NodeId>,
 }
 
 /// Adds the edges of memory and effects.
-pub(super) fn edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &mut Vec<(NodeId, NodeId, Edge)>) {
-    let classes = classes(graph, facts);
-    let mut accesses = vec![Access::default(); classes.len()];
-    let (mut last_ordered, mut last_random) = (None, None);
-    let mut touched: Vec<(ValueId, ArgEffect)> = Vec::new();
+pub(super) fn add_memory_edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &mut Vec<(NodeId, NodeId, Edge)>) {
+    let classes = alias_classes(graph, facts);
+    let mut accesses = vec![LastAccess::default(); classes.len()];
+    let (mut last_effect, mut last_rng) = (None, None);
+    let mut accessed: Vec<(ValueId, ArgEffect)> = Vec::new();
     for node in graph.nodes() {
         let op = graph.op_name(node);
-        touched.clear();
+        accessed.clear();
         for_each_arg(graph, facts, node, |index, arg| {
             // A keyword unknown to the facts could do anything.
             let effect = index.map_or(ArgEffect::Write, |i| facts.arg_effect(op, i));
-            for_each_tensor(graph, arg, |v| touched.push((v, effect)));
+            for_each_tensor(graph, arg, |v| accessed.push((v, effect)));
         });
         // Reads first, so that a node which reads and writes a class does not wait for itself.
         for effect in [ArgEffect::Read, ArgEffect::Write] {
-            for &(value, _) in touched.iter().filter(|(_, e)| *e == effect) {
+            for &(value, _) in accessed.iter().filter(|(_, e)| *e == effect) {
                 let Some(access) = classes.get(value.index()).and_then(|&c| accesses.get_mut(c)) else { continue };
                 let mut edge = |from: NodeId, kind| {
                     if from != node {
@@ -204,7 +204,7 @@ pub(super) fn edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &mut Vec<(Nod
                 }
             }
         }
-        for (is, last) in [(graph.has_effect(node) || facts.ordered(op), &mut last_ordered), (facts.random(op), &mut last_random)] {
+        for (is, last) in [(graph.has_effect(node) || facts.has_effect(op), &mut last_effect), (facts.uses_rng(op), &mut last_rng)] {
             if is && let Some(before) = last.replace(node) {
                 edges.push((before, node, Edge { kind: EdgeKind::Order, value: None }));
             }
@@ -213,7 +213,7 @@ pub(super) fn edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &mut Vec<(Nod
 }
 
 /// For each value, the number of its class.
-fn classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
+fn alias_classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
     let mut classes: UnionFind<usize> = UnionFind::new(graph.values().len());
     for node in graph.nodes() {
         let op = graph.op_name(node);

@@ -1,8 +1,8 @@
 //! Where the values of a functional graph lie when it runs, and what is copied: a graph whose values have memory again.
 //!
 //! A plan has *buffers*: the memory of the graph's inputs and constants, memory of its own, and what operators return. Each tensor value has a
-//! [`Place`] at the moment it is read: a strided view of a buffer. [`Step`]s follow the graph's statements. Views, and stores of values that
-//! were made where they are stored, cost nothing; [`Step::Lies`] says so.
+//! [`BufferView`] at the moment it is read: a strided view of a buffer. [`Step`]s follow the graph's statements. Views, and stores of values that
+//! were made where they are stored, cost nothing; [`Step::Alias`] says so.
 //!
 //! What makes a plan right, whoever made it:
 //!
@@ -10,7 +10,7 @@
 //! - **I2** An element that is still to be read as some value is not overwritten with another.
 //! - **I3** A kernel writes where none of its operands lies; an element-wise one also exactly where an operand of the same sizes lies.
 //! - **I4** An output that is memory of its own shares no buffer with an input or another output.
-//! - **I5** What is written has no two elements in one place, unless they are equal in every run: copies for [`Why::Strides`].
+//! - **I5** What is written has no two elements in one place, unless they are equal in every run: copies for [`CopyReason::Strides`].
 //! - **I6** Two tensors that one operator mutates share no element.
 //! - **I7** Steps run in order; a step reads what the steps before it wrote.
 
@@ -19,11 +19,11 @@ mod print;
 use crate::graph::ValueId;
 use crate::graph::{Graph, NodeId};
 use crate::sym::SymTable;
-use crate::traffic::Ledger;
+use crate::copy_cost::CopyCost;
 use crate::view::ViewSpec;
 use crate::{DType, Device};
 
-pub use print::PlanText;
+pub use print::BufferPlanText;
 
 /// A buffer of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ pub enum Buffer {
 
 /// Some elements of a buffer, as a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BufferView {
     /// The buffer.
     pub buffer: BufferId,
     /// The elements.
@@ -67,16 +67,16 @@ pub struct Place {
 
 /// Where a result of a node comes to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Made {
+pub enum ResultDest {
     /// The node writes it here.
-    Into(Place),
+    Into(BufferView),
     /// The operator returns it in memory that it made.
     Returned(BufferId),
 }
 
 /// Why elements are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Why {
+pub enum CopyReason {
     /// The program stores one tensor's value in another, and it was needed, or made, elsewhere.
     Store,
     /// A tensor is stored into whose value before is needed afterwards.
@@ -97,41 +97,41 @@ pub enum Step {
     /// A statement that binds or asserts, by its position in the graph's body.
     Stmt(usize),
     /// Nothing: the value is already there.
-    Lies {
+    Alias {
         /// The value.
         value: ValueId,
         /// Where.
-        place: Place,
+        view: BufferView,
     },
     /// A node runs.
     Node {
         /// The node.
         node: NodeId,
         /// Where the tensors that it reads lie.
-        reads: Vec<(ValueId, Place)>,
+        reads: Vec<(ValueId, BufferView)>,
         /// Where those lie that it mutates, in the order of its arguments. They have the values that it reads.
-        writes: Vec<Place>,
+        writes: Vec<BufferView>,
         /// Where its results come to be, those apart that it mutates.
-        results: Vec<(ValueId, Made)>,
+        results: Vec<(ValueId, ResultDest)>,
     },
     /// Elements are copied, and the value lies at the new place too.
     Copy {
         /// The value.
         value: ValueId,
         /// Where it is read.
-        from: Place,
+        from: BufferView,
         /// Where it is written.
-        to: Place,
+        to: BufferView,
         /// They overlap: all is read before anything is written.
         overlaps: bool,
         /// Why.
-        why: Why,
+        reason: CopyReason,
     },
 }
 
 /// How a functional graph runs in memory. See the [module's page](self).
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct BufferPlan {
     /// The expressions of places. What it knows of symbols holds behind the graph's last assertion, not before: to be evaluated with, not to prove with.
     pub symbols: SymTable,
     /// Every buffer.
@@ -140,9 +140,9 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Where the program's outputs lie in the end, one for each that is no list: those that are tensors in memory of their own. What is written
     /// back lies where it is written.
-    pub outputs: Vec<Option<Place>>,
+    pub outputs: Vec<Option<BufferView>>,
     /// How many elements are written, and at most copied.
-    pub traffic: Ledger,
+    pub cost: CopyCost,
 }
 
 impl Step {
@@ -150,15 +150,15 @@ impl Step {
     pub fn buffers_mut(&mut self) -> Vec<&mut BufferId> {
         match self {
             Step::Stmt(_) => Vec::new(),
-            Step::Lies { place, .. } => vec![&mut place.buffer],
+            Step::Alias { view, .. } => vec![&mut view.buffer],
             Step::Copy { from, to, .. } => vec![&mut from.buffer, &mut to.buffer],
             Step::Node { reads, writes, results, .. } => {
                 let read = reads.iter_mut().map(|(_, p)| &mut p.buffer);
-                let made = results.iter_mut().map(|(_, made)| match made {
-                    Made::Into(p) => &mut p.buffer,
-                    Made::Returned(b) => b,
+                let dests = results.iter_mut().map(|(_, dest)| match dest {
+                    ResultDest::Into(p) => &mut p.buffer,
+                    ResultDest::Returned(b) => b,
                 });
-                read.chain(writes.iter_mut().map(|p| &mut p.buffer)).chain(made).collect()
+                read.chain(writes.iter_mut().map(|p| &mut p.buffer)).chain(dests).collect()
             }
         }
     }
@@ -167,15 +167,15 @@ impl Step {
     pub fn for_each_buffer(&self, f: &mut impl FnMut(BufferId)) {
         match self {
             Step::Stmt(_) => {}
-            Step::Lies { place, .. } => f(place.buffer),
+            Step::Alias { view, .. } => f(view.buffer),
             Step::Copy { from, to, .. } => [from, to].into_iter().for_each(|p| f(p.buffer)),
             Step::Node { reads, writes, results, .. } => {
                 reads.iter().for_each(|(_, p)| f(p.buffer));
                 writes.iter().for_each(|p| f(p.buffer));
-                for (_, made) in results {
-                    match made {
-                        Made::Into(p) => f(p.buffer),
-                        Made::Returned(b) => f(*b),
+                for (_, dest) in results {
+                    match dest {
+                        ResultDest::Into(p) => f(p.buffer),
+                        ResultDest::Returned(b) => f(*b),
                     }
                 }
             }
@@ -183,9 +183,9 @@ impl Step {
     }
 }
 
-impl Plan {
+impl BufferPlan {
     /// As text: one line a step.
-    pub fn display<'a>(&'a self, graph: &'a Graph) -> PlanText<'a> {
-        PlanText { plan: self, graph }
+    pub fn display<'a>(&'a self, graph: &'a Graph) -> BufferPlanText<'a> {
+        BufferPlanText { plan: self, graph }
     }
 }

@@ -1,6 +1,6 @@
 //! [`SymBool`]: a condition on sizes that may not be known.
 
-use super::int::{Pair, SymInt};
+use super::sym_int::{Pair, SymInt};
 use super::poison::{self, PoisonId, SharedError};
 use super::scope::{TableId, with_data};
 use super::{BoolExpr, BoolId, Rel, SymError};

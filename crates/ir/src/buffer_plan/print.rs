@@ -1,31 +1,31 @@
 //! A plan as text.
 
-use super::{Buffer, Made, Place, Plan, Step, Why};
+use super::{Buffer, ResultDest, BufferView, BufferPlan, Step, CopyReason};
 use crate::graph::{Arg, Graph, Stmt};
 use crate::view::ViewSpec;
 use std::fmt::{Display, Formatter, Result};
 
 /// A plan beside its graph, to be printed.
 #[derive(Clone, Copy, Debug)]
-pub struct PlanText<'a> {
-    pub(super) plan: &'a Plan,
+pub struct BufferPlanText<'a> {
+    pub(super) plan: &'a BufferPlan,
     pub(super) graph: &'a Graph,
 }
 
-impl Display for Why {
+impl Display for CopyReason {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         f.write_str(match self {
-            Why::Store => "stored into a tensor",
-            Why::Keep => "the value before the store is needed afterwards",
-            Why::Operand => "an operand lies where the result belongs",
-            Why::Strides => "the operator looks at strides",
-            Why::Mutate => "the value before the operator mutates it is needed afterwards",
-            Why::Output => "an output has memory of its own",
+            CopyReason::Store => "stored into a tensor",
+            CopyReason::Keep => "the value before the store is needed afterwards",
+            CopyReason::Operand => "an operand lies where the result belongs",
+            CopyReason::Strides => "the operator looks at strides",
+            CopyReason::Mutate => "the value before the operator mutates it is needed afterwards",
+            CopyReason::Output => "an output has memory of its own",
         })
     }
 }
 
-impl PlanText<'_> {
+impl BufferPlanText<'_> {
     fn spec(&self, spec: &ViewSpec, f: &mut Formatter<'_>) -> Result {
         let symbols = &self.plan.symbols;
         write!(f, "[{}", symbols.display(spec.offset()))?;
@@ -39,9 +39,9 @@ impl PlanText<'_> {
         f.write_str("]")
     }
 
-    fn place(&self, place: &Place, f: &mut Formatter<'_>) -> Result {
-        write!(f, "b{}", place.buffer.0)?;
-        self.spec(&place.spec, f)
+    fn view(&self, view: &BufferView, f: &mut Formatter<'_>) -> Result {
+        write!(f, "b{}", view.buffer.0)?;
+        self.spec(&view.spec, f)
     }
 
     fn step(&self, step: &Step, f: &mut Formatter<'_>) -> Result {
@@ -53,9 +53,9 @@ impl PlanText<'_> {
                 Some(Stmt::Assert { cond, .. }) => write!(f, "assert {}", self.graph.symbols().display_bool(*cond)),
                 _ => f.write_str("?"),
             },
-            Step::Lies { value, place } => {
+            Step::Alias { value, view } => {
                 write!(f, "%{} lies at ", self.graph.value_name(*value))?;
-                self.place(place, f)
+                self.view(view, f)
             }
             Step::Node { node, reads, writes, results } => {
                 // what mutates is called by its name
@@ -64,40 +64,40 @@ impl PlanText<'_> {
                     _ => f.write_str(self.graph.op_name(*node))?,
                 }
                 let mut sep = " of ";
-                for (v, place) in reads {
+                for (v, view) in reads {
                     write!(f, "{sep}%{} ", self.graph.value_name(*v))?;
-                    self.place(place, f)?;
+                    self.view(view, f)?;
                     sep = ", ";
                 }
                 let mut sep = " mutates ";
-                for place in writes {
+                for view in writes {
                     f.write_str(sep)?;
-                    self.place(place, f)?;
+                    self.view(view, f)?;
                     sep = ", ";
                 }
                 let mut sep = " makes ";
-                for (v, made) in results {
+                for (v, dest) in results {
                     write!(f, "{sep}%{} ", self.graph.value_name(*v))?;
-                    match made {
-                        Made::Into(place) => self.place(place, f)?,
-                        Made::Returned(b) => write!(f, "b{}", b.0)?,
+                    match dest {
+                        ResultDest::Into(view) => self.view(view, f)?,
+                        ResultDest::Returned(b) => write!(f, "b{}", b.0)?,
                     }
                     sep = ", ";
                 }
                 Ok(())
             }
-            Step::Copy { value, from, to, overlaps, why } => {
+            Step::Copy { value, from, to, overlaps, reason } => {
                 write!(f, "copy %{} ", self.graph.value_name(*value))?;
-                self.place(from, f)?;
+                self.view(from, f)?;
                 f.write_str(" to ")?;
-                self.place(to, f)?;
-                write!(f, "{}: {why}", if *overlaps { " by way of a temporary" } else { "" })
+                self.view(to, f)?;
+                write!(f, "{}: {reason}", if *overlaps { " by way of a temporary" } else { "" })
             }
         }
     }
 }
 
-impl Display for PlanText<'_> {
+impl Display for BufferPlanText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         writeln!(f, "plan of {}", self.graph.name())?;
         for (i, b) in self.plan.buffers.iter().enumerate() {
@@ -124,10 +124,10 @@ impl Display for PlanText<'_> {
             self.step(step, f)?;
             writeln!(f)?;
         }
-        for (i, place) in self.plan.outputs.iter().enumerate() {
-            if let Some(place) = place {
+        for (i, view) in self.plan.outputs.iter().enumerate() {
+            if let Some(view) = view {
                 write!(f, "  output {i} is ")?;
-                self.place(place, f)?;
+                self.view(view, f)?;
                 writeln!(f)?;
             }
         }

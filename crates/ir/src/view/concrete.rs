@@ -4,20 +4,20 @@ use super::ViewSpec;
 use smallvec::SmallVec;
 
 /// Views of at most this many elements are decided by enumeration where nothing else decides.
-pub const EXACT: i64 = 4096;
+pub const MAX_ENUMERATED: i64 = 4096;
 
 /// A spec of plain numbers.
-pub(super) struct Plain {
+pub(super) struct ConcreteView {
     pub offset: i64,
     /// Size and stride.
     pub dims: SmallVec<[(i64, i64); 4]>,
 }
 
-impl Plain {
+impl ConcreteView {
     /// `None` if not everything is a number, or a stride is negative.
-    pub fn new(spec: &ViewSpec) -> Option<Plain> {
+    pub fn new(spec: &ViewSpec) -> Option<ConcreteView> {
         let dim = |d: &super::Dim| Some((d.size.as_i64()?, d.stride.as_i64().filter(|&s| s >= 0)?));
-        Some(Plain { offset: spec.offset.as_i64()?, dims: spec.dims.iter().map(dim).collect::<Option<_>>()? })
+        Some(ConcreteView { offset: spec.offset.as_i64()?, dims: spec.dims.iter().map(dim).collect::<Option<_>>()? })
     }
 
     /// The number of elements.
@@ -42,7 +42,7 @@ impl Plain {
 
     /// All positions in ascending order, if there are few enough.
     pub fn sorted(&self) -> Option<Vec<i64>> {
-        if self.numel()? > EXACT {
+        if self.numel()? > MAX_ENUMERATED {
             return None;
         }
         let mut all: Vec<i64> = self.positions().collect();
