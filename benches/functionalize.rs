@@ -5,7 +5,7 @@
 
 use maquette::library::Facts;
 use maquette::prelude::*;
-use maquette_rewrite::{Functional, Level, Options, functionalize};
+use maquette_rewrite::{FunctionalGraph, Level, Options, functionalize};
 use std::time::Instant;
 
 /// Operators that mutate, in one layer.
@@ -46,12 +46,12 @@ fn tiles(n: usize) -> Graph {
     trace(model, Tensor::zeros([n as i64], DType::F32)).expect("traces").graph().clone()
 }
 
-fn functional(graph: &Graph, options: &Options) -> Functional {
+fn functional(graph: &Graph, options: &Options) -> FunctionalGraph {
     functionalize(graph, &Facts, options).expect("is functional")
 }
 
 /// The best of three runs, in seconds.
-fn timed(graph: &Graph, options: &Options) -> (f64, Functional) {
+fn timed(graph: &Graph, options: &Options) -> (f64, FunctionalGraph) {
     let run = || {
         let begin = Instant::now();
         let f = functional(graph, options);
@@ -68,7 +68,7 @@ fn timed(graph: &Graph, options: &Options) -> (f64, Functional) {
 }
 
 /// How many stores there are, operators that mutate, and elements that they copy if nothing is done in place.
-fn copies(f: &Functional) -> (usize, usize, i64) {
+fn copies(f: &FunctionalGraph) -> (usize, usize, i64) {
     let elements = |n| {
         let first = f.graph.results(n).first().and_then(|r| r.values().iter().next());
         let ty = first.and_then(|v| f.graph.tensor_type(v));
@@ -100,12 +100,12 @@ fn main() {
     }
     println!("\n| {} mutating operators | stores | operators that mutate | elements copied | time |\n|---|---|---|---|---|", sizes[0]);
     let graph = program(sizes[0] / PER_LAYER);
-    let twins = || Options::new().only(["twin"]);
+    let variants = || Options::new().only(["functional-variant"]);
     let ways = [
         ("lifted", Options::new().level(Level::LiftOnly)),
-        ("and operators' twins", twins().keeps_stores(true)),
-        ("and loads that see stores while lifting", twins()),
-        ("every rule, stores kept for them", Options::new().keeps_stores(true)),
+        ("and operators' twins", variants().disable_forwarding(true)),
+        ("and loads that see stores while lifting", variants()),
+        ("every rule, stores kept for them", Options::new().disable_forwarding(true)),
         ("everything", Options::new()),
     ];
     for (name, options) in ways {

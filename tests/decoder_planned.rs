@@ -7,7 +7,7 @@ mod llama;
 use llama::{Cache, Config, Llama};
 use maquette::library::Facts;
 use maquette::prelude::*;
-use maquette::rewrite::{InPlace, Options, functionalize_in_place, run_planned};
+use maquette::rewrite::{ExecutionMode, Options, functionalize_in_place, run_planned};
 
 const CONFIG: Config = Config { vocabulary: 100, layers: 2, width: 32, hidden: 64, heads: 4, kv_heads: 2, max_length: 64 };
 
@@ -26,7 +26,7 @@ fn the_cache_is_not_copied() {
     let step = options.name("step").trace(|(tokens, caches): (Tensor, Vec<Cache>)| llama.step(&tokens, &caches), sample).unwrap();
 
     let in_place = functionalize_in_place(step.graph(), &Facts, &Options::new()).unwrap();
-    let InPlace::Planned(functional, plan) = in_place else { panic!("no plan is known to copy no more than the program") };
+    let ExecutionMode::Planned(functional, plan) = in_place else { panic!("no plan is known to copy no more than the program") };
     functional.graph.verify().unwrap();
     insta::assert_snapshot!(functional.graph);
 

@@ -4,7 +4,7 @@ pub mod conform;
 
 use anstyle::{AnsiColor, Style};
 use maquette::prelude::*;
-use maquette::rewrite::{self, InPlace, Level, Options};
+use maquette::rewrite::{self, ExecutionMode, Level, Options};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -65,8 +65,8 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
         f.mutations.iter().for_each(|m| text += &format!("leaves {m:?}\n"));
         f.outputs.iter().for_each(|o| text += &format!("gives {o:?}\n"));
         for (name, n) in &f.stats.rules {
-            let law = rewrite::rules().find(|(rule, _)| rule == name).map_or("", |(_, law)| law);
-            text += &format!("{n} x {name}: {law}\n");
+            let equation = rewrite::rules().find(|(rule, _)| rule == name).map_or("", |(_, equation)| equation);
+            text += &format!("{n} x {name}: {equation}\n");
         }
         text += &format!("ended by: {}\n", if lift_only { "lifting alone" } else { f.stats.stopped });
         let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
@@ -74,9 +74,9 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
         text += &format!("the plan copies {} elements at most; ", f.copies_at_most_text(&plan));
         text += &format!("the program as it is, {} at least\n", f.copies_at_least_text());
         text += &match rewrite::functionalize_in_place(&graph, &library::Facts, &options).map_err(Error::other)? {
-            InPlace::Planned(chosen, _) if chosen.graph == f.graph => "in place it runs by this plan\n".to_owned(),
-            InPlace::Planned(chosen, plan) => format!("in place it runs as lifted:\n{}\n{}", chosen.graph, plan.display(&chosen.graph)),
-            InPlace::AsItIs(_) => "in place it runs as it is\n".to_owned(),
+            ExecutionMode::Planned(chosen, _) if chosen.graph == f.graph => "in place it runs by this plan\n".to_owned(),
+            ExecutionMode::Planned(chosen, plan) => format!("in place it runs as lifted:\n{}\n{}", chosen.graph, plan.display(&chosen.graph)),
+            ExecutionMode::Original(_) => "in place it runs the original program\n".to_owned(),
         };
     }
     print(&text)

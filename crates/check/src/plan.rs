@@ -6,7 +6,7 @@
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, Stmt, ValueId};
 use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, BufferView, BufferPlan, Step};
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
-use maquette_rewrite::{CALL, Functional, Output, Outside};
+use maquette_rewrite::{CALL, FunctionalGraph, Output, ExternalTensor};
 use std::collections::{HashMap, HashSet};
 
 /// The values of symbols.
@@ -21,7 +21,7 @@ type Check<T = ()> = Result<T, String>;
 ///
 /// # Errors
 /// The first thing that is wrong, by step and invariant.
-pub fn check_plan(program: &Functional, plan: &BufferPlan, facts: &dyn OpFacts, env: &Env<'_>) -> Check {
+pub fn check_plan(program: &FunctionalGraph, plan: &BufferPlan, facts: &dyn OpFacts, env: &Env<'_>) -> Check {
     let mut c = Checker {
         program,
         graph: &program.graph,
@@ -43,7 +43,7 @@ pub fn check_plan(program: &Functional, plan: &BufferPlan, facts: &dyn OpFacts, 
 }
 
 struct Checker<'a> {
-    program: &'a Functional,
+    program: &'a FunctionalGraph,
     graph: &'a Graph,
     plan: &'a BufferPlan,
     facts: &'a dyn OpFacts,
@@ -211,8 +211,8 @@ impl Checker<'_> {
     /// Memory that may be written, inside its buffer.
     fn writable(&self, b: BufferId, at: &[i64]) -> Check {
         let outside = match self.plan.buffers.get(b.index()).ok_or("no such buffer")? {
-            Buffer::Input(i) => Outside::Input(*i),
-            Buffer::Const(i) => Outside::Const(*i),
+            Buffer::Input(i) => ExternalTensor::Input(*i),
+            Buffer::Const(i) => ExternalTensor::Const(*i),
             Buffer::Returned(v) => return in_bounds(at, self.declared(*v)?.into_iter().max().map_or(0, |p| p + 1)),
             Buffer::New { layout, .. } => {
                 let whole = self.places(&BufferView { buffer: b, spec: layout.clone() })?;
@@ -225,11 +225,11 @@ impl Checker<'_> {
         Err(format!("I1: buffer {} is from outside, and the program leaves nothing there", b.0))
     }
 
-    fn same_outside(&self, a: Outside, b: Outside) -> bool {
-        let number = |o: Outside| match o {
-            Outside::Input(i) => i,
-            Outside::Memory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
-            Outside::Const(i) => self.graph.inputs().len() + i,
+    fn same_outside(&self, a: ExternalTensor, b: ExternalTensor) -> bool {
+        let number = |o: ExternalTensor| match o {
+            ExternalTensor::Input(i) => i,
+            ExternalTensor::SharedMemory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
+            ExternalTensor::Const(i) => self.graph.inputs().len() + i,
         };
         number(a) == number(b)
     }
@@ -393,12 +393,12 @@ impl Checker<'_> {
         let mut expected = self.given.clone();
         for m in &self.program.mutations {
             let b = match m.target {
-                Outside::Input(i) => i,
-                Outside::Memory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
-                Outside::Const(i) => self.graph.inputs().len() + i,
+                ExternalTensor::Input(i) => i,
+                ExternalTensor::SharedMemory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
+                ExternalTensor::Const(i) => self.graph.inputs().len() + i,
             };
             let Some(Arg::Value(v)) = self.graph.outputs().get(m.result) else { return Err("what is written back is no value".into()) };
-            let at = match m.place {
+            let at = match m.layout {
                 Some(place) => {
                     let numbers = self.list(self.graph.outputs().get(place))?;
                     let (sizes, strides) = numbers[1..].split_at((numbers.len() - 1) / 2);

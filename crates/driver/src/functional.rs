@@ -5,7 +5,7 @@ use maquette_ir::sym::{Expr, SymInt};
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{Error, Result, RunError, Tensor, Value};
-use maquette_rewrite::{Functional, InPlace, Output, Outside, SharedMemory};
+use maquette_rewrite::{FunctionalGraph, ExecutionMode, Output, ExternalTensor, SharedMemory};
 use maquette_trace::{Captured, Lines, copied, laid_out};
 
 /// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
@@ -14,12 +14,12 @@ use maquette_trace::{Captured, Lines, copied, laid_out};
 /// # Errors
 /// As [`maquette_trace::run_functional`]; two inputs share memory that the program writes to.
 #[track_caller]
-pub fn run_functional(program: &Functional, inputs: &[Value]) -> Result<Vec<Value>> {
+pub fn run_functional(program: &FunctionalGraph, inputs: &[Value]) -> Result<Vec<Value>> {
     run_functional_at(program, inputs, &Lines::unknown())
 }
 
 /// As [`run_functional`], for messages that know of the program.
-pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
+pub(crate) fn run_functional_at(program: &FunctionalGraph, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
     let outside = Outsiders::new(program, inputs, lines)?;
     outside.apart(program)?;
     let mut results = maquette_trace::run_functional_at(&program.graph, &outside.given(inputs), lines)?;
@@ -33,7 +33,7 @@ pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &
     }
     let run = Returns { results: &results, outside: &outside, own: &[] };
     for m in &program.mutations {
-        let target = run.placed(outside.get(m.target)?, m.place)?;
+        let target = run.placed(outside.get(m.target)?, m.layout)?;
         target.copy_(tensor(run.result(m.result)?)?).ok()?;
     }
     let mut memory = Memory::default();
@@ -47,7 +47,7 @@ pub(crate) fn run_functional_at(program: &Functional, inputs: &[Value], lines: &
 /// As [`run_functional`]. Where a run fails, memory that the program first writes behind the assertion or effect that failed is as it was; other memory
 /// that it writes may hold what was made for it.
 #[track_caller]
-pub fn run_planned(program: &Functional, plan: &BufferPlan, inputs: &[Value]) -> Result<(Vec<Value>, Traffic)> {
+pub fn run_planned(program: &FunctionalGraph, plan: &BufferPlan, inputs: &[Value]) -> Result<(Vec<Value>, Traffic)> {
     let outside = Outsiders::new(program, inputs, &Lines::unknown())?;
     outside.apart(program)?;
     let planned = maquette_trace::run_planned(&program.graph, plan, &outside.given(inputs))?;
@@ -63,10 +63,10 @@ pub fn run_planned(program: &Functional, plan: &BufferPlan, inputs: &[Value]) ->
 /// # Errors
 /// As [`run_planned`], or [`maquette_trace::run_graph`].
 #[track_caller]
-pub fn run_in_place(program: &InPlace, inputs: &[Value]) -> Result<(Vec<Value>, Option<Traffic>)> {
+pub fn run_in_place(program: &ExecutionMode, inputs: &[Value]) -> Result<(Vec<Value>, Option<Traffic>)> {
     match program {
-        InPlace::Planned(functional, plan) => run_planned(functional, plan, inputs).map(|(outputs, traffic)| (outputs, Some(traffic))),
-        InPlace::AsItIs(graph) => Ok((maquette_trace::run_graph(graph, inputs)?, None)),
+        ExecutionMode::Planned(functional, plan) => run_planned(functional, plan, inputs).map(|(outputs, traffic)| (outputs, Some(traffic))),
+        ExecutionMode::Original(graph) => Ok((maquette_trace::run_graph(graph, inputs)?, None)),
     }
 }
 
@@ -90,7 +90,7 @@ struct Outsiders {
 }
 
 impl Outsiders {
-    fn new(program: &Functional, inputs: &[Value], lines: &Lines<'_>) -> Result<Outsiders> {
+    fn new(program: &FunctionalGraph, inputs: &[Value], lines: &Lines<'_>) -> Result<Outsiders> {
         let graph = &program.graph;
         let missing = |name: String| Error::from(RunError::Constant { name });
         let captured = |c: &maquette_ir::graph::Const| {
@@ -125,18 +125,18 @@ impl Outsiders {
         self.all().any(|u| u.shares_storage(t))
     }
 
-    fn get(&self, which: Outside) -> Result<&Tensor> {
+    fn get(&self, which: ExternalTensor) -> Result<&Tensor> {
         let found = match which {
-            Outside::Input(i) => self.inputs.get(i).and_then(Option::as_ref),
-            Outside::Const(i) => self.consts.get(i),
-            Outside::Memory(i) => self.memories.get(i),
+            ExternalTensor::Input(i) => self.inputs.get(i).and_then(Option::as_ref),
+            ExternalTensor::Const(i) => self.consts.get(i),
+            ExternalTensor::SharedMemory(i) => self.memories.get(i),
         };
         found.ok_or_else(|| Error::value("the program writes to something that is no tensor"))
     }
 
     /// Inputs share memory where the program was made for it, and nowhere else that it writes.
-    fn apart(&self, program: &Functional) -> Result<()> {
-        if program.absolute {
+    fn apart(&self, program: &FunctionalGraph) -> Result<()> {
+        if program.absolute_offsets {
             for (v, t) in program.graph.inputs().iter().zip(&self.inputs) {
                 let promised = program.graph.tensor_type(*v).map(|ty| ty.offset);
                 if let (Some(Expr::Int(promised)), Some(t)) = (promised, t)
@@ -150,14 +150,14 @@ impl Outsiders {
             .inputs
             .iter()
             .enumerate()
-            .filter_map(|(i, t)| Some((Outside::Input(i), self.names.get(i).cloned().unwrap_or_default(), t.as_ref()?)));
+            .filter_map(|(i, t)| Some((ExternalTensor::Input(i), self.names.get(i).cloned().unwrap_or_default(), t.as_ref()?)));
         let names = program.graph.consts().iter().map(|c| program.graph.value_name(c.value()).to_string());
-        let consts = self.consts.iter().zip(names).enumerate().map(|(i, (t, name))| (Outside::Const(i), name, t));
-        let all: Vec<(Outside, String, &Tensor)> = inputs.chain(consts).collect();
+        let consts = self.consts.iter().zip(names).enumerate().map(|(i, (t, name))| (ExternalTensor::Const(i), name, t));
+        let all: Vec<(ExternalTensor, String, &Tensor)> = inputs.chain(consts).collect();
         for m in &program.mutations {
             let target = self.get(m.target)?;
-            let meant = |which: Outside| match (m.target, which) {
-                (Outside::Memory(k), Outside::Input(i)) => program.memories.get(k).is_some_and(|m| m.inputs.contains(&i)),
+            let meant = |which: ExternalTensor| match (m.target, which) {
+                (ExternalTensor::SharedMemory(k), ExternalTensor::Input(i)) => program.memories.get(k).is_some_and(|m| m.inputs.contains(&i)),
                 (target, which) => target == which,
             };
             let written = all.iter().find(|(which, ..)| meant(*which)).map(|(_, name, _)| name.clone()).unwrap_or_default();
@@ -212,11 +212,11 @@ impl Returns<'_> {
         memory.leaves += usize::from(!matches!(o, Output::List(_)));
         Ok(match o {
             Output::Result { .. } if let Some(t) = own => Value::Tensor(t.clone()),
-            Output::Shared { place, .. } if let Some(t) = own => {
+            Output::Shared { layout: place, .. } if let Some(t) = own => {
                 let (offset, sizes, strides) = self.place(*place)?;
                 Value::Tensor(t.as_strided(sizes, strides, Some(offset.into())).ok()?.clone())
             }
-            Output::Result { result, place } => match self.result(*result)? {
+            Output::Result { result, layout: place } => match self.result(*result)? {
                 Value::Tensor(t) => {
                     let (offset, strides) = match place {
                         Some(place) => {
@@ -241,8 +241,8 @@ impl Returns<'_> {
                 }
                 other => other.clone(),
             },
-            Output::Alias { of, place } => Value::Tensor(self.placed(self.outside.get(*of)?, *place)?),
-            Output::Shared { memory: number, result, whole, place } => {
+            Output::Alias { of, layout: place } => Value::Tensor(self.placed(self.outside.get(*of)?, *place)?),
+            Output::Shared { memory: number, result, storage_layout: whole, layout: place } => {
                 let t = match memory.shared.iter().find(|(at, _)| at == number) {
                     Some((_, t)) => t.clone(),
                     None => {

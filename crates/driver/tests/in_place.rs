@@ -7,7 +7,7 @@ use common::{arange, check, check_dynamic, check_shared, copied, fresh, results}
 use maquette_ir::DType;
 use maquette_ops::library::{Facts, Tag};
 use maquette_ops::{Result, Tensor, Tree, args, custom_op};
-use maquette_rewrite::{Functional, plan};
+use maquette_rewrite::{FunctionalGraph, plan};
 use std::fmt::Write;
 use std::sync::Once;
 
@@ -55,7 +55,7 @@ impl Book {
     }
 
     /// The same of a program that was compared before. Gives the plan.
-    fn page(&mut self, title: &str, why: &str, copies: u64, inputs: &dyn Fn() -> Vec<Tensor>, f: &Functional) -> String {
+    fn page(&mut self, title: &str, why: &str, copies: u64, inputs: &dyn Fn() -> Vec<Tensor>, f: &FunctionalGraph) -> String {
         let plan = plan(f, &Facts).unwrap();
         let shown = plan.display(&f.graph).to_string();
         assert_eq!(copied(f, &plan, inputs()), copies, "{title}\n{}\n{shown}", f.graph);

@@ -187,7 +187,7 @@ fn a_view_named_by_an_offset_is_told_apart_however_the_offset_is_given() {
         )
         .parse()
         .unwrap();
-        functionalize(&graph, &Facts, &Options::new()).unwrap().absolute
+        functionalize(&graph, &Facts, &Options::new()).unwrap().absolute_offsets
     };
     assert_eq!(["", ", 1", ", storage_offset=1"].map(absolute), [false, true, true]);
 }

@@ -6,7 +6,7 @@ use common::{arange, check, copied, fresh};
 use maquette_ir::DType;
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, Tensor, Tree, Value, args, custom_op};
-use maquette_rewrite::{Functional, InPlace, Options, functionalize_in_place, plan};
+use maquette_rewrite::{FunctionalGraph, ExecutionMode, Options, functionalize_in_place, plan};
 use std::fmt::Write;
 use std::sync::Once;
 
@@ -48,7 +48,7 @@ struct Book(String);
 impl Book {
     /// Adds a program, which copies so many elements.
     fn page<O: Tree>(&mut self, title: &str, copies: u64, inputs: impl Fn() -> Vec<Tensor>, program: impl Fn(Vec<Tensor>) -> O) {
-        let f: Functional = check(program, &inputs);
+        let f: FunctionalGraph = check(program, &inputs);
         let plan = plan(&f, &Facts).unwrap();
         assert_eq!(copied(&f, &plan, inputs()), copies, "{title}\n{}\n{}", f.graph, plan.display(&f.graph));
         writeln!(self.0, "# {title}: {copies} elements copied\n{}", plan.display(&f.graph)).unwrap();
@@ -159,14 +159,14 @@ fn a_program_runs_in_place_by_a_plan_or_as_it_is() {
 }";
     let graph: maquette_ir::graph::Graph = program.parse().unwrap();
     let planned = functionalize_in_place(&graph, &Facts, &Options::new()).unwrap();
-    assert!(matches!(planned, InPlace::Planned(..)));
-    for in_place in [planned, InPlace::AsItIs(Box::new(graph))] {
+    assert!(matches!(planned, ExecutionMode::Planned(..)));
+    for in_place in [planned, ExecutionMode::Original(Box::new(graph))] {
         let x = arange(4);
         let (outputs, traffic) = maquette_driver::run_in_place(&in_place, &[Value::Tensor(x.clone())]).unwrap();
         assert_eq!(x.to_vec::<f32>().unwrap(), [-30.0, -20.0, -1.0, 0.0]);
         let [Value::Tensor(out)] = outputs.as_slice() else { panic!("one tensor is returned") };
         assert!(out.shares_storage(&x));
-        assert_eq!(traffic.is_some_and(|t| t.copied == 0), matches!(in_place, InPlace::Planned(..)));
+        assert_eq!(traffic.is_some_and(|t| t.copied == 0), matches!(in_place, ExecutionMode::Planned(..)));
     }
 }
 
@@ -189,7 +189,7 @@ fn what_is_written_behind_an_assertion_that_fails_is_as_it_was() {
     let run = |before: &str, m: [f32; 4]| {
         let graph: maquette_ir::graph::Graph = program(before).parse().unwrap();
         let in_place = functionalize_in_place(&graph, &Facts, &Options::new()).unwrap();
-        assert!(matches!(in_place, InPlace::Planned(..)));
+        assert!(matches!(in_place, ExecutionMode::Planned(..)));
         let x = arange(4);
         let done = maquette_driver::run_in_place(&in_place, &[Value::Tensor(x.clone()), Value::Tensor(Tensor::from(m))]);
         (x.to_vec::<f32>().unwrap(), done.map(drop).map_err(|e| e.to_string()))

@@ -52,7 +52,7 @@ fn stored(x: &[Tensor]) -> Tensor {
 
 const PAIRS: &[Pair] = &[
     Pair {
-        rule: "twin",
+        rule: "functional-variant",
         after: &[],
         inputs: rows,
         holds: ("t = neg(x); t.add_(y); return t", |x| x[0].neg().add_(&x[1])),
@@ -73,14 +73,14 @@ const PAIRS: &[Pair] = &[
         fails: &[("it holds less: return x.to(f16).to(f32)", |x| x[0].to_dtype(F16).to_dtype(F32))],
     },
     Pair {
-        rule: "neutral",
+        rule: "identity-operand",
         after: &[],
         inputs: rows,
         holds: ("return x * 1", |x| &x[0] * 1.0),
         fails: &[("-0.0 + 0.0 is 0.0: return x + 0.0", |x| &x[0] + 0.0)],
     },
     Pair {
-        rule: "twice",
+        rule: "involution-or-idempotent",
         after: &[],
         inputs: rows,
         holds: ("return neg(neg(x))", |x| x[0].neg().neg()),
@@ -94,8 +94,8 @@ const PAIRS: &[Pair] = &[
         fails: &[("two operands: return maximum(x, y)", |x| call("aten::maximum", args![&x[0], &x[1]]))],
     },
     Pair {
-        rule: "unseen",
-        after: &["twin"],
+        rule: "ignored-operand",
+        after: &["functional-variant"],
         inputs: rows,
         holds: ("return exp(x).fill_(2)", |x| x[0].exp().fill_(2.0)),
         fails: &[("it is looked at: return exp(x).mul_(2)", |x| x[0].exp().mul_(2.0))],
@@ -128,22 +128,22 @@ const PAIRS: &[Pair] = &[
         fails: &[("no strides say where: return neg(clone(x.t()).view(9))", |x| fresh(&x[0].t()).view([9i64]).neg())],
     },
     Pair {
-        rule: "forward",
+        rule: "store-to-load",
         after: &[],
         inputs: rows,
         holds: ("t[2:6].copy_(y); return neg(t[3:5])", |x| stored(x).slice(0, 3..5).neg()),
         fails: &[("more is seen: t[2:6].copy_(y); return neg(t[3:7])", |x| stored(x).slice(0, 3..7).neg())],
     },
     Pair {
-        rule: "past",
+        rule: "load-past-disjoint-store",
         after: &[],
         inputs: rows,
         holds: ("t[2:6].copy_(y); return neg(t[6:8])", |x| stored(x).slice(0, 6..8).neg()),
         fails: &[("one stored element is seen: t[2:6].copy_(y); return neg(t[5:8])", |x| stored(x).slice(0, 5..8).neg())],
     },
     Pair {
-        rule: "push-in",
-        after: &["past"],
+        rule: "view-of-store",
+        after: &["load-past-disjoint-store"],
         inputs: rows,
         holds: ("t[0:1].fill_(0); t[2:6].copy_(y); return neg(t[1:7])", |x| {
             let t = x[0].neg();
@@ -172,8 +172,8 @@ const PAIRS: &[Pair] = &[
         })],
     },
     Pair {
-        rule: "no-op-store",
-        after: &["twin", "same-elements"],
+        rule: "idempotent-store",
+        after: &["functional-variant", "same-elements"],
         inputs: rows,
         holds: ("c = clone(t[0:3]); t[0:3].copy_(c); return t", |x| {
             let t = x[0].neg();
@@ -215,8 +215,8 @@ const PAIRS: &[Pair] = &[
         })],
     },
     Pair {
-        rule: "store-into",
-        after: &["forward"],
+        rule: "store-through-view",
+        after: &["store-to-load"],
         inputs: rows,
         holds: ("t[2:6].copy_(y); t[3:5].fill_(0); return neg(t[2:6])", |x| {
             let t = stored(x);
@@ -231,7 +231,7 @@ const PAIRS: &[Pair] = &[
     },
     Pair {
         rule: "nested-store",
-        after: &["twin", "same-elements"],
+        after: &["functional-variant", "same-elements"],
         inputs: rows,
         holds: ("c = clone(t[1:7]); c[1:3].fill_(9); t[1:7].copy_(c); return t", |x| {
             let t = x[0].neg();
@@ -249,8 +249,8 @@ const PAIRS: &[Pair] = &[
         })],
     },
     Pair {
-        rule: "tile",
-        after: &["twin"],
+        rule: "full-cover-stores",
+        after: &["functional-variant"],
         inputs: rows,
         holds: ("t = exp(x); t[0:3].copy_(y); t[3:8].copy_(y); return t", |x| {
             let t = x[0].exp();
@@ -269,15 +269,15 @@ const PAIRS: &[Pair] = &[
 
 #[test]
 fn every_rule() {
-    let laws: Vec<_> = rules().collect();
-    assert_eq!(PAIRS.iter().map(|p| p.rule).collect::<Vec<_>>(), laws.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    let equations: Vec<_> = rules().collect();
+    assert_eq!(PAIRS.iter().map(|p| p.rule).collect::<Vec<_>>(), equations.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     let mut book = String::new();
-    for (Pair { rule, after, inputs, holds, fails }, (_, law)) in PAIRS.iter().zip(laws) {
+    for (Pair { rule, after, inputs, holds, fails }, (_, equation)) in PAIRS.iter().zip(equations) {
         let ways = || {
-            let all = Options::new().keeps_stores(true);
+            let all = Options::new().disable_forwarding(true);
             [all.clone().only(after.iter().chain([rule]).copied()), all]
         };
-        writeln!(book, "# {rule}: {law}\n").unwrap();
+        writeln!(book, "# {rule}: {equation}\n").unwrap();
         let (title, program) = holds;
         for (f, way) in check_under(ways(), |x| program(&x), inputs).iter().zip(["alone", "among all"]) {
             assert!(uses_of(f, rule) > 0, "{rule} does not hold, {way}: {title}\n{:?}\n{}", f.stats, f.graph);

@@ -8,19 +8,19 @@ use maquette_ir::DType::{F16, F32, F64, I64, U8};
 use maquette_ir::MemoryFormat;
 use maquette_ops::library::Facts;
 use maquette_ops::{Tensor, Value, args};
-use maquette_rewrite::{Functional, Level, Options, functionalize};
+use maquette_rewrite::{FunctionalGraph, Level, Options, functionalize};
 use maquette_trace::trace;
 
 fn call(op: &str, args: maquette_ops::Args) -> Tensor {
     maquette_ops::call(op, args).unwrap().remove(0).tensor().unwrap().clone()
 }
 
-fn fired(f: &Functional, rule: &str) -> bool {
+fn fired(f: &FunctionalGraph, rule: &str) -> bool {
     uses_of(f, rule) > 0
 }
 
 /// How often the graph calls an operator.
-fn count(f: &Functional, op: &str) -> usize {
+fn count(f: &FunctionalGraph, op: &str) -> usize {
     f.graph.nodes().filter(|&n| f.graph.op_name(n) == op).count()
 }
 
@@ -37,39 +37,39 @@ fn uses(rule: &str, program: impl Fn(&Tensor) -> Tensor) -> bool {
 
 #[test]
 fn numbers_that_change_nothing() {
-    assert!(uses("neutral", |x| x * 1.0));
-    assert!(uses("neutral", |x| x / 1.0));
-    assert!(uses("neutral", |x| x - 0.0));
-    assert!(uses("neutral", |x| x + -0.0));
-    assert!(uses("neutral", |x| (x.to_dtype(F16) * 1.0).to_dtype(F32)));
-    assert!(uses("neutral", |x| (x.isnan().to_dtype(I64) + 0i64).to_dtype(F32)));
+    assert!(uses("identity-operand", |x| x * 1.0));
+    assert!(uses("identity-operand", |x| x / 1.0));
+    assert!(uses("identity-operand", |x| x - 0.0));
+    assert!(uses("identity-operand", |x| x + -0.0));
+    assert!(uses("identity-operand", |x| (x.to_dtype(F16) * 1.0).to_dtype(F32)));
+    assert!(uses("identity-operand", |x| (x.isnan().to_dtype(I64) + 0i64).to_dtype(F32)));
     // -0.0 + 0.0 is 0.0; -0.0 - -0.0 is 0.0
-    assert!(!uses("neutral", |x| x + 0.0));
-    assert!(!uses("neutral", |x| x - -0.0));
-    assert!(!uses("neutral", |x| x * 2.0));
+    assert!(!uses("identity-operand", |x| x + 0.0));
+    assert!(!uses("identity-operand", |x| x - -0.0));
+    assert!(!uses("identity-operand", |x| x * 2.0));
     // another dtype
-    assert!(!uses("neutral", |x| x.isnan().to_dtype(I64) * 1.0));
+    assert!(!uses("identity-operand", |x| x.isnan().to_dtype(I64) * 1.0));
     // a scale
-    assert!(!uses("neutral", |x| call("aten::add.Tensor", args![x, -0.0, 2.0]) * 3.0));
+    assert!(!uses("identity-operand", |x| call("aten::add.Tensor", args![x, -0.0, 2.0]) * 3.0));
 }
 
 #[test]
 fn signed_zeros_count_unless_said_otherwise() {
     let t = trace(|x: Tensor| x + 0.0, special()).unwrap();
-    let rewritten = |o: Options| fired(&functionalize(t.graph(), &Facts, &o).unwrap(), "neutral");
+    let rewritten = |o: Options| fired(&functionalize(t.graph(), &Facts, &o).unwrap(), "identity-operand");
     assert!(!rewritten(Options::new()));
     assert!(rewritten(Options::new().no_signed_zeros(true)));
 }
 
 #[test]
 fn operators_that_undo_themselves() {
-    assert!(uses("twice", |x| x.neg().neg()));
-    assert!(uses("twice", |x| x.relu().relu()));
-    assert!(uses("twice", |x| x.abs().abs()));
-    assert!(uses("twice", |x| x.neg().abs()));
-    assert!(!uses("twice", |x| x.neg().relu()));
+    assert!(uses("involution-or-idempotent", |x| x.neg().neg()));
+    assert!(uses("involution-or-idempotent", |x| x.relu().relu()));
+    assert!(uses("involution-or-idempotent", |x| x.abs().abs()));
+    assert!(uses("involution-or-idempotent", |x| x.neg().abs()));
+    assert!(!uses("involution-or-idempotent", |x| x.neg().relu()));
     // 255 is its own absolute value
-    assert!(!uses("twice", |x| x.isnan().to_dtype(U8).neg().abs().to_dtype(F32)));
+    assert!(!uses("involution-or-idempotent", |x| x.isnan().to_dtype(U8).neg().abs().to_dtype(F32)));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn operators_that_mutate_leave() {
             },
             x,
         );
-        assert!(fired(&f, "twin") && count(&f, "ir::call") == 0, "{}", f.graph);
+        assert!(fired(&f, "functional-variant") && count(&f, "ir::call") == 0, "{}", f.graph);
     };
     let index = || Tensor::from_vec(vec![2i64, 0, 1], [1i64, 3]);
     gone(&|t, _| drop(call("aten::tril_", args![t])));
@@ -131,11 +131,11 @@ fn operators_that_mutate_leave() {
 
 /// A trace cannot say so, but a text can.
 #[test]
-fn what_cannot_be_written_has_no_twin() {
+fn what_cannot_be_written_has_no_functional_variant() {
     for call in ["add_.Tensor(%n, %x)", "mul_.Tensor(%n, 0.5)", "div_.Tensor(%n, 2)", "exp_(%n)", "clamp_(%n, 1.5)"] {
         let text = format!("graph g(%n: i64[4], %x: f32[4]) -> (i64[4])\n{{\n  %a: i64[4] = aten::{call}\n  return %a\n}}\n");
         let f = functionalize(&text.parse().unwrap(), &Facts, &Options::new()).unwrap();
-        assert!(!fired(&f, "twin"), "{}", f.graph);
+        assert!(!fired(&f, "functional-variant"), "{}", f.graph);
         let inputs = [Tensor::from_vec(vec![1i64, 2, 3, 4], [4i64]), arange(4)];
         let e = run_functional(&f, &inputs.each_ref().map(Value::from)).unwrap_err().to_string();
         assert!(e.contains("cannot be written"), "{call}: {e}");
@@ -146,9 +146,9 @@ fn what_cannot_be_written_has_no_twin() {
 #[test]
 fn contents_that_nobody_looks_at() {
     let f = check(|x| x[0].exp().sin().fill_(2.0), || vec![arange(8)]);
-    assert!(fired(&f, "unseen") && count(&f, "aten::exp") == 0, "{}", f.graph);
+    assert!(fired(&f, "ignored-operand") && count(&f, "aten::exp") == 0, "{}", f.graph);
     let f = check(|x| x[0].exp().mul_(2.0), || vec![arange(8)]);
-    assert!(!fired(&f, "unseen") && count(&f, "aten::exp") == 1, "{}", f.graph);
+    assert!(!fired(&f, "ignored-operand") && count(&f, "aten::exp") == 1, "{}", f.graph);
 }
 
 #[test]
@@ -163,9 +163,9 @@ fn stores_that_leave_nothing_of_the_base() {
     };
     let inputs = || vec![arange(8), arange(8).neg()];
     let f = check(program(8), inputs);
-    assert!(fired(&f, "tile") && count(&f, "aten::exp") == 0, "{}", f.graph);
+    assert!(fired(&f, "full-cover-stores") && count(&f, "aten::exp") == 0, "{}", f.graph);
     let f = check(program(7), inputs);
-    assert!(!fired(&f, "tile") && count(&f, "aten::exp") == 1, "{}", f.graph);
+    assert!(!fired(&f, "full-cover-stores") && count(&f, "aten::exp") == 1, "{}", f.graph);
 }
 
 /// Stores that lie beside each other, and what reads them.
@@ -225,7 +225,7 @@ fn mixture(rounds: i64) -> impl Fn(Vec<Tensor>) -> Vec<Tensor> {
     }
 }
 
-fn functional(rounds: i64, options: &Options) -> Functional {
+fn functional(rounds: i64, options: &Options) -> FunctionalGraph {
     let t = trace(|x: Vec<Tensor>| mixture(rounds)(x), vec![arange(12)]).unwrap();
     functionalize(t.graph(), &Facts, options).unwrap()
 }
@@ -252,7 +252,7 @@ fn what_holds_of_every_result() {
     assert!(stats.after <= 4 * stats.before + 1000 && stats.stopped == "nothing left to do", "{stats:?}");
     assert_eq!(count(&exact, "ir::call"), 0);
     // the cheapest tree of a deep program costs more than can be counted
-    for options in [Options::new(), Options::new().only(["twin"])] {
+    for options in [Options::new(), Options::new().only(["functional-variant"])] {
         assert_eq!(count(&functional(200, &options), "ir::call"), 0);
     }
     assert!(exact.graph.node_count() < lifted.graph.node_count());
@@ -274,9 +274,9 @@ fn a_program_may_stop_after_every_equality() {
         part.copy_(&part.neg().neg().mul_(1.0));
         left
     };
-    for (keeps_stores, rules) in [(false, 5), (true, 7)] {
+    for (disable_forwarding, rules) in [(false, 5), (true, 7)] {
         let run = |stop: Option<u64>| {
-            let options = Options::new().keeps_stores(keeps_stores);
+            let options = Options::new().disable_forwarding(disable_forwarding);
             let [f] = check_under([stop.map_or(options.clone(), |n| options.stopping_at(n))], program, || vec![arange(12)]);
             f
         };

@@ -4,10 +4,10 @@ use maquette_ir::DType::F32;
 use maquette_ir::graph::Graph;
 use maquette_ops::Tensor;
 use maquette_ops::library::Facts;
-use maquette_rewrite::{Functional, Options, functionalize, plan};
+use maquette_rewrite::{FunctionalGraph, Options, functionalize, plan};
 use maquette_trace::trace;
 
-fn functional(graph: &Graph) -> Functional {
+fn functional(graph: &Graph) -> FunctionalGraph {
     functionalize(graph, &Facts, &Options::new()).unwrap()
 }
 

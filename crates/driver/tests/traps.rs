@@ -8,7 +8,7 @@ use maquette_ir::DType;
 use maquette_ops::library::{Facts, Tag};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Effect, FakeCtx, Result, Tensor, Value, args, custom_op};
-use maquette_rewrite::{Functional, Options, functionalize};
+use maquette_rewrite::{FunctionalGraph, Options, functionalize};
 use maquette_trace::trace;
 use std::fmt::Write;
 use std::sync::Once;
@@ -77,7 +77,7 @@ fn call(op: &str, args: maquette_ops::Args) -> Vec<Tensor> {
 struct Book(String);
 
 impl Book {
-    fn page(&mut self, title: &str, why: &str, f: &Functional) {
+    fn page(&mut self, title: &str, why: &str, f: &FunctionalGraph) {
         let (mutations, outputs) = (&f.mutations, &f.outputs);
         writeln!(self.0, "# {title}\n{}\nleaves {mutations:?}\ngives {outputs:?}\n-- {why}\n", f.graph).unwrap();
     }

@@ -20,7 +20,7 @@ pub struct FunctionalizeError {
 pub enum Reason {
     /// A tensor reaches elements of its storage that the tensor it comes from does not have.
     #[error("{op} gives a view of elements that are not among those of the tensor its storage belongs to ({viewed})")]
-    Outside {
+    ViewOutOfBounds {
         /// The operator.
         op: String,
         /// The view.
@@ -30,7 +30,7 @@ pub enum Reason {
     #[error(
         "{op} gives a view of which the sizes do not tell the elements ({viewed}); make what it views `contiguous` before, or its sizes plain"
     )]
-    Unlocated {
+    UnresolvedView {
         /// The operator.
         op: String,
         /// The view.
@@ -82,7 +82,7 @@ pub enum Reason {
     },
     /// Inputs that share memory have symbolic sizes.
     #[error("inputs that share memory must have plain sizes: where they overlap decides what the program does")]
-    SymbolicShare,
+    SymbolicAliasing,
     /// Offsets, sizes or strides that make no view.
     #[error(transparent)]
     View(#[from] ViewError),

@@ -1,7 +1,7 @@
 //! Functionalization: what a program that mutates does, as a graph of values in which nothing mutates.
 //!
-//! [`functionalize`] lifts the program: every storage becomes a value with versions. At [`Level::Exact`] the lifted program then goes through an
-//! e-graph, in which operators that mutate leave for their functional twins, stores are forwarded to loads, and what nobody sees is
+//! [`functionalize()`] lifts the program: every storage becomes a value with versions. At [`Level::Exact`] the lifted program then goes through an
+//! e-graph, in which operators that mutate leave for their functional variants, stores are forwarded to loads, and what nobody sees is
 //! dropped; see [`rules`].
 //!
 //! **Architecture invariant:** nothing here knows of tensors, kernels or devices. Operators are known by name, and by what
@@ -9,28 +9,27 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-mod algebra;
-mod beforehand;
-mod choice;
-mod dag;
-mod eager;
-mod egraph;
-mod emit;
+mod select_plan;
 mod error;
-mod functional;
-mod inplace;
-mod lift;
-mod memory;
-mod places;
-mod told;
-mod writers;
+mod functional_graph;
+/// From a program that mutates to a graph of values: lifted, rewritten in an e-graph, and emitted.
+mod functionalize {
+    pub(crate) mod egraph;
+    pub(crate) mod emit;
+    pub(crate) mod lift;
+    pub(crate) mod op_info;
+    pub(crate) mod value_graph;
+    pub(crate) mod view_queries;
+}
+mod bufferize;
 
-pub use choice::{InPlace, functionalize_in_place};
+pub use select_plan::{ExecutionMode, functionalize_in_place};
 pub use error::{FunctionalizeError, Reason};
-pub use functional::{Functional, Mutation, Output, Outside, SharedMemory, Stats};
-pub use inplace::plan;
+pub use functional_graph::{FunctionalGraph, Mutation, Output, ExternalTensor, SharedMemory, Stats};
+pub use bufferize::plan;
 
-use beforehand::Beforehand;
+use functionalize::lift::requirements::Requirements;
+use functionalize::{egraph, emit, lift};
 use lift::Lifted;
 use maquette_ir::graph::{Graph, OpFacts};
 
@@ -55,7 +54,7 @@ pub struct Options {
     shared: Vec<Vec<usize>>,
     no_signed_zeros: bool,
     only: Option<Vec<String>>,
-    keeps_stores: bool,
+    disable_forwarding: bool,
 }
 
 impl Options {
@@ -87,8 +86,8 @@ impl Options {
 
     /// Whether every store is put into the e-graph, and loads see stores by rules alone. Otherwise those that the program's order decides are
     /// forwarded, and left out, while lifting.
-    pub fn keeps_stores(self, yes: bool) -> Options {
-        Options { keeps_stores: yes, ..self }
+    pub fn disable_forwarding(self, yes: bool) -> Options {
+        Options { disable_forwarding: yes, ..self }
     }
 
     /// Inputs that see one memory, as numbers of inputs; their types say where in it each begins. The functional graph takes that memory as one
@@ -103,10 +102,10 @@ impl Options {
 /// # Errors
 /// The program has no functional form: it writes to a tensor whose elements overlap, writes to two arguments of one operator that may
 /// overlap, reads a storage beyond the tensor it belongs to or as another dtype; the graph takes a result for a view that has to be a copy.
-pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<Functional, FunctionalizeError> {
+pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<FunctionalGraph, FunctionalizeError> {
     match options.level {
         Level::LiftOnly => emit::emit(graph, lift(graph, facts, options, false)?, Stats::default()),
-        Level::Exact => match egraph::optimize(lift(graph, facts, options, !options.keeps_stores)?, facts, options) {
+        Level::Exact => match egraph::optimize(lift(graph, facts, options, !options.disable_forwarding)?, facts, options) {
             // what the rules made of it is no program: the lifted one is
             Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => {
                 emit::emit(graph, lift(graph, facts, options, false)?, Stats { stopped: why, ..Stats::default() })
@@ -117,25 +116,25 @@ pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> R
 }
 
 /// Lifts a program, again where it turns out what would have had to be known beforehand.
-fn lift(graph: &Graph, facts: &dyn OpFacts, options: &Options, forwards: bool) -> Result<Lifted, FunctionalizeError> {
-    let mut known = Beforehand::sharing(&options.shared);
-    let mut outside: Option<FunctionalizeError> = None;
+fn lift(graph: &Graph, facts: &dyn OpFacts, options: &Options, forward_stores: bool) -> Result<Lifted, FunctionalizeError> {
+    let mut requirements = Requirements::sharing(&options.shared);
+    let mut refused: Option<FunctionalizeError> = None;
     loop {
-        let (lifted, learnt) = lift::lift(graph, facts, &known, forwards);
+        let (lifted, discovered) = lift::lift(graph, facts, &requirements, forward_stores);
         match lifted {
             // memory of symbolic sizes cannot be widened
-            Err(e @ FunctionalizeError { kind: Reason::SymbolicShare, .. }) => return Err(outside.unwrap_or(e)),
-            lifted if learnt.is_empty() => return lifted,
-            lifted => outside = lifted.err().or(outside),
+            Err(e @ FunctionalizeError { kind: Reason::SymbolicAliasing, .. }) => return Err(refused.unwrap_or(e)),
+            lifted if discovered.is_empty() => return lifted,
+            lifted => refused = lifted.err().or(refused),
         }
-        if !known.learn(learnt) {
-            let loc = outside.and_then(|e| e.loc);
-            return Err(FunctionalizeError { loc, kind: Reason::Internal("what was learnt of the program was known") });
+        if !requirements.extend(discovered) {
+            let loc = refused.and_then(|e| e.loc);
+            return Err(FunctionalizeError { loc, kind: Reason::Internal("lifting discovers a requirement that it was given") });
         }
     }
 }
 
 /// The rules of [`Level::Exact`], by name and equation.
 pub fn rules() -> impl Iterator<Item = (&'static str, &'static str)> {
-    egraph::rules().iter().map(|r| (r.name, r.law))
+    egraph::rules().iter().map(|r| (r.name, r.equation))
 }

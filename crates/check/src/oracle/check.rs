@@ -43,7 +43,7 @@ pub fn published(program: &Program, e: &Error, symbolic: bool) -> Option<&'stati
         ErrorKind::Other(e) => match &e.downcast_ref::<FunctionalizeError>()?.kind {
             Reason::WriteToOverlappingView { .. } if symbolic && has_windows(&program.graph) => Some(WINDOWS),
             // every other view has no elements but those of its tensor
-            Reason::Outside { .. } if !program.sees_places() && !has_windows(&program.graph) => None,
+            Reason::ViewOutOfBounds { .. } if !program.sees_places() && !has_windows(&program.graph) => None,
             why => unfunctional(why),
         },
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
@@ -65,10 +65,10 @@ pub fn published(program: &Program, e: &Error, symbolic: bool) -> Option<&'stati
 /// Why a program that eager runs has no functional form.
 fn unfunctional(why: &Reason) -> Option<&'static str> {
     match why {
-        Reason::Outside { .. } => Some("a view of elements that its tensor does not have"),
-        Reason::Unlocated { .. } => Some("a view of symbolic sizes that do not tell its elements"),
+        Reason::ViewOutOfBounds { .. } => Some("a view of elements that its tensor does not have"),
+        Reason::UnresolvedView { .. } => Some("a view of symbolic sizes that do not tell its elements"),
         Reason::Reinterpreted { .. } => Some("memory seen as two dtypes"),
-        Reason::SymbolicShare => Some("inputs of symbolic sizes that share memory"),
+        Reason::SymbolicAliasing => Some("inputs of symbolic sizes that share memory"),
         Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
         _ => None,
     }

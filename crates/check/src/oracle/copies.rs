@@ -14,7 +14,7 @@ pub struct Copies {
     /// So many runs were to copy no more than eagerly.
     pub runs: u64,
     /// For so many of them no plan was known to: the program would run as it is.
-    pub as_it_is: u64,
+    pub original: u64,
     /// In so many of them what the plan says it copies at most, and lifting at least, was compared too.
     pub bounded: u64,
 }
@@ -28,14 +28,14 @@ impl Copies {
         let (eager, found) = match (eager, found) {
             (Written::Counted(eager), Written::Counted(found)) => (eager.traffic, found),
             (_, Written::Unproven) => {
-                self.add(Copies { runs: 1, as_it_is: 1, ..Copies::default() });
+                self.add(Copies { runs: 1, original: 1, ..Copies::default() });
                 return Ok(());
             }
             _ => return Ok(()),
         };
         let Counted { traffic: planned, at_most, eager_at_least } = found;
         let bounded = u64::from(at_most.is_some() && eager_at_least.is_some());
-        self.add(Copies { eager, planned, runs: 1, as_it_is: 0, bounded });
+        self.add(Copies { eager, planned, runs: 1, original: 0, bounded });
         if planned.copied > eager.copied {
             return Err(format!("{} elements are copied, {} eagerly", planned.copied, eager.copied));
         }
@@ -52,14 +52,14 @@ impl Copies {
         self.eager += other.eager;
         self.planned += other.planned;
         self.runs += other.runs;
-        self.as_it_is += other.as_it_is;
+        self.original += other.original;
         self.bounded += other.bounded;
     }
 }
 
 impl Display for Copies {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Copies { eager, planned, runs, as_it_is, bounded } = self;
+        let Copies { eager, planned, runs, original, bounded } = self;
         writeln!(
             f,
             "elements copied: {} eagerly, {} as planned; written: {} and {}",
@@ -68,6 +68,6 @@ impl Display for Copies {
             eager.written(),
             planned.written()
         )?;
-        writeln!(f, "of {runs} runs, {as_it_is} would be of the program as it is; in {bounded} both bounds were compared")
+        writeln!(f, "of {runs} runs, {original} would be of the original program; in {bounded} both bounds were compared")
     }
 }

@@ -201,7 +201,7 @@ impl Functional {
 }
 
 /// Whether a functional program is a graph, and rules came to an end.
-pub(super) fn sound(functional: &maquette_rewrite::Functional) -> Result<()> {
+pub(super) fn sound(functional: &maquette_rewrite::FunctionalGraph) -> Result<()> {
     functional.graph.verify()?;
     let stats = &functional.stats;
     if stats.rounds == 0 && !stats.stopped.is_empty() {

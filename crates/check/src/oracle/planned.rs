@@ -8,7 +8,7 @@ use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
-use maquette_rewrite::{FunctionalizeError, InPlace, Options, functionalize, functionalize_in_place, plan};
+use maquette_rewrite::{FunctionalizeError, ExecutionMode, Options, functionalize, functionalize_in_place, plan};
 use maquette_trace::input_symbols;
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names of elements first.
@@ -18,8 +18,8 @@ pub struct Planned {
 
 impl Planned {
     /// A plan, and whether it is proven to keep to the copies of the eager program. Where none is known to, the program is planned all the same.
-    fn plan(graph: &Graph, options: &Options) -> Result<(maquette_rewrite::Functional, BufferPlan, bool), FunctionalizeError> {
-        if let InPlace::Planned(functional, plan) = functionalize_in_place(graph, &Facts, options)? {
+    fn plan(graph: &Graph, options: &Options) -> Result<(maquette_rewrite::FunctionalGraph, BufferPlan, bool), FunctionalizeError> {
+        if let ExecutionMode::Planned(functional, plan) = functionalize_in_place(graph, &Facts, options)? {
             return Ok((*functional, *plan, true));
         }
         let functional = functionalize(graph, &Facts, options)?;

@@ -8,14 +8,14 @@ use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ops::module::Slot;
 use maquette_ops::{Result, Tensor, Tree, Value};
-use maquette_rewrite::Functional;
+use maquette_rewrite::FunctionalGraph;
 use maquette_trace::{Interface, Lines, Program as Traced};
 use std::fmt;
 use std::marker::PhantomData;
 
 /// A program from inputs `I` to outputs `O` that needs nothing but its graph and the tensors it owns. Displays as its signature and graph.
 pub struct Program<I, O> {
-    functional: Functional,
+    functional: FunctionalGraph,
     signature: Signature,
     interface: Interface,
     /// The first inputs of the graph.
@@ -42,7 +42,7 @@ pub struct Condition {
 
 impl<I: Tree, O: Tree> Program<I, O> {
     /// `traced` is the program as traced, with the tensors that it was traced with; `state` are those of the exported one.
-    pub(crate) fn new(traced: &Traced, functional: Functional, owned: &Owned, state: Vec<Tensor>) -> Program<I, O> {
+    pub(crate) fn new(traced: &Traced, functional: FunctionalGraph, owned: &Owned, state: Vec<Tensor>) -> Program<I, O> {
         let graph = &functional.graph;
         let mut names: Vec<(String, Slot, usize)> = Vec::new();
         for (at, n) in owned.0.iter().enumerate() {
@@ -96,7 +96,7 @@ impl<I, O> Program<I, O> {
     }
 
     /// The graph, and how its results become what the program leaves.
-    pub fn functional(&self) -> &Functional {
+    pub fn functional(&self) -> &FunctionalGraph {
         &self.functional
     }
 

@@ -3,7 +3,7 @@
 use super::state::Owned;
 use maquette_ir::graph::{Arg, Graph};
 use maquette_ops::module::Slot;
-use maquette_rewrite::{Functional, Output, Outside, SharedMemory};
+use maquette_rewrite::{FunctionalGraph, Output, ExternalTensor, SharedMemory};
 use maquette_trace::{LeafKind, Program as Traced};
 use std::fmt;
 
@@ -116,7 +116,7 @@ impl Signature {
     }
 
     /// `labels`: what the inputs of the graph are called.
-    pub(crate) fn of(traced: &Traced, functional: &Functional, owned: &Owned, labels: &[String]) -> Signature {
+    pub(crate) fn of(traced: &Traced, functional: &FunctionalGraph, owned: &Owned, labels: &[String]) -> Signature {
         let graph = &functional.graph;
         let mut inputs = Vec::new();
         for (at, named) in owned.0.iter().enumerate() {
@@ -160,19 +160,19 @@ impl Signature {
         signature
     }
 
-    fn outputs_of(&self, traced: &Traced, functional: &Functional) -> Vec<OutputSpec> {
+    fn outputs_of(&self, traced: &Traced, functional: &FunctionalGraph) -> Vec<OutputSpec> {
         let graph = &functional.graph;
         let mut outputs = Vec::new();
         for m in &functional.mutations {
             let value = result_text(graph, m.result);
             let written: Vec<(usize, String)> = match m.target {
-                Outside::Input(i) => vec![(i, at(graph, value, m.place))],
-                Outside::Memory(k) => functional
+                ExternalTensor::Input(i) => vec![(i, at(graph, value, m.layout))],
+                ExternalTensor::SharedMemory(k) => functional
                     .memories
                     .get(k)
                     .map(|m| m.inputs.iter().map(|&i| (i, part(graph, m, i, &value))).collect())
                     .unwrap_or_default(),
-                Outside::Const(_) => Vec::new(),
+                ExternalTensor::Const(_) => Vec::new(),
             };
             for (target, value) in written {
                 let target = input_text(graph, target);
@@ -214,16 +214,16 @@ fn part(graph: &Graph, memory: &SharedMemory, input: usize, value: &str) -> Stri
     format!("{value} at [{}]", numbers.join(", "))
 }
 
-fn output_text(f: &Functional, output: &Output) -> String {
+fn output_text(f: &FunctionalGraph, output: &Output) -> String {
     let graph = &f.graph;
     match output {
         Output::Result { result, .. } => result_text(graph, *result),
-        Output::Shared { result, place, .. } => at(graph, result_text(graph, *result), Some(*place)),
-        Output::Alias { of, place } => {
+        Output::Shared { result, layout: place, .. } => at(graph, result_text(graph, *result), Some(*place)),
+        Output::Alias { of, layout: place } => {
             let of = match *of {
-                Outside::Input(i) => input_text(graph, i),
-                Outside::Const(i) => graph.consts().get(i).map_or_else(String::new, |c| format!("%{}", graph.value_name(c.value()))),
-                Outside::Memory(i) => input_text(graph, graph.inputs().len() - f.memories.len() + i),
+                ExternalTensor::Input(i) => input_text(graph, i),
+                ExternalTensor::Const(i) => graph.consts().get(i).map_or_else(String::new, |c| format!("%{}", graph.value_name(c.value()))),
+                ExternalTensor::SharedMemory(i) => input_text(graph, graph.inputs().len() - f.memories.len() + i),
             };
             at(graph, of, *place)
         }
@@ -235,7 +235,7 @@ fn output_text(f: &Functional, output: &Output) -> String {
 }
 
 /// Whether an operator or an output takes an input, by itself or in the memory it is in.
-fn used(f: &Functional, i: usize) -> bool {
+fn used(f: &FunctionalGraph, i: usize) -> bool {
     let graph = &f.graph;
     let taken = |i: usize| {
         let Some(&v) = graph.inputs().get(i) else { return false };
@@ -246,8 +246,8 @@ fn used(f: &Functional, i: usize) -> bool {
     let first = graph.inputs().len() - f.memories.len();
     let memory = f.memories.iter().position(|m| m.inputs.contains(&i));
     let given_back = |o: &Output| match o {
-        Output::Alias { of: Outside::Input(of), .. } => *of == i,
-        Output::Alias { of: Outside::Memory(of), .. } => Some(*of) == memory,
+        Output::Alias { of: ExternalTensor::Input(of), .. } => *of == i,
+        Output::Alias { of: ExternalTensor::SharedMemory(of), .. } => Some(*of) == memory,
         _ => false,
     };
     taken(i) || memory.is_some_and(|m| taken(first + m)) || f.outputs.iter().any(given_back)

@@ -9,7 +9,7 @@ use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Args, Module, Tensor, Tree, Value, tree};
-use maquette_rewrite::{Functional, Level, Options, functionalize, plan};
+use maquette_rewrite::{FunctionalGraph, Level, Options, functionalize, plan};
 use maquette_trace::{Dim, TraceOptions, trace};
 
 pub fn arange(n: i64) -> Tensor {
@@ -47,7 +47,7 @@ fn leaves<T: Tree>(x: &T) -> Vec<Tensor> {
 }
 
 /// As [`check`], of inputs that see one memory.
-pub fn check_shared<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) -> Functional {
+pub fn check_shared<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) -> FunctionalGraph {
     let t = TraceOptions::new().keep_offsets(true).trace(|x: Vec<Tensor>| program(x), inputs()).unwrap();
     let group: Vec<usize> = (0..inputs().len()).collect();
     let forms = [Level::LiftOnly, Level::Exact].map(|level| {
@@ -64,7 +64,7 @@ pub fn check_dynamic<O: Tree>(
     dims: &[(usize, usize, &str)],
     program: impl Fn(Vec<Tensor>) -> O,
     inputs: &[&dyn Fn() -> Vec<Tensor>],
-) -> Functional {
+) -> FunctionalGraph {
     let options = dims.iter().fold(TraceOptions::new(), |o, &(input, dim, name)| o.dynamic(input, dim, Dim::new(name)));
     let t = options.trace(|x: Vec<Tensor>| program(x), inputs[0]()).unwrap();
     let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
@@ -73,7 +73,7 @@ pub fn check_dynamic<O: Tree>(
 }
 
 /// Runs a program both ways on equal inputs, compares, and gives the functional graph.
-pub fn check<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) -> Functional {
+pub fn check<O: Tree>(program: impl Fn(Vec<Tensor>) -> O, inputs: impl Fn() -> Vec<Tensor>) -> FunctionalGraph {
     let [_, f] = check_under([Level::LiftOnly, Level::Exact].map(|level| Options::new().level(level)), program, inputs);
     f
 }
@@ -83,7 +83,7 @@ pub fn check_under<O: Tree, const N: usize>(
     ways: [Options; N],
     program: impl Fn(Vec<Tensor>) -> O,
     inputs: impl Fn() -> Vec<Tensor>,
-) -> [Functional; N] {
+) -> [FunctionalGraph; N] {
     let t = trace(|x: Vec<Tensor>| program(x), inputs()).unwrap();
     ways.map(|options| {
         let f = functionalize(t.graph(), &Facts, &options).unwrap();
@@ -93,17 +93,17 @@ pub fn check_under<O: Tree, const N: usize>(
 }
 
 /// How many elements a run by a plan copies.
-pub fn copied(f: &Functional, plan: &BufferPlan, inputs: Vec<Tensor>) -> u64 {
+pub fn copied(f: &FunctionalGraph, plan: &BufferPlan, inputs: Vec<Tensor>) -> u64 {
     let values: Vec<Value> = inputs.into_iter().map(Value::Tensor).collect();
     run_planned(f, plan, &values).unwrap().1.copied
 }
 
 /// How often a rule was of use.
-pub fn uses_of(f: &Functional, rule: &str) -> u64 {
+pub fn uses_of(f: &FunctionalGraph, rule: &str) -> u64 {
     f.stats.rules.iter().find(|(name, _)| *name == rule).map_or(0, |(_, n)| *n)
 }
 
-fn compare<O: Tree>(program: &impl Fn(Vec<Tensor>) -> O, inputs: &impl Fn() -> Vec<Tensor>, traced: &Graph, f: &Functional) {
+fn compare<O: Tree>(program: &impl Fn(Vec<Tensor>) -> O, inputs: &impl Fn() -> Vec<Tensor>, traced: &Graph, f: &FunctionalGraph) {
     f.graph.verify().unwrap();
     let plan = plan(f, &Facts).unwrap_or_else(|e| panic!("{e}\n{}", f.graph));
     // random numbers begin at one place every time

@@ -1,0 +1,204 @@
+//! Where values belong: the memory that they, or what they become part of, are left in.
+
+use super::node_kind::NodeKind;
+use super::{BufferRegion, Planner};
+use crate::functionalize::value_graph::{Meta, SpecId};
+use crate::error::{Reason, Result};
+use crate::functional_graph::{Output, ExternalTensor};
+use maquette_ir::graph::{Arg, Stmt, ValueId};
+use maquette_ir::buffer_plan::BufferId;
+use maquette_ir::sym::Expr;
+use maquette_ir::view::ViewSpec;
+use smallvec::SmallVec;
+
+/// The place in which a value is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Destination {
+    pub at: BufferRegion,
+    /// It is an output's own memory: other memory of this layout will do.
+    pub output: bool,
+}
+
+/// How far users of a value are followed.
+pub(super) const DEPTH: usize = 4;
+/// How many versions of a tensor back its memory is looked for.
+const VERSIONS: usize = 16;
+
+impl Planner<'_> {
+    /// The buffer of a tensor outside.
+    pub(super) fn external_buffer(&self, which: ExternalTensor) -> BufferId {
+        let at = match which {
+            ExternalTensor::Input(i) => i,
+            ExternalTensor::SharedMemory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
+            ExternalTensor::Const(i) => self.graph.inputs().len() + i,
+        };
+        BufferId(at as u32)
+    }
+
+    /// A result of the graph that is a list of integers, as a view.
+    pub(super) fn returned_layout(&mut self, at: usize) -> Result<SpecId> {
+        let list = self.graph.outputs().get(at).copied();
+        self.layout_from_args(list.as_slice())
+    }
+
+    /// An offset, sizes and strides, which lists may hold, as a view.
+    pub(super) fn layout_from_args(&mut self, given: &[Arg]) -> Result<SpecId> {
+        let mut numbers: SmallVec<[Expr; 9]> = SmallVec::new();
+        let mut all = true;
+        for arg in given {
+            self.graph.for_each_leaf(*arg, &mut |leaf| match leaf {
+                Arg::Int(e) => numbers.push(e),
+                _ => all = false,
+            });
+        }
+        if !all {
+            return Err(Reason::Internal("a place is no list of integers").into());
+        }
+        let (offset, rest) = numbers.split_first().ok_or(Reason::Internal("a place has no offset"))?;
+        let (sizes, strides) = rest.split_at(rest.len() / 2);
+        let spec = ViewSpec::strided(*offset, sizes, strides, &mut self.interner.symbols)?;
+        Ok(self.interner.spec(spec))
+    }
+
+    /// The place that is written back.
+    pub(super) fn write_back_region(&mut self, j: usize) -> Result<BufferRegion> {
+        let m = &self.program.mutations[j];
+        let (buffer, layout) = (self.external_buffer(m.target), m.layout);
+        let spec = match layout {
+            Some(at) => self.returned_layout(at)?,
+            None => self.external_specs.get(buffer.index()).copied().flatten().ok_or(Reason::Internal("memory that is written is nowhere"))?,
+        };
+        Ok(BufferRegion { buffer, spec })
+    }
+
+    /// The value of a result.
+    pub(super) fn result(&self, at: usize) -> Option<ValueId> {
+        match self.graph.outputs().get(at) {
+            Some(Arg::Value(v)) if self.graph.tensor_type(*v).is_some() => Some(*v),
+            _ => None,
+        }
+    }
+
+    /// The layout of an output in its own memory.
+    pub(super) fn layout(&mut self, v: ValueId, layout: Option<usize>) -> Result<SpecId> {
+        match layout {
+            Some(at) => self.returned_layout(at),
+            None => self.rows(v),
+        }
+    }
+
+    /// Fills in where values are left.
+    pub(super) fn compute_destinations(&mut self) -> Result<()> {
+        for j in 0..self.program.mutations.len() {
+            let at = self.write_back_region(j)?;
+            if let Some(v) = self.result(self.program.mutations[j].result) {
+                self.destinations[v.index()].get_or_insert(Destination { at, output: false });
+            }
+        }
+        let program = self.program;
+        program.outputs.iter().try_for_each(|o| self.output_destination(o))?;
+        for stmt in self.graph.body().iter().rev() {
+            let Stmt::Node(node) = stmt else { continue };
+            let pass = |p: &mut Self, from: ValueId, to: ValueId| {
+                let destination = p.destinations[from.index()];
+                let to = &mut p.destinations[to.index()];
+                *to = to.or(destination);
+            };
+            match self.node_kinds[node.index()].clone() {
+                NodeKind::Store { base, result, .. } => pass(self, result, base),
+                NodeKind::Strided { of, result } => pass(self, result, of),
+                NodeKind::View { base, spec, result } => {
+                    if let Some(destination) = self.destinations[result.index()]
+                        && let Some(at) = self.through_view(base, spec, destination.at)
+                    {
+                        self.destinations[base.index()].get_or_insert(Destination { at, ..destination });
+                    }
+                }
+                NodeKind::Call(call) => call.writes.iter().for_each(|&(before, after)| pass(self, after, before)),
+            }
+        }
+        Ok(())
+    }
+
+    fn output_destination(&mut self, o: &Output) -> Result<()> {
+        let (result, place) = match o {
+            Output::Result { result, layout: place } => (*result, *place),
+            Output::Shared { result, storage_layout: whole, .. } => (*result, Some(*whole)),
+            Output::Alias { .. } => return Ok(()),
+            Output::List(l) => return l.iter().try_for_each(|o| self.output_destination(o)),
+        };
+        let Some(v) = self.result(result).filter(|v| self.destinations[v.index()].is_none()) else { return Ok(()) };
+        let layout = self.layout(v, place)?;
+        let at = self.new_buffer(v, layout)?;
+        self.destinations[v.index()] = Some(Destination { at, output: true });
+        Ok(())
+    }
+
+    /// Where a value lies if a view of all of it lies here.
+    fn through_view(&mut self, base: ValueId, spec: SpecId, at: BufferRegion) -> Option<BufferRegion> {
+        let t = self.graph.tensor_type(base)?;
+        let meta = Meta { dtype: t.dtype, device: t.device, layout: t.layout, sizes: t.sizes.clone() };
+        let meta = self.interner.meta(meta);
+        let back = self.interner.inverse(spec, meta)?;
+        Some(BufferRegion { spec: self.interner.compose(at.spec, back)?, ..at })
+    }
+
+    /// Where a value could be made so that it need not be copied later, the best first. Places of outputs are left out.
+    pub(super) fn candidate_destinations(&mut self, v: ValueId) -> SmallVec<[BufferRegion; 4]> {
+        let mut found = SmallVec::new();
+        self.collect_destinations(v, 0, &mut found);
+        found
+    }
+
+    fn collect_destinations(&mut self, v: ValueId, depth: usize, found: &mut SmallVec<[BufferRegion; 4]>) {
+        if let Some(Destination { at, output: false }) = self.destinations[v.index()] {
+            found.push(at);
+        }
+        if depth == DEPTH {
+            return;
+        }
+        for i in 0..self.graph.users(v).len() {
+            let node = self.graph.users(v)[i];
+            match self.node_kinds[node.index()].clone() {
+                NodeKind::Store { base, source, spec, .. } if source == v => {
+                    if let Some(at) = self.region_of_version(base)
+                        && let Some(spec) = self.interner.compose(at.spec, spec)
+                    {
+                        found.push(BufferRegion { spec, ..at });
+                    }
+                }
+                NodeKind::Store { base, result, .. } if base == v => self.collect_destinations(result, depth + 1, found),
+                NodeKind::Strided { result, .. } => self.collect_destinations(result, depth + 1, found),
+                NodeKind::View { base, spec, result } => {
+                    let from = found.len();
+                    let mut viewed = SmallVec::new();
+                    self.collect_destinations(result, depth + 1, &mut viewed);
+                    for at in viewed {
+                        found.extend(self.through_view(base, spec, at));
+                    }
+                    found.truncate(from + DEPTH);
+                }
+                NodeKind::Call(call) => {
+                    for &(_, after) in call.writes.iter().filter(|(before, _)| *before == v) {
+                        self.collect_destinations(after, depth + 1, found);
+                    }
+                }
+                NodeKind::Store { .. } => {}
+            }
+        }
+    }
+
+    /// Where a value lies, or will lie since an earlier version of it does.
+    fn region_of_version(&self, mut v: ValueId) -> Option<BufferRegion> {
+        for _ in 0..VERSIONS {
+            if let Some(at) = self.regions[v.index()] {
+                return Some(at);
+            }
+            match &self.node_kinds[self.graph.producer(v)?.index()] {
+                NodeKind::Store { base, .. } => v = *base,
+                _ => return None,
+            }
+        }
+        None
+    }
+}

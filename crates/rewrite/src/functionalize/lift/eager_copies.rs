@@ -1,0 +1,74 @@
+//! What the program writes as it is, to compare plans with.
+
+use super::{Binding, Lift, Operand};
+use super::memory_ssa::Handle;
+use maquette_ir::graph::{NodeId, ValueId};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::copy_cost::{OverlapCondition, Traffic, WriteModel};
+use maquette_ir::view::{TriBool, ViewSpec};
+use smallvec::SmallVec;
+
+impl Lift<'_> {
+    /// Adds what a call writes where tensors lie as the program has them. Results that are `new` are not views of an operand.
+    pub(crate) fn count_eager_copies(
+        &mut self,
+        node: NodeId,
+        write_model: WriteModel,
+        operands: &[Operand],
+        mutated: &[(usize, Handle)],
+        new: impl Fn(usize) -> bool,
+    ) {
+        let graph = self.graph;
+        let tensor = |v: ValueId| graph.tensor_type(v);
+        let is_read = |o: &&Operand| mutated.iter().all(|(arg, _)| *arg != o.arg);
+        let mut reads: SmallVec<[(usize, ValueId, Handle); 4]> = operands
+            .iter()
+            .filter(is_read)
+            .filter_map(|o| if let Ok(Binding::Tensor(t)) = self.binding(o.value) { Some((o.arg, o.value, t)) } else { None })
+            .collect();
+        // keywords come in any order
+        reads.sort_by_key(|(arg, ..)| *arg);
+        let from = reads.first().and_then(|(_, v, _)| tensor(*v)).map(|t| t.dtype);
+        for &(_, v, t) in reads.iter().filter(|_| write_model.copies_operands()) {
+            let Some(sizes) = tensor(v).map(|t| &t.sizes) else { continue };
+            let interner = &mut self.memory.interner;
+            let there = || mutated.iter().map(|(_, u)| *u).filter(|u| u.storage == t.storage);
+            let mut certainly = |u: Handle| {
+                // what is copied has elements
+                let meets = match interner.disjoint(t.spec, u.spec) {
+                    TriBool::Yes => fault_injected("copies: operands meet what is written"),
+                    TriBool::No => true,
+                    TriBool::Unknown => interner.inside(t.spec, u.spec) == TriBool::Yes || fault_injected("copies: operands meet what is written"),
+                };
+                meets && write_model.needs_operand_copy(|| !interner.differ(t.spec, u.spec), || true)
+            };
+            if there().any(&mut certainly) {
+                self.memory.eager.add(sizes, Traffic::copy(1));
+                continue;
+            }
+            let mut perhaps = |u: &Handle| {
+                let meets = interner.disjoint(t.spec, u.spec) != TriBool::Yes;
+                write_model.needs_operand_copy(|| interner.same_layout(t.spec, u.spec, true), || meets)
+            };
+            if let Some(u) = there().find(&mut perhaps) {
+                let symbols = &mut interner.symbols;
+                let mut memory_view = |t: Handle| {
+                    let t = graph.type_of(t.ty);
+                    ViewSpec::strided(t.offset, &t.sizes, &t.strides, symbols).ok()
+                };
+                let condition = memory_view(t).zip(memory_view(u)).and_then(|(t, u)| OverlapCondition::of(&t, &u, write_model, symbols));
+                self.memory.eager.add_estimate(sizes, Traffic::copy(1));
+                condition.into_iter().for_each(|m| self.memory.eager.copied.add_if(m, 1));
+            }
+        }
+        for (_, t) in mutated {
+            let meta = &self.memory.interner.metas[t.meta.index()];
+            self.memory.eager.add(&meta.sizes, write_model.per_element(true, from != Some(meta.dtype)));
+        }
+        for (_, r) in graph.results(node).iter().enumerate().filter(|(i, _)| new(*i)) {
+            for t in r.values().iter().filter_map(tensor) {
+                self.memory.eager.add(&t.sizes, write_model.per_element(false, from != Some(t.dtype)));
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The values of a program's memory, as lifting makes them.
+
+use crate::functionalize::value_graph::{ValueGraph, Id, Kind, MetaId, Name, Node, NodeOrigin, Interner, SpecId};
+use crate::error::{Reason, Result};
+use crate::functional_graph::SharedMemory;
+use super::last_stores::{PendingStore, LastStores};
+use maquette_ir::Loc;
+use maquette_ir::graph::{Arg, BindSource, TypeId, ValueId};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::sym::{BoolExpr, SymbolId};
+use maquette_ir::copy_cost::CopyCost;
+use maquette_ir::view::TriBool;
+use rustc_hash::FxHashMap;
+
+/// Where a storage comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StorageOrigin {
+    Input(u32),
+    Const(u32),
+    /// Memory that inputs share.
+    Shared(u32),
+    Fresh,
+}
+
+/// Memory, as the values it has had.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Storage {
+    pub origin: StorageOrigin,
+    /// What it was made for; none where inputs share it.
+    pub made: Option<ValueId>,
+    /// The value now. Its elements are those that `region` names, in that order; see [`MemorySsa::materialize`].
+    pub version: Id,
+    /// Its elements in that order, where the version is still the value as it was made. Sizes of that view may be bound after it.
+    pub pending_reorder: Option<SpecId>,
+    /// The version's elements in memory.
+    pub region: SpecId,
+    pub base: MetaId,
+    /// The first statement that writes to it.
+    pub written: Option<u32>,
+}
+
+/// A tensor of the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handle {
+    pub storage: usize,
+    /// Its elements among those of the storage's version.
+    pub spec: SpecId,
+    pub meta: MetaId,
+    pub ty: TypeId,
+}
+
+/// A statement of the functional program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LiftedStmt {
+    Node(Id),
+    /// At a statement of the original program.
+    Bind {
+        symbol: SymbolId,
+        value: Id,
+        source: BindSource,
+        at: u32,
+    },
+    Assert {
+        cond: BoolExpr,
+        message: Option<Name>,
+        at: u32,
+    },
+}
+
+/// An output of the program.
+#[derive(Clone, Debug)]
+pub(crate) enum OutputRef {
+    Tensor(Handle),
+    Number(Id),
+    Plain(Arg),
+    List(Vec<OutputRef>),
+}
+
+/// An output's value in the end.
+#[derive(Clone, Debug)]
+pub(crate) enum OutputValue {
+    Value(Id),
+    /// Memory that the caller has, or that several outputs see.
+    Storage(Handle),
+    Plain(Arg),
+    List(Vec<OutputValue>),
+}
+
+/// The program so far: every storage with its version, every value in the order of the program.
+#[derive(Clone)]
+pub(crate) struct MemorySsa {
+    pub interner: Interner,
+    pub value_graph: ValueGraph,
+    pub stmts: Vec<LiftedStmt>,
+    pub storages: Vec<Storage>,
+    /// Memory that inputs share.
+    pub shared: Vec<SharedMemory>,
+    /// By storage: its stores since its version. Only if loads are to see them.
+    pub last_stores: FxHashMap<usize, LastStores>,
+    forward_stores: bool,
+    /// What the program writes as it is.
+    pub eager: CopyCost,
+    /// Places were asked for by offsets from the start of inputs' storages.
+    pub absolute_offsets: bool,
+    /// The statement that is being lifted, and its line.
+    pub at: u32,
+    pub loc: Option<Loc>,
+}
+
+impl MemorySsa {
+    /// Of a program of about so many nodes. Loads see the stores before them, if `forward_stores`, and stores that nobody sees are none.
+    pub fn new(interner: Interner, forward_stores: bool, nodes: usize) -> MemorySsa {
+        MemorySsa {
+            interner,
+            value_graph: ValueGraph::with_capacity(nodes),
+            stmts: Vec::with_capacity(nodes),
+            storages: Vec::new(),
+            shared: Vec::new(),
+            last_stores: FxHashMap::default(),
+            forward_stores,
+            eager: CopyCost::default(),
+            absolute_offsets: false,
+            at: 0,
+            loc: None,
+        }
+    }
+
+    pub fn add(&mut self, node: Node, kind: Kind) -> Id {
+        self.add_of(node, NodeOrigin { kind, at: self.at, loc: self.loc })
+    }
+
+    fn add_of(&mut self, node: Node, origin: NodeOrigin) -> Id {
+        let listed = !matches!(node, Node::Input(_) | Node::Const(_) | Node::Proj(..));
+        let id = self.value_graph.add(node, origin);
+        if listed {
+            self.stmts.push(LiftedStmt::Node(id));
+        }
+        id
+    }
+
+    /// Whether a tensor is its storage's version as it is.
+    pub fn is_whole(&mut self, t: Handle) -> bool {
+        self.storages[t.storage].base == t.meta && self.interner.is_whole(t.spec, t.meta)
+    }
+
+    /// The value of a storage as it was before the stores that are kept apart.
+    fn version_before_stores(&mut self, storage: usize) -> Id {
+        let Storage { version, pending_reorder, base, .. } = self.storages[storage];
+        let Some(there) = pending_reorder else { return version };
+        let version = self.add(Node::View(there, version), Kind::Tensor(base));
+        (self.storages[storage].version, self.storages[storage].pending_reorder) = (version, None);
+        version
+    }
+
+    /// The value of a storage now.
+    pub fn materialize(&mut self, storage: usize) -> Id {
+        let version = match self.last_stores.get(&storage).map(|w| w.stores.len() - 1) {
+            Some(last) => self.version_after_store(storage, last),
+            None => self.version_before_stores(storage),
+        };
+        self.last_stores.remove(&storage);
+        self.storages[storage].version = version;
+        version
+    }
+
+    /// The value of a storage after a write, where what later stores left nothing of may be missing.
+    fn version_after_store(&mut self, storage: usize, last: usize) -> Id {
+        let (mut version, base) = (self.version_before_stores(storage), self.storages[storage].base);
+        let Some(mut last_stores) = self.last_stores.remove(&storage) else { return version };
+        let made = last_stores.stores[..=last].iter().rposition(|w| w.version.is_some());
+        version = made.and_then(|i| last_stores.stores[i].version).unwrap_or(version);
+        for store in &mut last_stores.stores[made.map_or(0, |i| i + 1)..=last] {
+            if !store.dead {
+                let origin = NodeOrigin { kind: Kind::Tensor(base), at: store.at, loc: store.loc };
+                version = self.add_of(Node::Scatter(store.spec, version, store.value), origin);
+            }
+            store.version = Some(version);
+        }
+        self.last_stores.insert(storage, last_stores);
+        version
+    }
+
+    /// The value of a tensor now.
+    pub fn read(&mut self, t: Handle) -> Id {
+        let seen = self.last_stores.get(&t.storage).map(|w| (w, w.last_may_alias(&mut self.interner, t.spec)));
+        let (spec, from) = match seen {
+            Some((last_stores, Some(i))) => {
+                let PendingStore { spec, value, .. } = last_stores.stores[i];
+                if spec == t.spec {
+                    return value;
+                }
+                match self.interner.relative(t.spec, spec) {
+                    Some(inner) => (inner, value),
+                    None => (t.spec, self.version_after_store(t.storage, i)),
+                }
+            }
+            Some((_, None)) | None => (t.spec, self.version_before_stores(t.storage)),
+        };
+        let whole = self.value_graph.meta(from) == Some(t.meta) && self.interner.is_whole(spec, t.meta);
+        if whole { from } else { self.add(Node::View(spec, from), Kind::Tensor(t.meta)) }
+    }
+
+    /// Gives a tensor a new value.
+    pub fn write(&mut self, t: Handle, value: Id, op: &str) -> Result<()> {
+        if self.interner.injective(t.spec) == TriBool::No {
+            let viewed = self.interner.text(&self.interner.specs[t.spec.index()]);
+            return Err(Reason::WriteToOverlappingView { op: op.into(), viewed }.into());
+        }
+        let (version, base) = (self.version_before_stores(t.storage), self.storages[t.storage].base);
+        let whole = self.is_whole(t);
+        if whole || !fault_injected("lift: a part of an input is written and not told") {
+            self.storages[t.storage].written.get_or_insert(self.at);
+        }
+        if whole {
+            self.last_stores.remove(&t.storage);
+            self.storages[t.storage].version = value;
+        } else if self.forward_stores {
+            let (at, loc) = (self.at, self.loc);
+            self.last_stores.entry(t.storage).or_default().push(&mut self.interner, t.spec, value, at, loc);
+        } else {
+            self.storages[t.storage].version = self.add(Node::Scatter(t.spec, version, value), Kind::Tensor(base));
+        }
+        Ok(())
+    }
+
+    /// Stores what was written to memory from outside.
+    pub fn flush_external_stores(&mut self) {
+        let written = |s: &Storage| s.written.is_some() && s.origin != StorageOrigin::Fresh;
+        let storages: Vec<usize> = self.storages.iter().enumerate().filter(|(_, s)| written(s)).map(|(i, _)| i).collect();
+        for i in storages {
+            self.materialize(i);
+        }
+    }
+
+    /// Reads the outputs that are memory of their own. Those of types that `repeats` elements are views of it.
+    pub fn output_values(&mut self, outputs: &[OutputRef], repeats: &dyn Fn(TypeId) -> bool) -> Vec<OutputValue> {
+        fn count(o: &OutputRef, seen: &mut FxHashMap<usize, usize>) {
+            match o {
+                OutputRef::Tensor(t) => *seen.entry(t.storage).or_default() += 1,
+                OutputRef::List(l) => l.iter().for_each(|o| count(o, seen)),
+                OutputRef::Number(_) | OutputRef::Plain(_) => {}
+            }
+        }
+        let mut seen = FxHashMap::default();
+        outputs.iter().for_each(|o| count(o, &mut seen));
+        outputs.iter().map(|o| self.output_value(o, &seen, repeats)).collect()
+    }
+
+    fn output_value(&mut self, o: &OutputRef, seen: &FxHashMap<usize, usize>, repeats: &dyn Fn(TypeId) -> bool) -> OutputValue {
+        let alone = |t: &Handle| seen.get(&t.storage) == Some(&1) || fault_injected("lift: outputs of one memory in several");
+        match o {
+            OutputRef::Tensor(t) if self.storages[t.storage].origin != StorageOrigin::Fresh || !alone(t) || repeats(t.ty) => {
+                self.materialize(t.storage);
+                OutputValue::Storage(*t)
+            }
+            OutputRef::Tensor(t) => OutputValue::Value(self.read(*t)),
+            OutputRef::Number(id) => OutputValue::Value(*id),
+            OutputRef::Plain(arg) => OutputValue::Plain(*arg),
+            OutputRef::List(l) => OutputValue::List(l.iter().map(|o| self.output_value(o, seen, repeats)).collect()),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What is known of the operators of a graph, asked once each.
+
+use maquette_ir::graph::{ArgEffect, Graph, NodeId, OpFacts, StrId};
+use maquette_ir::copy_cost::WriteModel;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// An operator.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpInfo {
+    /// By argument.
+    writes: SmallVec<[bool; 8]>,
+    /// By result: the argument whose storage it shares.
+    aliases: SmallVec<[Option<usize>; 2]>,
+    pub has_effect: bool,
+    pub observes_strides: bool,
+    pub uses_rng: bool,
+    /// Its result has the elements of its first argument, in row-major order.
+    pub keeps_elements: bool,
+    pub observes_storage: bool,
+    pub is_metadata_query: bool,
+    pub write_model: WriteModel,
+}
+
+impl OpInfo {
+    pub fn writes(&self, arg: usize) -> bool {
+        self.writes.get(arg).copied().unwrap_or(true)
+    }
+
+    pub fn alias(&self, result: usize) -> Option<usize> {
+        self.aliases.get(result).copied().flatten()
+    }
+}
+
+/// The operators of a graph.
+pub(crate) struct OpInfoCache<'g> {
+    facts: &'g dyn OpFacts,
+    /// By name.
+    infos: Vec<Option<OpInfo>>,
+    keywords: FxHashMap<(StrId, StrId), Option<usize>>,
+}
+
+impl<'g> OpInfoCache<'g> {
+    pub fn new(facts: &'g dyn OpFacts) -> OpInfoCache<'g> {
+        OpInfoCache { facts, infos: Vec::new(), keywords: FxHashMap::default() }
+    }
+
+    /// The number of an argument given by keyword.
+    pub fn keyword_index(&mut self, graph: &Graph, op: StrId, name: StrId) -> Option<usize> {
+        let facts = self.facts;
+        *self.keywords.entry((op, name)).or_insert_with(|| facts.arg_index(graph.str(op), graph.str(name)))
+    }
+
+    /// An argument, as messages name it.
+    pub fn arg_name(&self, op: &str, arg: usize) -> String {
+        self.facts.arg_name(op, arg).unwrap_or_else(|| format!("argument {arg}"))
+    }
+
+    /// The operator of a node, whose arguments are numbered below `args`.
+    pub fn info(&mut self, graph: &Graph, node: NodeId, args: usize) -> &OpInfo {
+        let (op, name, facts) = (graph.op(node).index(), graph.op_name(node), self.facts);
+        if op >= self.infos.len() {
+            self.infos.resize(op + 1, None);
+        }
+        let info = self.infos[op].get_or_insert_with(|| OpInfo {
+            has_effect: facts.has_effect(name),
+            observes_strides: facts.observes_strides(name),
+            uses_rng: facts.uses_rng(name),
+            keeps_elements: facts.preserves_elements(name),
+            observes_storage: facts.observes_storage(name),
+            is_metadata_query: facts.is_metadata_query(name),
+            write_model: WriteModel::of(name, facts),
+            ..OpInfo::default()
+        });
+        for arg in info.writes.len()..args {
+            info.writes.push(facts.arg_effect(name, arg) == ArgEffect::Write);
+        }
+        for result in info.aliases.len()..graph.results(node).len() {
+            info.aliases.push(facts.result_aliases(name, result));
+        }
+        info
+    }
+}

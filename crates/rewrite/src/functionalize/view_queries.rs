@@ -1,0 +1,377 @@
+//! The view algebra by numbers: a program has few views, and asks the same of them over and over, so answers are kept.
+
+use crate::functionalize::value_graph::{MetaId, Interner, SpecId};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::sym::{BoolExpr, Expr, Rel, SymTable};
+use maquette_ir::view::{Dim, TriBool, ViewSpec};
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+
+/// A query about one or two views, or a view and a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Query {
+    Disjoint(SpecId, SpecId),
+    Inside(SpecId, SpecId),
+    Relative(SpecId, SpecId),
+    Located(SpecId, SpecId),
+    Compose(SpecId, SpecId),
+    Injective(SpecId),
+    Whole(SpecId, MetaId),
+    All(MetaId),
+    Inverse(SpecId, MetaId),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    TriBool(TriBool),
+    Spec(Option<SpecId>),
+}
+
+/// Answers given before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct QueryCache {
+    /// With the number of facts that were known then.
+    answers: FxHashMap<Query, (Answer, u32)>,
+    facts: u32,
+    /// Pairs of views of one base that share no element.
+    disjoint_pairs: Vec<(SpecId, SpecId)>,
+    /// By view: the views of views that it is.
+    composed: FxHashMap<SpecId, SmallVec<[(SpecId, SpecId); 1]>>,
+    /// Views that have no element twice.
+    injective_views: Vec<SpecId>,
+    viewed: FxHashMap<(SpecId, MetaId), MetaId>,
+    spans: Vec<Option<(Span, bool)>>,
+}
+
+/// The first element and the one behind the last, where they are numbers and there are any.
+pub(crate) type Span = Option<(i64, i64)>;
+
+impl Interner {
+    fn tri(&mut self, q: Query, ask: impl FnOnce(&mut Interner) -> TriBool) -> TriBool {
+        let facts = self.queries.facts;
+        if let Some((Answer::TriBool(t), then)) = self.queries.answers.get(&q)
+            && (*t != TriBool::Unknown || *then == facts)
+        {
+            return *t;
+        }
+        let t = ask(self);
+        self.queries.answers.insert(q, (Answer::TriBool(t), facts));
+        t
+    }
+
+    fn derived(&mut self, q: Query, ask: impl FnOnce(&mut Interner) -> Option<ViewSpec>) -> Option<SpecId> {
+        let facts = self.queries.facts;
+        if let Some((Answer::Spec(s), then)) = self.queries.answers.get(&q)
+            && (s.is_some() || *then == facts)
+        {
+            return *s;
+        }
+        let s = ask(self).map(|s| self.spec(s));
+        self.queries.answers.insert(q, (Answer::Spec(s), facts));
+        s
+    }
+
+    /// The metadata of a view of a value.
+    pub fn viewed(&mut self, spec: SpecId, of: MetaId) -> MetaId {
+        if let Some(meta) = self.queries.viewed.get(&(spec, of)) {
+            return *meta;
+        }
+        let sizes = self.specs[spec.index()].sizes().collect();
+        let meta = self.resized(of, sizes);
+        self.queries.viewed.insert((spec, of), meta);
+        meta
+    }
+
+    /// Two specs and the symbols, apart.
+    pub fn pair(&mut self, a: SpecId, b: SpecId) -> (&ViewSpec, &ViewSpec, &mut SymTable) {
+        (&self.specs[a.index()], &self.specs[b.index()], &mut self.symbols)
+    }
+
+    /// Whether two numbers are known to be equal.
+    pub fn equal(&mut self, a: Expr, b: Expr) -> bool {
+        let same = self.symbols.rel(Rel::Eq, a, b);
+        self.symbols.prove(same) == Some(true)
+    }
+
+    /// Whether two views are of the same sizes and strides; and the same offsets, if they `begin` there.
+    pub fn same_layout(&mut self, a: SpecId, b: SpecId, begin: bool) -> bool {
+        let (a, b, symbols) = self.pair(a, b);
+        let (x, y) = (a.offset(), b.offset());
+        let alike = a.same_layout(b, symbols);
+        alike && (!begin || self.equal(x, y))
+    }
+
+    /// Whether two views that have elements are certainly not of the same elements in the same order.
+    pub fn differ(&mut self, a: SpecId, b: SpecId) -> bool {
+        let (a, b, symbols) = self.pair(a, b);
+        let mut unequal = |x: Expr, y: Expr| {
+            let equal = symbols.rel(Rel::Eq, x, y);
+            symbols.prove(equal) == Some(false)
+        };
+        let begins_alike = !unequal(a.offset(), b.offset());
+        let several = |a: &ViewSpec, i: usize| a.dims()[i].size.as_i64().is_some_and(|n| n > 1);
+        a.dims().len() != b.dims().len()
+            || !begins_alike
+            || a.dims().iter().zip(b.dims()).any(|(x, y)| unequal(x.size, y.size))
+            || (0..a.dims().len()).any(|i| several(a, i) && unequal(a.dims()[i].stride, b.dims()[i].stride))
+    }
+
+    /// Two views with known equalities applied, if that changes them: what is looked for by form is found then.
+    fn simpler(&mut self, a: SpecId, b: SpecId) -> Option<(ViewSpec, ViewSpec)> {
+        let (a, b, symbols) = self.pair(a, b);
+        let (x, y) = (a.simplified(symbols)?, b.simplified(symbols)?);
+        (x != *a || y != *b).then_some((x, y))
+    }
+
+    /// Whether two views of one base share no element.
+    pub fn disjoint(&mut self, a_id: SpecId, b_id: SpecId) -> TriBool {
+        self.tri(Query::Disjoint(a_id, b_id), |s| {
+            let proven = s.proven_disjoint(a_id, b_id);
+            proven.or_else(|| if s.disjoint_in_common_base(a_id, b_id) { TriBool::Yes } else { TriBool::Unknown })
+        })
+    }
+
+    /// By themselves, or since it is assumed.
+    fn proven_disjoint(&mut self, a_id: SpecId, b_id: SpecId) -> TriBool {
+        let (a, b, symbols) = self.pair(a_id, b_id);
+        let proven = a.disjoint(b, symbols).or_else(|| match self.simpler(a_id, b_id) {
+            Some((a, b)) => a.disjoint(&b, &mut self.symbols),
+            None => TriBool::Unknown,
+        });
+        proven.or_else(|| if self.assumed_disjoint(a_id, b_id) { TriBool::Yes } else { TriBool::Unknown })
+    }
+
+    fn assumed_disjoint(&mut self, a: SpecId, b: SpecId) -> bool {
+        (0..self.queries.disjoint_pairs.len()).any(|i| {
+            let (x, y) = self.queries.disjoint_pairs[i];
+            let mut within = |a, b| self.inside(a, x) == TriBool::Yes && self.inside(b, y) == TriBool::Yes;
+            within(a, b) || within(b, a)
+        })
+    }
+
+    /// Whether both are views, of one view that has no element twice, that share none.
+    fn disjoint_in_common_base(&mut self, a: SpecId, b: SpecId) -> bool {
+        let of = |s: &Interner, a: SpecId| s.queries.composed.get(&a).cloned().unwrap_or_default();
+        let (of_a, of_b) = (of(self, a), of(self, b));
+        of_a.iter().any(|&(outer, x)| {
+            let mut in_one = of_b.iter().filter(|(o, _)| *o == outer);
+            self.injective(outer) == TriBool::Yes && in_one.any(|&(_, y)| self.proven_disjoint(x, y) == TriBool::Yes)
+        })
+    }
+
+    /// Takes a condition for known.
+    pub fn assume(&mut self, cond: BoolExpr) {
+        if self.symbols.prove(cond) != Some(true) {
+            // one that contradicts what is known never holds
+            let _ = self.symbols.assume(cond);
+            self.queries.facts += 1;
+        }
+    }
+
+    /// Takes for known that two views of one base share no element.
+    pub fn assume_disjoint(&mut self, a: SpecId, b: SpecId) {
+        self.queries.disjoint_pairs.push((a, b));
+        self.queries.facts += 1;
+    }
+
+    /// Whether every element of `a` is one of `b`.
+    pub fn inside(&mut self, a: SpecId, b: SpecId) -> TriBool {
+        self.tri(Query::Inside(a, b), |s| {
+            let (a, b, symbols) = s.pair(a, b);
+            a.contained_in(b, symbols)
+        })
+    }
+
+    /// `a` as a view of `b`'s value, if it lies in `b`.
+    pub fn relative(&mut self, a: SpecId, b: SpecId) -> Option<SpecId> {
+        self.derived(Query::Relative(a, b), |s| {
+            let (a, b, symbols) = s.pair(a, b);
+            a.relative(b, symbols)
+        })
+    }
+
+    /// A place in memory as a view of the value that lies at another. A value that lies in memory as a row does not need a proof that the place is
+    /// inside: no operator gives views of anything else.
+    pub fn located(&mut self, place: SpecId, whole: SpecId) -> Option<SpecId> {
+        self.derived(Query::Located(place, whole), |s| {
+            let (place, whole, symbols) = s.pair(place, whole);
+            place.relative(whole, symbols).or_else(|| {
+                let sizes: SmallVec<[Expr; 4]> = place.sizes().collect();
+                if whole.is_empty(symbols) == TriBool::Yes && place.is_empty(symbols) != TriBool::No {
+                    let nowhere: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), sizes.len());
+                    return ViewSpec::strided(Expr::Int(0), &sizes, &nowhere, symbols).ok();
+                }
+                let gap =
+                    if fault_injected("located: gaps are not counted") { row_gap(whole, symbols).map(|_| 1)? } else { row_gap(whole, symbols)? };
+                if place.contained_in(whole, symbols) == TriBool::No {
+                    return None;
+                }
+                let offset = symbols.sub(place.offset(), whole.offset()).ok()?;
+                let offset = exact_quotient(offset, gap, symbols)?;
+                let mut stride = |d: &Dim| match d.size {
+                    Expr::Int(1) => Some(Expr::Int(0)),
+                    n => exact_quotient(d.stride, gap, symbols).or_else(|| is_short(n, symbols).then_some(Expr::Int(0))),
+                };
+                let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(&mut stride).collect::<Option<_>>()?;
+                ViewSpec::strided(offset, &sizes, &strides, symbols).ok()
+            })
+        })
+    }
+
+    /// A view of a view.
+    pub fn compose(&mut self, outer: SpecId, inner: SpecId) -> Option<SpecId> {
+        let query = Query::Compose(outer, inner);
+        let recorded = matches!(self.queries.answers.get(&query), Some((Answer::Spec(Some(_)), _)));
+        let made = self.derived(query, |s| {
+            let (of, view, symbols) = s.pair(outer, inner);
+            of.compose(view, symbols).or_else(|| {
+                let (outer, inner) = s.simpler(outer, inner)?;
+                outer.compose(&inner, &mut s.symbols)
+            })
+        });
+        if let Some(made) = made.filter(|_| !recorded) {
+            self.queries.composed.entry(made).or_default().push((outer, inner));
+        }
+        made
+    }
+
+    /// Where a view begins and ends, and whether every element between is seen.
+    pub fn span(&mut self, a: SpecId) -> (Span, bool) {
+        if let Some(Some(known)) = self.queries.spans.get(a.index()) {
+            return *known;
+        }
+        let answer = match span(&self.specs[a.index()]) {
+            Some((span, numel)) => (Some(span), numel == span.1 - span.0 && self.injective(a) == TriBool::Yes),
+            None => (None, false),
+        };
+        self.queries.spans.resize(self.specs.len(), None);
+        self.queries.spans[a.index()] = Some(answer);
+        answer
+    }
+
+    /// How many elements a view has, if that is a number.
+    pub fn count(&mut self, a: SpecId) -> Option<i64> {
+        self.specs[a.index()].numel(&mut self.symbols)?.as_i64()
+    }
+
+    /// How many elements a value has, if that is a number.
+    pub fn count_of(&mut self, of: MetaId) -> Option<i64> {
+        self.numel(of)?.as_i64()
+    }
+
+    /// A view of these sizes of a value's first element.
+    pub fn repeated(&mut self, a: SpecId) -> Option<SpecId> {
+        let sizes: SmallVec<[Expr; 4]> = self.specs[a.index()].sizes().collect();
+        let strides: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), sizes.len());
+        let spec = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut self.symbols).ok()?;
+        Some(self.spec(spec))
+    }
+
+    /// Whether no element is seen twice.
+    pub fn injective(&mut self, a: SpecId) -> TriBool {
+        self.tri(Query::Injective(a), |s| {
+            let proven = s.specs[a.index()].injective(&mut s.symbols);
+            proven.or_else(|| if s.assumed_injective(a) { TriBool::Yes } else { TriBool::Unknown })
+        })
+    }
+
+    fn assumed_injective(&mut self, a: SpecId) -> bool {
+        (0..self.queries.injective_views.len()).any(|i| {
+            let (a, like, symbols) = self.pair(a, self.queries.injective_views[i]);
+            a.same_layout(like, symbols)
+        })
+    }
+
+    /// Takes for known that no view of these sizes and strides has an element twice.
+    pub fn assume_injective(&mut self, like: SpecId) {
+        self.queries.injective_views.push(like);
+        self.queries.facts += 1;
+    }
+
+    /// All of a value, in its own sizes.
+    pub fn all(&mut self, of: MetaId) -> Option<SpecId> {
+        self.derived(Query::All(of), |s| ViewSpec::contiguous(&s.metas[of.index()].sizes, &mut s.symbols).ok())
+    }
+
+    fn numel(&mut self, of: MetaId) -> Option<Expr> {
+        let all = self.all(of)?;
+        self.specs[all.index()].numel(&mut self.symbols)
+    }
+
+    /// Whether a view has every element of a value, in order.
+    pub fn is_whole(&mut self, a: SpecId, of: MetaId) -> bool {
+        if self.all(of) == Some(a) {
+            return true;
+        }
+        if fault_injected("whole: in any order") {
+            return self.specs[a.index()].numel(&mut self.symbols) == self.numel(of);
+        }
+        let whole = self.tri(Query::Whole(a, of), |s| match s.numel(of) {
+            Some(n) => s.specs[a.index()].is_full(n, &mut s.symbols),
+            None => TriBool::Unknown,
+        });
+        whole == TriBool::Yes
+    }
+
+    /// Where a view names every element of a value once: the value's elements in order, as a view of the view.
+    pub fn inverse(&mut self, a: SpecId, of: MetaId) -> Option<SpecId> {
+        self.derived(Query::Inverse(a, of), |s| {
+            let (n, all) = (s.numel(of)?, s.all(of)?);
+            let (a, all, symbols) = s.pair(a, all);
+            if a.is_permutation(n, symbols) != TriBool::Yes {
+                return None;
+            }
+            a.inverse(n, symbols)?.compose(all, symbols)
+        })
+    }
+}
+
+/// The span of a view of plain numbers, and how many elements it has.
+fn span(spec: &ViewSpec) -> Option<((i64, i64), i64)> {
+    let number = |e: Expr| if let Expr::Int(n) = e { Some(n) } else { None };
+    let start = number(spec.offset())?;
+    let (mut last, mut numel) = (start, 1i64);
+    for d in spec.dims() {
+        let (size, stride) = (number(d.size)?, number(d.stride)?);
+        last = last.checked_add(size.checked_sub(1)?.checked_mul(stride)?)?;
+        numel = numel.checked_mul(size)?;
+    }
+    let end = last.checked_add(1)?;
+    (numel > 0).then_some(((start, end), numel))
+}
+
+/// Whether a dimension has surely one index or none, so that its stride is never taken.
+fn is_short(size: Expr, symbols: &mut SymTable) -> bool {
+    let short = symbols.rel(Rel::Le, size, Expr::Int(1));
+    symbols.prove(short) == Some(true)
+}
+
+/// Which dimensions have strides that count: all but those of size 1, and where that is not all that is known, all that may have several indices.
+pub(crate) fn long_dims(sizes: &[Expr], symbols: &mut SymTable) -> SmallVec<[SmallVec<[bool; 4]>; 2]> {
+    let unequal_to_one: SmallVec<[bool; 4]> = sizes.iter().map(|n| *n != Expr::Int(1)).collect();
+    let proven_long: SmallVec<[bool; 4]> = sizes.iter().map(|n| !is_short(*n, symbols)).collect();
+    if unequal_to_one == proven_long { smallvec![unequal_to_one] } else { smallvec![unequal_to_one, proven_long] }
+}
+
+/// Where a view is a row of its elements in order, each as far from the last: that distance.
+fn row_gap(view: &ViewSpec, symbols: &mut SymTable) -> Option<i64> {
+    let sizes: SmallVec<[Expr; 4]> = view.sizes().collect();
+    long_dims(&sizes, symbols).iter().find_map(|long| row_gap_of(view, long, symbols))
+}
+
+/// The same, if the strides of these dimensions count.
+pub(crate) fn row_gap_of(view: &ViewSpec, long: &[bool], symbols: &mut SymTable) -> Option<i64> {
+    let sizes: SmallVec<[Expr; 4]> = view.sizes().collect();
+    let row = ViewSpec::contiguous(&sizes, symbols).ok()?;
+    let innermost = long.iter().rposition(|long| *long).map(|d| view.dims()[d]);
+    let gap = innermost.map_or(Some(1), |d| d.stride.as_i64()).filter(|gap| *gap > 0)?;
+    let mut fits = |long: bool, a: &Dim, b: &Dim| !long || symbols.mul(a.stride, Expr::Int(gap)).is_ok_and(|stride| stride == b.stride);
+    row.dims().iter().zip(view.dims()).zip(long).all(|((a, b), long)| fits(*long, a, b)).then_some(gap)
+}
+
+/// The quotient where a number surely divides an expression.
+fn exact_quotient(e: Expr, by: i64, symbols: &mut SymTable) -> Option<Expr> {
+    let by = Expr::Int(by);
+    let quotient = symbols.floor_div(e, by).ok()?;
+    symbols.mul(quotient, by).is_ok_and(|product| product == e).then_some(quotient)
+}
