@@ -21,8 +21,8 @@ impl Weights {
     #[track_caller]
     pub fn from_safetensors(bytes: &[u8]) -> Result<Weights> {
         let mut weights = BTreeMap::new();
-        for Part { name, dtype, sizes, range } in parts(bytes)? {
-            let tensor = copied(dtype, bytes.get(range).unwrap_or_default(), sizes);
+        for TensorEntry { name, dtype, sizes, range } in tensor_entries(bytes)? {
+            let tensor = copy_tensor(dtype, bytes.get(range).unwrap_or_default(), sizes);
             weights.insert(name, tensor.ok()?.clone());
         }
         Ok(Weights(weights))
@@ -58,7 +58,7 @@ impl Weights {
 }
 
 /// Where a tensor is in a file, and what it is.
-struct Part {
+struct TensorEntry {
     name: String,
     dtype: DType,
     sizes: Vec<i64>,
@@ -66,13 +66,13 @@ struct Part {
 }
 
 /// The parts of a safetensors file, which neither overlap nor leave it. Only the header is read.
-fn parts(bytes: &[u8]) -> Result<Vec<Part>> {
+fn tensor_entries(bytes: &[u8]) -> Result<Vec<TensorEntry>> {
     let file = SafeTensors::deserialize(bytes).map_err(|e| Error::msg(format!("this is not a safetensors file: {e}")))?;
-    let part = |(name, view): (&str, safetensors::tensor::TensorView<'_>)| -> Result<Part> {
+    let part = |(name, view): (&str, safetensors::tensor::TensorView<'_>)| -> Result<TensorEntry> {
         let start = view.data().as_ptr().addr() - bytes.as_ptr().addr();
         let sizes = view.shape().iter().map(|&n| n as i64).collect();
         let dtype = dtype(view.dtype()).map_err(|e| Error::msg(format!("the tensor `{name}`: {}", e.kind())))?;
-        Ok(Part { name: name.to_owned(), dtype, sizes, range: start..start + view.data().len() })
+        Ok(TensorEntry { name: name.to_owned(), dtype, sizes, range: start..start + view.data().len() })
     };
     file.iter().map(part).collect()
 }
@@ -98,7 +98,7 @@ fn dtype(dtype: Dtype) -> Result<DType> {
 
 /// A tensor of these little-endian bytes, in memory of its own.
 #[track_caller]
-fn copied(dtype: DType, bytes: &[u8], sizes: Vec<i64>) -> Tensor {
+fn copy_tensor(dtype: DType, bytes: &[u8], sizes: Vec<i64>) -> Tensor {
     #[track_caller]
     fn read<T: Element, const N: usize>(bytes: &[u8], sizes: Vec<i64>, f: fn([u8; N]) -> T) -> Tensor {
         let data = bytes.as_chunks::<N>().0.iter().map(|c| f(*c)).collect();

@@ -62,8 +62,8 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
     let f = rewrite::functionalize(&graph, &library::Facts, &options).map_err(Error::other)?;
     let mut text = format!("{}\n", f.graph);
     if explain {
-        f.mutations.iter().for_each(|m| text += &format!("leaves {m:?}\n"));
-        f.outputs.iter().for_each(|o| text += &format!("gives {o:?}\n"));
+        f.mutations.iter().for_each(|m| text += &format!("mutation: {m:?}\n"));
+        f.outputs.iter().for_each(|o| text += &format!("output: {o:?}\n"));
         for (name, n) in &f.stats.rules {
             let equation = rewrite::rules().find(|(rule, _)| rule == name).map_or("", |(_, equation)| equation);
             text += &format!("{n} x {name}: {equation}\n");
@@ -72,11 +72,11 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
         let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
         text += &plan.display(&f.graph).to_string();
         text += &format!("the plan copies {} elements at most; ", f.copies_at_most_text(&plan));
-        text += &format!("the program as it is, {} at least\n", f.copies_at_least_text());
+        text += &format!("the original program, {} at least\n", f.copies_at_least_text());
         text += &match rewrite::functionalize_in_place(&graph, &library::Facts, &options).map_err(Error::other)? {
-            ExecutionMode::Planned(chosen, _) if chosen.graph == f.graph => "in place it runs by this plan\n".to_owned(),
-            ExecutionMode::Planned(chosen, plan) => format!("in place it runs as lifted:\n{}\n{}", chosen.graph, plan.display(&chosen.graph)),
-            ExecutionMode::Original(_) => "in place it runs the original program\n".to_owned(),
+            ExecutionMode::Planned(chosen, _) if chosen.graph == f.graph => "execution: by this plan\n".to_owned(),
+            ExecutionMode::Planned(chosen, plan) => format!("execution: as lifted:\n{}\n{}", chosen.graph, plan.display(&chosen.graph)),
+            ExecutionMode::Original(_) => "execution: original program\n".to_owned(),
         };
     }
     print(&text)

@@ -5,7 +5,7 @@
 //! file meanwhile cannot be checked here; whoever calls [`Weights::map`] promises it.
 #![allow(unsafe_code)]
 
-use super::{Part, Weights, copied, parts};
+use super::{TensorEntry, Weights, copy_tensor, tensor_entries};
 use crate::{DType, Error, Result, Tensor};
 use memmap2::{MmapOptions, MmapRaw};
 use std::collections::BTreeMap;
@@ -34,18 +34,18 @@ impl Weights {
         let map = unsafe { MmapOptions::new().map_copy(&file) }.map_err(cannot)?;
         let mut weights = BTreeMap::new();
         let mut own_pages = Vec::new();
-        for part in parts(&map)? {
+        for part in tensor_entries(&map)? {
             let bytes = map.get(part.range.clone()).unwrap_or_default();
             let as_is = cfg!(target_endian = "little") && part.dtype != DType::Bool;
             if as_is && bytes.as_ptr().addr().is_multiple_of(part.dtype.size()) {
                 own_pages.push(part);
             } else {
-                weights.insert(part.name, copied(part.dtype, bytes, part.sizes).ok()?.clone());
+                weights.insert(part.name, copy_tensor(part.dtype, bytes, part.sizes).ok()?.clone());
             }
         }
         let map = Arc::new(MmapRaw::from(map));
-        for Part { name, dtype, sizes, range } in own_pages {
-            // SAFETY: `parts` gave a range inside the map, which starts at no null pointer.
+        for TensorEntry { name, dtype, sizes, range } in own_pages {
+            // SAFETY: `tensor_entries` gave a range inside the map, which starts at no null pointer.
             let start = unsafe { NonNull::new_unchecked(map.as_mut_ptr().add(range.start)) };
             let bytes = NonNull::slice_from_raw_parts(start, range.len());
             // SAFETY: the bytes live as long as the map, are any value of their dtype, and are this tensor's alone.

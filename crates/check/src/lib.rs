@@ -9,7 +9,7 @@ pub mod accuracy;
 pub mod conform;
 pub mod opcheck;
 pub mod oracle;
-pub mod plan;
+pub mod plan_check;
 mod values;
 
 #[doc(hidden)]

@@ -63,7 +63,7 @@ pub(crate) fn show(v: &Value) -> String {
 }
 
 /// The one result of an operator that returns one tensor.
-pub(crate) fn one(op: &str, args: maquette_ops::Args) -> Result<Tensor> {
+pub(crate) fn call_single(op: &str, args: maquette_ops::Args) -> Result<Tensor> {
     let out = call(op, args)?;
     out.first().ok_or_else(|| Error::value(format!("{op} returned nothing")))?.tensor().cloned()
 }
@@ -71,7 +71,7 @@ pub(crate) fn one(op: &str, args: maquette_ops::Args) -> Result<Tensor> {
 /// The whole storage behind a tensor, as elements of its dtype.
 pub(crate) fn whole_storage(t: &Tensor) -> Result<Tensor> {
     let n = (t.storage()?.len() / t.dtype().size()) as i64;
-    one("aten::as_strided", maquette_ops::args![t, [n], [1], 0])
+    call_single("aten::as_strided", maquette_ops::args![t, [n], [1], 0])
 }
 
 /// The bytes of a tensor's elements in row-major order.
@@ -84,7 +84,7 @@ pub(crate) fn element_bytes(t: &Tensor) -> Result<Vec<u8>> {
 }
 
 /// How the metadata of a tensor differs from what is expected, as far as it can be observed.
-pub(crate) fn metadata(expected: &Tensor, found: &Tensor) -> Result<(), String> {
+pub(crate) fn compare_metadata(expected: &Tensor, found: &Tensor) -> Result<(), String> {
     let (Some(e), Some(f)) = (expected.meta().concrete(), found.meta().concrete()) else {
         return Err(format!("found the symbolic {}", found.meta()));
     };
@@ -98,7 +98,7 @@ pub(crate) fn metadata(expected: &Tensor, found: &Tensor) -> Result<(), String> 
 }
 
 /// Runs user code; a panic is an error as well.
-pub(crate) fn guarded<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
+pub(crate) fn catch_panics<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
         Err(Error::value(format!("{what} panicked: {}", text.unwrap_or("without a message"))))
@@ -106,17 +106,17 @@ pub(crate) fn guarded<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R>
 }
 
 /// Any number of tensors and numbers: what a call takes and returns.
-pub(crate) struct Flat(pub(crate) Vec<Value>);
+pub(crate) struct FlatValues(pub(crate) Vec<Value>);
 
-impl Tree for Flat {
+impl Tree for FlatValues {
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
         // an absent optional is no leaf
         Ok(TreeSpec::List(self.0.iter().filter(|v| !v.is_none()).map(|v| leaves.push(v.clone())).collect()))
     }
 
-    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<Flat> {
+    fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<FlatValues> {
         match spec {
-            TreeSpec::List(l) => Ok(Flat(leaves.take(l.len()).collect())),
+            TreeSpec::List(l) => Ok(FlatValues(leaves.take(l.len()).collect())),
             other => Err(maquette_ops::tree::wrong_shape("a list", other)),
         }
     }

@@ -1,7 +1,7 @@
 //! The oracle: random programs agree in every mode, programs that once failed do not, and modes that are wrong are found out.
 
 use maquette_check::oracle::{
-    Campaign, Eager, Mode, Prepared, Program, Verdict, Written, check, generate::generate, model, modes, register,
+    Fuzzer, Eager, Mode, PreparedProgram, TestProgram, Verdict, WriteCount, check, generate::generate, model, modes, register,
 };
 use maquette_driver::run_planned;
 use maquette_ir::DType;
@@ -11,13 +11,13 @@ use maquette_rewrite::{Level, Options, functionalize, plan};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-fn campaign(programs: u64) -> Campaign {
-    Campaign { programs, seed: 1, statements: 12, modes: modes(), threads: 2, stats: true }
+fn fuzzer(programs: u64) -> Fuzzer {
+    Fuzzer { programs, seed: 1, statements: 12, modes: modes(), threads: 2, stats: true }
 }
 
 #[test]
 fn random_programs_agree() {
-    let report = campaign(1000).run(&|_| {});
+    let report = fuzzer(1000).run(&|_| {});
     let failures: Vec<String> = report
         .failures
         .iter()
@@ -31,13 +31,13 @@ fn random_programs_agree() {
 #[test]
 fn plans_copy_no_more_than_the_program_does() {
     // a run that copies more is a mismatch
-    for (name, one_in) in [("placed", 500), ("planned", 500), ("planned-symbolic", 20)] {
+    for (name, one_in) in [("planned-lifted", 500), ("planned", 500), ("planned-symbolic", 20)] {
         let modes = modes().into_iter().filter(|m| m.name() == name).collect();
-        let report = Campaign { modes, ..campaign(1000) }.run(&|_| {});
+        let report = Fuzzer { modes, ..fuzzer(1000) }.run(&|_| {});
         assert!(report.failures.is_empty(), "{report}");
         let copies = report.copies;
         // plans of what is only lifted copy what the program copies
-        let saves = copies.planned.copied < copies.eager.copied || name == "placed";
+        let saves = copies.planned.copied < copies.eager.copied || name == "planned-lifted";
         assert!(copies.eager.copied > 25_000 && saves, "{name}: {copies}");
         assert!(copies.original * one_in < copies.runs, "{name}: {copies}");
         assert!(copies.original > 0 || name != "planned-symbolic", "{name}: {copies}");
@@ -54,11 +54,11 @@ fn what_the_program_writes_is_known_beforehand() {
         if program.graph.symbols().symbols().next().is_some() || !program.shared().is_empty() {
             continue;
         }
-        let given = program.given(&program.sizes[0]).unwrap();
+        let given = program.run_inputs(&program.sizes[0]).unwrap();
         let Ok(ran) = Eager.prepare(&program, &given.inputs).and_then(|run| run(&given.inputs)) else { continue };
         let options = Options::new().level(Level::LiftOnly);
         let Ok(f) = functionalize(&program.graph, &Facts, &options) else { continue };
-        let Written::Counted(ran) = ran.written else { panic!("eager programs are counted") };
+        let WriteCount::Counted(ran) = ran.written else { panic!("eager programs are counted") };
         assert_eq!(f.eager.estimate, ran.traffic, "{program}");
         known += 1;
     }
@@ -68,7 +68,7 @@ fn what_the_program_writes_is_known_beforehand() {
 #[test]
 fn assertions_keep_their_places_among_effects() {
     register().unwrap();
-    let program: Program = "#! memory 0: f32 = 1.0 2.0
+    let program: TestProgram = "#! memory 0: f32 = 1.0 2.0
 #! input in0: memory 0 offset 0
 graph program(%in0: f32[4]) -> ()
   where u0 in [0, oo)
@@ -92,7 +92,7 @@ graph program(%in0: f32[4]) -> ()
 #[test]
 fn a_plan_of_a_program_that_always_fails_is_one() {
     register().unwrap();
-    let program: Program = "#! memory 0: f32 = 1.0 2.0
+    let program: TestProgram = "#! memory 0: f32 = 1.0 2.0
 #! input in0: memory 0 offset 0
 graph program(%in0: f32[8]) -> (f32[8])
   where u0 in [0, 8]
@@ -119,11 +119,11 @@ fn the_programs_of_a_seed_are_always_the_same() {
     for index in 0..20 {
         let first = text(index);
         assert_eq!(first, text(index));
-        assert_eq!(first.parse::<Program>().map(|p| p.to_string()).unwrap_or_else(|e| e.to_string()), first);
+        assert_eq!(first.parse::<TestProgram>().map(|p| p.to_string()).unwrap_or_else(|e| e.to_string()), first);
     }
     assert_eq!(
-        campaign(20).run(&|_| {}).stats,
-        Campaign { threads: 1, ..campaign(20) }.run(&|_| {}).stats,
+        fuzzer(20).run(&|_| {}).stats,
+        Fuzzer { threads: 1, ..fuzzer(20) }.run(&|_| {}).stats,
         "whatever the number of threads"
     );
 }
@@ -136,7 +136,7 @@ fn programs_that_once_failed_agree() {
     assert!(files.len() > 15);
     for path in files {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let program: Program = std::fs::read_to_string(&path).unwrap().parse().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let program: TestProgram = std::fs::read_to_string(&path).unwrap().parse().unwrap_or_else(|e| panic!("{name}: {e}"));
         let expected = match name.as_str() {
             n if n.starts_with("write_to_an_expan") => Verdict::Refused("refused by eager too"),
             n if n.starts_with("as_strided_beyond") || n == "place_of_an_empty_diagonal" => {
@@ -152,7 +152,7 @@ fn programs_that_once_failed_agree() {
             _ => Verdict::Agree,
         };
         assert_eq!(check(&program, &modes()).unwrap(), expected, "{name}");
-        let again: Program = program.to_string().parse().unwrap();
+        let again: TestProgram = program.to_string().parse().unwrap();
         assert_eq!(again, program, "{name}: a program's text is the program");
     }
 }
@@ -169,7 +169,7 @@ fn bad_programs_are_errors() {
         ("#! input x: memory 4 offset 0\n#! sizes s0 = 1\n", "the input x needs a memory of f32"),
         ("#! moreover\n", "line 1: expected `memory`, `input` or `sizes`, found `moreover`"),
     ] {
-        let e = format!("{lines}{graph}").parse::<Program>().unwrap_err();
+        let e = format!("{lines}{graph}").parse::<TestProgram>().unwrap_err();
         assert_eq!(e.kind().to_string(), expected);
     }
 }
@@ -186,7 +186,7 @@ impl Mode for Broken {
         self.0
     }
 
-    fn prepare(&self, program: &Program, _sample: &[Tensor]) -> Result<Prepared> {
+    fn prepare(&self, program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
         let (graph, wrong) = (program.graph.clone(), self.1);
         Ok(Box::new(move |inputs| {
             let mut later = Vec::new();
@@ -303,7 +303,7 @@ fn a_mode_that_runs_what_eager_refuses_is_found_out() {
         outputs => outputs,
     });
     register().unwrap();
-    let program: Program = include_str!("../../../tests/programs/write_to_an_expanded_tensor.txt").parse().unwrap();
+    let program: TestProgram = include_str!("../../../tests/programs/write_to_an_expanded_tensor.txt").parse().unwrap();
     let Verdict::Mismatch { what, .. } = check(&program, &[&runs]).unwrap() else { panic!("it was not found out") };
     assert!(what.starts_with("runs, while eager refuses: aten::add_.Scalar: the mutated argument `self` overlaps itself"), "{what}");
 }
@@ -311,19 +311,19 @@ fn a_mode_that_runs_what_eager_refuses_is_found_out() {
 #[test]
 fn a_failing_program_is_made_small() {
     static LOSES: Broken = Broken("drops a write", BROKEN[0].1);
-    let report = Campaign { programs: 60, modes: vec![&LOSES], ..campaign(60) }.run(&|_| {});
+    let report = Fuzzer { programs: 60, modes: vec![&LOSES], ..fuzzer(60) }.run(&|_| {});
     assert!(!report.failures.is_empty());
     for failure in report.failures {
         let program = failure.program.unwrap();
         let statements = program.graph.body().len();
         assert!(statements <= 2, "{statements} statements are left:\n{program}");
         let text = program.to_string();
-        assert_eq!(text.parse::<Program>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<TestProgram>().unwrap().to_string(), text);
     }
 }
 
 #[test]
 fn every_feature_occurs() {
-    let report = Campaign { modes: Vec::new(), ..campaign(3000) }.run(&|_| {});
+    let report = Fuzzer { modes: Vec::new(), ..fuzzer(3000) }.run(&|_| {});
     assert_eq!(report.stats.missing(), Vec::<&str>::new());
 }

@@ -1,6 +1,6 @@
 //! Where the calls of a functional graph come from: in random programs none is made twice, and none is lost that anybody could miss.
 
-use maquette_check::oracle::{Program, generate::generate, model};
+use maquette_check::oracle::{TestProgram, generate::generate, model};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, Graph, NodeId};
 use maquette_ops::library::Facts;
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 const PROGRAMS: u64 = 1500;
 
 /// The program as a trace, each call on a line of its own: that of its statement's number.
-fn traced(program: &Program) -> Result<Graph> {
+fn traced(program: &TestProgram) -> Result<Graph> {
     let code = |inputs: Vec<Tensor>| -> Result<Vec<Tensor>> {
         let line = |node: NodeId| Loc { file: "program", line: node.index() as u32 };
         let outputs = model::run(&program.graph, &inputs, &mut |node, op, args| op.call_at(args, line(node)))?;
         Ok(outputs.iter().flat_map(Value::tensors).cloned().collect())
     };
-    let given = program.given(&program.sizes[0])?.inputs;
+    let given = program.run_inputs(&program.sizes[0])?.inputs;
     Ok(TraceOptions::new().keep_offsets(true).trace(code, given)?.graph().clone())
 }
 
@@ -49,7 +49,7 @@ fn each_call_is_one_of_the_programs() {
     for index in 0..PROGRAMS {
         let program = generate(11, index, 12).unwrap().program;
         let shared: Vec<Vec<usize>> = (0..program.memories.len())
-            .map(|m| (0..program.places.len()).filter(|i| program.places[*i].memory == m).collect())
+            .map(|m| (0..program.locations.len()).filter(|i| program.locations[*i].memory == m).collect())
             .filter(|group: &Vec<usize>| group.len() > 1)
             .collect();
         // what eager or a trace refuses has no functional form

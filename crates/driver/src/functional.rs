@@ -6,7 +6,7 @@ use maquette_ir::copy_cost::Traffic;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ops::{Error, Result, RunError, Tensor, Value};
 use maquette_rewrite::{FunctionalGraph, ExecutionMode, Output, ExternalTensor, SharedMemory};
-use maquette_trace::{Captured, Lines, copied, laid_out};
+use maquette_trace::{Captured, SourceInfo, copy_for_write, copy_with_strides};
 
 /// Runs a functional program: inputs and constants are left as the program would leave them, and outputs are new memory or views of the inputs'
 /// as they would be.
@@ -15,29 +15,29 @@ use maquette_trace::{Captured, Lines, copied, laid_out};
 /// As [`maquette_trace::run_functional`]; two inputs share memory that the program writes to.
 #[track_caller]
 pub fn run_functional(program: &FunctionalGraph, inputs: &[Value]) -> Result<Vec<Value>> {
-    run_functional_at(program, inputs, &Lines::unknown())
+    run_functional_at(program, inputs, &SourceInfo::of_caller())
 }
 
 /// As [`run_functional`], for messages that know of the program.
-pub(crate) fn run_functional_at(program: &FunctionalGraph, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
-    let outside = Outsiders::new(program, inputs, lines)?;
-    outside.apart(program)?;
-    let mut results = maquette_trace::run_functional_at(&program.graph, &outside.given(inputs), lines)?;
+pub(crate) fn run_functional_at(program: &FunctionalGraph, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
+    let external = ExternalTensors::new(program, inputs, source_info)?;
+    external.check_sharing(program)?;
+    let mut results = maquette_trace::run_functional_at(&program.graph, &external.graph_inputs(inputs), source_info)?;
     // What is written must not change what is still to be read or given back.
     for i in 0..results.len() {
         if let Value::Tensor(t) = &results[i]
-            && (outside.see(t) || results[..i].iter().flat_map(Value::tensors).any(|u| u.shares_storage(t)))
+            && (external.any_shares_storage(t) || results[..i].iter().flat_map(Value::tensors).any(|u| u.shares_storage(t)))
         {
-            results[i] = Value::Tensor(copied(t)?);
+            results[i] = Value::Tensor(copy_for_write(t)?);
         }
     }
-    let run = Returns { results: &results, outside: &outside, own: &[] };
+    let builder = OutputBuilder { results: &results, external: &external, planned: &[] };
     for m in &program.mutations {
-        let target = run.placed(outside.get(m.target)?, m.layout)?;
-        target.copy_(tensor(run.result(m.result)?)?).ok()?;
+        let target = builder.view_at(external.get(m.target)?, m.layout)?;
+        target.copy_(tensor(builder.result(m.result)?)?).ok()?;
     }
-    let mut memory = Memory::default();
-    program.outputs.iter().map(|o| run.output(o, &mut memory)).collect()
+    let mut state = OutputState::default();
+    program.outputs.iter().map(|o| builder.output(o, &mut state)).collect()
 }
 
 /// Runs a functional program in the memory that its plan gives: nothing is copied but what the plan copies. Returns the outputs, and how many
@@ -48,12 +48,12 @@ pub(crate) fn run_functional_at(program: &FunctionalGraph, inputs: &[Value], lin
 /// that it writes may hold what was made for it.
 #[track_caller]
 pub fn run_planned(program: &FunctionalGraph, plan: &BufferPlan, inputs: &[Value]) -> Result<(Vec<Value>, Traffic)> {
-    let outside = Outsiders::new(program, inputs, &Lines::unknown())?;
-    outside.apart(program)?;
-    let planned = maquette_trace::run_planned(&program.graph, plan, &outside.given(inputs))?;
-    let run = Returns { results: &planned.results, outside: &outside, own: &planned.outputs };
-    let mut memory = Memory::default();
-    let outputs = program.outputs.iter().map(|o| run.output(o, &mut memory)).collect::<Result<_>>()?;
+    let external = ExternalTensors::new(program, inputs, &SourceInfo::of_caller())?;
+    external.check_sharing(program)?;
+    let planned = maquette_trace::run_planned(&program.graph, plan, &external.graph_inputs(inputs))?;
+    let builder = OutputBuilder { results: &planned.results, external: &external, planned: &planned.outputs };
+    let mut state = OutputState::default();
+    let outputs = program.outputs.iter().map(|o| builder.output(o, &mut state)).collect::<Result<_>>()?;
     Ok((outputs, planned.traffic))
 }
 
@@ -72,25 +72,25 @@ pub fn run_in_place(program: &ExecutionMode, inputs: &[Value]) -> Result<(Vec<Va
 
 /// The memory of outputs.
 #[derive(Default)]
-struct Memory {
+struct OutputState {
     /// By number, what several outputs see.
     shared: Vec<(usize, Tensor)>,
     /// Results that are outputs already.
-    given: Vec<usize>,
+    returned: Vec<usize>,
     /// How many outputs that are no list were handed over.
-    leaves: usize,
+    leaf_count: usize,
 }
 
 /// The tensors that a program was given.
-struct Outsiders {
+struct ExternalTensors {
     inputs: Vec<Option<Tensor>>,
     consts: Vec<Tensor>,
     memories: Vec<Tensor>,
     names: Vec<String>,
 }
 
-impl Outsiders {
-    fn new(program: &FunctionalGraph, inputs: &[Value], lines: &Lines<'_>) -> Result<Outsiders> {
+impl ExternalTensors {
+    fn new(program: &FunctionalGraph, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<ExternalTensors> {
         let graph = &program.graph;
         let missing = |name: String| Error::from(RunError::Constant { name });
         let captured = |c: &maquette_ir::graph::Const| {
@@ -101,11 +101,11 @@ impl Outsiders {
             let first = first.ok_or_else(|| Error::value("memory that inputs share is of no input"))?;
             Ok(first.as_strided([m.len], [1i64], Some(first.storage_offset() + m.from_first)).ok()?.clone())
         };
-        Ok(Outsiders {
+        Ok(ExternalTensors {
             memories: program.memories.iter().map(memory).collect::<Result<_>>()?,
             inputs: inputs.iter().map(|v| if let Value::Tensor(t) = v { Some(t.clone()) } else { None }).collect(),
             consts: graph.consts().iter().map(captured).collect::<Result<_>>()?,
-            names: match lines.inputs {
+            names: match source_info.input_names {
                 [] => graph.inputs().iter().map(|v| graph.value_name(*v).to_string()).collect(),
                 names => names.to_vec(),
             },
@@ -113,7 +113,7 @@ impl Outsiders {
     }
 
     /// What the graph takes.
-    fn given(&self, inputs: &[Value]) -> Vec<Value> {
+    fn graph_inputs(&self, inputs: &[Value]) -> Vec<Value> {
         inputs.iter().cloned().chain(self.memories.iter().cloned().map(Value::Tensor)).collect()
     }
 
@@ -121,7 +121,7 @@ impl Outsiders {
         self.inputs.iter().flatten().chain(&self.consts)
     }
 
-    fn see(&self, t: &Tensor) -> bool {
+    fn any_shares_storage(&self, t: &Tensor) -> bool {
         self.all().any(|u| u.shares_storage(t))
     }
 
@@ -135,7 +135,7 @@ impl Outsiders {
     }
 
     /// Inputs share memory where the program was made for it, and nowhere else that it writes.
-    fn apart(&self, program: &FunctionalGraph) -> Result<()> {
+    fn check_sharing(&self, program: &FunctionalGraph) -> Result<()> {
         if program.absolute_offsets {
             for (v, t) in program.graph.inputs().iter().zip(&self.inputs) {
                 let promised = program.graph.tensor_type(*v).map(|ty| ty.offset);
@@ -156,12 +156,12 @@ impl Outsiders {
         let all: Vec<(ExternalTensor, String, &Tensor)> = inputs.chain(consts).collect();
         for m in &program.mutations {
             let target = self.get(m.target)?;
-            let meant = |which: ExternalTensor| match (m.target, which) {
+            let is_target = |which: ExternalTensor| match (m.target, which) {
                 (ExternalTensor::SharedMemory(k), ExternalTensor::Input(i)) => program.memories.get(k).is_some_and(|m| m.inputs.contains(&i)),
                 (target, which) => target == which,
             };
-            let written = all.iter().find(|(which, ..)| meant(*which)).map(|(_, name, _)| name.clone()).unwrap_or_default();
-            if let Some((_, other, _)) = all.iter().find(|(which, _, t)| t.shares_storage(target) != meant(*which)) {
+            let written = all.iter().find(|(which, ..)| is_target(*which)).map(|(_, name, _)| name.clone()).unwrap_or_default();
+            if let Some((_, other, _)) = all.iter().find(|(which, _, t)| t.shares_storage(target) != is_target(*which)) {
                 return Err(RunError::SharedInputs { written, other: other.clone() }.into());
             }
         }
@@ -176,20 +176,20 @@ fn tensor(v: &Value) -> Result<&Tensor> {
     }
 }
 
-struct Returns<'a> {
+struct OutputBuilder<'a> {
     results: &'a [Value],
-    outside: &'a Outsiders,
+    external: &'a ExternalTensors,
     /// Outputs that have memory of their own already, one for each that is no list.
-    own: &'a [Option<Tensor>],
+    planned: &'a [Option<Tensor>],
 }
 
-impl Returns<'_> {
+impl OutputBuilder<'_> {
     fn result(&self, at: usize) -> Result<&Value> {
         self.results.get(at).ok_or_else(|| Error::value("the graph returns fewer values than its program has results"))
     }
 
     /// Offset, sizes and strides.
-    fn place(&self, at: usize) -> Result<(i64, Vec<i64>, Vec<i64>)> {
+    fn layout(&self, at: usize) -> Result<(i64, Vec<i64>, Vec<i64>)> {
         let numbers: Vec<i64> = match self.result(at)? {
             Value::Ints(l) => l.iter().filter_map(|i| i.as_i64()).collect(),
             _ => Vec::new(),
@@ -200,27 +200,27 @@ impl Returns<'_> {
     }
 
     /// Elements of a tensor's storage, counted from its first.
-    fn placed(&self, t: &Tensor, place: Option<usize>) -> Result<Tensor> {
+    fn view_at(&self, t: &Tensor, place: Option<usize>) -> Result<Tensor> {
         let Some(place) = place else { return Ok(t.clone()) };
-        let (offset, sizes, strides) = self.place(place)?;
+        let (offset, sizes, strides) = self.layout(place)?;
         let start = t.storage_offset() + offset;
         Ok(t.as_strided(sizes, strides, Some(start)).ok()?.clone())
     }
 
-    fn output(&self, o: &Output, memory: &mut Memory) -> Result<Value> {
-        let own = if let Output::List(_) = o { None } else { self.own.get(memory.leaves).and_then(Option::as_ref) };
-        memory.leaves += usize::from(!matches!(o, Output::List(_)));
+    fn output(&self, o: &Output, state: &mut OutputState) -> Result<Value> {
+        let own = if let Output::List(_) = o { None } else { self.planned.get(state.leaf_count).and_then(Option::as_ref) };
+        state.leaf_count += usize::from(!matches!(o, Output::List(_)));
         Ok(match o {
             Output::Result { .. } if let Some(t) = own => Value::Tensor(t.clone()),
             Output::Shared { layout: place, .. } if let Some(t) = own => {
-                let (offset, sizes, strides) = self.place(*place)?;
+                let (offset, sizes, strides) = self.layout(*place)?;
                 Value::Tensor(t.as_strided(sizes, strides, Some(offset.into())).ok()?.clone())
             }
             Output::Result { result, layout: place } => match self.result(*result)? {
                 Value::Tensor(t) => {
                     let (offset, strides) = match place {
                         Some(place) => {
-                            let (offset, _, strides) = self.place(*place)?;
+                            let (offset, _, strides) = self.layout(*place)?;
                             (offset, strides.into_iter().map(Into::into).collect())
                         }
                         None => (0, contiguous_strides(t.sizes()).to_vec()),
@@ -228,41 +228,41 @@ impl Returns<'_> {
                     let strides: Vec<SymInt> = strides;
                     let same = t.storage_offset().as_i64() == Some(offset)
                         && t.strides().iter().zip(&strides).all(|(a, b)| a.as_i64() == b.as_i64());
-                    let given = memory.given.contains(result);
-                    memory.given.push(*result);
+                    let given = state.returned.contains(result);
+                    state.returned.push(*result);
                     Value::Tensor(match place {
                         _ if same && !given => t.clone(),
                         Some(place) if offset != 0 => {
-                            let (offset, sizes, strides) = self.place(*place)?;
-                            self.memory(*result, *place)?.as_strided(sizes, strides, Some(offset.into())).ok()?.clone()
+                            let (offset, sizes, strides) = self.layout(*place)?;
+                            self.allocate_result(*result, *place)?.as_strided(sizes, strides, Some(offset.into())).ok()?.clone()
                         }
-                        _ => laid_out(t, &strides)?,
+                        _ => copy_with_strides(t, &strides)?,
                     })
                 }
                 other => other.clone(),
             },
-            Output::Alias { of, layout: place } => Value::Tensor(self.placed(self.outside.get(*of)?, *place)?),
+            Output::Alias { of, layout: place } => Value::Tensor(self.view_at(self.external.get(*of)?, *place)?),
             Output::Shared { memory: number, result, storage_layout: whole, layout: place } => {
-                let t = match memory.shared.iter().find(|(at, _)| at == number) {
+                let t = match state.shared.iter().find(|(at, _)| at == number) {
                     Some((_, t)) => t.clone(),
                     None => {
-                        let t = self.memory(*result, *whole)?;
-                        memory.shared.push((*number, t.clone()));
+                        let t = self.allocate_result(*result, *whole)?;
+                        state.shared.push((*number, t.clone()));
                         t
                     }
                 };
-                let (offset, sizes, strides) = self.place(*place)?;
+                let (offset, sizes, strides) = self.layout(*place)?;
                 Value::Tensor(t.as_strided(sizes, strides, Some(offset.into())).ok()?.clone())
             }
-            Output::List(l) => Value::List(l.iter().map(|o| self.output(o, memory)).collect::<Result<_>>()?),
+            Output::List(l) => Value::List(l.iter().map(|o| self.output(o, state)).collect::<Result<_>>()?),
         })
     }
 
     /// New memory that holds a result's elements at their places.
-    fn memory(&self, result: usize, whole: usize) -> Result<Tensor> {
-        let (offset, sizes, strides) = self.place(whole)?;
+    fn allocate_result(&self, result: usize, whole: usize) -> Result<Tensor> {
+        let (offset, sizes, strides) = self.layout(whole)?;
         let strides: Vec<SymInt> = strides.iter().map(|s| (*s).into()).collect();
-        let rows = laid_out(tensor(self.result(result)?)?, &strides)?;
+        let rows = copy_with_strides(tensor(self.result(result)?)?, &strides)?;
         if offset == 0 || sizes.contains(&0) {
             return Ok(rows);
         }

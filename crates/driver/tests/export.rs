@@ -78,7 +78,7 @@ fn a_program_with_a_signature() {
     let ranges = program.range_constraints();
     assert_eq!(ranges.len(), 1);
     assert_eq!((ranges[0].symbol.as_str(), ranges[0].range.to_string().as_str()), ("batch", "[0, oo)"));
-    assert_eq!(ranges[0].places, [("x".to_owned(), 0)]);
+    assert_eq!(ranges[0].dims, [("x".to_owned(), 0)]);
     same_calls(&mlp, &program, [2, 1, 5, 0].map(|n| move || rows(n)));
 }
 

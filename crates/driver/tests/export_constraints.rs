@@ -134,7 +134,7 @@ fn symbols_that_were_not_declared_may_be_restricted() {
     let guards: Vec<String> = program.guards().into_iter().map(|g| g.cond).collect();
     assert_eq!(guards, ["s0 <= 8", "s0 == s1"]);
     let ranges: Vec<String> =
-        program.range_constraints().into_iter().map(|r| format!("{} in {} {:?}", r.symbol, r.range, r.places)).collect();
+        program.range_constraints().into_iter().map(|r| format!("{} in {} {:?}", r.symbol, r.range, r.dims)).collect();
     assert_eq!(ranges, [r#"s0 in [0, 8] [("in0", 0)]"#, r#"s1 in [0, 8] [("in1", 0)]"#]);
     assert!(program.call(vec![of(&[7]), of(&[7])]).is_ok());
     let e = program.call(vec![of(&[9]), of(&[9])]).unwrap_err();
@@ -163,7 +163,7 @@ fn data_dependent_sizes_keep_their_ranges_and_assertions() {
     };
     let program = exported(ExportOptions::new().dynamic(0, 0, batch()), rows, &[&[4]]).unwrap();
     let ranges: Vec<String> =
-        program.range_constraints().into_iter().map(|r| format!("{} in {} {:?}", r.symbol, r.range, r.places)).collect();
+        program.range_constraints().into_iter().map(|r| format!("{} in {} {:?}", r.symbol, r.range, r.dims)).collect();
     assert_eq!(ranges, [r#"batch in [0, oo) [("in0", 0)]"#, "u0 in [0, oo) []"]);
     assert_eq!(program.call(vec![of(&[5])]).unwrap()[0].sizes_i64().unwrap(), [4, 1]);
     let e = program.call(vec![Tensor::from([0.0f32, 0.0])]).unwrap_err().to_string();

@@ -24,7 +24,7 @@ pub(crate) enum Access {
 /// # Errors
 /// No kernel can take it; the error says what to take instead.
 pub(crate) fn access(ty: &Type) -> Result<Access> {
-    match bare(ty) {
+    match strip_parens(ty) {
         Type::Reference(r) => reference(ty, r),
         Type::Path(path) => by_value(ty, path),
         Type::Tuple(t) if t.elems.is_empty() => unsupported(ty, "remove the argument"),
@@ -42,11 +42,11 @@ fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
         return Err(Error::new_spanned(lifetime, message));
     }
     let access = if r.mutability.is_some() { Access::Mutate } else { Access::Read };
-    let element = match bare(&r.elem) {
-        Type::Slice(s) => Some(bare(&s.elem)),
+    let element = match strip_parens(&r.elem) {
+        Type::Slice(s) => Some(strip_parens(&s.elem)),
         _ => None,
     };
-    let target = element.unwrap_or_else(|| bare(&r.elem));
+    let target = element.unwrap_or_else(|| strip_parens(&r.elem));
     let Some((name, inner)) = last_segment(target) else {
         let hint = match (element, target) {
             (Some(_), Type::Reference(e)) => format!("use `&[{}]`", text(&e.elem)),
@@ -85,10 +85,10 @@ fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
 }
 
 fn by_value(whole: &Type, path: &TypePath) -> Result<Access> {
-    let Some((name, inner)) = last_segment(bare(whole)) else { return unsupported(whole, "") };
+    let Some((name, inner)) = last_segment(strip_parens(whole)) else { return unsupported(whole, "") };
     match (name.to_string().as_str(), inner) {
         ("Tensor", None) => unsupported(whole, "use `&Tensor`, or `&mut Tensor` for one that the operator mutates"),
-        ("Option", Some(t)) => optional(whole, bare(t)),
+        ("Option", Some(t)) => optional(whole, strip_parens(t)),
         ("Vec", Some(t)) => unsupported(whole, &format!("use `&[{}]`", text(t))),
         // a constant of the user's own type
         ("Const", Some(_)) => Ok(Access::Read),
@@ -137,7 +137,7 @@ fn unsupported(ty: &Type, hint: &str) -> Result<Access> {
 }
 
 pub(crate) fn is_tensor(ty: &Type) -> bool {
-    matches!(last_segment(bare(ty)), Some((name, None)) if name == "Tensor")
+    matches!(last_segment(strip_parens(ty)), Some((name, None)) if name == "Tensor")
 }
 
 /// The last segment of a path, and its one type argument, where it has any: `Option` and `Tensor` of `std::option::Option<Tensor>`.
@@ -152,10 +152,10 @@ pub(crate) fn last_segment(ty: &Type) -> Option<(&Ident, Option<&Type>)> {
 }
 
 /// The type without parentheses.
-pub(crate) fn bare(ty: &Type) -> &Type {
+pub(crate) fn strip_parens(ty: &Type) -> &Type {
     match ty {
-        Type::Paren(t) => bare(&t.elem),
-        Type::Group(t) => bare(&t.elem),
+        Type::Paren(t) => strip_parens(&t.elem),
+        Type::Group(t) => strip_parens(&t.elem),
         other => other,
     }
 }

@@ -50,12 +50,12 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream
     let private = private(options.root.as_ref());
     let attrs = Attributes::of(&function);
     let wrapper = wrapper(&private, &function, &attrs, &arguments, &output);
-    let namesake = namesake(&private, &function, &attrs, &options.name);
+    let op_type = op_type(&private, &function, &attrs, &options.name);
     let registration = registration(&private, &function.sig.ident, &arguments, &options);
     let cfg = &attrs.cfg;
     Ok(quote! {
         #wrapper
-        #namesake
+        #op_type
         #(#cfg)*
         #registration
     })
@@ -105,7 +105,7 @@ fn wrapper(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, arg
 }
 
 /// The type with the operator's handle and the kernel.
-fn namesake(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, name: &str) -> TokenStream {
+fn op_type(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, name: &str) -> TokenStream {
     let (ItemFn { vis, sig, block, .. }, Attributes { cfg, kernel, .. }) = (function, attrs);
     let Signature { ident, inputs, output, .. } = sig;
     let doc = format!("The operator `{name}`, which the function of this name calls.");

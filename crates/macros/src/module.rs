@@ -1,6 +1,6 @@
 //! `#[derive(Module)]`.
 
-use crate::options::{ModuleOptions, field_slot, private};
+use crate::options::{ModuleOptions, field_kind, private};
 use crate::tree::{at, member_name};
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -8,9 +8,9 @@ use syn::{Data, DeriveInput, Error, Field, Member, Result, Type, parse_quote, pa
 
 /// What becomes of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FieldSlot {
+pub(crate) enum FieldKind {
     /// Its tensors are what they are where the module is.
-    Own,
+    Inherited,
     /// Its tensors are buffers.
     Buffer,
     /// It has none.
@@ -29,8 +29,8 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     let mut visits = Vec::new();
     let mut errors: Option<Error> = None;
     for (field, member) in fields.iter().zip(fields.members()) {
-        match field_slot(&field.attrs) {
-            Ok(FieldSlot::Skip) => {}
+        match field_kind(&field.attrs) {
+            Ok(FieldKind::Skip) => {}
             Ok(slot) => visits.push(visit(&private, field, &member, slot)),
             Err(e) => match &mut errors {
                 Some(all) => all.combine(e),
@@ -49,11 +49,11 @@ fn not_a_struct(keyword: &dyn quote::ToTokens, what: &str) -> Error {
 }
 
 /// Visits a field, as a part of what `path` and `slot` say.
-fn visit(private: &TokenStream, field: &Field, member: &Member, slot: FieldSlot) -> TokenStream {
+fn visit(private: &TokenStream, field: &Field, member: &Member, slot: FieldKind) -> TokenStream {
     let name = member_name(member);
     let slot = match slot {
-        FieldSlot::Buffer => quote!(#private::ModuleSlot::Buffer),
-        FieldSlot::Own | FieldSlot::Skip => quote!(slot),
+        FieldKind::Buffer => quote!(#private::ModuleSlot::Buffer),
+        FieldKind::Inherited | FieldKind::Skip => quote!(slot),
     };
     // a part behind a reference is the module's as well
     let part = if let Type::Reference(_) = field.ty { quote!(&*self.#member) } else { quote!(&self.#member) };

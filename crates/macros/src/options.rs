@@ -1,6 +1,6 @@
 //! What stands in the parentheses of the attributes.
 
-use crate::module::FieldSlot;
+use crate::module::FieldKind;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
@@ -157,12 +157,12 @@ impl ModuleOptions {
 }
 
 /// What `#[buffer]` and `#[module(skip)]` say of a module's field.
-pub(crate) fn field_slot(attrs: &[Attribute]) -> Result<FieldSlot> {
-    let mut found = FieldSlot::Own;
+pub(crate) fn field_kind(attrs: &[Attribute]) -> Result<FieldKind> {
+    let mut found = FieldKind::Inherited;
     for attr in attrs {
         let slot = if attr.path().is_ident("buffer") {
             match attr.meta {
-                Meta::Path(_) => FieldSlot::Buffer,
+                Meta::Path(_) => FieldKind::Buffer,
                 _ => return Err(Error::new_spanned(attr, "`#[buffer]` takes no arguments")),
             }
         } else if attr.path().is_ident("module") {
@@ -170,11 +170,11 @@ pub(crate) fn field_slot(attrs: &[Attribute]) -> Result<FieldSlot> {
                 named_option(input, &["skip"])?;
                 trailing_comma(input)
             })?;
-            FieldSlot::Skip
+            FieldKind::Skip
         } else {
             continue;
         };
-        if found != FieldSlot::Own {
+        if found != FieldKind::Inherited {
             return Err(Error::new_spanned(attr, "a field is a buffer or skipped, once"));
         }
         found = slot;

@@ -1,6 +1,6 @@
 //! What a kernel's signature must be.
 
-use crate::arguments::{Access, SUPPORTED, access, bare, is_tensor, last_segment, text};
+use crate::arguments::{Access, SUPPORTED, access, strip_parens, is_tensor, last_segment, text};
 use proc_macro2::TokenStream;
 use syn::{Error, FnArg, Ident, Item, ItemFn, Pat, Result, ReturnType, Signature, Token, Type, parse2};
 
@@ -107,8 +107,8 @@ pub(crate) fn output(sig: &Signature) -> Result<Output> {
         let close = sig.paren_token.span.close();
         return Err(Error::new(close, "a kernel can fail: write its return type, `-> Result<Tensor>`, or `-> Result<()>` for nothing"));
     };
-    let inner = match last_segment(bare(ty)) {
-        Some((name, Some(inner))) if name == "Result" => bare(inner),
+    let inner = match last_segment(strip_parens(ty)) {
+        Some((name, Some(inner))) if name == "Result" => strip_parens(inner),
         Some((name, None)) if name == "Result" => {
             return Err(Error::new_spanned(ty, "`Result` of what? Write `Result<Tensor>`, or `Result<()>` for nothing"));
         }
@@ -126,8 +126,8 @@ pub(crate) fn output(sig: &Signature) -> Result<Output> {
 /// # Errors
 /// It is not a `&FakeCtx`.
 pub(crate) fn fake_context(sig: &Signature) -> Result<()> {
-    let is_context = |ty: &Type| match bare(ty) {
-        Type::Reference(r) if r.mutability.is_none() => matches!(last_segment(bare(&r.elem)), Some((name, None)) if name == "FakeCtx"),
+    let is_context = |ty: &Type| match strip_parens(ty) {
+        Type::Reference(r) if r.mutability.is_none() => matches!(last_segment(strip_parens(&r.elem)), Some((name, None)) if name == "FakeCtx"),
         _ => false,
     };
     let message = "a fake kernel takes `cx: &FakeCtx` before the operator's arguments";

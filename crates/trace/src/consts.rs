@@ -69,23 +69,23 @@ fn elements<T: Bytes>(t: &Tensor, hash: &mut Sha256) -> Result<()> {
 
 /// A real tensor that the graph refers to: what it is in the graph, and the fake tensor that stands for it in fake kernels.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct ConstEntry {
     pub(crate) value: ValueId,
     pub(crate) tensor: Tensor,
-    pub(crate) stand_in: Tensor,
+    pub(crate) fake: Tensor,
 }
 
-impl Known {
+impl ConstEntry {
     /// Whether the program writes to its memory.
-    pub(crate) fn written(&self) -> bool {
-        self.stand_in.storage().is_ok_and(|s| s.version() > 0)
+    pub(crate) fn is_mutated(&self) -> bool {
+        self.fake.storage().is_ok_and(|s| s.version() > 0)
     }
 }
 
 /// The real tensors of a trace, in the order they were met.
 #[derive(Default)]
 pub(crate) struct Consts {
-    known: Vec<Known>,
+    entries: Vec<ConstEntry>,
     /// By storage, layout and dtype.
     by_view: FxHashMap<(usize, DType, Vec<i64>), usize>,
     /// By storage: one of those that see it; all of them have one fake storage too.
@@ -102,19 +102,19 @@ impl Consts {
             return Ok(at);
         }
         let meta = t.meta().clone();
-        let stand_in = match self.by_storage.get(&storage).and_then(|&i| self.known.get(i)) {
-            Some(other) => other.stand_in.fake_view(meta)?,
+        let fake = match self.by_storage.get(&storage).and_then(|&i| self.entries.get(i)) {
+            Some(other) => other.fake.fake_view(meta)?,
             None => Tensor::fake_of(meta),
         };
-        let at = self.known.len();
-        self.known.push(Known { value: define(t)?, tensor: t.clone(), stand_in });
+        let at = self.entries.len();
+        self.entries.push(ConstEntry { value: define(t)?, tensor: t.clone(), fake });
         self.by_storage.entry(storage).or_insert(at);
         self.by_view.insert(view, at);
         Ok(at)
     }
 
-    pub(crate) fn all(&self) -> &[Known] {
-        &self.known
+    pub(crate) fn all(&self) -> &[ConstEntry] {
+        &self.entries
     }
 }
 

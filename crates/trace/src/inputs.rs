@@ -1,4 +1,4 @@
-//! The inputs of a trace: symbols for their sizes, stand-ins for their tensors, names.
+//! The inputs of a trace: symbols for their sizes, fake tensors, names.
 
 use crate::dim::Dim;
 use crate::options::TraceOptions;
@@ -20,7 +20,7 @@ pub enum LeafKind {
 }
 
 /// What a trace is asked to take.
-pub(crate) struct Inputs<'a> {
+pub(crate) struct TraceInputs<'a> {
     pub(crate) options: &'a TraceOptions,
     pub(crate) leaves: &'a [Leaf],
     /// Per leaf, whether an integer is a plain number of the program; empty where all are.
@@ -33,14 +33,14 @@ pub(crate) struct Inputs<'a> {
 type FirstUse<'a> = (&'a Dim, (usize, usize, i64), SymInt);
 
 /// The leaves that the program sees, and what each of them is to the graph.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedInputs {
     pub(crate) values: Vec<Value>,
     pub(crate) kinds: Vec<LeafKind>,
     pub(crate) labels: Vec<String>,
 }
 
 /// Which integers among the leaves the tree's type turns into plain numbers: those on which rebuilding it guards.
-pub(crate) fn numbers(leaves: &[Leaf], rebuild: impl Fn(&mut dyn Iterator<Item = Value>) -> Result<()>) -> Vec<bool> {
+pub(crate) fn guarded_integers(leaves: &[Leaf], rebuild: impl Fn(&mut dyn Iterator<Item = Value>) -> Result<()>) -> Vec<bool> {
     let hint = |leaf: &Leaf| if let Value::Int(i) = leaf.value { i.as_i64() } else { None };
     leaves
         .iter()
@@ -67,9 +67,9 @@ fn is_identifier(name: &str) -> bool {
         && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
 }
 
-impl Inputs<'_> {
-    /// Makes symbols, stand-ins and graph inputs.
-    pub(crate) fn prepare(&self, scope: &Scope, recorder: &mut Recorder) -> Result<Prepared> {
+impl TraceInputs<'_> {
+    /// Makes symbols, fake tensors and graph inputs.
+    pub(crate) fn prepare(&self, scope: &Scope, recorder: &mut Recorder) -> Result<PreparedInputs> {
         let labels = self.labels()?;
         let dynamic = self.dynamic(scope)?;
         let mut duck: FxHashMap<i64, SymInt> = FxHashMap::default();
@@ -92,8 +92,8 @@ impl Inputs<'_> {
                     }
                     let strides = symbolic_strides(&self.concrete(index, t)?, &symbols);
                     let offset = if self.options.keep_offsets { t.meta().offset } else { 0.into() };
-                    let stand_in = Tensor::fake_of(Meta { sizes: symbols, strides, offset, ..t.meta().clone() });
-                    Some(Value::Tensor(recorder.input_tensor(stand_in, &name)?))
+                    let fake = Tensor::fake_of(Meta { sizes: symbols, strides, offset, ..t.meta().clone() });
+                    Some(Value::Tensor(recorder.input_tensor(fake, &name)?))
                 }
                 Value::Int(i) if self.options.symbolic && self.fixed.get(index) != Some(&true) => {
                     let Some(hint) = i.as_i64() else {
@@ -111,7 +111,7 @@ impl Inputs<'_> {
             });
             values.push(value.unwrap_or_else(|| leaf.value.clone()));
         }
-        Ok(Prepared { values, kinds, labels })
+        Ok(PreparedInputs { values, kinds, labels })
     }
 
     /// What each leaf is called: as given, or its path in the tree.

@@ -27,34 +27,34 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-mod calls;
-mod compare;
+mod check_calls;
+mod metadata_check;
 mod consts;
 mod dim;
-mod facts;
+mod op_record;
 mod functional;
 mod inputs;
 mod options;
-mod planned;
-mod real;
+mod buffered;
+mod real_propagation;
 mod record;
-mod run;
+mod interpreter;
 mod state;
 mod traced;
 mod tracer;
-mod verdict;
+mod bindings;
 
-pub use calls::check_calls;
+pub use check_calls::check_calls;
 pub use consts::Captured;
 pub use dim::Dim;
-pub use functional::{CALL, copied, laid_out, run_functional, run_functional_at};
+pub use functional::{CALL, copy_for_write, copy_with_strides, run_functional, run_functional_at};
 pub use inputs::LeafKind;
 pub use options::{TraceOptions, trace};
-pub use planned::{Planned, run_planned};
-pub use run::{Lines, run_graph};
+pub use buffered::{BufferedOutputs, run_planned};
+pub use interpreter::{SourceInfo, run_graph};
 pub use state::State;
-pub use traced::{Interface, Program, Traced};
-pub use verdict::input_symbols;
+pub use traced::{Interface, TracedProgram, Traced};
+pub use bindings::input_symbols;
 
 #[cfg(feature = "check")]
 #[doc(hidden)]

@@ -1,9 +1,9 @@
 //! How to trace: which sizes are symbols, and what things are called.
 
 use crate::dim::Dim;
-use crate::inputs::{Inputs, numbers};
-use crate::traced::{Program, Traced};
-use crate::tracer::Session;
+use crate::inputs::{TraceInputs, guarded_integers};
+use crate::traced::{TracedProgram, Traced};
+use crate::tracer::TraceSession;
 use maquette_ir::Loc;
 use maquette_ops::{Result, Tensor, Tree, tree};
 
@@ -88,7 +88,7 @@ impl TraceOptions {
         self
     }
 
-    /// Runs `f` once on stand-ins for `inputs` and returns the graph of what it did. The data of `inputs` is neither read nor written.
+    /// Runs `f` once on fake tensors for `inputs` and returns the graph of what it did. The data of `inputs` is neither read nor written.
     ///
     /// # Errors
     /// The options do not fit the inputs; or the first error of any operation in `f`, even if nothing came of its result.
@@ -107,12 +107,12 @@ impl TraceOptions {
     ) -> Result<Traced<I, O>> {
         let (in_spec, leaves) = tree::flatten(&inputs)?;
         // an `i64` and a `SymInt` flatten alike; the one that asks for its number while the tree is rebuilt stays a number
-        let fixed = if self.symbolic { numbers(&leaves, |values| I::unflatten(&in_spec, values).map(drop)) } else { Vec::new() };
-        let plan = Inputs { options: self, leaves: &leaves, fixed: &fixed, state };
-        let session = Session::begin(&plan).map_err(|e| e.at(loc))?;
+        let fixed = if self.symbolic { guarded_integers(&leaves, |values| I::unflatten(&in_spec, values).map(drop)) } else { Vec::new() };
+        let trace_inputs = TraceInputs { options: self, leaves: &leaves, fixed: &fixed, state };
+        let session = TraceSession::begin(&trace_inputs).map_err(|e| e.at(loc))?;
         let input = I::unflatten(&in_spec, &mut session.leaves().iter().cloned())?;
         let output = session.run(|| f(input));
-        let program: Program = session.finish(in_spec, tree::flatten(&output))?;
+        let program: TracedProgram = session.finish(in_spec, tree::flatten(&output))?;
         Ok(Traced::new(program))
     }
 }

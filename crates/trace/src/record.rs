@@ -1,7 +1,7 @@
 //! What a trace writes down: operator calls become nodes, with the symbols they bind and the assertions they raise in their places.
 
-use crate::consts::{Captured, Consts, Known};
-use crate::facts::OpFacts;
+use crate::consts::{Captured, Consts, ConstEntry};
+use crate::op_record::OpRecord;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
@@ -12,19 +12,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// A call on its way into the graph.
-pub(crate) struct Call {
-    pub(crate) op: Rc<OpFacts>,
+pub(crate) struct PendingCall {
+    pub(crate) op: Rc<OpRecord>,
     args: SmallVec<[Arg; 6]>,
     kwargs: SmallVec<[(StrId, Arg); 2]>,
     /// The arguments as the fake kernel gets them.
-    pub(crate) stand_ins: Args,
+    pub(crate) fake_args: Args,
 }
 
-impl Call {
+impl PendingCall {
     /// Whether results that may be views of an argument are none.
-    fn copies(&self, outputs: &Outputs) -> bool {
+    fn returns_copies(&self, outputs: &Outputs) -> bool {
         let viewed = |(i, output): (usize, &Value)| -> Option<bool> {
-            let argument = self.stand_ins.get(self.op.viewed.get(i).copied().flatten()?)?;
+            let argument = self.fake_args.get(self.op.views_arg.get(i).copied().flatten()?)?;
             Some(output.tensors().all(|t| argument.tensors().all(|u| !t.shares_storage(u))))
         };
         let mut copied = outputs.iter().enumerate().filter_map(viewed).peekable();
@@ -40,18 +40,18 @@ pub(crate) struct Recorder {
     /// By slot.
     values: Vec<ValueId>,
     /// By the address of the operator's name, which is its own and permanent.
-    ops: FxHashMap<usize, Rc<OpFacts>>,
+    ops: FxHashMap<usize, Rc<OpRecord>>,
     pub(crate) consts: Consts,
     /// What the first of `consts` are that are inputs: numbers of the tensors that the trace was told of.
     pub(crate) state: Vec<Vec<usize>>,
     /// Types below this have been looked at for data-dependent sizes.
     types_seen: usize,
-    bound: FxHashSet<SymbolId>,
+    bound_symbols: FxHashSet<SymbolId>,
     /// How many of the scope's assertions were taken over, and how many of its guards were seen.
-    taken: usize,
-    guarded: usize,
+    assertions_seen: usize,
+    guards_seen: usize,
     /// Assertions about symbols that are not bound yet.
-    waiting: Vec<Assertion>,
+    pending_assertions: Vec<Assertion>,
     pub(crate) assert_locs: Vec<Loc>,
 }
 
@@ -66,19 +66,19 @@ impl Recorder {
             consts: Consts::default(),
             state: Vec::new(),
             types_seen: 0,
-            bound: FxHashSet::default(),
-            taken: 0,
-            guarded: 0,
-            waiting: Vec::new(),
+            bound_symbols: FxHashSet::default(),
+            assertions_seen: 0,
+            guards_seen: 0,
+            pending_assertions: Vec::new(),
             assert_locs: Vec::new(),
         }
     }
 
     /// Adds an input, and gives the tensor that the program sees for it.
-    pub(crate) fn input_tensor(&mut self, stand_in: Tensor, name: &str) -> Result<Tensor> {
-        let ty = self.tensor_type(stand_in.meta())?;
+    pub(crate) fn input_tensor(&mut self, fake: Tensor, name: &str) -> Result<Tensor> {
+        let ty = self.tensor_type(fake.meta())?;
         let value = self.builder.input(ValueType::Tensor(ty), Some(name));
-        Ok(stand_in.with_slot(self.slot(value)))
+        Ok(fake.with_slot(self.slot(value)))
     }
 
     /// Adds an integer as an input.
@@ -94,43 +94,43 @@ impl Recorder {
     }
 
     /// What the graph needs to know of an operator.
-    fn facts(&mut self, op: Op) -> Result<Rc<OpFacts>> {
+    fn op_record(&mut self, op: Op) -> Result<Rc<OpRecord>> {
         let key = op.name().as_ptr().addr();
-        if let Some(facts) = self.ops.get(&key) {
-            return Ok(facts.clone());
+        if let Some(record) = self.ops.get(&key) {
+            return Ok(record.clone());
         }
-        let facts = Rc::new(OpFacts::of(op, &mut self.builder)?);
-        self.ops.insert(key, facts.clone());
-        Ok(facts)
+        let record = Rc::new(OpRecord::of(op, &mut self.builder)?);
+        self.ops.insert(key, record.clone());
+        Ok(record)
     }
 
     /// Translates the arguments of a call: into the graph, and into what the fake kernel takes.
-    pub(crate) fn prepare(&mut self, op: Op, given: &Args) -> Result<Call> {
+    pub(crate) fn prepare(&mut self, op: Op, given: &Args) -> Result<PendingCall> {
         self.flush_assertions(None);
-        let op = self.facts(op)?;
+        let op = self.op_record(op)?;
         let is_default = |i: usize| op.args.get(i).zip(given.get(i)).is_some_and(|(a, v)| a.is_default(v));
         let mut positional = op.positional.min(given.len());
         while positional > 0 && is_default(positional - 1) {
             positional -= 1;
         }
-        let mut call = Call { args: SmallVec::new(), kwargs: SmallVec::new(), stand_ins: Args::new(), op: op.clone() };
+        let mut call = PendingCall { args: SmallVec::new(), kwargs: SmallVec::new(), fake_args: Args::new(), op: op.clone() };
         for (i, value) in given.iter().enumerate() {
             if i < positional {
                 let arg = self.arg(value)?;
                 call.args.push(arg);
             } else if i >= op.positional
                 && !is_default(i)
-                && let Some(facts) = op.args.get(i)
+                && let Some(record) = op.args.get(i)
             {
-                call.kwargs.push((facts.keyword, self.arg(value)?));
+                call.kwargs.push((record.keyword, self.arg(value)?));
             }
-            call.stand_ins.push(self.stand_in(value, op.takes_traced)?);
+            call.fake_args.push(self.fake_arg(value, op.takes_traced)?);
         }
         Ok(call)
     }
 
     /// Writes a call down, and gives its outputs as the program sees them. `given` are the arguments as the program gave them.
-    pub(crate) fn record(&mut self, call: Call, given: &Args, outputs: Outputs, loc: Loc) -> Result<Outputs> {
+    pub(crate) fn record(&mut self, call: PendingCall, given: &Args, outputs: Outputs, loc: Loc) -> Result<Outputs> {
         self.flush_assertions(call.op.builtin.then_some(loc));
         let op = &*call.op;
         let types_before = self.types_seen;
@@ -162,23 +162,23 @@ impl Recorder {
         if op.effect {
             self.builder.set_effect(created.node);
         }
-        if call.copies(&outputs) {
+        if call.returns_copies(&outputs) {
             self.builder.set_copies(created.node);
         }
         if self.types_seen > types_before || types.iter().any(|t| matches!(t, ValueType::Int(Expr::Id(_)))) {
             self.bind(created, &types)?;
         }
-        if !self.waiting.is_empty() {
+        if !self.pending_assertions.is_empty() {
             self.flush_assertions(None);
         }
-        for t in op.mutated.iter().filter_map(|&i| call.stand_ins.get(i)).flat_map(Value::tensors) {
+        for t in op.mutated.iter().filter_map(|&i| call.fake_args.get(i)).flat_map(Value::tensors) {
             t.storage()?.bump_version();
         }
         let mut values = created.values.iter();
         let mut wrapped = Outputs::new();
         for (i, output) in outputs.into_iter().enumerate() {
             let traced = self.wrap(output, &mut values)?;
-            wrapped.push(match op.returned.get(i).copied().flatten().and_then(|a| given.get(a)) {
+            wrapped.push(match op.returns_arg.get(i).copied().flatten().and_then(|a| given.get(a)) {
                 Some(argument) => argument.clone(),
                 None => traced,
             });
@@ -227,7 +227,7 @@ impl Recorder {
                 _ => continue,
             };
             for (i, &e) in exprs.iter().enumerate().filter(|(_, e)| matches!(e, Expr::Id(_))) {
-                let (found, plain) = self.scope.with(|data| unbound_symbols(&mut data.table, e, &self.bound));
+                let (found, plain) = self.scope.with(|data| unbound_symbols(&mut data.table, e, &self.bound_symbols));
                 let source = match of {
                     Some(rank) if i < rank => Some(BindSource::Size(i as u32)),
                     Some(_) => None,
@@ -236,13 +236,13 @@ impl Recorder {
                 match (plain, source, found.first()) {
                     (true, Some(source), Some(&symbol)) => {
                         self.builder.bind(symbol, value, source);
-                        self.bound.insert(symbol);
+                        self.bound_symbols.insert(symbol);
                     }
                     _ => unbound.extend(found),
                 }
             }
         }
-        match unbound.into_iter().find(|s| !self.bound.contains(s)) {
+        match unbound.into_iter().find(|s| !self.bound_symbols.contains(s)) {
             None => Ok(()),
             Some(s) => Err(FakeError::Unbindable { symbol: self.scope.with(|data| data.table.name(s).to_owned()) }.into()),
         }
@@ -251,20 +251,20 @@ impl Recorder {
     /// Moves assertions into the body that are about bound symbols only, in the order they were raised. Guards and assertions raised since
     /// the last time are the program's at `line`, where builtin code raised them for it.
     pub(crate) fn flush_assertions(&mut self, line: Option<Loc>) {
-        let Recorder { scope, waiting, taken, guarded, bound, builder, assert_locs, .. } = self;
+        let Recorder { scope, pending_assertions, assertions_seen, guards_seen, bound_symbols, builder, assert_locs, .. } = self;
         scope.with(|data| {
             if let Some(line) = line {
-                data.guards.iter_mut().skip(*guarded).for_each(|g| g.loc = line);
-                data.assertions.iter_mut().skip(*taken).for_each(|a| a.loc = line);
+                data.guards.iter_mut().skip(*guards_seen).for_each(|g| g.loc = line);
+                data.assertions.iter_mut().skip(*assertions_seen).for_each(|a| a.loc = line);
             }
-            *guarded = data.guards.len();
-            waiting.extend(data.assertions.iter().skip(*taken).cloned());
-            *taken = data.assertions.len();
-            if waiting.is_empty() {
+            *guards_seen = data.guards.len();
+            pending_assertions.extend(data.assertions.iter().skip(*assertions_seen).cloned());
+            *assertions_seen = data.assertions.len();
+            if pending_assertions.is_empty() {
                 return;
             }
-            waiting.retain(|a| {
-                let known = |s: &SymbolId| data.table.kind(*s) == SymbolKind::Backed || bound.contains(s);
+            pending_assertions.retain(|a| {
+                let known = |s: &SymbolId| data.table.kind(*s) == SymbolKind::Backed || bound_symbols.contains(s);
                 let ready = data.table.free_symbols_bool(a.cond).iter().all(known);
                 if ready {
                     builder.assert_(a.cond, a.message.as_deref());
@@ -342,13 +342,13 @@ impl Recorder {
     }
 
     /// A real tensor in the graph: a constant, unless it is known as something else.
-    fn constant(&mut self, t: &Tensor) -> Result<&Known> {
-        let at = self.known(t, |r, ty, t| r.builder.constant(ty, Arc::new(Captured(t.clone())), None))?;
+    fn constant(&mut self, t: &Tensor) -> Result<&ConstEntry> {
+        let at = self.const_index(t, |r, ty, t| r.builder.constant(ty, Arc::new(Captured(t.clone())), None))?;
         self.consts.all().get(at).ok_or_else(|| TraceError::Internal("a constant is lost").into())
     }
 
     /// The number of a real tensor. `define` adds it to the graph, the first time.
-    pub(crate) fn known(&mut self, t: &Tensor, define: impl FnOnce(&mut Recorder, TypeId, &Tensor) -> ValueId) -> Result<usize> {
+    pub(crate) fn const_index(&mut self, t: &Tensor, define: impl FnOnce(&mut Recorder, TypeId, &Tensor) -> ValueId) -> Result<usize> {
         if t.is_fake() {
             return Err(TraceError::Fake { trace: self.tag.name.clone(), tensor: t.meta().to_string() }.into());
         }
@@ -361,11 +361,11 @@ impl Recorder {
         found
     }
 
-    fn stand_in(&mut self, v: &Value, traced: bool) -> Result<Value> {
+    fn fake_arg(&mut self, v: &Value, traced: bool) -> Result<Value> {
         let mut tensor = |t: &Tensor| match t.slot() {
             Some(_) if traced => Ok(t.clone()),
             Some(_) => Ok(t.without_slot()),
-            None => self.constant(t).map(|k| k.stand_in.clone()),
+            None => self.constant(t).map(|k| k.fake.clone()),
         };
         match v {
             Value::Tensor(t) => Ok(Value::Tensor(tensor(t)?)),
@@ -375,7 +375,7 @@ impl Recorder {
 
     /// The finished graph; the recorder is empty afterwards. `table` is the closed scope's.
     pub(crate) fn finish(&mut self, table: &SymTable, guards: &[maquette_ir::sym::Guard], outputs: &[Arg]) -> Result<(Graph, Vec<Loc>)> {
-        if let Some(a) = self.waiting.first() {
+        if let Some(a) = self.pending_assertions.first() {
             let cond = table.display_bool(a.cond).to_string();
             return Err(Error::from(TraceError::Unbound { cond }).at(a.loc));
         }
@@ -391,9 +391,9 @@ impl Recorder {
 }
 
 /// The data-dependent symbols in an expression that nothing has bound, and whether it is just one of them.
-pub(crate) fn unbound_symbols(table: &mut SymTable, e: Expr, bound: &FxHashSet<SymbolId>) -> (SmallVec<[SymbolId; 4]>, bool) {
+pub(crate) fn unbound_symbols(table: &mut SymTable, e: Expr, bound_symbols: &FxHashSet<SymbolId>) -> (SmallVec<[SymbolId; 4]>, bool) {
     let mut found = table.free_symbols(e);
-    found.retain(|s| table.kind(*s) == SymbolKind::Unbacked && !bound.contains(s));
+    found.retain(|s| table.kind(*s) == SymbolKind::Unbacked && !bound_symbols.contains(s));
     let plain = matches!(found.as_slice(), [s] if table.expr(*s) == e);
     (found, plain)
 }

@@ -1,6 +1,6 @@
 //! Programs with tensors of their own, which become inputs of the graph.
 
-use crate::consts::Known;
+use crate::consts::ConstEntry;
 use crate::options::TraceOptions;
 use crate::record::Recorder;
 use crate::traced::Traced;
@@ -14,9 +14,9 @@ pub struct State {
     /// The tensor itself.
     pub tensor: Tensor,
     /// Which it is of those the trace was told of: several where one tensor was given several times, none if the program captured it.
-    pub given: Vec<usize>,
+    pub given_indices: Vec<usize>,
     /// Whether the program writes to its memory.
-    pub written: bool,
+    pub is_mutated: bool,
 }
 
 impl TraceOptions {
@@ -40,7 +40,7 @@ impl TraceOptions {
 impl Recorder {
     /// Makes a tensor of the program's own an input, unless it is one.
     pub(crate) fn input_state(&mut self, at: usize, name: &str, t: &Tensor) -> Result<()> {
-        let known = self.known(t, |r, ty, _| r.builder.input(ValueType::Tensor(ty), Some(name)))?;
+        let known = self.const_index(t, |r, ty, _| r.builder.input(ValueType::Tensor(ty), Some(name)))?;
         match self.state.get_mut(known) {
             Some(given) => given.push(at),
             None => self.state.push(vec![at]),
@@ -51,13 +51,13 @@ impl Recorder {
     /// Makes captured tensors inputs where the program writes to their memory, and gives all inputs that are the program's own tensors.
     pub(crate) fn take_state(&mut self) -> Vec<State> {
         let given = std::mem::take(&mut self.state);
-        let captured = self.consts.all().iter().skip(given.len()).filter(|k| k.written());
+        let captured = self.consts.all().iter().skip(given.len()).filter(|k| k.is_mutated());
         let lifted: Vec<ValueId> = captured.map(|k| k.value).collect();
         self.builder.lift_constants(&lifted, given.len());
-        let is_input = |(i, k): &(usize, &Known)| *i < given.len() || k.written();
+        let is_input = |(i, k): &(usize, &ConstEntry)| *i < given.len() || k.is_mutated();
         let state = self.consts.all().iter().enumerate().filter(is_input);
         state
-            .map(|(i, k)| State { tensor: k.tensor.clone(), given: given.get(i).cloned().unwrap_or_default(), written: k.written() })
+            .map(|(i, k)| State { tensor: k.tensor.clone(), given_indices: given.get(i).cloned().unwrap_or_default(), is_mutated: k.is_mutated() })
             .collect()
     }
 }

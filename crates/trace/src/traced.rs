@@ -1,7 +1,7 @@
 //! A traced program.
 
 use crate::inputs::{LeafKind, part_label};
-use crate::run::{Lines, run_with};
+use crate::interpreter::{SourceInfo, run_with};
 use crate::state::State;
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
@@ -28,7 +28,7 @@ impl Interface {
     ///
     /// # Errors
     /// The tree is not shaped as the traced one, or a number differs.
-    pub fn take<I: Tree>(&self, inputs: &I) -> Result<Vec<Value>> {
+    pub fn flatten_inputs<I: Tree>(&self, inputs: &I) -> Result<Vec<Value>> {
         let (spec, leaves) = tree::flatten(inputs)?;
         if let Some((path, expected, found)) = self.in_spec.difference(&spec) {
             return Err(RunError::InputStructure { input: part_label(&path), expected, found }.into());
@@ -62,7 +62,7 @@ impl Interface {
 
 /// A graph with the shapes of what the program took and returned.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct TracedProgram {
     /// The graph.
     pub graph: Graph,
     /// The first inputs of the graph, where they are tensors of the program's own.
@@ -86,12 +86,12 @@ fn equal(a: &Value, b: &Value) -> bool {
 
 /// A program from inputs `I` to outputs `O`, as a graph. Displays as the graph's text.
 pub struct Traced<I, O> {
-    program: Program,
+    program: TracedProgram,
     types: PhantomData<fn(I) -> O>,
 }
 
 impl<I: Tree, O: Tree> Traced<I, O> {
-    pub(crate) fn new(program: Program) -> Traced<I, O> {
+    pub(crate) fn new(program: TracedProgram) -> Traced<I, O> {
         Traced { program, types: PhantomData }
     }
 
@@ -101,12 +101,12 @@ impl<I: Tree, O: Tree> Traced<I, O> {
     }
 
     /// The graph and what else was recorded.
-    pub fn program(&self) -> &Program {
+    pub fn program(&self) -> &TracedProgram {
         &self.program
     }
 
     /// The graph and what else was recorded.
-    pub fn into_program(self) -> Program {
+    pub fn into_program(self) -> TracedProgram {
         self.program
     }
 
@@ -118,16 +118,16 @@ impl<I: Tree, O: Tree> Traced<I, O> {
     /// The inputs are not those the graph was traced for, an operator fails, or its result is not what its fake kernel promised.
     #[track_caller]
     pub fn run(&self, inputs: I) -> Result<O> {
-        let Program { graph, state, interface, guard_locs, assert_locs } = &self.program;
+        let TracedProgram { graph, state, interface, guard_locs, assert_locs } = &self.program;
         let labels: Vec<String> = state.iter().map(|_| String::new()).chain(interface.input_labels().map(ToOwned::to_owned)).collect();
-        let lines = Lines { guards: guard_locs, asserts: assert_locs, inputs: &labels, run: Loc::caller() };
+        let source_info = SourceInfo { guard_locs: guard_locs, assert_locs: assert_locs, input_names: &labels, call_site: Loc::caller() };
         let run = || {
             let own = state.iter().map(|s| Value::Tensor(s.tensor.clone()));
-            let given: Vec<Value> = own.chain(interface.take(&inputs)?).collect();
-            let outputs = run_with(graph, &given, &lines)?;
+            let given: Vec<Value> = own.chain(interface.flatten_inputs(&inputs)?).collect();
+            let outputs = run_with(graph, &given, &source_info)?;
             O::unflatten(&interface.out_spec, &mut outputs.into_iter())
         };
-        run().map_err(|e| lines.place(e))
+        run().map_err(|e| source_info.locate(e))
     }
 }
 

@@ -1,9 +1,9 @@
 //! The tracer: a dispatch mode that computes metadata only and writes down what was called.
 
-use crate::inputs::{Inputs, Prepared};
-use crate::real::{self, Reals};
+use crate::inputs::{TraceInputs, PreparedInputs};
+use crate::real_propagation::{self, RealValues};
 use crate::record::Recorder;
-use crate::traced::{Interface, Program};
+use crate::traced::{Interface, TracedProgram};
 use maquette_ir::Loc;
 use maquette_ir::graph::Arg;
 use maquette_ir::sym::{Scope, ScopeData};
@@ -20,7 +20,7 @@ struct Tracer {
     scope: Scope,
     recorder: RefCell<Recorder>,
     /// Real tensors beside the traced ones, if asked for.
-    reals: Option<RefCell<Reals>>,
+    real_values: Option<RefCell<RealValues>>,
     first_error: RefCell<Option<Error>>,
 }
 
@@ -28,8 +28,8 @@ impl Mode for Tracer {
     fn call(&self, op: Op, args: Args, loc: Loc) -> Result<Outputs> {
         // the recorder is free while the fake kernel, which is user code, runs
         let call = self.recorder.borrow_mut().prepare(op, &args)?;
-        let outputs = fake::call(op, &call.stand_ins, Some(&self.scope), loc);
-        let Some(reals) = &self.reals else {
+        let outputs = fake::call(op, &call.fake_args, Some(&self.scope), loc);
+        let Some(real_values) = &self.real_values else {
             return self.recorder.borrow_mut().record(call, &args, outputs?, loc);
         };
         // an error with an operator is of a call that the fake kernel made
@@ -38,14 +38,14 @@ impl Mode for Tracer {
             Err(e) if missing(&e) => (Outputs::new(), Some(e)),
             outputs => (outputs?, None),
         };
-        let real = reals.borrow_mut().call(op, &args, loc)?;
+        let real = real_values.borrow_mut().call(op, &args, loc)?;
         let outputs = match missing {
-            Some(e) => real::infer(op, &call.stand_ins, &real, &self.scope, loc).ok_or(e)?,
+            Some(e) => real_propagation::infer_outputs(op, &call.fake_args, &real, &self.scope, loc).ok_or(e)?,
             None => outputs,
         };
-        reals.borrow().settle(&self.scope, &outputs, &real)?;
+        real_values.borrow().check_and_bind(&self.scope, &outputs, &real)?;
         let traced = self.recorder.borrow_mut().record(call, &args, outputs, loc)?;
-        reals.borrow_mut().keep(&traced, real);
+        real_values.borrow_mut().insert_all(&traced, real);
         Ok(traced)
     }
 
@@ -79,32 +79,32 @@ impl Tracer {
 }
 
 /// A running trace. Its tensors and symbols are dead once it is dropped.
-pub(crate) struct Session {
+pub(crate) struct TraceSession {
     tracer: Rc<Tracer>,
-    inputs: Prepared,
+    inputs: PreparedInputs,
     /// Whether tensors of the program's own become inputs.
     with_state: bool,
 }
 
-impl Session {
+impl TraceSession {
     /// Starts a trace of these inputs.
-    pub(crate) fn begin(plan: &Inputs<'_>) -> Result<Session> {
-        let name = plan.options.name.as_deref().unwrap_or("graph");
+    pub(crate) fn begin(trace_inputs: &TraceInputs<'_>) -> Result<TraceSession> {
+        let name = trace_inputs.options.name.as_deref().unwrap_or("graph");
         let (tag, scope) = (TraceTag::new(name), Scope::new());
         let mut recorder = Recorder::new(name, scope.clone(), tag.clone());
-        for (at, (name, t)) in plan.state.unwrap_or_default().iter().enumerate() {
+        for (at, (name, t)) in trace_inputs.state.unwrap_or_default().iter().enumerate() {
             recorder.input_state(at, name, t)?;
         }
-        let inputs = plan.prepare(&scope, &mut recorder)?;
-        let mut reals = plan.options.real.then(Reals::new);
-        for (index, (leaf, value)) in plan.leaves.iter().zip(&inputs.values).enumerate() {
-            if let (Some(reals), Value::Tensor(sample), Value::Tensor(traced)) = (&mut reals, &leaf.value, value) {
-                reals.input(index, sample, traced)?;
+        let inputs = trace_inputs.prepare(&scope, &mut recorder)?;
+        let mut real_values = trace_inputs.options.real.then(RealValues::new);
+        for (index, (leaf, value)) in trace_inputs.leaves.iter().zip(&inputs.values).enumerate() {
+            if let (Some(real_values), Value::Tensor(sample), Value::Tensor(traced)) = (&mut real_values, &leaf.value, value) {
+                real_values.input(index, sample, traced)?;
             }
         }
-        let reals = reals.map(RefCell::new);
-        let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), reals, first_error: RefCell::new(None) };
-        Ok(Session { tracer: Rc::new(tracer), inputs, with_state: plan.state.is_some() })
+        let real_values = real_values.map(RefCell::new);
+        let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), real_values, first_error: RefCell::new(None) };
+        Ok(TraceSession { tracer: Rc::new(tracer), inputs, with_state: trace_inputs.state.is_some() })
     }
 
     /// The leaves that the program gets.
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// Ends the trace. `output` is what the program returned, flattened.
-    pub(crate) fn finish(self, in_spec: TreeSpec, output: Result<(TreeSpec, Vec<Leaf>)>) -> Result<Program> {
+    pub(crate) fn finish(self, in_spec: TreeSpec, output: Result<(TreeSpec, Vec<Leaf>)>) -> Result<TracedProgram> {
         let tracer = &*self.tracer;
         if let Some(e) = tracer.first_error.borrow_mut().take() {
             return Err(e);
@@ -133,13 +133,13 @@ impl Session {
         #[cfg(debug_assertions)]
         graph.verify()?;
         let assert_locs = std::mem::take(&mut recorder.assert_locs);
-        let Prepared { kinds, labels, .. } = &self.inputs;
+        let PreparedInputs { kinds, labels, .. } = &self.inputs;
         let interface = Interface { inputs: kinds.clone(), labels: labels.clone(), in_spec, out_spec };
-        Ok(Program { graph, state, interface, guard_locs, assert_locs })
+        Ok(TracedProgram { graph, state, interface, guard_locs, assert_locs })
     }
 }
 
-impl Drop for Session {
+impl Drop for TraceSession {
     fn drop(&mut self) {
         self.tracer.tag.end();
         self.tracer.scope.close();

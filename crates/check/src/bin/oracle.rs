@@ -2,7 +2,7 @@
 //!
 //! Exits with 1 where a mode does not do what the eager program does, with 2 on bad options.
 
-use maquette_check::oracle::{Campaign, Failure, Mode, Program, Verdict, check, generate::generate, model, modes, shrink::shrink};
+use maquette_check::oracle::{Fuzzer, FuzzFailure, Mode, TestProgram, Verdict, check, generate::generate, model, modes, shrink::shrink};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ const USAGE: &str = "usage: oracle [--programs N] [--seed S] [--mode NAME[,NAME]
   --show INDEX    print a program";
 
 struct Options {
-    campaign: Campaign,
+    fuzzer: Fuzzer,
     write: Option<PathBuf>,
     replay: Option<PathBuf>,
     show: Option<u64>,
@@ -29,12 +29,12 @@ struct Options {
 
 fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let campaign = Campaign { programs: 1000, seed: 1, statements: 12, modes: modes(), threads, stats: false };
-    let mut o = Options { campaign, write: None, replay: None, show: None };
+    let fuzzer = Fuzzer { programs: 1000, seed: 1, statements: 12, modes: modes(), threads, stats: false };
+    let mut o = Options { fuzzer, write: None, replay: None, show: None };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--stats" => {
-                o.campaign.stats = true;
+                o.fuzzer.stats = true;
                 continue;
             }
             "--programs" | "--seed" | "--mode" | "--statements" | "--threads" | "--write" | "--replay" | "--show" => {}
@@ -43,11 +43,11 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         let value = args.next().ok_or_else(|| format!("`{arg}` takes a value\n{USAGE}"))?;
         let number = || value.parse::<u64>().map_err(|e| format!("`{arg}` takes a number, found `{value}`: {e}"));
         match arg.as_str() {
-            "--programs" => o.campaign.programs = number()?,
-            "--seed" => o.campaign.seed = number()?,
-            "--statements" => o.campaign.statements = number()?.clamp(1, 1000) as usize,
-            "--threads" => o.campaign.threads = number()?.clamp(1, 1024) as usize,
-            "--mode" => o.campaign.modes = value.split(',').map(named).collect::<Result<_, _>>()?,
+            "--programs" => o.fuzzer.programs = number()?,
+            "--seed" => o.fuzzer.seed = number()?,
+            "--statements" => o.fuzzer.statements = number()?.clamp(1, 1000) as usize,
+            "--threads" => o.fuzzer.threads = number()?.clamp(1, 1024) as usize,
+            "--mode" => o.fuzzer.modes = value.split(',').map(named).collect::<Result<_, _>>()?,
             "--show" => o.show = Some(number()?),
             "--write" => o.write = Some(value.into()),
             _ => o.replay = Some(value.into()),
@@ -62,7 +62,7 @@ fn named(name: &str) -> Result<&'static dyn Mode, String> {
     all.iter().copied().find(|m| m.name() == name).ok_or_else(|| format!("`{name}` is no mode; there are {}", known.join(", ")))
 }
 
-fn write(dir: &Path, seed: u64, failure: &Failure) -> std::io::Result<()> {
+fn write(dir: &Path, seed: u64, failure: &FuzzFailure) -> std::io::Result<()> {
     let Some(program) = &failure.program else { return Ok(()) };
     std::fs::create_dir_all(dir)?;
     let path = dir.join(format!("{}-{seed}-{}.txt", failure.mode, failure.index));
@@ -73,14 +73,14 @@ fn write(dir: &Path, seed: u64, failure: &Failure) -> std::io::Result<()> {
 fn replay(path: &Path, modes: &[&dyn Mode]) -> Result<bool, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     maquette_check::oracle::register().map_err(|e| e.to_string())?;
-    let program: Program = text.parse().map_err(|e| format!("{}: {e}", path.display()))?;
-    let verdict = |p: &Program| check(p, modes);
+    let program: TestProgram = text.parse().map_err(|e| format!("{}: {e}", path.display()))?;
+    let verdict = |p: &TestProgram| check(p, modes);
     match verdict(&program).map_err(|e| e.to_string())? {
         Verdict::Agree => say(&"agree\n"),
         Verdict::Refused(why) => {
             say(&format_args!("refused: {why}\n"));
             for at in &program.sizes {
-                let given = program.given(at).map_err(|e| e.to_string())?;
+                let given = program.run_inputs(at).map_err(|e| e.to_string())?;
                 if let Err(e) = model::call_all(&program.graph, &given.inputs) {
                     say(&format_args!("eager: {e}\n"));
                 }
@@ -103,25 +103,25 @@ fn say(text: &dyn std::fmt::Display) {
 }
 
 fn run(o: &Options) -> Result<bool, String> {
-    let campaign = &o.campaign;
+    let fuzzer = &o.fuzzer;
     if let Some(path) = &o.replay {
-        return replay(path, &campaign.modes.iter().map(|m| *m as &dyn Mode).collect::<Vec<_>>());
+        return replay(path, &fuzzer.modes.iter().map(|m| *m as &dyn Mode).collect::<Vec<_>>());
     }
     if let Some(index) = o.show {
-        let made = generate(campaign.seed, index, campaign.statements).map_err(|e| e.to_string())?;
+        let made = generate(fuzzer.seed, index, fuzzer.statements).map_err(|e| e.to_string())?;
         say(&made.program);
         return Ok(true);
     }
-    let report = campaign.run(&|failure| {
+    let report = fuzzer.run(&|failure| {
         let program = failure.program.as_ref().map(ToString::to_string).unwrap_or_default();
-        eprintln!("program {} of seed {}, {}: {}\n{program}", failure.index, campaign.seed, failure.mode, failure.what);
+        eprintln!("program {} of seed {}, {}: {}\n{program}", failure.index, fuzzer.seed, failure.mode, failure.what);
         if let Some(dir) = &o.write
-            && let Err(e) = write(dir, campaign.seed, failure)
+            && let Err(e) = write(dir, fuzzer.seed, failure)
         {
             eprintln!("cannot write to {}: {e}", dir.display());
         }
     });
-    if campaign.stats {
+    if fuzzer.stats {
         say(&report.stats);
         say(&report.copies);
     }

@@ -1,6 +1,6 @@
 //! What must agree, and how closely: PyTorch's own tolerances.
 
-use crate::values::{Bytes, flatten, metadata};
+use crate::values::{Bytes, flatten, compare_metadata};
 use maquette_ir::DType;
 use maquette_ops::{Tensor, Value, typed};
 
@@ -38,7 +38,7 @@ pub(super) fn outputs(name: &str, args: &[Value], expected: &[Value], found: &[V
 
 /// Other positions, none of them twice, of the same elements.
 fn same_elements(x: &Tensor, dim: i64, expected: &Tensor, found: &Tensor) -> Result<(), String> {
-    metadata(expected, found)?;
+    compare_metadata(expected, found)?;
     let at = |index: &Tensor| {
         let index = if index.dim() < x.dim() { index.unsqueeze(dim) } else { index.clone() };
         Value::from(x.gather(dim, &index))
@@ -58,7 +58,7 @@ fn same_elements(x: &Tensor, dim: i64, expected: &Tensor, found: &Tensor) -> Res
 pub(super) fn value(expected: &Value, found: &Value) -> Result<(), String> {
     match (expected, found) {
         (Value::Tensor(e), Value::Tensor(f)) => {
-            metadata(e, f)?;
+            compare_metadata(e, f)?;
             typed!(e.dtype(), T => elements::<T>(e, f))
         }
         (Value::Bool(e), Value::Bool(f)) if e == f => Ok(()),

@@ -1,6 +1,6 @@
 //! Files of recorded calls: `NAME.json` beside `NAME.safetensors`.
 
-use super::recorded::Recorded;
+use super::recorded::RecordedCall;
 use maquette_ops::{Args, Op};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
@@ -48,7 +48,7 @@ pub struct File {
     pub name: String,
     /// PyTorch's schema.
     pub schema: String,
-    pub(super) calls: Vec<Recorded>,
+    pub(super) calls: Vec<RecordedCall>,
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
@@ -81,7 +81,7 @@ impl File {
         let storages = Arc::new(storages);
         Ok(File {
             name: schema.split('(').next().unwrap_or_default().to_owned(),
-            calls: calls.iter().map(|c| Recorded::new(c, &storages)).collect(),
+            calls: calls.iter().map(|c| RecordedCall::new(c, &storages)).collect(),
             dotted,
             schema,
         })

@@ -16,4 +16,4 @@ mod store;
 pub use docs::markdown;
 pub use file::{ConformError, File, operator_files, parse_names};
 pub use report::{CallReport, Failure, OperatorReport, Stage};
-pub use run::{Recording, check_file};
+pub use run::{CallResult, check_file};

@@ -1,7 +1,7 @@
 //! One recorded call: its arguments as values, its outputs as tensors.
 
 use super::file::Storages;
-use crate::values::{Bytes, one};
+use crate::values::{Bytes, call_single};
 use maquette_ir::{DType, Device, Layout, MemoryFormat};
 use maquette_ops::library::Op;
 use maquette_ops::{Args, Tensor, Value, args, typed};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// One call.
-pub(super) struct Recorded {
+pub(super) struct RecordedCall {
     /// Positional arguments.
     pub(super) args: Vec<Json>,
     /// The others.
@@ -23,11 +23,11 @@ pub(super) struct Recorded {
 }
 
 /// Storages that have become tensors: arguments of one key share one.
-pub(super) type Shared = HashMap<String, Tensor>;
+pub(super) type SharedStorages = HashMap<String, Tensor>;
 
-impl Recorded {
-    pub(super) fn new(doc: &Json, storages: &Arc<Storages>) -> Recorded {
-        Recorded {
+impl RecordedCall {
+    pub(super) fn new(doc: &Json, storages: &Arc<Storages>) -> RecordedCall {
+        RecordedCall {
             args: doc["args"].as_array().cloned().unwrap_or_default(),
             kwargs: doc["kwargs"].as_object().cloned().unwrap_or_default(),
             out: doc["out"].clone(),
@@ -44,7 +44,7 @@ impl Recorded {
     /// Fresh arguments in the schema's order, defaults filled in.
     pub(super) fn arguments(&self, op: Op) -> Result<Args, String> {
         let schema = op.schema().map_err(|e| e.to_string())?;
-        let mut shared = Shared::new();
+        let mut shared = SharedStorages::new();
         let mut out = Args::new();
         if let Some(unknown) = self.kwargs.keys().find(|k| schema.args.iter().all(|a| a.name != **k)) {
             return Err(format!("the schema has no argument `{unknown}`"));
@@ -63,7 +63,7 @@ impl Recorded {
     }
 
     /// A recorded value.
-    pub(super) fn value(&self, j: &Json, shared: &mut Shared) -> Result<Value, String> {
+    pub(super) fn value(&self, j: &Json, shared: &mut SharedStorages) -> Result<Value, String> {
         Ok(match j {
             Json::Null => Value::None,
             Json::Bool(b) => Value::from(*b),
@@ -92,7 +92,7 @@ impl Recorded {
     }
 
     /// A tensor over its storage, which tensors of one key share.
-    pub(super) fn tensor(&self, j: &Json, shared: &mut Shared) -> Result<Tensor, String> {
+    pub(super) fn tensor(&self, j: &Json, shared: &mut SharedStorages) -> Result<Tensor, String> {
         let key = j["t"].as_str().ok_or("a tensor's `t` must be text")?;
         let dtype = j["dtype"].as_str().unwrap_or_default().parse::<DType>().map_err(|e| e.to_string())?;
         let ints = |name: &str| j[name].as_array().and_then(|l| l.iter().map(Json::as_i64).collect::<Option<Vec<i64>>>());
@@ -112,6 +112,6 @@ impl Recorded {
                 flat
             }
         };
-        one("aten::as_strided", args![&flat, sizes, strides, offset]).map_err(|e| e.kind().to_string())
+        call_single("aten::as_strided", args![&flat, sizes, strides, offset]).map_err(|e| e.kind().to_string())
     }
 }

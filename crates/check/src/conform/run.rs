@@ -2,7 +2,7 @@
 
 use super::compare;
 use super::file::File;
-use super::recorded::{Recorded, Shared};
+use super::recorded::{RecordedCall, SharedStorages};
 use super::report::{CallReport, Failure, OperatorReport, Stage};
 use crate::values::{flatten, show};
 use maquette_ir::schema::Type;
@@ -11,19 +11,19 @@ use maquette_ops::{Args, Error, Tensor, Value};
 use maquette_trace::TraceOptions;
 
 /// What a call gave here: its outputs and its arguments afterwards, or the error.
-pub type Recording = Result<(Vec<Value>, Args), String>;
+pub type CallResult = Result<(Vec<Value>, Args), String>;
 
 /// Makes every call of a file; the second result is what the eager calls gave.
-pub fn check_file(file: &File) -> (OperatorReport, Vec<Recording>) {
+pub fn check_file(file: &File) -> (OperatorReport, Vec<CallResult>) {
     let found = Op::find(&file.name);
     let missing = found.as_ref().err().map_or_else(|| format!("{} is not builtin", file.name), |e| e.kind().to_string());
     let op = found.ok().filter(Op::is_builtin);
     let schema = op.and_then(|op| op.schema().ok());
     let other_schema = schema.map(|s| s.to_string()).filter(|s| *s != file.schema);
     let mut report = OperatorReport { name: file.name.clone(), other_schema, calls: Vec::new() };
-    let mut recordings = Vec::new();
+    let mut results = Vec::new();
     for call in &file.calls {
-        let (failure, recording) = match op {
+        let (failure, result) = match op {
             Some(op) => check(op, call),
             None => {
                 let none = Vec::new;
@@ -32,16 +32,16 @@ pub fn check_file(file: &File) -> (OperatorReport, Vec<Recording>) {
             }
         };
         report.calls.push(CallReport { failure });
-        recordings.push(recording);
+        results.push(result);
     }
-    (report, recordings)
+    (report, results)
 }
 
 /// One call in each of the three ways.
-fn check(op: Op, call: &Recorded) -> (Option<Failure>, Recording) {
-    let recording = eager(op, call);
-    let stages: [(Stage, &dyn Fn() -> Recording); 3] = [
-        (Stage::Eager, &|| recording.clone()),
+fn check(op: Op, call: &RecordedCall) -> (Option<Failure>, CallResult) {
+    let result = eager(op, call);
+    let stages: [(Stage, &dyn Fn() -> CallResult); 3] = [
+        (Stage::Eager, &|| result.clone()),
         (Stage::Static, &|| traced(op, call, &TraceOptions::new())),
         (Stage::Symbolic, &|| traced(op, call, &TraceOptions::symbolic())),
     ];
@@ -49,10 +49,10 @@ fn check(op: Op, call: &Recorded) -> (Option<Failure>, Recording) {
     for (stage, run) in stages {
         let found = run();
         if let Err(message) = agrees(op, call, &found) {
-            return (Some(describe(op, call, *stage, message, &found)), recording);
+            return (Some(describe(op, call, *stage, message, &found)), result);
         }
     }
-    (None, recording)
+    (None, result)
 }
 
 /// Whether a graph can hold its results: a number that depends on data is refused where it is asked for.
@@ -71,14 +71,14 @@ fn text(e: Error) -> String {
     e.to_string()
 }
 
-fn eager(op: Op, call: &Recorded) -> Recording {
+fn eager(op: Op, call: &RecordedCall) -> CallResult {
     let args = call.arguments(op)?;
     let out = op.call(args.clone()).map_err(text)?;
     Ok((out.into_vec(), args))
 }
 
 /// Traces the call as a program of its tensors, and runs the graph on them.
-fn traced(op: Op, call: &Recorded, options: &TraceOptions) -> Recording {
+fn traced(op: Op, call: &RecordedCall, options: &TraceOptions) -> CallResult {
     let args = call.arguments(op)?;
     let tensors: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
     let program = |given: Vec<Tensor>| -> maquette_ops::Result<Vec<Tensor>> {
@@ -94,11 +94,11 @@ fn traced(op: Op, call: &Recorded, options: &TraceOptions) -> Recording {
 }
 
 /// Compares outputs, and what was written.
-fn agrees(op: Op, call: &Recorded, found: &Recording) -> Result<(), String> {
+fn agrees(op: Op, call: &RecordedCall, found: &CallResult) -> Result<(), String> {
     let (out, args) = found.as_ref().map_err(|e| format!("refused: {e}"))?;
-    let expected = call.value(&call.out, &mut Shared::new())?;
+    let expected = call.value(&call.out, &mut SharedStorages::new())?;
     compare::outputs(op.name(), args, &[expected], out)?;
-    let mut shared = Shared::new();
+    let mut shared = SharedStorages::new();
     for (i, (e, v)) in call.after.iter().flatten().zip(args).enumerate() {
         if e.get("t").is_some() {
             compare::value(&call.value(e, &mut shared)?, v).map_err(|m| format!("argument {i} afterwards: {m}"))?;
@@ -107,13 +107,13 @@ fn agrees(op: Op, call: &Recorded, found: &Recording) -> Result<(), String> {
     Ok(())
 }
 
-fn describe(op: Op, call: &Recorded, stage: Stage, message: String, found: &Recording) -> Failure {
+fn describe(op: Op, call: &RecordedCall, stage: Stage, message: String, found: &CallResult) -> Failure {
     let lines = |values: &[Value]| -> Vec<String> { flatten(values).iter().map(show).collect() };
     let inputs = match (call.arguments(op), op.schema()) {
         (Ok(args), Ok(schema)) => args.iter().zip(&schema.args).map(|(v, a)| format!("{} = {}", a.name, show(v))).collect(),
         // the message says what cannot be read
         _ => Vec::new(),
     };
-    let expected = call.value(&call.out, &mut Shared::new()).map_or_else(|e| vec![e], |v| lines(&[v]));
+    let expected = call.value(&call.out, &mut SharedStorages::new()).map_or_else(|e| vec![e], |v| lines(&[v]));
     Failure { stage, message, inputs, expected, found: found.as_ref().map_or_else(|_| Vec::new(), |(out, _)| lines(out)) }
 }

@@ -1,8 +1,8 @@
 //! What was found, stored in the format of the recorded calls, so that it can be compared from outside.
 
 use super::file::{ConformError, File};
-use super::recorded::Recorded;
-use super::run::Recording;
+use super::recorded::RecordedCall;
+use super::run::CallResult;
 use crate::values::{element_bytes, whole_storage};
 use maquette_ir::DType;
 use maquette_ops::{Tensor, Value};
@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// The storages of a file being written.
 #[derive(Default)]
-struct Stored {
+struct StorageWriter {
     /// Dtype and bytes by key.
     bytes: BTreeMap<String, (Dtype, Vec<u8>)>,
     /// The tensors of the call at hand by key: those that share a storage share a key.
@@ -27,12 +27,12 @@ impl File {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn store(&self, found: &[Recording], folder: &Path) -> Result<(), ConformError> {
-        let mut stored = Stored::default();
-        let calls: Vec<Json> = self.calls.iter().zip(found).map(|(c, r)| stored.call(c, r)).collect();
+    pub fn store(&self, found: &[CallResult], folder: &Path) -> Result<(), ConformError> {
+        let mut writer = StorageWriter::default();
+        let calls: Vec<Json> = self.calls.iter().zip(found).map(|(c, r)| writer.call(c, r)).collect();
         let doc = json!({"op": self.dotted, "schema": self.schema, "calls": calls});
         let stem = self.dotted.strip_prefix("aten.").unwrap_or(&self.dotted);
-        let views: Vec<(String, TensorView)> = stored
+        let views: Vec<(String, TensorView)> = writer
             .bytes
             .iter()
             .filter_map(|(k, (d, b))| Some((k.clone(), TensorView::new(*d, vec![b.len() * 8 / d.bitsize()], b).ok()?)))
@@ -46,10 +46,10 @@ impl File {
     }
 }
 
-impl Stored {
-    fn call(&mut self, recorded: &Recorded, found: &Recording) -> Json {
+impl StorageWriter {
+    fn call(&mut self, recorded: &RecordedCall, found: &CallResult) -> Json {
         self.tensors.clear();
-        recorded.args.iter().chain(recorded.kwargs.values()).for_each(|j| self.given(recorded, j));
+        recorded.args.iter().chain(recorded.kwargs.values()).for_each(|j| self.keep_storages(recorded, j));
         let mut doc = json!({"args": recorded.args, "kwargs": recorded.kwargs});
         match found {
             Ok((out, args)) => {
@@ -68,9 +68,9 @@ impl Stored {
     }
 
     /// Keeps the storages of recorded arguments.
-    fn given(&mut self, recorded: &Recorded, j: &Json) {
+    fn keep_storages(&mut self, recorded: &RecordedCall, j: &Json) {
         match j {
-            Json::Array(l) => l.iter().for_each(|x| self.given(recorded, x)),
+            Json::Array(l) => l.iter().for_each(|x| self.keep_storages(recorded, x)),
             other => {
                 let key = other.get("t").and_then(Json::as_str);
                 if let Some((key, bytes)) = key.and_then(|k| Some((k, recorded.bytes(k)?))) {

@@ -1,33 +1,33 @@
 //! Calls of the operator on copies of a sample, and how two of them differ.
 
-use super::sample::{Memory, copy, memory};
-use super::vary::Variant;
-use crate::values::{Bytes, element_bytes, flatten, guarded, metadata, show};
+use super::sample::{StorageSnapshot, copy, snapshot_storages};
+use super::sample_variants::SampleVariant;
+use crate::values::{Bytes, element_bytes, flatten, catch_panics, compare_metadata, show};
 use maquette_ir::Loc;
 use maquette_ir::schema::Schema;
 use maquette_ops::{Args, Error, Op, Result, Tensor, Value, typed};
 
 /// The operator under test.
-pub(super) struct Subject<'a> {
+pub(super) struct OpUnderTest<'a> {
     pub(super) op: Op,
     pub(super) schema: &'a Schema,
     pub(super) loc: Loc,
 }
 
 /// What a call did.
-pub(super) struct Ran {
+pub(super) struct CallRecord {
     pub(super) args: Args,
     pub(super) outputs: Vec<Value>,
     /// Of every tensor among the arguments, before the call.
     pub(super) metadata: Vec<String>,
-    pub(super) before: Vec<Memory>,
-    pub(super) after: Vec<Memory>,
+    pub(super) before: Vec<StorageSnapshot>,
+    pub(super) after: Vec<StorageSnapshot>,
 }
 
 /// A sample that the operator took, and what came of it.
-pub(super) struct Tried {
-    pub(super) variant: Variant,
-    pub(super) ran: Ran,
+pub(super) struct SampleRun {
+    pub(super) variant: SampleVariant,
+    pub(super) ran: CallRecord,
 }
 
 /// Whether an error is one that no kernel may cause, on whatever arguments it is called: anything else may be a refusal of these.
@@ -48,30 +48,30 @@ pub(super) fn breaks_contract(e: &Error) -> bool {
     }
 }
 
-impl Subject<'_> {
+impl OpUnderTest<'_> {
     /// Calls the operator with copies of `args`, as `call` does it.
-    pub(super) fn on_copies(&self, args: &[Value], call: impl FnOnce(&Args) -> Result<Vec<Value>>) -> Result<Ran> {
+    pub(super) fn on_copies(&self, args: &[Value], call: impl FnOnce(&Args) -> Result<Vec<Value>>) -> Result<CallRecord> {
         let args = copy(self.schema, args)?;
-        let before = memory(&args)?;
+        let before = snapshot_storages(&args)?;
         let metadata = args.iter().flat_map(Value::tensors).map(|t| t.meta().to_string()).collect();
         let outputs = call(&args)?;
         for t in outputs.iter().flat_map(Value::tensors) {
             t.ok()?;
         }
-        let after = memory(&args)?;
-        Ok(Ran { args, outputs, metadata, before, after })
+        let after = snapshot_storages(&args)?;
+        Ok(CallRecord { args, outputs, metadata, before, after })
     }
 
     /// One eager call.
-    pub(super) fn run(&self, args: &[Value]) -> Result<Ran> {
-        self.on_copies(args, |args| guarded("its kernel", || Ok(self.op.call_at(args.clone(), self.loc)?.into_vec())))
+    pub(super) fn run(&self, args: &[Value]) -> Result<CallRecord> {
+        self.on_copies(args, |args| catch_panics("its kernel", || Ok(self.op.call_at(args.clone(), self.loc)?.into_vec())))
     }
 }
 
 /// Two calls that should be equal to the bit, and what to call them.
 pub(super) struct Pair<'a> {
-    pub(super) first: (&'a str, &'a Ran),
-    pub(super) second: (&'a str, &'a Ran),
+    pub(super) first: (&'a str, &'a CallRecord),
+    pub(super) second: (&'a str, &'a CallRecord),
     /// Whether values count, or metadata and aliasing only.
     pub(super) values: bool,
 }
@@ -116,7 +116,7 @@ impl Pair<'_> {
         let values = self.values;
         match (e, f) {
             (Value::Tensor(e), Value::Tensor(f)) => {
-                metadata(e, f).map_err(|_| self.differ(e.meta(), f.meta()))?;
+                compare_metadata(e, f).map_err(|_| self.differ(e.meta(), f.meta()))?;
                 if values { self.bits(e, f) } else { Ok(()) }
             }
             (Value::Int(a), Value::Int(b)) if !values || a.as_i64().is_some() && a.as_i64() == b.as_i64() => Ok(()),
@@ -144,7 +144,7 @@ impl Pair<'_> {
 }
 
 /// Which outputs share memory with which arguments and other outputs.
-pub(super) fn aliasing(schema: &Schema, ran: &Ran) -> Vec<String> {
+pub(super) fn aliasing(schema: &Schema, ran: &CallRecord) -> Vec<String> {
     let outputs: Vec<(usize, Tensor)> =
         flatten(&ran.outputs).iter().enumerate().flat_map(|(i, v)| v.tensors().map(move |t| (i, t.clone())).collect::<Vec<_>>()).collect();
     let mut out = Vec::new();

@@ -1,28 +1,28 @@
 //! The fake kernel's outputs, against the real ones.
 
-use super::calls::{Subject, Tried};
+use super::calls::{OpUnderTest, SampleRun};
 use super::report::CheckReport;
 use super::sample::operands;
-use super::vary::{Kind, Variant};
-use crate::values::guarded;
+use super::sample_variants::{VariantKind, SampleVariant};
+use crate::values::catch_panics;
 use crate::values::{flatten, show};
 use maquette_ir::sym::{Expr, Range, Scope, ScopeData, SymInt, SymbolId, SymbolKind};
 use maquette_ops::{Meta, Result, Tensor, Value, fake};
 use rustc_hash::FxHashMap;
 
 /// What a data-dependent size was on one sample, and what else was known there by name.
-struct Seen {
-    kind: Kind,
+struct ObservedSize {
+    kind: VariantKind,
     value: i64,
     known: Vec<(String, i64)>,
 }
 
 /// The data-dependent sizes of all samples, by their number.
 #[derive(Default)]
-pub(super) struct Sizes(Vec<(String, Vec<Seen>)>);
+pub(super) struct DataDependentSizes(Vec<(String, Vec<ObservedSize>)>);
 
 /// The arguments without their data, sharing storages as the real ones do.
-fn stand_ins(s: &Subject<'_>, args: &[Value]) -> Result<maquette_ops::Args> {
+fn fake_args(s: &OpUnderTest<'_>, args: &[Value]) -> Result<maquette_ops::Args> {
     let operands = operands(s.schema, args);
     let mut made: Vec<Tensor> = Vec::new();
     for o in &operands {
@@ -37,13 +37,13 @@ fn stand_ins(s: &Subject<'_>, args: &[Value]) -> Result<maquette_ops::Args> {
 }
 
 /// The values of the data-dependent sizes, by what the real outputs have in their places.
-struct Bound<'a> {
+struct SymbolBindings<'a> {
     data: &'a ScopeData,
     scope: &'a Scope,
     values: FxHashMap<SymbolId, i64>,
 }
 
-impl Bound<'_> {
+impl SymbolBindings<'_> {
     fn expr(&self, i: SymInt) -> Option<Expr> {
         i.as_i64().map(Expr::Int).or_else(|| self.scope.lower(i).ok())
     }
@@ -79,12 +79,12 @@ impl Bound<'_> {
     }
 }
 
-fn promise(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> String {
+fn mismatch_text(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> String {
     format!("{what}: the fake kernel promises {expected}, the kernel gives {found}")
 }
 
 /// Compares metadata; one message, the most telling one.
-fn tensor(bound: &Bound<'_>, what: &str, p: &Meta, r: &Meta) -> Option<String> {
+fn tensor(bindings: &SymbolBindings<'_>, what: &str, p: &Meta, r: &Meta) -> Option<String> {
     let pairs: [(&str, String, String); 4] = [
         ("dtype", p.dtype.to_string(), r.dtype.to_string()),
         ("device", p.device.to_string(), r.device.to_string()),
@@ -92,30 +92,30 @@ fn tensor(bound: &Bound<'_>, what: &str, p: &Meta, r: &Meta) -> Option<String> {
         ("rank", p.rank().to_string(), r.rank().to_string()),
     ];
     if let Some((name, p, r)) = pairs.iter().find(|(_, p, r)| p != r) {
-        return Some(promise(&format!("{what}, {name}"), p, r));
+        return Some(mismatch_text(&format!("{what}, {name}"), p, r));
     }
     for (d, (&p, &r)) in p.sizes.iter().zip(&r.sizes).enumerate() {
-        if bound.differs(p, r) {
-            return Some(promise(&format!("{what}, size {d}"), bound.text(p), r));
+        if bindings.differs(p, r) {
+            return Some(mismatch_text(&format!("{what}, size {d}"), bindings.text(p), r));
         }
     }
     if r.sizes.iter().any(|n| n.as_i64() == Some(0)) {
         return None;
     }
     for (d, ((&ps, &rs), n)) in p.strides.iter().zip(&r.strides).zip(&r.sizes).enumerate() {
-        if n.as_i64() != Some(1) && bound.differs(ps, rs) {
-            return Some(promise(&format!("{what}, stride {d}"), bound.text(ps), rs));
+        if n.as_i64() != Some(1) && bindings.differs(ps, rs) {
+            return Some(mismatch_text(&format!("{what}, stride {d}"), bindings.text(ps), rs));
         }
     }
-    bound.differs(p.offset, r.offset).then(|| promise(&format!("{what}, offset"), bound.text(p.offset), r.offset))
+    bindings.differs(p.offset, r.offset).then(|| mismatch_text(&format!("{what}, offset"), bindings.text(p.offset), r.offset))
 }
 
 /// Compares the fake kernel's outputs with a call's.
-pub(super) fn call(s: &Subject<'_>, tried: &Tried, report: &mut CheckReport, sizes: &mut Sizes) -> Result<()> {
-    let (ran, Variant { kind, what: sample, .. }) = (&tried.ran, &tried.variant);
+pub(super) fn call(s: &OpUnderTest<'_>, tried: &SampleRun, report: &mut CheckReport, sizes: &mut DataDependentSizes) -> Result<()> {
+    let (ran, SampleVariant { kind, what: sample, .. }) = (&tried.ran, &tried.variant);
     let scope = Scope::new();
-    let args = stand_ins(s, &ran.args)?;
-    let promised = match guarded("its fake kernel", || fake::call(s.op, &args, Some(&scope), s.loc)) {
+    let args = fake_args(s, &ran.args)?;
+    let promised = match catch_panics("its fake kernel", || fake::call(s.op, &args, Some(&scope), s.loc)) {
         Ok(outputs) => outputs.into_vec(),
         Err(e) => {
             report.fail(sample, &s.text(&e));
@@ -124,21 +124,21 @@ pub(super) fn call(s: &Subject<'_>, tried: &Tried, report: &mut CheckReport, siz
     };
     // handles know their scope, so it stays open while they are looked at
     let data = scope.with(|data| data.clone());
-    let mut bound = Bound { data: &data, scope: &scope, values: FxHashMap::default() };
-    for m in compare(&mut bound, &promised, &ran.outputs) {
+    let mut bindings = SymbolBindings { data: &data, scope: &scope, values: FxHashMap::default() };
+    for m in compare(&mut bindings, &promised, &ran.outputs) {
         report.fail(sample, &m);
     }
     for symbol in data.table.symbols().filter(|s| data.table.kind(*s) == SymbolKind::Unbacked) {
         let (name, range) = (data.table.name(symbol), data.table.range(symbol));
-        let Some(&value) = bound.values.get(&symbol) else { continue };
+        let Some(&value) = bindings.values.get(&symbol) else { continue };
         if !range.contains(value) {
             let message = format!("the data-dependent size {name} is declared in {range}, and the kernel gives {value}");
             report.fail(sample, &message);
         }
-        sizes.note(name, Seen { kind: *kind, value, known: known(s, &ran.args) }, range);
+        sizes.note(name, ObservedSize { kind: *kind, value, known: known(s, &ran.args) }, range);
     }
     for a in &data.assertions {
-        if data.table.eval_bool(a.cond, &|s| bound.values.get(&s).copied()).is_ok_and(|holds| !holds) {
+        if data.table.eval_bool(a.cond, &|s| bindings.values.get(&s).copied()).is_ok_and(|holds| !holds) {
             let cond = data.table.display_bool(a.cond).to_string();
             let message = a.message.as_deref().map(|m| format!("{m}: ")).unwrap_or_default();
             report.fail(
@@ -150,18 +150,18 @@ pub(super) fn call(s: &Subject<'_>, tried: &Tried, report: &mut CheckReport, siz
     Ok(())
 }
 
-fn compare(bound: &mut Bound<'_>, promised: &[Value], real: &[Value]) -> Vec<String> {
+fn compare(bindings: &mut SymbolBindings<'_>, promised: &[Value], real: &[Value]) -> Vec<String> {
     for (i, (p, r)) in promised.iter().zip(real).enumerate() {
         let count = |v: &Value| flatten(std::slice::from_ref(v)).len();
         if count(p) != count(r) {
-            return vec![promise(&format!("output {i}"), format!("a list of {}", count(p)), format!("one of {}", count(r)))];
+            return vec![mismatch_text(&format!("output {i}"), format!("a list of {}", count(p)), format!("one of {}", count(r)))];
         }
     }
     let (p, r) = (flatten(promised), flatten(real));
     for (p, r) in p.iter().zip(&r) {
         match (p, r) {
-            (Value::Tensor(p), Value::Tensor(r)) => p.sizes().iter().zip(r.sizes()).for_each(|(&p, &r)| bound.bind(p, r)),
-            (Value::Int(p), Value::Int(r)) => bound.bind(*p, *r),
+            (Value::Tensor(p), Value::Tensor(r)) => p.sizes().iter().zip(r.sizes()).for_each(|(&p, &r)| bindings.bind(p, r)),
+            (Value::Int(p), Value::Int(r)) => bindings.bind(*p, *r),
             _ => {}
         }
     }
@@ -169,22 +169,22 @@ fn compare(bound: &mut Bound<'_>, promised: &[Value], real: &[Value]) -> Vec<Str
     for (i, (p, r)) in p.iter().zip(&r).enumerate() {
         let what = format!("output {i}");
         match (p, r) {
-            (Value::Tensor(p), Value::Tensor(r)) => out.extend(tensor(bound, &what, p.meta(), r.meta())),
-            (Value::Int(p), Value::Int(r)) if bound.differs(*p, *r) => {
+            (Value::Tensor(p), Value::Tensor(r)) => out.extend(tensor(bindings, &what, p.meta(), r.meta())),
+            (Value::Int(p), Value::Int(r)) if bindings.differs(*p, *r) => {
                 let hint = if p.as_i64().is_some() { ". An integer that data decide is `cx.new_dynamic_size()?`" } else { "" };
-                out.push(promise(&what, bound.text(*p), r) + hint);
+                out.push(mismatch_text(&what, bindings.text(*p), r) + hint);
             }
             (Value::Int(_), Value::Int(_)) | (Value::None, Value::None) => {}
             // what data decide cannot be known beforehand
             (Value::Float(_), Value::Float(_)) | (Value::Bool(_), Value::Bool(_)) | (Value::Str(_), Value::Str(_)) => {}
-            (p, r) => out.push(promise(&what, show(p), show(r))),
+            (p, r) => out.push(mismatch_text(&what, show(p), show(r))),
         }
     }
     out
 }
 
 /// The numbers that a size may turn out to be: the sizes of the arguments, their numbers of elements, the integers given.
-fn known(s: &Subject<'_>, args: &[Value]) -> Vec<(String, i64)> {
+fn known(s: &OpUnderTest<'_>, args: &[Value]) -> Vec<(String, i64)> {
     let mut out = Vec::new();
     for o in operands(s.schema, args) {
         let sizes = o.tensor.sizes().iter().enumerate();
@@ -199,8 +199,8 @@ fn known(s: &Subject<'_>, args: &[Value]) -> Vec<(String, i64)> {
     out
 }
 
-impl Sizes {
-    fn note(&mut self, name: &str, seen: Seen, range: Range) {
+impl DataDependentSizes {
+    fn note(&mut self, name: &str, seen: ObservedSize, range: Range) {
         // a declared single value is no accident
         if range.lo == range.hi {
             return;
@@ -212,10 +212,10 @@ impl Sizes {
     }
 
     /// Warns of sizes that never depended on data, where other sizes and other contents were tried.
-    pub(super) fn needless(&self, report: &mut CheckReport) {
+    pub(super) fn warn_of_constants(&self, report: &mut CheckReport) {
         for (name, all) in &self.0 {
-            let tried = |kind: Kind| all.iter().any(|s| s.kind == kind);
-            let Some(first) = all.first().filter(|_| tried(Kind::Sizes) && tried(Kind::Contents)) else { continue };
+            let tried = |kind: VariantKind| all.iter().any(|s| s.kind == kind);
+            let Some(first) = all.first().filter(|_| tried(VariantKind::Sizes) && tried(VariantKind::Contents)) else { continue };
             let n = all.len();
             let is = |known: &str| all.iter().all(|s| s.known.iter().any(|(k, v)| k == known && *v == s.value));
             let always = match first.known.iter().map(|(k, _)| k).find(|k| is(k)) {

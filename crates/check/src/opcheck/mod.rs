@@ -15,17 +15,17 @@ mod sample;
 mod schema;
 mod suite;
 mod traces;
-mod vary;
+mod sample_variants;
 
 pub use report::{Check, CheckReport, OpcheckError, Outcome, Report};
 #[doc(hidden)]
 pub use suite::suite;
 
-use calls::{Pair, Subject, Tried};
+use calls::{Pair, OpUnderTest, SampleRun};
 use maquette_ir::Loc;
 use maquette_ops::library::Tag;
 use maquette_ops::{Args, Error, Op, Result, mode};
-use vary::{Deriver, Kind, Variant};
+use sample_variants::{VariantGenerator, VariantKind, SampleVariant};
 
 /// Checks an operator on sample arguments, given as for [`Op::call`].
 ///
@@ -125,16 +125,16 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
     }
     let schema = op.schema()?;
     let args = sample::complete(op, &schema, args)?;
-    let subject = Subject { op, schema: &schema, loc };
+    let subject = OpUnderTest { op, schema: &schema, loc };
     let checks = Check::ALL.into_iter().filter(|c| options.checks.contains(c)).map(CheckReport::new).collect();
     let sample = sample::describe(&schema, &args);
     let (schema_text, registrations) = (schema.to_string(), op.registrations());
-    let mut report = Report { schema: schema_text, sample, registrations, checks, derived: 0, untried: Vec::new() };
+    let mut report = Report { schema: schema_text, sample, registrations, checks, derived: 0, skipped_variants: Vec::new() };
     let random = nondeterministic(op, options);
-    let given = Variant { kind: Kind::Given, args: args.clone(), what: "the sample".into(), dims: Vec::new() };
-    let derive = Deriver::new(&schema, &args)?;
+    let given = SampleVariant { kind: VariantKind::Given, args: args.clone(), what: "the sample".into(), dims: Vec::new() };
+    let derive = VariantGenerator::new(&schema, &args)?;
     let given = match subject.run(&given.args) {
-        Ok(ran) => Tried { variant: given, ran },
+        Ok(ran) => SampleRun { variant: given, ran },
         Err(e) => {
             refused(&subject, &mut report, &e);
             return Ok(report);
@@ -142,22 +142,22 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
     };
     let mut tried = vec![given];
     tried.extend(variants(&subject, &derive, options, &mut report)?);
-    let run = Run { subject: &subject, derive: &derive, tried: &tried, random };
-    let about_fakes = [Check::Fake, Check::StaticTrace, Check::DynamicTrace, Check::Effects];
-    let fakes_wrong = options.checks.iter().any(|c| about_fakes.contains(c)) && run.fakes(&mut report)?;
+    let context = CheckContext { subject: &subject, derive: &derive, tried: &tried, random };
+    let checks_with_fakes = [Check::Fake, Check::StaticTrace, Check::DynamicTrace, Check::Effects];
+    let fakes_wrong = options.checks.iter().any(|c| checks_with_fakes.contains(c)) && context.fakes(&mut report)?;
     for check in &mut report.checks {
         match check.check {
-            Check::Schema => run.schema(check)?,
+            Check::Schema => context.schema(check)?,
             Check::Fake => {}
-            Check::Determinism => run.determinism(check),
-            Check::StaticTrace | Check::DynamicTrace | Check::Effects => run.traces(check, fakes_wrong),
+            Check::Determinism => context.determinism(check),
+            Check::StaticTrace | Check::DynamicTrace | Check::Effects => context.traces(check, fakes_wrong),
         }
     }
     Ok(report)
 }
 
 /// The operator fails on the sample itself: nothing else can be checked.
-fn refused(s: &Subject<'_>, report: &mut Report, e: &Error) {
+fn refused(s: &OpUnderTest<'_>, report: &mut Report, e: &Error) {
     for (i, check) in report.checks.iter_mut().enumerate() {
         if i == 0 {
             check.fail("the sample", &s.text(e));
@@ -168,15 +168,15 @@ fn refused(s: &Subject<'_>, report: &mut Report, e: &Error) {
 }
 
 /// The derived samples that the operator takes. What could not be varied is noted.
-fn variants(s: &Subject<'_>, derive: &Deriver<'_>, options: &OpcheckOptions, report: &mut Report) -> Result<Vec<Tried>> {
+fn variants(s: &OpUnderTest<'_>, derive: &VariantGenerator<'_>, options: &OpcheckOptions, report: &mut Report) -> Result<Vec<SampleRun>> {
     let (mut tried, mut refused, mut broken) = (Vec::new(), Vec::new(), Vec::new());
-    let most = derive.affordable(options.derive);
+    let most = derive.max_variants(options.derive);
     if most < options.derive {
-        report.untried.push(format!("more than {most} derived samples, as the given one is large"));
+        report.skipped_variants.push(format!("more than {most} derived samples, as the given one is large"));
     }
     for variant in derive.variants(most)? {
         match s.run(&variant.args) {
-            Ok(ran) => tried.push(Tried { variant, ran }),
+            Ok(ran) => tried.push(SampleRun { variant, ran }),
             Err(e) if calls::breaks_contract(&e) => broken.push((variant, e)),
             Err(e) => refused.push((variant, e)),
         }
@@ -187,34 +187,34 @@ fn variants(s: &Subject<'_>, derive: &Deriver<'_>, options: &OpcheckOptions, rep
     report.derived = tried.len();
     let why = |e: &Error| e.kind().to_string().lines().next().unwrap_or_default().to_owned();
     for (k, d, n) in derive.dims() {
-        let varies = |v: &Variant| v.dims.contains(&(k, d));
+        let varies = |v: &SampleVariant| v.dims.contains(&(k, d));
         if !tried.iter().any(|t| varies(&t.variant))
             && let Some((_, e)) = refused.iter().find(|(v, _)| varies(v))
         {
-            report.untried.push(format!("anything but {n} as {}: {}", derive.dim_name((k, d)), why(e)));
+            report.skipped_variants.push(format!("anything but {n} as {}: {}", derive.dim_name((k, d)), why(e)));
         }
     }
-    for (v, e) in refused.iter().filter(|(v, _)| matches!(v.kind, Kind::Contents | Kind::Layout)) {
-        report.untried.push(format!("{}: {}", v.what, why(e)));
+    for (v, e) in refused.iter().filter(|(v, _)| matches!(v.kind, VariantKind::Contents | VariantKind::Layout)) {
+        report.skipped_variants.push(format!("{}: {}", v.what, why(e)));
     }
     Ok(tried)
 }
 
 /// The calls that were made, for the checks to look at.
-struct Run<'a> {
-    subject: &'a Subject<'a>,
-    derive: &'a Deriver<'a>,
+struct CheckContext<'a> {
+    subject: &'a OpUnderTest<'a>,
+    derive: &'a VariantGenerator<'a>,
     /// The sample first.
-    tried: &'a [Tried],
+    tried: &'a [SampleRun],
     random: Option<&'static str>,
 }
 
-impl Run<'_> {
+impl CheckContext<'_> {
     /// Each sample in turn; where the given one fails, the derived ones are not looked at.
-    fn each(&self, check: &mut CheckReport, mut f: impl FnMut(&Tried, &mut CheckReport)) {
+    fn each(&self, check: &mut CheckReport, mut f: impl FnMut(&SampleRun, &mut CheckReport)) {
         for t in self.tried {
             f(t, check);
-            if t.variant.kind == Kind::Given && check.failed() {
+            if t.variant.kind == VariantKind::Given && check.failed() {
                 return;
             }
         }
@@ -222,7 +222,7 @@ impl Run<'_> {
 
     fn schema(&self, check: &mut CheckReport) -> Result<()> {
         let s = self.subject;
-        let mut written = schema::Written::default();
+        let mut written = schema::WrittenArgs::default();
         self.each(check, |t, check| schema::call(s, &t.ran, &t.variant.what, check, &mut written));
         if check.failed() {
             return Ok(());
@@ -235,7 +235,7 @@ impl Run<'_> {
         }
         schema::margins(s, self.derive, self.random.is_none(), check)?;
         if self.random.is_none() && s.op.is_mutable() && !check.failed() {
-            schema::former_contents(s, self.derive, check)?;
+            schema::note_initial_contents_dependence(s, self.derive, check)?;
         }
         Ok(())
     }
@@ -251,7 +251,7 @@ impl Run<'_> {
             check.not_run(format!("output {output} is a {ty}, which data decide; there is nothing to promise"));
             return Ok(false);
         }
-        let mut sizes = fakes::Sizes::default();
+        let mut sizes = fakes::DataDependentSizes::default();
         let mut error = None;
         self.each(check, |t, check| {
             if let Err(e) = fakes::call(s, t, check, &mut sizes) {
@@ -259,7 +259,7 @@ impl Run<'_> {
             }
         });
         if !check.failed() {
-            sizes.needless(check);
+            sizes.warn_of_constants(check);
         }
         error.map_or(Ok(check.failed()), Err)
     }

@@ -131,7 +131,7 @@ pub struct Report {
     pub(super) registrations: Vec<String>,
     pub(super) checks: Vec<CheckReport>,
     pub(super) derived: usize,
-    pub(super) untried: Vec<String>,
+    pub(super) skipped_variants: Vec<String>,
 }
 
 impl Report {
@@ -166,8 +166,8 @@ impl Report {
     }
 
     /// What could not be varied, and why.
-    pub fn untried(&self) -> &[String] {
-        &self.untried
+    pub fn skipped_variants(&self) -> &[String] {
+        &self.skipped_variants
     }
 }
 
@@ -182,7 +182,7 @@ impl fmt::Display for Report {
         writeln!(f, "sample ({}){also}", self.sample)?;
         let lines: Vec<String> = self.checks.iter().map(ToString::to_string).collect();
         write!(f, "{}", lines.join("\n"))?;
-        for u in &self.untried {
+        for u in &self.skipped_variants {
             write!(f, "\nnot tried: {u}")?;
         }
         if !self.passed() {

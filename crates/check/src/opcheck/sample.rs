@@ -1,6 +1,6 @@
 //! Sample arguments: copies that share memory where the sample's do, and what is in that memory.
 
-use crate::values::{Bytes, element_bytes, one, whole_storage};
+use crate::values::{Bytes, element_bytes, call_single, whole_storage};
 use maquette_ir::DType;
 use maquette_ir::schema::{Schema, Type};
 use maquette_ops::{Args, CallError, Concrete, Error, Op, Result, Tensor, Value, args, typed};
@@ -90,8 +90,8 @@ pub(super) fn copy(schema: &Schema, args: &[Value]) -> Result<Args> {
 
 /// A storage, given as a flat tensor, seen through a layout.
 fn view(storage: &Tensor, dtype: DType, c: &Concrete) -> Result<Tensor> {
-    let storage = if storage.dtype() == dtype { storage.clone() } else { one("aten::view.dtype", args![storage, dtype])? };
-    one("aten::as_strided", args![&storage, c.sizes.to_vec(), c.strides.to_vec(), c.offset])
+    let storage = if storage.dtype() == dtype { storage.clone() } else { call_single("aten::view.dtype", args![storage, dtype])? };
+    call_single("aten::as_strided", args![&storage, c.sizes.to_vec(), c.strides.to_vec(), c.offset])
 }
 
 pub(super) fn concrete(t: &Tensor) -> Result<Concrete> {
@@ -99,18 +99,18 @@ pub(super) fn concrete(t: &Tensor) -> Result<Concrete> {
 }
 
 /// How to make a tensor anew: its layout, what its elements become, and what is beside them in its storage.
-pub(super) struct Remake<'a> {
+pub(super) struct Relayout<'a> {
     pub(super) layout: &'a Concrete,
     /// Elements by their place in row-major order: kept, or made of the byte `other`.
     pub(super) keep: &'a dyn Fn(usize) -> bool,
     pub(super) other: u8,
-    /// Elements after the last one, for [`Remake::filler`].
+    /// Elements after the last one, for [`Relayout::filler`].
     pub(super) beyond: usize,
     /// The byte that fills everything which is not an element.
     pub(super) filler: u8,
 }
 
-impl Remake<'_> {
+impl Relayout<'_> {
     /// The tensor in a storage of its own. Where it has grown, its elements repeat.
     pub(super) fn of(&self, t: &Tensor) -> Result<Tensor> {
         typed!(t.dtype(), T => self.typed::<T>(t))
@@ -159,18 +159,18 @@ pub(super) fn element_starts(c: &Concrete) -> impl Iterator<Item = usize> + '_ {
 }
 
 /// A storage, by the first operand that sees it, and its bytes.
-pub(super) struct Memory {
+pub(super) struct StorageSnapshot {
     pub(super) of: Tensor,
     pub(super) bytes: Vec<u8>,
     pub(super) version: u64,
 }
 
 /// What is in the storages of the arguments now.
-pub(super) fn memory(args: &[Value]) -> Result<Vec<Memory>> {
-    let mut out: Vec<Memory> = Vec::new();
+pub(super) fn snapshot_storages(args: &[Value]) -> Result<Vec<StorageSnapshot>> {
+    let mut out: Vec<StorageSnapshot> = Vec::new();
     for t in args.iter().flat_map(Value::tensors) {
         if !out.iter().any(|m| m.of.shares_storage(t)) {
-            out.push(Memory { of: t.clone(), bytes: element_bytes(&whole_storage(t)?)?, version: t.version() });
+            out.push(StorageSnapshot { of: t.clone(), bytes: element_bytes(&whole_storage(t)?)?, version: t.version() });
         }
     }
     Ok(out)

@@ -1,18 +1,18 @@
 //! What a call writes and aliases, against what the schema says.
 
-use super::calls::{Pair, Ran, Subject, breaks_contract};
+use super::calls::{Pair, CallRecord, OpUnderTest, breaks_contract};
 use super::report::CheckReport;
-use super::sample::{Memory, element_starts, indices};
-use super::vary::Deriver;
+use super::sample::{StorageSnapshot, element_starts, indices};
+use super::sample_variants::VariantGenerator;
 use crate::values::{Bytes, flatten};
 use maquette_ops::{Args, Tensor, Value, typed};
 
 /// What is remembered over all samples: which arguments were written by some call.
 #[derive(Default)]
-pub(super) struct Written(Vec<usize>);
+pub(super) struct WrittenArgs(Vec<usize>);
 
 /// Checks one call.
-pub(super) fn call(s: &Subject<'_>, ran: &Ran, sample: &str, report: &mut CheckReport, written: &mut Written) {
+pub(super) fn call(s: &OpUnderTest<'_>, ran: &CallRecord, sample: &str, report: &mut CheckReport, written: &mut WrittenArgs) {
     for (before, after) in ran.before.iter().zip(&ran.after) {
         for message in undeclared(s, ran, before, after) {
             report.fail(sample, &message);
@@ -43,7 +43,7 @@ pub(super) fn call(s: &Subject<'_>, ran: &Ran, sample: &str, report: &mut CheckR
 }
 
 /// Arguments that are declared as mutated and that no call changed.
-pub(super) fn never_written(s: &Subject<'_>, args: &Args, written: &Written, report: &mut CheckReport) {
+pub(super) fn never_written(s: &OpUnderTest<'_>, args: &Args, written: &WrittenArgs, report: &mut CheckReport) {
     for (i, a) in s.schema.args.iter().enumerate() {
         let given = args.get(i).is_some_and(|v| v.tensors().any(|t| t.numel().as_i64() != Some(0)));
         if s.op.mutates(i) && given && !written.0.contains(&i) {
@@ -52,13 +52,13 @@ pub(super) fn never_written(s: &Subject<'_>, args: &Args, written: &Written, rep
     }
 }
 
-fn name_of(s: &Subject<'_>, ran: &Ran, t: &Tensor) -> String {
+fn name_of(s: &OpUnderTest<'_>, ran: &CallRecord, t: &Tensor) -> String {
     let named = s.schema.args.iter().zip(&ran.args).find(|(_, v)| v.tensors().any(|u| u.shares_storage(t)));
     named.map_or_else(String::new, |(a, _)| a.name.clone())
 }
 
 /// Whether a call changed an element of a tensor.
-fn changed(ran: &Ran, t: &Tensor) -> bool {
+fn changed(ran: &CallRecord, t: &Tensor) -> bool {
     let Some(c) = t.meta().concrete() else { return false };
     let here = ran.before.iter().zip(&ran.after).find(|(b, _)| b.of.shares_storage(t));
     here.is_some_and(|(b, a)| {
@@ -79,7 +79,7 @@ fn seen(tensors: &[&Tensor], bytes: usize) -> Vec<bool> {
 }
 
 /// Changes in a storage outside of what is declared as mutated.
-fn undeclared(s: &Subject<'_>, ran: &Ran, before: &Memory, after: &Memory) -> Vec<String> {
+fn undeclared(s: &OpUnderTest<'_>, ran: &CallRecord, before: &StorageSnapshot, after: &StorageSnapshot) -> Vec<String> {
     if before.bytes == after.bytes {
         return Vec::new();
     }
@@ -100,7 +100,7 @@ fn undeclared(s: &Subject<'_>, ran: &Ran, before: &Memory, after: &Memory) -> Ve
         let hit = |start: usize| wrong.iter().any(|w| (start..start + width).contains(w));
         let places: Vec<(Vec<i64>, usize)> = indices(&c.sizes).zip(element_starts(&c)).filter(|(_, start)| hit(*start)).collect();
         if let Some((index, start)) = places.first() {
-            let element = |m: &Memory| {
+            let element = |m: &StorageSnapshot| {
                 let bytes = m.bytes.get(*start..*start + width).unwrap_or_default();
                 typed!(t.dtype(), T => format!("{:?}", T::decode(bytes)))
             };
@@ -113,8 +113,8 @@ fn undeclared(s: &Subject<'_>, ran: &Ran, before: &Memory, after: &Memory) -> Ve
             ));
         }
     }
-    let anybodys = tensors(&readable.iter().chain(&writable).copied().collect::<Vec<_>>());
-    if let Some(byte) = wrong.iter().find(|&&i| !anybodys[i]) {
+    let any_argument = tensors(&readable.iter().chain(&writable).copied().collect::<Vec<_>>());
+    if let Some(byte) = wrong.iter().find(|&&i| !any_argument[i]) {
         let nearest = readable.iter().chain(&writable).filter_map(|(name, t)| {
             let (start, end) = t.meta().concrete()?.span()?;
             let byte = i64::try_from(*byte).ok()?;
@@ -132,7 +132,7 @@ fn undeclared(s: &Subject<'_>, ran: &Ran, before: &Memory, after: &Memory) -> Ve
 }
 
 /// Outputs that share memory without the schema saying so. The dispatcher refuses these of custom operators.
-fn undeclared_aliases(s: &Subject<'_>, ran: &Ran) -> Vec<String> {
+fn undeclared_aliases(s: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String> {
     let mut out = Vec::new();
     let tensors = |v: &Value| -> Vec<Tensor> { flatten(std::slice::from_ref(v)).iter().flat_map(Value::tensors).cloned().collect() };
     let argument = |i: Option<usize>| i.and_then(|a| ran.args.get(a)).map(tensors).unwrap_or_default();
@@ -156,11 +156,11 @@ fn undeclared_aliases(s: &Subject<'_>, ran: &Ran) -> Vec<String> {
 }
 
 /// Says whether results depend on what mutated arguments held before.
-pub(super) fn former_contents(s: &Subject<'_>, derive: &Deriver<'_>, report: &mut CheckReport) -> maquette_ops::Result<()> {
+pub(super) fn note_initial_contents_dependence(s: &OpUnderTest<'_>, derive: &VariantGenerator<'_>, report: &mut CheckReport) -> maquette_ops::Result<()> {
     const CONTENTS: [u8; 2] = [0, 0x3f];
     let mut runs = Vec::new();
     for byte in CONTENTS {
-        let Some(args) = derive.with_former(byte, s.op)? else { return Ok(()) };
+        let Some(args) = derive.with_initial_contents(byte, s.op)? else { return Ok(()) };
         match s.run(&args) {
             Ok(ran) => runs.push(ran),
             Err(_) => return Ok(()),
@@ -176,7 +176,7 @@ pub(super) fn former_contents(s: &Subject<'_>, derive: &Deriver<'_>, report: &mu
 }
 
 /// Calls with margins around every tensor: nothing may be written there, and nothing may depend on what is there.
-pub(super) fn margins(s: &Subject<'_>, derive: &Deriver<'_>, values: bool, report: &mut CheckReport) -> maquette_ops::Result<()> {
+pub(super) fn margins(s: &OpUnderTest<'_>, derive: &VariantGenerator<'_>, values: bool, report: &mut CheckReport) -> maquette_ops::Result<()> {
     // twice the same, to tell what depends on the margin from what depends on nothing
     const FILLERS: [u8; 3] = [0x5a, 0x5a, 0];
     let mut runs = Vec::new();
@@ -194,7 +194,7 @@ pub(super) fn margins(s: &Subject<'_>, derive: &Deriver<'_>, values: bool, repor
     }
     let sample = "the sample with a margin around every tensor";
     let [a, again, b] = &runs[..] else { return Ok(()) };
-    call(s, a, sample, report, &mut Written::default());
+    call(s, a, sample, report, &mut WrittenArgs::default());
     let repeats = || Pair { first: ("", a), second: ("", again), values: true }.differences(s.schema).is_empty();
     if values && repeats() {
         let pair = Pair { first: ("with one margin", a), second: ("with another", b), values: true };

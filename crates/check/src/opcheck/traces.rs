@@ -1,42 +1,42 @@
 //! Traces of a call, run beside the call itself.
 
-use super::calls::{Pair, Ran, Subject, Tried};
+use super::calls::{Pair, CallRecord, OpUnderTest, SampleRun};
 use super::report::CheckReport;
 use super::sample::{operands, replace};
-use super::vary::{Kind, Variant};
-use crate::values::{Flat, flatten, guarded};
+use super::sample_variants::{VariantKind, SampleVariant};
+use crate::values::{FlatValues, flatten, catch_panics};
 use maquette_ops::{Args, Error, ErrorKind, Result, RunError, Tensor, Value};
 use maquette_trace::{TraceOptions, Traced};
 
-type Trace = Traced<Flat, Result<Flat>>;
+type Trace = Traced<FlatValues, Result<FlatValues>>;
 
-fn inputs(s: &Subject<'_>, args: &[Value]) -> Flat {
-    Flat(operands(s.schema, args).into_iter().map(|o| Value::Tensor(o.tensor)).collect())
+fn inputs(s: &OpUnderTest<'_>, args: &[Value]) -> FlatValues {
+    FlatValues(operands(s.schema, args).into_iter().map(|o| Value::Tensor(o.tensor)).collect())
 }
 
-impl Subject<'_> {
+impl OpUnderTest<'_> {
     /// Traces `calls` calls in turn on the same arguments, and returns the results of the last.
     fn trace(&self, options: &TraceOptions, args: &Args, calls: usize) -> Result<Trace> {
         let places = operands(self.schema, args);
-        let program = |given: Flat| -> Result<Flat> {
+        let program = |given: FlatValues| -> Result<FlatValues> {
             let tensors = given.0.iter().flat_map(Value::tensors).cloned().collect::<Vec<Tensor>>();
             let args = replace(&places, args, &tensors)?;
             let mut outputs = Vec::new();
             for _ in 0..calls {
                 outputs = flatten(&self.op.call_at(args.clone(), self.loc)?);
             }
-            Ok(Flat(outputs))
+            Ok(FlatValues(outputs))
         };
-        guarded("its fake kernel", || options.trace(program, inputs(self, args)))
+        catch_panics("its fake kernel", || options.trace(program, inputs(self, args)))
     }
 
-    fn run_trace(&self, trace: &Trace, args: &[Value]) -> Result<Ran> {
-        self.on_copies(args, |args| guarded("its kernel", || Ok(trace.run(inputs(self, args))??.0)))
+    fn run_trace(&self, trace: &Trace, args: &[Value]) -> Result<CallRecord> {
+        self.on_copies(args, |args| catch_panics("its kernel", || Ok(trace.run(inputs(self, args))??.0)))
     }
 }
 
 /// As the operator's outputs are in a graph: lists taken apart, absent ones left out.
-fn flat(ran: &Ran) -> Vec<Value> {
+fn flat(ran: &CallRecord) -> Vec<Value> {
     flatten(&ran.outputs).into_iter().filter(|v| !v.is_none()).collect()
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Traces {
 
 impl Traces {
     /// Runs a trace of the call with the sizes as numbers.
-    pub(super) fn fixed(s: &Subject<'_>, tried: &Tried, values: bool, report: &mut CheckReport) {
+    pub(super) fn fixed(s: &OpUnderTest<'_>, tried: &SampleRun, values: bool, report: &mut CheckReport) {
         let sample = &tried.variant.what;
         match s.trace(&options(TraceOptions::new()), &tried.variant.args, 1) {
             Ok(trace) => compare(s, &trace, tried, values, report),
@@ -59,9 +59,9 @@ impl Traces {
     }
 
     /// Runs the symbolic trace of the sample on this one; where a guard refuses it, a symbolic trace of its own.
-    pub(super) fn symbolic(&mut self, s: &Subject<'_>, tried: &Tried, values: bool, report: &mut CheckReport) {
-        let Variant { kind, args, what: sample, .. } = &tried.variant;
-        let reusable = matches!(kind, Kind::Given | Kind::Sizes | Kind::Contents);
+    pub(super) fn symbolic(&mut self, s: &OpUnderTest<'_>, tried: &SampleRun, values: bool, report: &mut CheckReport) {
+        let SampleVariant { kind, args, what: sample, .. } = &tried.variant;
+        let reusable = matches!(kind, VariantKind::Given | VariantKind::Sizes | VariantKind::Contents);
         if let Some(trace) = self.symbolic.as_ref().filter(|_| reusable) {
             match s.run_trace(trace, args) {
                 Ok(ran) => return differ(s, tried, &ran, values, report),
@@ -75,7 +75,7 @@ impl Traces {
         match s.trace(&options(TraceOptions::symbolic()), args, 1) {
             Ok(trace) => {
                 compare(s, &trace, tried, values, report);
-                if *kind == Kind::Given {
+                if *kind == VariantKind::Given {
                     self.symbolic = Some(trace);
                 }
             }
@@ -104,24 +104,24 @@ fn options(options: TraceOptions) -> TraceOptions {
     options.keep_offsets(true)
 }
 
-fn compare(s: &Subject<'_>, trace: &Trace, tried: &Tried, values: bool, report: &mut CheckReport) {
+fn compare(s: &OpUnderTest<'_>, trace: &Trace, tried: &SampleRun, values: bool, report: &mut CheckReport) {
     match s.run_trace(trace, &tried.variant.args) {
         Ok(ran) => differ(s, tried, &ran, values, report),
         Err(e) => report.fail(&tried.variant.what, &s.text(&e)),
     }
 }
 
-fn differ(s: &Subject<'_>, tried: &Tried, traced: &Ran, values: bool, report: &mut CheckReport) {
+fn differ(s: &OpUnderTest<'_>, tried: &SampleRun, traced: &CallRecord, values: bool, report: &mut CheckReport) {
     let eager =
-        Ran { args: tried.ran.args.clone(), outputs: flat(&tried.ran), metadata: Vec::new(), before: Vec::new(), after: Vec::new() };
+        CallRecord { args: tried.ran.args.clone(), outputs: flat(&tried.ran), metadata: Vec::new(), before: Vec::new(), after: Vec::new() };
     for d in (Pair { first: ("called", &eager), second: ("traced", traced), values }).differences(s.schema) {
         report.fail(&tried.variant.what, &d);
     }
 }
 
 /// Two calls in turn: both are in the graph, and write what two calls write.
-pub(super) fn effects(s: &Subject<'_>, given: &Tried, values: bool, report: &mut CheckReport) {
-    let Variant { args, what: sample, .. } = &given.variant;
+pub(super) fn effects(s: &OpUnderTest<'_>, given: &SampleRun, values: bool, report: &mut CheckReport) {
+    let SampleVariant { args, what: sample, .. } = &given.variant;
     let trace = match s.trace(&options(TraceOptions::new()), args, 2) {
         Ok(trace) => trace,
         Err(e) => return report.fail(sample, &s.text(&e)),
@@ -134,16 +134,16 @@ pub(super) fn effects(s: &Subject<'_>, given: &Tried, values: bool, report: &mut
         s.op.call_at(args.clone(), s.loc)?;
         Ok(s.op.call_at(args.clone(), s.loc)?.into_vec())
     };
-    match s.on_copies(args, |args| guarded("its kernel", || twice(args))) {
+    match s.on_copies(args, |args| catch_panics("its kernel", || twice(args))) {
         Ok(ran) => {
-            let variant = Variant { kind: Kind::Given, args: args.clone(), what: "two calls on the sample".into(), dims: Vec::new() };
-            compare(s, &trace, &Tried { variant, ran }, values, report);
+            let variant = SampleVariant { kind: VariantKind::Given, args: args.clone(), what: "two calls on the sample".into(), dims: Vec::new() };
+            compare(s, &trace, &SampleRun { variant, ran }, values, report);
         }
         Err(e) => report.fail(sample, &format!("a second call on the same arguments fails: {}", s.text(&e))),
     }
 }
 
-impl Subject<'_> {
+impl OpUnderTest<'_> {
     /// An error, to be read in a report that names the operator.
     pub(super) fn text(&self, e: &Error) -> String {
         let text = e.to_string();

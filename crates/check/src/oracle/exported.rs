@@ -1,16 +1,16 @@
 //! The mode that exports programs, as modules whose buffers are what the program is given.
 
-use super::mode::{Mode, Prepared};
+use super::mode::{Mode, PreparedProgram};
 use super::model;
-use super::program::Program;
-use crate::values::Flat;
+use super::program::TestProgram;
+use crate::values::FlatValues;
 use maquette_driver::ExportOptions;
 use maquette_ir::graph::Graph;
 use maquette_ops::module::Slot;
 use maquette_ops::{Error, Module, Result, Tensor, Value};
 
 /// The program as a module that owns its inputs, exported; what it leaves in its copies of them is put back.
-pub struct Exported;
+pub struct ExportedMode;
 
 struct Buffers<'a> {
     graph: &'a Graph,
@@ -19,10 +19,10 @@ struct Buffers<'a> {
 
 impl Module for Buffers<'_> {
     type In = ();
-    type Out = Result<Flat>;
+    type Out = Result<FlatValues>;
 
-    fn forward(&self, (): ()) -> Result<Flat> {
-        model::call_all(self.graph, self.tensors).map(Flat)
+    fn forward(&self, (): ()) -> Result<FlatValues> {
+        model::call_all(self.graph, self.tensors).map(FlatValues)
     }
 
     fn visit(&self, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
@@ -30,12 +30,12 @@ impl Module for Buffers<'_> {
     }
 }
 
-impl Mode for Exported {
+impl Mode for ExportedMode {
     fn name(&self) -> &'static str {
         "exported"
     }
 
-    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
+    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
         let program = ExportOptions::new().export(&Buffers { graph: &program.graph, tensors: sample }, ())?;
         program.graph().verify()?;
         Ok(Box::new(move |inputs| {

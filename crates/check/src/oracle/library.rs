@@ -105,7 +105,7 @@ fn mix_into(x: &mut Tensor, y: &Tensor) -> Result<Tensor> {
 }
 
 /// The elements of `x` mixed with themselves, in memory of their own.
-fn remade(x: &Tensor) -> Result<Tensor> {
+fn mixed_with_itself(x: &Tensor) -> Result<Tensor> {
     typed!(x, T => Ok(Tensor::from_vec(x.to_vec::<T>()?.into_iter().map(|v| v.mix(v)).collect(), x.sizes())))
 }
 
@@ -119,7 +119,7 @@ fn scan(prev: &Tensor, out: &mut Tensor) -> Result<()> {
 }
 
 /// A number that says how a tensor lies; dimensions of size 1 lie anyhow, and so does what has no elements.
-fn lies(x: &Tensor) -> Result<i64> {
+fn stride_number(x: &Tensor) -> Result<i64> {
     let layout = x.meta().concrete().ok_or_else(|| Error::value("takes tensors of known strides"))?;
     let apart = layout.sizes.iter().zip(&layout.strides).filter(|(n, _)| **n > 1);
     Ok(apart.fold(0, |sum, (_, stride)| 3 * sum + stride))
@@ -127,7 +127,7 @@ fn lies(x: &Tensor) -> Result<i64> {
 
 /// `x` becomes the mixture of itself and of how it and `y` lie.
 fn mix_strides(x: &mut Tensor, y: &Tensor) -> Result<()> {
-    let strides = if y.numel().as_i64() == Some(0) { lies(x)? } else { lies(x)? + 5 * lies(y)? };
+    let strides = if y.numel().as_i64() == Some(0) { stride_number(x)? } else { stride_number(x)? + 5 * stride_number(y)? };
     typed!(x, T => {
         x.write::<T>()?.iter_mut().for_each(|x| *x = x.mix(T::of(strides)));
         Ok(())
@@ -141,7 +141,7 @@ fn swap(x: &mut Tensor, y: &mut Tensor) -> Result<()> {
 }
 
 /// The places in row-major order where an element is not zero.
-fn hits(x: &Tensor) -> Result<Vec<i64>> {
+fn nonzero_positions(x: &Tensor) -> Result<Vec<i64>> {
     typed!(x, T => Ok(x.to_vec::<T>()?.into_iter().enumerate().filter(|(_, v)| !v.is_zero()).map(|(i, _)| i as i64).collect()))
 }
 
@@ -174,11 +174,11 @@ fn pure() -> Result<()> {
         .register()?
         .register_fake(|_: &FakeCtx, x: &Tensor, _y: &Tensor| -> Result<Tensor> { Ok(like(x)) })?;
     op("both(Tensor x, Tensor? y=None) -> (Tensor, Tensor)")
-        .kernel(|x: &Tensor, y: Option<&Tensor>| -> Result<(Tensor, Tensor)> { Ok((remade(x)?, remade(y.unwrap_or(x))?)) })
+        .kernel(|x: &Tensor, y: Option<&Tensor>| -> Result<(Tensor, Tensor)> { Ok((mixed_with_itself(x)?, mixed_with_itself(y.unwrap_or(x))?)) })
         .register()?
         .register_fake(|_: &FakeCtx, x: &Tensor, y: Option<&Tensor>| -> Result<(Tensor, Tensor)> { Ok((like(x), like(y.unwrap_or(x)))) })?;
     op("copies(Tensor[] xs) -> Tensor[]")
-        .kernel(|xs: &[Tensor]| -> Result<Vec<Tensor>> { xs.iter().map(remade).collect() })
+        .kernel(|xs: &[Tensor]| -> Result<Vec<Tensor>> { xs.iter().map(mixed_with_itself).collect() })
         .register()?
         .register_fake(|_: &FakeCtx, xs: &[Tensor]| -> Result<Vec<Tensor>> { Ok(xs.iter().map(like).collect()) })?;
     op("tail(Tensor(a) x) -> Tensor(a)")
@@ -187,7 +187,7 @@ fn pure() -> Result<()> {
         .register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, 1..)) })?;
     op("hits(Tensor x) -> Tensor")
         .kernel(|x: &Tensor| -> Result<Tensor> {
-            let hits = hits(x)?;
+            let hits = nonzero_positions(x)?;
             let n = hits.len() as i64;
             Ok(Tensor::from_vec(hits, [n]))
         })
@@ -219,7 +219,7 @@ fn mutating() -> Result<()> {
         .register_fake(|_: &FakeCtx, x: &mut Tensor, _y: &Tensor| -> Result<Tensor> { Ok(like(x)) })?;
     op("count_(Tensor(a!) x) -> SymInt")
         .kernel(|x: &mut Tensor| -> Result<i64> {
-            let n = hits(x)?.len() as i64;
+            let n = nonzero_positions(x)?.len() as i64;
             mix_into(x, &x.clone_tensor())?;
             Ok(n)
         })
@@ -229,7 +229,7 @@ fn mutating() -> Result<()> {
     let rotate = |x: &mut Tensor, y: &mut Tensor, z: &mut Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> {
         let first = mix_into(x, w)?;
         swap(y, z)?;
-        Ok((first, remade(w)?))
+        Ok((first, mixed_with_itself(w)?))
     };
     op("rotate_(Tensor(a!) x, Tensor(b!) y, Tensor(c!) z, Tensor w) -> (Tensor, Tensor)").kernel(rotate).register()?.register_fake(
         |_: &FakeCtx, x: &mut Tensor, _y: &mut Tensor, _z: &mut Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> { Ok((like(x), like(w))) },
@@ -237,7 +237,7 @@ fn mutating() -> Result<()> {
     op("maybe_(Tensor(a!)? x, Tensor y) -> Tensor")
         .kernel(|x: Option<&mut Tensor>, y: &Tensor| -> Result<Tensor> {
             x.map(|x| mix_into(x, y)).transpose()?;
-            remade(y)
+            mixed_with_itself(y)
         })
         .register()?
         .register_fake(|_: &FakeCtx, _x: Option<&mut Tensor>, y: &Tensor| -> Result<Tensor> { Ok(like(y)) })?;
@@ -269,7 +269,7 @@ fn effects() -> Result<()> {
         .effect(Effect::Ordered)
         .kernel(|x: &Tensor, tag: i64| -> Result<Tensor> {
             note("tell", tag, x)?;
-            remade(x)
+            mixed_with_itself(x)
         })
         .register()?
         .register_fake(|_: &FakeCtx, x: &Tensor, _tag: i64| -> Result<Tensor> { Ok(like(x)) })

@@ -1,10 +1,10 @@
 //! The ways to run a program. A pass is added to the oracle as one more [`Mode`].
 
-use super::exported::Exported;
+use super::exported::ExportedMode;
 use super::model;
-use super::planned::Planned;
-use super::program::Program;
-use crate::values::Flat;
+use super::planned::PlannedMode;
+use super::program::TestProgram;
+use crate::values::FlatValues;
 use maquette_driver::run_functional;
 use maquette_ir::graph::Graph;
 use maquette_ir::copy_cost::Traffic;
@@ -14,31 +14,31 @@ use maquette_rewrite::{FunctionalizeError, Level, Options, functionalize};
 use maquette_trace::{Dim, TraceOptions, run_graph};
 
 /// A program made ready by a mode, to be run on inputs.
-pub type Prepared = Box<dyn Fn(&[Tensor]) -> Result<Ran>>;
+pub type PreparedProgram = Box<dyn Fn(&[Tensor]) -> Result<RunResult>>;
 
 /// What a run gives.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RunResult {
     /// What the program returns.
     pub outputs: Vec<Value>,
     /// How many elements were written.
-    pub written: Written,
+    pub written: WriteCount,
 }
 
 /// How many elements a run wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteCount {
     /// The mode does not count.
     Uncounted,
     /// So many.
-    Counted(Counted),
+    Counted(CountedWrites),
     /// Not compared: no plan is known to copy no more than eagerly, so a user's program would run as it is.
     Unproven,
 }
 
 /// What a run wrote, and what was known of it beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedWrites {
     /// What it wrote.
     pub traffic: Traffic,
     /// How many elements it copies at most; `None` where sizes that are found in data decide that.
@@ -47,9 +47,9 @@ pub struct Counted {
     pub eager_at_least: Option<u64>,
 }
 
-impl From<Vec<Value>> for Ran {
-    fn from(outputs: Vec<Value>) -> Ran {
-        Ran { outputs, written: Written::Uncounted }
+impl From<Vec<Value>> for RunResult {
+    fn from(outputs: Vec<Value>) -> RunResult {
+        RunResult { outputs, written: WriteCount::Uncounted }
     }
 }
 
@@ -61,29 +61,29 @@ pub trait Mode: Sync {
     /// Makes a program ready. `sample` are the inputs of the run to come, or where one preparation serves all sizes, of the first.
     ///
     /// # Errors
-    /// The mode refuses the program: eager must refuse it too, or the reason be [published](super::published).
-    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared>;
+    /// The mode refuses the program: eager must refuse it too, or the reason be [documented](super::documented_refusal).
+    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram>;
 
     /// Whether one preparation serves every size that a program with symbols is run at.
-    fn serves_all_sizes(&self, _program: &Program) -> bool {
+    fn serves_all_sizes(&self, _program: &TestProgram) -> bool {
         false
     }
 
     /// Whether sizes of inputs are symbols to it.
-    fn is_symbolic(&self, program: &Program) -> bool {
+    fn is_symbolic(&self, program: &TestProgram) -> bool {
         self.serves_all_sizes(program)
     }
 }
 
 /// Every mode, the eager one first.
 pub fn modes() -> Vec<&'static dyn Mode> {
-    const LIFTED: Functional = Functional { name: "lifted", level: Level::LiftOnly, symbolic: false };
-    const FUNCTIONAL: Functional = Functional { name: "functional", level: Level::Exact, symbolic: false };
-    const FUNCTIONAL_SYMBOLIC: Functional = Functional { name: "functional-symbolic", level: Level::Exact, symbolic: true };
-    const PLACED: Planned = Planned { of: Functional { name: "placed", ..LIFTED } };
-    const PLANNED: Planned = Planned { of: Functional { name: "planned", ..FUNCTIONAL } };
-    const PLANNED_SYMBOLIC: Planned = Planned { of: Functional { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC } };
-    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &FUNCTIONAL_SYMBOLIC, &PLACED, &PLANNED, &PLANNED_SYMBOLIC, &Exported]
+    const LIFTED: FunctionalMode = FunctionalMode { name: "lifted", level: Level::LiftOnly, symbolic: false };
+    const FUNCTIONAL: FunctionalMode = FunctionalMode { name: "functional", level: Level::Exact, symbolic: false };
+    const FUNCTIONAL_SYMBOLIC: FunctionalMode = FunctionalMode { name: "functional-symbolic", level: Level::Exact, symbolic: true };
+    const PLANNED_LIFTED: PlannedMode = PlannedMode { of: FunctionalMode { name: "planned-lifted", ..LIFTED } };
+    const PLANNED: PlannedMode = PlannedMode { of: FunctionalMode { name: "planned", ..FUNCTIONAL } };
+    const PLANNED_SYMBOLIC: PlannedMode = PlannedMode { of: FunctionalMode { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC } };
+    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &FUNCTIONAL_SYMBOLIC, &PLANNED_LIFTED, &PLANNED, &PLANNED_SYMBOLIC, &ExportedMode]
 }
 
 /// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other mode is compared with. As a mode it says
@@ -95,7 +95,7 @@ impl Mode for Eager {
         "eager"
     }
 
-    fn prepare(&self, program: &Program, _sample: &[Tensor]) -> Result<Prepared> {
+    fn prepare(&self, program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
         let graph = program.graph.clone();
         Ok(Box::new(move |inputs| {
             let mut traffic = Traffic::default();
@@ -105,7 +105,7 @@ impl Mode for Eager {
                 traffic += traffic_of_call(op, &given, &results);
                 Ok(results)
             })?;
-            Ok(Ran { outputs, written: Written::Counted(Counted { traffic, ..Counted::default() }) })
+            Ok(RunResult { outputs, written: WriteCount::Counted(CountedWrites { traffic, ..CountedWrites::default() }) })
         }))
     }
 }
@@ -118,7 +118,7 @@ impl Mode for Traced {
         "traced"
     }
 
-    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
+    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
         traced(&TraceOptions::new(), program, sample)
     }
 }
@@ -131,18 +131,18 @@ impl Mode for Symbolic {
         "symbolic"
     }
 
-    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
+    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
         traced(&TraceOptions::symbolic(), program, sample)
     }
 
-    fn serves_all_sizes(&self, _program: &Program) -> bool {
+    fn serves_all_sizes(&self, _program: &TestProgram) -> bool {
         true
     }
 }
 
-fn traced(options: &TraceOptions, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-    let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
-    let traced = options.clone().keep_offsets(program.names_places()).trace(code, sample.to_vec())?;
+fn traced(options: &TraceOptions, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+    let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(FlatValues);
+    let traced = options.clone().keep_offsets(program.names_storage_offsets()).trace(code, sample.to_vec())?;
     Ok(Box::new(move |inputs| Ok(traced.run(inputs.to_vec())??.0.into())))
 }
 
@@ -154,7 +154,7 @@ impl Mode for Text {
         "text"
     }
 
-    fn prepare(&self, program: &Program, _sample: &[Tensor]) -> Result<Prepared> {
+    fn prepare(&self, program: &TestProgram, _sample: &[Tensor]) -> Result<PreparedProgram> {
         let text = program.graph.to_string();
         let graph: Graph = text.parse()?;
         if graph != program.graph || graph.to_string() != text {
@@ -164,20 +164,20 @@ impl Mode for Text {
         Ok(Box::new(move |inputs| Ok(run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())?.into())))
     }
 
-    fn serves_all_sizes(&self, _program: &Program) -> bool {
+    fn serves_all_sizes(&self, _program: &TestProgram) -> bool {
         true
     }
 }
 
 /// The traced program made functional; its graph run by the reference interpreter, its results handed back as the program leaves them.
-pub struct Functional {
+pub struct FunctionalMode {
     pub(super) name: &'static str,
     pub(super) level: Level,
     /// Whether sizes are symbols: those of inputs that share memory stay numbers.
     pub(super) symbolic: bool,
 }
 
-impl Functional {
+impl FunctionalMode {
     fn options(&self, shared: &[Vec<usize>], sample: &[Tensor]) -> TraceOptions {
         let alone = |i: &usize| self.symbolic && !shared.iter().flatten().any(|j| j == i);
         let dims = (0..sample.len()).filter(alone).flat_map(|i| (0..sample[i].dim()).map(move |d| (i, d)));
@@ -185,15 +185,15 @@ impl Functional {
     }
 
     /// The trace, and what is made of it.
-    pub(super) fn made<T>(
+    pub(super) fn transformed<T>(
         &self,
-        program: &Program,
+        program: &TestProgram,
         sample: &[Tensor],
         make: impl Fn(&Graph, &Options) -> std::result::Result<T, FunctionalizeError>,
     ) -> Result<(Graph, T)> {
         let shared = program.shared();
-        let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(Flat);
-        let options = self.options(&shared, sample).keep_offsets(!shared.is_empty() || program.names_places());
+        let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(FlatValues);
+        let options = self.options(&shared, sample).keep_offsets(!shared.is_empty() || program.names_storage_offsets());
         let traced = options.trace(code, sample.to_vec())?;
         let made = make(traced.graph(), &Options::new().level(self.level).sharing(shared)).map_err(Error::other)?;
         Ok((traced.graph().clone(), made))
@@ -201,7 +201,7 @@ impl Functional {
 }
 
 /// Whether a functional program is a graph, and rules came to an end.
-pub(super) fn sound(functional: &maquette_rewrite::FunctionalGraph) -> Result<()> {
+pub(super) fn check_functional(functional: &maquette_rewrite::FunctionalGraph) -> Result<()> {
     functional.graph.verify()?;
     let stats = &functional.stats;
     if stats.rounds == 0 && !stats.stopped.is_empty() {
@@ -211,22 +211,22 @@ pub(super) fn sound(functional: &maquette_rewrite::FunctionalGraph) -> Result<()
     Ok(())
 }
 
-impl Mode for Functional {
+impl Mode for FunctionalMode {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let (_, functional) = self.made(program, sample, |graph, options| functionalize(graph, &Facts, options))?;
-        sound(&functional)?;
+    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+        let (_, functional) = self.transformed(program, sample, |graph, options| functionalize(graph, &Facts, options))?;
+        check_functional(&functional)?;
         Ok(Box::new(move |inputs| Ok(run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())?.into())))
     }
 
-    fn serves_all_sizes(&self, program: &Program) -> bool {
+    fn serves_all_sizes(&self, program: &TestProgram) -> bool {
         self.symbolic && program.shared().is_empty()
     }
 
-    fn is_symbolic(&self, _program: &Program) -> bool {
+    fn is_symbolic(&self, _program: &TestProgram) -> bool {
         self.symbolic
     }
 }

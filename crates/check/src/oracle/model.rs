@@ -16,28 +16,28 @@ pub type Caller<'a> = dyn FnMut(NodeId, Op, Args) -> Result<Outputs> + 'a;
 /// # Errors
 /// The first that a call gives; the graph takes what it does not define, or an operator returns another number of values.
 pub fn run(graph: &Graph, inputs: &[Tensor], call: &mut Caller<'_>) -> Result<Vec<Value>> {
-    let mut run = Run { graph, values: vec![None; graph.values().len()], symbols: FxHashMap::default() };
+    let mut runner = GraphRunner { graph, values: vec![None; graph.values().len()], symbols: FxHashMap::default() };
     for (&v, t) in graph.inputs().iter().zip(inputs) {
-        run.set(v, Value::Tensor(t.clone()));
+        runner.set(v, Value::Tensor(t.clone()));
         let sizes = graph.tensor_type(v).map(|ty| ty.sizes.as_slice()).unwrap_or_default();
         for (e, n) in sizes.iter().zip(t.sizes()) {
-            run.learn(*e, *n);
+            runner.bind_size(*e, *n);
         }
     }
     for stmt in graph.body() {
         match *stmt {
-            Stmt::Node(node) => run.node(node, call)?,
+            Stmt::Node(node) => runner.node(node, call)?,
             Stmt::Bind { symbol, value, source } => {
-                let n = match (run.get(value)?, source) {
+                let n = match (runner.get(value)?, source) {
                     (Value::Tensor(t), BindSource::Size(dim)) => t.size(dim.into()),
                     (other, _) => other.int()?,
                 };
-                run.symbols.insert(symbol, n);
+                runner.symbols.insert(symbol, n);
             }
             Stmt::Assert { .. } => {}
         }
     }
-    graph.outputs().iter().map(|&a| run.value(a)).collect()
+    graph.outputs().iter().map(|&a| runner.value(a)).collect()
 }
 
 /// Runs a graph by calling its operators.
@@ -48,15 +48,15 @@ pub fn call_all(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Value>> {
     run(graph, inputs, &mut |_, op, args| op.call(args))
 }
 
-struct Run<'g> {
+struct GraphRunner<'g> {
     graph: &'g Graph,
     values: Vec<Option<Value>>,
     symbols: FxHashMap<SymbolId, SymInt>,
 }
 
-impl Run<'_> {
+impl GraphRunner<'_> {
     /// A size that is a symbol is where the symbol's value is found.
-    fn learn(&mut self, e: Expr, n: SymInt) {
+    fn bind_size(&mut self, e: Expr, n: SymInt) {
         let table = self.graph.symbols();
         if let [symbol] = table.free_symbols(e).as_slice()
             && table.display(e).to_string() == table.name(*symbol)

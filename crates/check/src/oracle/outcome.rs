@@ -1,14 +1,14 @@
 //! What a run of a program did, as far as anybody can see, and how two of them differ.
 
 use super::library;
-use super::mode::{Ran, Written};
-use super::program::Given;
-use crate::values::{element_bytes, flatten, metadata, show};
+use super::mode::{RunResult, WriteCount};
+use super::program::RunInputs;
+use crate::values::{element_bytes, flatten, compare_metadata, show};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value};
 
 /// Runs `f` with random numbers that begin at the same place in every run, and are not seen to be drawn by anybody else.
-pub(super) fn repeatable<R>(f: impl FnOnce() -> R) -> R {
+pub(super) fn with_fixed_seed<R>(f: impl FnOnce() -> R) -> R {
     apart(&mut Philox { seed: 7, offset: 0 }, f)
 }
 
@@ -20,7 +20,7 @@ pub struct Outcome {
     memories: Vec<Vec<u8>>,
     log: Vec<String>,
     /// How many elements were written.
-    pub(super) written: Written,
+    pub(super) written: WriteCount,
 }
 
 #[derive(Debug)]
@@ -38,11 +38,11 @@ fn is_empty(t: &Tensor) -> bool {
 
 impl Outcome {
     /// Runs `f` on `given` and looks at everything afterwards.
-    pub(super) fn of(given: &Given, f: impl FnOnce(&[Tensor]) -> Result<Ran>) -> Result<Outcome> {
+    pub(super) fn of(given: &RunInputs, f: impl FnOnce(&[Tensor]) -> Result<RunResult>) -> Result<Outcome> {
         library::take_log();
-        let returned = repeatable(|| f(&given.inputs));
+        let returned = with_fixed_seed(|| f(&given.inputs));
         let log = library::take_log();
-        let Ran { outputs: returned, written } = returned?;
+        let RunResult { outputs: returned, written } = returned?;
         let values = flatten(&returned);
         let mut outputs: Vec<Output> = Vec::new();
         for value in &values {
@@ -69,7 +69,7 @@ impl Outcome {
         }
         for (i, (e, f)) in self.outputs.iter().zip(&found.outputs).enumerate() {
             match (&e.value, &f.value) {
-                (Value::Tensor(a), Value::Tensor(b)) => metadata(a, b).map_err(|what| format!("output {i}: {what}"))?,
+                (Value::Tensor(a), Value::Tensor(b)) => compare_metadata(a, b).map_err(|what| format!("output {i}: {what}"))?,
                 // numbers, to the bit as they print
                 (a, b) if show(a) == show(b) => {}
                 (a, b) => return Err(format!("output {i} is {} instead of {}", show(b), show(a))),

@@ -1,8 +1,8 @@
 //! The modes that run programs in planned memory.
 
-use super::mode::{Counted, Functional, Mode, Prepared, Ran, Written, sound};
-use super::program::Program;
-use crate::plan::check_plan;
+use super::mode::{CountedWrites, FunctionalMode, Mode, PreparedProgram, RunResult, WriteCount, check_functional};
+use super::program::TestProgram;
+use crate::plan_check::check_plan;
 use maquette_driver::run_planned;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::buffer_plan::BufferPlan;
@@ -12,11 +12,11 @@ use maquette_rewrite::{FunctionalizeError, ExecutionMode, Options, functionalize
 use maquette_trace::input_symbols;
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names of elements first.
-pub struct Planned {
-    pub(super) of: Functional,
+pub struct PlannedMode {
+    pub(super) of: FunctionalMode,
 }
 
-impl Planned {
+impl PlannedMode {
     /// A plan, and whether it is proven to keep to the copies of the eager program. Where none is known to, the program is planned all the same.
     fn plan(graph: &Graph, options: &Options) -> Result<(maquette_rewrite::FunctionalGraph, BufferPlan, bool), FunctionalizeError> {
         if let ExecutionMode::Planned(functional, plan) = functionalize_in_place(graph, &Facts, options)? {
@@ -28,14 +28,14 @@ impl Planned {
     }
 }
 
-impl Mode for Planned {
+impl Mode for PlannedMode {
     fn name(&self) -> &'static str {
         self.of.name
     }
 
-    fn prepare(&self, program: &Program, sample: &[Tensor]) -> Result<Prepared> {
-        let (traced, (functional, plan, proven)) = self.of.made(program, sample, Planned::plan)?;
-        sound(&functional)?;
+    fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+        let (traced, (functional, plan, proven)) = self.of.transformed(program, sample, PlannedMode::plan)?;
+        check_functional(&functional)?;
         let binds = traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
@@ -50,16 +50,16 @@ impl Mode for Planned {
                 })?;
             }
             let (at_most, eager_at_least) = (functional.copies_at_most_in(&plan, &value), functional.copies_at_least_in(&value));
-            let counted = Counted { traffic, at_most, eager_at_least };
-            Ok(Ran { outputs, written: if proven { Written::Counted(counted) } else { Written::Unproven } })
+            let counted = CountedWrites { traffic, at_most, eager_at_least };
+            Ok(RunResult { outputs, written: if proven { WriteCount::Counted(counted) } else { WriteCount::Unproven } })
         }))
     }
 
-    fn serves_all_sizes(&self, program: &Program) -> bool {
+    fn serves_all_sizes(&self, program: &TestProgram) -> bool {
         self.of.serves_all_sizes(program)
     }
 
-    fn is_symbolic(&self, program: &Program) -> bool {
+    fn is_symbolic(&self, program: &TestProgram) -> bool {
         self.of.is_symbolic(program)
     }
 }

@@ -11,7 +11,7 @@
 //! A memory's values are repeated as often as its inputs need. An input that is not named has a memory of its own, with small numbers. The sizes
 //! are those of the graph's symbols, a line for each run; a trace is made at the first.
 
-use crate::values::one;
+use crate::values::call_single;
 use maquette_ir::graph::{Arg, Graph, TensorType, ValueId};
 use maquette_ir::sym::{Expr, SymbolId, SymbolKind};
 use maquette_ir::{DType, Scalar};
@@ -27,21 +27,21 @@ pub(super) const AS_STRIDED: &str = "aten::as_strided";
 
 /// What a memory holds at first, repeated.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Memory {
+pub struct MemoryInit {
     /// `f32`, `i64` or `bool`.
     pub dtype: DType,
     /// The values, at least one.
     pub values: Vec<Scalar>,
 }
 
-impl Memory {
-    fn small(dtype: DType) -> Memory {
+impl MemoryInit {
+    fn small(dtype: DType) -> MemoryInit {
         let values = (1..8).map(|i| match dtype {
             DType::Bool => Scalar::Bool(i % 3 == 1),
             DType::I64 => Scalar::Int(i),
             _ => Scalar::Float(i as f64),
         });
-        Memory { dtype, values: values.collect() }
+        MemoryInit { dtype, values: values.collect() }
     }
 
     fn tensor(&self, len: usize) -> Result<Tensor> {
@@ -58,7 +58,7 @@ impl Memory {
 
 /// Where an input begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct InputLocation {
     /// Which memory.
     pub memory: usize,
     /// In elements.
@@ -70,26 +70,26 @@ pub type Sizes = Vec<(String, i64)>;
 
 /// A program with what it is run on. See the [module's page](self).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Program {
+pub struct TestProgram {
     /// The program itself; every input is a tensor.
     pub graph: Graph,
     /// The memory that its inputs see.
-    pub memories: Vec<Memory>,
+    pub memories: Vec<MemoryInit>,
     /// For each input.
-    pub places: Vec<Place>,
+    pub locations: Vec<InputLocation>,
     /// For each run, the first being the one that traces are made at.
     pub sizes: Vec<Sizes>,
 }
 
 /// What one run is given: fresh memory, and the inputs over it.
-pub struct Given {
+pub struct RunInputs {
     /// Whole memories, as flat tensors.
     pub memories: Vec<Tensor>,
     /// The inputs.
     pub inputs: Vec<Tensor>,
 }
 
-impl Program {
+impl TestProgram {
     /// Whether the program was written for more than one size.
     pub fn is_symbolic(&self) -> bool {
         !backed(&self.graph).is_empty()
@@ -97,18 +97,18 @@ impl Program {
 
     /// The inputs that see one memory with another, in groups.
     pub fn shared(&self) -> Vec<Vec<usize>> {
-        let of = |m| (0..self.places.len()).filter(|i| self.places.get(*i).is_some_and(|p| p.memory == m)).collect::<Vec<_>>();
+        let of = |m| (0..self.locations.len()).filter(|i| self.locations.get(*i).is_some_and(|p| p.memory == m)).collect::<Vec<_>>();
         (0..self.memories.len()).map(of).filter(|group| group.len() > 1).collect()
     }
 
     /// Whether the program names places by offsets from the start of a storage: then its inputs' types say where they begin.
-    pub(super) fn names_places(&self) -> bool {
+    pub(super) fn names_storage_offsets(&self) -> bool {
         let graph = &self.graph;
         graph.nodes().any(|n| graph.op_name(n) == AS_STRIDED && matches!(graph.args(n).get(3), Some(Arg::Int(_))))
     }
 
     /// Whether it sees memory by places, which may be none of its tensor's.
-    pub(super) fn sees_places(&self) -> bool {
+    pub(super) fn uses_as_strided(&self) -> bool {
         self.graph.nodes().any(|n| self.graph.op_name(n) == AS_STRIDED)
     }
 
@@ -116,26 +116,26 @@ impl Program {
     ///
     /// # Errors
     /// An input is no tensor, has no place, or does not fit these sizes.
-    pub fn given(&self, at: &Sizes) -> Result<Given> {
+    pub fn run_inputs(&self, at: &Sizes) -> Result<RunInputs> {
         let layouts: Vec<Concrete> = self.graph.inputs().iter().map(|&v| layout(&self.graph, v, at)).collect::<Result<_>>()?;
-        if layouts.len() != self.places.len() {
-            return Err(Error::value(format!("{} inputs have {} places", layouts.len(), self.places.len())));
+        if layouts.len() != self.locations.len() {
+            return Err(Error::value(format!("{} inputs have {} places", layouts.len(), self.locations.len())));
         }
         let mut memories = Vec::new();
         for (index, memory) in self.memories.iter().enumerate() {
-            let ends = self.places.iter().zip(&layouts).filter(|(p, _)| p.memory == index).map(|(p, c)| {
+            let ends = self.locations.iter().zip(&layouts).filter(|(p, _)| p.memory == index).map(|(p, c)| {
                 let end = c.span().map_or(0, |(_, end)| end / c.width.max(1));
                 p.offset + end
             });
             let len = usize::try_from(ends.fold(0, i64::max)).unwrap_or(0) + MARGIN;
             memories.push(memory.tensor(len)?);
         }
-        let inputs = self.places.iter().zip(&layouts).map(|(p, c)| {
+        let inputs = self.locations.iter().zip(&layouts).map(|(p, c)| {
             let memory = memories.get(p.memory).ok_or_else(|| Error::value(format!("there is no memory {}", p.memory)))?;
-            one(AS_STRIDED, args![memory, c.sizes.to_vec(), c.strides.to_vec(), p.offset])
+            call_single(AS_STRIDED, args![memory, c.sizes.to_vec(), c.strides.to_vec(), p.offset])
         });
         let inputs = inputs.collect::<Result<_>>()?;
-        Ok(Given { memories, inputs })
+        Ok(RunInputs { memories, inputs })
     }
 }
 
@@ -157,7 +157,7 @@ fn layout(graph: &Graph, v: ValueId, at: &Sizes) -> Result<Concrete> {
     Ok(Concrete { sizes: all(&ty.sizes)?.into(), strides: all(&ty.strides)?.into(), offset: 0, width: ty.dtype.size() as i64 })
 }
 
-impl fmt::Display for Program {
+impl fmt::Display for TestProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, m) in self.memories.iter().enumerate() {
             write!(f, "#! memory {i}: {} =", m.dtype)?;
@@ -171,7 +171,7 @@ impl fmt::Display for Program {
             }
             f.write_char('\n')?;
         }
-        for (v, p) in self.graph.inputs().iter().zip(&self.places) {
+        for (v, p) in self.graph.inputs().iter().zip(&self.locations) {
             writeln!(f, "#! input {}: memory {} offset {}", self.graph.value_name(*v), p.memory, p.offset)?;
         }
         for at in self.sizes.iter().filter(|at| !at.is_empty()) {
@@ -182,13 +182,13 @@ impl fmt::Display for Program {
     }
 }
 
-impl FromStr for Program {
+impl FromStr for TestProgram {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Program> {
+    fn from_str(text: &str) -> Result<TestProgram> {
         let graph = Graph::parse(text)?;
         graph.verify()?;
-        let mut program = Program { places: Vec::new(), memories: Vec::new(), sizes: Vec::new(), graph };
+        let mut program = TestProgram { locations:Vec::new(), memories: Vec::new(), sizes: Vec::new(), graph };
         let mut places = Vec::new();
         for (line, rest) in text.lines().enumerate().filter_map(|(i, l)| Some((i + 1, l.strip_prefix("#!")?.trim()))) {
             program.directive(rest, &mut places).map_err(|what| Error::value(format!("line {line}: {what}, found `{rest}`")))?;
@@ -198,12 +198,12 @@ impl FromStr for Program {
             let place = match places.iter().find(|(n, _)| *n == name) {
                 Some((_, place)) => *place,
                 None => {
-                    program.memories.push(Memory::small(dtype));
-                    Place { memory: program.memories.len() - 1, offset: 0 }
+                    program.memories.push(MemoryInit::small(dtype));
+                    InputLocation { memory: program.memories.len() - 1, offset: 0 }
                 }
             };
             match program.memories.get(place.memory) {
-                Some(m) if m.dtype == dtype => program.places.push(place),
+                Some(m) if m.dtype == dtype => program.locations.push(place),
                 _ => return Err(Error::value(format!("the input {name} needs a memory of {dtype}"))),
             }
         }
@@ -217,9 +217,9 @@ impl FromStr for Program {
     }
 }
 
-impl Program {
+impl TestProgram {
     /// Reads a line after `#!`; the error says what was expected.
-    fn directive(&mut self, line: &str, places: &mut Vec<(String, Place)>) -> Result<(), String> {
+    fn directive(&mut self, line: &str, places: &mut Vec<(String, InputLocation)>) -> Result<(), String> {
         let number = |text: &str| text.trim().parse::<i64>().map_err(|_| format!("expected a number instead of `{}`", text.trim()));
         let index =
             |text: &str| text.trim().parse::<usize>().map_err(|_| format!("expected a memory's number instead of `{}`", text.trim()));
@@ -238,11 +238,11 @@ impl Program {
             };
             let values: Option<Vec<Scalar>> = values.split_whitespace().map(value).collect();
             let values = values.filter(|v| !v.is_empty()).ok_or_else(|| format!("expected values of {dtype}"))?;
-            self.memories.push(Memory { dtype, values });
+            self.memories.push(MemoryInit { dtype, values });
         } else if let Some(rest) = line.strip_prefix("input ") {
             let (name, rest) = rest.split_once(": memory ").ok_or("expected `input x: memory 0 offset 0`")?;
             let (memory, offset) = rest.split_once("offset").ok_or("expected `offset`")?;
-            places.push((name.trim_start_matches('%').to_owned(), Place { memory: index(memory)?, offset: number(offset)?.max(0) }));
+            places.push((name.trim_start_matches('%').to_owned(), InputLocation { memory: index(memory)?, offset: number(offset)?.max(0) }));
         } else if let Some(rest) = line.strip_prefix("sizes ") {
             let size = |part: &str| {
                 let (name, n) = part.split_once('=').ok_or("expected `s0 = 3`")?;

@@ -2,7 +2,7 @@
 
 use super::generate::Generated;
 use super::model;
-use super::program::Program;
+use super::program::TestProgram;
 use maquette_ir::graph::{Arg, Stmt};
 use maquette_ir::{DType, Scalar};
 use maquette_ops::{Args, Op, Outputs, Tensor, Value};
@@ -86,15 +86,15 @@ impl Stats {
         let program = &generated.program;
         self.programs += 1;
         generated.rejected.iter().for_each(|r| *self.rejected.entry(r.clone()).or_default() += 1);
-        let mut seen = Watch::default();
+        let mut seen = FeatureCollector::default();
         seen.header(program);
-        let given = program.sizes.first().and_then(|at| program.given(at).ok());
+        let given = program.sizes.first().and_then(|at| program.run_inputs(at).ok());
         if let Some(given) = given {
             seen.inputs = given.inputs.clone();
             for (i, t) in given.inputs.iter().enumerate() {
                 seen.shape(t);
-                seen.is("input: not contiguous", t.meta().concrete().is_some_and(|c| !c.is_contiguous()));
-                seen.is("input: aliases another input", given.inputs.iter().take(i).any(|u| u.shares_storage(t)));
+                seen.record("input: not contiguous", t.meta().concrete().is_some_and(|c| !c.is_contiguous()));
+                seen.record("input: aliases another input", given.inputs.iter().take(i).any(|u| u.shares_storage(t)));
             }
             let graph = &program.graph;
             let outputs = model::run(graph, &given.inputs, &mut |node, op, args| {
@@ -104,8 +104,8 @@ impl Stats {
                     .args(node)
                     .iter()
                     .for_each(|a| graph.for_each_leaf(*a, &mut |leaf| symbols |= matches!(leaf, Arg::Int(e) if e.as_i64().is_none())));
-                seen.is("symbols: in arguments", symbols);
-                seen.is("symbols: data-dependent, in arguments", symbols && mentions_data(program, node));
+                seen.record("symbols: in arguments", symbols);
+                seen.record("symbols: data-dependent, in arguments", symbols && has_unbacked_args(program, node));
                 seen.call(op, args)
             });
             seen.outputs(&outputs.unwrap_or_default());
@@ -163,7 +163,7 @@ impl fmt::Display for Stats {
 }
 
 /// Whether an argument of the node depends on data.
-fn mentions_data(program: &Program, node: maquette_ir::graph::NodeId) -> bool {
+fn has_unbacked_args(program: &TestProgram, node: maquette_ir::graph::NodeId) -> bool {
     let (graph, mut found) = (&program.graph, false);
     let table = graph.symbols();
     graph.args(node).iter().for_each(|a| {
@@ -177,27 +177,27 @@ fn mentions_data(program: &Program, node: maquette_ir::graph::NodeId) -> bool {
 }
 
 #[derive(Default)]
-struct Watch {
+struct FeatureCollector {
     found: BTreeSet<&'static str>,
     inputs: Vec<Tensor>,
     /// Results of views, and tensors that were written through one.
     views: Vec<Tensor>,
     written: Vec<Tensor>,
-    ragged: Vec<Tensor>,
+    data_dependent: Vec<Tensor>,
 }
 
-impl Watch {
-    fn is(&mut self, feature: &'static str, yes: bool) {
+impl FeatureCollector {
+    fn record(&mut self, feature: &'static str, yes: bool) {
         if yes {
             self.found.insert(feature);
         }
     }
 
-    fn header(&mut self, program: &Program) {
-        self.is("symbols: sizes of inputs", program.is_symbolic());
-        self.is("symbols: another size, too", program.sizes.len() > 1);
-        self.is("symbols: data-dependent", program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. })));
-        self.is("input: begins elsewhere in its memory", program.places.iter().any(|p| p.offset != 0));
+    fn header(&mut self, program: &TestProgram) {
+        self.record("symbols: sizes of inputs", program.is_symbolic());
+        self.record("symbols: another size, too", program.sizes.len() > 1);
+        self.record("symbols: data-dependent", program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. })));
+        self.record("input: begins elsewhere in its memory", program.locations.iter().any(|p| p.offset != 0));
         for m in &program.memories {
             let float = |test: fn(f32) -> bool| m.values.iter().any(|v| matches!(v, Scalar::Float(x) if test(*x as f32)));
             let floats = [
@@ -207,15 +207,15 @@ impl Watch {
                 ("input: f32 with a subnormal", float(f32::is_subnormal)),
             ];
             let dtypes = [("input: bool", DType::Bool), ("input: f32", DType::F32), ("input: i64", DType::I64)];
-            floats.into_iter().for_each(|(f, yes)| self.is(f, yes));
-            dtypes.into_iter().for_each(|(f, d)| self.is(f, m.dtype == d));
+            floats.into_iter().for_each(|(f, yes)| self.record(f, yes));
+            dtypes.into_iter().for_each(|(f, d)| self.record(f, m.dtype == d));
         }
     }
 
     fn shape(&mut self, t: &Tensor) {
         let Ok(sizes) = t.sizes_i64() else { return };
-        self.is("size: 0", sizes.contains(&0));
-        self.is("size: 1", sizes.contains(&1));
+        self.record("size: 0", sizes.contains(&0));
+        self.record("size: 1", sizes.contains(&1));
         let rank = ["rank: 0", "rank: 1", "rank: 2", "rank: 3"].get(sizes.len()).copied();
         self.found.insert(rank.unwrap_or("rank: 4 or more"));
     }
@@ -225,7 +225,7 @@ impl Watch {
         let mutated: Vec<Value> = args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect();
         let read: Vec<Tensor> =
             args.iter().enumerate().filter(|(i, _)| !op.mutates(*i)).flat_map(|(_, v)| v.tensors().cloned().collect::<Vec<_>>()).collect();
-        self.is(
+        self.record(
             "write: through a view whose base is read afterwards",
             read.iter().any(|t| self.written.iter().any(|w| w.shares_storage(t) && !w.is_same(t))),
         );
@@ -234,10 +234,10 @@ impl Watch {
         let results: Vec<Tensor> = outputs.iter().flat_map(|v| v.tensors().cloned().collect::<Vec<_>>()).collect();
         results.iter().for_each(|t| self.shape(t));
         if mutated.is_empty() && results.iter().any(|t| !fresh(t)) {
-            self.is("view: one dimension or more", true);
-            self.is("view: of a view", tensors.iter().any(|t| self.views.iter().any(|v| v.is_same(t))));
-            self.is("view: of a data-dependent size", tensors.iter().any(|t| self.ragged.iter().any(|v| v.is_same(t))));
-            self.is(
+            self.record("view: one dimension or more", true);
+            self.record("view: of a view", tensors.iter().any(|t| self.views.iter().any(|v| v.is_same(t))));
+            self.record("view: of a data-dependent size", tensors.iter().any(|t| self.data_dependent.iter().any(|v| v.is_same(t))));
+            self.record(
                 "view: overlaps itself",
                 results.iter().any(|t| {
                     t.meta().concrete().is_some_and(|c| {
@@ -250,11 +250,11 @@ impl Watch {
             self.views.extend(results.iter().cloned());
         }
         if matches!(op.name(), "aten::nonzero" | "aten::masked_select" | "oracle::hits")
-            || tensors.iter().any(|t| self.ragged.iter().any(|v| v.is_same(t)))
+            || tensors.iter().any(|t| self.data_dependent.iter().any(|v| v.is_same(t)))
         {
-            self.ragged.extend(results.iter().cloned());
+            self.data_dependent.extend(results.iter().cloned());
         }
-        self.is("random numbers", op.is_random());
+        self.record("random numbers", op.is_random());
         self.writes(op, &mutated, &read);
         if op.name().starts_with("oracle::") {
             self.custom(op, &mutated, &results, outputs.len());
@@ -266,13 +266,13 @@ impl Watch {
         let builtin = !op.name().starts_with("oracle::");
         for t in mutated.iter().flat_map(Value::tensors) {
             let view = self.views.iter().any(|v| v.is_same(t));
-            self.is("write: in place", builtin);
-            self.is("write: out=", op.name().ends_with("_out"));
-            self.is("write: into an input", self.inputs.iter().any(|i| i.shares_storage(t)));
-            self.is("write: through a view", view);
-            self.is("write: through a view that is not contiguous", view && t.meta().concrete().is_some_and(|c| !c.is_contiguous()));
-            self.is("write: into nothing", t.meta().concrete().and_then(|c| c.numel()) == Some(0));
-            self.is("overlap: read argument and mutated one", read.iter().any(|u| u.shares_storage(t) && spans_meet(u, t)));
+            self.record("write: in place", builtin);
+            self.record("write: out=", op.name().ends_with("_out"));
+            self.record("write: into an input", self.inputs.iter().any(|i| i.shares_storage(t)));
+            self.record("write: through a view", view);
+            self.record("write: through a view that is not contiguous", view && t.meta().concrete().is_some_and(|c| !c.is_contiguous()));
+            self.record("write: into nothing", t.meta().concrete().and_then(|c| c.numel()) == Some(0));
+            self.record("overlap: read argument and mutated one", read.iter().any(|u| u.shares_storage(t) && spans_intersect(u, t)));
             if view {
                 self.written.push(t.clone());
             }
@@ -281,29 +281,29 @@ impl Watch {
 
     fn custom(&mut self, op: Op, mutated: &[Value], results: &[Tensor], outputs: usize) {
         let n = mutated.iter().flat_map(Value::tensors).count();
-        self.is("custom: mutates no argument", mutated.is_empty() && op.effect().is_none());
-        self.is("custom: mutates 1 argument", n == 1);
-        self.is("custom: mutates 2 arguments", n == 2);
-        self.is("custom: mutates 3 arguments", n == 3);
-        self.is("custom: a mutated optional", op.name() == "oracle::maybe_" && n == 1);
-        self.is("custom: an absent mutated optional", op.name() == "oracle::maybe_" && n == 0);
+        self.record("custom: mutates no argument", mutated.is_empty() && op.effect().is_none());
+        self.record("custom: mutates 1 argument", n == 1);
+        self.record("custom: mutates 2 arguments", n == 2);
+        self.record("custom: mutates 3 arguments", n == 3);
+        self.record("custom: a mutated optional", op.name() == "oracle::maybe_" && n == 1);
+        self.record("custom: an absent mutated optional", op.name() == "oracle::maybe_" && n == 0);
         let list = mutated.iter().find_map(|v| if let Value::List(l) = v { Some(l) } else { None });
-        self.is("custom: a mutated list", list.is_some_and(|l| !l.is_empty()));
-        self.is("custom: a mutated list with None", list.is_some_and(|l| l.iter().any(Value::is_none)));
-        self.is("custom: several results", outputs > 1 || results.len() > 1);
-        self.is(
+        self.record("custom: a mutated list", list.is_some_and(|l| !l.is_empty()));
+        self.record("custom: a mutated list with None", list.is_some_and(|l| l.iter().any(Value::is_none)));
+        self.record("custom: several results", outputs > 1 || results.len() > 1);
+        self.record(
             "custom: fresh result and mutation",
             n > 0 && !op.tags().contains(maquette_ops::library::Tag::Inplace) && !results.is_empty(),
         );
-        self.is("effect: not mutating", op.effect().is_some() && n == 0);
-        self.is("effect: mutating", op.effect().is_some() && n > 0);
-        self.is("effect: with a result", op.effect().is_some() && outputs > 0);
+        self.record("effect: not mutating", op.effect().is_some() && n == 0);
+        self.record("effect: mutating", op.effect().is_some() && n > 0);
+        self.record("effect: with a result", op.effect().is_some() && outputs > 0);
     }
 
     fn failed(&mut self, e: &maquette_ops::Error) {
         use maquette_ops::{AccessError, ErrorKind};
-        self.is("overlap: mutated arguments, refused", matches!(e.kind(), ErrorKind::Access(AccessError::MutatedOverlap { .. })));
-        self.is("overlap: a mutated argument with itself, refused", matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })));
+        self.record("overlap: mutated arguments, refused", matches!(e.kind(), ErrorKind::Access(AccessError::MutatedOverlap { .. })));
+        self.record("overlap: a mutated argument with itself, refused", matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })));
     }
 
     fn outputs(&mut self, outputs: &[Value]) {
@@ -311,15 +311,15 @@ impl Watch {
         for (i, t) in tensors.iter().enumerate() {
             let of_input = self.inputs.iter().any(|u| u.shares_storage(t));
             let input = self.inputs.iter().any(|u| u.is_same(t));
-            self.is("output: an input", input);
-            self.is("output: a view of an input", of_input && !input);
-            self.is("output: fresh", !of_input);
-            self.is("output: shares memory with another", tensors.iter().take(i).any(|u| u.shares_storage(t)));
+            self.record("output: an input", input);
+            self.record("output: a view of an input", of_input && !input);
+            self.record("output: fresh", !of_input);
+            self.record("output: shares memory with another", tensors.iter().take(i).any(|u| u.shares_storage(t)));
         }
     }
 }
 
-fn spans_meet(a: &Tensor, b: &Tensor) -> bool {
+fn spans_intersect(a: &Tensor, b: &Tensor) -> bool {
     let span = |t: &Tensor| t.meta().concrete().and_then(|c| c.span());
     matches!((span(a), span(b)), (Some(a), Some(b)) if a.0 < b.1 && b.0 < a.1)
 }

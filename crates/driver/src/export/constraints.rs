@@ -4,7 +4,7 @@ use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId};
 use maquette_ops::{ExportError, Violation};
-use maquette_trace::{Dim, LeafKind, Program as Traced};
+use maquette_trace::{Dim, LeafKind, TracedProgram};
 
 /// The sizes that a symbol of a program stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct RangeConstraint {
     /// Its values, as declared and as the program's guards leave them.
     pub range: Range,
     /// The dimensions of inputs that have this size, by what the inputs are called; none for a size that depends on data.
-    pub places: Vec<(String, usize)>,
+    pub dims: Vec<(String, usize)>,
 }
 
 /// The constraints on the symbols of a graph, whose inputs are called `labels`.
@@ -24,12 +24,12 @@ pub(crate) fn ranges(graph: &Graph, labels: &[String]) -> Vec<RangeConstraint> {
     let symbols: Vec<SymbolId> = table.symbols().collect();
     let constraint = |s: SymbolId| {
         let size = table.expr(s);
-        let mut places = Vec::new();
+        let mut dims = Vec::new();
         for (&input, label) in graph.inputs().iter().zip(labels) {
             let sizes = graph.tensor_type(input).map_or(&[][..], |ty| &ty.sizes);
-            places.extend(sizes.iter().enumerate().filter(|(_, e)| **e == size).map(|(d, _)| (label.clone(), d)));
+            dims.extend(sizes.iter().enumerate().filter(|(_, e)| **e == size).map(|(d, _)| (label.clone(), d)));
         }
-        RangeConstraint { symbol: table.name(s).to_owned(), range: table.proven_range(s), places }
+        RangeConstraint { symbol: table.name(s).to_owned(), range: table.proven_range(s), dims }
     };
     symbols.into_iter().map(constraint).collect()
 }
@@ -42,8 +42,8 @@ fn assume(table: &mut SymTable, facts: &[BoolExpr]) {
 }
 
 /// Refuses a program that takes fewer sizes than were declared.
-pub(crate) fn check(traced: &Traced, dims: &[(usize, usize, Dim)]) -> Result<(), ExportError> {
-    let mut check = Check { traced, table: traced.graph.symbols().clone(), declared: Vec::new() };
+pub(crate) fn check(traced: &TracedProgram, dims: &[(usize, usize, Dim)]) -> Result<(), ExportError> {
+    let mut check = ConstraintCheck { traced, table: traced.graph.symbols().clone(), declared: Vec::new() };
     for (.., dim) in dims {
         match check.table.lookup(dim.name()) {
             Some(symbol) if check.declared.iter().all(|(s, _)| *s != symbol) => check.declared.push((symbol, dim)),
@@ -64,14 +64,14 @@ pub(crate) fn check(traced: &Traced, dims: &[(usize, usize, Dim)]) -> Result<(),
     Err(ExportError::Constraints { violations, fixes: check.fixes(&guards) })
 }
 
-struct Check<'a> {
-    traced: &'a Traced,
+struct ConstraintCheck<'a> {
+    traced: &'a TracedProgram,
     table: SymTable,
     /// The dimensions that were declared, in order.
     declared: Vec<(SymbolId, &'a Dim)>,
 }
 
-impl<'a> Check<'a> {
+impl<'a> ConstraintCheck<'a> {
     fn symbols(&self, guard: BoolExpr) -> Vec<SymbolId> {
         self.table.free_symbols_bool(guard).to_vec()
     }
@@ -81,27 +81,27 @@ impl<'a> Check<'a> {
     }
 
     /// The dimensions of inputs that have a size, as [`TraceOptions::dynamic`](maquette_trace::TraceOptions::dynamic) counts them.
-    fn places(&self, symbol: SymbolId) -> Vec<(usize, usize)> {
-        let Traced { graph, state, interface, .. } = self.traced;
+    fn input_dims(&self, symbol: SymbolId) -> Vec<(usize, usize)> {
+        let TracedProgram { graph, state, interface, .. } = self.traced;
         let leaves = interface.inputs.iter().enumerate().filter(|(_, kind)| matches!(kind, LeafKind::Input)).map(|(leaf, _)| leaf);
-        let mut places = Vec::new();
+        let mut dims = Vec::new();
         for (leaf, &input) in leaves.zip(graph.inputs().iter().skip(state.len())) {
             let sizes = graph.tensor_type(input).map_or(&[][..], |ty| &ty.sizes);
             let is_symbol = |e: &Expr| graph.symbols().free_symbols(*e).as_slice() == [symbol];
-            places.extend(sizes.iter().enumerate().filter(|(_, e)| is_symbol(e)).map(|(d, _)| (leaf, d)));
+            dims.extend(sizes.iter().enumerate().filter(|(_, e)| is_symbol(e)).map(|(d, _)| (leaf, d)));
         }
-        places
+        dims
     }
 
     fn describe(&self, symbol: SymbolId) -> String {
         let label = |leaf: usize| self.traced.interface.labels.get(leaf).map_or("", String::as_str);
-        let places: Vec<String> = self.places(symbol).iter().map(|&(leaf, d)| format!("dimension {d} of `{}`", label(leaf))).collect();
-        format!("`{}` in {} ({})", self.table.name(symbol), self.table.range(symbol), places.join(", "))
+        let dims: Vec<String> = self.input_dims(symbol).iter().map(|&(leaf, d)| format!("dimension {d} of `{}`", label(leaf))).collect();
+        format!("`{}` in {} ({})", self.table.name(symbol), self.table.range(symbol), dims.join(", "))
     }
 
     /// How one declares a dimension to be this.
     fn declaration(&self, of: SymbolId, as_dim: &Dim) -> String {
-        let calls: Vec<String> = self.places(of).iter().map(|(leaf, d)| format!("`.dynamic({leaf}, {d}, {as_dim})`")).collect();
+        let calls: Vec<String> = self.input_dims(of).iter().map(|(leaf, d)| format!("`.dynamic({leaf}, {d}, {as_dim})`")).collect();
         calls.join(" and ")
     }
 

@@ -17,7 +17,7 @@ use maquette_ops::library::Facts;
 use maquette_ops::{Copies, Error, ErrorKind, Module, Result};
 use maquette_rewrite::{FunctionalizeError, Options, functionalize};
 use maquette_trace::{Captured, Dim, TraceOptions};
-use state::Owned;
+use state::ModuleTensors;
 use std::sync::Arc;
 
 /// Options of an export: those of a trace. Inputs are counted as the leaves of the input tree, in order; parameters and buffers are not among
@@ -60,7 +60,7 @@ impl ExportOptions {
         self.trace.name(name).into()
     }
 
-    /// Traces `module.forward` on stand-ins for `inputs`, and gives the program with copies of the module's parameters, buffers and captured
+    /// Traces `module.forward` on fake tensors for `inputs`, and gives the program with copies of the module's parameters, buffers and captured
     /// tensors, as they are now.
     ///
     /// # Errors
@@ -69,22 +69,22 @@ impl ExportOptions {
     #[track_caller]
     pub fn export<M: Module + ?Sized>(&self, module: &M, inputs: M::In) -> Result<Program<M::In, M::Out>> {
         let loc = Loc::caller();
-        let owned = Owned::of(module).map_err(|e| e.at(loc))?;
-        let traced = self.trace.trace_with_state(|x| module.forward(x), &owned.inputs(), inputs)?.into_program();
+        let module_tensors = ModuleTensors::of(module).map_err(|e| e.at(loc))?;
+        let traced = self.trace.trace_with_state(|x| module.forward(x), &module_tensors.inputs(), inputs)?.into_program();
         constraints::check(&traced, self.trace.dynamic_dims()).map_err(|e| Error::from(e).at(loc))?;
-        let shared = state::written_together(&traced.state);
-        let mut functional = functionalize(&traced.graph, &Facts, &Options::new().sharing(shared)).map_err(|e| refused(e, loc))?;
+        let shared = state::mutated_alias_groups(&traced.state);
+        let mut functional = functionalize(&traced.graph, &Facts, &Options::new().sharing(shared)).map_err(|e| functionalize_error(e, loc))?;
         let mut copies = Copies::default();
         functional.graph = functional.graph.with_sources(|c| match c.source_as::<Captured>() {
             Some(captured) => Ok(Arc::new(Captured(copies.of(&captured.0)?)) as Arc<_>),
             None => Ok::<_, Error>(c.source().clone()),
         })?;
         let state = traced.state.iter().map(|s| copies.of(&s.tensor)).collect::<Result<Vec<_>>>()?;
-        Ok(Program::new(&traced, functional, &owned, state))
+        Ok(Program::new(&traced, functional, &module_tensors, state))
     }
 }
 
 /// A program that has no functional form, at its line where that is known.
-fn refused(e: FunctionalizeError, export: Loc) -> Error {
+fn functionalize_error(e: FunctionalizeError, export: Loc) -> Error {
     Error::from(ErrorKind::Other(Box::new(FunctionalizeError::from(e.kind)))).at(e.loc.unwrap_or(export))
 }

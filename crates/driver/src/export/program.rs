@@ -2,14 +2,14 @@
 
 use super::constraints::{self, RangeConstraint};
 use super::signature::Signature;
-use super::state::Owned;
+use super::state::ModuleTensors;
 use crate::functional::run_functional_at;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ops::module::Slot;
 use maquette_ops::{Result, Tensor, Tree, Value};
 use maquette_rewrite::FunctionalGraph;
-use maquette_trace::{Interface, Lines, Program as Traced};
+use maquette_trace::{Interface, SourceInfo, TracedProgram};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -42,11 +42,11 @@ pub struct Condition {
 
 impl<I: Tree, O: Tree> Program<I, O> {
     /// `traced` is the program as traced, with the tensors that it was traced with; `state` are those of the exported one.
-    pub(crate) fn new(traced: &Traced, functional: FunctionalGraph, owned: &Owned, state: Vec<Tensor>) -> Program<I, O> {
+    pub(crate) fn new(traced: &TracedProgram, functional: FunctionalGraph, module_tensors: &ModuleTensors, state: Vec<Tensor>) -> Program<I, O> {
         let graph = &functional.graph;
         let mut names: Vec<(String, Slot, usize)> = Vec::new();
-        for (at, n) in owned.0.iter().enumerate() {
-            let place = traced.state.iter().position(|s| s.given.contains(&at));
+        for (at, n) in module_tensors.0.iter().enumerate() {
+            let place = traced.state.iter().position(|s| s.given_indices.contains(&at));
             names.extend(place.map(|place| (n.name.clone(), n.slot, place)));
         }
         let mut labels: Vec<String> = Vec::new();
@@ -58,7 +58,7 @@ impl<I: Tree, O: Tree> Program<I, O> {
         }
         labels.extend(traced.interface.input_labels().map(ToOwned::to_owned));
         Program {
-            signature: Signature::of(traced, &functional, owned, &labels),
+            signature: Signature::of(traced, &functional, module_tensors, &labels),
             assert_locs: assert_locs(traced, graph),
             guard_locs: traced.guard_locs.clone(),
             interface: traced.interface.clone(),
@@ -78,14 +78,14 @@ impl<I: Tree, O: Tree> Program<I, O> {
     /// guard or an assertion does not hold; an operator fails.
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
-        let lines = Lines { guards: &self.guard_locs, asserts: &self.assert_locs, inputs: &self.labels, run: Loc::caller() };
+        let source_info = SourceInfo { guard_locs: &self.guard_locs, assert_locs: &self.assert_locs, input_names: &self.labels, call_site: Loc::caller() };
         let run = || {
             let state = self.state.iter().cloned().map(Value::Tensor);
-            let given: Vec<Value> = state.chain(self.interface.take(&inputs)?).collect();
-            let outputs = run_functional_at(&self.functional, &given, &lines)?;
+            let given: Vec<Value> = state.chain(self.interface.flatten_inputs(&inputs)?).collect();
+            let outputs = run_functional_at(&self.functional, &given, &source_info)?;
             O::unflatten(&self.interface.out_spec, &mut outputs.into_iter())
         };
-        run().map_err(|e| lines.place(e))
+        run().map_err(|e| source_info.locate(e))
     }
 }
 
@@ -143,7 +143,7 @@ fn asserts(graph: &Graph) -> impl Iterator<Item = (String, Option<String>)> {
 }
 
 /// The lines of the assertions of a functional graph, which may have them in another order than the traced one.
-fn assert_locs(traced: &Traced, graph: &Graph) -> Vec<Loc> {
+fn assert_locs(traced: &TracedProgram, graph: &Graph) -> Vec<Loc> {
     let mut known: Vec<_> = asserts(&traced.graph).zip(&traced.assert_locs).collect();
     let mut locs = Vec::new();
     for assertion in asserts(graph) {

@@ -1,10 +1,10 @@
 //! What a program takes and gives: which of the graph's inputs is which tensor, and which of its results is for what.
 
-use super::state::Owned;
+use super::state::ModuleTensors;
 use maquette_ir::graph::{Arg, Graph};
 use maquette_ops::module::Slot;
 use maquette_rewrite::{FunctionalGraph, Output, ExternalTensor, SharedMemory};
-use maquette_trace::{LeafKind, Program as Traced};
+use maquette_trace::{LeafKind, TracedProgram};
 use std::fmt;
 
 /// What a program takes and gives, in the order of its graph.
@@ -45,7 +45,7 @@ pub enum InputKind {
     /// A number that is part of the program: callers must give the same.
     Constant,
     /// The memory that some of the other inputs see together.
-    Memory,
+    SharedStorage,
 }
 
 /// A result.
@@ -83,7 +83,7 @@ impl InputKind {
             InputKind::CapturedBuffer => "captured buffer",
             InputKind::User => "input",
             InputKind::Constant => "constant input",
-            InputKind::Memory => "memory of",
+            InputKind::SharedStorage => "memory of",
         }
     }
 
@@ -91,7 +91,7 @@ impl InputKind {
         match self {
             InputKind::Parameter => OutputKind::ParameterMutation,
             InputKind::Buffer | InputKind::CapturedBuffer => OutputKind::BufferMutation,
-            InputKind::User | InputKind::Constant | InputKind::Memory => OutputKind::InputMutation,
+            InputKind::User | InputKind::Constant | InputKind::SharedStorage => OutputKind::InputMutation,
         }
     }
 }
@@ -116,12 +116,12 @@ impl Signature {
     }
 
     /// `labels`: what the inputs of the graph are called.
-    pub(crate) fn of(traced: &Traced, functional: &FunctionalGraph, owned: &Owned, labels: &[String]) -> Signature {
+    pub(crate) fn of(traced: &TracedProgram, functional: &FunctionalGraph, module_tensors: &ModuleTensors, labels: &[String]) -> Signature {
         let graph = &functional.graph;
         let mut inputs = Vec::new();
-        for (at, named) in owned.0.iter().enumerate() {
-            let Some((i, state)) = traced.state.iter().enumerate().find(|(_, s)| s.given.contains(&at)) else { continue };
-            let first = state.given.first().filter(|first| **first != at).and_then(|first| owned.0.get(*first));
+        for (at, named) in module_tensors.0.iter().enumerate() {
+            let Some((i, state)) = traced.state.iter().enumerate().find(|(_, s)| s.given_indices.contains(&at)) else { continue };
+            let first = state.given_indices.first().filter(|first| **first != at).and_then(|first| module_tensors.0.get(*first));
             let kind = if named.slot == Slot::Buffer { InputKind::Buffer } else { InputKind::Parameter };
             inputs.push(InputSpec {
                 kind,
@@ -140,7 +140,7 @@ impl Signature {
         };
         for state in &traced.state {
             let captured = next(InputKind::CapturedBuffer, None);
-            inputs.extend(state.given.is_empty().then_some(captured));
+            inputs.extend(state.given_indices.is_empty().then_some(captured));
         }
         for (kind, label) in traced.interface.inputs.iter().zip(&traced.interface.labels) {
             inputs.push(match kind {
@@ -153,14 +153,14 @@ impl Signature {
         }
         for m in &functional.memories {
             let seen_by: Vec<&str> = m.inputs.iter().filter_map(|i| labels.get(*i).map(String::as_str)).collect();
-            inputs.push(next(InputKind::Memory, Some(&seen_by.join(", "))));
+            inputs.push(next(InputKind::SharedStorage, Some(&seen_by.join(", "))));
         }
         let mut signature = Signature { inputs, outputs: Vec::new() };
         signature.outputs = signature.outputs_of(traced, functional);
         signature
     }
 
-    fn outputs_of(&self, traced: &Traced, functional: &FunctionalGraph) -> Vec<OutputSpec> {
+    fn outputs_of(&self, traced: &TracedProgram, functional: &FunctionalGraph) -> Vec<OutputSpec> {
         let graph = &functional.graph;
         let mut outputs = Vec::new();
         for m in &functional.mutations {

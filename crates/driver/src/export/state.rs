@@ -5,19 +5,19 @@ use maquette_ops::{ExportError, Module, Result, Tensor};
 use maquette_trace::State;
 
 /// A parameter or buffer.
-pub(crate) struct Named {
+pub(crate) struct NamedTensor {
     pub(crate) name: String,
     pub(crate) slot: Slot,
     tensor: Tensor,
 }
 
 /// What a module names: its parameters, then its buffers.
-pub(crate) struct Owned(pub(crate) Vec<Named>);
+pub(crate) struct ModuleTensors(pub(crate) Vec<NamedTensor>);
 
-impl Owned {
-    pub(crate) fn of<M: Module + ?Sized>(module: &M) -> Result<Owned> {
-        let mut all: Vec<Named> = Vec::new();
-        module.visit(&mut |name, slot, t| all.push(Named { name: name.to_owned(), slot, tensor: t.clone() }));
+impl ModuleTensors {
+    pub(crate) fn of<M: Module + ?Sized>(module: &M) -> Result<ModuleTensors> {
+        let mut all: Vec<NamedTensor> = Vec::new();
+        module.visit(&mut |name, slot, t| all.push(NamedTensor { name: name.to_owned(), slot, tensor: t.clone() }));
         for (i, n) in all.iter().enumerate() {
             if all.iter().take(i).any(|m| m.name == n.name) {
                 return Err(ExportError::SameName { name: n.name.clone() }.into());
@@ -27,7 +27,7 @@ impl Owned {
             }
         }
         all.sort_by_key(|n| n.slot == Slot::Buffer);
-        Ok(Owned(all))
+        Ok(ModuleTensors(all))
     }
 
     /// What they are called as inputs of the graph: `p_layers_0_weight`, as in PyTorch.
@@ -50,9 +50,9 @@ fn problem(t: &Tensor) -> Option<String> {
 }
 
 /// Which inputs see one memory that the program writes.
-pub(crate) fn written_together(state: &[State]) -> Vec<Vec<usize>> {
+pub(crate) fn mutated_alias_groups(state: &[State]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for (i, s) in state.iter().enumerate().filter(|(_, s)| s.written) {
+    for (i, s) in state.iter().enumerate().filter(|(_, s)| s.is_mutated) {
         let first = |group: &&mut Vec<usize>| group.first().and_then(|&j| state.get(j)).is_some_and(|t| t.tensor.shares_storage(&s.tensor));
         match groups.iter_mut().find(first) {
             Some(group) => group.push(i),

@@ -1,8 +1,8 @@
 //! What a program is given: memories with awkward values, and inputs over them that may overlap.
 
-use super::super::draft::Input;
-use super::super::program::{Memory, Place};
-use super::{Gen, Live};
+use super::super::program_builder::Input;
+use super::super::program::{MemoryInit, InputLocation};
+use super::{Generator, LiveTensor};
 use maquette_ir::DType;
 use maquette_ir::sym::{Expr, Range, SymbolKind};
 use maquette_ops::Result;
@@ -10,7 +10,7 @@ use maquette_ops::Result;
 /// Largest input, in elements.
 const LARGEST: i64 = 120;
 
-impl Gen<'_> {
+impl Generator<'_> {
     pub(super) fn inputs(&mut self) -> Result<()> {
         if self.symbolic {
             self.symbols()?;
@@ -18,18 +18,18 @@ impl Gen<'_> {
         for _ in 0..1 + self.rng.below(4) {
             self.input();
         }
-        let home = self.symbols.iter().map(|(s, n)| (self.draft.table.name(*s).to_owned(), *n));
-        self.draft.sizes = vec![home.collect()];
-        let given = self.draft.given()?;
-        for (input, tensor) in self.draft.inputs.iter().zip(given.inputs) {
-            self.live.push(Live { value: input.value, tensor, ragged: false, hot: input.place.memory < self.draft.inputs.len() / 2 });
+        let home = self.symbols.iter().map(|(s, n)| (self.builder.table.name(*s).to_owned(), *n));
+        self.builder.sizes = vec![home.collect()];
+        let given = self.builder.run_inputs()?;
+        for (input, tensor) in self.builder.inputs.iter().zip(given.inputs) {
+            self.live.push(LiveTensor { value: input.value, tensor, data_dependent: false, write_target: input.location.memory < self.builder.inputs.len() / 2 });
         }
         Ok(())
     }
 
     fn symbols(&mut self) -> Result<()> {
         for i in 0..1 + self.rng.below(3) {
-            let symbol = self.draft.table.symbol(&format!("s{i}"), SymbolKind::Backed, Range::SIZE)?;
+            let symbol = self.builder.table.symbol(&format!("s{i}"), SymbolKind::Backed, Range::SIZE)?;
             let taken: Vec<i64> = self.symbols.iter().map(|(_, n)| *n).collect();
             let free: Vec<i64> = (2..7).filter(|n| !taken.contains(n)).collect();
             let n = self.rng.one(&free).unwrap_or(2);
@@ -40,9 +40,9 @@ impl Gen<'_> {
 
     fn size(&mut self, i: usize) -> Expr {
         // every symbol is the size of some input
-        let unused = self.symbols.get(i).filter(|_| self.draft.inputs.is_empty()).copied();
+        let unused = self.symbols.get(i).filter(|_| self.builder.inputs.is_empty()).copied();
         if let Some((s, _)) = unused.or_else(|| if self.rng.chance(45) { self.rng.one(&self.symbols) } else { None }) {
-            return self.draft.table.expr(s);
+            return self.builder.table.expr(s);
         }
         let n = match self.rng.below(100) {
             0..4 => 0,
@@ -60,7 +60,7 @@ impl Gen<'_> {
             65..88 => 3,
             _ => 4,
         };
-        let first = self.draft.inputs.is_empty();
+        let first = self.builder.inputs.is_empty();
         let rank = if first { rank.max(self.symbols.len()) } else { rank };
         let mut sizes: Vec<Expr> = (0..rank).map(|d| self.size(d)).collect();
         if self.rng.chance(25)
@@ -74,16 +74,16 @@ impl Gen<'_> {
         }
         let (n, has_symbols) = (numbers(self, &sizes), sizes.iter().any(|e| e.as_i64().is_none()));
         let strides = if has_symbols { None } else { self.strides(&n) };
-        let place = self.place();
-        let dtype = self.draft.memories.get(place.memory).map_or(DType::F32, |m| m.dtype);
-        self.draft.inputs.push(Input { value: self.next, dtype, sizes, strides, place });
+        let location = self.location();
+        let dtype = self.builder.memories.get(location.memory).map_or(DType::F32, |m| m.dtype);
+        self.builder.inputs.push(Input { value: self.next, dtype, sizes, strides, location });
         self.next += 1;
     }
 
     /// The sizes of an earlier input, in another order now and then.
     fn earlier(&mut self) -> Option<Vec<Expr>> {
-        let at = self.rng.below(self.draft.inputs.len());
-        let mut sizes = self.draft.inputs.get(at)?.sizes.clone();
+        let at = self.rng.below(self.builder.inputs.len());
+        let mut sizes = self.builder.inputs.get(at)?.sizes.clone();
         if self.rng.chance(30) {
             sizes = self.rng.order(sizes.len()).into_iter().filter_map(|d| sizes.get(d).copied()).collect();
         }
@@ -116,11 +116,11 @@ impl Gen<'_> {
     }
 
     /// Memory of its own, or that of an earlier input.
-    fn place(&mut self) -> Place {
-        let shares = !self.draft.memories.is_empty() && self.rng.chance(35);
+    fn location(&mut self) -> InputLocation {
+        let shares = !self.builder.memories.is_empty() && self.rng.chance(35);
         let offset = if self.rng.chance(if shares { 70 } else { 15 }) { self.rng.between(0, 6) } else { 0 };
         if shares {
-            return Place { memory: self.rng.below(self.draft.memories.len()), offset };
+            return InputLocation { memory: self.rng.below(self.builder.memories.len()), offset };
         }
         let dtype = match self.rng.below(100) {
             0..62 => DType::F32,
@@ -128,7 +128,7 @@ impl Gen<'_> {
             _ => DType::Bool,
         };
         let values = (0..5 + self.rng.below(9)).map(|_| self.rng.value(dtype)).collect();
-        self.draft.memories.push(Memory { dtype, values });
-        Place { memory: self.draft.memories.len() - 1, offset }
+        self.builder.memories.push(MemoryInit { dtype, values });
+        InputLocation { memory: self.builder.memories.len() - 1, offset }
     }
 }

@@ -3,14 +3,14 @@
 
 mod custom;
 mod inputs;
-mod moves;
+mod patterns;
 mod pure;
 mod views;
 mod writes;
 
-use super::draft::{Call, Draft, Group, Item, Step};
+use super::program_builder::{Call, ProgramBuilder, ResultGroup, BuilderArg, BuilderStmt};
 use super::library;
-use super::program::{Program, Sizes};
+use super::program::{TestProgram, Sizes};
 use super::random::Rng;
 use super::{model, outcome};
 use maquette_ir::graph::{Arg, BindSource};
@@ -19,7 +19,7 @@ use maquette_ir::{DType, Scalar};
 use maquette_ops::{Args, Error, ErrorKind, Kwargs, Op, Outputs, Result, RunError, Tensor, Value};
 use maquette_trace::run_graph;
 
-/// Larger results are not kept: a campaign's time is for programs, not for elements.
+/// Larger results are not kept: a fuzzing run's time is for programs, not for elements.
 const LARGEST: i64 = 256;
 /// Dimensions of a tensor that a statement may make.
 const RANKS: usize = 5;
@@ -28,37 +28,37 @@ const RANKS: usize = 5;
 #[derive(Clone, Debug)]
 pub struct Generated {
     /// The program.
-    pub program: Program,
+    pub program: TestProgram,
     /// Of each statement that was tried and not kept: the operator, and why it did not run, numbers left out.
     pub rejected: Vec<String>,
 }
 
-/// Program number `index` of the campaign `seed`, of about `statements` statements.
+/// TestProgram number `index` of the fuzzing run `seed`, of about `statements` statements.
 ///
 /// # Errors
 /// The oracle's operators cannot be registered, or the program is no graph.
 pub fn generate(seed: u64, index: u64, statements: usize) -> Result<Generated> {
     library::register()?;
     let mut rng = Rng::new(seed, index);
-    let program = outcome::repeatable(|| Gen::program(&mut rng, statements));
+    let program = outcome::with_fixed_seed(|| Generator::program(&mut rng, statements));
     library::take_log();
     program
 }
 
 /// A tensor that statements may use.
 #[derive(Clone)]
-struct Live {
+struct LiveTensor {
     value: usize,
     tensor: Tensor,
     /// Its sizes depend on data.
-    ragged: bool,
+    data_dependent: bool,
     /// An operator returned it as a view, or mutated it: more likely to be written again.
-    hot: bool,
+    write_target: bool,
 }
 
-impl Live {
-    fn item(&self) -> Item {
-        Item::Value(self.value)
+impl LiveTensor {
+    fn arg(&self) -> BuilderArg {
+        BuilderArg::Value(self.value)
     }
 
     fn sizes(&self) -> Vec<i64> {
@@ -74,10 +74,10 @@ impl Live {
     }
 }
 
-struct Gen<'r> {
+struct Generator<'r> {
     rng: &'r mut Rng,
-    draft: Draft,
-    live: Vec<Live>,
+    builder: ProgramBuilder,
+    live: Vec<LiveTensor>,
     /// Symbols with their values here.
     symbols: Vec<(SymbolId, i64)>,
     next: usize,
@@ -85,15 +85,15 @@ struct Gen<'r> {
     rejected: Vec<String>,
 }
 
-impl Gen<'_> {
+impl Generator<'_> {
     fn program(rng: &mut Rng, statements: usize) -> Result<Generated> {
         let refused = rng.below(1000) < 3;
         let symbolic = !refused && rng.chance(35);
-        let mut g = Gen { rng, draft: Draft::default(), live: Vec::new(), symbols: Vec::new(), next: 0, symbolic, rejected: Vec::new() };
+        let mut g = Generator { rng, builder: ProgramBuilder::default(), live: Vec::new(), symbols: Vec::new(), next: 0, symbolic, rejected: Vec::new() };
         g.inputs()?;
         let wanted = 1 + g.rng.below(statements.max(1)) + statements / 3;
         for _ in 0..3 * wanted {
-            if g.draft.steps.len() >= wanted {
+            if g.builder.stmts.len() >= wanted {
                 break;
             }
             g.statement();
@@ -112,7 +112,7 @@ impl Gen<'_> {
             29..56 => self.write(),
             56..73 => self.pure(),
             73..96 => self.custom(),
-            _ => self.moves(),
+            _ => self.pattern(),
         }
     }
 
@@ -120,22 +120,22 @@ impl Gen<'_> {
     fn outputs(&mut self) {
         for _ in 0..1 + self.rng.below(6) {
             if let Some(t) = self.any() {
-                self.draft.outputs.push(t.item());
+                self.builder.outputs.push(t.arg());
             }
         }
     }
 
-    fn finish(self) -> Result<Program> {
-        let program = match self.draft.program() {
+    fn finish(self) -> Result<TestProgram> {
+        let program = match self.builder.program() {
             Ok(program) => program,
             // what a trace refuses with symbols is a program all the same: a mode that traces it so is to say why
-            Err(_) => return self.draft.fixed(&|e| Some(self.number(e))).ok_or_else(|| Error::msg("a size has no number"))?.program(),
+            Err(_) => return self.builder.with_concrete_sizes(&|e| Some(self.number(e))).ok_or_else(|| Error::msg("a size has no number"))?.program(),
         };
         if program.is_symbolic() { Ok(self.other_sizes(program)) } else { Ok(program) }
     }
 
     /// Adds sizes at which the program runs as well, and for which its guards hold.
-    fn other_sizes(self, mut program: Program) -> Program {
+    fn other_sizes(self, mut program: TestProgram) -> TestProgram {
         let Some(home) = program.sizes.first().cloned() else { return program };
         for _ in 0..4 {
             let mut other = |n: &i64| match self.rng.below(100) {
@@ -144,7 +144,7 @@ impl Gen<'_> {
                 _ => self.rng.between(0, 6),
             };
             let at: Sizes = home.iter().map(|(name, n)| (name.clone(), other(n))).collect();
-            let runs = |run: &dyn Fn(&[Tensor]) -> Result<Vec<Value>>| program.given(&at).and_then(|given| run(&given.inputs));
+            let runs = |run: &dyn Fn(&[Tensor]) -> Result<Vec<Value>>| program.run_inputs(&at).and_then(|given| run(&given.inputs));
             let eager = runs(&|inputs| model::call_all(&program.graph, inputs));
             let guards = runs(&|inputs| run_graph(&program.graph, &inputs.iter().map(Value::from).collect::<Vec<_>>()));
             let guarded = |e: &ErrorKind| matches!(e, ErrorKind::Run(RunError::Guard { .. } | RunError::Input { .. }));
@@ -158,15 +158,15 @@ impl Gen<'_> {
     // ---- statements ----------------------------------------------------------------------------------------------------------
 
     /// Tries a call, and appends it if it runs; gives its results.
-    fn emit(&mut self, op: &str, args: Vec<Item>) -> Option<Vec<Live>> {
+    fn emit(&mut self, op: &str, args: Vec<BuilderArg>) -> Option<Vec<LiveTensor>> {
         self.emit_kw(op, args, Vec::new())
     }
 
-    fn emit_kw(&mut self, op: &str, args: Vec<Item>, kwargs: Vec<(&'static str, Item)>) -> Option<Vec<Live>> {
+    fn emit_kw(&mut self, op: &str, args: Vec<BuilderArg>, kwargs: Vec<(&'static str, BuilderArg)>) -> Option<Vec<LiveTensor>> {
         let callee = Op::find(op).ok()?;
         let values = args.iter().map(|a| self.value(a)).collect::<Option<Args>>()?;
         let keywords = kwargs.iter().map(|(k, a)| Some((*k, self.value(a)?))).collect::<Option<Kwargs>>()?;
-        let ragged = values.iter().flat_map(Value::tensors).any(|t| self.live.iter().any(|l| l.ragged && l.tensor.is_same(t)));
+        let data_dependent = values.iter().flat_map(Value::tensors).any(|t| self.live.iter().any(|l| l.data_dependent && l.tensor.is_same(t)));
         let outputs = self.attempt(callee, values, keywords)?;
         let too_large = |t: &Tensor| t.meta().concrete().and_then(|c| c.numel()).is_none_or(|n| n > LARGEST) || t.dim() > RANKS;
         if outputs.iter().flat_map(Value::tensors).any(too_large) {
@@ -180,20 +180,20 @@ impl Gen<'_> {
                 *next += 1;
                 if let Value::Tensor(t) = v {
                     let written = t.storage().is_ok_and(|s| s.version() > 0);
-                    let hot = written || values_share(&self.live, t);
-                    made.push(Live { value: *next - 1, tensor: t.clone(), ragged: ragged || data, hot });
+                    let write_target = written || shares_live_storage(&self.live, t);
+                    made.push(LiveTensor { value: *next - 1, tensor: t.clone(), data_dependent: data_dependent || data, write_target });
                 }
                 *next - 1
             };
             results.push(match v {
-                Value::List(l) => Group::List(l.iter().map(|v| group(v, &mut self.next)).collect()),
-                Value::None => Group::Absent,
-                v => Group::One(group(v, &mut self.next)),
+                Value::List(l) => ResultGroup::List(l.iter().map(|v| group(v, &mut self.next)).collect()),
+                Value::None => ResultGroup::Absent,
+                v => ResultGroup::One(group(v, &mut self.next)),
             });
         }
         let first = results.first().and_then(|g| g.values().first().copied());
         let kwargs = kwargs.into_iter().map(|(k, a)| (k.to_owned(), a)).collect();
-        self.draft.steps.push(Step::Call(Call { op: op.to_owned(), args, kwargs, results }));
+        self.builder.stmts.push(BuilderStmt::Call(Call { op: op.to_owned(), args, kwargs, results }));
         if let (true, Some(v), Some(first)) = (data, first, outputs.first()) {
             self.bind(v, first);
         }
@@ -221,67 +221,67 @@ impl Gen<'_> {
             other => (BindSource::Value, other.int().ok().and_then(|i| i.as_i64())),
         };
         let Some(n) = n else { return };
-        let symbol = self.draft.table.fresh(SymbolKind::Unbacked, Range::SIZE);
-        self.draft.steps.push(Step::Bind(symbol, v, source));
+        let symbol = self.builder.table.fresh(SymbolKind::Unbacked, Range::SIZE);
+        self.builder.stmts.push(BuilderStmt::Bind(symbol, v, source));
         self.symbols.push((symbol, n));
     }
 
     fn data_dependent_sizes(&self) -> usize {
-        self.draft.steps.iter().filter(|s| matches!(s, Step::Bind(..))).count()
+        self.builder.stmts.iter().filter(|s| matches!(s, BuilderStmt::Bind(..))).count()
     }
 
     fn number(&self, e: Expr) -> i64 {
         let env = |s: SymbolId| self.symbols.iter().find(|(t, _)| *t == s).map(|(_, n)| *n);
-        self.draft.table.eval(e, &env).unwrap_or_default()
+        self.builder.table.eval(e, &env).unwrap_or_default()
     }
 
     /// The value of an argument here; nothing where it is a tensor that is gone.
-    fn value(&self, item: &Item) -> Option<Value> {
+    fn value(&self, item: &BuilderArg) -> Option<Value> {
         Some(match item {
-            Item::Value(v) => Value::Tensor(self.live.iter().find(|l| l.value == *v)?.tensor.clone()),
-            Item::Str(s) => Value::from(s.as_str()),
-            Item::List(l) => Value::from(l.iter().map(|i| self.value(i)).collect::<Option<Vec<Value>>>()?),
-            Item::Plain(Arg::Int(e)) => self.number(*e).into(),
-            Item::Plain(Arg::Float(x)) => x.get().into(),
-            Item::Plain(Arg::Bool(b)) => (*b).into(),
-            Item::Plain(Arg::DType(d)) => (*d).into(),
-            Item::Plain(_) => Value::None,
+            BuilderArg::Value(v) => Value::Tensor(self.live.iter().find(|l| l.value == *v)?.tensor.clone()),
+            BuilderArg::Str(s) => Value::from(s.as_str()),
+            BuilderArg::List(l) => Value::from(l.iter().map(|i| self.value(i)).collect::<Option<Vec<Value>>>()?),
+            BuilderArg::Plain(Arg::Int(e)) => self.number(*e).into(),
+            BuilderArg::Plain(Arg::Float(x)) => x.get().into(),
+            BuilderArg::Plain(Arg::Bool(b)) => (*b).into(),
+            BuilderArg::Plain(Arg::DType(d)) => (*d).into(),
+            BuilderArg::Plain(_) => Value::None,
         })
     }
 
     // ---- choices -------------------------------------------------------------------------------------------------------------
 
     /// Any tensor; those of data-dependent size less often, as most operators must decide something about a size.
-    fn any(&mut self) -> Option<Live> {
+    fn any(&mut self) -> Option<LiveTensor> {
         self.pick(|_| true)
     }
 
-    fn pick(&mut self, test: impl Fn(&Live) -> bool) -> Option<Live> {
-        let ragged = self.rng.chance(12);
+    fn pick(&mut self, test: impl Fn(&LiveTensor) -> bool) -> Option<LiveTensor> {
+        let data_dependent = self.rng.chance(12);
         let recent = self.live.len().saturating_sub(6);
         for _ in 0..8 {
             let at = if self.rng.chance(50) { recent + self.rng.below(self.live.len() - recent) } else { self.rng.below(self.live.len()) };
-            if let Some(l) = self.live.get(at).filter(|l| test(l) && (ragged || !l.ragged)) {
+            if let Some(l) = self.live.get(at).filter(|l| test(l) && (data_dependent || !l.data_dependent)) {
                 return Some(l.clone());
             }
         }
-        let fit: Vec<&Live> = self.live.iter().filter(|l| test(l) && (ragged || !l.ragged)).collect();
+        let fit: Vec<&LiveTensor> = self.live.iter().filter(|l| test(l) && (data_dependent || !l.data_dependent)).collect();
         fit.get(self.rng.below(fit.len())).map(|l| (*l).clone())
     }
 
     /// A tensor to write into: views and what was written before are likely.
-    fn target(&mut self) -> Option<Live> {
+    fn target(&mut self) -> Option<LiveTensor> {
         if self.rng.chance(65)
-            && let Some(hot) = self.pick(|l| l.hot)
+            && let Some(write_target) = self.pick(|l| l.write_target)
         {
-            return Some(hot);
+            return Some(write_target);
         }
         self.any()
     }
 
     /// A tensor of this dtype that broadcasts to these sizes, the same sizes more often.
-    fn operand(&mut self, dtype: DType, sizes: &[i64]) -> Option<Live> {
-        let same = |l: &Live| l.dtype() == dtype && l.sizes() == sizes;
+    fn operand(&mut self, dtype: DType, sizes: &[i64]) -> Option<LiveTensor> {
+        let same = |l: &LiveTensor| l.dtype() == dtype && l.sizes() == sizes;
         if self.rng.chance(70)
             && let Some(found) = self.pick(same)
         {
@@ -294,25 +294,25 @@ impl Gen<'_> {
     }
 
     /// An index of a dimension, from the end now and then.
-    fn dim(&mut self, t: &Live) -> Option<(usize, Item)> {
+    fn dim(&mut self, t: &LiveTensor) -> Option<(usize, BuilderArg)> {
         let rank = t.rank();
         if rank == 0 {
             return None;
         }
         let d = self.rng.below(rank);
         let written = if self.rng.chance(25) { d as i64 - rank as i64 } else { d as i64 };
-        Some((d, Item::from(written)))
+        Some((d, BuilderArg::from(written)))
     }
 
     /// A number of the program: where symbols happen to give it, an expression of them more often.
-    fn int(&mut self, n: i64) -> Item {
+    fn int(&mut self, n: i64) -> BuilderArg {
         if self.symbols.is_empty() || self.rng.chance(30) {
             return n.into();
         }
         let mut fitting: Vec<Expr> = Vec::new();
         // a size that depends on data is one that few operators can do without deciding on
         let data = self.rng.chance(25);
-        let table = &mut self.draft.table;
+        let table = &mut self.builder.table;
         for (i, &(s, v)) in self.symbols.iter().enumerate() {
             if !data && table.kind(s) == SymbolKind::Unbacked {
                 continue;
@@ -342,15 +342,15 @@ impl Gen<'_> {
                 offer(n, table.mul(e, Expr::Int(n / v)));
             }
         }
-        self.rng.one(&fitting).map_or(n.into(), Item::from)
+        self.rng.one(&fitting).map_or(n.into(), BuilderArg::from)
     }
 
-    fn ints(&mut self, of: &[i64]) -> Item {
-        Item::List(of.iter().map(|&n| self.int(n)).collect())
+    fn ints(&mut self, of: &[i64]) -> BuilderArg {
+        BuilderArg::List(of.iter().map(|&n| self.int(n)).collect())
     }
 
     /// A number that fits a dtype, an awkward one now and then.
-    fn scalar(&mut self, dtype: DType) -> Item {
+    fn scalar(&mut self, dtype: DType) -> BuilderArg {
         match self.rng.value(dtype) {
             Scalar::Float(x) => x.into(),
             Scalar::Int(n) => n.into(),
@@ -360,7 +360,7 @@ impl Gen<'_> {
 }
 
 /// Whether a tensor sees memory that others see too.
-fn values_share(live: &[Live], t: &Tensor) -> bool {
+fn shares_live_storage(live: &[LiveTensor], t: &Tensor) -> bool {
     live.iter().any(|l| l.tensor.shares_storage(t))
 }
 

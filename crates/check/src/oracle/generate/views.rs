@@ -1,12 +1,12 @@
 //! Views: statements that give another look at the same memory.
 
-use super::super::draft::Item;
-use super::{Gen, Live};
+use super::super::program_builder::BuilderArg;
+use super::{Generator, LiveTensor};
 use maquette_ir::graph::Arg;
 
-const NONE: Item = Item::Plain(Arg::None);
+const NONE: BuilderArg = BuilderArg::Plain(Arg::None);
 
-impl Gen<'_> {
+impl Generator<'_> {
     pub(super) fn view(&mut self) -> bool {
         let Some(t) = self.any() else { return false };
         let made = match self.rng.below(100) {
@@ -27,49 +27,49 @@ impl Gen<'_> {
         made.is_some()
     }
 
-    fn slice(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn slice(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (d, dim) = self.dim(t)?;
         let n = t.sizes().get(d).copied()?;
         if self.rng.chance(20) {
             let length = self.rng.between(0, n);
             let start = self.rng.between(0, n - length);
             let (start, length) = (self.int(start), self.int(length));
-            return self.emit("aten::narrow", vec![t.item(), dim, start, length]);
+            return self.emit("aten::narrow", vec![t.arg(), dim, start, length]);
         }
         let start = self.rng.between(0, n);
         let end = self.rng.between(start, n + 1);
         let step = if self.rng.chance(35) { self.rng.between(2, 3) } else { 1 };
         let from_end = self.rng.chance(20) && start < n;
-        let start = if from_end { Item::from(start - n) } else { self.int(start) };
+        let start = if from_end { BuilderArg::from(start - n) } else { self.int(start) };
         let end = if self.rng.chance(20) { NONE } else { self.int(end) };
-        self.emit("aten::slice.Tensor", vec![t.item(), dim, start, end, step.into()])
+        self.emit("aten::slice.Tensor", vec![t.arg(), dim, start, end, step.into()])
     }
 
-    fn select(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn select(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (d, dim) = self.dim(t)?;
         let n = t.sizes().get(d).copied().filter(|n| *n > 0)?;
         let at = self.rng.between(0, n - 1);
-        let index = if self.rng.chance(25) { Item::from(at - n) } else { self.int(at) };
-        self.emit("aten::select.int", vec![t.item(), dim, index])
+        let index = if self.rng.chance(25) { BuilderArg::from(at - n) } else { self.int(at) };
+        self.emit("aten::select.int", vec![t.arg(), dim, index])
     }
 
-    pub(super) fn transpose(&mut self, t: &Live) -> Option<Vec<Live>> {
+    pub(super) fn transpose(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         if t.rank() <= 2 && self.rng.chance(50) {
-            return self.emit("aten::t", vec![t.item()]);
+            return self.emit("aten::t", vec![t.arg()]);
         }
         let ((_, a), (_, b)) = (self.dim(t)?, self.dim(t)?);
         let op = if self.rng.chance(30) { "aten::movedim.int" } else { "aten::transpose.int" };
-        self.emit(op, vec![t.item(), a, b])
+        self.emit(op, vec![t.arg(), a, b])
     }
 
-    fn permute(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn permute(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let order = self.rng.order(t.rank());
-        let dims = order.into_iter().map(|d| Item::from(d as i64)).collect();
-        self.emit("aten::permute", vec![t.item(), Item::List(dims)])
+        let dims = order.into_iter().map(|d| BuilderArg::from(d as i64)).collect();
+        self.emit("aten::permute", vec![t.arg(), BuilderArg::List(dims)])
     }
 
     /// A dense tensor in the order of memory, in one dimension; now and then a result that lies as it does.
-    fn straighten(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn straighten(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let made = if self.rng.chance(60) { self.elementwise(t)?.into_iter().next() } else { None };
         let t = made.as_ref().unwrap_or(t);
         let strides = t.tensor.meta().concrete()?.strides;
@@ -77,13 +77,13 @@ impl Gen<'_> {
         order.sort_by_key(|&d| std::cmp::Reverse(strides.get(d).copied()));
         let sizes = t.sizes();
         let flat = self.ints(&[order.iter().filter_map(|&d| sizes.get(d)).product()]);
-        let dims = order.into_iter().map(|d| Item::from(d as i64)).collect();
-        let straight = self.emit("aten::permute", vec![t.item(), Item::List(dims)])?.into_iter().next()?;
-        self.emit("aten::view", vec![straight.item(), flat])
+        let dims = order.into_iter().map(|d| BuilderArg::from(d as i64)).collect();
+        let straight = self.emit("aten::permute", vec![t.arg(), BuilderArg::List(dims)])?.into_iter().next()?;
+        self.emit("aten::view", vec![straight.arg(), flat])
     }
 
     /// Sizes of the same number of elements: two neighbours joined, one split, all in one, or one left open.
-    fn reshape(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn reshape(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let mut sizes = t.sizes();
         let at = self.rng.below(sizes.len());
         match self.rng.below(4) {
@@ -100,18 +100,18 @@ impl Gen<'_> {
             _ => sizes.insert(at, 1),
         }
         let mut written = match self.ints(&sizes) {
-            Item::List(l) => l,
+            BuilderArg::List(l) => l,
             _ => return None,
         };
         if self.rng.chance(30) && !sizes.contains(&0) {
             let open = self.rng.below(written.len());
-            *written.get_mut(open)? = Item::from(-1);
+            *written.get_mut(open)? = BuilderArg::from(-1);
         }
         let op = if self.rng.chance(60) { "aten::view" } else { "aten::reshape" };
-        self.emit(op, vec![t.item(), Item::List(written)])
+        self.emit(op, vec![t.arg(), BuilderArg::List(written)])
     }
 
-    fn expand(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn expand(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let mut sizes = t.sizes();
         for n in sizes.iter_mut().filter(|n| **n == 1) {
             *n = self.rng.between(0, 4);
@@ -120,58 +120,58 @@ impl Gen<'_> {
             sizes.insert(0, self.rng.between(0, 3));
         }
         let sizes = self.ints(&sizes);
-        let made = self.emit("aten::expand", vec![t.item(), sizes])?;
+        let made = self.emit("aten::expand", vec![t.arg(), sizes])?;
         self.part_of_a_copy(made)
     }
 
     /// Now and then a copy of a view that repeats elements, and a part of the copy: which of them a write was to shows there.
-    fn part_of_a_copy(&mut self, made: Vec<Live>) -> Option<Vec<Live>> {
+    fn part_of_a_copy(&mut self, made: Vec<LiveTensor>) -> Option<Vec<LiveTensor>> {
         if let (true, Some(wide)) = (self.rng.chance(25), made.first()) {
-            let copy = self.emit("aten::clone", vec![wide.item()])?.into_iter().next()?;
+            let copy = self.emit("aten::clone", vec![wide.arg()])?.into_iter().next()?;
             self.select(&copy);
         }
         Some(made)
     }
 
-    fn diagonal(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn diagonal(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let order = self.rng.order(t.rank());
         let (&[a, b, ..], offset) = (order.as_slice(), self.rng.between(-1, 1)) else { return None };
-        self.emit("aten::diagonal", vec![t.item(), offset.into(), (a as i64).into(), (b as i64).into()])
+        self.emit("aten::diagonal", vec![t.arg(), offset.into(), (a as i64).into(), (b as i64).into()])
     }
 
-    fn unfold(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn unfold(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (d, dim) = self.dim(t)?;
         let n = t.sizes().get(d).copied()?;
         let (size, step) = (self.rng.between(0, n.min(3)), self.rng.between(1, 3));
-        let made = self.emit("aten::unfold", vec![t.item(), dim, size.into(), step.into()])?;
+        let made = self.emit("aten::unfold", vec![t.arg(), dim, size.into(), step.into()])?;
         self.part_of_a_copy(made)
     }
 
-    fn split(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn split(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (d, dim) = self.dim(t)?;
         let n = t.sizes().get(d).copied()?;
         match self.rng.below(4) {
             0 => {
                 let size = self.rng.between(1, n.max(1));
                 let size = self.int(size);
-                self.emit("aten::split.Tensor", vec![t.item(), size, dim])
+                self.emit("aten::split.Tensor", vec![t.arg(), size, dim])
             }
             1 => {
                 let first = self.rng.between(0, n);
                 let sizes = self.ints(&[first, n - first]);
-                self.emit("aten::split_with_sizes", vec![t.item(), sizes, dim])
+                self.emit("aten::split_with_sizes", vec![t.arg(), sizes, dim])
             }
             2 => {
                 let chunks = self.rng.between(1, 3);
-                self.emit("aten::chunk", vec![t.item(), chunks.into(), dim])
+                self.emit("aten::chunk", vec![t.arg(), chunks.into(), dim])
             }
-            _ => self.emit("aten::unbind.int", vec![t.item(), dim]),
+            _ => self.emit("aten::unbind.int", vec![t.arg(), dim]),
         }
     }
 
     /// Any layout within what the tensor spans and, where it has gaps, without what is in them; now and then anything, which only eager can follow
     /// in any case.
-    fn as_strided(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn as_strided(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         // at other sizes most of them leave their tensor, which is refused
         if !self.symbols.is_empty() && self.rng.chance(85) {
             return None;
@@ -197,25 +197,25 @@ impl Gen<'_> {
         }
         strides.iter_mut().for_each(|s| *s *= gap);
         let offset = start.map_or(NONE, |start| (first / c.width + start * gap).into());
-        let (sizes, strides) = (self.ints(&sizes), Item::List(strides.into_iter().map(Item::from).collect()));
-        self.emit("aten::as_strided", vec![t.item(), sizes, strides, offset])
+        let (sizes, strides) = (self.ints(&sizes), BuilderArg::List(strides.into_iter().map(BuilderArg::from).collect()));
+        self.emit("aten::as_strided", vec![t.arg(), sizes, strides, offset])
     }
 
-    fn squeeze(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn squeeze(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         if self.rng.chance(50) {
             let at = self.rng.between(-(t.rank() as i64) - 1, t.rank() as i64);
-            return self.emit("aten::unsqueeze", vec![t.item(), at.into()]);
+            return self.emit("aten::unsqueeze", vec![t.arg(), at.into()]);
         }
         let (_, dim) = self.dim(t)?;
-        self.emit("aten::squeeze.dim", vec![t.item(), dim])
+        self.emit("aten::squeeze.dim", vec![t.arg(), dim])
     }
 
-    fn plain(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn plain(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let op = self.rng.one(&["aten::alias", "aten::detach", "oracle::tail", "oracle::tail"])?;
         if op == "oracle::tail" && t.sizes().first().is_none_or(|n| *n == 0) {
             return None;
         }
-        self.emit(op, vec![t.item()])
+        self.emit(op, vec![t.arg()])
     }
 }
 

@@ -1,11 +1,11 @@
 //! Writes: builtin operators in place, through whatever view was picked.
 
-use super::super::draft::Item;
-use super::{Gen, Live};
+use super::super::program_builder::BuilderArg;
+use super::{Generator, LiveTensor};
 use maquette_ir::DType;
 use maquette_ir::graph::Arg;
 
-impl Gen<'_> {
+impl Generator<'_> {
     pub(super) fn write(&mut self) -> bool {
         let Some(t) = self.target() else { return false };
         let made = match self.rng.below(100) {
@@ -23,7 +23,7 @@ impl Gen<'_> {
         made.is_some()
     }
 
-    fn pointwise(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn pointwise(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let names: &[&str] = match t.dtype() {
             DType::Bool => &["logical_and_", "logical_xor_", "bitwise_or_", "eq_", "ne_"],
             DType::I64 => &["add_", "sub_", "mul_", "bitwise_xor_", "bitwise_and_", "eq_", "lt_"],
@@ -32,151 +32,151 @@ impl Gen<'_> {
         let name = self.rng.one(names)?;
         if self.rng.chance(30) && !name.starts_with("logical") {
             let s = self.scalar(t.dtype());
-            return self.emit(&format!("aten::{name}.Scalar"), vec![t.item(), s]);
+            return self.emit(&format!("aten::{name}.Scalar"), vec![t.arg(), s]);
         }
         let other = self.operand(t.dtype(), &t.sizes())?;
         let overload = if name.starts_with("logical") { "" } else { ".Tensor" };
-        self.emit(&format!("aten::{name}{overload}"), vec![t.item(), other.item()])
+        self.emit(&format!("aten::{name}{overload}"), vec![t.arg(), other.arg()])
     }
 
     /// Of another dtype now and then.
-    fn copy(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn copy(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let dtype = if self.rng.chance(15) { self.rng.one(&[DType::F32, DType::I64, DType::Bool])? } else { t.dtype() };
         let source = self.operand(dtype, &t.sizes())?;
-        self.emit("aten::copy_", vec![t.item(), source.item()])
+        self.emit("aten::copy_", vec![t.arg(), source.arg()])
     }
 
-    pub(super) fn fill(&mut self, t: &Live) -> Option<Vec<Live>> {
+    pub(super) fn fill(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         if self.rng.chance(25) {
-            return self.emit("aten::zero_", vec![t.item()]);
+            return self.emit("aten::zero_", vec![t.arg()]);
         }
         let s = self.scalar(t.dtype());
-        self.emit("aten::fill_.Scalar", vec![t.item(), s])
+        self.emit("aten::fill_.Scalar", vec![t.arg(), s])
     }
 
-    pub(super) fn unary(&mut self, t: &Live) -> Option<Vec<Live>> {
+    pub(super) fn unary(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let names: &[&str] = match t.dtype() {
             DType::Bool => &["logical_not_"],
             DType::I64 => &["neg_", "abs_", "bitwise_not_", "relu_"],
             _ => &["neg_", "abs_", "relu_", "sin_", "exp_", "sigmoid_", "reciprocal_", "lgamma_"],
         };
         let name = self.rng.one(names)?;
-        self.emit(&format!("aten::{name}"), vec![t.item()])
+        self.emit(&format!("aten::{name}"), vec![t.arg()])
     }
 
-    fn ternary(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn ternary(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (a, b) = (self.operand(t.dtype(), &t.sizes())?, self.operand(t.dtype(), &t.sizes())?);
         match self.rng.below(3) {
-            0 => self.emit("aten::addcmul_", vec![t.item(), a.item(), b.item()]),
-            1 => self.emit("aten::lerp_.Scalar", vec![t.item(), a.item(), 0.25.into()]),
+            0 => self.emit("aten::addcmul_", vec![t.arg(), a.arg(), b.arg()]),
+            1 => self.emit("aten::lerp_.Scalar", vec![t.arg(), a.arg(), 0.25.into()]),
             _ => {
                 let (lo, hi) = (self.scalar(t.dtype()), self.scalar(t.dtype()));
-                self.emit("aten::clamp_", vec![t.item(), lo, hi])
+                self.emit("aten::clamp_", vec![t.arg(), lo, hi])
             }
         }
     }
 
     /// Places in a dimension of size `n`, one for each of `count`: all different, or as data has it.
-    pub(super) fn places(&mut self, n: i64, count: i64) -> Option<Live> {
+    pub(super) fn indices(&mut self, n: i64, count: i64) -> Option<LiveTensor> {
         if n == 0 {
             return None;
         }
         if count <= n && self.rng.chance(60) {
             let end = self.int(count);
-            let made = self.emit_kw("aten::arange", vec![end], vec![("dtype", Item::Plain(Arg::DType(DType::I64)))])?;
+            let made = self.emit_kw("aten::arange", vec![end], vec![("dtype", BuilderArg::Plain(Arg::DType(DType::I64)))])?;
             return made.into_iter().next();
         }
         let numbers = self.pick(|l| l.dtype() == DType::I64 && l.sizes() == [count])?;
         let n = self.int(n);
-        self.emit("aten::remainder.Scalar", vec![numbers.item(), n])?.into_iter().next()
+        self.emit("aten::remainder.Scalar", vec![numbers.arg(), n])?.into_iter().next()
     }
 
-    fn scatter(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn scatter(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (d, dim) = self.dim(t)?;
         let (sizes, n) = (t.sizes(), t.sizes().get(d).copied()?);
-        let of_size = |l: &Live| l.dtype() == DType::I64 && l.rank() == sizes.len() && l.sizes().iter().zip(&sizes).all(|(a, b)| a <= b);
+        let of_size = |l: &LiveTensor| l.dtype() == DType::I64 && l.rank() == sizes.len() && l.sizes().iter().zip(&sizes).all(|(a, b)| a <= b);
         let (numbers, at) = (self.pick(of_size)?, self.int(n));
-        let index = self.emit("aten::remainder.Scalar", vec![numbers.item(), at])?.into_iter().next()?;
+        let index = self.emit("aten::remainder.Scalar", vec![numbers.arg(), at])?.into_iter().next()?;
         if self.rng.chance(30) {
             let s = self.scalar(t.dtype());
-            return self.emit("aten::scatter_.value", vec![t.item(), dim, index.item(), s]);
+            return self.emit("aten::scatter_.value", vec![t.arg(), dim, index.arg(), s]);
         }
         let covers =
-            |l: &Live| l.dtype() == t.dtype() && l.rank() == index.rank() && l.sizes().iter().zip(index.sizes()).all(|(a, b)| *a >= b);
+            |l: &LiveTensor| l.dtype() == t.dtype() && l.rank() == index.rank() && l.sizes().iter().zip(index.sizes()).all(|(a, b)| *a >= b);
         let source = self.pick(covers)?;
         match self.rng.below(3) {
-            0 => self.emit("aten::scatter_.src", vec![t.item(), dim, index.item(), source.item()]),
-            1 => self.emit("aten::scatter_add_", vec![t.item(), dim, index.item(), source.item()]),
+            0 => self.emit("aten::scatter_.src", vec![t.arg(), dim, index.arg(), source.arg()]),
+            1 => self.emit("aten::scatter_add_", vec![t.arg(), dim, index.arg(), source.arg()]),
             _ => {
                 let reduce = self.rng.one(&["sum", "amax", "prod"])?;
-                self.emit("aten::scatter_reduce_.two", vec![t.item(), dim, index.item(), source.item(), Item::Str(reduce.to_owned())])
+                self.emit("aten::scatter_reduce_.two", vec![t.arg(), dim, index.arg(), source.arg(), BuilderArg::Str(reduce.to_owned())])
             }
         }
     }
 
-    fn index_add(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn index_add(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (d, dim) = self.dim(t)?;
         let sizes = t.sizes();
         let n = *sizes.get(d)?;
         if self.rng.chance(30) {
-            let (at, s) = (self.places(n, n.min(2))?, self.scalar(t.dtype()));
-            return self.emit("aten::index_fill_.int_Scalar", vec![t.item(), dim, at.item(), s]);
+            let (at, s) = (self.indices(n, n.min(2))?, self.scalar(t.dtype()));
+            return self.emit("aten::index_fill_.int_Scalar", vec![t.arg(), dim, at.arg(), s]);
         }
-        let rest = |l: &Live| {
+        let rest = |l: &LiveTensor| {
             let from = l.sizes();
             l.dtype() == t.dtype() && from.len() == sizes.len() && from.iter().zip(&sizes).enumerate().all(|(i, (a, b))| i == d || a == b)
         };
         let source = self.pick(rest)?;
         let count = *source.sizes().get(d)?;
-        let index = self.places(n, count)?;
+        let index = self.indices(n, count)?;
         let op = self.rng.one(&["aten::index_add_", "aten::index_copy_"])?;
-        self.emit(op, vec![t.item(), dim, index.item(), source.item()])
+        self.emit(op, vec![t.arg(), dim, index.arg(), source.arg()])
     }
 
-    fn index_put(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn index_put(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let sizes = t.sizes();
         let accumulate = self.rng.chance(40);
         if self.rng.chance(25) {
             let mask = self.pick(|l| l.dtype() == DType::Bool && l.sizes() == sizes)?;
             let value = self.pick(|l| l.dtype() == t.dtype() && l.tensor.numel().as_i64() == Some(1) && l.rank() == 0)?;
-            return self.emit("aten::index_put_", vec![t.item(), Item::List(vec![mask.item()]), value.item(), accumulate.into()]);
+            return self.emit("aten::index_put_", vec![t.arg(), BuilderArg::List(vec![mask.arg()]), value.arg(), accumulate.into()]);
         }
         let n = *sizes.first()?;
         let count = self.rng.between(1, n.clamp(1, 3));
-        let at = self.places(n, count)?;
+        let at = self.indices(n, count)?;
         let mut wanted = sizes.clone();
         *wanted.first_mut()? = count;
         let values = self.operand(t.dtype(), &wanted)?;
-        let mut indices = vec![at.item()];
+        let mut indices = vec![at.arg()];
         if sizes.len() > 1 && self.rng.chance(30) {
-            indices.insert(0, Item::Plain(Arg::None));
+            indices.insert(0, BuilderArg::Plain(Arg::None));
         }
-        self.emit("aten::index_put_", vec![t.item(), Item::List(indices), values.item(), accumulate.into()])
+        self.emit("aten::index_put_", vec![t.arg(), BuilderArg::List(indices), values.arg(), accumulate.into()])
     }
 
-    fn masked(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn masked(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let mask = self.operand(DType::Bool, &t.sizes())?;
         let s = self.scalar(t.dtype());
-        self.emit("aten::masked_fill_.Scalar", vec![t.item(), mask.item(), s])
+        self.emit("aten::masked_fill_.Scalar", vec![t.arg(), mask.arg(), s])
     }
 
     /// Operators over a whole tensor: products, scans, chance.
-    fn whole(&mut self, t: &Live) -> Option<Vec<Live>> {
+    fn whole(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         match (self.rng.below(3), t.sizes().as_slice()) {
             (0, &[n, m]) => {
                 let a = self.pick(|l| l.dtype() == t.dtype() && matches!(l.sizes().as_slice(), &[x, _] if x == n))?;
                 let k = *a.sizes().get(1)?;
                 let b = self.pick(|l| l.dtype() == t.dtype() && l.sizes() == [k, m])?;
-                self.emit("aten::addmm_", vec![t.item(), a.item(), b.item()])
+                self.emit("aten::addmm_", vec![t.arg(), a.arg(), b.arg()])
             }
             (1, &[n, m]) if self.rng.chance(50) => {
                 let (a, b) = (self.operand(t.dtype(), &[n])?, self.operand(t.dtype(), &[m])?);
-                self.emit("aten::addr_", vec![t.item(), a.item(), b.item()])
+                self.emit("aten::addr_", vec![t.arg(), a.arg(), b.arg()])
             }
-            (1, _) => self.emit("aten::bernoulli_.float", vec![t.item(), 0.5.into()]),
+            (1, _) => self.emit("aten::bernoulli_.float", vec![t.arg(), 0.5.into()]),
             _ => {
                 let (_, dim) = self.dim(t)?;
-                self.emit("aten::cumsum_", vec![t.item(), dim])
+                self.emit("aten::cumsum_", vec![t.arg(), dim])
             }
         }
     }

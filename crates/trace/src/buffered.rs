@@ -1,7 +1,7 @@
 //! Functional graphs in memory that a [`BufferPlan`] gives: nothing is copied but what the plan copies.
 
-use crate::functional::overlaid;
-use crate::run::{Lines, Run};
+use crate::functional::copy_overlapping;
+use crate::interpreter::{SourceInfo, Interpreter};
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, BufferView, BufferPlan, Step};
 use maquette_ir::sym::Expr;
@@ -20,7 +20,7 @@ const VIEW: &str = "ir::view";
 
 /// What a planned run gives.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct BufferedOutputs {
     /// What the graph returns; nothing for tensors.
     pub results: Vec<Value>,
     /// The tensors at the places of [`BufferPlan::outputs`].
@@ -34,24 +34,24 @@ pub struct Planned {
 /// # Errors
 /// As [`run_graph`](crate::run_graph); the plan is not one of this graph.
 #[track_caller]
-pub fn run_planned(graph: &Graph, plan: &BufferPlan, inputs: &[Value]) -> Result<Planned> {
-    let lines = Lines::unknown();
+pub fn run_planned(graph: &Graph, plan: &BufferPlan, inputs: &[Value]) -> Result<BufferedOutputs> {
+    let source_info = SourceInfo::of_caller();
     if mode::is_active() {
-        return Err(Error::from(TraceError::Run).at(lines.run));
+        return Err(Error::from(TraceError::Run).at(source_info.call_site));
     }
     mode::without_modes(|| {
-        let mut run = Run::new(graph, &lines, false);
-        run.enter(inputs)?;
-        Executor::new(run, plan).run()
+        let mut interpreter = Interpreter::new(graph, &source_info, false);
+        interpreter.bind_inputs(inputs)?;
+        BufferedInterpreter::new(interpreter, plan).run()
     })
-    .map_err(|e| lines.place(e))
+    .map_err(|e| source_info.locate(e))
 }
 
 /// Offset, sizes and strides.
-type Numbers = (i64, SmallVec<[i64; 4]>, SmallVec<[i64; 4]>);
+type ConcreteLayout = (i64, SmallVec<[i64; 4]>, SmallVec<[i64; 4]>);
 
-struct Executor<'g> {
-    run: Run<'g>,
+struct BufferedInterpreter<'g> {
+    interpreter: Interpreter<'g>,
     plan: &'g BufferPlan,
     /// Whose first element is the buffer's first.
     buffers: Vec<Option<Tensor>>,
@@ -62,19 +62,19 @@ struct Executor<'g> {
     /// By node: its statement.
     statements: Vec<usize>,
     /// The values that symbols are bound from.
-    sources: Vec<ValueId>,
+    bind_sources: Vec<ValueId>,
     traffic: Traffic,
 }
 
-impl<'g> Executor<'g> {
-    fn new(run: Run<'g>, plan: &'g BufferPlan) -> Executor<'g> {
-        let graph = run.graph;
+impl<'g> BufferedInterpreter<'g> {
+    fn new(interpreter: Interpreter<'g>, plan: &'g BufferPlan) -> BufferedInterpreter<'g> {
+        let graph = interpreter.graph;
         let mut statements = vec![0; graph.node_count()];
-        let mut sources = Vec::new();
+        let mut bind_sources = Vec::new();
         for (at, stmt) in graph.body().iter().enumerate() {
             match stmt {
                 Stmt::Node(node) => statements[node.index()] = at,
-                Stmt::Bind { value, .. } => sources.push(*value),
+                Stmt::Bind { value, .. } => bind_sources.push(*value),
                 Stmt::Assert { .. } => {}
             }
         }
@@ -91,48 +91,48 @@ impl<'g> Executor<'g> {
                 *l = usize::MAX;
             }
         }
-        Executor {
-            run,
+        BufferedInterpreter {
+            interpreter,
             plan,
             buffers: vec![None; plan.buffers.len()],
             returned: vec![None; plan.buffers.len()],
             last,
             statements,
-            sources,
+            bind_sources,
             traffic: Traffic::default(),
         }
     }
 
-    fn run(mut self) -> Result<Planned> {
+    fn run(mut self) -> Result<BufferedOutputs> {
         let plan = self.plan;
         for (at, step) in plan.steps.iter().enumerate() {
             match step {
                 Step::Alias { .. } => {}
                 Step::Stmt(at) => {
-                    let stmt = self.run.graph.body().get(*at).ok_or_else(other_graph)?;
-                    self.run.declared(stmt).map_err(|e| self.run.in_window(e, *at))?;
+                    let stmt = self.interpreter.graph.body().get(*at).ok_or_else(wrong_graph)?;
+                    self.interpreter.bind_or_assert(stmt).map_err(|e| self.interpreter.in_window(e, *at))?;
                 }
                 Step::Copy { from, to, .. } => self.copy(from, to)?,
                 Step::Node { node, reads, writes, results } => {
-                    let at = self.statements.get(node.index()).copied().ok_or_else(other_graph)?;
-                    self.node(*node, reads, writes, results).map_err(|e| self.run.in_window(e, at))?;
+                    let at = self.statements.get(node.index()).copied().ok_or_else(wrong_graph)?;
+                    self.node(*node, reads, writes, results).map_err(|e| self.interpreter.in_window(e, at))?;
                 }
             }
-            self.free(at, step);
+            self.free_unused(at, step);
         }
         let outputs = plan.outputs.iter().map(|p| p.as_ref().map(|p| self.tensor(p)).transpose()).collect::<Result<_>>()?;
-        let graph = self.run.graph;
+        let graph = self.interpreter.graph;
         let is_tensor = |a: &Arg| matches!(a, Arg::Value(v) if graph.tensor_type(*v).is_some());
-        let results = graph.outputs().iter().map(|a| if is_tensor(a) { Ok(Value::None) } else { self.run.value(*a) });
-        Ok(Planned { results: results.collect::<Result<_>>()?, outputs, traffic: self.traffic })
+        let results = graph.outputs().iter().map(|a| if is_tensor(a) { Ok(Value::None) } else { self.interpreter.value(*a) });
+        Ok(BufferedOutputs { results: results.collect::<Result<_>>()?, outputs, traffic: self.traffic })
     }
 
     fn eval(&self, e: Expr) -> Result<i64> {
-        self.run.bindings.eval_in(&self.plan.symbols, e)
+        self.interpreter.bindings.eval_in(&self.plan.symbols, e)
     }
 
     /// Offset, sizes and strides.
-    fn numbers(&self, spec: &ViewSpec) -> Result<Numbers> {
+    fn concrete_layout(&self, spec: &ViewSpec) -> Result<ConcreteLayout> {
         let sizes = spec.dims().iter().map(|d| self.eval(d.size)).collect::<Result<_>>()?;
         let strides = spec.dims().iter().map(|d| self.eval(d.stride)).collect::<Result<_>>()?;
         Ok((self.eval(spec.offset())?, sizes, strides))
@@ -143,19 +143,19 @@ impl<'g> Executor<'g> {
         if let Some(Some(t)) = self.buffers.get(b.index()) {
             return Ok(t.clone());
         }
-        let made = match self.plan.buffers.get(b.index()).ok_or_else(other_graph)? {
-            Buffer::Input(i) => self.given(self.run.graph.inputs().get(*i).copied())?,
-            Buffer::Const(i) => self.given(self.run.graph.consts().get(*i).map(|c| c.value()))?,
+        let made = match self.plan.buffers.get(b.index()).ok_or_else(wrong_graph)? {
+            Buffer::Input(i) => self.tensor_of(self.interpreter.graph.inputs().get(*i).copied())?,
+            Buffer::Const(i) => self.tensor_of(self.interpreter.graph.consts().get(*i).map(|c| c.value()))?,
             Buffer::New { dtype, device, layout } => {
-                let (offset, sizes, strides) = self.numbers(layout)?;
+                let (offset, sizes, strides) = self.concrete_layout(layout)?;
                 let len =
                     if sizes.contains(&0) { 0 } else { 1 + offset + sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>() };
-                empty(&[len], *dtype, *device)?
+                allocate(&[len], *dtype, *device)?
             }
             Buffer::Returned(v) => {
-                let missing = || RunError::Undefined { value: self.run.graph.value_name(*v).to_string() };
+                let missing = || RunError::Undefined { value: self.interpreter.graph.value_name(*v).to_string() };
                 let t = self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
-                let declared = self.run.lay_out(*v, t.clone())?;
+                let declared = self.interpreter.with_declared_strides(*v, t.clone())?;
                 if !declared.shares_storage(&t) {
                     self.traffic += Traffic::copy(elements(&t));
                 }
@@ -166,15 +166,15 @@ impl<'g> Executor<'g> {
         Ok(made)
     }
 
-    fn given(&self, v: Option<ValueId>) -> Result<Tensor> {
-        match self.run.value(Arg::Value(v.ok_or_else(other_graph)?))? {
+    fn tensor_of(&self, v: Option<ValueId>) -> Result<Tensor> {
+        match self.interpreter.value(Arg::Value(v.ok_or_else(wrong_graph)?))? {
             Value::Tensor(t) => Ok(t),
-            _ => Err(other_graph()),
+            _ => Err(wrong_graph()),
         }
     }
 
     fn tensor(&mut self, place: &BufferView) -> Result<Tensor> {
-        let (offset, sizes, strides) = self.numbers(&place.spec)?;
+        let (offset, sizes, strides) = self.concrete_layout(&place.spec)?;
         let base = self.buffer(place.buffer)?;
         // a tensor without elements lies nowhere in particular
         let start = base.storage_offset() + if sizes.contains(&0) { 0 } else { offset };
@@ -192,9 +192,9 @@ impl<'g> Executor<'g> {
                 if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. }))
                     && matches!(self.plan.buffers.get(to.buffer.index()), Some(Buffer::New { .. })) =>
             {
-                let (offset, ..) = self.numbers(&to.spec)?;
+                let (offset, ..) = self.concrete_layout(&to.spec)?;
                 self.traffic += Traffic::copy(elements(&source).saturating_mul(2));
-                let made = overlaid(&source, target.strides(), offset)?;
+                let made = copy_overlapping(&source, target.strides(), offset)?;
                 self.buffers[to.buffer.index()] = Some(made.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());
                 Ok(())
             }
@@ -203,8 +203,8 @@ impl<'g> Executor<'g> {
     }
 
     fn node(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], writes: &[BufferView], results: &[(ValueId, ResultDest)]) -> Result<()> {
-        let loc = self.run.graph.loc(node).unwrap_or(self.run.lines.run);
-        let (name, skip) = self.run.called(node);
+        let loc = self.interpreter.graph.loc(node).unwrap_or(self.interpreter.source_info.call_site);
+        let (name, skip) = self.interpreter.callee(node);
         let is_view = name == VIEW;
         let op = Op::find(name).map_err(|e| e.at(loc))?;
         let write_model = WriteModel::of(name, &Facts);
@@ -213,7 +213,7 @@ impl<'g> Executor<'g> {
         let from = operands.first().map(|(_, t)| t.dtype());
         let cost = |t: &Tensor| write_model.per_element(false, from != Some(t.dtype())).times(elements(t));
         let tensor = |v: ValueId| operands.iter().find(|(u, _)| *u == v).map(|(_, t)| t).or(mutated.first()).cloned();
-        let mut arguments = self.run.arguments(op, node, skip, &|a| planned(&self.run, a, &tensor))?;
+        let mut arguments = self.interpreter.arguments(op, node, skip, &|a| planned_arg(&self.interpreter, a, &tensor))?;
         if let [(_, ResultDest::Into(place))] = results {
             let out = self.tensor(place)?;
             let direct = op.call_into(arguments, &out, loc)?;
@@ -225,26 +225,26 @@ impl<'g> Executor<'g> {
             return Ok(());
         }
         let mut next = mutated.iter();
-        let mutated = self.run.replaced(op, node, &mut arguments, &mut |_| next.next().cloned().ok_or_else(other_graph))?;
+        let mutated = self.interpreter.replace_mutated(op, node, &mut arguments, &mut |_| next.next().cloned().ok_or_else(wrong_graph))?;
         self.traffic += traffic_of_call(op, &arguments, &[]);
-        self.run.call(op, node, arguments, mutated)?;
+        self.interpreter.call(op, node, arguments, mutated)?;
         for (v, made) in results {
-            let ResultDest::Returned(b) = made else { return Err(other_graph()) };
-            let t = self.given(Some(*v))?;
+            let ResultDest::Returned(b) = made else { return Err(wrong_graph()) };
+            let t = self.tensor_of(Some(*v))?;
             self.traffic += cost(&t);
-            *self.returned.get_mut(b.index()).ok_or_else(other_graph)? = Some(t);
+            *self.returned.get_mut(b.index()).ok_or_else(wrong_graph)? = Some(t);
         }
-        for v in self.run.graph.result_values(node) {
-            if self.run.graph.tensor_type(v).is_some() && !self.sources.contains(&v) {
-                self.run.forget(v);
+        for v in self.interpreter.graph.result_values(node) {
+            if self.interpreter.graph.tensor_type(v).is_some() && !self.bind_sources.contains(&v) {
+                self.interpreter.drop_value(v);
             }
         }
         Ok(())
     }
 
     /// Drops the buffers that a step was the last to need.
-    fn free(&mut self, at: usize, step: &Step) {
-        let Executor { buffers, returned, last, .. } = self;
+    fn free_unused(&mut self, at: usize, step: &Step) {
+        let BufferedInterpreter { buffers, returned, last, .. } = self;
         step.for_each_buffer(&mut |b: BufferId| {
             if last.get(b.index()) == Some(&at)
                 && let (Some(buffer), Some(returned)) = (buffers.get_mut(b.index()), returned.get_mut(b.index()))
@@ -256,25 +256,25 @@ impl<'g> Executor<'g> {
 }
 
 /// An argument, with tensors from a plan.
-fn planned(run: &Run<'_>, arg: Arg, tensor: &dyn Fn(ValueId) -> Option<Tensor>) -> Result<Value> {
+fn planned_arg(interpreter: &Interpreter<'_>, arg: Arg, tensor: &dyn Fn(ValueId) -> Option<Tensor>) -> Result<Value> {
     match arg {
-        Arg::Value(v) if run.graph.tensor_type(v).is_some() => Ok(Value::Tensor(tensor(v).ok_or_else(other_graph)?)),
-        Arg::List(list) if run.graph.list(list).iter().any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) => {
-            Ok(Value::List(run.graph.list(list).iter().map(|&a| planned(run, a, tensor)).collect::<Result<_>>()?))
+        Arg::Value(v) if interpreter.graph.tensor_type(v).is_some() => Ok(Value::Tensor(tensor(v).ok_or_else(wrong_graph)?)),
+        Arg::List(list) if interpreter.graph.list(list).iter().any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) => {
+            Ok(Value::List(interpreter.graph.list(list).iter().map(|&a| planned_arg(interpreter, a, tensor)).collect::<Result<_>>()?))
         }
-        other => run.value(other),
+        other => interpreter.value(other),
     }
 }
 
 /// New memory.
-fn empty(sizes: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
+fn allocate(sizes: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     let made = maquette_ops::call_kw("aten::empty.memory_format", args![sizes.to_vec()], kwargs![dtype = dtype, device = device])?;
     match made.into_iter().next() {
         Some(Value::Tensor(t)) => Ok(t),
-        _ => Err(other_graph()),
+        _ => Err(wrong_graph()),
     }
 }
 
-fn other_graph() -> Error {
+fn wrong_graph() -> Error {
     Error::msg("the plan is of another graph")
 }

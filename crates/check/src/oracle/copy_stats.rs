@@ -1,12 +1,12 @@
 //! How many elements are copied, by the eager programs and by what is compared with them.
 
-use super::mode::{Counted, Written};
+use super::mode::{CountedWrites, WriteCount};
 use maquette_ir::copy_cost::Traffic;
 use std::fmt::{Display, Formatter};
 
-/// Elements written in the programs of a campaign, by modes that count them.
+/// Elements written in the programs of a fuzzing run, by modes that count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Copies {
+pub struct CopyStats {
     /// By the eager programs.
     pub eager: Traffic,
     /// By the modes.
@@ -19,23 +19,23 @@ pub struct Copies {
     pub bounded: u64,
 }
 
-impl Copies {
+impl CopyStats {
     /// Adds a run.
     ///
     /// # Errors
     /// It copied more than the eager program, and was not to; or more than its plan said, or the eager program less than lifting said.
-    pub(super) fn count(&mut self, eager: Written, found: Written) -> Result<(), String> {
+    pub(super) fn count(&mut self, eager: WriteCount, found: WriteCount) -> Result<(), String> {
         let (eager, found) = match (eager, found) {
-            (Written::Counted(eager), Written::Counted(found)) => (eager.traffic, found),
-            (_, Written::Unproven) => {
-                self.add(Copies { runs: 1, original: 1, ..Copies::default() });
+            (WriteCount::Counted(eager), WriteCount::Counted(found)) => (eager.traffic, found),
+            (_, WriteCount::Unproven) => {
+                self.add(CopyStats { runs: 1, original: 1, ..CopyStats::default() });
                 return Ok(());
             }
             _ => return Ok(()),
         };
-        let Counted { traffic: planned, at_most, eager_at_least } = found;
+        let CountedWrites { traffic: planned, at_most, eager_at_least } = found;
         let bounded = u64::from(at_most.is_some() && eager_at_least.is_some());
-        self.add(Copies { eager, planned, runs: 1, original: 0, bounded });
+        self.add(CopyStats { eager, planned, runs: 1, original: 0, bounded });
         if planned.copied > eager.copied {
             return Err(format!("{} elements are copied, {} eagerly", planned.copied, eager.copied));
         }
@@ -48,7 +48,7 @@ impl Copies {
         }
     }
 
-    pub(super) fn add(&mut self, other: Copies) {
+    pub(super) fn add(&mut self, other: CopyStats) {
         self.eager += other.eager;
         self.planned += other.planned;
         self.runs += other.runs;
@@ -57,9 +57,9 @@ impl Copies {
     }
 }
 
-impl Display for Copies {
+impl Display for CopyStats {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Copies { eager, planned, runs, original, bounded } = self;
+        let CopyStats { eager, planned, runs, original, bounded } = self;
         writeln!(
             f,
             "elements copied: {} eagerly, {} as planned; written: {} and {}",
@@ -68,6 +68,6 @@ impl Display for Copies {
             eager.written(),
             planned.written()
         )?;
-        writeln!(f, "of {runs} runs, {original} would be of the original program; in {bounded} both bounds were compared")
+        writeln!(f, "of {runs} runs, {original} would run the original program; in {bounded} both bounds were compared")
     }
 }

@@ -5,15 +5,15 @@ use maquette_ops::{Op, Result, Value};
 use smallvec::SmallVec;
 
 /// An operator as the trace needs it, looked up once.
-pub(crate) struct OpFacts {
+pub(crate) struct OpRecord {
     pub(crate) name: StrId,
     /// How many arguments may stand without their name.
     pub(crate) positional: usize,
-    pub(crate) args: Vec<ArgFacts>,
+    pub(crate) args: Vec<ArgRecord>,
     /// For each return, the argument that it is.
-    pub(crate) returned: SmallVec<[Option<usize>; 2]>,
+    pub(crate) returns_arg: SmallVec<[Option<usize>; 2]>,
     /// For each return, the argument that it may be a view of.
-    pub(crate) viewed: SmallVec<[Option<usize>; 2]>,
+    pub(crate) views_arg: SmallVec<[Option<usize>; 2]>,
     pub(crate) mutated: SmallVec<[usize; 2]>,
     pub(crate) builtin: bool,
     pub(crate) effect: bool,
@@ -21,22 +21,22 @@ pub(crate) struct OpFacts {
     pub(crate) takes_traced: bool,
 }
 
-pub(crate) struct ArgFacts {
+pub(crate) struct ArgRecord {
     pub(crate) keyword: StrId,
     default: Option<Value>,
 }
 
-impl OpFacts {
-    pub(crate) fn of(op: Op, builder: &mut GraphBuilder) -> Result<OpFacts> {
+impl OpRecord {
+    pub(crate) fn of(op: Op, builder: &mut GraphBuilder) -> Result<OpRecord> {
         let schema = op.schema()?;
         let mutated: SmallVec<[usize; 2]> = schema.mutates().collect();
         let args = schema.args.iter().enumerate();
-        Ok(OpFacts {
+        Ok(OpRecord {
             name: builder.intern(op.name()),
             positional: schema.args.iter().take_while(|a| !a.kwarg_only).count(),
-            args: args.map(|(i, a)| ArgFacts { keyword: builder.intern(&a.name), default: op.default_value(i) }).collect(),
-            returned: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
-            viewed: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| !mutated.contains(a))).collect(),
+            args: args.map(|(i, a)| ArgRecord { keyword: builder.intern(&a.name), default: op.default_value(i) }).collect(),
+            returns_arg: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
+            views_arg: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| !mutated.contains(a))).collect(),
             mutated,
             builtin: op.is_builtin(),
             effect: op.effect().is_some(),
@@ -45,7 +45,7 @@ impl OpFacts {
     }
 }
 
-impl ArgFacts {
+impl ArgRecord {
     /// Whether a call with this value is the call without it.
     pub(crate) fn is_default(&self, v: &Value) -> bool {
         self.default.as_ref().is_some_and(|d| same(d, v))

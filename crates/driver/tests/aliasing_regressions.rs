@@ -23,7 +23,7 @@ fn operators() {
     ONCE.call_once(|| {
         let op = |schema: &str| {
             let (name, rest) = schema.split_at(schema.find('(').unwrap());
-            custom_op(&format!("traps::{name}")).schema(rest)
+            custom_op(&format!("aliasing::{name}")).schema(rest)
         };
         op("one(Tensor(a!) x) -> ()").kernel(|x: &mut Tensor| -> Result<()> { x.add_(1.0).ok().map(drop) }).register().unwrap();
         let two = |x: &mut Tensor, y: &mut Tensor| -> Result<()> {
@@ -69,7 +69,7 @@ fn operators() {
 }
 
 fn call(op: &str, args: maquette_ops::Args) -> Vec<Tensor> {
-    results(&format!("traps::{op}"), args)
+    results(&format!("aliasing::{op}"), args)
 }
 
 /// A page for each program: what it is, its graph, why.
@@ -121,14 +121,14 @@ fn arguments_that_overlap() {
         vec![]
     });
     book.refused("two(x!, x!)", "the order of the writes would decide", four(), &|v| {
-        maquette_ops::call("traps::two", args![&v[0], &v[0]]).map(drop)
+        maquette_ops::call("aliasing::two", args![&v[0], &v[0]]).map(drop)
     });
     book.refused("y = clone(x); two(y[:2]!, y[1:3]!)", "one element is written twice", four(), &|v| {
         let y = fresh(&v[0]);
-        maquette_ops::call("traps::two", args![&y.slice(0, 0..2), &y.slice(0, 1..3)]).map(drop)
+        maquette_ops::call("aliasing::two", args![&y.slice(0, 0..2), &y.slice(0, 1..3)]).map(drop)
     });
     book.refused("one(clone(x).expand(3, 4)!)", "an element would be written three times", four(), &|v| {
-        maquette_ops::call("traps::one", args![&fresh(&v[0]).expand([3i64, 4])]).map(drop)
+        maquette_ops::call("aliasing::one", args![&fresh(&v[0]).expand([3i64, 4])]).map(drop)
     });
     book.refused("x.expand(3, 4).add_(1)", "and so with builtin operators", four(), &|v| v[0].expand([3i64, 4]).add_(1.0).ok().map(drop));
     book.case("return x.expand(2, 4).sum(0)", "only read, it is a view like others", &four, &|v| {

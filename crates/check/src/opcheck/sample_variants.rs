@@ -1,12 +1,12 @@
 //! Samples derived from the one given: other sizes, other contents, other layouts, other integers.
 
-use super::sample::{Operand, Remake, concrete, operands, replace};
+use super::sample::{Operand, Relayout, concrete, operands, replace};
 use maquette_ir::schema::{Schema, Type};
 use maquette_ops::{Args, Concrete, Op, Result, Value};
 
 /// What a sample is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum VariantKind {
     Given,
     /// Other sizes.
     Sizes,
@@ -19,8 +19,8 @@ pub(super) enum Kind {
 }
 
 /// Arguments to try the operator on.
-pub(super) struct Variant {
-    pub(super) kind: Kind,
+pub(super) struct SampleVariant {
+    pub(super) kind: VariantKind,
     pub(super) args: Args,
     /// `with 4 instead of 3 as size 0 of x`.
     pub(super) what: String,
@@ -52,18 +52,18 @@ fn strides_like(sample: &Concrete, sizes: &[i64]) -> Vec<i64> {
 }
 
 /// Makes the derived samples.
-pub(super) struct Deriver<'a> {
+pub(super) struct VariantGenerator<'a> {
     schema: &'a Schema,
     args: &'a Args,
     operands: Vec<Operand>,
     layouts: Vec<Concrete>,
 }
 
-impl<'a> Deriver<'a> {
-    pub(super) fn new(schema: &'a Schema, args: &'a Args) -> Result<Deriver<'a>> {
+impl<'a> VariantGenerator<'a> {
+    pub(super) fn new(schema: &'a Schema, args: &'a Args) -> Result<VariantGenerator<'a>> {
         let operands = operands(schema, args);
         let layouts = operands.iter().map(|o| concrete(&o.tensor)).collect::<Result<_>>()?;
-        Ok(Deriver { schema, args, operands, layouts })
+        Ok(VariantGenerator { schema, args, operands, layouts })
     }
 
     /// Every dimension of a tensor that has its storage to itself: operand, dimension, size.
@@ -78,13 +78,13 @@ impl<'a> Deriver<'a> {
     }
 
     /// How many of these many to try: fewer where the sample is large.
-    pub(super) fn affordable(&self, most: usize) -> usize {
+    pub(super) fn max_variants(&self, most: usize) -> usize {
         let elements: i64 = self.layouts.iter().filter_map(Concrete::numel).fold(0, i64::saturating_add);
         most.min(usize::try_from(BUDGET / elements.max(1)).unwrap_or(most))
     }
 
     /// The first `most` of them, in the order in which they are tried.
-    pub(super) fn variants(&self, most: usize) -> Result<Vec<Variant>> {
+    pub(super) fn variants(&self, most: usize) -> Result<Vec<SampleVariant>> {
         let mut out = Vec::new();
         if most == 0 {
             return Ok(out);
@@ -120,7 +120,7 @@ impl<'a> Deriver<'a> {
         Ok(out)
     }
 
-    fn resized(&self, out: &mut Vec<Variant>, members: &[(usize, usize)], from: i64, to: i64) -> Result<()> {
+    fn resized(&self, out: &mut Vec<SampleVariant>, members: &[(usize, usize)], from: i64, to: i64) -> Result<()> {
         let names: Vec<String> = members.iter().map(|&m| self.dim_name(m)).collect();
         let what = format!("the sample with {to} instead of {from} as {}", names.join(" and "));
         self.sized(out, what, members.to_vec(), &|k, d, n| if members.contains(&(k, d)) { to } else { n })
@@ -128,7 +128,7 @@ impl<'a> Deriver<'a> {
 
     fn sized(
         &self,
-        out: &mut Vec<Variant>,
+        out: &mut Vec<SampleVariant>,
         what: String,
         dims: Vec<(usize, usize)>,
         size: &dyn Fn(usize, usize, i64) -> i64,
@@ -146,35 +146,35 @@ impl<'a> Deriver<'a> {
         if largest > LARGEST.max(2 * given) {
             return Ok(());
         }
-        let args = self.remade(&layout, &|_| true)?;
-        out.push(Variant { kind: Kind::Sizes, args, what, dims });
+        let args = self.with_layouts(&layout, &|_| true)?;
+        out.push(SampleVariant { kind: VariantKind::Sizes, args, what, dims });
         Ok(())
     }
 
     /// The arguments with each operand laid out anew where `layout` says how, and with the elements that `keep` keeps.
-    fn remade(&self, layout: &dyn Fn(usize, &Concrete) -> Option<Concrete>, keep: &dyn Fn(usize) -> bool) -> Result<Args> {
+    fn with_layouts(&self, layout: &dyn Fn(usize, &Concrete) -> Option<Concrete>, keep: &dyn Fn(usize) -> bool) -> Result<Args> {
         let made = self.operands.iter().zip(&self.layouts).enumerate().map(|(k, (o, c))| match layout(k, c).filter(|_| !o.shares) {
-            Some(c) => Remake { layout: &c, keep, other: 0, beyond: 0, filler: 0 }.of(&o.tensor),
+            Some(c) => Relayout { layout: &c, keep, other: 0, beyond: 0, filler: 0 }.of(&o.tensor),
             None => Ok(o.tensor.clone()),
         });
         replace(&self.operands, self.args, &made.collect::<Result<Vec<_>>>()?)
     }
 
-    fn contents(&self, out: &mut Vec<Variant>) -> Result<()> {
+    fn contents(&self, out: &mut Vec<SampleVariant>) -> Result<()> {
         if self.operands.iter().all(|o| o.shares) {
             return Ok(());
         }
         let keeps: [(&str, &dyn Fn(usize) -> bool); 2] =
             [("the sample with zeros as contents", &|_| false), ("the sample with every other element zero", &|i| i % 2 == 0)];
         for (what, keep) in keeps {
-            let args = self.remade(&|_, c| Some(c.clone()), keep)?;
-            out.push(Variant { kind: Kind::Contents, args, what: what.into(), dims: Vec::new() });
+            let args = self.with_layouts(&|_, c| Some(c.clone()), keep)?;
+            out.push(SampleVariant { kind: VariantKind::Contents, args, what: what.into(), dims: Vec::new() });
         }
         Ok(())
     }
 
     /// Every matrix and larger tensor with its elements in the opposite order of dimensions.
-    fn transposed(&self, out: &mut Vec<Variant>) -> Result<()> {
+    fn transposed(&self, out: &mut Vec<SampleVariant>) -> Result<()> {
         let layout = |_: usize, c: &Concrete| {
             if c.sizes.iter().filter(|n| **n > 1).count() < 2 || c.strides.iter().zip(&c.sizes).any(|(s, n)| *s == 0 && *n > 1) {
                 return None;
@@ -190,9 +190,9 @@ impl<'a> Deriver<'a> {
             Some(Concrete { strides: strides.into(), ..c.clone() })
         };
         if self.layouts.iter().zip(&self.operands).any(|(c, o)| !o.shares && layout(0, c).is_some()) {
-            let args = self.remade(&layout, &|_| true)?;
-            out.push(Variant {
-                kind: Kind::Layout,
+            let args = self.with_layouts(&layout, &|_| true)?;
+            out.push(SampleVariant {
+                kind: VariantKind::Layout,
                 args,
                 what: "the sample with the dimensions in another order in memory".into(),
                 dims: Vec::new(),
@@ -202,13 +202,13 @@ impl<'a> Deriver<'a> {
     }
 
     /// Each `SymInt` and each element of a list of them one greater.
-    fn integers(&self, out: &mut Vec<Variant>) {
+    fn integers(&self, out: &mut Vec<SampleVariant>) {
         let mut push = |i: usize, v: Value, what: String| {
             let mut args = self.args.clone();
             if let Some(place) = args.get_mut(i) {
                 *place = v;
             }
-            out.push(Variant { kind: Kind::Integers, args, what, dims: Vec::new() });
+            out.push(SampleVariant { kind: VariantKind::Integers, args, what, dims: Vec::new() });
         };
         for (i, (decl, v)) in self.schema.args.iter().zip(self.args).enumerate() {
             let symbolic = match &decl.ty {
@@ -244,13 +244,13 @@ impl<'a> Deriver<'a> {
                 return Ok(o.tensor.clone());
             }
             let moved = Concrete { offset: c.offset + MARGIN, ..c.clone() };
-            Remake { layout: &moved, keep: &|_| true, other: 0, beyond: MARGIN as usize, filler }.of(&o.tensor)
+            Relayout { layout: &moved, keep: &|_| true, other: 0, beyond: MARGIN as usize, filler }.of(&o.tensor)
         });
         replace(&self.operands, self.args, &made.collect::<Result<Vec<_>>>()?).map(Some)
     }
 
     /// The sample with every element of its mutated arguments made of this byte; nothing where there is none to change.
-    pub(super) fn with_former(&self, byte: u8, op: Op) -> Result<Option<Args>> {
+    pub(super) fn with_initial_contents(&self, byte: u8, op: Op) -> Result<Option<Args>> {
         let mutated = |o: &Operand| {
             let given = self.args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).flat_map(|(_, v)| v.tensors());
             !o.shares && given.into_iter().any(|t| t.shares_storage(&o.tensor))
@@ -259,7 +259,7 @@ impl<'a> Deriver<'a> {
             return Ok(None);
         }
         let made = self.operands.iter().zip(&self.layouts).map(|(o, c)| match mutated(o) {
-            true => Remake { layout: c, keep: &|_| false, other: byte, beyond: 0, filler: 0 }.of(&o.tensor),
+            true => Relayout { layout: c, keep: &|_| false, other: byte, beyond: 0, filler: 0 }.of(&o.tensor),
             false => Ok(o.tensor.clone()),
         });
         replace(&self.operands, self.args, &made.collect::<Result<Vec<_>>>()?).map(Some)

@@ -1,6 +1,6 @@
 //! Real tensors beside the traced ones: every call is also made on copies of the samples, and what comes back decides what metadata cannot.
 
-use crate::compare::{Described, compare};
+use crate::metadata_check::{ExpectedMeta, check_metadata};
 use crate::inputs::symbolic_strides;
 use crate::record::unbound_symbols;
 use maquette_ir::sym::{Range, Scope, SymInt};
@@ -10,18 +10,18 @@ use maquette_ops::{Args, Copies, Dims, Error, FakeError, Meta, Op, Outputs, Resu
 use rustc_hash::FxHashMap;
 
 /// The values that the program would compute from the samples.
-pub(crate) struct Reals {
+pub(crate) struct RealValues {
     copies: Copies,
     by_slot: FxHashMap<u32, Tensor>,
     /// Samples that do not begin where their storages do, and where they begin, in bytes; a trace counts offsets from there.
-    starts: Vec<(Tensor, i64)>,
+    input_offsets: Vec<(Tensor, i64)>,
     /// Where the random numbers of the traced program are, which must not advance those of anybody else.
     random: Philox,
 }
 
-impl Reals {
-    pub(crate) fn new() -> Reals {
-        Reals { copies: Copies::default(), by_slot: FxHashMap::default(), starts: Vec::new(), random: random::state(Device::Cpu) }
+impl RealValues {
+    pub(crate) fn new() -> RealValues {
+        RealValues { copies: Copies::default(), by_slot: FxHashMap::default(), input_offsets: Vec::new(), random: random::state(Device::Cpu) }
     }
 
     /// Takes a sample for the input that stands for it.
@@ -33,13 +33,13 @@ impl Reals {
         }
         let copy = self.copies.of(sample)?;
         if let (Some(start), Some(0)) = (copy.storage_offset().as_i64().filter(|o| *o != 0), traced.meta().offset.as_i64()) {
-            self.starts.push((copy.clone(), start * copy.dtype().size() as i64));
+            self.input_offsets.push((copy.clone(), start * copy.dtype().size() as i64));
         }
-        self.adopt(traced, copy);
+        self.insert(traced, copy);
         Ok(())
     }
 
-    fn adopt(&mut self, traced: &Tensor, real: Tensor) {
+    fn insert(&mut self, traced: &Tensor, real: Tensor) {
         if let Some(slot) = traced.slot() {
             self.by_slot.insert(slot.value, real);
         }
@@ -47,11 +47,11 @@ impl Reals {
 
     /// Makes the call on real tensors.
     pub(crate) fn call(&mut self, op: Op, args: &Args, loc: Loc) -> Result<Outputs> {
-        let args = args.iter().map(|v| self.real(v)).collect::<Result<Args>>()?;
+        let args = args.iter().map(|v| self.real_value(v)).collect::<Result<Args>>()?;
         random::apart(&mut self.random, || mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc))))
     }
 
-    fn real(&mut self, v: &Value) -> Result<Value> {
+    fn real_value(&mut self, v: &Value) -> Result<Value> {
         let number = |i: &SymInt| i.hint().map(SymInt::from).ok_or(TraceError::Internal("a size has no value on the samples"));
         Ok(match v {
             Value::Int(i) => Value::Int(number(i)?),
@@ -67,7 +67,7 @@ impl Reals {
     }
 
     /// Checks the fake outputs of a call against the real ones; the data-dependent sizes among them get their values.
-    pub(crate) fn settle(&self, scope: &Scope, fake: &Outputs, real: &Outputs) -> Result<()> {
+    pub(crate) fn check_and_bind(&self, scope: &Scope, fake: &Outputs, real: &Outputs) -> Result<()> {
         bind(scope, fake, real)?;
         for (output, (f, r)) in fake.iter().zip(real).enumerate() {
             let mut differs = match (f, r) {
@@ -77,11 +77,11 @@ impl Reals {
             for (f, r) in f.tensors().zip(r.tensors()) {
                 let meta = f.meta();
                 let (sizes, strides, offset) = (meta.sizes.as_slice(), meta.strides.as_slice(), meta.offset);
-                let promised =
-                    Described { dtype: meta.dtype, device: meta.device, layout: meta.layout, sizes, strides, offset, placed: true };
+                let expected_meta =
+                    ExpectedMeta { dtype: meta.dtype, device: meta.device, layout: meta.layout, sizes, strides, offset, check_strides: true };
                 let width = r.dtype().size() as i64;
-                let starts = self.starts.iter().filter(|(input, _)| input.shares_storage(r)).map(|(_, start)| *start / width);
-                let (found, _) = compare(&promised, r, starts, |e| Ok(e.hint()))?;
+                let starts = self.input_offsets.iter().filter(|(input, _)| input.shares_storage(r)).map(|(_, start)| *start / width);
+                let (found, _) = check_metadata(&expected_meta, r, starts, |e| Ok(e.hint()))?;
                 differs = differs.or(found.map(|d| (d.what, d.expected, d.found)));
             }
             if let Some((what, expected, found)) = differs {
@@ -92,16 +92,16 @@ impl Reals {
     }
 
     /// Remembers the results of a call for the tensors that the program got.
-    pub(crate) fn keep(&mut self, traced: &Outputs, real: Outputs) {
+    pub(crate) fn insert_all(&mut self, traced: &Outputs, real: Outputs) {
         for (traced, real) in traced.iter().zip(&real) {
-            traced.tensors().zip(real.tensors()).for_each(|(t, r)| self.adopt(t, r.clone()));
+            traced.tensors().zip(real.tensors()).for_each(|(t, r)| self.insert(t, r.clone()));
         }
     }
 }
 
 /// Fake outputs where there is no fake kernel: of the ranks, dtypes and devices of the real ones, in sizes that depend on data, as the samples
 /// alone do not tell what they depend on. Nothing where a result is a view, whose place in its storage they do not tell either.
-pub(crate) fn infer(op: Op, stand_ins: &Args, real: &Outputs, scope: &Scope, loc: Loc) -> Option<Outputs> {
+pub(crate) fn infer_outputs(op: Op, fake_args: &Args, real: &Outputs, scope: &Scope, loc: Loc) -> Option<Outputs> {
     let fresh = |range| scope.unbacked(range, op.name(), loc);
     let tensor = |t: &Tensor| -> Option<Tensor> {
         let sizes: Dims = t.sizes().iter().map(|_| fresh(Range { lo: 0, hi: i64::MAX })).collect();
@@ -109,7 +109,7 @@ pub(crate) fn infer(op: Op, stand_ins: &Args, real: &Outputs, scope: &Scope, loc
         Some(Tensor::fake_of(Meta { sizes, strides, ..t.meta().clone() }))
     };
     let output = |(i, v): (usize, &Value)| match op.return_alias(i) {
-        Some(arg) if op.mutates(arg) => stand_ins.get(arg).cloned(),
+        Some(arg) if op.mutates(arg) => fake_args.get(arg).cloned(),
         Some(_) => None,
         None => match v {
             Value::Int(_) => Some(Value::Int(fresh(Range::ALL))),

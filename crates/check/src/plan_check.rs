@@ -14,14 +14,14 @@ pub type Env<'a> = dyn Fn(SymbolId) -> Option<i64> + 'a;
 
 const VIEW: &str = "ir::view";
 
-type Name = u64;
-type Check<T = ()> = Result<T, String>;
+type ElementId = u64;
+type PlanResult<T = ()> = Result<T, String>;
 
 /// Checks a plan of a functional program at sizes: symbols have the values that `env` gives.
 ///
 /// # Errors
 /// The first thing that is wrong, by step and invariant.
-pub fn check_plan(program: &FunctionalGraph, plan: &BufferPlan, facts: &dyn OpFacts, env: &Env<'_>) -> Check {
+pub fn check_plan(program: &FunctionalGraph, plan: &BufferPlan, facts: &dyn OpFacts, env: &Env<'_>) -> PlanResult {
     let mut c = Checker {
         program,
         graph: &program.graph,
@@ -31,15 +31,15 @@ pub fn check_plan(program: &FunctionalGraph, plan: &BufferPlan, facts: &dyn OpFa
         names: HashMap::new(),
         next: 0,
         memory: vec![HashMap::new(); plan.buffers.len()],
-        given: Vec::new(),
+        initial_memory: Vec::new(),
         done: HashSet::new(),
         last: 0,
     };
-    c.enter()?;
+    c.name_elements()?;
     for (i, step) in plan.steps.iter().enumerate() {
         c.step(step).map_err(|e| format!("step {i}: {e}"))?;
     }
-    c.leave()
+    c.check_outputs()
 }
 
 struct Checker<'a> {
@@ -49,12 +49,12 @@ struct Checker<'a> {
     facts: &'a dyn OpFacts,
     env: &'a Env<'a>,
     /// By value, in row-major order.
-    names: HashMap<ValueId, Vec<Name>>,
-    next: Name,
+    names: HashMap<ValueId, Vec<ElementId>>,
+    next: ElementId,
     /// By buffer: what lies where.
-    memory: Vec<HashMap<i64, Name>>,
+    memory: Vec<HashMap<i64, ElementId>>,
     /// The memory of inputs and constants at the start.
-    given: Vec<HashMap<i64, Name>>,
+    initial_memory: Vec<HashMap<i64, ElementId>>,
     done: HashSet<NodeId>,
     /// The statement of the last step.
     last: usize,
@@ -70,16 +70,16 @@ fn positions(offset: i64, sizes: &[i64], strides: &[i64]) -> Vec<i64> {
 }
 
 impl Checker<'_> {
-    fn eval(&self, table: &SymTable, e: Expr) -> Check<i64> {
+    fn eval(&self, table: &SymTable, e: Expr) -> PlanResult<i64> {
         table.eval(e, self.env).map_err(|e| e.to_string())
     }
 
-    fn list(&self, arg: Option<&Arg>) -> Check<Vec<i64>> {
+    fn list(&self, arg: Option<&Arg>) -> PlanResult<Vec<i64>> {
         let Some(Arg::List(list)) = arg else { return Err("a view is not given by lists".into()) };
         self.graph.list(*list).iter().map(|a| self.int(Some(a))).collect()
     }
 
-    fn int(&self, arg: Option<&Arg>) -> Check<i64> {
+    fn int(&self, arg: Option<&Arg>) -> PlanResult<i64> {
         match arg {
             Some(Arg::Int(e)) => self.eval(self.graph.symbols(), *e),
             _ => Err("not an integer".into()),
@@ -87,28 +87,28 @@ impl Checker<'_> {
     }
 
     /// The elements of a base, row-major, that a view's arguments name.
-    fn part(&self, at: &[Arg]) -> Check<Vec<i64>> {
+    fn view_positions(&self, at: &[Arg]) -> PlanResult<Vec<i64>> {
         Ok(positions(self.int(at.get(2))?, &self.list(at.first())?, &self.list(at.get(1))?))
     }
 
-    fn places(&self, place: &BufferView) -> Check<Vec<i64>> {
+    fn positions(&self, place: &BufferView) -> PlanResult<Vec<i64>> {
         let table = &self.plan.symbols;
         let dims = place.spec.dims();
-        let sizes: Vec<i64> = dims.iter().map(|d| self.eval(table, d.size)).collect::<Check<_>>()?;
-        let strides: Vec<i64> = dims.iter().map(|d| self.eval(table, d.stride)).collect::<Check<_>>()?;
+        let sizes: Vec<i64> = dims.iter().map(|d| self.eval(table, d.size)).collect::<PlanResult<_>>()?;
+        let strides: Vec<i64> = dims.iter().map(|d| self.eval(table, d.stride)).collect::<PlanResult<_>>()?;
         Ok(positions(self.eval(table, place.spec.offset())?, &sizes, &strides))
     }
 
     /// Where the elements of a tensor lie that has the strides of its type, from its first element on.
-    fn declared(&self, v: ValueId) -> Check<Vec<i64>> {
+    fn declared_positions(&self, v: ValueId) -> PlanResult<Vec<i64>> {
         let t = self.graph.tensor_type(v).ok_or("a value is no tensor")?;
-        let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<Check<Vec<i64>>>();
+        let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<PlanResult<Vec<i64>>>();
         Ok(positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?))
     }
 
     /// Names for the elements of a tensor: those that share their place are one.
-    fn lying(&mut self, v: ValueId, memory: &mut HashMap<i64, Name>) -> Check<Vec<Name>> {
-        let at = self.declared(v)?;
+    fn ids_in_memory(&mut self, v: ValueId, memory: &mut HashMap<i64, ElementId>) -> PlanResult<Vec<ElementId>> {
+        let at = self.declared_positions(v)?;
         let mut fresh = || {
             self.next += 1;
             self.next
@@ -116,49 +116,49 @@ impl Checker<'_> {
         Ok(at.into_iter().map(|p| *memory.entry(p).or_insert_with(&mut fresh)).collect())
     }
 
-    fn names_of(&self, v: ValueId) -> Check<&Vec<Name>> {
+    fn element_ids(&self, v: ValueId) -> PlanResult<&Vec<ElementId>> {
         self.names.get(&v).ok_or_else(|| format!("%{} is used before it is made", self.graph.value_name(v)))
     }
 
     /// Names all values: inputs by where they lie, results by who makes them.
-    fn enter(&mut self) -> Check {
+    fn name_elements(&mut self) -> PlanResult {
         let graph = self.graph;
-        let outsiders: Vec<ValueId> = graph.inputs().iter().copied().chain(graph.consts().iter().map(|c| c.value())).collect();
-        for (b, v) in outsiders.iter().enumerate() {
+        let externals: Vec<ValueId> = graph.inputs().iter().copied().chain(graph.consts().iter().map(|c| c.value())).collect();
+        for (b, v) in externals.iter().enumerate() {
             if graph.tensor_type(*v).is_none() {
                 continue;
             }
             let mut memory = std::mem::take(&mut self.memory[b]);
-            let names = self.lying(*v, &mut memory)?;
+            let names = self.ids_in_memory(*v, &mut memory)?;
             self.memory[b] = memory;
             self.names.insert(*v, names);
         }
-        self.given = self.memory.clone();
+        self.initial_memory = self.memory.clone();
         for node in graph.nodes() {
             let args = graph.args(node);
             let first = |i: usize| if let Some(Arg::Value(v)) = args.get(i) { Ok(*v) } else { Err("no tensor".to_owned()) };
             let results: Vec<ValueId> = graph.result_values(node).collect();
             let made = match graph.op_name(node) {
                 VIEW => {
-                    let base = self.names_of(first(0)?)?;
-                    self.part(&args[1..])?
+                    let base = self.element_ids(first(0)?)?;
+                    self.view_positions(&args[1..])?
                         .iter()
                         .map(|p| base.get(*p as usize).copied())
                         .collect::<Option<_>>()
                         .ok_or("a view leaves its base")?
                 }
                 "ir::scatter" => {
-                    let (mut base, source) = (self.names_of(first(0)?)?.clone(), self.names_of(first(1)?)?);
-                    for (p, name) in self.part(&args[2..])?.iter().zip(source) {
+                    let (mut base, source) = (self.element_ids(first(0)?)?.clone(), self.element_ids(first(1)?)?);
+                    for (p, name) in self.view_positions(&args[2..])?.iter().zip(source) {
                         *base.get_mut(*p as usize).ok_or("a store leaves its base")? = *name;
                     }
                     base
                 }
-                "ir::strided" => self.names_of(first(0)?)?.clone(),
+                "ir::strided" => self.element_ids(first(0)?)?.clone(),
                 _ => {
                     for v in results {
                         if graph.tensor_type(v).is_some() {
-                            let names = self.lying(v, &mut HashMap::new())?;
+                            let names = self.ids_in_memory(v, &mut HashMap::new())?;
                             self.names.insert(v, names);
                         }
                     }
@@ -194,10 +194,10 @@ impl Checker<'_> {
         (reads, mutated.iter().copied().zip(after).collect())
     }
 
-    fn finds(&self, v: ValueId, place: &BufferView, invariant: &str) -> Check {
+    fn expect_contents(&self, v: ValueId, place: &BufferView, invariant: &str) -> PlanResult {
         let memory = &self.memory[place.buffer.index()];
-        let found: Vec<Option<Name>> = self.places(place)?.iter().map(|p| memory.get(p).copied()).collect();
-        let wanted = self.names_of(v)?;
+        let found: Vec<Option<ElementId>> = self.positions(place)?.iter().map(|p| memory.get(p).copied()).collect();
+        let wanted = self.element_ids(v)?;
         let name = self.graph.value_name(v).to_string();
         if found.len() != wanted.len() {
             return Err(format!("{invariant}: %{name} has {} elements, its place {}", wanted.len(), found.len()));
@@ -209,23 +209,23 @@ impl Checker<'_> {
     }
 
     /// Memory that may be written, inside its buffer.
-    fn writable(&self, b: BufferId, at: &[i64]) -> Check {
-        let outside = match self.plan.buffers.get(b.index()).ok_or("no such buffer")? {
+    fn writable(&self, b: BufferId, at: &[i64]) -> PlanResult {
+        let external = match self.plan.buffers.get(b.index()).ok_or("no such buffer")? {
             Buffer::Input(i) => ExternalTensor::Input(*i),
             Buffer::Const(i) => ExternalTensor::Const(*i),
-            Buffer::Returned(v) => return in_bounds(at, self.declared(*v)?.into_iter().max().map_or(0, |p| p + 1)),
+            Buffer::Returned(v) => return in_bounds(at, self.declared_positions(*v)?.into_iter().max().map_or(0, |p| p + 1)),
             Buffer::New { layout, .. } => {
-                let whole = self.places(&BufferView { buffer: b, spec: layout.clone() })?;
+                let whole = self.positions(&BufferView { buffer: b, spec: layout.clone() })?;
                 return in_bounds(at, whole.iter().max().map_or(0, |p| p + 1));
             }
         };
-        if self.program.mutations.iter().any(|m| self.same_outside(m.target, outside)) {
+        if self.program.mutations.iter().any(|m| self.same_external(m.target, external)) {
             return Ok(());
         }
         Err(format!("I1: buffer {} is from outside, and the program leaves nothing there", b.0))
     }
 
-    fn same_outside(&self, a: ExternalTensor, b: ExternalTensor) -> bool {
+    fn same_external(&self, a: ExternalTensor, b: ExternalTensor) -> bool {
         let number = |o: ExternalTensor| match o {
             ExternalTensor::Input(i) => i,
             ExternalTensor::SharedMemory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
@@ -234,14 +234,14 @@ impl Checker<'_> {
         number(a) == number(b)
     }
 
-    fn write(&mut self, v: ValueId, place: &BufferView) -> Check {
-        let (at, names) = (self.places(place)?, self.names_of(v)?.clone());
+    fn write(&mut self, v: ValueId, place: &BufferView) -> PlanResult {
+        let (at, names) = (self.positions(place)?, self.element_ids(v)?.clone());
         self.put(place.buffer, &at, &names.into_iter().map(Some).collect::<Vec<_>>())
     }
 
-    fn put(&mut self, b: BufferId, at: &[i64], names: &[Option<Name>]) -> Check {
+    fn put(&mut self, b: BufferId, at: &[i64], names: &[Option<ElementId>]) -> PlanResult {
         self.writable(b, at)?;
-        let mut seen: HashMap<i64, Option<Name>> = HashMap::new();
+        let mut seen: HashMap<i64, Option<ElementId>> = HashMap::new();
         for (p, name) in at.iter().zip(names) {
             if seen.insert(*p, *name).is_some_and(|before| before != *name) {
                 return Err("I5: two elements are written to one place".into());
@@ -254,7 +254,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn in_order(&mut self, at: usize) -> Check {
+    fn in_order(&mut self, at: usize) -> PlanResult {
         if at < self.last {
             return Err("I7: a statement comes before one that it follows in the graph".into());
         }
@@ -262,48 +262,48 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Check {
+    fn step(&mut self, step: &Step) -> PlanResult {
         match step {
             Step::Stmt(at) => self.in_order(*at),
             Step::Alias { .. } => Ok(()),
             Step::Copy { from, to, overlaps, .. } => {
-                let (source, target) = (self.places(from)?, self.places(to)?);
+                let (source, target) = (self.positions(from)?, self.positions(to)?);
                 if source.len() != target.len() {
                     return Err("a copy between unlike sizes".into());
                 }
-                if !overlaps && from.buffer == to.buffer && meet(&source, &target) {
+                if !overlaps && from.buffer == to.buffer && intersects(&source, &target) {
                     return Err("I3: a copy overlaps what it reads".into());
                 }
                 let memory = &self.memory[from.buffer.index()];
-                let names: Vec<Option<Name>> = source.iter().map(|p| memory.get(p).copied()).collect();
+                let names: Vec<Option<ElementId>> = source.iter().map(|p| memory.get(p).copied()).collect();
                 self.put(to.buffer, &target, &names)
             }
             Step::Node { node, reads, writes, results } => self.node(*node, reads, writes, results),
         }
     }
 
-    fn node(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], writes: &[BufferView], results: &[(ValueId, ResultDest)]) -> Check {
+    fn node(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], writes: &[BufferView], results: &[(ValueId, ResultDest)]) -> PlanResult {
         let at = self.graph.body().iter().position(|s| *s == Stmt::Node(node)).ok_or("no such node")?;
         self.in_order(at)?;
         if !self.done.insert(node) {
             return Err("a node runs twice".into());
         }
         if self.graph.op_name(node) == VIEW {
-            return self.packed(node, reads, results);
+            return self.gathered_view(node, reads, results);
         }
         let (operands, mutated) = self.operands(node);
         for v in operands {
             let (_, place) = reads.iter().find(|(u, _)| *u == v).ok_or("an operand has no place")?;
-            self.finds(v, place, "I2")?;
+            self.expect_contents(v, place, "I2")?;
         }
         if mutated.len() != writes.len() {
             return Err("a place is missing for what is mutated".into());
         }
         let mut taken: Vec<(BufferId, Vec<i64>)> = Vec::new();
         for ((before, _), place) in mutated.iter().zip(writes) {
-            self.finds(*before, place, "I2")?;
-            let at = self.places(place)?;
-            if taken.iter().any(|(b, other)| *b == place.buffer && meet(&at, other)) {
+            self.expect_contents(*before, place, "I2")?;
+            let at = self.positions(place)?;
+            if taken.iter().any(|(b, other)| *b == place.buffer && intersects(&at, other)) {
                 return Err("I6: two mutated tensors share elements".into());
             }
             taken.push((place.buffer, at));
@@ -314,15 +314,15 @@ impl Checker<'_> {
         for (v, made) in results {
             match made {
                 ResultDest::Returned(b) => {
-                    let (at, names) = (self.declared(*v)?, self.names_of(*v)?.clone());
+                    let (at, names) = (self.declared_positions(*v)?, self.element_ids(*v)?.clone());
                     self.memory[b.index()] = at.into_iter().zip(names).collect();
                 }
                 ResultDest::Into(place) => {
                     let elementwise = self.facts.placement(self.graph.op_name(node)) == Placement::Elementwise;
-                    let target = self.places(place)?;
+                    let target = self.positions(place)?;
                     for (_, read) in reads.iter().filter(|(_, read)| read.buffer == place.buffer) {
-                        let source = self.places(read)?;
-                        if meet(&source, &target) && !(elementwise && source == target) {
+                        let source = self.positions(read)?;
+                        if intersects(&source, &target) && !(elementwise && source == target) {
                             return Err("I3: a kernel writes over an operand that it still reads".into());
                         }
                     }
@@ -334,25 +334,25 @@ impl Checker<'_> {
     }
 
     /// A view that no strides give, which copies whatever lies there, as copies do: what is stored over later may be anything.
-    fn packed(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], results: &[(ValueId, ResultDest)]) -> Check {
+    fn gathered_view(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], results: &[(ValueId, ResultDest)]) -> PlanResult {
         let ([(base, from)], [(_, ResultDest::Into(to))]) = (reads, results) else { return Err("a view that copies has no place".into()) };
-        let (source, target, part) = (self.places(from)?, self.places(to)?, self.part(&self.graph.args(node)[1..])?);
-        if self.graph.args(node).first() != Some(&Arg::Value(*base)) || source.len() != self.names_of(*base)?.len() {
+        let (source, target, part) = (self.positions(from)?, self.positions(to)?, self.view_positions(&self.graph.args(node)[1..])?);
+        if self.graph.args(node).first() != Some(&Arg::Value(*base)) || source.len() != self.element_ids(*base)?.len() {
             return Err("a view is of another tensor".into());
         }
         if target.len() != part.len() {
             return Err("a copy between unlike sizes".into());
         }
-        if from.buffer == to.buffer && meet(&source, &target) {
+        if from.buffer == to.buffer && intersects(&source, &target) {
             return Err("I3: a kernel writes over an operand that it still reads".into());
         }
         let memory = &self.memory[from.buffer.index()];
         let found = part.iter().map(|p| source.get(*p as usize).map(|at| memory.get(at).copied()));
-        let names: Vec<Option<Name>> = found.collect::<Option<_>>().ok_or("a view leaves its base")?;
+        let names: Vec<Option<ElementId>> = found.collect::<Option<_>>().ok_or("a view leaves its base")?;
         self.put(to.buffer, &target, &names)
     }
 
-    fn leave(&mut self) -> Check {
+    fn check_outputs(&mut self) -> PlanResult {
         for node in self.graph.nodes() {
             if !matches!(self.graph.op_name(node), VIEW | "ir::scatter" | "ir::strided") && !self.done.contains(&node) {
                 return Err(format!("{} never runs", self.graph.op_name(node)));
@@ -377,7 +377,7 @@ impl Checker<'_> {
                 Output::Alias { .. } | Output::List(_) => continue,
             };
             let (Some(Arg::Value(v)), Some(place)) = (self.graph.outputs().get(result), place) else { continue };
-            self.finds(*v, place, "an output")?;
+            self.expect_contents(*v, place, "an output")?;
             if matches!(self.plan.buffers[place.buffer.index()], Buffer::Input(_) | Buffer::Const(_)) {
                 return Err("I4: an output lies in memory from outside".into());
             }
@@ -385,12 +385,12 @@ impl Checker<'_> {
                 return Err("I4: two outputs share a buffer".into());
             }
         }
-        self.left()
+        self.check_mutations()
     }
 
     /// What was written back is there, and nothing else has changed.
-    fn left(&mut self) -> Check {
-        let mut expected = self.given.clone();
+    fn check_mutations(&mut self) -> PlanResult {
+        let mut expected = self.initial_memory.clone();
         for m in &self.program.mutations {
             let b = match m.target {
                 ExternalTensor::Input(i) => i,
@@ -405,14 +405,14 @@ impl Checker<'_> {
                     positions(numbers[0], sizes, strides)
                 }
                 None => {
-                    let outsiders: Vec<ValueId> =
+                    let externals: Vec<ValueId> =
                         self.graph.inputs().iter().copied().chain(self.graph.consts().iter().map(|c| c.value())).collect();
-                    let t = outsiders.get(b).and_then(|v| self.graph.tensor_type(*v)).ok_or("no such input")?;
-                    let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<Check<Vec<i64>>>();
+                    let t = externals.get(b).and_then(|v| self.graph.tensor_type(*v)).ok_or("no such input")?;
+                    let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<PlanResult<Vec<i64>>>();
                     positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?)
                 }
             };
-            expected[b].extend(at.into_iter().zip(self.names_of(*v)?.iter().copied()));
+            expected[b].extend(at.into_iter().zip(self.element_ids(*v)?.iter().copied()));
         }
         for (b, expected) in expected.iter().enumerate().take(self.graph.inputs().len() + self.graph.consts().len()) {
             if self.memory[b] != *expected {
@@ -423,11 +423,11 @@ impl Checker<'_> {
     }
 }
 
-fn meet(a: &[i64], b: &[i64]) -> bool {
+fn intersects(a: &[i64], b: &[i64]) -> bool {
     let a: HashSet<i64> = a.iter().copied().collect();
     b.iter().any(|p| a.contains(p))
 }
 
-fn in_bounds(at: &[i64], len: i64) -> Check {
+fn in_bounds(at: &[i64], len: i64) -> PlanResult {
     if at.iter().all(|p| (0..len).contains(p)) { Ok(()) } else { Err("a place leaves its buffer".into()) }
 }

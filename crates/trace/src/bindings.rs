@@ -1,14 +1,14 @@
-//! Whether real tensors have the metadata that a graph declares: binds symbols, evaluates expressions, names the first difference.
+//! Whether real tensors have the metadata that a graph declares: binds symbols, evaluates expressions, names the first mismatch.
 
-use crate::compare::{Described, Difference, Verdict, compare, difference};
-use crate::run::expected;
+use crate::metadata_check::{ExpectedMeta, MetadataMismatch, CheckResult, check_metadata, mismatch};
+use crate::interpreter::declared_type;
 use maquette_ir::graph::{Def, Graph, TensorType, ValueId};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use maquette_ops::{FakeError, Result, RunError, Tensor, TraceError, Value};
 use rustc_hash::FxHashMap;
 
 /// What a graph says of a value.
-pub(crate) enum Metadata<'g> {
+pub(crate) enum DeclaredType<'g> {
     Tensor(&'g TensorType),
     Int(Expr),
     Other(&'static str),
@@ -23,9 +23,9 @@ pub(crate) struct Bindings<'g> {
     /// Where each was bound from: `` `x` dimension 0 ``.
     origins: FxHashMap<SymbolId, String>,
     /// Inputs may begin anywhere in their storages, here in bytes, unless their types name an offset; a graph counts offsets from there.
-    starts: Vec<(Tensor, i64)>,
+    input_offsets: Vec<(Tensor, i64)>,
     /// Whether results have the strides and offsets of their types.
-    placed: bool,
+    check_strides: bool,
 }
 
 /// The values that inputs give to a graph's symbols, by name. What else the graph says of inputs is not checked.
@@ -41,8 +41,8 @@ pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64
 }
 
 impl<'g> Bindings<'g> {
-    pub(crate) fn new(graph: &'g Graph, labels: &'g [String], placed: bool) -> Bindings<'g> {
-        Bindings { graph, labels, values: FxHashMap::default(), origins: FxHashMap::default(), starts: Vec::new(), placed }
+    pub(crate) fn new(graph: &'g Graph, labels: &'g [String], check_strides: bool) -> Bindings<'g> {
+        Bindings { graph, labels, values: FxHashMap::default(), origins: FxHashMap::default(), input_offsets: Vec::new(), check_strides }
     }
 
     fn label(&self, input: ValueId) -> String {
@@ -80,8 +80,8 @@ impl<'g> Bindings<'g> {
     }
 
     /// Whether a tensor sees the storage of an input that does not begin at the storage's start.
-    pub(crate) fn begins_elsewhere(&self, t: &Tensor) -> bool {
-        self.starts.iter().any(|(input, _)| input.shares_storage(t))
+    pub(crate) fn has_input_offset(&self, t: &Tensor) -> bool {
+        self.input_offsets.iter().any(|(input, _)| input.shares_storage(t))
     }
 
     /// Whether a condition holds.
@@ -111,7 +111,7 @@ impl<'g> Bindings<'g> {
         Ok(())
     }
 
-    fn input_error(&self, input: ValueId, d: Difference<Expr>) -> maquette_ops::Error {
+    fn input_error(&self, input: ValueId, d: MetadataMismatch<Expr>) -> maquette_ops::Error {
         let layout = d.what.starts_with("stride");
         let why = d.expr.map(|e| {
             let table = self.graph.symbols();
@@ -132,26 +132,26 @@ impl<'g> Bindings<'g> {
 
     /// Binds the symbols that are sizes, strides or the value of an input.
     pub(crate) fn bind_input(&mut self, input: ValueId, value: &Value) -> Result<()> {
-        let mut places: Vec<(Expr, Option<i64>, String)> = Vec::new();
-        match (expected(self.graph, input), value) {
-            (Metadata::Tensor(ty), Value::Tensor(t)) => {
+        let mut candidates: Vec<(Expr, Option<i64>, String)> = Vec::new();
+        match (declared_type(self.graph, input), value) {
+            (DeclaredType::Tensor(ty), Value::Tensor(t)) => {
                 self.check_real(input, t)?;
                 let all = [("size", &ty.sizes, t.sizes()), ("stride", &ty.strides, t.strides())];
                 for (what, exprs, found) in all {
                     if exprs.len() != found.len() {
                         break;
                     }
-                    places.extend(exprs.iter().zip(found).enumerate().map(|(d, (&e, s))| (e, s.as_i64(), format!("{what} {d}"))));
+                    candidates.extend(exprs.iter().zip(found).enumerate().map(|(d, (&e, s))| (e, s.as_i64(), format!("{what} {d}"))));
                 }
                 if let Some(start) = t.storage_offset().as_i64().filter(|o| *o != 0 && ty.offset == Expr::Int(0)) {
-                    self.starts.push((t.clone(), start * t.dtype().size() as i64));
+                    self.input_offsets.push((t.clone(), start * t.dtype().size() as i64));
                 }
             }
-            (Metadata::Int(e), Value::Int(i)) => places.push((e, i.as_i64(), "the value".to_owned())),
+            (DeclaredType::Int(e), Value::Int(i)) => candidates.push((e, i.as_i64(), "the value".to_owned())),
             _ => {}
         }
         let table = self.graph.symbols();
-        for (e, found, what) in places {
+        for (e, found, what) in candidates {
             let (Expr::Id(_), Some(found)) = (e, found) else { continue };
             let free = table.free_symbols(e);
             // a symbol alone prints as its name
@@ -180,7 +180,7 @@ impl<'g> Bindings<'g> {
         if t.ok()?.is_fake() {
             return Err(self.input_error(
                 input,
-                Difference {
+                MetadataMismatch {
                     what: "it".into(),
                     expected: "a real tensor".into(),
                     found: format!("a fake tensor {}", t.meta()),
@@ -193,7 +193,7 @@ impl<'g> Bindings<'g> {
 
     /// Checks an input once all symbols of inputs are bound.
     pub(crate) fn check_input(&self, input: ValueId, value: &Value) -> Result<()> {
-        match self.compare(input, value, true)? {
+        match self.check_value(input, value, true)? {
             (Some(d), _) => Err(self.input_error(input, d)),
             (None, _) => Ok(()),
         }
@@ -201,42 +201,42 @@ impl<'g> Bindings<'g> {
 
     /// Checks a result. False if some of it is known only once more symbols are bound.
     pub(crate) fn check_result(&self, v: ValueId, output: usize, value: &Value) -> Result<bool> {
-        match self.compare(v, value, self.placed)? {
-            (Some(Difference { what, expected, found, .. }), _) => Err(FakeError::Mismatch { output, what, expected, found }.into()),
+        match self.check_value(v, value, self.check_strides)? {
+            (Some(MetadataMismatch { what, expected, found, .. }), _) => Err(FakeError::Mismatch { output, what, expected, found }.into()),
             (None, complete) => Ok(complete),
         }
     }
 
-    /// The first difference, and whether everything could be compared.
-    fn compare(&self, v: ValueId, value: &Value, placed: bool) -> Result<Verdict<Expr>> {
-        match (expected(self.graph, v), value) {
-            (Metadata::Tensor(ty), Value::Tensor(t)) => self.compare_tensor(ty, t, placed),
-            (Metadata::Int(e), Value::Int(i)) => {
+    /// The first mismatch, and whether everything could be compared.
+    fn check_value(&self, v: ValueId, value: &Value, check_strides: bool) -> Result<CheckResult<Expr>> {
+        match (declared_type(self.graph, v), value) {
+            (DeclaredType::Tensor(ty), Value::Tensor(t)) => self.check_tensor(ty, t, check_strides),
+            (DeclaredType::Int(e), Value::Int(i)) => {
                 let known = self.known(e)?;
-                let differs = known.filter(|k| i.as_i64() != Some(*k)).and_then(|k| difference("the value", k, i));
-                Ok((differs.map(|d| Difference { expr: Some(e), ..d }), known.is_some()))
+                let differs = known.filter(|k| i.as_i64() != Some(*k)).and_then(|k| mismatch("the value", k, i));
+                Ok((differs.map(|d| MetadataMismatch { expr: Some(e), ..d }), known.is_some()))
             }
-            (Metadata::Other("a float"), Value::Float(_)) | (Metadata::Other("a bool"), Value::Bool(_)) => Ok((None, true)),
-            (Metadata::Other("a string"), Value::Str(_)) => Ok((None, true)),
-            (Metadata::Tensor(_), other) => Ok((difference("the kind", "a tensor", other.kind()), true)),
-            (Metadata::Int(_), other) => Ok((difference("the kind", "an integer", other.kind()), true)),
-            (Metadata::Other(kind), other) => Ok((difference("the kind", kind, other.kind()), true)),
+            (DeclaredType::Other("a float"), Value::Float(_)) | (DeclaredType::Other("a bool"), Value::Bool(_)) => Ok((None, true)),
+            (DeclaredType::Other("a string"), Value::Str(_)) => Ok((None, true)),
+            (DeclaredType::Tensor(_), other) => Ok((mismatch("the kind", "a tensor", other.kind()), true)),
+            (DeclaredType::Int(_), other) => Ok((mismatch("the kind", "an integer", other.kind()), true)),
+            (DeclaredType::Other(kind), other) => Ok((mismatch("the kind", kind, other.kind()), true)),
         }
     }
 
-    fn compare_tensor(&self, ty: &TensorType, t: &Tensor, placed: bool) -> Result<Verdict<Expr>> {
-        let described = Described {
+    fn check_tensor(&self, ty: &TensorType, t: &Tensor, check_strides: bool) -> Result<CheckResult<Expr>> {
+        let expected = ExpectedMeta {
             dtype: ty.dtype,
             device: ty.device,
             layout: ty.layout,
             sizes: &ty.sizes,
             strides: &ty.strides,
             offset: ty.offset,
-            placed,
+            check_strides,
         };
         let width = t.dtype().size() as i64;
         // a view of an input begins as far from the input's start as in the trace
-        let starts = self.starts.iter().filter(|(input, _)| input.shares_storage(t)).map(|(_, start)| *start / width);
-        compare(&described, t, starts, |e| self.known(e))
+        let starts = self.input_offsets.iter().filter(|(input, _)| input.shares_storage(t)).map(|(_, start)| *start / width);
+        check_metadata(&expected, t, starts, |e| self.known(e))
     }
 }

@@ -1,10 +1,10 @@
 //! A program taken apart, to be added to by the generator and cut by the shrinker, and how it becomes a graph again.
 //!
-//! A draft has no types. With plain sizes they are those that an eager run finds; with symbols, for sizes or for data, a trace writes the graph.
+//! A builder has no types. With plain sizes they are those that an eager run finds; with symbols, for sizes or for data, a trace writes the graph.
 
-use super::program::{AS_STRIDED, Given, Memory, Place, Program, Sizes, tensor_input};
+use super::program::{AS_STRIDED, RunInputs, MemoryInit, InputLocation, TestProgram, Sizes, tensor_input};
 use super::{model, outcome};
-use crate::values::{Flat, flatten};
+use crate::values::{FlatValues, flatten};
 use maquette_ir::DType;
 use maquette_ir::graph::{Arg, BindSource, Graph, GraphBuilder, NodeId, Res, ResultSpec, Stmt, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
@@ -14,58 +14,58 @@ use rustc_hash::FxHashMap;
 
 /// An argument, or an output of the program.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Item {
-    /// A value of the draft, by its number.
+pub(super) enum BuilderArg {
+    /// A value of the builder, by its number.
     Value(usize),
     Str(String),
-    List(Vec<Item>),
-    /// Anything that mentions neither values nor strings of a graph; expressions are of the draft's table.
+    List(Vec<BuilderArg>),
+    /// Anything that mentions neither values nor strings of a graph; expressions are of the builder's table.
     Plain(Arg),
 }
 
-impl<T> From<T> for Item
+impl<T> From<T> for BuilderArg
 where
     Arg: From<T>,
 {
-    fn from(x: T) -> Item {
-        Item::Plain(Arg::from(x))
+    fn from(x: T) -> BuilderArg {
+        BuilderArg::Plain(Arg::from(x))
     }
 }
 
-impl Item {
+impl BuilderArg {
     /// Calls `f` with every expression in it, as long as it gives something.
     fn for_each_expr(&mut self, f: &impl Fn(&mut Expr) -> Option<()>) -> Option<()> {
         match self {
-            Item::Plain(Arg::Int(e)) => f(e),
-            Item::List(l) => l.iter_mut().try_for_each(|i| i.for_each_expr(f)),
-            Item::Value(_) | Item::Str(_) | Item::Plain(_) => Some(()),
+            BuilderArg::Plain(Arg::Int(e)) => f(e),
+            BuilderArg::List(l) => l.iter_mut().try_for_each(|i| i.for_each_expr(f)),
+            BuilderArg::Value(_) | BuilderArg::Str(_) | BuilderArg::Plain(_) => Some(()),
         }
     }
 
     /// Calls `f` with every value in it.
     pub(super) fn for_each_value(&mut self, f: &mut impl FnMut(&mut usize)) {
         match self {
-            Item::Value(v) => f(v),
-            Item::List(l) => l.iter_mut().for_each(|i| i.for_each_value(f)),
-            Item::Str(_) | Item::Plain(_) => {}
+            BuilderArg::Value(v) => f(v),
+            BuilderArg::List(l) => l.iter_mut().for_each(|i| i.for_each_value(f)),
+            BuilderArg::Str(_) | BuilderArg::Plain(_) => {}
         }
     }
 }
 
 /// The values that one result of an operator is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Group {
+pub(super) enum ResultGroup {
     One(usize),
     List(Vec<usize>),
     Absent,
 }
 
-impl Group {
+impl ResultGroup {
     pub(super) fn values(&self) -> &[usize] {
         match self {
-            Group::One(v) => std::slice::from_ref(v),
-            Group::List(l) => l,
-            Group::Absent => &[],
+            ResultGroup::One(v) => std::slice::from_ref(v),
+            ResultGroup::List(l) => l,
+            ResultGroup::Absent => &[],
         }
     }
 }
@@ -73,20 +73,20 @@ impl Group {
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) op: String,
-    pub(super) args: Vec<Item>,
-    pub(super) kwargs: Vec<(String, Item)>,
-    pub(super) results: Vec<Group>,
+    pub(super) args: Vec<BuilderArg>,
+    pub(super) kwargs: Vec<(String, BuilderArg)>,
+    pub(super) results: Vec<ResultGroup>,
 }
 
 impl Call {
     /// The arguments, by position and by keyword.
-    pub(super) fn items(&mut self) -> impl Iterator<Item = &mut Item> {
+    pub(super) fn args_mut(&mut self) -> impl Iterator<Item = &mut BuilderArg> {
         self.args.iter_mut().chain(self.kwargs.iter_mut().map(|(_, item)| item))
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(super) enum BuilderStmt {
     Call(Call),
     /// Reads a symbol from a value.
     Bind(SymbolId, usize, BindSource),
@@ -99,130 +99,130 @@ pub(super) struct Input {
     pub(super) sizes: Vec<Expr>,
     /// Row-major where there are none.
     pub(super) strides: Option<Vec<Expr>>,
-    pub(super) place: Place,
+    pub(super) location: InputLocation,
 }
 
 /// A program without types. See the [module's page](self).
 #[derive(Clone, Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct ProgramBuilder {
     pub(super) table: SymTable,
-    pub(super) memories: Vec<Memory>,
+    pub(super) memories: Vec<MemoryInit>,
     pub(super) inputs: Vec<Input>,
-    pub(super) steps: Vec<Step>,
-    pub(super) outputs: Vec<Item>,
+    pub(super) stmts: Vec<BuilderStmt>,
+    pub(super) outputs: Vec<BuilderArg>,
     pub(super) sizes: Vec<Sizes>,
 }
 
-fn names(graph: &Graph, arg: Arg) -> Item {
+fn builder_arg(graph: &Graph, arg: Arg) -> BuilderArg {
     match arg {
-        Arg::Value(v) => Item::Value(v.index()),
-        Arg::Str(s) => Item::Str(graph.str(s).to_owned()),
-        Arg::List(l) => Item::List(graph.list(l).iter().map(|&a| names(graph, a)).collect()),
-        plain => Item::Plain(plain),
+        Arg::Value(v) => BuilderArg::Value(v.index()),
+        Arg::Str(s) => BuilderArg::Str(graph.str(s).to_owned()),
+        Arg::List(l) => BuilderArg::List(graph.list(l).iter().map(|&a| builder_arg(graph, a)).collect()),
+        plain => BuilderArg::Plain(plain),
     }
 }
 
 /// What values are in an eager run, and where the input begins that they see.
 type Types = FxHashMap<usize, (Value, i64)>;
 
-impl Draft {
+impl ProgramBuilder {
     /// A program taken apart. Guards and assertions are left out: whatever raised them raises them again.
-    pub(super) fn of(program: &Program) -> Result<Draft> {
+    pub(super) fn of(program: &TestProgram) -> Result<ProgramBuilder> {
         let graph = &program.graph;
-        let mut draft = Draft {
+        let mut builder = ProgramBuilder {
             table: graph.symbols().clone(),
             memories: program.memories.clone(),
             sizes: program.sizes.clone(),
-            outputs: graph.outputs().iter().map(|&a| names(graph, a)).collect(),
-            ..Draft::default()
+            outputs: graph.outputs().iter().map(|&a| builder_arg(graph, a)).collect(),
+            ..ProgramBuilder::default()
         };
-        for (&v, &place) in graph.inputs().iter().zip(&program.places) {
+        for (&v, &location) in graph.inputs().iter().zip(&program.locations) {
             let ty = tensor_input(graph, v)?;
-            let contiguous = TensorType::contiguous(ty.dtype, &ty.sizes, &mut draft.table)?.strides == ty.strides;
+            let contiguous = TensorType::contiguous(ty.dtype, &ty.sizes, &mut builder.table)?.strides == ty.strides;
             let strides = (!contiguous).then(|| ty.strides.to_vec());
-            draft.inputs.push(Input { value: v.index(), dtype: ty.dtype, sizes: ty.sizes.to_vec(), strides, place });
+            builder.inputs.push(Input { value: v.index(), dtype: ty.dtype, sizes: ty.sizes.to_vec(), strides, location });
         }
         for stmt in graph.body() {
             match *stmt {
-                Stmt::Node(node) => draft.steps.push(Step::Call(Call {
+                Stmt::Node(node) => builder.stmts.push(BuilderStmt::Call(Call {
                     op: graph.op_name(node).to_owned(),
-                    args: graph.args(node).iter().map(|&a| names(graph, a)).collect(),
-                    kwargs: graph.kwargs(node).iter().map(|&(k, a)| (graph.str(k).to_owned(), names(graph, a))).collect(),
+                    args: graph.args(node).iter().map(|&a| builder_arg(graph, a)).collect(),
+                    kwargs: graph.kwargs(node).iter().map(|&(k, a)| (graph.str(k).to_owned(), builder_arg(graph, a))).collect(),
                     results: graph.results(node).iter().map(|r| group(*r)).collect(),
                 })),
-                Stmt::Bind { symbol, value, source } => draft.steps.push(Step::Bind(symbol, value.index(), source)),
+                Stmt::Bind { symbol, value, source } => builder.stmts.push(BuilderStmt::Bind(symbol, value.index(), source)),
                 Stmt::Assert { .. } => {}
             }
         }
-        Ok(draft)
+        Ok(builder)
     }
 
     /// The program.
     ///
     /// # Errors
-    /// The draft takes what it does not define; or it has symbols and a trace refuses it.
-    pub(super) fn program(&self) -> Result<Program> {
+    /// The builder takes what it does not define; or it has symbols and a trace refuses it.
+    pub(super) fn program(&self) -> Result<TestProgram> {
         let untyped = self.untyped()?;
-        let given = self.given()?;
+        let given = self.run_inputs()?;
         // sizes that depend on data have symbols as well
-        let graph = if untyped.is_symbolic() || self.steps.iter().any(|s| matches!(s, Step::Bind(..))) {
+        let graph = if untyped.is_symbolic() || self.stmts.iter().any(|s| matches!(s, BuilderStmt::Bind(..))) {
             self.traced(&untyped.graph, given.inputs)?
         } else {
-            self.graph(&self.observed(&untyped.graph, &given.inputs))?
+            self.graph(&self.eager_types(&untyped.graph, &given.inputs))?
         };
-        Ok(Program { graph, ..untyped })
+        Ok(TestProgram { graph, ..untyped })
     }
 
-    /// As [`Program::names_places`].
-    fn names_places(&self) -> bool {
-        let named = |c: &Call| c.op == AS_STRIDED && matches!(c.args.get(3), Some(Item::Plain(Arg::Int(_))));
-        self.steps.iter().any(|s| matches!(s, Step::Call(c) if named(c)))
+    /// As [`TestProgram::names_storage_offsets`].
+    fn names_storage_offsets(&self) -> bool {
+        let named = |c: &Call| c.op == AS_STRIDED && matches!(c.args.get(3), Some(BuilderArg::Plain(Arg::Int(_))));
+        self.stmts.iter().any(|s| matches!(s, BuilderStmt::Call(c) if named(c)))
     }
 
     /// Where the type of an input says that it begins.
     fn start(&self, input: &Input) -> i64 {
-        if self.names_places() { input.place.offset } else { 0 }
+        if self.names_storage_offsets() { input.location.offset } else { 0 }
     }
 
     /// The program with types that are made up.
-    fn untyped(&self) -> Result<Program> {
-        Ok(Program {
+    fn untyped(&self) -> Result<TestProgram> {
+        Ok(TestProgram {
             graph: self.graph(&FxHashMap::default())?,
             memories: self.memories.clone(),
-            places: self.inputs.iter().map(|i| i.place).collect(),
+            locations:self.inputs.iter().map(|i| i.location).collect(),
             sizes: if self.sizes.is_empty() { vec![Sizes::new()] } else { self.sizes.clone() },
         })
     }
 
-    /// The draft with numbers in the place of symbols, for one run; nothing where an expression has none.
-    pub(super) fn fixed(&self, number: &dyn Fn(Expr) -> Option<i64>) -> Option<Draft> {
+    /// The builder with numbers in the place of symbols, for one run; nothing where an expression has none.
+    pub(super) fn with_concrete_sizes(&self, number: &dyn Fn(Expr) -> Option<i64>) -> Option<ProgramBuilder> {
         let fix = |e: &mut Expr| number(*e).map(|n| *e = Expr::Int(n));
-        let mut draft = Draft { table: SymTable::new(), sizes: vec![Sizes::new()], ..self.clone() };
-        draft.steps.retain(|s| matches!(s, Step::Call(_)));
-        for input in &mut draft.inputs {
+        let mut builder = ProgramBuilder { table: SymTable::new(), sizes: vec![Sizes::new()], ..self.clone() };
+        builder.stmts.retain(|s| matches!(s, BuilderStmt::Call(_)));
+        for input in &mut builder.inputs {
             input.sizes.iter_mut().chain(input.strides.iter_mut().flatten()).try_for_each(fix)?;
         }
-        let calls = draft.steps.iter_mut().flat_map(|s| if let Step::Call(c) = s { Some(c.items()) } else { None }).flatten();
-        calls.chain(&mut draft.outputs).try_for_each(|item| item.for_each_expr(&fix))?;
-        Some(draft)
+        let calls = builder.stmts.iter_mut().flat_map(|s| if let BuilderStmt::Call(c) = s { Some(c.args_mut()) } else { None }).flatten();
+        calls.chain(&mut builder.outputs).try_for_each(|item| item.for_each_expr(&fix))?;
+        Some(builder)
     }
 
     /// What the first run is given.
     ///
     /// # Errors
-    /// As [`Program::given`].
-    pub(super) fn given(&self) -> Result<Given> {
-        self.untyped()?.given(self.sizes.first().unwrap_or(&Sizes::new()))
+    /// As [`TestProgram::run_inputs`].
+    pub(super) fn run_inputs(&self) -> Result<RunInputs> {
+        self.untyped()?.run_inputs(self.sizes.first().unwrap_or(&Sizes::new()))
     }
 
     /// What the values are in an eager run, up to where it fails: nothing needs a type from there on.
-    fn observed(&self, untyped: &Graph, inputs: &[Tensor]) -> Types {
+    fn eager_types(&self, untyped: &Graph, inputs: &[Tensor]) -> Types {
         // a finished graph numbers its values in the order of their definitions
-        let results = self.steps.iter().flat_map(|s| if let Step::Call(c) = s { c.results.as_slice() } else { &[] });
+        let results = self.stmts.iter().flat_map(|s| if let BuilderStmt::Call(c) = s { c.results.as_slice() } else { &[] });
         let order: Vec<usize> = self.inputs.iter().map(|i| i.value).chain(results.flat_map(|g| g.values().iter().copied())).collect();
         let mut types = FxHashMap::default();
         // a graph counts offsets from where the input begins that a view goes back to, unless its type says where that is
-        let begins = self.inputs.iter().map(|i| i.place.offset - self.start(i));
+        let begins = self.inputs.iter().map(|i| i.location.offset - self.start(i));
         let mut starts: Vec<(Tensor, i64)> = inputs.iter().cloned().zip(begins).collect();
         let mut observe = |node: NodeId, op: Op, args: Args| {
             let given: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
@@ -239,7 +239,7 @@ impl Draft {
             }
             Ok(outputs)
         };
-        let _ = outcome::repeatable(|| model::run(untyped, inputs, &mut observe));
+        let _ = outcome::with_fixed_seed(|| model::run(untyped, inputs, &mut observe));
         types
     }
 
@@ -257,10 +257,10 @@ impl Draft {
             let ty = b.intern_type(ty);
             values.insert(input.value, b.input(ValueType::Tensor(ty), None));
         }
-        for step in &self.steps {
+        for step in &self.stmts {
             match step {
-                Step::Bind(symbol, value, source) => b.bind(*symbol, find(&values, *value)?, *source),
-                Step::Call(call) => {
+                BuilderStmt::Bind(symbol, value, source) => b.bind(*symbol, find(&values, *value)?, *source),
+                BuilderStmt::Call(call) => {
                     let args = call.args.iter().map(|a| arg(&mut b, &values, a)).collect::<Result<Vec<Arg>>>()?;
                     let mut kwargs = Vec::new();
                     for (name, item) in &call.kwargs {
@@ -286,13 +286,13 @@ impl Draft {
 
     /// The graph as a trace writes it, with these symbols for sizes.
     fn traced(&self, graph: &Graph, sample: Vec<Tensor>) -> Result<Graph> {
-        let mut options = TraceOptions::new().name("program").keep_offsets(self.names_places());
+        let mut options = TraceOptions::new().name("program").keep_offsets(self.names_storage_offsets());
         for (i, input) in self.inputs.iter().enumerate() {
             for (d, &e) in input.sizes.iter().enumerate().filter(|(_, e)| matches!(e, Expr::Id(_))) {
                 options = options.dynamic(i, d, Dim::new(self.table.display(e).to_string()));
             }
         }
-        let program = |inputs: Vec<Tensor>| model::call_all(graph, &inputs).map(Flat);
+        let program = |inputs: Vec<Tensor>| model::call_all(graph, &inputs).map(FlatValues);
         let traced = options.trace(program, sample)?.into_program().graph;
         let calls = |g: &Graph| g.nodes().map(|n| g.op_name(n).to_owned()).collect::<Vec<_>>();
         match calls(graph) == calls(&traced) {
@@ -302,32 +302,32 @@ impl Draft {
     }
 }
 
-fn group(result: Res) -> Group {
+fn group(result: Res) -> ResultGroup {
     match result {
-        Res::Value(v) => Group::One(v.index()),
-        Res::List(range) => Group::List(range.iter().map(ValueId::index).collect()),
-        Res::Absent => Group::Absent,
+        Res::Value(v) => ResultGroup::One(v.index()),
+        Res::List(range) => ResultGroup::List(range.iter().map(ValueId::index).collect()),
+        Res::Absent => ResultGroup::Absent,
     }
 }
 
-fn spec<'a>(group: &Group, types: &'a [ValueType]) -> ResultSpec<'a> {
+fn spec<'a>(group: &ResultGroup, types: &'a [ValueType]) -> ResultSpec<'a> {
     match (group, types) {
-        (Group::One(_), [ty]) => ResultSpec::Value(*ty),
-        (Group::List(_), types) => ResultSpec::List(types),
+        (ResultGroup::One(_), [ty]) => ResultSpec::Value(*ty),
+        (ResultGroup::List(_), types) => ResultSpec::List(types),
         _ => ResultSpec::Absent,
     }
 }
 
 fn find(values: &FxHashMap<usize, ValueId>, v: usize) -> Result<ValueId> {
-    values.get(&v).copied().ok_or_else(|| Error::value(format!("value {v} of a draft is used before it is defined")))
+    values.get(&v).copied().ok_or_else(|| Error::value(format!("value {v} of a builder is used before it is defined")))
 }
 
-fn arg(b: &mut GraphBuilder, values: &FxHashMap<usize, ValueId>, item: &Item) -> Result<Arg> {
+fn arg(b: &mut GraphBuilder, values: &FxHashMap<usize, ValueId>, item: &BuilderArg) -> Result<Arg> {
     Ok(match item {
-        Item::Value(v) => Arg::Value(find(values, *v)?),
-        Item::Str(s) => Arg::Str(b.intern(s)),
-        Item::Plain(arg) => *arg,
-        Item::List(l) => {
+        BuilderArg::Value(v) => Arg::Value(find(values, *v)?),
+        BuilderArg::Str(s) => Arg::Str(b.intern(s)),
+        BuilderArg::Plain(arg) => *arg,
+        BuilderArg::List(l) => {
             let elements = l.iter().map(|i| arg(b, values, i)).collect::<Result<Vec<Arg>>>()?;
             b.list(&elements)
         }

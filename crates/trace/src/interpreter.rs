@@ -1,7 +1,7 @@
 //! The reference interpreter: a loop over operator calls, with everything checked that the trace took for granted.
 
 use crate::consts::Captured;
-use crate::verdict::{Bindings, Metadata};
+use crate::bindings::{Bindings, DeclaredType};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, Graph, NodeId, Res, Span, Stmt, ValueId, ValueType};
 use maquette_ops::{Args, CallError, Error, FakeError, Op, Outputs, Result, RunError, TraceError, Value, mode};
@@ -13,27 +13,27 @@ const WINDOW: usize = 2;
 
 /// What messages about a run can say that its graph does not know: lines of the program, but for those of nodes, and what inputs are called.
 #[derive(Clone, Copy, Debug)]
-pub struct Lines<'a> {
+pub struct SourceInfo<'a> {
     /// By guard.
-    pub guards: &'a [Loc],
+    pub guard_locs: &'a [Loc],
     /// By assertion in the body.
-    pub asserts: &'a [Loc],
+    pub assert_locs: &'a [Loc],
     /// By input; the graph's names where there are none.
-    pub inputs: &'a [String],
+    pub input_names: &'a [String],
     /// Where the run was asked for: the line of nodes that have none.
-    pub run: Loc,
+    pub call_site: Loc,
 }
 
-impl Lines<'_> {
+impl SourceInfo<'_> {
     /// Of a graph alone, run by the caller.
     #[track_caller]
-    pub fn unknown() -> Lines<'static> {
-        Lines { guards: &[], asserts: &[], inputs: &[], run: Loc::caller() }
+    pub fn of_caller() -> SourceInfo<'static> {
+        SourceInfo { guard_locs: &[], assert_locs: &[], input_names: &[], call_site: Loc::caller() }
     }
 
     /// An error that names no line happened where the run was asked for.
-    pub fn place(&self, e: Error) -> Error {
-        if e.loc().is_some() { e } else { e.at(self.run) }
+    pub fn locate(&self, e: Error) -> Error {
+        if e.loc().is_some() { e } else { e.at(self.call_site) }
     }
 }
 
@@ -44,38 +44,38 @@ impl Lines<'_> {
 /// is not the declared one, or a constant's contents are not there.
 #[track_caller]
 pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
-    let lines = Lines::unknown();
-    run_with(graph, inputs, &lines).map_err(|e| lines.place(e))
+    let source_info = SourceInfo::of_caller();
+    run_with(graph, inputs, &source_info).map_err(|e| source_info.locate(e))
 }
 
-pub(crate) fn run_with(graph: &Graph, inputs: &[Value], lines: &Lines<'_>) -> Result<Vec<Value>> {
-    interpret(graph, inputs, lines, false)
+pub(crate) fn run_with(graph: &Graph, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
+    interpret(graph, inputs, source_info, false)
 }
 
-/// `values`: the graph is functional, and its results have no strides.
-pub(crate) fn interpret(graph: &Graph, inputs: &[Value], lines: &Lines<'_>, values: bool) -> Result<Vec<Value>> {
+/// `functional`: the graph is functional, and its results have no strides.
+pub(crate) fn interpret(graph: &Graph, inputs: &[Value], source_info: &SourceInfo<'_>, functional: bool) -> Result<Vec<Value>> {
     if mode::is_active() {
-        return Err(Error::from(TraceError::Run).at(lines.run));
+        return Err(Error::from(TraceError::Run).at(source_info.call_site));
     }
     mode::without_modes(|| {
-        let mut run = Run::new(graph, lines, !values);
-        run.enter(inputs)?;
+        let mut interpreter = Interpreter::new(graph, source_info, !functional);
+        interpreter.bind_inputs(inputs)?;
         for (at, stmt) in graph.body().iter().enumerate() {
             let done = match *stmt {
-                Stmt::Node(node) if values => run.functional_node(node),
-                Stmt::Node(node) => run.node(node),
-                Stmt::Bind { .. } | Stmt::Assert { .. } => run.declared(stmt),
+                Stmt::Node(node) if functional => interpreter.functional_node(node),
+                Stmt::Node(node) => interpreter.node(node),
+                Stmt::Bind { .. } | Stmt::Assert { .. } => interpreter.bind_or_assert(stmt),
             };
-            done.map_err(|e| run.in_window(e, at))?;
-            run.free(at, stmt);
+            done.map_err(|e| interpreter.in_window(e, at))?;
+            interpreter.free_unused(at, stmt);
         }
-        graph.outputs().iter().map(|&output| run.value(output)).collect()
+        graph.outputs().iter().map(|&output| interpreter.value(output)).collect()
     })
 }
 
-pub(crate) struct Run<'g> {
+pub(crate) struct Interpreter<'g> {
     pub(crate) graph: &'g Graph,
-    pub(crate) lines: &'g Lines<'g>,
+    pub(crate) source_info: &'g SourceInfo<'g>,
     pub(crate) bindings: Bindings<'g>,
     values: Vec<Option<Value>>,
     /// By value: the statement after which it is not needed.
@@ -83,8 +83,8 @@ pub(crate) struct Run<'g> {
     /// By operator.
     ops: FxHashMap<usize, Op>,
     /// Results whose declared sizes have symbols that are bound later: node, output, value.
-    unchecked: Vec<(NodeId, usize, ValueId, Value)>,
-    asserted: usize,
+    pending_checks: Vec<(NodeId, usize, ValueId, Value)>,
+    asserts_done: usize,
 }
 
 /// For each value the last statement that takes it; its own if none does, the end if the graph returns it.
@@ -115,36 +115,36 @@ fn last_uses(graph: &Graph) -> Vec<usize> {
     last
 }
 
-impl<'g> Run<'g> {
-    /// `placed`: results have the strides and offsets of their types.
-    pub(crate) fn new(graph: &'g Graph, lines: &'g Lines<'g>, placed: bool) -> Run<'g> {
-        Run {
+impl<'g> Interpreter<'g> {
+    /// `check_strides`: results have the strides and offsets of their types.
+    pub(crate) fn new(graph: &'g Graph, source_info: &'g SourceInfo<'g>, check_strides: bool) -> Interpreter<'g> {
+        Interpreter {
             graph,
-            lines,
-            bindings: Bindings::new(graph, lines.inputs, placed),
+            source_info,
+            bindings: Bindings::new(graph, source_info.input_names, check_strides),
             values: vec![None; graph.values().len()],
             last_use: last_uses(graph),
             ops: FxHashMap::default(),
-            unchecked: Vec::new(),
-            asserted: 0,
+            pending_checks: Vec::new(),
+            asserts_done: 0,
         }
     }
 }
 
-impl Run<'_> {
+impl Interpreter<'_> {
     /// An error with the part of the graph in which it happened.
     pub(crate) fn in_window(&self, e: Error, at: usize) -> Error {
         e.with_window(self.graph.window_at(at, WINDOW))
     }
 
     /// Binds a symbol, or checks an assertion.
-    pub(crate) fn declared(&mut self, stmt: &Stmt) -> Result<()> {
+    pub(crate) fn bind_or_assert(&mut self, stmt: &Stmt) -> Result<()> {
         match *stmt {
             Stmt::Node(_) => Ok(()),
             Stmt::Bind { symbol, value, source } => self.bind(symbol, value, source),
             Stmt::Assert { cond, message } => {
-                let line = self.lines.asserts.get(self.asserted).copied();
-                self.asserted += 1;
+                let line = self.source_info.assert_locs.get(self.asserts_done).copied();
+                self.asserts_done += 1;
                 if self.bindings.holds(cond)? {
                     return Ok(());
                 }
@@ -157,7 +157,7 @@ impl Run<'_> {
     }
 
     /// Takes inputs and constants, binds the inputs' symbols and checks everything known about them.
-    pub(crate) fn enter(&mut self, inputs: &[Value]) -> Result<()> {
+    pub(crate) fn bind_inputs(&mut self, inputs: &[Value]) -> Result<()> {
         let graph = self.graph;
         if inputs.len() != graph.inputs().len() {
             return Err(RunError::InputCount { expected: graph.inputs().len(), found: inputs.len() }.into());
@@ -178,22 +178,22 @@ impl Run<'_> {
             // a guard that cannot be evaluated (it divides by a size that is 0 now) does not hold
             if !self.bindings.holds(guard).unwrap_or(false) {
                 let (guard, values) = self.bindings.explain(guard);
-                let loc = self.lines.guards.get(i).map_or_else(|| "a line the graph does not know".to_owned(), ToString::to_string);
+                let loc = self.source_info.guard_locs.get(i).map_or_else(|| "a line the graph does not know".to_owned(), ToString::to_string);
                 return Err(RunError::Guard { guard, values, loc }.into());
             }
         }
         Ok(())
     }
 
-    pub(crate) fn forget(&mut self, v: ValueId) {
-        if let Some(place) = self.values.get_mut(v.index()) {
-            *place = None;
+    pub(crate) fn drop_value(&mut self, v: ValueId) {
+        if let Some(slot) = self.values.get_mut(v.index()) {
+            *slot = None;
         }
     }
 
     pub(crate) fn set(&mut self, v: ValueId, value: Value) {
-        if let Some(place) = self.values.get_mut(v.index()) {
-            *place = Some(value);
+        if let Some(slot) = self.values.get_mut(v.index()) {
+            *slot = Some(value);
         }
     }
 
@@ -228,17 +228,17 @@ impl Run<'_> {
     }
 
     pub(crate) fn node(&mut self, node: NodeId) -> Result<()> {
-        let loc = self.graph.loc(node).unwrap_or(self.lines.run);
+        let loc = self.graph.loc(node).unwrap_or(self.source_info.call_site);
         let op = self.op(node).map_err(|e| e.at(loc))?;
         let arguments = self.arguments(op, node, 0, &|a| self.value(a))?;
         if let ("aten::as_strided", [Value::Tensor(t), _, _, Value::Int(_)]) = (op.name(), arguments.as_slice())
-            && self.bindings.begins_elsewhere(t)
+            && self.bindings.has_input_offset(t)
         {
             return Err(Error::from(RunError::AbsoluteOffset).at(loc));
         }
         let outputs = op.call_at(arguments, loc)?;
         let name: Arc<str> = op.name().into();
-        self.accept(node, outputs).map_err(|e| e.in_call(&name, loc))
+        self.set_results(node, outputs).map_err(|e| e.in_call(&name, loc))
     }
 
     fn op(&mut self, node: NodeId) -> Result<Op> {
@@ -275,7 +275,7 @@ impl Run<'_> {
     }
 
     /// Takes a node's results, if they are what the graph declares.
-    pub(crate) fn accept(&mut self, node: NodeId, outputs: Outputs) -> Result<()> {
+    pub(crate) fn set_results(&mut self, node: NodeId, outputs: Outputs) -> Result<()> {
         let results = self.graph.results(node);
         let differs = |output: usize, what: &str, expected: String, found: String| {
             Error::from(FakeError::Mismatch { output, what: what.into(), expected, found })
@@ -288,13 +288,13 @@ impl Run<'_> {
             match (result, value) {
                 (Res::Absent, Value::None) => {}
                 (Res::Value(v), value) if !matches!(value, Value::None | Value::List(_) | Value::Ints(_)) => {
-                    self.accept_value(node, output, v, value)?;
+                    self.set_result(node, output, v, value)?;
                 }
                 (Res::List(range), Value::List(l)) if l.len() == range.len() => {
-                    range.iter().zip(l).try_for_each(|(v, value)| self.accept_value(node, output, v, value))?;
+                    range.iter().zip(l).try_for_each(|(v, value)| self.set_result(node, output, v, value))?;
                 }
                 (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
-                    range.iter().zip(l).try_for_each(|(v, i)| self.accept_value(node, output, v, Value::Int(i)))?;
+                    range.iter().zip(l).try_for_each(|(v, i)| self.set_result(node, output, v, Value::Int(i)))?;
                 }
                 (Res::List(range), Value::List(l)) => {
                     return Err(differs(output, "the length of the list", range.len().to_string(), l.len().to_string()));
@@ -310,9 +310,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn accept_value(&mut self, node: NodeId, output: usize, v: ValueId, value: Value) -> Result<()> {
+    fn set_result(&mut self, node: NodeId, output: usize, v: ValueId, value: Value) -> Result<()> {
         if !self.bindings.check_result(v, output, &value)? {
-            self.unchecked.push((node, output, v, value.clone()));
+            self.pending_checks.push((node, output, v, value.clone()));
         }
         self.set(v, value);
         Ok(())
@@ -327,14 +327,14 @@ impl Run<'_> {
         let undefined = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
         let value = value.ok_or_else(undefined)?;
         let in_call = |e: Error, node: Option<NodeId>| match node {
-            Some(node) => e.in_call(&self.graph.op_name(node).into(), self.graph.loc(node).unwrap_or(self.lines.run)),
+            Some(node) => e.in_call(&self.graph.op_name(node).into(), self.graph.loc(node).unwrap_or(self.source_info.call_site)),
             None => e,
         };
         self.bindings.bind(symbol, value).map_err(|e| in_call(e, self.graph.producer(v)))?;
-        for (node, output, v, value) in std::mem::take(&mut self.unchecked) {
+        for (node, output, v, value) in std::mem::take(&mut self.pending_checks) {
             match self.bindings.check_result(v, output, &value) {
                 Ok(true) => {}
-                Ok(false) => self.unchecked.push((node, output, v, value)),
+                Ok(false) => self.pending_checks.push((node, output, v, value)),
                 Err(e) => return Err(in_call(e, Some(node))),
             }
         }
@@ -342,13 +342,13 @@ impl Run<'_> {
     }
 
     /// Drops what the statement was the last to need.
-    fn free(&mut self, at: usize, stmt: &Stmt) {
-        let Run { graph, values, last_use, .. } = self;
+    fn free_unused(&mut self, at: usize, stmt: &Stmt) {
+        let Interpreter { graph, values, last_use, .. } = self;
         let mut drop_if_last = |v: ValueId| {
             if last_use.get(v.index()) == Some(&at)
-                && let Some(place) = values.get_mut(v.index())
+                && let Some(slot) = values.get_mut(v.index())
             {
-                *place = None;
+                *slot = None;
             }
         };
         match *stmt {
@@ -363,12 +363,12 @@ impl Run<'_> {
 }
 
 /// The metadata that a value of this type must have, as far as a graph says.
-pub(crate) fn expected(graph: &Graph, v: ValueId) -> Metadata<'_> {
+pub(crate) fn declared_type(graph: &Graph, v: ValueId) -> DeclaredType<'_> {
     match graph.value_type(v) {
-        ValueType::Tensor(ty) => Metadata::Tensor(graph.type_of(ty)),
-        ValueType::Int(e) => Metadata::Int(e),
-        ValueType::Float => Metadata::Other("a float"),
-        ValueType::Bool => Metadata::Other("a bool"),
-        ValueType::Str => Metadata::Other("a string"),
+        ValueType::Tensor(ty) => DeclaredType::Tensor(graph.type_of(ty)),
+        ValueType::Int(e) => DeclaredType::Int(e),
+        ValueType::Float => DeclaredType::Other("a float"),
+        ValueType::Bool => DeclaredType::Other("a bool"),
+        ValueType::Str => DeclaredType::Other("a string"),
     }
 }

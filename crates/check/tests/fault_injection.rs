@@ -1,8 +1,8 @@
 //! Would the oracle find a fault? Faults are made in lifting, the view algebra, the rules and plans, one at a time; each must be found.
 //!
-//! `cargo test --release -p maquette-check --features fault-injection --test mutants -- --nocapture` prints how many programs each took.
+//! `cargo test --release -p maquette-check --features fault-injection --test fault_injection -- --nocapture` prints how many programs each took.
 
-use maquette_check::oracle::{Mode, Program, Verdict, check, generate::generate, modes, register};
+use maquette_check::oracle::{Mode, TestProgram, Verdict, check, generate::generate, modes, register};
 use maquette_ir::fault_injection;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -112,7 +112,7 @@ const IN_SEVERAL_DIMENSIONS: &[&str] = &[
 const ENOUGH: u64 = 6000;
 
 /// What is seen of a fault in a program; whether anything asked for it.
-fn seen(fault: &'static str, program: &Program, modes: &[&dyn Mode]) -> (Option<String>, bool) {
+fn seen(fault: &'static str, program: &TestProgram, modes: &[&dyn Mode]) -> (Option<String>, bool) {
     let (verdict, asked) = fault_injection::with(fault, || check(program, modes).unwrap());
     match verdict {
         Verdict::Mismatch { mode, what } => (Some(format!("{mode}: {}", what.lines().next().unwrap_or_default())), asked),
@@ -144,7 +144,7 @@ const FUNCTIONAL: &[&str] = &["lifted", "functional", "functional-symbolic"];
 fn programs_that_once_failed_show_rare_faults() {
     register().unwrap();
     for (fault, text) in RARE {
-        let program: Program = text.parse().unwrap();
+        let program: TestProgram = text.parse().unwrap();
         let modes: Vec<&dyn Mode> = modes().into_iter().map(|m| m as &dyn Mode).collect();
         assert!(!matches!(check(&program, &modes).unwrap(), Verdict::Mismatch { .. }));
         assert!(seen(fault, &program, &modes).0.is_some(), "{fault} is not seen in\n{text}");
@@ -163,7 +163,7 @@ fn every_fault_is_found() {
     let next = AtomicUsize::new(0);
     let work = || {
         let modes = |names: &[&str]| -> Vec<&dyn Mode> { named(names).into_iter().map(|m| m as &dyn Mode).collect() };
-        let (functional, planned) = (modes(FUNCTIONAL), modes(&["placed", "planned"]));
+        let (functional, planned) = (modes(FUNCTIONAL), modes(&["planned-lifted", "planned"]));
         let mut all = Vec::new();
         while let Some(&fault) = FAULTS.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (seen, asked) =

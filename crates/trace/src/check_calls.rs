@@ -1,6 +1,6 @@
 //! A graph's calls held against the operators, without data.
 
-use crate::run::{Lines, Run};
+use crate::interpreter::{SourceInfo, Interpreter};
 use maquette_ir::graph::{Graph, Stmt, TensorType, ValueId};
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ops::{CallError, Error, ErrorKind, FakeError, Meta, Result, Tensor, Value, fake};
@@ -13,22 +13,22 @@ use maquette_ops::{CallError, Error, ErrorKind, FakeError, Meta, Result, Tensor,
 /// An operator does not exist, refuses its arguments, or gives results of another number, dtype or layout.
 #[track_caller]
 pub fn check_calls(graph: &Graph) -> Result<()> {
-    let lines = Lines::unknown();
-    fake::without_data(|| check(graph, &lines)).map_err(|e| lines.place(e))
+    let source_info = SourceInfo::of_caller();
+    fake::without_data(|| check(graph, &source_info)).map_err(|e| source_info.locate(e))
 }
 
-fn check(graph: &Graph, lines: &Lines<'_>) -> Result<()> {
-    let mut run = Run::new(graph, lines, true);
+fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
+    let mut interpreter = Interpreter::new(graph, source_info, true);
     for v in graph.inputs().iter().copied().chain(graph.consts().iter().map(|c| c.value())) {
         let Some(t) = without_data(graph, v) else { return Ok(()) };
-        run.set(v, Value::Tensor(t));
+        interpreter.set(v, Value::Tensor(t));
     }
     for (at, stmt) in graph.body().iter().enumerate() {
         let Stmt::Node(node) = *stmt else { return Ok(()) };
-        let Err(e) = run.node(node) else { continue };
+        let Err(e) = interpreter.node(node) else { continue };
         let e = match e.kind() {
             ErrorKind::Fake(FakeError::Mismatch { output, what, expected, found }) => {
-                let loc = graph.loc(node).unwrap_or(lines.run);
+                let loc = graph.loc(node).unwrap_or(source_info.call_site);
                 Error::msg(format!("result {output} is declared with {what} {expected}, and has {found}"))
                     .in_call(&graph.op_name(node).into(), loc)
             }
@@ -37,7 +37,7 @@ fn check(graph: &Graph, lines: &Lines<'_>) -> Result<()> {
             ErrorKind::Call(CallError::Unknown { name, .. } | CallError::Absent { name, .. }) if name.starts_with("aten::") => e,
             _ => return Ok(()),
         };
-        return Err(run.in_window(e, at));
+        return Err(interpreter.in_window(e, at));
     }
     Ok(())
 }

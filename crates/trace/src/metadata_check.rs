@@ -1,0 +1,88 @@
+//! Whether a real tensor has the metadata that was promised, whoever can tell what the promised sizes are.
+
+use maquette_ir::{DType, Device, Layout};
+use maquette_ops::{Result, Tensor};
+
+/// The metadata promised of a tensor, its sizes in some language `E`.
+pub(crate) struct ExpectedMeta<'a, E> {
+    pub(crate) dtype: DType,
+    pub(crate) device: Device,
+    pub(crate) layout: Layout,
+    pub(crate) sizes: &'a [E],
+    pub(crate) strides: &'a [E],
+    pub(crate) offset: E,
+    /// Whether strides and offset are promised too.
+    pub(crate) check_strides: bool,
+}
+
+/// A mismatch: what, expected, found.
+pub(crate) struct MetadataMismatch<E> {
+    pub(crate) what: String,
+    pub(crate) expected: String,
+    pub(crate) found: String,
+    /// The expression behind the expected number.
+    pub(crate) expr: Option<E>,
+}
+
+/// The first mismatch, and whether everything could be compared.
+pub(crate) type CheckResult<E> = (Option<MetadataMismatch<E>>, bool);
+
+pub(crate) fn mismatch<E>(what: impl Into<String>, expected: impl ToString, found: impl ToString) -> Option<MetadataMismatch<E>> {
+    Some(MetadataMismatch { what: what.into(), expected: expected.to_string(), found: found.to_string(), expr: None })
+}
+
+/// Compares a real tensor. `known` evaluates a size, as far as its symbols are known. `starts` are the offsets of other tensors of this storage
+/// from which the promised one may be counted.
+pub(crate) fn check_metadata<E: Copy>(
+    expected_meta: &ExpectedMeta<'_, E>,
+    t: &Tensor,
+    starts: impl Iterator<Item = i64>,
+    known: impl Fn(E) -> Result<Option<i64>>,
+) -> Result<CheckResult<E>> {
+    t.ok()?;
+    let rank = expected_meta.sizes.len();
+    let fixed = None
+        .or_else(|| (expected_meta.dtype != t.dtype()).then(|| mismatch("dtype", expected_meta.dtype, t.dtype())))
+        .or_else(|| (expected_meta.device != t.device()).then(|| mismatch("device", expected_meta.device, t.device())))
+        .or_else(|| (expected_meta.layout != t.layout()).then(|| mismatch("layout", expected_meta.layout, t.layout())))
+        .or_else(|| (rank != t.dim()).then(|| mismatch("rank", rank, t.dim())));
+    if let Some(d) = fixed {
+        return Ok((d, true));
+    }
+    let mut complete = true;
+    let mut check_expr = |what: &dyn Fn() -> String, e: E, found: Option<i64>| -> Result<Option<MetadataMismatch<E>>> {
+        let Some(expected) = known(e)? else {
+            complete = false;
+            return Ok(None);
+        };
+        if found == Some(expected) {
+            return Ok(None);
+        }
+        let found = found.map_or_else(|| "a symbol".to_owned(), |f| f.to_string());
+        Ok(mismatch(what(), expected, found).map(|d| MetadataMismatch { expr: Some(e), ..d }))
+    };
+    for (d, (&e, n)) in expected_meta.sizes.iter().zip(t.sizes()).enumerate() {
+        if let Some(d) = check_expr(&|| format!("size {d}"), e, n.as_i64())? {
+            return Ok((Some(d), true));
+        }
+    }
+    // no element is found through the strides of an empty tensor, or that of a dimension of size 1
+    if !expected_meta.check_strides || t.sizes().iter().any(|n| n.as_i64() == Some(0)) {
+        return Ok((None, complete));
+    }
+    for (d, ((&e, s), n)) in expected_meta.strides.iter().zip(t.strides()).zip(t.sizes()).enumerate() {
+        if n.as_i64() != Some(1)
+            && let Some(d) = check_expr(&|| format!("stride {d}"), e, s.as_i64())?
+        {
+            return Ok((Some(d), true));
+        }
+    }
+    let found = t.storage_offset().as_i64();
+    for start in starts {
+        if check_expr(&|| "offset".to_owned(), expected_meta.offset, found.map(|o| o - start))?.is_none() {
+            return Ok((None, complete));
+        }
+    }
+    let offset = check_expr(&|| "offset".to_owned(), expected_meta.offset, found)?;
+    Ok((offset, complete))
+}
