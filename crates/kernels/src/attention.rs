@@ -2,7 +2,7 @@
 //! never in memory as a whole; since a block has all keys, the softmax needs no second look at them (compare FlashAttention, Dao et al.
 //! 2022, which tiles the keys too).
 
-use crate::access::{Reader, Writer};
+use crate::load_store::{Reader, Writer};
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
@@ -11,7 +11,7 @@ use crate::isa::{Each, Isa};
 use crate::layout::offset;
 use crate::math::Float;
 use crate::pointwise::ops::{Add, Max};
-use crate::pool;
+use crate::thread_pool;
 use crate::reduce::lanes::{self, row_into};
 use crate::scratch::Scratch;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
@@ -128,7 +128,7 @@ where
     let (batches, blocks) = (numel(&sizes[..rank - 2]), n.div_ceil(rows));
     let (scores, masks) = (rows.saturating_mul(seen), if work.mask.is_some() { seen } else { 0 });
     let per_block = scores.saturating_mul(e + d);
-    pool::ranges(batches * blocks, (pool::GRAIN * 16 / per_block.max(1)).max(1), 1, &|from, to| {
+    thread_pool::ranges(batches * blocks, (thread_pool::GRAIN * 16 / per_block.max(1)).max(1), 1, &|from, to| {
         let scratch = |n| Scratch::new(KERNEL, n);
         let mut scratch = [scratch(scores)?, scratch(scores)?, scratch(rows * d)?, scratch(masks)?];
         for task in from..to {

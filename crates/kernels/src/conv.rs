@@ -6,10 +6,10 @@ use crate::error::{KernelError, Result};
 use crate::gemm::{Mat, PANEL, Product, spread};
 use crate::pointwise::ops::{Add, Op2};
 use crate::pointwise::steps::{Kind, class_of};
-use crate::pool;
+use crate::thread_pool;
 use crate::scratch::{Scratch, filled};
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
-use crate::window::Window;
+use crate::pooling::Window;
 use maquette_ir::DType;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -148,7 +148,7 @@ impl Unfold<'_> {
             self.runs(tap, columns.clone(), |c, at, n, step| runs.push((c - columns.start, at as usize, n, step as usize)));
             ends.push(runs.len());
         }
-        pool::ranges(channels, (pool::GRAIN / (taps * width).max(1)).max(1), 1, &|from, to| {
+        thread_pool::ranges(channels, (thread_pool::GRAIN / (taps * width).max(1)).max(1), 1, &|from, to| {
             for (c, tap) in (from..to).flat_map(|c| (0..taps).map(move |t| (c, t))) {
                 // SAFETY: a channel's rows are one task's.
                 let row = unsafe { out.slice_mut(((c * taps + tap) * width) as i64, width) };
@@ -173,7 +173,7 @@ impl Unfold<'_> {
     fn fold<T: Product>(&self, patches: &[T], planes: &mut [T], add: impl Fn(T, T) -> T + Sync) -> Result<()> {
         let (taps, columns, plane) = (self.taps(), numel(&self.windows), numel(&self.plane));
         let out = Ptr(planes.as_mut_ptr());
-        pool::ranges(planes.len() / plane.max(1), 1, 1, &|from, to| {
+        thread_pool::ranges(planes.len() / plane.max(1), 1, 1, &|from, to| {
             for c in from..to {
                 // SAFETY: plane `c` is one task's.
                 let dst = unsafe { out.slice_mut((c * plane) as i64, plane) };
@@ -301,7 +301,7 @@ where
         let tiles = (columns / tile).max(1);
         let tasks = items * tiles;
         // With enough tasks, each is one thread's; otherwise the steps within one are spread.
-        let apart = tasks >= 2 * pool::num_threads();
+        let apart = tasks >= 2 * thread_pool::num_threads();
         let work = |from: usize, to: usize| {
             let mut scratch = Scratch::new("conv", if plain { 0 } else { depth * (columns - (tiles - 1) * tile) })?;
             for (item, first) in (from..to).map(|t| (t / tiles, t % tiles * tile)) {
@@ -323,14 +323,14 @@ where
             }
             Ok(())
         };
-        if apart { pool::ranges(tasks, 1, 1, &work) } else { work(0, tasks) }
+        if apart { thread_pool::ranges(tasks, 1, 1, &work) } else { work(0, tasks) }
     }
 
     /// Products of the whole input, whose rows are added up where their taps lie.
     fn transposed(&self, items: usize) -> Result<()> {
         let ((ci, co), (li, lo), plain) = (self.channels, self.planes, self.is_plain());
         let rows = co * self.unfold.taps();
-        let apart = items >= 2 * pool::num_threads();
+        let apart = items >= 2 * thread_pool::num_threads();
         let work = |from: usize, to: usize| {
             let mut scratch = Scratch::new("conv", if plain { 0 } else { rows * li })?;
             for item in from..to {
@@ -351,6 +351,6 @@ where
             }
             Ok(())
         };
-        if apart { pool::ranges(items, 1, 1, &work) } else { work(0, items) }
+        if apart { thread_pool::ranges(items, 1, 1, &work) } else { work(0, items) }
     }
 }

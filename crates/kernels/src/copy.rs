@@ -4,7 +4,7 @@ use crate::element::{Element, dispatch, from_scalar};
 use crate::error::{KernelError, Result};
 use crate::layout::Loops;
 use crate::pointwise::pointwise;
-use crate::pool;
+use crate::thread_pool;
 use crate::scratch::filled;
 use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::scalar_expr::ScalarExpr;
@@ -33,7 +33,7 @@ unsafe fn copy_runs<T: Copy + Send + Sync>(loops: &Loops, dst: *mut T, src: *con
         // SAFETY: the caller's promise; `d` is not the innermost dimension.
         return unsafe { copy_tiles(loops, d, dst, src) };
     }
-    pool::ranges(loops.numel(), pool::GRAIN, 1024, &|from, to| {
+    thread_pool::ranges(loops.numel(), thread_pool::GRAIN, 1024, &|from, to| {
         let mut src_at = loops.offset(1, from);
         loops.runs(0, from, to - from, |pos, at, len| {
             if pos > 0 {
@@ -67,8 +67,8 @@ unsafe fn copy_tiles<T: Copy + Send + Sync>(loops: &Loops, d: usize, dst: Ptr<T>
     let mut outer = loops.sizes.clone();
     (outer[d], outer[inner]) = (1, 1);
     let bands = (rows as usize).div_ceil(TILE);
-    let least = (pool::GRAIN / (TILE * columns as usize)).max(1);
-    pool::ranges(crate::view::numel(&outer) * bands, least, 1, &|from, to| {
+    let least = (thread_pool::GRAIN / (TILE * columns as usize)).max(1);
+    thread_pool::ranges(crate::view::numel(&outer) * bands, least, 1, &|from, to| {
         for unit in from..to {
             let first = (unit % bands * TILE) as i64;
             let n = (rows - first).min(TILE as i64) as usize;
@@ -98,7 +98,7 @@ pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
     let zero = Loops::new(out.sizes(), [out.strides()], true);
     dispatch!(out.dtype(), T => {
         let (base, stride, x) = (out.typed::<T>(), zero.inner_stride(0), from_scalar::<T>(value));
-        pool::ranges(zero.numel(), pool::GRAIN, 1024, &|from, to| {
+        thread_pool::ranges(zero.numel(), thread_pool::GRAIN, 1024, &|from, to| {
             zero.runs(0, from, to - from, |_, at, len| {
                 // SAFETY: runs stay within the view, and tasks within their own elements.
                 unsafe {
@@ -124,7 +124,7 @@ pub fn arange(out: &mut ViewMut<'_>, start: Scalar, step: Scalar) -> Result<()> 
     }
     dispatch!(dtype, T => {
         let base = out.typed::<T>();
-        pool::ranges(out.numel(), pool::GRAIN, 1, &|from, to| {
+        thread_pool::ranges(out.numel(), thread_pool::GRAIN, 1, &|from, to| {
             for i in from as i64..to as i64 {
                 let value = match dtype.is_int() {
                     true => Scalar::Int(start.to_i64().wrapping_add(step.to_i64().wrapping_mul(i))),

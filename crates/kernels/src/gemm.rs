@@ -7,7 +7,7 @@ use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::element::Class;
 use crate::error::{KernelError, Result};
 use crate::layout;
-use crate::pool;
+use crate::thread_pool;
 use crate::scratch::filled;
 use crate::view::{Dims, Ptr, View, ViewMut};
 use maquette_ir::{DType, Scalar};
@@ -163,7 +163,7 @@ unsafe fn products<T: Product>(
     }
     // A panel's bits do not depend on how the rest is split, since every element sums over k in one call.
     let work = m.saturating_mul(n).saturating_mul(k);
-    let threads = pool::num_threads();
+    let threads = thread_pool::num_threads();
     let wide = n >= m;
     let extent = if wide { n } else { m };
     let panels = if !parallel || work <= SMALL || batches >= 2 * threads { 1 } else { extent.div_ceil(PANEL).min(threads) };
@@ -171,7 +171,7 @@ unsafe fn products<T: Product>(
     // The rest joins the last panel: thin ones would take other code in the crate, and other bits.
     let panels = (extent / step).max(1);
     let parallel = parallel && work.saturating_mul(batches) > SMALL;
-    pool::try_for(batches * panels, parallel, &|t| {
+    thread_pool::try_for(batches * panels, parallel, &|t| {
         let (batch, from) = (t / panels, (t % panels) * step);
         let len = if t % panels + 1 == panels { extent - from } else { step };
         let [mut z, mut x, mut y] = mats(batch);

@@ -7,7 +7,6 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
-mod access;
 mod attention;
 mod conv;
 mod copy;
@@ -17,19 +16,20 @@ mod gemm;
 mod index;
 mod isa;
 mod layout;
+mod load_store;
 mod math;
+mod normalization;
 mod pointwise;
-mod pool;
+mod pooling;
 mod random;
 mod reduce;
-mod rows;
 mod scan;
 mod scratch;
 mod sort;
 #[cfg(test)]
 mod tests;
+mod thread_pool;
 mod view;
-mod window;
 
 pub use attention::{Attention, attention};
 pub use conv::{conv, conv_transpose};
@@ -41,12 +41,12 @@ pub use index::{
     ScatterOp, Source, count_nonzero, embedding, gather, index, index_put, index_select, masked_scatter, masked_select, nonzero, scatter,
 };
 pub use isa::Isa;
-pub use pointwise::{Prepared, pointwise, pointwise_on};
-pub use pool::num_threads;
+pub use pointwise::{ContiguousKernel, pointwise, pointwise_on};
+pub use thread_pool::num_threads;
 pub use random::{Philox, normal, philox4x32, randint, uniform};
 pub use reduce::{ReduceOp, argminmax, minmax_with_index, reduce, reduce_on};
-pub use rows::{LayerNorm, layer_norm, log_softmax, softmax};
+pub use normalization::{LayerNorm, layer_norm, log_softmax, softmax};
 pub use scan::{ScanOp, cumulative_extreme, scan};
 pub use sort::{sort, topk};
 pub use view::{Dims, View, ViewMut};
-pub use window::{Window, adaptive_avg_pool, avg_pool, max_pool};
+pub use pooling::{Window, adaptive_avg_pool, avg_pool, max_pool};

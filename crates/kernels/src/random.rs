@@ -4,7 +4,7 @@
 use crate::element::{Element, cast, dispatch};
 use crate::error::{KernelError, Result};
 use crate::layout::Loops;
-use crate::pool;
+use crate::thread_pool;
 use crate::view::{Ptr, ViewMut};
 use maquette_ir::DType;
 
@@ -62,7 +62,7 @@ fn unit(high: u32, low: u32) -> f64 {
 fn generate<T: Element>(out: &mut ViewMut<'_>, at: Philox, f: impl Fn(u32, u32) -> T + Sync) -> Result<()> {
     let loops = Loops::new(out.sizes(), [out.strides()], false);
     let (base, stride) = (Ptr(out.typed::<T>().0), loops.inner_stride(0));
-    pool::ranges(loops.numel(), pool::GRAIN / 4, 4, &|from, to| {
+    thread_pool::ranges(loops.numel(), thread_pool::GRAIN / 4, 4, &|from, to| {
         loops.runs(0, from, to - from, |pos, off, len| {
             at.each(from + pos, from + pos + len, |i, a, b| {
                 // SAFETY: within the run, which is this task's.

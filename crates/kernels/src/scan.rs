@@ -1,12 +1,12 @@
 //! Running sums and products, and running extremes with their positions.
 
-use crate::access::{Reader, Writer};
+use crate::load_store::{Reader, Writer};
 use crate::copy::{check_dim, copy, same_dtype, same_sizes};
 use crate::element::{Class, Element, dispatch};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::offset;
-use crate::pool;
+use crate::thread_pool;
 use crate::scratch::filled;
 use crate::view::{Dims, View, ViewMut, numel};
 use maquette_ir::DType;
@@ -59,7 +59,7 @@ impl Lines {
 
     /// Runs `f(from, to)` for ranges of lines that make up all of them, likewise.
     fn ranges(&self, f: impl Fn(usize, usize) -> Result<()> + Sync) -> Result<()> {
-        pool::ranges(self.count, (pool::GRAIN / 4 / self.len.max(1)).max(1), SIDE, &f)
+        thread_pool::ranges(self.count, (thread_pool::GRAIN / 4 / self.len.max(1)).max(1), SIDE, &f)
     }
 }
 

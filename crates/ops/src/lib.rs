@@ -5,53 +5,35 @@
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
-mod access;
 pub mod aten;
-mod borrow;
-mod copies;
-mod device;
 mod dispatch;
-mod eager;
-mod element;
 mod error;
-pub mod fake;
-mod fit;
-mod into;
 pub mod library;
-mod loans;
-mod memory;
-mod meta;
 mod methods;
-pub mod mode;
 pub mod module;
-mod overlap;
 pub mod random;
-mod shape;
-mod storage;
 mod tensor;
-mod traffic;
 pub mod tree;
-mod value;
 
-pub use access::{ReadGuard, WriteGuard};
+pub use tensor::access::{ReadGuard, WriteGuard};
 pub use aten::Reduction;
-pub use borrow::Access;
-pub use copies::Copies;
-pub use dispatch::{call, call_kw};
-pub use element::Element;
+pub use tensor::borrow::Access;
+pub use tensor::clone_storages::StorageCloner;
+pub use dispatch::{call, call_kw, fake, mode};
+pub use tensor::element::Element;
 pub use error::{AccessError, CallError, Error, ErrorKind, ExportError, FakeError, RegisterError, Result, RunError, TraceError, Violation};
-pub use fake::FakeCtx;
+pub use dispatch::fake::FakeCtx;
 pub use library::{Effect, Kwargs, Op, custom_op};
-pub use memory::release_kept_memory;
-pub use meta::{Concrete, Dims, IntoDims, Meta};
+pub use tensor::alloc::release_cached_memory;
+pub use tensor::meta::{Concrete, Dims, IntoDims, Meta};
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
 pub use module::Module;
-pub use storage::Storage;
-pub use tensor::{Slot, Tensor, TraceTag};
-pub use traffic::{elements, traffic_of_call, traffic_of_copy, traffic_of_rows};
+pub use tensor::storage::Storage;
+pub use tensor::{Tensor, TraceSlot, TraceTag};
+pub use dispatch::write_counts::{call_writes, concrete_numel, contiguous_copy_writes, copy_writes};
 pub use tree::Tree;
-pub use value::{Args, Outputs, Value, ValueKind};
+pub use dispatch::value::{Args, Outputs, Value, ValueKind};
 
 #[doc(hidden)]
 pub use inventory;

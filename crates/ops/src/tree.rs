@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 
 /// A tree's shape without its leaves.

@@ -329,7 +329,7 @@ fn a_lent_view_cannot_be_widened_between_its_elements() {
         .unwrap();
     let m = Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]);
     let e = op.call(args![&m.select(1, 0)]).unwrap_err();
-    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::OutsideLoan { .. })), "{e}");
+    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::OutsideBorrow { .. })), "{e}");
 }
 
 #[test]

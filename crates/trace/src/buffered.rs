@@ -10,8 +10,8 @@ use maquette_ir::view::ViewSpec;
 use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
 use maquette_ops::{
-    AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args, elements, kwargs, mode, traffic_of_call,
-    traffic_of_copy, traffic_of_rows,
+    AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args, concrete_numel, kwargs, mode, call_writes,
+    copy_writes, contiguous_copy_writes,
 };
 use smallvec::SmallVec;
 
@@ -157,7 +157,7 @@ impl<'g> BufferedInterpreter<'g> {
                 let t = self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
                 let declared = self.interpreter.with_declared_strides(*v, t.clone())?;
                 if !declared.shares_storage(&t) {
-                    self.traffic += Traffic::copy(elements(&t));
+                    self.traffic += Traffic::copy(concrete_numel(&t));
                 }
                 declared
             }
@@ -184,7 +184,7 @@ impl<'g> BufferedInterpreter<'g> {
     fn copy(&mut self, from: &BufferView, to: &BufferView) -> Result<()> {
         let source = self.tensor(from)?;
         let target = self.tensor(to)?;
-        self.traffic += traffic_of_copy(&source, &target);
+        self.traffic += copy_writes(&source, &target);
         match target.copy_(&source).ok() {
             Ok(_) => Ok(()),
             // elements that share their place are equal in every program
@@ -193,7 +193,7 @@ impl<'g> BufferedInterpreter<'g> {
                     && matches!(self.plan.buffers.get(to.buffer.index()), Some(Buffer::New { .. })) =>
             {
                 let (offset, ..) = self.concrete_layout(&to.spec)?;
-                self.traffic += Traffic::copy(elements(&source).saturating_mul(2));
+                self.traffic += Traffic::copy(concrete_numel(&source).saturating_mul(2));
                 let made = copy_overlapping(&source, target.strides(), offset)?;
                 self.buffers[to.buffer.index()] = Some(made.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());
                 Ok(())
@@ -211,22 +211,22 @@ impl<'g> BufferedInterpreter<'g> {
         let operands = reads.iter().map(|(v, p)| Ok((*v, self.tensor(p)?))).collect::<Result<SmallVec<[(ValueId, Tensor); 4]>>>()?;
         let mutated = writes.iter().map(|p| self.tensor(p)).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
         let from = operands.first().map(|(_, t)| t.dtype());
-        let cost = |t: &Tensor| write_model.per_element(false, from != Some(t.dtype())).times(elements(t));
+        let cost = |t: &Tensor| write_model.per_element(false, from != Some(t.dtype())).times(concrete_numel(t));
         let tensor = |v: ValueId| operands.iter().find(|(u, _)| *u == v).map(|(_, t)| t).or(mutated.first()).cloned();
         let mut arguments = self.interpreter.arguments(op, node, skip, &|a| planned_arg(&self.interpreter, a, &tensor))?;
         if let [(_, ResultDest::Into(place))] = results {
             let out = self.tensor(place)?;
             let direct = op.call_into(arguments, &out, loc)?;
             self.traffic += cost(&out);
-            self.traffic += Traffic::copy(if direct { 0 } else { elements(&out) });
+            self.traffic += Traffic::copy(if direct { 0 } else { concrete_numel(&out) });
             if is_view {
-                self.traffic += operands.first().map(|(_, base)| traffic_of_rows(base)).unwrap_or_default();
+                self.traffic += operands.first().map(|(_, base)| contiguous_copy_writes(base)).unwrap_or_default();
             }
             return Ok(());
         }
         let mut next = mutated.iter();
         let mutated = self.interpreter.replace_mutated(op, node, &mut arguments, &mut |_| next.next().cloned().ok_or_else(wrong_graph))?;
-        self.traffic += traffic_of_call(op, &arguments, &[]);
+        self.traffic += call_writes(op, &arguments, &[]);
         self.interpreter.call(op, node, arguments, mutated)?;
         for (v, made) in results {
             let ResultDest::Returned(b) = made else { return Err(wrong_graph()) };

@@ -34,7 +34,7 @@ fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
             }
             ErrorKind::Value(_) | ErrorKind::Typing(_) => e,
             ErrorKind::Call(CallError::TooMany { .. } | CallError::Missing { .. } | CallError::Type { .. }) => e,
-            ErrorKind::Call(CallError::Unknown { name, .. } | CallError::Absent { name, .. }) if name.starts_with("aten::") => e,
+            ErrorKind::Call(CallError::Unknown { name, .. } | CallError::Unsupported { name, .. }) if name.starts_with("aten::") => e,
             _ => return Ok(()),
         };
         return Err(interpreter.in_window(e, at));

@@ -6,12 +6,12 @@ use crate::record::unbound_symbols;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{Device, Loc};
 use maquette_ops::random::{self, Philox};
-use maquette_ops::{Args, Copies, Dims, Error, FakeError, Meta, Op, Outputs, Result, RunError, Tensor, TraceError, Value, mode};
+use maquette_ops::{Args, StorageCloner, Dims, Error, FakeError, Meta, Op, Outputs, Result, RunError, Tensor, TraceError, Value, mode};
 use rustc_hash::FxHashMap;
 
 /// The values that the program would compute from the samples.
 pub(crate) struct RealValues {
-    copies: Copies,
+    cloner: StorageCloner,
     by_slot: FxHashMap<u32, Tensor>,
     /// Samples that do not begin where their storages do, and where they begin, in bytes; a trace counts offsets from there.
     input_offsets: Vec<(Tensor, i64)>,
@@ -21,7 +21,7 @@ pub(crate) struct RealValues {
 
 impl RealValues {
     pub(crate) fn new() -> RealValues {
-        RealValues { copies: Copies::default(), by_slot: FxHashMap::default(), input_offsets: Vec::new(), random: random::state(Device::Cpu) }
+        RealValues { cloner: StorageCloner::default(), by_slot: FxHashMap::default(), input_offsets: Vec::new(), random: random::state(Device::Cpu) }
     }
 
     /// Takes a sample for the input that stands for it.
@@ -31,7 +31,7 @@ impl RealValues {
             let message = format!("input {index} is a fake tensor {tensor}; `propagate_real` runs kernels, so every sample needs data");
             return Err(TraceError::Input(message).into());
         }
-        let copy = self.copies.of(sample)?;
+        let copy = self.cloner.clone_of(sample)?;
         if let (Some(start), Some(0)) = (copy.storage_offset().as_i64().filter(|o| *o != 0), traced.meta().offset.as_i64()) {
             self.input_offsets.push((copy.clone(), start * copy.dtype().size() as i64));
         }
@@ -61,7 +61,7 @@ impl RealValues {
                     let missing = TraceError::Internal("a traced tensor has no real one");
                     self.by_slot.get(&slot.value).cloned().ok_or_else(|| Error::from(missing))
                 }
-                None => self.copies.of(t),
+                None => self.cloner.clone_of(t),
             })?,
         })
     }

@@ -5,7 +5,7 @@ use crate::op_record::OpRecord;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
-use maquette_ops::{Args, Error, FakeError, Meta, Op, Outputs, Result, Slot, Tensor, TraceError, TraceTag, Value};
+use maquette_ops::{Args, Error, FakeError, Meta, Op, Outputs, Result, TraceSlot, Tensor, TraceError, TraceTag, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -88,9 +88,9 @@ impl Recorder {
         Ok(())
     }
 
-    fn slot(&mut self, value: ValueId) -> Slot {
+    fn slot(&mut self, value: ValueId) -> TraceSlot {
         self.values.push(value);
-        Slot { trace: self.tag.clone(), value: self.values.len() as u32 - 1 }
+        TraceSlot { trace: self.tag.clone(), value: self.values.len() as u32 - 1 }
     }
 
     /// What the graph needs to know of an operator.

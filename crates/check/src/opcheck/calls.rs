@@ -43,7 +43,7 @@ pub(super) fn breaks_contract(e: &Error) -> bool {
                 | CallError::ReplacedArgument { .. }
                 | CallError::NotTheArgument { .. }
         ),
-        ErrorKind::Access(e) => matches!(e, AccessError::UndeclaredWrite { .. } | AccessError::OutsideLoan { .. } | AccessError::Stale),
+        ErrorKind::Access(e) => matches!(e, AccessError::UndeclaredWrite { .. } | AccessError::OutsideBorrow { .. } | AccessError::Stale),
         _ => false,
     }
 }

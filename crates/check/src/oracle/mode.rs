@@ -9,7 +9,7 @@ use maquette_driver::run_functional;
 use maquette_ir::graph::Graph;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ops::library::Facts;
-use maquette_ops::{Error, Result, Tensor, Value, traffic_of_call};
+use maquette_ops::{Error, Result, Tensor, Value, call_writes};
 use maquette_rewrite::{FunctionalizeError, Level, Options, functionalize};
 use maquette_trace::{Dim, TraceOptions, run_graph};
 
@@ -102,7 +102,7 @@ impl Mode for Eager {
             let outputs = model::run(&graph, inputs, &mut |_, op, args| {
                 let given = args.clone();
                 let results = op.call(args)?;
-                traffic += traffic_of_call(op, &given, &results);
+                traffic += call_writes(op, &given, &results);
                 Ok(results)
             })?;
             Ok(RunResult { outputs, written: WriteCount::Counted(CountedWrites { traffic, ..CountedWrites::default() }) })

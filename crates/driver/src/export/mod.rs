@@ -14,7 +14,7 @@ pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
 
 use maquette_ir::Loc;
 use maquette_ops::library::Facts;
-use maquette_ops::{Copies, Error, ErrorKind, Module, Result};
+use maquette_ops::{StorageCloner, Error, ErrorKind, Module, Result};
 use maquette_rewrite::{FunctionalizeError, Options, functionalize};
 use maquette_trace::{Captured, Dim, TraceOptions};
 use state::ModuleTensors;
@@ -74,12 +74,12 @@ impl ExportOptions {
         constraints::check(&traced, self.trace.dynamic_dims()).map_err(|e| Error::from(e).at(loc))?;
         let shared = state::mutated_alias_groups(&traced.state);
         let mut functional = functionalize(&traced.graph, &Facts, &Options::new().sharing(shared)).map_err(|e| functionalize_error(e, loc))?;
-        let mut copies = Copies::default();
+        let mut cloner = StorageCloner::default();
         functional.graph = functional.graph.with_sources(|c| match c.source_as::<Captured>() {
-            Some(captured) => Ok(Arc::new(Captured(copies.of(&captured.0)?)) as Arc<_>),
+            Some(captured) => Ok(Arc::new(Captured(cloner.clone_of(&captured.0)?)) as Arc<_>),
             None => Ok::<_, Error>(c.source().clone()),
         })?;
-        let state = traced.state.iter().map(|s| copies.of(&s.tensor)).collect::<Result<Vec<_>>>()?;
+        let state = traced.state.iter().map(|s| cloner.clone_of(&s.tensor)).collect::<Result<Vec<_>>>()?;
         Ok(Program::new(&traced, functional, &module_tensors, state))
     }
 }

@@ -5,7 +5,7 @@ use crate::copy::{check_dim, same_dtype, same_sizes};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::layout::{Loops, offset};
-use crate::pool;
+use crate::thread_pool;
 use crate::scratch::filled;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
@@ -86,7 +86,7 @@ fn blocks(kernel: &'static str, input: &View<'_>, indices: &[Option<View<'_>>], 
     let (si, so) = (blocks.block.inner_stride(0), blocks.block.inner_stride(1));
     dispatch!(size input.dtype(), T => {
         let (src, dst): (Ptr<T>, Ptr<T>) = (Ptr(input.as_ptr().cast_mut().cast()), Ptr(out.as_ptr().cast_mut().cast()));
-        pool::ranges(blocks.starts.len(), (pool::GRAIN / blocks.block.numel().max(1)).max(1), 1, &|from, to| {
+        thread_pool::ranges(blocks.starts.len(), (thread_pool::GRAIN / blocks.block.numel().max(1)).max(1), 1, &|from, to| {
             for p in from..to {
                 blocks.runs(p, |a, b, len| {
                     // SAFETY: indices were checked; each position writes its own block. The type is one of the elements' size.

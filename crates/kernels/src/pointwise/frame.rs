@@ -23,9 +23,9 @@ impl<C: Class> Bank<C> {
 
 /// Where an operand of a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// A scratch block of the operand's class.
-    Slot(u16),
+    Scratch(u16),
     /// Memory of input or output `k`, used as it lies.
     Direct(u16),
 }
@@ -91,14 +91,14 @@ impl Frame {
     /// # Safety
     /// A direct operand's address must be of `n` elements of class `C` that nothing writes while the slice lives.
     #[inline(always)]
-    pub unsafe fn source<C: Banked>(&self, place: Place) -> &[C] {
-        match place {
-            Place::Slot(i) => match C::bank_ref(self).0.get(i as usize) {
+    pub unsafe fn source<C: Banked>(&self, location: Location) -> &[C] {
+        match location {
+            Location::Scratch(i) => match C::bank_ref(self).0.get(i as usize) {
                 Some(Some(block)) => &block.0[..self.n.min(BLOCK)],
                 _ => &[],
             },
             // SAFETY: the caller's promise.
-            Place::Direct(k) => unsafe { Ptr(self.direct[k as usize].cast::<C>()).slice(0, self.n) },
+            Location::Direct(k) => unsafe { Ptr(self.direct[k as usize].cast::<C>()).slice(0, self.n) },
         }
     }
 
@@ -107,14 +107,14 @@ impl Frame {
     /// # Safety
     /// A direct destination's address must be of `n` elements of class `C` that nothing else touches meanwhile.
     #[inline(always)]
-    pub unsafe fn write<C: Banked>(&mut self, place: Place, f: impl FnOnce(&Frame, &mut [C])) {
-        match place {
-            Place::Slot(i) => {
+    pub unsafe fn write<C: Banked>(&mut self, location: Location, f: impl FnOnce(&Frame, &mut [C])) {
+        match location {
+            Location::Scratch(i) => {
                 let Some(mut block) = C::bank(self).0.get_mut(i as usize).and_then(Option::take) else { return };
                 f(self, &mut block.0[..self.n.min(BLOCK)]);
                 C::bank(self).0[i as usize] = Some(block);
             }
-            Place::Direct(k) => {
+            Location::Direct(k) => {
                 // SAFETY: the caller's promise.
                 let out = unsafe { Ptr(self.direct[k as usize].cast::<C>()).slice_mut(0, self.n) };
                 f(self, out);

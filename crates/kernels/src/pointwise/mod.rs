@@ -3,9 +3,9 @@
 //! Each instruction is one tight loop over a block that stays in the first-level cache. Operands that lie contiguously and
 //! are of a class's own dtype are used in place; others pass through scratch. Blocks are independent, so threads change nothing.
 
+mod compile;
 pub(crate) mod frame;
 pub(crate) mod ops;
-mod plan;
 pub(crate) mod steps;
 #[cfg(test)]
 mod tests;
@@ -13,12 +13,12 @@ mod tests;
 use crate::error::{KernelError, Result};
 use crate::isa::Isa;
 use crate::layout::Loops;
-use crate::pool;
+use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut};
 use frame::{BLOCK, Frame};
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;
-use plan::{Access, Plan, Shape};
+use compile::{CompiledSteps, InputMode, OperandLayout};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,30 +55,30 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
 
     let rows = loops.inner_size() >= LONG_ROW || loops.sizes.len() == 1;
     let direct = |k: usize, d: DType| rows && loops.inner_stride(k) == 1 && matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool);
-    let access: SmallVec<[Access; 4]> = inputs
+    let access: SmallVec<[InputMode; 4]> = inputs
         .iter()
         .enumerate()
         .map(|(k, v)| match loops.strides[k].iter().all(|s| *s == 0) {
-            true => Access::Uniform,
-            false if direct(k, v.dtype()) => Access::Direct,
-            false => Access::Gather,
+            true => InputMode::Uniform,
+            false if direct(k, v.dtype()) => InputMode::Direct,
+            false => InputMode::Gather,
         })
         .collect();
     let n_in = inputs.len();
     let direct_out: SmallVec<[bool; 4]> = outputs.iter().enumerate().map(|(j, v)| direct(n_in + j, v.dtype())).collect();
     let overlap = outputs.iter().any(|o| inputs.iter().any(|i| o.overlaps(i)));
-    let in_place = if overlap { in_place(inputs, outputs).filter(|&k| access[k] == Access::Direct && direct_out[0]) } else { None };
-    let plan = plan::plan(expr, &Shape { inputs: &access, outputs: &direct_out, overlap, in_place })?;
+    let in_place = if overlap { in_place(inputs, outputs).filter(|&k| access[k] == InputMode::Direct && direct_out[0]) } else { None };
+    let steps = compile::compile(expr, &OperandLayout { inputs: &access, outputs: &direct_out, overlap, in_place })?;
 
     let bases = inputs.iter().map(|v| v.as_ptr()).chain(outputs.iter().map(|v| v.as_ptr())).map(|p| Ptr(p.cast_mut())).collect();
     let sizes_of: SmallVec<[usize; 4]> = inputs.iter().map(|v| v.dtype().size()).chain(outputs.iter().map(|v| v.dtype().size())).collect();
-    let is_direct: SmallVec<[bool; 4]> = access.iter().map(|a| *a == Access::Direct).chain(direct_out).collect();
-    let run = Run { cx: Context { isa, loops, bases }, plan, sizes_of, is_direct, rows };
+    let is_direct: SmallVec<[bool; 4]> = access.iter().map(|a| *a == InputMode::Direct).chain(direct_out).collect();
+    let run = BlockRunner { cx: Context { isa, loops, bases }, steps, sizes_of, is_direct, rows };
 
     let row = if rows { run.cx.loops.inner_size() } else { numel };
     let (per_row, rows_n) = (row.div_ceil(BLOCK), numel / row);
     let zero_divisor = AtomicBool::new(false);
-    pool::ranges(per_row * rows_n, pool::GRAIN / BLOCK.min(row), 1, &|from, to| {
+    thread_pool::ranges(per_row * rows_n, thread_pool::GRAIN / BLOCK.min(row), 1, &|from, to| {
         zero_divisor.fetch_or(run.blocks(from, to, row, per_row), Ordering::Relaxed);
         Ok(())
     })?;
@@ -93,18 +93,18 @@ fn in_place(inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Option<usize> {
     (v.as_ptr() == out.as_ptr() && v.dtype() == out.dtype() && v.strides() == out.strides()).then_some(k)
 }
 
-struct Run {
+struct BlockRunner {
     cx: Context,
-    plan: Plan,
+    steps: CompiledSteps,
     sizes_of: SmallVec<[usize; 4]>,
     is_direct: SmallVec<[bool; 4]>,
     rows: bool,
 }
 
-impl Run {
+impl BlockRunner {
     /// Runs blocks `from..to`; says whether an integer was divided by zero.
     fn blocks(&self, from: usize, to: usize, row: usize, per_row: usize) -> bool {
-        run_blocks(&self.plan, &self.cx, self.is_direct.len(), from..to, row, |frame, b| {
+        run_blocks(&self.steps, &self.cx, self.is_direct.len(), from..to, row, |frame, b| {
             let (r, i) = if self.rows { (b / per_row, b % per_row) } else { (0, b) };
             frame.start = r * row + i * BLOCK;
             frame.n = BLOCK.min(row - i * BLOCK);
@@ -116,27 +116,27 @@ impl Run {
     }
 }
 
-/// Runs a plan on each block once `place` has said where it is; says whether an integer was divided by zero.
+/// Runs a compiled expression on each block once `enter_block` has set its position; says whether an integer was divided by zero.
 fn run_blocks(
-    plan: &Plan,
+    steps: &CompiledSteps,
     cx: &Context,
     operands: usize,
     blocks: std::ops::Range<usize>,
     longest: usize,
-    mut place: impl FnMut(&mut Frame, usize),
+    mut enter_block: impl FnMut(&mut Frame, usize),
 ) -> bool {
     let mut frame = FRAME.take().unwrap_or_else(|| Box::new(Frame::new()));
-    frame.ensure(plan.blocks);
+    frame.ensure(steps.blocks);
     frame.zero_divisor = false;
     frame.direct.clear();
     frame.direct.resize(operands, std::ptr::null_mut());
     (frame.n, frame.start) = (BLOCK.min(longest), 0);
-    for s in &plan.once {
+    for s in &steps.once {
         (s.run)(cx, &mut frame, s);
     }
     for b in blocks {
-        place(&mut frame, b);
-        for s in &plan.each {
+        enter_block(&mut frame, b);
+        for s in &steps.each {
             (s.run)(cx, &mut frame, s);
         }
     }
@@ -145,27 +145,27 @@ fn run_blocks(
     zero
 }
 
-/// An expression prepared for the layout most calls have: every operand's elements lie one after another, and are worked on where they lie.
-pub struct Prepared {
-    plan: Plan,
+/// An expression compiled for the layout most calls have: every operand's elements lie one after another, and are worked on where they lie.
+pub struct ContiguousKernel {
+    steps: CompiledSteps,
     /// Of the inputs, then of the outputs.
     dtypes: SmallVec<[DType; 4]>,
     cx: Context,
 }
 
-impl Prepared {
+impl ContiguousKernel {
     /// `None` where some operand is of a dtype that passes through scratch.
-    pub fn new(expr: &ScalarExpr) -> Option<Prepared> {
+    pub fn new(expr: &ScalarExpr) -> Option<ContiguousKernel> {
         let dtypes: SmallVec<[DType; 4]> = expr.inputs().iter().copied().chain(expr.output_dtypes()).collect();
         if !dtypes.iter().all(|d| matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool)) {
             return None;
         }
-        let (inputs, outputs) = (vec![Access::Direct; expr.inputs().len()], vec![true; expr.outputs().len()]);
-        let plan = plan::plan(expr, &Shape { inputs: &inputs, outputs: &outputs, overlap: false, in_place: None }).ok()?;
+        let (inputs, outputs) = (vec![InputMode::Direct; expr.inputs().len()], vec![true; expr.outputs().len()]);
+        let steps = compile::compile(expr, &OperandLayout { inputs: &inputs, outputs: &outputs, overlap: false, in_place: None }).ok()?;
         // an output that is an input, or a constant, is moved to memory by a step that needs the operand's loops
-        let direct = plan.each.iter().chain(&plan.once).all(|s| !s.in_memory);
+        let direct = steps.each.iter().chain(&steps.once).all(|s| !s.in_memory);
         let loops = Loops { sizes: Dims::new(), strides: SmallVec::new() };
-        direct.then(|| Prepared { plan, dtypes, cx: Context { isa: Isa::detect(), loops, bases: SmallVec::new() } })
+        direct.then(|| ContiguousKernel { steps, dtypes, cx: Context { isa: Isa::detect(), loops, bases: SmallVec::new() } })
     }
 
     /// As [`pointwise()`] with this expression; `false`, and nothing done, where the operands are not one row each, or overlap.
@@ -181,7 +181,7 @@ impl Prepared {
         }
         let bases: SmallVec<[(Ptr<u8>, usize); 4]> = all().map(|v| (Ptr(v.as_ptr().cast_mut()), v.dtype().size())).collect();
         let blocks = |from, to| {
-            run_blocks(&self.plan, &self.cx, bases.len(), from..to, n, |frame, b| {
+            run_blocks(&self.steps, &self.cx, bases.len(), from..to, n, |frame, b| {
                 frame.start = b * BLOCK;
                 frame.n = BLOCK.min(n - frame.start);
                 for ((base, size), at) in bases.iter().zip(&mut frame.direct) {
@@ -189,11 +189,11 @@ impl Prepared {
                 }
             })
         };
-        let zero_divisor = if n <= pool::GRAIN {
+        let zero_divisor = if n <= thread_pool::GRAIN {
             blocks(0, n.div_ceil(BLOCK))
         } else {
             let zero = AtomicBool::new(false);
-            pool::ranges(n.div_ceil(BLOCK), pool::GRAIN / BLOCK, 1, &|from, to| {
+            thread_pool::ranges(n.div_ceil(BLOCK), thread_pool::GRAIN / BLOCK, 1, &|from, to| {
                 zero.fetch_or(blocks(from, to), Ordering::Relaxed);
                 Ok(())
             })?;

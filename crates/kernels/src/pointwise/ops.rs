@@ -72,9 +72,9 @@ pub(crate) fn map2<A: Copy, R, O: Op2<A, R>>(isa: Isa, a: &[A], b: &[A], out: &m
 }
 
 /// `a[i] = a[i] op b[i]`.
-pub(crate) struct Onto<'a, A, O>(pub &'a mut [A], pub &'a [A], pub PhantomData<O>);
+pub(crate) struct InPlaceOp<'a, A, O>(pub &'a mut [A], pub &'a [A], pub PhantomData<O>);
 
-impl<A: Copy, O: Op2<A, A>> Simd for Onto<'_, A, O> {
+impl<A: Copy, O: Op2<A, A>> Simd for InPlaceOp<'_, A, O> {
     type Out = ();
     #[inline(always)]
     fn run(self) {

@@ -1,7 +1,7 @@
-//! The steps a plan is made of: an operation applied to a block, and moves between memory and blocks.
+//! The steps a compiled expression is made of: an operation applied to a block, and moves between memory and blocks.
 
-use super::frame::{Banked, Frame, Place};
-use super::ops::{self, Onto, Op1, Op2, choose, map1, map2};
+use super::frame::{Banked, Frame, Location};
+use super::ops::{self, InPlaceOp, Op1, Op2, choose, map1, map2};
 use crate::element::{Class, Element, dispatch, from_scalar};
 use crate::isa::{Isa, Simd};
 use crate::layout::Loops;
@@ -11,7 +11,7 @@ use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
 use maquette_ir::{DType, Scalar};
 use std::marker::PhantomData;
 
-/// What every step of a running plan sees.
+/// What every step of a running compiled expression sees.
 pub(crate) struct Context {
     pub isa: Isa,
     pub loops: Loops,
@@ -23,8 +23,8 @@ pub(crate) struct Context {
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub run: StepFn,
-    pub dst: Place,
-    pub src: [Place; 3],
+    pub dst: Location,
+    pub src: [Location; 3],
     /// The operand in memory, for moves.
     pub operand: u16,
     /// Whether it is a move.
@@ -33,8 +33,8 @@ pub(crate) struct Step {
     pub value: Scalar,
 }
 
-// SAFETY (for every function of this type): the plan gives each place a block or address of the class it is used as, and
-// never the same place, nor overlapping memory, as source and destination of one step; but for [`onto`].
+// SAFETY (for every function of this type): compilation gives each location a block or address of the class it is used as, and
+// never the same location, nor overlapping memory, as source and destination of one step; but for [`in_place`].
 pub(crate) type StepFn = fn(&Context, &mut Frame, &Step);
 
 fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
@@ -48,9 +48,9 @@ fn step2<A: Banked, R: Banked, O: Op2<A, R>>(cx: &Context, frame: &mut Frame, s:
 }
 
 /// The first operand is the destination itself.
-fn onto<A: Banked, O: Op2<A, A>>(cx: &Context, frame: &mut Frame, s: &Step) {
+fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`; the first operand is not looked at by another name.
-    unsafe { frame.write::<A>(s.dst, |f, out| cx.isa.dispatch(Onto::<A, O>(out, f.source(s.src[1]), PhantomData))) }
+    unsafe { frame.write::<A>(s.dst, |f, out| cx.isa.dispatch(InPlaceOp::<A, O>(out, f.source(s.src[1]), PhantomData))) }
 }
 
 fn select<A: Banked>(cx: &Context, frame: &mut Frame, s: &Step) {
@@ -133,7 +133,7 @@ fn store<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
 
 /// Fills a block with the one element of an operand.
 fn splat_input<T: Element<Class: Banked>>(cx: &Context, frame: &mut Frame, s: &Step) {
-    // SAFETY: see `StepFn`; an operand of a non-empty plan has an element 0.
+    // SAFETY: see `StepFn`; an operand of a non-empty compiled expression has an element 0.
     unsafe {
         let x = Ptr(cx.bases[s.operand as usize].0.cast::<T>()).get(0);
         frame.write::<T::Class>(s.dst, |_, out| out.fill(x.load()));
@@ -217,23 +217,23 @@ fn binary_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
     table!(step2<T, T>, BinaryOp, op; Add Sub Mul Div FloorDiv TruncDiv Fmod Remainder Pow Min Max Atan2 Hypot Copysign)
 }
 
-fn onto_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
+fn in_place_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
     Some(match op {
-        BinaryOp::Add => onto::<T, ops::Add>,
-        BinaryOp::Sub => onto::<T, ops::Sub>,
-        BinaryOp::Mul => onto::<T, ops::Mul>,
-        BinaryOp::Div => onto::<T, ops::Div>,
-        BinaryOp::Min => onto::<T, ops::Min>,
-        BinaryOp::Max => onto::<T, ops::Max>,
+        BinaryOp::Add => in_place::<T, ops::Add>,
+        BinaryOp::Sub => in_place::<T, ops::Sub>,
+        BinaryOp::Mul => in_place::<T, ops::Mul>,
+        BinaryOp::Div => in_place::<T, ops::Div>,
+        BinaryOp::Min => in_place::<T, ops::Min>,
+        BinaryOp::Max => in_place::<T, ops::Max>,
         _ => return None,
     })
 }
 
 /// The step of a binary operation onto its first operand; `None` where it would save nothing: what takes longer than memory does.
-pub(crate) fn onto_fn(op: BinaryOp, d: DType) -> Option<StepFn> {
+pub(crate) fn in_place_fn(op: BinaryOp, d: DType) -> Option<StepFn> {
     match d {
-        DType::F32 => onto_float::<f32>(op),
-        DType::F64 => onto_float::<f64>(op),
+        DType::F32 => in_place_float::<f32>(op),
+        DType::F64 => in_place_float::<f64>(op),
         _ => None,
     }
 }

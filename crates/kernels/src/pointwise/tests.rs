@@ -312,7 +312,7 @@ proptest! {
             bytes_of(*d, &(0..n).map(|i| s[(i * (k + 1) + i / 7) % s.len()]).collect::<Vec<_>>())
         }).collect();
         let expected = run(&expr, Isa::detect(), n, &inputs);
-        let Some(p) = Prepared::new(&expr) else { return Ok(()) };
+        let Some(p) = ContiguousKernel::new(&expr) else { return Ok(()) };
         let sizes = [n as i64];
         let views: Vec<View> =
             // SAFETY: the buffers hold n elements.
@@ -329,7 +329,7 @@ proptest! {
 #[test]
 fn prepared_does_not_run_what_it_is_not_for() {
     let expr = ScalarExpr::binary(BinaryOp::Add, DType::F32).expect("typed");
-    let p = Prepared::new(&expr).expect("floats");
+    let p = ContiguousKernel::new(&expr).expect("floats");
     let (a, mut o) = ([1f32, 2.0, 3.0, 4.0], [9f32; 4]);
     let whole = View::from_slice(&a);
     let of = |sizes: &[i64]| View::from_slice_sized(&a, sizes).expect("fits");
@@ -351,6 +351,6 @@ fn prepared_does_not_run_what_it_is_not_for() {
     for d in DType::ALL {
         let direct = matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool);
         let Ok(expr) = ScalarExpr::binary(BinaryOp::Max, d) else { continue };
-        assert_eq!(Prepared::new(&expr).is_some(), direct, "{d}");
+        assert_eq!(ContiguousKernel::new(&expr).is_some(), direct, "{d}");
     }
 }

@@ -6,7 +6,7 @@ use crate::copy::{check_dim, same_dtype, same_sizes};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::isa::Isa;
-use crate::pool;
+use crate::thread_pool;
 use crate::view::{View, ViewMut};
 use maquette_ir::DType;
 
@@ -48,7 +48,7 @@ pub(super) fn run(
     dispatch!(input.dtype(), T => {
         let (src, values) = (input.typed::<T>(), values.map(|v| v.typed::<T>()));
         let stride = s.element_stride();
-        pool::ranges(s.outputs(), (pool::GRAIN / s.extent()).max(1), 1, &|from, to| {
+        thread_pool::ranges(s.outputs(), (thread_pool::GRAIN / s.extent()).max(1), 1, &|from, to| {
             for out in from..to {
                 let (base, at_out) = s.at(out);
                 // SAFETY: an output's elements, of which there is a first; each output is one task's.

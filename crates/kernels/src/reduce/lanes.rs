@@ -6,7 +6,7 @@
 
 use crate::isa::{Isa, Simd};
 use crate::math::Float;
-use crate::pointwise::ops::{Add, Onto, Op2};
+use crate::pointwise::ops::{Add, InPlaceOp, Op2};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 
@@ -81,7 +81,7 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
     }
 
     fn combine(left: &mut [A], right: &[A]) {
-        Onto::<A, O>(left, right, PhantomData).run();
+        InPlaceOp::<A, O>(left, right, PhantomData).run();
     }
 
     /// The next chunk.

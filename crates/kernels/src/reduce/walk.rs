@@ -2,14 +2,14 @@
 
 use super::KERNEL;
 use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, row, tree};
-use crate::access::{Reader, Writer};
+use crate::load_store::{Reader, Writer};
 use crate::copy::{check_dim, same_sizes};
 use crate::element::Class;
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::Loops;
-use crate::pointwise::ops::{Onto, Op2};
-use crate::pool;
+use crate::pointwise::ops::{InPlaceOp, Op2};
+use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut, contiguous};
 use std::marker::PhantomData;
 
@@ -118,7 +118,7 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
     let columns = s.by_columns();
     let inner = s.kept.inner_size();
     // No bit depends on the width. Wide blocks read memory in long runs; there are to be some for every thread.
-    let share = inner / (2 * pool::num_threads());
+    let share = inner / (2 * thread_pool::num_threads());
     let width = if columns { share.next_multiple_of(COLUMNS.0).clamp(COLUMNS.0, COLUMNS.1) } else { 1 };
     let (outputs, per_row) = (s.outputs(), inner.div_ceil(width).max(1));
     if outputs == 0 {
@@ -165,8 +165,8 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
     };
 
     let work = outputs.saturating_mul(s.extent);
-    if work > pool::GRAIN && blocks < 2 * pool::num_threads() && chunks > 1 {
-        let group = (chunks / (4 * pool::num_threads())).next_power_of_two();
+    if work > thread_pool::GRAIN && blocks < 2 * thread_pool::num_threads() && chunks > 1 {
+        let group = (chunks / (4 * thread_pool::num_threads())).next_power_of_two();
         let of_group = |block: usize, g: usize| {
             let (mut cascade, mut scratch) = (Cascade::<A, O>::new(), Vec::new());
             (g * group..chunks.min((g + 1) * group)).for_each(|c| cascade.push(partial(block, c, &mut scratch)));
@@ -174,13 +174,13 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
         };
         for block in 0..blocks {
             let mut cascade = Cascade::<A, O>::new();
-            pool::map(chunks.div_ceil(group), |g| of_group(block, g)).into_iter().for_each(|c| cascade.append(c));
+            thread_pool::map(chunks.div_ceil(group), |g| of_group(block, g)).into_iter().for_each(|c| cascade.append(c));
             write(block, &cascade.finish());
         }
         return Ok(());
     }
-    let grain = (pool::GRAIN / s.extent.max(1) / width).max(1);
-    pool::ranges(blocks, grain, 1, &|from, to| {
+    let grain = (thread_pool::GRAIN / s.extent.max(1) / width).max(1);
+    thread_pool::ranges(blocks, grain, 1, &|from, to| {
         let mut scratch = Vec::new();
         for block in from..to {
             match chunks {
@@ -232,7 +232,7 @@ impl Shape {
                         &*row
                     }
                 };
-                self.isa.dispatch(Onto::<A, O>(&mut acc[lane..lane + w], xs, PhantomData));
+                self.isa.dispatch(InPlaceOp::<A, O>(&mut acc[lane..lane + w], xs, PhantomData));
             }
         });
         acc

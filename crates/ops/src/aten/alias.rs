@@ -3,15 +3,15 @@
 use super::lower::Lowering;
 use super::{table, views};
 use crate::error::{Error, Result};
-use crate::meta::Meta;
+use crate::tensor::meta::Meta;
 use crate::tensor::dims_text;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 
 fn forward(name: &str, args: &[Value]) -> Result<Outputs> {
     crate::call(name, args.iter().cloned().collect())
 }
 
-/// A second name, its operator's name, overload, and arguments after `self`; each has an in-place twin.
+/// A second name, its operator's name, overload, and arguments after `self`; each has an in-place variant.
 macro_rules! names {
     ($($alias:literal = $name:literal $overload:literal $args:literal;)*) => { &[$(
         $crate::aten::OpDef {

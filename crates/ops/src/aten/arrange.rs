@@ -5,11 +5,11 @@ use super::lower::Lowering;
 use super::{host, table};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::{Dims, Meta};
+use crate::tensor::meta::{Dims, Meta};
 use crate::methods::aten;
-use crate::shape::{require_equal, wrap_dim};
+use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::broadcast;
 use maquette_ir::{Loc, MemoryFormat};
@@ -137,7 +137,7 @@ fn repeated_size(cx: &FakeCtx, given: &Value) -> Result<SymInt> {
 
 /// Index `i` as often as `repeats[i]` says; where it holds one number for `n` indices, each that often.
 fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Result<Tensor> {
-    let counts = host::data::<i64>(&crate::eager::cast(repeats, maquette_ir::DType::I64)?)?;
+    let counts = host::data::<i64>(&crate::dispatch::cpu_exec::cast(repeats, maquette_ir::DType::I64)?)?;
     let n = n.and_then(|n| n.as_i64()).map_or(counts.len(), |n| n.max(0) as usize);
     let mut out: Vec<i64> = Vec::new();
     for (i, &count) in counts.iter().cycle().take(if counts.is_empty() { 0 } else { n }).enumerate() {

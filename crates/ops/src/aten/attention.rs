@@ -3,12 +3,12 @@
 use super::dims::{fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
-use crate::eager::{input, output};
+use crate::dispatch::cpu_exec::{input, output};
 use crate::error::{Error, ErrorKind, Result};
-use crate::meta::Dims;
-use crate::shape::{require_equal, require_same};
+use crate::tensor::meta::Dims;
+use crate::tensor::shape::{require_equal, require_same};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{TypingError, broadcast};

@@ -4,14 +4,14 @@ use super::dims::{done, fresh, in_format_of, require, require_rank};
 use super::lower::{Lowering, Metas};
 use super::norm::{blend, compute_dtype, norm, per_channel, require_affine, require_float};
 use super::table;
-use crate::eager::{self, input, output};
+use crate::dispatch::cpu_exec::{self, input, output};
 use crate::error::{Error, Result};
-use crate::meta::{Dims, Meta};
+use crate::tensor::meta::{Dims, Meta};
 use crate::methods::aten;
 use crate::methods::calls::{aten_outputs, results};
-use crate::shape::require_same;
+use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 use maquette_ir::{DType, Loc};
 use maquette_kernels::{self as kernels, ReduceOp};
@@ -107,13 +107,13 @@ impl<'a> BatchNorm<'a> {
             return self.normalize(mean, &rstd, out);
         }
         let wide = compute_dtype(self.x.dtype());
-        let x = eager::cast(self.x, wide)?;
+        let x = cpu_exec::cast(self.x, wide)?;
         let dims: Vec<usize> = (0..x.dim()).filter(|d| *d != 1).collect();
         // the statistics are those of their dtype: half precision rounds them before they are used, as PyTorch does
         let fold = |op, x: &Tensor| -> Result<Tensor> {
             let exact = Tensor::allocate(Meta::contiguous(x.sizes()[1..2].iter().copied().collect::<Dims>(), wide))?;
             kernels::reduce(op, &input(x)?, &dims, &mut output(&exact)?)?;
-            eager::cast(&exact, save_mean.dtype())
+            cpu_exec::cast(&exact, save_mean.dtype())
         };
         let mean = fold(ReduceOp::Mean, &x)?;
         let squares = Tensor::allocate(fresh(&x, x.sizes().into(), wide))?;
@@ -123,7 +123,7 @@ impl<'a> BatchNorm<'a> {
         })?;
         let sums = fold(ReduceOp::Sum, &squares)?;
         let n = x.numel().as_i64().unwrap_or(0) as f64 / mean.numel().as_i64().unwrap_or(1) as f64;
-        eager::copy(&mean, save_mean)?;
+        cpu_exec::copy(&mean, save_mean)?;
         self.reciprocal_root(&sums, n, save_rstd)?;
         self.normalize(&mean, save_rstd, out)?;
         let (Some(old), Some(new)) = (self.running, update) else { return Ok(()) };
@@ -200,7 +200,7 @@ fn functional_metas(mut metas: Metas, n: &BatchNorm<'_>) -> Metas {
 fn run_functional(n: &BatchNorm<'_>, outs: &[Tensor]) -> Result<()> {
     let [.., mean, var] = outs else { return Err(Error::value("batch norm has running statistics as its last outputs")) };
     for (old, new) in n.running.into_iter().flatten().zip([mean, var]) {
-        eager::copy(old, new)?;
+        cpu_exec::copy(old, new)?;
     }
     n.run(outs, Some([mean, var]))
 }
@@ -250,7 +250,7 @@ table! {
     /// See the module.
     pub(super) static TABLE = {
         "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
-            Lowering::Undeclared { when: updates, body: |a| Ok(BatchNorm::of(a, Form::Full)?.declared()?.map(Value::Tensor).into_iter().collect()) },
+            Lowering::HiddenMutation { when: updates, body: |a| Ok(BatchNorm::of(a, Form::Full)?.declared()?.map(Value::Tensor).into_iter().collect()) },
         "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
             norm(|_, a| BatchNorm::of(a, Form::Full)?.metas(a), |a, out| { let n = BatchNorm::of(a, Form::Full)?; n.run(out, n.running) }),
         "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
@@ -274,8 +274,8 @@ table! {
             |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None),
         ),
         "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor" =>
-            Lowering::Undeclared { when: updates, body: batch_norm },
+            Lowering::HiddenMutation { when: updates, body: batch_norm },
         "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor" =>
-            Lowering::Undeclared { when: updates, body: instance_norm },
+            Lowering::HiddenMutation { when: updates, body: instance_norm },
     }
 }

@@ -5,11 +5,11 @@ use super::lower::Lowering;
 use super::order::refuse_bool;
 use super::{table, views};
 use crate::error::{Error, Result};
-use crate::meta::Dims;
+use crate::tensor::meta::Dims;
 use crate::methods::aten;
-use crate::shape::{require_equal, wrap_dim};
+use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::{DType, Loc, MemoryFormat, Scalar};
 
 /// `self, n, dim, prepend, append`

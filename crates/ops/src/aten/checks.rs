@@ -5,7 +5,7 @@ use super::lower::Lowering;
 use super::{host, table};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 
 /// `a, size, stride, dtype, device, layout`: each that is given must be the tensor's.

@@ -5,12 +5,12 @@ use super::host;
 use super::loss::{Reduction, require_floats};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
-use crate::meta::Dims;
-use crate::shape::require_same;
+use crate::tensor::meta::Dims;
+use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -35,7 +35,7 @@ fn require_labels(t: &Tensor) -> Result<()> {
 }
 
 fn labels(t: &Tensor) -> Result<Vec<i64>> {
-    host::data::<i64>(&eager::cast(t, DType::I64)?)
+    host::data::<i64>(&cpu_exec::cast(t, DType::I64)?)
 }
 
 /// One weight a class, of the dtype of the scores.
@@ -52,17 +52,17 @@ fn nll_metas(a: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Meta
     require_labels(target)?;
     let d = class_dim(x);
     require_class_weights(x, &a[2], x.sizes()[d])?;
-    let mut places: Dims = x.sizes().into();
-    places.remove(d);
+    let mut target_sizes: Dims = x.sizes().into();
+    target_sizes.remove(d);
     // one example may have its label as a vector of one
     if x.dim() > 1 || target.dim() > 1 {
-        require_same(&places, target.sizes(), || "argument `target` must have, as `self` without its classes,".into())?;
+        require_same(&target_sizes, target.sizes(), || "argument `target` must have, as `self` without its classes,".into())?;
     } else {
         super::dims::require(target.numel().eq(1), || {
             format!("argument `target` must be one label, found sizes {}", dims_text(target.sizes()))
         })?;
     }
-    let output = if Reduction::of(&a[3])? == Reduction::None { places } else { Dims::new() };
+    let output = if Reduction::of(&a[3])? == Reduction::None { target_sizes } else { Dims::new() };
     Ok(smallvec![fresh(x, output, x.dtype()), fresh(x, Dims::new(), x.dtype())])
 }
 
@@ -100,13 +100,13 @@ fn nll_nd(x: &Tensor, target: &Tensor, weight: Option<&Tensor>, reduction: Reduc
         4 => Ok(x.nll_loss2d(target, weight, reduction, ignored)),
         _ => {
             let (n, space) = (x.sizes()[0], &x.sizes()[2..]);
-            let places: Dims = std::iter::once(n).chain(space.iter().copied()).collect();
-            require_same(&places, target.sizes(), || "argument `target` must have, as `self` without its classes,".into())?;
+            let target_sizes: Dims = std::iter::once(n).chain(space.iter().copied()).collect();
+            require_same(&target_sizes, target.sizes(), || "argument `target` must have, as `self` without its classes,".into())?;
             let flat = product(space);
             let one = SymInt::from(1);
             let image = x.reshape([n, x.sizes()[1], one, flat]);
             let loss = image.nll_loss2d(&target.reshape([n, one, flat]), weight, reduction, ignored);
-            Ok(if reduction == Reduction::None { loss.reshape(places) } else { loss })
+            Ok(if reduction == Reduction::None { loss.reshape(target_sizes) } else { loss })
         }
     }
 }

@@ -3,12 +3,12 @@
 use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
-use crate::eager::{input, output};
+use crate::dispatch::cpu_exec::{input, output};
 use crate::error::{Error, Result};
-use crate::meta::{Dims, Meta};
-use crate::shape::require_equal;
+use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::Scalar;
 use maquette_ir::sym::SymInt;
 use maquette_kernels::{self as kernels, Window};

@@ -1,14 +1,14 @@
-//! Copies and conversions: the same elements in fresh memory, another dtype, another order of dimensions.
+//! StorageCloner and conversions: the same elements in fresh memory, another dtype, another order of dimensions.
 
 use super::dims::{done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous};
 use super::lower::{Class, Compute, Lowering, Metas, Pointwise, Types};
 use super::{reshape, table};
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::Meta;
+use crate::tensor::meta::Meta;
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::{DType, Device, Layout, MemoryFormat};
 use smallvec::smallvec;
 
@@ -16,9 +16,9 @@ pub(crate) const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> L
     Lowering::Compute(Compute { class: Class::Copy, metas, run: |a, out| copy_all(a[0].tensor()?, &out[0]) })
 }
 
-/// Copies, unless the destination has no data: on the `meta` device.
+/// StorageCloner, unless the destination has no data: on the `meta` device.
 fn copy_all(from: &Tensor, to: &Tensor) -> Result<()> {
-    if to.is_fake() { Ok(()) } else { eager::copy(from, to) }
+    if to.is_fake() { Ok(()) } else { cpu_exec::copy(from, to) }
 }
 
 pub(crate) const fn unsafe_view() -> Lowering {
@@ -30,7 +30,7 @@ pub(crate) const fn unsafe_view() -> Lowering {
         },
         run: |a, out| {
             let x = a[0].tensor()?;
-            eager::copy(&x.view_of(reshape::view(x.meta(), a[1].ints()?)?)?, &out[0])
+            cpu_exec::copy(&x.view_of(reshape::view(x.meta(), a[1].ints()?)?)?, &out[0])
         },
     })
 }

@@ -5,11 +5,11 @@ use super::host::{self, typed};
 use super::lower::{self, Compute, Lowering, Metas};
 use super::number::{filling, require_argument_fits, require_fits};
 use super::table;
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
-use crate::meta::{Dims, Meta};
+use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
@@ -29,7 +29,7 @@ fn nothing(_: &[Value], _: &[Tensor]) -> Result<()> {
 
 fn all(outs: &[Tensor], value: impl Into<Scalar>) -> Result<()> {
     let value = value.into();
-    outs.iter().try_for_each(|t| eager::fill(t, value))
+    outs.iter().try_for_each(|t| cpu_exec::fill(t, value))
 }
 
 /// A fresh tensor by the options `dtype`, `layout`, `device` that start at argument `at`.
@@ -105,8 +105,8 @@ fn permuted(args: &[Value]) -> Result<Metas> {
 /// The number that an argument is; a 0-d tensor counts as its element.
 fn number(v: &Value) -> Result<Scalar> {
     match v {
-        Value::Tensor(t) if !t.dtype().is_float() => Ok(Scalar::Int(eager::cast(t, DType::I64)?.item()?)),
-        Value::Tensor(t) => Ok(Scalar::Float(eager::cast(t, DType::F64)?.item()?)),
+        Value::Tensor(t) if !t.dtype().is_float() => Ok(Scalar::Int(cpu_exec::cast(t, DType::I64)?.item()?)),
+        Value::Tensor(t) => Ok(Scalar::Float(cpu_exec::cast(t, DType::F64)?.item()?)),
         other => other.scalar(),
     }
 }
@@ -166,7 +166,7 @@ fn steps_between(start: Scalar, end: Scalar, step: Scalar) -> Result<i64> {
 
 fn arange(args: &[Value], outs: &[Tensor], count: usize) -> Result<()> {
     let (start, _, step) = bounds(args, count);
-    Ok(maquette_kernels::arange(&mut eager::output(&outs[0])?, start.scalar()?, step.scalar()?)?)
+    Ok(maquette_kernels::arange(&mut cpu_exec::output(&outs[0])?, start.scalar()?, step.scalar()?)?)
 }
 
 fn spaced_meta(args: &[Value], at: usize) -> Result<Metas> {
@@ -201,11 +201,11 @@ fn spaced(args: &[Value], outs: &[Tensor], map: impl Fn(f64) -> f64) -> Result<(
 
 fn eye(outs: &[Tensor]) -> Result<()> {
     let out = &outs[0];
-    eager::fill(out, 0)?;
+    cpu_exec::fill(out, 0)?;
     let c = out.meta().concrete().ok_or_else(|| Error::value("the sizes are symbolic"))?;
     let n = c.sizes[0].min(c.sizes[1]);
     let diagonal = out.view_of(out.meta().with_dims(smallvec![n.into()], smallvec![(c.strides[0] + c.strides[1]).into()]))?;
-    eager::fill(&diagonal, 1)
+    cpu_exec::fill(&diagonal, 1)
 }
 
 macro_rules! options {
@@ -259,7 +259,7 @@ table! {
         "aten::lift_fresh_copy(Tensor self) -> Tensor" => Lowering::Compute(Compute {
             class: lower::Class::Copy,
             metas: |_, a| like(a, 1),
-            run: |a, o| eager::copy(a[0].tensor()?, &o[0]),
+            run: |a, o| cpu_exec::copy(a[0].tensor()?, &o[0]),
         }),
     }
 }

@@ -4,9 +4,9 @@
 //! requirement on data-dependent sizes becomes a deferred assertion instead.
 
 use crate::error::{Error, Result};
-use crate::meta::{Dims, Meta};
+use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::{SymBool, SymInt};
 use maquette_ir::typing::{self, contiguous_strides, elementwise_strides};
 use maquette_ir::{DType, MemoryFormat};
@@ -37,7 +37,7 @@ pub(crate) fn decide_or_deny(b: SymBool, negated: SymBool, message: &str) -> Res
 /// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred assertion on data-dependent ones.
 #[track_caller]
 pub(crate) fn require(b: SymBool, failed: impl Fn() -> String) -> Result<()> {
-    crate::shape::demand(b, &failed, &|| Error::value(failed()))
+    crate::tensor::shape::demand(b, &failed, &|| Error::value(failed()))
 }
 
 /// Whether a size is 1. Data-dependent sizes are asserted not to be.

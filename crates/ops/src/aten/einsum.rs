@@ -5,10 +5,10 @@ use super::lower::Lowering;
 use super::structure::{list, tensors};
 use super::table;
 use crate::error::{Error, Result};
-use crate::meta::Dims;
-use crate::shape::{require_equal, wrap_dim};
+use crate::tensor::meta::Dims;
+use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, MemoryFormat};
 use smallvec::smallvec;
@@ -278,14 +278,14 @@ fn meshgrid(vectors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
         }
     }
     let rank = vectors.len();
-    let place = |i: usize| if swapped && rank > 1 && i < 2 { 1 - i } else { i };
+    let axis = |i: usize| if swapped && rank > 1 && i < 2 { 1 - i } else { i };
     let mut sizes: Dims = smallvec![SymInt::from(1); rank];
     for (i, t) in vectors.iter().enumerate() {
-        sizes[place(i)] = t.numel();
+        sizes[axis(i)] = t.numel();
     }
     let grid = |(i, t): (usize, &&Tensor)| {
         let mut one: Dims = smallvec![SymInt::from(1); rank];
-        one[place(i)] = t.numel();
+        one[axis(i)] = t.numel();
         t.clone_as(MemoryFormat::Contiguous).reshape(one).expand(sizes.clone())
     };
     Ok(vectors.iter().enumerate().map(grid).collect())

@@ -4,12 +4,12 @@
 use super::dims::{fresh, require};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{AccessError, Error, Result};
-use crate::meta::{Concrete, Meta};
-use crate::overlap::{may_overlap, may_self_overlap};
+use crate::tensor::meta::{Concrete, Meta};
+use crate::tensor::overlap::{may_overlap, may_self_overlap};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use smallvec::{SmallVec, smallvec};
 
@@ -21,14 +21,14 @@ fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
 
 fn view(a: &[Value], out: &[Tensor]) -> Result<()> {
     let base = a[0].tensor()?;
-    let rows = if base.meta().is_row_major() { base.clone() } else { eager::contiguous(base)? };
-    eager::copy(&part(&rows, &a[1..])?, &out[0])
+    let rows = if base.meta().is_row_major() { base.clone() } else { cpu_exec::contiguous(base)? };
+    cpu_exec::copy(&part(&rows, &a[1..])?, &out[0])
 }
 
 fn scatter(a: &[Value], out: &[Tensor]) -> Result<()> {
     let (base, from) = (a[0].tensor()?, a[1].tensor()?);
-    eager::copy(base, &out[0])?;
-    eager::copy(from, &part(&out[0], &a[2..])?)
+    cpu_exec::copy(base, &out[0])?;
+    cpu_exec::copy(from, &part(&out[0], &a[2..])?)
 }
 
 fn view_metas(a: &[Value]) -> Result<Metas> {
@@ -50,21 +50,21 @@ fn strided_metas(a: &[Value]) -> Result<Metas> {
     Ok(smallvec![Meta { strides: strides.into(), ..fresh(base, base.sizes().into(), base.dtype()) }])
 }
 
-/// The integers of a place, which a run knows.
-fn plain(v: &Value) -> Result<SmallVec<[i64; 6]>> {
+/// The integers of a region, which every run knows.
+fn concrete_ints(v: &Value) -> Result<SmallVec<[i64; 6]>> {
     let numbers = v.ints()?.iter().map(|i| i.as_i64()).collect::<Option<_>>();
-    numbers.ok_or_else(|| Error::value("a place must be plain integers"))
+    numbers.ok_or_else(|| Error::value("a region must be concrete integers"))
 }
 
-/// Two places are apart: each an offset, then sizes, then strides.
+/// Two regions are disjoint: each an offset, then sizes, then strides.
 fn apart(a: &[Value]) -> Result<Outputs> {
-    let place = |v: &Value| -> Result<Concrete> {
-        let numbers = plain(v)?;
-        let Some((&offset, rest)) = numbers.split_first() else { return Err(Error::value("a place has an offset at least")) };
+    let region = |v: &Value| -> Result<Concrete> {
+        let numbers = concrete_ints(v)?;
+        let Some((&offset, rest)) = numbers.split_first() else { return Err(Error::value("a region needs at least an offset")) };
         let (sizes, strides) = rest.split_at(rest.len() / 2);
         Ok(Concrete { sizes: sizes.into(), strides: strides.into(), offset, width: 1 })
     };
-    if may_overlap(&place(&a[0])?, &place(&a[1])?) {
+    if may_overlap(&region(&a[0])?, &region(&a[1])?) {
         return Err(AccessError::MutatedOverlap { first: a[2].str()?.into(), second: a[3].str()?.into() }.into());
     }
     Ok(Outputs::new())
@@ -72,7 +72,7 @@ fn apart(a: &[Value]) -> Result<Outputs> {
 
 /// No two elements of these sizes and strides share their place.
 fn distinct(a: &[Value]) -> Result<Outputs> {
-    let (sizes, strides) = (plain(&a[0])?, plain(&a[1])?);
+    let (sizes, strides) = (concrete_ints(&a[0])?, concrete_ints(&a[1])?);
     let at = Concrete { sizes, strides, offset: 0, width: 1 };
     if may_self_overlap(&at) {
         return Err(AccessError::SelfOverlap { arg: a[2].str()?.into(), sizes: at.sizes.to_vec(), strides: at.strides.to_vec() }.into());
@@ -89,7 +89,7 @@ table! {
             Lowering::Compute(Compute {
                 class: Class::Copy,
                 metas: |_, a| strided_metas(a),
-                run: |a, out| eager::copy(a[0].tensor()?, &out[0]),
+                run: |a, out| cpu_exec::copy(a[0].tensor()?, &out[0]),
             }),
         "ir::apart(SymInt[] first, SymInt[] second, str first_name, str second_name) -> ()" =>
             Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: apart },

@@ -1,7 +1,7 @@
 //! What is written here rather than as kernels: loops over elements of any dtype that are rare, or small.
 
-use crate::eager;
-use crate::element::Element;
+use crate::dispatch::cpu_exec;
+use crate::tensor::element::Element;
 use crate::error::{AccessError, Result};
 use crate::tensor::Tensor;
 use maquette_ir::{DType, Scalar};
@@ -77,7 +77,7 @@ pub(crate) fn count(sizes: &[usize]) -> usize {
 
 /// Fills with a number.
 pub(crate) fn fill(out: &Tensor, value: Scalar) -> Result<()> {
-    Ok(maquette_kernels::fill(&mut eager::output(out)?, value)?)
+    Ok(maquette_kernels::fill(&mut cpu_exec::output(out)?, value)?)
 }
 
 /// `out[i, j, …] = x[tables[0][i], tables[1][j], …]`: what flips, rolls, repetitions and nearest resampling are.

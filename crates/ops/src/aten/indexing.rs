@@ -3,13 +3,13 @@
 use super::dims::{fresh, fresh_like, require_index, require_mask, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::{table, views};
-use crate::eager::{self, input, output};
+use crate::dispatch::cpu_exec::{self, input, output};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::{Dims, Meta};
-use crate::shape::require_same;
+use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{broadcast, elementwise_strides};
@@ -47,8 +47,8 @@ fn with_scalar_masks(x: &Tensor, list: &Value) -> Result<(Tensor, Value)> {
     for v in list.list()? {
         out.push(match v.opt_tensor()? {
             Some(mask) if is_mask(mask) && mask.dim() == 0 => {
-                let place = d.min(x.dim()) as i64;
-                x = x.view_of(views::unsqueeze(x.meta(), place)?)?;
+                let dim = d.min(x.dim()) as i64;
+                x = x.view_of(views::unsqueeze(x.meta(), dim)?)?;
                 d += 1;
                 Value::Tensor(mask.view_of(views::unsqueeze(mask.meta(), 0)?)?)
             }
@@ -173,7 +173,7 @@ fn index_put(args: &[Value], out: &Tensor) -> Result<()> {
     let (target, list) = with_scalar_masks(out, &args[1])?;
     let i = indexed(&target, per_dimension(&target, &list, &nonzero)?)?;
     let values = values.view_of(put_values(values, &i.meta.sizes)?)?;
-    eager::copy(x, out)?;
+    cpu_exec::copy(x, out)?;
     if values.numel().as_i64() == Some(0) {
         return Ok(());
     }
@@ -236,7 +236,7 @@ table! {
             metas: |_, a| masked_scatter_meta(a),
             run: |a, out| {
                 let (x, mask) = masked(a)?;
-                eager::copy(&x, &out[0])?;
+                cpu_exec::copy(&x, &out[0])?;
                 Ok(kernels::masked_scatter(&mut output(&out[0])?, &input(&mask)?, &input(a[2].tensor()?)?)?)
             },
         }),

@@ -6,13 +6,13 @@ use super::lower::{Class, Compute, Lowering, Metas};
 use super::number::require_argument_fits;
 use super::table;
 use super::views;
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::{Dims, Meta};
-use crate::shape::{require_equal, require_same, wrap_dim};
+use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::shape::{require_equal, require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::MemoryFormat;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote;
@@ -69,7 +69,7 @@ fn cat(args: &[Value], out: &Tensor) -> Result<()> {
     for t in parts.into_iter().filter(|t| !is_placeholder(t)) {
         let dim = wrap_dim(args[1].int_i64()?, t.dim())?;
         let length = t.sizes()[dim];
-        eager::copy(t, &out.view_of(views::narrow(out.meta(), dim as i64, start, length)?)?)?;
+        cpu_exec::copy(t, &out.view_of(views::narrow(out.meta(), dim as i64, start, length)?)?)?;
         start += length;
     }
     Ok(())
@@ -210,14 +210,14 @@ fn constant_pad(args: &[Value], out: &Tensor) -> Result<()> {
         from = views::narrow(&from, d as i64, cut_front.min(from.sizes[d]), length)?;
         to = views::narrow(&to, d as i64, before.max(0).min(to.sizes[d]), length)?;
     }
-    eager::copy(&x.view_of(from)?, &out.view_of(to)?)
+    cpu_exec::copy(&x.view_of(from)?, &out.view_of(to)?)
 }
 
 fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     let x = args[0].tensor()?;
     let (sizes, k) = (host::sizes(x)?, args[1].int_i64()?);
     let (rows, cols) = (sizes[sizes.len() - 2], sizes[sizes.len() - 1]);
-    eager::copy(x, out)?;
+    cpu_exec::copy(x, out)?;
     if rows == 0 || cols == 0 {
         return Ok(());
     }
@@ -249,10 +249,10 @@ fn replaced(args: &[Value], view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result
     Ok(smallvec![fresh_like(x, x.dtype())?])
 }
 
-/// Copies the whole, then `src` over the view.
+/// StorageCloner the whole, then `src` over the view.
 fn replace(args: &[Value], out: &Tensor, view: fn(&Meta, &[Value]) -> Result<Meta>) -> Result<()> {
-    eager::copy(args[0].tensor()?, out)?;
-    eager::copy(args[1].tensor()?, &out.view_of(view(out.meta(), args)?)?)
+    cpu_exec::copy(args[0].tensor()?, out)?;
+    cpu_exec::copy(args[1].tensor()?, &out.view_of(view(out.meta(), args)?)?)
 }
 
 fn sliced(m: &Meta, a: &[Value]) -> Result<Meta> {

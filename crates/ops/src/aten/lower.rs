@@ -1,16 +1,16 @@
 //! Lowerings: the few classes of computation that every builtin operator is one of, and what follows from each.
 
 use super::OpDef;
-use super::plan::{Plan, tensor_operands};
-use crate::device::device_of;
-use crate::eager;
+use super::pointwise::cache::{CompiledExpr, tensor_operands};
+use crate::dispatch::device::device_of;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
-use crate::loans::{lend, separate, written};
-use crate::meta::Meta;
+use crate::dispatch::call_borrows::{borrow_args, resolve_overlap, mutated_args};
+use crate::tensor::meta::Meta;
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{ExprBuilder, Reg};
 use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, contiguous_strides, elementwise_strides};
 use maquette_ir::{DType, Layout};
@@ -42,7 +42,7 @@ pub enum Lowering {
     /// A composite of which a part draws random numbers.
     RandomComposite(fn(&[Value]) -> Result<Outputs>),
     /// A composite that, where `when` holds, writes to arguments its schema does not mark. A trace then records its parts, whose schemas do.
-    Undeclared {
+    HiddenMutation {
         /// Whether a call writes.
         when: fn(&[Value]) -> Result<bool>,
         /// Calls the parts.
@@ -58,7 +58,7 @@ impl std::fmt::Display for Lowering {
             Lowering::View(_) => f.write_str("view"),
             Lowering::InPlace(name) => write!(f, "in place of `{name}`"),
             Lowering::Dynamic { .. } => f.write_str("data-dependent"),
-            Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::Undeclared { .. } => f.write_str("composite"),
+            Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::HiddenMutation { .. } => f.write_str("composite"),
         }
     }
 }
@@ -86,27 +86,27 @@ pub enum Class {
 
 impl Class {
     /// Whether the bits of its results may depend on the strides of its operands.
-    pub(crate) const fn sums_by_layout(self) -> bool {
+    pub(crate) const fn order_depends_on_layout(self) -> bool {
         matches!(self, Class::Gemm | Class::Convolution | Class::Attention | Class::Recurrent)
     }
 
     /// Whether the strides of its results may follow from those of its operands.
-    pub(crate) const fn keeps_strides(self) -> bool {
+    pub(crate) const fn preserves_strides(self) -> bool {
         matches!(self, Class::Copy | Class::Norm | Class::Scalar | Class::Sort | Class::Window)
     }
 
     /// Whether its kernels write to tensors of any strides.
-    pub(crate) const fn writes_anywhere(self) -> bool {
+    pub(crate) const fn supports_strided_output(self) -> bool {
         matches!(self, Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random)
     }
 
     /// Whether its kernels may draw random numbers: recurrent layers drop elements between one another in training.
-    pub(crate) const fn draws(self) -> bool {
+    pub(crate) const fn uses_rng(self) -> bool {
         matches!(self, Class::Random | Class::Recurrent)
     }
 
     /// Whether its kernels write every element of their outputs, whatever the operands are.
-    pub(crate) const fn fills(self) -> bool {
+    pub(crate) const fn overwrites_output(self) -> bool {
         matches!(
             self,
             Class::Reduce
@@ -147,7 +147,7 @@ pub enum Types {
     /// Computes and returns the promoted dtype.
     Promote,
     /// As [`Types::Promote`]; the result is row-major.
-    PromoteRows,
+    PromoteContiguous,
     /// As [`Types::Promote`], but integers and bools are computed as the default float.
     Float,
     /// As [`Types::Float`] where this argument is absent, else as [`Types::Promote`].
@@ -185,9 +185,9 @@ impl PointwiseCx<'_> {
     }
 }
 
-/// A pointwise operator's call, worked out: the plan, the tensor operands, and the output.
+/// A pointwise operator's call, worked out: the compiled expression, the tensor operands, and the output.
 pub(crate) struct PointwiseCall<'a> {
-    pub(crate) plan: Rc<Plan>,
+    pub(crate) compiled: Rc<CompiledExpr>,
     pub(crate) operands: SmallVec<[&'a Tensor; 4]>,
     pub(crate) meta: Meta,
 }
@@ -195,7 +195,7 @@ pub(crate) struct PointwiseCall<'a> {
 impl Pointwise {
     /// Promotes, builds and broadcasts. `target`: the tensor that an in-place operator writes to.
     pub(crate) fn call<'a>(&self, op: &OpDef, state: &OpState, args: &'a [Value], target: Option<&Meta>) -> Result<PointwiseCall<'a>> {
-        let plan = self.plan(op, state, args, target.map(|t| t.dtype))?;
+        let compiled = self.compile(op, state, args, target.map(|t| t.dtype))?;
         let operands: SmallVec<[&Tensor; 4]> = tensor_operands(state)
             .filter_map(|i| match &args[i] {
                 Value::Tensor(t) => Some(t),
@@ -204,30 +204,30 @@ impl Pointwise {
             .collect();
         if target.is_none()
             && let Some(first) = operands.first()
-            && eager::rows_alike(operands.iter().copied()).is_some()
+            && cpu_exec::common_dense_numel(operands.iter().copied()).is_some()
         {
             let device = device_of(state, args)?;
-            let meta = Meta { dtype: plan.written, device, offset: 0.into(), requires_grad: false, ..first.meta().clone() };
-            return Ok(PointwiseCall { plan, operands, meta });
+            let meta = Meta { dtype: compiled.out_dtype, device, offset: 0.into(), requires_grad: false, ..first.meta().clone() };
+            return Ok(PointwiseCall { compiled, operands, meta });
         }
         let shapes: SmallVec<[&[_]; 4]> = operands.iter().map(|t| t.sizes()).collect();
         let sizes = broadcast(&shapes)?;
         let meta = match target {
             Some(t) => {
-                crate::shape::require_same(&t.sizes, &sizes, || format!("{} writes into a tensor of", op.name()))?;
+                crate::tensor::shape::require_same(&t.sizes, &sizes, || format!("{} writes into a tensor of", op.name()))?;
                 t.clone()
             }
             None => {
                 let layouts: SmallVec<[(&[_], &[_]); 4]> = operands.iter().map(|t| (t.sizes(), t.strides())).collect();
                 let strides = match self.types {
-                    Types::Masked | Types::PromoteRows => contiguous_strides(&sizes),
+                    Types::Masked | Types::PromoteContiguous => contiguous_strides(&sizes),
                     _ => elementwise_strides(&sizes, &layouts)?,
                 };
                 let device = device_of(state, args)?;
-                Meta { dtype: plan.written, device, layout: Layout::Strided, sizes, strides, offset: 0.into(), requires_grad: false }
+                Meta { dtype: compiled.out_dtype, device, layout: Layout::Strided, sizes, strides, offset: 0.into(), requires_grad: false }
             }
         };
-        Ok(PointwiseCall { plan, operands, meta })
+        Ok(PointwiseCall { compiled, operands, meta })
     }
 }
 
@@ -298,7 +298,7 @@ impl OpDef {
                 Ok(smallvec::smallvec![args[0].clone()])
             }
             Lowering::Dynamic { fake, .. } => fake(cx, args),
-            Lowering::Composite(f) | Lowering::RandomComposite(f) | Lowering::Undeclared { body: f, .. } => f(args),
+            Lowering::Composite(f) | Lowering::RandomComposite(f) | Lowering::HiddenMutation { body: f, .. } => f(args),
         }
     }
 
@@ -306,37 +306,37 @@ impl OpDef {
     pub(crate) fn run(&self, op: Op, state: &OpState, args: &mut [Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)).and_then(crate::fake::well_formed),
-            Lowering::Composite(f) | Lowering::RandomComposite(f) | Lowering::Undeclared { body: f, .. } => f(args),
+            Lowering::Composite(f) | Lowering::RandomComposite(f) | Lowering::HiddenMutation { body: f, .. } => f(args),
             _ => {
-                let same_place = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
-                let written = written(state, args);
-                separate(state, args, same_place)?;
-                let lent = lend(op, state, args)?;
-                let out = self.compute(op, state, lent.args()).inspect_err(|e| {
+                let same_view_is_safe = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
+                let written = mutated_args(state, args);
+                resolve_overlap(state, args, same_view_is_safe)?;
+                let borrowed = borrow_args(op, state, args)?;
+                let out = self.compute(op, state, borrowed.args()).inspect_err(|e| {
                     // other errors are found before anything is written
                     if matches!(e.kind(), ErrorKind::Kernel(_)) {
                         written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(e));
                     }
                 })?;
-                drop(lent);
+                drop(borrowed);
                 written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
                 Ok(if matches!(self.lowering, Lowering::InPlace(_)) { written.into_iter().collect() } else { out })
             }
         }
     }
 
-    /// The part of [`OpDef::run`] under the loans.
+    /// The part of [`OpDef::run`] under the borrows.
     fn compute(&self, op: Op, state: &OpState, args: &[Value]) -> Result<Outputs> {
         match &self.lowering {
             Lowering::Pointwise(p) => {
-                let PointwiseCall { plan, operands, meta } = p.call(self, state, args, None)?;
+                let PointwiseCall { compiled, operands, meta } = p.call(self, state, args, None)?;
                 let out = Tensor::allocate_to_fill(meta)?;
-                eager::pointwise(&plan, &operands, &out)?;
+                cpu_exec::pointwise(&compiled, &operands, &out)?;
                 Ok(group(state, std::iter::once(out)))
             }
             Lowering::Compute(c) => {
                 let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
-                let allocate = if c.class.fills() { Tensor::allocate_to_fill } else { Tensor::allocate };
+                let allocate = if c.class.overwrites_output() { Tensor::allocate_to_fill } else { Tensor::allocate };
                 let mut outs: SmallVec<[Tensor; 2]> = SmallVec::new();
                 for meta in metas {
                     outs.push(allocate(meta)?);
@@ -351,17 +351,17 @@ impl OpDef {
                 match &def.lowering {
                     Lowering::Pointwise(p) => {
                         let call = p.call(self, &inner, args, Some(target.meta()))?;
-                        eager::pointwise(&call.plan, &call.operands, target)?;
+                        cpu_exec::pointwise(&call.compiled, &call.operands, target)?;
                     }
                     _ => {
                         let out = def.compute(op, &inner, args)?;
-                        eager::copy(fits_into(target, out.first(), name)?, target)?;
+                        cpu_exec::copy(fits_into(target, out.first(), name)?, target)?;
                     }
                 }
                 Ok(Outputs::new())
             }
             Lowering::Dynamic { run, .. } => run(args),
-            Lowering::View(_) | Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::Undeclared { .. } => {
+            Lowering::View(_) | Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::HiddenMutation { .. } => {
                 Err(Error::value("views and composites have no kernel"))
             }
         }
@@ -371,7 +371,7 @@ impl OpDef {
 /// The result of a functional operator, if it can be written into `target`.
 pub(super) fn fits_into<'a>(target: &Tensor, out: Option<&'a Value>, name: &str) -> Result<&'a Tensor> {
     let out = out.ok_or_else(|| Error::value(format!("{name} returns nothing to write")))?.tensor()?;
-    crate::shape::require_same(target.sizes(), out.sizes(), || format!("the result of {name} is written into a tensor of"))?;
+    crate::tensor::shape::require_same(target.sizes(), out.sizes(), || format!("the result of {name} is written into a tensor of"))?;
     if !can_cast(out.dtype(), target.dtype()) {
         let (from, to) = (out.dtype(), target.dtype());
         return Err(Error::value(format!("the result has dtype {from}, which cannot be written into a tensor of dtype {to}")));

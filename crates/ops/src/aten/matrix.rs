@@ -4,13 +4,13 @@ use super::dims::{done, fresh, known_equal, product, require_rank, require_same_
 use super::lower::{Class, Compute, Lowering, Metas, wide};
 use super::number::require_argument_fits;
 use super::{table, views};
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::{Dims, IntoDims, Meta};
-use crate::shape::require_equal;
+use crate::tensor::meta::{Dims, IntoDims, Meta};
+use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::cast_scalar;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{Operand, OperandKind, broadcast, promote};
@@ -72,7 +72,7 @@ fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<M
 
 /// `out = beta out + alpha a b`, of matrices or batches.
 fn multiply(a: &Tensor, b: &Tensor, out: &Tensor, alpha: impl Into<Scalar>, beta: impl Into<Scalar>) -> Result<()> {
-    let (a, b, mut out) = (eager::input(a)?, eager::input(b)?, eager::output(out)?);
+    let (a, b, mut out) = (cpu_exec::input(a)?, cpu_exec::input(b)?, cpu_exec::output(out)?);
     Ok(maquette_kernels::batched_gemm(&a, &b, &mut out, alpha, beta)?)
 }
 
@@ -81,7 +81,7 @@ fn scales(args: &[Value], out: &Tensor) -> Result<(Scalar, Scalar)> {
     let (beta, alpha) = (args[3].scalar()?, args[4].scalar()?);
     // a factor of 0 ignores what it multiplies, NaN included
     if beta.to_bool() {
-        eager::copy(args[0].tensor()?, out)?;
+        cpu_exec::copy(args[0].tensor()?, out)?;
     }
     Ok((beta, alpha))
 }

@@ -2,7 +2,6 @@
 //!
 //! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
 
-mod absent;
 mod alias;
 mod arrange;
 mod attention;
@@ -28,9 +27,8 @@ mod matrix;
 mod norm;
 mod number;
 mod order;
-pub(crate) mod plan;
-mod pointwise;
-mod pool;
+pub(crate) mod pointwise;
+mod pooling;
 mod random;
 mod reduce;
 mod reshape;
@@ -41,11 +39,12 @@ mod spatial;
 mod special;
 mod split;
 mod structure;
+mod unsupported;
 mod views;
 
-pub use absent::{absent, every_absent};
 pub use loss::Reduction;
 pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
+pub use unsupported::{all_unsupported, unsupported};
 
 use maquette_ir::Loc;
 
@@ -104,7 +103,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         matrix::TABLE,
         norm::TABLE,
         number::TABLE,
-        pool::TABLE,
+        pooling::TABLE,
         random::TABLE,
         reduce::TABLE,
         rnn::TABLE,

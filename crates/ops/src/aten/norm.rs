@@ -3,13 +3,13 @@
 use super::dims::{done, fresh, in_format_of, is_contiguous, product, require, require_rank};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
-use crate::eager::{self, input, output};
+use crate::dispatch::cpu_exec::{self, input, output};
 use crate::error::{Error, Result};
-use crate::meta::{Dims, Meta};
+use crate::tensor::meta::{Dims, Meta};
 use crate::methods::calls::{aten_outputs, results};
-use crate::shape::require_same;
+use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::{BinaryOp, BuildError, ExprBuilder, Reg, UnaryOp};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Loc};
@@ -73,8 +73,8 @@ fn flat(t: &Tensor) -> Result<Tensor> {
 /// The statistics of rows without elements: the mean, where it is asked for, is 0, the reciprocal of the deviation NaN.
 fn no_elements(statistics: &[Tensor]) -> Result<()> {
     let Some((rstd, mean)) = statistics.split_last() else { return Ok(()) };
-    mean.iter().try_for_each(|t| eager::fill(t, 0.0))?;
-    eager::fill(rstd, f64::NAN)
+    mean.iter().try_for_each(|t| cpu_exec::fill(t, 0.0))?;
+    cpu_exec::fill(rstd, f64::NAN)
 }
 
 fn layer_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
@@ -112,7 +112,7 @@ pub(super) fn blend(
     build: impl FnOnce(&mut ExprBuilder, &[Reg]) -> Result<Reg, BuildError>,
 ) -> Result<()> {
     let wide = compute_dtype(out.dtype());
-    eager::map_into(out, &[&[x], parts].concat(), |b, r| {
+    cpu_exec::map_into(out, &[&[x], parts].concat(), |b, r| {
         let regs = r.iter().map(|&r| b.cast(r, wide)).collect::<Result<Vec<_>, _>>()?;
         let y = build(b, &regs)?;
         b.cast(y, out.dtype())
@@ -177,7 +177,7 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     // groups become rows of a contiguous copy, which keeps full precision until the scale and shift
     let wide = compute_dtype(x.dtype());
     let (work, normal) = (Tensor::allocate(fresh(x, x.sizes().into(), wide))?, Tensor::allocate(fresh(x, x.sizes().into(), wide))?);
-    eager::copy(x, &work)?;
+    cpu_exec::copy(x, &work)?;
     let rows = out[1].numel();
     let as_rows = Meta::contiguous([rows, x.numel().floor_div(rows)], wide);
     let (mean, rstd) = (flat(&out[1])?, flat(&out[2])?);
@@ -205,7 +205,7 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
         }
         Ok(y)
     })?;
-    if direct { Ok(()) } else { eager::copy(&work, &out[0]) }
+    if direct { Ok(()) } else { cpu_exec::copy(&work, &out[0]) }
 }
 
 table! {

@@ -6,7 +6,7 @@ use super::table;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::{Class, Element as _};
 use smallvec::smallvec;

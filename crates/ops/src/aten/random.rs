@@ -4,11 +4,11 @@ use super::creation::{factory, like, options};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::number::require_fits;
 use super::table;
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
 use crate::random::{Philox, reserve};
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::{DType, Device, Scalar};
 use maquette_kernels::ViewMut;
 use smallvec::smallvec;
@@ -19,7 +19,7 @@ const fn random(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&
 
 /// Fills the output from the device's sequence.
 fn draw(outs: &[Tensor], fill: impl FnOnce(&mut ViewMut<'_>, Philox) -> Result<(), maquette_kernels::KernelError>) -> Result<()> {
-    let mut out = eager::output(&outs[0])?;
+    let mut out = cpu_exec::output(&outs[0])?;
     let at = reserve(outs[0].device(), out.numel() as u64);
     Ok(fill(&mut out, at)?)
 }
@@ -97,8 +97,8 @@ fn chance(outs: &[Tensor], p: &Tensor) -> Result<()> {
     let wide = crate::Meta { dtype: DType::F32, ..crate::Meta::contiguous(out.sizes(), DType::F32).on(out.device()) };
     let draws = Tensor::allocate(wide)?;
     uniform(std::slice::from_ref(&draws), 0.0, 1.0)?;
-    let p = eager::cast(p, DType::F32)?;
-    eager::map_into(out, &[&draws, &p], |b, r| {
+    let p = cpu_exec::cast(p, DType::F32)?;
+    cpu_exec::map_into(out, &[&draws, &p], |b, r| {
         let less = b.compare(maquette_ir::scalar_expr::CmpOp::Lt, r[0], r[1])?;
         b.cast(less, out.dtype())
     })

@@ -3,12 +3,12 @@
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::norm::compute_dtype;
 use super::table;
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
-use crate::meta::{Dims, Meta};
-use crate::shape::wrap_dim;
+use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::ReduceOp;
@@ -77,7 +77,7 @@ pub(super) fn picked(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) ->
 }
 
 fn fold(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    Ok(maquette_kernels::reduce(op, &eager::input(x)?, dims, &mut eager::output(out)?)?)
+    Ok(maquette_kernels::reduce(op, &cpu_exec::input(x)?, dims, &mut cpu_exec::output(out)?)?)
 }
 
 /// The dtype of a sum: as asked for, else wide integers for integers and bools.
@@ -108,7 +108,7 @@ fn one_or_all(args: &[Value], i: usize) -> Result<DimList> {
 }
 
 fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    fold(op, &eager::cast(x, out.dtype())?, dims, out)
+    fold(op, &cpu_exec::cast(x, out.dtype())?, dims, out)
 }
 
 /// A sum or product of the elements in the output's dtype, which PyTorch casts them to first. To wide ones they are cast as they are read.
@@ -124,7 +124,7 @@ fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
 /// Halves are divided before they are rounded, and integers are not cut down to them before they are added.
 fn mean(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     let wide = if x.dtype().is_float() { x.dtype() } else { compute_dtype(out.dtype()) };
-    fold(ReduceOp::Mean, &eager::cast(x, wide)?, dims, out)
+    fold(ReduceOp::Mean, &cpu_exec::cast(x, wide)?, dims, out)
 }
 
 fn spread(args: &[Value], dims: usize) -> Result<(&Tensor, DimList, f64)> {
@@ -150,7 +150,7 @@ fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
     // the mean is accumulated as the deviations from it are
     let mean = Tensor::allocate(Meta { dtype: DType::F64, ..out.meta().clone() })?;
     fold(ReduceOp::Mean, x, &dims, &mean)?;
-    eager::copy(&mean, out)
+    cpu_exec::copy(&mean, out)
 }
 
 fn legacy_spread(args: &[Value], unbiased: usize) -> Result<ReduceOp> {
@@ -188,22 +188,22 @@ fn kept(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<Tensor> {
 /// `log(sum(exp(x - max))) + max`, where an infinite maximum counts as 0.
 fn logsumexp(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     let wide = if out.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    let x = eager::cast(x, wide)?;
+    let x = cpu_exec::cast(x, wide)?;
     let max = Tensor::allocate(reduced(&x, dims, true, wide))?;
     if x.numel().as_i64() != Some(0) {
         fold(ReduceOp::Max, &x, dims, &max)?;
     }
-    let max = eager::map(wide, &[&max], |b, r| {
+    let max = cpu_exec::map(wide, &[&max], |b, r| {
         let (infinite, zero) = (b.unary(UnaryOp::IsInf, r[0])?, b.constant(0, wide));
         b.select(infinite, zero, r[0])
     })?;
-    let exp = eager::map(wide, &[&x, &max], |b, r| {
+    let exp = cpu_exec::map(wide, &[&x, &max], |b, r| {
         let d = b.binary(BinaryOp::Sub, r[0], r[1])?;
         b.unary(UnaryOp::Exp, d)
     })?;
     let sum = Tensor::allocate(reduced(&x, dims, true, wide))?;
     fold(ReduceOp::Sum, &exp, dims, &sum)?;
-    eager::map_into(&kept(&x, dims, out)?, &[&sum, &max], |b, r| {
+    cpu_exec::map_into(&kept(&x, dims, out)?, &[&sum, &max], |b, r| {
         let log = b.unary(UnaryOp::Log, r[0])?;
         let y = b.binary(BinaryOp::Add, log, r[1])?;
         b.cast(y, out.dtype())
@@ -211,7 +211,7 @@ fn logsumexp(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
 }
 
 fn count_nonzero(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
-    let ones = eager::map(DType::Bool, &[x], |b, r| {
+    let ones = cpu_exec::map(DType::Bool, &[x], |b, r| {
         let zero = b.constant(0, x.dtype());
         b.compare(CmpOp::Ne, r[0], zero)
     })?;
@@ -222,7 +222,7 @@ fn nansum(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     if !x.dtype().is_float() {
         return total(ReduceOp::Sum, x, dims, out);
     }
-    let numbers = eager::map(x.dtype(), &[x], |b, r| {
+    let numbers = cpu_exec::map(x.dtype(), &[x], |b, r| {
         let (nan, zero) = (b.unary(UnaryOp::IsNan, r[0])?, b.constant(0, x.dtype()));
         b.select(nan, zero, r[0])
     })?;
@@ -232,8 +232,8 @@ fn nansum(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
 fn with_index(args: &[Value], outs: &[Tensor], max: bool) -> Result<()> {
     let x = args[0].tensor()?;
     let dim = wrap_dim(args[1].int_i64()?, x.dim())?;
-    let (values, indices) = (&mut eager::output(&outs[0])?, &mut eager::output(&outs[1])?);
-    Ok(maquette_kernels::minmax_with_index(max, &eager::input(x)?, dim, values, indices)?)
+    let (values, indices) = (&mut cpu_exec::output(&outs[0])?, &mut cpu_exec::output(&outs[1])?);
+    Ok(maquette_kernels::minmax_with_index(max, &cpu_exec::input(x)?, dim, values, indices)?)
 }
 
 fn with_index_meta(args: &[Value]) -> Result<Metas> {

@@ -3,7 +3,7 @@
 use super::dims::{decide, known_equal, product, require};
 use super::views::is_open;
 use crate::error::{Error, Result};
-use crate::meta::{Dims, Meta};
+use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::dims_text;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;

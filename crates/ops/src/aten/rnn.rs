@@ -3,13 +3,13 @@
 use super::dims::{done, fresh, require, require_rank, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::{table, views};
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
-use crate::meta::Dims;
+use crate::tensor::meta::Dims;
 use crate::methods::aten;
-use crate::shape::{require_equal, require_same};
+use crate::tensor::shape::{require_equal, require_same};
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::Loc;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -220,7 +220,7 @@ impl<'a> Rnn<'a> {
         let sequence = if self.batch_first { sequence.transpose(0, 1) } else { sequence };
         let h = Tensor::stack(last.iter().map(|s| &s.h), 0);
         let c = self.c.map(|_| Tensor::stack(last.iter().filter_map(|s| s.c.as_ref()), 0));
-        [Some(sequence), Some(h), c].iter().flatten().zip(outs).try_for_each(|(from, to)| eager::copy(from.ok()?, to))
+        [Some(sequence), Some(h), c].iter().flatten().zip(outs).try_for_each(|(from, to)| cpu_exec::copy(from.ok()?, to))
     }
 }
 

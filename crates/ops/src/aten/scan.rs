@@ -4,13 +4,13 @@ use super::dims::{done, fresh_like};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::reduce::accumulated;
 use super::table;
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
-use crate::meta::Meta;
+use crate::tensor::meta::Meta;
 use crate::methods::aten;
-use crate::shape::wrap_dim;
+use crate::tensor::shape::wrap_dim;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::CmpOp;
 use maquette_ir::{DType, Loc};
 use maquette_kernels::{KernelError, ReduceOp, ScanOp, View, ViewMut};
@@ -40,8 +40,8 @@ fn scan_meta(args: &[Value]) -> Result<Metas> {
 }
 
 fn scan(args: &[Value], outs: &[Tensor], op: ScanOp) -> Result<()> {
-    let x = eager::cast(args[0].tensor()?, outs[0].dtype())?;
-    Ok(maquette_kernels::scan(op, &eager::input(&x)?, dim(args, 1)?, &mut eager::output(&outs[0])?)?)
+    let x = cpu_exec::cast(args[0].tensor()?, outs[0].dtype())?;
+    Ok(maquette_kernels::scan(op, &cpu_exec::input(&x)?, dim(args, 1)?, &mut cpu_exec::output(&outs[0])?)?)
 }
 
 fn extreme_meta(args: &[Value]) -> Result<Metas> {
@@ -50,8 +50,8 @@ fn extreme_meta(args: &[Value]) -> Result<Metas> {
 }
 
 fn extreme(args: &[Value], outs: &[Tensor], max: bool) -> Result<()> {
-    let (values, indices) = (&mut eager::output(&outs[0])?, &mut eager::output(&outs[1])?);
-    Ok(maquette_kernels::cumulative_extreme(max, &eager::input(args[0].tensor()?)?, dim(args, 1)?, values, indices)?)
+    let (values, indices) = (&mut cpu_exec::output(&outs[0])?, &mut cpu_exec::output(&outs[1])?);
+    Ok(maquette_kernels::cumulative_extreme(max, &cpu_exec::input(args[0].tensor()?)?, dim(args, 1)?, values, indices)?)
 }
 
 /// Values and indices in the memory order of argument 0.
@@ -63,8 +63,8 @@ fn sort_meta(args: &[Value], d: usize) -> Result<Metas> {
 
 /// Sorting is stable always.
 fn sort(args: &[Value], d: usize, values: &Tensor, indices: &Tensor) -> Result<()> {
-    let (values, indices) = (&mut eager::output(values)?, &mut eager::output(indices)?);
-    Ok(maquette_kernels::sort(&eager::input(args[0].tensor()?)?, dim(args, d)?, args[d + 1].bool()?, values, indices)?)
+    let (values, indices) = (&mut cpu_exec::output(values)?, &mut cpu_exec::output(indices)?);
+    Ok(maquette_kernels::sort(&cpu_exec::input(args[0].tensor()?)?, dim(args, d)?, args[d + 1].bool()?, values, indices)?)
 }
 
 fn argsort(args: &[Value], outs: &[Tensor], d: usize) -> Result<()> {
@@ -89,8 +89,8 @@ fn topk_meta(args: &[Value]) -> Result<Metas> {
 }
 
 fn topk(args: &[Value], outs: &[Tensor]) -> Result<()> {
-    let (values, indices) = (&mut eager::output(&outs[0])?, &mut eager::output(&outs[1])?);
-    Ok(maquette_kernels::topk(&eager::input(args[0].tensor()?)?, dim(args, 2)?, args[3].bool()?, values, indices)?)
+    let (values, indices) = (&mut cpu_exec::output(&outs[0])?, &mut cpu_exec::output(&outs[1])?);
+    Ok(maquette_kernels::topk(&cpu_exec::input(args[0].tensor()?)?, dim(args, 2)?, args[3].bool()?, values, indices)?)
 }
 
 fn softmax_meta(args: &[Value]) -> Result<Metas> {
@@ -107,8 +107,8 @@ fn softmax_meta(args: &[Value]) -> Result<Metas> {
 type Rows = fn(&View<'_>, usize, &mut ViewMut<'_>) -> Result<(), KernelError>;
 
 fn softmax(args: &[Value], outs: &[Tensor], kernel: Rows) -> Result<()> {
-    let x = eager::cast(args[0].tensor()?, outs[0].dtype())?;
-    Ok(kernel(&eager::input(&x)?, dim(args, 1)?, &mut eager::output(&outs[0])?)?)
+    let x = cpu_exec::cast(args[0].tensor()?, outs[0].dtype())?;
+    Ok(kernel(&cpu_exec::input(&x)?, dim(args, 1)?, &mut cpu_exec::output(&outs[0])?)?)
 }
 
 fn safe_softmax_meta(args: &[Value]) -> Result<Metas> {
@@ -121,20 +121,20 @@ fn safe_softmax_meta(args: &[Value]) -> Result<Metas> {
 
 /// As a softmax, but a row of nothing but negative infinity gives zeros.
 fn safe_softmax(args: &[Value], out: &Tensor) -> Result<()> {
-    let x = eager::cast(args[0].tensor()?, out.dtype())?;
+    let x = cpu_exec::cast(args[0].tensor()?, out.dtype())?;
     if x.numel().as_i64() == Some(0) {
         return Ok(());
     }
     let d = dim(args, 1)?;
     let (shares, mut row) = (Tensor::allocate(out.meta().clone())?, out.meta().sizes.clone());
-    maquette_kernels::softmax(&eager::input(&x)?, d, &mut eager::output(&shares)?)?;
+    maquette_kernels::softmax(&cpu_exec::input(&x)?, d, &mut cpu_exec::output(&shares)?)?;
     if let Some(n) = row.get_mut(d) {
         *n = 1.into();
     }
     let max = Tensor::allocate(Meta::contiguous(row, out.dtype()).on(out.device()))?;
     let dims: &[usize] = if x.dim() == 0 { &[] } else { &[d] };
-    maquette_kernels::reduce(ReduceOp::Max, &eager::input(&x)?, dims, &mut eager::output(&max)?)?;
-    eager::map_into(out, &[&shares, &max], |b, r| {
+    maquette_kernels::reduce(ReduceOp::Max, &cpu_exec::input(&x)?, dims, &mut cpu_exec::output(&max)?)?;
+    cpu_exec::map_into(out, &[&shares, &max], |b, r| {
         let (least, zero) = (b.constant(f64::NEG_INFINITY, out.dtype()), b.constant(0, out.dtype()));
         let masked = b.compare(CmpOp::Eq, r[1], least)?;
         b.select(masked, zero, r[0])

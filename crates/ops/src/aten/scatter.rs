@@ -6,13 +6,13 @@ use super::lower::{Class, Compute, Lowering, Metas};
 use super::norm::compute_dtype;
 use super::number::require_argument_fits;
 use super::{table, views};
-use crate::eager::{self, input, output};
+use crate::dispatch::cpu_exec::{self, input, output};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::{Dims, Meta};
-use crate::shape::{require_equal, wrap_dim};
+use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, cast_scalar};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
@@ -98,7 +98,7 @@ fn extreme(dtype: DType, greatest: bool) -> Scalar {
     }
 }
 
-/// Copies `self`, and combines the source into it at the index along a dimension.
+/// StorageCloner `self`, and combines the source into it at the index along a dimension.
 struct Scatter<'a> {
     x: &'a Tensor,
     dim: usize,
@@ -127,15 +127,15 @@ impl Scatter<'_> {
         let work = Tensor::allocate(fresh(out, out.sizes().into(), wide))?;
         let number = |x: &Scalar| From::Number(cast_scalar(*x, out.dtype()));
         match source {
-            From::Elements(t) => self.run_in(&work, &From::Elements(&eager::cast(t, wide)?))?,
+            From::Elements(t) => self.run_in(&work, &From::Elements(&cpu_exec::cast(t, wide)?))?,
             From::Number(x) => self.run_in(&work, &number(x))?,
         }
-        eager::copy(&work, out)
+        cpu_exec::copy(&work, out)
     }
 
     /// In the dtype of `out`.
     fn run_in(&self, out: &Tensor, source: &From<'_>) -> Result<()> {
-        eager::copy(self.x, out)?;
+        cpu_exec::copy(self.x, out)?;
         if self.index.numel().as_i64() == Some(0) {
             return Ok(());
         }
@@ -156,7 +156,7 @@ impl Scatter<'_> {
                 let count = Tensor::allocate(fresh(self.x, self.x.sizes().into(), self.counts))?;
                 host::fill(&count, Scalar::Int(i64::from(self.include_self)))?;
                 put(&count, &Source::Value(Scalar::Int(1)), ScatterOp::Add)?;
-                divide(out, &host::data::<i64>(&eager::cast(&count, DType::I64)?)?)
+                divide(out, &host::data::<i64>(&cpu_exec::cast(&count, DType::I64)?)?)
             }
         }
     }
@@ -164,13 +164,13 @@ impl Scatter<'_> {
 
 /// Divides by counts of at least 1, integers rounding down; elsewhere leaves elements as they are.
 fn divide(out: &Tensor, by: &[i64]) -> Result<()> {
-    let wide = eager::cast(out, if out.dtype().is_float() { DType::F64 } else { DType::I64 })?;
+    let wide = cpu_exec::cast(out, if out.dtype().is_float() { DType::F64 } else { DType::I64 })?;
     if out.dtype().is_float() {
         fill_with::<f64>(&wide, |o| o.iter_mut().zip(by).for_each(|(o, &n)| *o /= n.max(1) as f64))?;
     } else {
         fill_with::<i64>(&wide, |o| o.iter_mut().zip(by).for_each(|(o, &n)| *o = o.div_euclid(n.max(1))))?;
     }
-    eager::copy(&wide, out)
+    cpu_exec::copy(&wide, out)
 }
 
 fn along(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatter<'_>> {
@@ -278,7 +278,7 @@ fn flat(t: &Tensor) -> Result<Tensor> {
     } else {
         {
             let out = Tensor::allocate(fresh(t, t.sizes().into(), t.dtype()))?;
-            eager::copy(t, &out)?;
+            cpu_exec::copy(t, &out)?;
             out
         }
     };
@@ -297,12 +297,12 @@ fn take(args: &[Value], out: &Tensor) -> Result<()> {
 fn put(args: &[Value], out: &Tensor) -> Result<()> {
     let x = args[0].tensor()?;
     let work = Tensor::allocate(fresh(x, x.sizes().into(), x.dtype()))?;
-    eager::copy(x, &work)?;
+    cpu_exec::copy(x, &work)?;
     let (index, source) = (flat(args[1].tensor()?)?, flat(args[2].tensor()?)?);
     if index.numel().as_i64() != Some(0) {
         kernels::index_put(&mut output(&flat(&work)?)?, &[Some(input(&index)?)], &input(&source)?, args[3].bool()?)?;
     }
-    eager::copy(&work, out)
+    cpu_exec::copy(&work, out)
 }
 
 fn put_meta(args: &[Value]) -> Result<Metas> {
@@ -340,14 +340,14 @@ fn index_add(args: &[Value], out: &Tensor) -> Result<()> {
 fn index_fill(args: &[Value], out: &Tensor) -> Result<()> {
     let s = slices(args, SET, true)?;
     let value = match &args[3] {
-        Value::Tensor(t) => eager::cast(t, s.x.dtype())?,
+        Value::Tensor(t) => cpu_exec::cast(t, s.x.dtype())?,
         number => {
             let value = Tensor::allocate(fresh(s.x, smallvec![], s.x.dtype()))?;
             host::fill(&value, number.scalar()?)?;
             value
         }
     };
-    eager::copy(s.x, out)?;
+    cpu_exec::copy(s.x, out)?;
     if s.index.numel().as_i64() == Some(0) {
         return Ok(());
     }

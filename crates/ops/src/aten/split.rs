@@ -5,8 +5,8 @@ use super::lower::Metas;
 use super::table;
 use super::views::{meta, nonzero_rank, one, select, slice, view};
 use crate::error::{Error, Result};
-use crate::meta::Meta;
-use crate::shape::{require_equal, wrap_dim};
+use crate::tensor::meta::Meta;
+use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::dims_text;
 use maquette_ir::sym::SymInt;
 

@@ -5,13 +5,13 @@ use super::host::{self, typed};
 use super::loss::promoted;
 use super::lower::{Class, Compute, Lowering, Metas, fits_into};
 use super::{split, table, views};
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::{Dims, Meta};
-use crate::shape::{require_same, wrap_dim};
+use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Scalar};
 use smallvec::smallvec;
@@ -76,9 +76,9 @@ fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
 
 fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
     let (d1, d2) = diagonal_dims(a)?;
-    eager::fill(out, 0)?;
+    cpu_exec::fill(out, 0)?;
     let diagonal = views::diagonal(out.meta(), a[1].int_i64()?, d1 as i64, d2 as i64)?;
-    eager::copy(a[0].tensor()?, &out.view_of(diagonal)?)
+    cpu_exec::copy(a[0].tensor()?, &out.view_of(diagonal)?)
 }
 
 // ---- blocks ------------------------------------------------------------------------------------------------------------------------
@@ -105,12 +105,12 @@ fn block_diag_metas(a: &[Value]) -> Result<Metas> {
 }
 
 fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
-    eager::fill(out, 0)?;
+    cpu_exec::fill(out, 0)?;
     let (mut row, mut column) = (SymInt::from(0), SymInt::from(0));
     for (i, t) in tensors("tensors", &a[0])?.into_iter().enumerate() {
         let [n, m] = block(i, t)?;
         let rows = views::narrow(out.meta(), 0, row, n)?;
-        eager::copy(t, &out.view_of(views::narrow(&rows, 1, column, m)?)?)?;
+        cpu_exec::copy(t, &out.view_of(views::narrow(&rows, 1, column, m)?)?)?;
         row += n;
         column += m;
     }
@@ -146,12 +146,12 @@ fn chunk_cat(a: &[Value]) -> Result<Tensor> {
 
 // ---- parts in memory of their own --------------------------------------------------------------------------------------------------
 
-/// Copies each part; its strides and offset are those it has in the whole.
+/// StorageCloner each part; its strides and offset are those it has in the whole.
 fn parts(a: &[Value], out: &[Tensor], metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> Result<()> {
     let op = crate::library::Op::find("aten::alias")?;
     let x = a[0].tensor()?;
     for (m, o) in FakeCtx::eager(op, |cx| metas(cx, a))?.into_iter().zip(out) {
-        eager::copy(&x.view_of(m)?, o)?;
+        cpu_exec::copy(&x.view_of(m)?, o)?;
     }
     Ok(())
 }
@@ -183,7 +183,7 @@ fn window_metas(a: &[Value]) -> Result<Metas> {
 fn window(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, src) = (a[0].tensor()?, a[1].tensor()?);
     let window = views::as_strided(x, a[2].ints()?, a[3].ints()?, a[4].opt(Value::int)?)?;
-    let src = eager::cast(src, x.dtype())?;
+    let src = cpu_exec::cast(src, x.dtype())?;
     typed!(x.dtype(), T => {
         let (mut elements, new) = (host::data::<T>(x)?, host::data::<T>(&src)?);
         let written: rustc_hash::FxHashMap<i64, T> = positions(&window)?.into_iter().zip(new).collect();
@@ -266,10 +266,10 @@ fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
 /// Row numbers, then column numbers.
 fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     let triangle = Triangle::of(a, lower)?;
-    let places = || triangle.rows.clone().flat_map(|r| triangle.columns(r).map(move |c| (r, c)));
+    let positions = || triangle.rows.clone().flat_map(|r| triangle.columns(r).map(move |c| (r, c)));
     let n = triangle.count() as i64;
-    let all = host::collect(2 * n as usize, places().map(|p| p.0).chain(places().map(|p| p.1)))?;
-    eager::copy(&Tensor::adopt::<i64>(all, [2, n])?, out)
+    let all = host::collect(2 * n as usize, positions().map(|p| p.0).chain(positions().map(|p| p.1)))?;
+    cpu_exec::copy(&Tensor::adopt::<i64>(all, [2, n])?, out)
 }
 
 // ---- masked indexing ---------------------------------------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ use super::lower::{Lowering, Metas};
 use super::{reshape, table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fake::FakeCtx;
-use crate::meta::{Dims, Meta};
-use crate::shape::wrap_dim;
+use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::{SymError, SymInt};
 use smallvec::{SmallVec, smallvec};
 

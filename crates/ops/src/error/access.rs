@@ -27,11 +27,11 @@ pub enum AccessError {
         holder: String,
     },
     /// A handle that a kernel kept after its call.
-    #[error("this handle was lent to a kernel for one call, which is over; a kernel may not keep its arguments")]
+    #[error("this handle was borrowed by a kernel for one call, which is over; a kernel may not keep its arguments")]
     Stale,
-    /// A handle used beyond the region it was lent for.
-    #[error("the view leaves the region of {holder} that was lent to this kernel")]
-    OutsideLoan {
+    /// A handle used beyond the region that was borrowed for it.
+    #[error("the view leaves the region of {holder} that this kernel borrowed")]
+    OutsideBorrow {
         /// Which argument of which operator.
         holder: String,
     },

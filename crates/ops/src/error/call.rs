@@ -1,6 +1,6 @@
 //! Why calls are refused, and how kernels break their contract.
 
-use crate::value::ValueKind;
+use crate::dispatch::value::ValueKind;
 use maquette_ir::{Device, DeviceKind};
 
 /// Why a call was refused, or how a kernel broke its contract.
@@ -21,7 +21,7 @@ pub enum CallError {
     },
     /// An operator of PyTorch's that is not in the table.
     #[error("PyTorch's operator `{name}` is missing here: {why}")]
-    Absent {
+    Unsupported {
         /// As asked for.
         name: String,
         /// Why.

@@ -4,8 +4,8 @@ use super::infer::infer;
 use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::{Effect, Op};
 use super::rules::check_tags;
-use super::slots::{Candidate, Definition, Owner, Registered};
-use super::state::Facts;
+use super::registrations::{Candidate, Definition, RegistrationOwner, Registered};
+use super::state::SchemaFacts;
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel, Signature};
 use super::{KernelFn, registry};
@@ -143,20 +143,20 @@ impl OpBuilder {
             (None, Some((signature, _))) => infer(name, signature, &self.arg_names, self.tags, self.mutates_unknown)?,
             (None, None) => return Err(invalid("it has neither a schema nor a kernel to infer one from")),
         };
-        let op = registry::place(&full_name);
+        let op = registry::entry(&full_name);
         let devices = self.devices.iter().map(|d| key_for(op, d.as_str(), self.loc)).collect::<Result<Vec<_>>>()?;
-        let mut definition = definition(schema, self.tags.with(Tag::Pt2Compliant), Owner::FOREVER, self.loc)?;
+        let mut definition = definition(schema, self.tags.with(Tag::Pt2Compliant), RegistrationOwner::FOREVER, self.loc)?;
         definition.mutates_unknown = self.mutates_unknown;
-        let kernel = self.kernel.map(|(signature, f)| Registered::new(f, Some(signature), Owner::FOREVER, self.loc));
+        let kernel = self.kernel.map(|(signature, f)| Registered::new(f, Some(signature), RegistrationOwner::FOREVER, self.loc));
         definition.initial = kernel.clone();
         let keys = if devices.is_empty() { vec![DispatchKey::Default] } else { devices };
-        op.define(&definition, self.replace, |slots| {
+        op.define(&definition, self.replace, |registrations| {
             if let Some(k) = &kernel {
                 for key in keys {
-                    slots.push_kernel(op, key, k.with(Candidate::Kernel(k.f.clone())))?;
+                    registrations.push_kernel(op, key, k.with(Candidate::Kernel(k.f.clone())))?;
                 }
             }
-            slots.effect.extend(self.effect.map(|e| Registered::new(Some(e), None, Owner::FOREVER, self.loc)));
+            registrations.effect.extend(self.effect.map(|e| Registered::new(Some(e), None, RegistrationOwner::FOREVER, self.loc)));
             Ok(())
         })?;
         Ok(op)
@@ -167,9 +167,9 @@ impl OpBuilder {
 pub(super) const RESERVED: &str = "prim";
 
 /// A definition that keeps the rules of its tags.
-pub(super) fn definition(schema: Schema, tags: TagSet, owner: Owner, loc: Loc) -> Result<Definition> {
+pub(super) fn definition(schema: Schema, tags: TagSet, owner: RegistrationOwner, loc: Loc) -> Result<Definition> {
     check_tags(&schema, tags)?;
-    let facts = Arc::new(Facts::of(&schema, tags));
+    let facts = Arc::new(SchemaFacts::of(&schema, tags));
     Ok(Definition { schema: Arc::new(schema), facts, mutates_unknown: false, initial: None, owner, loc })
 }
 
@@ -183,7 +183,7 @@ impl Op {
         let loc = Loc::caller();
         let key = key_for(*self, device, loc)?;
         self.require(&key.what()).map_err(|e| e.at(loc))?;
-        self.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), Owner::FOREVER, loc)
+        self.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), RegistrationOwner::FOREVER, loc)
     }
 
     /// Adds the fake kernel: a function of [`FakeCtx`](crate::FakeCtx) and the operator's arguments that returns outputs of the right
@@ -195,7 +195,7 @@ impl Op {
     pub fn register_fake<M, F: IntoFake<M>>(&self, f: F) -> Result<()> {
         let loc = Loc::caller();
         self.require("fake kernel").map_err(|e| e.at(loc))?;
-        self.add_fake(f.into_fake(), Some(F::signature()), Owner::FOREVER, loc)
+        self.add_fake(f.into_fake(), Some(F::signature()), RegistrationOwner::FOREVER, loc)
     }
 
     /// The old name of [`Op::register_fake`].
@@ -228,7 +228,7 @@ pub(crate) fn default_value(decl: &Arg) -> Option<crate::Value> {
             (Default::Str(s), _) => Value::from(s.as_str()),
             (Default::List(l), Type::List(inner, _)) => {
                 let l = l.iter().map(|d| value(d, inner)).collect::<Option<Vec<_>>>()?;
-                if l.is_empty() && matches!(**inner, Type::Int | Type::SymInt) { Value::Ints(Box::new([])) } else { crate::value::list(l) }
+                if l.is_empty() && matches!(**inner, Type::Int | Type::SymInt) { Value::Ints(Box::new([])) } else { crate::dispatch::value::list(l) }
             }
             (Default::DType(d), _) => Value::DType(*d),
             (Default::Device(d), _) => Value::Device(*d),

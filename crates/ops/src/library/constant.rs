@@ -5,7 +5,7 @@
 
 use super::typed::KernelArg;
 use crate::error::{Error, Result};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::schema::Type;
 use std::ops::Deref;
 
@@ -62,7 +62,7 @@ impl<T: ConstArg> KernelArg for Const<T> {
     fn item<'a>(state: &'a mut Self::State<'_>) -> Self::Item<'a> {
         match state.take() {
             Some(c) => c,
-            None => unreachable!("a kernel is lent each argument once"),
+            None => unreachable!("a kernel takes each argument once"),
         }
     }
 }

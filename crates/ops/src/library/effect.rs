@@ -1,7 +1,7 @@
 //! Effects: what an operator does besides its outputs and mutations, and what that means to whoever reorders a graph.
 
 use super::op::{Effect, Op};
-use super::slots::Owner;
+use super::registrations::RegistrationOwner;
 use super::tags::Tag;
 use crate::error::Result;
 use maquette_ir::Loc;
@@ -15,7 +15,7 @@ impl Op {
     pub fn register_effect(&self, effect: impl Into<Option<Effect>>) -> Result<()> {
         let loc = Loc::caller();
         self.require("effect").map_err(|e| e.at(loc))?;
-        self.add_effect(effect.into(), Owner::FOREVER, loc)
+        self.add_effect(effect.into(), RegistrationOwner::FOREVER, loc)
     }
 
     /// Whether it draws from a device's random numbers, which each call advances: program order decides who gets which.

@@ -3,9 +3,9 @@
 use super::op::Op;
 use crate::aten::Lowering;
 use crate::fake::FakeCtx;
-use crate::meta::Meta;
+use crate::tensor::meta::Meta;
 use crate::tensor::Tensor;
-use crate::value::{Args, Value};
+use crate::dispatch::value::{Args, Value};
 use maquette_ir::DType;
 use maquette_ir::graph::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
 use smallvec::SmallVec;
@@ -51,12 +51,12 @@ impl MemoryFacts for Facts {
             (Some(Lowering::InPlace(name)), false) => self.observes_strides(name),
             (Some(Lowering::Compute(c)), false) => {
                 // what is written where it is wanted lies there
-                let placed = crate::into::placement(&state) == Placement::Anywhere;
-                c.class.sums_by_layout() || c.class.keeps_strides() && !placed || FOLLOW.contains(&op)
+                let placed = crate::dispatch::call_into::placement(&state) == Placement::Anywhere;
+                c.class.order_depends_on_layout() || c.class.preserves_strides() && !placed || FOLLOW.contains(&op)
             }
             // some read strides, or find sizes
             (
-                Some(Lowering::Dynamic { .. } | Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::Undeclared { .. }) | None,
+                Some(Lowering::Dynamic { .. } | Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::HiddenMutation { .. }) | None,
                 _,
             )
             | (_, true) => true,
@@ -79,7 +79,7 @@ impl OpFacts for Facts {
     }
 
     fn placement(&self, op: &str) -> Placement {
-        Op::find(op).and_then(|op| op.state()).map_or(Placement::Allocates, |state| crate::into::placement(&state))
+        Op::find(op).and_then(|op| op.state()).map_or(Placement::Allocates, |state| crate::dispatch::call_into::placement(&state))
     }
 
     fn preserves_elements(&self, op: &str) -> bool {
@@ -131,15 +131,15 @@ impl OpFacts for Facts {
         let op = Op::find(op).ok()?;
         let state = op.state().ok()?;
         let def = state.builtin.filter(|_| !state.overridden)?;
-        let mut values: Args = args.iter().map(stand_in).collect();
+        let mut values: Args = args.iter().map(placeholder_value).collect();
         for (i, decl) in state.schema.args.iter().enumerate().skip(args.len()) {
             values.push(match kwargs.iter().find(|(name, _)| *name == decl.name) {
-                Some((_, kind)) => stand_in(kind),
+                Some((_, kind)) => placeholder_value(kind),
                 None => op.default_value(i)?,
             });
         }
         match &def.lowering {
-            Lowering::Pointwise(p) => Some(p.plan(def, &state, &values, None).ok()?.written),
+            Lowering::Pointwise(p) => Some(p.compile(def, &state, &values, None).ok()?.out_dtype),
             Lowering::Compute(_) => {
                 let out = FakeCtx::eager(op, |cx| def.fake(cx, &state, &values)).ok()?;
                 let [Value::Tensor(out)] = out.as_slice() else { return None };
@@ -178,7 +178,7 @@ fn is_plain_builtin(op: &str) -> bool {
 }
 
 /// A value of which results' dtypes are those of an argument.
-fn stand_in(kind: &ArgKind<'_>) -> Value {
+fn placeholder_value(kind: &ArgKind<'_>) -> Value {
     match kind {
         ArgKind::Tensor { dtype, sizes } => Value::Tensor(Tensor::fake_of(Meta::contiguous(*sizes, *dtype))),
         ArgKind::None => Value::None,
@@ -190,6 +190,6 @@ fn stand_in(kind: &ArgKind<'_>) -> Value {
         ArgKind::List(l) if !l.is_empty() && l.iter().all(|k| matches!(k, ArgKind::Int(_))) => {
             Value::Ints(l.iter().map(|k| if let ArgKind::Int(i) = k { i.unwrap_or(1).into() } else { 1.into() }).collect())
         }
-        ArgKind::List(l) => Value::List(l.iter().map(stand_in).collect()),
+        ArgKind::List(l) => Value::List(l.iter().map(placeholder_value).collect()),
     }
 }

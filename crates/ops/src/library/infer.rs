@@ -1,6 +1,6 @@
 //! Schemas from signatures, and signatures against schemas.
 
-use super::slots::Definition;
+use super::registrations::Definition;
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoKernel, Signature};
 use crate::error::{Error, RegisterError, Result};

@@ -4,9 +4,9 @@ use super::KernelFn;
 use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::Op;
 use super::registry;
-use super::slots::{Candidate, Owner, Registered};
+use super::registrations::{Candidate, RegistrationOwner, Registered};
 use crate::error::{CallError, Error, RegisterError, Result};
-use crate::value::{Args, Outputs};
+use crate::dispatch::value::{Args, Outputs};
 use maquette_ir::Loc;
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -43,20 +43,20 @@ pub fn get_kernel(op: &str, key: impl IntoKey) -> Result<Kernel> {
     let get = || {
         let op = registry::find(op)?;
         let key = key_for(op, key, loc)?;
-        let slots = op.slots();
+        let registrations = op.lock_registrations();
         let registered = match key.device() {
-            Some(device) if key != DispatchKey::Meta => slots.resolve_kernel(device),
+            Some(device) if key != DispatchKey::Meta => registrations.resolve_kernel(device),
             Some(_) => None,
-            None => slots.default.last().and_then(|r| match &r.f {
+            None => registrations.default.last().and_then(|r| match &r.f {
                 Candidate::Kernel(f) => Some(r.with(f.clone())),
                 Candidate::Fallthrough => None,
             }),
         };
         // the builtin kernels are the host's
         if registered.is_none() && !(op.is_builtin() && key == DispatchKey::Cpu) {
-            return Err(Error::from(RegisterError::NoKernel { op: op.name().into(), what: key.what(), registered: slots.describe() }));
+            return Err(Error::from(RegisterError::NoKernel { op: op.name().into(), what: key.what(), registered: registrations.describe() }));
         }
-        drop(slots);
+        drop(registrations);
         Ok(Kernel { op, key, registered })
     };
     get().map_err(|e| e.at(loc))
@@ -96,7 +96,7 @@ impl fmt::Debug for Kernel {
 #[derive(Debug)]
 pub struct KernelSwitch {
     op: Op,
-    owner: Owner,
+    owner: RegistrationOwner,
 }
 
 impl Op {
@@ -108,7 +108,7 @@ impl Op {
     /// The operator has no kernel of its own for the device.
     #[track_caller]
     pub fn set_kernel_enabled(&self, device: impl IntoKey, enabled: bool) -> Result<KernelSwitch> {
-        let (loc, owner) = (Loc::caller(), Owner::new());
+        let (loc, owner) = (Loc::caller(), RegistrationOwner::new());
         let switch = || {
             let key = key_for(*self, device, loc)?;
             let missing = |registered| Error::from(RegisterError::NoKernel { op: self.name().into(), what: key.what(), registered });
@@ -119,11 +119,11 @@ impl Op {
                 }
                 .into());
             };
-            self.update(|slots| {
-                if slots.kernels[device as usize].is_empty() {
-                    return Err(missing(slots.describe()));
+            self.update(|registrations| {
+                if registrations.kernels[device as usize].is_empty() {
+                    return Err(missing(registrations.describe()));
                 }
-                slots.switches[device as usize].push((owner, enabled));
+                registrations.switches[device as usize].push((owner, enabled));
                 Ok(())
             })
         };

@@ -12,7 +12,7 @@ mod op;
 mod overloads;
 pub(crate) mod registry;
 mod rules;
-pub(crate) mod slots;
+pub(crate) mod registrations;
 mod state;
 mod tags;
 mod typed;

@@ -3,7 +3,7 @@
 use super::builder::{RESERVED, definition};
 use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::{Effect, Op};
-use super::slots::{Candidate, Owner};
+use super::registrations::{Candidate, RegistrationOwner};
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel};
 use super::{KernelFn, registry};
@@ -46,7 +46,7 @@ pub enum Kind {
 pub struct Library {
     namespace: String,
     kind: Kind,
-    owner: Owner,
+    owner: RegistrationOwner,
     loc: Loc,
     touched: Mutex<Vec<Op>>,
 }
@@ -83,7 +83,7 @@ impl Library {
             Ok(())
         };
         check().map_err(|e| e.at(loc))?;
-        Ok(Library { namespace: namespace.to_owned(), kind, owner: Owner::new(), loc, touched: Mutex::default() })
+        Ok(Library { namespace: namespace.to_owned(), kind, owner: RegistrationOwner::new(), loc, touched: Mutex::default() })
     }
 
     /// The namespace.
@@ -105,7 +105,7 @@ impl Library {
                 return Err(self.refuse(detail));
             }
             let schema = Schema::parse_in(&self.namespace, schema)?;
-            let op = registry::place(&schema.name.to_string());
+            let op = registry::entry(&schema.name.to_string());
             op.define(&definition(schema, tags.iter().copied().collect::<TagSet>(), self.owner, loc)?, false, |_| Ok(()))?;
             Ok(self.touch(op))
         };
@@ -175,7 +175,7 @@ impl Library {
             if parsed.ns != self.namespace {
                 return Err(self.refuse(format!("it cannot register for `{parsed}`, which is of another namespace")));
             }
-            add(self.touch(registry::place(&parsed.to_string())), loc)
+            add(self.touch(registry::entry(&parsed.to_string())), loc)
         };
         add().map_err(|e| e.at(loc))
     }
@@ -193,7 +193,7 @@ impl Library {
         op
     }
 
-    pub(super) fn owner(&self) -> Owner {
+    pub(super) fn owner(&self) -> RegistrationOwner {
         self.owner
     }
 }
@@ -230,9 +230,9 @@ pub fn define(name: &str, schema: &str) -> Result<Op> {
 #[track_caller]
 pub fn impl_<M, F: IntoKernel<M>>(name: &str, key: impl IntoKey, f: F) -> Result<()> {
     let loc = Loc::caller();
-    let op = place(name, loc)?;
+    let op = entry(name, loc)?;
     let key = key_for(op, key, loc)?;
-    op.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), Owner::FOREVER, loc)
+    op.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), RegistrationOwner::FOREVER, loc)
 }
 
 /// Registers a fake kernel for good; the operator may be builtin, or defined later.
@@ -242,7 +242,7 @@ pub fn impl_<M, F: IntoKernel<M>>(name: &str, key: impl IntoKey, f: F) -> Result
 #[track_caller]
 pub fn register_fake<M, F: IntoFake<M>>(name: &str, f: F) -> Result<()> {
     let loc = Loc::caller();
-    place(name, loc)?.add_fake(f.into_fake(), Some(F::signature()), Owner::FOREVER, loc)
+    entry(name, loc)?.add_fake(f.into_fake(), Some(F::signature()), RegistrationOwner::FOREVER, loc)
 }
 
 /// The old name of [`register_fake`].
@@ -262,9 +262,9 @@ pub fn impl_abstract<M, F: IntoFake<M>>(name: &str, f: F) -> Result<()> {
 #[track_caller]
 pub fn register_effect(name: &str, effect: Option<Effect>) -> Result<()> {
     let loc = Loc::caller();
-    place(name, loc)?.add_effect(effect, Owner::FOREVER, loc)
+    entry(name, loc)?.add_effect(effect, RegistrationOwner::FOREVER, loc)
 }
 
-fn place(name: &str, loc: Loc) -> Result<Op> {
-    OpName::from_str(name).map(|n| registry::place(&n.to_string())).map_err(|e| Error::from(e).at(loc))
+fn entry(name: &str, loc: Loc) -> Result<Op> {
+    OpName::from_str(name).map(|n| registry::entry(&n.to_string())).map_err(|e| Error::from(e).at(loc))
 }

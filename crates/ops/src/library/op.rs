@@ -1,14 +1,14 @@
 //! [`Op`]: a handle to an operator, and what is registered for it.
 
 use super::key::DispatchKey;
-use super::slots::{self, Candidate, Definition, Owner, Registered, Slots};
+use super::registrations::{self, Candidate, Definition, RegistrationOwner, Registered, Registrations};
 use super::state::{OpState, StateGuard};
 use super::tags::TagSet;
 use super::typed::Signature;
 use crate::aten::OpDef;
 use crate::error::{Error, RegisterError, Result};
 use crate::fake::FakeFn;
-use crate::value::{Args, Outputs, Value};
+use crate::dispatch::value::{Args, Outputs, Value};
 use arc_swap::ArcSwapOption;
 use maquette_ir::Loc;
 use maquette_ir::schema::{OpName, Schema};
@@ -30,12 +30,12 @@ pub(crate) struct OpEntry {
     pub(crate) name: Arc<str>,
     pub(super) builtin: Option<&'static OpDef>,
     state: ArcSwapOption<OpState>,
-    slots: Mutex<Slots>,
+    registrations: Mutex<Registrations>,
 }
 
 impl OpEntry {
     pub(crate) fn new(name: &str, builtin: Option<&'static OpDef>) -> OpEntry {
-        OpEntry { name: name.into(), builtin, state: ArcSwapOption::empty(), slots: Mutex::default() }
+        OpEntry { name: name.into(), builtin, state: ArcSwapOption::empty(), registrations: Mutex::default() }
     }
 }
 
@@ -110,7 +110,7 @@ impl Op {
             let what = if s.builtin.is_some() { "builtin" } else { "defined" };
             format!("{what} ({})", s.defined_at)
         });
-        defined.into_iter().chain(self.slots().describe()).collect()
+        defined.into_iter().chain(self.lock_registrations().describe()).collect()
     }
 
     /// Whether an argument is mutated.
@@ -191,14 +191,14 @@ impl Op {
             return Ok(StateGuard(state));
         }
         let (failed, registered) = {
-            let slots = self.slots();
-            (slots.failed.clone(), slots.describe())
+            let registrations = self.lock_registrations();
+            (registrations.failed.clone(), registrations.describe())
         };
         Err(failed.unwrap_or_else(|| super::registry::unknown(self.name(), registered)))
     }
 
-    pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock_registrations(&self) -> MutexGuard<'_, Registrations> {
+        self.0.registrations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it has a definition now.
@@ -207,46 +207,46 @@ impl Op {
     }
 
     /// Changes what is registered, wholly or not at all.
-    pub(super) fn update(&self, change: impl FnOnce(&mut Slots) -> Result<()>) -> Result<()> {
+    pub(super) fn update(&self, change: impl FnOnce(&mut Registrations) -> Result<()>) -> Result<()> {
         // declared before the lock, so dropped after it: a kernel that goes may own a library, which then goes too
-        let mut next: Slots;
-        let (_old_slots, _old_state);
-        let mut slots = self.slots();
-        next = slots.clone();
+        let mut next: Registrations;
+        let (_old_registrations, _old_state);
+        let mut registrations = self.lock_registrations();
+        next = registrations.clone();
         if let (Some(def), None) = (self.0.builtin, &next.definition) {
-            next.definition = Some(slots::builtin_definition(def)?);
+            next.definition = Some(registrations::builtin_definition(def)?);
         }
         change(&mut next)?;
         let state = next.resolve(self.0.builtin)?;
-        slots.mark_gone(&next);
+        registrations.mark_gone(&next);
         _old_state = self.0.state.swap(state.map(Arc::new));
-        _old_slots = std::mem::replace(&mut *slots, next);
+        _old_registrations = std::mem::replace(&mut *registrations, next);
         Ok(())
     }
 
     /// Defines the operator. One that is defined already is refused, or replaced wholly, with everything registered for it.
-    pub(super) fn define(&self, definition: &Definition, replace: bool, add: impl FnOnce(&mut Slots) -> Result<()>) -> Result<()> {
-        self.update(|slots| {
+    pub(super) fn define(&self, definition: &Definition, replace: bool, add: impl FnOnce(&mut Registrations) -> Result<()>) -> Result<()> {
+        self.update(|registrations| {
             if self.is_builtin() {
                 return Err(RegisterError::Builtin { op: self.name().into() }.into());
             }
-            if let Some(first) = slots.definition.as_ref().filter(|_| !replace).map(|d| d.loc) {
+            if let Some(first) = registrations.definition.as_ref().filter(|_| !replace).map(|d| d.loc) {
                 return Err(RegisterError::Duplicate { op: self.name().into(), first }.into());
             }
             if replace {
-                *slots = Slots::default();
+                *registrations = Registrations::default();
             }
-            slots.definition = Some(definition.clone());
-            add(slots)?;
-            slots.check_purpose()
+            registrations.definition = Some(definition.clone());
+            add(registrations)?;
+            registrations.check_purpose()
         })
     }
 
     /// Remembers why a static registration failed: every call says so.
     pub(crate) fn fail(&self, e: Error) {
         // a broken table entry would be the only reason not to
-        let _remembered = self.update(|slots| {
-            slots.failed.get_or_insert(e);
+        let _remembered = self.update(|registrations| {
+            registrations.failed.get_or_insert(e);
             Ok(())
         });
     }
@@ -255,8 +255,8 @@ impl Op {
     /// The operator is not defined, so that nothing can be registered for it by a handle.
     pub(super) fn require(&self, what: &str) -> Result<()> {
         let (failed, defined) = {
-            let slots = self.slots();
-            (slots.failed.clone(), slots.definition.is_some() || self.is_builtin())
+            let registrations = self.lock_registrations();
+            (registrations.failed.clone(), registrations.definition.is_some() || self.is_builtin())
         };
         match failed {
             Some(e) => Err(e),
@@ -266,33 +266,33 @@ impl Op {
     }
 
     /// Adds a kernel, which the operator's definition may come after.
-    pub(super) fn add_kernel(&self, key: DispatchKey, f: Candidate, signature: Option<Signature>, owner: Owner, loc: Loc) -> Result<()> {
+    pub(super) fn add_kernel(&self, key: DispatchKey, f: Candidate, signature: Option<Signature>, owner: RegistrationOwner, loc: Loc) -> Result<()> {
         let new = Registered::new(f, signature, owner, loc);
-        self.update(|slots| slots.push_kernel(*self, key, new.clone())).map_err(|e| e.at(loc))
+        self.update(|registrations| registrations.push_kernel(*self, key, new.clone())).map_err(|e| e.at(loc))
     }
 
     /// Adds a fake kernel.
-    pub(crate) fn add_fake(&self, f: FakeFn, signature: Option<Signature>, owner: Owner, loc: Loc) -> Result<()> {
+    pub(crate) fn add_fake(&self, f: FakeFn, signature: Option<Signature>, owner: RegistrationOwner, loc: Loc) -> Result<()> {
         let new = Registered::new(f, signature, owner, loc);
-        self.update(|slots| Slots::push(*self, "fake kernel", &mut slots.fake, new.clone())).map_err(|e| e.at(loc))
+        self.update(|registrations| Registrations::push(*self, "fake kernel", &mut registrations.fake, new.clone())).map_err(|e| e.at(loc))
     }
 
     /// Sets the owner's say about the effect.
-    pub(super) fn add_effect(&self, effect: Option<Effect>, owner: Owner, loc: Loc) -> Result<()> {
+    pub(super) fn add_effect(&self, effect: Option<Effect>, owner: RegistrationOwner, loc: Loc) -> Result<()> {
         let new = Registered::new(effect, None, owner, loc);
-        let set = |slots: &mut Slots| {
-            slots.effect.retain(|r| r.owner != owner);
-            slots.effect.push(new);
-            slots.check_purpose()
+        let set = |registrations: &mut Registrations| {
+            registrations.effect.retain(|r| r.owner != owner);
+            registrations.effect.push(new);
+            registrations.check_purpose()
         };
         self.update(set).map_err(|e| e.at(loc))
     }
 
     /// Removes what the owner registered.
-    pub(super) fn release(&self, owner: Owner) {
+    pub(super) fn release(&self, owner: RegistrationOwner) {
         // less cannot contradict the schema more
-        let _released = self.update(|slots| {
-            slots.release(owner);
+        let _released = self.update(|registrations| {
+            registrations.release(owner);
             Ok(())
         });
     }

@@ -3,8 +3,8 @@
 use super::op::Op;
 use super::registry;
 use crate::error::{CallError, Error, ErrorKind, Result};
-use crate::fit::{fit, fits_as_is};
-use crate::value::{Args, Value};
+use crate::dispatch::coerce_args::{coerce_args, matches_schema};
+use crate::dispatch::value::{Args, Value};
 use maquette_ir::Loc;
 use maquette_ir::schema::{Schema, closest};
 use smallvec::SmallVec;
@@ -71,7 +71,7 @@ fn check_keywords(schema: &Schema, positional: usize, kwargs: &Kwargs) -> Result
 pub(crate) fn resolve(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<(Op, Args)> {
     let itself = registry::find(name);
     match itself {
-        Ok(op) if name.contains('.') || kwargs.is_empty() && fits_as_is(&*op.state()?, &args) => only(op, args, kwargs, loc),
+        Ok(op) if name.contains('.') || kwargs.is_empty() && matches_schema(&*op.state()?, &args) => only(op, args, kwargs, loc),
         _ => choose(name, itself, args, kwargs, loc),
     }
 }
@@ -97,8 +97,8 @@ fn choose(name: &str, itself: Result<Op>, args: Args, kwargs: Kwargs, loc: Loc) 
         let attempt = || -> Result<(Args, bool)> {
             let full = complete(op, args.clone(), kwargs.clone())?;
             let state = op.state()?;
-            let as_is = fits_as_is(&state, &full);
-            fit(&state, &mut full.clone())?;
+            let as_is = matches_schema(&state, &full);
+            coerce_args(&state, &mut full.clone())?;
             Ok((full, as_is))
         };
         match attempt() {

@@ -63,7 +63,7 @@ fn ready() -> &'static RwLock<Entries> {
             for r in all {
                 let loc = Loc { file: r.file, line: r.line };
                 if let Err(e) = (r.run)(loc) {
-                    place(r.op).fail(e.at(loc));
+                    entry(r.op).fail(e.at(loc));
                 }
             }
             RUNNING_STATICS.set(false);
@@ -72,8 +72,8 @@ fn ready() -> &'static RwLock<Entries> {
     entries
 }
 
-/// The operator's place, made if it is new. Places are few and live forever.
-pub(crate) fn place(name: &str) -> Op {
+/// The operator's entry, made if it is new. Entries are few and live forever.
+pub(crate) fn entry(name: &str) -> Op {
     let entries = ready();
     if let Some(&e) = entries.read().unwrap_or_else(PoisonError::into_inner).get(name) {
         return Op(e);
@@ -91,8 +91,8 @@ pub(crate) fn find(name: &str) -> Result<Op> {
     Ok(op)
 }
 
-/// Every place, by name.
-fn places() -> Vec<Op> {
+/// Every entry, by name.
+fn all_entries() -> Vec<Op> {
     let map = ready().read().unwrap_or_else(PoisonError::into_inner);
     let mut ops: Vec<Op> = map.values().map(|e| Op(e)).collect();
     drop(map);
@@ -102,24 +102,24 @@ fn places() -> Vec<Op> {
 
 /// Every operator that is defined, by name.
 pub fn all() -> Vec<Op> {
-    places().into_iter().filter(|op| op.state().is_ok()).collect()
+    all_entries().into_iter().filter(|op| op.state().is_ok()).collect()
 }
 
 /// Every operator that something is registered for although it is not defined, by name.
 pub fn unresolved() -> Vec<Op> {
-    places().into_iter().filter(|op| !op.is_defined() && !op.registrations().is_empty()).collect()
+    all_entries().into_iter().filter(|op| !op.is_defined() && !op.registrations().is_empty()).collect()
 }
 
 /// The defined overloads of `namespace::name`, the default one first, the others by name.
 pub(crate) fn overloads(packet: &str) -> Vec<Op> {
     let of_packet = |op: &Op| op.name().strip_prefix(packet).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    places().into_iter().filter(of_packet).filter(Op::is_defined).collect()
+    all_entries().into_iter().filter(of_packet).filter(Op::is_defined).collect()
 }
 
 /// There is no such operator: what is close, what may be missing, and what is registered for it all the same.
 pub(crate) fn unknown(name: &str, registered: Vec<String>) -> Error {
-    if let Some(why) = crate::aten::absent(name) {
-        return CallError::Absent { name: name.into(), why }.into();
+    if let Some(why) = crate::aten::unsupported(name) {
+        return CallError::Unsupported { name: name.into(), why }.into();
     }
     let namespace = name.split("::").next().unwrap_or(name);
     let packet = |name: &str| name.split('.').next().map(str::to_owned);

@@ -86,8 +86,8 @@ pub(super) fn of_builtin(def: &OpDef) -> TagSet {
     match &def.lowering {
         Lowering::Pointwise(_) => tags.with(Tag::Pointwise),
         Lowering::Compute(c) if c.class == Class::Reduce => tags.with(Tag::Reduction),
-        Lowering::Compute(c) if c.class.draws() => tags.with(Tag::NondeterministicSeeded),
-        Lowering::InPlace(name) => match super::registry::place(name).0.builtin {
+        Lowering::Compute(c) if c.class.uses_rng() => tags.with(Tag::NondeterministicSeeded),
+        Lowering::InPlace(name) => match super::registry::entry(name).0.builtin {
             Some(functional) if !std::ptr::eq(functional, def) => of_builtin(functional),
             _ => tags,
         },
@@ -96,6 +96,6 @@ pub(super) fn of_builtin(def: &OpDef) -> TagSet {
             tags.with(if returns.contains("Tensor") { Tag::DynamicOutputShape } else { Tag::DataDependentOutput })
         }
         Lowering::RandomComposite(_) => tags.with(Tag::NondeterministicSeeded),
-        Lowering::Composite(_) | Lowering::Undeclared { .. } | Lowering::Compute(_) | Lowering::View(_) => tags,
+        Lowering::Composite(_) | Lowering::HiddenMutation { .. } | Lowering::Compute(_) | Lowering::View(_) => tags,
     }
 }

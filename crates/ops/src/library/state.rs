@@ -2,7 +2,7 @@
 
 use super::KernelFn;
 use super::op::Effect;
-use super::slots::Registered;
+use super::registrations::Registered;
 use super::tags::TagSet;
 use crate::aten::OpDef;
 use crate::fake::FakeFn;
@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// What dispatching asks of a definition, worked out once.
-pub(crate) struct Facts {
+pub(crate) struct SchemaFacts {
     /// Arguments that may hold tensors.
     pub(crate) tensor_args: SmallVec<[u16; 4]>,
     /// Mutated arguments.
@@ -27,8 +27,8 @@ pub(crate) struct Facts {
     pub(crate) tags: TagSet,
 }
 
-impl Facts {
-    pub(crate) fn of(schema: &Schema, tags: TagSet) -> Facts {
+impl SchemaFacts {
+    pub(crate) fn of(schema: &Schema, tags: TagSet) -> SchemaFacts {
         let pick = |f: &dyn Fn(&Arg) -> bool| {
             schema.args.iter().enumerate().filter(|(_, a)| f(a)).map(|(i, _)| i as u16).collect::<SmallVec<[u16; 4]>>()
         };
@@ -42,7 +42,7 @@ impl Facts {
             .collect();
         let tensor_args = pick(&|a| a.ty.is_tensors());
         let is_device = |a: &Arg| a.name == "device" && *a.ty.required() == Type::Device;
-        Facts {
+        SchemaFacts {
             device_arg: if tensor_args.is_empty() { pick(&is_device).first().copied() } else { None },
             tensor_args,
             mutated: schema.mutates().map(|i| i as u16).collect(),
@@ -56,7 +56,7 @@ impl Facts {
 /// One consistent state of an operator: calls read it without a lock, registrations replace it.
 pub(crate) struct OpState {
     pub(crate) schema: Arc<Schema>,
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) facts: Arc<SchemaFacts>,
     pub(crate) builtin: Option<&'static OpDef>,
     /// By kind of device, what a call runs.
     pub(crate) kernels: [Option<Registered<KernelFn>>; DeviceKind::ALL.len()],

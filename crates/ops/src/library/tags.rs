@@ -58,7 +58,7 @@ tags! {
     Pointwise = "pointwise",
     /// Elements are combined along dimensions.
     Reduction = "reduction",
-    /// The copying twin of a view. A note for readers.
+    /// The copying variant of a view. A note for readers.
     ViewCopy = "view_copy",
     /// One of the operators that decompositions end in. A note for readers.
     Core = "core",

@@ -8,7 +8,7 @@ use super::op::KernelFn;
 use crate::error::{Error, ErrorKind, RegisterError, Result};
 use crate::fake::{FakeCtx, FakeFn};
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::schema::Type;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};

@@ -3,7 +3,7 @@
 use super::namespace::Library;
 use super::op::Op;
 use super::registry;
-use super::slots::{Owner, Registered, Slots};
+use super::registrations::{RegistrationOwner, Registered, Registrations};
 use super::tags::Tag;
 use crate::error::{Error, RegisterError, Result};
 use maquette_ir::Loc;
@@ -19,7 +19,7 @@ pub fn to_out_variant(op: &Op) -> Result<Option<Op>> {
     if schema.is_mutable() {
         return Err(Error::value(format!("{} mutates its arguments; only a functional operator has an out variant", op.name())));
     }
-    let registered = op.slots().out_variant.last().map(|r| r.f);
+    let registered = op.lock_registrations().out_variant.last().map(|r| r.f);
     let registered = registered.filter(|out| out.schema().is_ok());
     let packet = format!("{}::{}", schema.name.ns, schema.name.name);
     let fits = |out: &Op| out.tags().contains(Tag::Out) && out.schema().is_ok_and(|out| why_not(&schema, &out).is_none());
@@ -32,7 +32,7 @@ pub fn to_out_variant(op: &Op) -> Result<Option<Op>> {
 /// One of them does not exist, `out` has no [`Tag::Out`], or their arguments or results do not correspond.
 #[track_caller]
 pub fn register_out_variant(functional: &str, out: &str) -> Result<()> {
-    register(functional, out, Owner::FOREVER, Loc::caller()).map(|_| ())
+    register(functional, out, RegistrationOwner::FOREVER, Loc::caller()).map(|_| ())
 }
 
 impl Library {
@@ -46,7 +46,7 @@ impl Library {
     }
 }
 
-fn register(functional: &str, out: &str, owner: Owner, loc: Loc) -> Result<()> {
+fn register(functional: &str, out: &str, owner: RegistrationOwner, loc: Loc) -> Result<()> {
     let register = || {
         let (op, out) = (registry::find(functional)?, registry::find(out)?);
         let invalid = |detail: String| Error::from(RegisterError::Invalid { op: op.name().into(), detail });
@@ -56,7 +56,7 @@ fn register(functional: &str, out: &str, owner: Owner, loc: Loc) -> Result<()> {
         if let Some(why) = why_not(&*op.schema()?, &*out.schema()?) {
             return Err(invalid(format!("{} cannot be its out variant: {why}", out.schema()?)));
         }
-        op.update(|slots| Slots::push(op, "out variant", &mut slots.out_variant, Registered::new(out, None, owner, loc)))
+        op.update(|registrations| Registrations::push(op, "out variant", &mut registrations.out_variant, Registered::new(out, None, owner, loc)))
     };
     register().map_err(|e| e.at(loc))
 }

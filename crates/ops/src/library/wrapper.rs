@@ -5,7 +5,7 @@ use super::registry;
 use super::typed::{KernelArg, KernelOutput};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use std::sync::OnceLock;
 
 /// An operator by name, looked up once. It may not be registered, or its registration may have failed: then a call says so.
@@ -32,7 +32,7 @@ impl LazyOp {
     #[cold]
     fn first(&self) -> Op {
         // not inside `get_or_init`: the first look-up runs the static registrations, and those of this operator come here again
-        let op = registry::place(self.name);
+        let op = registry::entry(self.name);
         *self.op.get_or_init(|| op)
     }
 }

@@ -4,9 +4,9 @@ use super::aten;
 use super::calls::{aten_outputs, calls, list, tensors};
 use super::methods;
 use crate::error::Result;
-use crate::meta::IntoDims;
+use crate::tensor::meta::IntoDims;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::Loc;
 use maquette_ir::sym::SymInt;
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 
 /// Declares methods by the boxed arguments they pass: `/// doc  fn view(size: impl IntoDims) = "view", Value::from_dims(size);`
 macro_rules! calls {

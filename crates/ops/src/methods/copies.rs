@@ -1,11 +1,11 @@
-//! Copies, conversions, joins and rearrangements.
+//! StorageCloner, conversions, joins and rearrangements.
 
 use super::calls::{calls, list};
 use super::index::SliceRange;
 use super::{aten, methods};
-use crate::meta::IntoDims;
+use crate::tensor::meta::IntoDims;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Loc, MemoryFormat, Scalar};
 

@@ -2,9 +2,9 @@
 
 use super::aten;
 use super::calls::calls;
-use crate::meta::IntoDims;
+use crate::tensor::meta::IntoDims;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Loc, Scalar};
 

@@ -5,7 +5,7 @@ use super::calls::{aten_outputs, calls};
 use super::methods;
 use crate::error::Error;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 use std::sync::Arc;

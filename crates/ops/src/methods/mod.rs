@@ -27,7 +27,7 @@ use crate::dispatch::dispatch;
 use crate::error::{Error, Result};
 use crate::library::Op;
 use crate::tensor::Tensor;
-use crate::value::{Args, Outputs, Value};
+use crate::dispatch::value::{Args, Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 use std::sync::OnceLock;
@@ -46,7 +46,7 @@ impl Builtin {
     fn op(&self) -> Result<Op> {
         match self.op.get() {
             Some(op) => Ok(*op),
-            None => Ok(*self.op.get_or_init(|| crate::library::registry::place(self.name))),
+            None => Ok(*self.op.get_or_init(|| crate::library::registry::entry(self.name))),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::calls::{aten_outputs, calls, results};
 use super::{aten, methods};
-use crate::meta::IntoDims;
+use crate::tensor::meta::IntoDims;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 

@@ -5,7 +5,7 @@ use super::reductions::pairs;
 use super::{Operand, aten, methods};
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 

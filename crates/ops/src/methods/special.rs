@@ -3,7 +3,7 @@
 use super::calls::{aten_outputs, calls, results};
 use super::{Operand, aten, methods};
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::Loc;
 
 methods! {

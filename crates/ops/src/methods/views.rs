@@ -4,9 +4,9 @@ use super::calls::{aten_outputs, calls, tensors};
 use super::index::SliceRange;
 use super::{aten, methods};
 use crate::error::Result;
-use crate::meta::IntoDims;
+use crate::tensor::meta::IntoDims;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Loc};
 

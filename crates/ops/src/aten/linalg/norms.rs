@@ -5,10 +5,10 @@ use crate::aten::loss::require_floats;
 use crate::aten::lower::Lowering;
 use crate::aten::{table, views};
 use crate::error::{Error, Result};
-use crate::meta::Dims;
-use crate::shape::wrap_dim;
+use crate::tensor::meta::Dims;
+use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use smallvec::smallvec;
 
 /// Which norm of a matrix.

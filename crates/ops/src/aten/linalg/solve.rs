@@ -7,9 +7,9 @@ use crate::aten::dims::{fresh, is_contiguous, known_equal, require, require_same
 use crate::aten::lower::{Lowering, Metas};
 use crate::aten::{host, table, views};
 use crate::error::Result;
-use crate::meta::Dims;
+use crate::tensor::meta::Dims;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use smallvec::smallvec;
 

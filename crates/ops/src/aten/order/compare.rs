@@ -6,7 +6,7 @@ use super::super::table;
 use super::{Keys, promoted, unknown_without_data};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use smallvec::smallvec;
 

@@ -2,9 +2,9 @@
 //!
 //! Elements are compared as integer keys in the same order, so that one loop serves every dtype and no `i64` is rounded.
 
-mod bag;
 mod compare;
 mod count;
+mod embedding_bag;
 mod histogram;
 mod moments;
 mod quantile;
@@ -16,11 +16,11 @@ mod unique;
 use super::OpDef;
 use super::host::{self, typed};
 use super::lower::operand;
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote;
 use maquette_ir::{DType, Scalar};
@@ -28,7 +28,7 @@ use maquette_kernels::{Class, Element as _};
 
 /// The tables of this folder.
 pub(super) const TABLES: [&[OpDef]; 10] = [
-    bag::TABLE,
+    embedding_bag::TABLE,
     compare::TABLE,
     count::TABLE,
     histogram::TABLE,
@@ -127,7 +127,7 @@ impl Lines {
 /// The dtype in which values are compared, and the values in it.
 fn promoted(a: &Value, b: &Value) -> Result<(Tensor, Tensor)> {
     let dtype = promote([operand(a), operand(b)]);
-    Ok((eager::cast(&as_tensor(a)?, dtype)?, eager::cast(&as_tensor(b)?, dtype)?))
+    Ok((cpu_exec::cast(&as_tensor(a)?, dtype)?, cpu_exec::cast(&as_tensor(b)?, dtype)?))
 }
 
 /// A tensor, or a number as a 0-d one.

@@ -5,10 +5,10 @@ use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table};
 use super::{integers, require_float};
 use crate::error::{Error, Result};
-use crate::meta::Dims;
-use crate::shape::{require_same, wrap_dim};
+use crate::tensor::meta::Dims;
+use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::Scalar;
 use smallvec::smallvec;
 

@@ -7,10 +7,10 @@ use super::super::{host, table};
 use super::{Keys, Lines, refuse_bool, store_integers, take};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::meta::Meta;
-use crate::shape::wrap_dim;
+use crate::tensor::meta::Meta;
+use crate::tensor::shape::wrap_dim;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
 

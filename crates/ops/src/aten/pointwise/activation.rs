@@ -3,7 +3,7 @@
 #![expect(clippy::erasing_op, reason = "the operands are symbolic: `x * 0` is zero but for a NaN, which stays")]
 
 use super::formula::{Formula, X};
-use super::{pointwise, twins};
+use super::{pointwise, with_in_place};
 use maquette_ir::DType;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
@@ -39,7 +39,7 @@ fn elu<'c>(f: &'c Formula<'c>, alpha: f64, scale: f64, input_scale: f64) -> X<'c
     x.gt(0).select(x * scale, (x * input_scale).expm1() * (alpha * scale))
 }
 
-twins! {
+with_in_place! {
     /// Each element by itself.
     pub(super) static TABLE = {
         "relu" "" "" => Promote |f| relu(f);
@@ -77,7 +77,7 @@ twins! {
             let scaled = x * f.number(1);
             scaled.gt(f.number(2)).select(x, scaled.exp().log1p() / f.number(1))
         }),
-        "aten::log_sigmoid(Tensor self) -> Tensor" => pointwise!(PromoteRows, |f| {
+        "aten::log_sigmoid(Tensor self) -> Tensor" => pointwise!(PromoteContiguous, |f| {
             let x = f.arg(0);
             x.min(0) - (-x.abs()).exp().log1p()
         }),

@@ -1,7 +1,7 @@
 //! Operators of two operands.
 
 use super::formula::{Formula, X};
-use super::{pointwise, twins};
+use super::{pointwise, with_in_place};
 use maquette_ir::{DType, Scalar};
 
 fn difference<'c>(f: &'c Formula<'c>, a: X<'c>, b: X<'c>) -> X<'c> {
@@ -68,7 +68,7 @@ fn shift<'c>(f: &'c Formula<'c>, left: bool) -> X<'c> {
     if left { f.arg(0).shl(f.arg(1)) } else { f.arg(0).shr(f.arg(1)) }
 }
 
-twins! {
+with_in_place! {
     /// Elements of two operands that are broadcast.
     pub(super) static TABLE = {
         "add" ".Tensor" ", Tensor other, *, Scalar alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
@@ -118,7 +118,7 @@ twins! {
         "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" => pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
         "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" => pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
         "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" => pointwise!(Promote, |f| power_of_scalar(f)),
-        "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" => pointwise!(PromoteRows, |f| match f.scalar(0) {
+        "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" => pointwise!(PromoteContiguous, |f| match f.scalar(0) {
             Scalar::Int(2) | Scalar::Float(2.0) if f.dtype.is_float() => f.arg(1).exp2(),
             _ => f.arg(0).pow(f.arg(1)),
         }),

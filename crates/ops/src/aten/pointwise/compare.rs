@@ -1,8 +1,8 @@
 //! Comparisons and logic: bool results.
 
-use super::twins;
+use super::with_in_place;
 
-twins! {
+with_in_place! {
     /// Elements of two operands that are broadcast.
     pub(super) static TABLE = {
         "eq" ".Tensor" ", Tensor other" => Compare |f| f.arg(0).eq(f.arg(1));

@@ -6,7 +6,7 @@ use super::super::dims::{require_mask, require_rank};
 use super::super::lower::PointwiseCx;
 use super::super::number::require_fits;
 use crate::error::{Error, Result};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::{BinaryOp, BuildError, CmpOp, ExprBuilder, Reg, UnaryOp};
 use maquette_ir::schema::Arg;
 use maquette_ir::{DType, Scalar};

@@ -2,6 +2,7 @@
 
 mod activation;
 mod binary;
+pub(crate) mod cache;
 mod compare;
 mod formula;
 mod special;
@@ -24,8 +25,8 @@ macro_rules! pointwise {
 }
 use pointwise;
 
-/// A table of operators that each have an in-place twin: name, overload, arguments after `self`, then the functional lowering.
-macro_rules! twins {
+/// A table of operators that each have an in-place variant: name, overload, arguments after `self`, then the functional lowering.
+macro_rules! with_in_place {
     ($(#[$doc:meta])* $vis:vis static $table:ident = {
         $($name:literal $overload:literal $args:literal => $types:ident $(($arg:literal))? |$f:ident| $body:expr;)*
         $(; $($schema:literal => $lowering:expr,)*)?
@@ -52,4 +53,4 @@ macro_rules! twins {
         ];
     };
 }
-use twins;
+use with_in_place;

@@ -1,7 +1,7 @@
 //! Special functions that are short formulas.
 
 use super::formula::{Formula, X};
-use super::{pointwise, twins};
+use super::{pointwise, with_in_place};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// `x log(y)` or the like: 0 where `x` is 0, unless `y` is NaN.
@@ -10,7 +10,7 @@ fn times_log<'c>(f: &'c Formula<'c>, log: fn(X<'c>) -> X<'c>) -> X<'c> {
     y.isnan().select(f64::NAN, x.eq(0).select(0, x * log(y)))
 }
 
-twins! {
+with_in_place! {
     /// Special functions of one or two operands.
     pub(super) static TABLE = {
         "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| times_log(f, X::log);

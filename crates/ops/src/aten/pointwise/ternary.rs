@@ -1,7 +1,7 @@
 //! Choices, clamps and blends.
 
 use super::formula::{Formula, X};
-use super::{pointwise, twins};
+use super::{pointwise, with_in_place};
 use maquette_ir::DType;
 
 fn clamped<'c>(f: &'c Formula<'c>) -> X<'c> {
@@ -30,7 +30,7 @@ fn chosen<'c>(f: &'c Formula<'c>) -> X<'c> {
     f.mask(0, Some(DType::U8)).select(f.arg(1), f.arg(2))
 }
 
-twins! {
+with_in_place! {
     /// Elements of up to three operands that are broadcast.
     pub(super) static TABLE = {
         "clamp" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f);

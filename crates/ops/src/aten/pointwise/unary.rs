@@ -1,7 +1,7 @@
 //! Operators of one tensor.
 
 use super::formula::{Formula, X};
-use super::{pointwise, twins};
+use super::{pointwise, with_in_place};
 use crate::aten::number::filling;
 use maquette_ir::DType;
 use std::f64::consts::PI;
@@ -58,7 +58,7 @@ fn nan_to_num<'c>(f: &'c Formula<'c>) -> X<'c> {
     x.isnan().select(or(1, 0.0), high)
 }
 
-twins! {
+with_in_place! {
     /// Each element by itself.
     pub(super) static TABLE = {
         "abs" "" "" => Promote |f| if f.dtype == DType::Bool { f.arg(0) } else { f.arg(0).abs() };

@@ -7,10 +7,10 @@ use crate::aten::host;
 use crate::aten::lower::{Class, Lowering, Metas};
 use crate::aten::table;
 use crate::error::{Error, Result};
-use crate::meta::Dims;
-use crate::shape::require_equal;
+use crate::tensor::meta::Dims;
+use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use smallvec::{SmallVec, smallvec};
 
@@ -43,7 +43,7 @@ struct Sampler {
     volume: bool,
 }
 
-/// The input places of one coordinate with their weights; none for a place outside.
+/// The input positions of one coordinate with their weights; none for a place outside.
 type Reads = SmallVec<[(Option<usize>, f64); 4]>;
 
 impl Sampler {
@@ -165,7 +165,7 @@ fn sampled_meta(a: &[Value], space: usize) -> Result<Metas> {
     Sampler::of(a)?;
     let misfit = || {
         let (x, g) = (dims_text(x.sizes()), dims_text(grid.sizes()));
-        Error::value(format!("argument `grid` must hold {space} coordinates for each place of every image of `input` {x}, found sizes {g}"))
+        Error::value(format!("argument `grid` must hold {space} coordinates for each position of every image of `input` {x}, found sizes {g}"))
     };
     require_equal(x.sizes()[0], grid.sizes()[0], &misfit)?;
     require_equal(space.into(), grid.sizes()[space + 1], &misfit)?;
@@ -183,14 +183,14 @@ fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     let (sizes, elements, coordinates) = (host::sizes(x)?, host::reals(x)?, host::reals(grid)?);
     let (channels, image) = (sizes[1], &sizes[2..]);
     let area: usize = host::count(image);
-    let places: usize = host::count(&host::sizes(out)?[2..]);
-    let mut result = host::filled(0.0, elements.len() / area * places)?;
-    for (n, points) in coordinates.chunks_exact(places * space).enumerate() {
+    let positions: usize = host::count(&host::sizes(out)?[2..]);
+    let mut result = host::filled(0.0, elements.len() / area * positions)?;
+    for (n, points) in coordinates.chunks_exact(positions * space).enumerate() {
         for (p, point) in points.chunks_exact(space).enumerate() {
             // coordinates are listed last dimension first
             let reads: Vec<Reads> = point.iter().rev().zip(image).map(|(&c, &n)| sampler.reads(c, n)).collect();
             for c in n * channels..(n + 1) * channels {
-                result[c * places + p] = sampler.blend(&reads, image, &elements[c * area..(c + 1) * area]);
+                result[c * positions + p] = sampler.blend(&reads, image, &elements[c * area..(c + 1) * area]);
             }
         }
     }
@@ -244,12 +244,12 @@ fn affine(a: &[Value], out: &Tensor) -> Result<()> {
     let (theta, align_corners) = (a[0].tensor()?, a[2].bool()?);
     let image = host::sizes(out)?;
     let space = image.len() - 2;
-    let places = &image[1..=space];
+    let positions = &image[1..=space];
     let round = rounding(theta.dtype());
-    let axes: Vec<Vec<f64>> = places.iter().map(|&n| even(n, align_corners, round)).collect();
+    let axes: Vec<Vec<f64>> = positions.iter().map(|&n| even(n, align_corners, round)).collect();
     let mut result = Vec::new();
     for matrix in host::reals(theta)?.chunks_exact(space * (space + 1)) {
-        each_index(places, |at| {
+        each_index(positions, |at| {
             for row in matrix.chunks_exact(space + 1) {
                 // coordinates are listed last dimension first
                 let point = at.iter().zip(&axes).rev().map(|(&i, axis)| axis[i]).chain([1.0]);

@@ -17,7 +17,7 @@ use super::lower::{Class, Compute, Lowering, Metas};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::DType;
 
 /// The tables of this folder.

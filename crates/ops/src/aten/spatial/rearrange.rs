@@ -3,15 +3,15 @@
 use super::{compute, is_empty, require_float};
 use crate::aten::dims::{done, fresh, require, require_rank};
 use crate::aten::lower::{Class, Lowering, Metas};
-use crate::aten::pool::pooled_meta;
+use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::aten::views::narrow;
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
-use crate::meta::{Dims, Meta};
-use crate::shape::wrap_dim;
+use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::elementwise_strides;
@@ -88,7 +88,7 @@ fn copy_as(x: &Tensor, from: Meta, out: &Tensor, to: Meta) -> Result<()> {
     if is_empty(out) {
         return Ok(());
     }
-    eager::copy(&x.view_of(from)?, &out.view_of(to)?)
+    cpu_exec::copy(&x.view_of(from)?, &out.view_of(to)?)
 }
 
 fn shuffle(a: &[Value], out: &Tensor) -> Result<()> {
@@ -163,7 +163,7 @@ fn gated_meta(a: &[Value]) -> Result<Metas> {
 fn gate(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, [value, gate]) = halves(a)?;
     let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    eager::map_into(out, &[&x.view_of(value)?, &x.view_of(gate)?], |b, r| {
+    cpu_exec::map_into(out, &[&x.view_of(value)?, &x.view_of(gate)?], |b, r| {
         let (value, gate) = (b.cast(r[0], wide)?, b.cast(r[1], wide)?);
         let open = b.unary(UnaryOp::Sigmoid, gate)?;
         let product = b.binary(BinaryOp::Mul, value, open)?;

@@ -4,13 +4,13 @@ use super::{compute, each_index, is_empty, numbers, require_float, require_full,
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
 use crate::aten::lower::{Class, Lowering, Metas};
-use crate::aten::pool::pooled_meta;
+use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::error::{Error, Result};
-use crate::meta::{Dims, Meta};
-use crate::shape::require_equal;
+use crate::tensor::meta::{Dims, Meta};
+use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::{Outputs, Value};
+use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -29,7 +29,7 @@ fn even(x: &Tensor, out: &Tensor, space: usize) -> Result<Vec<Regions>> {
     Ok(tail(x)?.into_iter().zip(tail(out)?).map(|(n, m)| (0..m).map(|i| region(n, m, i)).collect()).collect())
 }
 
-/// Calls `f` with the places and elements of every region of every plane, and the region's lengths.
+/// Calls `f` with the positions and elements of every region of every plane, and the region's lengths.
 fn each_region(
     x: &Tensor,
     space: usize,
@@ -61,15 +61,15 @@ fn greatest(x: &Tensor, space: usize, out: &[Tensor], regions: impl Fn(usize) ->
     if is_empty(&out[0]) {
         return Ok(());
     }
-    let (mut values, mut places) = (Vec::new(), Vec::new());
+    let (mut values, mut positions) = (Vec::new(), Vec::new());
     each_region(x, space, regions, |window, _| {
         let first = (window.first().map_or(0, |w| w.0), f64::NEG_INFINITY);
-        let (place, value) = window.iter().fold(first, |best, &(at, x)| if x > best.1 || x.is_nan() { (at, x) } else { best });
+        let (position, value) = window.iter().fold(first, |best, &(at, x)| if x > best.1 || x.is_nan() { (at, x) } else { best });
         values.push(value);
-        places.push(place as i64);
+        positions.push(position as i64);
     })?;
     host::store_reals(&out[0], &values)?;
-    host::fill_with::<i64>(&out[1], |o| o.iter_mut().zip(places).for_each(|(o, p)| *o = p))
+    host::fill_with::<i64>(&out[1], |o| o.iter_mut().zip(positions).for_each(|(o, p)| *o = p))
 }
 
 /// The means of an even division, each step of a sum and its division rounded to the dtype.
@@ -84,7 +84,7 @@ pub(in crate::aten) fn stepwise_means(x: &Tensor, space: usize, out: &Tensor) ->
     host::store_reals(out, &values)
 }
 
-fn with_places(m: Meta) -> Metas {
+fn with_positions(m: Meta) -> Metas {
     smallvec![m.clone(), Meta { dtype: DType::I64, ..m }]
 }
 
@@ -97,7 +97,7 @@ fn adaptive_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
     let to = numbers::<N>("output_size", &a[1], 0)?;
     let sizes: Dims = x.sizes()[..x.dim() - N].iter().copied().chain(to.map(SymInt::from)).collect();
     // PyTorch keeps the memory format of images only
-    Ok(with_places(if N == 2 { pooled_meta(x, sizes, x.dtype())? } else { fresh(x, sizes, x.dtype()) }))
+    Ok(with_positions(if N == 2 { pooled_meta(x, sizes, x.dtype())? } else { fresh(x, sizes, x.dtype()) }))
 }
 
 fn adaptive<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
@@ -148,7 +148,7 @@ fn fractional_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
         require_equal(e, f, &misfit)?;
     }
     let sizes = lead.iter().copied().chain(to.map(SymInt::from)).collect();
-    Ok(with_places(fresh(x, sizes, x.dtype())))
+    Ok(with_positions(fresh(x, sizes, x.dtype())))
 }
 
 /// Where the windows begin: steps of nearly one length, begun at a random phase. In the arithmetic of the dtype, which decides where

@@ -6,7 +6,7 @@ use crate::aten::host::table;
 use crate::error::Result;
 use smallvec::SmallVec;
 
-/// The input places of one output place, with their weights.
+/// The input positions of one output place, with their weights.
 pub(super) type Taps = SmallVec<[(usize, f64); 4]>;
 
 /// How output elements are weighted sums of input elements.
@@ -167,7 +167,7 @@ impl Axis {
     }
 }
 
-/// Makes the weights of all places integers of 15 bits, as large as they can be; returns how many of the bits are fractional.
+/// Makes the weights of all positions integers of 15 bits, as large as they can be; returns how many of the bits are fractional.
 pub(super) fn quantise(all: &mut [Taps]) -> u32 {
     for taps in all.iter_mut() {
         // an element that is read twice is read once, with both weights

@@ -4,18 +4,18 @@ use super::{compute, is_empty, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
 use crate::aten::host;
 use crate::aten::lower::{Class, Metas};
-use crate::aten::pool::{max_sliding, pooled_meta};
+use crate::aten::pooling::{max_sliding, pooled_meta};
 use crate::aten::table;
 use crate::error::{Error, Result};
-use crate::meta::Dims;
-use crate::shape::require_same;
+use crate::tensor::meta::Dims;
+use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use smallvec::smallvec;
 
 #[track_caller]
-fn require_places(indices: &Tensor, like: &Tensor) -> Result<()> {
+fn require_positions(indices: &Tensor, like: &Tensor) -> Result<()> {
     if indices.dtype() != DType::I64 {
         return Err(Error::value(format!("argument `indices` must hold i64, found {}{}", indices.dtype(), dims_text(indices.sizes()))));
     }
@@ -27,7 +27,7 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
     let (x, to) = (a[0].tensor()?, a[2].ints()?);
     require_float("self", x)?;
     require_rank("self", x, space + 1..=space + 2)?;
-    require_places(a[1].tensor()?, x)?;
+    require_positions(a[1].tensor()?, x)?;
     require_full("self", x, 1)?;
     if to.len() != space {
         return Err(Error::value(format!("`output_size` must hold {space} numbers, found {}", dims_text(to))));
@@ -46,18 +46,18 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
 }
 
 /// Puts every element of `x` at its place in its plane of `out`, which is zero elsewhere; `put` combines it with what is there.
-fn place(x: &Tensor, indices: &Tensor, out: &Tensor, space: usize, put: impl Fn(&mut f64, f64)) -> Result<()> {
+fn scatter_by_index(x: &Tensor, indices: &Tensor, out: &Tensor, space: usize, put: impl Fn(&mut f64, f64)) -> Result<()> {
     if is_empty(out) && is_empty(x) {
         return Ok(());
     }
     let plane = |t: &Tensor| -> Result<usize> { Ok(host::count(&host::sizes(t)?.split_off(t.dim() - space))) };
     let (small, large) = (plane(x)?, plane(out)?);
-    let (elements, places) = (host::reals(x)?, host::data::<i64>(indices)?);
+    let (elements, positions) = (host::reals(x)?, host::data::<i64>(indices)?);
     let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;
-    for (i, (x, at)) in elements.into_iter().zip(places).enumerate() {
+    for (i, (x, at)) in elements.into_iter().zip(positions).enumerate() {
         let target = usize::try_from(at).ok().filter(|at| *at < large).and_then(|at| result.get_mut(i / small.max(1) * large + at));
         let target = target.ok_or_else(|| {
-            Error::value(format!("argument `indices` holds {at}, which is not a place in a plane of sizes {}", dims_text(out.sizes())))
+            Error::value(format!("argument `indices` holds {at}, which is not a position in a plane of sizes {}", dims_text(out.sizes())))
         })?;
         put(target, x);
     }
@@ -65,7 +65,7 @@ fn place(x: &Tensor, indices: &Tensor, out: &Tensor, space: usize, put: impl Fn(
 }
 
 fn unpool(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
-    place(a[0].tensor()?, a[1].tensor()?, out, space, |there, x| *there = x)
+    scatter_by_index(a[0].tensor()?, a[1].tensor()?, out, space, |there, x| *there = x)
 }
 
 #[track_caller]
@@ -75,7 +75,7 @@ fn backward_meta(a: &[Value]) -> Result<Metas> {
     require_same_dtype(("grad_output", grad), ("self", x))?;
     let pooled = max_sliding(&a[1..], 2)?.output(x)?;
     require_same(&pooled.sizes, grad.sizes(), || "argument `grad_output` must have".into())?;
-    require_places(a[7].tensor()?, grad)?;
+    require_positions(a[7].tensor()?, grad)?;
     Ok(smallvec![pooled_meta(x, x.sizes().into(), x.dtype())?])
 }
 
@@ -89,7 +89,7 @@ table! {
         "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor" =>
             compute(Class::Scatter, |_, a| backward_meta(a), |a, out| {
                 let round = rounding(out[0].dtype());
-                place(a[0].tensor()?, a[7].tensor()?, &out[0], 2, |there, x| *there = round(*there + x))
+                scatter_by_index(a[0].tensor()?, a[7].tensor()?, &out[0], 2, |there, x| *there = round(*there + x))
             }),
     }
 }

@@ -3,11 +3,11 @@
 
 use super::super::host;
 use super::super::lower::{Metas, operand};
-use crate::eager;
+use crate::dispatch::cpu_exec;
 use crate::error::{Error, Result};
-use crate::meta::Meta;
+use crate::tensor::meta::Meta;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{broadcast, elementwise_strides, promote};
 use maquette_ir::{Category, DType};
@@ -70,8 +70,8 @@ pub(super) fn metas(operands: &[Value], takes: Takes) -> Result<Metas> {
 fn spread(v: &Value, dtype: DType, out: &Tensor) -> Result<Tensor> {
     let t = Tensor::allocate(Meta::contiguous(out.sizes(), dtype).on(out.device()))?;
     match v {
-        Value::Tensor(x) => eager::copy(x, &t)?,
-        number => eager::fill(&t, number.scalar()?)?,
+        Value::Tensor(x) => cpu_exec::copy(x, &t)?,
+        number => cpu_exec::fill(&t, number.scalar()?)?,
     }
     Ok(t)
 }
@@ -99,11 +99,11 @@ pub(super) fn binary(a: &Value, b: &Value, outs: &[Tensor], f: &dyn Fn(f64, f64)
 /// `out = f(a, b)` of integers, where the result wraps into the dtype.
 pub(super) fn integers(a: &Value, b: &Value, outs: &[Tensor], f: &dyn Fn(i64, i64) -> i64) -> Result<()> {
     let [out] = outs else { return Err(one_output(outs)) };
-    let read = |v: &Value| host::data::<i64>(&eager::cast(&spread(v, out.dtype(), out)?, DType::I64)?);
+    let read = |v: &Value| host::data::<i64>(&cpu_exec::cast(&spread(v, out.dtype(), out)?, DType::I64)?);
     let (a, b) = (read(a)?, read(b)?);
     let y = Tensor::allocate(Meta::contiguous(out.sizes(), DType::I64).on(out.device()))?;
     host::fill_with::<i64>(&y, |y| y.iter_mut().zip(a.iter().zip(&b)).for_each(|(y, (a, b))| *y = f(*a, *b)))?;
-    eager::copy(&y, out)
+    cpu_exec::copy(&y, out)
 }
 
 fn one_output(outs: &[Tensor]) -> Error {

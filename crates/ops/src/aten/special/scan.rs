@@ -4,10 +4,10 @@ use super::elementwise::Takes;
 use crate::aten::lower::{Class, Compute, Lowering, Metas};
 use crate::aten::{host, table};
 use crate::error::Result;
-use crate::meta::Meta;
-use crate::shape::wrap_dim;
+use crate::tensor::meta::Meta;
+use crate::tensor::shape::wrap_dim;
 use crate::tensor::Tensor;
-use crate::value::Value;
+use crate::dispatch::value::Value;
 use smallvec::smallvec;
 
 /// `self, dim`; row-major.

@@ -1,0 +1,256 @@
+//! From an expression and the layout of its operands to the steps that run on each block.
+
+use super::frame::Location;
+use super::steps::{self, Kind, Step, StepFn, class_of};
+use crate::error::{KernelError, Result};
+use maquette_ir::scalar_expr::{BinaryOp, Op, Reg, ScalarExpr, UnaryOp};
+use maquette_ir::{DType, Scalar};
+use smallvec::{SmallVec, smallvec};
+
+/// How an input can be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InputMode {
+    /// One element, for all of the output.
+    Uniform,
+    /// As it lies in memory: it is of a class's own dtype and each block is contiguous.
+    Direct,
+    /// Converted or gathered into scratch.
+    Gather,
+}
+
+/// What the compiled expression needs to know about layout.
+pub(crate) struct OperandLayout<'a> {
+    pub inputs: &'a [InputMode],
+    /// Whether an output can be written where it lies.
+    pub outputs: &'a [bool],
+    /// Some output may lie over some input: memory is written only after all of a block has been read.
+    pub overlap: bool,
+    /// The one input that overlaps the one output, where it lies in exactly its place and both are direct.
+    pub in_place: Option<usize>,
+}
+
+/// Steps to run once per thread, and once per block; and how many scratch blocks of each class they use.
+#[derive(Default)]
+pub(crate) struct CompiledSteps {
+    pub once: SmallVec<[Step; 2]>,
+    pub each: SmallVec<[Step; 4]>,
+    pub blocks: [usize; 4],
+}
+
+struct StepCompiler<'a> {
+    expr: &'a ScalarExpr,
+    shape: &'a OperandLayout<'a>,
+    steps: CompiledSteps,
+    locations: SmallVec<[Option<Location>; 8]>,
+    uniform: SmallVec<[bool; 8]>,
+    last_use: SmallVec<[usize; 8]>,
+    free: [SmallVec<[u16; 4]>; 4],
+    /// The output memory a register is computed into.
+    target: SmallVec<[Option<u16>; 8]>,
+    /// The step that writes onto its first operand.
+    in_place_op: Option<(Reg, StepFn)>,
+}
+
+/// The expression's steps for one layout.
+pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<CompiledSteps> {
+    let n = expr.instrs().len();
+    let mut p = StepCompiler {
+        expr,
+        shape,
+        steps: CompiledSteps::default(),
+        locations: smallvec![None; n],
+        uniform: smallvec![false; n],
+        last_use: smallvec![0; n],
+        free: Default::default(),
+        target: smallvec![None; n],
+        in_place_op: None,
+    };
+    for (i, instr) in expr.instrs().iter().enumerate() {
+        instr.op.operands().for_each(|r| p.last_use[r.index()] = i);
+        p.uniform[i] = match instr.op {
+            Op::Input(k) => shape.inputs[k as usize] == InputMode::Uniform,
+            Op::Const(_) => true,
+            op => op.operands().all(|r| p.uniform[r.index()]),
+        };
+    }
+    for (j, r) in expr.outputs().iter().enumerate() {
+        p.last_use[r.index()] = usize::MAX;
+        let computed = !matches!(expr.instrs()[r.index()].op, Op::Input(_)) && !p.uniform[r.index()];
+        if computed && shape.outputs[j] && !shape.overlap && p.target[r.index()].is_none() {
+            p.target[r.index()] = u16::try_from(shape.inputs.len() + j).ok();
+        }
+    }
+    p.in_place_op = p.find_in_place_op();
+    if let Some((r, _)) = p.in_place_op {
+        p.target[r.index()] = u16::try_from(shape.inputs.len()).ok();
+    }
+    p.run()?;
+    Ok(p.steps)
+}
+
+impl StepCompiler<'_> {
+    /// The last step, where its first operand is the input in the output's location, and nothing else reads that from then on.
+    fn find_in_place_op(&self) -> Option<(Reg, StepFn)> {
+        let (k, &[r]) = (self.shape.in_place?, self.expr.outputs()) else { return None };
+        let instrs = self.expr.instrs();
+        let Op::Binary(op, a, b) = instrs[r.index()].op else { return None };
+        let in_place = |r: Reg| matches!(instrs[r.index()].op, Op::Input(i) if i as usize == k);
+        let last = (0..instrs.len()).filter(|i| in_place(Reg(*i as u32))).all(|i| self.last_use[i] <= r.index());
+        if !in_place(a) || in_place(b) || !last {
+            return None;
+        }
+        Some((r, steps::in_place_fn(op, instrs[r.index()].dtype)?))
+    }
+
+    fn run(&mut self) -> Result<()> {
+        for i in 0..self.expr.instrs().len() {
+            let r = Reg(i as u32);
+            // Inputs are read when first used, so that they do not hold scratch before.
+            if !matches!(self.expr.instrs()[i].op, Op::Input(_)) {
+                self.compute(r)?;
+            }
+        }
+        for (j, r) in self.expr.outputs().iter().enumerate() {
+            let operand = (self.shape.inputs.len() + j) as u16;
+            if self.target[r.index()] == Some(operand) {
+                continue;
+            }
+            let src = self.read(*r)?;
+            let step = Step { operand, in_memory: true, ..step(steps::store_fn(self.expr.dtype(*r)), Location::Scratch(0), [src; 3]) };
+            self.steps.each.push(step);
+        }
+        Ok(())
+    }
+
+    /// Where a register's value is, reading it from memory if it is an input not yet read.
+    fn read(&mut self, r: Reg) -> Result<Location> {
+        if let Some(location) = self.locations[r.index()] {
+            return Ok(location);
+        }
+        let instr = self.expr.instrs()[r.index()];
+        let Op::Input(k) = instr.op else {
+            return Err(KernelError::argument("pointwise", format!("register {r} is used before it is defined")));
+        };
+        let kept = self.shape.overlap && self.expr.outputs().contains(&r);
+        let location = match self.shape.inputs[k as usize] {
+            InputMode::Direct if !kept => Location::Direct(k as u16),
+            access => {
+                let uniform = access == InputMode::Uniform;
+                let location = self.scratch(class_of(instr.dtype), uniform)?;
+                let run = if uniform { steps::splat_input_fn(instr.dtype) } else { steps::load_fn(instr.dtype) };
+                self.emit(uniform, Step { operand: k as u16, in_memory: true, ..step(run, location, [location; 3]) });
+                location
+            }
+        };
+        self.locations[r.index()] = Some(location);
+        Ok(location)
+    }
+
+    /// A block of scratch. What is computed `once` keeps its own: a block that a step of each round writes would not survive.
+    fn scratch(&mut self, class: Kind, once: bool) -> Result<Location> {
+        let c = class as usize;
+        if !once && let Some(i) = self.free[c].pop() {
+            return Ok(Location::Scratch(i));
+        }
+        let i = u16::try_from(self.steps.blocks[c])
+            .map_err(|_| KernelError::argument("pointwise", "the expression needs more than 65,536 blocks of scratch"))?;
+        self.steps.blocks[c] += 1;
+        Ok(Location::Scratch(i))
+    }
+
+    fn emit(&mut self, once: bool, s: Step) {
+        if once { self.steps.once.push(s) } else { self.steps.each.push(s) }
+    }
+
+    /// Gives back a register's scratch, unless it is needed later or by other blocks.
+    fn release(&mut self, r: Reg, at: usize) {
+        if let (Some(Location::Scratch(i)), false) = (self.locations[r.index()], self.uniform[r.index()])
+            && self.last_use[r.index()] == at
+        {
+            self.last_use[r.index()] = usize::MAX;
+            self.free[class_of(self.expr.dtype(r)) as usize].push(i);
+        }
+    }
+
+    fn compute(&mut self, r: Reg) -> Result<()> {
+        let (i, instr) = (r.index(), self.expr.instrs()[r.index()]);
+        let once = self.uniform[i];
+        let mut src = [Location::Scratch(0); 3];
+        for (k, a) in instr.op.operands().enumerate() {
+            src[k] = self.read(a)?;
+        }
+        let operand_dtype = instr.op.operands().next().map_or(instr.dtype, |a| self.expr.dtype(a));
+        let rounds = rounds(instr.op, instr.dtype);
+        let final_location = |p: &mut Self| match p.target[i] {
+            Some(k) => Ok(Location::Direct(k)),
+            None => p.scratch(class_of(instr.dtype), once),
+        };
+        if divides(instr.op) && instr.dtype.is_int() {
+            self.emit(once, step(steps::check_divisor, src[1], [src[1]; 3]));
+        }
+        let mut dst = if rounds { self.scratch(class_of(instr.dtype), once)? } else { final_location(self)? };
+        let run = self.in_place_op.filter(|(of, _)| *of == r).map(|(_, run)| run).or_else(|| step_fn(instr.op, operand_dtype, instr.dtype));
+        let run =
+            run.ok_or_else(|| KernelError::argument("pointwise", format!("`{}` does not take {operand_dtype}", op_name(instr.op))))?;
+        let value = if let Op::Const(c) = instr.op { c } else { Scalar::Int(0) };
+        self.emit(once, Step { value, ..step(run, dst, src) });
+        if rounds {
+            let rounded = final_location(self)?;
+            self.emit(once, step(steps::cast_fn(instr.dtype, instr.dtype), rounded, [dst; 3]));
+            if let (Location::Scratch(s), false) = (dst, once) {
+                self.free[class_of(instr.dtype) as usize].push(s);
+            }
+            dst = rounded;
+        }
+        self.locations[i] = Some(dst);
+        instr.op.operands().for_each(|a| self.release(a, i));
+        Ok(())
+    }
+}
+
+fn step(run: StepFn, dst: Location, src: [Location; 3]) -> Step {
+    Step { run, dst, src, operand: 0, in_memory: false, value: Scalar::Int(0) }
+}
+
+fn op_name(op: Op) -> &'static str {
+    match op {
+        Op::Unary(o, _) => o.name(),
+        Op::Binary(o, ..) => o.name(),
+        Op::Compare(o, ..) => o.name(),
+        Op::Select(..) => "select",
+        Op::Cast(_) => "cast",
+        Op::Input(_) | Op::Const(_) => "value",
+    }
+}
+
+fn divides(op: Op) -> bool {
+    matches!(op, Op::Binary(BinaryOp::FloorDiv | BinaryOp::TruncDiv | BinaryOp::Fmod | BinaryOp::Remainder, ..))
+}
+
+fn step_fn(op: Op, operand: DType, result: DType) -> Option<StepFn> {
+    match op {
+        Op::Input(_) => None,
+        Op::Const(_) => Some(steps::splat_const_fn(result)),
+        Op::Unary(o, _) => steps::unary_fn(o, operand),
+        Op::Binary(o, ..) => steps::binary_fn(o, operand),
+        Op::Compare(o, ..) => Some(steps::compare_fn(o, operand)),
+        Op::Select(..) => Some(steps::select_fn(result)),
+        Op::Cast(_) => Some(steps::cast_fn(operand, result)),
+    }
+}
+
+/// Whether the result, computed in the class, may not be a value of the dtype.
+fn rounds(op: Op, d: DType) -> bool {
+    use UnaryOp::*;
+    if matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool) {
+        return false;
+    }
+    match op {
+        Op::Unary(Neg | Abs, _) => d.is_int(),
+        Op::Unary(Sign | Floor | Ceil | Round | Trunc, _) => false,
+        Op::Unary(Not, _) => d == DType::U8,
+        Op::Binary(BinaryOp::Min | BinaryOp::Max | BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Copysign, ..) => false,
+        Op::Unary(..) | Op::Binary(..) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,253 @@
+//! Pooling over the last dimensions; all earlier ones are batch.
+
+use crate::copy::{same_dtype, same_sizes};
+use crate::element::{Class, Element, cast, dispatch};
+use crate::error::{KernelError, Result};
+use crate::layout::{for_each, offset};
+use crate::pointwise::ops::{Add, Div, Op2, TruncDiv};
+use crate::thread_pool;
+use crate::reduce::better;
+use crate::view::{Dims, View, ViewMut, contiguous, numel};
+use maquette_ir::DType;
+
+/// The geometry of a window; each list has one entry per spatial dimension.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// Sizes.
+    pub kernel: Vec<i64>,
+    /// Steps.
+    pub stride: Vec<i64>,
+    /// Padding on both sides.
+    pub padding: Vec<i64>,
+    /// Distances between elements of the window.
+    pub dilation: Vec<i64>,
+    /// Whether a last window may begin inside and end outside.
+    pub ceil_mode: bool,
+}
+
+impl Window {
+    /// The greatest of any number of the geometry, so that no product of two of them overflows.
+    pub const MOST: i64 = i32::MAX as i64;
+
+    pub(crate) fn check(&self, kernel: &'static str, rank: usize) -> Result<()> {
+        let n = self.kernel.len();
+        for (what, list, least) in
+            [("kernel", &self.kernel, 1), ("stride", &self.stride, 1), ("padding", &self.padding, 0), ("dilation", &self.dilation, 1)]
+        {
+            if list.len() != n {
+                return Err(KernelError::Count { kernel, what: "entries per list of the window", expected: n, found: list.len() });
+            }
+            if let Some(bad) = list.iter().find(|x| !(least..=Self::MOST).contains(*x)) {
+                return Err(KernelError::argument(kernel, format!("{what} must be from {least} to {}, found {bad}", Self::MOST)));
+            }
+        }
+        if n == 0 || n > rank {
+            return Err(KernelError::argument(kernel, format!("{n} spatial dimensions do not fit rank {rank}")));
+        }
+        Ok(())
+    }
+
+    /// The number of windows along spatial dimension `d` of `size` elements, as PyTorch computes it; not positive if none fits.
+    pub fn output_size(&self, d: usize, size: i64) -> i64 {
+        let (k, s, p, l) = (self.kernel[d], self.stride[d], self.padding[d], self.dilation[d]);
+        let room = size + 2 * p - l * (k - 1) - 1;
+        let n = (if self.ceil_mode { room + s - 1 } else { room }).div_euclid(s) + 1;
+        // The last window must begin inside the input or its left padding.
+        if self.ceil_mode && (n - 1) * s >= size + p { n - 1 } else { n }
+    }
+}
+
+/// Batches of planes in an input and an output.
+struct Planes {
+    batch: Dims,
+    n: usize,
+    in_sizes: Dims,
+    out_sizes: Dims,
+}
+
+impl Planes {
+    fn new(input: &View<'_>, out: &View<'_>, spatial: usize) -> Planes {
+        let lead = input.rank() - spatial;
+        let batch = Dims::from_slice(&input.sizes()[..lead]);
+        Planes { n: numel(&batch), batch, in_sizes: input.sizes()[lead..].into(), out_sizes: out.sizes()[lead..].into() }
+    }
+
+    fn start(&self, v: &View<'_>, plane: usize) -> i64 {
+        offset(&self.batch, &v.strides()[..self.batch.len()], plane)
+    }
+
+    fn strides<'v>(&self, v: &'v View<'_>) -> &'v [i64] {
+        &v.strides()[self.batch.len()..]
+    }
+
+    /// Runs `f(plane, position)` for every output position.
+    fn each(&self, work: usize, f: impl Fn(usize, &[i64]) + Sync) -> Result<()> {
+        let per = numel(&self.out_sizes);
+        thread_pool::ranges(self.n, (thread_pool::GRAIN / work.max(1) / per.max(1)).max(1), 1, &|from, to| {
+            let mut position: Dims = smallvec::smallvec![0; self.out_sizes.len()];
+            for plane in from..to {
+                for flat in 0..per {
+                    let mut rest = flat as i64;
+                    for d in (0..position.len()).rev() {
+                        position[d] = rest % self.out_sizes[d];
+                        rest /= self.out_sizes[d];
+                    }
+                    f(plane, &position);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn dot(a: &[i64], b: &[i64]) -> i64 {
+    a.iter().zip(b).map(|(x, y)| x * y).sum()
+}
+
+fn check(kernel: &'static str, w: &Window, input: &View<'_>, out: &ViewMut<'_>) -> Result<()> {
+    w.check(kernel, input.rank())?;
+    same_dtype(kernel, "the output", input.dtype(), out.dtype())?;
+    let lead = input.rank() - w.kernel.len();
+    let mut expected = Dims::from_slice(input.sizes());
+    for d in 0..w.kernel.len() {
+        if w.padding[d] > w.kernel[d] / 2 {
+            return Err(KernelError::argument(kernel, format!("padding {} is more than half of kernel {}", w.padding[d], w.kernel[d])));
+        }
+        expected[lead + d] = w.output_size(d, input.sizes()[lead + d]);
+        if expected[lead + d] < 1 {
+            return Err(KernelError::argument(kernel, format!("no window fits dimension {}", lead + d)));
+        }
+    }
+    same_sizes(kernel, "the output", &expected, out.sizes())
+}
+
+/// The greatest of each window (the last NaN if there is one), and its position in the plane (i64, row-major).
+pub fn max_pool(input: &View<'_>, w: &Window, out: &mut ViewMut<'_>, indices: Option<&mut ViewMut<'_>>) -> Result<()> {
+    const KERNEL: &str = "max_pool";
+    check(KERNEL, w, input, out)?;
+    if let Some(i) = &indices {
+        same_dtype(KERNEL, "the indices", DType::I64, i.dtype())?;
+        same_sizes(KERNEL, "the indices", out.sizes(), i.sizes())?;
+    }
+    let p = Planes::new(input, out, w.kernel.len());
+    let flat = contiguous(&p.in_sizes);
+    let indices = indices.map(|i| (i.typed::<i64>(), i.as_view().clone()));
+    dispatch!(input.dtype(), T => {
+        let (src, dst) = (input.typed::<T>(), out.typed::<T>());
+        let out = out.as_view();
+        p.each(numel(&w.kernel), |plane, at| {
+            let base = p.start(input, plane);
+            // Where the window begins, past the padding.
+            let (mut lo, mut count) = (Dims::new(), Dims::new());
+            for d in 0..at.len() {
+                let begin = at[d] * w.stride[d] - w.padding[d];
+                let skip = if begin < 0 { (-begin + w.dilation[d] - 1) / w.dilation[d] } else { 0 };
+                lo.push(begin + skip * w.dilation[d]);
+                let fit = (p.in_sizes[d] - lo[d] + w.dilation[d] - 1) / w.dilation[d];
+                count.push((w.kernel[d] - skip).min(fit).max(0));
+            }
+            let step = |s: &[i64]| -> Dims { s.iter().zip(&w.dilation).map(|(s, d)| s * d).collect() };
+            let (i0, f0) = (base + dot(&lo, p.strides(input)), dot(&lo, &flat));
+            let mut best: Option<(T, i64)> = None;
+            for_each(&count, [&step(p.strides(input)), &step(&flat)], |[i, f]| {
+                // SAFETY: the window was cut to the input.
+                let x = unsafe { src.get(i0 + i) };
+                let nan = x.load().partial_cmp(&x.load()).is_none();
+                if nan || best.is_none_or(|(b, _)| better(true, x.load(), b.load())) {
+                    best = Some((x, f0 + f));
+                }
+            });
+            // A dilated window may have every element in the padding.
+            let (x, f) = best.unwrap_or((cast(f64::NEG_INFINITY), 0));
+            // SAFETY: each output position is one task's.
+            unsafe {
+                dst.set(p.start(out, plane) + dot(at, p.strides(out)), x);
+                if let Some((ix, v)) = &indices {
+                    ix.set(p.start(v, plane) + dot(at, p.strides(v)), f);
+                }
+            }
+        })
+    })
+}
+
+/// Sums `input[lo..hi]` in row-major order, divides by `D` by what `window` gives, which is not 0, and writes.
+fn average<T: Element, D: Op2<T::Class, T::Class>>(
+    input: &View<'_>,
+    out: &mut ViewMut<'_>,
+    spatial: usize,
+    work: usize,
+    window: impl Fn(&[i64], &mut Dims, &mut Dims) -> i64 + Sync,
+) -> Result<()>
+where
+    Add: Op2<T::Class, T::Class>,
+{
+    let p = Planes::new(input, out, spatial);
+    let (src, dst) = (input.typed::<T>(), out.typed::<T>());
+    let out = out.as_view();
+    p.each(work, |plane, at| {
+        let (mut lo, mut sizes) = (Dims::new(), Dims::new());
+        let by = <T::Class as Class>::cast(window(at, &mut lo, &mut sizes));
+        let base = p.start(input, plane) + dot(&lo, p.strides(input));
+        let mut sum = T::Class::default();
+        for_each(&sizes, [p.strides(input)], |[i]| {
+            // SAFETY: the window was cut to the input.
+            sum = Add::f(sum, unsafe { src.get(base + i) }.load());
+        });
+        // SAFETY: each output position is one task's.
+        unsafe { dst.set(p.start(out, plane) + dot(at, p.strides(out)), T::store(D::f(sum, by))) }
+    })
+}
+
+/// The mean of each window; padding counts as zeros if `count_include_pad`, and `divisor` replaces the count. Floats, and `i64`,
+/// whose sums wrap and whose quotients are truncated.
+pub fn avg_pool(input: &View<'_>, w: &Window, count_include_pad: bool, divisor: Option<i64>, out: &mut ViewMut<'_>) -> Result<()> {
+    const KERNEL: &str = "avg_pool";
+    check(KERNEL, w, input, out)?;
+    if divisor == Some(0) {
+        return Err(KernelError::argument(KERNEL, "the divisor must not be 0"));
+    }
+    if w.dilation.iter().any(|d| *d != 1) {
+        return Err(KernelError::argument(KERNEL, "takes no dilation"));
+    }
+    let sizes = Dims::from_slice(&input.sizes()[input.rank() - w.kernel.len()..]);
+    let (spatial, work) = (w.kernel.len(), numel(&w.kernel));
+    let window = |at: &[i64], lo: &mut Dims, len: &mut Dims| {
+        let mut padded = 1;
+        for d in 0..at.len() {
+            let begin = at[d] * w.stride[d] - w.padding[d];
+            let end = (begin + w.kernel[d]).min(sizes[d] + w.padding[d]);
+            padded *= end - begin;
+            lo.push(begin.max(0));
+            len.push(end.min(sizes[d]) - begin.max(0));
+        }
+        divisor.unwrap_or(if count_include_pad { padded } else { len.iter().product() })
+    };
+    match input.dtype() {
+        DType::I64 => average::<i64, TruncDiv>(input, out, spatial, work, window),
+        dtype => dispatch!(float KERNEL, "the input", dtype, T => average::<T, Div>(input, out, spatial, work, window)),
+    }
+}
+
+/// Means over an even division of the plane into the output's sizes there; floats.
+pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>) -> Result<()> {
+    const KERNEL: &str = "adaptive_avg_pool";
+    if spatial == 0 || spatial > input.rank() || out.rank() != input.rank() {
+        return Err(KernelError::argument(KERNEL, format!("{spatial} spatial dimensions do not fit rank {}", input.rank())));
+    }
+    let lead = input.rank() - spatial;
+    same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
+    same_sizes(KERNEL, "the leading dimensions", &input.sizes()[..lead], &out.sizes()[..lead])?;
+    if input.sizes()[lead..].contains(&0) {
+        return Err(KernelError::argument(KERNEL, "the plane has no elements"));
+    }
+    let (from, to) = (Dims::from_slice(&input.sizes()[lead..]), Dims::from_slice(&out.sizes()[lead..]));
+    let window = |at: &[i64], lo: &mut Dims, len: &mut Dims| {
+        for d in 0..at.len() {
+            let begin = at[d] * from[d] / to[d];
+            lo.push(begin);
+            len.push(((at[d] + 1) * from[d] + to[d] - 1) / to[d] - begin);
+        }
+        len.iter().product()
+    };
+    dispatch!(float KERNEL, "the input", input.dtype(), T => average::<T, Div>(input, out, spatial, 8, window))
+}

@@ -1,0 +1,138 @@
+//! PyTorch's operators that are known to be missing here, and why: an error says so, and so does `docs/operators.md`.
+
+/// Why a group of operators is missing, and their names without namespace, `.default` left out, in alphabetical order.
+pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
+    (
+        "it changes the metadata of its argument: here a tensor's sizes and strides never change; use the operator of the same name without `_`",
+        &[
+            "as_strided_",
+            "detach_",
+            "resize_",
+            "resize_as_",
+            "set_",
+            "squeeze_",
+            "squeeze_.dim",
+            "squeeze_.dims",
+            "swapaxes_",
+            "swapdims_",
+            "t_",
+            "transpose_",
+            "unsqueeze_",
+        ],
+    ),
+    (
+        "it takes or gives complex numbers, and there are no complex dtypes here",
+        &[
+            "complex",
+            "fft_fft",
+            "fft_fft2",
+            "fft_fftn",
+            "fft_hfft",
+            "fft_hfft2",
+            "fft_hfftn",
+            "fft_ifft",
+            "fft_ifft2",
+            "fft_ifftn",
+            "fft_ihfft",
+            "fft_irfft",
+            "fft_irfft2",
+            "fft_irfftn",
+            "fft_rfft",
+            "fft_rfft2",
+            "fft_rfftn",
+            "istft",
+            "polar",
+            "stft",
+            "stft.center",
+            "view_as_complex",
+            "view_as_real",
+        ],
+    ),
+    (
+        "eigenvalues, singular values, and what rests on them are not written yet",
+        &[
+            "_linalg_eigh",
+            "_linalg_svd",
+            "linalg_cond",
+            "linalg_eig",
+            "linalg_eigh",
+            "linalg_eigvals",
+            "linalg_eigvalsh",
+            "linalg_ldl_factor",
+            "linalg_ldl_factor_ex",
+            "linalg_ldl_solve",
+            "linalg_lstsq",
+            "linalg_matrix_exp",
+            "linalg_matrix_rank.atol_rtol_float",
+            "linalg_matrix_rank.atol_rtol_tensor",
+            "linalg_matrix_sqrth",
+            "linalg_pinv",
+            "linalg_pinv.atol_rtol_float",
+            "linalg_pinv.atol_rtol_tensor",
+            "linalg_polar",
+            "linalg_svd",
+            "linalg_svdvals",
+            "linalg_tensorinv",
+            "linalg_tensorsolve",
+            "matrix_exp",
+            "pinverse",
+            "svd",
+        ],
+    ),
+    (
+        "where its views begin depends on data; take the number with `item` and use the overload that takes integers",
+        &["narrow.Tensor", "tensor_split.tensor_indices_or_sections"],
+    ),
+    (
+        "it is a fused kernel of PyTorch's own; the operators that it is made of are here",
+        &[
+            "_batch_norm_impl_index",
+            "_linalg_check_errors",
+            "_native_multi_head_attention",
+            "_nested_tensor_from_mask_left_aligned",
+            "_transformer_encoder_layer_fwd",
+            "mkldnn_rnn_layer",
+        ],
+    ),
+    (
+        "it is not written yet",
+        &[
+            "_lu_with_info",
+            "ctc_loss.IntList",
+            "ctc_loss.Tensor",
+            "fft_fftshift",
+            "fft_ifftshift",
+            "gradient.scalararray",
+            "gradient.scalarint",
+            "gradient.scalarrayarray",
+            "gradient.scalarrayint",
+            "gradient.tensorarray",
+            "logdet",
+            "lstm.data",
+            "lu_solve",
+            "result_type.Tensor",
+        ],
+    ),
+];
+
+/// Why PyTorch's operator of this full name is missing, if it is known to be.
+pub fn unsupported(name: &str) -> Option<&'static str> {
+    let bare = name.strip_prefix("aten::")?;
+    UNSUPPORTED.iter().find(|(_, names)| names.contains(&bare)).map(|(why, _)| *why)
+}
+
+/// Every operator known to be missing, with the reason.
+pub fn all_unsupported() -> impl Iterator<Item = (&'static str, &'static str)> {
+    UNSUPPORTED.iter().flat_map(|(why, names)| names.iter().map(|n| (*n, *why)))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_said_to_be_missing_is() {
+        for (name, _) in super::all_unsupported() {
+            let full = format!("aten::{name}");
+            assert!(super::super::tables().flatten().all(|def| def.name() != full), "{full} is in the table");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Fake execution: an operator's outputs without their contents.
+
+mod example;
+pub(crate) mod profile;
+
+pub use profile::{FakeProfile, FakeProfiles, Profiled, TensorProfile};
+
+use crate::dispatch::device::device_of;
+use crate::dispatch::returned_argument;
+use crate::error::{CallError, Error, ErrorKind, FakeError, Result};
+use crate::dispatch::coerce_args::coerce_args;
+use crate::library::{Op, OpState};
+use crate::mode;
+use crate::tensor::{Tensor, dims_text};
+use crate::dispatch::value::{Args, Outputs, Value};
+use maquette_ir::sym::{DataDependent, Range, Scope, SymError, SymInt};
+use maquette_ir::{Layout, Loc};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+/// A fake kernel over boxed arguments.
+pub type FakeFn = Arc<dyn Fn(&FakeCtx, &[Value]) -> Result<Outputs> + Send + Sync>;
+
+/// What a fake kernel is given besides its arguments.
+///
+/// There is none outside a fake kernel: it cannot be made, and it cannot be kept.
+///
+/// ```compile_fail
+/// let cx = maquette_ops::FakeCtx { scope: None };
+/// ```
+///
+/// ```compile_fail
+/// use maquette_ops::{FakeCtx, Op, Result, Tensor};
+/// use std::sync::Mutex;
+/// fn keep(op: &Op, kept: &'static Mutex<Option<&'static FakeCtx>>) -> Result<()> {
+///     op.register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+///         *kept.lock().unwrap() = Some(cx);
+///         Ok(x.new_empty(x.sizes(), x.dtype()))
+///     })
+/// }
+/// ```
+pub struct FakeCtx {
+    scope: Option<Scope>,
+    op: Op,
+    loc: Loc,
+    fresh: RefCell<Vec<SymInt>>,
+}
+
+impl FakeCtx {
+    /// A new data-dependent size, at least 0. Each call of the operator gives another, also on the same arguments.
+    ///
+    /// # Errors
+    /// There is no trace to hold it.
+    pub fn new_dynamic_size(&self) -> Result<SymInt> {
+        self.new_integer_in(0, i64::MAX)
+    }
+
+    /// A new data-dependent size in `[min, max]`; the real size is checked against it in every run of the graph.
+    ///
+    /// # Errors
+    /// There is no trace to hold it, a bound is symbolic, or not `0 <= min <= max`.
+    pub fn new_dynamic_size_in(&self, min: impl Into<SymInt>, max: impl Into<SymInt>) -> Result<SymInt> {
+        let (min, max) = (min.into(), max.into());
+        if let Some(e) = min.poisoned().or_else(|| max.poisoned()) {
+            return Err(SymError::Poisoned(e).into());
+        }
+        match (min.as_i64(), max.as_i64()) {
+            (Some(lo), Some(hi)) if 0 <= lo && lo <= hi => self.new_integer_in(lo, hi),
+            (Some(min), Some(max)) => Err(FakeError::Bounds { min, max }.into()),
+            _ => Err(FakeError::SymbolicBounds { min: min.to_string(), max: max.to_string() }.into()),
+        }
+    }
+
+    /// A new data-dependent integer of any sign, for an operator that returns one; sizes are [`FakeCtx::new_dynamic_size`].
+    ///
+    /// # Errors
+    /// There is no trace to hold it.
+    pub fn new_dynamic_int(&self) -> Result<SymInt> {
+        self.new_integer_in(i64::MIN, i64::MAX)
+    }
+
+    /// A new data-dependent integer, which need not be a size.
+    pub(crate) fn new_integer_in(&self, min: i64, max: i64) -> Result<SymInt> {
+        let scope = self.scope.as_ref().ok_or(FakeError::NoTrace)?;
+        let integer = scope.unbacked(Range { lo: min, hi: max }, self.op.name(), self.loc);
+        self.fresh.borrow_mut().push(integer);
+        Ok(integer)
+    }
+
+    /// Takes arguments for the fake kernel. Where it wants a number and is given a symbol, the guard is of the line that called the operator.
+    pub(crate) fn load<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(scope) = &self.scope else { return f() };
+        let before = scope.with(|d| d.guards.len());
+        let loaded = f();
+        scope.with(|d| d.guards.iter_mut().skip(before).for_each(|g| g.loc = self.loc));
+        loaded.map_err(|e| match e.kind() {
+            ErrorKind::Guard(SymError::DataDependent(d)) => {
+                SymError::DataDependent(Box::new(DataDependent { loc: self.loc, ..DataDependent::clone(d) })).into()
+            }
+            _ => e,
+        })
+    }
+
+    /// A context outside any trace, for metadata rules run on real tensors.
+    pub(crate) fn eager<R>(op: Op, f: impl FnOnce(&FakeCtx) -> R) -> R {
+        f(&FakeCtx { scope: None, op, loc: mode::user_loc().unwrap_or_else(Loc::caller), fresh: RefCell::new(Vec::new()) })
+    }
+
+    /// The operator whose fake kernel is running.
+    pub fn op(&self) -> Op {
+        self.op
+    }
+}
+
+thread_local! {
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// The scope of the trace on whose behalf fake code is running, for operators called by composites and fake kernels.
+    static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
+}
+
+/// Runs an operator on metadata: arguments and outputs are fake tensors; what is left out has its default. `scope` holds data-dependent sizes.
+///
+/// # Errors
+/// The operator has no fake kernel, its fake kernel fails or breaks its contract.
+pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<Outputs> {
+    let state = op.state()?;
+    let completed: Args;
+    let args = if args.len() == state.schema.args.len() {
+        args
+    } else {
+        let mut given = args.into();
+        coerce_args(&state, &mut given)?;
+        completed = given;
+        &completed
+    };
+    within(scope, |scope| {
+        device_of(&state, args)?;
+        let cx = FakeCtx { scope, op, loc, fresh: RefCell::new(Vec::new()) };
+        match state.builtin {
+            Some(def) if state.fake.is_none() => mode::on_behalf_of(loc, || def.fake(&cx, &state, args)).and_then(well_formed),
+            _ => custom(&cx, &state, args),
+        }
+    })
+}
+
+/// Runs `f` with nothing computed or drawn: builtin operators give tensors without contents, factories too, and custom operators need fake
+/// kernels. Sizes that data decide are errors.
+pub fn without_data<T>(f: impl FnOnce() -> T) -> T {
+    within(None, |_| f())
+}
+
+fn within<T>(scope: Option<&Scope>, f: impl FnOnce(Option<Scope>) -> T) -> T {
+    let outer = SCOPE.with_borrow(Clone::clone);
+    let scope = scope.cloned().or_else(|| outer.clone());
+    SCOPE.set(scope.clone());
+    DEPTH.set(DEPTH.get() + 1);
+    let _restore = Restore(outer);
+    mode::without_modes(|| f(scope))
+}
+
+/// No size or stride is known to be negative, and none overflowed as it was computed.
+pub(crate) fn well_formed(outputs: Outputs) -> Result<Outputs> {
+    for m in outputs.iter().flat_map(Value::tensors).map(Tensor::meta) {
+        let numbers = m.sizes.iter().chain(&m.strides).chain([&m.offset]);
+        if let Some(e) = numbers.filter(|n| n.as_i64().is_none()).find_map(|n| n.poisoned()) {
+            return Err(SymError::Poisoned(e).into());
+        }
+        if m.sizes.iter().chain(&m.strides).any(|n| n.as_i64().is_some_and(|n| n < 0)) {
+            let (sizes, strides) = (dims_text(&m.sizes), dims_text(&m.strides));
+            return Err(Error::value(format!("the result would have sizes {sizes} and strides {strides}; none may be negative")));
+        }
+    }
+    Ok(outputs)
+}
+
+/// Whether a fake kernel or a builtin's fake rule is running on this thread.
+pub(crate) fn is_running() -> bool {
+    DEPTH.get() != 0
+}
+
+struct Restore(Option<Scope>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        SCOPE.set(self.0.take());
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// The outputs that the schema alone gives: there are none, or each is a mutated argument.
+fn generated(state: &OpState, args: &[Value]) -> Option<Outputs> {
+    (0..state.schema.returns.len()).map(|i| returned_argument(state, args, i)).collect()
+}
+
+fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
+    let Some(fake) = &state.fake else {
+        let missing = || {
+            let function = state.schema.name.name.clone();
+            FakeError::Missing { function, example: example::of(&state.schema) }.into()
+        };
+        return generated(state, args).ok_or_else(missing);
+    };
+    let outputs = mode::in_user_code(|| (fake.f)(cx, args))?;
+    crate::dispatch::check_returns(state, args, &outputs).map_err(|e| match e.kind() {
+        ErrorKind::Call(c) => contract(c).into(),
+        _ => e,
+    })?;
+    for (index, v) in outputs.iter().enumerate() {
+        if let Some(arg) = returned_argument(state, args, index)
+            && !arg.tensors().zip(v.tensors()).all(|(a, b)| a.is_same(b))
+        {
+            let arg = state.facts.aliases.get(index).copied().flatten().map_or(0, usize::from);
+            return Err(contract(&CallError::NotTheArgument { output: index, arg: cx.op.arg_name(arg) }).into());
+        }
+        for t in v.tensors() {
+            if !t.ok()?.is_fake() || t.slot().is_some() {
+                return Err(FakeError::NotFake { index }.into());
+            }
+            if t.layout() != Layout::Strided {
+                let text = format!("its fake kernel promises output {index} in the layout {}, and only strided tensors exist", t.layout());
+                return Err(FakeError::Contract(text).into());
+            }
+        }
+    }
+    let fresh = cx.fresh.take();
+    if let (Some(scope), false) = (&cx.scope, fresh.is_empty()) {
+        let returned: Vec<SymInt> = outputs.iter().flat_map(symbols_of).collect();
+        for s in fresh {
+            if !scope.mentions(&returned, s) {
+                return Err(FakeError::Unreturned { symbol: s.to_string() }.into());
+            }
+        }
+    }
+    well_formed(outputs)
+}
+
+/// What a kernel would be told, told of the fake kernel.
+fn contract(e: &CallError) -> FakeError {
+    let text = e.to_string();
+    FakeError::Contract(match text.strip_prefix("its kernel") {
+        Some(rest) => format!("its fake kernel{rest}"),
+        None => format!("in its fake kernel, {text}"),
+    })
+}
+
+fn symbols_of(v: &Value) -> Vec<SymInt> {
+    match v {
+        Value::Int(i) => vec![*i],
+        Value::Ints(l) => l.to_vec(),
+        other => other.tensors().flat_map(|t: &Tensor| t.sizes().to_vec()).collect(),
+    }
+}

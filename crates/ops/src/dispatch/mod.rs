@@ -1,0 +1,362 @@
+//! The path of a call: arguments are coerced to the schema, then modes, then fake or real execution.
+//!
+//! Order: poison → modes (the tracer is one) → misplaced traced tensors → fake → device kernel. A real call snapshots read operands that
+//! overlap mutated ones, borrows every region, gives the kernel handles with exactly those rights, and checks what comes back.
+
+pub(crate) mod call_borrows;
+pub(crate) mod call_into;
+pub(crate) mod coerce_args;
+pub(crate) mod cpu_exec;
+pub(crate) mod device;
+pub mod fake;
+pub mod mode;
+pub(crate) mod value;
+pub(crate) mod write_counts;
+
+use crate::aten::Lowering;
+use crate::tensor::borrow::{self, Grant};
+use crate::dispatch::device::device_of;
+use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError};
+use crate::dispatch::coerce_args::{coerce_args, has_type};
+use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
+use crate::dispatch::call_borrows::{borrow_args, resolve_overlap, mutated_args};
+use crate::tensor::Tensor;
+use crate::dispatch::value::{Args, Outputs, Value};
+use maquette_ir::sym::SymError;
+use maquette_ir::{Device, Loc};
+
+/// Calls an operator by name. A name without an overload stands for whichever overload takes the arguments.
+///
+/// # Errors
+/// There is no such operator, or no overload of it takes the arguments; otherwise as [`Op::call`].
+#[track_caller]
+pub fn call(name: &str, args: Args) -> Result<Outputs> {
+    call_named(name, args, Kwargs::new(), Loc::caller())
+}
+
+/// As [`call`], with arguments by keyword: `ops::call_kw("aten::add.Tensor", args![&x, &y], kwargs![alpha = 2])`.
+///
+/// # Errors
+/// As [`call`]; a keyword is unknown, or an argument is given twice.
+#[track_caller]
+pub fn call_kw(name: &str, args: Args, kwargs: Kwargs) -> Result<Outputs> {
+    call_named(name, args, kwargs, Loc::caller())
+}
+
+fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Outputs> {
+    let (op, mut args) = library::resolve(name, args, kwargs, loc)?;
+    dispatch(op, &mut args, loc)
+}
+
+/// Calls an operator for the line `loc`. The arguments are used up; they are by reference since they are large.
+pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
+    // a dead operand's error goes on as it is: the first cause, not the way it took
+    if let Some(e) = args.iter().find_map(poison_in) {
+        return Err(e);
+    }
+    let loc = mode::user_loc().unwrap_or(loc);
+    run(op, args, loc).map_err(|e| {
+        let e = for_caller(e, op, loc);
+        if let Some(mode) = mode::current() {
+            mode.failed(&e);
+        }
+        e
+    })
+}
+
+/// The error that a dead tensor or integer among the arguments carries.
+fn poison_in(v: &Value) -> Option<Error> {
+    let ints = match v {
+        Value::Int(i) => std::slice::from_ref(i),
+        Value::Ints(l) => l,
+        other => return other.tensors().find_map(Tensor::poisoned).cloned(),
+    };
+    ints.iter().filter(|i| i.as_i64().is_none()).find_map(|i| i.poisoned()).map(|e| SymError::Poisoned(e).into())
+}
+
+/// The error as the caller is told. Inside a builtin composite the user knows only the operator they called.
+fn for_caller(e: Error, op: Op, loc: Loc) -> Error {
+    if mode::user_loc().is_some() { e } else { e.in_call(op.shared_name(), loc) }
+}
+
+fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
+    let state = op.state()?;
+    coerce_args(&state, args)?;
+    if state.facts.tags.contains(Tag::Out) {
+        refuse_grad(&state, args)?;
+    }
+    let Operands { any_fake, traced, device } = Operands::of(&state, args);
+    let mode = mode::current();
+    if let Some(t) = traced {
+        check_trace(t, mode.as_deref().and_then(mode::Mode::trace))?;
+    }
+    if let Some(mode) = mode {
+        if let Some(Lowering::HiddenMutation { when, body }) = state.builtin.map(|def| &def.lowering)
+            && when(args)?
+        {
+            return mode::on_behalf_of(loc, || body(args));
+        }
+        return mode.call(op, std::mem::take(args), loc);
+    }
+    // inside fake execution a factory makes fake tensors too
+    let faking = fake::is_running();
+    let fake_factory = faking && state.facts.tensor_args.is_empty();
+    if any_fake || fake_factory || wants_meta(&state, args) {
+        // builtin code may mix in numbers of its own
+        if any_fake && mode::user_loc().is_none() {
+            device_of(&state, args)?;
+            all_fake(&state, args)?;
+        }
+        let out = fake::call(op, args, None, loc)?;
+        mutated(&state, args).for_each(Tensor::bump_version);
+        return Ok(out);
+    }
+    match state.builtin {
+        Some(def) if !state.overridden => mode::on_behalf_of(loc, || def.run(op, &state, args)),
+        None if faking && mode::user_loc().is_none() => Err(FakeError::RealKernel.into()),
+        _ => with_kernel(op, &state, device, args, loc),
+    }
+}
+
+/// What a call asks of its tensors, seen at one look.
+struct Operands<'a> {
+    any_fake: bool,
+    traced: Option<&'a Tensor>,
+    /// Where they all are; none where there are none, or on several devices.
+    device: Option<Device>,
+}
+
+impl<'a> Operands<'a> {
+    fn of(state: &OpState, args: &'a [Value]) -> Operands<'a> {
+        let mut tensors = state.facts.tensor_args.iter().flat_map(|&i| args[usize::from(i)].tensors()).peekable();
+        let mut found = Operands { any_fake: false, traced: None, device: tensors.peek().map(|t| t.device()) };
+        for t in tensors {
+            found.any_fake |= t.is_fake();
+            if t.slot().is_some() {
+                found.traced = Some(t);
+            }
+            found.device = found.device.filter(|d| *d == t.device());
+        }
+        found
+    }
+}
+
+/// Fake operands do not mix with real ones: what came of them would have no data, though it seems to.
+#[cold]
+fn all_fake(state: &OpState, args: &Args) -> Result<()> {
+    let real = |i: &&u16| args[usize::from(**i)].tensors().any(|t| !t.is_fake());
+    match state.facts.tensor_args.iter().find(real) {
+        Some(&i) => Err(FakeError::RealOperand { arg: state.schema.args[usize::from(i)].name.clone() }.into()),
+        None => Ok(()),
+    }
+}
+
+/// Calls one kernel of an operator (`None`: the builtin one) past the dispatcher.
+pub(crate) fn call_kernel(op: Op, kernel: Option<&KernelFn>, mut args: Args, loc: Loc) -> Result<Outputs> {
+    if let Some(e) = args.iter().find_map(poison_in) {
+        return Err(e);
+    }
+    let mut call = || {
+        let state = op.state()?;
+        coerce_args(&state, &mut args)?;
+        for t in args.iter().flat_map(Value::tensors) {
+            if t.slot().is_some() {
+                return Err(AccessError::Traced.into());
+            }
+            if t.is_fake() {
+                return Err(AccessError::Fake.into());
+            }
+        }
+        match (kernel, state.builtin) {
+            (Some(kernel), _) => custom(op, &state, kernel, device_of(&state, &args)?, &mut args, loc),
+            (None, Some(def)) => mode::without_modes(|| mode::on_behalf_of(loc, || def.run(op, &state, &mut args))),
+            (None, None) => Err(CallError::NoKernel { device: device_of(&state, &args)?.kind(), available: state.available() }.into()),
+        }
+    };
+    call().map_err(|e| e.in_call(op.shared_name(), loc))
+}
+
+/// A factory asked for the `meta` device makes fake tensors.
+fn wants_meta(state: &OpState, args: &Args) -> bool {
+    state.facts.device_arg.is_some_and(|i| matches!(args[usize::from(i)], Value::Device(d) if d == Device::Meta))
+}
+
+/// A traced tensor may be used on its thread, while its trace runs, in its trace.
+fn check_trace(t: &Tensor, current: Option<&std::sync::Arc<crate::tensor::TraceTag>>) -> Result<()> {
+    let Some(slot) = t.slot() else { return Ok(()) };
+    let tag = &slot.trace;
+    let trace = tag.name.clone();
+    if tag.has_ended() {
+        return Err(TraceError::Ended { trace }.into());
+    }
+    if tag.thread != std::thread::current().id() {
+        return Err(TraceError::OtherThread { trace }.into());
+    }
+    match current {
+        Some(c) if std::sync::Arc::ptr_eq(c, tag) => Ok(()),
+        Some(c) => Err(TraceError::OtherTrace { trace, current: c.name.clone() }.into()),
+        // an untraced region of this trace's own thread: a kernel or a fake kernel that got hold of it
+        None => Err(AccessError::Traced.into()),
+    }
+}
+
+fn mutated<'a>(state: &'a OpState, args: &'a [Value]) -> impl Iterator<Item = &'a Tensor> {
+    state.facts.mutated.iter().flat_map(|&i| args[usize::from(i)].tensors())
+}
+
+/// The argument that return `index` is, where the schema says it is one.
+pub(crate) fn returned_argument(state: &OpState, args: &[Value], index: usize) -> Option<Value> {
+    let arg = (*state.facts.aliases.get(index)?)?;
+    state.facts.mutated.contains(&arg).then(|| args.get(usize::from(arg)).cloned()).flatten()
+}
+
+/// A call that the operator's registered kernels decide about. `device`: of all operands, if they are on one.
+fn with_kernel(op: Op, state: &OpState, device: Option<Device>, args: &mut Args, loc: Loc) -> Result<Outputs> {
+    let device = device.map_or_else(|| device_of(state, args), Ok)?;
+    match (state.kernel(device.kind()), state.builtin) {
+        (Some(kernel), _) => custom(op, state, kernel, device, args, loc),
+        (None, Some(def)) => mode::on_behalf_of(loc, || def.run(op, state, args)),
+        (None, None) => Err(CallError::NoKernel { device: device.kind(), available: state.available() }.into()),
+    }
+}
+
+/// Builtin operators take a number for a tensor; a kernel registered for one is given a tensor without dimensions.
+fn numbers_as_tensors(state: &OpState, args: &mut Args) -> Result<()> {
+    for &i in &state.facts.tensor_args {
+        let v = &mut args[usize::from(i)];
+        let t = match v {
+            Value::Int(n) => Tensor::adopt(vec![n.guard_int()?], [0i64; 0])?,
+            Value::Float(x) => Tensor::adopt(vec![*x], [0i64; 0])?,
+            Value::Bool(b) => Tensor::adopt(vec![*b], [0i64; 0])?,
+            _ => continue,
+        };
+        *v = Value::Tensor(t);
+    }
+    Ok(())
+}
+
+/// Runs a kernel on real tensors, which are on `device`, under the contract of its schema.
+fn custom(op: Op, state: &OpState, kernel: &KernelFn, device: Device, args: &mut Args, loc: Loc) -> Result<Outputs> {
+    if state.builtin.is_some() {
+        numbers_as_tensors(state, args)?;
+    }
+    let written = mutated_args(state, args);
+    resolve_overlap(state, args, false)?;
+    let borrowed = borrow_args(op, state, args)?;
+    let poison_on_failure = PoisonOnFailure { written: &written, op, loc };
+    let before = borrow::undeclared_writes();
+    let outputs = run_kernel(kernel, state, borrowed.args(), device);
+    // a kernel may drop the error of a write it had no right to; the call fails all the same
+    let undeclared_write = if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() };
+    let outputs = match undeclared_write {
+        Some(e) if outputs.is_ok() => Err(e.into()),
+        _ => outputs,
+    };
+    let outputs = outputs.inspect_err(|e| poison_on_failure.poison(e))?;
+    drop((poison_on_failure, borrowed));
+    written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
+    finish(state, args, &written, outputs)
+}
+
+/// `out=` operators have no derivative.
+fn refuse_grad(state: &OpState, args: &[Value]) -> Result<()> {
+    let wants = |i: &&u16| args[usize::from(**i)].tensors().any(|t| t.meta().requires_grad);
+    match state.facts.tensor_args.iter().find(wants) {
+        Some(&i) => Err(CallError::OutRequiresGrad { arg: state.schema.args[usize::from(i)].name.clone() }.into()),
+        None => Ok(()),
+    }
+}
+
+/// What a kernel is writing: poisoned if the kernel fails, or panics.
+struct PoisonOnFailure<'a> {
+    written: &'a [Value],
+    op: Op,
+    loc: Loc,
+}
+
+impl PoisonOnFailure<'_> {
+    fn poison(&self, e: &Error) {
+        let e = for_caller(e.clone(), self.op, self.loc);
+        self.written.iter().flat_map(Value::tensors).for_each(|t| t.poison_storage(&e));
+    }
+}
+
+impl Drop for PoisonOnFailure<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.poison(&CallError::Panicked.into());
+        }
+    }
+}
+
+fn run_kernel(kernel: &KernelFn, state: &OpState, borrowed: &[Value], device: Device) -> Result<Outputs> {
+    let mut outputs = mode::without_modes(|| mode::in_user_code(|| kernel(borrowed)))?;
+    if outputs.is_empty() && state.facts.tags.returns_arguments() {
+        outputs = state.facts.aliases.iter().filter_map(|a| borrowed.get(usize::from((*a)?)).cloned()).collect();
+    }
+    check_returns(state, borrowed, &outputs)?;
+    for (index, v) in outputs.iter().enumerate() {
+        for t in v.tensors() {
+            if t.device() != device {
+                return Err(CallError::ReturnDevice { index, expected: device, found: t.device() }.into());
+            }
+            if t.is_fake() {
+                return Err(AccessError::Fake.into());
+            }
+        }
+    }
+    Ok(outputs)
+}
+
+/// Gives returns that are arguments as the caller's own handles, and the others without the rights of the borrow.
+fn finish(state: &OpState, borrowed: &[Value], written: &[Value], mut outputs: Outputs) -> Result<Outputs> {
+    for (output, v) in outputs.iter_mut().enumerate() {
+        let alias = state.facts.aliases.get(output).copied().flatten();
+        match alias.and_then(|a| Some((a, state.facts.mutated.iter().position(|&m| m == a)?))) {
+            Some((a, place)) => {
+                if !borrowed[usize::from(a)].tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)) {
+                    return Err(CallError::NotTheArgument { output, arg: state.schema.args[usize::from(a)].name.clone() }.into());
+                }
+                *v = written[place].clone();
+            }
+            None => v.tensors_mut().for_each(|t| t.grant = Grant::NONE),
+        }
+    }
+    Ok(outputs)
+}
+
+/// Checks number, type and aliasing of what a kernel returned.
+pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) -> Result<()> {
+    let declared = &state.schema.returns;
+    if outputs.len() != declared.len() {
+        let schema = state.schema.to_string();
+        return Err(CallError::ReturnCount { expected: declared.len(), found: outputs.len(), schema }.into());
+    }
+    for (index, (v, r)) in outputs.iter().zip(declared).enumerate() {
+        if !has_type(&r.ty, v) {
+            return Err(CallError::ReturnType { index, expected: r.ty.to_string(), found: v.kind() }.into());
+        }
+    }
+    let shares = |v: &Value, t: &Tensor| v.tensors().any(|u| u.shares_storage(t));
+    for (output, v) in outputs.iter().enumerate() {
+        for (k, t) in v.tensors().enumerate() {
+            t.ok()?;
+            if let Some(arg) = state.facts.aliases[output] {
+                if !shares(&args[usize::from(arg)], t) {
+                    return Err(CallError::NotTheArgument { output, arg: state.schema.args[usize::from(arg)].name.clone() }.into());
+                }
+                continue;
+            }
+            if let Some(i) = state.facts.tensor_args.iter().find(|i| shares(&args[usize::from(**i)], t)) {
+                let other = format!("argument `{}`", state.schema.args[usize::from(*i)].name);
+                return Err(CallError::OutputAliases { output, other }.into());
+            }
+            let earlier = outputs[..output].iter().position(|w| shares(w, t));
+            let in_list = v.tensors().take(k).any(|u| u.shares_storage(t)).then_some(output);
+            if let Some(other) = earlier.or(in_list) {
+                return Err(CallError::OutputAliases { output, other: format!("output {other}") }.into());
+            }
+        }
+    }
+    Ok(())
+}

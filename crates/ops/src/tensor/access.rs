@@ -1,0 +1,338 @@
+//! Data in and out: borrowed array views, and conversions from and to `ndarray`.
+//!
+//! Safety of this module: an array view is made only while a borrow of the tensor's region is borrow, over a region that lies inside the
+//! storage; readers never coexist with a writer, and a region that meets itself is never written. The guards hand out references that
+//! cannot outlive them (an [`ndarray::ArrayRef`], not a copyable view), so no reference outlives its borrow.
+#![allow(unsafe_code)]
+
+use crate::Element;
+use crate::tensor::borrow::{Access, Holder};
+use crate::error::{AccessError, Error, Result};
+use crate::tensor::meta::Concrete;
+use crate::mode;
+use crate::tensor::overlap::{is_nested, may_self_overlap};
+use crate::tensor::storage::{Data, HostBuffer};
+use crate::tensor::{BorrowGuard, Tensor, dims_text};
+use maquette_ir::{Device, Loc};
+use ndarray::{Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeBuilder};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// A borrowed, read-only array over a tensor's data. Ends the borrow when dropped.
+pub struct ReadGuard<'a, T> {
+    view: ArrayViewD<'a, T>,
+    _borrow: BorrowGuard,
+}
+
+/// A borrowed, exclusive array over a tensor's data. Ends the borrow when dropped, and counts as one write outside kernels.
+pub struct WriteGuard<'a, T> {
+    view: ArrayViewMutD<'a, T>,
+    borrow: BorrowGuard,
+    /// A write through a borrowed handle belongs to the call, which counts it.
+    counts: bool,
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = ArrayRef<T, IxDyn>;
+    fn deref(&self) -> &Self::Target {
+        &self.view
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = ArrayRef<T, IxDyn>;
+    fn deref(&self) -> &Self::Target {
+        &self.view
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.view
+    }
+}
+
+impl<T> Drop for WriteGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.counts {
+            self.borrow.storage().bump_version();
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
+#[repr(align(64))]
+struct Aligned;
+
+/// A tensor's layout with the address of its first element, checked against its storage.
+pub(crate) struct Raw {
+    pub(crate) ptr: NonNull<u8>,
+    pub(crate) layout: Concrete,
+}
+
+impl Tensor {
+    /// The address and layout of the data, if there is any on the host.
+    pub(crate) fn raw(&self) -> Result<Raw> {
+        let buffer = self.host()?;
+        let layout = self.meta().concrete().ok_or_else(|| self.out_of_bounds(buffer))?;
+        // as an array counts, also where there is no element: the sizes that are not 0 must not overflow
+        let counted = layout.sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s));
+        if counted.is_none_or(|n| n > isize::MAX as i64 / 8) {
+            return Err(self.out_of_bounds(buffer));
+        }
+        if layout.sizes.contains(&0) {
+            // nothing to point at: any aligned address will do
+            return Ok(Raw { ptr: NonNull::<Aligned>::dangling().cast(), layout: Concrete { offset: 0, ..layout } });
+        }
+        let span = layout.span().ok_or_else(|| self.out_of_bounds(buffer))?;
+        Ok(Raw { ptr: self.address(buffer, span)?, layout })
+    }
+
+    /// The address of the first of `n` elements that lie one after another: [`Tensor::raw`] for a layout known to be so.
+    pub(crate) fn raw_row(&self, n: i64) -> Result<NonNull<u8>> {
+        let buffer = self.host()?;
+        let size = self.dtype().size() as i64;
+        let start = self.storage_offset().as_i64().and_then(|o| o.checked_mul(size));
+        let end = start.and_then(|s| s.checked_add(n.checked_mul(size)?));
+        match start.zip(end) {
+            _ if n == 0 => Ok(NonNull::<Aligned>::dangling().cast()),
+            Some(span) => self.address(buffer, span),
+            None => Err(self.out_of_bounds(buffer)),
+        }
+    }
+
+    fn host(&self) -> Result<&HostBuffer> {
+        let storage = self.ok()?.storage()?;
+        if self.slot().is_some() {
+            return Err(AccessError::Traced.into());
+        }
+        match &storage.data {
+            Data::Host(buffer) => Ok(buffer),
+            _ => Err(AccessError::Fake.into()),
+        }
+    }
+
+    #[cold]
+    fn out_of_bounds(&self, buffer: &HostBuffer) -> Error {
+        let (sizes, strides, offset) = (dims_text(self.sizes()), dims_text(self.strides()), self.storage_offset().to_string());
+        AccessError::OutOfBounds { sizes, strides, offset, bytes: buffer.len() }.into()
+    }
+
+    /// Where bytes `start..end` of the buffer are.
+    fn address(&self, buffer: &HostBuffer, (start, end): (i64, i64)) -> Result<NonNull<u8>> {
+        if start < 0 || usize::try_from(end).map_or(true, |e| e > buffer.len()) {
+            return Err(self.out_of_bounds(buffer));
+        }
+        // SAFETY: `start` lies inside the buffer, as just checked.
+        let ptr = unsafe { buffer.ptr().add(start as usize) };
+        // an adopted vector is aligned for its own element type only, and a view may have another
+        if !ptr.addr().get().is_multiple_of(self.dtype().size()) {
+            return Err(AccessError::Misaligned(self.dtype()).into());
+        }
+        Ok(ptr)
+    }
+
+    fn typed_raw<T: Element>(&self, what: &'static str) -> Result<Raw> {
+        let raw = self.raw()?;
+        if mode::current().is_some() {
+            return Err(AccessError::WhileTracing(what).into());
+        }
+        if self.dtype() != T::DTYPE {
+            return Err(AccessError::DType { expected: T::DTYPE, found: self.dtype() }.into());
+        }
+        Ok(raw)
+    }
+
+    /// Borrows the data for reading, as an array of its sizes and strides.
+    ///
+    /// # Errors
+    /// The tensor is poisoned, fake or traced, on another device, of another dtype, or somebody is writing to an overlapping region.
+    #[track_caller]
+    pub fn read<T: Element>(&self) -> Result<ReadGuard<'_, T>> {
+        let loc = Loc::caller();
+        let raw = self.typed_raw::<T>("read").map_err(|e| e.at(loc))?;
+        let borrow = self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
+        let shape = shape(&raw.layout);
+        // SAFETY: in bounds and of this type by `typed_raw`; aligned, because `raw` checked the first element and strides count elements; shared, because `borrow` keeps writers away while the guard lives.
+        let view = unsafe { ArrayViewD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
+        Ok(ReadGuard { view, _borrow: borrow })
+    }
+
+    /// Borrows the data for writing, as an array of its sizes and strides.
+    ///
+    /// # Errors
+    /// As [`Tensor::read`]; and the handle is read-only in this call, or the tensor overlaps itself, or its dimensions interleave.
+    #[track_caller]
+    pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
+        let loc = Loc::caller();
+        let raw = self.typed_raw::<T>("written").map_err(|e| e.at(loc))?;
+        let borrow = self.borrow(Access::Write, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
+        if !raw.layout.sizes.contains(&0) && !is_nested(&raw.layout) {
+            let (sizes, strides) = (raw.layout.sizes.to_vec(), raw.layout.strides.to_vec());
+            let e = match may_self_overlap(&raw.layout) {
+                true => AccessError::SelfOverlap { arg: "the tensor".into(), sizes, strides },
+                false => AccessError::Interleaved { sizes, strides },
+            };
+            return Err(Error::from(e).at(loc));
+        }
+        let shape = shape(&raw.layout);
+        // SAFETY: as in `read`; exclusive, because `borrow` keeps everybody away, and no two elements of the region meet.
+        let view = unsafe { ArrayViewMutD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
+        Ok(WriteGuard { view, borrow, counts: !self.has_grant() })
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// As [`Tensor::read`].
+    #[track_caller]
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        let data = self.read::<T>()?;
+        // an expanded tensor can have more elements than there is memory
+        let mut out = Vec::new();
+        out.try_reserve_exact(data.len()).map_err(|_| AccessError::Allocation { sizes: dims_text(self.sizes()), dtype: T::DTYPE })?;
+        out.extend(data.iter().copied());
+        Ok(out)
+    }
+
+    /// A row-major copy of the data.
+    ///
+    /// # Errors
+    /// As [`Tensor::read`].
+    #[track_caller]
+    pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
+        let data = self.to_vec::<T>()?;
+        let shape: Vec<usize> = self.sizes().iter().filter_map(|s| s.as_i64()).map(|n| n as usize).collect();
+        Ok(ArrayD::from_shape_vec(shape, data)?)
+    }
+
+    /// The only element of a one-element tensor.
+    ///
+    /// # Errors
+    /// As [`Tensor::read`]; and there are more or fewer elements than one.
+    #[track_caller]
+    pub fn item<T: Element>(&self) -> Result<T> {
+        let loc = Loc::caller();
+        let data = self.read::<T>()?;
+        match data.first() {
+            Some(&x) if data.len() == 1 => Ok(x),
+            _ => Err(Error::from(AccessError::NotOne { sizes: dims_text(self.sizes()) }).at(loc)),
+        }
+    }
+
+    /// A tensor of these elements in row-major order; poisoned if they do not fill the sizes.
+    #[track_caller]
+    pub fn from_vec<T: Element>(data: Vec<T>, sizes: impl crate::IntoDims) -> Tensor {
+        let loc = Loc::caller();
+        match Tensor::adopt(data, sizes) {
+            Ok(t) => mode::host_data(t, loc),
+            Err(e) => Tensor::poison(e.at(loc)),
+        }
+    }
+
+    /// A 0-d tensor.
+    #[track_caller]
+    pub fn scalar<T: Element>(value: T) -> Tensor {
+        Tensor::from_vec(vec![value], [0i64; 0])
+    }
+}
+
+fn shape(c: &Concrete) -> ndarray::StrideShape<IxDyn> {
+    let dim: Vec<usize> = c.sizes.iter().map(|&n| n as usize).collect();
+    let mut strides: Vec<usize> = c.strides.iter().map(|&s| s as usize).collect();
+    if dim.contains(&0) {
+        // nothing is found through them, but an array checks them all the same
+        let mut next = 1usize;
+        for (stride, n) in strides.iter_mut().zip(&dim).rev() {
+            *stride = next;
+            next = next.saturating_mul((*n).max(1));
+        }
+    }
+    IxDyn(&dim).strides(IxDyn(&strides))
+}
+
+impl<T: Element, D: Dimension> From<Array<T, D>> for Tensor {
+    /// Contiguous; without copying where the array is in row-major order already.
+    #[track_caller]
+    fn from(a: Array<T, D>) -> Tensor {
+        let sizes: Vec<i64> = a.shape().iter().map(|&n| n as i64).collect();
+        let data = if a.is_standard_layout() && a.len() == a.as_slice_memory_order().map_or(0, <[T]>::len) {
+            let n = a.len();
+            let (mut v, offset) = a.into_raw_vec_and_offset();
+            let offset = offset.unwrap_or(0);
+            if offset == 0 && v.len() == n { v } else { v.drain(offset.min(v.len())..).take(n).collect() }
+        } else {
+            a.iter().copied().collect()
+        };
+        Tensor::from_vec(data, sizes)
+    }
+}
+
+impl<T: Element> From<Vec<T>> for Tensor {
+    /// One-dimensional, without copying.
+    #[track_caller]
+    fn from(v: Vec<T>) -> Tensor {
+        let n = v.len() as i64;
+        Tensor::from_vec(v, [n])
+    }
+}
+
+impl<T: Element, const N: usize> From<[T; N]> for Tensor {
+    /// One-dimensional.
+    #[track_caller]
+    fn from(v: [T; N]) -> Tensor {
+        Tensor::from(v.to_vec())
+    }
+}
+
+impl<T: Element, const N: usize, const M: usize> From<[[T; N]; M]> for Tensor {
+    /// Two-dimensional: `M` rows of `N`.
+    #[track_caller]
+    fn from(v: [[T; N]; M]) -> Tensor {
+        Tensor::from_vec(v.as_flattened().to_vec(), [M as i64, N as i64])
+    }
+}
+
+impl fmt::Debug for Tensor {
+    /// Metadata and, where there is data, the first elements; the error of a poisoned tensor.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Err(e) = self.ok() {
+            return write!(f, "Tensor(poisoned: {e})");
+        }
+        write!(f, "Tensor({}", self.meta())?;
+        if let Some(slot) = self.slot() {
+            return write!(f, ", traced in `{}`)", slot.trace.name);
+        }
+        if self.is_fake() {
+            return f.write_str(", fake)");
+        }
+        if self.device() == Device::Cpu {
+            crate::typed!(self.dtype(), T => if let Ok(a) = self.read::<T>() {
+                write!(f, ", {:?}", FirstElements(&a))?;
+            });
+        }
+        f.write_str(")")
+    }
+}
+
+struct FirstElements<'a, T>(&'a ArrayRef<T, IxDyn>);
+
+impl<T: fmt::Debug> fmt::Debug for FirstElements<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        f.debug_list().entries(self.0.iter().take(SHOWN)).finish()?;
+        if self.0.len() > SHOWN { write!(f, " … {} in all", self.0.len()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,42 @@
+//! StorageCloner of tensors that share what the originals share.
+
+use crate::tensor::borrow::{Access, Holder};
+use crate::dispatch::cpu_exec;
+use crate::error::Result;
+use crate::tensor::meta::Meta;
+use crate::tensor::Tensor;
+use maquette_ir::{DType, Loc};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// StorageCloner tensors over copies of their whole storages, one for each: copies of views of one storage are views of one copy, with the same
+/// strides and offsets, so that a kernel cannot tell them from the originals.
+#[derive(Default)]
+pub struct StorageCloner {
+    /// By the storage's address: an original, which keeps the address its own, and the copied bytes.
+    by_storage: FxHashMap<usize, (Tensor, Tensor)>,
+}
+
+impl StorageCloner {
+    /// The copy of a tensor: as it was when its storage was first copied, and as written since through other copies.
+    ///
+    /// # Errors
+    /// The tensor is poisoned, traced or fake, is not on the host, or somebody is writing to it.
+    pub fn clone_of(&mut self, t: &Tensor) -> Result<Tensor> {
+        let storage = t.ok()?.storage()?;
+        t.raw()?;
+        let key = Arc::as_ptr(storage).addr();
+        if let Some((_, copy)) = self.by_storage.get(&key) {
+            return copy.view_of(t.meta().clone());
+        }
+        let bytes = Meta::contiguous([storage.len()], DType::U8).on(t.device());
+        let from = t.view_of(bytes.clone())?;
+        let copy = Tensor::allocate(bytes)?;
+        let borrow = from.borrow(Access::Read, Holder::Guard(Loc::caller()))?;
+        cpu_exec::copy(&from, &copy)?;
+        drop(borrow);
+        let view = copy.view_of(t.meta().clone());
+        self.by_storage.insert(key, (t.without_grant(), copy));
+        view
+    }
+}

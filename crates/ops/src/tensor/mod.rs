@@ -1,0 +1,440 @@
+//! [`Tensor`]: a cheap handle to a view of a storage, real or fake, traced or not, or to the error it died of.
+
+pub(crate) mod access;
+pub(crate) mod alloc;
+pub(crate) mod borrow;
+pub(crate) mod clone_storages;
+pub(crate) mod element;
+pub(crate) mod meta;
+pub(crate) mod overlap;
+pub(crate) mod shape;
+pub(crate) mod storage;
+
+use crate::tensor::borrow::{Access, Borrows, Grant, Holder};
+use crate::error::{AccessError, Error, Result};
+use crate::tensor::alloc::Block;
+use crate::tensor::meta::{Dims, IntoDims, Meta};
+use crate::tensor::storage::{Data, HostBuffer, Storage};
+use maquette_ir::sym::SymInt;
+use maquette_ir::{DType, Device, Layout};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ThreadId;
+
+/// A tensor handle. Cloning shares the storage; a write through one handle is seen through all of its views.
+///
+/// A failed operation gives a *poisoned* tensor that carries the first error; whatever is computed from it carries that error too,
+/// and [`Tensor::ok`] or anything that returns a [`Result`] shows it.
+#[derive(Clone)]
+pub struct Tensor {
+    node: Arc<Node>,
+    pub(crate) grant: Grant,
+}
+
+enum Node {
+    Live(Live),
+    Poisoned { error: Error, meta: Meta },
+}
+
+struct Live {
+    meta: Meta,
+    storage: Arc<Storage>,
+    slot: Option<TraceSlot>,
+}
+
+/// A trace, as its tensors know it.
+#[derive(Debug)]
+pub struct TraceTag {
+    /// The trace's name, for messages.
+    pub name: Arc<str>,
+    /// The thread it belongs to.
+    pub thread: ThreadId,
+    ended: AtomicBool,
+}
+
+impl TraceTag {
+    /// A running trace on this thread.
+    pub fn new(name: impl Into<Arc<str>>) -> Arc<TraceTag> {
+        Arc::new(TraceTag { name: name.into(), thread: std::thread::current().id(), ended: AtomicBool::new(false) })
+    }
+
+    /// Marks it over: its tensors cannot be used from now on.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether it is over.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+/// Which value of which trace a traced tensor is.
+#[derive(Clone, Debug)]
+pub struct TraceSlot {
+    /// The trace.
+    pub trace: Arc<TraceTag>,
+    /// The value's number in the trace's graph.
+    pub value: u32,
+}
+
+impl Tensor {
+    fn live_node(meta: Meta, storage: Arc<Storage>, slot: Option<TraceSlot>, grant: Grant) -> Tensor {
+        Tensor { node: Arc::new(Node::Live(Live { meta, storage, slot })), grant }
+    }
+
+    /// A tensor that died of `error`.
+    pub fn poison(error: Error) -> Tensor {
+        Tensor { node: Arc::new(Node::Poisoned { error, meta: Meta::contiguous([0i64; 0], DType::F32) }), grant: Grant::NONE }
+    }
+
+    /// The tensor, or the error it died of: its own, or that of a failed write to its storage.
+    pub fn ok(&self) -> Result<&Tensor> {
+        match self.poisoned() {
+            Some(e) => Err(e.clone()),
+            None => Ok(self),
+        }
+    }
+
+    pub(crate) fn poisoned(&self) -> Option<&Error> {
+        match &*self.node {
+            Node::Live(l) => l.storage.poisoned(),
+            Node::Poisoned { error, .. } => Some(error),
+        }
+    }
+
+    fn live(&self) -> Result<&Live> {
+        match &*self.node {
+            Node::Live(l) => Ok(l),
+            Node::Poisoned { error, .. } => Err(error.clone()),
+        }
+    }
+
+    /// Zeroed memory of this metadata (strides and offset as given, which must be non-negative).
+    pub(crate) fn allocate(meta: Meta) -> Result<Tensor> {
+        Tensor::allocate_as(meta, Block::zeroed)
+    }
+
+    /// As [`Tensor::allocate`], for a kernel that writes every element: what is in memory before is of any value.
+    pub(crate) fn allocate_to_fill(meta: Meta) -> Result<Tensor> {
+        // not every byte is a bool
+        let block = if meta.dtype == DType::Bool { Block::zeroed } else { Block::any };
+        Tensor::allocate_as(meta, block)
+    }
+
+    fn allocate_as(meta: Meta, block: fn(usize) -> Option<Block>) -> Result<Tensor> {
+        let failed = || AccessError::Allocation { sizes: dims_text(&meta.sizes), dtype: meta.dtype };
+        let data = if meta.device == Device::Meta {
+            Data::Fake
+        } else if meta.device == Device::Cpu {
+            let bytes = match (meta.checked_dense_numel(), meta.offset.as_i64()) {
+                (Some(n), Some(0)) => n.checked_mul(meta.dtype.size() as i64).ok_or_else(failed)?,
+                _ => {
+                    let c = meta.concrete().ok_or_else(failed)?;
+                    if c.sizes.iter().any(|&n| n < 0) || c.strides.iter().any(|&s| s < 0) {
+                        return Err(failed().into());
+                    }
+                    if c.sizes.contains(&0) { 0 } else { c.span().ok_or_else(failed)?.1 }
+                }
+            };
+            let bytes = usize::try_from(bytes).map_err(|_| failed())?;
+            Data::Host(HostBuffer::of_block(block(bytes).ok_or_else(failed)?, bytes))
+        } else {
+            return Err(AccessError::Device(meta.device).into());
+        };
+        let storage = Arc::new(Storage::new(data));
+        Ok(Tensor::live_node(meta, storage, None, Grant::NONE))
+    }
+
+    /// Adopts a host vector of `sizes` in row-major order.
+    pub(crate) fn adopt<T: crate::Element>(data: Vec<T>, sizes: impl IntoDims) -> Result<Tensor> {
+        Tensor::over(HostBuffer::from_vec(data), sizes, T::DTYPE)
+    }
+
+    /// Row-major of `sizes`, over all of `buffer`.
+    pub(crate) fn over(buffer: HostBuffer, sizes: impl IntoDims, dtype: DType) -> Result<Tensor> {
+        let meta = Meta::contiguous(sizes, dtype);
+        let size = dtype.size() as i64;
+        let bytes = meta.sizes.iter().try_fold(size, |n, s| s.as_i64().filter(|s| *s >= 0).and_then(|s| n.checked_mul(s)));
+        if bytes != i64::try_from(buffer.len()).ok() {
+            return Err(AccessError::Shape { sizes: dims_text(&meta.sizes), found: buffer.len() / dtype.size() }.into());
+        }
+        Ok(Tensor::live_node(meta, Arc::new(Storage::new(Data::Host(buffer))), None, Grant::NONE))
+    }
+
+    /// A tensor of this metadata without contents, over a storage of its own.
+    pub fn fake_of(meta: Meta) -> Tensor {
+        let storage = Arc::new(Storage::new(Data::Fake));
+        Tensor::live_node(meta, storage, None, Grant::NONE)
+    }
+
+    /// A row-major tensor on the host without contents: for asking operators about sizes.
+    pub fn fake(sizes: impl IntoDims, dtype: DType) -> Tensor {
+        Tensor::fake_of(Meta::contiguous(sizes, dtype))
+    }
+
+    /// The storage of a fake tensor seen through other metadata, untraced: there is no data to be out of bounds of.
+    ///
+    /// # Errors
+    /// The tensor is poisoned or has data.
+    pub fn fake_view(&self, meta: Meta) -> Result<Tensor> {
+        if self.is_fake() { self.view_of(meta) } else { Err(Error::value("`fake_view` is for fake tensors")) }
+    }
+
+    /// The same storage seen through other metadata, untraced. The caller has checked bounds and device.
+    pub(crate) fn view_of(&self, meta: Meta) -> Result<Tensor> {
+        Ok(Tensor::live_node(meta, self.live()?.storage.clone(), None, self.grant))
+    }
+
+    /// The same tensor as value `slot` of a trace. Its storage is the trace's own, so that views and poison are shared within it.
+    pub fn with_slot(&self, slot: TraceSlot) -> Tensor {
+        match &*self.node {
+            Node::Live(l) => Tensor::live_node(l.meta.clone(), l.storage.clone(), Some(slot), Grant::NONE),
+            Node::Poisoned { .. } => self.clone(),
+        }
+    }
+
+    /// As [`Tensor::with_slot`], in place where nobody else has the handle.
+    pub fn into_slot(mut self, slot: TraceSlot) -> Tensor {
+        match Arc::get_mut(&mut self.node) {
+            Some(Node::Live(l)) => {
+                l.slot = Some(slot);
+                self.grant = Grant::NONE;
+                self
+            }
+            _ => self.with_slot(slot),
+        }
+    }
+
+    /// The same metadata and fake storage, outside any trace: what a fake kernel is given for a traced tensor.
+    pub fn without_slot(&self) -> Tensor {
+        match &*self.node {
+            Node::Live(l) if l.slot.is_some() => Tensor::live_node(l.meta.clone(), l.storage.clone(), None, Grant::NONE),
+            _ => self.clone(),
+        }
+    }
+
+    /// The same handle without the rights of a borrow.
+    pub(crate) fn without_grant(&self) -> Tensor {
+        Tensor { node: self.node.clone(), grant: Grant::NONE }
+    }
+
+    /// Whether the handle carries the borrow of one kernel call.
+    pub(crate) fn has_grant(&self) -> bool {
+        self.grant != Grant::NONE
+    }
+
+    /// Counts a write by a call; calls inside a kernel belong to the outer one.
+    pub(crate) fn bump_version(&self) {
+        if let Node::Live(l) = &*self.node
+            && !self.has_grant()
+        {
+            l.storage.bump_version();
+        }
+    }
+
+    /// Its metadata; that of an empty `f32` tensor where it is poisoned.
+    pub fn meta(&self) -> &Meta {
+        match &*self.node {
+            Node::Live(l) => &l.meta,
+            Node::Poisoned { meta, .. } => meta,
+        }
+    }
+
+    /// Its storage, or the error it died of.
+    pub fn storage(&self) -> Result<&Arc<Storage>> {
+        Ok(&self.live()?.storage)
+    }
+
+    /// Its value in a trace.
+    pub fn slot(&self) -> Option<&TraceSlot> {
+        match &*self.node {
+            Node::Live(l) => l.slot.as_ref(),
+            Node::Poisoned { .. } => None,
+        }
+    }
+
+    /// Metadata only: a fake, traced or `meta` tensor.
+    pub fn is_fake(&self) -> bool {
+        matches!(&*self.node, Node::Live(Live { storage, .. }) if matches!(storage.data, Data::Fake))
+    }
+
+    /// Whether both see the same storage.
+    pub fn shares_storage(&self, other: &Tensor) -> bool {
+        match (&*self.node, &*other.node) {
+            (Node::Live(a), Node::Live(b)) => Arc::ptr_eq(&a.storage, &b.storage),
+            _ => false,
+        }
+    }
+
+    /// Whether both are the same handle.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.node, &other.node)
+    }
+
+    /// Poisons the storage after a failed write, so that every view sees it. The first error stays.
+    pub fn poison_storage(&self, e: &Error) {
+        // a handle borrowed for reading has no say over what it reads
+        if let Node::Live(l) = &*self.node
+            && (!self.has_grant() || self.grant.may_write())
+        {
+            l.storage.poison(e);
+        }
+    }
+
+    /// The half-open span of bytes it sees; `None` where it is empty or symbolic.
+    pub(crate) fn span(&self) -> Option<(i64, i64)> {
+        let m = self.meta();
+        let mut last = m.offset.as_i64()?;
+        let width = m.dtype.size() as i64;
+        let first = last.checked_mul(width)?;
+        for (n, s) in m.sizes.iter().zip(&m.strides) {
+            let (n, s) = (n.as_i64()?, s.as_i64()?);
+            if n == 0 {
+                return None;
+            }
+            last = last.checked_add((n - 1).checked_mul(s)?)?;
+        }
+        Some((first, last.checked_add(1)?.checked_mul(width)?))
+    }
+
+    /// Borrows what it sees until the result is dropped.
+    pub(crate) fn borrow(&self, access: Access, holder: Holder) -> Result<BorrowGuard, Error> {
+        let storage = self.storage()?;
+        let grant = storage.borrows.take(self, access, holder)?;
+        Ok(BorrowGuard { storage: storage.clone(), grant })
+    }
+
+    // ---- metadata ------------------------------------------------------------------------------------------------------------
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.meta().dtype
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> Device {
+        self.meta().device
+    }
+
+    /// How it is laid out.
+    pub fn layout(&self) -> Layout {
+        self.meta().layout
+    }
+
+    /// The number of dimensions.
+    pub fn dim(&self) -> usize {
+        self.meta().rank()
+    }
+
+    /// Its sizes, possibly symbolic.
+    pub fn sizes(&self) -> &[SymInt] {
+        &self.meta().sizes
+    }
+
+    /// Its strides in elements, possibly symbolic.
+    pub fn strides(&self) -> &[SymInt] {
+        &self.meta().strides
+    }
+
+    /// The offset of its first element in its storage; a poisoned integer where the tensor is traced, since the inputs of a run may begin
+    /// anywhere in their storages.
+    #[track_caller]
+    pub fn storage_offset(&self) -> SymInt {
+        if self.slot().is_some() {
+            let e = Error::value("the storage offset of a traced tensor is not known: an input may begin anywhere in its storage");
+            return SymInt::poison(Arc::new(e.at(maquette_ir::Loc::caller())));
+        }
+        self.meta().offset
+    }
+
+    /// The size of one dimension, counted from the end where negative; a poisoned integer where there is none.
+    #[track_caller]
+    pub fn size(&self, dim: i64) -> SymInt {
+        if let Some(e) = self.poisoned() {
+            return SymInt::poison(Arc::new(e.clone()));
+        }
+        let rank = self.dim() as i64;
+        let index = if dim < 0 { dim + rank } else { dim };
+        match usize::try_from(index).ok().and_then(|i| self.sizes().get(i)) {
+            Some(&s) => s,
+            None => {
+                let e = Error::value(format!("dimension {dim} is out of range for a tensor of {rank} dimensions"))
+                    .at(maquette_ir::Loc::caller());
+                SymInt::poison(Arc::new(e))
+            }
+        }
+    }
+
+    /// The number of elements.
+    pub fn numel(&self) -> SymInt {
+        match self.poisoned() {
+            Some(e) => SymInt::poison(Arc::new(e.clone())),
+            None => self.meta().numel(),
+        }
+    }
+
+    /// The sizes as plain numbers; an error where one is symbolic.
+    #[track_caller]
+    pub fn sizes_i64(&self) -> Result<Vec<i64>> {
+        self.ok()?;
+        self.sizes()
+            .iter()
+            .map(|s| s.as_i64().ok_or_else(|| Error::msg(format!("the size {s} is symbolic; `sizes_i64` is for concrete tensors"))))
+            .collect()
+    }
+
+    /// How often its storage was written to.
+    pub fn version(&self) -> u64 {
+        self.live().map_or(0, |l| l.storage.version())
+    }
+}
+
+/// A borrow that ends when it is dropped.
+pub(crate) struct BorrowGuard {
+    storage: Arc<Storage>,
+    pub(crate) grant: Grant,
+}
+
+impl BorrowGuard {
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+}
+
+impl Drop for BorrowGuard {
+    fn drop(&mut self) {
+        let borrows: &Borrows = &self.storage.borrows;
+        borrows.release(self.grant);
+    }
+}
+
+/// `[2, s0]`
+pub(crate) fn dims_text(dims: &[SymInt]) -> String {
+    let parts: Vec<String> = dims.iter().map(ToString::to_string).collect();
+    format!("[{}]", parts.join(", "))
+}
+
+/// The dims of a contiguous tensor of these sizes are implied; others are worth showing.
+fn has_plain_layout(m: &Meta) -> bool {
+    let plain: Dims = maquette_ir::typing::contiguous_strides(&m.sizes);
+    m.offset.as_i64() == Some(0) && plain.iter().zip(&m.strides).all(|(a, b)| a.eq(*b).statically_known() == Some(true))
+}
+
+impl fmt::Display for Meta {
+    /// As in graph text: `f32[2, 3] strides [1, 2] offset 4 device cuda:0 requires_grad`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, dims_text(&self.sizes))?;
+        if !has_plain_layout(self) {
+            write!(f, " strides {}", dims_text(&self.strides))?;
+            if self.offset.as_i64() != Some(0) {
+                write!(f, " offset {}", self.offset)?;
+            }
+        }
+        if self.device != Device::Cpu {
+            write!(f, " device {}", self.device)?;
+        }
+        if self.requires_grad { f.write_str(" requires_grad") } else { Ok(()) }
+    }
+}
