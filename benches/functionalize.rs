@@ -1,7 +1,8 @@
-//! What making a program functional costs, what each part of it is good for, and whether the same program gives the same graph.
-//! `cargo bench --bench functionalize [OPS…]`.
+//! What making a program functional costs, what each part of it is good for, and whether the same
+//! program gives the same graph. `cargo bench --bench functionalize [OPS…]`.
 //!
-//! The program is a made-up transformer: residuals added in place, one buffer split in three, caches written by rows, a store that nobody sees.
+//! The program is a made-up transformer: residuals added in place, one buffer split in three,
+//! caches written by rows, a store that nobody sees.
 
 use maquette::library::Facts;
 use maquette::prelude::*;
@@ -67,7 +68,8 @@ fn timed(graph: &Graph, options: &Options) -> (f64, FunctionalGraph) {
     best
 }
 
-/// How many stores there are, operators that mutate, and elements that they copy if nothing is done in place.
+/// How many stores there are, operators that mutate, and elements that they copy if nothing is done
+/// in place.
 fn copies(f: &FunctionalGraph) -> (usize, usize, i64) {
     let elements = |n| {
         let first = f.graph.results(n).first().and_then(|r| r.values().iter().next());
@@ -75,13 +77,20 @@ fn copies(f: &FunctionalGraph) -> (usize, usize, i64) {
         ty.map_or(0, |t| t.sizes.iter().filter_map(|e| e.as_i64()).product::<i64>())
     };
     let of = |op: &'static str| f.graph.nodes().filter(move |&n| f.graph.op_name(n) == op);
-    (of("ir::scatter").count(), of("ir::call").count(), of("ir::scatter").chain(of("ir::call")).map(elements).sum())
+    (
+        of("ir::scatter").count(),
+        of("ir::call").count(),
+        of("ir::scatter").chain(of("ir::call")).map(elements).sum(),
+    )
 }
 
 fn main() {
     let asked: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
     let sizes = if asked.is_empty() { vec![1_000, 10_000, 100_000] } else { asked };
-    println!("| mutating operators | level | time | operators/s | nodes before, after | lifted nodes, terms | ended by |");
+    println!(
+        "| mutating operators | level | time | operators/s | nodes before, after | lifted nodes, \
+            terms | ended by |"
+    );
     println!("|---|---|---|---|---|---|---|");
     for &n in &sizes {
         let graph = program(n / PER_LAYER);
@@ -98,7 +107,11 @@ fn main() {
             );
         }
     }
-    println!("\n| {} mutating operators | stores | operators that mutate | elements copied | time |\n|---|---|---|---|---|", sizes[0]);
+    println!(
+        "\n| {} mutating operators | stores | operators that mutate | elements copied | time \
+            |\n|---|---|---|---|---|",
+        sizes[0]
+    );
     let graph = program(sizes[0] / PER_LAYER);
     let variants = || Options::new().only(["functional-variant"]);
     let ways = [
@@ -115,12 +128,18 @@ fn main() {
     }
     for n in [3_300, 33_000] {
         let (s, f) = timed(&tiles(n), &Options::new());
-        println!("\n{n} stores and as many loads of one buffer: {:.1} ms, {} terms", s * 1e3, f.stats.after);
+        println!(
+            "\n{n} stores and as many loads of one buffer: {:.1} ms, {} terms",
+            s * 1e3,
+            f.stats.after
+        );
     }
     let graph = program(sizes.last().copied().unwrap_or(1) / PER_LAYER);
     let first = functional(&graph, &Options::new()).graph.to_string();
     let same = std::thread::scope(|s| {
-        let threads: Vec<_> = (0..8).map(|_| s.spawn(|| functional(&graph, &Options::new()).graph.to_string() == first)).collect();
+        let threads: Vec<_> = (0..8)
+            .map(|_| s.spawn(|| functional(&graph, &Options::new()).graph.to_string() == first))
+            .collect();
         threads.into_iter().all(|t| t.join().is_ok_and(|same| same))
     });
     println!("\nthe same {} bytes in 8 threads: {same}", first.len());

@@ -1,7 +1,9 @@
-//! What eager operators cost, beside PyTorch where it is installed. `cargo bench --bench kernels [NAME…]`.
+//! What eager operators cost, beside PyTorch where it is installed. `cargo bench --bench kernels
+//! [NAME…]`.
 //!
-//! Every case is timed here and then by `benches/peers/torch_kernels.py` (with `MAQUETTE_PYTHON`, or `python3`), which knows the same
-//! cases by name: both warm, with as many threads. A figure is the median of samples of at least 20 ms.
+//! Every case is timed here and then by `benches/peers/torch_kernels.py` (with `MAQUETTE_PYTHON`,
+//! or `python3`), which knows the same cases by name: both warm, with as many threads. A figure is
+//! the median of samples of at least 20 ms.
 
 use maquette::prelude::*;
 use std::collections::BTreeMap;
@@ -30,7 +32,11 @@ type Run = Box<dyn Fn() -> Tensor>;
 
 type Function = fn(&Tensor) -> Tensor;
 
-fn case<R: Fn() -> Tensor + 'static>(name: impl Into<String>, work: Work, build: impl FnOnce() -> R + 'static) -> Case {
+fn case<R: Fn() -> Tensor + 'static>(
+    name: impl Into<String>,
+    work: Work,
+    build: impl FnOnce() -> R + 'static,
+) -> Case {
     Case { name: name.into(), work, build: Box::new(|| Box::new(build())) }
 }
 
@@ -43,7 +49,12 @@ fn unary(name: impl Into<String>, work: Work, sizes: &'static [i64], f: Function
 }
 
 /// A case of two.
-fn binary(name: impl Into<String>, work: Work, sizes: [&'static [i64]; 2], f: fn(&Tensor, &Tensor) -> Tensor) -> Case {
+fn binary(
+    name: impl Into<String>,
+    work: Work,
+    sizes: [&'static [i64]; 2],
+    f: fn(&Tensor, &Tensor) -> Tensor,
+) -> Case {
     case(name, work, move || {
         let (x, y) = (random(sizes[0]), random(sizes[1]));
         move || f(&x, &y)
@@ -80,8 +91,10 @@ fn pointwise() -> Vec<Case> {
         ("sin", Tensor::sin),
         ("mul by a number", |x| x * 2.0),
     ];
-    let mut cases: Vec<Case> =
-        functions.into_iter().map(|(name, f)| unary(format!("{name}, 16M"), Work::Bytes(2.0 * 64.0 * M), N, f)).collect();
+    let mut cases: Vec<Case> = functions
+        .into_iter()
+        .map(|(name, f)| unary(format!("{name}, 16M"), Work::Bytes(2.0 * 64.0 * M), N, f))
+        .collect();
     cases.extend([
         binary("add, 16M", Work::Bytes(3.0 * 64.0 * M), [N, N], |x, y| x + y),
         binary("add_, 16M", Work::Bytes(3.0 * 64.0 * M), [N, N], |x, y| x.add_(y)),
@@ -89,8 +102,12 @@ fn pointwise() -> Vec<Case> {
             let (x, y) = (random(N).to_dtype(DType::BF16), random(N).to_dtype(DType::BF16));
             move || &x + &y
         }),
-        binary("add a row, 4096x4096", Work::Bytes(2.0 * 64.0 * M), [SQUARE, &[4096]], |x, y| x + y),
-        unary("copy of a transpose, 4096x4096", Work::Bytes(2.0 * 64.0 * M), SQUARE, |x| x.t().contiguous()),
+        binary("add a row, 4096x4096", Work::Bytes(2.0 * 64.0 * M), [SQUARE, &[4096]], |x, y| {
+            x + y
+        }),
+        unary("copy of a transpose, 4096x4096", Work::Bytes(2.0 * 64.0 * M), SQUARE, |x| {
+            x.t().contiguous()
+        }),
     ]);
     cases
 }
@@ -107,8 +124,12 @@ fn rows() -> Vec<Case> {
         ("argmax of rows", 16.0, |x| x.argmax_dim(1, false)),
         ("cumsum of rows", 32.0, |x| x.cumsum(1)),
     ];
-    let mut cases: Vec<Case> =
-        functions.into_iter().map(|(name, bytes, f)| unary(format!("{name}, 4096x1024"), Work::Bytes(bytes * M), ROWS, f)).collect();
+    let mut cases: Vec<Case> = functions
+        .into_iter()
+        .map(|(name, bytes, f)| {
+            unary(format!("{name}, 4096x1024"), Work::Bytes(bytes * M), ROWS, f)
+        })
+        .collect();
     cases.push(case("layer_norm, 4096x1024", Work::Bytes(32.0 * M), || {
         let (x, w, b) = (random(ROWS), random(&[1024]), random(&[1024]));
         move || x.layer_norm([1024], Some(&w), Some(&b), 1e-5)
@@ -118,7 +139,13 @@ fn rows() -> Vec<Case> {
 }
 
 fn products() -> Vec<Case> {
-    let sizes = [(128, 384, 384), (128, 384, 1536), (512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048)];
+    let sizes = [
+        (128, 384, 384),
+        (128, 384, 1536),
+        (512, 512, 512),
+        (1024, 1024, 1024),
+        (2048, 2048, 2048),
+    ];
     let matmul = |(m, k, n): (i64, i64, i64)| {
         case(format!("matmul, {m}x{k}x{n}"), Work::Flops(2.0 * (m * k * n) as f64), move || {
             let (a, b) = (random(&[m, k]), random(&[k, n]));
@@ -131,33 +158,52 @@ fn products() -> Vec<Case> {
             let (x, w, b) = (random(&[1024, 384]), random(&[1536, 384]), random(&[1536]));
             move || x.linear(&w, Some(&b))
         }),
-        binary("bmm, 96 of 128x64x128", Work::Flops(2.0 * 96.0 * 128.0 * 64.0 * 128.0), [&[96, 128, 64], &[96, 64, 128]], Tensor::matmul),
+        binary(
+            "bmm, 96 of 128x64x128",
+            Work::Flops(2.0 * 96.0 * 128.0 * 64.0 * 128.0),
+            [&[96, 128, 64], &[96, 64, 128]],
+            Tensor::matmul,
+        ),
         binary(
             "conv2d 3x3, 8x64x56x56",
             Work::Flops(2.0 * 8.0 * 64.0 * 56.0 * 56.0 * 64.0 * 9.0),
             [&[8, 64, 56, 56], &[64, 64, 3, 3]],
             |x, w| x.conv2d(w, None, [1, 1], [1, 1], [1, 1], 1),
         ),
-        case("attention, 8x12x128x32", Work::Flops(4.0 * 8.0 * 12.0 * 128.0 * 128.0 * 32.0), || {
-            let [q, k, v] = [0; 3].map(|_| random(&[8, 12, 128, 32]));
-            move || q.scaled_dot_product_attention(&k, &v, None, false, None, false)
-        }),
+        case(
+            "attention, 8x12x128x32",
+            Work::Flops(4.0 * 8.0 * 12.0 * 128.0 * 128.0 * 32.0),
+            || {
+                let [q, k, v] = [0; 3].map(|_| random(&[8, 12, 128, 32]));
+                move || q.scaled_dot_product_attention(&k, &v, None, false, None, false)
+            },
+        ),
     ]);
     cases
 }
 
 fn gathers() -> Vec<Case> {
     let gather = |name: &str, f: fn(&Tensor, &Tensor) -> Tensor| {
-        case(format!("{name}, 8192 of 30522x384"), Work::Bytes(2.0 * 8192.0 * 384.0 * 4.0), move || {
-            let table = random(&[30522, 384]);
-            let ids = Tensor::from_vec((0..8192i64).map(|i| i * 7919 % 30522).collect(), [8192]);
-            move || f(&table, &ids)
-        })
+        case(
+            format!("{name}, 8192 of 30522x384"),
+            Work::Bytes(2.0 * 8192.0 * 384.0 * 4.0),
+            move || {
+                let table = random(&[30522, 384]);
+                let ids =
+                    Tensor::from_vec((0..8192i64).map(|i| i * 7919 % 30522).collect(), [8192]);
+                move || f(&table, &ids)
+            },
+        )
     };
     vec![
         gather("embedding", |table, ids| table.embedding(ids)),
         gather("index_select", |table, ids| table.index_select(0, ids)),
-        binary("cat, 2 of 4096x1024", Work::Bytes(64.0 * M), [&[4096, 1024], &[4096, 1024]], |x, y| Tensor::cat([x, y], 1)),
+        binary(
+            "cat, 2 of 4096x1024",
+            Work::Bytes(64.0 * M),
+            [&[4096, 1024], &[4096, 1024]],
+            |x, y| Tensor::cat([x, y], 1),
+        ),
     ]
 }
 
@@ -167,7 +213,8 @@ fn seconds(run: &dyn Fn() -> Tensor) -> f64 {
     while sample(run, calls) < Duration::from_millis(20) {
         calls *= 2;
     }
-    let mut samples: Vec<f64> = (0..9).map(|_| sample(run, calls).as_secs_f64() / f64::from(calls)).collect();
+    let mut samples: Vec<f64> =
+        (0..9).map(|_| sample(run, calls).as_secs_f64() / f64::from(calls)).collect();
     samples.sort_by(f64::total_cmp);
     samples[samples.len() / 2]
 }
@@ -185,9 +232,14 @@ fn peer(names: &[String]) -> BTreeMap<String, f64> {
     let python = std::env::var("MAQUETTE_PYTHON").unwrap_or_else(|_| "python3".into());
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/torch_kernels.py");
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).to_string();
-    let Ok(out) = Command::new(python).arg(script).arg(threads).args(names).output() else { return BTreeMap::new() };
+    let Ok(out) = Command::new(python).arg(script).arg(threads).args(names).output() else {
+        return BTreeMap::new();
+    };
     let text = String::from_utf8_lossy(&out.stdout);
-    text.lines().filter_map(|l| l.rsplit_once('\t')).filter_map(|(name, s)| Some((name.to_owned(), s.parse().ok()?))).collect()
+    text.lines()
+        .filter_map(|l| l.rsplit_once('\t'))
+        .filter_map(|(name, s)| Some((name.to_owned(), s.parse().ok()?)))
+        .collect()
 }
 
 fn shown(seconds: f64) -> String {
@@ -200,8 +252,12 @@ fn shown(seconds: f64) -> String {
 fn main() {
     // what `cargo bench` passes on
     let asked: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
-    let cases: Vec<Case> = [small(), pointwise(), rows(), products(), gathers()].into_iter().flatten().collect();
-    let chosen: Vec<Case> = cases.into_iter().filter(|c| asked.is_empty() || asked.iter().any(|a| c.name.contains(a.as_str()))).collect();
+    let cases: Vec<Case> =
+        [small(), pointwise(), rows(), products(), gathers()].into_iter().flatten().collect();
+    let chosen: Vec<Case> = cases
+        .into_iter()
+        .filter(|c| asked.is_empty() || asked.iter().any(|a| c.name.contains(a.as_str())))
+        .collect();
     let peers = peer(&chosen.iter().map(|c| c.name.clone()).collect::<Vec<_>>());
     println!("| work | here | | PyTorch | here / PyTorch |\n|---|---|---|---|---|");
     for c in chosen {
@@ -215,7 +271,9 @@ fn main() {
             Work::Bytes(b) => format!("{:.1} GB/s", b / s / 1e9),
             Work::Flops(f) => format!("{:.0} GFLOP/s", f / s / 1e9),
         };
-        let (theirs, ratio) = peers.get(&c.name).map_or_else(Default::default, |&p| (shown(p), format!("{:.2}", s / p)));
+        let (theirs, ratio) = peers
+            .get(&c.name)
+            .map_or_else(Default::default, |&p| (shown(p), format!("{:.2}", s / p)));
         println!("| {} | {} | {rate} | {theirs} | {ratio} |", c.name, shown(s));
     }
 }

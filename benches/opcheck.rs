@@ -25,11 +25,15 @@ fn sin_out(x: &Tensor, out: &mut Tensor) -> Result<()> {
 
 fn checking(c: &mut Criterion) {
     let x = || Tensor::zeros([4, 5], DType::F32);
-    c.bench_function("opcheck, one tensor in and out", |b| b.iter(|| opcheck(&sin::op(), args![x()])));
+    c.bench_function("opcheck, one tensor in and out", |b| {
+        b.iter(|| opcheck(&sin::op(), args![x()]))
+    });
     c.bench_function("the same without derived samples", |b| {
         b.iter(|| opcheck_with(&sin::op(), args![x()], OpcheckOptions::new().derive(0)));
     });
-    c.bench_function("opcheck, one mutated tensor", |b| b.iter(|| opcheck(&sin_out::op(), args![x(), x()])));
+    c.bench_function("opcheck, one mutated tensor", |b| {
+        b.iter(|| opcheck(&sin_out::op(), args![x(), x()]))
+    });
 }
 
 criterion_group! {

@@ -45,7 +45,10 @@ fn chain(x: Tensor, n: usize) -> Tensor {
 }
 
 fn traced(n: usize) -> Traced<Tensor, Tensor> {
-    match TraceOptions::symbolic().names(["x"]).trace(|x| chain(x, n), Tensor::zeros([4, 5], DType::F32)) {
+    match TraceOptions::symbolic()
+        .names(["x"])
+        .trace(|x| chain(x, n), Tensor::zeros([4, 5], DType::F32))
+    {
         Ok(t) => t,
         Err(e) => panic!("{e}"),
     }
@@ -55,14 +58,18 @@ fn tracing(c: &mut Criterion) {
     let mut group = c.benchmark_group("symbolic trace");
     for n in [1_000, 10_000, 100_000] {
         group.throughput(Throughput::Elements(n as u64));
-        group.bench_with_input(BenchmarkId::from_parameter(n), &n, |b, &n| b.iter_with_large_drop(|| traced(n)));
+        group.bench_with_input(BenchmarkId::from_parameter(n), &n, |b, &n| {
+            b.iter_with_large_drop(|| traced(n))
+        });
     }
     group.finish();
 }
 
 fn calling(c: &mut Criterion) {
     let x = Tensor::from([1.0f32, 2.0, 3.0]);
-    c.bench_function("custom op call, one tensor in and out", |b| b.iter(|| identity(black_box(&x))));
+    c.bench_function("custom op call, one tensor in and out", |b| {
+        b.iter(|| identity(black_box(&x)))
+    });
     let mut y = x.clone();
     c.bench_function("custom op call, one mutated tensor", |b| b.iter(|| touch(black_box(&mut y))));
     let t: [Tensor; 14] = std::array::from_fn(|i| Tensor::from([i as f32, 2.0, 3.0]));
@@ -72,7 +79,9 @@ fn calling(c: &mut Criterion) {
             many(a, b, c, d, e, f, g, h, i, j, k, l, m, n)
         });
     });
-    c.bench_function("the first one's kernel alone", |b| b.iter(|| identity::kernel(black_box(&x))));
+    c.bench_function("the first one's kernel alone", |b| {
+        b.iter(|| identity::kernel(black_box(&x)))
+    });
     c.bench_function("builtin add, 3 elements", |b| b.iter(|| black_box(&x) + black_box(&x)));
 }
 
@@ -82,8 +91,12 @@ fn text(c: &mut Criterion) {
         let graph = traced(n).graph().clone();
         let text = graph.to_string();
         group.throughput(Throughput::Elements(n as u64));
-        group.bench_with_input(BenchmarkId::new("print", n), &graph, |b, g| b.iter(|| g.to_string()));
-        group.bench_with_input(BenchmarkId::new("parse", n), &text, |b, t| b.iter(|| t.parse::<Graph>()));
+        group.bench_with_input(BenchmarkId::new("print", n), &graph, |b, g| {
+            b.iter(|| g.to_string())
+        });
+        group.bench_with_input(BenchmarkId::new("parse", n), &text, |b, t| {
+            b.iter(|| t.parse::<Graph>())
+        });
         group.bench_with_input(BenchmarkId::new("verify", n), &graph, |b, g| b.iter(|| g.verify()));
     }
     group.finish();

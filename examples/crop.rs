@@ -1,12 +1,15 @@
-//! An operator whose output is not row-major: the fake kernel promises the strides too, and every run checks them.
+//! An operator whose output is not row-major: the fake kernel promises the strides too, and every
+//! run checks them.
 
 use maquette::prelude::*;
 
-/// Cuts `pic` `[channels, height, width]` to the box `[left, top, right, bottom]`. The kernel works on `[height, width, channels]`, as
-/// image libraries do, so its output's strides are permuted.
+/// Cuts `pic` `[channels, height, width]` to the box `[left, top, right, bottom]`. The kernel works
+/// on `[height, width, channels]`, as image libraries do, so its output's strides are permuted.
 #[custom_op("crop::crop")]
 fn crop(pic: &Tensor, cut: &[i64]) -> Result<Tensor> {
-    let &[left, top, right, bottom] = cut else { bail!("the box needs four numbers, found {}", cut.len()) };
+    let &[left, top, right, bottom] = cut else {
+        bail!("the box needs four numbers, found {}", cut.len())
+    };
     let pic = pic.to_array::<f32>()?;
     let hwc = pic.permuted_axes(vec![1, 2, 0]);
     let cut = hwc.slice_each_axis(|axis| match axis.axis.index() {
@@ -19,7 +22,9 @@ fn crop(pic: &Tensor, cut: &[i64]) -> Result<Tensor> {
 
 #[register_fake(crop)]
 fn crop_fake(_cx: &FakeCtx, pic: &Tensor, cut: &[SymInt]) -> Result<Tensor> {
-    let &[left, top, right, bottom] = cut else { bail!("the box needs four numbers, found {}", cut.len()) };
+    let &[left, top, right, bottom] = cut else {
+        bail!("the box needs four numbers, found {}", cut.len())
+    };
     let hwc = pic.new_empty([bottom - top, right - left, pic.size(0)], pic.dtype());
     Ok(hwc.permute([2, 0, 1]))
 }
@@ -33,7 +38,10 @@ pub fn report() -> Result<String> {
     let traced = TraceOptions::symbolic().names(["pic"]).trace(model, pic.clone())?;
     let (eager, run) = (model(pic.clone()), traced.run(pic)?);
     let strides: Vec<Option<i64>> = run.strides().iter().map(|s| s.as_i64()).collect();
-    ensure!(eager.to_vec::<f32>()? == run.to_vec::<f32>()?, "the graph and the eager program differ");
+    ensure!(
+        eager.to_vec::<f32>()? == run.to_vec::<f32>()?,
+        "the graph and the eager program differ"
+    );
     Ok(format!("{}\nsizes {:?}, strides {strides:?}\n", traced.graph(), run.sizes_i64()?))
 }
 

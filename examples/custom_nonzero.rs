@@ -1,4 +1,5 @@
-//! A data-dependent size: the tracer calls it u0, and every run of the graph binds it from the real output.
+//! A data-dependent size: the tracer calls it u0, and every run of the graph binds it from the real
+//! output.
 
 use maquette::prelude::*;
 
@@ -30,8 +31,12 @@ pub fn report() -> Result<String> {
     let traced = TraceOptions::symbolic().names(["x"]).trace(model, x)?;
     let mut out = format!("{}\n", traced.graph());
     for data in [vec![0.0f32, 1.0, 0.0, 2.0], vec![0.0; 3], vec![5.0; 2]] {
-        let (eager, run) = (model(Tensor::from(data.clone())), traced.run(Tensor::from(data.clone()))?);
-        ensure!(eager.to_vec::<i64>()? == run.to_vec::<i64>()?, "the graph and the eager program differ on {data:?}");
+        let (eager, run) =
+            (model(Tensor::from(data.clone())), traced.run(Tensor::from(data.clone()))?);
+        ensure!(
+            eager.to_vec::<i64>()? == run.to_vec::<i64>()?,
+            "the graph and the eager program differ on {data:?}"
+        );
         out += &format!("{data:?} -> {:?} {:?}\n", run.sizes_i64()?, run.to_vec::<i64>()?);
     }
     Ok(out)

@@ -14,7 +14,8 @@ fn numpy_sin_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
 
 pub fn report() -> Result<String> {
     let x = Tensor::from([0.0f32, 0.5, 1.0]);
-    let traced = TraceOptions::symbolic().names(["x"]).trace(|x: Tensor| numpy_sin(&x) * 2.0, x.clone())?;
+    let traced =
+        TraceOptions::symbolic().names(["x"]).trace(|x: Tensor| numpy_sin(&x) * 2.0, x.clone())?;
     let traced_run = traced.run(x.clone())?.to_vec::<f32>()?;
     let eager = (numpy_sin(&x) * 2.0).to_vec::<f32>()?;
     Ok(format!("{}\neager  {eager:?}\ntraced {traced_run:?}\n", traced.graph()))

@@ -23,7 +23,9 @@ pub fn report() -> Result<String> {
     let x = Tensor::from([0.0f32, 0.5, 1.0]);
     let traced = trace(|x: Tensor| numpy_sin(&x), x.clone())?;
     let y = traced.run(x)?.to_vec::<f32>()?;
-    let Err(elsewhere) = arange_sin(3, Device::cuda(0)).ok().cloned() else { bail!("there is no kernel for cuda") };
+    let Err(elsewhere) = arange_sin(3, Device::cuda(0)).ok().cloned() else {
+        bail!("there is no kernel for cuda")
+    };
     let first_line = elsewhere.to_string().lines().next().unwrap_or_default().to_owned();
     Ok(format!("{}\n{y:?}\non cuda: {first_line}\n", traced.graph()))
 }

@@ -35,7 +35,9 @@ pub fn report() -> Result<String> {
     for device in [Device::Cpu, Device::cuda(0), Device::cuda(1)] {
         out += &format!("place({device}) = {}\n", place(device)?);
     }
-    let Err(e) = place(Device::new(DeviceKind::Xpu, 0)) else { bail!("there is no kernel for xpu") };
+    let Err(e) = place(Device::new(DeviceKind::Xpu, 0)) else {
+        bail!("there is no kernel for xpu")
+    };
     out += &format!("place(xpu): {}\n\n", e.to_string().lines().next().unwrap_or_default());
 
     // tracing needs no device: a graph for the GPU can be made anywhere

@@ -35,7 +35,8 @@ impl Weights {
     #[track_caller]
     pub fn load(path: impl AsRef<Path>) -> Result<Weights> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|e| Error::msg(format!("cannot read {}: {e}", path.display())))?;
+        let bytes = std::fs::read(path)
+            .map_err(|e| Error::msg(format!("cannot read {}: {e}", path.display())))?;
         Weights::from_safetensors(&bytes)
     }
 
@@ -67,12 +68,19 @@ struct TensorEntry {
 
 /// The parts of a safetensors file, which neither overlap nor leave it. Only the header is read.
 fn tensor_entries(bytes: &[u8]) -> Result<Vec<TensorEntry>> {
-    let file = SafeTensors::deserialize(bytes).map_err(|e| Error::msg(format!("this is not a safetensors file: {e}")))?;
+    let file = SafeTensors::deserialize(bytes)
+        .map_err(|e| Error::msg(format!("this is not a safetensors file: {e}")))?;
     let part = |(name, view): (&str, safetensors::tensor::TensorView<'_>)| -> Result<TensorEntry> {
         let start = view.data().as_ptr().addr() - bytes.as_ptr().addr();
         let sizes = view.shape().iter().map(|&n| n as i64).collect();
-        let dtype = dtype(view.dtype()).map_err(|e| Error::msg(format!("the tensor `{name}`: {}", e.kind())))?;
-        Ok(TensorEntry { name: name.to_owned(), dtype, sizes, range: start..start + view.data().len() })
+        let dtype = dtype(view.dtype())
+            .map_err(|e| Error::msg(format!("the tensor `{name}`: {}", e.kind())))?;
+        Ok(TensorEntry {
+            name: name.to_owned(),
+            dtype,
+            sizes,
+            range: start..start + view.data().len(),
+        })
     };
     file.iter().map(part).collect()
 }
@@ -91,7 +99,10 @@ fn dtype(dtype: Dtype) -> Result<DType> {
         Dtype::F64 => DType::F64,
         other => {
             let known: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
-            return Err(Error::msg(format!("the dtype {other:?} is not one of {}", known.join(", "))));
+            return Err(Error::msg(format!(
+                "the dtype {other:?} is not one of {}",
+                known.join(", ")
+            )));
         }
     })
 }
@@ -100,7 +111,11 @@ fn dtype(dtype: Dtype) -> Result<DType> {
 #[track_caller]
 fn copy_tensor(dtype: DType, bytes: &[u8], sizes: Vec<i64>) -> Tensor {
     #[track_caller]
-    fn read<T: Element, const N: usize>(bytes: &[u8], sizes: Vec<i64>, f: fn([u8; N]) -> T) -> Tensor {
+    fn read<T: Element, const N: usize>(
+        bytes: &[u8],
+        sizes: Vec<i64>,
+        f: fn([u8; N]) -> T,
+    ) -> Tensor {
         let data = bytes.as_chunks::<N>().0.iter().map(|c| f(*c)).collect();
         Tensor::from_vec(data, sizes)
     }

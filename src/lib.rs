@@ -1,4 +1,5 @@
-//! Maquette traces Rust model code into graphs, with kernels of any origin as opaque operators that no compiler looks into.
+//! Maquette traces Rust model code into graphs, with kernels of any origin as opaque operators that
+//! no compiler looks into.
 //!
 //! ```
 //! use maquette::prelude::*;
@@ -26,7 +27,8 @@
 //! # }
 //! ```
 //!
-//! The parts: [`Tensor`] and its operators, [`custom_op`] and what can be registered for it, [`trace`], and the graph of [`ir`].
+//! The parts: [`Tensor`] and its operators, [`custom_op`] and what can be registered for it,
+//! [`trace`], and the graph of [`ir`].
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -34,7 +36,10 @@ pub mod io;
 pub mod library;
 pub mod rewrite;
 
-pub use maquette_driver::{Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program, RangeConstraint, Signature};
+pub use maquette_driver::{
+    Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program,
+    RangeConstraint, Signature,
+};
 pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
@@ -44,20 +49,24 @@ pub use maquette_ops as ops;
 pub use maquette_ops::module::{Module, Slot};
 pub use maquette_ops::tree::Tree;
 pub use maquette_ops::{
-    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value, args, bail, ensure, fake, kwargs,
+    Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
+    args, bail, ensure, fake, kwargs,
 };
 pub use maquette_trace::{Dim, TraceOptions, Traced, check_calls, run_graph, trace};
 #[cfg(feature = "check")]
-pub use {maquette_check as check, maquette_check::opcheck_suite, maquette_trace::assert_graph_snapshot};
+pub use {
+    maquette_check as check, maquette_check::opcheck_suite, maquette_trace::assert_graph_snapshot,
+};
 
 /// What most programs use.
 pub mod prelude {
     #[cfg(feature = "check")]
     pub use crate::assert_graph_snapshot;
     pub use crate::{
-        DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions, FakeCtx, Graph, IntoDims, Layout, MemoryFormat, Module, Op, Program,
-        Result, Scalar, Slot, SymBool, SymInt, Tensor, TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library,
-        ops, register_fake, register_kernel, trace,
+        DType, Device, DeviceKind, Dim, Effect, Error, ExportOptions, FakeCtx, Graph, IntoDims,
+        Layout, MemoryFormat, Module, Op, Program, Result, Scalar, Slot, SymBool, SymInt, Tensor,
+        TraceOptions, Traced, Tree, Value, args, bail, custom_op, ensure, kwargs, library, ops,
+        register_fake, register_kernel, trace,
     };
 }
 

@@ -1,4 +1,5 @@
-//! Operators: defining them, registering kernels for them, and checking that they keep their contract.
+//! Operators: defining them, registering kernels for them, and checking that they keep their
+//! contract.
 
 #[cfg(feature = "check")]
 pub use maquette_check::opcheck::{OpcheckError, OpcheckOptions, opcheck, opcheck_with};

@@ -44,7 +44,8 @@ enum Command {
         /// Stop after rules have added so many equalities.
         #[arg(long, value_name = "N")]
         stop_at: Option<u64>,
-        /// Say what inputs are left with, what the outputs are, which rules did something, and how it runs in memory: each copy, and why.
+        /// Say what inputs are left with, what the outputs are, which rules did something, and how
+        /// it runs in memory: each copy, and why.
         #[arg(long)]
         explain: bool,
     },
@@ -53,16 +54,20 @@ enum Command {
         /// Only those whose name begins so: `mylib`, `aten::add`.
         prefix: Option<String>,
     },
-    /// Make calls that PyTorch recorded, and compare: eagerly, traced, and traced with symbolic sizes.
+    /// Make calls that PyTorch recorded, and compare: eagerly, traced, and traced with symbolic
+    /// sizes.
     Conform(commands::conform::Options),
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false });
+    let command =
+        Cli::parse().command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false });
     let done = match command {
         Command::Demo { confidence, graph_only } => demo::run(confidence, graph_only),
         Command::Graph { file, dot } => commands::graph(&file, dot),
-        Command::Functionalize { file, level, stop_at, explain } => commands::functionalize(&file, level == "lift-only", stop_at, explain),
+        Command::Functionalize { file, level, stop_at, explain } => {
+            commands::functionalize(&file, level == "lift-only", stop_at, explain)
+        }
         Command::Ops { prefix } => commands::ops(prefix.as_deref()),
         Command::Conform(options) => match commands::conform::run(&options) {
             Ok(true) => Ok(()),

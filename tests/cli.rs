@@ -65,15 +65,23 @@ fn mistakes_are_told_in_a_line_or_two() {
         let out = maquette_reading(args, input);
         assert!(!out.status.success());
         assert!(text(&out.stderr).contains(expected), "{}", text(&out.stderr));
-        assert!(!text(&out.stderr).contains(".rs:"), "a line of our own code helps nobody: {}", text(&out.stderr));
+        assert!(
+            !text(&out.stderr).contains(".rs:"),
+            "a line of our own code helps nobody: {}",
+            text(&out.stderr)
+        );
     }
 }
 
 #[test]
 fn a_text_is_held_against_the_operators() {
     let told = |call: &str, ty: &str| {
-        let program = format!("graph g(%x: f32[4, 3], %n: i64[3]) -> ({ty})\n{{\n  %a: {ty} = {call}\n  return %a\n}}\n");
-        let runs = ["graph", "functionalize"].map(|command| maquette_reading(&[command, "-"], &program));
+        let program = format!(
+            "graph g(%x: f32[4, 3], %n: i64[3]) -> ({ty})\n{{\n  %a: {ty} = {call}\n  return \
+                %a\n}}\n"
+        );
+        let runs =
+            ["graph", "functionalize"].map(|command| maquette_reading(&[command, "-"], &program));
         let errors = runs.each_ref().map(|out| text(&out.stderr).to_owned());
         assert_eq!(runs[0].status.success(), runs[1].status.success(), "{errors:?}");
         assert!(!errors.concat().contains(".rs:"), "{errors:?}");
@@ -81,29 +89,52 @@ fn a_text_is_held_against_the_operators() {
     };
     for (call, ty, expected) in [
         ("aten::select.int(%x, 0, 7)", "f32[3]", "aten::select.int: index 7 is out of range"),
-        ("aten::select.int(%x, 0, 1)", "f32[3]", "aten::select.int: result 0 is declared with offset 0, and has 3"),
-        ("aten::relu(%x)", "i64[4, 3]", "aten::relu: result 0 is declared with dtype i64, and has f32"),
+        (
+            "aten::select.int(%x, 0, 1)",
+            "f32[3]",
+            "aten::select.int: result 0 is declared with offset 0, and has 3",
+        ),
+        (
+            "aten::relu(%x)",
+            "i64[4, 3]",
+            "aten::relu: result 0 is declared with dtype i64, and has f32",
+        ),
         ("aten::relu(%x, %x)", "f32[4, 3]", "aten::relu: takes at most 1 arguments, 2 were given"),
-        ("aten::rellu(%x)", "f32[4, 3]", "error: there is no operator `aten::rellu` (similar: aten::relu"),
+        (
+            "aten::rellu(%x)",
+            "f32[4, 3]",
+            "error: there is no operator `aten::rellu` (similar: aten::relu",
+        ),
         ("aten::add_.Tensor(%n, %x)", "i64[3]", "aten::add_.Tensor: "),
         ("aten::mul_.Tensor(%n, 0.5)", "i64[3]", "cannot be written into a tensor of dtype i64"),
     ] {
         for error in told(call, ty) {
-            assert!(error.contains(expected) && error.contains(&format!("> %a: {ty} = {call}")), "{error}");
+            assert!(
+                error.contains(expected) && error.contains(&format!("> %a: {ty} = {call}")),
+                "{error}"
+            );
         }
     }
     assert_eq!(told("aten::select.int(%x, 0, 1)", "f32[3] offset 3"), ["", ""]);
     // nothing is made to be checked
     let many = "f32[1125899906842624]";
-    let program =
-        format!("graph g() -> ()\n{{\n  %o: {many} = aten::ones([1125899906842624])\n  %a: i64[1] = aten::relu(%o)\n  return ()\n}}\n");
+    let program = format!(
+        "graph g() -> ()\n{{\n  %o: {many} = aten::ones([1125899906842624])\n  %a: i64[1] = \
+            aten::relu(%o)\n  return ()\n}}\n"
+    );
     let out = maquette_reading(&["graph", "-"], &program);
-    assert!(text(&out.stderr).contains("aten::relu: result 0 is declared with dtype i64, and has f32"), "{}", text(&out.stderr));
+    assert!(
+        text(&out.stderr).contains("aten::relu: result 0 is declared with dtype i64, and has f32"),
+        "{}",
+        text(&out.stderr)
+    );
     // what is functional already calls operators of no registry
-    let lifted = "graph g(%x: f32[2], %y: f32[2]) -> (f32[2])\n{\n  %a: f32[2] = ir::call(\"aten::add_.Tensor\", %x, %y)\n  return %a\n}\n";
+    let lifted = "graph g(%x: f32[2], %y: f32[2]) -> \
+        (f32[2])\n{\n  %a: f32[2] = ir::call(\"aten::add_.Tensor\", %x, %y)\n  return %a\n}\n";
     assert_eq!(text(&maquette_reading(&["functionalize", "-"], lifted).stderr), "");
     // another library's operators are not known here
-    let note = "note: there is no operator `mylib::f` here; it is taken to write to all its tensors\n";
+    let note =
+        "note: there is no operator `mylib::f` here; it is taken to write to all its tensors\n";
     assert_eq!(told("mylib::f(%x)", "f32[2]"), ["", note]);
 }
 
@@ -119,7 +150,11 @@ fn a_graph_becomes_functional() {
     assert!(out.status.success(), "{}", text(&out.stderr));
     insta::assert_snapshot!(text(&out.stdout));
     let lifted = maquette_reading(&["functionalize", "-", "--level", "lift-only"], program);
-    assert!(text(&lifted.stdout).contains("ir::call(\"aten::mul_.Tensor\""), "{}", text(&lifted.stdout));
+    assert!(
+        text(&lifted.stdout).contains("ir::call(\"aten::mul_.Tensor\""),
+        "{}",
+        text(&lifted.stdout)
+    );
     let overlapping = "graph graph(%x: f32[4]) -> ()
 {
   %as_strided: f32[2] strides [0] = aten::as_strided(%x, [2], [0])
@@ -127,7 +162,11 @@ fn a_graph_becomes_functional() {
   return ()
 }";
     let refused = maquette_reading(&["functionalize", "-"], overlapping);
-    assert!(!refused.status.success() && text(&refused.stderr).contains("elements overlap"), "{}", text(&refused.stderr));
+    assert!(
+        !refused.status.success() && text(&refused.stderr).contains("elements overlap"),
+        "{}",
+        text(&refused.stderr)
+    );
     let no_view = "graph graph(%x: f32[4, 3]) -> (f32[12])
 {
   %t: f32[3, 4] strides [1, 3] = aten::t(%x)
@@ -135,7 +174,12 @@ fn a_graph_becomes_functional() {
   return %reshape
 }";
     let refused = maquette_reading(&["functionalize", "-"], no_view);
-    assert!(!refused.status.success() && text(&refused.stderr).contains("aten::reshape has to copy here"), "{}", text(&refused.stderr));
+    assert!(
+        !refused.status.success()
+            && text(&refused.stderr).contains("aten::reshape has to copy here"),
+        "{}",
+        text(&refused.stderr)
+    );
     let storage = "graph graph(%x: f32[4, 3], %y: f32[2]) -> (f32[3, 4] strides [1, 3])
 {
   %t: f32[3, 4] strides [1, 3] = aten::t(%x)
@@ -143,9 +187,17 @@ fn a_graph_becomes_functional() {
   return %scatter
 }";
     let refused = maquette_reading(&["functionalize", "-"], storage);
-    let told = "aten::as_strided_scatter reads the storage of its argument; write to, or copy, an `as_strided` view instead";
-    assert!(!refused.status.success() && text(&refused.stderr).contains(told), "{}", text(&refused.stderr));
-    let copied = maquette_reading(&["functionalize", "-"], &no_view.replace("[12])\n  return", "[12]) copy\n  return"));
+    let told = "aten::as_strided_scatter reads the storage of its argument; write to, or copy, an \
+        `as_strided` view instead";
+    assert!(
+        !refused.status.success() && text(&refused.stderr).contains(told),
+        "{}",
+        text(&refused.stderr)
+    );
+    let copied = maquette_reading(
+        &["functionalize", "-"],
+        &no_view.replace("[12])\n  return", "[12]) copy\n  return"),
+    );
     assert!(copied.status.success(), "{}", text(&copied.stderr));
 }
 
@@ -166,10 +218,17 @@ fn rewriting_goes_as_far_as_it_is_told() {
         text(&out.stdout).to_owned()
     };
     let whole = told(&[]);
-    assert!(!whole.contains("ended by") && !whole.contains("neg") && !whole.contains("ir::call"), "{whole}");
+    assert!(
+        !whole.contains("ended by") && !whole.contains("neg") && !whole.contains("ir::call"),
+        "{whole}"
+    );
     assert_eq!(told(&["--level", "exact"]), whole);
     let explained = told(&["--explain"]);
-    assert!(explained.starts_with(&whole) && explained.contains("\nended by: nothing left to do\nplan of graph\n"), "{explained}");
+    assert!(
+        explained.starts_with(&whole)
+            && explained.contains("\nended by: nothing left to do\nplan of graph\n"),
+        "{explained}"
+    );
     // three rules, each once, in the order of the program
     let all = ["1 x twice: neg neg x", "1 x twin: op_(x, …)", "1 x neutral: x * 1"];
     for n in 0..=all.len() {
@@ -177,14 +236,25 @@ fn rewriting_goes_as_far_as_it_is_told() {
         for (rule, uses) in all.iter().enumerate() {
             assert_eq!(stopped.contains(&format!("\n{uses}")), rule < n, "after {n}: {stopped}");
         }
-        assert_eq!(stopped.contains("ended by: the number of steps asked for"), n < all.len(), "after {n}: {stopped}");
-        assert_eq!([stopped.contains("aten::neg("), stopped.contains("ir::call(")], [n < 1, n < 2], "after {n}: {stopped}");
+        assert_eq!(
+            stopped.contains("ended by: the number of steps asked for"),
+            n < all.len(),
+            "after {n}: {stopped}"
+        );
+        assert_eq!(
+            [stopped.contains("aten::neg("), stopped.contains("ir::call(")],
+            [n < 1, n < 2],
+            "after {n}: {stopped}"
+        );
     }
     assert_eq!(told(&["--stop-at", "3"]), whole);
     let lifted = told(&["--level", "lift-only", "--explain"]);
     assert!(lifted.contains("ir::call(") && lifted.contains("ended by: lifting alone"), "{lifted}");
     for (wrong, expected) in [
-        (&["--level", "most"][..], "invalid value 'most' for '--level <LEVEL>'\n  [possible values: lift-only, exact]"),
+        (
+            &["--level", "most"][..],
+            "invalid value 'most' for '--level <LEVEL>'\n  [possible values: lift-only, exact]",
+        ),
         (&["--stop-at", "few"], "invalid value 'few' for '--stop-at <N>'"),
         (&["--stop-at=-1"], "invalid value '-1' for '--stop-at <N>'"),
         (&["--stop-at"], "a value is required for '--stop-at <N>'"),

@@ -25,7 +25,11 @@ const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/aten");
 fn what_is_stored_can_be_checked_again() {
     let dir = folder("stored");
     let (names, kept) = (dir.join("names.txt"), dir.join("kept"));
-    std::fs::write(&names, "aten.sort.default addmm index_put_.default\nmul_.Tensor unbind.int equal").unwrap();
+    std::fs::write(
+        &names,
+        "aten.sort.default addmm index_put_.default\nmul_.Tensor unbind.int equal",
+    )
+    .unwrap();
     let (names, kept) = (names.to_str().unwrap(), kept.to_str().unwrap());
     let first = conform(&[RECORDED, "--ops", names, "--write", kept]);
     assert!(first.status.success(), "{}", stdout(&first));
@@ -60,8 +64,13 @@ fn a_wrong_result_is_shown_with_inputs_and_both_outputs() {
         std::fs::write(dir.join(format!("{name}.json")), doc).unwrap();
     }
     let values: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
-    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2], &values).unwrap();
-    std::fs::write(dir.join("relu.default.safetensors"), safetensors::serialize([("s0", view)], None).unwrap()).unwrap();
+    let view =
+        safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![2], &values).unwrap();
+    std::fs::write(
+        dir.join("relu.default.safetensors"),
+        safetensors::serialize([("s0", view)], None).unwrap(),
+    )
+    .unwrap();
     let out = conform(&[dir.to_str().unwrap(), "--failures"]);
     assert!(!out.status.success());
     insta::assert_snapshot!("conform_failures", stdout(&out));
@@ -82,9 +91,16 @@ fn what_cannot_be_read_is_an_error_that_names_it() {
     told(&[path], "add.Tensor.json: is not JSON");
     std::fs::write(dir.join("add.Tensor.json"), "{}").unwrap();
     told(&[path], "add.Tensor.json: has no text `op`");
-    std::fs::write(dir.join("add.Tensor.json"), r#"{"op": "aten.add.Tensor", "schema": "aten::add.Tensor()", "calls": []}"#).unwrap();
+    std::fs::write(
+        dir.join("add.Tensor.json"),
+        r#"{"op": "aten.add.Tensor", "schema": "aten::add.Tensor()", "calls": []}"#,
+    )
+    .unwrap();
     std::fs::write(dir.join("add.Tensor.safetensors"), [255u8; 20]).unwrap();
     told(&[path], "add.Tensor.safetensors: is not a safetensors file");
     std::fs::write(dir.join("names"), "mul.Tensor").unwrap();
-    told(&[path, "--ops", dir.join("names").to_str().unwrap()], "there are no recorded calls of these operators in");
+    told(
+        &[path, "--ops", dir.join("names").to_str().unwrap()],
+        "there are no recorded calls of these operators in",
+    );
 }

@@ -25,8 +25,13 @@ fn every_test_that_a_row_names_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = include_str!("../docs/torch-library.md");
     let mut named = 0;
-    for (file, test) in page.split('`').filter_map(|quoted| quoted.split_once("::")).filter(|(file, _)| file.ends_with(".rs")) {
-        let code = std::fs::read_to_string(root.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+    for (file, test) in page
+        .split('`')
+        .filter_map(|quoted| quoted.split_once("::"))
+        .filter(|(file, _)| file.ends_with(".rs"))
+    {
+        let code =
+            std::fs::read_to_string(root.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
         assert!(code.contains(&format!("fn {test}()")), "{file} has no test {test}");
         named += 1;
     }

@@ -1,7 +1,8 @@
-//! What PyTorch 2.15 refuses around custom operators, traces and exports, and what is said here: one snapshot, to be read from top to bottom.
+//! What PyTorch 2.15 refuses around custom operators, traces and exports, and what is said here:
+//! one snapshot, to be read from top to bottom.
 //!
-//! A row is a program and the error it gives; or the function that does not compile and what the compiler says of it, as in `tests/ui`; or
-//! why the mistake cannot be made here.
+//! A row is a program and the error it gives; or the function that does not compile and what the
+//! compiler says of it, as in `tests/ui`; or why the mistake cannot be made here.
 
 #[path = "error_contract/calls.rs"]
 mod calls;
@@ -92,7 +93,13 @@ pub fn copy_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
 
 /// A kernel whose result's size depends on data.
 pub fn nonzero(x: &Tensor) -> Result<Tensor> {
-    let places = x.read::<f32>()?.iter().enumerate().filter(|(_, v)| **v != 0.0).map(|(i, _)| i as i64).collect::<Vec<_>>();
+    let places = x
+        .read::<f32>()?
+        .iter()
+        .enumerate()
+        .filter(|(_, v)| **v != 0.0)
+        .map(|(i, _)| i as i64)
+        .collect::<Vec<_>>();
     Ok(Tensor::from(places))
 }
 
@@ -108,20 +115,34 @@ fn one_line(program: &str) -> String {
     inner.unwrap_or(&text).to_owned()
 }
 
-/// The attribute and head of a function in a file of `tests/ui`, and what the compiler says of these lines.
+/// The attribute and head of a function in a file of `tests/ui`, and what the compiler says of
+/// these lines.
 fn of_compiler(file: &str, function: &str) -> (String, String) {
     let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui").join(file);
     let source = std::fs::read_to_string(at.with_extension("rs")).unwrap();
     let messages = std::fs::read_to_string(at.with_extension("stderr")).unwrap();
     let lines: Vec<&str> = source.lines().collect();
-    let head = lines.iter().position(|l| l.contains(&format!("fn {function}("))).unwrap_or_else(|| panic!("{file} has no {function}"));
-    let shown = lines[head - 1..=head].iter().map(|l| l.trim().trim_end_matches(" {")).collect::<Vec<_>>();
+    let head = lines
+        .iter()
+        .position(|l| l.contains(&format!("fn {function}(")))
+        .unwrap_or_else(|| panic!("{file} has no {function}"));
+    let shown =
+        lines[head - 1..=head].iter().map(|l| l.trim().trim_end_matches(" {")).collect::<Vec<_>>();
     let about = |message: &&str| {
-        let place = message.split(&format!("tests/ui/{file}.rs:")).nth(1).and_then(|p| p.split(':').next()?.parse::<usize>().ok());
+        let place = message
+            .split(&format!("tests/ui/{file}.rs:"))
+            .nth(1)
+            .and_then(|p| p.split(':').next()?.parse::<usize>().ok());
         place.is_some_and(|line| (head..=head + 1).contains(&line))
     };
     // the message without the lines of code, which are shown already
-    let text = |message: &str| message.lines().take_while(|l| !l.trim_start().starts_with("--> ")).collect::<Vec<_>>().join("\n");
+    let text = |message: &str| {
+        message
+            .lines()
+            .take_while(|l| !l.trim_start().starts_with("--> "))
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
     let found: Vec<String> = messages.split("\n\n").filter(about).map(text).collect();
     assert!(!found.is_empty(), "{file} says nothing of {function}");
     (shown.join(" "), found.join("\n"))
@@ -138,7 +159,8 @@ fn section(title: &str, rows: Vec<Row>, number: &mut usize) -> String {
             }
             Shown::Refused { file, function } => of_compiler(file, function),
             Shown::Fails { program, run } => {
-                let text = run().map_or_else(|e| e.to_string(), |()| panic!("{title} must be an error"));
+                let text =
+                    run().map_or_else(|e| e.to_string(), |()| panic!("{title} must be an error"));
                 (one_line(program), text)
             }
         };
@@ -159,7 +181,8 @@ fn every_row_of_the_error_contract() {
         ("opcheck", opchecks::rows()),
         ("Traces and runs", programs::rows()),
     ];
-    let text: String = sections.into_iter().map(|(title, rows)| section(title, rows, &mut number)).collect();
+    let text: String =
+        sections.into_iter().map(|(title, rows)| section(title, rows, &mut number)).collect();
     insta::with_settings!({
         filters => vec![(r"\.rs:\d+", ".rs:LINE")],
         prepend_module_to_snapshot => false,

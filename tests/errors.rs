@@ -6,7 +6,13 @@ use std::fmt::Write;
 
 #[custom_op("errors::nonzero")]
 fn nonzero(x: &Tensor) -> Result<Tensor> {
-    let rows: Vec<i64> = x.read::<f32>()?.iter().enumerate().filter(|(_, v)| **v != 0.0).map(|(i, _)| i as i64).collect();
+    let rows: Vec<i64> = x
+        .read::<f32>()?
+        .iter()
+        .enumerate()
+        .filter(|(_, v)| **v != 0.0)
+        .map(|(i, _)| i as i64)
+        .collect();
     Ok(Tensor::from(rows))
 }
 
@@ -47,13 +53,18 @@ fn builtins() -> Vec<Case> {
     vec![
         case("shapes that do not broadcast", || dead(x() + Tensor::from([1.0f32, 2.0]))),
         case("an in-place result that does not fit", || dead(Tensor::from([1i64, 2]).add_(1.5))),
-        case("matrices that do not fit", || dead(Tensor::zeros([2, 3], DType::F32).mm(&Tensor::zeros([2, 3], DType::F32)))),
-        case("a matrix of another dtype", || dead(Tensor::zeros([2, 3], DType::F32).mm(&Tensor::zeros([3, 2], DType::F64)))),
+        case("matrices that do not fit", || {
+            dead(Tensor::zeros([2, 3], DType::F32).mm(&Tensor::zeros([2, 3], DType::F32)))
+        }),
+        case("a matrix of another dtype", || {
+            dead(Tensor::zeros([2, 3], DType::F32).mm(&Tensor::zeros([3, 2], DType::F64)))
+        }),
         case("a view that does not fit", || dead(x().view([2, 2]))),
         case("a dimension that is not there", || dead(x().select(1, 0))),
         case("an index out of range", || dead(x().select(0, 7))),
         case("an image with too few channels", || {
-            let (image, weight) = (Tensor::zeros([1, 3, 8, 8], DType::F32), Tensor::zeros([4, 1, 3, 3], DType::F32));
+            let (image, weight) =
+                (Tensor::zeros([1, 3, 8, 8], DType::F32), Tensor::zeros([4, 1, 3, 3], DType::F32));
             dead(image.conv2d(&weight, None, [1, 1], [0, 0], [1, 1], 1))
         }),
         case("integer division by zero", || dead(Tensor::from([1i64]).floor_divide(0))),
@@ -62,7 +73,9 @@ fn builtins() -> Vec<Case> {
         case("the wrong element type", || x().read::<f64>().map(drop)),
         case("the data of a fake tensor", || Tensor::fake([2], DType::F32).read::<f32>().map(drop)),
         case("an item of many", || x().item::<f32>().map(drop)),
-        case("the size of a poisoned tensor", || x().view([2, 2]).size(0).guard_int().map(drop).map_err(Error::from)),
+        case("the size of a poisoned tensor", || {
+            x().view([2, 2]).size(0).guard_int().map(drop).map_err(Error::from)
+        }),
     ]
 }
 
@@ -74,7 +87,9 @@ fn traces() -> Vec<Case> {
         }),
         case("reading a captured tensor while tracing", move || {
             let w = Tensor::from([3.0f32]);
-            symbolic().trace(move |x: Tensor| -> Result<Tensor> { Ok(x * w.item::<f32>()?) }, x()).map(drop)
+            symbolic()
+                .trace(move |x: Tensor| -> Result<Tensor> { Ok(x * w.item::<f32>()?) }, x())
+                .map(drop)
         }),
         case("writing a captured tensor's data while tracing", move || {
             let mut w = Tensor::from([3.0f32]);
@@ -85,7 +100,8 @@ fn traces() -> Vec<Case> {
             symbolic().trace(model, x()).map(drop)
         }),
         case("sizes of data that must be equal and are not", move || {
-            let t = symbolic().trace(|x: Tensor| nonzero(&x) + Tensor::from([10i64, 20, 30]), x())?;
+            let t =
+                symbolic().trace(|x: Tensor| nonzero(&x) + Tensor::from([10i64, 20, 30]), x())?;
             dead(t.run(Tensor::from([1.0f32, 0.0, 0.0]))?)
         }),
         case("a traced tensor after its trace", || dead(leaked() + 1.0)),
@@ -100,7 +116,15 @@ fn traces() -> Vec<Case> {
             .map(drop)
         }),
         case("a traced tensor on another thread", || {
-            trace(|x: Tensor| std::thread::spawn(move || x + 1.0).join().map_err(|_| Error::msg("the thread panicked")), x()).map(drop)
+            trace(
+                |x: Tensor| {
+                    std::thread::spawn(move || x + 1.0)
+                        .join()
+                        .map_err(|_| Error::msg("the thread panicked"))
+                },
+                x(),
+            )
+            .map(drop)
         }),
         case("a failure whose result is dead", || {
             let model = |x: Tensor| {

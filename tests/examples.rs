@@ -27,7 +27,8 @@ macro_rules! snapshots {
     ($($name:ident),* $(,)?) => { $(
         #[test]
         fn $name() {
-            // lines of code move, the file is enough; the last bits of a matrix product are the machine's
+            // lines of code move, the file is enough; the last bits of a matrix product are the
+            // machine's
             let scores = (r"difference of scores: \S+", "difference of scores: SMALL");
             let filters = vec![(r"\.rs:\d+", ".rs:LINE"), (r"\S*examples/", "examples/"), scores];
             insta::with_settings!({ filters => filters }, {

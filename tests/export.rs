@@ -14,7 +14,8 @@ struct Linear {
 
 impl Linear {
     fn new(from: i64, to: i64, bias: bool) -> Linear {
-        let weight = Tensor::from_vec((0..from * to).map(|i| (i % 7) as f32 - 3.0).collect(), [to, from]);
+        let weight =
+            Tensor::from_vec((0..from * to).map(|i| (i % 7) as f32 - 3.0).collect(), [to, from]);
         Linear { weight, bias: bias.then(|| Tensor::ones([to], DType::F32)) }
     }
 
@@ -101,7 +102,10 @@ fn encoder(lent: &Linear) -> Encoder<'_, Linear> {
         pair: [square(false), square(false)],
         behind: shared,
         lent,
-        norm: Norm(Tensor::ones([3], DType::F32), Some(Box::new(Echo { kept: Tensor::zeros([2], DType::F32) }))),
+        norm: Norm(
+            Tensor::ones([3], DType::F32),
+            Some(Box::new(Echo { kept: Tensor::zeros([2], DType::F32) })),
+        ),
         statistics: Statistics { calls: Tensor::from([0i64]), r#type: Tensor::from([1i64]) },
         config: Config { masked: true },
         epsilon: 0.5,
@@ -110,7 +114,12 @@ fn encoder(lent: &Linear) -> Encoder<'_, Linear> {
 
 fn batch() -> Batch {
     let row = |n: f32| Tensor::from([[n, n + 1.0, n + 2.0], [1.0, 0.0, n]]);
-    Batch { ids: Tensor::from([3i64, 1]), rows: vec![row(0.0), row(5.0)], bias: None, temperature: 0.25 }
+    Batch {
+        ids: Tensor::from([3i64, 1]),
+        rows: vec![row(0.0), row(5.0)],
+        bias: None,
+        temperature: 0.25,
+    }
 }
 
 fn options() -> ExportOptions {
@@ -145,8 +154,13 @@ fn an_exported_program() {
         let calls = program.state().find(|(name, ..)| *name == "statistics.calls").unwrap().2;
         assert_eq!(calls.to_vec::<i64>().unwrap(), [call]);
     }
-    let written: Vec<&str> =
-        program.signature().outputs.iter().filter(|o| o.kind == OutputKind::BufferMutation).map(|o| o.name.as_str()).collect();
+    let written: Vec<&str> = program
+        .signature()
+        .outputs
+        .iter()
+        .filter(|o| o.kind == OutputKind::BufferMutation)
+        .map(|o| o.name.as_str())
+        .collect();
     assert_eq!(written, ["statistics.calls"]);
     let [assertion] = &program.assertions()[..] else { panic!("{:?}", program.assertions()) };
     assert_eq!(assertion.message.as_deref(), Some("a row for each token"));
@@ -167,7 +181,12 @@ fn refused_calls() {
         let e = program.call(batch.clone()).unwrap_err();
         let after: Vec<_> = batch.rows.iter().filter_map(|r| r.to_vec::<f32>().ok()).collect();
         assert_eq!(before, after, "a refused call writes nothing");
-        let text = e.to_string().lines().take_while(|l| !l.starts_with("  ") && !l.starts_with("> ")).collect::<Vec<_>>().join("\n");
+        let text = e
+            .to_string()
+            .lines()
+            .take_while(|l| !l.starts_with("  ") && !l.starts_with("> "))
+            .collect::<Vec<_>>()
+            .join("\n");
         out += &format!("{what}: {text}\n");
         let here = e.loc().is_some_and(|l| l.file.ends_with("export.rs"));
         assert!(here, "{e}");
@@ -188,7 +207,9 @@ fn refused_calls() {
     refused("length of a list", &|b| b.rows.push(rows(2, DType::F32)));
     refused("presence of an option", &|b| b.bias = Some(Tensor::ones([3], DType::F32)));
     refused("number", &|b| b.temperature = 0.5);
-    refused("an input that is written and shares memory", &|b| b.rows = vec![shared.clone(), shared.slice(0, ..)]);
+    refused("an input that is written and shares memory", &|b| {
+        b.rows = vec![shared.clone(), shared.slice(0, ..)]
+    });
     assert_snapshot!("refused_calls", out);
 }
 
@@ -263,8 +284,15 @@ fn refused_exports() {
         export.export(&Scaled { scale: ones().reshape([3i64]) }, ones()).unwrap_err(),
         export.export(&Scaled { scale: Tensor::ones([3], DType::F32) }, ones()).unwrap_err(),
         export.export(&Writes(overlapping), Tensor::ones([4], DType::F32)).unwrap_err(),
-        trace(|x: Tensor| ExportOptions::new().export(&Scaled { scale: x }, Tensor::ones([2], DType::F32)).map(|_| ()), ones())
-            .unwrap_err(),
+        trace(
+            |x: Tensor| {
+                ExportOptions::new()
+                    .export(&Scaled { scale: x }, Tensor::ones([2], DType::F32))
+                    .map(|_| ())
+            },
+            ones(),
+        )
+        .unwrap_err(),
         export.clone().dynamic(0, 1, Dim::new("n")).export(&Identity {}, ones()).unwrap_err(),
         export.dynamic(0, 0, Dim::new("n").min(3)).export(&Identity {}, ones()).unwrap_err(),
     ];

@@ -10,7 +10,8 @@ fn file(name: &str, contents: &[u8]) -> PathBuf {
     path
 }
 
-/// A safetensors file of these tensors, `(name, dtype, sizes, bytes)`, whose header is padded to `header` bytes.
+/// A safetensors file of these tensors, `(name, dtype, sizes, bytes)`, whose header is padded to
+/// `header` bytes.
 fn safetensors(header: usize, tensors: &[(&str, &str, &[usize], &[u8])]) -> Vec<u8> {
     let mut at = 0;
     let entries = tensors.iter().map(|(name, dtype, sizes, bytes)| {
@@ -61,7 +62,10 @@ fn a_mapped_tensor_outlives_its_map_and_its_writes_are_private() {
     let (mut a, b) = (weights.get("a").unwrap(), weights.get("b").unwrap());
     drop(weights);
     a += 1.0;
-    assert_eq!((a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap()), (vec![1.0, 1.0], vec![0.0]));
+    assert_eq!(
+        (a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap()),
+        (vec![1.0, 1.0], vec![0.0])
+    );
     assert!(!a.shares_storage(&b));
     assert_eq!(std::fs::read(&path).unwrap(), contents);
     assert_eq!(map(&path).unwrap().get("a").unwrap().to_vec::<f32>().unwrap(), [0.0, 0.0]);
@@ -78,7 +82,11 @@ fn what_is_no_checkpoint_is_refused() {
     refused("empty", &[], "not a safetensors file");
     refused("text", b"weights, please", "not a safetensors file");
     refused("short", &safetensors(128, &[("a", "F32", &[2], &[0; 4])]), "not a safetensors file");
-    refused("complex", &safetensors(128, &[("a", "C64", &[1], &[0; 8])]), "the tensor `a`: the dtype C64 is not one of");
+    refused(
+        "complex",
+        &safetensors(128, &[("a", "C64", &[1], &[0; 8])]),
+        "the tensor `a`: the dtype C64 is not one of",
+    );
     let e = map(&PathBuf::from("no such file")).unwrap_err();
     assert!(e.to_string().starts_with("cannot map no such file: "), "{e}");
 }

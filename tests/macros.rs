@@ -26,7 +26,12 @@ fn sin_out(input: &Tensor, output: &mut Tensor) -> Result<()> {
 
 /// Its parameters have the names that generated code might use.
 #[custom_op("mac::split")]
-fn split(boxed: &mut Tensor, result: Option<&mut Tensor>, op: &mut [Tensor], fail: bool) -> Result<(Tensor, Tensor)> {
+fn split(
+    boxed: &mut Tensor,
+    result: Option<&mut Tensor>,
+    op: &mut [Tensor],
+    fail: bool,
+) -> Result<(Tensor, Tensor)> {
     ensure!(!fail, "asked to fail with {} tensors", 1 + usize::from(result.is_some()) + op.len());
     let x = boxed.to_vec::<f32>()?;
     Ok((Tensor::from(x.clone()), Tensor::from(x)))
@@ -46,8 +51,13 @@ fn everything(
     r#type: bool,
     mut count: i64,
 ) -> Result<(i64, f64, bool)> {
-    count += tensors.len() as i64 + holes.iter().flatten().count() as i64 + i64::from(absent.is_some()) + size.guard_int()?;
-    count += sizes.map_or(0, |s| s.iter().sum()) + text.len() as i64 + i64::from(dtype == Some(DType::F32));
+    count += tensors.len() as i64
+        + holes.iter().flatten().count() as i64
+        + i64::from(absent.is_some())
+        + size.guard_int()?;
+    count += sizes.map_or(0, |s| s.iter().sum())
+        + text.len() as i64
+        + i64::from(dtype == Some(DType::F32));
     Ok((count, floats.iter().sum(), r#type && number == Scalar::Int(1)))
 }
 
@@ -124,8 +134,14 @@ fn tags_unknown_mutation_and_constants() {
     let y = Tensor::from([0f32]);
     who_knows(&x, &mut [None, Some(y.clone())]).unwrap();
     assert_eq!((values(&x), values(&y)), (vec![2.0], vec![1.0]));
-    assert_eq!(who_knows::op().schema().unwrap().to_string(), "mac::who_knows(Tensor(a0!) x, Tensor?(a1!)[] holes) -> ()");
-    assert_eq!((sided(3, Const(Side(true))).unwrap(), sided(3, Const(Side(false))).unwrap()), (-3, 3));
+    assert_eq!(
+        who_knows::op().schema().unwrap().to_string(),
+        "mac::who_knows(Tensor(a0!) x, Tensor?(a1!)[] holes) -> ()"
+    );
+    assert_eq!(
+        (sided(3, Const(Side(true))).unwrap(), sided(3, Const(Side(false))).unwrap()),
+        (-3, 3)
+    );
 }
 
 fn values(x: &Tensor) -> Vec<f32> {
@@ -137,20 +153,29 @@ fn the_signature_is_the_schema() {
     for (op, schema) in [
         (sin::op(), "mac::sin(Tensor x) -> Tensor"),
         (sin_out::op(), "mac::sin_out(Tensor input, Tensor(a1!) output) -> ()"),
-        (split::op(), "mac::split(Tensor(a0!) boxed, Tensor(a1!)? result, Tensor(a2!)[] op, bool fail) -> (Tensor, Tensor)"),
+        (
+            split::op(),
+            "mac::split(Tensor(a0!) boxed, Tensor(a1!)? result, Tensor(a2!)[] op, bool fail) -> \
+                (Tensor, Tensor)",
+        ),
         (chunks::op(), "mac::chunks(Tensor x, SymInt n) -> Tensor[]"),
         (with_schema::op(), "mac::with_schema(Tensor x, int y=3) -> Tensor"),
         (ping::op(), "mac::ping(SymInt times) -> SymInt"),
         (
             everything::op(),
-            "mac::everything(Tensor[] tensors, Tensor?[] holes, Tensor? absent, SymInt size, float[] floats, Scalar number, ScalarType? dtype, \
+            "mac::everything(Tensor[] tensors, Tensor?[] holes, Tensor? absent, SymInt size, \
+                float[] floats, Scalar number, ScalarType? dtype, \
              str text, SymInt[]? sizes, bool type, SymInt count) -> (SymInt, float, bool)",
         ),
     ] {
         assert_eq!(op.schema().unwrap().to_string(), schema);
     }
     assert_eq!((sin::NAME, ping::op().effect()), ("mac::sin", Some(Effect::Ordered)));
-    assert!(sin::op().defined_at().unwrap().to_string().contains("tests/macros.rs:10"), "{}", sin::op().defined_at().unwrap());
+    assert!(
+        sin::op().defined_at().unwrap().to_string().contains("tests/macros.rs:10"),
+        "{}",
+        sin::op().defined_at().unwrap()
+    );
     fn signature<M, F: maquette::library::IntoKernel<M>>(_: F) -> Signature {
         F::signature()
     }
@@ -198,7 +223,11 @@ fn a_failure_names_the_caller_and_poisons_what_was_to_be_written() {
     let line = line!() - 1;
     for t in [&x, &y, &view, a, b, c] {
         let e = t.ok().unwrap_err().to_string();
-        assert!(e.contains("mac::split: asked to fail with 3 tensors") && e.contains(&format!("tests/macros.rs:{line}")), "{e}");
+        assert!(
+            e.contains("mac::split: asked to fail with 3 tensors")
+                && e.contains(&format!("tests/macros.rs:{line}")),
+            "{e}"
+        );
     }
     // a call that never reaches the kernel leaves the target unwritten too
     let mut target = Tensor::from([1f32]);
@@ -255,7 +284,12 @@ fn structs_are_trees() {
     let paths: Vec<&str> = leaves.iter().map(|l| l.path.as_str()).collect();
     assert_eq!(paths, ["0.weight", "1.0", "1.1.0", "1.1.1"]);
     let back = Model::unflatten(&spec, &mut leaves.into_iter().map(|l| l.value)).unwrap();
-    assert!(back.0.weight.is_same(&model.0.weight) && back.0.r#in.is_none() && back.1.0 == 3 && back.1.1.len() == 2);
+    assert!(
+        back.0.weight.is_same(&model.0.weight)
+            && back.0.r#in.is_none()
+            && back.1.0 == 3
+            && back.1.1.len() == 2
+    );
     let e = Linear::<Tensor>::unflatten(&spec, &mut std::iter::empty()).unwrap_err().to_string();
     assert!(e.contains("expected the struct Linear, found a Model"), "{e}");
     let (spec, leaves) = tree::flatten(&Empty).unwrap();

@@ -1,5 +1,5 @@
-//! A real model gives the vectors that PyTorch computed for it, at every batch and length, from one trace. Where the model's files are not
-//! (see `.ci/run`), nothing is tested.
+//! A real model gives the vectors that PyTorch computed for it, at every batch and length, from one
+//! trace. Where the model's files are not (see `.ci/run`), nothing is tested.
 
 use maquette::io::Weights;
 use maquette::prelude::*;
@@ -29,12 +29,16 @@ fn fixture() -> Option<Fixture> {
         eprintln!("skipped: there is no model in {}", folder.display());
         return None;
     }
-    let expected = Weights::from_safetensors(include_bytes!("data/minilm/expected.safetensors")).unwrap();
+    let expected =
+        Weights::from_safetensors(include_bytes!("data/minilm/expected.safetensors")).unwrap();
     Some(Fixture {
         words: Words::load(&folder, minilm::MAX_TOKENS).unwrap(),
         bert: Bert::load(&folder).unwrap(),
         sentences: serde_json::from_str(include_str!("data/minilm/sentences.json")).unwrap(),
-        tokens: Tokens { ids: expected.get("input_ids").unwrap(), mask: expected.get("attention_mask").unwrap() },
+        tokens: Tokens {
+            ids: expected.get("input_ids").unwrap(),
+            mask: expected.get("attention_mask").unwrap(),
+        },
         embeddings: expected.get("embeddings").unwrap(),
     })
 }
@@ -43,7 +47,10 @@ fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.sizes_i64().unwrap(), expected.sizes_i64().unwrap(), "{what}");
     let (found, expected) = (found.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
     let worst = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(worst <= TOLERANCE && found.iter().all(|x| x.is_finite()), "{what}: the largest difference is {worst:e}");
+    assert!(
+        worst <= TOLERANCE && found.iter().all(|x| x.is_finite()),
+        "{what}: the largest difference is {worst:e}"
+    );
 }
 
 #[test]
@@ -51,7 +58,11 @@ fn tokens_are_those_of_the_original() {
     let Some(f) = fixture() else { return };
     let sentences: Vec<&str> = f.sentences.iter().map(String::as_str).collect();
     let found = f.words.encode(&sentences).unwrap();
-    assert_eq!(found.ids.sizes_i64().unwrap(), [10, 256], "the longest sentence is cut to 256 tokens");
+    assert_eq!(
+        found.ids.sizes_i64().unwrap(),
+        [10, 256],
+        "the longest sentence is cut to 256 tokens"
+    );
     assert_eq!(found.ids.to_vec::<i64>().unwrap(), f.tokens.ids.to_vec::<i64>().unwrap());
     assert_eq!(found.mask.to_vec::<i64>().unwrap(), f.tokens.mask.to_vec::<i64>().unwrap());
 }
@@ -62,7 +73,10 @@ fn vectors_are_pytorchs_at_every_size() {
     for attention in [Attention::Builtin, Attention::Opaque] {
         let traced = f.bert.trace(attention).unwrap();
         assert!(traced.graph().guards().is_empty(), "a size was specialised:\n{traced}");
-        assert_eq!(traced.graph().to_string().matches(" = minilm::attention(").count(), if attention == Attention::Opaque { 6 } else { 0 });
+        assert_eq!(
+            traced.graph().to_string().matches(" = minilm::attention(").count(),
+            if attention == Attention::Opaque { 6 } else { 0 }
+        );
 
         let all = traced.run((f.tokens.ids.clone(), f.tokens.mask.clone())).unwrap();
         assert_close(&all, &f.embeddings, "ten sentences of 256 tokens");
@@ -74,7 +88,11 @@ fn vectors_are_pytorchs_at_every_size() {
                 let Tokens { ids, mask } = f.words.encode(&sentences).unwrap();
                 let start = (i * chunk) as i64;
                 let expected = f.embeddings.slice(0, start..start + sentences.len() as i64);
-                assert_close(&traced.run((ids, mask)).unwrap(), &expected, &format!("{attention:?} {sentences:?}"));
+                assert_close(
+                    &traced.run((ids, mask)).unwrap(),
+                    &expected,
+                    &format!("{attention:?} {sentences:?}"),
+                );
             }
         }
     }
@@ -83,7 +101,8 @@ fn vectors_are_pytorchs_at_every_size() {
 #[test]
 fn the_graph_does_what_the_program_does() {
     let Some(f) = fixture() else { return };
-    let Tokens { ids, mask } = f.words.encode(&["one sentence", "and another one, which is longer"]).unwrap();
+    let Tokens { ids, mask } =
+        f.words.encode(&["one sentence", "and another one, which is longer"]).unwrap();
     for attention in [Attention::Builtin, Attention::Opaque] {
         let eager = f.bert.forward(&ids, &mask, attention);
         let run = f.bert.trace(attention).unwrap().run((ids.clone(), mask.clone())).unwrap();

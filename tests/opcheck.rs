@@ -38,7 +38,8 @@ fn a_failed_check_is_an_error_that_holds_the_report() -> Result<()> {
     let ErrorKind::Other(inner) = e.kind() else { panic!("{e}") };
     let OpcheckError(report) = inner.downcast_ref().unwrap();
     assert_eq!(report.failed(), [Check::Fake]);
-    let report = opcheck_with(&rows::op(), square(), OpcheckOptions::new().skip(Check::Fake).derive(0))?;
+    let report =
+        opcheck_with(&rows::op(), square(), OpcheckOptions::new().skip(Check::Fake).derive(0))?;
     assert!(report.passed() && report.check(Check::Fake).is_none(), "{report}");
     Ok(())
 }

@@ -22,7 +22,11 @@ fn the_graph_is_as_printed() {
     let (printed, _) = after.split_once("```").unwrap();
     let model = |(x, w): (Tensor, Tensor)| numpy_sin(&x.matmul(&w)).relu() + 1.0;
     let inputs = (Tensor::zeros([2, 2], DType::F32), Tensor::zeros([2, 2], DType::F32));
-    let traced = TraceOptions::new().dynamic(0, 0, Dim::new("batch").min(1)).names(["x", "w"]).trace(model, inputs).unwrap();
+    let traced = TraceOptions::new()
+        .dynamic(0, 0, Dim::new("batch").min(1))
+        .names(["x", "w"])
+        .trace(model, inputs)
+        .unwrap();
     assert_eq!(traced.graph().to_string(), printed.trim_end());
 }
 
@@ -33,7 +37,9 @@ fn what_the_decoder_prints_is_as_printed() {
     let (printed, _) = after.split_once("```").unwrap();
     // how far the scores are apart is the machine's affair
     let without_numbers = |text: &str| -> Vec<String> {
-        text.lines().map(|l| l.split_once("scores: ").map_or(l, |(before, _)| before).trim_end().to_owned()).collect()
+        text.lines()
+            .map(|l| l.split_once("scores: ").map_or(l, |(before, _)| before).trim_end().to_owned())
+            .collect()
     };
     assert_eq!(without_numbers(&decoder::report().unwrap()), without_numbers(printed));
 }
@@ -51,12 +57,16 @@ fn the_model_is_got_as_ci_gets_it() {
 #[test]
 fn every_example_is_named_and_every_named_example_exists() {
     let readme = include_str!("../README.md");
-    let mut named: Vec<&str> =
-        readme.lines().filter_map(|l| l.strip_prefix("| `cargo run --release --example ")?.split('`').next()).collect();
+    let mut named: Vec<&str> = readme
+        .lines()
+        .filter_map(|l| l.strip_prefix("| `cargo run --release --example ")?.split('`').next())
+        .collect();
     named.sort_unstable();
     let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let mut there: Vec<String> =
-        std::fs::read_dir(examples).unwrap().map(|e| e.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    let mut there: Vec<String> = std::fs::read_dir(examples)
+        .unwrap()
+        .map(|e| e.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
     there.sort();
     assert_eq!(named, there);
 }

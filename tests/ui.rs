@@ -1,4 +1,5 @@
-//! What the macros refuse, and with which words at which tokens. `TRYBUILD=overwrite cargo test --test ui` writes the answers anew.
+//! What the macros refuse, and with which words at which tokens. `TRYBUILD=overwrite cargo test
+//! --test ui` writes the answers anew.
 
 #[test]
 fn refusals() {

@@ -1,5 +1,6 @@
-//! A decoder as Llama's ([Touvron et al.](https://arxiv.org/abs/2302.13971)): RMS norms, rotary embeddings, grouped-query attention,
-//! SwiGLU. The cache of keys and values is the caller's, and is written in place.
+//! A decoder as Llama's ([Touvron et al.](https://arxiv.org/abs/2302.13971)): RMS norms, rotary
+//! embeddings, grouped-query attention, SwiGLU. The cache of keys and values is the caller's, and
+//! is written in place.
 
 use maquette::prelude::*;
 
@@ -35,7 +36,8 @@ pub struct Llama {
     rotation: Rotation,
 }
 
-/// Attention, then a gated network; before each of them a norm, around each of them a residual connection.
+/// Attention, then a gated network; before each of them a norm, around each of them a residual
+/// connection.
 struct Block {
     attention_norm: RmsNorm,
     attention: Attention,
@@ -60,7 +62,8 @@ struct SwiGlu {
 
 struct RmsNorm(Tensor);
 
-/// What one layer remembers of the tokens so far: `[kv_heads, capacity, head_width]` each, filled from the front.
+/// What one layer remembers of the tokens so far: `[kv_heads, capacity, head_width]` each, filled
+/// from the front.
 #[derive(Clone, Tree)]
 pub struct Cache {
     pub keys: Tensor,
@@ -72,7 +75,9 @@ impl Llama {
     pub fn random(config: Config, seed: u64) -> Llama {
         ops::random::manual_seed(seed);
         let Config { vocabulary, layers, width, hidden, heads, kv_heads, .. } = config;
-        let weights = |out: i64, from: i64| Tensor::zeros([out, from], DType::F32).normal_(0.0, 1.0 / (from as f64).sqrt());
+        let weights = |out: i64, from: i64| {
+            Tensor::zeros([out, from], DType::F32).normal_(0.0, 1.0 / (from as f64).sqrt())
+        };
         let norm = || RmsNorm(Tensor::ones([width], DType::F32).uniform_(0.5, 1.5));
         let head_width = config.head_width();
         let block = |_| Block {
@@ -85,7 +90,11 @@ impl Llama {
                 heads: [heads, kv_heads],
             },
             network_norm: norm(),
-            network: SwiGlu { gate: weights(hidden, width), up: weights(hidden, width), down: weights(width, hidden) },
+            network: SwiGlu {
+                gate: weights(hidden, width),
+                up: weights(hidden, width),
+                down: weights(width, hidden),
+            },
         };
         Llama {
             config,
@@ -99,17 +108,20 @@ impl Llama {
 
     /// Empty caches for texts of at most `capacity` tokens, one for each layer.
     pub fn caches(&self, capacity: i64) -> Vec<Cache> {
-        let empty = || Tensor::zeros([self.config.kv_heads, capacity, self.config.head_width()], DType::F32);
+        let empty = || {
+            Tensor::zeros([self.config.kv_heads, capacity, self.config.head_width()], DType::F32)
+        };
         self.blocks.iter().map(|_| Cache { keys: empty(), values: empty() }).collect()
     }
 
-    /// The scores after each token of a text, `[length]` to `[length, vocabulary]`: nothing is remembered.
+    /// The scores after each token of a text, `[length]` to `[length, vocabulary]`: nothing is
+    /// remembered.
     pub fn recompute(&self, tokens: &Tensor) -> Tensor {
         self.run(tokens, 0.into(), None)
     }
 
-    /// The scores after the last token of a text, `[length]` to `[1, vocabulary]`. The caches hold what the tokens before it left, and
-    /// get what it adds.
+    /// The scores after the last token of a text, `[length]` to `[1, vocabulary]`. The caches hold
+    /// what the tokens before it left, and get what it adds.
     pub fn step(&self, tokens: &Tensor, caches: &[Cache]) -> Result<Tensor> {
         for cache in caches {
             tokens.size(0).le(cache.keys.size(1)).check("the text must fit into the cache")?;
@@ -124,7 +136,13 @@ impl Llama {
         let mut x = self.embedding.embedding(&tokens.slice(0, start..end));
         for (i, block) in self.blocks.iter().enumerate() {
             let cache = caches.and_then(|c| c.get(i));
-            x = &x + block.attention.forward(&block.attention_norm.forward(&x), &rotation, cache, start);
+            x = &x
+                + block.attention.forward(
+                    &block.attention_norm.forward(&x),
+                    &rotation,
+                    cache,
+                    start,
+                );
             x = &x + block.network.forward(&block.network_norm.forward(&x));
         }
         self.norm.forward(&x).linear(&self.head, None)
@@ -132,17 +150,28 @@ impl Llama {
 }
 
 impl Attention {
-    /// `[tokens, width]` to the same. With a cache it is for one token, which may look at all that the cache holds.
-    fn forward(&self, x: &Tensor, rotation: &Rotation, cache: Option<&Cache>, start: SymInt) -> Tensor {
+    /// `[tokens, width]` to the same. With a cache it is for one token, which may look at all that
+    /// the cache holds.
+    fn forward(
+        &self,
+        x: &Tensor,
+        rotation: &Rotation,
+        cache: Option<&Cache>,
+        start: SymInt,
+    ) -> Tensor {
         let [heads, kv_heads] = self.heads;
-        let split = |weight: &Tensor, heads: i64| x.linear(weight, None).unflatten(-1, [heads, -1]).transpose(0, 1);
+        let split = |weight: &Tensor, heads: i64| {
+            x.linear(weight, None).unflatten(-1, [heads, -1]).transpose(0, 1)
+        };
         let q = rotation.apply(&split(&self.query, heads));
-        let (mut k, mut v) = (rotation.apply(&split(&self.key, kv_heads)), split(&self.value, kv_heads));
+        let (mut k, mut v) =
+            (rotation.apply(&split(&self.key, kv_heads)), split(&self.value, kv_heads));
         if let Some(cache) = cache {
             (k, v) = (append(&cache.keys, &k, start), append(&cache.values, &v, start));
         }
         let attended = q.scaled_dot_product_attention(&k, &v, None, cache.is_none(), None, true);
-        // for one token the heads lie side by side already; a copy in every case makes no length special
+        // for one token the heads lie side by side already; a copy in every case makes no length
+        // special
         let together = attended.transpose(0, 1).clone_as(MemoryFormat::Contiguous).flatten(1, 2);
         together.linear(&self.output, None)
     }
@@ -167,8 +196,8 @@ impl RmsNorm {
     }
 }
 
-/// Rotary embeddings ([Su et al.](https://arxiv.org/abs/2104.09864)): the cosines and sines of each position's angles,
-/// `[positions, head_width]`.
+/// Rotary embeddings ([Su et al.](https://arxiv.org/abs/2104.09864)): the cosines and sines of each
+/// position's angles, `[positions, head_width]`.
 struct Rotation {
     cos: Tensor,
     sin: Tensor,
@@ -177,8 +206,12 @@ struct Rotation {
 impl Rotation {
     fn new(positions: i64, head_width: i64) -> Rotation {
         let table = |f: fn(f64) -> f64| {
-            let angle = |position: i64, i: i64| position as f64 * 10_000f64.powf(-2.0 * (i % (head_width / 2)) as f64 / head_width as f64);
-            let rows = (0..positions).flat_map(|p| (0..head_width).map(move |i| f(angle(p, i)) as f32));
+            let angle = |position: i64, i: i64| {
+                position as f64
+                    * 10_000f64.powf(-2.0 * (i % (head_width / 2)) as f64 / head_width as f64)
+            };
+            let rows =
+                (0..positions).flat_map(|p| (0..head_width).map(move |i| f(angle(p, i)) as f32));
             Tensor::from_vec(rows.collect(), [positions, head_width])
         };
         Rotation { cos: table(f64::cos), sin: table(f64::sin) }

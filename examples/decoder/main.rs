@@ -1,12 +1,20 @@
-//! Greedy decoding with a cache of keys and values that the graph writes in place: one trace of one step serves every length of text and
-//! every size of cache.
+//! Greedy decoding with a cache of keys and values that the graph writes in place: one trace of one
+//! step serves every length of text and every size of cache.
 
 pub mod llama;
 
 use llama::{Cache, Config, Llama};
 use maquette::prelude::*;
 
-const CONFIG: Config = Config { vocabulary: 100, layers: 2, width: 32, hidden: 64, heads: 4, kv_heads: 2, max_length: 64 };
+const CONFIG: Config = Config {
+    vocabulary: 100,
+    layers: 2,
+    width: 32,
+    hidden: 64,
+    heads: 4,
+    kv_heads: 2,
+    max_length: 64,
+};
 const SEED: u64 = 13;
 const PROMPT: [i64; 4] = [31, 41, 59, 26];
 /// How many tokens are added to the prompt.
@@ -33,46 +41,65 @@ pub fn report() -> Result<String> {
     // the sample decides nothing: its sizes become symbols
     let sample = State { tokens: Tensor::from([0i64; 3]), caches: llama.caches(8) };
     let caches = 1..=2 * CONFIG.layers as usize;
-    let options = caches.fold(TraceOptions::new().dynamic(0, 0, length.clone()), |o, input| o.dynamic(input, 1, capacity.clone()));
+    let options = caches.fold(TraceOptions::new().dynamic(0, 0, length.clone()), |o, input| {
+        o.dynamic(input, 1, capacity.clone())
+    });
     let step = options.name("step").trace(|s: State| llama.step(&s.tokens, &s.caches), sample)?;
-    let recompute = TraceOptions::new().dynamic(0, 0, length).trace(|t: Tensor| llama.recompute(&t), Tensor::from([0i64; 3]))?;
+    let recompute = TraceOptions::new()
+        .dynamic(0, 0, length)
+        .trace(|t: Tensor| llama.recompute(&t), Tensor::from([0i64; 3]))?;
 
     let graph = step.graph().to_string();
     let with = |what: &'static str| graph.lines().filter(move |l| l.contains(what)).map(str::trim);
     let Config { layers, width, heads, kv_heads, .. } = CONFIG;
-    let mut out = format!("a random decoder: {layers} blocks, {width} wide, {heads} heads on {kv_heads} of keys and values\n");
+    let mut out = format!(
+        "a random decoder: {layers} blocks, {width} wide, {heads} heads on {kv_heads} of keys and \
+            values\n"
+    );
     out += &format!("one step, traced once: {} nodes\n", step.graph().node_count());
     for line in with("where ").chain(with("guard ")).chain(with("assert ")).chain(with("copy_(")) {
         out += &format!("  {line}\n");
     }
 
     let whole = greedy(|tokens| last_row(&recompute.run(tokens)?))?;
-    out += &format!("\nprompt: {PROMPT:?}\nby recomputing the whole text: {:?}\n", &whole.tokens[PROMPT.len()..]);
+    out += &format!(
+        "\nprompt: {PROMPT:?}\nby recomputing the whole text: {:?}\n",
+        &whole.tokens[PROMPT.len()..]
+    );
     let with_cache = |capacity: i64| {
         let caches = llama.caches(capacity);
         greedy(|tokens| last_row(&step.run(State { tokens, caches: caches.clone() })??))
     };
     for capacity in [20, 48] {
         let cached = with_cache(capacity)?;
-        out += &format!("with a cache for {capacity} tokens: {:?}\n", &cached.tokens[PROMPT.len()..]);
+        out +=
+            &format!("with a cache for {capacity} tokens: {:?}\n", &cached.tokens[PROMPT.len()..]);
         ensure!(cached.tokens == whole.tokens, "the cache changes the text");
         let difference = difference(&cached, &whole);
         ensure!(difference < 1e-4, "the cache changes the scores, by {difference:e}");
         out += &format!("  the same text; largest difference of scores: {difference:.0e}\n");
     }
     if let Err(e) = with_cache(8) {
-        out += &format!("with a cache for 8 tokens: {}\n", e.to_string().lines().next().unwrap_or_default());
+        out += &format!(
+            "with a cache for 8 tokens: {}\n",
+            e.to_string().lines().next().unwrap_or_default()
+        );
     }
     Ok(out)
 }
 
-/// Extends the prompt by the best token each time. `scores` gives those after the last token of a text.
+/// Extends the prompt by the best token each time. `scores` gives those after the last token of a
+/// text.
 fn greedy(mut scores: impl FnMut(Tensor) -> Result<Vec<f32>>) -> Result<Decoded> {
     let mut text = Decoded { tokens: PROMPT.to_vec(), scores: Vec::new() };
     for length in 1..PROMPT.len() + NEW_TOKENS {
         let next = scores(Tensor::from(text.tokens[..length].to_vec()))?;
         if length == text.tokens.len() {
-            let best = next.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(token, _)| token);
+            let best = next
+                .iter()
+                .enumerate()
+                .max_by(|a, b| a.1.total_cmp(b.1))
+                .map_or(0, |(token, _)| token);
             text.tokens.push(best as i64);
         }
         text.scores.push(next);
@@ -85,7 +112,12 @@ fn last_row(scores: &Tensor) -> Result<Vec<f32>> {
 }
 
 fn difference(a: &Decoded, b: &Decoded) -> f32 {
-    a.scores.iter().flatten().zip(b.scores.iter().flatten()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    a.scores
+        .iter()
+        .flatten()
+        .zip(b.scores.iter().flatten())
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max)
 }
 
 #[allow(dead_code)] // the tests include this file and call `report`

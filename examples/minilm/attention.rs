@@ -12,17 +12,21 @@ pub enum Attention {
     Opaque,
 }
 
-/// `softmax(q kᵀ / sqrt(width)) v` for each head: `[batch, heads, length, width]`, attending where `allowed`, `[batch, 1, 1, length]`.
+/// `softmax(q kᵀ / sqrt(width)) v` for each head: `[batch, heads, length, width]`, attending where
+/// `allowed`, `[batch, 1, 1, length]`.
 pub fn attend(how: Attention, q: &Tensor, k: &Tensor, v: &Tensor, allowed: &Tensor) -> Tensor {
     match how {
-        Attention::Builtin => q.scaled_dot_product_attention(k, v, Some(allowed), false, None, false),
+        Attention::Builtin => {
+            q.scaled_dot_product_attention(k, v, Some(allowed), false, None, false)
+        }
         Attention::Opaque => attention(q, k, v, allowed),
     }
 }
 
 #[custom_op("minilm::attention")]
 fn attention(q: &Tensor, k: &Tensor, v: &Tensor, allowed: &Tensor) -> Result<Tensor> {
-    let (q, k, v, allowed) = (q.read::<f32>()?, k.read::<f32>()?, v.read::<f32>()?, allowed.read::<bool>()?);
+    let (q, k, v, allowed) =
+        (q.read::<f32>()?, k.read::<f32>()?, v.read::<f32>()?, allowed.read::<bool>()?);
     let q = q.view().into_dimensionality::<Ix4>()?;
     let k = k.view().into_dimensionality::<Ix4>()?;
     let v = v.view().into_dimensionality::<Ix4>()?;
@@ -35,7 +39,9 @@ fn attention(q: &Tensor, k: &Tensor, v: &Tensor, allowed: &Tensor) -> Result<Ten
         let head = s![b, h, .., ..];
         let mut scores = q.slice(head).dot(&k.slice(head).t()) * scale;
         for mut row in scores.axis_iter_mut(Axis(0)) {
-            row.zip_mut_with(&allowed.slice(s![b, 0, 0, ..]), |score, &allowed| *score = if allowed { *score } else { f32::NEG_INFINITY });
+            row.zip_mut_with(&allowed.slice(s![b, 0, 0, ..]), |score, &allowed| {
+                *score = if allowed { *score } else { f32::NEG_INFINITY }
+            });
             let max = row.fold(f32::NEG_INFINITY, |m, &x| m.max(x));
             row.mapv_inplace(|x| (x - max).exp());
             row /= row.sum();
@@ -46,7 +52,13 @@ fn attention(q: &Tensor, k: &Tensor, v: &Tensor, allowed: &Tensor) -> Result<Ten
 }
 
 #[register_fake(attention)]
-fn attention_fake(_cx: &FakeCtx, q: &Tensor, k: &Tensor, v: &Tensor, allowed: &Tensor) -> Result<Tensor> {
+fn attention_fake(
+    _cx: &FakeCtx,
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    allowed: &Tensor,
+) -> Result<Tensor> {
     for (name, t) in [("q", q), ("k", k), ("v", v), ("allowed", allowed)] {
         ensure!(t.dim() == 4, "`{name}` must have 4 dimensions, found {}", t.dim());
     }

@@ -1,5 +1,6 @@
-//! BERT ([Devlin et al.](https://arxiv.org/abs/1810.04805)) as a sentence encoder: embeddings, a stack of encoder layers, the mean over
-//! the words, scaled to length 1. Field names are the checkpoint's.
+//! BERT ([Devlin et al.](https://arxiv.org/abs/1810.04805)) as a sentence encoder: embeddings, a
+//! stack of encoder layers, the mean over the words, scaled to length 1. Field names are the
+//! checkpoint's.
 
 use super::attention::{Attention, attend};
 use maquette::io::Weights;
@@ -24,7 +25,8 @@ pub struct Config {
     epsilon: f64,
 }
 
-/// What a token is, where it stands, and which part of the text it belongs to: here there is one part.
+/// What a token is, where it stands, and which part of the text it belongs to: here there is one
+/// part.
 struct Embeddings {
     word: Tensor,
     position: Tensor,
@@ -32,7 +34,8 @@ struct Embeddings {
     norm: LayerNorm,
 }
 
-/// Attention, then a network of one hidden layer; around each of them a residual connection and a norm.
+/// Attention, then a network of one hidden layer; around each of them a residual connection and a
+/// norm.
 struct Layer {
     query: Linear,
     key: Linear,
@@ -46,11 +49,16 @@ struct Layer {
 
 impl Config {
     fn load(path: &Path) -> Result<Config> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::msg(format!("cannot read {}: {e}", path.display())))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Error::msg(format!("cannot read {}: {e}", path.display())))?;
         let json: serde_json::Value = serde_json::from_str(&text).map_err(Error::other)?;
         let missing = |name: &str| Error::msg(format!("{} has no number `{name}`", path.display()));
         let int = |name: &str| json[name].as_i64().ok_or_else(|| missing(name));
-        ensure!(json["hidden_act"] == "gelu", "the activation must be gelu, found {}", json["hidden_act"]);
+        ensure!(
+            json["hidden_act"] == "gelu",
+            "the activation must be gelu, found {}",
+            json["hidden_act"]
+        );
         Ok(Config {
             layers: int("num_hidden_layers")?,
             heads: int("num_attention_heads")?,
@@ -91,7 +99,8 @@ impl Bert {
         Ok(Bert { config, embeddings, layers })
     }
 
-    /// Tokens `[batch, length]` and which of them are real (1) or padding (0), to unit vectors `[batch, width]`.
+    /// Tokens `[batch, length]` and which of them are real (1) or padding (0), to unit vectors
+    /// `[batch, width]`.
     pub fn forward(&self, ids: &Tensor, mask: &Tensor, attention: Attention) -> Tensor {
         let allowed = mask.ne(0).unsqueeze(1).unsqueeze(1); // for every head and every asking token: [batch, 1, 1, length]
         let mut x = self.embeddings.forward(ids);
@@ -105,7 +114,8 @@ impl Bert {
 
     /// One graph for every batch and every length.
     pub fn trace(&self, attention: Attention) -> Result<Traced<(Tensor, Tensor), Tensor>> {
-        let (batch, length) = (Dim::new("batch").min(1), Dim::new("length").min(2).max(self.config.max_length));
+        let (batch, length) =
+            (Dim::new("batch").min(1), Dim::new("length").min(2).max(self.config.max_length));
         let sample = || Tensor::ones([2, 8], DType::I64);
         TraceOptions::new()
             .name("minilm")
@@ -114,7 +124,10 @@ impl Bert {
             .dynamic(0, 1, length.clone())
             .dynamic(1, 0, batch)
             .dynamic(1, 1, length)
-            .trace(|(ids, mask): (Tensor, Tensor)| self.forward(&ids, &mask, attention), (sample(), sample()))
+            .trace(
+                |(ids, mask): (Tensor, Tensor)| self.forward(&ids, &mask, attention),
+                (sample(), sample()),
+            )
     }
 }
 
@@ -128,7 +141,11 @@ impl Embeddings {
 impl Layer {
     fn forward(&self, x: &Tensor, allowed: &Tensor, heads: i64, attention: Attention) -> Tensor {
         let split = |x: Tensor| x.unflatten(-1, [heads, -1]).transpose(1, 2); // [batch, heads, length, width / heads]
-        let (q, k, v) = (split(self.query.forward(x)), split(self.key.forward(x)), split(self.value.forward(x)));
+        let (q, k, v) = (
+            split(self.query.forward(x)),
+            split(self.key.forward(x)),
+            split(self.value.forward(x)),
+        );
         let attended = attend(attention, &q, &k, &v, allowed).transpose(1, 2).flatten(2, 3);
         let x = self.attended_norm.forward(&(self.attended.forward(&attended) + x));
         let hidden = self.intermediate.forward(&x).gelu();
@@ -167,7 +184,10 @@ struct Checkpoint<'a> {
 
 impl Checkpoint<'_> {
     fn pair(&self, name: &str) -> Result<(Tensor, Tensor)> {
-        Ok((self.weights.get(&format!("{name}.weight"))?, self.weights.get(&format!("{name}.bias"))?))
+        Ok((
+            self.weights.get(&format!("{name}.weight"))?,
+            self.weights.get(&format!("{name}.bias"))?,
+        ))
     }
 
     fn linear(&self, name: &str) -> Result<Linear> {

@@ -1,8 +1,10 @@
-//! Sentence embeddings by all-MiniLM-L6-v2: one trace with symbolic batch and length, over weights that stay in their file.
+//! Sentence embeddings by all-MiniLM-L6-v2: one trace with symbolic batch and length, over weights
+//! that stay in their file.
 //!
 //! `cargo run --release --example minilm -- [--opaque-attention] [--graph] [MODEL_DIR [SENTENCE]…]`
 //!
-//! `MODEL_DIR` holds `config.json`, `tokenizer.json` and `model.safetensors`. It is `target/minilm` if none is named.
+//! `MODEL_DIR` holds `config.json`, `tokenizer.json` and `model.safetensors`. It is `target/minilm`
+//! if none is named.
 
 pub mod attention;
 pub mod bert;
@@ -43,7 +45,9 @@ impl Request {
             match &*arg {
                 "--opaque-attention" => attention = Attention::Opaque,
                 "--graph" => graph = true,
-                a if a.starts_with("--") => bail!("`{a}` is not an option; there are --opaque-attention and --graph"),
+                a if a.starts_with("--") => {
+                    bail!("`{a}` is not an option; there are --opaque-attention and --graph")
+                }
                 _ => words.push(arg),
             }
         }
@@ -59,12 +63,17 @@ impl Request {
 
 /// Where the model is if nobody says: `MAQUETTE_MINILM`, or else `target/minilm`.
 pub fn default_folder() -> PathBuf {
-    std::env::var_os("MAQUETTE_MINILM").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/minilm"), PathBuf::from)
+    std::env::var_os("MAQUETTE_MINILM")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/minilm"), PathBuf::from)
 }
 
 fn report(request: &Request) -> Result<String> {
     let Request { folder, attention, graph, sentences } = request;
-    ensure!(folder.join("model.safetensors").is_file(), "there is no model in {}; the README says how to get it", folder.display());
+    ensure!(
+        folder.join("model.safetensors").is_file(),
+        "there is no model in {}; the README says how to get it",
+        folder.display()
+    );
     let sentences: Vec<&str> = sentences.iter().map(String::as_str).collect();
     let (words, bert) = (Words::load(folder, MAX_TOKENS)?, Bert::load(folder)?);
 
@@ -81,10 +90,22 @@ fn report(request: &Request) -> Result<String> {
     let run_time = started.elapsed();
 
     let Config { layers, heads, width, .. } = bert.config;
-    let mut out = format!("BERT, {layers} layers of {heads} heads, {width} wide; its weights are pages of their file\n");
-    out += &format!("traced {} nodes in {:.1} ms, for every size:\n", traced.graph().node_count(), millis(trace_time));
+    let mut out = format!(
+        "BERT, {layers} layers of {heads} heads, {width} wide; its weights are pages of their \
+            file\n"
+    );
+    out += &format!(
+        "traced {} nodes in {:.1} ms, for every size:\n",
+        traced.graph().node_count(),
+        millis(trace_time)
+    );
     out += &format!("  {}\n", symbols(traced.graph()));
-    out += &format!("ran on {} sentences of at most {} tokens in {:.1} ms\n\n", sizes[0], sizes[1], millis(run_time));
+    out += &format!(
+        "ran on {} sentences of at most {} tokens in {:.1} ms\n\n",
+        sizes[0],
+        sizes[1],
+        millis(run_time)
+    );
     out += &table(&sentences, &vectors.matmul(&vectors.t()))?;
     Ok(out)
 }
@@ -105,7 +126,8 @@ fn table(sentences: &[&str], similarity: &Tensor) -> Result<String> {
     let mut out = format!("   {:width$}{heads}\n", "similarity");
     for (i, (sentence, row)) in sentences.iter().zip(similarity.outer_iter()).enumerate() {
         let shown: String = sentence.chars().take(width).collect();
-        out += &format!("{:>2} {shown:width$}{}\n", i + 1, row.iter().map(number).collect::<String>());
+        out +=
+            &format!("{:>2} {shown:width$}{}\n", i + 1, row.iter().map(number).collect::<String>());
     }
     Ok(out)
 }

@@ -17,10 +17,14 @@ pub struct Tokens {
 }
 
 impl Words {
-    /// By the `tokenizer.json` of this folder; of longer sentences only the first `max_length` tokens count.
+    /// By the `tokenizer.json` of this folder; of longer sentences only the first `max_length`
+    /// tokens count.
     pub fn load(folder: &Path, max_length: usize) -> Result<Words> {
-        let mut tokenizer = Tokenizer::from_file(folder.join("tokenizer.json")).map_err(Error::other)?;
-        tokenizer.with_truncation(Some(TruncationParams { max_length, ..Default::default() })).map_err(Error::other)?;
+        let mut tokenizer =
+            Tokenizer::from_file(folder.join("tokenizer.json")).map_err(Error::other)?;
+        tokenizer
+            .with_truncation(Some(TruncationParams { max_length, ..Default::default() }))
+            .map_err(Error::other)?;
         tokenizer.with_padding(Some(PaddingParams::default())); // to the longest sentence of the batch, by token 0
         Ok(Words(tokenizer))
     }
@@ -30,7 +34,10 @@ impl Words {
         let rows = self.0.encode_batch(sentences.to_vec(), true).map_err(Error::other)?;
         let sizes = [rows.len() as i64, rows.first().map_or(0, |r| r.len() as i64)];
         let matrix = |row: fn(&tokenizers::Encoding) -> &[u32]| {
-            Tensor::from_vec(rows.iter().flat_map(|r| row(r).iter().map(|&n| i64::from(n))).collect(), sizes)
+            Tensor::from_vec(
+                rows.iter().flat_map(|r| row(r).iter().map(|&n| i64::from(n))).collect(),
+                sizes,
+            )
         };
         Ok(Tokens { ids: matrix(|r| r.get_ids()), mask: matrix(|r| r.get_attention_mask()) })
     }

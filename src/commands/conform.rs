@@ -1,7 +1,9 @@
 //! `maquette conform`: recorded calls against the operators here.
 
 use super::{BOLD, DIM, GREEN, RED};
-use maquette::check::conform::{ConformError, File, OperatorReport, Stage, check_file, markdown, operator_files, parse_names};
+use maquette::check::conform::{
+    ConformError, File, OperatorReport, Stage, check_file, markdown, operator_files, parse_names,
+};
 use maquette::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -42,8 +44,17 @@ pub fn run(options: &Options) -> Result<bool> {
         reading(out, "create", std::fs::create_dir_all(out))?;
     }
     let files = operator_files(&options.dir, only.as_ref()).map_err(text)?;
-    let recorded: std::collections::BTreeSet<String> = files.iter().filter_map(|p| Some(p.file_stem()?.to_str()?.to_owned())).collect();
-    anstream::println!("{BOLD}{:56} {:>9}  {:>7} {:>6} {:>6} {:>8}{BOLD:#}", "operator", "agree", "missing", "eager", "traced", "symbolic");
+    let recorded: std::collections::BTreeSet<String> =
+        files.iter().filter_map(|p| Some(p.file_stem()?.to_str()?.to_owned())).collect();
+    anstream::println!(
+        "{BOLD}{:56} {:>9}  {:>7} {:>6} {:>6} {:>8}{BOLD:#}",
+        "operator",
+        "agree",
+        "missing",
+        "eager",
+        "traced",
+        "symbolic"
+    );
     let mut reports = Vec::new();
     for path in files {
         let file = File::read(&path).map_err(text)?;
@@ -59,14 +70,16 @@ pub fn run(options: &Options) -> Result<bool> {
         }
         reports.push(report);
     }
-    let unrecorded: Vec<&str> = only.iter().flatten().filter(|n| !recorded.contains(*n)).map(String::as_str).collect();
+    let unrecorded: Vec<&str> =
+        only.iter().flatten().filter(|n| !recorded.contains(*n)).map(String::as_str).collect();
     if !unrecorded.is_empty() {
         anstream::println!("{DIM}no recorded calls of {}{DIM:#}", unrecorded.join(" "));
     }
     if let Some(path) = &options.table {
         reading(path, "write", std::fs::write(path, markdown(&reports)))?;
     }
-    let (passed, failed) = reports.iter().fold((0, 0), |(p, f), r| (p + r.passed(), f + r.failed()));
+    let (passed, failed) =
+        reports.iter().fold((0, 0), |(p, f), r| (p + r.passed(), f + r.failed()));
     anstream::println!("{passed} passed, {failed} failed");
     Ok(failed == 0)
 }
@@ -75,7 +88,9 @@ fn row(report: &OperatorReport) {
     let colour = if report.failed() == 0 { GREEN } else { RED };
     let agree = format!("{}/{}", report.passed(), report.calls.len());
     anstream::print!("{:56} {colour}{agree:>9}{colour:#} ", report.name);
-    for (stage, width) in [(Stage::Missing, 8), (Stage::Eager, 7), (Stage::Static, 7), (Stage::Symbolic, 9)] {
+    for (stage, width) in
+        [(Stage::Missing, 8), (Stage::Eager, 7), (Stage::Static, 7), (Stage::Symbolic, 9)]
+    {
         match report.failed_at(stage) {
             0 => anstream::print!("{:width$}", ""),
             n => anstream::print!("{n:width$}"),

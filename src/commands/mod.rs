@@ -29,7 +29,8 @@ fn read(file: &Path) -> Result<Graph> {
         std::io::stdin().read_to_string(&mut text)?;
         text
     } else {
-        std::fs::read_to_string(file).map_err(|e| Error::msg(format!("cannot read {}: {e}", file.display())))?
+        std::fs::read_to_string(file)
+            .map_err(|e| Error::msg(format!("cannot read {}: {e}", file.display())))?
     };
     let graph: Graph = text.parse()?;
     graph.verify()?;
@@ -48,7 +49,12 @@ pub fn graph(file: &Path, dot: bool) -> Result<()> {
 }
 
 /// Prints a program as a graph of values.
-pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain: bool) -> Result<()> {
+pub fn functionalize(
+    file: &Path,
+    lift_only: bool,
+    stop_at: Option<u64>,
+    explain: bool,
+) -> Result<()> {
     let mut options = Options::new().level(if lift_only { Level::LiftOnly } else { Level::Exact });
     if let Some(n) = stop_at {
         options = options.stopping_at(n);
@@ -56,8 +62,13 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
     let graph = read(file)?;
     let names: BTreeSet<&str> = graph.nodes().map(|n| graph.op_name(n)).collect();
     // a functional graph's own operators are in no registry
-    for name in names.into_iter().filter(|name| !name.starts_with("ir::") && Op::find(name).is_err()) {
-        anstream::eprintln!("{BOLD}note{BOLD:#}: there is no operator `{name}` here; it is taken to write to all its tensors");
+    for name in
+        names.into_iter().filter(|name| !name.starts_with("ir::") && Op::find(name).is_err())
+    {
+        anstream::eprintln!(
+            "{BOLD}note{BOLD:#}: there is no operator `{name}` here; it is taken to write to all \
+                its tensors"
+        );
     }
     let f = rewrite::functionalize(&graph, &library::Facts, &options).map_err(Error::other)?;
     let mut text = format!("{}\n", f.graph);
@@ -65,17 +76,26 @@ pub fn functionalize(file: &Path, lift_only: bool, stop_at: Option<u64>, explain
         f.mutations.iter().for_each(|m| text += &format!("mutation: {m:?}\n"));
         f.outputs.iter().for_each(|o| text += &format!("output: {o:?}\n"));
         for (name, n) in &f.stats.rules {
-            let equation = rewrite::rules().find(|(rule, _)| rule == name).map_or("", |(_, equation)| equation);
+            let equation = rewrite::rules()
+                .find(|(rule, _)| rule == name)
+                .map_or("", |(_, equation)| equation);
             text += &format!("{n} x {name}: {equation}\n");
         }
-        text += &format!("ended by: {}\n", if lift_only { "lifting alone" } else { f.stats.stopped });
+        text +=
+            &format!("ended by: {}\n", if lift_only { "lifting alone" } else { f.stats.stopped });
         let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
         text += &plan.display(&f.graph).to_string();
         text += &format!("the plan copies {} elements at most; ", f.copies_at_most_text(&plan));
         text += &format!("the original program, {} at least\n", f.copies_at_least_text());
-        text += &match rewrite::functionalize_in_place(&graph, &library::Facts, &options).map_err(Error::other)? {
-            ExecutionMode::Planned(chosen, _) if chosen.graph == f.graph => "execution: by this plan\n".to_owned(),
-            ExecutionMode::Planned(chosen, plan) => format!("execution: as lifted:\n{}\n{}", chosen.graph, plan.display(&chosen.graph)),
+        text += &match rewrite::functionalize_in_place(&graph, &library::Facts, &options)
+            .map_err(Error::other)?
+        {
+            ExecutionMode::Planned(chosen, _) if chosen.graph == f.graph => {
+                "execution: by this plan\n".to_owned()
+            }
+            ExecutionMode::Planned(chosen, plan) => {
+                format!("execution: as lifted:\n{}\n{}", chosen.graph, plan.display(&chosen.graph))
+            }
             ExecutionMode::Original(_) => "execution: original program\n".to_owned(),
         };
     }

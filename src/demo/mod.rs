@@ -1,4 +1,5 @@
-//! The main job: a network with two custom operators, traced once with a dynamic batch, run on real images.
+//! The main job: a network with two custom operators, traced once with a dynamic batch, run on real
+//! images.
 
 mod model;
 mod operators;
@@ -22,7 +23,8 @@ const MAX_BATCH: i64 = 512;
 /// Traces the network and runs it.
 pub fn run(confidence: f64, graph_only: bool) -> Result<()> {
     let digits = Weights::from_safetensors(DIGITS)?;
-    let (images, labels) = (digits.get("test.images")?, digits.get("test.labels")?.to_vec::<i64>()?);
+    let (images, labels) =
+        (digits.get("test.images")?, digits.get("test.labels")?.to_vec::<i64>()?);
     let expected = Weights::from_safetensors(EXPECTED)?.get("test.logits")?;
     let cnn = Cnn::new(&Weights::from_safetensors(CNN)?)?;
 
@@ -42,10 +44,16 @@ pub fn run(confidence: f64, graph_only: bool) -> Result<()> {
     heading("The traced graph");
     println!("{}", traced.graph());
     let nodes = traced.graph().node_count();
-    anstream::println!("{DIM}traced {nodes} nodes in {:.2} ms, for every batch from 1 to {MAX_BATCH}{DIM:#}\n", millis(trace_time));
+    anstream::println!(
+        "{DIM}traced {nodes} nodes in {:.2} ms, for every batch from 1 to {MAX_BATCH}{DIM:#}\n",
+        millis(trace_time)
+    );
 
     heading("The same graph on 360 test images, in batches");
-    println!("{:>6}  {:>9}  {:>9}  {:>10}  {:>12}", "batch", "accuracy", "confident", "of those", "time");
+    println!(
+        "{:>6}  {:>9}  {:>9}  {:>10}  {:>12}",
+        "batch", "accuracy", "confident", "of those", "time"
+    );
     let mut largest = 0.0f32;
     let bar = ProgressBar::new(BATCHES.len() as u64 * labels.len() as u64).with_style(style()?);
     for batch in BATCHES {
@@ -59,8 +67,13 @@ pub fn run(confidence: f64, graph_only: bool) -> Result<()> {
             right += digit.iter().zip(&labels[at..end]).filter(|(a, b)| a == b).count();
             kept += rows.len();
             let confident = out.confident_digit.to_vec::<i64>()?;
-            kept_right += rows.iter().zip(&confident).filter(|(row, digit)| labels[at + **row as usize] == **digit).count();
-            largest = largest.max(difference(&out.logits, &expected.slice(0, at as i64..end as i64))?);
+            kept_right += rows
+                .iter()
+                .zip(&confident)
+                .filter(|(row, digit)| labels[at + **row as usize] == **digit)
+                .count();
+            largest =
+                largest.max(difference(&out.logits, &expected.slice(0, at as i64..end as i64))?);
             bar.inc((end - at) as u64);
             at = end;
         }
@@ -75,13 +88,25 @@ pub fn run(confidence: f64, graph_only: bool) -> Result<()> {
         });
     }
     bar.finish_and_clear();
-    anstream::println!("\nlargest difference from PyTorch's logits: {GREEN}{largest:.1e}{GREEN:#}\n");
+    anstream::println!(
+        "\nlargest difference from PyTorch's logits: {GREEN}{largest:.1e}{GREEN:#}\n"
+    );
 
     heading("What to try next");
-    println!("  cargo run --release -- demo --confidence 0.5       keep more rows: the same graph, other sizes");
-    println!("  cargo run --release -- demo --graph-only > g.txt   then: cargo run --release -- graph --dot g.txt");
-    println!("  cargo run --release -- ops demo                    the two custom operators of this demo");
-    println!("  cargo run --release --example custom_nonzero       a data-dependent size, step by step");
+    println!(
+        "  cargo run --release -- demo --confidence 0.5       keep more rows: the same graph, \
+            other sizes"
+    );
+    println!(
+        "  cargo run --release -- demo --graph-only > g.txt   then: cargo run --release -- graph \
+            --dot g.txt"
+    );
+    println!(
+        "  cargo run --release -- ops demo                    the two custom operators of this demo"
+    );
+    println!(
+        "  cargo run --release --example custom_nonzero       a data-dependent size, step by step"
+    );
     Ok(())
 }
 
@@ -99,5 +124,9 @@ fn style() -> Result<ProgressStyle> {
 
 /// The largest absolute difference between two tensors.
 fn difference(a: &Tensor, b: &Tensor) -> Result<f32> {
-    Ok(a.read::<f32>()?.iter().zip(b.read::<f32>()?.iter()).map(|(x, y)| (x - y).abs()).fold(0.0, f32::max))
+    Ok(a.read::<f32>()?
+        .iter()
+        .zip(b.read::<f32>()?.iter())
+        .map(|(x, y)| (x - y).abs())
+        .fold(0.0, f32::max))
 }

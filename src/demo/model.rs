@@ -29,7 +29,9 @@ pub struct Prediction {
 impl Cnn {
     /// The network with these weights.
     pub fn new(w: &Weights) -> Result<Cnn> {
-        let pair = |name: &str| -> Result<[Tensor; 2]> { Ok([w.get(&format!("{name}.weight"))?, w.get(&format!("{name}.bias"))?]) };
+        let pair = |name: &str| -> Result<[Tensor; 2]> {
+            Ok([w.get(&format!("{name}.weight"))?, w.get(&format!("{name}.bias"))?])
+        };
         let [scale, shift] = pair("bn")?;
         Ok(Cnn {
             conv1: pair("conv1")?,
@@ -45,7 +47,8 @@ impl Cnn {
         let [scale, shift, mean, var] = &self.norm;
         let x = normalize(images);
         let x = conv3x3(&x, &self.conv1).relu();
-        let x = conv3x3(&x, &self.conv2).batch_norm(Some(scale), Some(shift), mean, var, 1e-5).relu();
+        let x =
+            conv3x3(&x, &self.conv2).batch_norm(Some(scale), Some(shift), mean, var, 1e-5).relu();
         let x = x.max_pool2d([2, 2], [2, 2], [0, 0]).flatten(1, -1);
         let x = x.linear(&self.fc1[0], Some(&self.fc1[1])).relu();
         let logits = x.linear(&self.fc2[0], Some(&self.fc2[1]));

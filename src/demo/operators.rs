@@ -1,4 +1,5 @@
-//! The demo's two custom operators. To the tracer they are opaque: it knows what their fake kernels say, and nothing else.
+//! The demo's two custom operators. To the tracer they are opaque: it knows what their fake kernels
+//! say, and nothing else.
 
 use maquette::prelude::*;
 
@@ -12,18 +13,23 @@ pub fn normalize(images: &Tensor) -> Result<Tensor> {
 
 #[register_fake(normalize)]
 fn normalize_fake(_cx: &FakeCtx, images: &Tensor) -> Result<Tensor> {
-    ensure!(images.dim() == 3, "images must be [n, height, width], found {} dimensions", images.dim());
+    ensure!(
+        images.dim() == 3,
+        "images must be [n, height, width], found {} dimensions",
+        images.dim()
+    );
     ensure!(images.dtype() == DType::U8, "images must be bytes, found {}", images.dtype());
     Ok(images.new_empty([images.size(0), 1.into(), images.size(1), images.size(2)], DType::F32))
 }
 
-/// The rows of `probabilities` `[n, classes]` whose largest entry is at least `threshold`, as indices `[k]`. How many there are
-/// depends on the data.
+/// The rows of `probabilities` `[n, classes]` whose largest entry is at least `threshold`, as
+/// indices `[k]`. How many there are depends on the data.
 #[custom_op("demo::confident_rows")]
 pub fn confident_rows(probabilities: &Tensor, threshold: f64) -> Result<Tensor> {
     let p = probabilities.read::<f32>()?;
     let sure = |row: ndarray::ArrayViewD<f32>| row.iter().any(|&x| f64::from(x) >= threshold);
-    let rows = p.outer_iter().enumerate().filter(|(_, row)| sure(row.view())).map(|(i, _)| i as i64);
+    let rows =
+        p.outer_iter().enumerate().filter(|(_, row)| sure(row.view())).map(|(i, _)| i as i64);
     Ok(Tensor::from(rows.collect::<Vec<i64>>()))
 }
 

@@ -1,8 +1,9 @@
 //! Files mapped into memory: tensors over the file's own pages.
 //!
-//! Safety of this module: each tensor has its bytes to itself, since the parts of a safetensors file do not overlap, and keeps the map
-//! alive. The map is private: a write to a tensor changes a copy of a page, never the file. That nobody else rewrites or truncates the
-//! file meanwhile cannot be checked here; whoever calls [`Weights::map`] promises it.
+//! Safety of this module: each tensor has its bytes to itself, since the parts of a safetensors
+//! file do not overlap, and keeps the map alive. The map is private: a write to a tensor changes a
+//! copy of a page, never the file. That nobody else rewrites or truncates the file meanwhile cannot
+//! be checked here; whoever calls [`Weights::map`] promises it.
 #![allow(unsafe_code)]
 
 use super::{TensorEntry, Weights, copy_tensor, tensor_entries};
@@ -15,8 +16,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 impl Weights {
-    /// As [`Weights::load`] without reading the file: the tensors are its pages, which the system reads when they are first used and
-    /// shares between programs. A write to a tensor is private to it; the file never changes.
+    /// As [`Weights::load`] without reading the file: the tensors are its pages, which the system
+    /// reads when they are first used and shares between programs. A write to a tensor is private
+    /// to it; the file never changes.
     ///
     /// Copied are only bools, and tensors whose bytes do not lie as their dtype needs.
     ///
@@ -45,11 +47,14 @@ impl Weights {
         }
         let map = Arc::new(MmapRaw::from(map));
         for TensorEntry { name, dtype, sizes, range } in own_pages {
-            // SAFETY: `tensor_entries` gave a range inside the map, which starts at no null pointer.
+            // SAFETY: `tensor_entries` gave a range inside the map, which starts at no null
+            // pointer.
             let start = unsafe { NonNull::new_unchecked(map.as_mut_ptr().add(range.start)) };
             let bytes = NonNull::slice_from_raw_parts(start, range.len());
-            // SAFETY: the bytes live as long as the map, are any value of their dtype, and are this tensor's alone.
-            let tensor = unsafe { Tensor::from_foreign(bytes, sizes, dtype, Box::new(map.clone())) };
+            // SAFETY: the bytes live as long as the map, are any value of their dtype, and are this
+            // tensor's alone.
+            let tensor =
+                unsafe { Tensor::from_foreign(bytes, sizes, dtype, Box::new(map.clone())) };
             weights.insert(name, tensor.ok()?.clone());
         }
         Ok(Weights(weights))

@@ -55,8 +55,14 @@ fn cuda(sizes: impl IntoDims) -> Tensor {
 pub fn rows() -> Vec<Row> {
     vec![
         fails!("an operator that does not exist", ops::call("err::duoble", args![&x()])),
-        fails!("an operator of a crate that is not linked", ops::call("elsewhere::op", args![&x()])),
-        fails!("an operator of PyTorch's that is not here", ops::call("aten::resize_", args![&x()])),
+        fails!(
+            "an operator of a crate that is not linked",
+            ops::call("elsewhere::op", args![&x()])
+        ),
+        fails!(
+            "an operator of PyTorch's that is not here",
+            ops::call("aten::resize_", args![&x()])
+        ),
         fails!("no kernel for the device", {
             define("err::only_cuda", "(Tensor x) -> Tensor")?.register_kernel("cuda", copy)?;
             ops::call("err::only_cuda", args![&x()])
@@ -65,26 +71,50 @@ pub fn rows() -> Vec<Row> {
         fails!("an argument of another type", double::op().call(args![3])),
         fails!("too many arguments", double::op().call(args![&x(), 3])),
         fails!("a missing argument", double::op().call(args![])),
-        fails!("an unknown keyword", ops::call_kw("err::double", args![&x()], kwargs![scale = 2.0])),
-        fails!("an argument by position and by keyword", ops::call_kw("err::double", args![&x()], kwargs![x = x()])),
+        fails!(
+            "an unknown keyword",
+            ops::call_kw("err::double", args![&x()], kwargs![scale = 2.0])
+        ),
+        fails!(
+            "an argument by position and by keyword",
+            ops::call_kw("err::double", args![&x()], kwargs![x = x()])
+        ),
         fails!("no overload that fits", ops::call("aten::add", args![&x(), "two"])),
         fails!("arguments on two devices", pair(&cuda([1]), &Tensor::fake([1], DType::F32))),
-        fails!("arguments of a builtin operator on two devices", cuda([3]).mm(&Tensor::fake([3, 3], DType::F32))),
+        fails!(
+            "arguments of a builtin operator on two devices",
+            cuda([3]).mm(&Tensor::fake([3, 3], DType::F32))
+        ),
         fails!("an output that is an argument", {
-            let op = ops::custom_op("err::same").arg_names(["x"]).kernel(|x: &Tensor| Ok(x.clone())).register()?;
+            let op = ops::custom_op("err::same")
+                .arg_names(["x"])
+                .kernel(|x: &Tensor| Ok(x.clone()))
+                .register()?;
             op.call(args![&x()])
         }),
         fails!("an output that is a view of an argument", {
-            let op = ops::custom_op("err::view").arg_names(["x"]).kernel(|x: &Tensor| Ok(x.view([-1]))).register()?;
+            let op = ops::custom_op("err::view")
+                .arg_names(["x"])
+                .kernel(|x: &Tensor| Ok(x.view([-1])))
+                .register()?;
             op.call(args![&x()])
         }),
         fails!("two outputs that are one", {
             let kernel = |x: &Tensor| copy(x).map(|y| (y.clone(), y));
-            ops::custom_op("err::both").arg_names(["x"]).kernel(kernel).register()?.call(args![&x()])
+            ops::custom_op("err::both")
+                .arg_names(["x"])
+                .kernel(kernel)
+                .register()?
+                .call(args![&x()])
         }),
         fails!("inplace whose kernel returns another tensor", {
             let kernel = |x: &mut Tensor| copy(x);
-            ops::custom_op("err::copy_").arg_names(["x"]).tags([Tag::Inplace]).kernel(kernel).register()?.call(args![&x()])
+            ops::custom_op("err::copy_")
+                .arg_names(["x"])
+                .tags([Tag::Inplace])
+                .kernel(kernel)
+                .register()?
+                .call(args![&x()])
         }),
         fails!("out whose kernel returns another tensor", {
             let kernel = |out: &mut Tensor| copy(out);
@@ -98,27 +128,49 @@ pub fn rows() -> Vec<Row> {
         fails!("another number of outputs", {
             let lib = Library::new("err_count", Kind::Def)?;
             lib.define("f(Tensor x) -> (Tensor, Tensor)", &[])?;
-            lib.impl_boxed("f", "cpu", std::sync::Arc::new(|_: &[Value]| Ok(args![x()].into_iter().collect())))?;
+            lib.impl_boxed(
+                "f",
+                "cpu",
+                std::sync::Arc::new(|_: &[Value]| Ok(args![x()].into_iter().collect())),
+            )?;
             ops::call("err_count::f", args![&x()])
         }),
         fails!("out with an argument that requires grad", {
-            let op = ops::custom_op("err::grad").arg_names(["out"]).tags([Tag::Out]).kernel(inc::kernel).register()?;
-            op.call_kw(args![], kwargs![out = Tensor::fake_of(Meta { requires_grad: true, ..x().meta().clone() })])
+            let op = ops::custom_op("err::grad")
+                .arg_names(["out"])
+                .tags([Tag::Out])
+                .kernel(inc::kernel)
+                .register()?;
+            op.call_kw(
+                args![],
+                kwargs![out = Tensor::fake_of(Meta { requires_grad: true, ..x().meta().clone() })],
+            )
         }),
-        without("a view operator with symbolic integers", "allowed: a schema may return `Tensor(a)` whatever else it takes"),
+        without(
+            "a view operator with symbolic integers",
+            "allowed: a schema may return `Tensor(a)` whatever else it takes",
+        ),
         fails!("a write that the schema does not declare", {
             let kernel = |x: &Tensor| inc(&mut x.clone()).and_then(|()| copy(x));
-            ops::custom_op("err::sneaky").arg_names(["x"]).kernel(kernel).register()?.call(args![&x()])
+            ops::custom_op("err::sneaky")
+                .arg_names(["x"])
+                .kernel(kernel)
+                .register()?
+                .call(args![&x()])
         }),
         fails!("a mutated argument replaced by another tensor", {
-            let op = ops::custom_op("err::replaces").arg_names(["x"]).kernel(replaces).register()?;
+            let op =
+                ops::custom_op("err::replaces").arg_names(["x"]).kernel(replaces).register()?;
             op.call(args![&x()])
         }),
         fails!("two mutated arguments in one place", {
             let mut t = x();
             two(&mut t.clone(), &mut t)
         }),
-        fails!("a mutated argument that overlaps itself", inc(&mut Tensor::from([1.0f32]).expand([3]))),
+        fails!(
+            "a mutated argument that overlaps itself",
+            inc(&mut Tensor::from([1.0f32]).expand([3]))
+        ),
         fails!("a writer while somebody reads", {
             let mut t = x();
             let reader = t.clone();

@@ -5,11 +5,16 @@ use maquette::library::{define, register_fake};
 use maquette::ops::FakeCtx;
 
 /// Traces an operator with this fake kernel, every size a symbol.
-fn traced(name: &str, fake: fn(&FakeCtx, &Tensor) -> Result<Tensor>) -> Result<Traced<Tensor, Tensor>> {
+fn traced(
+    name: &str,
+    fake: fn(&FakeCtx, &Tensor) -> Result<Tensor>,
+) -> Result<Traced<Tensor, Tensor>> {
     let op = ops::custom_op(name).arg_names(["x"]).kernel(copy).register()?;
     op.register_fake(move |cx: &FakeCtx, x: &Tensor| fake(cx, x))?;
     let call = move |x: Tensor| -> Result<Tensor> { op.call(args![&x])?[0].tensor().cloned() };
-    TraceOptions::symbolic().names(["x"]).trace(|x: Tensor| call(x).unwrap_or_else(Tensor::poison), x())
+    TraceOptions::symbolic()
+        .names(["x"])
+        .trace(|x: Tensor| call(x).unwrap_or_else(Tensor::poison), x())
 }
 
 #[custom_op("err::nonzero")]
@@ -36,30 +41,67 @@ pub fn rows() -> Vec<Row> {
     vec![
         fails!("no fake kernel", trace(|x: Tensor| no_fake(&x), x())),
         fails!("no fake kernel of an operator that has only a schema", {
-            let op = define("err::low", "(Tensor x, int[] sizes, *, bool keep=False) -> (Tensor, int)")?;
-            trace(|x: Tensor| op.call(args![&x, [1i64, 2]]).map(|out| out[0].tensor().cloned()), x())
+            let op =
+                define("err::low", "(Tensor x, int[] sizes, *, bool keep=False) -> (Tensor, int)")?;
+            trace(
+                |x: Tensor| op.call(args![&x, [1i64, 2]]).map(|out| out[0].tensor().cloned()),
+                x(),
+            )
         }),
         fails!("a data-dependent size outside of a trace", indices(&Tensor::fake([3], DType::F32))),
-        fails!("a data-dependent size on the `meta` device", indices(&Tensor::from([1.0f32]).to_device(Device::Meta))),
-        fails!("a size below 0", traced("err::below", |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(-1, 4)?], x.dtype())))),
+        fails!(
+            "a data-dependent size on the `meta` device",
+            indices(&Tensor::from([1.0f32]).to_device(Device::Meta))
+        ),
+        fails!(
+            "a size below 0",
+            traced("err::below", |cx, x| Ok(
+                x.new_empty([cx.new_dynamic_size_in(-1, 4)?], x.dtype())
+            ))
+        ),
         fails!(
             "a bound that is a symbol",
-            traced("err::bound", |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(0, x.size(0))?], x.dtype())))
+            traced("err::bound", |cx, x| Ok(
+                x.new_empty([cx.new_dynamic_size_in(0, x.size(0))?], x.dtype())
+            ))
         ),
-        fails!("a lower bound above the upper", traced("err::bounds", |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(5, 3)?], x.dtype())))),
-        fails!("a size that no output has", traced("err::unreturned", |cx, x| cx.new_dynamic_size().and_then(|_| copy_fake(cx, x)))),
-        fails!("a branch on data", program(|x| Ok(if indices(&x).size(0).gt(3).guard()? { x.relu() } else { x }))),
+        fails!(
+            "a lower bound above the upper",
+            traced("err::bounds", |cx, x| Ok(
+                x.new_empty([cx.new_dynamic_size_in(5, 3)?], x.dtype())
+            ))
+        ),
+        fails!(
+            "a size that no output has",
+            traced("err::unreturned", |cx, x| cx.new_dynamic_size().and_then(|_| copy_fake(cx, x)))
+        ),
+        fails!(
+            "a branch on data",
+            program(|x| Ok(if indices(&x).size(0).gt(3).guard()? { x.relu() } else { x }))
+        ),
         fails!("a branch on data in a fake kernel", {
             traced("err::branches", |cx, x| {
                 let n = cx.new_dynamic_size()?;
                 Ok(x.new_empty([if n.gt(3).guard()? { n } else { n + 1 }], x.dtype()))
             })
         }),
-        fails!("a number for data", program(|x| Ok(Tensor::zeros([indices(&x).size(0).guard_int()?], DType::F32)))),
-        fails!("a tensor with data in a fake kernel", traced("err::mixes", |_, x| Ok(x + Tensor::from([1.0f32])))),
-        fails!("a value read from a traced tensor", program(|x| Ok(Tensor::from([x.item::<f32>()?])))),
+        fails!(
+            "a number for data",
+            program(|x| Ok(Tensor::zeros([indices(&x).size(0).guard_int()?], DType::F32)))
+        ),
+        fails!(
+            "a tensor with data in a fake kernel",
+            traced("err::mixes", |_, x| Ok(x + Tensor::from([1.0f32])))
+        ),
+        fails!(
+            "a value read from a traced tensor",
+            program(|x| Ok(Tensor::from([x.item::<f32>()?])))
+        ),
         fails!("an array of a fake tensor", traced("err::reads", |_, x| copy(x))),
-        without("a data pointer of a fake tensor", "pointers come from arrays, and there is none, as above"),
+        without(
+            "a data pointer of a fake tensor",
+            "pointers come from arrays, and there is none, as above",
+        ),
         fails!("an assertion that does not hold", {
             let few = |x: Tensor| -> Result<Tensor> {
                 let found = indices(&x);

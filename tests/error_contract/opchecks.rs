@@ -10,7 +10,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
 /// Checks an operator of one tensor, `x`.
-fn check<M, F: IntoKernel<M>>(name: &str, kernel: F, fake: fn(&Tensor) -> Result<Tensor>) -> Result<()> {
+fn check<M, F: IntoKernel<M>>(
+    name: &str,
+    kernel: F,
+    fake: fn(&Tensor) -> Result<Tensor>,
+) -> Result<()> {
     let op = ops::custom_op(name).arg_names(["x"]).kernel(kernel).register()?;
     op.register_fake(move |_: &FakeCtx, x: &Tensor| fake(x))?;
     opcheck(&op, args![Tensor::from([[1.0f32, 2.0, 3.0], [4.0, 5.0, 6.0]])]).map(drop)
@@ -30,29 +34,70 @@ fn with(x: &Tensor, change: impl FnOnce(&mut Meta)) -> Result<Tensor> {
 pub fn rows() -> Vec<Row> {
     vec![
         fails!("an argument that is mutated, and not declared so", {
-            check("err::c_writes", |x: &Tensor| x.clone().write::<f32>().map(|mut v| v.fill(0.0)).and_then(|()| copy(x)), like)
+            check(
+                "err::c_writes",
+                |x: &Tensor| {
+                    x.clone().write::<f32>().map(|mut v| v.fill(0.0)).and_then(|()| copy(x))
+                },
+                like,
+            )
         }),
-        fails!("an output that is an argument", check("err::c_same", |x: &Tensor| Ok(x.clone()), like)),
+        fails!(
+            "an output that is an argument",
+            check("err::c_same", |x: &Tensor| Ok(x.clone()), like)
+        ),
         fails!(
             "an output that is a view of an argument",
-            check("err::c_view", |x: &Tensor| Ok(x.view([3, 2])), |x| Ok(x.new_empty([3, 2], x.dtype())))
+            check(
+                "err::c_view",
+                |x: &Tensor| Ok(x.view([3, 2])),
+                |x| Ok(x.new_empty([3, 2], x.dtype()))
+            )
         ),
         fails!("two outputs that are one", {
-            let op = ops::custom_op("err::c_both").arg_names(["x"]).kernel(|x: &Tensor| copy(x).map(|y| (y.clone(), y))).register()?;
+            let op = ops::custom_op("err::c_both")
+                .arg_names(["x"])
+                .kernel(|x: &Tensor| copy(x).map(|y| (y.clone(), y)))
+                .register()?;
             op.register_fake(|_: &FakeCtx, x: &Tensor| Ok((like(x)?, like(x)?)))?;
             opcheck(&op, args![x()])
         }),
-        fails!("another size than promised", check("err::c_size", copy, |x| Ok(x.new_empty([x.size(0), x.size(1) + 1], x.dtype())))),
-        fails!("another dtype than promised", check("err::c_dtype", copy, |x| Ok(x.new_empty(x.sizes(), DType::F64)))),
-        fails!("another device than promised", check("err::c_device", copy, |x| with(x, |m| m.device = Device::cuda(0)))),
-        fails!("other strides than promised", check("err::c_strides", copy, |x| like(&x.t()).map(|y| y.t()))),
-        fails!("another offset than promised", check("err::c_offset", copy, |x| with(x, |m| m.offset = 4.into()))),
-        without("another `requires_grad` than promised; autograd in a kernel", "kernels run below derivatives, which are not there yet"),
-        fails!("a fake kernel that knows the sample", check("err::c_fixed", copy, |x| Ok(x.new_empty([2, 3], x.dtype())))),
+        fails!(
+            "another size than promised",
+            check("err::c_size", copy, |x| Ok(x.new_empty([x.size(0), x.size(1) + 1], x.dtype())))
+        ),
+        fails!(
+            "another dtype than promised",
+            check("err::c_dtype", copy, |x| Ok(x.new_empty(x.sizes(), DType::F64)))
+        ),
+        fails!(
+            "another device than promised",
+            check("err::c_device", copy, |x| with(x, |m| m.device = Device::cuda(0)))
+        ),
+        fails!(
+            "other strides than promised",
+            check("err::c_strides", copy, |x| like(&x.t()).map(|y| y.t()))
+        ),
+        fails!(
+            "another offset than promised",
+            check("err::c_offset", copy, |x| with(x, |m| m.offset = 4.into()))
+        ),
+        without(
+            "another `requires_grad` than promised; autograd in a kernel",
+            "kernels run below derivatives, which are not there yet",
+        ),
+        fails!(
+            "a fake kernel that knows the sample",
+            check("err::c_fixed", copy, |x| Ok(x.new_empty([2, 3], x.dtype())))
+        ),
         fails!("results that differ from call to call", {
             let kernel = |_: &Tensor| Ok(Tensor::from([CALLS.fetch_add(1, Relaxed) as f32]));
             let op = ops::custom_op("err::c_state").arg_names(["x"]).kernel(kernel).register()?;
-            opcheck_with(&op, args![x()], OpcheckOptions::new().only([Check::Determinism]).derive(0))
+            opcheck_with(
+                &op,
+                args![x()],
+                OpcheckOptions::new().only([Check::Determinism]).derive(0),
+            )
         }),
         without("gradients that differ", "there is no autograd yet"),
         without(

@@ -33,12 +33,19 @@ fn wrong_dtype_fake(_cx: &FakeCtx, x: &Tensor) -> Result<Tensor> {
 
 pub fn mutation() -> Vec<Row> {
     vec![
-        without("returns that alias, returned lists beside mutations", "graphs keep mutation as it is; nothing rewrites it yet"),
+        without(
+            "returns that alias, returned lists beside mutations",
+            "graphs keep mutation as it is; nothing rewrites it yet",
+        ),
         without("`None` in a mutated list", "allowed"),
-        without("a mutated view of a data-dependent size", "allowed: what must hold of the size is asserted when the graph runs"),
+        without(
+            "a mutated view of a data-dependent size",
+            "allowed: what must hold of the size is asserted when the graph runs",
+        ),
         without("`out=` into a strided tensor", "allowed"),
         without(
-            "derivatives and batching rules: missing, for mutating operators, of another number or shape",
+            "derivatives and batching rules: missing, for mutating operators, of another number \
+                or shape",
             "there is neither autograd nor vmap yet",
         ),
     ]
@@ -47,48 +54,101 @@ pub fn mutation() -> Vec<Row> {
 pub fn rows() -> Vec<Row> {
     vec![
         fails!("a named size that the program fixes", {
-            let model = |x: Tensor| -> Result<Tensor> { if x.size(0).eq(3).guard()? { Ok(x.relu()) } else { Ok(x) } };
+            let model = |x: Tensor| -> Result<Tensor> {
+                if x.size(0).eq(3).guard()? { Ok(x.relu()) } else { Ok(x) }
+            };
             batch(Dim::new("batch")).trace(model, x())?.run(Tensor::from([1.0f32]))?
         }),
         fails!("a guard that cuts the declared range", {
-            let model = |x: Tensor| -> Result<Tensor> { if x.size(0).ge(3).guard()? { Ok(x.relu()) } else { Ok(x) } };
+            let model = |x: Tensor| -> Result<Tensor> {
+                if x.size(0).ge(3).guard()? { Ok(x.relu()) } else { Ok(x) }
+            };
             batch(Dim::new("batch")).trace(model, x())?.run(Tensor::from([1.0f32]))?
         }),
         fails!("a relation between two sizes", {
-            let options = TraceOptions::new().names(["x", "y"]).dynamic(0, 0, Dim::new("batch")).dynamic(1, 0, Dim::new("c"));
-            options.trace(|(x, y): (Tensor, Tensor)| x + y, (x(), x()))?.run((x(), Tensor::from([1.0f32, 2.0])))
+            let options = TraceOptions::new()
+                .names(["x", "y"])
+                .dynamic(0, 0, Dim::new("batch"))
+                .dynamic(1, 0, Dim::new("c"));
+            options
+                .trace(|(x, y): (Tensor, Tensor)| x + y, (x(), x()))?
+                .run((x(), Tensor::from([1.0f32, 2.0])))
         }),
         fails!("one name for two sizes", {
-            let options = TraceOptions::new().dynamic(0, 0, Dim::new("n")).dynamic(1, 0, Dim::new("n"));
+            let options =
+                TraceOptions::new().dynamic(0, 0, Dim::new("n")).dynamic(1, 0, Dim::new("n"));
             options.trace(|(x, y): (Tensor, Tensor)| (x, y), (x(), Tensor::from([1.0f32])))
         }),
         without("a dynamic dimension of size 1", "allowed: 0 and 1 are sizes like others"),
-        fails!("a range without sizes", batch(Dim::new("batch").min(5).max(3)).trace(|x: Tensor| x, x())),
+        fails!(
+            "a range without sizes",
+            batch(Dim::new("batch").min(5).max(3)).trace(|x: Tensor| x, x())
+        ),
         fails!("a name that is none", batch(Dim::new("1q")).trace(|x: Tensor| x, x())),
-        fails!("a sample outside the range", batch(Dim::new("batch").min(5).max(9)).trace(|x: Tensor| x, x())),
-        fails!("a dimension that the input does not have", TraceOptions::new().dynamic(0, 3, Dim::new("batch")).trace(|x: Tensor| x, x())),
-        fails!("an input that is not there", TraceOptions::new().dynamic(4, 0, Dim::new("batch")).trace(|x: Tensor| x, x())),
-        fails!("another number of names than inputs", TraceOptions::new().names(["x", "y"]).trace(|x: Tensor| x, x())),
-        fails!("a run of another size", trace(|x: Tensor| x + 1.0, x())?.run(Tensor::from([1.0f32]))),
+        fails!(
+            "a sample outside the range",
+            batch(Dim::new("batch").min(5).max(9)).trace(|x: Tensor| x, x())
+        ),
+        fails!(
+            "a dimension that the input does not have",
+            TraceOptions::new().dynamic(0, 3, Dim::new("batch")).trace(|x: Tensor| x, x())
+        ),
+        fails!(
+            "an input that is not there",
+            TraceOptions::new().dynamic(4, 0, Dim::new("batch")).trace(|x: Tensor| x, x())
+        ),
+        fails!(
+            "another number of names than inputs",
+            TraceOptions::new().names(["x", "y"]).trace(|x: Tensor| x, x())
+        ),
+        fails!(
+            "a run of another size",
+            trace(|x: Tensor| x + 1.0, x())?.run(Tensor::from([1.0f32]))
+        ),
         fails!(
             "a run of a size outside the range",
-            batch(Dim::new("batch").max(9)).trace(|x: Tensor| x + 1.0, x())?.run(Tensor::zeros([10], DType::F32))
+            batch(Dim::new("batch").max(9))
+                .trace(|x: Tensor| x + 1.0, x())?
+                .run(Tensor::zeros([10], DType::F32))
         ),
-        fails!("a run of another rank", trace(|x: Tensor| x + 1.0, x())?.run(Tensor::zeros([3, 1], DType::F32))),
-        fails!("a run of another dtype", trace(|x: Tensor| x + 1.0, x())?.run(Tensor::from([1i64, 2, 3]))),
-        fails!("another number of inputs", trace(|xs: Vec<Tensor>| xs[0].relu(), vec![x()])?.run(vec![x(), x()])),
+        fails!(
+            "a run of another rank",
+            trace(|x: Tensor| x + 1.0, x())?.run(Tensor::zeros([3, 1], DType::F32))
+        ),
+        fails!(
+            "a run of another dtype",
+            trace(|x: Tensor| x + 1.0, x())?.run(Tensor::from([1i64, 2, 3]))
+        ),
+        fails!(
+            "another number of inputs",
+            trace(|xs: Vec<Tensor>| xs[0].relu(), vec![x()])?.run(vec![x(), x()])
+        ),
         fails!("inputs nested in another way", {
-            trace(|(x, y): (Tensor, Option<Tensor>)| (x.relu(), y), (x(), Some(x())))?.run((x(), None))
+            trace(|(x, y): (Tensor, Option<Tensor>)| (x.relu(), y), (x(), Some(x())))?
+                .run((x(), None))
         }),
         fails!("a graph with an operator that is not registered", {
-            let graph: Graph = "graph g(%x: f32[3]) -> (f32[3]) {\n  %y: f32[3] = mylib::nz(%x)\n  return %y\n}".parse()?;
+            let graph: Graph =
+                "graph g(%x: f32[3]) -> (f32[3]) {\n  %y: f32[3] = mylib::nz(%x)\n  return %y\n}"
+                    .parse()?;
             maquette::run_graph(&graph, &[x().into()])
         }),
-        fails!("text that is not a graph", "graph g(%x: f32[2]) -> (f32[2]) {\n  return %y\n}".parse::<Graph>()),
+        fails!(
+            "text that is not a graph",
+            "graph g(%x: f32[2]) -> (f32[2]) {\n  return %y\n}".parse::<Graph>()
+        ),
         fails!("a branch on a value", {
-            symbolic().trace(|x: Tensor| -> Result<Tensor> { if x.sum().item::<f32>()? > 0.0 { Ok(x) } else { Ok(-x) } }, x())
+            symbolic().trace(
+                |x: Tensor| -> Result<Tensor> {
+                    if x.sum().item::<f32>()? > 0.0 { Ok(x) } else { Ok(-x) }
+                },
+                x(),
+            )
         }),
-        fails!("a fake kernel that is wrong, found by a run", symbolic().trace(|x: Tensor| wrong_fake(&x), x())?.run(x())),
+        fails!(
+            "a fake kernel that is wrong, found by a run",
+            symbolic().trace(|x: Tensor| wrong_fake(&x), x())?.run(x())
+        ),
         fails!("the same, a dtype", symbolic().trace(|x: Tensor| wrong_dtype(&x), x())?.run(x())),
         without(
             "too many recompilations; a recompilation that is forbidden",

@@ -15,12 +15,22 @@ fn write(x: &mut Tensor) -> Result<()> {
 
 pub fn rows() -> Vec<Row> {
     vec![
-        fails!("inplace and out", define("f(Tensor(a!) x) -> Tensor(a!)", &[Tag::Inplace, Tag::Out])),
+        fails!(
+            "inplace and out",
+            define("f(Tensor(a!) x) -> Tensor(a!)", &[Tag::Inplace, Tag::Out])
+        ),
         fails!("inplace without arguments", {
-            ops::custom_op("err::none_").tags([Tag::Inplace]).kernel(|| Ok(Tensor::from([0.0f32]))).register()
+            ops::custom_op("err::none_")
+                .tags([Tag::Inplace])
+                .kernel(|| Ok(Tensor::from([0.0f32])))
+                .register()
         }),
         fails!("inplace whose first argument is no tensor", {
-            ops::custom_op("err::number_").tags([Tag::Inplace]).arg_names(["n", "x"]).kernel(|_: i64, x: &mut Tensor| write(x)).register()
+            ops::custom_op("err::number_")
+                .tags([Tag::Inplace])
+                .arg_names(["n", "x"])
+                .kernel(|_: i64, x: &mut Tensor| write(x))
+                .register()
         }),
         fails!("inplace that mutates another argument", {
             ops::custom_op("err::second_")
@@ -36,9 +46,18 @@ pub fn rows() -> Vec<Row> {
                 .kernel(|x: &mut Tensor| write(x).map(|()| 1i64))
                 .register()
         }),
-        fails!("inplace of a written schema that returns something else", define("f(Tensor(a!) x) -> Tensor", &[Tag::Inplace])),
-        fails!("inplace of a written schema that mutates two", define("f(Tensor(a!) x, Tensor(b!) y) -> Tensor(a!)", &[Tag::Inplace])),
-        fails!("inplace of a written schema that mutates nothing", define("f(Tensor x) -> Tensor", &[Tag::Inplace])),
+        fails!(
+            "inplace of a written schema that returns something else",
+            define("f(Tensor(a!) x) -> Tensor", &[Tag::Inplace])
+        ),
+        fails!(
+            "inplace of a written schema that mutates two",
+            define("f(Tensor(a!) x, Tensor(b!) y) -> Tensor(a!)", &[Tag::Inplace])
+        ),
+        fails!(
+            "inplace of a written schema that mutates nothing",
+            define("f(Tensor x) -> Tensor", &[Tag::Inplace])
+        ),
         fails!("out whose mutated arguments are not last", {
             ops::custom_op("err::late")
                 .tags([Tag::Out])
@@ -46,7 +65,10 @@ pub fn rows() -> Vec<Row> {
                 .kernel(|out: &mut Tensor, _: &Tensor| write(out))
                 .register()
         }),
-        fails!("out that mutates nothing", ops::custom_op("err::no_out").tags([Tag::Out]).arg_names(["x"]).kernel(copy).register()),
+        fails!(
+            "out that mutates nothing",
+            ops::custom_op("err::no_out").tags([Tag::Out]).arg_names(["x"]).kernel(copy).register()
+        ),
         fails!("out that mutates a list", {
             ops::custom_op("err::lists")
                 .tags([Tag::Out])
@@ -55,10 +77,20 @@ pub fn rows() -> Vec<Row> {
                 .register()
         }),
         fails!("out that returns something else", {
-            ops::custom_op("err::count").tags([Tag::Out]).arg_names(["out"]).kernel(|out: &mut Tensor| write(out).map(|()| 1i64)).register()
+            ops::custom_op("err::count")
+                .tags([Tag::Out])
+                .arg_names(["out"])
+                .kernel(|out: &mut Tensor| write(out).map(|()| 1i64))
+                .register()
         }),
-        fails!("out of a written schema that is positional", define("f(Tensor x, Tensor(a!) out) -> Tensor(a!)", &[Tag::Out])),
-        fails!("out of a written schema that mutates nothing", define("f(Tensor x) -> Tensor", &[Tag::Out])),
+        fails!(
+            "out of a written schema that is positional",
+            define("f(Tensor x, Tensor(a!) out) -> Tensor(a!)", &[Tag::Out])
+        ),
+        fails!(
+            "out of a written schema that mutates nothing",
+            define("f(Tensor x) -> Tensor", &[Tag::Out])
+        ),
         fails!("out of a written schema that returns another", {
             define("f(*, Tensor(a!) a, Tensor(b!) b) -> (Tensor(b!), Tensor(a!))", &[Tag::Out])
         }),

@@ -1,6 +1,8 @@
-//! Checking: custom operators against their contract, builtin ones against recorded calls, elementary functions against exact values.
+//! Checking: custom operators against their contract, builtin ones against recorded calls,
+//! elementary functions against exact values.
 //!
-//! **Architecture invariant:** nothing here is needed to run a program; it looks at the other rooms from outside, through what they publish.
+//! **Architecture invariant:** nothing here is needed to run a program; it looks at the other rooms
+//! from outside, through what they publish.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 

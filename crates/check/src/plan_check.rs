@@ -1,12 +1,14 @@
-//! A checker of [plans](maquette_ir::buffer_plan) that shares nothing with the planner: it runs a plan on the *names* of elements instead of elements.
+//! A checker of [plans](maquette_ir::buffer_plan) that shares nothing with the planner: it runs a
+//! plan on the *names* of elements instead of elements.
 //!
-//! Each element of each value has a name, which views and stores move and operators make. A plan is right if every operator finds, where it reads,
-//! the names of what it is to read; if what leaves is where it should be; and if the invariants I1 to I7 hold at each step.
+//! Each element of each value has a name, which views and stores move and operators make. A plan is
+//! right if every operator finds, where it reads, the names of what it is to read; if what leaves
+//! is where it should be; and if the invariants I1 to I7 hold at each step.
 
+use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, Stmt, ValueId};
-use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, BufferView, BufferPlan, Step};
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
-use maquette_rewrite::{CALL, FunctionalGraph, Output, ExternalTensor};
+use maquette_rewrite::{CALL, ExternalTensor, FunctionalGraph, Output};
 use std::collections::{HashMap, HashSet};
 
 /// The values of symbols.
@@ -21,7 +23,12 @@ type PlanResult<T = ()> = Result<T, String>;
 ///
 /// # Errors
 /// The first thing that is wrong, by step and invariant.
-pub fn check_plan(program: &FunctionalGraph, plan: &BufferPlan, facts: &dyn OpFacts, env: &Env<'_>) -> PlanResult {
+pub fn check_plan(
+    program: &FunctionalGraph,
+    plan: &BufferPlan,
+    facts: &dyn OpFacts,
+    env: &Env<'_>,
+) -> PlanResult {
     let mut c = Checker {
         program,
         graph: &program.graph,
@@ -94,20 +101,29 @@ impl Checker<'_> {
     fn positions(&self, place: &BufferView) -> PlanResult<Vec<i64>> {
         let table = &self.plan.symbols;
         let dims = place.spec.dims();
-        let sizes: Vec<i64> = dims.iter().map(|d| self.eval(table, d.size)).collect::<PlanResult<_>>()?;
-        let strides: Vec<i64> = dims.iter().map(|d| self.eval(table, d.stride)).collect::<PlanResult<_>>()?;
+        let sizes: Vec<i64> =
+            dims.iter().map(|d| self.eval(table, d.size)).collect::<PlanResult<_>>()?;
+        let strides: Vec<i64> =
+            dims.iter().map(|d| self.eval(table, d.stride)).collect::<PlanResult<_>>()?;
         Ok(positions(self.eval(table, place.spec.offset())?, &sizes, &strides))
     }
 
-    /// Where the elements of a tensor lie that has the strides of its type, from its first element on.
+    /// Where the elements of a tensor lie that has the strides of its type, from its first element
+    /// on.
     fn declared_positions(&self, v: ValueId) -> PlanResult<Vec<i64>> {
         let t = self.graph.tensor_type(v).ok_or("a value is no tensor")?;
-        let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<PlanResult<Vec<i64>>>();
+        let numbers = |l: &[Expr]| {
+            l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<PlanResult<Vec<i64>>>()
+        };
         Ok(positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?))
     }
 
     /// Names for the elements of a tensor: those that share their place are one.
-    fn ids_in_memory(&mut self, v: ValueId, memory: &mut HashMap<i64, ElementId>) -> PlanResult<Vec<ElementId>> {
+    fn ids_in_memory(
+        &mut self,
+        v: ValueId,
+        memory: &mut HashMap<i64, ElementId>,
+    ) -> PlanResult<Vec<ElementId>> {
         let at = self.declared_positions(v)?;
         let mut fresh = || {
             self.next += 1;
@@ -117,13 +133,20 @@ impl Checker<'_> {
     }
 
     fn element_ids(&self, v: ValueId) -> PlanResult<&Vec<ElementId>> {
-        self.names.get(&v).ok_or_else(|| format!("%{} is used before it is made", self.graph.value_name(v)))
+        self.names
+            .get(&v)
+            .ok_or_else(|| format!("%{} is used before it is made", self.graph.value_name(v)))
     }
 
     /// Names all values: inputs by where they lie, results by who makes them.
     fn name_elements(&mut self) -> PlanResult {
         let graph = self.graph;
-        let externals: Vec<ValueId> = graph.inputs().iter().copied().chain(graph.consts().iter().map(|c| c.value())).collect();
+        let externals: Vec<ValueId> = graph
+            .inputs()
+            .iter()
+            .copied()
+            .chain(graph.consts().iter().map(|c| c.value()))
+            .collect();
         for (b, v) in externals.iter().enumerate() {
             if graph.tensor_type(*v).is_none() {
                 continue;
@@ -136,7 +159,13 @@ impl Checker<'_> {
         self.initial_memory = self.memory.clone();
         for node in graph.nodes() {
             let args = graph.args(node);
-            let first = |i: usize| if let Some(Arg::Value(v)) = args.get(i) { Ok(*v) } else { Err("no tensor".to_owned()) };
+            let first = |i: usize| {
+                if let Some(Arg::Value(v)) = args.get(i) {
+                    Ok(*v)
+                } else {
+                    Err("no tensor".to_owned())
+                }
+            };
             let results: Vec<ValueId> = graph.result_values(node).collect();
             let made = match graph.op_name(node) {
                 VIEW => {
@@ -148,7 +177,8 @@ impl Checker<'_> {
                         .ok_or("a view leaves its base")?
                 }
                 "ir::scatter" => {
-                    let (mut base, source) = (self.element_ids(first(0)?)?.clone(), self.element_ids(first(1)?)?);
+                    let (mut base, source) =
+                        (self.element_ids(first(0)?)?.clone(), self.element_ids(first(1)?)?);
                     for (p, name) in self.view_positions(&args[2..])?.iter().zip(source) {
                         *base.get_mut(*p as usize).ok_or("a store leaves its base")? = *name;
                     }
@@ -178,9 +208,15 @@ impl Checker<'_> {
             (op, _) => (op, 0),
         };
         let (mut reads, mut mutated) = (Vec::new(), Vec::new());
-        let named = graph.kwargs(node).iter().map(|(name, a)| (self.facts.arg_index(op, graph.str(*name)), *a));
-        for (index, arg) in graph.args(node).iter().skip(skip).enumerate().map(|(i, a)| (Some(i), *a)).chain(named) {
-            let writes = skip == 1 && index.is_none_or(|i| self.facts.arg_effect(op, i) == ArgEffect::Write);
+        let named = graph
+            .kwargs(node)
+            .iter()
+            .map(|(name, a)| (self.facts.arg_index(op, graph.str(*name)), *a));
+        for (index, arg) in
+            graph.args(node).iter().skip(skip).enumerate().map(|(i, a)| (Some(i), *a)).chain(named)
+        {
+            let writes =
+                skip == 1 && index.is_none_or(|i| self.facts.arg_effect(op, i) == ArgEffect::Write);
             graph.for_each_leaf(arg, &mut |leaf| {
                 if let Arg::Value(v) = leaf
                     && graph.tensor_type(v).is_some()
@@ -196,14 +232,22 @@ impl Checker<'_> {
 
     fn expect_contents(&self, v: ValueId, place: &BufferView, invariant: &str) -> PlanResult {
         let memory = &self.memory[place.buffer.index()];
-        let found: Vec<Option<ElementId>> = self.positions(place)?.iter().map(|p| memory.get(p).copied()).collect();
+        let found: Vec<Option<ElementId>> =
+            self.positions(place)?.iter().map(|p| memory.get(p).copied()).collect();
         let wanted = self.element_ids(v)?;
         let name = self.graph.value_name(v).to_string();
         if found.len() != wanted.len() {
-            return Err(format!("{invariant}: %{name} has {} elements, its place {}", wanted.len(), found.len()));
+            return Err(format!(
+                "{invariant}: %{name} has {} elements, its place {}",
+                wanted.len(),
+                found.len()
+            ));
         }
         match found.iter().zip(wanted).position(|(f, w)| *f != Some(*w)) {
-            Some(i) => Err(format!("{invariant}: element {i} of %{name} is not in buffer {} any more, or not yet", place.buffer.0)),
+            Some(i) => Err(format!(
+                "{invariant}: element {i} of %{name} is not in buffer {} any more, or not yet",
+                place.buffer.0
+            )),
             None => Ok(()),
         }
     }
@@ -213,7 +257,12 @@ impl Checker<'_> {
         let external = match self.plan.buffers.get(b.index()).ok_or("no such buffer")? {
             Buffer::Input(i) => ExternalTensor::Input(*i),
             Buffer::Const(i) => ExternalTensor::Const(*i),
-            Buffer::Returned(v) => return in_bounds(at, self.declared_positions(*v)?.into_iter().max().map_or(0, |p| p + 1)),
+            Buffer::Returned(v) => {
+                return in_bounds(
+                    at,
+                    self.declared_positions(*v)?.into_iter().max().map_or(0, |p| p + 1),
+                );
+            }
             Buffer::New { layout, .. } => {
                 let whole = self.positions(&BufferView { buffer: b, spec: layout.clone() })?;
                 return in_bounds(at, whole.iter().max().map_or(0, |p| p + 1));
@@ -228,7 +277,9 @@ impl Checker<'_> {
     fn same_external(&self, a: ExternalTensor, b: ExternalTensor) -> bool {
         let number = |o: ExternalTensor| match o {
             ExternalTensor::Input(i) => i,
-            ExternalTensor::SharedMemory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
+            ExternalTensor::SharedMemory(i) => {
+                self.graph.inputs().len() - self.program.memories.len() + i
+            }
             ExternalTensor::Const(i) => self.graph.inputs().len() + i,
         };
         number(a) == number(b)
@@ -275,15 +326,23 @@ impl Checker<'_> {
                     return Err("I3: a copy overlaps what it reads".into());
                 }
                 let memory = &self.memory[from.buffer.index()];
-                let names: Vec<Option<ElementId>> = source.iter().map(|p| memory.get(p).copied()).collect();
+                let names: Vec<Option<ElementId>> =
+                    source.iter().map(|p| memory.get(p).copied()).collect();
                 self.put(to.buffer, &target, &names)
             }
             Step::Node { node, reads, writes, results } => self.node(*node, reads, writes, results),
         }
     }
 
-    fn node(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], writes: &[BufferView], results: &[(ValueId, ResultDest)]) -> PlanResult {
-        let at = self.graph.body().iter().position(|s| *s == Stmt::Node(node)).ok_or("no such node")?;
+    fn node(
+        &mut self,
+        node: NodeId,
+        reads: &[(ValueId, BufferView)],
+        writes: &[BufferView],
+        results: &[(ValueId, ResultDest)],
+    ) -> PlanResult {
+        let at =
+            self.graph.body().iter().position(|s| *s == Stmt::Node(node)).ok_or("no such node")?;
         self.in_order(at)?;
         if !self.done.insert(node) {
             return Err("a node runs twice".into());
@@ -293,7 +352,8 @@ impl Checker<'_> {
         }
         let (operands, mutated) = self.operands(node);
         for v in operands {
-            let (_, place) = reads.iter().find(|(u, _)| *u == v).ok_or("an operand has no place")?;
+            let (_, place) =
+                reads.iter().find(|(u, _)| *u == v).ok_or("an operand has no place")?;
             self.expect_contents(v, place, "I2")?;
         }
         if mutated.len() != writes.len() {
@@ -318,12 +378,15 @@ impl Checker<'_> {
                     self.memory[b.index()] = at.into_iter().zip(names).collect();
                 }
                 ResultDest::Into(place) => {
-                    let elementwise = self.facts.placement(self.graph.op_name(node)) == Placement::Elementwise;
+                    let elementwise =
+                        self.facts.placement(self.graph.op_name(node)) == Placement::Elementwise;
                     let target = self.positions(place)?;
                     for (_, read) in reads.iter().filter(|(_, read)| read.buffer == place.buffer) {
                         let source = self.positions(read)?;
                         if intersects(&source, &target) && !(elementwise && source == target) {
-                            return Err("I3: a kernel writes over an operand that it still reads".into());
+                            return Err(
+                                "I3: a kernel writes over an operand that it still reads".into()
+                            );
                         }
                     }
                     self.write(*v, place)?;
@@ -333,11 +396,25 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A view that no strides give, which copies whatever lies there, as copies do: what is stored over later may be anything.
-    fn gathered_view(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], results: &[(ValueId, ResultDest)]) -> PlanResult {
-        let ([(base, from)], [(_, ResultDest::Into(to))]) = (reads, results) else { return Err("a view that copies has no place".into()) };
-        let (source, target, part) = (self.positions(from)?, self.positions(to)?, self.view_positions(&self.graph.args(node)[1..])?);
-        if self.graph.args(node).first() != Some(&Arg::Value(*base)) || source.len() != self.element_ids(*base)?.len() {
+    /// A view that no strides give, which copies whatever lies there, as copies do: what is stored
+    /// over later may be anything.
+    fn gathered_view(
+        &mut self,
+        node: NodeId,
+        reads: &[(ValueId, BufferView)],
+        results: &[(ValueId, ResultDest)],
+    ) -> PlanResult {
+        let ([(base, from)], [(_, ResultDest::Into(to))]) = (reads, results) else {
+            return Err("a view that copies has no place".into());
+        };
+        let (source, target, part) = (
+            self.positions(from)?,
+            self.positions(to)?,
+            self.view_positions(&self.graph.args(node)[1..])?,
+        );
+        if self.graph.args(node).first() != Some(&Arg::Value(*base))
+            || source.len() != self.element_ids(*base)?.len()
+        {
             return Err("a view is of another tensor".into());
         }
         if target.len() != part.len() {
@@ -348,13 +425,16 @@ impl Checker<'_> {
         }
         let memory = &self.memory[from.buffer.index()];
         let found = part.iter().map(|p| source.get(*p as usize).map(|at| memory.get(at).copied()));
-        let names: Vec<Option<ElementId>> = found.collect::<Option<_>>().ok_or("a view leaves its base")?;
+        let names: Vec<Option<ElementId>> =
+            found.collect::<Option<_>>().ok_or("a view leaves its base")?;
         self.put(to.buffer, &target, &names)
     }
 
     fn check_outputs(&mut self) -> PlanResult {
         for node in self.graph.nodes() {
-            if !matches!(self.graph.op_name(node), VIEW | "ir::scatter" | "ir::strided") && !self.done.contains(&node) {
+            if !matches!(self.graph.op_name(node), VIEW | "ir::scatter" | "ir::strided")
+                && !self.done.contains(&node)
+            {
                 return Err(format!("{} never runs", self.graph.op_name(node)));
             }
         }
@@ -376,12 +456,21 @@ impl Checker<'_> {
                 Output::Shared { result, memory, .. } => (*result, Some(*memory)),
                 Output::Alias { .. } | Output::List(_) => continue,
             };
-            let (Some(Arg::Value(v)), Some(place)) = (self.graph.outputs().get(result), place) else { continue };
+            let (Some(Arg::Value(v)), Some(place)) = (self.graph.outputs().get(result), place)
+            else {
+                continue;
+            };
             self.expect_contents(*v, place, "an output")?;
-            if matches!(self.plan.buffers[place.buffer.index()], Buffer::Input(_) | Buffer::Const(_)) {
+            if matches!(
+                self.plan.buffers[place.buffer.index()],
+                Buffer::Input(_) | Buffer::Const(_)
+            ) {
                 return Err("I4: an output lies in memory from outside".into());
             }
-            if owners.insert(place.buffer, memory).is_some_and(|other| other.is_none() || other != memory) {
+            if owners
+                .insert(place.buffer, memory)
+                .is_some_and(|other| other.is_none() || other != memory)
+            {
                 return Err("I4: two outputs share a buffer".into());
             }
         }
@@ -394,10 +483,14 @@ impl Checker<'_> {
         for m in &self.program.mutations {
             let b = match m.target {
                 ExternalTensor::Input(i) => i,
-                ExternalTensor::SharedMemory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
+                ExternalTensor::SharedMemory(i) => {
+                    self.graph.inputs().len() - self.program.memories.len() + i
+                }
                 ExternalTensor::Const(i) => self.graph.inputs().len() + i,
             };
-            let Some(Arg::Value(v)) = self.graph.outputs().get(m.result) else { return Err("what is written back is no value".into()) };
+            let Some(Arg::Value(v)) = self.graph.outputs().get(m.result) else {
+                return Err("what is written back is no value".into());
+            };
             let at = match m.layout {
                 Some(place) => {
                     let numbers = self.list(self.graph.outputs().get(place))?;
@@ -405,18 +498,34 @@ impl Checker<'_> {
                     positions(numbers[0], sizes, strides)
                 }
                 None => {
-                    let externals: Vec<ValueId> =
-                        self.graph.inputs().iter().copied().chain(self.graph.consts().iter().map(|c| c.value())).collect();
-                    let t = externals.get(b).and_then(|v| self.graph.tensor_type(*v)).ok_or("no such input")?;
-                    let numbers = |l: &[Expr]| l.iter().map(|e| self.eval(self.graph.symbols(), *e)).collect::<PlanResult<Vec<i64>>>();
+                    let externals: Vec<ValueId> = self
+                        .graph
+                        .inputs()
+                        .iter()
+                        .copied()
+                        .chain(self.graph.consts().iter().map(|c| c.value()))
+                        .collect();
+                    let t = externals
+                        .get(b)
+                        .and_then(|v| self.graph.tensor_type(*v))
+                        .ok_or("no such input")?;
+                    let numbers = |l: &[Expr]| {
+                        l.iter()
+                            .map(|e| self.eval(self.graph.symbols(), *e))
+                            .collect::<PlanResult<Vec<i64>>>()
+                    };
                     positions(0, &numbers(&t.sizes)?, &numbers(&t.strides)?)
                 }
             };
             expected[b].extend(at.into_iter().zip(self.element_ids(*v)?.iter().copied()));
         }
-        for (b, expected) in expected.iter().enumerate().take(self.graph.inputs().len() + self.graph.consts().len()) {
+        for (b, expected) in
+            expected.iter().enumerate().take(self.graph.inputs().len() + self.graph.consts().len())
+        {
             if self.memory[b] != *expected {
-                return Err(format!("I1: buffer {b} is left with something else than the program leaves"));
+                return Err(format!(
+                    "I1: buffer {b} is left with something else than the program leaves"
+                ));
             }
         }
         Ok(())
@@ -429,5 +538,9 @@ fn intersects(a: &[i64], b: &[i64]) -> bool {
 }
 
 fn in_bounds(at: &[i64], len: i64) -> PlanResult {
-    if at.iter().all(|p| (0..len).contains(p)) { Ok(()) } else { Err("a place leaves its buffer".into()) }
+    if at.iter().all(|p| (0..len).contains(p)) {
+        Ok(())
+    } else {
+        Err("a place leaves its buffer".into())
+    }
 }

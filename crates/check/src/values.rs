@@ -49,7 +49,9 @@ pub(crate) fn show(v: &Value) -> String {
     match v {
         Value::None => "None".to_owned(),
         Value::Tensor(t) => format!("{t:?}"),
-        Value::Ints(l) => format!("[{}]", l.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        Value::Ints(l) => {
+            format!("[{}]", l.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        }
         Value::List(l) => format!("[{}]", l.iter().map(show).collect::<Vec<_>>().join(", ")),
         Value::Int(i) => i.to_string(),
         Value::Float(x) => format!("{x:?}"),
@@ -94,13 +96,20 @@ pub(crate) fn compare_metadata(expected: &Tensor, found: &Tensor) -> Result<(), 
     }
     // strides of size-1 dimensions and of empty tensors are not observable
     let agree = e.strides.iter().zip(&f.strides).zip(&e.sizes).all(|((a, b), n)| *n == 1 || a == b);
-    if agree || empty { Ok(()) } else { Err(format!("found strides {:?}, not {:?}, of sizes {:?}", f.strides, e.strides, e.sizes)) }
+    if agree || empty {
+        Ok(())
+    } else {
+        Err(format!("found strides {:?}, not {:?}, of sizes {:?}", f.strides, e.strides, e.sizes))
+    }
 }
 
 /// Runs user code; a panic is an error as well.
 pub(crate) fn catch_panics<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
         Err(Error::value(format!("{what} panicked: {}", text.unwrap_or("without a message"))))
     })
 }
@@ -111,7 +120,9 @@ pub(crate) struct FlatValues(pub(crate) Vec<Value>);
 impl Tree for FlatValues {
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
         // an absent optional is no leaf
-        Ok(TreeSpec::List(self.0.iter().filter(|v| !v.is_none()).map(|v| leaves.push(v.clone())).collect()))
+        Ok(TreeSpec::List(
+            self.0.iter().filter(|v| !v.is_none()).map(|v| leaves.push(v.clone())).collect(),
+        ))
     }
 
     fn unflatten(spec: &TreeSpec, leaves: &mut dyn Iterator<Item = Value>) -> Result<FlatValues> {

@@ -1,5 +1,6 @@
-//! The elementary functions keep the bounds stated in `accuracy::bounds`: over a sample of `f32` and `f64`, and over all of
-//! `f16` and `bf16`, with the same bits on every instruction set. The binary `ulp` does the same for every `f32`.
+//! The elementary functions keep the bounds stated in `accuracy::bounds`: over a sample of `f32`
+//! and `f64`, and over all of `f16` and `bf16`, with the same bits on every instruction set. The
+//! binary `ulp` does the same for every `f32`.
 
 use half::{bf16, f16};
 use maquette_check::accuracy::Op;
@@ -31,7 +32,9 @@ fn a_row_over_its_bound_fails() {
     let stated = bound("exp").unwrap().of(DType::F32);
     let good = Errors { count: 1, max: stated, ..Errors::default() };
     assert_eq!(row(good.clone()).failure(), None);
-    assert!(row(Errors { max: stated + 0.001, ..good.clone() }).failure().unwrap().contains("stated"));
+    assert!(
+        row(Errors { max: stated + 0.001, ..good.clone() }).failure().unwrap().contains("stated")
+    );
     assert!(row(Errors { wrong: 1, ..good.clone() }).failure().unwrap().contains("NaN"));
     assert!(row(Errors { differ: 1, ..good }).failure().unwrap().contains("instruction sets"));
 }
@@ -62,7 +65,8 @@ fn errors_are_in_units_of_the_exact_value() {
     assert_eq!(error(bf16::from_f32(2.0 + 1.0 / 64.0), 2.0), Some(1.0));
 }
 
-/// Where doubles nearest to the exact values are known from tables, arbitrary precision finds them within half a unit.
+/// Where doubles nearest to the exact values are known from tables, arbitrary precision finds them
+/// within half a unit.
 #[test]
 fn arbitrary_precision_agrees_with_tables() {
     let mut big = Big::new().unwrap();

@@ -1,5 +1,6 @@
-//! Calls with an argument that is wrong, or rare: no builtin operator panics, and where a kernel gives something, the fake kernel promises its
-//! metadata. They are the calls that PyTorch recorded, or calls made up where there are none, each with one or two arguments changed.
+//! Calls with an argument that is wrong, or rare: no builtin operator panics, and where a kernel
+//! gives something, the fake kernel promises its metadata. They are the calls that PyTorch
+//! recorded, or calls made up where there are none, each with one or two arguments changed.
 
 mod calls;
 
@@ -32,11 +33,40 @@ impl Choices {
     }
 
     fn int(&mut self) -> i64 {
-        self.one(&[0, 1, -1, 2, 3, -2, -3, 4, 5, 7, -9, 64, 1 << 62, -(1 << 62), i64::MAX, i64::MIN])
+        self.one(&[
+            0,
+            1,
+            -1,
+            2,
+            3,
+            -2,
+            -3,
+            4,
+            5,
+            7,
+            -9,
+            64,
+            1 << 62,
+            -(1 << 62),
+            i64::MAX,
+            i64::MIN,
+        ])
     }
 
     fn float(&mut self) -> f64 {
-        self.one(&[0.0, -0.0, 1.0, -1.0, 0.3, 2.0, 1e300, -1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY])
+        self.one(&[
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            0.3,
+            2.0,
+            1e300,
+            -1e300,
+            f64::NAN,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+        ])
     }
 
     fn tensor(&mut self, t: &Tensor) -> Tensor {
@@ -66,8 +96,16 @@ impl Choices {
             Value::Int(_) => self.int().into(),
             Value::Float(_) => Value::Float(self.float()),
             Value::Bool(b) => Value::Bool(!b),
-            Value::Str(_) => Value::Str(self.one(&["", "mean", "sum", "bogus", "floor", "linear"]).into()),
-            Value::DType(_) => Value::DType(self.one(&[DType::F32, DType::F16, DType::I64, DType::Bool, DType::U8])),
+            Value::Str(_) => {
+                Value::Str(self.one(&["", "mean", "sum", "bogus", "floor", "linear"]).into())
+            }
+            Value::DType(_) => Value::DType(self.one(&[
+                DType::F32,
+                DType::F16,
+                DType::I64,
+                DType::Bool,
+                DType::U8,
+            ])),
             Value::Ints(of) => {
                 let mut of = of.to_vec();
                 match (self.below(4), of.len()) {
@@ -117,7 +155,10 @@ fn times(t: &Tensor, n: i64) -> Tensor {
 /// What a call gave, or its error; else the panic.
 fn outcome<T>(f: impl FnOnce() -> Result<T>) -> std::result::Result<Result<T>, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
         text.unwrap_or("without a message").to_owned()
     })
 }
@@ -128,8 +169,11 @@ fn metas(v: &[Value]) -> Vec<Meta> {
 
 /// Whether what is promised is so, as far as it is known and can be observed.
 fn holds(promised: &Meta, real: &Meta) -> bool {
-    let is =
-        |a: &SymInt, b: &SymInt| b.as_i64().is_some_and(|b| a.as_i64().map_or(a.poisoned().is_none() && a.range().contains(b), |a| a == b));
+    let is = |a: &SymInt, b: &SymInt| {
+        b.as_i64().is_some_and(|b| {
+            a.as_i64().map_or(a.poisoned().is_none() && a.range().contains(b), |a| a == b)
+        })
+    };
     let empty = real.sizes.iter().any(|n| n.as_i64() == Some(0));
     let stride = |((a, b), n): ((&SymInt, &SymInt), &SymInt)| n.as_i64() == Some(1) || is(a, b);
     promised.dtype == real.dtype
@@ -142,12 +186,14 @@ fn holds(promised: &Meta, real: &Meta) -> bool {
 /// What is wrong with how a call goes.
 fn fault(op: Op, args: &Args) -> Option<String> {
     let mut without_data = |t: &Tensor| Ok::<_, Error>(Tensor::fake_of(t.meta().clone()));
-    let fakes = args.iter().map(|v| v.map_tensors(&mut without_data)).collect::<Result<Args>>().ok()?;
+    let fakes =
+        args.iter().map(|v| v.map_tensors(&mut without_data)).collect::<Result<Args>>().ok()?;
     let promised = match outcome(|| fake::call(op, &fakes, Some(&Scope::new()), Loc::caller())) {
         Ok(promised) => promised,
         Err(panic) => return Some(format!("the fake kernel panicked: {panic}")),
     };
-    let real = match outcome(|| apart(&mut Philox { seed: 7, offset: 0 }, || op.call(args.clone()))) {
+    let real = match outcome(|| apart(&mut Philox { seed: 7, offset: 0 }, || op.call(args.clone())))
+    {
         Ok(real) => metas(&real.ok()?),
         Err(panic) => return Some(format!("the kernel panicked: {panic}")),
     };
@@ -159,7 +205,9 @@ fn fault(op: Op, args: &Args) -> Option<String> {
     };
     let same = promised.len() == real.len() && promised.iter().zip(&real).all(|(p, r)| holds(p, r));
     let list = |metas: &[Meta]| metas.iter().map(Meta::to_string).collect::<Vec<_>>().join(", ");
-    (!same).then(|| format!("the fake kernel promises {}, the kernel gives {}", list(&promised), list(&real)))
+    (!same).then(|| {
+        format!("the fake kernel promises {}, the kernel gives {}", list(&promised), list(&real))
+    })
 }
 
 fn text(args: &[Value]) -> String {
@@ -180,12 +228,16 @@ fn no_call_panics_and_fakes_promise_what_kernels_give() {
     let (recorded, mut faults, mut made) = (Recorded::read(), BTreeSet::new(), 0);
     let (calls, seed) = (from_environment("CALLS", CALLS), from_environment("SEED", 0));
     // polynomials take as many steps as their degree, which a changed call makes 2^62
-    for op in all().into_iter().filter(|op| op.is_builtin() && !op.name().contains("_polynomial_")) {
+    for op in all().into_iter().filter(|op| op.is_builtin() && !op.name().contains("_polynomial_"))
+    {
         let (name, schema) = (op.name(), op.schema().unwrap());
         let file = recorded.of(name).find(|file| file.samples(op).next().is_some());
         let count = file.map_or_else(|| Recipe::all().count(), |file| file.samples(op).count());
         for i in 0..calls {
-            let mut choices = Choices(Rng::new(name.bytes().fold(seed, |h, b| h.wrapping_mul(31).wrapping_add(b.into())), i));
+            let mut choices = Choices(Rng::new(
+                name.bytes().fold(seed, |h, b| h.wrapping_mul(31).wrapping_add(b.into())),
+                i,
+            ));
             let at = choices.below(count);
             let call = match file {
                 Some(file) => file.samples(op).nth(at),
@@ -200,14 +252,16 @@ fn no_call_panics_and_fakes_promise_what_kernels_give() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), Vec::from_iter(faults).join("\n"));
 }
 
-/// An expanded tensor may have more elements than any memory: a kernel that wants them one after another says so.
+/// An expanded tensor may have more elements than any memory: a kernel that wants them one after
+/// another says so.
 #[test]
 fn more_elements_than_memory_are_an_error() {
     let wide = |lead: &[i64], dtype| Tensor::ones([1i64], dtype).expand([lead, &[MANY]].concat());
     let x = wide(&[], DType::F32);
     let row = wide(&[1], DType::F16);
     let channels = || wide(&[1], DType::F32).unsqueeze(2);
-    let indices = Value::List([Value::Tensor(Tensor::zeros([1i64], DType::I64).expand([MANY]))].into());
+    let indices =
+        Value::List([Value::Tensor(Tensor::zeros([1i64], DType::I64).expand([MANY]))].into());
     let calls: [(&str, Args); 11] = [
         ("aten::topk", args![&x, 1, 0, true, true]),
         ("aten::median", args![&x]),
@@ -216,19 +270,36 @@ fn more_elements_than_memory_are_an_error() {
         ("aten::unique_dim", args![&x, 0, true, false, false]),
         ("aten::bincount", args![wide(&[], DType::I64), Value::None, 0]),
         ("aten::mm", args![&row, row.transpose(0, 1)]),
-        ("aten::index_put", args![Tensor::ones([1i64], DType::F32), indices, Tensor::ones([1i64], DType::F32), false]),
-        ("aten::as_strided_scatter", args![Tensor::ones([1i64], DType::F32), &x, [MANY], [0i64], Value::None]),
-        ("aten::histogramdd.int_bins", args![wide(&[2], DType::F32), 1, Value::None, Value::None, false]),
+        (
+            "aten::index_put",
+            args![
+                Tensor::ones([1i64], DType::F32),
+                indices,
+                Tensor::ones([1i64], DType::F32),
+                false
+            ],
+        ),
+        (
+            "aten::as_strided_scatter",
+            args![Tensor::ones([1i64], DType::F32), &x, [MANY], [0i64], Value::None],
+        ),
+        (
+            "aten::histogramdd.int_bins",
+            args![wide(&[2], DType::F32), 1, Value::None, Value::None, false],
+        ),
         ("aten::conv1d", args![channels(), channels()]),
     ];
     for (name, args) in calls {
         let found = outcome(|| Op::find(name).unwrap().call(args));
-        let memory = |e: &Error| ["cannot allocate", "no memory"].iter().any(|text| e.to_string().contains(text));
+        let memory = |e: &Error| {
+            ["cannot allocate", "no memory"].iter().any(|text| e.to_string().contains(text))
+        };
         assert!(matches!(&found, Ok(Err(e)) if memory(e)), "{name} gave {found:?}");
     }
 }
 
-/// A tensor without elements may have a size beyond any memory: where the results have no elements either, there is nothing to do.
+/// A tensor without elements may have a size beyond any memory: where the results have no elements
+/// either, there is nothing to do.
 #[test]
 fn many_rows_without_elements_are_nothing_to_do() {
     let x = |sizes: &[i64]| Tensor::zeros(sizes, DType::F32);
@@ -252,6 +323,9 @@ fn many_rows_without_elements_are_nothing_to_do() {
     for (name, args) in calls {
         let found = outcome(|| Op::find(name).unwrap().call(args));
         let refused = matches!(name, "aten::geqrf" | "aten::triangular_solve" | "aten::cov");
-        assert!(matches!(&found, Ok(result) if result.is_err() == refused), "{name} gave {found:?}");
+        assert!(
+            matches!(&found, Ok(result) if result.is_err() == refused),
+            "{name} gave {found:?}"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Every operator that can write its result where a plan says, on every call that PyTorch recorded: into memory like its own, behind a margin, and into
-//! memory with gaps and another order of dimensions. The bits are those of the call that makes its own memory.
+//! Every operator that can write its result where a plan says, on every call that PyTorch recorded:
+//! into memory like its own, behind a margin, and into memory with gaps and another order of
+//! dimensions. The bits are those of the call that makes its own memory.
 
 use maquette_check::conform::{File, operator_files};
 use maquette_ir::graph::{MemoryFacts, OpFacts, Placement};
@@ -10,14 +11,28 @@ use maquette_ops::{Args, Op, Tensor, Value};
 use std::path::Path;
 
 fn bits(t: &Tensor) -> Vec<u64> {
-    t.to_dtype(DType::F64).contiguous().reshape([-1i64]).to_vec::<f64>().unwrap().into_iter().map(f64::to_bits).collect()
+    t.to_dtype(DType::F64)
+        .contiguous()
+        .reshape([-1i64])
+        .to_vec::<f64>()
+        .unwrap()
+        .into_iter()
+        .map(f64::to_bits)
+        .collect()
 }
 
 /// A tensor like this one, of the same strides, behind a margin.
 fn behind_a_margin(like: &Tensor) -> Tensor {
-    let (sizes, strides) = (like.sizes_i64().unwrap(), like.strides().iter().map(|s| s.as_i64().unwrap()).collect::<Vec<i64>>());
+    let (sizes, strides) = (
+        like.sizes_i64().unwrap(),
+        like.strides().iter().map(|s| s.as_i64().unwrap()).collect::<Vec<i64>>(),
+    );
     let extent = 4 + sizes.iter().zip(&strides).map(|(n, s)| (n - 1).max(0) * s).sum::<i64>();
-    Tensor::zeros([extent], like.dtype()).as_strided(sizes, strides, Some(3.into())).ok().unwrap().clone()
+    Tensor::zeros([extent], like.dtype())
+        .as_strided(sizes, strides, Some(3.into()))
+        .ok()
+        .unwrap()
+        .clone()
 }
 
 /// A tensor like this one, column-major, every second element of its memory.
@@ -60,7 +75,10 @@ fn results_are_the_same_wherever_they_are_written() {
                     Err(e) => wrong.push(format!("{name}, call {i}: {e}")),
                 }
                 if bits(&out) != bits(expected) {
-                    wrong.push(format!("{name}, call {i}: other bits with strides {:?}", out.strides()));
+                    wrong.push(format!(
+                        "{name}, call {i}: other bits with strides {:?}",
+                        out.strides()
+                    ));
                 }
                 calls += 1;
             }
@@ -73,7 +91,9 @@ fn results_are_the_same_wherever_they_are_written() {
 /// The same elements, the `inner`th dimension innermost.
 fn turned(v: &Value, inner: i64) -> Value {
     match v {
-        Value::Tensor(t) if t.dim() as i64 > inner.max(1) => Value::Tensor(t.movedim(inner, -1i64).contiguous().movedim(-1i64, inner)),
+        Value::Tensor(t) if t.dim() as i64 > inner.max(1) => {
+            Value::Tensor(t.movedim(inner, -1i64).contiguous().movedim(-1i64, inner))
+        }
         Value::List(l) => Value::List(l.iter().map(|v| turned(v, inner)).collect()),
         other => other.clone(),
     }
@@ -83,10 +103,16 @@ fn turned(v: &Value, inner: i64) -> Value {
 fn steps(t: &Tensor) -> Vec<i64> {
     let sizes = t.sizes_i64().unwrap();
     let seen = |n: &i64| *n != 1 && !sizes.contains(&0);
-    sizes.iter().zip(t.strides()).filter(|(n, _)| seen(n)).map(|(_, s)| s.as_i64().unwrap()).collect()
+    sizes
+        .iter()
+        .zip(t.strides())
+        .filter(|(n, _)| seen(n))
+        .map(|(_, s)| s.as_i64().unwrap())
+        .collect()
 }
 
-/// Plans rely on it: where operands lie otherwise than in the eager program, what an operator returns does not.
+/// Plans rely on it: where operands lie otherwise than in the eager program, what an operator
+/// returns does not.
 #[test]
 fn results_lie_as_operands_do_only_if_that_is_said() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/aten");
@@ -95,8 +121,12 @@ fn results_lie_as_operands_do_only_if_that_is_said() {
         let file = File::read(&path).unwrap();
         let Ok(op) = Op::find(&file.name) else { continue };
         let name = op.name();
-        let said = Facts.observes_strides(name) || matches!(Facts.placement(name), Placement::Elementwise | Placement::Anywhere);
-        if said || Facts.functional_variant(name).is_some() || (0..8).any(|result| op.return_alias(result).is_some()) {
+        let said = Facts.observes_strides(name)
+            || matches!(Facts.placement(name), Placement::Elementwise | Placement::Anywhere);
+        if said
+            || Facts.functional_variant(name).is_some()
+            || (0..8).any(|result| op.return_alias(result).is_some())
+        {
             continue;
         }
         for (i, args) in file.samples(op).enumerate() {
@@ -105,9 +135,15 @@ fn results_lie_as_operands_do_only_if_that_is_said() {
             for inner in [0, 1] {
                 let turned: Args = args.iter().map(|v| turned(v, inner)).collect();
                 let Ok(other) = op.call(turned) else { continue };
-                let strides = |results: &[Value]| -> Vec<Vec<i64>> { results.iter().flat_map(Value::tensors).map(steps).collect() };
+                let strides = |results: &[Value]| -> Vec<Vec<i64>> {
+                    results.iter().flat_map(Value::tensors).map(steps).collect()
+                };
                 if strides(&plain) != strides(&other) {
-                    wrong.push(format!("{name}, call {i}: {:?} and {:?}", strides(&plain), strides(&other)));
+                    wrong.push(format!(
+                        "{name}, call {i}: {:?} and {:?}",
+                        strides(&plain),
+                        strides(&other)
+                    ));
                 }
                 calls += 1;
             }

@@ -1,8 +1,12 @@
-//! Would the oracle find a fault? Faults are made in lifting, the view algebra, the rules and plans, one at a time; each must be found.
+//! Would the oracle find a fault? Faults are made in lifting, the view algebra, the rules and
+//! plans, one at a time; each must be found.
 //!
-//! `cargo test --release -p maquette-check --features fault-injection --test fault_injection -- --nocapture` prints how many programs each took.
+//! `cargo test --release -p maquette-check --features fault-injection --test fault_injection --
+//! --nocapture` prints how many programs each took.
 
-use maquette_check::oracle::{Mode, TestProgram, Verdict, check, generate::generate, modes, register};
+use maquette_check::oracle::{
+    Mode, TestProgram, Verdict, check, generate::generate, modes, register,
+};
 use maquette_ir::fault_injection;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,14 +64,38 @@ const FAULTS: &[&str] = &[
 
 /// Faults that random programs show too rarely, and a program that once failed and shows each.
 const RARE: &[(&str, &str)] = &[
-    ("emit: assertions are left out", include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt")),
-    ("lift: views reach what there is", include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt")),
-    ("bound: calls in their places are made at any time", include_str!("../../../tests/programs/effects_stay_in_order.txt")),
-    ("copies: all strides are told", include_str!("../../../tests/programs/strides_of_what_a_twin_makes.txt")),
-    ("copies: runs know less of many elements than plans", include_str!("../../../tests/programs/apart_among_many_elements.txt")),
-    ("lift: elements of an input may meet", include_str!("../../../tests/programs/windows_that_are_written.txt")),
-    ("repeated elements: there is one", include_str!("../../../tests/programs/repeated_no_times.txt")),
-    ("lift: elements that are written may meet", include_str!("../../../tests/programs/write_to_an_expansion_by_data.txt")),
+    (
+        "emit: assertions are left out",
+        include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt"),
+    ),
+    (
+        "lift: views reach what there is",
+        include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt"),
+    ),
+    (
+        "bound: calls in their places are made at any time",
+        include_str!("../../../tests/programs/effects_stay_in_order.txt"),
+    ),
+    (
+        "copies: all strides are told",
+        include_str!("../../../tests/programs/strides_of_what_a_twin_makes.txt"),
+    ),
+    (
+        "copies: runs know less of many elements than plans",
+        include_str!("../../../tests/programs/apart_among_many_elements.txt"),
+    ),
+    (
+        "lift: elements of an input may meet",
+        include_str!("../../../tests/programs/windows_that_are_written.txt"),
+    ),
+    (
+        "repeated elements: there is one",
+        include_str!("../../../tests/programs/repeated_no_times.txt"),
+    ),
+    (
+        "lift: elements that are written may meet",
+        include_str!("../../../tests/programs/write_to_an_expansion_by_data.txt"),
+    ),
 ];
 
 /// The faults that the research on functionalization tried, by what it calls them.
@@ -92,7 +120,8 @@ const TRIED: &[(&str, &str)] = &[
     ("two mutated arguments share a region", "plan: mutated tensors may meet"),
 ];
 
-/// Faults that sizes which are symbols show, or views of several dimensions: with one dimension of a known size nothing would come of them.
+/// Faults that sizes which are symbols show, or views of several dimensions: with one dimension of
+/// a known size nothing would come of them.
 const IN_SEVERAL_DIMENSIONS: &[&str] = &[
     "diophantine: a remainder may be longer than the stride",
     "compose: digits carry",
@@ -115,12 +144,15 @@ const ENOUGH: u64 = 6000;
 fn seen(fault: &'static str, program: &TestProgram, modes: &[&dyn Mode]) -> (Option<String>, bool) {
     let (verdict, asked) = fault_injection::with(fault, || check(program, modes).unwrap());
     match verdict {
-        Verdict::Mismatch { mode, what } => (Some(format!("{mode}: {}", what.lines().next().unwrap_or_default())), asked),
+        Verdict::Mismatch { mode, what } => {
+            (Some(format!("{mode}: {}", what.lines().next().unwrap_or_default())), asked)
+        }
         _ => (None, asked),
     }
 }
 
-/// How many programs it takes to find a fault, and what is seen of it; whether anything asked for it.
+/// How many programs it takes to find a fault, and what is seen of it; whether anything asked for
+/// it.
 fn found(fault: &'static str, modes: &[&dyn Mode]) -> (Option<(u64, String)>, bool) {
     let mut asked = false;
     for index in 0..ENOUGH {
@@ -154,7 +186,10 @@ fn programs_that_once_failed_show_rare_faults() {
 #[test]
 fn faults_that_others_tried_are_among_them() {
     assert!(TRIED.iter().all(|(_, fault)| FAULTS.contains(fault)));
-    assert!(IN_SEVERAL_DIMENSIONS.len() >= 10 && IN_SEVERAL_DIMENSIONS.iter().all(|fault| FAULTS.contains(fault)));
+    assert!(
+        IN_SEVERAL_DIMENSIONS.len() >= 10
+            && IN_SEVERAL_DIMENSIONS.iter().all(|fault| FAULTS.contains(fault))
+    );
 }
 
 #[test]
@@ -162,15 +197,26 @@ fn every_fault_is_found() {
     register().unwrap();
     let next = AtomicUsize::new(0);
     let work = || {
-        let modes = |names: &[&str]| -> Vec<&dyn Mode> { named(names).into_iter().map(|m| m as &dyn Mode).collect() };
+        let modes = |names: &[&str]| -> Vec<&dyn Mode> {
+            named(names).into_iter().map(|m| m as &dyn Mode).collect()
+        };
         let (functional, planned) = (modes(FUNCTIONAL), modes(&["planned-lifted", "planned"]));
         let mut all = Vec::new();
         while let Some(&fault) = FAULTS.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let (seen, asked) =
-                found(fault, if fault.starts_with("plan:") || fault.starts_with("copies:") { &planned } else { &functional });
+            let (seen, asked) = found(
+                fault,
+                if fault.starts_with("plan:") || fault.starts_with("copies:") {
+                    &planned
+                } else {
+                    &functional
+                },
+            );
             match &seen {
                 Some((programs, what)) => eprintln!("{programs:>6}  {fault:<50} {what}"),
-                None => eprintln!("     -  {fault:<50} {}", if asked { "not found" } else { "never asked for" }),
+                None => eprintln!(
+                    "     -  {fault:<50} {}",
+                    if asked { "not found" } else { "never asked for" }
+                ),
             }
             all.push((fault, seen.is_some()));
         }
@@ -180,6 +226,7 @@ fn every_fault_is_found() {
         let threads: Vec<_> = (0..2).map(|_| s.spawn(work)).collect();
         threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
     });
-    let missed: Vec<&str> = all.iter().filter(|(_, found)| !found).map(|(fault, _)| *fault).collect();
+    let missed: Vec<&str> =
+        all.iter().filter(|(_, found)| !found).map(|(fault, _)| *fault).collect();
     assert!(missed.is_empty(), "not found in {ENOUGH} programs: {missed:?}");
 }

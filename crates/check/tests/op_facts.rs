@@ -1,6 +1,7 @@
-//! What passes are told of every builtin operator, against what it does: on every call that PyTorch recorded, of it or of the operator whose result it
-//! writes in place, and on calls made up from its schema. It draws random numbers, returns its argument's memory, or writes to an argument, only if that
-//! is said.
+//! What passes are told of every builtin operator, against what it does: on every call that PyTorch
+//! recorded, of it or of the operator whose result it writes in place, and on calls made up from
+//! its schema. It draws random numbers, returns its argument's memory, or writes to an argument,
+//! only if that is said.
 
 mod calls;
 
@@ -12,8 +13,10 @@ use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Args, Op, Outputs, Tensor, Value, args};
 use std::collections::BTreeSet;
 
-/// Operators whose schemas, which are PyTorch's, hide what they write. A trace records an operator that declares it.
-const HIDDEN_WRITES: [&str; 3] = ["aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm"];
+/// Operators whose schemas, which are PyTorch's, hide what they write. A trace records an operator
+/// that declares it.
+const HIDDEN_WRITES: [&str; 3] =
+    ["aten::batch_norm", "aten::instance_norm", "aten::native_batch_norm"];
 
 /// What neither recorded calls nor recipes call.
 const NEVER_CALLED: [&str; 37] = [
@@ -78,16 +81,41 @@ fn special() -> Vec<(&'static str, Args)> {
         ("aten::gru_cell", args![&v, &v, ones(&[9, 3]), ones(&[9, 3])]),
         (
             "aten::lstm_cell",
-            args![&v, Value::List([Value::Tensor(v.clone()), Value::Tensor(v.clone())].into()), ones(&[12, 3]), ones(&[12, 3])],
+            args![
+                &v,
+                Value::List([Value::Tensor(v.clone()), Value::Tensor(v.clone())].into()),
+                ones(&[12, 3]),
+                ones(&[12, 3])
+            ],
         ),
-        ("aten::instance_norm", args![ones(&[2, 2, 3]), Value::None, Value::None, ones(&[2]), ones(&[2]), true, 0.5, 1e-5, false]),
+        (
+            "aten::instance_norm",
+            args![
+                ones(&[2, 2, 3]),
+                Value::None,
+                Value::None,
+                ones(&[2]),
+                ones(&[2]),
+                true,
+                0.5,
+                1e-5,
+                false
+            ],
+        ),
         ("aten::randint.low", args![0, 9, [4]]),
         ("aten::randint_like.low_dtype", args![ones(&[4]), 0, 9]),
     ]
 }
 
 fn bits(t: &Tensor) -> Vec<u64> {
-    t.to_dtype(DType::F64).contiguous().reshape([-1i64]).to_vec::<f64>().unwrap().into_iter().map(f64::to_bits).collect()
+    t.to_dtype(DType::F64)
+        .contiguous()
+        .reshape([-1i64])
+        .to_vec::<f64>()
+        .unwrap()
+        .into_iter()
+        .map(f64::to_bits)
+        .collect()
 }
 
 fn contents(v: &Value) -> Vec<Vec<u64>> {
@@ -122,7 +150,10 @@ impl Seen {
         self.memory(name, args, &results);
         let writes = |i: usize| Facts.arg_effect(name, i) == ArgEffect::Write;
         for (i, (arg, before)) in args.iter().zip(before).enumerate() {
-            let said = args.iter().enumerate().any(|(k, other)| writes(k) && (k == i || share(arg, other)));
+            let said = args
+                .iter()
+                .enumerate()
+                .any(|(k, other)| writes(k) && (k == i || share(arg, other)));
             if said || contents(arg) == before {
                 continue;
             }
@@ -138,10 +169,14 @@ impl Seen {
         for (r, result) in results.iter().enumerate() {
             let said = Facts.result_aliases(name, r);
             for t in result.tensors().map(|t| Value::Tensor(t.clone())) {
-                let shared = |args: &Args| -> Vec<usize> { (0..args.len()).filter(|i| share(&args[*i], &t)).collect() };
+                let shared = |args: &Args| -> Vec<usize> {
+                    (0..args.len()).filter(|i| share(&args[*i], &t)).collect()
+                };
                 let found = shared(args);
                 if !found.is_empty() && !said.is_some_and(|i| found.contains(&i)) {
-                    self.wrong.insert(format!("result {r} shares the memory of arguments {found:?}, not {said:?}"));
+                    self.wrong.insert(format!(
+                        "result {r} shares the memory of arguments {found:?}, not {said:?}"
+                    ));
                 }
             }
             if results.iter().take(r).any(|earlier| said.is_none() && share(earlier, result)) {
@@ -155,11 +190,14 @@ impl Seen {
 fn operators_do_what_is_said_of_them() {
     let recorded = Recorded::read();
     let special = special();
-    let (mut wrong, mut never, mut steady, mut hidden) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut wrong, mut never, mut steady, mut hidden) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for op in all().into_iter().filter(Op::is_builtin) {
         let (name, schema, mut seen) = (op.name(), op.schema().unwrap(), Seen::default());
         recorded.of(name).for_each(|file| file.samples(op).for_each(|args| seen.call(op, &args)));
-        Recipe::all().filter_map(|recipe| recipe.call(op, &schema)).for_each(|args| seen.call(op, &args));
+        Recipe::all()
+            .filter_map(|recipe| recipe.call(op, &schema))
+            .for_each(|args| seen.call(op, &args));
         special.iter().filter(|(of, _)| *of == name).for_each(|(_, args)| seen.call(op, args));
         wrong.extend(seen.wrong.iter().map(|what| format!("{name}: {what}")));
         match seen.calls {

@@ -1,4 +1,5 @@
-//! Operators that break their contract, one way each, and what `opcheck` says of them. The reports are snapshots.
+//! Operators that break their contract, one way each, and what `opcheck` says of them. The reports
+//! are snapshots.
 
 use maquette_check::opcheck::{Check, OpcheckOptions, Report, opcheck, opcheck_with};
 use maquette_ir::DType;
@@ -43,7 +44,9 @@ fn sin(x: &Tensor) -> Result<Tensor> {
 /// The places of elements that are not zero.
 fn nonzero(x: &Tensor) -> Result<Tensor> {
     let x = x.read::<f32>()?;
-    Ok(Tensor::from(x.iter().enumerate().filter(|(_, v)| **v != 0.0).map(|(i, _)| i as i64).collect::<Vec<_>>()))
+    Ok(Tensor::from(
+        x.iter().enumerate().filter(|(_, v)| **v != 0.0).map(|(i, _)| i as i64).collect::<Vec<_>>(),
+    ))
 }
 
 /// What foreign code may do with the pointer that it is given.
@@ -55,7 +58,8 @@ fn write_at(x: &Tensor, place: isize, f: impl Fn(f32) -> f32) -> Result<()> {
     Ok(())
 }
 
-// ---- the schema ------------------------------------------------------------------------------------------------------------------
+// ---- the schema
+// ------------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn an_undeclared_write_through_a_handle() {
@@ -74,8 +78,12 @@ fn an_undeclared_write_through_a_pointer_of_one_unit_in_the_last_place() {
         sin(x)
     };
     let op = custom_op("bad::ulp").arg_names(["x", "w"]).kernel(kernel).register().unwrap();
-    op.register_fake(|cx: &FakeCtx, x: &Tensor, _w: &Tensor| -> Result<Tensor> { like(cx, x) }).unwrap();
-    assert_eq!(shown("undeclared_write_of_one_ulp", &op, args![floats(3), matrix(2, 2)]), [Check::Schema]);
+    op.register_fake(|cx: &FakeCtx, x: &Tensor, _w: &Tensor| -> Result<Tensor> { like(cx, x) })
+        .unwrap();
+    assert_eq!(
+        shown("undeclared_write_of_one_ulp", &op, args![floats(3), matrix(2, 2)]),
+        [Check::Schema]
+    );
 }
 
 #[test]
@@ -92,18 +100,29 @@ fn a_mutation_below_every_tolerance_is_a_mutation() {
         Ok(Tensor::from([1.0f64]))
     };
     let op = custom_op("bad::tiny").arg_names(["x"]).kernel(kernel).register().unwrap();
-    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([1i64], x.dtype())) }).unwrap();
-    assert_eq!(shown("mutation_below_tolerance", &op, args![Tensor::from([1.0f64, 2.0])]), [Check::Schema]);
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty([1i64], x.dtype()))
+    })
+    .unwrap();
+    assert_eq!(
+        shown("mutation_below_tolerance", &op, args![Tensor::from([1.0f64, 2.0])]),
+        [Check::Schema]
+    );
 }
 
 #[test]
 fn declared_and_never_mutated_is_a_warning() {
-    let op = custom_op("bad::idle").arg_names(["x", "out"]).kernel(|x: &Tensor, out: &mut Tensor| -> Result<Tensor> {
-        let _ = out;
-        sin(x)
-    });
+    let op = custom_op("bad::idle").arg_names(["x", "out"]).kernel(
+        |x: &Tensor, out: &mut Tensor| -> Result<Tensor> {
+            let _ = out;
+            sin(x)
+        },
+    );
     let op = op.register().unwrap();
-    op.register_fake(|cx: &FakeCtx, x: &Tensor, _out: &mut Tensor| -> Result<Tensor> { like(cx, x) }).unwrap();
+    op.register_fake(|cx: &FakeCtx, x: &Tensor, _out: &mut Tensor| -> Result<Tensor> {
+        like(cx, x)
+    })
+    .unwrap();
     assert!(shown("declared_and_never_mutated", &op, args![floats(3), floats(3)]).is_empty());
     assert_eq!(report(&op, args![floats(3), floats(3)]).warnings().count(), 1);
 }
@@ -118,14 +137,23 @@ fn each_half_of_a_storage_is_looked_at_by_itself() {
     let op = custom_op("bad::half_idle").arg_names(["k", "v"]).kernel(kernel).register().unwrap();
     let kv = floats(6);
     let report = report(&op, args![kv.narrow(0, 0, 3), kv.narrow(0, 3, 3)]);
-    assert_eq!(report.warnings().collect::<Vec<_>>(), ["argument `v` is declared as mutated, and no call changed it"]);
+    assert_eq!(
+        report.warnings().collect::<Vec<_>>(),
+        ["argument `v` is declared as mutated, and no call changed it"]
+    );
     assert!(report.passed(), "{report}");
-    assert_eq!(kv.to_vec::<f32>().unwrap(), floats(6).to_vec::<f32>().unwrap(), "the sample is not written");
+    assert_eq!(
+        kv.to_vec::<f32>().unwrap(),
+        floats(6).to_vec::<f32>().unwrap(),
+        "the sample is not written"
+    );
 }
 
 #[test]
 fn a_result_that_aliases_for_some_inputs_only() {
-    let kernel = |x: &Tensor| -> Result<Tensor> { if x.numel().as_i64() == Some(4) { Ok(x.clone()) } else { sin(x) } };
+    let kernel = |x: &Tensor| -> Result<Tensor> {
+        if x.numel().as_i64() == Some(4) { Ok(x.clone()) } else { sin(x) }
+    };
     let op = custom_op("bad::maybe_alias").arg_names(["x"]).kernel(kernel).register().unwrap();
     op.register_fake(like).unwrap();
     let failed = shown("maybe_alias", &op, args![floats(3)]);
@@ -134,9 +162,12 @@ fn a_result_that_aliases_for_some_inputs_only() {
 
 #[test]
 fn an_argument_given_twice_stays_one() {
-    let kernel = |x: &Tensor, y: &Tensor| -> Result<Tensor> { if x.shares_storage(y) { Ok(y.clone()) } else { sin(x) } };
+    let kernel = |x: &Tensor, y: &Tensor| -> Result<Tensor> {
+        if x.shares_storage(y) { Ok(y.clone()) } else { sin(x) }
+    };
     let op = custom_op("bad::twice").arg_names(["x", "y"]).kernel(kernel).register().unwrap();
-    op.register_fake(|cx: &FakeCtx, x: &Tensor, _y: &Tensor| -> Result<Tensor> { like(cx, x) }).unwrap();
+    op.register_fake(|cx: &FakeCtx, x: &Tensor, _y: &Tensor| -> Result<Tensor> { like(cx, x) })
+        .unwrap();
     opcheck(&op, args![floats(3), floats(3)]).unwrap();
     let x = floats(3);
     assert_eq!(shown("argument_given_twice", &op, args![&x, &x]), [Check::Schema]);
@@ -153,7 +184,10 @@ fn two_mutated_arguments_that_overlap_are_refused() {
     opcheck(&op, args![floats(3), floats(3)]).unwrap();
     let x = floats(6);
     opcheck(&op, args![x.narrow(0, 0, 3), x.narrow(0, 3, 3)]).unwrap();
-    assert_eq!(shown("mutated_arguments_overlap", &op, args![x.narrow(0, 0, 3), x.narrow(0, 1, 3)]), [Check::Schema]);
+    assert_eq!(
+        shown("mutated_arguments_overlap", &op, args![x.narrow(0, 0, 3), x.narrow(0, 1, 3)]),
+        [Check::Schema]
+    );
 }
 
 #[test]
@@ -190,16 +224,20 @@ fn wrong_number_and_kind_of_outputs() {
     let e = two.kernel(|x: &Tensor| -> Result<Tensor> { sin(x) }).register().unwrap_err();
     assert!(e.to_string().contains("the returns differ"), "{e}");
     // a list has any length, so its length is the fake kernel's to say
-    let op = custom_op("bad::list").arg_names(["x"]).kernel(|x: &Tensor| -> Result<Vec<Tensor>> { Ok(vec![sin(x)?, sin(x)?]) });
+    let op = custom_op("bad::list")
+        .arg_names(["x"])
+        .kernel(|x: &Tensor| -> Result<Vec<Tensor>> { Ok(vec![sin(x)?, sin(x)?]) });
     let op = op.register().unwrap();
-    op.register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Vec<Tensor>> { Ok(vec![like(cx, x)?]) }).unwrap();
+    op.register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Vec<Tensor>> { Ok(vec![like(cx, x)?]) })
+        .unwrap();
     assert_eq!(shown("wrong_number_of_outputs", &op, args![floats(3)]), [Check::Fake]);
     let op = custom_op("bad::dtype").arg_names(["x"]).kernel(nonzero).register().unwrap();
     op.register_fake(like).unwrap();
     assert_eq!(shown("wrong_dtype", &op, args![floats(3)]), [Check::Fake]);
 }
 
-// ---- fake kernels ----------------------------------------------------------------------------------------------------------------
+// ---- fake kernels
+// ----------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn no_fake_kernel() {
@@ -210,17 +248,28 @@ fn no_fake_kernel() {
 #[test]
 fn a_fake_kernel_that_knows_the_sample() {
     let op = custom_op("bad::hard_coded").arg_names(["x"]).kernel(sin).register().unwrap();
-    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([3i64], x.dtype())) }).unwrap();
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty([3i64], x.dtype()))
+    })
+    .unwrap();
     assert_eq!(shown("fake_hard_codes_the_size", &op, args![floats(3)]), [Check::Fake]);
     // of a factory, whose sizes are integers
-    let op = custom_op("bad::ramp").arg_names(["n"]).kernel(|n: i64| -> Result<Tensor> { Ok(floats(n as usize)) }).register().unwrap();
-    op.register_fake(|_: &FakeCtx, _n: i64| -> Result<Tensor> { Ok(Tensor::fake([5i64], DType::F32)) }).unwrap();
+    let op = custom_op("bad::ramp")
+        .arg_names(["n"])
+        .kernel(|n: i64| -> Result<Tensor> { Ok(floats(n as usize)) })
+        .register()
+        .unwrap();
+    op.register_fake(|_: &FakeCtx, _n: i64| -> Result<Tensor> {
+        Ok(Tensor::fake([5i64], DType::F32))
+    })
+    .unwrap();
     assert_eq!(shown("fake_hard_codes_an_integer", &op, args![5]), [Check::Fake]);
 }
 
 #[test]
 fn a_fake_kernel_that_confuses_equal_sizes() {
-    let kernel = |x: &Tensor| -> Result<Tensor> { Ok(Tensor::from(x.read::<f32>()?.t().mapv(f32::sin))) };
+    let kernel =
+        |x: &Tensor| -> Result<Tensor> { Ok(Tensor::from(x.read::<f32>()?.t().mapv(f32::sin))) };
     let op = custom_op("bad::confused").arg_names(["x"]).kernel(kernel).register().unwrap();
     op.register_fake(like).unwrap();
     assert_eq!(shown("fake_confuses_equal_sizes", &op, args![matrix(3, 3)]), [Check::Fake]);
@@ -229,7 +278,10 @@ fn a_fake_kernel_that_confuses_equal_sizes() {
 #[test]
 fn a_fake_kernel_that_fixes_a_size() {
     let op = custom_op("bad::guards").arg_names(["x"]).kernel(sin).register().unwrap();
-    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([x.size(0).guard_int()?], x.dtype())) }).unwrap();
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty([x.size(0).guard_int()?], x.dtype()))
+    })
+    .unwrap();
     assert!(shown("fake_fixes_a_size", &op, args![floats(3)]).is_empty());
     assert_eq!(report(&op, args![floats(3)]).warnings().count(), 1);
 }
@@ -245,13 +297,18 @@ fn a_fake_kernel_that_reads_data() {
 fn wrong_bounds_of_a_dynamic_size() {
     let bounded = |name: &str, min: i64, max: i64| {
         let op = custom_op(name).arg_names(["x"]).kernel(nonzero).register().unwrap();
-        let fake = move |cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([cx.new_dynamic_size_in(min, max)?], DType::I64)) };
+        let fake = move |cx: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+            Ok(x.new_empty([cx.new_dynamic_size_in(min, max)?], DType::I64))
+        };
         op.register_fake(fake).unwrap();
         op
     };
     let x = Tensor::from([1.0f32, 0.0, 2.0, 0.0, 0.0]);
     assert_eq!(shown("bound_too_low", &bounded("bad::at_most_1", 0, 1), args![&x]), [Check::Fake]);
-    assert_eq!(shown("bound_too_high", &bounded("bad::at_least_5", 5, i64::MAX), args![&x]), [Check::Fake]);
+    assert_eq!(
+        shown("bound_too_high", &bounded("bad::at_least_5", 5, i64::MAX), args![&x]),
+        [Check::Fake]
+    );
     // right for the sample, wrong for zeros: the contents are varied too
     let failed = report(&bounded("bad::at_least_1", 1, i64::MAX), args![&x]).failed();
     assert_eq!(failed, [Check::Fake]);
@@ -261,7 +318,10 @@ fn wrong_bounds_of_a_dynamic_size() {
 #[test]
 fn a_needlessly_dynamic_size_is_a_warning() {
     let op = custom_op("bad::needless").arg_names(["x"]).kernel(sin).register().unwrap();
-    op.register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([cx.new_dynamic_size()?], x.dtype())) }).unwrap();
+    op.register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty([cx.new_dynamic_size()?], x.dtype()))
+    })
+    .unwrap();
     assert!(shown("needlessly_dynamic", &op, args![floats(3)]).is_empty());
     assert_eq!(report(&op, args![floats(3)]).warnings().count(), 1);
 }
@@ -273,7 +333,9 @@ fn a_stride_of_a_dynamic_output() {
         Ok(Tensor::zeros([2i64, n], DType::F32).t())
     };
     let op = custom_op("bad::strides").arg_names(["x"]).kernel(kernel).register().unwrap();
-    let fake = |cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([cx.new_dynamic_size()?, 2.into()], x.dtype())) };
+    let fake = |cx: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty([cx.new_dynamic_size()?, 2.into()], x.dtype()))
+    };
     op.register_fake(fake).unwrap();
     assert_eq!(shown("stride_of_a_dynamic_output", &op, args![floats(3)]), [Check::Fake]);
 }
@@ -287,7 +349,9 @@ fn an_integer_that_differs() {
     };
     let op = |name: &str| custom_op(name).arg_names(["x"]).kernel(kernel).register().unwrap();
     let constant = op("bad::int");
-    let fake = |cx: &FakeCtx, x: &Tensor| -> Result<(Tensor, i64)> { Ok((x.new_empty([cx.new_dynamic_size()?], DType::I64), 7)) };
+    let fake = |cx: &FakeCtx, x: &Tensor| -> Result<(Tensor, i64)> {
+        Ok((x.new_empty([cx.new_dynamic_size()?], DType::I64), 7))
+    };
     constant.register_fake(fake).unwrap();
     assert_eq!(shown("integer_that_differs", &constant, args![floats(3)]), [Check::Fake]);
     let right = op("good::int");
@@ -312,7 +376,8 @@ fn an_assertion_that_the_kernel_breaks() {
     assert_eq!(shown("assertion_in_a_fake", &op, args![floats(3)]), [Check::Fake]);
 }
 
-// ---- determinism -----------------------------------------------------------------------------------------------------------------
+// ---- determinism
+// -----------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn random_results_without_saying_so() {
@@ -340,12 +405,18 @@ fn a_kernel_that_keeps_state() {
     let only = OpcheckOptions::new().only([Check::Determinism]).derive(0).raise(false);
     snapshot("keeps_state", &opcheck_with(&op, args![floats(3)], only).unwrap());
     // an effect says so
-    let op = custom_op("good::counter").arg_names(["x"]).effect(Effect::Ordered).kernel(kernel).register().unwrap();
+    let op = custom_op("good::counter")
+        .arg_names(["x"])
+        .effect(Effect::Ordered)
+        .kernel(kernel)
+        .register()
+        .unwrap();
     op.register_fake(like).unwrap();
     opcheck(&op, args![floats(3)]).unwrap();
 }
 
-// ---- calls that cannot be checked ------------------------------------------------------------------------------------------------
+// ---- calls that cannot be checked
+// ------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_sample_that_the_operator_refuses() {
@@ -354,7 +425,10 @@ fn a_sample_that_the_operator_refuses() {
         Ok(Tensor::from([x[[3]]]))
     });
     let op = op.register().unwrap();
-    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([1i64], x.dtype())) }).unwrap();
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty([1i64], x.dtype()))
+    })
+    .unwrap();
     let report = report(&op, args![floats(3)]);
     assert_eq!(report.failed(), [Check::Schema]);
     assert!(report.to_string().contains("its kernel panicked"), "{report}");
@@ -367,7 +441,11 @@ fn a_sample_that_the_operator_refuses() {
 #[test]
 fn sizes_that_cannot_vary_are_named() {
     let kernel = |x: &Tensor| -> Result<Tensor> {
-        maquette_ops::ensure!(x.size(1).as_i64() == Some(4), "rows must have 4 elements, found {}", x.size(1));
+        maquette_ops::ensure!(
+            x.size(1).as_i64() == Some(4),
+            "rows must have 4 elements, found {}",
+            x.size(1)
+        );
         sin(x)
     };
     let op = custom_op("good::rows_of_4").arg_names(["x"]).kernel(kernel).register().unwrap();
@@ -378,10 +456,16 @@ fn sizes_that_cannot_vary_are_named() {
 #[test]
 fn the_error_is_the_report() {
     let op = custom_op("bad::error").arg_names(["x"]).kernel(sin).register().unwrap();
-    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([3i64], x.dtype())) }).unwrap();
+    op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty([3i64], x.dtype()))
+    })
+    .unwrap();
     let e = opcheck(&op, args![floats(3)]).unwrap_err();
     assert!(e.to_string().starts_with("opcheck of bad::error(Tensor x) -> Tensor\n"), "{e}");
     assert!(e.to_string().contains("tests/opcheck.rs"), "{e}");
     let report = report(&op, args![floats(3)]);
-    assert!(report.check(Check::Fake).unwrap().failures[0].contains("promises 3, the kernel gives 4"), "{report}");
+    assert!(
+        report.check(Check::Fake).unwrap().failures[0].contains("promises 3, the kernel gives 4"),
+        "{report}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Every builtin operator keeps the contract of operators, on the first call that PyTorch recorded of it.
+//! Every builtin operator keeps the contract of operators, on the first call that PyTorch recorded
+//! of it.
 
 use maquette_check::conform::{File, operator_files};
 use maquette_check::opcheck::{Check, OpcheckOptions, Outcome, opcheck_with};
@@ -8,7 +9,8 @@ use std::path::Path;
 /// Samples derived from each call, at most.
 const DERIVED: usize = 8;
 
-/// Operators whose schemas, which are PyTorch's, hide what they write. A trace records an operator that declares it.
+/// Operators whose schemas, which are PyTorch's, hide what they write. A trace records an operator
+/// that declares it.
 const HIDDEN_WRITES: &[&str] = &["aten::native_batch_norm"];
 
 #[test]
@@ -19,7 +21,9 @@ fn builtin_operators_keep_the_contract() {
         let file = File::read(&path).unwrap();
         let Ok(op) = Op::find(&file.name) else { continue };
         for args in file.samples(op).take(1) {
-            let report = opcheck_with(&op, args, OpcheckOptions::new().derive(DERIVED).raise(false)).unwrap();
+            let report =
+                opcheck_with(&op, args, OpcheckOptions::new().derive(DERIVED).raise(false))
+                    .unwrap();
             // `recorded.rs` says what is refused
             if report.check(Check::Fake).is_some_and(|c| matches!(&c.outcome, Outcome::NotRun(why) if why.contains("fails on the sample")))
             {

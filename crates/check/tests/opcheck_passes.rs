@@ -21,11 +21,15 @@ fn find(name: &str) -> Op {
 
 fn linear() -> Op {
     static OP: LazyLock<Op> = LazyLock::new(|| {
-        let kernel = |x: &Tensor, w: &Tensor, b: Option<&Tensor>| -> Result<Tensor> { Ok(x.linear(w, b)) };
-        let op = custom_op("good::linear").arg_names(["x", "w", "b"]).kernel(kernel).register().unwrap();
-        op.register_fake(|_: &FakeCtx, x: &Tensor, w: &Tensor, _b: Option<&Tensor>| -> Result<Tensor> {
-            Ok(x.new_empty([x.size(0), w.size(0)], x.dtype()))
-        })
+        let kernel =
+            |x: &Tensor, w: &Tensor, b: Option<&Tensor>| -> Result<Tensor> { Ok(x.linear(w, b)) };
+        let op =
+            custom_op("good::linear").arg_names(["x", "w", "b"]).kernel(kernel).register().unwrap();
+        op.register_fake(
+            |_: &FakeCtx, x: &Tensor, w: &Tensor, _b: Option<&Tensor>| -> Result<Tensor> {
+                Ok(x.new_empty([x.size(0), w.size(0)], x.dtype()))
+            },
+        )
         .unwrap();
         op
     });
@@ -65,8 +69,15 @@ fn add_() -> Op {
 }
 
 fn ramp() -> Op {
-    let op = custom_op("good::ramp").arg_names(["n"]).kernel(|n: i64| -> Result<Tensor> { Ok(floats(n)) }).register().unwrap();
-    op.register_fake(|_: &FakeCtx, n: SymInt| -> Result<Tensor> { Ok(Tensor::fake([n], DType::F32)) }).unwrap();
+    let op = custom_op("good::ramp")
+        .arg_names(["n"])
+        .kernel(|n: i64| -> Result<Tensor> { Ok(floats(n)) })
+        .register()
+        .unwrap();
+    op.register_fake(|_: &FakeCtx, n: SymInt| -> Result<Tensor> {
+        Ok(Tensor::fake([n], DType::F32))
+    })
+    .unwrap();
     op
 }
 
@@ -83,7 +94,8 @@ fn nonzero() -> Op {
 }
 
 fn halves() -> Op {
-    let kernel = |xs: &[Tensor]| -> Result<Vec<Tensor>> { xs.iter().map(|x| Ok(x * 0.5)).collect() };
+    let kernel =
+        |xs: &[Tensor]| -> Result<Vec<Tensor>> { xs.iter().map(|x| Ok(x * 0.5)).collect() };
     let op = custom_op("good::halves").arg_names(["xs"]).kernel(kernel).register().unwrap();
     op.register_fake(|_: &FakeCtx, xs: &[Tensor]| -> Result<Vec<Tensor>> {
         Ok(xs.iter().map(|x| x.new_empty(x.sizes(), x.dtype())).collect())
@@ -104,7 +116,9 @@ fn zero_some() -> Op {
 }
 
 fn zero_all() -> Op {
-    let kernel = |outs: &mut [Tensor]| -> Result<()> { outs.iter_mut().try_for_each(|o| o.write::<f32>().map(|mut o| o.fill(0.0))) };
+    let kernel = |outs: &mut [Tensor]| -> Result<()> {
+        outs.iter_mut().try_for_each(|o| o.write::<f32>().map(|mut o| o.fill(0.0)))
+    };
     custom_op("good::zero_all").arg_names(["outs"]).kernel(kernel).register().unwrap()
 }
 
@@ -156,15 +170,25 @@ opcheck_suite! {
 
 #[test]
 fn an_xfail_that_passes_fails() {
-    let op = custom_op("good::double_").kernel(|x: &mut Tensor| -> Result<()> { x.mul_(2.0).ok().map(drop) }).register().unwrap();
+    let op = custom_op("good::double_")
+        .kernel(|x: &mut Tensor| -> Result<()> { x.mul_(2.0).ok().map(drop) })
+        .register()
+        .unwrap();
     let e = suite(&op, vec![args![floats(3)]], &[Check::Fake]).unwrap_err();
-    assert_eq!(e.kind().to_string(), "the check `fake kernel` of good::double_ is listed as xfail, and passes on every sample");
+    assert_eq!(
+        e.kind().to_string(),
+        "the check `fake kernel` of good::double_ is listed as xfail, and passes on every sample"
+    );
     let e = suite(&no_fake(), vec![args![floats(3)]], &[]).unwrap_err();
     assert!(e.to_string().contains("fake kernel    FAILED"), "{e}");
 }
 
 fn no_fake() -> Op {
-    static OP: LazyLock<Op> =
-        LazyLock::new(|| custom_op("good::no_fake").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) }).register().unwrap());
+    static OP: LazyLock<Op> = LazyLock::new(|| {
+        custom_op("good::no_fake")
+            .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) })
+            .register()
+            .unwrap()
+    });
     *OP
 }

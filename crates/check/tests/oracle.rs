@@ -1,7 +1,9 @@
-//! The oracle: random programs agree in every mode, programs that once failed do not, and modes that are wrong are found out.
+//! The oracle: random programs agree in every mode, programs that once failed do not, and modes
+//! that are wrong are found out.
 
 use maquette_check::oracle::{
-    Fuzzer, Eager, Mode, PreparedProgram, TestProgram, Verdict, WriteCount, check, generate::generate, model, modes, register,
+    Eager, Fuzzer, Mode, PreparedProgram, TestProgram, Verdict, WriteCount, check,
+    generate::generate, model, modes, register,
 };
 use maquette_driver::run_planned;
 use maquette_ir::DType;
@@ -21,7 +23,14 @@ fn random_programs_agree() {
     let failures: Vec<String> = report
         .failures
         .iter()
-        .map(|f| format!("{}: {}\n{}", f.mode, f.what, f.program.as_ref().map(ToString::to_string).unwrap_or_default()))
+        .map(|f| {
+            format!(
+                "{}: {}\n{}",
+                f.mode,
+                f.what,
+                f.program.as_ref().map(ToString::to_string).unwrap_or_default()
+            )
+        })
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     // one in a hundred is the bar
@@ -50,12 +59,16 @@ fn what_the_program_writes_is_known_beforehand() {
     let mut known = 0;
     for index in 0..600 {
         let Ok(program) = generate(5, index, 12).map(|made| made.program) else { continue };
-        // sizes that are symbols are guessed, and the types of these programs do not say where inputs begin in memory that they share
+        // sizes that are symbols are guessed, and the types of these programs do not say where
+        // inputs begin in memory that they share
         if program.graph.symbols().symbols().next().is_some() || !program.shared().is_empty() {
             continue;
         }
         let given = program.run_inputs(&program.sizes[0]).unwrap();
-        let Ok(ran) = Eager.prepare(&program, &given.inputs).and_then(|run| run(&given.inputs)) else { continue };
+        let Ok(ran) = Eager.prepare(&program, &given.inputs).and_then(|run| run(&given.inputs))
+        else {
+            continue;
+        };
         let options = Options::new().level(Level::LiftOnly);
         let Ok(f) = functionalize(&program.graph, &Facts, &options) else { continue };
         let WriteCount::Counted(ran) = ran.written else { panic!("eager programs are counted") };
@@ -83,9 +96,15 @@ graph program(%in0: f32[4]) -> ()
     .parse()
     .unwrap();
     for level in [Level::LiftOnly, Level::Exact] {
-        let text = functionalize(&program.graph, &Facts, &Options::new().level(level)).unwrap().graph.to_string();
+        let text = functionalize(&program.graph, &Facts, &Options::new().level(level))
+            .unwrap()
+            .graph
+            .to_string();
         let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
-        assert!(place("oracle::log_") < place("assert") && place("assert") < place("oracle::log(%"), "{text}");
+        assert!(
+            place("oracle::log_") < place("assert") && place("assert") < place("oracle::log(%"),
+            "{text}"
+        );
     }
 }
 
@@ -115,11 +134,18 @@ graph program(%in0: f32[8]) -> (f32[8])
 
 #[test]
 fn the_programs_of_a_seed_are_always_the_same() {
-    let text = |index| generate(9, index, 12).map(|made| made.program.to_string()).unwrap_or_else(|e| e.to_string());
+    let text = |index| {
+        generate(9, index, 12)
+            .map(|made| made.program.to_string())
+            .unwrap_or_else(|e| e.to_string())
+    };
     for index in 0..20 {
         let first = text(index);
         assert_eq!(first, text(index));
-        assert_eq!(first.parse::<TestProgram>().map(|p| p.to_string()).unwrap_or_else(|e| e.to_string()), first);
+        assert_eq!(
+            first.parse::<TestProgram>().map(|p| p.to_string()).unwrap_or_else(|e| e.to_string()),
+            first
+        );
     }
     assert_eq!(
         fuzzer(20).run(&|_| {}).stats,
@@ -132,23 +158,31 @@ fn the_programs_of_a_seed_are_always_the_same() {
 fn programs_that_once_failed_agree() {
     register().unwrap();
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
-    let files: BTreeSet<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files: BTreeSet<_> =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() > 15);
     for path in files {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let program: TestProgram = std::fs::read_to_string(&path).unwrap().parse().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let program: TestProgram = std::fs::read_to_string(&path)
+            .unwrap()
+            .parse()
+            .unwrap_or_else(|e| panic!("{name}: {e}"));
         let expected = match name.as_str() {
             n if n.starts_with("write_to_an_expan") => Verdict::Refused("refused by eager too"),
             n if n.starts_with("as_strided_beyond") || n == "place_of_an_empty_diagonal" => {
                 Verdict::Refused("a view of elements that its tensor does not have")
             }
-            n if n.starts_with("windows_that_are_written") => {
-                Verdict::Refused("a write to an input of symbolic sizes whose elements share their place")
-            }
+            n if n.starts_with("windows_that_are_written") => Verdict::Refused(
+                "a write to an input of symbolic sizes whose elements share their place",
+            ),
             "arguments_that_overlap_under_an_assumption_that_fails"
             | "what_follows_from_an_assumption_that_fails"
-            | "a_size_from_data_that_has_to_be_1" => Verdict::Refused("an assumption about a data-dependent size, which does not hold"),
-            "chunks_of_what_is_known_to_be_empty" => Verdict::Refused("a decision on a data-dependent size"),
+            | "a_size_from_data_that_has_to_be_1" => {
+                Verdict::Refused("an assumption about a data-dependent size, which does not hold")
+            }
+            "chunks_of_what_is_known_to_be_empty" => {
+                Verdict::Refused("a decision on a data-dependent size")
+            }
             _ => Verdict::Agree,
         };
         assert_eq!(check(&program, &modes()).unwrap(), expected, "{name}");
@@ -164,7 +198,10 @@ fn bad_programs_are_errors() {
         ("", "a program with symbols needs a line `#! sizes s0 = 3, …`"),
         ("#! sizes s0\n", "line 1: expected `s0 = 3`, found `sizes s0`"),
         ("#! memory 1: f32 = 1.0\n", "line 1: expected memory 0, found `memory 1: f32 = 1.0`"),
-        ("#! memory 0: f64 = 1.0\n", "line 1: expected f32, i64 or bool, found `memory 0: f64 = 1.0`"),
+        (
+            "#! memory 0: f64 = 1.0\n",
+            "line 1: expected f32, i64 or bool, found `memory 0: f64 = 1.0`",
+        ),
         ("#! memory 0: i64 = 1.5\n", "line 1: expected values of i64, found `memory 0: i64 = 1.5`"),
         ("#! input x: memory 4 offset 0\n#! sizes s0 = 1\n", "the input x needs a memory of f32"),
         ("#! moreover\n", "line 1: expected `memory`, `input` or `sizes`, found `moreover`"),
@@ -174,9 +211,11 @@ fn bad_programs_are_errors() {
     }
 }
 
-// ---- modes that are wrong ----------------------------------------------------------------------------------------------------------
+// ---- modes that are wrong
+// ----------------------------------------------------------------------------------------------------------
 
-/// Makes the calls of a program in a way of its own; what it is given besides is for the end of the program.
+/// Makes the calls of a program in a way of its own; what it is given besides is for the end of the
+/// program.
 type Wrong = fn(Op, Args, &mut Vec<(Op, Args)>) -> Result<Outputs>;
 
 struct Broken(&'static str, Wrong);
@@ -190,7 +229,8 @@ impl Mode for Broken {
         let (graph, wrong) = (program.graph.clone(), self.1);
         Ok(Box::new(move |inputs| {
             let mut later = Vec::new();
-            let outputs = model::run(&graph, inputs, &mut |_, op, args| wrong(op, args, &mut later))?;
+            let outputs =
+                model::run(&graph, inputs, &mut |_, op, args| wrong(op, args, &mut later))?;
             later.into_iter().try_for_each(|(op, args)| op.call(args).map(drop))?;
             Ok(outputs.into())
         }))
@@ -233,16 +273,32 @@ const BROKEN: &[Broken] = &[
     }),
     Broken("loses -0.0", |op, args, _| {
         let outputs = op.call(args)?;
-        let plus =
-            |v: &Value| v.map_tensors(&mut |t| if t.dtype() == maquette_ir::DType::F32 { (t + 0.0).ok().cloned() } else { Ok(t.clone()) });
-        if op.lowering().is_some_and(|l| l == "pointwise") { outputs.iter().map(plus).collect() } else { Ok(outputs) }
+        let plus = |v: &Value| {
+            v.map_tensors(&mut |t| {
+                if t.dtype() == maquette_ir::DType::F32 {
+                    (t + 0.0).ok().cloned()
+                } else {
+                    Ok(t.clone())
+                }
+            })
+        };
+        if op.lowering().is_some_and(|l| l == "pointwise") {
+            outputs.iter().map(plus).collect()
+        } else {
+            Ok(outputs)
+        }
     }),
     Broken("returns what it mutated as it was", |op, args, _| {
         let outputs = op.call(args)?;
-        if op.is_mutable() && op.is_builtin() { outputs.iter().map(copies).collect() } else { Ok(outputs) }
+        if op.is_mutable() && op.is_builtin() {
+            outputs.iter().map(copies).collect()
+        } else {
+            Ok(outputs)
+        }
     }),
     Broken("reads after it has written", |op, args, _| {
-        if let ("oracle::scan_", [Value::Tensor(prev), Value::Tensor(out)]) = (op.name(), args.as_slice())
+        if let ("oracle::scan_", [Value::Tensor(prev), Value::Tensor(out)]) =
+            (op.name(), args.as_slice())
             && prev.sizes_i64()? == out.sizes_i64()?
         {
             let rows = out.size(0).as_i64().unwrap_or(0);
@@ -255,7 +311,8 @@ const BROKEN: &[Broken] = &[
     }),
     Broken("writes more than the view", |op, args, _| {
         if let ("aten::zero_", Some(Value::Tensor(t))) = (op.name(), args.first())
-            && let Some((end, width)) = t.meta().concrete().and_then(|c| Some((c.span()?.1, c.width)))
+            && let Some((end, width)) =
+                t.meta().concrete().and_then(|c| Some((c.span()?.1, c.width)))
         {
             let beyond = call("aten::as_strided", maquette_ops::args![t, [1], [1], end / width]);
             if let Ok(beyond) = beyond {
@@ -273,7 +330,11 @@ const BROKEN: &[Broken] = &[
     Broken("gives strides of its own", |op, args, _| {
         let outputs = op.call(args)?;
         let plain = |v: &Value| v.map_tensors(&mut |t| t.contiguous().ok().cloned());
-        if op.lowering().is_some_and(|l| l == "pointwise") { outputs.iter().map(plain).collect() } else { Ok(outputs) }
+        if op.lowering().is_some_and(|l| l == "pointwise") {
+            outputs.iter().map(plain).collect()
+        } else {
+            Ok(outputs)
+        }
     }),
     Broken("panics", |op, args, _| match op.name() {
         "aten::sort" => panic!("sorting is hard"),
@@ -303,9 +364,18 @@ fn a_mode_that_runs_what_eager_refuses_is_found_out() {
         outputs => outputs,
     });
     register().unwrap();
-    let program: TestProgram = include_str!("../../../tests/programs/write_to_an_expanded_tensor.txt").parse().unwrap();
-    let Verdict::Mismatch { what, .. } = check(&program, &[&runs]).unwrap() else { panic!("it was not found out") };
-    assert!(what.starts_with("runs, while eager refuses: aten::add_.Scalar: the mutated argument `self` overlaps itself"), "{what}");
+    let program: TestProgram =
+        include_str!("../../../tests/programs/write_to_an_expanded_tensor.txt").parse().unwrap();
+    let Verdict::Mismatch { what, .. } = check(&program, &[&runs]).unwrap() else {
+        panic!("it was not found out")
+    };
+    assert!(
+        what.starts_with(
+            "runs, while eager refuses: aten::add_.Scalar: the mutated argument \
+        `self` overlaps itself"
+        ),
+        "{what}"
+    );
 }
 
 #[test]

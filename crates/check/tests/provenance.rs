@@ -1,4 +1,5 @@
-//! Where the calls of a functional graph come from: in random programs none is made twice, and none is lost that anybody could miss.
+//! Where the calls of a functional graph come from: in random programs none is made twice, and none
+//! is lost that anybody could miss.
 
 use maquette_check::oracle::{TestProgram, generate::generate, model};
 use maquette_ir::Loc;
@@ -15,14 +16,17 @@ const PROGRAMS: u64 = 1500;
 fn traced(program: &TestProgram) -> Result<Graph> {
     let code = |inputs: Vec<Tensor>| -> Result<Vec<Tensor>> {
         let line = |node: NodeId| Loc { file: "program", line: node.index() as u32 };
-        let outputs = model::run(&program.graph, &inputs, &mut |node, op, args| op.call_at(args, line(node)))?;
+        let outputs = model::run(&program.graph, &inputs, &mut |node, op, args| {
+            op.call_at(args, line(node))
+        })?;
         Ok(outputs.iter().flat_map(Value::tensors).cloned().collect())
     };
     let given = program.run_inputs(&program.sizes[0])?.inputs;
     Ok(TraceOptions::new().keep_offsets(true).trace(code, given)?.graph().clone())
 }
 
-/// The operator that a node calls, builtin or not; `None` of a node that is the functional form's own.
+/// The operator that a node calls, builtin or not; `None` of a node that is the functional form's
+/// own.
 fn called(graph: &Graph, node: NodeId) -> Option<&str> {
     match (graph.op_name(node), graph.args(node).first()) {
         (CALL, Some(Arg::Str(name))) => Some(graph.str(*name)),
@@ -35,7 +39,9 @@ fn called(graph: &Graph, node: NodeId) -> Option<&str> {
 fn opaque(graph: &Graph) -> BTreeMap<u32, Vec<&str>> {
     let mut calls: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     for node in graph.nodes() {
-        if let Some(op) = called(graph, node).filter(|op| op.starts_with("oracle::") && *op != "oracle::tail") {
+        if let Some(op) =
+            called(graph, node).filter(|op| op.starts_with("oracle::") && *op != "oracle::tail")
+        {
             let line = graph.loc(node).unwrap_or_else(|| panic!("{op} has no line:\n{graph}")).line;
             calls.entry(line).or_default().push(op);
         }
@@ -49,7 +55,9 @@ fn each_call_is_one_of_the_programs() {
     for index in 0..PROGRAMS {
         let program = generate(11, index, 12).unwrap().program;
         let shared: Vec<Vec<usize>> = (0..program.memories.len())
-            .map(|m| (0..program.locations.len()).filter(|i| program.locations[*i].memory == m).collect())
+            .map(|m| {
+                (0..program.locations.len()).filter(|i| program.locations[*i].memory == m).collect()
+            })
             .filter(|group: &Vec<usize>| group.len() > 1)
             .collect();
         // what eager or a trace refuses has no functional form
@@ -64,11 +72,19 @@ fn each_call_is_one_of_the_programs() {
             }
             for (line, ops) in &made {
                 let effect = Op::find(ops[0]).unwrap().effect().is_some();
-                assert!(written.contains_key(line) || !effect, "the effect in line {line} is lost: {}", show());
+                assert!(
+                    written.contains_key(line) || !effect,
+                    "the effect in line {line} is lost: {}",
+                    show()
+                );
                 calls += 1;
                 merged += usize::from(!written.contains_key(line));
             }
-            let random = |g: &Graph| g.nodes().filter(|n| called(g, *n).is_some_and(|op| Op::find(op).unwrap().is_random())).count();
+            let random = |g: &Graph| {
+                g.nodes()
+                    .filter(|n| called(g, *n).is_some_and(|op| Op::find(op).unwrap().is_random()))
+                    .count()
+            };
             assert_eq!(random(&f.graph), random(&before), "{}", show());
         }
     }

@@ -1,6 +1,9 @@
-//! Every call that PyTorch recorded, against the operators here; and `docs/operators.md`, which says what came of it.
+//! Every call that PyTorch recorded, against the operators here; and `docs/operators.md`, which
+//! says what came of it.
 
-use maquette_check::conform::{File, OperatorReport, check_file, markdown, operator_files, parse_names};
+use maquette_check::conform::{
+    File, OperatorReport, check_file, markdown, operator_files, parse_names,
+};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -9,10 +12,15 @@ const EXCEPTIONS: &[(&str, usize, &str)] = &[
     (
         "aten::_log_softmax",
         2,
-        "PyTorch rounds the logarithm of the sum to bf16 where the dimension is not the last; here results round once",
+        "PyTorch rounds the logarithm of the sum to bf16 where the dimension is not the last; \
+            here results round once",
     ),
     ("aten::addbmm", 3, "PyTorch rounds to bf16 after each batch; here sums are rounded once"),
-    ("aten::addbmm_", 7, "PyTorch resizes a `self` that is too small; here a tensor's sizes never change"),
+    (
+        "aten::addbmm_",
+        7,
+        "PyTorch resizes a `self` that is too small; here a tensor's sizes never change",
+    ),
 ];
 
 fn root() -> PathBuf {
@@ -28,7 +36,8 @@ static REPORTS: LazyLock<Vec<OperatorReport>> = LazyLock::new(|| {
 fn operators_agree_but_for_the_exceptions() {
     let mut wrong = Vec::new();
     for r in REPORTS.iter().filter(|r| maquette_ops::Op::find(&r.name).is_ok()) {
-        let allowed = EXCEPTIONS.iter().find(|(name, ..)| *name == r.name).map_or(0, |(_, n, _)| *n);
+        let allowed =
+            EXCEPTIONS.iter().find(|(name, ..)| *name == r.name).map_or(0, |(_, n, _)| *n);
         if r.failed() != allowed {
             wrong.push(format!("{}: {} calls differ, not {allowed}", r.name, r.failed()));
             wrong.extend(r.failures().map(|(i, f)| format!("  call {i}, {f}")));
@@ -44,8 +53,11 @@ fn operators_agree_but_for_the_exceptions() {
 fn every_call_of_tier_1_agrees() {
     let tier = parse_names(&std::fs::read_to_string(root().join("tests/data/tier1.txt")).unwrap());
     let dotted = |r: &OperatorReport| parse_names(&r.name).into_iter().next();
-    let failed: Vec<&str> =
-        REPORTS.iter().filter(|r| dotted(r).is_some_and(|n| tier.contains(&n)) && r.failed() > 0).map(|r| r.name.as_str()).collect();
+    let failed: Vec<&str> = REPORTS
+        .iter()
+        .filter(|r| dotted(r).is_some_and(|n| tier.contains(&n)) && r.failed() > 0)
+        .map(|r| r.name.as_str())
+        .collect();
     assert!(failed.is_empty(), "{failed:?}");
     for name in &tier {
         let full = format!("aten::{}", name.strip_suffix(".default").unwrap_or(name));
@@ -59,6 +71,7 @@ fn the_list_of_operators_is_true() {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == markdown(&REPORTS),
-        "docs/operators.md is out of date: run `cargo run --release -- conform tests/data/aten --table docs/operators.md`"
+        "docs/operators.md is out of date: run `cargo run --release -- conform tests/data/aten \
+            --table docs/operators.md`"
     );
 }

@@ -1,5 +1,6 @@
-//! Programs that other systems get wrong, or copy for: each with the graph of values it becomes, and why that is right. The program itself, run
-//! eagerly, is what the graph is compared with, memory and aliasing included.
+//! Programs that other systems get wrong, or copy for: each with the graph of values it becomes,
+//! and why that is right. The program itself, run eagerly, is what the graph is compared with,
+//! memory and aliasing included.
 
 mod common;
 
@@ -25,13 +26,19 @@ fn operators() {
             let (name, rest) = schema.split_at(schema.find('(').unwrap());
             custom_op(&format!("aliasing::{name}")).schema(rest)
         };
-        op("one(Tensor(a!) x) -> ()").kernel(|x: &mut Tensor| -> Result<()> { x.add_(1.0).ok().map(drop) }).register().unwrap();
+        op("one(Tensor(a!) x) -> ()")
+            .kernel(|x: &mut Tensor| -> Result<()> { x.add_(1.0).ok().map(drop) })
+            .register()
+            .unwrap();
         let two = |x: &mut Tensor, y: &mut Tensor| -> Result<()> {
             plus(x, y)?;
             y.mul_(2.0).ok().map(drop)
         };
         op("two(Tensor(a!) x, Tensor(b!) y) -> ()").kernel(two).register().unwrap();
-        op("acc(Tensor x, Tensor(a!) out) -> ()").kernel(|x: &Tensor, out: &mut Tensor| plus(out, x)).register().unwrap();
+        op("acc(Tensor x, Tensor(a!) out) -> ()")
+            .kernel(|x: &Tensor, out: &mut Tensor| plus(out, x))
+            .register()
+            .unwrap();
         let scan = |x: &Tensor, out: &mut Tensor| -> Result<()> {
             let mut out = out.write::<f32>()?;
             x.read::<f32>()?.iter().zip(out.iter_mut()).for_each(|(x, out)| *out += x);
@@ -44,20 +51,35 @@ fn operators() {
             plus(out, x)?;
             Ok(out.clone())
         };
-        op("acc_out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)").kernel(reads).tags([Tag::Out]).register().unwrap();
+        op("acc_out(Tensor x, *, Tensor(a!) out) -> Tensor(a!)")
+            .kernel(reads)
+            .tags([Tag::Out])
+            .register()
+            .unwrap();
         let mr = |x: &Tensor, out: &mut Tensor| -> Result<Tensor> {
             plus(out, x)?;
             Ok(&*out * 2.0)
         };
         let mr = op("mr(Tensor x, Tensor(a!) out) -> Tensor").kernel(mr).register().unwrap();
-        mr.register_fake(|_: &FakeCtx, x: &Tensor, _: &mut Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) }).unwrap();
-        let some = |x: &Tensor, outs: &mut [Option<Tensor>]| -> Result<()> { outs.iter_mut().flatten().try_for_each(|out| plus(out, x)) };
+        mr.register_fake(|_: &FakeCtx, x: &Tensor, _: &mut Tensor| -> Result<Tensor> {
+            Ok(x.new_empty(x.sizes(), x.dtype()))
+        })
+        .unwrap();
+        let some = |x: &Tensor, outs: &mut [Option<Tensor>]| -> Result<()> {
+            outs.iter_mut().flatten().try_for_each(|out| plus(out, x))
+        };
         op("some(Tensor x, Tensor(a!)?[] outs) -> ()").kernel(some).register().unwrap();
         let draw = |x: &Tensor, seed: i64, offset: i64| -> Result<Tensor> {
-            apart(&mut Philox { seed: seed as u64, offset: offset as u64 }, || x.rand_like().ok().cloned())
+            apart(&mut Philox { seed: seed as u64, offset: offset as u64 }, || {
+                x.rand_like().ok().cloned()
+            })
         };
-        let draw = op("draw(Tensor x, int seed, int offset) -> Tensor").kernel(draw).register().unwrap();
-        draw.register_fake(|_: &FakeCtx, x: &Tensor, _: i64, _: i64| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) }).unwrap();
+        let draw =
+            op("draw(Tensor x, int seed, int offset) -> Tensor").kernel(draw).register().unwrap();
+        draw.register_fake(|_: &FakeCtx, x: &Tensor, _: i64, _: i64| -> Result<Tensor> {
+            Ok(x.new_empty(x.sizes(), x.dtype()))
+        })
+        .unwrap();
         let log = |_: &Tensor| -> Result<()> { Ok(()) };
         op("log(Tensor x) -> ()").effect(Effect::Ordered).kernel(log).register().unwrap();
         op("em(Tensor(a!) x) -> ()")
@@ -79,21 +101,41 @@ struct Book(String);
 impl Book {
     fn page(&mut self, title: &str, why: &str, f: &FunctionalGraph) {
         let (mutations, outputs) = (&f.mutations, &f.outputs);
-        writeln!(self.0, "# {title}\n{}\nleaves {mutations:?}\ngives {outputs:?}\n-- {why}\n", f.graph).unwrap();
+        writeln!(
+            self.0,
+            "# {title}\n{}\nleaves {mutations:?}\ngives {outputs:?}\n-- {why}\n",
+            f.graph
+        )
+        .unwrap();
     }
 
-    fn case(&mut self, title: &str, why: &str, inputs: &dyn Fn() -> Vec<Tensor>, program: &dyn Fn(Vec<Tensor>) -> Vec<Tensor>) {
+    fn case(
+        &mut self,
+        title: &str,
+        why: &str,
+        inputs: &dyn Fn() -> Vec<Tensor>,
+        program: &dyn Fn(Vec<Tensor>) -> Vec<Tensor>,
+    ) {
         self.page(title, why, &check(program, inputs));
     }
 
-    fn refused(&mut self, title: &str, why: &str, inputs: Vec<Tensor>, program: &dyn Fn(Vec<Tensor>) -> Result<()>) {
+    fn refused(
+        &mut self,
+        title: &str,
+        why: &str,
+        inputs: Vec<Tensor>,
+        program: &dyn Fn(Vec<Tensor>) -> Result<()>,
+    ) {
         let eager = program(inputs.clone()).unwrap_err();
         // where memory is all that decides, a trace does not see it
         let here = match trace(|x: Vec<Tensor>| program(x), inputs) {
-            Ok(t) => functionalize(t.graph(), &Facts, &Options::new()).unwrap_err().kind.to_string(),
+            Ok(t) => {
+                functionalize(t.graph(), &Facts, &Options::new()).unwrap_err().kind.to_string()
+            }
             Err(e) => e.kind().to_string(),
         };
-        writeln!(self.0, "# {title}\nrefused: {here}\neagerly: {}\n-- {why}\n", eager.kind()).unwrap();
+        writeln!(self.0, "# {title}\nrefused: {here}\neagerly: {}\n-- {why}\n", eager.kind())
+            .unwrap();
     }
 }
 
@@ -115,7 +157,12 @@ fn arguments_that_overlap() {
         vec![y]
     };
     assert_eq!(scan(four())[0].to_vec::<f32>().unwrap(), [1.0, 3.0, 5.0, 7.0]);
-    book.case("y = clone(x); scan(y[:-1], y[1:]!); return y", "what is read is read as it was before the call", &four, &scan);
+    book.case(
+        "y = clone(x); scan(y[:-1], y[1:]!); return y",
+        "what is read is read as it was before the call",
+        &four,
+        &scan,
+    );
     book.case("acc(y, y!)", "the same where both are one tensor: it is doubled", &four, &|v| {
         call("acc", args![&v[0], &v[0]]);
         vec![]
@@ -123,14 +170,25 @@ fn arguments_that_overlap() {
     book.refused("two(x!, x!)", "the order of the writes would decide", four(), &|v| {
         maquette_ops::call("aliasing::two", args![&v[0], &v[0]]).map(drop)
     });
-    book.refused("y = clone(x); two(y[:2]!, y[1:3]!)", "one element is written twice", four(), &|v| {
-        let y = fresh(&v[0]);
-        maquette_ops::call("aliasing::two", args![&y.slice(0, 0..2), &y.slice(0, 1..3)]).map(drop)
+    book.refused(
+        "y = clone(x); two(y[:2]!, y[1:3]!)",
+        "one element is written twice",
+        four(),
+        &|v| {
+            let y = fresh(&v[0]);
+            maquette_ops::call("aliasing::two", args![&y.slice(0, 0..2), &y.slice(0, 1..3)])
+                .map(drop)
+        },
+    );
+    book.refused(
+        "one(clone(x).expand(3, 4)!)",
+        "an element would be written three times",
+        four(),
+        &|v| maquette_ops::call("aliasing::one", args![&fresh(&v[0]).expand([3i64, 4])]).map(drop),
+    );
+    book.refused("x.expand(3, 4).add_(1)", "and so with builtin operators", four(), &|v| {
+        v[0].expand([3i64, 4]).add_(1.0).ok().map(drop)
     });
-    book.refused("one(clone(x).expand(3, 4)!)", "an element would be written three times", four(), &|v| {
-        maquette_ops::call("aliasing::one", args![&fresh(&v[0]).expand([3i64, 4])]).map(drop)
-    });
-    book.refused("x.expand(3, 4).add_(1)", "and so with builtin operators", four(), &|v| v[0].expand([3i64, 4]).add_(1.0).ok().map(drop));
     book.case("return x.expand(2, 4).sum(0)", "only read, it is a view like others", &four, &|v| {
         vec![v[0].expand([2i64, 4]).sum_dim([0], false)]
     });
@@ -141,12 +199,17 @@ fn arguments_that_overlap() {
 fn results_that_are_arguments() {
     operators();
     let mut book = Book::default();
-    book.case("z = zeros; r = inc_(z); inc_(z); return r, z", "r is z, and sees what happens to z afterwards", &|| vector(2), &|_| {
-        let z = Tensor::zeros([2i64], DType::F32);
-        let r = call("inc_", args![&z]).remove(0);
-        call("inc_", args![&z]);
-        vec![r, z]
-    });
+    book.case(
+        "z = zeros; r = inc_(z); inc_(z); return r, z",
+        "r is z, and sees what happens to z afterwards",
+        &|| vector(2),
+        &|_| {
+            let z = Tensor::zeros([2i64], DType::F32);
+            let r = call("inc_", args![&z]).remove(0);
+            call("inc_", args![&z]);
+            vec![r, z]
+        },
+    );
     book.case(
         "b = zeros(2, 4); r = acc_out(x, out=b[0]); b.add_(10); return r, b",
         "so does an out= argument that is a view",
@@ -158,16 +221,31 @@ fn results_that_are_arguments() {
             vec![r, b]
         },
     );
-    book.case("out = ones; acc_out(x, out=out); return out", "an operator may read `out`: it is an operand of the call", &four, &|v| {
-        let out = Tensor::ones([4i64], DType::F32);
-        call("acc_out", args![&v[0], &out]);
-        vec![out]
-    });
-    book.case("r = inc_(x); return r + 1, r", "r is the input itself, with its new value", &four, &|v| {
-        let r = call("inc_", args![&v[0]]).remove(0);
-        vec![&r + 1.0, r]
-    });
-    book.case("r = mr(x, y!); return r", "a fresh result comes before what was written", &four, &|v| call("mr", args![&v[0], &v[0].neg()]));
+    book.case(
+        "out = ones; acc_out(x, out=out); return out",
+        "an operator may read `out`: it is an operand of the call",
+        &four,
+        &|v| {
+            let out = Tensor::ones([4i64], DType::F32);
+            call("acc_out", args![&v[0], &out]);
+            vec![out]
+        },
+    );
+    book.case(
+        "r = inc_(x); return r + 1, r",
+        "r is the input itself, with its new value",
+        &four,
+        &|v| {
+            let r = call("inc_", args![&v[0]]).remove(0);
+            vec![&r + 1.0, r]
+        },
+    );
+    book.case(
+        "r = mr(x, y!); return r",
+        "a fresh result comes before what was written",
+        &four,
+        &|v| call("mr", args![&v[0], &v[0].neg()]),
+    );
     insta::assert_snapshot!("results_that_are_arguments", book.0);
 }
 
@@ -198,17 +276,27 @@ fn writes_through_views() {
             vec![]
         },
     );
-    book.case("a = y + 1; one(y!); b = y + 1; return a, b", "a is of the old value, b of the new one", &four, &|v| {
-        let y = v[0].neg();
-        let a = &y + 1.0;
-        call("one", args![&y]);
-        vec![a, &y + 1.0]
-    });
-    book.case("one(y!); one(y!); one(y!); return y", "three versions, one after the other", &four, &|v| {
-        let y = v[0].neg();
-        (0..3).for_each(|_| drop(call("one", args![&y])));
-        vec![y]
-    });
+    book.case(
+        "a = y + 1; one(y!); b = y + 1; return a, b",
+        "a is of the old value, b of the new one",
+        &four,
+        &|v| {
+            let y = v[0].neg();
+            let a = &y + 1.0;
+            call("one", args![&y]);
+            vec![a, &y + 1.0]
+        },
+    );
+    book.case(
+        "one(y!); one(y!); one(y!); return y",
+        "three versions, one after the other",
+        &four,
+        &|v| {
+            let y = v[0].neg();
+            (0..3).for_each(|_| drop(call("one", args![&y])));
+            vec![y]
+        },
+    );
     book.case("some(x, [y!, None]); return y", "what is absent stays absent", &four, &|v| {
         let y = v[0].neg();
         call("some", args![&v[0], Value::List(Box::from([Value::from(&y), Value::None]))]);
@@ -231,12 +319,17 @@ fn writes_through_views() {
             vec![]
         },
     );
-    book.case("y = x + 1; w = y * 2; two(y!, clone(y)!); return y, w", "w is of the old y, wherever it is computed", &four, &|v| {
-        let y = &v[0] + 1.0;
-        let w = &y * 2.0;
-        call("two", args![&y, &fresh(&y)]);
-        vec![y, w]
-    });
+    book.case(
+        "y = x + 1; w = y * 2; two(y!, clone(y)!); return y, w",
+        "w is of the old y, wherever it is computed",
+        &four,
+        &|v| {
+            let y = &v[0] + 1.0;
+            let w = &y * 2.0;
+            call("two", args![&y, &fresh(&y)]);
+            vec![y, w]
+        },
+    );
     insta::assert_snapshot!("writes_through_views", book.0);
 }
 
@@ -244,21 +337,34 @@ fn writes_through_views() {
 fn effects_and_random_numbers() {
     operators();
     let mut book = Book::default();
-    book.case("log(x); y = x + 1; log(y); log(y)", "in order, and as often as it says", &four, &|v| {
-        call("log", args![&v[0]]);
-        let y = &v[0] + 1.0;
-        call("log", args![&y]);
-        call("log", args![&y]);
-        vec![]
+    book.case(
+        "log(x); y = x + 1; log(y); log(y)",
+        "in order, and as often as it says",
+        &four,
+        &|v| {
+            call("log", args![&v[0]]);
+            let y = &v[0] + 1.0;
+            call("log", args![&y]);
+            call("log", args![&y]);
+            vec![]
+        },
+    );
+    book.case(
+        "log(x); em(neg(x)!); log(x)",
+        "an effect happens though what it writes is never read",
+        &four,
+        &|v| {
+            call("log", args![&v[0]]);
+            call("em", args![&v[0].neg()]);
+            call("log", args![&v[0]]);
+            vec![]
+        },
+    );
+    book.case("return rand_like(x) - rand_like(x)", "two draws are two draws", &four, &|v| {
+        vec![v[0].rand_like() - v[0].rand_like()]
     });
-    book.case("log(x); em(neg(x)!); log(x)", "an effect happens though what it writes is never read", &four, &|v| {
-        call("log", args![&v[0]]);
-        call("em", args![&v[0].neg()]);
-        call("log", args![&v[0]]);
-        vec![]
-    });
-    book.case("return rand_like(x) - rand_like(x)", "two draws are two draws", &four, &|v| vec![v[0].rand_like() - v[0].rand_like()]);
-    let replayed = "numbers that an operator draws from its arguments alone are drawn once; those at another offset are others";
+    let replayed = "numbers that an operator draws from its arguments alone are drawn once; those \
+        at another offset are others";
     book.case("return draw(x, 7, 0) - draw(x, 7, 0), draw(x, 7, 1)", replayed, &four, &|v| {
         let draw = |offset: i64| call("draw", args![&v[0], 7i64, offset]).remove(0);
         vec![draw(0) - draw(0), draw(1)]
@@ -270,7 +376,11 @@ fn effects_and_random_numbers() {
 fn sizes_that_are_symbols() {
     operators();
     let mut book = Book::default();
-    let cache = |n: i64, m: i64| move || vec![arange(12).reshape([2i64, 6]), arange(n), arange(2).reshape([2i64, 1]), arange(m)];
+    let cache = |n: i64, m: i64| {
+        move || {
+            vec![arange(12).reshape([2i64, 6]), arange(n), arange(2).reshape([2i64, 1]), arange(m)]
+        }
+    };
     let f = check_dynamic(
         &[(1, 0, "n"), (3, 0, "m")],
         |v| {
@@ -282,7 +392,8 @@ fn sizes_that_are_symbols() {
     );
     book.page(
         "c[:, n:n+1].copy_(k); return c[:, :n] + 0.5, c[:, :m] + 0.5",
-        "before n nothing was written, whatever n is; of m nothing is known, and no guard is added to find out",
+        "before n nothing was written, whatever n is; of m nothing is known, and no guard is \
+            added to find out",
         &f,
     );
     let rows = |n: i64| move || vec![arange(3 * n).reshape([n, 3])];
@@ -294,7 +405,11 @@ fn sizes_that_are_symbols() {
         },
         &[&rows(4), &rows(3), &rows(2), &rows(1), &rows(0)],
     );
-    book.page("one(x[1:3]!); return x[:, 0]", "sizes 0 and 1 as well, and no guard but the program's own", &f);
+    book.page(
+        "one(x[1:3]!); return x[:, 0]",
+        "sizes 0 and 1 as well, and no guard but the program's own",
+        &f,
+    );
     let flags = |bits: [f32; 4]| move || vec![Tensor::from_vec(bits.to_vec(), [4])];
     let f = check_dynamic(
         &[],
@@ -305,7 +420,11 @@ fn sizes_that_are_symbols() {
         },
         &[&flags([1.0, 0.0, 2.0, 3.0]), &flags([0.0, 0.0, 0.0, 5.0]), &flags([0.0; 4])],
     );
-    book.page("z = nonzero(x); one(z[:1]!); return z", "a part of what has as many rows as the data says", &f);
+    book.page(
+        "z = nonzero(x); one(z[:1]!); return z",
+        "a part of what has as many rows as the data says",
+        &f,
+    );
     let f = check_dynamic(
         &[],
         |v| {
@@ -315,7 +434,11 @@ fn sizes_that_are_symbols() {
         },
         &[&flags([1.0, 0.0, 2.0, 3.0]), &flags([0.0; 4]), &flags([1.0; 4])],
     );
-    book.page("y = neg(x); y[:len(nonzero(x))].fill_(0); return y", "the place waits for the number it depends on", &f);
+    book.page(
+        "y = neg(x); y[:len(nonzero(x))].fill_(0); return y",
+        "the place waits for the number it depends on",
+        &f,
+    );
     let two_flags = |bits: [f32; 2]| move || vec![Tensor::from_vec(bits.to_vec(), [2])];
     let f = check_dynamic(
         &[],
@@ -329,10 +452,12 @@ fn sizes_that_are_symbols() {
     );
     book.page(
         "c = nonzero(x); y = neg(x); some(x[0], [c[:]!, y[:]!]); return c, y",
-        "all of a tensor whose size depends on data, beside one of a known size: two values, and of the size is known what x allows",
+        "all of a tensor whose size depends on data, beside one of a known size: two values, and \
+            of the size is known what x allows",
         &f,
     );
-    let sum = |v: Vec<Tensor>| v[0].nonzero().to_dtype(DType::F32) + Tensor::zeros([3i64, 1], DType::F32);
+    let sum =
+        |v: Vec<Tensor>| v[0].nonzero().to_dtype(DType::F32) + Tensor::zeros([3i64, 1], DType::F32);
     let f = check_dynamic(&[], sum, &[&flags([1.0, 0.0, 2.0, 3.0])]);
     let one = [Value::Tensor(Tensor::from_vec(vec![0.0f32, 0.0, 0.0, 5.0], [4]))];
     let refused = maquette_driver::run_functional(&f, &one).unwrap_err();
@@ -348,49 +473,84 @@ fn sizes_that_are_symbols() {
 fn builtin_operators() {
     let mut book = Book::default();
     let table = || vec![arange(12).reshape([3i64, 4]), arange(4)];
-    book.case("v = x.view(12); v.add_(1); return x", "a view of all of it: no part is stored", &table, &|v| {
-        v[0].view([12i64]).add_(1.0);
-        vec![v[0].clone()]
-    });
+    book.case(
+        "v = x.view(12); v.add_(1); return x",
+        "a view of all of it: no part is stored",
+        &table,
+        &|v| {
+            v[0].view([12i64]).add_(1.0);
+            vec![v[0].clone()]
+        },
+    );
     book.case("x.diagonal().add_(1)", "a diagonal is strided like any view", &table, &|v| {
         v[0].diagonal(0, 0, 1).add_(1.0);
         vec![]
     });
-    book.case("x.split(2, 1)[1].diagonal().fill_(0)", "a view of a view is one view", &table, &|v| {
-        v[0].split(2i64, 1).unwrap()[1].diagonal(0, 0, 1).fill_(0.0);
-        vec![]
-    });
-    book.case("x.as_strided([2, 2], [5, 2]).add_(1)", "places that no other view names", &table, &|v| {
-        v[0].as_strided([2i64, 2], [5i64, 2], None).add_(1.0);
-        vec![]
-    });
+    book.case(
+        "x.split(2, 1)[1].diagonal().fill_(0)",
+        "a view of a view is one view",
+        &table,
+        &|v| {
+            v[0].split(2i64, 1).unwrap()[1].diagonal(0, 0, 1).fill_(0.0);
+            vec![]
+        },
+    );
+    book.case(
+        "x.as_strided([2, 2], [5, 2]).add_(1)",
+        "places that no other view names",
+        &table,
+        &|v| {
+            v[0].as_strided([2i64, 2], [5i64, 2], None).add_(1.0);
+            vec![]
+        },
+    );
     book.case("x.t()[1].add_(y[:3])", "a row of the transposed is a column", &table, &|v| {
         v[0].t().select(0, 1).add_(v[1].slice(0, 0..3));
         vec![]
     });
-    book.case("a = x[:2]; b = x[1:]; x.mul_(2); return a + b", "every view sees what is done to the whole", &table, &|v| {
-        let (a, b) = (v[0].slice(0, 0..2), v[0].slice(0, 1..3));
-        v[0].mul_(2.0);
-        vec![a + b]
-    });
+    book.case(
+        "a = x[:2]; b = x[1:]; x.mul_(2); return a + b",
+        "every view sees what is done to the whole",
+        &table,
+        &|v| {
+            let (a, b) = (v[0].slice(0, 0..2), v[0].slice(0, 1..3));
+            v[0].mul_(2.0);
+            vec![a + b]
+        },
+    );
     book.case("x[1:].copy_(i64 row)", "copies convert and repeat", &table, &|v| {
         v[0].slice(0, 1..3).copy_(&v[1].to_dtype(DType::I64));
         vec![]
     });
-    book.case("x[:, 1:3].index_put_([[0, 2]], 7)", "scattered writes through a view", &table, &|v| {
-        let rows = Tensor::from_vec(vec![0i64, 2], [2]);
-        v[0].slice(1, 1..3).index_put_(&[Some(&rows)], &v[1].select(0, 0), false);
-        vec![]
-    });
-    book.case("x.view(f32).add_(1) where x is f32", "a view as the dtype it has is the tensor", &table, &|v| {
-        let same = maquette_ops::call("aten::view.dtype", args![&v[0], DType::F32]).unwrap();
-        same.iter().flat_map(Value::tensors).for_each(|t| drop(t.add_(1.0)));
-        vec![]
-    });
+    book.case(
+        "x[:, 1:3].index_put_([[0, 2]], 7)",
+        "scattered writes through a view",
+        &table,
+        &|v| {
+            let rows = Tensor::from_vec(vec![0i64, 2], [2]);
+            v[0].slice(1, 1..3).index_put_(&[Some(&rows)], &v[1].select(0, 0), false);
+            vec![]
+        },
+    );
+    book.case(
+        "x.view(f32).add_(1) where x is f32",
+        "a view as the dtype it has is the tensor",
+        &table,
+        &|v| {
+            let same = maquette_ops::call("aten::view.dtype", args![&v[0], DType::F32]).unwrap();
+            same.iter().flat_map(Value::tensors).for_each(|t| drop(t.add_(1.0)));
+            vec![]
+        },
+    );
     let captured = Tensor::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], [4]);
-    book.case("a.copy_(x) of a tensor a from outside; return a * 2", "a is left changed, like an input", &four, &|v| {
-        captured.copy_(&v[0]);
-        vec![&captured * 2.0]
-    });
+    book.case(
+        "a.copy_(x) of a tensor a from outside; return a * 2",
+        "a is left changed, like an input",
+        &four,
+        &|v| {
+            captured.copy_(&v[0]);
+            vec![&captured * 2.0]
+        },
+    );
     insta::assert_snapshot!("builtin_operators", book.0);
 }

@@ -1,6 +1,7 @@
-//! The textbook of functionalization: small programs and the graphs they become, in one file to read from top to bottom. What is missing in the
-//! numbers is in `traps.rs`: 19 (`arguments_that_overlap`), 21 and 25 (`sizes_that_are_symbols`, `effects_and_random_numbers`); and in `scale.rs`: 27
-//! and 28. The plan of 22 is in `in_place.rs`.
+//! The textbook of functionalization: small programs and the graphs they become, in one file to
+//! read from top to bottom. What is missing in the numbers is in `traps.rs`: 19
+//! (`arguments_that_overlap`), 21 and 25 (`sizes_that_are_symbols`, `effects_and_random_numbers`);
+//! and in `scale.rs`: 27 and 28. The plan of 22 is in `in_place.rs`.
 
 mod common;
 
@@ -36,21 +37,38 @@ fn operators() {
             })
             .register()
             .unwrap();
-        acc.register_fake(|_: &FakeCtx, x: &mut Tensor, _: &Tensor| -> Result<Tensor> { Ok(x.new_empty([0i64; 0], x.dtype())) }).unwrap();
+        acc.register_fake(|_: &FakeCtx, x: &mut Tensor, _: &Tensor| -> Result<Tensor> {
+            Ok(x.new_empty([0i64; 0], x.dtype()))
+        })
+        .unwrap();
         custom_op("cases::set_")
             .schema("(Tensor(a!) x, Tensor y) -> ()")
             .kernel(|x: &mut Tensor, y: &Tensor| -> Result<()> { x.copy_(y).ok().map(drop) })
             .register()
             .unwrap();
-        let show =
-            custom_op("cases::show").schema("(Tensor x) -> ()").effect(Effect::Ordered).kernel(|_: &Tensor| -> Result<()> { Ok(()) });
+        let show = custom_op("cases::show")
+            .schema("(Tensor x) -> ()")
+            .effect(Effect::Ordered)
+            .kernel(|_: &Tensor| -> Result<()> { Ok(()) });
         show.register().unwrap();
     });
 }
 
 /// Zeros and infinities of both signs, NaN, the smallest number and the largest.
 fn awkward() -> Vec<Tensor> {
-    vec![Tensor::from_vec(vec![-0.0f32, 0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::from_bits(1), f32::MAX, -1.5], [8])]
+    vec![Tensor::from_vec(
+        vec![
+            -0.0f32,
+            0.0,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::NAN,
+            f32::from_bits(1),
+            f32::MAX,
+            -1.5,
+        ],
+        [8],
+    )]
 }
 
 fn call(op: &str, tensors: &[&Tensor]) -> Vec<Tensor> {
@@ -63,10 +81,13 @@ fn call(op: &str, tensors: &[&Tensor]) -> Vec<Tensor> {
 fn textbook() {
     operators();
     let mut book = String::new();
-    let mut case = |title: &str, inputs: &dyn Fn() -> Vec<Tensor>, program: &dyn Fn(Vec<Tensor>) -> Vec<Tensor>| {
+    let mut case = |title: &str,
+                    inputs: &dyn Fn() -> Vec<Tensor>,
+                    program: &dyn Fn(Vec<Tensor>) -> Vec<Tensor>| {
         let f = check(program, inputs);
         let (mutations, outputs) = (&f.mutations, &f.outputs);
-        writeln!(book, "# {title}\n{}\nleaves {mutations:?}\ngives {outputs:?}\n", f.graph).unwrap();
+        writeln!(book, "# {title}\n{}\nleaves {mutations:?}\ngives {outputs:?}\n", f.graph)
+            .unwrap();
     };
     let two = || vec![arange(8), arange(8).neg()];
     let x8 = || vec![arange(8)];
@@ -104,7 +125,10 @@ fn textbook() {
     });
     case("8. e = t[0::2]; o = t[1::2]; e.fill_(0); o.add_(o); return o", &x8, &|v| {
         let t = v[0].neg();
-        let (e, o) = (t.as_strided([4i64], [2i64], Some(0.into())), t.as_strided([4i64], [2i64], Some(1.into())));
+        let (e, o) = (
+            t.as_strided([4i64], [2i64], Some(0.into())),
+            t.as_strided([4i64], [2i64], Some(1.into())),
+        );
         e.fill_(0.0);
         o.add_(&o);
         vec![o]
@@ -113,13 +137,18 @@ fn textbook() {
         v[0].slice(0, 1..6).copy_(&v[0].slice(0, 0..5));
         vec![]
     });
-    case("10. swap_(q!, k!) on parts of one buffer, which is split again", &|| vec![arange(12)], &|v| {
-        let t = v[0].neg();
-        call("cases::swap_", &[&t.slice(0, 0..4), &t.slice(0, 4..8)]);
-        vec![t.slice(0, 0..4) + t.slice(0, 4..8) + t.slice(0, 8..12)]
-    });
+    case(
+        "10. swap_(q!, k!) on parts of one buffer, which is split again",
+        &|| vec![arange(12)],
+        &|v| {
+            let t = v[0].neg();
+            call("cases::swap_", &[&t.slice(0, 0..4), &t.slice(0, 4..8)]);
+            vec![t.slice(0, 0..4) + t.slice(0, 4..8) + t.slice(0, 8..12)]
+        },
+    );
     case("11. two clones mutated alike", &two, &|v| {
-        let (a, b) = (v[0].clone_as(MemoryFormat::Contiguous), v[0].clone_as(MemoryFormat::Contiguous));
+        let (a, b) =
+            (v[0].clone_as(MemoryFormat::Contiguous), v[0].clone_as(MemoryFormat::Contiguous));
         a.add_(&v[1]);
         b.add_(&v[1]);
         vec![a * b]
@@ -149,17 +178,27 @@ fn textbook() {
         t.slice(0, 4..8).copy_(&v[1].slice(0, 4..8));
         vec![t.slice(0, 0..4).neg()]
     });
-    case("16. r = acc_(v!, b) with v = x[0:3]", &two, &|v| call("cases::acc_", &[&v[0].slice(0, 0..3), &v[1].slice(0, 0..3)]));
-    case("17. t.t().copy_(y)", &|| vec![arange(6).reshape([2i64, 3]), arange(6).reshape([3i64, 2])], &|v| {
-        let t = v[0].neg();
-        t.t().copy_(&v[1]);
-        vec![t]
+    case("16. r = acc_(v!, b) with v = x[0:3]", &two, &|v| {
+        call("cases::acc_", &[&v[0].slice(0, 0..3), &v[1].slice(0, 0..3)])
     });
-    case("18. a = x.view(2, 3); b = x.view(3, 2); a[0].zero_(); return b", &|| vec![arange(6)], &|v| {
-        let (a, b) = (v[0].view([2i64, 3]), v[0].view([3i64, 2]));
-        a.select(0, 0).zero_();
-        vec![b]
-    });
+    case(
+        "17. t.t().copy_(y)",
+        &|| vec![arange(6).reshape([2i64, 3]), arange(6).reshape([3i64, 2])],
+        &|v| {
+            let t = v[0].neg();
+            t.t().copy_(&v[1]);
+            vec![t]
+        },
+    );
+    case(
+        "18. a = x.view(2, 3); b = x.view(3, 2); a[0].zero_(); return b",
+        &|| vec![arange(6)],
+        &|v| {
+            let (a, b) = (v[0].view([2i64, 3]), v[0].view([3i64, 2]));
+            a.select(0, 0).zero_();
+            vec![b]
+        },
+    );
     case("23. integers: i.mul_(2) keeps i64; f32 t.add_(i) keeps f32", &|| vec![arange(4)], &|v| {
         let i = v[0].to_dtype(maquette_ir::DType::I64);
         i.mul_(2i64);
@@ -172,7 +211,9 @@ fn textbook() {
         call("cases::set_", &[&out, &v[0]]);
         vec![out]
     });
-    case("24. x + 0.0 is not x where x is -0.0; x - 0.0 and x * 1.0 are", &awkward, &|v| vec![&v[0] + 0.0, &v[0] - 0.0, &v[0] * 1.0]);
+    case("24. x + 0.0 is not x where x is -0.0; x - 0.0 and x * 1.0 are", &awkward, &|v| {
+        vec![&v[0] + 0.0, &v[0] - 0.0, &v[0] * 1.0]
+    });
     case("26. a mutable operator on memory that nobody reads", &x8, &|v| {
         let t = v[0].neg();
         call("cases::swap_", &[&t.slice(0, 0..4), &t.slice(0, 4..8)]);
@@ -193,16 +234,23 @@ fn inputs_of_one_memory() {
     };
     // one memory for both, and each a view of it at its own offset
     let f = check_shared(program, parts);
-    let mut book = format!("# 20. a = x[0:4], b = x[2:6]; a.fill_(0); return b, neg(b)\n{}\n", f.graph);
+    let mut book =
+        format!("# 20. a = x[0:4], b = x[2:6]; a.fill_(0); return b, neg(b)\n{}\n", f.graph);
     writeln!(book, "leaves {:?}\ngives {:?}\n", f.mutations, f.outputs).unwrap();
     // not told so, a program is not made for it, and says so when it is called
     let f = check(program, || vec![arange(4), arange(4)]);
     let inputs: Vec<Value> = parts().iter().map(Value::from).collect();
-    writeln!(book, "# The same, made for inputs apart\nrefused: {}", run_functional(&f, &inputs).unwrap_err().kind()).unwrap();
+    writeln!(
+        book,
+        "# The same, made for inputs apart\nrefused: {}",
+        run_functional(&f, &inputs).unwrap_err().kind()
+    )
+    .unwrap();
     insta::assert_snapshot!("inputs_of_one_memory", book);
 }
 
-/// How many calls are left of a program that does as little as it says, and how many where the sign of a zero does not matter.
+/// How many calls are left of a program that does as little as it says, and how many where the sign
+/// of a zero does not matter.
 fn left(program: impl Fn(&Tensor) -> Tensor) -> (usize, usize) {
     let exact = check(|v| program(&v[0]), awkward);
     let t = trace(|v: Vec<Tensor>| program(&v[0]), awkward()).unwrap();

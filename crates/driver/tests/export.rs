@@ -43,7 +43,11 @@ struct Mlp {
 
 impl Mlp {
     fn new() -> Mlp {
-        Mlp { layers: vec![Linear::new(3, 4), Linear::new(4, 2)], count: arange(1), dead: arange(2) }
+        Mlp {
+            layers: vec![Linear::new(3, 4), Linear::new(4, 2)],
+            count: arange(1),
+            dead: arange(2),
+        }
     }
 }
 
@@ -71,19 +75,30 @@ fn rows(n: i64) -> Tensor {
 #[test]
 fn a_program_with_a_signature() {
     let mlp = Mlp::new();
-    let program = ExportOptions::new().dynamic(0, 0, Dim::new("batch")).names(["x"]).name("mlp").export(&mlp, rows(2)).unwrap();
+    let program = ExportOptions::new()
+        .dynamic(0, 0, Dim::new("batch"))
+        .names(["x"])
+        .name("mlp")
+        .export(&mlp, rows(2))
+        .unwrap();
     insta::assert_snapshot!("mlp", program);
     let dead: Vec<&str> = program.signature().unused().map(|i| i.name.as_str()).collect();
     assert_eq!(dead, ["dead"]);
     let ranges = program.range_constraints();
     assert_eq!(ranges.len(), 1);
-    assert_eq!((ranges[0].symbol.as_str(), ranges[0].range.to_string().as_str()), ("batch", "[0, oo)"));
+    assert_eq!(
+        (ranges[0].symbol.as_str(), ranges[0].range.to_string().as_str()),
+        ("batch", "[0, oo)")
+    );
     assert_eq!(ranges[0].dims, [("x".to_owned(), 0)]);
     same_calls(&mlp, &program, [2, 1, 5, 0].map(|n| move || rows(n)));
 }
 
 /// Exports, makes the same calls twice, and gives the text.
-fn text<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>>(module: &Over<F>, inputs: impl Fn() -> Vec<Tensor>) -> String {
+fn text<F: Fn(&[Tensor], Vec<Tensor>) -> Vec<Tensor>>(
+    module: &Over<F>,
+    inputs: impl Fn() -> Vec<Tensor>,
+) -> String {
     let program = ExportOptions::new().export(module, inputs()).unwrap();
     same_calls(module, &program, [&inputs, &inputs]);
     program.to_string()
@@ -97,7 +112,10 @@ fn state_and_who_shares_it() {
     let (p, b) = (Slot::Parameter, Slot::Buffer);
 
     let w = arange(4);
-    let tied = over(vec![("embed", p, w.clone()), ("scale", p, arange(1)), ("head", p, w)], |s, x| vec![&x[0] * &s[0] + &s[2] * &s[1]]);
+    let tied =
+        over(vec![("embed", p, w.clone()), ("scale", p, arange(1)), ("head", p, w)], |s, x| {
+            vec![&x[0] * &s[0] + &s[2] * &s[1]]
+        });
     case("one tensor under two names", text(&tied, one));
 
     let cache = arange(8);
@@ -155,7 +173,8 @@ fn a_program_owns_its_state() {
     let program = ExportOptions::new().export(&mlp, rows(2)).unwrap();
     let before = program.call(rows(2)).unwrap().to_vec::<f32>().unwrap();
     mlp.layers[0].weight.fill_(0.0);
-    let named = |name: &str| program.state().find(|(n, ..)| *n == name).map(|(.., t)| t.clone()).unwrap();
+    let named =
+        |name: &str| program.state().find(|(n, ..)| *n == name).map(|(.., t)| t.clone()).unwrap();
     named("count").copy_(&arange(1));
     assert_eq!(program.call(rows(2)).unwrap().to_vec::<f32>().unwrap(), before);
     // and its buffers advance in calls

@@ -22,7 +22,8 @@ fn text(e: &Error) -> String {
     let mut out = String::new();
     for part in e.to_string().split_inclusive(".rs:") {
         let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        let named = part[..digits].parse::<usize>().ok().and_then(|n| lines.get(n - 1)?.rsplit_once("// "));
+        let named =
+            part[..digits].parse::<usize>().ok().and_then(|n| lines.get(n - 1)?.rsplit_once("// "));
         match named {
             Some((_, name)) => out += &format!("{name}{}", &part[digits..]),
             None if digits > 0 => out += &format!("LINE{}", &part[digits..]),
@@ -32,10 +33,17 @@ fn text(e: &Error) -> String {
     out
 }
 
-/// Exports a program of inputs of these sizes, with dimensions declared dynamic, and gives the refusal.
-fn refusal(sizes: &[&[i64]], dims: &[(usize, usize, Dim)], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> String {
+/// Exports a program of inputs of these sizes, with dimensions declared dynamic, and gives the
+/// refusal.
+fn refusal(
+    sizes: &[&[i64]],
+    dims: &[(usize, usize, Dim)],
+    f: impl Fn(&[Tensor]) -> Result<Tensor>,
+) -> String {
     let module = over(vec![], |_, x| vec![f(&x).unwrap_or_else(Tensor::poison)]);
-    let options = dims.iter().fold(ExportOptions::new(), |o, (input, dim, symbol)| o.dynamic(*input, *dim, symbol.clone()));
+    let options = dims.iter().fold(ExportOptions::new(), |o, (input, dim, symbol)| {
+        o.dynamic(*input, *dim, symbol.clone())
+    });
     let inputs = sizes.iter().map(|s| of(s)).collect();
     match options.export(&module, inputs) {
         Ok(program) => format!("exported: {}", program.graph()),
@@ -49,10 +57,15 @@ fn violations() {
     let mut case = |title: &str, text: String| writeln!(book, "# {title}\n{text}\n").unwrap();
     let one = [(0, 0, batch())];
 
-    let branch = |x: &[Tensor]| Ok(if x[0].size(0).eq(4).guard()? { x[0].neg() } else { x[0].relu() }); // line A
+    let branch =
+        |x: &[Tensor]| Ok(if x[0].size(0).eq(4).guard()? { x[0].neg() } else { x[0].relu() }); // line A
     case("a size is taken for a number", refusal(&[&[4, 2]], &one, branch));
-    case("a reshape that fits one size", refusal(&[&[4, 3]], &one, |x| Ok(x[0].reshape([6i64, 2])))); // line B
-    let small = |x: &[Tensor]| Ok(if x[0].size(0).le(8).guard()? { x[0].neg() } else { x[0].relu() }); // line C
+    case(
+        "a reshape that fits one size",
+        refusal(&[&[4, 3]], &one, |x| Ok(x[0].reshape([6i64, 2]))),
+    ); // line B
+    let small =
+        |x: &[Tensor]| Ok(if x[0].size(0).le(8).guard()? { x[0].neg() } else { x[0].relu() }); // line C
     case("an upper bound", refusal(&[&[4, 2]], &one, small));
     case("an upper bound that was declared", refusal(&[&[4, 2]], &[(0, 0, batch().max(8))], small));
     let between = |x: &[Tensor]| {
@@ -62,14 +75,18 @@ fn violations() {
     };
     case("two bounds", refusal(&[&[4, 2]], &[(0, 0, batch().max(64))], between));
     case("two bounds, none declared", refusal(&[&[4, 2]], &one, between));
-    let even = |x: &[Tensor]| Ok(if (x[0].size(0) % 2).eq(0).guard()? { x[0].neg() } else { x[0].relu() }); // line F
+    let even =
+        |x: &[Tensor]| Ok(if (x[0].size(0) % 2).eq(0).guard()? { x[0].neg() } else { x[0].relu() }); // line F
     case("an even size", refusal(&[&[4, 2]], &one, even));
     let two = [(0, 0, batch()), (1, 0, Dim::new("other"))];
     let sum = |x: &[Tensor]| Ok(&x[0] + &x[1]); // line G
     case("a size that another is asked to be", refusal(&[&[4], &[4]], &two, sum));
     case("one more", refusal(&[&[5], &[4]], &two, |x| Ok(x[0].slice(0, 1..) + &x[1]))); // line H
     case("a size that is another's number", refusal(&[&[4], &[4]], &one, sum));
-    case("rows of a product", refusal(&[&[2, 3], &[3, 4]], &[(0, 1, batch())], |x| Ok(x[0].matmul(&x[1])))); // line J
+    case(
+        "rows of a product",
+        refusal(&[&[2, 3], &[3, 4]], &[(0, 1, batch())], |x| Ok(x[0].matmul(&x[1]))),
+    ); // line J
     case(
         "one name in two places",
         refusal(&[&[4], &[4]], &[(0, 0, batch()), (1, 0, batch())], |x| {
@@ -79,12 +96,16 @@ fn violations() {
     );
     case(
         "several at once",
-        refusal(&[&[4, 6], &[3]], &[(0, 0, batch()), (0, 1, Dim::new("width")), (1, 0, Dim::new("rest").min(1))], |x| {
-            let n = x[1].size(0).guard_int()?; // line L
-            x[0].size(1).ge(x[0].size(0)).guard()?; // line M
-            x[0].size(0).lt(50).guard()?; // line N
-            Ok(x[0].sum() * n as f64)
-        }),
+        refusal(
+            &[&[4, 6], &[3]],
+            &[(0, 0, batch()), (0, 1, Dim::new("width")), (1, 0, Dim::new("rest").min(1))],
+            |x| {
+                let n = x[1].size(0).guard_int()?; // line L
+                x[0].size(1).ge(x[0].size(0)).guard()?; // line M
+                x[0].size(0).lt(50).guard()?; // line N
+                Ok(x[0].sum() * n as f64)
+            },
+        ),
     );
     insta::assert_snapshot!("violations", book);
 }
@@ -102,10 +123,17 @@ fn exported(
 #[test]
 fn what_is_suggested_helps() {
     let one = |dim: Dim| ExportOptions::new().dynamic(0, 0, dim);
-    let small = |x: &[Tensor]| Ok(if x[0].size(0).le(8).guard()? { x[0].neg() } else { x[0].relu() });
+    let small =
+        |x: &[Tensor]| Ok(if x[0].size(0).le(8).guard()? { x[0].neg() } else { x[0].relu() });
     let program = exported(one(batch().max(8)), small, &[&[4]]).unwrap();
     assert_eq!(program.call(vec![of(&[8])]).unwrap()[0].sizes_i64().unwrap(), [8]);
-    assert!(program.call(vec![of(&[9])]).unwrap_err().to_string().contains("size 0 must be in [0, 8], found 9"));
+    assert!(
+        program
+            .call(vec![of(&[9])])
+            .unwrap_err()
+            .to_string()
+            .contains("size 0 must be in [0, 8], found 9")
+    );
 
     let both = one(batch()).dynamic(1, 0, batch());
     let program = exported(both, |x| Ok(&x[0] + &x[1]), &[&[4], &[4]]).unwrap();
@@ -120,28 +148,42 @@ fn what_is_suggested_helps() {
     assert!(program.guards().is_empty());
     assert!(program.call(vec![of(&[6])]).is_ok());
     let e = program.call(vec![of(&[5])]).unwrap_err();
-    let expected = "assertion failed: rows come in pairs: `batch % 2 == 0` does not hold: batch = 5\n  at crates/driver/tests/export_constraints.rs:line O";
+    let expected = "assertion failed: rows come in pairs: `batch % 2 == 0` does not hold: batch = \
+        5\n  at crates/driver/tests/export_constraints.rs:line O";
     assert_eq!(text(&e).lines().take(2).collect::<Vec<_>>().join("\n"), expected);
     let [assertion] = &program.assertions()[..] else { panic!("{:?}", program.assertions()) };
-    assert_eq!((assertion.cond.as_str(), assertion.message.as_deref()), ("batch % 2 == 0", Some("rows come in pairs")));
+    assert_eq!(
+        (assertion.cond.as_str(), assertion.message.as_deref()),
+        ("batch % 2 == 0", Some("rows come in pairs"))
+    );
     assert_eq!(assertion.loc, e.loc());
 }
 
 #[test]
 fn symbols_that_were_not_declared_may_be_restricted() {
-    let pairs = |x: &[Tensor]| Ok(if x[0].size(0).le(8).guard()? { &x[0] + &x[1] } else { x[0].relu() }); // line P
+    let pairs =
+        |x: &[Tensor]| Ok(if x[0].size(0).le(8).guard()? { &x[0] + &x[1] } else { x[0].relu() }); // line P
     let program = exported(ExportOptions::symbolic(), pairs, &[&[4], &[4]]).unwrap();
     let guards: Vec<String> = program.guards().into_iter().map(|g| g.cond).collect();
     assert_eq!(guards, ["s0 <= 8", "s0 == s1"]);
-    let ranges: Vec<String> =
-        program.range_constraints().into_iter().map(|r| format!("{} in {} {:?}", r.symbol, r.range, r.dims)).collect();
+    let ranges: Vec<String> = program
+        .range_constraints()
+        .into_iter()
+        .map(|r| format!("{} in {} {:?}", r.symbol, r.range, r.dims))
+        .collect();
     assert_eq!(ranges, [r#"s0 in [0, 8] [("in0", 0)]"#, r#"s1 in [0, 8] [("in1", 0)]"#]);
     assert!(program.call(vec![of(&[7]), of(&[7])]).is_ok());
     let e = program.call(vec![of(&[9]), of(&[9])]).unwrap_err();
-    let (guard, place) = ("the guard `s0 <= 8` does not hold: s0 = 9", "export_constraints.rs:line P");
+    let (guard, place) =
+        ("the guard `s0 <= 8` does not hold: s0 = 9", "export_constraints.rs:line P");
     assert!(text(&e).starts_with(guard) && text(&e).contains(place), "{}", text(&e));
     // a declared dimension may not, not even by one that was not
-    let mixed = exported(ExportOptions::symbolic().dynamic(0, 0, batch()), |x| Ok(&x[0] + &x[1]), &[&[4], &[4]]).unwrap_err();
+    let mixed = exported(
+        ExportOptions::symbolic().dynamic(0, 0, batch()),
+        |x| Ok(&x[0] + &x[1]),
+        &[&[4], &[4]],
+    )
+    .unwrap_err();
     let fix = "declare `.dynamic(1, 0, Dim::new(\"batch\"))`: one name stands for equal sizes";
     assert!(mixed.to_string().contains(fix), "{mixed}");
 }
@@ -149,7 +191,11 @@ fn symbols_that_were_not_declared_may_be_restricted() {
 #[test]
 fn a_static_program_has_no_constraints() {
     let program = exported(ExportOptions::new(), |x| Ok(x[0].relu()), &[&[4]]).unwrap();
-    assert!(program.range_constraints().is_empty() && program.guards().is_empty() && program.assertions().is_empty());
+    assert!(
+        program.range_constraints().is_empty()
+            && program.guards().is_empty()
+            && program.assertions().is_empty()
+    );
     fn shared_between_threads<T: Send + Sync>(_: &T) {}
     shared_between_threads(&program);
 }
@@ -162,8 +208,11 @@ fn data_dependent_sizes_keep_their_ranges_and_assertions() {
         Ok(found)
     };
     let program = exported(ExportOptions::new().dynamic(0, 0, batch()), rows, &[&[4]]).unwrap();
-    let ranges: Vec<String> =
-        program.range_constraints().into_iter().map(|r| format!("{} in {} {:?}", r.symbol, r.range, r.dims)).collect();
+    let ranges: Vec<String> = program
+        .range_constraints()
+        .into_iter()
+        .map(|r| format!("{} in {} {:?}", r.symbol, r.range, r.dims))
+        .collect();
     assert_eq!(ranges, [r#"batch in [0, oo) [("in0", 0)]"#, "u0 in [0, oo) []"]);
     assert_eq!(program.call(vec![of(&[5])]).unwrap()[0].sizes_i64().unwrap(), [4, 1]);
     let e = program.call(vec![Tensor::from([0.0f32, 0.0])]).unwrap_err().to_string();

@@ -112,7 +112,8 @@ fn inputs_that_share_memory() {
 fn a_transposed_square_of_one_symbol_is_written_where_it_lies() {
     let rows = || arange(9).reshape([3i64, 3]);
     let options = TraceOptions::new().dynamic(0, 0, Dim::new("n")).dynamic(0, 1, Dim::new("n"));
-    let t = options.trace(|x: Tensor| x.select(0, 0).fill_(7.0).ok().map(drop), rows().t()).unwrap();
+    let t =
+        options.trace(|x: Tensor| x.select(0, 0).fill_(7.0).ok().map(drop), rows().t()).unwrap();
     let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
     let (x, y) = (rows(), rows());
     run_functional(&f, &[Value::from(&x.t())]).unwrap();
@@ -122,9 +123,14 @@ fn a_transposed_square_of_one_symbol_is_written_where_it_lies() {
 
 #[test]
 fn elements_that_share_their_place_at_some_sizes_only_are_looked_at_in_the_run() {
-    let program = |(x, n): (Tensor, Tensor)| x.expand([n.size(0), 2.into()]).add_(1.0).ok().map(drop);
+    let program =
+        |(x, n): (Tensor, Tensor)| x.expand([n.size(0), 2.into()]).add_(1.0).ok().map(drop);
     let inputs = |n: i64| (arange(2), arange(n));
-    let t = TraceOptions::new().names(["x", "n"]).dynamic(1, 0, Dim::new("n")).trace(program, inputs(5)).unwrap();
+    let t = TraceOptions::new()
+        .names(["x", "n"])
+        .dynamic(1, 0, Dim::new("n"))
+        .trace(program, inputs(5))
+        .unwrap();
     for level in [Level::LiftOnly, Level::Exact] {
         let f = functionalize(t.graph(), &Facts, &Options::new().level(level)).unwrap();
         if level == Level::LiftOnly {
@@ -145,7 +151,10 @@ fn elements_that_share_their_place_at_some_sizes_only_are_looked_at_in_the_run()
             let eager = inputs(n);
             let expected = program(eager.clone()).map_err(|e| e.kind().to_string());
             let ran = |(x, n): (Tensor, Tensor), way: &dyn Fn(&[Value]) -> Result<()>| {
-                assert_eq!(way(&[Value::from(&x), Value::from(&n)]).map_err(|e| e.kind().to_string()), expected);
+                assert_eq!(
+                    way(&[Value::from(&x), Value::from(&n)]).map_err(|e| e.kind().to_string()),
+                    expected
+                );
                 // a write that was refused leaves nothing to read
                 if expected.is_ok() {
                     assert_eq!(x.to_vec::<f32>().unwrap(), eager.0.to_vec::<f32>().unwrap());
@@ -162,12 +171,16 @@ fn captured_tensors_of_one_memory_are_not_taken_for_two() {
     let whole = arange(6);
     let (part, given) = (whole.slice(0, 0..3), whole.slice(0, 3..6));
     // the program writes to one of them and reads the other
-    let t = TraceOptions::new().trace(|_: Tensor| (whole.neg_().ok().map(drop), part.clone() + 1.0), arange(3)).unwrap();
+    let t = TraceOptions::new()
+        .trace(|_: Tensor| (whole.neg_().ok().map(drop), part.clone() + 1.0), arange(3))
+        .unwrap();
     let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
     let e = run_functional(&f, &[Value::from(&arange(3))]).unwrap_err();
     assert!(e.to_string().contains("share memory"), "{e}");
     // or is given a part of what it captured
-    let t = TraceOptions::new().trace(|x: Tensor| (whole.neg_().ok().map(drop), x + 1.0), arange(3)).unwrap();
+    let t = TraceOptions::new()
+        .trace(|x: Tensor| (whole.neg_().ok().map(drop), x + 1.0), arange(3))
+        .unwrap();
     let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
     run_functional(&f, &[Value::from(&arange(3))]).unwrap();
     let e = run_functional(&f, &[Value::from(&given)]).unwrap_err();
@@ -194,8 +207,10 @@ fn a_view_named_by_an_offset_is_told_apart_however_the_offset_is_given() {
 
 #[test]
 fn an_argument_that_an_operator_does_not_have() {
-    let graph: maquette_ir::graph::Graph =
-        "graph program(%x: f32[4]) -> (f32[4])\n{\n  %y: f32[4] = aten::neg(%x, loudly=true)\n  return %y\n}".parse().unwrap();
+    let graph: maquette_ir::graph::Graph = "graph program(%x: f32[4]) -> \
+            (f32[4])\n{\n  %y: f32[4] = aten::neg(%x, loudly=true)\n  return %y\n}"
+        .parse()
+        .unwrap();
     let refused = functionalize(&graph, &Facts, &Options::new()).unwrap_err();
     assert_eq!(refused.kind.to_string(), "aten::neg has no argument `loudly`");
 }
@@ -223,7 +238,8 @@ fn what_lies_in_another_order_is_viewed_in_it() {
     );
     check(
         |x| {
-            let last = x[0].clone_as(maquette_ir::MemoryFormat::ChannelsLast).permute([0i64, 2, 3, 1]);
+            let last =
+                x[0].clone_as(maquette_ir::MemoryFormat::ChannelsLast).permute([0i64, 2, 3, 1]);
             let rows = last.view([40i64, 3]);
             rows.select(1, 0).mul_(2.0);
             (rows, last)

@@ -1,4 +1,5 @@
-//! Plans of programs that mutate: what is done in place, what is copied, and why. Each also runs, and does what the eager program does.
+//! Plans of programs that mutate: what is done in place, what is copied, and why. Each also runs,
+//! and does what the eager program does.
 
 mod common;
 
@@ -6,7 +7,7 @@ use common::{arange, check, copied, fresh};
 use maquette_ir::DType;
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, Tensor, Tree, Value, args, custom_op};
-use maquette_rewrite::{FunctionalGraph, ExecutionMode, Options, functionalize_in_place, plan};
+use maquette_rewrite::{ExecutionMode, FunctionalGraph, Options, functionalize_in_place, plan};
 use std::fmt::Write;
 use std::sync::Once;
 
@@ -18,13 +19,21 @@ fn operators() {
             x.mul_(2.0).ok()?;
             y.add_(1.0).ok().map(drop)
         };
-        custom_op("plans::two").schema("(Tensor(a!) x, Tensor(b!) y) -> ()").kernel(two).register().unwrap();
+        custom_op("plans::two")
+            .schema("(Tensor(a!) x, Tensor(b!) y) -> ()")
+            .kernel(two)
+            .register()
+            .unwrap();
         let swap = |x: &mut Tensor, y: &mut Tensor| -> Result<()> {
             let (mut x, mut y) = (x.write::<f32>()?, y.write::<f32>()?);
             x.iter_mut().zip(y.iter_mut()).for_each(|(x, y)| std::mem::swap(x, y));
             Ok(())
         };
-        custom_op("plans::swap").schema("(Tensor(a!) x, Tensor(b!) y) -> ()").kernel(swap).register().unwrap();
+        custom_op("plans::swap")
+            .schema("(Tensor(a!) x, Tensor(b!) y) -> ()")
+            .kernel(swap)
+            .register()
+            .unwrap();
         let running = |x: &Tensor, out: &mut Tensor| -> Result<()> {
             let (x, mut out) = (x.to_vec::<f32>()?, out.write::<f32>()?);
             let sums = x.iter().scan(0.0, |sum, x| {
@@ -34,7 +43,11 @@ fn operators() {
             out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum);
             Ok(())
         };
-        custom_op("plans::running").schema("(Tensor x, Tensor(a!) out) -> ()").kernel(running).register().unwrap();
+        custom_op("plans::running")
+            .schema("(Tensor x, Tensor(a!) out) -> ()")
+            .kernel(running)
+            .register()
+            .unwrap();
     });
 }
 
@@ -47,11 +60,24 @@ struct Book(String);
 
 impl Book {
     /// Adds a program, which copies so many elements.
-    fn page<O: Tree>(&mut self, title: &str, copies: u64, inputs: impl Fn() -> Vec<Tensor>, program: impl Fn(Vec<Tensor>) -> O) {
+    fn page<O: Tree>(
+        &mut self,
+        title: &str,
+        copies: u64,
+        inputs: impl Fn() -> Vec<Tensor>,
+        program: impl Fn(Vec<Tensor>) -> O,
+    ) {
         let f: FunctionalGraph = check(program, &inputs);
         let plan = plan(&f, &Facts).unwrap();
-        assert_eq!(copied(&f, &plan, inputs()), copies, "{title}\n{}\n{}", f.graph, plan.display(&f.graph));
-        writeln!(self.0, "# {title}: {copies} elements copied\n{}", plan.display(&f.graph)).unwrap();
+        assert_eq!(
+            copied(&f, &plan, inputs()),
+            copies,
+            "{title}\n{}\n{}",
+            f.graph,
+            plan.display(&f.graph)
+        );
+        writeln!(self.0, "# {title}: {copies} elements copied\n{}", plan.display(&f.graph))
+            .unwrap();
     }
 }
 
@@ -162,11 +188,15 @@ fn a_program_runs_in_place_by_a_plan_or_as_it_is() {
     assert!(matches!(planned, ExecutionMode::Planned(..)));
     for in_place in [planned, ExecutionMode::Original(Box::new(graph))] {
         let x = arange(4);
-        let (outputs, traffic) = maquette_driver::run_in_place(&in_place, &[Value::Tensor(x.clone())]).unwrap();
+        let (outputs, traffic) =
+            maquette_driver::run_in_place(&in_place, &[Value::Tensor(x.clone())]).unwrap();
         assert_eq!(x.to_vec::<f32>().unwrap(), [-30.0, -20.0, -1.0, 0.0]);
         let [Value::Tensor(out)] = outputs.as_slice() else { panic!("one tensor is returned") };
         assert!(out.shares_storage(&x));
-        assert_eq!(traffic.is_some_and(|t| t.copied == 0), matches!(in_place, ExecutionMode::Planned(..)));
+        assert_eq!(
+            traffic.is_some_and(|t| t.copied == 0),
+            matches!(in_place, ExecutionMode::Planned(..))
+        );
     }
 }
 
@@ -191,7 +221,10 @@ fn what_is_written_behind_an_assertion_that_fails_is_as_it_was() {
         let in_place = functionalize_in_place(&graph, &Facts, &Options::new()).unwrap();
         assert!(matches!(in_place, ExecutionMode::Planned(..)));
         let x = arange(4);
-        let done = maquette_driver::run_in_place(&in_place, &[Value::Tensor(x.clone()), Value::Tensor(Tensor::from(m))]);
+        let done = maquette_driver::run_in_place(
+            &in_place,
+            &[Value::Tensor(x.clone()), Value::Tensor(Tensor::from(m))],
+        );
         (x.to_vec::<f32>().unwrap(), done.map(drop).map_err(|e| e.to_string()))
     };
     let before = "  %neg_: f32[4] = aten::neg_(%x)\n";

@@ -1,5 +1,6 @@
-//! Every rule in two programs: one where it holds, and its neighbour, where its condition fails. Loads see stores by rules alone here. What comes of
-//! the first by the rule, and of the second by all rules, is in `snapshots/rule_pairs__every_rule.snap`, to be read beside the equations.
+//! Every rule in two programs: one where it holds, and its neighbour, where its condition fails.
+//! Loads see stores by rules alone here. What comes of the first by the rule, and of the second by
+//! all rules, is in `snapshots/rule_pairs__every_rule.snap`, to be read beside the equations.
 
 mod common;
 
@@ -63,7 +64,10 @@ const PAIRS: &[Pair] = &[
         after: &[],
         inputs: rows,
         holds: ("return clone(x)", |x| fresh(&x[0])),
-        fails: &[("other elements: return x.to(f64)", |x| x[0].to_dtype(F64)), ("another operator: return exp(x)", |x| x[0].exp())],
+        fails: &[
+            ("other elements: return x.to(f64)", |x| x[0].to_dtype(F64)),
+            ("another operator: return exp(x)", |x| x[0].exp()),
+        ],
     },
     Pair {
         rule: "round-trip",
@@ -91,7 +95,9 @@ const PAIRS: &[Pair] = &[
         after: &[],
         inputs: rows,
         holds: ("return maximum(x, x)", |x| call("aten::maximum", args![&x[0], &x[0]])),
-        fails: &[("two operands: return maximum(x, y)", |x| call("aten::maximum", args![&x[0], &x[1]]))],
+        fails: &[("two operands: return maximum(x, y)", |x| {
+            call("aten::maximum", args![&x[0], &x[1]])
+        })],
     },
     Pair {
         rule: "ignored-operand",
@@ -118,28 +124,36 @@ const PAIRS: &[Pair] = &[
         after: &["same-elements", "view-view"],
         inputs: tables,
         holds: ("return neg(clone(x.t()).t())", |x| fresh(&x[0].t()).t().neg()),
-        fails: &[("all of it in another order: return neg(clone(x.t()))", |x| fresh(&x[0].t()).neg())],
+        fails: &[("all of it in another order: return neg(clone(x.t()))", |x| {
+            fresh(&x[0].t()).neg()
+        })],
     },
     Pair {
         rule: "view-view",
         after: &["same-elements"],
         inputs: tables,
         holds: ("return neg(clone(x.t())[1])", |x| fresh(&x[0].t()).select(0, 1).neg()),
-        fails: &[("no strides say where: return neg(clone(x.t()).view(9))", |x| fresh(&x[0].t()).view([9i64]).neg())],
+        fails: &[("no strides say where: return neg(clone(x.t()).view(9))", |x| {
+            fresh(&x[0].t()).view([9i64]).neg()
+        })],
     },
     Pair {
         rule: "store-to-load",
         after: &[],
         inputs: rows,
         holds: ("t[2:6].copy_(y); return neg(t[3:5])", |x| stored(x).slice(0, 3..5).neg()),
-        fails: &[("more is seen: t[2:6].copy_(y); return neg(t[3:7])", |x| stored(x).slice(0, 3..7).neg())],
+        fails: &[("more is seen: t[2:6].copy_(y); return neg(t[3:7])", |x| {
+            stored(x).slice(0, 3..7).neg()
+        })],
     },
     Pair {
         rule: "load-past-disjoint-store",
         after: &[],
         inputs: rows,
         holds: ("t[2:6].copy_(y); return neg(t[6:8])", |x| stored(x).slice(0, 6..8).neg()),
-        fails: &[("one stored element is seen: t[2:6].copy_(y); return neg(t[5:8])", |x| stored(x).slice(0, 5..8).neg())],
+        fails: &[("one stored element is seen: t[2:6].copy_(y); return neg(t[5:8])", |x| {
+            stored(x).slice(0, 5..8).neg()
+        })],
     },
     Pair {
         rule: "view-of-store",
@@ -152,8 +166,12 @@ const PAIRS: &[Pair] = &[
             t.slice(0, 1..7).neg()
         }),
         fails: &[
-            ("not all of the store is seen: t[2:6].copy_(y); return neg(t[3:8])", |x| stored(x).slice(0, 3..8).neg()),
-            ("it is seen twice: t[2:6].copy_(y); return neg(t.expand(2, 8))", |x| stored(x).expand([2i64, 8]).neg()),
+            ("not all of the store is seen: t[2:6].copy_(y); return neg(t[3:8])", |x| {
+                stored(x).slice(0, 3..8).neg()
+            }),
+            ("it is seen twice: t[2:6].copy_(y); return neg(t.expand(2, 8))", |x| {
+                stored(x).expand([2i64, 8]).neg()
+            }),
         ],
     },
     Pair {
@@ -182,13 +200,17 @@ const PAIRS: &[Pair] = &[
             t
         }),
         fails: &[
-            ("it is there no more: c = clone(t[0:3]); t[2:5].fill_(0); t[0:3].copy_(c); return t", |x| {
-                let t = x[0].neg();
-                let c = fresh(&t.slice(0, 0..3));
-                t.slice(0, 2..5).fill_(0.0);
-                t.slice(0, 0..3).copy_(&c);
-                t
-            }),
+            (
+                "it is there no more: c = clone(t[0:3]); t[2:5].fill_(0); t[0:3].copy_(c); return \
+                    t",
+                |x| {
+                    let t = x[0].neg();
+                    let c = fresh(&t.slice(0, 0..3));
+                    t.slice(0, 2..5).fill_(0.0);
+                    t.slice(0, 0..3).copy_(&c);
+                    t
+                },
+            ),
             ("it is elsewhere: c = clone(t[1:4]); t[0:3].copy_(c); return t", |x| {
                 let t = x[0].neg();
                 let c = fresh(&t.slice(0, 1..4));
@@ -223,11 +245,14 @@ const PAIRS: &[Pair] = &[
             t.slice(0, 3..5).fill_(0.0);
             t.slice(0, 2..6).neg()
         }),
-        fails: &[("one element lies beside it: t[2:6].copy_(y); t[5:7].fill_(0); return neg(t[2:6])", |x| {
-            let t = stored(x);
-            t.slice(0, 5..7).fill_(0.0);
-            t.slice(0, 2..6).neg()
-        })],
+        fails: &[(
+            "one element lies beside it: t[2:6].copy_(y); t[5:7].fill_(0); return neg(t[2:6])",
+            |x| {
+                let t = stored(x);
+                t.slice(0, 5..7).fill_(0.0);
+                t.slice(0, 2..6).neg()
+            },
+        )],
     },
     Pair {
         rule: "nested-store",
@@ -240,13 +265,17 @@ const PAIRS: &[Pair] = &[
             t.slice(0, 1..7).copy_(&c);
             t
         }),
-        fails: &[("the rest is from elsewhere: c = clone(t[0:6]); c[1:3].fill_(9); t[1:7].copy_(c); return t", |x| {
-            let t = x[0].neg();
-            let c = fresh(&t.slice(0, 0..6));
-            c.slice(0, 1..3).fill_(9.0);
-            t.slice(0, 1..7).copy_(&c);
-            t
-        })],
+        fails: &[(
+            "the rest is from elsewhere: c = clone(t[0:6]); c[1:3].fill_(9); t[1:7].copy_(c); \
+                return t",
+            |x| {
+                let t = x[0].neg();
+                let c = fresh(&t.slice(0, 0..6));
+                c.slice(0, 1..3).fill_(9.0);
+                t.slice(0, 1..7).copy_(&c);
+                t
+            },
+        )],
     },
     Pair {
         rule: "full-cover-stores",
@@ -258,19 +287,25 @@ const PAIRS: &[Pair] = &[
             t.slice(0, 3..8).copy_(&x[1].slice(0, 0..5));
             t
         }),
-        fails: &[("one element is left: t = exp(x); t[0:3].copy_(y); t[3:7].copy_(y); return t", |x| {
-            let t = x[0].exp();
-            t.slice(0, 0..3).copy_(&x[1].slice(0, 2..5));
-            t.slice(0, 3..7).copy_(&x[1].slice(0, 0..4));
-            t
-        })],
+        fails: &[(
+            "one element is left: t = exp(x); t[0:3].copy_(y); t[3:7].copy_(y); return t",
+            |x| {
+                let t = x[0].exp();
+                t.slice(0, 0..3).copy_(&x[1].slice(0, 2..5));
+                t.slice(0, 3..7).copy_(&x[1].slice(0, 0..4));
+                t
+            },
+        )],
     },
 ];
 
 #[test]
 fn every_rule() {
     let equations: Vec<_> = rules().collect();
-    assert_eq!(PAIRS.iter().map(|p| p.rule).collect::<Vec<_>>(), equations.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    assert_eq!(
+        PAIRS.iter().map(|p| p.rule).collect::<Vec<_>>(),
+        equations.iter().map(|(name, _)| *name).collect::<Vec<_>>()
+    );
     let mut book = String::new();
     for (Pair { rule, after, inputs, holds, fails }, (_, equation)) in PAIRS.iter().zip(equations) {
         let ways = || {
@@ -279,15 +314,30 @@ fn every_rule() {
         };
         writeln!(book, "# {rule}: {equation}\n").unwrap();
         let (title, program) = holds;
-        for (f, way) in check_under(ways(), |x| program(&x), inputs).iter().zip(["alone", "among all"]) {
-            assert!(uses_of(f, rule) > 0, "{rule} does not hold, {way}: {title}\n{:?}\n{}", f.stats, f.graph);
+        for (f, way) in
+            check_under(ways(), |x| program(&x), inputs).iter().zip(["alone", "among all"])
+        {
+            assert!(
+                uses_of(f, rule) > 0,
+                "{rule} does not hold, {way}: {title}\n{:?}\n{}",
+                f.stats,
+                f.graph
+            );
             if way == "alone" {
                 writeln!(book, "holds: {title}\n{}\n", f.graph).unwrap();
             }
         }
         for (title, program) in *fails {
-            for (f, way) in check_under(ways(), |x| program(&x), inputs).iter().zip(["alone", "among all"]) {
-                assert_eq!(uses_of(f, rule), 0, "{rule} holds, {way}: {title}\n{:?}\n{}", f.stats, f.graph);
+            for (f, way) in
+                check_under(ways(), |x| program(&x), inputs).iter().zip(["alone", "among all"])
+            {
+                assert_eq!(
+                    uses_of(f, rule),
+                    0,
+                    "{rule} holds, {way}: {title}\n{:?}\n{}",
+                    f.stats,
+                    f.graph
+                );
                 if way == "among all" {
                     writeln!(book, "does not: {title}\n{}\n", f.graph).unwrap();
                 }

@@ -1,4 +1,5 @@
-//! Rules about operators, in more programs than `rule_pairs.rs` beside it has of each; and what holds of every result.
+//! Rules about operators, in more programs than `rule_pairs.rs` beside it has of each; and what
+//! holds of every result.
 
 mod common;
 
@@ -26,7 +27,10 @@ fn count(f: &FunctionalGraph, op: &str) -> usize {
 
 /// Numbers, zeros and infinities of both signs, and NaN.
 fn special() -> Tensor {
-    Tensor::from_vec(vec![-0.0f32, 0.0, 1.5, -2.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-45], [8i64])
+    Tensor::from_vec(
+        vec![-0.0f32, 0.0, 1.5, -2.5, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-45],
+        [8i64],
+    )
 }
 
 /// Runs a program of one input, and says whether a rule was of use.
@@ -56,7 +60,8 @@ fn numbers_that_change_nothing() {
 #[test]
 fn signed_zeros_count_unless_said_otherwise() {
     let t = trace(|x: Tensor| x + 0.0, special()).unwrap();
-    let rewritten = |o: Options| fired(&functionalize(t.graph(), &Facts, &o).unwrap(), "identity-operand");
+    let rewritten =
+        |o: Options| fired(&functionalize(t.graph(), &Facts, &o).unwrap(), "identity-operand");
     assert!(!rewritten(Options::new()));
     assert!(rewritten(Options::new().no_signed_zeros(true)));
 }
@@ -69,13 +74,22 @@ fn operators_that_undo_themselves() {
     assert!(uses("involution-or-idempotent", |x| x.neg().abs()));
     assert!(!uses("involution-or-idempotent", |x| x.neg().relu()));
     // 255 is its own absolute value
-    assert!(!uses("involution-or-idempotent", |x| x.isnan().to_dtype(U8).neg().abs().to_dtype(F32)));
+    assert!(!uses("involution-or-idempotent", |x| x
+        .isnan()
+        .to_dtype(U8)
+        .neg()
+        .abs()
+        .to_dtype(F32)));
 }
 
 #[test]
 fn conversions_there_and_back() {
     assert!(uses("round-trip", |x| x.to_dtype(F64).to_dtype(F32)));
-    assert!(uses("round-trip", |x| x.isnan().to_dtype(I64).to_dtype(maquette_ir::DType::Bool).to_dtype(F32)));
+    assert!(uses("round-trip", |x| x
+        .isnan()
+        .to_dtype(I64)
+        .to_dtype(maquette_ir::DType::Bool)
+        .to_dtype(F32)));
     assert!(!uses("round-trip", |x| x.to_dtype(F16).to_dtype(F32)));
 }
 
@@ -122,7 +136,9 @@ fn operators_that_mutate_leave() {
     gone(&|t, _| drop(call("aten::clamp_", args![t, 0.0, 2.0])));
     gone(&|t, _| drop(call("aten::cumsum_", args![t, 0i64])));
     gone(&|t, y| {
-        let at = Value::List([Value::Tensor(index().reshape([3i64])), Value::Tensor(index().reshape([3i64]))].into());
+        let at = Value::List(
+            [Value::Tensor(index().reshape([3i64])), Value::Tensor(index().reshape([3i64]))].into(),
+        );
         drop(call("aten::index_put_", args![t, at, &y.select(0, 0)]));
     });
     // of a row, in another dtype than the twin's
@@ -132,8 +148,17 @@ fn operators_that_mutate_leave() {
 /// A trace cannot say so, but a text can.
 #[test]
 fn what_cannot_be_written_has_no_functional_variant() {
-    for call in ["add_.Tensor(%n, %x)", "mul_.Tensor(%n, 0.5)", "div_.Tensor(%n, 2)", "exp_(%n)", "clamp_(%n, 1.5)"] {
-        let text = format!("graph g(%n: i64[4], %x: f32[4]) -> (i64[4])\n{{\n  %a: i64[4] = aten::{call}\n  return %a\n}}\n");
+    for call in [
+        "add_.Tensor(%n, %x)",
+        "mul_.Tensor(%n, 0.5)",
+        "div_.Tensor(%n, 2)",
+        "exp_(%n)",
+        "clamp_(%n, 1.5)",
+    ] {
+        let text = format!(
+            "graph g(%n: i64[4], %x: f32[4]) -> (i64[4])\n{{\n  %a: i64[4] = aten::{call}\n  \
+                return %a\n}}\n"
+        );
         let f = functionalize(&text.parse().unwrap(), &Facts, &Options::new()).unwrap();
         assert!(!fired(&f, "functional-variant"), "{}", f.graph);
         let inputs = [Tensor::from_vec(vec![1i64, 2, 3, 4], [4i64]), arange(4)];
@@ -247,9 +272,13 @@ fn the_same_program_gives_the_same_graph() {
 #[test]
 fn what_holds_of_every_result() {
     check(mixture(6), || vec![arange(12)]);
-    let (lifted, exact) = (functional(12, &Options::new().level(Level::LiftOnly)), functional(12, &Options::new()));
+    let (lifted, exact) =
+        (functional(12, &Options::new().level(Level::LiftOnly)), functional(12, &Options::new()));
     let stats = &exact.stats;
-    assert!(stats.after <= 4 * stats.before + 1000 && stats.stopped == "nothing left to do", "{stats:?}");
+    assert!(
+        stats.after <= 4 * stats.before + 1000 && stats.stopped == "nothing left to do",
+        "{stats:?}"
+    );
     assert_eq!(count(&exact, "ir::call"), 0);
     // the cheapest tree of a deep program costs more than can be counted
     for options in [Options::new(), Options::new().only(["functional-variant"])] {
@@ -277,7 +306,11 @@ fn a_program_may_stop_after_every_equality() {
     for (disable_forwarding, rules) in [(false, 5), (true, 7)] {
         let run = |stop: Option<u64>| {
             let options = Options::new().disable_forwarding(disable_forwarding);
-            let [f] = check_under([stop.map_or(options.clone(), |n| options.stopping_at(n))], program, || vec![arange(12)]);
+            let [f] = check_under(
+                [stop.map_or(options.clone(), |n| options.stopping_at(n))],
+                program,
+                || vec![arange(12)],
+            );
             f
         };
         let whole = run(None);
@@ -287,17 +320,29 @@ fn a_program_may_stop_after_every_equality() {
         for n in 0..=total + 1 {
             let f = run(Some(n));
             let stats = &f.stats;
-            assert_eq!((stats.applied, stats.rules.iter().map(|(_, n)| n).sum::<u64>()), (n.min(total), n.min(total)), "{stats:?}");
+            assert_eq!(
+                (stats.applied, stats.rules.iter().map(|(_, n)| n).sum::<u64>()),
+                (n.min(total), n.min(total)),
+                "{stats:?}"
+            );
             // one more than with one less, and all others as before
             let more = stats.rules.iter().filter(|now| !before.contains(*now)).count();
             assert_eq!(more, usize::from((1..=total).contains(&n)), "{before:?} {:?}", stats.rules);
             before.clone_from(&stats.rules);
             // behind the last one rules may find what is known, and end there
             if n != total {
-                assert_eq!(stats.stopped == "the number of steps asked for", n < total, "{n} of {total}: {stats:?}");
+                assert_eq!(
+                    stats.stopped == "the number of steps asked for",
+                    n < total,
+                    "{n} of {total}: {stats:?}"
+                );
             }
             let as_whole = f.graph.to_string() == whole.graph.to_string();
-            assert!(if n == 0 { !as_whole } else { as_whole || n < total }, "{n} of {total}: {}", f.graph);
+            assert!(
+                if n == 0 { !as_whole } else { as_whole || n < total },
+                "{n} of {total}: {}",
+                f.graph
+            );
         }
     }
 }

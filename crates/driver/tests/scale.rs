@@ -1,4 +1,5 @@
-//! Large programs: what is done grows as the program does, counted in steps and never in time, and the same program gives the same graph.
+//! Large programs: what is done grows as the program does, counted in steps and never in time, and
+//! the same program gives the same graph.
 
 use maquette_ir::DType::F32;
 use maquette_ir::graph::Graph;
@@ -29,7 +30,9 @@ fn stores_and_loads_of_one_buffer_cost_the_same_each() {
         assert_eq!(stats.stopped, "nothing left to do");
         // a load sees its store when it is lifted: no rule looks for it
         assert!(
-            stats.after <= 6 * n + 16 && stats.visits as usize <= 12 * n + 64 && stats.applied as usize <= 3 * n + 16,
+            stats.after <= 6 * n + 16
+                && stats.visits as usize <= 12 * n + 64
+                && stats.applied as usize <= 3 * n + 16,
             "{n}: {stats:?}"
         );
         assert!(f.graph.node_count() <= 4 * n + 16, "{n}: {} nodes", f.graph.node_count());
@@ -38,7 +41,8 @@ fn stores_and_loads_of_one_buffer_cost_the_same_each() {
     assert_eq!(per_store(33_000), per_store(1_000));
 }
 
-/// A residual, a fused buffer split in three, a cache written by rows, and a store that nobody sees: twenty calls.
+/// A residual, a fused buffer split in three, a cache written by rows, and a store that nobody
+/// sees: twenty calls.
 fn layer(h: &Tensor, cache: &Tensor, at: i64) {
     let fused = h * 3.0;
     let [q, k, v] = [0, 1, 2].map(|i| fused.slice(0, i * 4..(i + 1) * 4));

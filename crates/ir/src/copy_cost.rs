@@ -1,17 +1,19 @@
-//! How many elements are written: one set of rules for runs, which count tensors, and for plans, which count types.
+//! How many elements are written: one set of rules for runs, which count tensors, and for plans,
+//! which count types.
 
 mod symbolic_count;
 
 use crate::graph::{OpFacts, Placement};
 use std::ops::AddAssign;
 
-pub use symbolic_count::{Bound, SymbolicCount, CopyCost, OverlapCondition, approximate_numel};
+pub use symbolic_count::{Bound, CopyCost, OverlapCondition, SymbolicCount, approximate_numel};
 
 /// How many elements are written. Sums stop at the largest number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// By copies: operators that only copy, operands that are read from a copy since they lie in what a call mutates, and results that are computed
-    /// apart and then moved to where they belong. Conversions are no copies.
+    /// By copies: operators that only copy, operands that are read from a copy since they lie in
+    /// what a call mutates, and results that are computed apart and then moved to where they
+    /// belong. Conversions are no copies.
     pub copied: u64,
     /// By operators that compute.
     pub computed: u64,
@@ -62,8 +64,8 @@ impl WriteModel {
         }
     }
 
-    /// What is written for each element of a result; or of an argument, if it is `mutated`. `converts`: its dtype is not that of the first operand
-    /// that is only read.
+    /// What is written for each element of a result; or of an argument, if it is `mutated`.
+    /// `converts`: its dtype is not that of the first operand that is only read.
     pub fn per_element(self, mutated: bool, converts: bool) -> Traffic {
         match (self.is_data_movement && !converts, self.via_temporary && mutated) {
             (true, _) => Traffic::copy(1),
@@ -76,9 +78,14 @@ impl WriteModel {
         self.copies_operands
     }
 
-    /// Whether an operand is read from a copy, since it lies in what is mutated. It need not be if each element is read before it is written, and
-    /// it lies in the `same` place, element by element.
-    pub fn needs_operand_copy(self, same: impl FnOnce() -> bool, overlaps: impl FnOnce() -> bool) -> bool {
+    /// Whether an operand is read from a copy, since it lies in what is mutated. It need not be if
+    /// each element is read before it is written, and it lies in the `same` place, element by
+    /// element.
+    pub fn needs_operand_copy(
+        self,
+        same: impl FnOnce() -> bool,
+        overlaps: impl FnOnce() -> bool,
+    ) -> bool {
         !(self.elementwise && same()) && overlaps()
     }
 }

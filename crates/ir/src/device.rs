@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What kind of device a tensor lives on. Kinds without a backend exist as names, so that operators can be registered for them.
+/// What kind of device a tensor lives on. Kinds without a backend exist as names, so that operators
+/// can be registered for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DeviceKind {
@@ -25,8 +26,15 @@ pub enum DeviceKind {
 
 impl DeviceKind {
     /// Every kind, in declaration order.
-    pub const ALL: [DeviceKind; 7] =
-        [DeviceKind::Cpu, DeviceKind::Cuda, DeviceKind::Meta, DeviceKind::Xla, DeviceKind::Mps, DeviceKind::Ipu, DeviceKind::Xpu];
+    pub const ALL: [DeviceKind; 7] = [
+        DeviceKind::Cpu,
+        DeviceKind::Cuda,
+        DeviceKind::Meta,
+        DeviceKind::Xla,
+        DeviceKind::Mps,
+        DeviceKind::Ipu,
+        DeviceKind::Xpu,
+    ];
 
     /// The name, as in `cuda:0` before the colon.
     pub const fn name(self) -> &'static str {
@@ -97,14 +105,20 @@ impl fmt::Display for Device {
 
 /// The text names no device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown device `{0}`; expected one of cpu, cuda, meta, xla, mps, ipu, xpu, with an optional index as in `cuda:0`")]
+#[error(
+    "unknown device `{0}`; expected one of cpu, cuda, meta, xla, mps, ipu, xpu, with an optional \
+        index as in `cuda:0`"
+)]
 pub struct ParseDeviceError(pub String);
 
 impl FromStr for DeviceKind {
     type Err = ParseDeviceError;
 
     fn from_str(s: &str) -> Result<Self, Self::Err> {
-        DeviceKind::ALL.into_iter().find(|k| k.name() == s).ok_or_else(|| ParseDeviceError(s.to_owned()))
+        DeviceKind::ALL
+            .into_iter()
+            .find(|k| k.name() == s)
+            .ok_or_else(|| ParseDeviceError(s.to_owned()))
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The element type of a tensor. Names in text are Rust-like (`f32`, `i64`); [`DType::torch_name`] gives PyTorch's.
+/// The element type of a tensor. Names in text are Rust-like (`f32`, `i64`); [`DType::torch_name`]
+/// gives PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DType {
@@ -55,8 +56,18 @@ const NAMES: [(DType, &str, &str); 10] = [
 
 impl DType {
     /// Every dtype, in declaration order.
-    pub const ALL: [DType; 10] =
-        [DType::Bool, DType::U8, DType::I8, DType::I16, DType::I32, DType::I64, DType::F16, DType::BF16, DType::F32, DType::F64];
+    pub const ALL: [DType; 10] = [
+        DType::Bool,
+        DType::U8,
+        DType::I8,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+    ];
 
     /// Bytes per element.
     pub const fn size(self) -> usize {
@@ -110,7 +121,8 @@ impl DType {
         }
     }
 
-    /// Whether every value of `other` is a value of this dtype, so that converting to it and back changes nothing.
+    /// Whether every value of `other` is a value of this dtype, so that converting to it and back
+    /// changes nothing.
     pub const fn holds(self, other: DType) -> bool {
         use DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8};
         match (self, other) {
@@ -146,10 +158,13 @@ pub struct ParseDTypeError(pub String);
 impl FromStr for DType {
     type Err = ParseDTypeError;
 
-    /// Accepts `f32`, `torch.float32`, `float32`, and PyTorch's old names (`float`, `double`, `half`, `long`, `int`, `short`).
+    /// Accepts `f32`, `torch.float32`, `float32`, and PyTorch's old names (`float`, `double`,
+    /// `half`, `long`, `int`, `short`).
     fn from_str(s: &str) -> Result<Self, Self::Err> {
         let bare = s.strip_prefix("torch.").unwrap_or(s);
-        if let Some(&(d, ..)) = NAMES.iter().find(|(_, short, torch)| *short == s || torch[6..] == *bare) {
+        if let Some(&(d, ..)) =
+            NAMES.iter().find(|(_, short, torch)| *short == s || torch[6..] == *bare)
+        {
             return Ok(d);
         }
         match bare {

@@ -1,7 +1,8 @@
 //! Faults made on purpose: whether tests would find a fault is found out by making it.
 //!
-//! A place that could be wrong in a way worth finding asks `fault_injected("what is wrong")` and then does the wrong thing. Without the feature
-//! `fault-injection` the answer is `false` at compile time. With it, one fault at a time is switched on for a thread by [`with`]; the test
+//! A place that could be wrong in a way worth finding asks `fault_injected("what is wrong")` and
+//! then does the wrong thing. Without the feature `fault-injection` the answer is `false` at
+//! compile time. With it, one fault at a time is switched on for a thread by [`with`]; the test
 //! `mutants` of `maquette-check` goes through all of them.
 
 #[cfg(feature = "fault-injection")]

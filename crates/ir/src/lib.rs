@@ -1,22 +1,23 @@
 //! The intermediate representation: what a graph *is*, apart from any tensor, kernel or operator.
 //!
-//! **Architecture invariant:** this crate knows no operator by name, holds no tensor data and runs no kernel.
+//! **Architecture invariant:** this crate knows no operator by name, holds no tensor data and runs
+//! no kernel.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod buffer_plan;
+pub mod copy_cost;
 mod device;
 mod dtype;
+#[doc(hidden)]
+pub mod fault_injection;
 pub mod graph;
 mod layout;
 mod loc;
-#[doc(hidden)]
-pub mod fault_injection;
-pub mod buffer_plan;
 mod scalar;
 pub mod scalar_expr;
 pub mod schema;
 pub mod sym;
-pub mod copy_cost;
 pub mod typing;
 pub mod view;
 

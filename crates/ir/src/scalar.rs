@@ -3,7 +3,8 @@
 use crate::{Category, DType};
 use std::fmt;
 
-/// A number of one of three categories. Equality is bitwise, so that `-0.0` and `0.0` differ and a NaN equals itself.
+/// A number of one of three categories. Equality is bitwise, so that `-0.0` and `0.0` differ and a
+/// NaN equals itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {
     /// `true` or `false`.
@@ -51,13 +52,16 @@ impl Scalar {
         }
     }
 
-    /// Whether it lies in the range of a dtype, as PyTorch's checked conversions ask. Fractions are cut off and floats rounded; negative
-    /// integers wrap into `u8` if their opposites fit; floats hold infinities and NaN; everything is a truth value.
+    /// Whether it lies in the range of a dtype, as PyTorch's checked conversions ask. Fractions are
+    /// cut off and floats rounded; negative integers wrap into `u8` if their opposites fit; floats
+    /// hold infinities and NaN; everything is a truth value.
     pub fn fits(self, d: DType) -> bool {
         match (self, d.int_range(), d.largest_float()) {
             (Scalar::Int(i), Some((0, most)), _) => i.unsigned_abs() <= most.unsigned_abs(),
             (Scalar::Int(i), Some((least, most)), _) => (least..=most).contains(&i),
-            (Scalar::Float(x), Some((least, most)), _) => x >= least as f64 && x < most as f64 + 1.0,
+            (Scalar::Float(x), Some((least, most)), _) => {
+                x >= least as f64 && x < most as f64 + 1.0
+            }
             (Scalar::Int(i), _, Some(largest)) => (i as f64).abs() <= largest,
             (Scalar::Float(x), _, Some(largest)) => !x.is_finite() || x.abs() <= largest,
             _ => true,
@@ -96,12 +100,15 @@ impl std::hash::Hash for Scalar {
 }
 
 impl fmt::Display for Scalar {
-    /// Prints so that the text parses back to the same category and bits: `true`, `3`, `3.0`, `inf`, `nan`.
+    /// Prints so that the text parses back to the same category and bits: `true`, `3`, `3.0`,
+    /// `inf`, `nan`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Scalar::Bool(b) => write!(f, "{b}"),
             Scalar::Int(i) => write!(f, "{i}"),
-            Scalar::Float(x) if x.is_nan() && x.to_bits() != f64::NAN.to_bits() => write!(f, "nan:{:016x}", x.to_bits()),
+            Scalar::Float(x) if x.is_nan() && x.to_bits() != f64::NAN.to_bits() => {
+                write!(f, "nan:{:016x}", x.to_bits())
+            }
             Scalar::Float(x) if x.is_nan() => f.write_str("nan"),
             Scalar::Float(x) => write!(f, "{x:?}"),
         }
@@ -123,13 +130,31 @@ mod tests {
             (
                 DType::U8,
                 &[Scalar::Int(255), Scalar::Int(-255), Scalar::Float(255.5), Scalar::Bool(true)],
-                &[Scalar::Int(256), Scalar::Int(-256), Scalar::Float(-0.5), Scalar::Float(256.0), Scalar::Float(f64::NAN)],
+                &[
+                    Scalar::Int(256),
+                    Scalar::Int(-256),
+                    Scalar::Float(-0.5),
+                    Scalar::Float(256.0),
+                    Scalar::Float(f64::NAN),
+                ],
             ),
-            (DType::I8, &[Scalar::Int(-128), Scalar::Float(127.9)], &[Scalar::Int(128), Scalar::Float(-128.5)]),
-            (DType::I64, &[Scalar::Int(i64::MIN), Scalar::Float(i64::MIN as f64)], &[Scalar::Float(9.3e18), Scalar::Float(f64::INFINITY)]),
+            (
+                DType::I8,
+                &[Scalar::Int(-128), Scalar::Float(127.9)],
+                &[Scalar::Int(128), Scalar::Float(-128.5)],
+            ),
+            (
+                DType::I64,
+                &[Scalar::Int(i64::MIN), Scalar::Float(i64::MIN as f64)],
+                &[Scalar::Float(9.3e18), Scalar::Float(f64::INFINITY)],
+            ),
             (
                 DType::F16,
-                &[Scalar::Float(65504.0), Scalar::Float(f64::NEG_INFINITY), Scalar::Float(f64::NAN)],
+                &[
+                    Scalar::Float(65504.0),
+                    Scalar::Float(f64::NEG_INFINITY),
+                    Scalar::Float(f64::NAN),
+                ],
                 &[Scalar::Float(-1e9), Scalar::Int(65505)],
             ),
             (DType::F32, &[Scalar::Float(f64::from(f32::MAX))], &[Scalar::Float(1e39)]),

@@ -21,7 +21,8 @@ const DIAMOND: &str = "graph diamond(%x: f32[4]) -> (f32[4])
   return %d
 }";
 
-/// What the operators of these tests do: `write` and `swap` write their first and second argument, `view` gives a view, `chunk` several.
+/// What the operators of these tests do: `write` and `swap` write their first and second argument,
+/// `view` gives a view, `chunk` several.
 struct Facts;
 
 impl MemoryFacts for Facts {
@@ -56,7 +57,8 @@ fn edges(adjacency: &Adjacency<'_>) -> Vec<String> {
     adjacency
         .edge_references()
         .map(|e| {
-            let value = e.weight().value.map(|v| format!(" %{}", g.value_name(v))).unwrap_or_default();
+            let value =
+                e.weight().value.map(|v| format!(" %{}", g.value_name(v))).unwrap_or_default();
             format!("{} -> {} {:?}{value}", show(e.source()), show(e.target()), e.weight().kind)
         })
         .collect()
@@ -72,7 +74,16 @@ fn parse(text: &str) -> Graph {
 fn dataflow() {
     let g = parse(DIAMOND);
     let flow = g.dataflow();
-    assert_eq!(edges(&flow), ["a0 -> b1 Data %a", "a0 -> c2 Data %a", "b1 -> d3 Data %b", "b1 -> e4 Symbol %n", "c2 -> d3 Data %c"]);
+    assert_eq!(
+        edges(&flow),
+        [
+            "a0 -> b1 Data %a",
+            "a0 -> c2 Data %a",
+            "b1 -> d3 Data %b",
+            "b1 -> e4 Symbol %n",
+            "c2 -> d3 Data %c"
+        ]
+    );
     let n: Vec<NodeId> = g.nodes().collect();
     let incoming: Vec<NodeId> = flow.neighbors_directed(n[3], Direction::Incoming).collect();
     assert_eq!(incoming, [n[1], n[2]]);
@@ -87,9 +98,15 @@ fn algorithms_of_petgraph() {
     let place = |x: NodeId| order.iter().position(|y| *y == x).unwrap();
     assert!(flow.edge_references().all(|e| place(e.source()) < place(e.target())));
     assert_eq!(order.len(), 5);
-    assert!(has_path_connecting(&flow, n[0], n[3], None) && !has_path_connecting(&flow, n[2], n[4], None));
+    assert!(
+        has_path_connecting(&flow, n[0], n[3], None)
+            && !has_path_connecting(&flow, n[2], n[4], None)
+    );
     let dominators = dominators::simple_fast(&flow, n[0]);
-    assert_eq!((dominators.immediate_dominator(n[3]), dominators.immediate_dominator(n[4])), (Some(n[0]), Some(n[1])));
+    assert_eq!(
+        (dominators.immediate_dominator(n[3]), dominators.immediate_dominator(n[4])),
+        (Some(n[0]), Some(n[1]))
+    );
     assert_eq!(tarjan_scc(&flow).len(), 5);
     assert!(has_path_connecting(Reversed(&flow), n[3], n[0], None));
     assert!(format!("{:?}", Dot::new(&flow)).contains("t::a"));
@@ -124,7 +141,11 @@ fn memory_and_effects() {
         // A write through a view is seen through the base, and through another view.
         (
             "%v: f32[4] = t::view(%x)\n  t::write(%v)\n  t::read(%x)",
-            &["view0 -> write1 Data %v", "view0 -> write1 WriteAfterRead %v", "write1 -> read2 ReadAfterWrite %x"],
+            &[
+                "view0 -> write1 Data %v",
+                "view0 -> write1 WriteAfterRead %v",
+                "write1 -> read2 ReadAfterWrite %x",
+            ],
         ),
         (
             "[%v: f32[4], %w: f32[4]] = t::chunk(%x)\n  t::write(%v)\n  t::read(%w)",
@@ -143,11 +164,18 @@ fn memory_and_effects() {
         ("t::read(%x)\n  t::read(k=%x)", &["read0 -> read1 WriteAfterRead %x"]),
         // An effect that only the graph knows of; random numbers have an order of their own.
         ("t::print()\n  t::unknown() effect\n  t::unknown()", &["print0 -> unknown1 Order"]),
-        ("t::draw()\n  t::print()\n  t::draw()\n  t::print()", &["draw0 -> draw2 Order", "print1 -> print3 Order"]),
-        ("t::print()\n  t::read(%x)\n  t::print(\"a\")\n  t::print()", &["print0 -> print2 Order", "print2 -> print3 Order"]),
+        (
+            "t::draw()\n  t::print()\n  t::draw()\n  t::print()",
+            &["draw0 -> draw2 Order", "print1 -> print3 Order"],
+        ),
+        (
+            "t::print()\n  t::read(%x)\n  t::print(\"a\")\n  t::print()",
+            &["print0 -> print2 Order", "print2 -> print3 Order"],
+        ),
     ];
     for (body, expected) in cases {
-        let g = parse(&format!("graph g(%x: f32[4], %z: f32[4]) -> ()\n{{\n  {body}\n  return ()\n}}"));
+        let g =
+            parse(&format!("graph g(%x: f32[4], %z: f32[4]) -> ()\n{{\n  {body}\n  return ()\n}}"));
         let dependence = g.dependence(&Facts);
         assert_eq!(edges(&dependence), expected, "{body}");
         assert_eq!(dependence.edge_count(), expected.len());
@@ -157,7 +185,9 @@ fn memory_and_effects() {
 #[test]
 fn dependence_is_linear_in_the_reads() {
     let reads = "  t::read(%x)\n".repeat(2000);
-    let g = parse(&format!("graph g(%x: f32[4]) -> ()\n{{\n{reads}  t::write(%x)\n{reads}  return ()\n}}"));
+    let g = parse(&format!(
+        "graph g(%x: f32[4]) -> ()\n{{\n{reads}  t::write(%x)\n{reads}  return ()\n}}"
+    ));
     assert_eq!(g.dependence(&Facts).edge_count(), 4000);
 }
 

@@ -61,7 +61,8 @@ fn nothing_at_all() {
 
 #[test]
 fn comments_blank_lines_and_spacing_are_free() {
-    let text = "\n# a comment\ngraph model (\n  %x : f32[ 2,3 ] , # first\n) -> ( f32[2, 3] ) {\n\n  %y: f32[2, 3] = t::f( %x,\n dim = 1 )\n\n  return %y\n}\n";
+    let text = "\n# a comment\ngraph model (\n  %x : f32[ 2,3 ] , # first\n) -> ( f32[2, 3] ) \
+        {\n\n  %y: f32[2, 3] = t::f( %x,\n dim = 1 )\n\n  return %y\n}\n";
     let error = Graph::parse(text).unwrap_err();
     assert!(error.message.contains("expected a value's name"), "{error}"); // no trailing comma
     let g = Graph::parse(&text.replace(" , #", " #")).unwrap();
@@ -81,7 +82,8 @@ fn built() {
     let s = symbols.symbol("n", SymbolKind::Backed, Range { lo: 1, hi: i64::MAX }).unwrap();
     let (_, n) = (symbols.expr(unused), symbols.expr(s));
     let mut b = GraphBuilder::new("built");
-    let mut ty = TensorType::contiguous(DType::F32, &[n, Expr::Int(1), Expr::Int(4)], &mut symbols).unwrap();
+    let mut ty =
+        TensorType::contiguous(DType::F32, &[n, Expr::Int(1), Expr::Int(4)], &mut symbols).unwrap();
     let contiguous = b.intern_type(ty.clone());
     ty.strides[1] = Expr::Int(1);
     ty.device = Device::cuda(1);
@@ -90,7 +92,11 @@ fn built() {
     let one = [ResultSpec::Value(ValueType::Tensor(odd))];
     let y = b.node(op, &[x.into(), x.into()], &[], &one, None).values.get(0).unwrap();
     let alpha = b.intern("alpha");
-    let z = b.node(op, &[y.into(), 2.0.into()], &[(alpha, n.into())], &one, None).values.get(0).unwrap();
+    let z = b
+        .node(op, &[y.into(), 2.0.into()], &[(alpha, n.into())], &one, None)
+        .values
+        .get(0)
+        .unwrap();
     let late = b.input(ValueType::Int(n), Some("x.y/z"));
     b.set_name(z, "add_");
     b.set_name(y, "y");
@@ -123,16 +129,27 @@ fn building_wrongly_is_an_error() {
     let mut b = GraphBuilder::new("g");
     let op = b.intern("t::f");
     b.node(op, &[far.into()], &[], &[], None);
-    assert_eq!(b.finish(&symbols, &[]).unwrap_err().to_string(), "`t::f` takes value 2, which nothing before it defines");
+    assert_eq!(
+        b.finish(&symbols, &[]).unwrap_err().to_string(),
+        "`t::f` takes value 2, which nothing before it defines"
+    );
 
     let mut b = GraphBuilder::new("g");
     let deep = (0..20).fold(Arg::None, |list, _| b.list(&[list]));
-    assert!(b.finish(&symbols, &[deep]).unwrap_err().to_string().contains("nested more than 8 deep"));
+    assert!(
+        b.finish(&symbols, &[deep]).unwrap_err().to_string().contains("nested more than 8 deep")
+    );
 
     let mut symbols = SymTable::new();
     let s = symbols.symbol("f32", SymbolKind::Backed, Range { lo: 0, hi: 9 }).unwrap();
     let e = symbols.expr(s);
-    assert!(GraphBuilder::new("g").finish(&symbols, &[e.into()]).unwrap_err().to_string().contains("cannot be named `f32`"));
+    assert!(
+        GraphBuilder::new("g")
+            .finish(&symbols, &[e.into()])
+            .unwrap_err()
+            .to_string()
+            .contains("cannot be named `f32`")
+    );
 }
 
 #[test]
@@ -193,7 +210,10 @@ fn hostile_text_is_refused_quickly() {
         "graph g() -> ()\n{\n  assert ".to_owned() + &"not (".repeat(n),
         "graph g(%x: f32[".to_owned() + &"2, ".repeat(n),
         format!("graph g(%x: f32[{}]) -> ()\n{{\n  return ()\n}}", vec!["99999999"; 60].join(", ")),
-        format!("graph g() -> ()\n{{\n  t::f({})\n  return ()\n}}", (0..n).map(|i| format!("k{i}=1")).collect::<Vec<_>>().join(", ")),
+        format!(
+            "graph g() -> ()\n{{\n  t::f({})\n  return ()\n}}",
+            (0..n).map(|i| format!("k{i}=1")).collect::<Vec<_>>().join(", ")
+        ),
         "\"".repeat(n),
         "%".repeat(n),
     ] {
@@ -205,7 +225,12 @@ fn hostile_text_is_refused_quickly() {
 #[test]
 fn the_page_of_the_book_parses() {
     let page = include_str!("../../../docs/graph-text.md");
-    let blocks: Vec<&str> = page.split("```text\n").skip(1).filter_map(|rest| rest.split_once("\n```")).map(|(block, _)| block).collect();
+    let blocks: Vec<&str> = page
+        .split("```text\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("\n```"))
+        .map(|(block, _)| block)
+        .collect();
     assert!(blocks.len() >= 4);
     for block in blocks {
         assert_eq!(round_trip(block).verify(), Ok(()), "{block}");
@@ -240,7 +265,9 @@ fn edit(text: &mut String, (what, at, len, insert): (u8, usize, usize, usize)) {
         "\\u{",
         "s0",
     ];
-    let boundary = |text: &str, at: usize| (at.min(text.len())..=text.len()).find(|i| text.is_char_boundary(*i)).unwrap_or(text.len());
+    let boundary = |text: &str, at: usize| {
+        (at.min(text.len())..=text.len()).find(|i| text.is_char_boundary(*i)).unwrap_or(text.len())
+    };
     let from = boundary(text, at % (text.len() + 1));
     let to = boundary(text, from + len);
     match what % 3 {

@@ -1,4 +1,5 @@
-//! Views as programs make them: caches, heads, fused projections; with known and with symbolic sizes.
+//! Views as programs make them: caches, heads, fused projections; with known and with symbolic
+//! sizes.
 
 use maquette_ir::sym::{Expr, Range, SymTable, SymbolKind};
 use maquette_ir::view::{TriBool, ViewError, ViewOp, ViewSpec};
@@ -34,7 +35,12 @@ impl World {
         ViewSpec::contiguous(&sizes, &mut self.0).unwrap()
     }
 
-    fn strided<const N: usize>(&mut self, offset: &str, sizes: [&str; N], strides: [&str; N]) -> ViewSpec {
+    fn strided<const N: usize>(
+        &mut self,
+        offset: &str,
+        sizes: [&str; N],
+        strides: [&str; N],
+    ) -> ViewSpec {
         let (offset, sizes, strides) = (self.e(offset), self.list(sizes), self.list(strides));
         ViewSpec::strided(offset, &sizes, &strides, &mut self.0).unwrap()
     }
@@ -65,7 +71,11 @@ impl World {
     }
 
     fn text(&self, spec: &ViewSpec) -> String {
-        let dims: Vec<String> = spec.dims().iter().map(|d| format!("({}, {})", self.0.display(d.size), self.0.display(d.stride))).collect();
+        let dims: Vec<String> = spec
+            .dims()
+            .iter()
+            .map(|d| format!("({}, {})", self.0.display(d.size), self.0.display(d.stride)))
+            .collect();
         format!("{} + {}", self.0.display(spec.offset()), dims.join(" "))
     }
 }
@@ -89,7 +99,11 @@ fn what_is_written_to_a_cache_is_apart_from_what_is_in_it() {
         assert_eq!(new.contained_in(&next, &mut w.0), TriBool::Yes, "{head}");
         assert_eq!(old.contained_in(&next, &mut w.0), TriBool::Yes, "{head}");
         let within = new.relative(&next, &mut w.0).unwrap();
-        assert_eq!(next.compose(&within, &mut w.0).unwrap().same(&new, &mut w.0), TriBool::Yes, "{head}");
+        assert_eq!(
+            next.compose(&within, &mut w.0).unwrap().same(&new, &mut w.0),
+            TriBool::Yes,
+            "{head}"
+        );
     }
 }
 
@@ -149,7 +163,11 @@ fn slices_inside_slices() {
     let within = head.relative(&part, &mut w.0).unwrap();
     assert_eq!(w.text(&within), "8 + (s0, 32) (8, 1)");
     assert_eq!(part.relative(&head, &mut w.0), None);
-    assert_eq!(part.contained_in(&head, &mut w.0), TriBool::Unknown, "both are empty if s0 is zero");
+    assert_eq!(
+        part.contained_in(&head, &mut w.0),
+        TriBool::Unknown,
+        "both are empty if s0 is zero"
+    );
     // Rows of a transposed matrix are columns.
     let t = w.permute(&x, &[1, 0]);
     let column = w.select(&x, 1, "5");
@@ -185,7 +203,8 @@ fn strides_of_empty_tensors_do_not_matter() {
 #[test]
 fn halves_are_apart_whatever_the_sizes_are() {
     let mut w = World::new();
-    // As PyTorch gives offsets: a size of zero counts as one; where it is one, both halves are empty.
+    // As PyTorch gives offsets: a size of zero counts as one; where it is one, both halves are
+    // empty.
     let keys = w.strided("0", ["s0", "s1"], ["max(s1, 1)", "1"]);
     let values = w.strided("max(s0, 1) * max(s1, 1)", ["s0", "s1"], ["max(s1, 1)", "1"]);
     assert_eq!(keys.disjoint(&values, &mut w.0), TriBool::Yes);
@@ -222,7 +241,12 @@ fn chains_have_names() {
     let part = w.slice(&part, 1, "2", "5");
     let part = w.permute(&part, &[1, 0]);
     let mut lines = vec![w.chain(&part, ["4", "6", "8"])];
-    let stepped = x.apply(&ViewOp::Slice { dim: 1, start: Expr::Int(1), end: Expr::Int(6), step: Expr::Int(2) }, &mut w.0).unwrap();
+    let stepped = x
+        .apply(
+            &ViewOp::Slice { dim: 1, start: Expr::Int(1), end: Expr::Int(6), step: Expr::Int(2) },
+            &mut w.0,
+        )
+        .unwrap();
     lines.push(w.chain(&stepped, ["4", "6", "8"]));
     lines.push(w.chain(&x, ["4", "6", "8"]));
     lines.push(w.chain(&x, ["192"]));
@@ -255,7 +279,8 @@ fn bad_numbers_are_errors() {
         (0, vec![1 << 40, 1 << 40], vec![0, 0]),
         (0, vec![3], vec![i64::MAX]),
     ] {
-        let error: ViewError = ViewSpec::strided(Expr::Int(offset), &ints(&sizes), &ints(&strides), t).unwrap_err();
+        let error: ViewError =
+            ViewSpec::strided(Expr::Int(offset), &ints(&sizes), &ints(&strides), t).unwrap_err();
         errors.push(error.to_string());
     }
     insta::assert_snapshot!(errors.join("\n"));
@@ -267,7 +292,8 @@ fn bad_numbers_are_errors() {
 #[test]
 fn strides_that_fit_by_chance() {
     let mut w = World::new();
-    let (view, inner) = (w.strided("0", ["2", "2", "2"], ["6", "4", "1"]), w.strided("0", ["3"], ["3"]));
+    let (view, inner) =
+        (w.strided("0", ["2", "2", "2"], ["6", "4", "1"]), w.strided("0", ["3"], ["3"]));
     let found = view.compose(&inner, &mut w.0).unwrap();
     assert_eq!(w.text(&found), "0 + (3, 5)");
     assert_eq!(found.relative(&view, &mut w.0), Some(inner));
@@ -277,7 +303,8 @@ fn strides_that_fit_by_chance() {
 fn large_numbers_are_unknown_or_decided_but_never_wrong() {
     let t = &mut SymTable::new();
     let view = |offset: i64, dims: &[(i64, i64)], t: &mut SymTable| {
-        let (sizes, strides): (Vec<Expr>, Vec<Expr>) = dims.iter().map(|&(n, s)| (Expr::Int(n), Expr::Int(s))).unzip();
+        let (sizes, strides): (Vec<Expr>, Vec<Expr>) =
+            dims.iter().map(|&(n, s)| (Expr::Int(n), Expr::Int(s))).unzip();
         ViewSpec::strided(Expr::Int(offset), &sizes, &strides, t).unwrap()
     };
     let huge = i64::MAX / 4;
@@ -293,5 +320,8 @@ fn large_numbers_are_unknown_or_decided_but_never_wrong() {
     assert_eq!(x.disjoint(&y, t), TriBool::Yes);
     assert_eq!(x.injective(t), TriBool::Yes);
     assert_eq!(view(0, &[(1024, 1), (1024, 1023)], t).injective(t), TriBool::No);
-    assert_eq!(view(0, &[(1024, 1), (1024, 1024)], t).is_permutation(Expr::Int(1 << 20), t), TriBool::Yes);
+    assert_eq!(
+        view(0, &[(1024, 1), (1024, 1024)], t).is_permutation(Expr::Int(1 << 20), t),
+        TriBool::Yes
+    );
 }

@@ -1,5 +1,5 @@
-//! Views of plain numbers against enumeration: every spec over small bases, every pair, every function. No answer may be wrong, and none may
-//! be missing.
+//! Views of plain numbers against enumeration: every spec over small bases, every pair, every
+//! function. No answer may be wrong, and none may be missing.
 
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{TriBool, ViewSpec};
@@ -35,11 +35,16 @@ fn ints(numbers: &[i64]) -> Vec<Expr> {
 
 /// All tuples below the bounds, the last entry fastest.
 fn tuples(bounds: &[i64]) -> Vec<Vec<i64>> {
-    bounds.iter().fold(vec![vec![]], |all, &n| all.iter().flat_map(|t| (0..n).map(move |i| [t.as_slice(), &[i]].concat())).collect())
+    bounds.iter().fold(vec![vec![]], |all, &n| {
+        all.iter().flat_map(|t| (0..n).map(move |i| [t.as_slice(), &[i]].concat())).collect()
+    })
 }
 
 fn enumerate(offset: i64, sizes: &[i64], strides: &[i64]) -> Vec<i64> {
-    tuples(sizes).iter().map(|index| offset + index.iter().zip(strides).map(|(i, s)| i * s).sum::<i64>()).collect()
+    tuples(sizes)
+        .iter()
+        .map(|index| offset + index.iter().zip(strides).map(|(i, s)| i * s).sum::<i64>())
+        .collect()
 }
 
 /// What a spec that the library returned enumerates.
@@ -50,7 +55,8 @@ fn sequence(spec: &ViewSpec) -> Vec<i64> {
     enumerate(number(spec.offset()), &sizes, &strides)
 }
 
-/// The strided spec with these sizes for a sequence, if there is one: what any composition would have to be.
+/// The strided spec with these sizes for a sequence, if there is one: what any composition would
+/// have to be.
 fn strided(seq: &[i64], sizes: &[i64]) -> Option<Vec<i64>> {
     let mut weight = seq.len() as i64;
     let mut strides = Vec::new();
@@ -58,7 +64,8 @@ fn strided(seq: &[i64], sizes: &[i64]) -> Option<Vec<i64>> {
         weight /= n.max(1);
         strides.push(if n > 1 && !seq.is_empty() { seq[weight as usize] - seq[0] } else { 0 });
     }
-    let fits = seq.is_empty() || (strides.iter().all(|&s| s >= 0) && enumerate(seq[0], sizes, &strides) == seq);
+    let fits = seq.is_empty()
+        || (strides.iter().all(|&s| s >= 0) && enumerate(seq[0], sizes, &strides) == seq);
     fits.then_some(strides)
 }
 
@@ -70,7 +77,11 @@ fn specs(base: i64, limits: &[i64], t: &mut SymTable) -> Vec<Case> {
             // A stride that is never taken is any number.
             let bounds: Vec<i64> = sizes.iter().map(|&n| if n > 1 { base } else { 1 }).collect();
             for strides in tuples(&bounds) {
-                let strides: Vec<i64> = strides.iter().zip(&sizes).map(|(&s, &n)| if n > 1 { s } else { 3 * n }).collect();
+                let strides: Vec<i64> = strides
+                    .iter()
+                    .zip(&sizes)
+                    .map(|(&s, &n)| if n > 1 { s } else { 3 * n })
+                    .collect();
                 let last: i64 = sizes.iter().zip(&strides).map(|(n, s)| (n - 1).max(0) * s).sum();
                 let offsets = if sizes.contains(&0) { 1 } else { base - last };
                 out.extend((0..offsets).map(|offset| Case::new(offset, &sizes, &strides, t)));
@@ -100,7 +111,11 @@ fn keys_are_equal_exactly_for_equal_sequences() {
             assert_eq!(sequence(&key), case.seq, "{case:?}");
         }
         assert_eq!(key.canonical(t), key, "{case:?}");
-        assert_eq!(by_key.entry(key.clone()).or_insert_with(|| case.seq.clone()), &case.seq, "{case:?}");
+        assert_eq!(
+            by_key.entry(key.clone()).or_insert_with(|| case.seq.clone()),
+            &case.seq,
+            "{case:?}"
+        );
         assert_eq!(by_seq.entry(case.seq.clone()).or_insert_with(|| key.clone()), &key, "{case:?}");
     }
     assert!(by_key.len() > 1500);
@@ -115,13 +130,22 @@ fn facts_of_one_view_are_exact() {
         assert_eq!(case.spec.injective(t), yes(case.is_injective()), "{case:?}");
         for n in 0..=8 {
             let numel = Expr::Int(n);
-            assert_eq!(case.spec.is_full(numel, t), yes(case.seq.iter().copied().eq(0..n)), "{case:?} of {n}");
-            let bijective = case.seq.len() as i64 == n && case.is_injective() && case.seq.iter().all(|&p| p < n);
+            assert_eq!(
+                case.spec.is_full(numel, t),
+                yes(case.seq.iter().copied().eq(0..n)),
+                "{case:?} of {n}"
+            );
+            let bijective = case.seq.len() as i64 == n
+                && case.is_injective()
+                && case.seq.iter().all(|&p| p < n);
             assert_eq!(case.spec.is_permutation(numel, t), yes(bijective), "{case:?} of {n}");
             let inverse = case.spec.inverse(numel, t);
             assert_eq!(inverse.is_some(), bijective, "{case:?} of {n}");
             if let Some(inverse) = inverse {
-                assert!(sequence(&inverse).iter().map(|&i| case.seq[i as usize]).eq(0..n), "{case:?} of {n}: {inverse:?}");
+                assert!(
+                    sequence(&inverse).iter().map(|&i| case.seq[i as usize]).eq(0..n),
+                    "{case:?} of {n}: {inverse:?}"
+                );
             }
         }
     }
@@ -137,12 +161,18 @@ fn check_pair(a: &Case, b: &Case, t: &mut SymTable) {
     if let Some(r) = &found {
         assert!(r.sizes().eq(a.spec.sizes()), "{}", shown());
         let places = sequence(r);
-        let through: Vec<Option<i64>> = places.iter().map(|&i| b.seq.get(i as usize).copied()).collect();
+        let through: Vec<Option<i64>> =
+            places.iter().map(|&i| b.seq.get(i as usize).copied()).collect();
         assert!(through.iter().copied().eq(a.seq.iter().copied().map(Some)), "{}: {r:?}", shown());
-        assert!(b.spec.compose(r, t).is_some_and(|c| c.same(&a.spec, t).is_yes()), "{}: {r:?}", shown());
+        assert!(
+            b.spec.compose(r, t).is_some_and(|c| c.same(&a.spec, t).is_yes()),
+            "{}: {r:?}",
+            shown()
+        );
     }
     if b.is_injective() {
-        let places: Option<Vec<i64>> = a.seq.iter().map(|p| b.seq.iter().position(|q| p == q).map(|i| i as i64)).collect();
+        let places: Option<Vec<i64>> =
+            a.seq.iter().map(|p| b.seq.iter().position(|q| p == q).map(|i| i as i64)).collect();
         let exists = places.is_some_and(|places| strided(&places, &a.sizes).is_some());
         assert_eq!(found.is_some(), exists, "{}", shown());
     }
@@ -190,11 +220,17 @@ fn compositions_are_exact() {
     let mut inner: HashMap<usize, Vec<Case>> = HashMap::new();
     for a in outer {
         let numel = a.seq.len();
-        let views = inner.entry(numel).or_insert_with(|| specs(numel as i64, if numel > 6 { &[1, 8, 3] } else { &[1, 6, 3, 2] }, t));
+        let views = inner.entry(numel).or_insert_with(|| {
+            specs(numel as i64, if numel > 6 { &[1, 8, 3] } else { &[1, 6, 3, 2] }, t)
+        });
         for b in views.iter() {
             let seq: Vec<i64> = b.seq.iter().map(|&i| a.seq[i as usize]).collect();
             let found = a.spec.compose(&b.spec, t);
-            assert_eq!(found.is_some(), strided(&seq, &b.sizes).is_some(), "{a:?} then {b:?}: {found:?}");
+            assert_eq!(
+                found.is_some(),
+                strided(&seq, &b.sizes).is_some(),
+                "{a:?} then {b:?}: {found:?}"
+            );
             if let Some(found) = found {
                 assert!(found.sizes().eq(b.spec.sizes()), "{a:?} then {b:?}: {found:?}");
                 assert_eq!(sequence(&found), seq, "{a:?} then {b:?}: {found:?}");

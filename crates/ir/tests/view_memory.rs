@@ -30,14 +30,16 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn view(offset: i64, dims: &[(i64, i64)], t: &mut SymTable) -> ViewSpec {
-    let (sizes, strides): (Vec<Expr>, Vec<Expr>) = dims.iter().map(|&(n, s)| (Expr::Int(n), Expr::Int(s))).unzip();
+    let (sizes, strides): (Vec<Expr>, Vec<Expr>) =
+        dims.iter().map(|&(n, s)| (Expr::Int(n), Expr::Int(s))).unzip();
     ViewSpec::strided(Expr::Int(offset), &sizes, &strides, t).unwrap()
 }
 
 #[test]
 fn plain_numbers_need_no_memory() {
     let t = &mut SymTable::new();
-    // A tensor of 8 x 12 x 64 x 32, a part of it, a part beside that, and the first one with two dimensions exchanged.
+    // A tensor of 8 x 12 x 64 x 32, a part of it, a part beside that, and the first one with two
+    // dimensions exchanged.
     let whole = view(0, &[(8, 24576), (12, 2048), (64, 32), (32, 1)], t);
     let left = view(2 * 2048, &[(8, 24576), (4, 2048), (64, 32), (16, 1)], t);
     let right = view(2 * 2048 + 16, &[(8, 24576), (4, 2048), (64, 32), (16, 1)], t);

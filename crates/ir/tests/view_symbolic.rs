@@ -1,4 +1,5 @@
-//! Views with symbolic sizes: what is answered must hold for every value the symbols may have, zero and one included.
+//! Views with symbolic sizes: what is answered must hold for every value the symbols may have, zero
+//! and one included.
 
 use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId, SymbolKind};
 use maquette_ir::view::{Dim, TriBool, ViewOp, ViewSpec};
@@ -43,7 +44,8 @@ struct World {
 impl World {
     fn new(range: usize, assume: bool) -> World {
         let mut t = SymTable::new();
-        let symbols = [0, 1, 2].map(|i| t.symbol(&format!("s{i}"), SymbolKind::Backed, RANGES[range][i]).unwrap());
+        let symbols = [0, 1, 2]
+            .map(|i| t.symbol(&format!("s{i}"), SymbolKind::Backed, RANGES[range][i]).unwrap());
         World { t, symbols, facts: Vec::new(), assume }
     }
 
@@ -91,7 +93,9 @@ impl World {
         let size = sizes.get(dim).copied().unwrap_or(Expr::Int(1));
         let t = &mut self.t;
         let op = match kind {
-            _ if sizes.is_empty() || kind == 0 && sizes.len() < 4 => ViewOp::Unsqueeze(dim.min(sizes.len())),
+            _ if sizes.is_empty() || kind == 0 && sizes.len() < 4 => {
+                ViewOp::Unsqueeze(dim.min(sizes.len()))
+            }
             1 => {
                 let index = self.index(b);
                 let next = self.t.add(index, Expr::Int(1)).ok()?;
@@ -116,14 +120,20 @@ impl World {
             }
             6 if sizes.len() < 4 => {
                 let half = t.floor_div(size, Expr::Int(2)).ok()?;
-                ViewOp::Reshape([&sizes[..dim], &[half, Expr::Int(2)], &sizes[dim + 1..]].concat().into())
+                ViewOp::Reshape(
+                    [&sizes[..dim], &[half, Expr::Int(2)], &sizes[dim + 1..]].concat().into(),
+                )
             }
             7 => {
                 let n = self.size(b);
-                ViewOp::Expand(sizes.iter().map(|&s| if s == Expr::Int(1) { n } else { s }).collect())
+                ViewOp::Expand(
+                    sizes.iter().map(|&s| if s == Expr::Int(1) { n } else { s }).collect(),
+                )
             }
             8 if dim + 1 < sizes.len() => return self.diagonal(spec, dim),
-            9 if sizes.len() < 4 => return self.unfold(spec, dim, i64::from(b % 3) + 1, i64::from(c % 3) + 1),
+            9 if sizes.len() < 4 => {
+                return self.unfold(spec, dim, i64::from(b % 3) + 1, i64::from(c % 3) + 1);
+            }
             _ => return Some(spec.clone()),
         };
         Some(spec.apply(&op, &mut self.t).unwrap_or_else(|| spec.clone()))
@@ -150,7 +160,8 @@ impl World {
     }
 
     fn strided(&mut self, offset: Expr, dims: &[Dim]) -> Option<ViewSpec> {
-        let (sizes, strides): (Vec<Expr>, Vec<Expr>) = dims.iter().map(|d| (d.size, d.stride)).unzip();
+        let (sizes, strides): (Vec<Expr>, Vec<Expr>) =
+            dims.iter().map(|d| (d.size, d.stride)).unzip();
         ViewSpec::strided(offset, &sizes, &strides, &mut self.t).ok()
     }
 
@@ -177,7 +188,8 @@ fn at(spec: &ViewSpec, w: &World, v: &[i64; 3]) -> Option<(Vec<i64>, Vec<i64>)> 
     for d in spec.dims() {
         let (size, stride) = (value(d.size)?, value(d.stride)?);
         sizes.push(size);
-        positions = positions.iter().flat_map(|&p| (0..size).map(move |i| p + i * stride)).collect();
+        positions =
+            positions.iter().flat_map(|&p| (0..size).map(move |i| p + i * stride)).collect();
         if positions.len() > 2000 {
             return None;
         }
@@ -231,7 +243,9 @@ fn is_injective(positions: &[i64]) -> bool {
 
 fn answers(p: &mut Pair) -> Vec<Answer> {
     let truth = |f: &dyn Fn(&Case) -> bool| p.cases.iter().map(f).collect::<Vec<bool>>();
-    let bijective = |c: &Case| c.a.1.len() as i64 == c.base && is_injective(&c.a.1) && c.a.1.iter().all(|&i| i < c.base);
+    let bijective = |c: &Case| {
+        c.a.1.len() as i64 == c.base && is_injective(&c.a.1) && c.a.1.iter().all(|&i| i < c.base)
+    };
     let t = &mut p.w.t;
     vec![
         ("disjoint", p.a.disjoint(&p.b, t), truth(&|c| !c.a.1.iter().any(|i| c.b.1.contains(i)))),
@@ -246,7 +260,11 @@ fn answers(p: &mut Pair) -> Vec<Answer> {
 
 fn text(p: &Pair) -> String {
     let dims = |spec: &ViewSpec| {
-        let dims: Vec<String> = spec.dims().iter().map(|d| format!("({}, {})", p.w.t.display(d.size), p.w.t.display(d.stride))).collect();
+        let dims: Vec<String> = spec
+            .dims()
+            .iter()
+            .map(|d| format!("({}, {})", p.w.t.display(d.size), p.w.t.display(d.stride)))
+            .collect();
         format!("{} + {}", p.w.t.display(spec.offset()), dims.join(" "))
     };
     let facts: Vec<String> = p.w.facts.iter().map(|&f| p.w.t.display_bool(f).to_string()).collect();
@@ -261,7 +279,8 @@ proptest! {
         let Some(mut p) = pair(&program) else { return Ok(()) };
         for (question, answer, truth) in answers(&mut p) {
             for (case, truth) in p.cases.iter().zip(truth) {
-                prop_assert!(answer != TriBool::from(!truth), "{question}: {answer:?} is wrong at {:?}: {}", case.values, text(&p));
+                prop_assert!(answer != TriBool::from(!truth), "{question}: {answer:?} is wrong at \
+                    {:?}: {}", case.values, text(&p));
             }
         }
     }
@@ -281,7 +300,8 @@ proptest! {
             if let Some(r) = view(&relative) {
                 let Some((sizes, places)) = r else { return Err(TestCaseError::fail(format!("relative at {:?}: {}", c.values, text(&p)))) };
                 prop_assert_eq!(&sizes, &c.a.0, "relative at {:?}: {}", c.values, text(&p));
-                prop_assert_eq!(through(&c.b.1, &places), Some(c.a.1.clone()), "relative at {:?}: {}", c.values, text(&p));
+                prop_assert_eq!(through(&c.b.1, &places), Some(c.a.1.clone()), "relative at {:?}: \
+                    {}", c.values, text(&p));
             }
             if let Some(Some((_, places))) = view(&inverse) {
                 prop_assert_eq!(through(&c.a.1, &places), Some((0..c.base).collect()), "inverse at {:?}: {}", c.values, text(&p));
@@ -301,7 +321,8 @@ proptest! {
         let whole = ViewSpec::contiguous(&sizes, &mut p.w.t).unwrap();
         let Some(made) = chain.0.iter().try_fold(whole, |spec, op| spec.apply(op, &mut p.w.t)) else { return Ok(()) };
         for c in p.cases.iter().filter(|c| c.a.1.iter().all(|&i| i < c.base)) {
-            prop_assert_eq!(at(&made, &p.w, &c.values), Some(c.a.clone()), "{} at {:?}: {}", chain.display(&p.w.t), c.values, text(&p));
+            prop_assert_eq!(at(&made, &p.w, &c.values), Some(c.a.clone()), "{} at {:?}: \
+                {}", chain.display(&p.w.t), c.values, text(&p));
         }
     }
 }
@@ -320,14 +341,24 @@ fn a_view_is_itself() {
         let (a, t) = (&p.a, &mut p.w.t);
         let sizes: Vec<Expr> = a.sizes().collect();
         let own = ViewSpec::contiguous(&sizes, t).unwrap();
-        let answers = (a.same(a, t), a.contained_in(a, t), !a.is_empty(t).is_no() || a.disjoint(a, t).is_no());
+        let answers = (
+            a.same(a, t),
+            a.contained_in(a, t),
+            !a.is_empty(t).is_no() || a.disjoint(a, t).is_no(),
+        );
         let relative = a.relative(a, t).map(|r| r.same(&own, t));
         let composed = a.compose(&own, t).map(|c| c.same(a, t));
-        assert_eq!((answers, relative, composed), ((TriBool::Yes, TriBool::Yes, true), Some(TriBool::Yes), Some(TriBool::Yes)), "{}", text(&p));
+        assert_eq!(
+            (answers, relative, composed),
+            ((TriBool::Yes, TriBool::Yes, true), Some(TriBool::Yes), Some(TriBool::Yes)),
+            "{}",
+            text(&p)
+        );
     }
 }
 
-/// How often no answer is given though all values tried agree. (They may disagree at values that were not tried.)
+/// How often no answer is given though all values tried agree. (They may disagree at values that
+/// were not tried.)
 #[test]
 fn few_answers_are_missing() {
     let (mut decided, mut missing) = (BTreeMap::new(), BTreeMap::new());

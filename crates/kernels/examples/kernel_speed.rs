@@ -2,7 +2,9 @@
 
 use maquette_ir::DType::F32;
 use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, ScalarExpr, UnaryOp};
-use maquette_kernels::{LayerNorm, ReduceOp, View, ViewMut, gemm, layer_norm, pointwise, reduce, softmax};
+use maquette_kernels::{
+    LayerNorm, ReduceOp, View, ViewMut, gemm, layer_norm, pointwise, reduce, softmax,
+};
 use std::time::{Duration, Instant};
 
 fn time(name: &str, mut f: impl FnMut()) {
@@ -45,34 +47,47 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("chain of 10, tanh, sigmoid, 16M", chain(true)),
     ] {
         let e = e.ok_or("ill-typed")?;
-        time(name, || pointwise(&e, &[View::from_slice(&x)], &mut [ViewMut::from_slice(&mut y)]).unwrap_or_else(|e| println!("{e}")));
+        time(name, || {
+            pointwise(&e, &[View::from_slice(&x)], &mut [ViewMut::from_slice(&mut y)])
+                .unwrap_or_else(|e| println!("{e}"))
+        });
     }
     let add = ScalarExpr::binary(BinaryOp::Add, F32)?;
     time("add, 64 elements (per 1000 calls)", || {
         for _ in 0..1000 {
-            let _ = pointwise(&add, &[View::from_slice(&x[..64]), View::from_slice(&x[..64])], &mut [ViewMut::from_slice(&mut y[..64])]);
+            let _ = pointwise(
+                &add,
+                &[View::from_slice(&x[..64]), View::from_slice(&x[..64])],
+                &mut [ViewMut::from_slice(&mut y[..64])],
+            );
         }
     });
     let mut s = [0f32];
     time("sum, 16M", || {
-        reduce(ReduceOp::Sum, &View::from_slice(&x), &[0], &mut ViewMut::from_slice(&mut s)).unwrap_or_else(|e| println!("{e}"))
+        reduce(ReduceOp::Sum, &View::from_slice(&x), &[0], &mut ViewMut::from_slice(&mut s))
+            .unwrap_or_else(|e| println!("{e}"))
     });
     let sizes = [4096, 1024];
     let m = View::from_slice_sized(&x[..4096 * 1024], &sizes).ok_or("size")?;
     let mut cols = vec![0f32; 1024];
     time("column sums, 4096x1024", || {
-        reduce(ReduceOp::Sum, &m, &[0], &mut ViewMut::from_slice(&mut cols)).unwrap_or_else(|e| println!("{e}"))
+        reduce(ReduceOp::Sum, &m, &[0], &mut ViewMut::from_slice(&mut cols))
+            .unwrap_or_else(|e| println!("{e}"))
     });
     let mut out = vec![0f32; 4096 * 1024];
     let mut o = ViewMut::from_slice_sized(&mut out, &sizes).ok_or("size")?;
     time("softmax, 4096x1024", || softmax(&m, 1, &mut o).unwrap_or_else(|e| println!("{e}")));
-    time("layer_norm, 4096x1024", || layer_norm(&m, 1, 1e-5, LayerNorm::default(), &mut o).unwrap_or_else(|e| println!("{e}")));
+    time("layer_norm, 4096x1024", || {
+        layer_norm(&m, 1, 1e-5, LayerNorm::default(), &mut o).unwrap_or_else(|e| println!("{e}"))
+    });
     for (mm, kk, nn) in [(128usize, 384usize, 384usize), (128, 384, 1536), (1024, 1024, 1024)] {
         let a = View::from_slice_sized(&x[..mm * kk], &[mm as i64, kk as i64]).ok_or("size")?;
         let b = View::from_slice_sized(&x[..kk * nn], &[kk as i64, nn as i64]).ok_or("size")?;
         let mut c = vec![0f32; mm * nn];
         let mut c = ViewMut::from_slice_sized(&mut c, &[mm as i64, nn as i64]).ok_or("size")?;
-        time(&format!("gemm {mm}x{kk}x{nn}"), || gemm(&a, &b, &mut c, 1.0, 0.0).unwrap_or_else(|e| println!("{e}")));
+        time(&format!("gemm {mm}x{kk}x{nn}"), || {
+            gemm(&a, &b, &mut c, 1.0, 0.0).unwrap_or_else(|e| println!("{e}"))
+        });
     }
     Ok(())
 }

@@ -1,19 +1,20 @@
-//! Scaled dot-product attention: `softmax(q kᵀ scale + mask) v`, a block of query rows at a time. A block's scores stay in cache and are
-//! never in memory as a whole; since a block has all keys, the softmax needs no second look at them (compare FlashAttention, Dao et al.
-//! 2022, which tiles the keys too).
+//! Scaled dot-product attention: `softmax(q kᵀ scale + mask) v`, a block of query rows at a time. A
+//! block's scores stay in cache and are never in memory as a whole; since a block has all keys, the
+//! softmax needs no second look at them (compare FlashAttention, Dao et al. 2022, which tiles the
+//! keys too).
 
-use crate::load_store::{Reader, Writer};
 use crate::copy::{same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::gemm::{Mat, Product, advance};
 use crate::isa::{Each, Isa};
 use crate::layout::offset;
+use crate::load_store::{Reader, Writer};
 use crate::math::Float;
 use crate::pointwise::ops::{Add, Max};
-use crate::thread_pool;
 use crate::reduce::lanes::{self, row_into};
 use crate::scratch::Scratch;
+use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
 use std::ops::Range;
@@ -35,24 +36,40 @@ pub struct Attention<'a> {
     pub round: bool,
     /// Expands to `[..., N, L]`: a bool says which keys are seen, a float is added to the scores.
     pub mask: Option<View<'a>>,
-    /// Receives the logarithm of the sum of the exponentials of each row's scores, `[..., N]`, in any float dtype.
+    /// Receives the logarithm of the sum of the exponentials of each row's scores, `[..., N]`, in
+    /// any float dtype.
     pub logsumexp: Option<ViewMut<'a>>,
 }
 
-/// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`; floats of one dtype, all of one rank with the
-/// same leading sizes. Half precision is computed in `f32`. A query that sees no key gives 0. The value of a
-/// hidden key is multiplied by 0, or not looked at.
-pub fn attention(q: &View<'_>, k: &View<'_>, v: &View<'_>, asked: Attention<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+/// `out[..., N, D] = softmax(query[..., N, E] key[..., L, E]ᵀ scale + mask) value[..., L, D]`;
+/// floats of one dtype, all of one rank with the same leading sizes. Half precision is computed in
+/// `f32`. A query that sees no key gives 0. The value of a hidden key is multiplied by 0, or not
+/// looked at.
+pub fn attention(
+    q: &View<'_>,
+    k: &View<'_>,
+    v: &View<'_>,
+    asked: Attention<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     let rank = out.rank();
     for found in [rank, q.rank(), k.rank(), v.rank()] {
         if found != rank.max(2) {
-            return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected: rank.max(2), found });
+            return Err(KernelError::Count {
+                kernel: KERNEL,
+                what: "dimensions",
+                expected: rank.max(2),
+                found,
+            });
         }
     }
-    let (batch, n, d) = (Dims::from_slice(&out.sizes()[..rank - 2]), out.sizes()[rank - 2], out.sizes()[rank - 1]);
+    let (batch, n, d) =
+        (Dims::from_slice(&out.sizes()[..rank - 2]), out.sizes()[rank - 2], out.sizes()[rank - 1]);
     let (e, l) = (q.sizes()[rank - 1], k.sizes()[rank - 2]);
     let with = |rest: &[i64]| batch.iter().chain(rest).copied().collect::<Dims>();
-    for (name, view, sizes) in [("the query", q, [n, e]), ("the key", k, [l, e]), ("the value", v, [l, d])] {
+    for (name, view, sizes) in
+        [("the query", q, [n, e]), ("the key", k, [l, e]), ("the value", v, [l, d])]
+    {
         same_sizes(KERNEL, name, &with(&sizes), view.sizes())?;
         same_dtype(KERNEL, name, out.dtype(), view.dtype())?;
     }
@@ -75,11 +92,21 @@ impl<A> Matrices<A> {
     fn at(&self, batch: usize) -> Mat<A> {
         let r = self.sizes.len() - 2;
         let at = offset(&self.sizes[..r], &self.strides[..r], batch);
-        Mat(Ptr(self.base.0.wrapping_offset(at as isize)), self.strides[r] as isize, self.strides[r + 1] as isize)
+        Mat(
+            Ptr(self.base.0.wrapping_offset(at as isize)),
+            self.strides[r] as isize,
+            self.strides[r + 1] as isize,
+        )
     }
 }
 
-fn typed<T, A>(q: &View<'_>, k: &View<'_>, v: &View<'_>, asked: Attention<'_>, out: &mut ViewMut<'_>) -> Result<()>
+fn typed<T, A>(
+    q: &View<'_>,
+    k: &View<'_>,
+    v: &View<'_>,
+    asked: Attention<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()>
 where
     T: Element<Class = A>,
     A: Float + Product,
@@ -96,14 +123,25 @@ where
     let narrow = T::DTYPE != A::DTYPE;
     let mut wide: [Vec<A>; 3] = Default::default();
     if narrow {
-        wide = [to_vec(&q.without_repeats())?, to_vec(&k.without_repeats())?, to_vec(&v.without_repeats())?];
+        wide = [
+            to_vec(&q.without_repeats())?,
+            to_vec(&k.without_repeats())?,
+            to_vec(&v.without_repeats())?,
+        ];
     }
     let matrices = |view: &View<'_>, wide: &[A]| {
         let strides = Dims::from_slice(view.strides());
         let (base, strides) = match narrow {
             true => {
                 let dense = contiguous(view.without_repeats().sizes());
-                (wide.as_ptr().cast_mut(), dense.iter().zip(&strides).map(|(d, st)| if *st == 0 { 0 } else { *d }).collect())
+                (
+                    wide.as_ptr().cast_mut(),
+                    dense
+                        .iter()
+                        .zip(&strides)
+                        .map(|(d, st)| if *st == 0 { 0 } else { *d })
+                        .collect(),
+                )
             }
             false => (view.typed::<T>().0.cast::<A>(), strides),
         };
@@ -119,7 +157,9 @@ where
         causal: asked.causal,
         mask: asked.mask.as_ref().map(|m| (Reader::new(m), m)),
         round: (narrow && asked.round).then_some(|x: A| T::store(x).load()),
-        logsumexp: logsumexp.as_mut().map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),
+        logsumexp: logsumexp
+            .as_mut()
+            .map(|o| (Writer::new(o), Dims::from_slice(o.sizes()), Dims::from_slice(o.strides()))),
         out: (Writer::new(out), sizes.clone(), Dims::from_slice(out.strides())),
     };
     // Keys that some query sees.
@@ -128,15 +168,25 @@ where
     let (batches, blocks) = (numel(&sizes[..rank - 2]), n.div_ceil(rows));
     let (scores, masks) = (rows.saturating_mul(seen), if work.mask.is_some() { seen } else { 0 });
     let per_block = scores.saturating_mul(e + d);
-    thread_pool::ranges(batches * blocks, (thread_pool::GRAIN * 16 / per_block.max(1)).max(1), 1, &|from, to| {
-        let scratch = |n| Scratch::new(KERNEL, n);
-        let mut scratch = [scratch(scores)?, scratch(scores)?, scratch(rows * d)?, scratch(masks)?];
-        for task in from..to {
-            let first = task % blocks * rows;
-            work.block(task / blocks, first..n.min(first + rows), scratch.each_mut().map(Scratch::get));
-        }
-        Ok(())
-    })
+    thread_pool::ranges(
+        batches * blocks,
+        (thread_pool::GRAIN * 16 / per_block.max(1)).max(1),
+        1,
+        &|from, to| {
+            let scratch = |n| Scratch::new(KERNEL, n);
+            let mut scratch =
+                [scratch(scores)?, scratch(scores)?, scratch(rows * d)?, scratch(masks)?];
+            for task in from..to {
+                let first = task % blocks * rows;
+                work.block(
+                    task / blocks,
+                    first..n.min(first + rows),
+                    scratch.each_mut().map(Scratch::get),
+                );
+            }
+            Ok(())
+        },
+    )
 }
 
 /// An output's elements, sizes and strides.
@@ -160,17 +210,35 @@ struct Work<'a, A> {
 
 impl<A: Float + Product> Work<'_, A> {
     /// Some rows of one batch, in scratch for scores, weights, values and a row of the mask.
-    fn block(&self, batch: usize, rows: Range<usize>, [scores, weights, values, hidden]: [&mut [A]; 4]) {
+    fn block(
+        &self,
+        batch: usize,
+        rows: Range<usize>,
+        [scores, weights, values, hidden]: [&mut [A]; 4],
+    ) {
         let [n, l, e, d] = self.dims;
         let (first, m) = (rows.start, rows.len());
         // Keys that some row of the block sees.
         let seen = if self.causal { l.min(rows.end) } else { l };
-        let (scores, weights, values) = (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
+        let (scores, weights, values) =
+            (&mut scores[..m * seen], &mut weights[..m * seen], &mut values[..m * d]);
         if !scores.is_empty() && e > 0 {
             let (x, y) = (self.q.at(batch), self.k.at(batch));
             let x = Mat(advance(x, first, true), x.1, x.2);
-            // SAFETY: rows `first..first + m` of the query, `seen` of the key (transposed), and scratch of their product's size.
-            unsafe { A::product(m, seen, e, dense(scores, seen), x, Mat(y.0, y.2, y.1), self.scale, A::ZERO) }
+            // SAFETY: rows `first..first + m` of the query, `seen` of the key (transposed), and
+            // scratch of their product's size.
+            unsafe {
+                A::product(
+                    m,
+                    seen,
+                    e,
+                    dense(scores, seen),
+                    x,
+                    Mat(y.0, y.2, y.1),
+                    self.scale,
+                    A::ZERO,
+                )
+            }
         } else {
             scores.fill(A::ZERO);
         }
@@ -180,8 +248,20 @@ impl<A: Float + Product> Work<'_, A> {
             *scale = A::ONE / self.weights(batch * n + first + r, first + r, s, w, &mut hidden[..]);
         }
         if m * d > 0 && seen > 0 {
-            // SAFETY: the weights, the `seen` values they are of, and scratch of their product's size.
-            unsafe { A::product(m, d, seen, dense(values, d), dense(weights, seen), self.v.at(batch), A::ONE, A::ZERO) }
+            // SAFETY: the weights, the `seen` values they are of, and scratch of their product's
+            // size.
+            unsafe {
+                A::product(
+                    m,
+                    d,
+                    seen,
+                    dense(values, d),
+                    dense(weights, seen),
+                    self.v.at(batch),
+                    A::ONE,
+                    A::ZERO,
+                )
+            }
         } else {
             values.fill(A::ZERO);
         }
@@ -190,12 +270,27 @@ impl<A: Float + Product> Work<'_, A> {
         for (r, value) in values.chunks_mut(d.max(1)).enumerate() {
             self.isa.dispatch(Each(value, |x: A| x * scale[r]));
             // SAFETY: this row of the output, which is this task's.
-            unsafe { writer.write_run(self.isa, at + r as i64 * strides[rank - 2], strides[rank - 1], value) }
+            unsafe {
+                writer.write_run(
+                    self.isa,
+                    at + r as i64 * strides[rank - 2],
+                    strides[rank - 1],
+                    value,
+                )
+            }
         }
     }
 
-    /// The exponentials of one row's scores, and their sum; `row` counts over batches, `query` within one.
-    fn weights(&self, row: usize, query: usize, scores: &mut [A], weights: &mut [A], hidden: &mut [A]) -> A {
+    /// The exponentials of one row's scores, and their sum; `row` counts over batches, `query`
+    /// within one.
+    fn weights(
+        &self,
+        row: usize,
+        query: usize,
+        scores: &mut [A],
+        weights: &mut [A],
+        hidden: &mut [A],
+    ) -> A {
         if let Some((reader, mask)) = &self.mask {
             let at = offset(mask.sizes(), mask.strides(), row * self.dims[1]);
             let hidden = &mut hidden[..scores.len()];

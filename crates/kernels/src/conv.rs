@@ -1,15 +1,16 @@
-//! Convolution over 1, 2 or 3 spatial dimensions: patches of the input are gathered into a matrix, tile by tile, and multiplied by the
-//! weight. Computed in the class (`f32` for narrow floats, `i64` for integers), rounded once.
+//! Convolution over 1, 2 or 3 spatial dimensions: patches of the input are gathered into a matrix,
+//! tile by tile, and multiplied by the weight. Computed in the class (`f32` for narrow floats,
+//! `i64` for integers), rounded once.
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::error::{KernelError, Result};
 use crate::gemm::{Mat, PANEL, Product, spread};
 use crate::pointwise::ops::{Add, Op2};
 use crate::pointwise::steps::{Kind, class_of};
-use crate::thread_pool;
-use crate::scratch::{Scratch, filled};
-use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use crate::pooling::Window;
+use crate::scratch::{Scratch, filled};
+use crate::thread_pool;
+use crate::view::{Dims, Ptr, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -18,13 +19,21 @@ use std::ops::Range;
 /// Elements of one tile's patches, about: half of a core's second-level cache.
 const PATCHES: usize = 128 * 1024;
 
-/// `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`; the window's kernel is the weight's.
-pub fn conv(input: &View<'_>, weight: &View<'_>, bias: Option<&View<'_>>, w: &Window, groups: i64, out: &mut ViewMut<'_>) -> Result<()> {
+/// `out[N, Cout, …] = input[N, Cin, …] * weight[Cout, Cin / groups, …] + bias[Cout]`; the window's
+/// kernel is the weight's.
+pub fn conv(
+    input: &View<'_>,
+    weight: &View<'_>,
+    bias: Option<&View<'_>>,
+    w: &Window,
+    groups: i64,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     run("conv", input, weight, bias, w, groups, out, false)
 }
 
-/// The transpose of [`conv`]: `weight[Cin, Cout / groups, …]`; the output's spatial sizes may exceed the least by less than a
-/// stride or dilation (PyTorch's `output_padding`).
+/// The transpose of [`conv`]: `weight[Cin, Cout / groups, …]`; the output's spatial sizes may
+/// exceed the least by less than a stride or dilation (PyTorch's `output_padding`).
 pub fn conv_transpose(
     input: &View<'_>,
     weight: &View<'_>,
@@ -51,13 +60,19 @@ fn run(
     w.check(kernel, input.rank())?;
     for (what, v) in [("input", input), ("weight", weight), ("output", out.as_view())] {
         if v.rank() != spatial + 2 {
-            return Err(KernelError::argument(kernel, format!("the {what} must have rank {}, found {}", spatial + 2, v.rank())));
+            return Err(KernelError::argument(
+                kernel,
+                format!("the {what} must have rank {}, found {}", spatial + 2, v.rank()),
+            ));
         }
         same_dtype(kernel, "an operand", input.dtype(), v.dtype())?;
     }
     let (n, c_in, c_out) = (input.sizes()[0], input.sizes()[1], out.sizes()[1]);
     if groups < 1 || c_in % groups != 0 || c_out % groups != 0 {
-        return Err(KernelError::argument(kernel, format!("{groups} groups do not divide {c_in} inputs and {c_out} outputs")));
+        return Err(KernelError::argument(
+            kernel,
+            format!("{groups} groups do not divide {c_in} inputs and {c_out} outputs"),
+        ));
     }
     let channels = if transposed { [c_in, c_out / groups] } else { [c_out, c_in / groups] };
     let expected: Dims = channels.into_iter().chain(w.kernel.iter().copied()).collect();
@@ -66,14 +81,22 @@ fn run(
     for d in 0..spatial {
         let (i, o) = (input.sizes()[2 + d], out.sizes()[2 + d]);
         if transposed {
-            let least = (i - 1) * w.stride[d] - 2 * w.padding[d] + w.dilation[d] * (w.kernel[d] - 1) + 1;
+            let least =
+                (i - 1) * w.stride[d] - 2 * w.padding[d] + w.dilation[d] * (w.kernel[d] - 1) + 1;
             let extra = o - least;
-            sizes.push(if extra >= 0 && extra < w.stride[d].max(w.dilation[d]) { o } else { least });
+            sizes.push(if extra >= 0 && extra < w.stride[d].max(w.dilation[d]) {
+                o
+            } else {
+                least
+            });
         } else {
             sizes.push(w.output_size(d, i));
         }
         if sizes[2 + d] < 0 || (!transposed && sizes[2 + d] < 1) {
-            return Err(KernelError::argument(kernel, format!("no window fits spatial dimension {d}")));
+            return Err(KernelError::argument(
+                kernel,
+                format!("no window fits spatial dimension {d}"),
+            ));
         }
     }
     same_sizes(kernel, "the output", &sizes, out.sizes())?;
@@ -84,11 +107,17 @@ fn run(
         Kind::F32 => typed::<f32>(input, weight, bias, w, groups, out, transposed),
         Kind::F64 => typed::<f64>(input, weight, bias, w, groups, out, transposed),
         Kind::I64 => typed::<i64>(input, weight, bias, w, groups, out, transposed),
-        Kind::Bool => Err(KernelError::DType { kernel, operand: "the input", expected: "a number".into(), found: DType::Bool }),
+        Kind::Bool => Err(KernelError::DType {
+            kernel,
+            operand: "the input",
+            expected: "a number".into(),
+            found: DType::Bool,
+        }),
     }
 }
 
-/// What a patch matrix is made of: windows over a plane. Rows are (channel, kernel position), columns window positions.
+/// What a patch matrix is made of: windows over a plane. Rows are (channel, kernel position),
+/// columns window positions.
 struct Unfold<'w> {
     w: &'w Window,
     /// The sizes of the plane that windows lie on.
@@ -102,19 +131,24 @@ impl Unfold<'_> {
         numel(&self.w.kernel)
     }
 
-    /// Calls `f(column, plane offset, length, step)` for the runs of windows among `columns` whose tap `tap` is inside the plane.
+    /// Calls `f(column, plane offset, length, step)` for the runs of windows among `columns` whose
+    /// tap `tap` is inside the plane.
     fn runs(&self, tap: usize, columns: Range<usize>, mut f: impl FnMut(usize, i64, usize, i64)) {
         let w = self.w;
         let spatial = self.plane.len();
-        let (mut rest, mut first, mut within) =
-            (tap as i64, Dims::from_elem(0, spatial), SmallVec::<[Range<i64>; 6]>::from_elem(0..0, spatial));
+        let (mut rest, mut first, mut within) = (
+            tap as i64,
+            Dims::from_elem(0, spatial),
+            SmallVec::<[Range<i64>; 6]>::from_elem(0..0, spatial),
+        );
         for d in (0..spatial).rev() {
             // The plane coordinate of window 0's tap; then which windows have theirs inside.
             first[d] = rest % w.kernel[d] * w.dilation[d] - w.padding[d];
             rest /= w.kernel[d];
             let s = w.stride[d];
             let lo = if first[d] < 0 { (-first[d] + s - 1) / s } else { 0 };
-            let end = if self.plane[d] > first[d] { (self.plane[d] - first[d] + s - 1) / s } else { 0 };
+            let end =
+                if self.plane[d] > first[d] { (self.plane[d] - first[d] + s - 1) / s } else { 0 };
             within[d] = lo..end.min(self.windows[d]);
         }
         let (plane, inner) = (contiguous(&self.plane), spatial - 1);
@@ -130,7 +164,8 @@ impl Unfold<'_> {
                 inside &= within[d].contains(&i);
                 at += (first[d] + i * w.stride[d]) * plane[d];
             }
-            let (lo, hi) = (within[inner].start.max(from - row * m), within[inner].end.min(to - row * m));
+            let (lo, hi) =
+                (within[inner].start.max(from - row * m), within[inner].end.min(to - row * m));
             if inside && lo < hi {
                 let s = w.stride[inner];
                 f((row * m + lo) as usize, at + first[inner] + lo * s, (hi - lo) as usize, s);
@@ -139,38 +174,58 @@ impl Unfold<'_> {
     }
 
     /// The patch matrix's `columns`.
-    fn patches<T: Product>(&self, planes: &[T], columns: Range<usize>, patches: &mut [T]) -> Result<()> {
+    fn patches<T: Product>(
+        &self,
+        planes: &[T],
+        columns: Range<usize>,
+        patches: &mut [T],
+    ) -> Result<()> {
         let (taps, plane, width) = (self.taps(), numel(&self.plane), columns.len());
         let out = Ptr(patches.as_mut_ptr());
         let channels = patches.len() / (taps * width).max(1);
         let (mut runs, mut ends) = (Vec::new(), Vec::new());
         for tap in 0..taps {
-            self.runs(tap, columns.clone(), |c, at, n, step| runs.push((c - columns.start, at as usize, n, step as usize)));
+            self.runs(tap, columns.clone(), |c, at, n, step| {
+                runs.push((c - columns.start, at as usize, n, step as usize))
+            });
             ends.push(runs.len());
         }
-        thread_pool::ranges(channels, (thread_pool::GRAIN / (taps * width).max(1)).max(1), 1, &|from, to| {
-            for (c, tap) in (from..to).flat_map(|c| (0..taps).map(move |t| (c, t))) {
-                // SAFETY: a channel's rows are one task's.
-                let row = unsafe { out.slice_mut(((c * taps + tap) * width) as i64, width) };
-                let src = &planes[c * plane..][..plane];
-                let runs = &runs[if tap == 0 { 0 } else { ends[tap - 1] }..ends[tap]];
-                if runs.iter().map(|r| r.2).sum::<usize>() < width {
-                    row.fill(T::default());
-                }
-                for &(c, at, n, step) in runs {
-                    if step == 1 {
-                        row[c..c + n].copy_from_slice(&src[at..at + n]);
-                    } else {
-                        row[c..c + n].iter_mut().zip(src[at..].iter().step_by(step)).for_each(|(o, x)| *o = *x);
+        thread_pool::ranges(
+            channels,
+            (thread_pool::GRAIN / (taps * width).max(1)).max(1),
+            1,
+            &|from, to| {
+                for (c, tap) in (from..to).flat_map(|c| (0..taps).map(move |t| (c, t))) {
+                    // SAFETY: a channel's rows are one task's.
+                    let row = unsafe { out.slice_mut(((c * taps + tap) * width) as i64, width) };
+                    let src = &planes[c * plane..][..plane];
+                    let runs = &runs[if tap == 0 { 0 } else { ends[tap - 1] }..ends[tap]];
+                    if runs.iter().map(|r| r.2).sum::<usize>() < width {
+                        row.fill(T::default());
+                    }
+                    for &(c, at, n, step) in runs {
+                        if step == 1 {
+                            row[c..c + n].copy_from_slice(&src[at..at + n]);
+                        } else {
+                            row[c..c + n]
+                                .iter_mut()
+                                .zip(src[at..].iter().step_by(step))
+                                .for_each(|(o, x)| *o = *x);
+                        }
                     }
                 }
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
     }
 
     /// Adds patches back onto planes, tap by tap.
-    fn fold<T: Product>(&self, patches: &[T], planes: &mut [T], add: impl Fn(T, T) -> T + Sync) -> Result<()> {
+    fn fold<T: Product>(
+        &self,
+        patches: &[T],
+        planes: &mut [T],
+        add: impl Fn(T, T) -> T + Sync,
+    ) -> Result<()> {
         let (taps, columns, plane) = (self.taps(), numel(&self.windows), numel(&self.plane));
         let out = Ptr(planes.as_mut_ptr());
         thread_pool::ranges(planes.len() / plane.max(1), 1, 1, &|from, to| {
@@ -210,7 +265,11 @@ where
     let there = out.dtype() == T::DTYPE && out.is_contiguous();
     let mut y = filled("conv", T::default(), if there { 0 } else { out.numel() })?;
     let g = groups as usize;
-    let (plane, windows) = if transposed { (&out.sizes()[2..], &input.sizes()[2..]) } else { (&input.sizes()[2..], &out.sizes()[2..]) };
+    let (plane, windows) = if transposed {
+        (&out.sizes()[2..], &input.sizes()[2..])
+    } else {
+        (&input.sizes()[2..], &out.sizes()[2..])
+    };
     let conv = Conv {
         x: &x,
         weight: &weight,
@@ -230,14 +289,17 @@ where
     if there {
         return Ok(());
     }
-    let result = View::from_slice_sized(&y, out.sizes()).ok_or_else(|| KernelError::argument("conv", "the sizes overflow"))?;
+    let result = View::from_slice_sized(&y, out.sizes())
+        .ok_or_else(|| KernelError::argument("conv", "the sizes overflow"))?;
     copy(&result, out)
 }
 
-/// An operand's elements in row-major order: as they lie where they do so, and the output lies elsewhere.
+/// An operand's elements in row-major order: as they lie where they do so, and the output lies
+/// elsewhere.
 fn elements<'a, T: Product>(input: &'a View<'_>, out: &View<'_>) -> Result<Cow<'a, [T]>> {
     if input.dtype() == T::DTYPE && input.is_contiguous() && !out.overlaps(input) {
-        // SAFETY: the view's elements, which lie one after another; nothing is written but the output.
+        // SAFETY: the view's elements, which lie one after another; nothing is written but the
+        // output.
         return Ok(Cow::Borrowed(unsafe { input.typed::<T>().slice(0, input.numel()) }));
     }
     Ok(Cow::Owned(to_vec(input)?))
@@ -265,7 +327,10 @@ where
     fn is_plain(&self) -> bool {
         let w = self.unfold.w;
         let one = |d: &[i64]| d.iter().all(|n| *n == 1);
-        one(&w.kernel) && one(&w.stride) && self.planes.0 == self.planes.1 && w.padding.iter().all(|p| *p == 0)
+        one(&w.kernel)
+            && one(&w.stride)
+            && self.planes.0 == self.planes.1
+            && w.padding.iter().all(|p| *p == 0)
     }
 
     fn input(&self, item: usize) -> &[T] {
@@ -292,7 +357,8 @@ where
         }
     }
 
-    /// Tile by tile of the output's columns: their patches stay in cache from when they are gathered until they are multiplied.
+    /// Tile by tile of the output's columns: their patches stay in cache from when they are
+    /// gathered until they are multiplied.
     fn forward(&self, items: usize) -> Result<()> {
         let ((ci, co), columns, plain) = (self.channels, self.planes.1, self.is_plain());
         let depth = ci * self.unfold.taps();
@@ -303,11 +369,18 @@ where
         // With enough tasks, each is one thread's; otherwise the steps within one are spread.
         let apart = tasks >= 2 * thread_pool::num_threads();
         let work = |from: usize, to: usize| {
-            let mut scratch = Scratch::new("conv", if plain { 0 } else { depth * (columns - (tiles - 1) * tile) })?;
+            let mut scratch = Scratch::new(
+                "conv",
+                if plain { 0 } else { depth * (columns - (tiles - 1) * tile) },
+            )?;
             for (item, first) in (from..to).map(|t| (t / tiles, t % tiles * tile)) {
                 let end = if first + 2 * tile > columns { columns } else { first + tile };
                 let source = if plain {
-                    Mat(Ptr(self.input(item).as_ptr().wrapping_add(first).cast_mut()), columns as isize, 1)
+                    Mat(
+                        Ptr(self.input(item).as_ptr().wrapping_add(first).cast_mut()),
+                        columns as isize,
+                        1,
+                    )
                 } else {
                     let patches = &mut scratch.get()[..depth * (end - first)];
                     self.unfold.patches(self.input(item), first..end, patches)?;
@@ -315,7 +388,11 @@ where
                 };
                 // SAFETY: these columns of this item's output are this task's.
                 unsafe {
-                    let target = Mat(Ptr(self.y.0.wrapping_add(item * co * columns + first)), columns as isize, 1);
+                    let target = Mat(
+                        Ptr(self.y.0.wrapping_add(item * co * columns + first)),
+                        columns as isize,
+                        1,
+                    );
                     let kernel = Mat(Ptr(self.kernel(item).as_ptr().cast_mut()), depth as isize, 1);
                     spread([co, end - first, depth], target, kernel, source, !apart)?;
                     self.add_bias(item, &(first..end));

@@ -4,31 +4,43 @@ use crate::element::{Element, dispatch, from_scalar};
 use crate::error::{KernelError, Result};
 use crate::layout::Loops;
 use crate::pointwise::pointwise;
-use crate::thread_pool;
 use crate::scratch::filled;
+use crate::thread_pool;
 use crate::view::{Ptr, View, ViewMut};
 use maquette_ir::scalar_expr::ScalarExpr;
 use maquette_ir::{DType, Scalar};
 
-/// Copies `input`, expanded to the output's sizes and cast to its dtype. Without a cast, bits are kept.
+/// Copies `input`, expanded to the output's sizes and cast to its dtype. Without a cast, bits are
+/// kept.
 pub fn copy(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     let input = input.expand(out.sizes())?;
     if input.dtype() != out.dtype() {
-        return pointwise(&ScalarExpr::cast(input.dtype(), out.dtype()), &[input], &mut [out.reborrow()]);
+        return pointwise(
+            &ScalarExpr::cast(input.dtype(), out.dtype()),
+            &[input],
+            &mut [out.reborrow()],
+        );
     }
     let loops = Loops::new(out.sizes(), [out.strides(), input.strides()], true);
     dispatch!(size out.dtype(), T => {
-        // SAFETY: the pointers are of these views' elements (of the size of `T`), and runs stay within the views.
+        // SAFETY: the pointers are of these views' elements (of the size of `T`), and runs stay
+        // within the views.
         unsafe { copy_runs::<T>(&loops, out.as_ptr().cast_mut().cast(), input.as_ptr().cast()) }
     })
 }
 
 /// # Safety
-/// Operand 0 of the loops walks `dst` and operand 1 `src`, both of elements of `T`'s size and alignment.
-unsafe fn copy_runs<T: Copy + Send + Sync>(loops: &Loops, dst: *mut T, src: *const T) -> Result<()> {
+/// Operand 0 of the loops walks `dst` and operand 1 `src`, both of elements of `T`'s size and
+/// alignment.
+unsafe fn copy_runs<T: Copy + Send + Sync>(
+    loops: &Loops,
+    dst: *mut T,
+    src: *const T,
+) -> Result<()> {
     let (dst, src) = (Ptr(dst), Ptr(src.cast_mut()));
     let (ds, ss) = (loops.inner_stride(0), loops.inner_stride(1));
-    let other = (0..loops.sizes.len() - 1).find(|&d| loops.strides[1][d] == 1 && loops.sizes[d] >= TILE as i64 / 2);
+    let other = (0..loops.sizes.len() - 1)
+        .find(|&d| loops.strides[1][d] == 1 && loops.sizes[d] >= TILE as i64 / 2);
     if let (1, Some(d)) = (ds, other.filter(|_| loops.inner_size() >= TILE / 2)) {
         // SAFETY: the caller's promise; `d` is not the innermost dimension.
         return unsafe { copy_tiles(loops, d, dst, src) };
@@ -42,9 +54,15 @@ unsafe fn copy_runs<T: Copy + Send + Sync>(loops: &Loops, dst: *mut T, src: *con
             // SAFETY: see above.
             unsafe {
                 match (ds, ss) {
-                    (1, 1) => std::ptr::copy(src.0.offset(src_at as isize), dst.0.offset(at as isize), len),
+                    (1, 1) => std::ptr::copy(
+                        src.0.offset(src_at as isize),
+                        dst.0.offset(at as isize),
+                        len,
+                    ),
                     (1, 0) => dst.slice_mut(at, len).fill(src.get(src_at)),
-                    _ => (0..len as i64).for_each(|i| dst.set(at + i * ds, src.get(src_at + i * ss))),
+                    _ => {
+                        (0..len as i64).for_each(|i| dst.set(at + i * ds, src.get(src_at + i * ss)))
+                    }
                 }
             }
         });
@@ -55,12 +73,17 @@ unsafe fn copy_runs<T: Copy + Send + Sync>(loops: &Loops, dst: *mut T, src: *con
 /// Tiles of a transposition have so many rows and columns.
 const TILE: usize = 32;
 
-/// A copy from a source that lies contiguously along dimension `d`, not along the innermost one as the destination does: tile by tile, so
-/// that both are read and written in whole lines of cache.
+/// A copy from a source that lies contiguously along dimension `d`, not along the innermost one as
+/// the destination does: tile by tile, so that both are read and written in whole lines of cache.
 ///
 /// # Safety
 /// As [`copy_runs`]; `d` is not the innermost dimension.
-unsafe fn copy_tiles<T: Copy + Send + Sync>(loops: &Loops, d: usize, dst: Ptr<T>, src: Ptr<T>) -> Result<()> {
+unsafe fn copy_tiles<T: Copy + Send + Sync>(
+    loops: &Loops,
+    d: usize,
+    dst: Ptr<T>,
+    src: Ptr<T>,
+) -> Result<()> {
     let inner = loops.sizes.len() - 1;
     let (rows, columns) = (loops.sizes[d], loops.sizes[inner]);
     let (dst_row, src_column) = (loops.strides[0][d], loops.strides[1][inner]);
@@ -72,11 +95,13 @@ unsafe fn copy_tiles<T: Copy + Send + Sync>(loops: &Loops, d: usize, dst: Ptr<T>
         for unit in from..to {
             let first = (unit % bands * TILE) as i64;
             let n = (rows - first).min(TILE as i64) as usize;
-            let dst_at = crate::layout::offset(&outer, &loops.strides[0], unit / bands) + first * dst_row;
+            let dst_at =
+                crate::layout::offset(&outer, &loops.strides[0], unit / bands) + first * dst_row;
             let src_at = crate::layout::offset(&outer, &loops.strides[1], unit / bands) + first;
             for column in (0..columns).step_by(TILE) {
                 let m = (columns - column).min(TILE as i64) as usize;
-                // SAFETY: rows `first..first + n` and columns `column..column + m` are in both views, and this task's alone.
+                // SAFETY: rows `first..first + n` and columns `column..column + m` are in both
+                // views, and this task's alone.
                 unsafe {
                     let mut tile = [src.get(src_at + column * src_column); TILE * TILE];
                     for c in 0..m {
@@ -84,7 +109,8 @@ unsafe fn copy_tiles<T: Copy + Send + Sync>(loops: &Loops, d: usize, dst: Ptr<T>
                         run.iter().enumerate().for_each(|(r, x)| tile[r * TILE + c] = *x);
                     }
                     for r in 0..n {
-                        dst.slice_mut(dst_at + r as i64 * dst_row + column, m).copy_from_slice(&tile[r * TILE..r * TILE + m]);
+                        dst.slice_mut(dst_at + r as i64 * dst_row + column, m)
+                            .copy_from_slice(&tile[r * TILE..r * TILE + m]);
                     }
                 }
             }
@@ -113,14 +139,25 @@ pub fn fill(out: &mut ViewMut<'_>, value: Scalar) -> Result<()> {
     })
 }
 
-/// `start + i * step` for element `i` of a one-dimensional output; in `i64` for integers, `f64` for floats, then cast.
+/// `start + i * step` for element `i` of a one-dimensional output; in `i64` for integers, `f64` for
+/// floats, then cast.
 pub fn arange(out: &mut ViewMut<'_>, start: Scalar, step: Scalar) -> Result<()> {
     let (rank, dtype) = (out.rank(), out.dtype());
     let (1, Some(stride)) = (rank, out.strides().first().copied()) else {
-        return Err(KernelError::Count { kernel: "arange", what: "dimensions", expected: 1, found: rank });
+        return Err(KernelError::Count {
+            kernel: "arange",
+            what: "dimensions",
+            expected: 1,
+            found: rank,
+        });
     };
     if dtype == DType::Bool {
-        return Err(KernelError::DType { kernel: "arange", operand: "the output", expected: "a number".into(), found: dtype });
+        return Err(KernelError::DType {
+            kernel: "arange",
+            operand: "the output",
+            expected: "a number".into(),
+            found: dtype,
+        });
     }
     dispatch!(dtype, T => {
         let base = out.typed::<T>();
@@ -147,13 +184,36 @@ pub(crate) fn to_vec<T: Element + Default>(input: &View<'_>) -> Result<Vec<T>> {
 }
 
 /// Fails unless the dtypes agree.
-pub(crate) fn same_dtype(kernel: &'static str, operand: &'static str, expected: DType, found: DType) -> Result<()> {
-    if expected == found { Ok(()) } else { Err(KernelError::DType { kernel, operand, expected: expected.to_string(), found }) }
+pub(crate) fn same_dtype(
+    kernel: &'static str,
+    operand: &'static str,
+    expected: DType,
+    found: DType,
+) -> Result<()> {
+    if expected == found {
+        Ok(())
+    } else {
+        Err(KernelError::DType { kernel, operand, expected: expected.to_string(), found })
+    }
 }
 
 /// Fails unless the sizes agree.
-pub(crate) fn same_sizes(kernel: &'static str, operand: &'static str, expected: &[i64], found: &[i64]) -> Result<()> {
-    if expected == found { Ok(()) } else { Err(KernelError::Shape { kernel, operand, expected: expected.to_vec(), found: found.to_vec() }) }
+pub(crate) fn same_sizes(
+    kernel: &'static str,
+    operand: &'static str,
+    expected: &[i64],
+    found: &[i64],
+) -> Result<()> {
+    if expected == found {
+        Ok(())
+    } else {
+        Err(KernelError::Shape {
+            kernel,
+            operand,
+            expected: expected.to_vec(),
+            found: found.to_vec(),
+        })
+    }
 }
 
 /// Fails unless there is such a dimension; a rank of 0 counts as 1, as in PyTorch.

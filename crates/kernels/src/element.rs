@@ -1,9 +1,11 @@
-//! Element types as Rust types, the classes they compute in, and the one dispatch from [`DType`] to them.
+//! Element types as Rust types, the classes they compute in, and the one dispatch from [`DType`] to
+//! them.
 
 use half::{bf16, f16};
 use maquette_ir::{DType, Scalar};
 
-/// A type elements are computed in: `f32` (also for `f16`, `bf16`), `f64`, `i64` (all integers) or `bool`.
+/// A type elements are computed in: `f32` (also for `f16`, `bf16`), `f64`, `i64` (all integers) or
+/// `bool`.
 pub trait Class: Element<Class = Self> + PartialOrd {
     /// As a cast to `f32`.
     fn to_f32(self) -> f32;
@@ -26,8 +28,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is some [`DType`]'s element. Sealed: memory is read as these types on the word of a dtype.
-pub trait Element: sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
+/// A Rust type that is some [`DType`]'s element. Sealed: memory is read as these types on the word
+/// of a dtype.
+pub trait Element:
+    sealed::Sealed + Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static
+{
     /// Its dtype.
     const DTYPE: DType;
     /// What it computes in.

@@ -1,14 +1,15 @@
 //! Matrix products of any strides: `C = beta C + alpha A B`.
 //!
-//! Floats go through the `gemm` crate, one single-threaded call per panel of C on this crate's pool, so that the bits do not
-//! depend on the number of threads. `f16` and `bf16` accumulate in `f32` and round once. Integers wrap.
+//! Floats go through the `gemm` crate, one single-threaded call per panel of C on this crate's
+//! pool, so that the bits do not depend on the number of threads. `f16` and `bf16` accumulate in
+//! `f32` and round once. Integers wrap.
 
 use crate::copy::{copy, same_dtype, same_sizes, to_vec};
 use crate::element::Class;
 use crate::error::{KernelError, Result};
 use crate::layout;
-use crate::thread_pool;
 use crate::scratch::filled;
+use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut};
 use maquette_ir::{DType, Scalar};
 
@@ -18,8 +19,15 @@ const SMALL: usize = 64 * 64 * 64;
 /// Panels of C are multiples of this wide.
 pub(crate) const PANEL: usize = 64;
 
-/// `c[m, n] = beta c + alpha a[m, k] b[k, n]`, all of one dtype, in which factors count; `beta` 0 ignores what `c` holds, NaN included.
-pub fn gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: impl Into<Scalar>, beta: impl Into<Scalar>) -> Result<()> {
+/// `c[m, n] = beta c + alpha a[m, k] b[k, n]`, all of one dtype, in which factors count; `beta` 0
+/// ignores what `c` holds, NaN included.
+pub fn gemm(
+    a: &View<'_>,
+    b: &View<'_>,
+    c: &mut ViewMut<'_>,
+    alpha: impl Into<Scalar>,
+    beta: impl Into<Scalar>,
+) -> Result<()> {
     if a.rank() != 2 || b.rank() != 2 || c.rank() != 2 {
         let found = [a.rank(), b.rank(), c.rank()].into_iter().find(|r| *r != 2).unwrap_or(2);
         return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected: 2, found });
@@ -27,8 +35,15 @@ pub fn gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: impl Into<Sc
     batched_gemm(a, b, c, alpha, beta)
 }
 
-/// [`gemm`] of the last two dimensions, over equal leading ones; stride 0 shares a matrix between batches.
-pub fn batched_gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: impl Into<Scalar>, beta: impl Into<Scalar>) -> Result<()> {
+/// [`gemm`] of the last two dimensions, over equal leading ones; stride 0 shares a matrix between
+/// batches.
+pub fn batched_gemm(
+    a: &View<'_>,
+    b: &View<'_>,
+    c: &mut ViewMut<'_>,
+    alpha: impl Into<Scalar>,
+    beta: impl Into<Scalar>,
+) -> Result<()> {
     let (alpha, beta): (Scalar, Scalar) = (alpha.into(), beta.into());
     let rank = c.rank();
     if rank < 2 || a.rank() != rank || b.rank() != rank {
@@ -39,7 +54,12 @@ pub fn batched_gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: impl
         } else {
             b.rank()
         };
-        return Err(KernelError::Count { kernel: KERNEL, what: "dimensions", expected: rank.max(2), found });
+        return Err(KernelError::Count {
+            kernel: KERNEL,
+            what: "dimensions",
+            expected: rank.max(2),
+            found,
+        });
     }
     let batch = Dims::from_slice(&c.sizes()[..rank - 2]);
     let (m, n, k) = (c.sizes()[rank - 2], c.sizes()[rank - 1], a.sizes()[rank - 1]);
@@ -52,7 +72,12 @@ pub fn batched_gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: impl
         DType::F32 => run::<f32>(a, b, c, alpha.to_f64() as f32, beta.to_f64() as f32),
         DType::F64 => run::<f64>(a, b, c, alpha.to_f64(), beta.to_f64()),
         DType::F16 | DType::BF16 => narrow(a, b, c, alpha.to_f64() as f32, beta.to_f64() as f32),
-        DType::Bool => Err(KernelError::DType { kernel: KERNEL, operand: "c", expected: "a number".into(), found: DType::Bool }),
+        DType::Bool => Err(KernelError::DType {
+            kernel: KERNEL,
+            operand: "c",
+            expected: "a number".into(),
+            found: DType::Bool,
+        }),
         _ => narrow(a, b, c, alpha.to_i64(), beta.to_i64()),
     }
 }
@@ -60,9 +85,19 @@ pub fn batched_gemm(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: impl
 /// A type that products are computed in.
 pub(crate) trait Product: Class {
     /// # Safety
-    /// The pointers and strides must describe matrices in live memory; `c` is not touched otherwise.
+    /// The pointers and strides must describe matrices in live memory; `c` is not touched
+    /// otherwise.
     #[allow(clippy::too_many_arguments)]
-    unsafe fn product(m: usize, n: usize, k: usize, c: Mat<Self>, a: Mat<Self>, b: Mat<Self>, alpha: Self, beta: Self);
+    unsafe fn product(
+        m: usize,
+        n: usize,
+        k: usize,
+        c: Mat<Self>,
+        a: Mat<Self>,
+        b: Mat<Self>,
+        alpha: Self,
+        beta: Self,
+    );
     fn is_zero(self) -> bool;
     fn scale(self, by: Self) -> Self;
 }
@@ -76,8 +111,8 @@ macro_rules! float_product {
         $(impl Product for $t {
             #[inline]
             unsafe fn product(m: usize, n: usize, k: usize, c: Mat<Self>, a: Mat<Self>, b: Mat<Self>, alpha: Self, beta: Self) {
-                // The crate names them the other way round: its alpha scales C, its beta the product.
-                // SAFETY: the caller's promise.
+                // The crate names them the other way round: its alpha scales C, its beta the
+                // product. SAFETY: the caller's promise.
                 unsafe {
                     gemm::gemm(
                         m, n, k, c.0.0, c.2, c.1, beta != 0.0, a.0.0, a.2, a.1, b.0.0, b.2, b.1, beta, alpha, false, false, false,
@@ -93,7 +128,16 @@ macro_rules! float_product {
 float_product!(f32 f64);
 
 impl Product for i64 {
-    unsafe fn product(m: usize, n: usize, k: usize, c: Mat<Self>, a: Mat<Self>, b: Mat<Self>, alpha: Self, beta: Self) {
+    unsafe fn product(
+        m: usize,
+        n: usize,
+        k: usize,
+        c: Mat<Self>,
+        a: Mat<Self>,
+        b: Mat<Self>,
+        alpha: Self,
+        beta: Self,
+    ) {
         let at = |x: Mat<i64>, i: usize, j: usize| (i as isize * x.1 + j as isize * x.2) as i64;
         let mut row = vec![0i64; n];
         for i in 0..m {
@@ -102,7 +146,9 @@ impl Product for i64 {
                 // SAFETY: indices are within the matrices.
                 let x = unsafe { a.0.get(at(a, i, p)) };
                 // SAFETY: as above.
-                (0..n).for_each(|j| row[j] = row[j].wrapping_add(x.wrapping_mul(unsafe { b.0.get(at(b, p, j)) })));
+                (0..n).for_each(|j| {
+                    row[j] = row[j].wrapping_add(x.wrapping_mul(unsafe { b.0.get(at(b, p, j)) }))
+                });
             }
             for (j, r) in row.iter().enumerate() {
                 // SAFETY: as above.
@@ -121,7 +167,13 @@ impl Product for i64 {
     }
 }
 
-fn run<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, beta: T) -> Result<()> {
+fn run<T: Product>(
+    a: &View<'_>,
+    b: &View<'_>,
+    c: &mut ViewMut<'_>,
+    alpha: T,
+    beta: T,
+) -> Result<()> {
     let r = c.rank() - 2;
     let (m, n, k) = (c.sizes()[r] as usize, c.sizes()[r + 1] as usize, a.sizes()[r + 1] as usize);
     let mat = |v: &View<'_>, batch: usize| {
@@ -130,18 +182,30 @@ fn run<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, be
         let (rows, cols) = (v.sizes()[r], v.sizes()[r + 1]);
         let row_stride = if rows == 1 { cols } else { v.strides()[r] };
         let col_stride = if cols == 1 { 1 } else { v.strides()[r + 1] };
-        Mat(Ptr(v.typed::<T>().0.wrapping_offset(at as isize)), row_stride as isize, col_stride as isize)
+        Mat(
+            Ptr(v.typed::<T>().0.wrapping_offset(at as isize)),
+            row_stride as isize,
+            col_stride as isize,
+        )
     };
     let batches = crate::view::numel(&c.sizes()[..r]);
     // SAFETY: sizes were checked against each other; matrices of C are disjoint.
-    unsafe { products(batches, [m, n, k], &|i| [mat(c, i), mat(a, i), mat(b, i)], alpha, beta, true) }
+    unsafe {
+        products(batches, [m, n, k], &|i| [mat(c, i), mat(a, i), mat(b, i)], alpha, beta, true)
+    }
 }
 
 /// `c[m, n] = a[m, k] b[k, n]`; on the pool if `parallel`, with the same bits.
 ///
 /// # Safety
 /// The matrices are in live memory, and `c` is not touched otherwise.
-pub(crate) unsafe fn spread<T: Product>(sizes: [usize; 3], c: Mat<T>, a: Mat<T>, b: Mat<T>, parallel: bool) -> Result<()> {
+pub(crate) unsafe fn spread<T: Product>(
+    sizes: [usize; 3],
+    c: Mat<T>,
+    a: Mat<T>,
+    b: Mat<T>,
+    parallel: bool,
+) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { products(1, sizes, &|_| [c, a, b], T::cast(1i64), T::default(), parallel) }
 }
@@ -161,12 +225,17 @@ unsafe fn products<T: Product>(
     if m == 0 || n == 0 || batches == 0 {
         return Ok(());
     }
-    // A panel's bits do not depend on how the rest is split, since every element sums over k in one call.
+    // A panel's bits do not depend on how the rest is split, since every element sums over k in one
+    // call.
     let work = m.saturating_mul(n).saturating_mul(k);
     let threads = thread_pool::num_threads();
     let wide = n >= m;
     let extent = if wide { n } else { m };
-    let panels = if !parallel || work <= SMALL || batches >= 2 * threads { 1 } else { extent.div_ceil(PANEL).min(threads) };
+    let panels = if !parallel || work <= SMALL || batches >= 2 * threads {
+        1
+    } else {
+        extent.div_ceil(PANEL).min(threads)
+    };
     let step = extent.div_ceil(panels).next_multiple_of(PANEL);
     // The rest joins the last panel: thin ones would take other code in the crate, and other bits.
     let panels = (extent / step).max(1);
@@ -187,7 +256,8 @@ unsafe fn products<T: Product>(
                 for i in 0..rows as i64 {
                     for j in 0..cols as i64 {
                         let at = i * z.1 as i64 + j * z.2 as i64;
-                        let old = if beta.is_zero() { T::default() } else { z.0.get(at).scale(beta) };
+                        let old =
+                            if beta.is_zero() { T::default() } else { z.0.get(at).scale(beta) };
                         z.0.set(at, old);
                     }
                 }
@@ -204,7 +274,13 @@ pub(crate) fn advance<T>(x: Mat<T>, by: usize, rows: bool) -> Ptr<T> {
 }
 
 /// By way of contiguous copies in the wider type.
-fn narrow<T: Product>(a: &View<'_>, b: &View<'_>, c: &mut ViewMut<'_>, alpha: T, beta: T) -> Result<()> {
+fn narrow<T: Product>(
+    a: &View<'_>,
+    b: &View<'_>,
+    c: &mut ViewMut<'_>,
+    alpha: T,
+    beta: T,
+) -> Result<()> {
     let (x, y) = (to_vec::<T>(a)?, to_vec::<T>(b)?);
     let mut z = if beta.is_zero() { filled(KERNEL, T::default(), c.numel())? } else { to_vec(c)? };
     let sizes = Dims::from_slice(c.sizes());

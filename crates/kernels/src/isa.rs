@@ -1,4 +1,5 @@
-//! Picking an instruction set at run time. The same source is compiled once per set; results are the same bits on each.
+//! Picking an instruction set at run time. The same source is compiled once per set; results are
+//! the same bits on each.
 
 use std::sync::LazyLock;
 
@@ -13,7 +14,8 @@ pub enum Isa {
     Avx512,
 }
 
-/// Work that is compiled once per instruction set; `run` must be `#[inline(always)]`, and so must what it calls.
+/// Work that is compiled once per instruction set; `run` must be `#[inline(always)]`, and so must
+/// what it calls.
 pub(crate) trait Simd {
     type Out;
     fn run(self) -> Self::Out;
@@ -30,7 +32,8 @@ static DETECTED: LazyLock<Isa> = LazyLock::new(|| {
 });
 
 impl Isa {
-    /// The best set this machine has, or the lesser one that `MAQUETTE_ISA` (`scalar`, `avx2`, `avx512`) asks for.
+    /// The best set this machine has, or the lesser one that `MAQUETTE_ISA` (`scalar`, `avx2`,
+    /// `avx512`) asks for.
     pub fn detect() -> Isa {
         *DETECTED
     }

@@ -1,4 +1,5 @@
-//! Iteration over several strided operands at once: dimensions sorted and merged, then walked in runs.
+//! Iteration over several strided operands at once: dimensions sorted and merged, then walked in
+//! runs.
 
 use crate::view::Dims;
 use smallvec::SmallVec;
@@ -12,15 +13,24 @@ pub(crate) struct Loops {
 }
 
 impl Loops {
-    /// Drops dimensions of size 1, orders the rest by the operands' strides (the first decides), and merges neighbours
-    /// that all operands walk as one. Without `sort`, logical order is kept.
-    pub fn new<'s>(sizes: &[i64], operands: impl IntoIterator<Item = &'s [i64]>, sort: bool) -> Loops {
+    /// Drops dimensions of size 1, orders the rest by the operands' strides (the first decides),
+    /// and merges neighbours that all operands walk as one. Without `sort`, logical order is kept.
+    pub fn new<'s>(
+        sizes: &[i64],
+        operands: impl IntoIterator<Item = &'s [i64]>,
+        sort: bool,
+    ) -> Loops {
         let strides: SmallVec<[&[i64]; 8]> = operands.into_iter().collect();
         let mut order: SmallVec<[usize; 6]> = (0..sizes.len()).filter(|d| sizes[*d] != 1).collect();
         if sort {
-            // A stable sort by the first operand that tells the two apart; stride 0 (expanded) tells nothing.
+            // A stable sort by the first operand that tells the two apart; stride 0 (expanded)
+            // tells nothing.
             let before = |a: usize, b: usize| {
-                strides.iter().map(|s| (s[a].abs(), s[b].abs())).find(|(x, y)| *x != 0 && *y != 0 && x != y).is_some_and(|(x, y)| x > y)
+                strides
+                    .iter()
+                    .map(|s| (s[a].abs(), s[b].abs()))
+                    .find(|(x, y)| *x != 0 && *y != 0 && x != y)
+                    .is_some_and(|(x, y)| x > y)
             };
             for i in 1..order.len() {
                 let mut j = i;
@@ -30,10 +40,15 @@ impl Loops {
                 }
             }
         }
-        let mut out = Loops { sizes: Dims::new(), strides: strides.iter().map(|_| Dims::new()).collect() };
+        let mut out =
+            Loops { sizes: Dims::new(), strides: strides.iter().map(|_| Dims::new()).collect() };
         for &d in &order {
             let last = out.sizes.len().wrapping_sub(1);
-            let merges = !out.sizes.is_empty() && strides.iter().zip(&out.strides).all(|(s, o)| o[last] == s[d].wrapping_mul(sizes[d]));
+            let merges = !out.sizes.is_empty()
+                && strides
+                    .iter()
+                    .zip(&out.strides)
+                    .all(|(s, o)| o[last] == s[d].wrapping_mul(sizes[d]));
             if merges {
                 out.sizes[last] = out.sizes[last].wrapping_mul(sizes[d]);
                 strides.iter().zip(&mut out.strides).for_each(|(s, o)| o[last] = s[d]);
@@ -51,7 +66,10 @@ impl Loops {
 
     /// One loop, with each operand's stride.
     pub fn line<const K: usize>(n: usize, strides: [usize; K]) -> Loops {
-        Loops { sizes: smallvec::smallvec![n as i64], strides: strides.iter().map(|s| smallvec::smallvec![*s as i64]).collect() }
+        Loops {
+            sizes: smallvec::smallvec![n as i64],
+            strides: strides.iter().map(|s| smallvec::smallvec![*s as i64]).collect(),
+        }
     }
 
     pub fn numel(&self) -> usize {
@@ -71,8 +89,15 @@ impl Loops {
         offset(&self.sizes, &self.strides[operand], flat)
     }
 
-    /// Calls `f(position within the range, offset, run length)` for each run along the innermost dimension.
-    pub fn runs(&self, operand: usize, start: usize, n: usize, mut f: impl FnMut(usize, i64, usize)) {
+    /// Calls `f(position within the range, offset, run length)` for each run along the innermost
+    /// dimension.
+    pub fn runs(
+        &self,
+        operand: usize,
+        start: usize,
+        n: usize,
+        mut f: impl FnMut(usize, i64, usize),
+    ) {
         runs(&self.sizes, &self.strides[operand], start, n, &mut f);
     }
 }
@@ -90,7 +115,13 @@ pub(crate) fn offset(sizes: &[i64], strides: &[i64], flat: usize) -> i64 {
 }
 
 /// As [`Loops::runs`]; not generic, so that it is compiled once.
-fn runs(sizes: &[i64], strides: &[i64], start: usize, n: usize, f: &mut dyn FnMut(usize, i64, usize)) {
+fn runs(
+    sizes: &[i64],
+    strides: &[i64],
+    start: usize,
+    n: usize,
+    f: &mut dyn FnMut(usize, i64, usize),
+) {
     let rank = sizes.len();
     if rank == 0 || n == 0 {
         if n > 0 {
@@ -131,7 +162,11 @@ fn runs(sizes: &[i64], strides: &[i64], start: usize, n: usize, f: &mut dyn FnMu
 
 /// Calls `f(offsets)` for every element of a loop nest, row-major, for `K` operands at once.
 #[inline]
-pub(crate) fn for_each<const K: usize>(sizes: &[i64], strides: [&[i64]; K], mut f: impl FnMut([i64; K])) {
+pub(crate) fn for_each<const K: usize>(
+    sizes: &[i64],
+    strides: [&[i64]; K],
+    mut f: impl FnMut([i64; K]),
+) {
     let steps: [i64; K] = std::array::from_fn(|k| strides[k].last().copied().unwrap_or(0));
     for_rows(sizes, strides, &mut |mut at, n| {
         for _ in 0..n {

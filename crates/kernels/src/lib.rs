@@ -1,7 +1,8 @@
 //! CPU executors of the kernel classes, over raw strided buffers.
 //!
-//! Every executor is a safe function over [`View`]s; making a view from raw parts is the unsafe step. Results are the same
-//! bits at any number of threads and on every instruction set. Nothing panics: what does not fit is a [`KernelError`].
+//! Every executor is a safe function over [`View`]s; making a view from raw parts is the unsafe
+//! step. Results are the same bits at any number of threads and on every instruction set. Nothing
+//! panics: what does not fit is a [`KernelError`].
 //!
 //! **Architecture invariant:** this crate knows no tensor, graph or operator.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -38,15 +39,16 @@ pub use element::{Class, Element};
 pub use error::KernelError;
 pub use gemm::{batched_gemm, gemm};
 pub use index::{
-    ScatterOp, Source, count_nonzero, embedding, gather, index, index_put, index_select, masked_scatter, masked_select, nonzero, scatter,
+    ScatterOp, Source, count_nonzero, embedding, gather, index, index_put, index_select,
+    masked_scatter, masked_select, nonzero, scatter,
 };
 pub use isa::Isa;
+pub use normalization::{LayerNorm, layer_norm, log_softmax, softmax};
 pub use pointwise::{ContiguousKernel, pointwise, pointwise_on};
-pub use thread_pool::num_threads;
+pub use pooling::{Window, adaptive_avg_pool, avg_pool, max_pool};
 pub use random::{Philox, normal, philox4x32, randint, uniform};
 pub use reduce::{ReduceOp, argminmax, minmax_with_index, reduce, reduce_on};
-pub use normalization::{LayerNorm, layer_norm, log_softmax, softmax};
 pub use scan::{ScanOp, cumulative_extreme, scan};
 pub use sort::{sort, topk};
+pub use thread_pool::num_threads;
 pub use view::{Dims, View, ViewMut};
-pub use pooling::{Window, adaptive_avg_pool, avg_pool, max_pool};

@@ -1,5 +1,5 @@
-//! Reading and writing elements of any dtype as a class, through function pointers: so that a kernel is compiled per class,
-//! not per pair of dtypes.
+//! Reading and writing elements of any dtype as a class, through function pointers: so that a
+//! kernel is compiled per class, not per pair of dtypes.
 
 use crate::element::{Class, Element, cast, dispatch};
 use crate::isa::{Isa, Simd};
@@ -18,7 +18,8 @@ impl<T: Element, A: Class> Simd for LoadCast<'_, T, A> {
 }
 
 /// # Safety
-/// Elements `at, at + stride, …`, as many as `out` has, must be in the view `base` is of, of dtype `T`.
+/// Elements `at, at + stride, …`, as many as `out` has, must be in the view `base` is of, of dtype
+/// `T`.
 unsafe fn load<T: Element, A: Class>(isa: Isa, base: Ptr<u8>, at: i64, stride: i64, out: &mut [A]) {
     let base = Ptr(base.0.cast::<T>());
     // SAFETY: the caller's promise.
@@ -42,8 +43,8 @@ impl<A: Class, T: Element> Simd for StoreCast<'_, A, T> {
 }
 
 /// # Safety
-/// Elements `at, at + stride, …`, as many as there are values, must be in the view to write `base` is of, of dtype `T`, and not touched by
-/// another thread.
+/// Elements `at, at + stride, …`, as many as there are values, must be in the view to write `base`
+/// is of, of dtype `T`, and not touched by another thread.
 unsafe fn store<T: Element, A: Class>(isa: Isa, base: Ptr<u8>, at: i64, stride: i64, values: &[A]) {
     let base = Ptr(base.0.cast::<T>());
     // SAFETY: the caller's promise.
@@ -72,7 +73,11 @@ pub(crate) struct Writer<A> {
 
 impl<A: Class> Reader<A> {
     pub fn new(v: &View<'_>) -> Self {
-        Reader { base: Ptr(v.as_ptr().cast_mut()), dtype: v.dtype(), load: dispatch!(v.dtype(), T => load::<T, A>) }
+        Reader {
+            base: Ptr(v.as_ptr().cast_mut()),
+            dtype: v.dtype(),
+            load: dispatch!(v.dtype(), T => load::<T, A>),
+        }
     }
 
     /// # Safety
@@ -105,7 +110,8 @@ impl<A: Class> Writer<A> {
     }
 
     /// # Safety
-    /// Elements `at, at + stride, …`, as many as there are values, must be in the view, and not touched by another thread.
+    /// Elements `at, at + stride, …`, as many as there are values, must be in the view, and not
+    /// touched by another thread.
     pub unsafe fn write_run(self, isa: Isa, at: i64, stride: i64, values: &[A]) {
         // SAFETY: the caller's promise, and the dtype is the view's.
         unsafe { (self.store)(isa, self.base, at, stride, values) }

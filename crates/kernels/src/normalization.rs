@@ -1,5 +1,6 @@
-//! Kernels that use a reduction of each row on that row: softmax and layer norm. Rows are worked on in the class
-//! (`f32`, or `f64`), and every step rounds there; the order of sums is that of [`reduce`](crate::reduce()).
+//! Kernels that use a reduction of each row on that row: softmax and layer norm. Rows are worked on
+//! in the class (`f32`, or `f64`), and every step rounds there; the order of sums is that of
+//! [`reduce`](crate::reduce()).
 
 use crate::copy::{check_dim, copy, same_dtype, same_sizes, to_vec};
 use crate::element::{Element, dispatch};
@@ -9,9 +10,9 @@ use crate::layout::Loops;
 use crate::math::Float;
 use crate::pointwise::ops::{Add, Max};
 use crate::pointwise::steps::{Load, Store};
-use crate::thread_pool;
 use crate::reduce::lanes::{deviations, row, row_into, row_of};
 use crate::scratch::{Scratch, filled};
+use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
 /// RowLoops of an input and an output of the same sizes.
@@ -24,15 +25,26 @@ struct RowLoops {
 }
 
 impl RowLoops {
-    fn new(kernel: &'static str, input: &View<'_>, out: &ViewMut<'_>, in_row: impl Fn(usize) -> bool) -> Result<RowLoops> {
+    fn new(
+        kernel: &'static str,
+        input: &View<'_>,
+        out: &ViewMut<'_>,
+        in_row: impl Fn(usize) -> bool,
+    ) -> Result<RowLoops> {
         same_dtype(kernel, "the output", input.dtype(), out.dtype())?;
         same_sizes(kernel, "the output", input.sizes(), out.sizes())?;
         let first = (0..input.rank()).find(|d| in_row(*d)).unwrap_or(input.rank());
         if input.is_contiguous() && out.is_contiguous() && (first..input.rank()).all(&in_row) {
             let (rows, n) = (numel(&input.sizes()[..first]), numel(&input.sizes()[first..]));
-            return Ok(RowLoops { n, outer: Loops::line(rows, [n, n]), inner: Loops::line(n, [1, 1]) });
+            return Ok(RowLoops {
+                n,
+                outer: Loops::line(rows, [n, n]),
+                inner: Loops::line(n, [1, 1]),
+            });
         }
-        let pick = |of: &[i64], row: bool| -> Dims { (0..of.len()).filter(|d| in_row(*d) == row).map(|d| of[d]).collect() };
+        let pick = |of: &[i64], row: bool| -> Dims {
+            (0..of.len()).filter(|d| in_row(*d) == row).map(|d| of[d]).collect()
+        };
         let loops = |row, sort| {
             let (o, i) = (pick(out.strides(), row), pick(input.strides(), row));
             Loops::new(&pick(input.sizes(), row), [&o[..], &i[..]], sort)
@@ -48,7 +60,9 @@ impl RowLoops {
             // SAFETY: the row's elements.
             match stride {
                 1 => isa.dispatch(Load::<T>(unsafe { src.slice(base + at, len) }, xs)),
-                _ => (0..).zip(xs).for_each(|(i, x)| *x = unsafe { src.get(base + at + i * stride) }.load()),
+                _ => (0..)
+                    .zip(xs)
+                    .for_each(|(i, x)| *x = unsafe { src.get(base + at + i * stride) }.load()),
             }
         });
     }
@@ -60,7 +74,9 @@ impl RowLoops {
             // SAFETY: the row's elements, which no other task has.
             match stride {
                 1 => isa.dispatch(Store::<T>(xs, unsafe { dst.slice_mut(base + at, len) })),
-                _ => (0..).zip(xs).for_each(|(i, x)| unsafe { dst.set(base + at + i * stride, T::store(*x)) }),
+                _ => (0..)
+                    .zip(xs)
+                    .for_each(|(i, x)| unsafe { dst.set(base + at + i * stride, T::store(*x)) }),
             }
         });
     }
@@ -78,31 +94,43 @@ impl RowLoops {
             return Ok(());
         }
         // Where the elements are of the class and lie one after another, they are used as they lie.
-        let plain = |operand| T::DTYPE == T::Class::DTYPE && self.inner.sizes.len() == 1 && self.inner.inner_stride(operand) == 1;
+        let plain = |operand| {
+            T::DTYPE == T::Class::DTYPE
+                && self.inner.sizes.len() == 1
+                && self.inner.inner_stride(operand) == 1
+        };
         let (read_there, write_there) = (plain(1) && !out.overlaps(input), plain(0));
-        thread_pool::ranges(self.outer.numel(), (thread_pool::GRAIN / 4 / self.n).max(1), 1, &|from, to| {
-            let mut xs = Scratch::new(kernel, if read_there { 0 } else { self.n })?;
-            let mut ys = Scratch::new(kernel, if write_there { 0 } else { self.n })?;
-            for r in from..to {
-                let x: &[T::Class] = match read_there {
-                    // SAFETY: the row's elements, of the class's own type, which no row's results overlap.
-                    true => unsafe { Ptr(src.0.cast()).slice(self.outer.offset(1, r), self.n) },
-                    false => {
-                        self.read(isa, src, r, xs.get());
-                        xs.get()
-                    }
-                };
-                match write_there {
-                    // SAFETY: likewise; this task alone has the row.
-                    true => f(isa, r, x, unsafe { Ptr(dst.0.cast()).slice_mut(self.outer.offset(0, r), self.n) }),
-                    false => {
-                        f(isa, r, x, ys.get());
-                        self.write(isa, dst, r, ys.get());
+        thread_pool::ranges(
+            self.outer.numel(),
+            (thread_pool::GRAIN / 4 / self.n).max(1),
+            1,
+            &|from, to| {
+                let mut xs = Scratch::new(kernel, if read_there { 0 } else { self.n })?;
+                let mut ys = Scratch::new(kernel, if write_there { 0 } else { self.n })?;
+                for r in from..to {
+                    let x: &[T::Class] = match read_there {
+                        // SAFETY: the row's elements, of the class's own type, which no row's results
+                        // overlap.
+                        true => unsafe { Ptr(src.0.cast()).slice(self.outer.offset(1, r), self.n) },
+                        false => {
+                            self.read(isa, src, r, xs.get());
+                            xs.get()
+                        }
+                    };
+                    match write_there {
+                        // SAFETY: likewise; this task alone has the row.
+                        true => f(isa, r, x, unsafe {
+                            Ptr(dst.0.cast()).slice_mut(self.outer.offset(0, r), self.n)
+                        }),
+                        false => {
+                            f(isa, r, x, ys.get());
+                            self.write(isa, dst, r, ys.get());
+                        }
                     }
                 }
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
     }
 }
 
@@ -116,7 +144,13 @@ pub fn log_softmax(input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> Resul
     exponentials("log_softmax", input, dim, out, true)
 }
 
-fn exponentials(kernel: &'static str, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>, log: bool) -> Result<()> {
+fn exponentials(
+    kernel: &'static str,
+    input: &View<'_>,
+    dim: usize,
+    out: &mut ViewMut<'_>,
+    log: bool,
+) -> Result<()> {
     check_dim(kernel, dim, input.rank())?;
     let rows = RowLoops::new(kernel, input, out, |d| d == dim)?;
     dispatch!(float kernel, "the input", input.dtype(), T => rows.each::<T>(kernel, input, out, |isa, _, xs, ys| softmax_row(isa, xs, ys, log)))
@@ -146,8 +180,15 @@ pub struct LayerNorm<'a> {
     pub rstd: Option<ViewMut<'a>>,
 }
 
-/// `(x - mean) * rstd * weight + bias` over the last `normalized` dimensions; floats. May run in place.
-pub fn layer_norm(input: &View<'_>, normalized: usize, eps: f64, operands: LayerNorm<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+/// `(x - mean) * rstd * weight + bias` over the last `normalized` dimensions; floats. May run in
+/// place.
+pub fn layer_norm(
+    input: &View<'_>,
+    normalized: usize,
+    eps: f64,
+    operands: LayerNorm<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     const KERNEL: &str = "layer_norm";
     let Some(first) = input.rank().checked_sub(normalized) else {
         return Err(KernelError::Dim { kernel: KERNEL, dim: normalized, rank: input.rank() });
@@ -169,10 +210,13 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
     out: &mut ViewMut<'_>,
 ) -> Result<()> {
     // Where there is none: 1 and -0 change no bit.
-    let or = |v: &Option<View<'_>>, none: A| v.as_ref().map_or_else(|| filled("layer_norm", none, rows.n), to_vec::<A>);
+    let or = |v: &Option<View<'_>>, none: A| {
+        v.as_ref().map_or_else(|| filled("layer_norm", none, rows.n), to_vec::<A>)
+    };
     let (weight, bias) = (or(&operands.weight, A::ONE)?, or(&operands.bias, -A::ZERO)?);
     let count = rows.outer.numel();
-    let (mut means, mut rstds) = (filled("layer_norm", A::ZERO, count)?, filled("layer_norm", A::ZERO, count)?);
+    let (mut means, mut rstds) =
+        (filled("layer_norm", A::ZERO, count)?, filled("layer_norm", A::ZERO, count)?);
     let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
     let n = A::from_f64(rows.n as f64);
     rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {
@@ -181,7 +225,8 @@ fn layer_norm_rows<T: Element<Class = A>, A: Float>(
             near = row_of::<A, Add, _>(isa, xs, A::ZERO, |x: A| x / n); // the sum was too large, or an element is
         }
         let [sum, squares] = deviations(isa, xs, near);
-        // What the mean lost in rounding: without it, rows whose deviations are near it become noise.
+        // What the mean lost in rounding: without it, rows whose deviations are near it become
+        // noise.
         let lost = sum / n;
         let mean = if lost.abs() < A::INFINITY { near + lost } else { near };
         let squares = match sum * lost {

@@ -5,8 +5,8 @@ use crate::element::{Class, Element, cast, dispatch};
 use crate::error::{KernelError, Result};
 use crate::layout::{for_each, offset};
 use crate::pointwise::ops::{Add, Div, Op2, TruncDiv};
-use crate::thread_pool;
 use crate::reduce::better;
+use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut, contiguous, numel};
 use maquette_ir::DType;
 
@@ -31,23 +31,38 @@ impl Window {
 
     pub(crate) fn check(&self, kernel: &'static str, rank: usize) -> Result<()> {
         let n = self.kernel.len();
-        for (what, list, least) in
-            [("kernel", &self.kernel, 1), ("stride", &self.stride, 1), ("padding", &self.padding, 0), ("dilation", &self.dilation, 1)]
-        {
+        for (what, list, least) in [
+            ("kernel", &self.kernel, 1),
+            ("stride", &self.stride, 1),
+            ("padding", &self.padding, 0),
+            ("dilation", &self.dilation, 1),
+        ] {
             if list.len() != n {
-                return Err(KernelError::Count { kernel, what: "entries per list of the window", expected: n, found: list.len() });
+                return Err(KernelError::Count {
+                    kernel,
+                    what: "entries per list of the window",
+                    expected: n,
+                    found: list.len(),
+                });
             }
             if let Some(bad) = list.iter().find(|x| !(least..=Self::MOST).contains(*x)) {
-                return Err(KernelError::argument(kernel, format!("{what} must be from {least} to {}, found {bad}", Self::MOST)));
+                return Err(KernelError::argument(
+                    kernel,
+                    format!("{what} must be from {least} to {}, found {bad}", Self::MOST),
+                ));
             }
         }
         if n == 0 || n > rank {
-            return Err(KernelError::argument(kernel, format!("{n} spatial dimensions do not fit rank {rank}")));
+            return Err(KernelError::argument(
+                kernel,
+                format!("{n} spatial dimensions do not fit rank {rank}"),
+            ));
         }
         Ok(())
     }
 
-    /// The number of windows along spatial dimension `d` of `size` elements, as PyTorch computes it; not positive if none fits.
+    /// The number of windows along spatial dimension `d` of `size` elements, as PyTorch computes
+    /// it; not positive if none fits.
     pub fn output_size(&self, d: usize, size: i64) -> i64 {
         let (k, s, p, l) = (self.kernel[d], self.stride[d], self.padding[d], self.dilation[d]);
         let room = size + 2 * p - l * (k - 1) - 1;
@@ -69,7 +84,12 @@ impl Planes {
     fn new(input: &View<'_>, out: &View<'_>, spatial: usize) -> Planes {
         let lead = input.rank() - spatial;
         let batch = Dims::from_slice(&input.sizes()[..lead]);
-        Planes { n: numel(&batch), batch, in_sizes: input.sizes()[lead..].into(), out_sizes: out.sizes()[lead..].into() }
+        Planes {
+            n: numel(&batch),
+            batch,
+            in_sizes: input.sizes()[lead..].into(),
+            out_sizes: out.sizes()[lead..].into(),
+        }
     }
 
     fn start(&self, v: &View<'_>, plane: usize) -> i64 {
@@ -83,20 +103,25 @@ impl Planes {
     /// Runs `f(plane, position)` for every output position.
     fn each(&self, work: usize, f: impl Fn(usize, &[i64]) + Sync) -> Result<()> {
         let per = numel(&self.out_sizes);
-        thread_pool::ranges(self.n, (thread_pool::GRAIN / work.max(1) / per.max(1)).max(1), 1, &|from, to| {
-            let mut position: Dims = smallvec::smallvec![0; self.out_sizes.len()];
-            for plane in from..to {
-                for flat in 0..per {
-                    let mut rest = flat as i64;
-                    for d in (0..position.len()).rev() {
-                        position[d] = rest % self.out_sizes[d];
-                        rest /= self.out_sizes[d];
+        thread_pool::ranges(
+            self.n,
+            (thread_pool::GRAIN / work.max(1) / per.max(1)).max(1),
+            1,
+            &|from, to| {
+                let mut position: Dims = smallvec::smallvec![0; self.out_sizes.len()];
+                for plane in from..to {
+                    for flat in 0..per {
+                        let mut rest = flat as i64;
+                        for d in (0..position.len()).rev() {
+                            position[d] = rest % self.out_sizes[d];
+                            rest /= self.out_sizes[d];
+                        }
+                        f(plane, &position);
                     }
-                    f(plane, &position);
                 }
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
     }
 }
 
@@ -111,18 +136,30 @@ fn check(kernel: &'static str, w: &Window, input: &View<'_>, out: &ViewMut<'_>) 
     let mut expected = Dims::from_slice(input.sizes());
     for d in 0..w.kernel.len() {
         if w.padding[d] > w.kernel[d] / 2 {
-            return Err(KernelError::argument(kernel, format!("padding {} is more than half of kernel {}", w.padding[d], w.kernel[d])));
+            return Err(KernelError::argument(
+                kernel,
+                format!("padding {} is more than half of kernel {}", w.padding[d], w.kernel[d]),
+            ));
         }
         expected[lead + d] = w.output_size(d, input.sizes()[lead + d]);
         if expected[lead + d] < 1 {
-            return Err(KernelError::argument(kernel, format!("no window fits dimension {}", lead + d)));
+            return Err(KernelError::argument(
+                kernel,
+                format!("no window fits dimension {}", lead + d),
+            ));
         }
     }
     same_sizes(kernel, "the output", &expected, out.sizes())
 }
 
-/// The greatest of each window (the last NaN if there is one), and its position in the plane (i64, row-major).
-pub fn max_pool(input: &View<'_>, w: &Window, out: &mut ViewMut<'_>, indices: Option<&mut ViewMut<'_>>) -> Result<()> {
+/// The greatest of each window (the last NaN if there is one), and its position in the plane (i64,
+/// row-major).
+pub fn max_pool(
+    input: &View<'_>,
+    w: &Window,
+    out: &mut ViewMut<'_>,
+    indices: Option<&mut ViewMut<'_>>,
+) -> Result<()> {
     const KERNEL: &str = "max_pool";
     check(KERNEL, w, input, out)?;
     if let Some(i) = &indices {
@@ -170,7 +207,8 @@ pub fn max_pool(input: &View<'_>, w: &Window, out: &mut ViewMut<'_>, indices: Op
     })
 }
 
-/// Sums `input[lo..hi]` in row-major order, divides by `D` by what `window` gives, which is not 0, and writes.
+/// Sums `input[lo..hi]` in row-major order, divides by `D` by what `window` gives, which is not 0,
+/// and writes.
 fn average<T: Element, D: Op2<T::Class, T::Class>>(
     input: &View<'_>,
     out: &mut ViewMut<'_>,
@@ -198,9 +236,15 @@ where
     })
 }
 
-/// The mean of each window; padding counts as zeros if `count_include_pad`, and `divisor` replaces the count. Floats, and `i64`,
-/// whose sums wrap and whose quotients are truncated.
-pub fn avg_pool(input: &View<'_>, w: &Window, count_include_pad: bool, divisor: Option<i64>, out: &mut ViewMut<'_>) -> Result<()> {
+/// The mean of each window; padding counts as zeros if `count_include_pad`, and `divisor` replaces
+/// the count. Floats, and `i64`, whose sums wrap and whose quotients are truncated.
+pub fn avg_pool(
+    input: &View<'_>,
+    w: &Window,
+    count_include_pad: bool,
+    divisor: Option<i64>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     const KERNEL: &str = "avg_pool";
     check(KERNEL, w, input, out)?;
     if divisor == Some(0) {
@@ -224,7 +268,9 @@ pub fn avg_pool(input: &View<'_>, w: &Window, count_include_pad: bool, divisor: 
     };
     match input.dtype() {
         DType::I64 => average::<i64, TruncDiv>(input, out, spatial, work, window),
-        dtype => dispatch!(float KERNEL, "the input", dtype, T => average::<T, Div>(input, out, spatial, work, window)),
+        dtype => {
+            dispatch!(float KERNEL, "the input", dtype, T => average::<T, Div>(input, out, spatial, work, window))
+        }
     }
 }
 
@@ -232,7 +278,10 @@ pub fn avg_pool(input: &View<'_>, w: &Window, count_include_pad: bool, divisor: 
 pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "adaptive_avg_pool";
     if spatial == 0 || spatial > input.rank() || out.rank() != input.rank() {
-        return Err(KernelError::argument(KERNEL, format!("{spatial} spatial dimensions do not fit rank {}", input.rank())));
+        return Err(KernelError::argument(
+            KERNEL,
+            format!("{spatial} spatial dimensions do not fit rank {}", input.rank()),
+        ));
     }
     let lead = input.rank() - spatial;
     same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
@@ -240,7 +289,8 @@ pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>
     if input.sizes()[lead..].contains(&0) {
         return Err(KernelError::argument(KERNEL, "the plane has no elements"));
     }
-    let (from, to) = (Dims::from_slice(&input.sizes()[lead..]), Dims::from_slice(&out.sizes()[lead..]));
+    let (from, to) =
+        (Dims::from_slice(&input.sizes()[lead..]), Dims::from_slice(&out.sizes()[lead..]));
     let window = |at: &[i64], lo: &mut Dims, len: &mut Dims| {
         for d in 0..at.len() {
             let begin = at[d] * from[d] / to[d];

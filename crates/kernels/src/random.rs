@@ -1,5 +1,5 @@
-//! Random fills: Philox4x32-10. Element `i` (row-major, whatever the strides) depends on (seed, offset, i) only; a fill of n
-//! elements uses the counters `offset .. offset + ceil(n / 4)`.
+//! Random fills: Philox4x32-10. Element `i` (row-major, whatever the strides) depends on (seed,
+//! offset, i) only; a fill of n elements uses the counters `offset .. offset + ceil(n / 4)`.
 
 use crate::element::{Element, cast, dispatch};
 use crate::error::{KernelError, Result};
@@ -59,7 +59,11 @@ fn unit(high: u32, low: u32) -> f64 {
     ((u64::from(high) << 21) | u64::from(low >> 11)) as f64 * 2f64.powi(-53)
 }
 
-fn generate<T: Element>(out: &mut ViewMut<'_>, at: Philox, f: impl Fn(u32, u32) -> T + Sync) -> Result<()> {
+fn generate<T: Element>(
+    out: &mut ViewMut<'_>,
+    at: Philox,
+    f: impl Fn(u32, u32) -> T + Sync,
+) -> Result<()> {
     let loops = Loops::new(out.sizes(), [out.strides()], false);
     let (base, stride) = (Ptr(out.typed::<T>().0), loops.inner_stride(0));
     thread_pool::ranges(loops.numel(), thread_pool::GRAIN / 4, 4, &|from, to| {

@@ -1,13 +1,13 @@
 //! Running sums and products, and running extremes with their positions.
 
-use crate::load_store::{Reader, Writer};
 use crate::copy::{check_dim, copy, same_dtype, same_sizes};
 use crate::element::{Class, Element, dispatch};
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::offset;
-use crate::thread_pool;
+use crate::load_store::{Reader, Writer};
 use crate::scratch::filled;
+use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut, numel};
 use maquette_ir::DType;
 use smallvec::SmallVec;
@@ -25,7 +25,8 @@ pub enum ScanOp {
     Prod,
 }
 
-/// Lines along `dim`: how many (none, where they are of no elements), how long, and where each starts in operands of these strides.
+/// Lines along `dim`: how many (none, where they are of no elements), how long, and where each
+/// starts in operands of these strides.
 pub(crate) struct Lines {
     sizes: Dims,
     pub count: usize,
@@ -75,7 +76,11 @@ pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> 
     }
     let sum = op == ScanOp::Sum;
     if out.dtype().is_float() {
-        if sum { typed(&lines, input, out, 0.0, |a: f64, b| a + b) } else { typed(&lines, input, out, 1.0, |a: f64, b| a * b) }
+        if sum {
+            typed(&lines, input, out, 0.0, |a: f64, b| a + b)
+        } else {
+            typed(&lines, input, out, 1.0, |a: f64, b| a * b)
+        }
     } else if sum {
         typed(&lines, input, out, 0, i64::wrapping_add)
     } else {
@@ -83,13 +88,20 @@ pub fn scan(op: ScanOp, input: &View<'_>, dim: usize, out: &mut ViewMut<'_>) -> 
     }
 }
 
-fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, identity: A, f: impl Fn(A, A) -> A + Sync) -> Result<()> {
+fn typed<A: Class>(
+    lines: &Lines,
+    input: &View<'_>,
+    out: &mut ViewMut<'_>,
+    identity: A,
+    f: impl Fn(A, A) -> A + Sync,
+) -> Result<()> {
     let (src, dst) = (Reader::<A>::new(input), Writer::<A>::new(out));
     let (isa, si, so) = (Isa::detect(), lines.stride(input), lines.stride(out));
     lines.ranges(|from, to| {
         let mut scratch = filled(KERNEL, identity, lines.len.saturating_mul(SIDE.min(to - from)))?;
         for first in (from..to).step_by(SIDE) {
-            let mut xs: SmallVec<[_; SIDE]> = (first..to).zip(scratch.chunks_mut(lines.len)).collect();
+            let mut xs: SmallVec<[_; SIDE]> =
+                (first..to).zip(scratch.chunks_mut(lines.len)).collect();
             for (line, xs) in &mut xs {
                 // SAFETY: the elements of this line, which is one task's.
                 unsafe { src.read(isa, lines.start(input, *line), si, xs) };
@@ -107,7 +119,8 @@ fn typed<A: Class>(lines: &Lines, input: &View<'_>, out: &mut ViewMut<'_>, ident
     })
 }
 
-/// Running results of lines of one length: each waits for the last before it, so they go side by side.
+/// Running results of lines of one length: each waits for the last before it, so they go side by
+/// side.
 fn running<A: Class, const N: usize>(mut lines: [&mut [A]; N], identity: A, f: impl Fn(A, A) -> A) {
     let mut acc = [identity; N];
     let n = lines.iter().map(|l| l.len()).min().unwrap_or(0);
@@ -120,8 +133,15 @@ fn running<A: Class, const N: usize>(mut lines: [&mut [A]; N], identity: A, f: i
     }
 }
 
-/// The greatest (or least) so far along `dim` and its position (i64). A NaN stays; of equals the last counts, as in PyTorch.
-pub fn cumulative_extreme(max: bool, input: &View<'_>, dim: usize, values: &mut ViewMut<'_>, indices: &mut ViewMut<'_>) -> Result<()> {
+/// The greatest (or least) so far along `dim` and its position (i64). A NaN stays; of equals the
+/// last counts, as in PyTorch.
+pub fn cumulative_extreme(
+    max: bool,
+    input: &View<'_>,
+    dim: usize,
+    values: &mut ViewMut<'_>,
+    indices: &mut ViewMut<'_>,
+) -> Result<()> {
     same_sizes(KERNEL, "the values", input.sizes(), values.sizes())?;
     same_sizes(KERNEL, "the indices", input.sizes(), indices.sizes())?;
     same_dtype(KERNEL, "the values", input.dtype(), values.dtype())?;

@@ -1,4 +1,5 @@
-//! Scratch memory aligned for the widest vectors: unaligned, every load and store of 64 bytes touches two lines of cache.
+//! Scratch memory aligned for the widest vectors: unaligned, every load and store of 64 bytes
+//! touches two lines of cache.
 
 use crate::element::Class;
 use crate::error::{KernelError, Result};
@@ -10,7 +11,8 @@ struct Line {
     _bytes: [u8; 64],
 }
 
-/// So many copies of a value: an error where there is no memory for them, as for an expanded view of more elements than any memory has.
+/// So many copies of a value: an error where there is no memory for them, as for an expanded view
+/// of more elements than any memory has.
 pub(crate) fn filled<T: Copy>(kernel: &'static str, value: T, n: usize) -> Result<Vec<T>> {
     let mut out = Vec::new();
     out.try_reserve_exact(n).map_err(|_| KernelError::Memory { kernel, elements: n })?;
@@ -34,7 +36,8 @@ impl<A: Class> Scratch<A> {
     }
 
     pub fn get(&mut self) -> &mut [A] {
-        // SAFETY: the lines hold `n` elements of `A`, which fits their alignment, and any `Class` may be all zeros.
+        // SAFETY: the lines hold `n` elements of `A`, which fits their alignment, and any `Class`
+        // may be all zeros.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.n) }
     }
 }

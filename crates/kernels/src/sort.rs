@@ -26,19 +26,35 @@ fn first_k<C: Class>(items: &mut Vec<(C, i64)>, k: usize, descending: bool) {
     items.sort_unstable_by(by);
 }
 
-/// Sorts along `dim`; `indices` (i64) are the positions before. Equal elements keep their order, descending too.
-pub fn sort(input: &View<'_>, dim: usize, descending: bool, values: &mut ViewMut<'_>, indices: &mut ViewMut<'_>) -> Result<()> {
+/// Sorts along `dim`; `indices` (i64) are the positions before. Equal elements keep their order,
+/// descending too.
+pub fn sort(
+    input: &View<'_>,
+    dim: usize,
+    descending: bool,
+    values: &mut ViewMut<'_>,
+    indices: &mut ViewMut<'_>,
+) -> Result<()> {
     same_sizes("sort", "the values", input.sizes(), values.sizes())?;
     leading("sort", input, dim, descending, values, indices)
 }
 
-/// The `k` greatest (or least) along `dim`, in order, and their positions (i64); k is the outputs' size there. Of equals the
-/// first count.
-pub fn topk(input: &View<'_>, dim: usize, largest: bool, values: &mut ViewMut<'_>, indices: &mut ViewMut<'_>) -> Result<()> {
+/// The `k` greatest (or least) along `dim`, in order, and their positions (i64); k is the outputs'
+/// size there. Of equals the first count.
+pub fn topk(
+    input: &View<'_>,
+    dim: usize,
+    largest: bool,
+    values: &mut ViewMut<'_>,
+    indices: &mut ViewMut<'_>,
+) -> Result<()> {
     let mut expected = Dims::from_slice(input.sizes());
     if let (Some(e), Some(k)) = (expected.get_mut(dim), values.sizes().get(dim)) {
         if k > e {
-            return Err(KernelError::argument("topk", format!("k is {k}, and dimension {dim} has {e} elements")));
+            return Err(KernelError::argument(
+                "topk",
+                format!("k is {k}, and dimension {dim} has {e} elements"),
+            ));
         }
         *e = *k;
     }

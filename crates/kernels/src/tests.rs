@@ -41,12 +41,16 @@ fn products_of_narrow_types_and_panels() {
     let mut c = [0i8; 4];
     gemm(&view(&a, &[2, 2]), &view(&b, &[2, 2]), &mut view_mut(&mut c, &[2, 2]), 1.0, 0.0).unwrap();
     assert_eq!(c, [(20000i64 as i8), -56, (300i64 as i8), 3]);
-    // A wide product is split into panels; each column must be what the column alone gives in the same panel-free call.
+    // A wide product is split into panels; each column must be what the column alone gives in the
+    // same panel-free call.
     let (m, k, n) = (70usize, 90usize, 300usize);
-    let (a, b): (Vec<f32>, Vec<f32>) =
-        (values(m * k).iter().map(|x| *x as f32).collect(), values(k * n).iter().map(|x| *x as f32 * 0.37).collect());
+    let (a, b): (Vec<f32>, Vec<f32>) = (
+        values(m * k).iter().map(|x| *x as f32).collect(),
+        values(k * n).iter().map(|x| *x as f32 * 0.37).collect(),
+    );
     let mut c = vec![f32::NAN; m * n];
-    gemm(&view(&a, &[70, 90]), &view(&b, &[90, 300]), &mut view_mut(&mut c, &[70, 300]), 1.0, 0.0).unwrap();
+    gemm(&view(&a, &[70, 90]), &view(&b, &[90, 300]), &mut view_mut(&mut c, &[70, 300]), 1.0, 0.0)
+        .unwrap();
     let mut whole = vec![0f32; m * n];
     // SAFETY: sizes and strides describe the three buffers.
     unsafe {
@@ -77,12 +81,19 @@ fn products_of_narrow_types_and_panels() {
 
 fn window(kernel: &[i64], stride: i64, padding: i64, dilation: i64) -> Window {
     let n = kernel.len();
-    Window { kernel: kernel.to_vec(), stride: vec![stride; n], padding: vec![padding; n], dilation: vec![dilation; n], ceil_mode: false }
+    Window {
+        kernel: kernel.to_vec(),
+        stride: vec![stride; n],
+        padding: vec![padding; n],
+        dilation: vec![dilation; n],
+        ceil_mode: false,
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Convolution in two dimensions, and its transpose, which must be its adjoint: <conv(x), y> = <x, conv_t(y)>.
+    /// Convolution in two dimensions, and its transpose, which must be its adjoint: <conv(x), y> =
+    /// <x, conv_t(y)>.
     #[test]
     fn convolutions(size in 5i64..9, kernel in 1i64..4, stride in 1i64..3, padding in 0i64..2, dilation in 1i64..3, groups in 1i64..3) {
         let w = window(&[kernel, kernel], stride, padding, dilation);
@@ -126,15 +137,18 @@ fn convolutions_in_tiles() {
         let wt: Vec<f32> = (0..outputs * channels * 9).map(|i| ((i * 53) % 7 - 3) as f32).collect();
         let mut y = vec![f32::NAN; (outputs * o * o) as usize];
         let w = window(&[3, 3], stride, 1, 1);
-        let (xs, ws, ys) = ([1, channels, size, size], [outputs, channels, 3, 3], [1, outputs, o, o]);
-        conv(&view(&x, &xs), &view(&wt, &ws), None, &w, 1, &mut view_mut(&mut y, &ys)).expect("convolves");
+        let (xs, ws, ys) =
+            ([1, channels, size, size], [outputs, channels, 3, 3], [1, outputs, o, o]);
+        conv(&view(&x, &xs), &view(&wt, &ws), None, &w, 1, &mut view_mut(&mut y, &ys))
+            .expect("convolves");
         for (p, got) in y.iter().enumerate() {
             let (c, i, j) = (p as i64 / (o * o), p as i64 / o % o, p as i64 % o);
             let mut want = 0.0;
             for (k, u, v) in (0..channels * 9).map(|t| (t / 9, t / 3 % 3, t % 3)) {
                 let (r, s) = (i * stride - 1 + u, j * stride - 1 + v);
                 if (0..size).contains(&r) && (0..size).contains(&s) {
-                    want += x[((k * size + r) * size + s) as usize] * wt[((c * channels + k) * 9 + u * 3 + v) as usize];
+                    want += x[((k * size + r) * size + s) as usize]
+                        * wt[((c * channels + k) * 9 + u * 3 + v) as usize];
                 }
             }
             assert_eq!(*got, want, "stride {stride}, channel {c}, window {i}, {j}");
@@ -147,11 +161,33 @@ fn convolutions_of_bf16_one_dimension_and_misfits() {
     let x: Vec<half::bf16> = [1f32, 2., 3.].map(half::bf16::from_f32).to_vec();
     let w: Vec<half::bf16> = [1f32, -1.].map(half::bf16::from_f32).to_vec();
     let mut y = vec![half::bf16::ZERO; 2];
-    conv(&view(&x, &[1, 1, 3]), &view(&w, &[1, 1, 2]), None, &window(&[2], 1, 0, 1), 1, &mut view_mut(&mut y, &[1, 1, 2])).unwrap();
+    conv(
+        &view(&x, &[1, 1, 3]),
+        &view(&w, &[1, 1, 2]),
+        None,
+        &window(&[2], 1, 0, 1),
+        1,
+        &mut view_mut(&mut y, &[1, 1, 2]),
+    )
+    .unwrap();
     assert_eq!(y, [half::bf16::NEG_ONE; 2]);
-    let bad = conv(&view(&x, &[1, 1, 3]), &view(&w, &[1, 1, 2]), None, &window(&[2], 0, 0, 1), 1, &mut view_mut(&mut y, &[1, 1, 2]));
+    let bad = conv(
+        &view(&x, &[1, 1, 3]),
+        &view(&w, &[1, 1, 2]),
+        None,
+        &window(&[2], 0, 0, 1),
+        1,
+        &mut view_mut(&mut y, &[1, 1, 2]),
+    );
     assert!(matches!(bad, Err(KernelError::Argument { .. })), "{bad:?}");
-    let bad = conv(&view(&x, &[1, 3, 1]), &view(&w, &[1, 1, 2]), None, &window(&[2], 1, 0, 1), 2, &mut view_mut(&mut y, &[1, 1, 2]));
+    let bad = conv(
+        &view(&x, &[1, 3, 1]),
+        &view(&w, &[1, 1, 2]),
+        None,
+        &window(&[2], 1, 0, 1),
+        2,
+        &mut view_mut(&mut y, &[1, 1, 2]),
+    );
     assert!(bad.is_err());
 }
 
@@ -161,12 +197,23 @@ fn pooling() {
     let mut out = [0f32; 3];
     let mut idx = [9i64; 3];
     let mut w = window(&[2], 2, 0, 1);
-    max_pool(&view(&x, &[1, 6]), &w, &mut view_mut(&mut out, &[1, 3]), Some(&mut view_mut(&mut idx, &[1, 3]))).unwrap();
+    max_pool(
+        &view(&x, &[1, 6]),
+        &w,
+        &mut view_mut(&mut out, &[1, 3]),
+        Some(&mut view_mut(&mut idx, &[1, 3])),
+    )
+    .unwrap();
     assert!(out[0] == 5. && out[1].is_nan() && out[2] == 4. && idx == [1, 3, 4]);
     let x = [1f32, 2., 3., 4., 5.];
     w = window(&[3], 2, 1, 1);
-    for (include, divisor, want) in [(true, None, [1., 3., 3.]), (false, None, [1.5, 3., 4.5]), (true, Some(2), [1.5, 4.5, 4.5])] {
-        avg_pool(&view(&x, &[1, 5]), &w, include, divisor, &mut view_mut(&mut out, &[1, 3])).unwrap();
+    for (include, divisor, want) in [
+        (true, None, [1., 3., 3.]),
+        (false, None, [1.5, 3., 4.5]),
+        (true, Some(2), [1.5, 4.5, 4.5]),
+    ] {
+        avg_pool(&view(&x, &[1, 5]), &w, include, divisor, &mut view_mut(&mut out, &[1, 3]))
+            .unwrap();
         assert_eq!(out, want, "{include} {divisor:?}");
     }
     adaptive_avg_pool(&view(&x, &[1, 5]), 1, &mut view_mut(&mut out, &[1, 3])).unwrap();
@@ -177,7 +224,13 @@ fn pooling() {
     let x: Vec<i64> = (0..9).collect();
     let (mut m, mut at) = ([0i64; 4], [0i64; 4]);
     let w = window(&[2, 2], 2, 1, 1);
-    max_pool(&view(&x, &[3, 3]), &w, &mut view_mut(&mut m, &[2, 2]), Some(&mut view_mut(&mut at, &[2, 2]))).unwrap();
+    max_pool(
+        &view(&x, &[3, 3]),
+        &w,
+        &mut view_mut(&mut m, &[2, 2]),
+        Some(&mut view_mut(&mut at, &[2, 2])),
+    )
+    .unwrap();
     assert_eq!((m, at), ([0, 2, 6, 8], [0, 2, 6, 8]));
 }
 
@@ -215,7 +268,10 @@ fn softmax_and_layer_norm() {
         (0..4).for_each(|i| assert!((y[r * 4 + i] - ((row[i] - m) * s * w[i] + 0.5)).abs() < 1e-5));
     }
     let mut z = [0i64; 4];
-    assert!(matches!(softmax(&view(&[1i64; 4], &[4]), 0, &mut view_mut(&mut z, &[4])), Err(KernelError::DType { .. })));
+    assert!(matches!(
+        softmax(&view(&[1i64; 4], &[4]), 0, &mut view_mut(&mut z, &[4])),
+        Err(KernelError::DType { .. })
+    ));
 }
 
 #[test]
@@ -223,12 +279,22 @@ fn scans_of_lines_side_by_side() {
     for rows in [1usize, 3, 4, 6] {
         let x: Vec<i64> = (0..rows as i64 * 5).map(|i| i * i % 17 - 8).collect();
         let mut y = vec![0i64; x.len()];
-        scan(ScanOp::Sum, &view(&x, &[rows as i64, 5]), 1, &mut view_mut(&mut y, &[rows as i64, 5])).unwrap();
+        scan(
+            ScanOp::Sum,
+            &view(&x, &[rows as i64, 5]),
+            1,
+            &mut view_mut(&mut y, &[rows as i64, 5]),
+        )
+        .unwrap();
         for (r, (x, y)) in x.chunks(5).zip(y.chunks(5)).enumerate() {
-            assert!((0..5).all(|i| y[i] == x[..=i].iter().sum::<i64>()), "row {r} of {rows}: {x:?} {y:?}");
+            assert!(
+                (0..5).all(|i| y[i] == x[..=i].iter().sum::<i64>()),
+                "row {r} of {rows}: {x:?} {y:?}"
+            );
         }
     }
-    scan(ScanOp::Sum, &view::<i64>(&[], &[3, 0]), 1, &mut view_mut::<i64>(&mut [], &[3, 0])).unwrap();
+    scan(ScanOp::Sum, &view::<i64>(&[], &[3, 0]), 1, &mut view_mut::<i64>(&mut [], &[3, 0]))
+        .unwrap();
 }
 
 #[test]
@@ -242,15 +308,38 @@ fn scans_and_sorts() {
     let x = [2f32, f32::NAN, 1., 2., -1.];
     let (mut v, mut i) = ([0f32; 5], [0i64; 5]);
     for (descending, want) in [(false, [4, 2, 0, 3, 1]), (true, [1, 0, 3, 2, 4])] {
-        sort(&View::from_slice(&x), 0, descending, &mut ViewMut::from_slice(&mut v), &mut ViewMut::from_slice(&mut i)).unwrap();
+        sort(
+            &View::from_slice(&x),
+            0,
+            descending,
+            &mut ViewMut::from_slice(&mut v),
+            &mut ViewMut::from_slice(&mut i),
+        )
+        .unwrap();
         assert_eq!(i, want);
         assert!(v.iter().zip(i).all(|(v, i)| v.to_bits() == x[i as usize].to_bits()));
     }
-    topk(&View::from_slice(&x[2..]), 0, true, &mut ViewMut::from_slice(&mut v[..2]), &mut ViewMut::from_slice(&mut i[..2])).unwrap();
+    topk(
+        &View::from_slice(&x[2..]),
+        0,
+        true,
+        &mut ViewMut::from_slice(&mut v[..2]),
+        &mut ViewMut::from_slice(&mut i[..2]),
+    )
+    .unwrap();
     assert_eq!((&v[..2], &i[..2]), (&[2f32, 1.][..], &[1i64, 0][..]));
     let mut v = [0f32; 9];
     let mut i = [0i64; 9];
-    assert!(topk(&View::from_slice(&x), 0, true, &mut ViewMut::from_slice(&mut v), &mut ViewMut::from_slice(&mut i)).is_err());
+    assert!(
+        topk(
+            &View::from_slice(&x),
+            0,
+            true,
+            &mut ViewMut::from_slice(&mut v),
+            &mut ViewMut::from_slice(&mut i)
+        )
+        .is_err()
+    );
     let (mut v, mut i) = ([0f32; 5], [0i64; 5]);
     cumulative_extreme(
         true,
@@ -267,7 +356,10 @@ fn scans_and_sorts() {
 fn random_numbers() {
     // The published vectors of Philox4x32-10.
     assert_eq!(philox4x32(0, [0; 4]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
-    assert_eq!(philox4x32(u64::MAX, [u32::MAX; 4]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+    assert_eq!(
+        philox4x32(u64::MAX, [u32::MAX; 4]),
+        [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
+    );
     let at = Philox { seed: 7, offset: 3 };
     let (mut a, mut b, mut c) = (vec![0f32; 100_000], vec![0f32; 10], vec![0f32; 100_000]);
     uniform(&mut ViewMut::from_slice(&mut a), at, 0.0, 1.0).unwrap();
@@ -320,8 +412,10 @@ fn transposed_copies_are_the_elements_in_order() {
             let transposed = view(&x, &[b, r, c]).permute(&[0, 2, 1]).expect("permutes");
             copy(&transposed, &mut view_mut(&mut out, &[b, c, r])).expect("copies");
             let at = |t: i64, i: i64, j: i64| x[((t * r + i) * c + j) as usize];
-            let want: Vec<T> =
-                (0..b).flat_map(|t| (0..c).flat_map(move |j| (0..r).map(move |i| (t, i, j)))).map(|(t, i, j)| at(t, i, j)).collect();
+            let want: Vec<T> = (0..b)
+                .flat_map(|t| (0..c).flat_map(move |j| (0..r).map(move |i| (t, i, j))))
+                .map(|(t, i, j)| at(t, i, j))
+                .collect();
             assert_eq!(out, want, "{b} {r} {c}");
         }
         check::<u8>(b, r, c);
@@ -373,16 +467,25 @@ type Rows<'a> = &'a dyn Fn(&View<'_>, &mut ViewMut<'_>) -> Result<(), KernelErro
 #[test]
 fn rows_in_place_have_the_bits_of_rows_elsewhere() {
     fn check<T: Element>(from: impl Fn(f64) -> T, sizes: &[i64], dim: usize) {
-        let x: Vec<T> = values(sizes.iter().product::<i64>() as usize).into_iter().map(from).collect();
-        let norm = |i: &View<'_>, o: &mut ViewMut<'_>| layer_norm(i, sizes.len() - dim, 1e-5, LayerNorm::default(), o);
-        let all: [Rows<'_>; 3] = [&|i, o| softmax(i, dim, o), &|i, o| log_softmax(i, dim, o), &norm];
+        let x: Vec<T> =
+            values(sizes.iter().product::<i64>() as usize).into_iter().map(from).collect();
+        let norm = |i: &View<'_>, o: &mut ViewMut<'_>| {
+            layer_norm(i, sizes.len() - dim, 1e-5, LayerNorm::default(), o)
+        };
+        let all: [Rows<'_>; 3] =
+            [&|i, o| softmax(i, dim, o), &|i, o| log_softmax(i, dim, o), &norm];
         for kernel in all {
             let (mut elsewhere, mut here) = (x.clone(), x.clone());
             kernel(&view(&x, sizes), &mut view_mut(&mut elsewhere, sizes)).expect("runs");
             let p = here.as_mut_ptr().cast();
             let strides = crate::view::contiguous(sizes);
             // SAFETY: exactly the same layout, as the executors allow.
-            let (i, mut o) = unsafe { (View::from_raw(p, T::DTYPE, sizes, &strides), ViewMut::from_raw(p, T::DTYPE, sizes, &strides)) };
+            let (i, mut o) = unsafe {
+                (
+                    View::from_raw(p, T::DTYPE, sizes, &strides),
+                    ViewMut::from_raw(p, T::DTYPE, sizes, &strides),
+                )
+            };
             kernel(&i, &mut o).expect("runs");
             assert_eq!(here, elsewhere, "{sizes:?} {dim}");
         }
@@ -395,11 +498,21 @@ fn rows_in_place_have_the_bits_of_rows_elsewhere() {
     }
     // rows of one element each, and a row that is all hidden
     let mut y = [9f32; 4];
-    softmax(&view(&[f32::NEG_INFINITY, 0.0, -0.0, 1e38], &[4, 1]), 1, &mut view_mut(&mut y, &[4, 1])).expect("runs");
+    softmax(
+        &view(&[f32::NEG_INFINITY, 0.0, -0.0, 1e38], &[4, 1]),
+        1,
+        &mut view_mut(&mut y, &[4, 1]),
+    )
+    .expect("runs");
     assert!(y[0].is_nan() && y[1..] == [1.0; 3]);
     // one row, repeated
     let row = values(33);
     let mut y = vec![0f64; 99];
-    softmax(&view(&row, &[1, 33]).expand(&[3, 33]).expect("fits"), 1, &mut view_mut(&mut y, &[3, 33])).expect("runs");
+    softmax(
+        &view(&row, &[1, 33]).expand(&[3, 33]).expect("fits"),
+        1,
+        &mut view_mut(&mut y, &[3, 33]),
+    )
+    .expect("runs");
     assert!(y[..33] == y[33..66] && y[..33] == y[66..]);
 }

@@ -1,9 +1,11 @@
-//! The process's one thread pool. `MAQUETTE_NUM_THREADS` sets its size, 1,024 at most; the default is the number of cores.
+//! The process's one thread pool. `MAQUETTE_NUM_THREADS` sets its size, 1,024 at most; the default
+//! is the number of cores.
 //!
-//! Kernels come one after another, each a fraction of a millisecond, from a thread that waits for the result: so that thread
-//! takes part, and a worker that has just run out of work spins for a moment before it sleeps. One job runs at a time; a thread
-//! that comes while another's job runs does its own work alone, as do tasks that ask for the pool themselves. Nothing waits for
-//! a worker that has yet to wake.
+//! Kernels come one after another, each a fraction of a millisecond, from a thread that waits for
+//! the result: so that thread takes part, and a worker that has just run out of work spins for a
+//! moment before it sleeps. One job runs at a time; a thread that comes while another's job runs
+//! does its own work alone, as do tasks that ask for the pool themselves. Nothing waits for a
+//! worker that has yet to wake.
 
 use crate::error::{KernelError, Result};
 use std::any::Any;
@@ -22,7 +24,8 @@ const SPIN: Duration = Duration::from_micros(200);
 /// What a job does with each of its indices.
 type Task<'a> = &'a (dyn Fn(usize) + Sync);
 
-/// The job at hand. Written by the holder of `ThreadPool::turn` while no worker is inside; read by workers that entered.
+/// The job at hand. Written by the holder of `ThreadPool::turn` while no worker is inside; read by
+/// workers that entered.
 struct Job {
     task: Task<'static>,
     n: usize,
@@ -34,7 +37,8 @@ struct ThreadPool {
     job: UnsafeCell<Job>,
     /// The next index nobody has taken.
     next: AtomicUsize,
-    /// The job's number in the upper half; [`OPEN`] while workers may enter; below, how many are inside.
+    /// The job's number in the upper half; [`OPEN`] while workers may enter; below, how many are
+    /// inside.
     gate: AtomicU64,
     /// What a worker's task panicked with.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -51,12 +55,15 @@ const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 const NUMBER: u64 = 1 << 32;
 
-// SAFETY: `job` is the only field that is not `Sync`; the gate orders its writes and reads (see `ThreadPool::run`).
+// SAFETY: `job` is the only field that is not `Sync`; the gate orders its writes and reads (see
+// `ThreadPool::run`).
 unsafe impl Sync for ThreadPool {}
 
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| {
-    let asked = std::env::var("MAQUETTE_NUM_THREADS").ok().and_then(|v| v.parse().ok()).filter(|n| *n > 0);
-    let threads = asked.or_else(|| thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
+    let asked =
+        std::env::var("MAQUETTE_NUM_THREADS").ok().and_then(|v| v.parse().ok()).filter(|n| *n > 0);
+    let threads =
+        asked.or_else(|| thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
     ThreadPool {
         turn: Mutex::new(()),
         job: UnsafeCell::new(Job { task: &|_| (), n: 0 }),
@@ -74,12 +81,16 @@ thread_local! {
 }
 
 impl ThreadPool {
-    /// The workers, one fewer than threads; started by the first job. Threads that cannot be had are done without.
+    /// The workers, one fewer than threads; started by the first job. Threads that cannot be had
+    /// are done without.
     fn workers(&'static self) -> &'static [Worker] {
         self.workers.get_or_init(|| {
             let start = |i| {
                 let asleep: &'static AtomicBool = Box::leak(Box::default());
-                let thread = thread::Builder::new().name(format!("maquette-{i}")).spawn(move || self.worker_loop(asleep)).ok()?;
+                let thread = thread::Builder::new()
+                    .name(format!("maquette-{i}"))
+                    .spawn(move || self.worker_loop(asleep))
+                    .ok()?;
                 Some(Worker { thread: thread.thread().clone(), asleep })
             };
             (1..self.threads).map_while(start).collect()
@@ -94,12 +105,19 @@ impl ThreadPool {
         loop {
             let gate = self.gate.load(Ordering::SeqCst);
             if gate & OPEN != 0 && gate / NUMBER != seen {
-                if self.gate.compare_exchange_weak(gate, gate + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                if self
+                    .gate
+                    .compare_exchange_weak(gate, gate + 1, Ordering::SeqCst, Ordering::SeqCst)
+                    .is_ok()
+                {
                     asleep.store(false, Ordering::Relaxed);
                     seen = gate / NUMBER;
-                    // SAFETY: the gate was open when this thread was counted in, so the job stays as it is until it leaves.
+                    // SAFETY: the gate was open when this thread was counted in, so the job stays
+                    // as it is until it leaves.
                     let Job { task, n } = unsafe { &*self.job.get() };
-                    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| self.run_tasks(task, *n))) {
+                    if let Err(payload) =
+                        catch_unwind(AssertUnwindSafe(|| self.run_tasks(task, *n)))
+                    {
                         *lock(&self.panic) = Some(payload);
                     }
                     self.gate.fetch_sub(1, Ordering::SeqCst);
@@ -147,7 +165,8 @@ impl ThreadPool {
         lock(&self.panic).take();
         IN_JOB.set(true);
         let close_gate = CloseGateOnDrop(self);
-        // SAFETY: only the lifetime changes; no worker has the reference once `CloseGateOnDrop` has closed the gate behind them.
+        // SAFETY: only the lifetime changes; no worker has the reference once `CloseGateOnDrop` has
+        // closed the gate behind them.
         let task: Task<'static> = unsafe { std::mem::transmute::<Task<'_>, Task<'static>>(task) };
         // SAFETY: the turn is ours, and the last job's gate was closed with nobody inside.
         unsafe { *self.job.get() = Job { task, n } };
@@ -194,7 +213,11 @@ pub fn num_threads() -> usize {
 }
 
 /// Runs `f(0..n)`, on the pool if `parallel`; if several fail, the error is the lowest task's.
-pub(crate) fn try_for(n: usize, parallel: bool, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+pub(crate) fn try_for(
+    n: usize,
+    parallel: bool,
+    f: &(dyn Fn(usize) -> Result<()> + Sync),
+) -> Result<()> {
     let turn = if parallel && n > 1 { POOL.turn() } else { None };
     let Some(turn) = turn else { return (0..n).try_for_each(f) };
     let first: Mutex<Option<(usize, KernelError)>> = Mutex::new(None);
@@ -202,7 +225,8 @@ pub(crate) fn try_for(n: usize, parallel: bool, f: &(dyn Fn(usize) -> Result<()>
     POOL.run(
         turn,
         &|i| {
-            // Tasks after one that failed are not needed; those before it might fail, and be the lowest.
+            // Tasks after one that failed are not needed; those before it might fail, and be the
+            // lowest.
             if i > lowest.load(Ordering::Relaxed) {
                 return;
             }
@@ -231,8 +255,14 @@ pub(crate) fn map<T: Send + Sync>(n: usize, f: impl Fn(usize) -> T + Sync) -> Ve
     slots.into_iter().filter_map(OnceLock::into_inner).collect()
 }
 
-/// Splits `0..n` into a few pieces per thread, of at least `grain` and a multiple of `align`, and runs `f(start, end)` on each.
-pub(crate) fn ranges(n: usize, grain: usize, align: usize, f: &(dyn Fn(usize, usize) -> Result<()> + Sync)) -> Result<()> {
+/// Splits `0..n` into a few pieces per thread, of at least `grain` and a multiple of `align`, and
+/// runs `f(start, end)` on each.
+pub(crate) fn ranges(
+    n: usize,
+    grain: usize,
+    align: usize,
+    f: &(dyn Fn(usize, usize) -> Result<()> + Sync),
+) -> Result<()> {
     let threads = num_threads();
     if n == 0 {
         return Ok(());

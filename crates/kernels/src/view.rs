@@ -36,13 +36,14 @@ unsafe impl Send for ViewMut<'_> {}
 unsafe impl Sync for ViewMut<'_> {}
 
 impl<'a> View<'a> {
-    /// A view of `sizes` elements of `dtype` at `ptr`, `strides` elements apart; `sizes` and `strides` have one length (the
-    /// shorter counts). Negative sizes count as 0; negative strides are allowed.
+    /// A view of `sizes` elements of `dtype` at `ptr`, `strides` elements apart; `sizes` and
+    /// `strides` have one length (the shorter counts). Negative sizes count as 0; negative strides
+    /// are allowed.
     ///
     /// # Safety
-    /// For `'a`, every element that the sizes and strides reach from `ptr` must be initialised, aligned to its type, and
-    /// not written except through a [`ViewMut`] given to the same executor call under that call's rules on aliasing. A
-    /// `bool` must be 0 or 1.
+    /// For `'a`, every element that the sizes and strides reach from `ptr` must be initialised,
+    /// aligned to its type, and not written except through a [`ViewMut`] given to the same executor
+    /// call under that call's rules on aliasing. A `bool` must be 0 or 1.
     pub unsafe fn from_raw(ptr: *const u8, dtype: DType, sizes: &[i64], strides: &[i64]) -> Self {
         let n = sizes.len().min(strides.len());
         let sizes = sizes[..n].iter().map(|s| (*s).max(0)).collect();
@@ -57,13 +58,20 @@ impl<'a> View<'a> {
     /// A contiguous view of a slice, if it has as many elements as `sizes` say.
     pub fn from_slice_sized<T: Element>(x: &'a [T], sizes: &[i64]) -> Option<Self> {
         (numel(sizes) == x.len()).then(|| {
-            // SAFETY: a slice is initialised, aligned and unchanged for 'a, and contiguous strides stay in it.
+            // SAFETY: a slice is initialised, aligned and unchanged for 'a, and contiguous strides
+            // stay in it.
             unsafe { Self::from_raw(x.as_ptr().cast(), T::DTYPE, sizes, &contiguous(sizes)) }
         })
     }
 
     fn empty(dtype: DType) -> Self {
-        View { ptr: std::ptr::dangling(), dtype, sizes: smallvec::smallvec![0], strides: smallvec::smallvec![1], memory: PhantomData }
+        View {
+            ptr: std::ptr::dangling(),
+            dtype,
+            sizes: smallvec::smallvec![0],
+            strides: smallvec::smallvec![1],
+            memory: PhantomData,
+        }
     }
 
     /// The address of the element at index 0.
@@ -113,9 +121,15 @@ impl<'a> View<'a> {
         true
     }
 
-    /// The same memory with dimensions of size 1 expanded (stride 0), and new ones in front, to `sizes`.
+    /// The same memory with dimensions of size 1 expanded (stride 0), and new ones in front, to
+    /// `sizes`.
     pub fn expand(&self, sizes: &[i64]) -> Result<View<'a>> {
-        let fail = || KernelError::Shape { kernel: "expand", operand: "the input", expected: sizes.to_vec(), found: self.sizes.to_vec() };
+        let fail = || KernelError::Shape {
+            kernel: "expand",
+            operand: "the input",
+            expected: sizes.to_vec(),
+            found: self.sizes.to_vec(),
+        };
         let front = sizes.len().checked_sub(self.rank()).ok_or_else(fail)?;
         let mut out = self.clone();
         out.sizes = Dims::from_slice(sizes);
@@ -130,12 +144,18 @@ impl<'a> View<'a> {
         Ok(out)
     }
 
-    /// The same memory with dimensions reordered: dimension `i` of the result is `order[i]` of this.
+    /// The same memory with dimensions reordered: dimension `i` of the result is `order[i]` of
+    /// this.
     pub fn permute(&self, order: &[usize]) -> Result<View<'a>> {
         let mut out = self.clone();
         let mut seen = vec![false; self.rank()];
         if order.len() != self.rank() {
-            return Err(KernelError::Count { kernel: "permute", what: "dimensions", expected: self.rank(), found: order.len() });
+            return Err(KernelError::Count {
+                kernel: "permute",
+                what: "dimensions",
+                expected: self.rank(),
+                found: order.len(),
+            });
         }
         for (i, &d) in order.iter().enumerate() {
             if d >= self.rank() || std::mem::replace(&mut seen[d], true) {
@@ -147,10 +167,15 @@ impl<'a> View<'a> {
         Ok(out)
     }
 
-    /// The same elements, each once where a stride of 0 repeats it: such dimensions have size 1 at most.
+    /// The same elements, each once where a stride of 0 repeats it: such dimensions have size 1 at
+    /// most.
     pub(crate) fn without_repeats(&self) -> View<'a> {
         let mut out = self.clone();
-        out.sizes.iter_mut().zip(&out.strides).filter(|(_, st)| **st == 0).for_each(|(s, _)| *s = (*s).min(1));
+        out.sizes
+            .iter_mut()
+            .zip(&out.strides)
+            .filter(|(_, st)| **st == 0)
+            .for_each(|(s, _)| *s = (*s).min(1));
         out
     }
 
@@ -186,8 +211,9 @@ impl<'a> ViewMut<'a> {
     /// As [`View::from_raw`], to write.
     ///
     /// # Safety
-    /// As for [`View::from_raw`]; and for `'a` nothing else may touch the elements, except views given to the same executor
-    /// call that are exactly this layout where that executor says it works in place. No two indices may reach one element.
+    /// As for [`View::from_raw`]; and for `'a` nothing else may touch the elements, except views
+    /// given to the same executor call that are exactly this layout where that executor says it
+    /// works in place. No two indices may reach one element.
     pub unsafe fn from_raw(ptr: *mut u8, dtype: DType, sizes: &[i64], strides: &[i64]) -> Self {
         // SAFETY: the caller's promise covers the reader's.
         ViewMut { view: unsafe { View::from_raw(ptr, dtype, sizes, strides) }, memory: PhantomData }
@@ -266,7 +292,8 @@ impl<T: Copy> Ptr<T> {
     }
 
     /// # Safety
-    /// The `n` elements from `i` must be in a view to write, and not touched otherwise for the slice's life.
+    /// The `n` elements from `i` must be in a view to write, and not touched otherwise for the
+    /// slice's life.
     pub unsafe fn slice_mut<'s>(self, i: i64, n: usize) -> &'s mut [T] {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.0.offset(i as isize), n) }

@@ -1,16 +1,21 @@
-//! The types a kernel may take, as far as they show in the source. A name that is unknown here may be an alias: the compiler decides.
+//! The types a kernel may take, as far as they show in the source. A name that is unknown here may
+//! be an alias: the compiler decides.
 
 use quote::ToTokens;
 use syn::{Error, GenericArgument, Ident, PathArguments, Result, Type, TypePath, TypeReference};
 
 /// Taken by value, and by `Option`.
-const VALUES: [&str; 9] = ["i64", "SymInt", "f64", "bool", "Scalar", "DType", "Device", "Layout", "MemoryFormat"];
+const VALUES: [&str; 9] =
+    ["i64", "SymInt", "f64", "bool", "Scalar", "DType", "Device", "Layout", "MemoryFormat"];
 /// The element types of slices, besides `Tensor` and `Option<Tensor>`.
 const ELEMENTS: [&str; 5] = ["i64", "SymInt", "f64", "bool", "Scalar"];
 /// For messages.
-pub(crate) const SUPPORTED: &str = "an operator takes `&Tensor`, `&mut Tensor`, `&[Tensor]`, `&mut [Tensor]`, `&[Option<Tensor>]`, `&mut [Option<Tensor>]`, \
-                         `i64`, `SymInt`, `f64`, `bool`, `Scalar`, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, `&[i64]`, \
-                         `&[SymInt]`, `&[f64]`, `&[bool]`, `&[Scalar]`, `Option` of one of these, and `Const<T>`";
+pub(crate) const SUPPORTED: &str = "an operator takes `&Tensor`, `&mut Tensor`, `&[Tensor]`, \
+    `&mut [Tensor]`, `&[Option<Tensor>]`, `&mut [Option<Tensor>]`, \
+                         `i64`, `SymInt`, `f64`, `bool`, `Scalar`, `DType`, `Device`, `Layout`, \
+                         `MemoryFormat`, `&str`, `&[i64]`, \
+                         `&[SymInt]`, `&[f64]`, `&[bool]`, `&[Scalar]`, `Option` of one of these, \
+                         and `Const<T>`";
 
 /// How a kernel takes an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +36,18 @@ pub(crate) fn access(ty: &Type) -> Result<Access> {
         Type::Tuple(_) => unsupported(ty, "make each element an argument of its own"),
         Type::Array(a) => unsupported(ty, &format!("use `&[{}]`", text(&a.elem))),
         Type::Slice(s) => unsupported(ty, &format!("use `&[{}]`", text(&s.elem))),
-        Type::ImplTrait(_) | Type::TraitObject(_) | Type::FnPtr(_) => unsupported(ty, "an operator's arguments are plain data"),
+        Type::ImplTrait(_) | Type::TraitObject(_) | Type::FnPtr(_) => {
+            unsupported(ty, "an operator's arguments are plain data")
+        }
         _ => unsupported(ty, ""),
     }
 }
 
 fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
     if let Some(lifetime) = r.lifetime.as_ref().filter(|l| l.ident != "_") {
-        let message = format!("a kernel borrows its arguments for the time of a call only; remove `{lifetime}`");
+        let message = format!(
+            "a kernel borrows its arguments for the time of a call only; remove `{lifetime}`"
+        );
         return Err(Error::new_spanned(lifetime, message));
     }
     let access = if r.mutability.is_some() { Access::Mutate } else { Access::Read };
@@ -58,7 +67,11 @@ fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
         return unsupported(whole, &hint);
     };
     let mutable = |hint: &str| {
-        if access == Access::Read { Ok(Access::Read) } else { unsupported(whole, &format!("only tensors can be mutated; {hint}")) }
+        if access == Access::Read {
+            Ok(Access::Read)
+        } else {
+            unsupported(whole, &format!("only tensors can be mutated; {hint}"))
+        }
     };
     let name = name.to_string();
     match (element.is_some(), name.as_str(), inner) {
@@ -71,10 +84,13 @@ fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
             None if inner.is_none() && !VALUES.contains(&e) => Ok(access),
             _ => unsupported(whole, ""),
         },
-        (false, "Vec", Some(t)) => {
-            unsupported(whole, &format!("use `&{}[{}]`", if is_tensor(t) { mutability(access) } else { "" }, text(t)))
+        (false, "Vec", Some(t)) => unsupported(
+            whole,
+            &format!("use `&{}[{}]`", if is_tensor(t) { mutability(access) } else { "" }, text(t)),
+        ),
+        (false, "Option", Some(t)) if is_tensor(t) => {
+            unsupported(whole, &format!("use `Option<&{}Tensor>`", mutability(access)))
         }
-        (false, "Option", Some(t)) if is_tensor(t) => unsupported(whole, &format!("use `Option<&{}Tensor>`", mutability(access))),
         (false, v, None) if VALUES.contains(&v) => unsupported(whole, &format!("use `{v}`")),
         (false, v, _) => match replacement(v) {
             Some(r) => unsupported(whole, &format!("use `{r}`")),
@@ -85,9 +101,13 @@ fn reference(whole: &Type, r: &TypeReference) -> Result<Access> {
 }
 
 fn by_value(whole: &Type, path: &TypePath) -> Result<Access> {
-    let Some((name, inner)) = last_segment(strip_parens(whole)) else { return unsupported(whole, "") };
+    let Some((name, inner)) = last_segment(strip_parens(whole)) else {
+        return unsupported(whole, "");
+    };
     match (name.to_string().as_str(), inner) {
-        ("Tensor", None) => unsupported(whole, "use `&Tensor`, or `&mut Tensor` for one that the operator mutates"),
+        ("Tensor", None) => {
+            unsupported(whole, "use `&Tensor`, or `&mut Tensor` for one that the operator mutates")
+        }
         ("Option", Some(t)) => optional(whole, strip_parens(t)),
         ("Vec", Some(t)) => unsupported(whole, &format!("use `&[{}]`", text(t))),
         // a constant of the user's own type
@@ -104,14 +124,20 @@ fn by_value(whole: &Type, path: &TypePath) -> Result<Access> {
 fn optional(whole: &Type, inner: &Type) -> Result<Access> {
     match last_segment(inner) {
         Some((name, None)) if name == "Tensor" => unsupported(whole, "use `Option<&Tensor>`"),
-        Some((name, Some(_))) if name == "Option" => unsupported(whole, "an optional argument is absent or present, nothing else"),
-        Some((name, Some(t))) if name == "Vec" => unsupported(whole, &format!("use `Option<&[{}]>`", text(t))),
+        Some((name, Some(_))) if name == "Option" => {
+            unsupported(whole, "an optional argument is absent or present, nothing else")
+        }
+        Some((name, Some(t))) if name == "Vec" => {
+            unsupported(whole, &format!("use `Option<&[{}]>`", text(t)))
+        }
         Some((name, None)) => match replacement(&name.to_string()) {
             Some(r) => unsupported(whole, &format!("use `Option<{r}>`")),
             None => Ok(Access::Read),
         },
         _ => match (access(inner)?, inner) {
-            (Access::Mutate, Type::Reference(r)) if !is_tensor(&r.elem) => unsupported(whole, "use `&mut [Tensor]`, which may be empty"),
+            (Access::Mutate, Type::Reference(r)) if !is_tensor(&r.elem) => {
+                unsupported(whole, "use `&mut [Tensor]`, which may be empty")
+            }
             (access, _) => Ok(access),
         },
     }
@@ -120,7 +146,8 @@ fn optional(whole: &Type, inner: &Type) -> Result<Access> {
 /// What to take instead of a type that looks as if it would do.
 fn replacement(name: &str) -> Option<&'static str> {
     Some(match name {
-        "i8" | "i16" | "i32" | "i128" | "isize" | "u8" | "u16" | "u32" | "u64" | "u128" | "usize" => "i64",
+        "i8" | "i16" | "i32" | "i128" | "isize" | "u8" | "u16" | "u32" | "u64" | "u128"
+        | "usize" => "i64",
         "f16" | "bf16" | "f32" => "f64",
         "String" | "str" | "char" => "&str",
         _ => return None,
@@ -133,19 +160,26 @@ fn mutability(access: Access) -> &'static str {
 
 fn unsupported(ty: &Type, hint: &str) -> Result<Access> {
     let hint = if hint.is_empty() { String::new() } else { format!("; {hint}") };
-    Err(Error::new_spanned(ty, format!("`{}` is not an argument type of operators{hint}", text(ty))))
+    Err(Error::new_spanned(
+        ty,
+        format!("`{}` is not an argument type of operators{hint}", text(ty)),
+    ))
 }
 
 pub(crate) fn is_tensor(ty: &Type) -> bool {
     matches!(last_segment(strip_parens(ty)), Some((name, None)) if name == "Tensor")
 }
 
-/// The last segment of a path, and its one type argument, where it has any: `Option` and `Tensor` of `std::option::Option<Tensor>`.
+/// The last segment of a path, and its one type argument, where it has any: `Option` and `Tensor`
+/// of `std::option::Option<Tensor>`.
 pub(crate) fn last_segment(ty: &Type) -> Option<(&Ident, Option<&Type>)> {
     let Type::Path(path) = ty else { return None };
     let segment = path.path.segments.last()?;
     let inner = match &segment.arguments {
-        PathArguments::AngleBracketed(args) => args.args.iter().find_map(|a| if let GenericArgument::Type(t) = a { Some(t) } else { None }),
+        PathArguments::AngleBracketed(args) => args
+            .args
+            .iter()
+            .find_map(|a| if let GenericArgument::Type(t) = a { Some(t) } else { None }),
         _ => None,
     };
     Some((&segment.ident, inner))
@@ -163,7 +197,16 @@ pub(crate) fn strip_parens(ty: &Type) -> &Type {
 /// The type as one would write it.
 pub(crate) fn text(ty: &Type) -> String {
     let mut out = ty.to_token_stream().to_string();
-    for (from, to) in [(" < ", "<"), (" <", "<"), ("< ", "<"), (" >", ">"), ("& ", "&"), (" :: ", "::"), (" ,", ","), (" ;", ";")] {
+    for (from, to) in [
+        (" < ", "<"),
+        (" <", "<"),
+        ("< ", "<"),
+        (" >", ">"),
+        ("& ", "&"),
+        (" :: ", "::"),
+        (" ,", ","),
+        (" ;", ";"),
+    ] {
         out = out.replace(from, to);
     }
     out

@@ -1,8 +1,9 @@
 //! `#[custom_op]`.
 //!
-//! The kernel becomes an associated function of an empty type with the function's name, in the place where it was written. A module would
-//! do the same for paths, but would change what `self::` and `super::` mean inside the kernel, and would not see imports of a function
-//! body, where examples and tests live.
+//! The kernel becomes an associated function of an empty type with the function's name, in the
+//! place where it was written. A module would do the same for paths, but would change what `self::`
+//! and `super::` mean inside the kernel, and would not see imports of a function body, where
+//! examples and tests live.
 
 use crate::arguments::Access;
 use crate::options::{CustomOp, private};
@@ -44,7 +45,10 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream
     // report what is wrong with both
     let (options, parts) = match (parse2::<CustomOp>(args), read(item)) {
         (Ok(options), Ok(parts)) => (options, parts),
-        (options, parts) => return signature::all(options.err().into_iter().chain(parts.err()).collect()).map(|()| TokenStream::new()),
+        (options, parts) => {
+            return signature::all(options.err().into_iter().chain(parts.err()).collect())
+                .map(|()| TokenStream::new());
+        }
     };
     let (function, arguments, output) = parts;
     let private = private(options.root.as_ref());
@@ -74,7 +78,13 @@ fn read(item: TokenStream) -> Result<(ItemFn, Vec<Argument>, Output)> {
 }
 
 /// The function that boxes its arguments and calls the operator.
-fn wrapper(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, arguments: &[Argument], output: &Output) -> TokenStream {
+fn wrapper(
+    private: &TokenStream,
+    function: &ItemFn,
+    attrs: &Attributes<'_>,
+    arguments: &[Argument],
+    output: &Output,
+) -> TokenStream {
     let (ItemFn { vis, sig, .. }, Attributes { cfg, wrapper, .. }) = (function, attrs);
     let (ident, parameters) = (&sig.ident, signature::parameters(arguments));
     // no argument can have these names
@@ -86,7 +96,10 @@ fn wrapper(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, arg
     });
     let written = arguments.iter().filter(|a| a.access == Access::Mutate).map(|a| &a.name);
     let (ty, unbox) = match output {
-        Output::Tensors(ty) => (quote!(#ty), quote!(#private::tensors(#result, &[#(&#written as &dyn #private::Written),*]))),
+        Output::Tensors(ty) => (
+            quote!(#ty),
+            quote!(#private::tensors(#result, &[#(&#written as &dyn #private::Written),*])),
+        ),
         Output::Other(ty) => (quote!(#private::Result<#ty>), quote!(#private::values(#result))),
     };
     quote! {
@@ -105,7 +118,12 @@ fn wrapper(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, arg
 }
 
 /// The type with the operator's handle and the kernel.
-fn op_type(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, name: &str) -> TokenStream {
+fn op_type(
+    private: &TokenStream,
+    function: &ItemFn,
+    attrs: &Attributes<'_>,
+    name: &str,
+) -> TokenStream {
     let (ItemFn { vis, sig, block, .. }, Attributes { cfg, kernel, .. }) = (function, attrs);
     let Signature { ident, inputs, output, .. } = sig;
     let doc = format!("The operator `{name}`, which the function of this name calls.");
@@ -135,7 +153,12 @@ fn op_type(private: &TokenStream, function: &ItemFn, attrs: &Attributes<'_>, nam
 }
 
 /// The static registration of the definition.
-fn registration(private: &TokenStream, ident: &Ident, arguments: &[Argument], options: &CustomOp) -> TokenStream {
+fn registration(
+    private: &TokenStream,
+    ident: &Ident,
+    arguments: &[Argument],
+    options: &CustomOp,
+) -> TokenStream {
     let mut steps = TokenStream::new();
     if !arguments.is_empty() {
         let names = arguments.iter().map(|a| a.name.unraw().to_string());
@@ -165,7 +188,12 @@ fn registration(private: &TokenStream, ident: &Ident, arguments: &[Argument], op
 }
 
 /// A static registration that runs `run`, which sees its own place as `loc`.
-pub(crate) fn submit(private: &TokenStream, stage: &TokenStream, op: &TokenStream, run: &TokenStream) -> TokenStream {
+pub(crate) fn submit(
+    private: &TokenStream,
+    stage: &TokenStream,
+    op: &TokenStream,
+    run: &TokenStream,
+) -> TokenStream {
     quote! {
         const _: () = {
             #private::inventory::submit! {

@@ -21,7 +21,12 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = parse2(item)?;
     let fields = match &input.data {
         Data::Struct(data) => &data.fields,
-        Data::Enum(data) => return Err(not_a_struct(&data.enum_token, "an enum; use a struct, with an `Option` for what may be absent")),
+        Data::Enum(data) => {
+            return Err(not_a_struct(
+                &data.enum_token,
+                "an enum; use a struct, with an `Option` for what may be absent",
+            ));
+        }
         Data::Union(data) => return Err(not_a_struct(&data.union_token, "a union; use a struct")),
     };
     let options = ModuleOptions::of(&input.attrs)?;
@@ -45,7 +50,10 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
 }
 
 fn not_a_struct(keyword: &dyn quote::ToTokens, what: &str) -> Error {
-    Error::new_spanned(keyword.to_token_stream(), format!("`#[derive(Module)]` is for structs; this is {what}"))
+    Error::new_spanned(
+        keyword.to_token_stream(),
+        format!("`#[derive(Module)]` is for structs; this is {what}"),
+    )
 }
 
 /// Visits a field, as a part of what `path` and `slot` say.
@@ -56,18 +64,28 @@ fn visit(private: &TokenStream, field: &Field, member: &Member, slot: FieldKind)
         FieldKind::Inherited | FieldKind::Skip => quote!(slot),
     };
     // a part behind a reference is the module's as well
-    let part = if let Type::Reference(_) = field.ty { quote!(&*self.#member) } else { quote!(&self.#member) };
+    let part = if let Type::Reference(_) = field.ty {
+        quote!(&*self.#member)
+    } else {
+        quote!(&self.#member)
+    };
     quote_spanned!(at(&field.ty) => #private::visit_part(#part, path, #name, #slot, v);)
 }
 
-fn implement(private: &TokenStream, input: &DeriveInput, options: &ModuleOptions, visits: &[TokenStream]) -> TokenStream {
+fn implement(
+    private: &TokenStream,
+    input: &DeriveInput,
+    options: &ModuleOptions,
+    visits: &[TokenStream],
+) -> TokenStream {
     let ident = &input.ident;
     let mut generics = input.generics.clone();
     for parameter in generics.type_params_mut() {
         parameter.bounds.push(parse_quote!(#private::ModuleState));
     }
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
-    let visitor = quote!(v: &mut dyn ::core::ops::FnMut(&str, #private::ModuleSlot, &#private::Tensor));
+    let visitor =
+        quote!(v: &mut dyn ::core::ops::FnMut(&str, #private::ModuleSlot, &#private::Tensor));
     let Some((takes, returns)) = &options.signature else {
         return quote! {
             #[automatically_derived]
@@ -79,8 +97,9 @@ fn implement(private: &TokenStream, input: &DeriveInput, options: &ModuleOptions
             }
         };
     };
-    // At the signature, so that a `forward` that is missing or another is reported there. A struct's own method comes before those of traits;
-    // without one there would be the one that is written here, which would call itself, were it not for another that does not fit.
+    // At the signature, so that a `forward` that is missing or another is reported there. A
+    // struct's own method comes before those of traits; without one there would be the one that is
+    // written here, which would call itself, were it not for another that does not fit.
     let forward = quote_spanned! { at(takes) =>
         fn forward(&self, x: #takes) -> #returns {
             struct NoMethodForward;

@@ -15,7 +15,8 @@ pub(crate) fn private(root: Option<&Path>) -> TokenStream {
     }
 }
 
-/// `#[custom_op("ns::name", device_types("cpu"), schema("…"), effect("ordered"), tags(Pointwise), mutates_unknown, crate = path)]`
+/// `#[custom_op("ns::name", device_types("cpu"), schema("…"), effect("ordered"), tags(Pointwise),
+/// mutates_unknown, crate = path)]`
 pub(crate) struct CustomOp {
     pub(crate) name: String,
     pub(crate) devices: Vec<LitStr>,
@@ -29,22 +30,38 @@ pub(crate) struct CustomOp {
 impl Parse for CustomOp {
     fn parse(input: ParseStream<'_>) -> Result<CustomOp> {
         if !input.peek(LitStr) {
-            return Err(input.error("expected the operator's name first, as in `#[custom_op(\"mylib::my_op\")]`"));
+            return Err(input.error(
+                "expected the operator's name first, as in `#[custom_op(\"mylib::my_op\")]`",
+            ));
         }
         let name = operator_name(&input.parse()?)?;
-        let mut out =
-            CustomOp { name, devices: Vec::new(), schema: None, effect: None, tags: Vec::new(), mutates_unknown: false, root: None };
-        options(input, &["device_types", "schema", "effect", "tags", "mutates_unknown", "crate"], |key, input| {
-            match key {
-                "device_types" => out.devices = texts(key, "\"cpu\", \"cuda\"", input)?,
-                "schema" => out.schema = Some(one_text(key, "\"(Tensor x, int y=3) -> Tensor\"", input)?),
-                "effect" => out.effect = Some(effect(&one_text(key, "\"ordered\"", input)?)?),
-                "tags" => out.tags = idents(key, "Inplace, Pointwise", input)?,
-                "mutates_unknown" => out.mutates_unknown = true,
-                _ => out.root = Some(root(input)?),
-            }
-            Ok(())
-        })?;
+        let mut out = CustomOp {
+            name,
+            devices: Vec::new(),
+            schema: None,
+            effect: None,
+            tags: Vec::new(),
+            mutates_unknown: false,
+            root: None,
+        };
+        options(
+            input,
+            &["device_types", "schema", "effect", "tags", "mutates_unknown", "crate"],
+            |key, input| {
+                match key {
+                    "device_types" => out.devices = texts(key, "\"cpu\", \"cuda\"", input)?,
+                    "schema" => {
+                        out.schema =
+                            Some(one_text(key, "\"(Tensor x, int y=3) -> Tensor\"", input)?)
+                    }
+                    "effect" => out.effect = Some(effect(&one_text(key, "\"ordered\"", input)?)?),
+                    "tags" => out.tags = idents(key, "Inplace, Pointwise", input)?,
+                    "mutates_unknown" => out.mutates_unknown = true,
+                    _ => out.root = Some(root(input)?),
+                }
+                Ok(())
+            },
+        )?;
         Ok(out)
     }
 }
@@ -58,24 +75,36 @@ pub(crate) struct Register {
 
 impl Register {
     /// Reads the arguments of an attribute that does or does not name a device.
-    pub(crate) fn parse(input: ParseStream<'_>, attribute: &str, with_device: bool) -> Result<Register> {
-        let usage = if with_device { format!("`#[{attribute}(my_op, \"cuda\")]`") } else { format!("`#[{attribute}(my_op)]`") };
+    pub(crate) fn parse(
+        input: ParseStream<'_>,
+        attribute: &str,
+        with_device: bool,
+    ) -> Result<Register> {
+        let usage = if with_device {
+            format!("`#[{attribute}(my_op, \"cuda\")]`")
+        } else {
+            format!("`#[{attribute}(my_op)]`")
+        };
         if input.peek(LitStr) {
             let message = format!(
-                "expected the path of the function with `#[custom_op]`, as in {usage}; add to an operator that has only a name with \
+                "expected the path of the function with `#[custom_op]`, as in {usage}; add to an \
+                    operator that has only a name with \
                  `Op::find(name)?.{attribute}(…)`"
             );
             return Err(input.error(message));
         }
         if input.is_empty() {
-            return Err(input.error(format!("expected the path of the function with `#[custom_op]`, as in {usage}")));
+            return Err(input.error(format!(
+                "expected the path of the function with `#[custom_op]`, as in {usage}"
+            )));
         }
         let op = Path::parse_mod_style(input)?;
         let mut device = None;
         if with_device {
             let comma = input.parse::<Option<Token![,]>>()?;
             if comma.is_none() || !input.peek(LitStr) {
-                return Err(input.error(format!("expected the device type the kernel is for, as in {usage}")));
+                return Err(input
+                    .error(format!("expected the device type the kernel is for, as in {usage}")));
             }
             device = Some(input.parse()?);
         }
@@ -136,12 +165,16 @@ impl ModuleOptions {
                 if !input.peek(Token![->]) {
                     return Err(Error::new_spanned(
                         takes,
-                        "expected what `forward` takes and returns, as in `#[module(Tensor -> Tensor)]`",
+                        "expected what `forward` takes and returns, as in `#[module(Tensor -> \
+                            Tensor)]`",
                     ));
                 }
                 input.parse::<Token![->]>()?;
                 if self.signature.is_some() {
-                    return Err(Error::new_spanned(takes, "what `forward` takes and returns is given twice"));
+                    return Err(Error::new_spanned(
+                        takes,
+                        "what `forward` takes and returns is given twice",
+                    ));
                 }
                 self.signature = Some((takes, input.parse()?));
             }
@@ -183,7 +216,11 @@ pub(crate) fn field_kind(attrs: &[Attribute]) -> Result<FieldKind> {
 }
 
 /// Reads `, key …` until the end; each key of `known` at most once.
-fn options(input: ParseStream<'_>, known: &[&str], mut read: impl FnMut(&str, ParseStream<'_>) -> Result<()>) -> Result<()> {
+fn options(
+    input: ParseStream<'_>,
+    known: &[&str],
+    mut read: impl FnMut(&str, ParseStream<'_>) -> Result<()>,
+) -> Result<()> {
     let mut seen: Vec<Ident> = Vec::new();
     while !input.is_empty() {
         input.parse::<Token![,]>()?;
@@ -258,7 +295,9 @@ fn idents(key: &str, example: &str, input: ParseStream<'_>) -> Result<Vec<Ident>
     }
     let content;
     parenthesized!(content in input);
-    let names = content.parse_terminated(Ident::parse, Token![,]).map_err(|e| Error::new(e.span(), usage()))?;
+    let names = content
+        .parse_terminated(Ident::parse, Token![,])
+        .map_err(|e| Error::new(e.span(), usage()))?;
     Ok(names.into_iter().collect())
 }
 
@@ -266,40 +305,65 @@ fn one_text(key: &str, example: &str, input: ParseStream<'_>) -> Result<LitStr> 
     let mut all = texts(key, example, input)?;
     match (all.pop(), all.is_empty()) {
         (Some(only), true) => Ok(only),
-        (last, _) => Err(Error::new_spanned(last, format!("`{key}` takes one text, as in `{key}({example})`"))),
+        (last, _) => Err(Error::new_spanned(
+            last,
+            format!("`{key}` takes one text, as in `{key}({example})`"),
+        )),
     }
 }
 
 fn effect(name: &LitStr) -> Result<Ident> {
     match name.value().as_str() {
         "ordered" => Ok(Ident::new("Ordered", name.span())),
-        other => Err(Error::new(name.span(), format!("unknown effect `{other}`; there is `ordered`: calls keep program order"))),
+        other => Err(Error::new(
+            name.span(),
+            format!("unknown effect `{other}`; there is `ordered`: calls keep program order"),
+        )),
     }
 }
 
-/// Checks `namespace::name` or `namespace::name.overload`; the overload `default` is the operator without one.
+/// Checks `namespace::name` or `namespace::name.overload`; the overload `default` is the operator
+/// without one.
 fn operator_name(literal: &LitStr) -> Result<String> {
     let text = literal.value();
     let fail = |why: String| Err(Error::new(literal.span(), why));
     let parts: Vec<&str> = text.split("::").collect();
     let (namespace, rest) = match parts[..] {
         [namespace, rest] => (namespace, rest),
-        [_] => return fail(format!("the operator name `{text}` has no namespace; write `namespace::{text}`, such as `mylib::{text}`")),
-        _ => return fail(format!("the operator name `{text}` has {} `::`, expected one: `namespace::name`", parts.len() - 1)),
+        [_] => {
+            return fail(format!(
+                "the operator name `{text}` has no namespace; write `namespace::{text}`, such as \
+                    `mylib::{text}`"
+            ));
+        }
+        _ => {
+            return fail(format!(
+                "the operator name `{text}` has {} `::`, expected one: `namespace::name`",
+                parts.len() - 1
+            ));
+        }
     };
     let (name, overload) = rest.split_once('.').map_or((rest, None), |(n, o)| (n, Some(o)));
-    for (what, part) in [("namespace", Some(namespace)), ("name", Some(name)), ("overload", overload)] {
+    for (what, part) in
+        [("namespace", Some(namespace)), ("name", Some(name)), ("overload", overload)]
+    {
         let Some(part) = part else { continue };
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if part.is_empty() {
-            return fail(format!("the operator name `{text}` has an empty {what}; write `namespace::name` or `namespace::name.overload`"));
+            return fail(format!(
+                "the operator name `{text}` has an empty {what}; write `namespace::name` or \
+                    `namespace::name.overload`"
+            ));
         }
         if part.starts_with(|c: char| c.is_ascii_digit()) {
-            return fail(format!("the {what} `{part}` of the operator name `{text}` starts with a digit"));
+            return fail(format!(
+                "the {what} `{part}` of the operator name `{text}` starts with a digit"
+            ));
         }
         if let Some(bad) = part.chars().find(|&c| !plain(c)) {
             return fail(format!(
-                "the {what} `{part}` of the operator name `{text}` has the character {bad:?}; use letters, digits and `_`"
+                "the {what} `{part}` of the operator name `{text}` has the character {bad:?}; use \
+                    letters, digits and `_`"
             ));
         }
     }

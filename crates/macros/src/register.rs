@@ -1,4 +1,5 @@
-//! `#[register_kernel]` and `#[register_fake]`: the function stays as it is; a static registration adds it to the operator.
+//! `#[register_kernel]` and `#[register_fake]`: the function stays as it is; a static registration
+//! adds it to the operator.
 
 use crate::custom_op::submit;
 use crate::options::{Register, private};
@@ -9,13 +10,18 @@ use syn::parse::Parser;
 use syn::{Error, ItemFn, Result};
 
 pub(crate) fn kernel(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let options = (|input: syn::parse::ParseStream<'_>| Register::parse(input, "register_kernel", true)).parse2(args);
+    let options =
+        (|input: syn::parse::ParseStream<'_>| Register::parse(input, "register_kernel", true))
+            .parse2(args);
     expand(options, signature::function("register_kernel", item))
 }
 
 pub(crate) fn fake(args: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let options = (|input: syn::parse::ParseStream<'_>| Register::parse(input, "register_fake", false)).parse2(args);
-    let function = signature::function("register_fake", item).and_then(|f| signature::fake_context(&f.sig).map(|()| f));
+    let options =
+        (|input: syn::parse::ParseStream<'_>| Register::parse(input, "register_fake", false))
+            .parse2(args);
+    let function = signature::function("register_fake", item)
+        .and_then(|f| signature::fake_context(&f.sig).map(|()| f));
     expand(options, function)
 }
 

@@ -1,8 +1,10 @@
 //! What a kernel's signature must be.
 
-use crate::arguments::{Access, SUPPORTED, access, strip_parens, is_tensor, last_segment, text};
+use crate::arguments::{Access, SUPPORTED, access, is_tensor, last_segment, strip_parens, text};
 use proc_macro2::TokenStream;
-use syn::{Error, FnArg, Ident, Item, ItemFn, Pat, Result, ReturnType, Signature, Token, Type, parse2};
+use syn::{
+    Error, FnArg, Ident, Item, ItemFn, Pat, Result, ReturnType, Signature, Token, Type, parse2,
+};
 
 /// An argument of a kernel.
 pub(crate) struct Argument {
@@ -29,7 +31,9 @@ pub(crate) fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
         other => {
             return Err(Error::new_spanned(
                 other,
-                format!("`#[{attribute}]` goes on a function with a body, `fn(…) -> Result<…> {{ … }}`"),
+                format!(
+                    "`#[{attribute}]` goes on a function with a body, `fn(…) -> Result<…> {{ … }}`"
+                ),
             ));
         }
     };
@@ -40,7 +44,10 @@ pub(crate) fn function(attribute: &str, item: TokenStream) -> Result<ItemFn> {
 
 fn qualifiers(attribute: &str, sig: &Signature, errors: &mut Vec<Error>) {
     let mut refuse = |tokens: &dyn quote::ToTokens, why: &str| {
-        errors.push(Error::new_spanned(tokens.to_token_stream(), format!("a function with `#[{attribute}]` cannot {why}")));
+        errors.push(Error::new_spanned(
+            tokens.to_token_stream(),
+            format!("a function with `#[{attribute}]` cannot {why}"),
+        ));
     };
     if let Some(t) = &sig.constness {
         refuse(t, "be `const`: kernels run at run time only");
@@ -63,7 +70,11 @@ fn qualifiers(attribute: &str, sig: &Signature, errors: &mut Vec<Error>) {
         refuse(t, "be variadic; take a list, such as `&[Tensor]`");
     }
     if let Some(t) = sig.receiver() {
-        refuse(t, "take `self`: an operator belongs to no value; make it a free function with the tensors as arguments");
+        refuse(
+            t,
+            "take `self`: an operator belongs to no value; make it a free function with the \
+                tensors as arguments",
+        );
     }
 }
 
@@ -82,14 +93,17 @@ pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
             other => {
                 errors.push(Error::new_spanned(
                     other,
-                    "an argument needs a plain name, which is its name in the schema; take it apart inside",
+                    "an argument needs a plain name, which is its name in the schema; take it \
+                        apart inside",
                 ));
                 None
             }
         };
         match (name, access(&arg.ty)) {
             // the list once suffices
-            (_, Err(e)) if !std::mem::replace(&mut listed, true) => errors.push(Error::new_spanned(&arg.ty, format!("{e}\n{SUPPORTED}"))),
+            (_, Err(e)) if !std::mem::replace(&mut listed, true) => {
+                errors.push(Error::new_spanned(&arg.ty, format!("{e}\n{SUPPORTED}")))
+            }
             (_, Err(e)) => errors.push(e),
             (Some(name), Ok(access)) => out.push(Argument { name, ty: (*arg.ty).clone(), access }),
             (None, Ok(_)) => {}
@@ -105,14 +119,26 @@ pub(crate) fn arguments(sig: &Signature) -> Result<Vec<Argument>> {
 pub(crate) fn output(sig: &Signature) -> Result<Output> {
     let ReturnType::Type(_, ty) = &sig.output else {
         let close = sig.paren_token.span.close();
-        return Err(Error::new(close, "a kernel can fail: write its return type, `-> Result<Tensor>`, or `-> Result<()>` for nothing"));
+        return Err(Error::new(
+            close,
+            "a kernel can fail: write its return type, `-> Result<Tensor>`, or `-> Result<()>` \
+                for nothing",
+        ));
     };
     let inner = match last_segment(strip_parens(ty)) {
         Some((name, Some(inner))) if name == "Result" => strip_parens(inner),
         Some((name, None)) if name == "Result" => {
-            return Err(Error::new_spanned(ty, "`Result` of what? Write `Result<Tensor>`, or `Result<()>` for nothing"));
+            return Err(Error::new_spanned(
+                ty,
+                "`Result` of what? Write `Result<Tensor>`, or `Result<()>` for nothing",
+            ));
         }
-        _ => return Err(Error::new_spanned(ty, format!("a kernel can fail: return `Result<{}>`", text(ty)))),
+        _ => {
+            return Err(Error::new_spanned(
+                ty,
+                format!("a kernel can fail: return `Result<{}>`", text(ty)),
+            ));
+        }
     };
     let tensors = match inner {
         Type::Tuple(t) => !t.elems.is_empty() && t.elems.iter().all(is_tensor),
@@ -127,7 +153,9 @@ pub(crate) fn output(sig: &Signature) -> Result<Output> {
 /// It is not a `&FakeCtx`.
 pub(crate) fn fake_context(sig: &Signature) -> Result<()> {
     let is_context = |ty: &Type| match strip_parens(ty) {
-        Type::Reference(r) if r.mutability.is_none() => matches!(last_segment(strip_parens(&r.elem)), Some((name, None)) if name == "FakeCtx"),
+        Type::Reference(r) if r.mutability.is_none() => {
+            matches!(last_segment(strip_parens(&r.elem)), Some((name, None)) if name == "FakeCtx")
+        }
         _ => false,
     };
     let message = "a fake kernel takes `cx: &FakeCtx` before the operator's arguments";

@@ -27,26 +27,43 @@ fn names_and_options() {
     for (args, part) in [
         ("", "expected the operator's name first"),
         ("name = \"a::b\"", "expected the operator's name first"),
-        ("\"sin\"", "the operator name `sin` has no namespace; write `namespace::sin`, such as `mylib::sin`"),
+        (
+            "\"sin\"",
+            "the operator name `sin` has no namespace; write `namespace::sin`, such as \
+                `mylib::sin`",
+        ),
         ("\"a::b::c\"", "the operator name `a::b::c` has 2 `::`, expected one"),
         ("\"::b\"", "has an empty namespace"),
         ("\"a::\"", "has an empty name"),
         ("\"a::b.\"", "has an empty overload"),
         ("\"a::my-op\"", "the name `my-op` of the operator name `a::my-op` has the character '-'"),
         ("\"a::2d\"", "starts with a digit"),
-        ("\"a::b.c.d\"", "the overload `c.d` of the operator name `a::b.c.d` has the character '.'"),
+        (
+            "\"a::b.c.d\"",
+            "the overload `c.d` of the operator name `a::b.c.d` has the character '.'",
+        ),
         ("\"a::b\" device_types(\"cpu\")", "expected `,`"),
         (
             "\"a::b\", devices(\"cpu\")",
-            "unknown option `devices`; there is `device_types`, `schema`, `effect`, `tags`, `mutates_unknown`, `crate`",
+            "unknown option `devices`; there is `device_types`, `schema`, `effect`, `tags`, \
+                `mutates_unknown`, `crate`",
         ),
         ("\"a::b\", 3", "expected an option: `device_types`"),
-        ("\"a::b\", schema(\"() -> ()\"), schema(\"() -> ()\")", "the option `schema` is given twice"),
-        ("\"a::b\", device_types = \"cpu\"", "expected text in parentheses, as in `device_types(\"cpu\", \"cuda\")`"),
+        (
+            "\"a::b\", schema(\"() -> ()\"), schema(\"() -> ()\")",
+            "the option `schema` is given twice",
+        ),
+        (
+            "\"a::b\", device_types = \"cpu\"",
+            "expected text in parentheses, as in `device_types(\"cpu\", \"cuda\")`",
+        ),
         ("\"a::b\", device_types()", "expected text in parentheses"),
         ("\"a::b\", device_types(cpu)", "expected text in parentheses"),
         ("\"a::b\", effect(\"ordered\", \"ordered\")", "`effect` takes one text"),
-        ("\"a::b\", tags(\"inplace\")", "expected names in parentheses, as in `tags(Inplace, Pointwise)`"),
+        (
+            "\"a::b\", tags(\"inplace\")",
+            "expected names in parentheses, as in `tags(Inplace, Pointwise)`",
+        ),
         ("\"a::b\", tags = Inplace", "expected names in parentheses"),
         ("\"a::b\", effect(\"io\")", "unknown effect `io`; there is `ordered`"),
         ("\"a::b\", crate(a)", "expected a path, as in `crate = ::maquette`"),
@@ -57,7 +74,8 @@ fn names_and_options() {
     for args in [
         "\"a::b\"",
         "\"a::b.Tensor\",",
-        "\"a::b\", device_types(\"cpu\", \"cuda\",), schema(\"\"), effect(\"ordered\"), crate = ::m::n",
+        "\"a::b\", device_types(\"cpu\", \"cuda\",), schema(\"\"), effect(\"ordered\"), crate = \
+            ::m::n",
         "\"a::b\", tags(Inplace, Pointwise,), mutates_unknown",
     ] {
         assert_eq!(op(args, GOOD), "", "{args}");
@@ -162,7 +180,13 @@ fn registrations() {
     for (attribute, args, item, part) in [
         (kernel as Attribute, "f, \"cuda\"", GOOD, ""),
         (kernel, "crate::m::f, \"cuda\", crate = m,", GOOD, ""),
-        (kernel, "", GOOD, "expected the path of the function with `#[custom_op]`, as in `#[register_kernel(my_op, \"cuda\")]`"),
+        (
+            kernel,
+            "",
+            GOOD,
+            "expected the path of the function with `#[custom_op]`, as in \
+                `#[register_kernel(my_op, \"cuda\")]`",
+        ),
         (kernel, "f", GOOD, "expected the device type"),
         (kernel, "f, cuda", GOOD, "expected the device type"),
         (kernel, "\"a::b\", \"cuda\"", GOOD, "`Op::find(name)?.register_kernel(…)`"),
@@ -176,7 +200,10 @@ fn registrations() {
         (fake_kernel, "f", "struct S;", "`#[register_fake]` goes on a function"),
     ] {
         let found = errors(attribute(tokens(args), tokens(item)));
-        assert!(found.contains(part) && found.is_empty() == part.is_empty(), "{args} {item}: expected {part:?}, found {found:?}");
+        assert!(
+            found.contains(part) && found.is_empty() == part.is_empty(),
+            "{args} {item}: expected {part:?}, found {found:?}"
+        );
     }
 }
 
@@ -193,7 +220,10 @@ fn trees() {
         ("#[tree(crate = a, crate = b)] struct S;", "expected the end of the options"),
     ] {
         let found = errors(tree::expand(tokens(item)));
-        assert!(found.contains(part) && found.is_empty() == part.is_empty(), "{item}: expected {part:?}, found {found:?}");
+        assert!(
+            found.contains(part) && found.is_empty() == part.is_empty(),
+            "{item}: expected {part:?}, found {found:?}"
+        );
     }
 }
 
@@ -202,7 +232,11 @@ fn modules() {
     for (item, part) in [
         ("struct S { w: Tensor, #[buffer] mean: Tensor, #[module(skip)] config: Config }", ""),
         ("#[module(Tensor -> Tensor)] struct S;", ""),
-        ("#[module((Tensor, Tensor) -> Result<Vec<Tensor>>, crate = a::b)] struct S<'a, T>(&'a T, [T; 2]);", ""),
+        (
+            "#[module((Tensor, Tensor) -> Result<Vec<Tensor>>, crate = a::b)] struct S<'a, T>(&'a \
+                T, [T; 2]);",
+            "",
+        ),
         ("#[module(crate::A -> crate::B,)] struct S;", ""),
         ("enum E { A(Tensor) }", "is for structs; this is an enum"),
         ("union U { a: i64 }", "is for structs; this is a union"),
@@ -215,8 +249,13 @@ fn modules() {
         ("struct S { #[buffer] #[module(skip)] x: Tensor }", "a buffer or skipped, once"),
     ] {
         let found = errors(module::expand(tokens(item)));
-        assert!(found.contains(part) && found.is_empty() == part.is_empty(), "{item}: expected {part:?}, found {found:?}");
+        assert!(
+            found.contains(part) && found.is_empty() == part.is_empty(),
+            "{item}: expected {part:?}, found {found:?}"
+        );
     }
-    let all = errors(module::expand(tokens("struct S { #[buffer(a)] x: Tensor, #[module(b)] y: Tensor }")));
+    let all = errors(module::expand(tokens(
+        "struct S { #[buffer(a)] x: Tensor, #[module(b)] y: Tensor }",
+    )));
     assert_eq!(all.lines().count(), 2, "{all}");
 }

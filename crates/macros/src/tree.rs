@@ -13,7 +13,10 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     let fields = match &input.data {
         Data::Struct(data) => &data.fields,
         Data::Enum(data) => {
-            return Err(not_a_struct(&data.enum_token, "an enum: which variant it is would be lost in a graph; use a struct, or `Option`"));
+            return Err(not_a_struct(
+                &data.enum_token,
+                "an enum: which variant it is would be lost in a graph; use a struct, or `Option`",
+            ));
         }
         Data::Union(data) => return Err(not_a_struct(&data.union_token, "a union; use a struct")),
     };
@@ -21,7 +24,10 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
 }
 
 fn not_a_struct(keyword: &dyn quote::ToTokens, what: &str) -> Error {
-    Error::new_spanned(keyword.to_token_stream(), format!("`#[derive(Tree)]` is for structs; this is {what}"))
+    Error::new_spanned(
+        keyword.to_token_stream(),
+        format!("`#[derive(Tree)]` is for structs; this is {what}"),
+    )
 }
 
 fn implement(private: &TokenStream, input: &DeriveInput, fields: &Fields) -> TokenStream {
@@ -72,7 +78,8 @@ fn implement(private: &TokenStream, input: &DeriveInput, fields: &Fields) -> Tok
     }
 }
 
-/// The place of a type, for messages; names resolve as in the rest of the derive, even if the type was given to a macro.
+/// The place of a type, for messages; names resolve as in the rest of the derive, even if the type
+/// was given to a macro.
 pub(crate) fn at(ty: &Type) -> Span {
     ty.span().resolved_at(Span::call_site())
 }

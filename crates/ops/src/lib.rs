@@ -1,7 +1,9 @@
-//! Tensors and operators: storages and their borrows, the registry and the dispatcher, the table of builtin operators.
+//! Tensors and operators: storages and their borrows, the registry and the dispatcher, the table of
+//! builtin operators.
 //!
-//! **Architecture invariant:** nothing here knows of graphs or passes. A tracer is a [`Mode`](mode::Mode) like any other, and a traced
-//! tensor is a handle with a number that only the tracer understands.
+//! **Architecture invariant:** nothing here knows of graphs or passes. A tracer is a
+//! [`Mode`](mode::Mode) like any other, and a traced tensor is a handle with a number that only the
+//! tracer understands.
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 #![warn(missing_docs)]
 
@@ -15,25 +17,30 @@ pub mod random;
 mod tensor;
 pub mod tree;
 
-pub use tensor::access::{ReadGuard, WriteGuard};
 pub use aten::Reduction;
-pub use tensor::borrow::Access;
-pub use tensor::clone_storages::StorageCloner;
-pub use dispatch::{call, call_kw, fake, mode};
-pub use tensor::element::Element;
-pub use error::{AccessError, CallError, Error, ErrorKind, ExportError, FakeError, RegisterError, Result, RunError, TraceError, Violation};
 pub use dispatch::fake::FakeCtx;
+pub use dispatch::value::{Args, Outputs, Value, ValueKind};
+pub use dispatch::write_counts::{
+    call_writes, concrete_numel, contiguous_copy_writes, copy_writes,
+};
+pub use dispatch::{call, call_kw, fake, mode};
+pub use error::{
+    AccessError, CallError, Error, ErrorKind, ExportError, FakeError, RegisterError, Result,
+    RunError, TraceError, Violation,
+};
 pub use library::{Effect, Kwargs, Op, custom_op};
-pub use tensor::alloc::release_cached_memory;
-pub use tensor::meta::{Concrete, Dims, IntoDims, Meta};
 pub use methods::index::{Index, IntoIndex, NewAxis, SliceRange};
 pub use methods::{Operand, Recurrence};
 pub use module::Module;
+pub use tensor::access::{ReadGuard, WriteGuard};
+pub use tensor::alloc::release_cached_memory;
+pub use tensor::borrow::Access;
+pub use tensor::clone_storages::StorageCloner;
+pub use tensor::element::Element;
+pub use tensor::meta::{Concrete, Dims, IntoDims, Meta};
 pub use tensor::storage::Storage;
 pub use tensor::{Tensor, TraceSlot, TraceTag};
-pub use dispatch::write_counts::{call_writes, concrete_numel, contiguous_copy_writes, copy_writes};
 pub use tree::Tree;
-pub use dispatch::value::{Args, Outputs, Value, ValueKind};
 
 #[doc(hidden)]
 pub use inventory;

@@ -35,8 +35,9 @@ pub trait Module {
     /// Runs the program.
     fn forward(&self, x: Self::In) -> Self::Out;
 
-    /// Calls `v` with each parameter and buffer and its name: field names and positions joined by dots, `layers.0.weight`. A tensor that the
-    /// module has under several names is visited under each.
+    /// Calls `v` with each parameter and buffer and its name: field names and positions joined by
+    /// dots, `layers.0.weight`. A tensor that the module has under several names is visited under
+    /// each.
     fn visit(&self, v: &mut dyn FnMut(&str, Slot, &Tensor));
 }
 
@@ -66,19 +67,28 @@ impl<M: Module + ?Sized> Module for Box<M> {
     }
 }
 
-/// What a module may be made of: modules and their parts, which own tensors under names. `#[derive(Module)]` writes this for structs.
+/// What a module may be made of: modules and their parts, which own tensors under names.
+/// `#[derive(Module)]` writes this for structs.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no parameters or buffers that a module could name",
-    note = "a module's fields are tensors, modules, structs with `#[derive(Module)]`, and options, vectors, arrays and shared pointers of \
+    note = "a module's fields are tensors, modules, structs with `#[derive(Module)]`, and \
+        options, vectors, arrays and shared pointers of \
             them; mark any other field `#[module(skip)]`"
 )]
 pub trait State {
-    /// Visits each tensor, as [`Module::visit`] does. Names continue `path`; in a buffer everything is a buffer.
+    /// Visits each tensor, as [`Module::visit`] does. Names continue `path`; in a buffer everything
+    /// is a buffer.
     fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor));
 }
 
 /// Visits a part of something that is called `path`.
-pub fn visit_part(part: &(impl State + ?Sized), path: &str, name: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
+pub fn visit_part(
+    part: &(impl State + ?Sized),
+    path: &str,
+    name: &str,
+    slot: Slot,
+    v: &mut dyn FnMut(&str, Slot, &Tensor),
+) {
     part.visit_at(&join(path, name), slot, v);
 }
 
@@ -88,7 +98,9 @@ fn join(path: &str, name: &str) -> String {
 
 impl<M: Module + ?Sized> State for M {
     fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
-        self.visit(&mut |name, own, t| v(&join(path, name), if slot == Slot::Buffer { slot } else { own }, t));
+        self.visit(&mut |name, own, t| {
+            v(&join(path, name), if slot == Slot::Buffer { slot } else { own }, t)
+        });
     }
 }
 

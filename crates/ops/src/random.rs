@@ -1,4 +1,5 @@
-//! Random numbers: one Philox sequence a device, advanced by every random operator in program order.
+//! Random numbers: one Philox sequence a device, advanced by every random operator in program
+//! order.
 
 use maquette_ir::Device;
 use rustc_hash::FxHashMap;
@@ -19,7 +20,8 @@ struct Generators {
 static GENERATORS: Mutex<Option<Generators>> = Mutex::new(None);
 
 fn with<R>(f: impl FnOnce(&mut Generators) -> R) -> R {
-    let mut g: MutexGuard<'_, Option<Generators>> = GENERATORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut g: MutexGuard<'_, Option<Generators>> =
+        GENERATORS.lock().unwrap_or_else(PoisonError::into_inner);
     f(g.get_or_insert_with(|| Generators { start: START, at: FxHashMap::default() }))
 }
 
@@ -28,7 +30,8 @@ thread_local! {
     static APART: Cell<Option<Philox>> = const { Cell::new(None) };
 }
 
-/// Runs `f` with a sequence of this thread's own in place of every device's, beginning at `at`, which is left where `f` got to.
+/// Runs `f` with a sequence of this thread's own in place of every device's, beginning at `at`,
+/// which is left where `f` got to.
 pub fn apart<R>(at: &mut Philox, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<Philox>);
     impl Drop for Restore {

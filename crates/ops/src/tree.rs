@@ -1,8 +1,9 @@
-//! Trees: what a traced function takes and returns. A tree flattens to leaves (tensors and numbers) and is built again from them.
+//! Trees: what a traced function takes and returns. A tree flattens to leaves (tensors and numbers)
+//! and is built again from them.
 
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 
 /// A tree's shape without its leaves.
@@ -23,14 +24,19 @@ fn join(step: &str, path: String) -> String {
 }
 
 impl TreeSpec {
-    /// The first part that another shape has otherwise: its path, and what it is in each of the two.
+    /// The first part that another shape has otherwise: its path, and what it is in each of the
+    /// two.
     pub fn difference(&self, other: &TreeSpec) -> Option<(String, String, String)> {
-        let below = |step: &str, a: &TreeSpec, b: &TreeSpec| a.difference(b).map(|(path, a, b)| (join(step, path), a, b));
+        let below = |step: &str, a: &TreeSpec, b: &TreeSpec| {
+            a.difference(b).map(|(path, a, b)| (join(step, path), a, b))
+        };
         match (self, other) {
             (TreeSpec::List(a), TreeSpec::List(b)) if a.len() == b.len() => {
                 a.iter().zip(b).enumerate().find_map(|(i, (a, b))| below(&i.to_string(), a, b))
             }
-            (TreeSpec::Struct(name, a), TreeSpec::Struct(other, b)) if name == other && a.len() == b.len() => {
+            (TreeSpec::Struct(name, a), TreeSpec::Struct(other, b))
+                if name == other && a.len() == b.len() =>
+            {
                 a.iter().zip(b).find_map(|((field, a), (_, b))| below(field, a, b))
             }
             (a, b) if a == b => None,
@@ -40,12 +46,18 @@ impl TreeSpec {
 
     /// The paths of the leaves, in order, as [`Leaf::path`].
     pub fn leaf_paths(&self) -> Vec<String> {
-        let below = |step: &str, part: &TreeSpec| part.leaf_paths().into_iter().map(|p| join(step, p)).collect::<Vec<_>>();
+        let below = |step: &str, part: &TreeSpec| {
+            part.leaf_paths().into_iter().map(|p| join(step, p)).collect::<Vec<_>>()
+        };
         match self {
             TreeSpec::Leaf => vec![String::new()],
             TreeSpec::None => Vec::new(),
-            TreeSpec::List(parts) => parts.iter().enumerate().flat_map(|(i, part)| below(&i.to_string(), part)).collect(),
-            TreeSpec::Struct(_, parts) => parts.iter().flat_map(|(field, part)| below(field, part)).collect(),
+            TreeSpec::List(parts) => {
+                parts.iter().enumerate().flat_map(|(i, part)| below(&i.to_string(), part)).collect()
+            }
+            TreeSpec::Struct(_, parts) => {
+                parts.iter().flat_map(|(field, part)| below(field, part)).collect()
+            }
         }
     }
 
@@ -91,10 +103,12 @@ impl Leaves {
     }
 }
 
-/// Anything a traced function can take or return: tensors, numbers, tuples, vectors, options, results, and structs with `#[derive(Tree)]`.
+/// Anything a traced function can take or return: tensors, numbers, tuples, vectors, options,
+/// results, and structs with `#[derive(Tree)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree",
-    note = "trees are tensors, numbers, tuples, vectors, options and results of trees, and structs with `#[derive(Tree)]`"
+    note = "trees are tensors, numbers, tuples, vectors, options and results of trees, and \
+        structs with `#[derive(Tree)]`"
 )]
 pub trait Tree: Sized {
     /// Adds the leaves in order, and returns the shape.
@@ -197,7 +211,11 @@ fn parts(expected: &str, n: Option<usize>, spec: &TreeSpec) -> Result<Vec<TreeSp
 
 impl<T: Tree> Tree for Vec<T> {
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
-        let parts = self.iter().enumerate().map(|(i, x)| leaves.at(i.to_string(), x)).collect::<Result<_>>()?;
+        let parts = self
+            .iter()
+            .enumerate()
+            .map(|(i, x)| leaves.at(i.to_string(), x))
+            .collect::<Result<_>>()?;
         Ok(TreeSpec::List(parts))
     }
 

@@ -3,7 +3,9 @@
 use maquette_ir::{DType, Device, Loc};
 use maquette_ops::library::{Kind, Library, define, impl_};
 use maquette_ops::mode::{self, Mode};
-use maquette_ops::{Args, CallError, Error, ErrorKind, FakeCtx, Meta, Op, Outputs, Result, Tensor, TraceTag, Value};
+use maquette_ops::{
+    Args, CallError, Error, ErrorKind, FakeCtx, Meta, Op, Outputs, Result, Tensor, TraceTag, Value,
+};
 use maquette_ops::{args, call, call_kw, custom_op, kwargs};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,36 +24,77 @@ fn call_error(e: &maquette_ops::Error) -> &CallError {
 
 #[test]
 fn keywords_stand_anywhere_and_defaults_fill_the_gaps() {
-    define("calls::kw", "(Tensor x, int n=3, float s=1., *, bool flag=False, str? mode=None) -> (int, float, bool, str)").unwrap();
-    impl_("calls::kw", "default", |_: &Tensor, _: i64, _: f64, _: bool, _: Option<&str>| -> Result<(i64, f64)> { Ok((0, 0.0)) })
-        .unwrap_err();
+    define(
+        "calls::kw",
+        "(Tensor x, int n=3, float s=1., *, bool flag=False, str? mode=None) -> \
+        (int, float, bool, str)",
+    )
+    .unwrap();
+    impl_(
+        "calls::kw",
+        "default",
+        |_: &Tensor, _: i64, _: f64, _: bool, _: Option<&str>| -> Result<(i64, f64)> {
+            Ok((0, 0.0))
+        },
+    )
+    .unwrap_err();
     let lib = Library::new("calls", Kind::Impl).unwrap();
     let echo = |a: &[Value]| {
-        Ok([a[1].clone(), a[2].clone(), a[3].clone(), if a[4].is_none() { Value::from("none") } else { a[4].clone() }]
-            .into_iter()
-            .collect())
+        Ok([
+            a[1].clone(),
+            a[2].clone(),
+            a[3].clone(),
+            if a[4].is_none() { Value::from("none") } else { a[4].clone() },
+        ]
+        .into_iter()
+        .collect())
     };
     lib.impl_boxed("kw", "default", Arc::new(echo)).unwrap();
     let shown = |out: Result<maquette_ops::Outputs>| {
         let out = out.unwrap();
-        (out[0].int_i64().unwrap(), out[1].float().unwrap(), out[2].bool().unwrap(), out[3].str().unwrap().to_owned())
+        (
+            out[0].int_i64().unwrap(),
+            out[1].float().unwrap(),
+            out[2].bool().unwrap(),
+            out[3].str().unwrap().to_owned(),
+        )
     };
     let x = one(0.0);
     let none = || "none".to_owned();
     assert_eq!(shown(call_kw("calls::kw", args![&x], kwargs![s = 2.0])), (3, 2.0, false, none()));
-    assert_eq!(shown(call_kw("calls::kw", args![], kwargs![flag = true, x = &x, n = true])), (1, 1.0, true, none()), "a bool is an int");
-    assert_eq!(shown(call_kw("calls::kw", args![&x, 5, 7], kwargs![mode = "m"])), (5, 7.0, false, "m".to_owned()), "an int is a float");
+    assert_eq!(
+        shown(call_kw("calls::kw", args![], kwargs![flag = true, x = &x, n = true])),
+        (1, 1.0, true, none()),
+        "a bool is an int"
+    );
+    assert_eq!(
+        shown(call_kw("calls::kw", args![&x, 5, 7], kwargs![mode = "m"])),
+        (5, 7.0, false, "m".to_owned()),
+        "an int is a float"
+    );
     let e = |args: Args, kwargs| call_kw("calls::kw", args, kwargs).unwrap_err();
-    assert!(matches!(call_error(&e(args![&x], kwargs![fleg = true])), CallError::UnknownKeyword { similar, .. } if similar == &["flag"]));
-    assert!(matches!(call_error(&e(args![&x, 1], kwargs![n = 2])), CallError::GivenTwice { index: 1, .. }));
-    assert!(matches!(call_error(&e(args![&x], kwargs![n = 2, n = 2])), CallError::GivenTwice { index: 1, .. }));
+    assert!(
+        matches!(call_error(&e(args![&x], kwargs![fleg = true])), CallError::UnknownKeyword { similar, .. } if similar == &["flag"])
+    );
+    assert!(matches!(
+        call_error(&e(args![&x, 1], kwargs![n = 2])),
+        CallError::GivenTwice { index: 1, .. }
+    ));
+    assert!(matches!(
+        call_error(&e(args![&x], kwargs![n = 2, n = 2])),
+        CallError::GivenTwice { index: 1, .. }
+    ));
     assert!(matches!(call_error(&e(args![], kwargs![n = 2])), CallError::Missing { index: 0, .. }));
-    assert!(matches!(call_error(&e(args![&x], kwargs![n = 2.0])), CallError::Type { index: 1, .. }), "a float is no int");
+    assert!(
+        matches!(call_error(&e(args![&x], kwargs![n = 2.0])), CallError::Type { index: 1, .. }),
+        "a float is no int"
+    );
 }
 
 #[test]
 fn defaults_of_every_type_fill_in() {
-    let schema = "(Tensor x, int[] sizes=[4, 5], int[2] pair=3, float[] fs=[0.5], bool b=True, str s=\"a\", ScalarType d=float64, \
+    let schema = "(Tensor x, int[] sizes=[4, 5], int[2] pair=3, float[] fs=[0.5], bool b=True, \
+        str s=\"a\", ScalarType d=float64, \
                   Device at=\"cuda:1\", Scalar k=1.5, *, Tensor? y=None, int? n=None) -> int";
     let op = define("calls::defaults", schema).unwrap();
     let given = std::sync::Mutex::new(Vec::new());
@@ -67,14 +110,26 @@ fn defaults_of_every_type_fill_in() {
         given.lock().unwrap().iter().map(|v| v.kind().to_string()).collect::<Vec<_>>()
     };
     let defaults = shown(args![one(0.0)], kwargs![]);
-    let kinds =
-        ["a list of 2 integers", "a list of 2 integers", "a list of 1, the first the float 0.5", "the bool true", "the string \"a\""];
+    let kinds = [
+        "a list of 2 integers",
+        "a list of 2 integers",
+        "a list of 1, the first the float 0.5",
+        "the bool true",
+        "the string \"a\"",
+    ];
     assert_eq!(defaults[..5], kinds);
-    assert_eq!(defaults[5..], ["the dtype f64", "the device cuda:1", "the float 1.5", "nothing", "nothing"]);
+    assert_eq!(
+        defaults[5..],
+        ["the dtype f64", "the device cuda:1", "the float 1.5", "nothing", "nothing"]
+    );
     assert_eq!(given.lock().unwrap()[0].ints_i64().unwrap().as_slice(), [4, 5]);
     assert_eq!(given.lock().unwrap()[1].ints_i64().unwrap().as_slice(), [3, 3]);
     let by_keyword = shown(args![one(0.0)], kwargs![y = one(2.0), sizes = [7i64]]);
-    assert_eq!((by_keyword[0].as_str(), by_keyword[8].as_str()), ("a list of 1 integers", "a tensor f32[1]"), "a tensor by keyword");
+    assert_eq!(
+        (by_keyword[0].as_str(), by_keyword[8].as_str()),
+        ("a list of 1 integers", "a tensor f32[1]"),
+        "a tensor by keyword"
+    );
 }
 
 #[test]
@@ -94,19 +149,30 @@ fn an_overload_is_chosen_by_the_arguments() {
         lib.impl_boxed(op.name(), "default", Arc::new(kernel)).unwrap();
     }
     let x = one(0.0);
-    let which = |args, kwargs| call_kw("packet::f", args, kwargs).map(|out| out[0].int_i64().unwrap());
+    let which =
+        |args, kwargs| call_kw("packet::f", args, kwargs).map(|out| out[0].int_i64().unwrap());
     assert_eq!(which(args![&x], kwargs![]).unwrap(), 0);
     assert_eq!(which(args![&x, &x], kwargs![]).unwrap(), 1);
     assert_eq!(which(args![&x, 2], kwargs![]).unwrap(), 2);
     assert_eq!(which(args![&x, 2.5], kwargs![k = 1]).unwrap(), 2);
-    assert_eq!(which(args![3], kwargs![]).unwrap(), 3, "converted, as no overload takes one integer as it is");
+    assert_eq!(
+        which(args![3], kwargs![]).unwrap(),
+        3,
+        "converted, as no overload takes one integer as it is"
+    );
     assert_eq!(which(args![], kwargs![y = &x, x = &x]).unwrap(), 1);
     assert_eq!(call("packet::f.two", args![&x, &x]).unwrap()[0].int_i64().unwrap(), 1);
     assert!(call("packet::f.two", args![&x]).is_err(), "a named overload is that one");
     let e = which(args![&x, "a"], kwargs![]).unwrap_err();
-    assert!(matches!(call_error(&e), CallError::NoOverload { tried, .. } if tried.len() == 4), "{e}");
+    assert!(
+        matches!(call_error(&e), CallError::NoOverload { tried, .. } if tried.len() == 4),
+        "{e}"
+    );
     drop(lib);
-    assert!(matches!(call_error(&call("packet::f", args![&x]).unwrap_err()), CallError::Unknown { .. }));
+    assert!(matches!(
+        call_error(&call("packet::f", args![&x]).unwrap_err()),
+        CallError::Unknown { .. }
+    ));
     // PyTorch's own packets
     let sum = call("aten::add", args![&one(1.0), &one(2.0)]).unwrap();
     assert_eq!(sum[0].tensor().unwrap().item::<f32>().unwrap(), 3.0);
@@ -119,38 +185,80 @@ fn the_device_chooses_the_kernel() {
     let lib = Library::new("devices", Kind::Def).unwrap();
     lib.define("factory(int n, Device? device=None, Device? other=None) -> int", &[]).unwrap();
     for (key, is) in [("cpu", 1i64), ("cuda", 2)] {
-        lib.impl_("factory", key, move |n: i64, _: Option<Device>, _: Option<Device>| -> Result<i64> { Ok(n * 10 + is) }).unwrap();
+        lib.impl_(
+            "factory",
+            key,
+            move |n: i64, _: Option<Device>, _: Option<Device>| -> Result<i64> { Ok(n * 10 + is) },
+        )
+        .unwrap();
     }
     let out = |args| call("devices::factory", args).map(|o| o[0].int_i64().unwrap());
     assert_eq!((out(args![1]).unwrap(), out(args![1, Device::cuda(1)]).unwrap()), (11, 12));
-    assert_eq!(out(args![1, Device::Cpu, Device::cuda(0)]).unwrap(), 11, "only the argument called `device` chooses");
+    assert_eq!(
+        out(args![1, Device::Cpu, Device::cuda(0)]).unwrap(),
+        11,
+        "only the argument called `device` chooses"
+    );
     let e = out(args![1, Device::new(maquette_ir::DeviceKind::Xpu, 0)]).unwrap_err();
     assert!(e.to_string().contains("no kernel for xpu; it has kernels for: cpu, cuda"), "{e}");
 
     lib.define("nothing() -> int", &[]).unwrap();
     lib.impl_("nothing", "default", || -> Result<i64> { Ok(7) }).unwrap();
-    assert_eq!(call("devices::nothing", args![]).unwrap()[0].int_i64().unwrap(), 7, "neither tensors nor a device");
+    assert_eq!(
+        call("devices::nothing", args![]).unwrap()[0].int_i64().unwrap(),
+        7,
+        "neither tensors nor a device"
+    );
 
     lib.define("two(Tensor x, Tensor[] ys) -> Tensor", &[]).unwrap();
-    lib.impl_("two", "default", |x: &Tensor, _: &[Tensor]| -> Result<Tensor> { Tensor::from(x.to_vec::<f32>()?).ok().cloned() }).unwrap();
+    lib.impl_("two", "default", |x: &Tensor, _: &[Tensor]| -> Result<Tensor> {
+        Tensor::from(x.to_vec::<f32>()?).ok().cloned()
+    })
+    .unwrap();
     let gpu = Tensor::fake_of(Meta::contiguous([1], DType::F32).on(Device::cuda(0)));
-    lib.register_fake("two", |_: &FakeCtx, x: &Tensor, _: &[Tensor]| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) }).unwrap();
-    assert_eq!(call("devices::two", args![&gpu, [gpu.clone()]]).unwrap()[0].tensor().unwrap().device(), Device::cuda(0));
+    lib.register_fake("two", |_: &FakeCtx, x: &Tensor, _: &[Tensor]| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })
+    .unwrap();
+    assert_eq!(
+        call("devices::two", args![&gpu, [gpu.clone()]]).unwrap()[0].tensor().unwrap().device(),
+        Device::cuda(0)
+    );
 }
 
 #[test]
 fn returns_are_checked_on_every_call() {
-    let op = custom_op("calls::pair").schema("(Tensor x, Tensor[] ys) -> (Tensor, Tensor[], int)").register().unwrap();
+    let op = custom_op("calls::pair")
+        .schema("(Tensor x, Tensor[] ys) -> (Tensor, Tensor[], int)")
+        .register()
+        .unwrap();
     let (x, y) = (one(1.0), one(2.0));
     let wrong = |lie: &'static dyn Lie| -> maquette_ops::Error {
         let lib = Library::new("calls", Kind::Impl).unwrap();
-        lib.impl_boxed("pair", "cpu", Arc::new(move |a: &[Value]| Ok(lie.returns(a).into_iter().collect()))).unwrap();
+        lib.impl_boxed(
+            "pair",
+            "cpu",
+            Arc::new(move |a: &[Value]| Ok(lie.returns(a).into_iter().collect())),
+        )
+        .unwrap();
         op.call(args![&x, [y.clone()]]).unwrap_err()
     };
-    assert!(matches!(call_error(&wrong(&|_: &[Value]| args![one(0.0)])), CallError::ReturnCount { expected: 3, found: 1, .. }));
-    assert!(matches!(call_error(&wrong(&|_: &[Value]| args![(), [one(0.0)], 1])), CallError::ReturnType { index: 0, .. }));
-    assert!(matches!(call_error(&wrong(&|_: &[Value]| args![one(0.0), one(0.0), 1])), CallError::ReturnType { index: 1, .. }));
-    assert!(matches!(call_error(&wrong(&|_: &[Value]| args![one(0.0), [one(0.0)], 1.5])), CallError::ReturnType { index: 2, .. }));
+    assert!(matches!(
+        call_error(&wrong(&|_: &[Value]| args![one(0.0)])),
+        CallError::ReturnCount { expected: 3, found: 1, .. }
+    ));
+    assert!(matches!(
+        call_error(&wrong(&|_: &[Value]| args![(), [one(0.0)], 1])),
+        CallError::ReturnType { index: 0, .. }
+    ));
+    assert!(matches!(
+        call_error(&wrong(&|_: &[Value]| args![one(0.0), one(0.0), 1])),
+        CallError::ReturnType { index: 1, .. }
+    ));
+    assert!(matches!(
+        call_error(&wrong(&|_: &[Value]| args![one(0.0), [one(0.0)], 1.5])),
+        CallError::ReturnType { index: 2, .. }
+    ));
     assert!(
         matches!(call_error(&wrong(&|a: &[Value]| args![one(0.0), a[1].list().unwrap()[0].tensor().map(|t| vec![t.clone()]).unwrap(), 1])), CallError::OutputAliases { output: 1, other } if other.contains("ys"))
     );
@@ -158,13 +266,24 @@ fn returns_are_checked_on_every_call() {
         let t = one(0.0);
         args![one(0.0), [t.clone(), t], 1]
     };
-    assert!(matches!(call_error(&wrong(Box::leak(Box::new(twice)))), CallError::OutputAliases { output: 1, .. }));
+    assert!(matches!(
+        call_error(&wrong(Box::leak(Box::new(twice)))),
+        CallError::OutputAliases { output: 1, .. }
+    ));
     let empty_view = |a: &[Value]| args![a[0].tensor().unwrap().slice(0, 0..0), [one(0.0)], 1];
-    assert!(matches!(call_error(&wrong(Box::leak(Box::new(empty_view)))), CallError::OutputAliases { output: 0, .. }));
+    assert!(matches!(
+        call_error(&wrong(Box::leak(Box::new(empty_view)))),
+        CallError::OutputAliases { output: 0, .. }
+    ));
     let fake = |_: &[Value]| args![Tensor::fake([1], DType::F32), [one(0.0)], 1];
     assert!(matches!(wrong(Box::leak(Box::new(fake))).kind(), ErrorKind::Access(_)));
-    let gpu = |_: &[Value]| args![Tensor::fake_of(Meta::contiguous([1], DType::F32).on(Device::cuda(0))), [one(0.0)], 1];
-    assert!(matches!(call_error(&wrong(Box::leak(Box::new(gpu)))), CallError::ReturnDevice { index: 0, .. }));
+    let gpu = |_: &[Value]| {
+        args![Tensor::fake_of(Meta::contiguous([1], DType::F32).on(Device::cuda(0))), [one(0.0)], 1]
+    };
+    assert!(matches!(
+        call_error(&wrong(Box::leak(Box::new(gpu)))),
+        CallError::ReturnDevice { index: 0, .. }
+    ));
 }
 
 /// What a kernel returns instead.
@@ -183,9 +302,15 @@ fn versions_count_calls_not_writes() {
     let op = custom_op("calls::write_all")
         .arg_names(["x", "list", "holes", "maybe", "read"])
         .kernel(
-            |x: &mut Tensor, list: &mut [Tensor], holes: &mut [Option<Tensor>], maybe: Option<&mut Tensor>, read: &Tensor| -> Result<()> {
+            |x: &mut Tensor,
+             list: &mut [Tensor],
+             holes: &mut [Option<Tensor>],
+             maybe: Option<&mut Tensor>,
+             read: &Tensor|
+             -> Result<()> {
                 let v = read.item::<f32>()?;
-                for t in [x].into_iter().chain(list).chain(holes.iter_mut().flatten()).chain(maybe) {
+                for t in [x].into_iter().chain(list).chain(holes.iter_mut().flatten()).chain(maybe)
+                {
                     t.write::<f32>()?.fill(0.0);
                     t.write::<f32>()?.fill(v);
                 }
@@ -202,7 +327,8 @@ fn versions_count_calls_not_writes() {
     let counted: Vec<_> = versions(&all).iter().zip(&before).map(|(a, b)| a - b).collect();
     assert_eq!(counted, [1, 1, 1, 1, 1, 0]);
     assert!(all.iter().all(|t| t.item::<f32>().unwrap() == 5.0));
-    op.call(args![&all[0], Vec::<Tensor>::new(), Vec::<Option<Tensor>>::new(), (), &all[5]]).unwrap();
+    op.call(args![&all[0], Vec::<Tensor>::new(), Vec::<Option<Tensor>>::new(), (), &all[5]])
+        .unwrap();
     assert_eq!(versions(&all)[4] - before[4], 1, "an absent argument counts nothing");
 
     let replaces = custom_op("calls::replaces_hole")
@@ -238,9 +364,14 @@ impl Mode for Answering {
 
 #[test]
 fn a_call_goes_by_poison_then_modes_then_fake_then_device() {
-    let op = custom_op("calls::order").arg_names(["x"]).kernel(|_: &Tensor| -> Result<i64> { Ok(3) }).register().unwrap();
+    let op = custom_op("calls::order")
+        .arg_names(["x"])
+        .kernel(|_: &Tensor| -> Result<i64> { Ok(3) })
+        .register()
+        .unwrap();
     op.register_fake(|_: &FakeCtx, _: &Tensor| -> Result<i64> { Ok(2) }).unwrap();
-    let (real, fake, cause) = (one(0.0), Tensor::fake([1], DType::F32), Error::msg("the first cause"));
+    let (real, fake, cause) =
+        (one(0.0), Tensor::fake([1], DType::F32), Error::msg("the first cause"));
     let dead = Tensor::poison(cause.clone());
     let answer = |x: &Tensor| op.call(args![x]).map(|out| out[0].int_i64().unwrap());
     let mode = Rc::new(Answering(Cell::new(0)));
@@ -264,6 +395,9 @@ fn names_are_exact() {
     for bad in ["calls", "::f", "a::b::c", "a::b-c", "a::b.", "1a::b"] {
         assert!(define(bad, "(Tensor x) -> Tensor").is_err(), "{bad}");
     }
-    assert!(define("calls::twice", "twice(Tensor x) -> Tensor").is_err(), "the name belongs before the schema, once");
+    assert!(
+        define("calls::twice", "twice(Tensor x) -> Tensor").is_err(),
+        "the name belongs before the schema, once"
+    );
     assert_eq!(define("calls::d.default", "(Tensor x) -> Tensor").unwrap().name(), "calls::d");
 }

@@ -1,7 +1,10 @@
 //! The contract of a call: who may read and write what, and what a kernel may return.
 
 use maquette_ir::{DType, Device};
-use maquette_ops::{AccessError, CallError, Error, ErrorKind, Meta, Op, RegisterError, Result, Tensor, args, custom_op};
+use maquette_ops::{
+    AccessError, CallError, Error, ErrorKind, Meta, Op, RegisterError, Result, Tensor, args,
+    custom_op,
+};
 
 fn values(t: &Tensor) -> Vec<f32> {
     t.to_vec().unwrap()
@@ -38,7 +41,13 @@ fn a_guard_keeps_writers_away_and_writers_keep_everybody_away() {
     let reading = other.read::<f32>().unwrap();
     assert!(other.read::<f32>().is_ok(), "readers share");
     let e = x.write::<f32>().unwrap_err();
-    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { wanted: "write", held: "reads", .. })), "{e}");
+    assert!(
+        matches!(
+            e.kind(),
+            ErrorKind::Access(AccessError::Conflict { wanted: "write", held: "reads", .. })
+        ),
+        "{e}"
+    );
     assert!(e.to_string().contains("contract.rs"), "the holder's line is named: {e}");
     drop(reading);
     let writing = x.write::<f32>().unwrap();
@@ -107,7 +116,10 @@ fn the_caller_may_not_touch_what_a_kernel_holds() {
         .register()
         .unwrap();
     let e = op.call(args![&outside]).unwrap_err();
-    assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { held: "writes", .. })), "{e}");
+    assert!(
+        matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { held: "writes", .. })),
+        "{e}"
+    );
     // the kernel had begun to write, so nobody may read what is left, and the first cause stays
     let later = outside.to_vec::<f32>().unwrap_err();
     assert!(later.is_same(&e), "{later}");
@@ -184,10 +196,16 @@ type Make = fn(&Tensor) -> Result<Tensor>;
 
 #[test]
 fn outputs_may_not_alias_arguments() {
-    for (name, make) in [("contract::same", (|x: &Tensor| Ok(x.clone())) as Make), ("contract::part", |x: &Tensor| Ok(x.slice(0, 0..0)))] {
+    for (name, make) in [
+        ("contract::same", (|x: &Tensor| Ok(x.clone())) as Make),
+        ("contract::part", |x: &Tensor| Ok(x.slice(0, 0..0))),
+    ] {
         let op = custom_op(name).schema("(Tensor x) -> Tensor").kernel(make).register().unwrap();
         let e = op.call(args![&Tensor::from([1.0f32])]).unwrap_err();
-        assert!(matches!(e.kind(), ErrorKind::Call(CallError::OutputAliases { output: 0, .. })), "{e}");
+        assert!(
+            matches!(e.kind(), ErrorKind::Call(CallError::OutputAliases { output: 0, .. })),
+            "{e}"
+        );
         assert!(e.to_string().contains("argument `x`"), "{e}");
     }
     let twice = custom_op("contract::twice")
@@ -221,7 +239,9 @@ fn replacing_a_mutable_argument_is_refused() {
 fn arguments_must_fit_the_schema() {
     let op = custom_op("contract::fits")
         .schema("(Tensor x, int n=2, *, float s=1.0) -> Tensor")
-        .kernel(|x: &Tensor, n: i64, s: f64| -> Result<Tensor> { Ok(Tensor::from(vec![x.item::<f32>()? * n as f32 * s as f32])) })
+        .kernel(|x: &Tensor, n: i64, s: f64| -> Result<Tensor> {
+            Ok(Tensor::from(vec![x.item::<f32>()? * n as f32 * s as f32]))
+        })
         .register()
         .unwrap();
     let x = Tensor::from([3.0f32]);
@@ -232,14 +252,26 @@ fn arguments_must_fit_the_schema() {
     let kind = |args| op.call(args).unwrap_err();
     assert!(matches!(kind(args![]).kind(), ErrorKind::Call(CallError::Missing { index: 0, .. })));
     assert!(matches!(kind(args![1.0]).kind(), ErrorKind::Call(CallError::Type { index: 0, .. })));
-    assert!(matches!(kind(args![&x, 1.5]).kind(), ErrorKind::Call(CallError::Type { index: 1, .. })));
-    assert!(matches!(kind(args![&x, 1, 1.0, 1]).kind(), ErrorKind::Call(CallError::TooMany { .. })));
+    assert!(matches!(
+        kind(args![&x, 1.5]).kind(),
+        ErrorKind::Call(CallError::Type { index: 1, .. })
+    ));
+    assert!(matches!(
+        kind(args![&x, 1, 1.0, 1]).kind(),
+        ErrorKind::Call(CallError::TooMany { .. })
+    ));
 }
 
 #[test]
 fn an_operator_without_purpose_or_defined_twice_is_refused() {
-    let pointless = custom_op("contract::pointless").arg_names(["x"]).kernel(|_x: &Tensor| -> Result<()> { Ok(()) }).register();
-    assert!(matches!(pointless.unwrap_err().kind(), ErrorKind::Register(RegisterError::NoPurpose { .. })));
+    let pointless = custom_op("contract::pointless")
+        .arg_names(["x"])
+        .kernel(|_x: &Tensor| -> Result<()> { Ok(()) })
+        .register();
+    assert!(matches!(
+        pointless.unwrap_err().kind(),
+        ErrorKind::Register(RegisterError::NoPurpose { .. })
+    ));
     inc("contract::once");
     let again = custom_op("contract::once").schema("(Tensor x) -> Tensor").register().unwrap_err();
     assert!(again.to_string().contains("contract.rs"), "both lines are named: {again}");
@@ -296,7 +328,10 @@ fn a_kernel_that_panics_poisons_what_it_wrote() {
 #[test]
 fn more_elements_than_memory_is_an_error() {
     let huge = Tensor::from([1.0f32]).expand([1i64 << 32, 1 << 27]);
-    assert!(matches!(huge.to_vec::<f32>().unwrap_err().kind(), ErrorKind::Access(AccessError::Allocation { .. })));
+    assert!(matches!(
+        huge.to_vec::<f32>().unwrap_err().kind(),
+        ErrorKind::Access(AccessError::Allocation { .. })
+    ));
     let beyond = Tensor::from([1.0f32]).expand([1i64 << 32, 1 << 32]);
     assert!(beyond.to_array::<f32>().is_err());
 }
@@ -336,7 +371,9 @@ fn a_lent_view_cannot_be_widened_between_its_elements() {
 fn a_declared_view_must_be_of_the_declared_argument() {
     let op = custom_op("contract::views_the_other")
         .schema("(Tensor(a) x, Tensor y) -> Tensor(a)")
-        .kernel(|x: &Tensor, y: &Tensor| -> Result<Tensor> { x.ok().and_then(|_| y.view([-1]).ok().cloned()) })
+        .kernel(|x: &Tensor, y: &Tensor| -> Result<Tensor> {
+            x.ok().and_then(|_| y.view([-1]).ok().cloned())
+        })
         .register()
         .unwrap();
     let e = op.call(args![&Tensor::from([1.0f32]), &Tensor::from([2.0f32])]).unwrap_err();
@@ -346,7 +383,8 @@ fn a_declared_view_must_be_of_the_declared_argument() {
 #[test]
 fn a_failed_builtin_write_poisons_what_it_half_wrote() {
     let x = Tensor::from([7i64, 8]);
-    let e = maquette_ops::call("aten::floor_divide_.Tensor", args![&x, &Tensor::from([2i64, 0])]).unwrap_err();
+    let e = maquette_ops::call("aten::floor_divide_.Tensor", args![&x, &Tensor::from([2i64, 0])])
+        .unwrap_err();
     assert!(e.to_string().contains("division by zero"), "{e}");
     assert!(x.read::<i64>().is_err());
 }
@@ -355,7 +393,12 @@ fn a_failed_builtin_write_poisons_what_it_half_wrote() {
 fn lists_and_paddings_without_bound_are_refused() {
     assert!(Tensor::zeros([0i64], DType::F32).chunk(i64::MAX, 0).is_err());
     assert!(Tensor::zeros([1i64], DType::F32).expand([1i64 << 62]).split(1, 0).is_err());
-    assert!(Tensor::zeros([1i64, 1, 3], DType::F32).pad([1i64 << 60, 1], "replicate", None).ok().is_err());
+    assert!(
+        Tensor::zeros([1i64, 1, 3], DType::F32)
+            .pad([1i64 << 60, 1], "replicate", None)
+            .ok()
+            .is_err()
+    );
 }
 
 #[test]
@@ -370,11 +413,14 @@ fn foreign_memory_is_used_in_place_and_given_back_by_its_last_view() {
     use std::ptr::NonNull;
     use std::sync::Arc;
     let mut memory = vec![0u64; 2];
-    let bytes = NonNull::slice_from_raw_parts(NonNull::new(memory.as_mut_ptr()).unwrap().cast::<u8>(), 16);
+    let bytes =
+        NonNull::slice_from_raw_parts(NonNull::new(memory.as_mut_ptr()).unwrap().cast::<u8>(), 16);
     // the elements stay where they are, and nothing but the tensors touches them from here on
     let owner = Arc::new(memory);
     // SAFETY: as just said; no two tensors are used at once.
-    let tensor = |bytes, sizes: &[i64]| unsafe { Tensor::from_foreign(bytes, sizes, DType::F32, Box::new(owner.clone())) };
+    let tensor = |bytes, sizes: &[i64]| unsafe {
+        Tensor::from_foreign(bytes, sizes, DType::F32, Box::new(owner.clone()))
+    };
 
     let t = tensor(bytes, &[2, 2]);
     let (also, row) = (t.clone(), t.select(0, 1));
@@ -416,10 +462,20 @@ fn an_operand_that_is_copied_apart_lies_as_it_did() {
         assert_eq!(y.to_vec::<f32>()?, seen);
         Ok(Tensor::from(strides))
     };
-    custom_op("contract::lies").schema("(Tensor(a!) x, Tensor y) -> Tensor").kernel(copied).register().unwrap();
+    custom_op("contract::lies")
+        .schema("(Tensor(a!) x, Tensor y) -> Tensor")
+        .kernel(copied)
+        .register()
+        .unwrap();
     let memory = || Tensor::from_vec((0..24).map(|i| i as f32).collect(), [24]);
-    let layouts: [(&[i64], &[i64]); 6] =
-        [(&[2, 3], &[3, 1]), (&[3, 2], &[1, 3]), (&[2, 3], &[8, 2]), (&[4, 3], &[0, 2]), (&[4, 3], &[1, 1]), (&[2, 0, 3], &[7, 5, 2])];
+    let layouts: [(&[i64], &[i64]); 6] = [
+        (&[2, 3], &[3, 1]),
+        (&[3, 2], &[1, 3]),
+        (&[2, 3], &[8, 2]),
+        (&[4, 3], &[0, 2]),
+        (&[4, 3], &[1, 1]),
+        (&[2, 0, 3], &[7, 5, 2]),
+    ];
     for (sizes, strides) in layouts {
         let m = memory();
         let y = m.as_strided(sizes, strides, Some(1.into()));

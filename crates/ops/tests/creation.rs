@@ -33,10 +33,19 @@ fn default_dtypes() {
 fn values() {
     assert_eq!(Tensor::arange(4).to_vec::<i64>().expect("integers"), [0, 1, 2, 3]);
     assert_eq!(Tensor::arange_step(5, 0, -2).to_vec::<i64>().expect("integers"), [5, 3, 1]);
-    assert_eq!(Tensor::arange_step(0.0, 1.0, 0.25).to_vec::<f32>().expect("floats"), [0.0, 0.25, 0.5, 0.75]);
-    assert_eq!(Tensor::linspace(0, 1, 5).to_vec::<f32>().expect("floats"), [0.0, 0.25, 0.5, 0.75, 1.0]);
+    assert_eq!(
+        Tensor::arange_step(0.0, 1.0, 0.25).to_vec::<f32>().expect("floats"),
+        [0.0, 0.25, 0.5, 0.75]
+    );
+    assert_eq!(
+        Tensor::linspace(0, 1, 5).to_vec::<f32>().expect("floats"),
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+    );
     assert_eq!(Tensor::eye(2, DType::I64).to_vec::<i64>().expect("integers"), [1, 0, 0, 1]);
-    assert_eq!(made("aten::eye.m", args![2, 3]).to_vec::<f32>().expect("floats"), [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(
+        made("aten::eye.m", args![2, 3]).to_vec::<f32>().expect("floats"),
+        [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+    );
     assert_eq!(Tensor::full([2], 7, DType::U8).to_vec::<u8>().expect("bytes"), [7, 7]);
     assert_eq!(Tensor::ones([2], DType::Bool).to_vec::<bool>().expect("bools"), [true, true]);
 }
@@ -45,7 +54,10 @@ fn values() {
 fn like_keeps_the_memory_order() {
     let x = Tensor::zeros([2, 3], DType::F64).t();
     let y = x.ones_like();
-    assert_eq!((y.dtype(), y.meta().concrete().expect("concrete").strides.as_slice()), (DType::F64, &[1, 3][..]));
+    assert_eq!(
+        (y.dtype(), y.meta().concrete().expect("concrete").strides.as_slice()),
+        (DType::F64, &[1, 3][..])
+    );
     let z = x.new_zeros([4], DType::I8);
     assert_eq!((z.dtype(), z.sizes_i64().expect("sizes")), (DType::I8, vec![4]));
 }
@@ -102,7 +114,8 @@ fn numbers_beyond_the_dtype_are_refused() {
         ("aten::pow.Tensor_Scalar", args![&bytes, 300]),
     ];
     for (name, args) in refused {
-        let e = call(name, args).err().unwrap_or_else(|| panic!("{name} must be refused")).to_string();
+        let e =
+            call(name, args).err().unwrap_or_else(|| panic!("{name} must be refused")).to_string();
         assert!(e.contains("must be in the range of"), "{name}: {e}");
     }
 }
@@ -174,7 +187,10 @@ fn distributions() {
     let std = n.std(1).item::<f32>().expect("a float");
     assert!(mean.abs() < 0.05 && (std - 1.0).abs() < 0.05, "{mean} {std}");
     let i = Tensor::randint(-2, 3, [1000]);
-    assert_eq!((i.min().item::<i64>().expect("an integer"), i.max().item::<i64>().expect("an integer")), (-2, 2));
+    assert_eq!(
+        (i.min().item::<i64>().expect("an integer"), i.max().item::<i64>().expect("an integer")),
+        (-2, 2)
+    );
     let kept = Tensor::ones([10_000], DType::F32).dropout(0.25, true);
     let share = kept.ne(0).sum().item::<i64>().expect("a count") as f64 / 10_000.0;
     assert!((share - 0.75).abs() < 0.03, "{share}");
@@ -187,7 +203,9 @@ fn distributions() {
 fn what_cannot_be_drawn_is_refused() {
     let _turn = TURN.lock();
     let x = || Tensor::zeros([2], DType::F32);
-    let range = |low: i64, high: i64, dtype: DType| call("aten::randint.low", args![low, high, vec![2i64], dtype]);
+    let range = |low: i64, high: i64, dtype: DType| {
+        call("aten::randint.low", args![low, high, vec![2i64], dtype])
+    };
     for (low, high, dtype) in [
         (0, 129, DType::I8),
         (-129, 5, DType::I8),
@@ -202,9 +220,13 @@ fn what_cannot_be_drawn_is_refused() {
     ] {
         assert!(range(low, high, dtype).is_err(), "{low} {high} {dtype}");
     }
-    for (low, high, dtype) in
-        [(-128, 128, DType::I8), (0, 256, DType::U8), (0, 2, DType::Bool), (-65504, 65505, DType::F16), (i64::MIN, i64::MAX, DType::I64)]
-    {
+    for (low, high, dtype) in [
+        (-128, 128, DType::I8),
+        (0, 256, DType::U8),
+        (0, 2, DType::Bool),
+        (-65504, 65505, DType::F16),
+        (i64::MIN, i64::MAX, DType::I64),
+    ] {
         range(low, high, dtype).unwrap();
     }
     let out_of = Tensor::from([2f32, 0.0]);
@@ -226,7 +248,11 @@ fn what_cannot_be_drawn_is_refused() {
     ] {
         assert!(call(&format!("aten::{op}"), args).is_err(), "{op}");
     }
-    let one = call("aten::uniform_", args![x(), 1.0, 1.0]).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap();
+    let one = call("aten::uniform_", args![x(), 1.0, 1.0]).unwrap()[0]
+        .tensor()
+        .unwrap()
+        .to_vec::<f32>()
+        .unwrap();
     assert_eq!(one, [1.0, 1.0]);
     call("aten::normal_", args![x(), 0.0, 0.0]).unwrap();
 }

@@ -22,7 +22,9 @@ fn neighbouring_indices_stay_and_others_go_first() {
     assert_eq!(front.sizes_i64().unwrap(), [2, 2, 2, 4]);
     let expected: Vec<i64> = [(0, 2), (1, 3), (0, 0), (1, 4)]
         .iter()
-        .flat_map(|(a, b)| (0..2).flat_map(move |n| (0..4).map(move |k| n * 60 + a * 20 + k * 5 + b)))
+        .flat_map(|(a, b)| {
+            (0..2).flat_map(move |n| (0..4).map(move |k| n * 60 + a * 20 + k * 5 + b))
+        })
         .collect();
     assert_eq!(list(&front), expected);
 }
@@ -76,7 +78,10 @@ fn reductions_include_self_or_not() {
     ] {
         for (include, expected) in [(true, with), (false, without)] {
             let out = x.scatter_reduce(0, &at, &src, reduce, include).to_vec::<f32>().unwrap();
-            assert!(out.iter().zip(expected).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-5), "{reduce} {include}: {out:?}");
+            assert!(
+                out.iter().zip(expected).all(|(a, b): (&f32, f32)| (a - b).abs() < 1e-5),
+                "{reduce} {include}: {out:?}"
+            );
         }
     }
 }
@@ -87,7 +92,10 @@ fn refusals_name_the_index() {
     for (t, parts) in [
         (x.index(&[Some(&Tensor::from([2i64]))]), ["index 2", "size 2"]),
         (x.index(&[Some(&Tensor::from([true, false, true]))]), ["[2]", "[3]"]),
-        (x.index(&[Some(&Tensor::from([0i64, 1])), Some(&Tensor::from([0i64, 1, 2]))]), ["broadcast", "[3]"]),
+        (
+            x.index(&[Some(&Tensor::from([0i64, 1])), Some(&Tensor::from([0i64, 1, 2]))]),
+            ["broadcast", "[3]"],
+        ),
         (x.index_select(1, &Tensor::from([0.5f32])), ["`index`", "f32[1]"]),
         (x.index_select(1, &Tensor::from([-1i64])), ["index -1", "size 3"]),
         (x.gather(0, &Tensor::from([[-1i64]])), ["index -1", "size 2"]),
@@ -120,7 +128,9 @@ fn negative_positions_count_from_the_end_in_fills_and_lines() {
 /// Sums of half precision are rounded once, but where PyTorch rounds after every addition.
 #[test]
 fn narrow_sums_round_where_pytorch_rounds_them() {
-    for (dtype, n, rounded, mean) in [(DType::BF16, 300, 256.0, 0.8515625), (DType::F16, 3000, 2048.0, 0.6826171875)] {
+    for (dtype, n, rounded, mean) in
+        [(DType::BF16, 300, 256.0, 0.8515625), (DType::F16, 3000, 2048.0, 0.6826171875)]
+    {
         let whole = f64::from(n);
         let n = i64::from(n);
         let (zero, zeros) = (Tensor::zeros([1], dtype), Tensor::zeros([1, 4], dtype));
@@ -146,13 +156,24 @@ fn narrow_sums_round_where_pytorch_rounds_them() {
             let out = out[0].tensor().unwrap().to_dtype(DType::F64).to_vec::<f64>().unwrap();
             assert!(out.iter().all(|x| *x == expected), "{op} {dtype}: {out:?}, not {expected}");
         }
-        assert_eq!(zero.index_put(&[Some(&at)], &ones, true).to_dtype(DType::F64).to_vec::<f64>().unwrap(), [rounded]);
+        assert_eq!(
+            zero.index_put(&[Some(&at)], &ones, true).to_dtype(DType::F64).to_vec::<f64>().unwrap(),
+            [rounded]
+        );
         let (factors, first) = (Tensor::full([20], 1.1, dtype), Tensor::zeros([20], DType::I64));
         let one = Tensor::ones([1], dtype);
-        let once = one.scatter_reduce(0, &first, &factors, "prod", true).to_dtype(DType::F64).to_vec::<f64>().unwrap();
-        let each = call("aten::index_reduce", args![&one, 0, &first, &factors, "prod", true]).unwrap();
+        let once = one
+            .scatter_reduce(0, &first, &factors, "prod", true)
+            .to_dtype(DType::F64)
+            .to_vec::<f64>()
+            .unwrap();
+        let each =
+            call("aten::index_reduce", args![&one, 0, &first, &factors, "prod", true]).unwrap();
         let each = each[0].tensor().unwrap().to_dtype(DType::F64).to_vec::<f64>().unwrap();
-        assert_eq!((once[0], each[0]), if dtype == DType::BF16 { (6.90625, 6.875) } else { (6.6796875, 6.67578125) });
+        assert_eq!(
+            (once[0], each[0]),
+            if dtype == DType::BF16 { (6.90625, 6.875) } else { (6.6796875, 6.67578125) }
+        );
     }
 }
 
@@ -160,7 +181,11 @@ fn narrow_sums_round_where_pytorch_rounds_them() {
 fn nothing_is_at_a_position_of_an_empty_dimension() {
     let at = Tensor::from([5i64]);
     let x = Tensor::zeros([0, 0], DType::F32);
-    for t in [x.index(&[Some(&at)]), x.index(&[None, Some(&at)]), x.index_put(&[Some(&at)], &Tensor::scalar(1f32), false)] {
+    for t in [
+        x.index(&[Some(&at)]),
+        x.index(&[None, Some(&at)]),
+        x.index_put(&[Some(&at)], &Tensor::scalar(1f32), false),
+    ] {
         let text = t.ok().expect_err("the call is refused").to_string();
         assert!(text.contains("dimension") && text.contains("empty"), "{text}");
     }

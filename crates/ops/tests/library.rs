@@ -2,7 +2,10 @@
 
 use maquette_ir::DType;
 use maquette_ops::library::{self, DispatchKey, Kind, Library, Tag, get_kernel};
-use maquette_ops::{Args, CallError, Effect, ErrorKind, FakeCtx, Op, RegisterError, Result, Tensor, args, call, custom_op};
+use maquette_ops::{
+    Args, CallError, Effect, ErrorKind, FakeCtx, Op, RegisterError, Result, Tensor, args, call,
+    custom_op,
+};
 use std::sync::Arc;
 
 fn one(x: f32) -> Tensor {
@@ -31,13 +34,19 @@ fn a_library_defines_and_implements_while_it_lives() {
     let lib = Library::new("lib_a", Kind::Def).unwrap();
     let op = lib.define("f(Tensor x) -> Tensor", &[Tag::Pointwise]).unwrap();
     assert_eq!(op.schema().unwrap().to_string(), "lib_a::f(Tensor x) -> Tensor");
-    assert!(matches!(result("lib_a::f").unwrap_err().kind(), ErrorKind::Call(CallError::NoKernel { .. })));
+    assert!(matches!(
+        result("lib_a::f").unwrap_err().kind(),
+        ErrorKind::Call(CallError::NoKernel { .. })
+    ));
     lib.impl_("f", DispatchKey::Cpu, is(1.0)).unwrap();
     assert_eq!(result("lib_a::f").unwrap(), 1.0);
     lib.impl_("lib_a::f", "default", is(2.0)).unwrap();
     assert_eq!(result("lib_a::f").unwrap(), 1.0, "a device's kernel beats the default one");
     drop(lib);
-    assert!(matches!(result("lib_a::f").unwrap_err().kind(), ErrorKind::Call(CallError::Unknown { .. })));
+    assert!(matches!(
+        result("lib_a::f").unwrap_err().kind(),
+        ErrorKind::Call(CallError::Unknown { .. })
+    ));
     assert!(op.call(args![one(0.0)]).is_err() && op.schema().is_err());
     let again = Library::new("lib_a", Kind::Def).unwrap();
     again.define("f(Tensor x, Tensor y) -> Tensor", &[]).unwrap();
@@ -48,7 +57,11 @@ fn a_library_defines_and_implements_while_it_lives() {
 fn one_library_defines_a_namespace() {
     let first = Library::new("lib_once", Kind::Def).unwrap();
     let e = Library::new("lib_once", Kind::Def).unwrap_err();
-    assert!(matches!(register_error(&e), RegisterError::Namespace { .. }) && e.to_string().matches("library.rs").count() == 2, "{e}");
+    assert!(
+        matches!(register_error(&e), RegisterError::Namespace { .. })
+            && e.to_string().matches("library.rs").count() == 2,
+        "{e}"
+    );
     let fragment = Library::new("lib_once", Kind::Fragment).unwrap();
     fragment.define("f(Tensor x) -> Tensor", &[]).unwrap();
     assert!(first.define("f(Tensor x) -> Tensor", &[]).is_err());
@@ -56,19 +69,35 @@ fn one_library_defines_a_namespace() {
     assert!(Op::find("lib_once::f").is_ok(), "what another library defined stays");
     Library::new("lib_once", Kind::Def).unwrap().leak();
     assert!(Library::new("lib_once", Kind::Def).is_err());
-    for (namespace, kind) in [("prim", Kind::Fragment), ("aten", Kind::Def), ("a b", Kind::Impl), ("a::b", Kind::Impl), ("", Kind::Impl)] {
+    for (namespace, kind) in [
+        ("prim", Kind::Fragment),
+        ("aten", Kind::Def),
+        ("a b", Kind::Impl),
+        ("a::b", Kind::Impl),
+        ("", Kind::Impl),
+    ] {
         assert!(Library::new(namespace, kind).is_err(), "{namespace}");
     }
-    assert!(Library::new("aten", Kind::Fragment).is_ok() && custom_op("prim::f").schema("(Tensor x) -> Tensor").register().is_err());
-    let e = Library::new("lib_once", Kind::Impl).unwrap().define("g(Tensor x) -> Tensor", &[]).unwrap_err();
+    assert!(
+        Library::new("aten", Kind::Fragment).is_ok()
+            && custom_op("prim::f").schema("(Tensor x) -> Tensor").register().is_err()
+    );
+    let e = Library::new("lib_once", Kind::Impl)
+        .unwrap()
+        .define("g(Tensor x) -> Tensor", &[])
+        .unwrap_err();
     assert!(matches!(register_error(&e), RegisterError::Library { .. }), "{e}");
-    assert!(fragment.impl_("other::f", "cpu", is(0.0)).is_err() && fragment.define("other::g(Tensor x) -> Tensor", &[]).is_err());
+    assert!(
+        fragment.impl_("other::f", "cpu", is(0.0)).is_err()
+            && fragment.define("other::g(Tensor x) -> Tensor", &[]).is_err()
+    );
 }
 
 #[test]
 fn the_newest_registration_is_active_and_any_of_them_may_go() {
     library::define("lib_stack::f", "(Tensor x) -> Tensor").unwrap();
-    let libs: Vec<Library> = (1..=3).map(|_| Library::new("lib_stack", Kind::Impl).unwrap()).collect();
+    let libs: Vec<Library> =
+        (1..=3).map(|_| Library::new("lib_stack", Kind::Impl).unwrap()).collect();
     for (n, lib) in libs.iter().enumerate() {
         lib.impl_("f", "CPU", is(n as f32)).unwrap();
         assert_eq!(result("lib_stack::f").unwrap(), n as f32);
@@ -81,7 +110,10 @@ fn the_newest_registration_is_active_and_any_of_them_may_go() {
     drop(top);
     assert_eq!(result("lib_stack::f").unwrap(), 0.0);
     let e = bottom.impl_("f", "cpu", is(9.0)).unwrap_err();
-    assert!(matches!(register_error(&e), RegisterError::DuplicateKernel { .. }), "one library, one place, one kernel: {e}");
+    assert!(
+        matches!(register_error(&e), RegisterError::DuplicateKernel { .. }),
+        "one library, one place, one kernel: {e}"
+    );
     library::impl_("lib_stack::f", "cpu", is(7.0)).unwrap();
     assert_eq!(result("lib_stack::f").unwrap(), 7.0);
     assert!(library::impl_("lib_stack::f", "cpu", is(8.0)).is_err());
@@ -94,14 +126,23 @@ fn fakes_and_effects_are_stacks_too() {
     }
     let op = library::define("lib_fake::f", "(Tensor x) -> Tensor").unwrap();
     library::register_fake("lib_fake::f", sized(1)).unwrap();
-    let size = || op.call(args![Tensor::fake([5], DType::F32)]).unwrap()[0].tensor().unwrap().sizes_i64().unwrap()[0];
+    let size = || {
+        op.call(args![Tensor::fake([5], DType::F32)]).unwrap()[0]
+            .tensor()
+            .unwrap()
+            .sizes_i64()
+            .unwrap()[0]
+    };
     assert_eq!(size(), 1);
     let lib = Library::new("lib_fake", Kind::Impl).unwrap();
     lib.register_fake("f", sized(2)).unwrap();
     lib.register_effect("f", Some(Effect::Ordered)).unwrap();
     assert_eq!((size(), op.effect()), (2, Some(Effect::Ordered)));
     let meta = Library::new("lib_fake", Kind::Impl).unwrap();
-    meta.impl_("f", DispatchKey::Meta, |x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([3], DType::F32)) }).unwrap();
+    meta.impl_("f", DispatchKey::Meta, |x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty([3], DType::F32))
+    })
+    .unwrap();
     meta.register_effect("f", None).unwrap();
     assert_eq!((size(), op.effect()), (3, None), "the key `meta` is the fake kernel");
     drop(meta);
@@ -113,7 +154,10 @@ fn fakes_and_effects_are_stacks_too() {
 #[test]
 fn a_failed_registration_leaves_nothing_behind() {
     let lib = Library::new("lib_fail", Kind::Def).unwrap();
-    assert!(lib.define("f(Tensor x -> Tensor", &[]).is_err() && lib.define("f(Tensor x) -> ()", &[]).is_err());
+    assert!(
+        lib.define("f(Tensor x -> Tensor", &[]).is_err()
+            && lib.define("f(Tensor x) -> ()", &[]).is_err()
+    );
     assert!(lib.define("f(Tensor x) -> Tensor", &[Tag::Inplace]).is_err());
     let op = lib.define("f(Tensor x) -> Tensor", &[]).unwrap();
     let before = op.registrations();
@@ -121,7 +165,10 @@ fn a_failed_registration_leaves_nothing_behind() {
     let e = lib.impl_("f", "cpu", two).unwrap_err();
     assert!(matches!(register_error(&e), RegisterError::SchemaMismatch { .. }), "{e}");
     assert!(lib.register_fake("f", |_: &FakeCtx, n: i64| -> Result<i64> { Ok(n) }).is_err());
-    assert!(matches!(register_error(&lib.impl_("f", "gpu", is(0.0)).unwrap_err()), RegisterError::Key { .. }));
+    assert!(matches!(
+        register_error(&lib.impl_("f", "gpu", is(0.0)).unwrap_err()),
+        RegisterError::Key { .. }
+    ));
     assert_eq!(op.registrations(), before);
     assert!(lib.impl_("f", "cpu", is(0.0)).is_ok());
     assert!(lib.impl_("no_tensor", "cpu", |n: i64| -> Result<i64> { Ok(n) }).is_ok());
@@ -134,9 +181,16 @@ fn kernels_may_come_before_the_definition() {
     let lib = Library::new("lib_early", Kind::Impl).unwrap();
     lib.impl_("f", "cpu", is(5.0)).unwrap();
     let e = result("lib_early::f").unwrap_err();
-    assert!(e.to_string().contains("nothing defines it: cpu kernel (") && e.to_string().contains("library.rs"), "{e}");
+    assert!(
+        e.to_string().contains("nothing defines it: cpu kernel (")
+            && e.to_string().contains("library.rs"),
+        "{e}"
+    );
     let unresolved: Vec<&str> = library::unresolved().iter().map(Op::name).collect();
-    assert!(unresolved.contains(&"lib_early::f") && !library::all().iter().any(|o| o.name() == "lib_early::f"));
+    assert!(
+        unresolved.contains(&"lib_early::f")
+            && !library::all().iter().any(|o| o.name() == "lib_early::f")
+    );
     let e = library::define("lib_early::f", "(Tensor x, int n) -> Tensor").unwrap_err();
     assert!(matches!(register_error(&e), RegisterError::SchemaMismatch { .. }), "{e}");
     let def = Library::new("lib_early", Kind::Def).unwrap();
@@ -146,10 +200,16 @@ fn kernels_may_come_before_the_definition() {
     assert!(result("lib_early::f").is_err());
 
     let effectful = Library::new("lib_early", Kind::Fragment).unwrap();
-    assert!(matches!(register_error(&effectful.define("log(int n) -> ()", &[]).unwrap_err()), RegisterError::NoPurpose { .. }));
+    assert!(matches!(
+        register_error(&effectful.define("log(int n) -> ()", &[]).unwrap_err()),
+        RegisterError::NoPurpose { .. }
+    ));
     effectful.register_effect("log", Some(Effect::Ordered)).unwrap();
     effectful.define("log(int n) -> ()", &[]).unwrap();
-    assert!(library::register_effect("lib_early::log", None).is_err(), "then it would have no purpose");
+    assert!(
+        library::register_effect("lib_early::log", None).is_err(),
+        "then it would have no purpose"
+    );
 }
 
 #[test]
@@ -157,28 +217,51 @@ fn builtin_operators_are_overridden_for_calls_and_methods() {
     let x = Tensor::from([0.5f32, -0.5]);
     let plain = x.expm1().to_vec::<f32>().unwrap();
     let lib = Library::new("aten", Kind::Impl).unwrap();
-    lib.impl_("expm1", DispatchKey::Cpu, |x: &Tensor| -> Result<Tensor> { Ok(Tensor::from(x.read::<f32>()?.mapv(|v| v + 100.0))) })
-        .unwrap();
+    lib.impl_("expm1", DispatchKey::Cpu, |x: &Tensor| -> Result<Tensor> {
+        Ok(Tensor::from(x.read::<f32>()?.mapv(|v| v + 100.0)))
+    })
+    .unwrap();
     assert_eq!(x.expm1().to_vec::<f32>().unwrap(), [100.5, 99.5]);
-    assert_eq!(call("aten::expm1", args![&x]).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap(), [100.5, 99.5]);
-    assert_eq!(Tensor::fake([3], DType::F32).expm1().sizes_i64().unwrap(), [3], "the fake rule is still the builtin one");
-    let e = lib.impl_("expm1", "default", |x: &Tensor, _n: i64| -> Result<Tensor> { Ok(x.clone()) }).unwrap_err();
+    assert_eq!(
+        call("aten::expm1", args![&x]).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap(),
+        [100.5, 99.5]
+    );
+    assert_eq!(
+        Tensor::fake([3], DType::F32).expm1().sizes_i64().unwrap(),
+        [3],
+        "the fake rule is still the builtin one"
+    );
+    let e = lib
+        .impl_("expm1", "default", |x: &Tensor, _n: i64| -> Result<Tensor> { Ok(x.clone()) })
+        .unwrap_err();
     assert!(matches!(register_error(&e), RegisterError::SchemaMismatch { .. }), "{e}");
     drop(lib);
     assert_eq!(x.expm1().to_vec::<f32>().unwrap(), plain);
-    // a number stands for a tensor in a builtin operator's call; a kernel is given a tensor without dimensions
+    // a number stands for a tensor in a builtin operator's call; a kernel is given a tensor without
+    // dimensions
     let lib = Library::new("aten", Kind::Impl).unwrap();
-    lib.impl_("atan2", "cpu", |_: &Tensor, y: &Tensor| -> Result<Tensor> { Ok(one(y.dim() as f32)) }).unwrap();
-    assert_eq!(call("aten::atan2", args![&x, 2.0]).unwrap()[0].tensor().unwrap().item::<f32>().unwrap(), 0.0);
+    lib.impl_("atan2", "cpu", |_: &Tensor, y: &Tensor| -> Result<Tensor> {
+        Ok(one(y.dim() as f32))
+    })
+    .unwrap();
+    assert_eq!(
+        call("aten::atan2", args![&x, 2.0]).unwrap()[0].tensor().unwrap().item::<f32>().unwrap(),
+        0.0
+    );
 }
 
 #[test]
 fn a_composite_calls_what_overrides_its_parts() {
     let (x, w) = (Tensor::from([-1.0f32, 2.0]), one(0.5));
-    let prelu = || call("aten::prelu", args![&x, &w]).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap();
+    let prelu = || {
+        call("aten::prelu", args![&x, &w]).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap()
+    };
     assert_eq!(prelu(), [-0.5, 2.0]);
     let lib = Library::new("aten", Kind::Impl).unwrap();
-    lib.impl_("_prelu_kernel", "cpu", |_: &Tensor, _: &Tensor| -> Result<Tensor> { Ok(Tensor::from([8.0f32, 9.0])) }).unwrap();
+    lib.impl_("_prelu_kernel", "cpu", |_: &Tensor, _: &Tensor| -> Result<Tensor> {
+        Ok(Tensor::from([8.0f32, 9.0]))
+    })
+    .unwrap();
     assert_eq!(prelu(), [8.0, 9.0]);
     drop(lib);
     assert_eq!(prelu(), [-0.5, 2.0]);
@@ -191,16 +274,29 @@ fn an_overriding_kernel_calls_the_former_one() {
     let lib = Library::new("aten", Kind::Impl).unwrap();
     let kernel = former.clone();
     lib.impl_("sinh", "cpu", move |x: &Tensor| -> Result<Tensor> {
-        if x.item::<f32>()? < 0.0 { Ok(one(-42.0)) } else { kernel.call(args![x])?[0].tensor().cloned() }
+        if x.item::<f32>()? < 0.0 {
+            Ok(one(-42.0))
+        } else {
+            kernel.call(args![x])?[0].tensor().cloned()
+        }
     })
     .unwrap();
     assert_eq!((result_of("aten::sinh", -1.0), result_of("aten::sinh", 1.0)), (-42.0, expected));
     let newest = get_kernel("aten::sinh", DispatchKey::Cpu).unwrap();
-    assert_eq!(newest.call(args![one(-1.0)]).unwrap()[0].tensor().unwrap().item::<f32>().unwrap(), -42.0);
-    assert!(newest.call(args![Tensor::fake([1], DType::F32)]).is_err() && newest.call(args![]).is_err());
+    assert_eq!(
+        newest.call(args![one(-1.0)]).unwrap()[0].tensor().unwrap().item::<f32>().unwrap(),
+        -42.0
+    );
+    assert!(
+        newest.call(args![Tensor::fake([1], DType::F32)]).is_err() && newest.call(args![]).is_err()
+    );
     drop(lib);
     let e = newest.call(args![one(-1.0)]).unwrap_err();
-    assert!(matches!(e.kind(), ErrorKind::Call(CallError::Gone { .. })) && e.to_string().contains("library.rs"), "{e}");
+    assert!(
+        matches!(e.kind(), ErrorKind::Call(CallError::Gone { .. }))
+            && e.to_string().contains("library.rs"),
+        "{e}"
+    );
     assert!(former.call(args![one(1.0)]).is_ok());
     for (op, key) in [("aten::sinh", "cuda"), ("aten::sinh", "default"), ("lib_none::f", "cpu")] {
         assert!(get_kernel(op, key).is_err(), "{op} {key}");
@@ -252,7 +348,8 @@ fn fallthrough_goes_on_to_the_next_candidate() {
     assert_eq!(result("lib_fall::f").unwrap(), 2.0);
 
     let plain = result_of("aten::cosh", 0.0);
-    let (over, through) = (Library::new("aten", Kind::Impl).unwrap(), Library::new("aten", Kind::Impl).unwrap());
+    let (over, through) =
+        (Library::new("aten", Kind::Impl).unwrap(), Library::new("aten", Kind::Impl).unwrap());
     over.impl_("cosh", "cpu", is(9.0)).unwrap();
     through.impl_fallthrough("cosh", "cpu").unwrap();
     assert_eq!(result_of("aten::cosh", 0.0), plain);
@@ -262,7 +359,11 @@ fn fallthrough_goes_on_to_the_next_candidate() {
 
 #[test]
 fn kernels_are_disabled_for_a_while() {
-    let op = custom_op("lib_switch::f").schema("(Tensor x) -> Tensor").kernel(is(1.0)).register().unwrap();
+    let op = custom_op("lib_switch::f")
+        .schema("(Tensor x) -> Tensor")
+        .kernel(is(1.0))
+        .register()
+        .unwrap();
     assert!(op.set_kernel_enabled("cpu", false).is_err(), "it has no cpu kernel");
     op.register_kernel("cpu", is(2.0)).unwrap();
     let now = || result("lib_switch::f").unwrap();
@@ -280,21 +381,34 @@ fn kernels_are_disabled_for_a_while() {
         let lib = Library::new("lib_switch", Kind::Impl).unwrap();
         lib.impl_("f", "cpu", is(3.0)).unwrap();
         assert_eq!(now(), 1.0, "what is registered meanwhile is disabled too");
-        assert!(op.registrations().iter().any(|r| r.contains("disabled")), "{:?}", op.registrations());
+        assert!(
+            op.registrations().iter().any(|r| r.contains("disabled")),
+            "{:?}",
+            op.registrations()
+        );
     }
     assert_eq!(now(), 2.0);
 
-    let only = custom_op("lib_switch::g").schema("(Tensor x) -> Tensor").device_types(["cpu"]).kernel(is(1.0)).register().unwrap();
+    let only = custom_op("lib_switch::g")
+        .schema("(Tensor x) -> Tensor")
+        .device_types(["cpu"])
+        .kernel(is(1.0))
+        .register()
+        .unwrap();
     let lib = Library::new("lib_switch", Kind::Impl).unwrap();
     lib.impl_("g", "cpu", is(2.0)).unwrap();
     let _off = only.set_kernel_enabled("cpu", false).unwrap();
     assert_eq!(result("lib_switch::g").unwrap(), 1.0, "the kernel that came with the definition");
-    assert!(only.set_kernel_enabled("default", false).is_err() && only.set_kernel_enabled("gpu", false).is_err());
+    assert!(
+        only.set_kernel_enabled("default", false).is_err()
+            && only.set_kernel_enabled("gpu", false).is_err()
+    );
 }
 
 #[test]
 fn a_live_operator_is_replaced_only_on_demand_and_wholly() {
-    let op = custom_op("lib_re::f").schema("(Tensor x) -> Tensor").kernel(is(1.0)).register().unwrap();
+    let op =
+        custom_op("lib_re::f").schema("(Tensor x) -> Tensor").kernel(is(1.0)).register().unwrap();
     op.register_kernel("cpu", is(2.0)).unwrap();
     let old = get_kernel("lib_re::f", "cpu").unwrap();
     let again = || custom_op("lib_re::f").schema("(Tensor x, int n=0) -> Tensor");
@@ -303,22 +417,55 @@ fn a_live_operator_is_replaced_only_on_demand_and_wholly() {
     assert!(e.to_string().matches("library.rs").count() == 2, "both lines: {e}");
     again().kernel(two).replace().register().unwrap();
     assert_eq!((result("lib_re::f").unwrap(), op.schema().unwrap().args.len()), (0.0, 2));
-    assert!(matches!(old.call(args![one(0.0)]).unwrap_err().kind(), ErrorKind::Call(CallError::Gone { .. })));
-    assert!(custom_op("aten::relu").schema("(Tensor x) -> Tensor").kernel(is(0.0)).replace().register().is_err());
-    assert!(custom_op("lib_re::new").schema("(Tensor x) -> Tensor").kernel(is(0.0)).replace().register().is_ok());
+    assert!(matches!(
+        old.call(args![one(0.0)]).unwrap_err().kind(),
+        ErrorKind::Call(CallError::Gone { .. })
+    ));
+    assert!(
+        custom_op("aten::relu")
+            .schema("(Tensor x) -> Tensor")
+            .kernel(is(0.0))
+            .replace()
+            .register()
+            .is_err()
+    );
+    assert!(
+        custom_op("lib_re::new")
+            .schema("(Tensor x) -> Tensor")
+            .kernel(is(0.0))
+            .replace()
+            .register()
+            .is_ok()
+    );
 }
 
 #[test]
 fn boxed_kernels_are_checked_by_each_call() {
     let lib = Library::new("lib_boxed", Kind::Def).unwrap();
     lib.define("f(Tensor x, *, int n=2) -> (Tensor, int)", &[]).unwrap();
-    lib.impl_boxed("f", "cpu", Arc::new(|a: &[maquette_ops::Value]| Ok([one(1.0).into(), a[1].clone()].into_iter().collect()))).unwrap();
+    lib.impl_boxed(
+        "f",
+        "cpu",
+        Arc::new(|a: &[maquette_ops::Value]| {
+            Ok([one(1.0).into(), a[1].clone()].into_iter().collect())
+        }),
+    )
+    .unwrap();
     let out = call("lib_boxed::f", args![one(0.0)]).unwrap();
     assert_eq!(out[1].int_i64().unwrap(), 2);
     let wrong = Library::new("lib_boxed", Kind::Impl).unwrap();
-    wrong.impl_boxed("f", "cpu", Arc::new(|_: &[maquette_ops::Value]| Ok(args![1].into_iter().collect()))).unwrap();
+    wrong
+        .impl_boxed(
+            "f",
+            "cpu",
+            Arc::new(|_: &[maquette_ops::Value]| Ok(args![1].into_iter().collect())),
+        )
+        .unwrap();
     let e = call("lib_boxed::f", args![one(0.0)]).unwrap_err();
-    assert!(matches!(e.kind(), ErrorKind::Call(CallError::ReturnCount { expected: 2, found: 1, .. })), "{e}");
+    assert!(
+        matches!(e.kind(), ErrorKind::Call(CallError::ReturnCount { expected: 2, found: 1, .. })),
+        "{e}"
+    );
 }
 
 #[test]
@@ -342,7 +489,15 @@ fn a_kernel_may_own_the_library_that_registered_it() {
 #[allow(deprecated)]
 fn old_names_still_work() {
     let op = library::define("lib_old::f", "(Tensor x) -> Tensor").unwrap();
-    op.impl_abstract(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([1], DType::F32)) }).unwrap();
-    assert!(library::impl_abstract("lib_old::f", |_: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.clone()) }).is_err());
+    op.impl_abstract(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty([1], DType::F32))
+    })
+    .unwrap();
+    assert!(
+        library::impl_abstract("lib_old::f", |_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+            Ok(x.clone())
+        })
+        .is_err()
+    );
     assert!(op.call(Args::from_iter([Tensor::fake([2], DType::F32).into()])).is_ok());
 }

@@ -6,8 +6,13 @@ use maquette_ops::{Error, Reduction, Tensor, Value, args, call};
 
 fn close(t: &Tensor, expected: &[f64]) {
     let found: Vec<f64> = t.to_dtype(DType::F64).to_vec().expect("the call succeeds");
-    let same = |(a, b): (&f64, &f64)| a == b || a.is_nan() && b.is_nan() || (a - b).abs() < 1e-5 * (1.0 + b.abs());
-    assert!(found.len() == expected.len() && found.iter().zip(expected).all(same), "{found:?} is not {expected:?}");
+    let same = |(a, b): (&f64, &f64)| {
+        a == b || a.is_nan() && b.is_nan() || (a - b).abs() < 1e-5 * (1.0 + b.abs())
+    };
+    assert!(
+        found.len() == expected.len() && found.iter().zip(expected).all(same),
+        "{found:?} is not {expected:?}"
+    );
 }
 
 fn error(t: Tensor) -> Error {
@@ -60,15 +65,24 @@ fn ignored_classes_and_weights() {
 fn values_at_the_edges() {
     let p = floats(&[0.0, 1.0, 1.0, 0.5], &[4]);
     // a certain mistake costs 100
-    close(&p.binary_cross_entropy(&floats(&[1.0, 1.0, 0.0, 0.5], &[4]), None, Reduction::None), &[100.0, 0.0, 100.0, 2f64.ln()]);
+    close(
+        &p.binary_cross_entropy(&floats(&[1.0, 1.0, 0.0, 0.5], &[4]), None, Reduction::None),
+        &[100.0, 0.0, 100.0, 2f64.ln()],
+    );
     // xlogy(0, 0) is 0
     close(&floats(&[3.0], &[1]).kl_div(&floats(&[0.0], &[1]), Reduction::Sum, false), &[0.0]);
     let (a, b) = (floats(&[1.0, f64::NAN], &[1, 2]), floats(&[4.0, 0.0], &[1, 2]));
     close(&a.cdist(&b, 1.0), &[f64::NAN]);
     close(&a.cdist(&b, f64::INFINITY), &[3.0]);
-    close(&floats(&[0.0, 3.0, 0.0, 0.0], &[2, 2]).cdist(&floats(&[0.0, 0.0], &[1, 2]), 0.0), &[1.0, 0.0]);
+    close(
+        &floats(&[0.0, 3.0, 0.0, 0.0], &[2, 2]).cdist(&floats(&[0.0, 0.0], &[1, 2]), 0.0),
+        &[1.0, 0.0],
+    );
     close(&Tensor::zeros([3, 0], DType::F32).pdist(2.0), &[0.0; 3]);
-    close(&floats(&[0.0, 0.0], &[2]).cosine_similarity(&floats(&[1.0, 2.0], &[2]), 0, 1e-8), &[0.0]);
+    close(
+        &floats(&[0.0, 0.0], &[2]).cosine_similarity(&floats(&[1.0, 2.0], &[2]), 0, 1e-8),
+        &[0.0],
+    );
 }
 
 #[test]
@@ -114,14 +128,21 @@ fn labels_sum_multiply_and_repeat() {
 #[test]
 fn factorisations_multiply_back() {
     // a batch that is not contiguous: its matrices are transposed
-    let data: Vec<f64> = (0..24).map(|i| f64::from((i * 7 + 3) % 11) - 5.0 + f64::from(i == 5 || i == 17) * 20.0).collect();
+    let data: Vec<f64> = (0..24)
+        .map(|i| f64::from((i * 7 + 3) % 11) - 5.0 + f64::from(i == 5 || i == 17) * 20.0)
+        .collect();
     let x = Tensor::from_vec(data, [2, 3, 4]).transpose(1, 2);
     let whole = x.to_vec::<f64>().expect("data");
     for mode in ["reduced", "complete"] {
         let (q, r) = x.linalg_qr(mode);
         close(&q.matmul(&r), &whole);
         let side = q.size(2);
-        close(&(q.transpose(1, 2).matmul(&q) - Tensor::eye(side, DType::F64)).abs().amax([0, 1, 2], false), &[0.0]);
+        close(
+            &(q.transpose(1, 2).matmul(&q) - Tensor::eye(side, DType::F64))
+                .abs()
+                .amax([0, 1, 2], false),
+            &[0.0],
+        );
     }
     let (p, l, u) = x.linalg_lu();
     close(&p.matmul(&l).matmul(&u), &whole);
@@ -130,7 +151,10 @@ fn factorisations_multiply_back() {
         let f = s.linalg_cholesky(upper);
         let t = f.transpose(1, 2);
         close(&if upper { t.matmul(&f) } else { f.matmul(&t) }, &s.to_vec::<f64>().expect("data"));
-        close(&f.cholesky_inverse(upper).matmul(&s).select(0, 1), &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
+        close(
+            &f.cholesky_inverse(upper).matmul(&s).select(0, 1),
+            &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        );
     }
     let y = floats(&[1.0, -2.0, 3.0], &[3]);
     close(&s.matmul(&s.linalg_solve(&y).unsqueeze(-1)), &[1.0, -2.0, 3.0, 1.0, -2.0, 3.0]);
@@ -146,7 +170,10 @@ fn matrices_without_rows() {
     close(&floats(&[0.0; 4], &[2, 2]).linalg_det(), &[0.0]);
     close(&floats(&[0.0; 4], &[2, 2]).linalg_slogdet().1, &[f64::NEG_INFINITY]);
     let (q, r) = Tensor::zeros([2, 3, 0], DType::F64).linalg_qr("complete");
-    assert_eq!((q.sizes_i64().expect("sizes"), r.sizes_i64().expect("sizes")), (vec![2, 3, 3], vec![2, 3, 0]));
+    assert_eq!(
+        (q.sizes_i64().expect("sizes"), r.sizes_i64().expect("sizes")),
+        (vec![2, 3, 3], vec![2, 3, 0])
+    );
     close(&Tensor::zeros([0, 2], DType::F64).linalg_matrix_norm(1.0, [0, 1], false), &[0.0]);
 }
 
@@ -160,15 +187,33 @@ fn what_is_refused_is_named() {
         (whole.l1_loss(&whole, mean), "i64"),
         (x.huber_loss(&x, mean, 0.0), "`delta` must be positive, found 0"),
         (x.smooth_l1_loss(&x, mean, -1.0), "`beta` must not be negative, found -1"),
-        ((&x * 9.0).binary_cross_entropy(&x, None, mean), "a probability between 0 and 1, found 1.8"),
-        (x.binary_cross_entropy(&(&x * 9.0), None, mean), "every element of `target` must be a probability between 0 and 1, found 1.8"),
-        (x.nll_loss(&labels(&[0, 2]), None, mean, -100), "holds the class 2, but `self` has 2 classes"),
+        (
+            (&x * 9.0).binary_cross_entropy(&x, None, mean),
+            "a probability between 0 and 1, found 1.8",
+        ),
+        (
+            x.binary_cross_entropy(&(&x * 9.0), None, mean),
+            "every element of `target` must be a probability between 0 and 1, found 1.8",
+        ),
+        (
+            x.nll_loss(&labels(&[0, 2]), None, mean, -100),
+            "holds the class 2, but `self` has 2 classes",
+        ),
         (x.nll_loss(&labels(&[0, -1]), None, mean, -100), "holds the class -1"),
         (x.nll_loss(&labels(&[0]), None, mean, -100), "argument `target`"),
-        (x.nll_loss(&labels(&[0, 1]).to_dtype(DType::I32), None, mean, -100), "i64 or u8, found i32"),
-        (x.cross_entropy_loss(&labels(&[0, 1]), Some(&floats(&[1.0], &[1])), mean, -100, 0.0), "argument `weight`"),
+        (
+            x.nll_loss(&labels(&[0, 1]).to_dtype(DType::I32), None, mean, -100),
+            "i64 or u8, found i32",
+        ),
+        (
+            x.cross_entropy_loss(&labels(&[0, 1]), Some(&floats(&[1.0], &[1])), mean, -100, 0.0),
+            "argument `weight`",
+        ),
         (x.cross_entropy_loss(&x, None, mean, 3, 0.0), "`ignore_index`"),
-        (x.cross_entropy_loss(&labels(&[0, 1]), None, mean, -100, 1.5), "`label_smoothing` must be between 0 and 1, found 1.5"),
+        (
+            x.cross_entropy_loss(&labels(&[0, 1]), None, mean, -100, 1.5),
+            "`label_smoothing` must be between 0 and 1, found 1.5",
+        ),
         (x.multi_margin_loss(&labels(&[0, 1]), 3, 1.0, None, mean), "`p` must be 1 or 2, found 3"),
         (x.cdist(&floats(&[1.0], &[1, 1]), 2.0), "must have one length"),
         (x.cdist(&x, -1.0), "`p` must not be negative, found -1"),
@@ -179,13 +224,19 @@ fn what_is_refused_is_named() {
         (x.narrow(0, 0, 1).linalg_inv(), "square matrices, found sizes [1, 2]"),
         (whole.linalg_det(), "takes f32 and f64, found `A` i64"),
         (floats(&[1.0, 2.0, 2.0, 4.0], &[2, 2]).linalg_inv(), "is singular (at its row 2)"),
-        (floats(&[1.0, 0.0, 0.0, -1.0], &[2, 2]).linalg_cholesky(false), "is not positive-definite (at its row 2)"),
+        (
+            floats(&[1.0, 0.0, 0.0, -1.0], &[2, 2]).linalg_cholesky(false),
+            "is not positive-definite (at its row 2)",
+        ),
         (x.linalg_solve(&floats(&[1.0; 3], &[3])), "does not go with the equations of `A` [2, 2]"),
         (x.linalg_matrix_norm(3.0, [0, 1], false), "only 1, -1, inf, -inf and fro"),
         (x.linalg_matrix_norm(1.0, [0, 0], false), "2 different dimensions"),
         (x.linalg_cross(&x, 0), "must have size 3"),
         (Tensor::linalg_multi_dot([&x]), "at least 2 matrices, found 1"),
-        (Tensor::block_diag([&Tensor::zeros([1, 1, 1], DType::F32)]), "`tensors[0]` must have at most 2 dimensions"),
+        (
+            Tensor::block_diag([&Tensor::zeros([1, 1, 1], DType::F32)]),
+            "`tensors[0]` must have at most 2 dimensions",
+        ),
     ] {
         let text = error(result).to_string();
         assert!(text.contains(part), "{text:?} does not contain {part:?}");
@@ -208,7 +259,9 @@ fn what_is_refused_is_named() {
     ] {
         call(op, args).expect_err("there is not that much memory");
     }
-    let text = call("aten::lu_unpack", args![&x, Tensor::from([1i32, 5])]).expect_err("no such row").to_string();
+    let text = call("aten::lu_unpack", args![&x, Tensor::from([1i32, 5])])
+        .expect_err("no such row")
+        .to_string();
     assert!(text.contains("row numbers from 1 to 2, found 5"), "{text}");
 }
 
@@ -226,7 +279,16 @@ fn symbolic_sizes_take_no_guards() {
         (x.smooth_l1_loss(&x, each, 1.0), "[b, 3] [3, 1]"),
         (x.binary_cross_entropy(&x, None, each), "[b, 3] [3, 1]"),
         (x.cross_entropy_loss(&t, None, each, -100, 0.1), "[b] [1]"),
-        (x.transpose(0, 1).cross_entropy_loss(&Tensor::fake([3], DType::I64), None, mean, -100, 0.1), "[] []"),
+        (
+            x.transpose(0, 1).cross_entropy_loss(
+                &Tensor::fake([3], DType::I64),
+                None,
+                mean,
+                -100,
+                0.1,
+            ),
+            "[] []",
+        ),
         (x.cross_entropy_loss(&x, None, mean, -100, 0.0), "[] []"),
         (x.cdist(&fake(&[5.into(), 3.into()], DType::F32), 2.0), "[b, 5] [5, 1]"),
         (x.cosine_similarity(&x, 1, 1e-8), "[b] [1]"),
@@ -241,7 +303,8 @@ fn symbolic_sizes_take_no_guards() {
         let text = |d: &[SymInt]| d.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         assert_eq!(format!("[{}] [{}]", text(y.sizes()), text(y.strides())), expected);
     }
-    let guards: Vec<String> = scope.with(|d| d.guards.iter().map(|g| d.table.display_bool(g.cond).to_string()).collect());
+    let guards: Vec<String> =
+        scope.with(|d| d.guards.iter().map(|g| d.table.display_bool(g.cond).to_string()).collect());
     assert_eq!(guards, Vec::<String>::new());
 }
 
@@ -253,7 +316,8 @@ fn parts_have_memory_of_their_own() {
     parts[0].zero_();
     assert_eq!(parts[1].to_vec::<i64>().expect("data"), [2, 5]);
     assert_eq!(x.to_vec::<i64>().expect("data"), [0, 1, 2, 3, 4, 5]);
-    let grids = Tensor::meshgrid([&Tensor::arange(2), &Tensor::arange(3)], "xy").expect("two grids");
+    let grids =
+        Tensor::meshgrid([&Tensor::arange(2), &Tensor::arange(3)], "xy").expect("two grids");
     assert_eq!(grids[0].to_vec::<i64>().expect("data"), [0, 1, 0, 1, 0, 1]);
     for (op, rows, cols, offset, expected) in [
         ("aten::tril_indices", 2, 3, 0, vec![0, 1, 1, 0, 0, 1]),
@@ -264,14 +328,24 @@ fn parts_have_memory_of_their_own() {
         ("aten::triu_indices", i64::MAX, 1, 0, vec![0, 0]),
     ] {
         let out = call(op, args![rows, cols, offset]).expect("indices");
-        assert_eq!(out[0].tensor().and_then(Tensor::to_vec::<i64>).expect("data"), expected, "{op} {rows} {cols} {offset}");
+        assert_eq!(
+            out[0].tensor().and_then(Tensor::to_vec::<i64>).expect("data"),
+            expected,
+            "{op} {rows} {cols} {offset}"
+        );
     }
     assert_eq!(Tensor::arange(3).combinations(2, true).sizes_i64().expect("sizes"), [6, 2]);
-    assert_eq!(Tensor::cartesian_prod([&Tensor::arange(2), &Tensor::arange(0)]).sizes_i64().expect("sizes"), [0, 2]);
+    assert_eq!(
+        Tensor::cartesian_prod([&Tensor::arange(2), &Tensor::arange(0)])
+            .sizes_i64()
+            .expect("sizes"),
+        [0, 2]
+    );
     // written in place, also where the operand is not contiguous
     let target = Tensor::zeros([2, 2], DType::F64);
     let view = target.t();
-    call("aten::addr_", args![&view, floats(&[1.0, 2.0], &[2]), floats(&[3.0, 4.0], &[2])]).expect("a write");
+    call("aten::addr_", args![&view, floats(&[1.0, 2.0], &[2]), floats(&[3.0, 4.0], &[2])])
+        .expect("a write");
     close(&target, &[3.0, 6.0, 4.0, 8.0]);
 }
 
@@ -280,8 +354,13 @@ fn distances_of_nan() {
     let (a, b) = (Tensor::from([[f64::NAN, 1.0, 2.0]]), Tensor::from([[1.0f64, 1.0, 3.0]]));
     let x = Tensor::from([[f64::NAN, 1.0], [1.0, 0.0]]);
     for p in [0.0, 1.0, 2.0, 3.0, f64::INFINITY] {
-        let cdist = call("aten::cdist", args![&a, &b, p]).unwrap()[0].tensor().unwrap().item::<f64>().unwrap();
-        let pdist = call("aten::pdist", args![&x, p]).unwrap()[0].tensor().unwrap().item::<f64>().unwrap();
+        let cdist = call("aten::cdist", args![&a, &b, p]).unwrap()[0]
+            .tensor()
+            .unwrap()
+            .item::<f64>()
+            .unwrap();
+        let pdist =
+            call("aten::pdist", args![&x, p]).unwrap()[0].tensor().unwrap().item::<f64>().unwrap();
         // the greatest difference between two tensors' rows is of those that are numbers
         assert!(if p.is_infinite() { cdist == 1.0 } else { cdist.is_nan() }, "{p}: {cdist}");
         assert!(pdist.is_nan(), "{p}: {pdist}");

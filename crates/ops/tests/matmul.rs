@@ -32,7 +32,13 @@ fn naive(a: &Tensor, b: &Tensor) -> (Vec<i64>, Vec<f32>) {
     for p in 0..batch.iter().product::<i64>() {
         for i in 0..m {
             for j in 0..n {
-                out.push((0..k).map(|l| x[((p * m + i) * k + l) as usize] * y[((p * k + l) * n + j) as usize]).sum());
+                out.push(
+                    (0..k)
+                        .map(|l| {
+                            x[((p * m + i) * k + l) as usize] * y[((p * k + l) * n + j) as usize]
+                        })
+                        .sum(),
+                );
             }
         }
     }
@@ -100,9 +106,15 @@ fn linear_and_addmm_add_what_they_should() {
 fn factors_of_integers_are_exact() {
     const BIG: i64 = (1 << 53) + 1;
     let ones = |rank: usize| Tensor::ones(vec![1i64; rank], DType::I64);
-    for (op, first, ranks) in [("addmv", 1, [2, 1]), ("addmm", 2, [2, 2]), ("baddbmm", 3, [3, 3]), ("addbmm", 2, [3, 3])] {
+    for (op, first, ranks) in
+        [("addmv", 1, [2, 1]), ("addmm", 2, [2, 2]), ("baddbmm", 3, [3, 3]), ("addbmm", 2, [3, 3])]
+    {
         let scaled = |beta: Scalar, alpha: Scalar| {
-            let out = call(&format!("aten::{op}"), args![ones(first), ones(ranks[0]), ones(ranks[1]), beta, alpha]).unwrap();
+            let out = call(
+                &format!("aten::{op}"),
+                args![ones(first), ones(ranks[0]), ones(ranks[1]), beta, alpha],
+            )
+            .unwrap();
             out[0].tensor().unwrap().to_vec::<i64>().unwrap()
         };
         assert_eq!(scaled(0.into(), BIG.into()), [BIG], "{op}");
@@ -116,7 +128,12 @@ fn factors_of_integers_are_exact() {
 fn refusals_name_both_operands() {
     let (x, y) = (tensor(&[2, 3], 1), tensor(&[4, 5], 2));
     let text = x.mm(&y).ok().expect_err("3 columns, 4 rows").to_string();
-    assert!(["f32[2, 3]", "f32[4, 5]", "`self`", "`mat2`", "3 columns meet 4 rows"].iter().all(|p| text.contains(p)), "{text}");
+    assert!(
+        ["f32[2, 3]", "f32[4, 5]", "`self`", "`mat2`", "3 columns meet 4 rows"]
+            .iter()
+            .all(|p| text.contains(p)),
+        "{text}"
+    );
     let text = x.matmul(&y.to_dtype(DType::F64)).ok().expect_err("two dtypes").to_string();
     assert!(["f32[2, 3]", "f64[4, 5]", "dtypes differ"].iter().all(|p| text.contains(p)), "{text}");
     let text = x.linear(&y, None).ok().expect_err("3 and 5").to_string();
@@ -125,8 +142,10 @@ fn refusals_name_both_operands() {
 
 #[test]
 fn outer_products_are_added_in_the_common_dtype() {
-    let one = |args: Args| call("aten::addr", args).map(|o| o[0].tensor().expect("a tensor").clone());
-    let (byte, hundred, float) = (Tensor::from(vec![16i8]), Tensor::from(vec![100i8]), Tensor::from(vec![1f32]));
+    let one =
+        |args: Args| call("aten::addr", args).map(|o| o[0].tensor().expect("a tensor").clone());
+    let (byte, hundred, float) =
+        (Tensor::from(vec![16i8]), Tensor::from(vec![100i8]), Tensor::from(vec![1f32]));
     let cases = [
         (args![&Tensor::from(vec![0f32]), &hundred, &hundred], DType::F32, 10000.0),
         (args![&Tensor::from([[0i64]]), &byte, &byte], DType::I64, 256.0),
@@ -136,7 +155,10 @@ fn outer_products_are_added_in_the_common_dtype() {
     ];
     for (args, dtype, expected) in cases {
         let found = one(args).expect("terms of numbers");
-        assert_eq!((found.dtype(), found.to_dtype(DType::F64).item::<f64>().expect("one element")), (dtype, expected));
+        assert_eq!(
+            (found.dtype(), found.to_dtype(DType::F64).item::<f64>().expect("one element")),
+            (dtype, expected)
+        );
     }
     let refused = [
         (args![&Tensor::from([[1i64]]), &hundred, &hundred, 0.5], "`beta` must be an integer"),
@@ -149,8 +171,19 @@ fn outer_products_are_added_in_the_common_dtype() {
         let e = one(args).expect_err(message).to_string();
         assert!(e.contains(message), "{e}");
     }
-    let e = call("aten::addr_", args![&Tensor::from([[2i64, 3]]), &Tensor::from(vec![1.5f32]), &Tensor::from(vec![1f32, 1.0])]);
-    assert!(e.expect_err("floats in integers").to_string().contains("cannot be written into a tensor of dtype i64"));
+    let e = call(
+        "aten::addr_",
+        args![
+            &Tensor::from([[2i64, 3]]),
+            &Tensor::from(vec![1.5f32]),
+            &Tensor::from(vec![1f32, 1.0])
+        ],
+    );
+    assert!(
+        e.expect_err("floats in integers")
+            .to_string()
+            .contains("cannot be written into a tensor of dtype i64")
+    );
 }
 
 /// A factor of 0 ignores a product, but not of batches, nor in half precision: as in PyTorch.
@@ -170,8 +203,16 @@ fn nothing_of_a_product_that_is_not_finite() {
             ("addbmm", args![&one, &infs, &ones, 1, 0], kept.then_some(1.0)),
             ("baddbmm", args![&ones, &infs, &ones, 1, 0], None),
         ] {
-            let found = call(&format!("aten::{op}"), args).unwrap()[0].tensor().unwrap().to_dtype(DType::F64).item::<f64>().unwrap();
-            assert!(expected.map_or(found.is_nan(), |e| found == e), "{op} {dtype}: {found}, not {expected:?}");
+            let found = call(&format!("aten::{op}"), args).unwrap()[0]
+                .tensor()
+                .unwrap()
+                .to_dtype(DType::F64)
+                .item::<f64>()
+                .unwrap();
+            assert!(
+                expected.map_or(found.is_nan(), |e| found == e),
+                "{op} {dtype}: {found}, not {expected:?}"
+            );
         }
     }
 }

@@ -7,7 +7,10 @@ const NONE: [i64; 0] = [];
 
 fn tensor(sizes: &[i64], seed: i64) -> Tensor {
     let n: i64 = sizes.iter().product();
-    Tensor::from_vec((0..n).map(|i| ((i * 5 + seed * 3) % 13 - 6) as f32 / 4.0).collect::<Vec<f32>>(), sizes)
+    Tensor::from_vec(
+        (0..n).map(|i| ((i * 5 + seed * 3) % 13 - 6) as f32 / 4.0).collect::<Vec<f32>>(),
+        sizes,
+    )
 }
 
 fn close(a: &Tensor, b: &[f32]) {
@@ -29,9 +32,11 @@ fn naive_conv(x: &Tensor, w: &Tensor, stride: i64, pad: i64, dilation: i64) -> V
                 for c in 0..ws[1] {
                     for a in 0..ws[2] {
                         for b in 0..ws[3] {
-                            let (p, q) = (i * stride - pad + a * dilation, j * stride - pad + b * dilation);
+                            let (p, q) =
+                                (i * stride - pad + a * dilation, j * stride - pad + b * dilation);
                             if (0..xs[2]).contains(&p) && (0..xs[3]).contains(&q) {
-                                sum += x[((c * xs[2] + p) * xs[3] + q) as usize] * w[(((o * ws[1] + c) * ws[2] + a) * ws[3] + b) as usize];
+                                sum += x[((c * xs[2] + p) * xs[3] + q) as usize]
+                                    * w[(((o * ws[1] + c) * ws[2] + a) * ws[3] + b) as usize];
                             }
                         }
                     }
@@ -47,7 +52,10 @@ fn naive_conv(x: &Tensor, w: &Tensor, stride: i64, pad: i64, dilation: i64) -> V
 fn convolutions_slide() {
     let (x, w) = (tensor(&[1, 2, 7, 6], 1), tensor(&[3, 2, 3, 2], 2));
     for (stride, pad, dilation) in [(1, 0, 1), (2, 1, 1), (1, 2, 2), (3, 1, 1)] {
-        close(&x.conv2d(&w, None, stride, pad, dilation, 1), &naive_conv(&x, &w, stride, pad, dilation));
+        close(
+            &x.conv2d(&w, None, stride, pad, dilation, 1),
+            &naive_conv(&x, &w, stride, pad, dilation),
+        );
     }
     let same = x.conv2d_padded(&w, None, 1, "same", 1, 1);
     assert_eq!(same.sizes_i64().unwrap(), [1, 3, 7, 6]);
@@ -58,14 +66,23 @@ fn convolutions_slide() {
 fn groups_are_separate_convolutions() {
     let (x, w) = (tensor(&[1, 4, 5, 5], 1), tensor(&[6, 2, 3, 3], 2));
     let whole = x.conv2d(&w, None, 1, 1, 1, 2);
-    let halves: Vec<Tensor> = (0..2).map(|g| x.narrow(1, g * 2, 2).conv2d(&w.narrow(0, g * 3, 3), None, 1, 1, 1, 1)).collect();
+    let halves: Vec<Tensor> = (0..2)
+        .map(|g| x.narrow(1, g * 2, 2).conv2d(&w.narrow(0, g * 3, 3), None, 1, 1, 1, 1))
+        .collect();
     close(&whole, &Tensor::cat(&halves, 1).to_vec::<f32>().unwrap());
 }
 
 #[test]
 fn a_transposed_convolution_is_the_adjoint() {
     let (x, w, y) = (tensor(&[1, 2, 5, 5], 1), tensor(&[3, 2, 3, 3], 2), tensor(&[1, 3, 3, 3], 3));
-    let inner = |a: &Tensor, b: &Tensor| a.to_vec::<f32>().unwrap().iter().zip(b.to_vec::<f32>().unwrap()).map(|(x, y)| x * y).sum::<f32>();
+    let inner = |a: &Tensor, b: &Tensor| {
+        a.to_vec::<f32>()
+            .unwrap()
+            .iter()
+            .zip(b.to_vec::<f32>().unwrap())
+            .map(|(x, y)| x * y)
+            .sum::<f32>()
+    };
     let forward = x.conv2d(&w, None, 2, 1, 1, 1);
     let back = y.conv_transpose2d(&w, None, 2, 1, 0, 1, 1);
     assert_eq!(back.sizes_i64().unwrap(), [1, 2, 5, 5]);
@@ -89,17 +106,28 @@ fn pools_take_extremes_and_means() {
 #[test]
 fn means_of_integers_are_exact() {
     const BIG: i64 = (1 << 53) + 1;
-    let pooled = |x: [i64; 2], window: i64| Tensor::from([x]).unsqueeze(0).avg_pool2d([1, window], NONE, 0).to_vec::<i64>().unwrap();
+    let pooled = |x: [i64; 2], window: i64| {
+        Tensor::from([x]).unsqueeze(0).avg_pool2d([1, window], NONE, 0).to_vec::<i64>().unwrap()
+    };
     assert_eq!(pooled([BIG, -BIG], 1), [BIG, -BIG]);
     assert_eq!(pooled([-7, 2], 2), [-2]);
     assert_eq!(pooled([1 << 62, 1 << 62], 2), [i64::MIN / 2]);
-    let volume =
-        call("aten::avg_pool3d", args![Tensor::from_vec(vec![BIG], [1, 1, 1, 1]), Value::from_dims([1i64]), Value::from_dims(NONE)])
-            .unwrap();
+    let volume = call(
+        "aten::avg_pool3d",
+        args![
+            Tensor::from_vec(vec![BIG], [1, 1, 1, 1]),
+            Value::from_dims([1i64]),
+            Value::from_dims(NONE)
+        ],
+    )
+    .unwrap();
     assert_eq!(volume[0].tensor().unwrap().to_vec::<i64>().unwrap(), [BIG]);
     let x = Tensor::from([[5i64, 3]]).unsqueeze(0);
     for (t, parts) in [
-        (x.to_dtype(DType::I32).avg_pool2d([1, 2], NONE, 0), ["`self`", "floats or i64, found i32[1, 1, 2]"]),
+        (
+            x.to_dtype(DType::I32).avg_pool2d([1, 2], NONE, 0),
+            ["`self`", "floats or i64, found i32[1, 1, 2]"],
+        ),
         (x.adaptive_avg_pool2d([1, 1]), ["`self`", "floats, found i64[1, 1, 2]"]),
     ] {
         let text = t.ok().expect_err("the dtype is refused").to_string();
@@ -122,16 +150,26 @@ fn rows_of_one_number_normalize_to_zero() {
 fn rows_whose_squares_or_sums_overflow() {
     for (number, n) in [(1.1e27, 7), (3.3e26, 768), (1.1e37, 768)] {
         let (x, rstd) = (Tensor::full([n], number, DType::F32), (1e-5f32).sqrt().recip());
-        let out = call("aten::native_layer_norm", args![&x, [n], Value::None, Value::None, 1e-5]).unwrap();
+        let out = call("aten::native_layer_norm", args![&x, [n], Value::None, Value::None, 1e-5])
+            .unwrap();
         let [y, _, found] = [0, 1, 2].map(|i| out[i].tensor().unwrap().to_vec::<f32>().unwrap());
-        assert!(y.iter().all(|&y| y == 0.0) && (found[0] - rstd).abs() < 1e-3, "{number}: {y:?} {found:?}");
+        assert!(
+            y.iter().all(|&y| y == 0.0) && (found[0] - rstd).abs() < 1e-3,
+            "{number}: {y:?} {found:?}"
+        );
     }
     // deviations whose squares are no numbers leave nothing of them
     let wide: Vec<f32> = (0..64).map(|i| ((i * 7919 + 13) % 101 - 50) as f32 * 2.1e26).collect();
-    let y = Tensor::from_vec(wide, [64i64]).layer_norm([64i64], None, None, 1e-5).to_vec::<f32>().unwrap();
+    let y = Tensor::from_vec(wide, [64i64])
+        .layer_norm([64i64], None, None, 1e-5)
+        .to_vec::<f32>()
+        .unwrap();
     assert!(y.iter().all(|&y| y == 0.0), "{y:?}");
     for bad in [f32::INFINITY, f32::NAN] {
-        let y = Tensor::from([1.0f32, bad, 2.0]).layer_norm([3i64], None, None, 1e-5).to_vec::<f32>().unwrap();
+        let y = Tensor::from([1.0f32, bad, 2.0])
+            .layer_norm([3i64], None, None, 1e-5)
+            .to_vec::<f32>()
+            .unwrap();
         assert!(y.iter().all(|y| y.is_nan()), "{y:?}");
     }
 }
@@ -175,7 +213,10 @@ fn padding_modes_and_rearrangements() {
     let m = Tensor::from([[1i64, 2, 3], [4, 5, 6], [7, 8, 9]]);
     assert_eq!(list(&m.tril(0)), [1, 0, 0, 4, 5, 0, 7, 8, 9]);
     assert_eq!(list(&m.triu(1)), [0, 2, 3, 0, 0, 6, 0, 0, 0]);
-    assert_eq!(list(&m.slice_scatter(&Tensor::from([[0i64; 3]]), 0, 1..2)), [1, 2, 3, 0, 0, 0, 7, 8, 9]);
+    assert_eq!(
+        list(&m.slice_scatter(&Tensor::from([[0i64; 3]]), 0, 1..2)),
+        [1, 2, 3, 0, 0, 0, 7, 8, 9]
+    );
     assert_eq!(list(&Tensor::from([0i64, 2]).one_hot(3)), [1, 0, 0, 0, 0, 1]);
     let table = Tensor::from([[1i64, 2], [3, 4]]);
     assert_eq!(list(&table.embedding(&Tensor::from([1i64, 0, 1]))), [3, 4, 1, 2, 3, 4]);
@@ -188,11 +229,16 @@ fn groups_of_channels_that_the_sizes_do_not_show() {
     let x = Tensor::from((0..24).map(|i| i as f32).collect::<Vec<_>>()).view([2i64, 3, 4]);
     let out = |x: &Tensor, b: Option<&Tensor>, n: i64, space: i64| {
         let b = b.map_or(Value::None, |b| Value::Tensor(b.clone()));
-        let out = call("aten::native_group_norm", args![x, &w, b, n, 6, space, 2, 1e-5]).expect("groups");
+        let out =
+            call("aten::native_group_norm", args![x, &w, b, n, 6, space, 2, 1e-5]).expect("groups");
         out[0].tensor().expect("a tensor").to_vec::<f32>().expect("f32")
     };
     let near = |found: Vec<f32>, expected: &[f32]| {
-        assert!(found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 2e-5), "{found:?}");
+        assert!(
+            found.len() == expected.len()
+                && found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 2e-5),
+            "{found:?}"
+        );
     };
     let row = [-1.224_735_6f32, 0.0, 3.674_206_7, -4.898_942_5, 0.0, 7.348_413_5];
     near(out(&x, None, 4, 1), &row.repeat(4));

@@ -1,4 +1,5 @@
-//! Order, counting and sets, beyond the recorded calls: ties, NaN, no elements, layouts, symbolic sizes, errors.
+//! Order, counting and sets, beyond the recorded calls: ties, NaN, no elements, layouts, symbolic
+//! sizes, errors.
 
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{DType, Loc};
@@ -37,7 +38,11 @@ fn one_element_of_each_line() {
     assert_eq!((values(&value), values(&at)), (vec![1.0, 7.0], vec![1.0, 2.0]));
     assert_eq!(value.sizes_i64().expect("sizes"), [1, 2]);
     let big = (1i64 << 53) + 1;
-    assert_eq!(ints(&[big, big - 1, big + 1]).median().item::<i64>().expect("an integer"), big, "integers are not rounded");
+    assert_eq!(
+        ints(&[big, big - 1, big + 1]).median().item::<i64>().expect("an integer"),
+        big,
+        "integers are not rounded"
+    );
 }
 
 #[test]
@@ -48,12 +53,22 @@ fn distinct_elements() {
     assert_eq!(values(&counts), [2.0, 1.0, 1.0, 1.0]);
     let x = Tensor::from([[1i64, 2, 1], [3, 4, 3]]);
     let (v, inverse, counts) = x.unique_dim(1);
-    assert_eq!((values(&v), values(&inverse), values(&counts)), (vec![1.0, 2.0, 3.0, 4.0], vec![0.0, 1.0, 0.0], vec![2.0, 1.0]));
-    assert_eq!(v.meta().concrete().expect("a real tensor").strides.as_slice(), [1, 2], "slices are outermost in memory");
+    assert_eq!(
+        (values(&v), values(&inverse), values(&counts)),
+        (vec![1.0, 2.0, 3.0, 4.0], vec![0.0, 1.0, 0.0], vec![2.0, 1.0])
+    );
+    assert_eq!(
+        v.meta().concrete().expect("a real tensor").strides.as_slice(),
+        [1, 2],
+        "slices are outermost in memory"
+    );
     let (v, _, counts) = ints(&[1, 1, 2, 1]).unique_consecutive();
     assert_eq!((values(&v), values(&counts)), (vec![1.0, 2.0, 1.0], vec![2.0, 1.0, 1.0]));
     let (v, inverse, counts) = Tensor::zeros([0, 3], DType::F32).unique_dim(0);
-    assert_eq!([v, inverse, counts].map(|t| t.sizes_i64().expect("sizes")), [vec![0, 3], vec![0], vec![0]]);
+    assert_eq!(
+        [v, inverse, counts].map(|t| t.sizes_i64().expect("sizes")),
+        [vec![0, 3], vec![0], vec![0]]
+    );
     assert_eq!(values(&ints(&[0, 2]).one_hot(-1)), [1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
     assert_eq!(values(&x.nonzero_static(3, -1).slice(0, 2..)), [0.0, 2.0]);
 }
@@ -67,7 +82,11 @@ fn positions_and_membership() {
     assert_eq!(values(&s.searchsorted(4.5, false)), [3.0]);
     assert_eq!(values(&ints(&[2, 4]).bucketize(&s)), [1.0, 3.0]);
     assert_eq!(values(&floats(&[3.0, NAN]).isin(&floats(&[NAN, 3.0]))), [1.0, 0.0]);
-    assert_eq!(values(&ints(&[(1 << 53) + 1]).isin(&ints(&[1 << 53]))), [0.0], "integers are not rounded");
+    assert_eq!(
+        values(&ints(&[(1 << 53) + 1]).isin(&ints(&[1 << 53]))),
+        [0.0],
+        "integers are not rounded"
+    );
     assert_eq!(values(&ints(&[1, 2]).isin(&floats(&[]))), [0.0, 0.0]);
 }
 
@@ -89,15 +108,27 @@ fn counts_and_bins() {
 #[test]
 fn shares_and_moments() {
     let x = Tensor::from([[1f32, 2.0, 3.0, 4.0], [4.0, 5.0, 6.0, f32::NAN]]);
-    for (interpolation, expected) in [("linear", 2.5), ("lower", 2.0), ("higher", 3.0), ("midpoint", 2.5), ("nearest", 3.0)] {
-        assert_eq!(values(&x.select(0, 0).quantile(0.5, None, false, interpolation)), [expected], "{interpolation}");
+    for (interpolation, expected) in
+        [("linear", 2.5), ("lower", 2.0), ("higher", 3.0), ("midpoint", 2.5), ("nearest", 3.0)]
+    {
+        assert_eq!(
+            values(&x.select(0, 0).quantile(0.5, None, false, interpolation)),
+            [expected],
+            "{interpolation}"
+        );
     }
     let q = floats(&[0.0, 1.0]);
     let two = x.quantile(&q, Some(1), false, "linear");
-    assert_eq!((values(&two), two.sizes_i64().expect("sizes")), (vec![1.0, -999.0, 4.0, -999.0], vec![2, 2]));
+    assert_eq!(
+        (values(&two), two.sizes_i64().expect("sizes")),
+        (vec![1.0, -999.0, 4.0, -999.0], vec![2, 2])
+    );
     assert_eq!(values(&x.nanquantile(&q, Some(1), true, "linear")), [1.0, 4.0, 4.0, 6.0]);
     assert_eq!(values(&x.nanmean()), [25.0 / 7.0].map(|m: f64| f64::from(m as f32)));
-    assert_eq!(values(&Tensor::from([[1f32, 2.0, 3.0], [3.0, 1.0, 2.0]]).cov()), [1.0, -0.5, -0.5, 1.0]);
+    assert_eq!(
+        values(&Tensor::from([[1f32, 2.0, 3.0], [3.0, 1.0, 2.0]]).cov()),
+        [1.0, -0.5, -0.5, 1.0]
+    );
     assert_eq!(values(&ints(&[1, 2, 3]).corrcoef()), [1.0]);
     assert_eq!(values(&Tensor::zeros([2, 0], DType::F32).cov()), [-999.0; 4]);
 }
@@ -105,13 +136,17 @@ fn shares_and_moments() {
 #[test]
 fn norms_and_bags() {
     let x = Tensor::from([[3f32, 4.0], [0.3, 0.4]]);
-    let near = |t: &Tensor, expected: &[f64]| values(t).iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6);
+    let near = |t: &Tensor, expected: &[f64]| {
+        values(t).iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+    };
     assert!(near(&x.renorm(2, 0, 1), &[0.6, 0.8, 0.3, 0.4]));
     let w = Tensor::from([[1f32, 10.0], [2.0, 5.0], [4.0, 0.0]]);
     let (indices, offsets) = (ints(&[0, 1, 2]), ints(&[0, 2, 2]));
-    for (mode, expected) in
-        [(0, [3.0, 15.0, 0.0, 0.0, 4.0, 0.0]), (1, [1.5, 7.5, 0.0, 0.0, 4.0, 0.0]), (2, [2.0, 10.0, 0.0, 0.0, 4.0, 0.0])]
-    {
+    for (mode, expected) in [
+        (0, [3.0, 15.0, 0.0, 0.0, 4.0, 0.0]),
+        (1, [1.5, 7.5, 0.0, 0.0, 4.0, 0.0]),
+        (2, [2.0, 10.0, 0.0, 0.0, 4.0, 0.0]),
+    ] {
         assert_eq!(values(&w.embedding_bag(&indices, &offsets, mode)), expected, "mode {mode}");
     }
     let version = w.version();
@@ -119,8 +154,11 @@ fn norms_and_bags() {
     assert!(near(&w.select(0, 2), &[2.0, 0.0]), "a row counts once");
     assert_eq!(w.version(), version + 1);
     let w = Tensor::from([[3f32, -4.0, 2.0]]);
-    for (order, expected) in [(f64::INFINITY, [0.75, -1.0, 0.5]), (f64::NEG_INFINITY, [1.5, -2.0, 1.0])] {
-        let out = call("aten::embedding_renorm", args![&w, ints(&[0]), 1.0, order]).expect("a result");
+    for (order, expected) in
+        [(f64::INFINITY, [0.75, -1.0, 0.5]), (f64::NEG_INFINITY, [1.5, -2.0, 1.0])]
+    {
+        let out =
+            call("aten::embedding_renorm", args![&w, ints(&[0]), 1.0, order]).expect("a result");
         assert!(near(out[0].tensor().unwrap(), &expected), "order {order}");
     }
 }
@@ -133,7 +171,12 @@ fn agreement_is_a_bool() {
     assert!(!ints(&[1]).equal(&Tensor::from([[1i64]])).expect("a bool"));
     assert!(x.allclose(&x, 0.0, 0.0, true).expect("a bool"));
     assert_eq!(
-        values(&floats(&[1.0, f64::INFINITY, 2.0]).isclose(&floats(&[1.1, f64::INFINITY, f64::INFINITY]), 0.1, 0.0, false)),
+        values(&floats(&[1.0, f64::INFINITY, 2.0]).isclose(
+            &floats(&[1.1, f64::INFINITY, f64::INFINITY]),
+            0.1,
+            0.0,
+            false
+        )),
         [1.0, 1.0, 0.0]
     );
 }
@@ -151,9 +194,13 @@ fn masks_of_no_dimensions() {
 }
 
 fn shapes(scope: &Scope, op: &str, args: Args) -> Vec<String> {
-    let out = fake::call(Op::find(op).expect("an operator"), &args, Some(scope), Loc::caller()).expect("the fake rule succeeds");
+    let out = fake::call(Op::find(op).expect("an operator"), &args, Some(scope), Loc::caller())
+        .expect("the fake rule succeeds");
     let text = |d: &[SymInt]| d.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    out.iter().flat_map(Value::tensors).map(|t| format!("{}[{}] [{}]", t.dtype(), text(t.sizes()), text(t.strides()))).collect()
+    out.iter()
+        .flat_map(Value::tensors)
+        .map(|t| format!("{}[{}] [{}]", t.dtype(), text(t.sizes()), text(t.strides())))
+        .collect()
 }
 
 #[test]
@@ -165,16 +212,36 @@ fn symbolic_sizes_take_no_guards() {
     for (op, args, expected) in [
         ("aten::median.dim", args![&x, 1, false], vec!["f32[b] [1]", "i64[b] [1]"]),
         ("aten::kthvalue", args![&x, 6, 1, true], vec!["f32[b, 1] [1, 1]", "i64[b, 1] [1, 1]"]),
-        ("aten::quantile", args![&x, Tensor::fake([2], DType::F32), 1, false, "linear"], vec!["f32[2, b] [1, 2]"]),
-        ("aten::searchsorted.Tensor", args![Tensor::fake([9], DType::F32), &x, true, false, (), ()], vec!["i32[b, 6] [6, 1]"]),
+        (
+            "aten::quantile",
+            args![&x, Tensor::fake([2], DType::F32), 1, false, "linear"],
+            vec!["f32[2, b] [1, 2]"],
+        ),
+        (
+            "aten::searchsorted.Tensor",
+            args![Tensor::fake([9], DType::F32), &x, true, false, (), ()],
+            vec!["i32[b, 6] [6, 1]"],
+        ),
         ("aten::histc", args![&x, 5, 0, 0], vec!["f32[5] [1]"]),
         ("aten::renorm", args![&x, 2, 0, 1], vec!["f32[b, 6] [6, 1]"]),
-        ("aten::_unique2", args![&x, true, true, false], vec!["f32[u0] [1]", "i64[b, 6] [6, 1]", "i64[0] [1]"]),
-        ("aten::unique_dim", args![&x, 1, true, true, true], vec!["f32[b, u1] [1, b]", "i64[6] [1]", "i64[u1] [1]"]),
+        (
+            "aten::_unique2",
+            args![&x, true, true, false],
+            vec!["f32[u0] [1]", "i64[b, 6] [6, 1]", "i64[0] [1]"],
+        ),
+        (
+            "aten::unique_dim",
+            args![&x, 1, true, true, true],
+            vec!["f32[b, u1] [1, b]", "i64[6] [1]", "i64[u1] [1]"],
+        ),
         ("aten::bincount", args![&v, (), 3], vec!["i64[u2] [1]"]),
         ("aten::one_hot", args![&v, -1], vec!["i64[b, u3] [u3, 1]"]),
         ("aten::nonzero_static", args![&x, b, 0], vec!["i64[b, 2] [2, 1]"]),
-        ("aten::segment_reduce", args![&x, "sum", Tensor::fake([3], DType::I64), (), (), 0, false, ()], vec!["f32[3, 6] [6, 1]"]),
+        (
+            "aten::segment_reduce",
+            args![&x, "sum", Tensor::fake([3], DType::I64), (), (), 0, false, ()],
+            vec!["f32[3, 6] [6, 1]"],
+        ),
         (
             "aten::_embedding_bag",
             args![&x, &v, Tensor::fake([3], DType::I64), false, 1, false, (), false, -1],
@@ -185,14 +252,27 @@ fn symbolic_sizes_take_no_guards() {
     }
     assert!(scope.with(|d| d.guards.is_empty()), "no guards");
     let range = |op: &str, args: Args| {
-        let out = fake::call(Op::find(op).expect("an operator"), &args, Some(&scope), Loc::caller()).expect("the fake rule succeeds");
+        let out =
+            fake::call(Op::find(op).expect("an operator"), &args, Some(&scope), Loc::caller())
+                .expect("the fake rule succeeds");
         out[0].tensor().expect("a tensor").size(-1).range()
     };
     assert_eq!(range("aten::_unique2", args![&x, true, false, false]), Range::new(1, 64 * 6));
     assert_eq!(range("aten::unique_dim", args![&x, 1, true, false, false]), Range::new(1, 6));
     assert_eq!(range("aten::bincount", args![&v, (), 3]).lo, 3);
-    assert_eq!(range("aten::_unique2", args![Tensor::fake([0], DType::F32), true, false, false]), Range::new(0, 0));
-    assert!(fake::call(Op::find("aten::equal").expect("an operator"), &args![&x, &x], Some(&scope), Loc::caller()).is_err());
+    assert_eq!(
+        range("aten::_unique2", args![Tensor::fake([0], DType::F32), true, false, false]),
+        Range::new(0, 0)
+    );
+    assert!(
+        fake::call(
+            Op::find("aten::equal").expect("an operator"),
+            &args![&x, &x],
+            Some(&scope),
+            Loc::caller()
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -221,7 +301,11 @@ fn bad_arguments_are_named() {
         ("aten::searchsorted.Tensor", args![&x, &x, false, true, "left", ()], "`side`"),
         ("aten::searchsorted.Tensor", args![&x, &x, false, false, (), ints(&[0, 2])], "`sorter`"),
         ("aten::bucketize.Tensor", args![&x, &m, false, false], "`boundaries`"),
-        ("aten::isin.Tensor_Tensor", args![&x, Tensor::from(vec![true]), false, false], "`test_elements`"),
+        (
+            "aten::isin.Tensor_Tensor",
+            args![&x, Tensor::from(vec![true]), false, false],
+            "`test_elements`",
+        ),
         ("aten::histc", args![&x, 0, 0, 0], "`bins`"),
         ("aten::histc", args![&x, 3, 2, 1], "`max`"),
         ("aten::histc", args![floats(&[NAN]), 3, 0, 0], "finite"),
@@ -229,7 +313,11 @@ fn bad_arguments_are_named() {
         ("aten::histogram.bins_tensor", args![&x, floats(&[1.0]), (), false], "`bins`"),
         ("aten::_histogramdd_bin_edges", args![&m, [2i64], (), (), false], "`bins`"),
         ("aten::segment_reduce", args![&x, "sum", ints(&[1]), (), (), 0, false, ()], "`lengths`"),
-        ("aten::segment_reduce", args![&x, "sum", (), (), ints(&[0, 3]), 0, true, ()], "a segment from 0 to 3"),
+        (
+            "aten::segment_reduce",
+            args![&x, "sum", (), (), ints(&[0, 3]), 0, true, ()],
+            "a segment from 0 to 3",
+        ),
         ("aten::segment_reduce", args![&x, "last", ints(&[2]), (), (), 0, false, ()], "`reduce`"),
         ("aten::quantile.scalar", args![&x, 1.5, (), false, "linear"], "`q`"),
         ("aten::quantile", args![&x, floats(&[NAN]), (), false, "linear"], "`q`"),
@@ -240,9 +328,21 @@ fn bad_arguments_are_named() {
         ("aten::renorm", args![&m, 0, 0, 1], "`p`"),
         ("aten::renorm", args![&x, 2, 0, 1], "`self`"),
         ("aten::embedding_renorm_", args![&m, ints(&[1]), 1.0, 2.0], "`indices`"),
-        ("aten::embedding_bag", args![&m, ints(&[1]), ints(&[0]), false, 0, false, (), false], "`indices`"),
-        ("aten::embedding_bag", args![&m, ints(&[0]), ints(&[1]), false, 0, false, (), false], "`offsets`"),
-        ("aten::embedding_bag", args![&m, ints(&[0]), ints(&[0]), false, 3, false, (), false], "`mode`"),
+        (
+            "aten::embedding_bag",
+            args![&m, ints(&[1]), ints(&[0]), false, 0, false, (), false],
+            "`indices`",
+        ),
+        (
+            "aten::embedding_bag",
+            args![&m, ints(&[0]), ints(&[1]), false, 0, false, (), false],
+            "`offsets`",
+        ),
+        (
+            "aten::embedding_bag",
+            args![&m, ints(&[0]), ints(&[0]), false, 3, false, (), false],
+            "`mode`",
+        ),
         ("aten::allclose", args![&x, ints(&[1, 2]), 0.0, 0.0, false], "`other`"),
         ("aten::isclose", args![&x, &x, -1.0, 0.0, false], "`rtol`"),
         ("aten::nanmean", args![ints(&[1]), (), false, ()], "`self`"),

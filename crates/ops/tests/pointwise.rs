@@ -10,10 +10,11 @@ fn f(values: &[f32]) -> Tensor {
 fn close(found: &Tensor, expected: &[f32]) {
     let found = found.to_vec::<f32>().expect("a real f32 tensor");
     let agree = found.len() == expected.len()
-        && found
-            .iter()
-            .zip(expected)
-            .all(|(a, b)| a == b || a.is_nan() && b.is_nan() || b.is_finite() && (a - b).abs() <= 1e-5 + 1.3e-6 * b.abs());
+        && found.iter().zip(expected).all(|(a, b)| {
+            a == b
+                || a.is_nan() && b.is_nan()
+                || b.is_finite() && (a - b).abs() <= 1e-5 + 1.3e-6 * b.abs()
+        });
     assert!(agree, "{found:?}, expected {expected:?}");
 }
 
@@ -133,7 +134,10 @@ fn in_place_writes_through_views() {
 fn half_precision_rounds_once() {
     let x = Tensor::from(vec![half::bf16::from_f32(3.140_625)]);
     let y = x.add_alpha(&x, 0.1);
-    assert_eq!(y.item::<half::bf16>().expect("one element"), half::bf16::from_f32(3.140_625 + 3.140_625 * 0.1));
+    assert_eq!(
+        y.item::<half::bf16>().expect("one element"),
+        half::bf16::from_f32(3.140_625 + 3.140_625 * 0.1)
+    );
 }
 
 /// The only element, whatever its dtype.
@@ -147,7 +151,11 @@ fn of(x: f64, dtype: DType) -> Tensor {
 
 #[test]
 fn infinities_become_the_largest_number_of_the_dtype() {
-    for (dtype, largest) in [(DType::F16, 65504.0), (DType::BF16, 3.389_531_389_251_535_5e38), (DType::F32, f64::from(f32::MAX))] {
+    for (dtype, largest) in [
+        (DType::F16, 65504.0),
+        (DType::BF16, 3.389_531_389_251_535_5e38),
+        (DType::F32, f64::from(f32::MAX)),
+    ] {
         assert_eq!(one(&of(f64::INFINITY, dtype).nan_to_num(None, None, None)), largest, "{dtype}");
         let x = of(f64::NEG_INFINITY, dtype);
         call("aten::nan_to_num_", args![&x]).expect("a float");
@@ -160,7 +168,12 @@ fn a_narrow_operand_of_a_wide_result_rounds_nothing() {
     let (half, single) = (of(1.0, DType::F16), f(&[1.0]));
     close(&half.add_alpha(&single, 0.1), &[1.1]);
     close(&half.sub_alpha(&single, 0.1), &[0.9]);
-    close(call("aten::rsub.Tensor", args![&single, &half, 0.1]).expect("floats")[0].tensor().expect("a tensor"), &[0.9]);
+    close(
+        call("aten::rsub.Tensor", args![&single, &half, 0.1]).expect("floats")[0]
+            .tensor()
+            .expect("a tensor"),
+        &[0.9],
+    );
     close(&of(100.0, DType::BF16).div_mode(f(&[0.3]), "trunc"), &[333.0]);
 }
 
@@ -168,19 +181,32 @@ fn a_narrow_operand_of_a_wide_result_rounds_nothing() {
 fn integers_are_clamped_by_bounds_beyond_them() {
     let made = |name: &str, x: &Tensor, low: Option<i64>, high: Option<i64>| {
         let bound = |b: Option<i64>| b.map_or(Value::None, Value::from);
-        call(name, args![x, bound(low), bound(high)]).map(|o| o[0].tensor().expect("a tensor").to_dtype(DType::I64).to_vec::<i64>())
+        call(name, args![x, bound(low), bound(high)])
+            .map(|o| o[0].tensor().expect("a tensor").to_dtype(DType::I64).to_vec::<i64>())
     };
     let bytes = Tensor::from(vec![0u8, 50, 100, 200, 255]);
     for name in ["aten::clamp", "aten::clip", "aten::hardtanh"] {
-        assert_eq!(made(name, &bytes, Some(-1), Some(100)).expect(name).expect("integers"), [0, 50, 100, 100, 100], "{name}");
+        assert_eq!(
+            made(name, &bytes, Some(-1), Some(100)).expect(name).expect("integers"),
+            [0, 50, 100, 100, 100],
+            "{name}"
+        );
         let refused = refusal(made(name, &bytes, Some(300), Some(400)));
         assert!(refused.contains("must leave some value of u8, found 300"), "{refused}");
     }
     let words = Tensor::from(vec![5i32, 6]);
-    assert_eq!(made("aten::clamp", &words, Some(-1 << 40), Some(1 << 40)).expect("integers").expect("integers"), [5, 6]);
+    assert_eq!(
+        made("aten::clamp", &words, Some(-1 << 40), Some(1 << 40))
+            .expect("integers")
+            .expect("integers"),
+        [5, 6]
+    );
     assert!(refusal(made("aten::clamp", &bytes, None, Some(-1))).contains("`max`"));
     let one = |name: &str, x: &Tensor, bound: i64| call(name, args![x, bound]);
-    assert_eq!(bytes.clamp_min(-1).to_vec::<u8>().expect("bytes"), bytes.to_vec::<u8>().expect("bytes"));
+    assert_eq!(
+        bytes.clamp_min(-1).to_vec::<u8>().expect("bytes"),
+        bytes.to_vec::<u8>().expect("bytes")
+    );
     assert_eq!(Tensor::from(vec![1i8]).clamp_max(300).item::<i8>().expect("one element"), 1);
     assert!(refusal(one("aten::clamp_min", &bytes, 300)).contains("`min`"));
     assert!(refusal(one("aten::clamp_max", &bytes, -1)).contains("`max`"));
@@ -196,7 +222,8 @@ fn integers_are_clamped_by_bounds_beyond_them() {
         [5, 5]
     );
     assert!(
-        refusal(f(&[1.0]).to_dtype(DType::F16).clamp(-1e9, 1e9).ok()).contains("range of f16, -65504.0 to 65504.0, found -1000000000.0")
+        refusal(f(&[1.0]).to_dtype(DType::F16).clamp(-1e9, 1e9).ok())
+            .contains("range of f16, -65504.0 to 65504.0, found -1000000000.0")
     );
 }
 
@@ -213,12 +240,16 @@ fn what_pytorch_refuses_is_refused() {
     assert!(refusal(i.addcdiv(&i, &i, 1).ok()).contains("floats"));
     assert!(refusal(call("aten::clamp", args![&i])).contains("min"));
     assert!(refusal(i.add_alpha(&i, 0.5).ok()).contains("alpha"));
-    assert!(refusal((&i / 0).floor_divide(f(&[1.0, 2.0])).ok().and(i.floor_divide(0).ok())).contains("zero"));
+    assert!(
+        refusal((&i / 0).floor_divide(f(&[1.0, 2.0])).ok().and(i.floor_divide(0).ok()))
+            .contains("zero")
+    );
 }
 
 #[test]
 fn masks_are_bools_and_values_to_fill_with_single_elements() {
-    let (x, bytes, longs) = (f(&[1.0, 2.0]), Tensor::from(vec![1u8, 0]), Tensor::from(vec![1i64, 0]));
+    let (x, bytes, longs) =
+        (f(&[1.0, 2.0]), Tensor::from(vec![1u8, 0]), Tensor::from(vec![1i64, 0]));
     for (name, args) in [
         ("aten::masked_fill.Scalar", args![&x, &longs, 3]),
         ("aten::masked_fill_.Scalar", args![&x, &bytes, 3]),
@@ -228,7 +259,12 @@ fn masks_are_bools_and_values_to_fill_with_single_elements() {
     ] {
         assert!(refusal(call(name, args)).contains("must have dtype bool"), "{name}");
     }
-    close(call("aten::where.ScalarOther", args![&bytes, &x, 3]).expect("a mask of u8")[0].tensor().expect("a tensor"), &[1.0, 3.0]);
+    close(
+        call("aten::where.ScalarOther", args![&bytes, &x, 3]).expect("a mask of u8")[0]
+            .tensor()
+            .expect("a tensor"),
+        &[1.0, 3.0],
+    );
     let mask = longs.to_dtype(DType::Bool);
     for (name, args) in [
         ("aten::fill.Tensor", args![&x, &f(&[3.0])]),
@@ -242,7 +278,9 @@ fn masks_are_bools_and_values_to_fill_with_single_elements() {
 #[test]
 fn powers() {
     let x = f(&[4.0, 9.0]);
-    for (e, expected) in [(0.5, [2.0, 3.0]), (2.0, [16.0, 81.0]), (-1.0, [0.25, 1.0 / 9.0]), (1.5, [8.0, 27.0])] {
+    for (e, expected) in
+        [(0.5, [2.0, 3.0]), (2.0, [16.0, 81.0]), (-1.0, [0.25, 1.0 / 9.0]), (1.5, [8.0, 27.0])]
+    {
         close(&x.pow(e), &expected);
     }
     close(&x.pow(f(&[0.5, 2.0])), &[2.0, 81.0]);

@@ -41,7 +41,10 @@ fn over_dimensions() {
     for (name, t, sizes, expected) in cases {
         assert_eq!(t.sizes_i64().expect(name), sizes, "{name}");
         let found = values(&t);
-        assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "{name}: {found:?}, expected {expected:?}");
+        assert!(
+            found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5),
+            "{name}: {found:?}, expected {expected:?}"
+        );
     }
 }
 
@@ -51,7 +54,10 @@ fn with_positions() {
     let (v, i) = x.max_dim(0, false);
     assert_eq!((values(&v), values(&i)), (vec![4.0, 5.0, 6.0], vec![1.0, 0.0, 1.0]));
     let (v, i) = x.sort(1, false);
-    assert_eq!((values(&v), values(&i)), (vec![1.0, 3.0, 5.0, 2.0, 4.0, 6.0], vec![0.0, 2.0, 1.0, 1.0, 0.0, 2.0]));
+    assert_eq!(
+        (values(&v), values(&i)),
+        (vec![1.0, 3.0, 5.0, 2.0, 4.0, 6.0], vec![0.0, 2.0, 1.0, 1.0, 0.0, 2.0])
+    );
     let (v, i) = x.topk(1, 1, true);
     assert_eq!((values(&v), values(&i)), (vec![5.0, 6.0], vec![1.0, 2.0]));
     let (var, mean) = x.var_mean(1, 1, false);
@@ -102,8 +108,16 @@ fn bad_dimensions_and_dtypes() {
 fn the_norm_of_one_element_is_its_magnitude() {
     let x = Tensor::from([[-6.09375f32, 3e30, 0.0]]);
     for p in [100.0, 2.0, 0.5, -3.0, f64::NEG_INFINITY] {
-        assert_eq!(values(&x.linalg_vector_norm(p, 0, false)), [6.09375, f64::from(3e30f32), 0.0], "order {p}");
-        assert_eq!(values(&x.select(1, 0).linalg_vector_norm(p, [0i64; 0], true)), [6.09375], "order {p}");
+        assert_eq!(
+            values(&x.linalg_vector_norm(p, 0, false)),
+            [6.09375, f64::from(3e30f32), 0.0],
+            "order {p}"
+        );
+        assert_eq!(
+            values(&x.select(1, 0).linalg_vector_norm(p, [0i64; 0], true)),
+            [6.09375],
+            "order {p}"
+        );
     }
     assert_eq!(values(&x.linalg_vector_norm(0, 0, false)), [1.0, 1.0, 0.0]);
 }
@@ -111,7 +125,10 @@ fn the_norm_of_one_element_is_its_magnitude() {
 /// Squares of `f32` are accumulated in `f64`, and so is the mean that goes with them.
 #[test]
 fn deviations_of_large_numbers_do_not_overflow() {
-    for x in [Tensor::from([1e20f32, 2e20, 3e20]), Tensor::from([[1e20f32, 0.0], [2e20, 0.0], [3e20, 0.0]]).select(1, 0)] {
+    for x in [
+        Tensor::from([1e20f32, 2e20, 3e20]),
+        Tensor::from([[1e20f32, 0.0], [2e20, 0.0], [3e20, 0.0]]).select(1, 0),
+    ] {
         assert_eq!(x.std_dim(0, 1, false).to_vec::<f32>().unwrap(), [1e20]);
     }
     for n in [2, 5000] {
@@ -119,7 +136,10 @@ fn deviations_of_large_numbers_do_not_overflow() {
         for dims in [vec![0i64], vec![0, 1]] {
             let out = call("aten::var_mean.correction", args![&x, dims, 1, false]).unwrap();
             for (t, expected) in out.iter().zip([0.0, 3e38]) {
-                assert!(t.tensor().unwrap().to_vec::<f32>().unwrap().iter().all(|&y| y == expected), "{out:?}");
+                assert!(
+                    t.tensor().unwrap().to_vec::<f32>().unwrap().iter().all(|&y| y == expected),
+                    "{out:?}"
+                );
             }
         }
     }
@@ -131,7 +151,8 @@ fn deviations_of_large_numbers_do_not_overflow() {
 #[test]
 fn elements_are_cast_before_they_are_added() {
     let found = |op: &str, x: &Tensor, dtype: DType| {
-        let dtype = if op == "nansum" { args![x, Value::None, false, dtype] } else { args![x, dtype] };
+        let dtype =
+            if op == "nansum" { args![x, Value::None, false, dtype] } else { args![x, dtype] };
         values(call(&format!("aten::{op}"), dtype).unwrap()[0].tensor().unwrap())[0]
     };
     for (x, [sum, prod, nansum]) in [
@@ -147,7 +168,9 @@ fn elements_are_cast_before_they_are_added() {
     }
     assert_eq!(found("sum", &Tensor::from([2i64, -2]), DType::Bool), 1.0);
     let beyond = Tensor::from([70000f32, -70000.0]);
-    assert!(found("sum", &beyond, DType::F16).is_nan() && found("nansum", &beyond, DType::F16).is_nan());
+    assert!(
+        found("sum", &beyond, DType::F16).is_nan() && found("nansum", &beyond, DType::F16).is_nan()
+    );
     assert!(found("prod", &Tensor::from([70000f32, 0.0]), DType::F16).is_nan());
     assert_eq!(found("sum", &Tensor::from([2049i64, 1]), DType::F16), 2048.0);
     assert_eq!(found("mean", &beyond, DType::F16), 0.0, "means are cast last");
@@ -169,7 +192,11 @@ fn norms_that_choose_have_no_value_of_nothing() {
             let text = call(&format!("aten::{op}"), args).expect_err(op).to_string();
             assert!(text.contains("no elements"), "{op} {p}: {text}");
         }
-        assert_eq!(x.linalg_vector_norm(p, [0i64], false).sizes_i64().unwrap(), [0], "there is no line without elements");
+        assert_eq!(
+            x.linalg_vector_norm(p, [0i64], false).sizes_i64().unwrap(),
+            [0],
+            "there is no line without elements"
+        );
     }
     assert_eq!(values(&x.linalg_vector_norm(0.5, [1i64], false)), [0.0, 0.0]);
 }
@@ -178,8 +205,12 @@ fn norms_that_choose_have_no_value_of_nothing() {
 #[test]
 fn no_lines_of_any_length() {
     let x = Tensor::zeros([0, 1i64 << 40], DType::F32);
-    for (op, args) in [("median.dim", args![&x, 1]), ("nanmedian.dim", args![&x, 1]), ("mode", args![&x, 1]), ("kthvalue", args![&x, 1, 1])]
-    {
+    for (op, args) in [
+        ("median.dim", args![&x, 1]),
+        ("nanmedian.dim", args![&x, 1]),
+        ("mode", args![&x, 1]),
+        ("kthvalue", args![&x, 1, 1]),
+    ] {
         let out = call(&format!("aten::{op}"), args).expect(op);
         assert_eq!(out[0].tensor().unwrap().sizes_i64().unwrap(), [0], "{op}");
     }
@@ -187,9 +218,13 @@ fn no_lines_of_any_length() {
 
 #[test]
 fn medians_of_nothing() {
-    for (dtype, expected) in
-        [(DType::I8, 0.0), (DType::U8, 0.0), (DType::I16, 0.0), (DType::I32, -2147483648.0), (DType::I64, -9223372036854775808.0)]
-    {
+    for (dtype, expected) in [
+        (DType::I8, 0.0),
+        (DType::U8, 0.0),
+        (DType::I16, 0.0),
+        (DType::I32, -2147483648.0),
+        (DType::I64, -9223372036854775808.0),
+    ] {
         for op in ["aten::median", "aten::nanmedian"] {
             let out = call(op, args![Tensor::zeros([0], dtype)]).expect("a number");
             assert_eq!(values(out[0].tensor().unwrap()), [expected], "{op} {dtype}");
@@ -201,11 +236,14 @@ fn medians_of_nothing() {
 fn truths_have_no_integral() {
     let (b, x) = (Tensor::from([true, true, false]), Tensor::from([1f32, 2.0, 3.0]));
     for op in ["trapezoid", "cumulative_trapezoid"] {
-        for (overload, args) in [("dx", args![&b]), ("x", args![&b, &b]), ("x", args![&x, &b]), ("x", args![&b, &x])] {
+        for (overload, args) in
+            [("dx", args![&b]), ("x", args![&b, &b]), ("x", args![&x, &b]), ("x", args![&b, &x])]
+        {
             let text = call(&format!("aten::{op}.{overload}"), args).expect_err(op).to_string();
             assert!(text.contains("must hold numbers"), "{text}");
         }
     }
-    let none = call("aten::trapezoid.dx", args![Tensor::zeros([0], DType::Bool)]).expect("nothing to add");
+    let none =
+        call("aten::trapezoid.dx", args![Tensor::zeros([0], DType::Bool)]).expect("nothing to add");
     assert!(!none[0].tensor().unwrap().item::<bool>().unwrap());
 }

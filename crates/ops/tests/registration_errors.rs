@@ -1,4 +1,5 @@
-//! What a wrong registration or call says, reviewed like code: one snapshot a family, to be read from top to bottom.
+//! What a wrong registration or call says, reviewed like code: one snapshot a family, to be read
+//! from top to bottom.
 
 use insta::assert_snapshot;
 use maquette_ops::library::{self, Kind, Library, Tag, get_kernel, register_out_variant};
@@ -27,29 +28,46 @@ fn definitions() -> Cases {
     cases![
         "a namespace that is no name" => Library::new("my-lib", Kind::Def),
         "the builtin operators' namespace" => Library::new("aten", Kind::Def),
-        "a definition in a library of kernels" => Library::new("err_kind", Kind::Impl)?.define("f(Tensor x) -> Tensor", &[]),
-        "a definition in another namespace" => fragment("err_ns").define("elsewhere::f(Tensor x) -> Tensor", &[]),
-        "a definition of a builtin operator" => library::define("aten::relu", "(Tensor x) -> Tensor"),
-        "a builtin operator replaced" => ops::custom_op("aten::relu").kernel(id).replace().register(),
+        "a definition in a library of \
+            kernels" => Library::new("err_kind", Kind::Impl)?.define("f(Tensor x) -> Tensor", &[]),
+        "a definition in another \
+            namespace" => fragment("err_ns").define("elsewhere::f(Tensor x) -> Tensor", &[]),
+        "a definition of a builtin \
+            operator" => library::define("aten::relu", "(Tensor x) -> Tensor"),
+        "a builtin operator \
+            replaced" => ops::custom_op("aten::relu").kernel(id).replace().register(),
         "neither a schema nor a kernel" => ops::custom_op("err::nothing").register(),
-        "two arguments of one name" => ops::custom_op("err::dup_arg").arg_names(["a", "a"]).kernel(|_: &Tensor, n: i64| -> Result<i64> { Ok(n) }).register(),
-        "unknown mutation of a written schema" => ops::custom_op("err::unknown").schema("(Tensor x) -> Tensor").mutates_unknown().register(),
+        "two arguments of one \
+            name" => ops::custom_op("err::dup_arg").arg_names(["a", "a"]).kernel(|_: &Tensor, n: i64| -> Result<i64> { Ok(n) }).register(),
+        "unknown mutation of a written \
+            schema" => ops::custom_op("err::unknown").schema("(Tensor x) -> \
+                Tensor").mutates_unknown().register(),
         "an alias of nothing" => library::define("err::alias", "(Tensor x) -> Tensor(a)"),
     ]
 }
 
 fn tags() -> Cases {
-    let define = |schema: &'static str, tags: &'static [Tag]| move || fragment("err_tags").define(schema, tags).map(drop);
+    let define = |schema: &'static str, tags: &'static [Tag]| {
+        move || fragment("err_tags").define(schema, tags).map(drop)
+    };
     let mut all: Cases = Vec::new();
     let mut add = |name, run: Box<dyn FnOnce() -> Result<()>>| all.push((name, run));
-    add("out without all of them", Box::new(define("f(*, Tensor(a!) a, Tensor(b!) b) -> Tensor(a!)", &[Tag::Out])));
-    add("maybe mutating", Box::new(define("f(Tensor x) -> Tensor", &[Tag::MaybeAliasingOrMutating])));
+    add(
+        "out without all of them",
+        Box::new(define("f(*, Tensor(a!) a, Tensor(b!) b) -> Tensor(a!)", &[Tag::Out])),
+    );
+    add(
+        "maybe mutating",
+        Box::new(define("f(Tensor x) -> Tensor", &[Tag::MaybeAliasingOrMutating])),
+    );
     add(
         "a fake kernel of an inplace operator",
         Box::new(|| {
             let lib = fragment("err_tags");
             lib.define("g(Tensor(a!) x) -> Tensor(a!)", &[Tag::Inplace])?;
-            lib.register_fake("g", |_: &FakeCtx, x: &mut Tensor| -> Result<Tensor> { Ok(x.clone()) })
+            lib.register_fake("g", |_: &FakeCtx, x: &mut Tensor| -> Result<Tensor> {
+                Ok(x.clone())
+            })
         }),
     );
     add(
@@ -70,7 +88,8 @@ fn kernels() -> Cases {
     cases![
         "a key of autograd" => library::impl_("err_kernel::f", "AutogradCPU", id),
         "another namespace" => fragment("err_other").impl_("err_kernel::f", "cpu", id),
-        "another signature of a fake kernel" => library::register_fake("err_kernel::f", |_: &FakeCtx, _: &mut Tensor| -> Result<i64> { Ok(0) }),
+        "another signature of a fake \
+            kernel" => library::register_fake("err_kernel::f", |_: &FakeCtx, _: &mut Tensor| -> Result<i64> { Ok(0) }),
         "one place filled twice" => {
             let lib = Library::new("err_kernel", Kind::Impl)?;
             lib.impl_("f", "cpu", id)?;
@@ -94,14 +113,18 @@ fn kernels() -> Cases {
             drop(lib);
             kernel.call(args![x()])
         },
-        "a kernel to disable that is not there" => Op::find("err_kernel::f")?.set_kernel_enabled("cpu", false),
-        "the default kernel disabled" => Op::find("err_kernel::f")?.set_kernel_enabled("default", false),
+        "a kernel to disable that is not \
+            there" => Op::find("err_kernel::f")?.set_kernel_enabled("cpu", false),
+        "the default kernel \
+            disabled" => Op::find("err_kernel::f")?.set_kernel_enabled("default", false),
         "a call without any kernel" => ops::call("err_kernel::f", args![x()]),
     ]
 }
 
 fn calls() -> Cases {
-    for schema in ["f(Tensor x, int n=1) -> Tensor", "f.two(Tensor x, Tensor y, *, float alpha=1.) -> Tensor"] {
+    for schema in
+        ["f(Tensor x, int n=1) -> Tensor", "f.two(Tensor x, Tensor y, *, float alpha=1.) -> Tensor"]
+    {
         let lib = fragment("err_call");
         lib.define(schema, &[]).unwrap();
         lib.leak();

@@ -42,7 +42,11 @@ fn registrations_on_many_threads_are_neither_lost_nor_left_behind() {
     });
     assert!(calls.load(Ordering::Relaxed) >= THREADS * ROUNDS);
     for op in [shared, switched] {
-        assert_eq!(value(op.call(args![Tensor::from([0f32])])).unwrap(), BASE, "all that came have gone");
+        assert_eq!(
+            value(op.call(args![Tensor::from([0f32])])).unwrap(),
+            BASE,
+            "all that came have gone"
+        );
         assert_eq!(op.registrations().len(), 2, "{:?}", op.registrations());
     }
     for t in 0..THREADS {
@@ -59,14 +63,23 @@ fn one_round(t: usize, shared: Op, calls: &AtomicUsize) {
     assert_eq!(value(call(own.name(), args![&x])).unwrap(), t as f32);
     match value(call(&format!("stress::own{}", (t + 1) % THREADS), args![&x])) {
         Ok(v) => assert_eq!(v, ((t + 1) % THREADS) as f32),
-        Err(e) => assert!(matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. } | CallError::NoKernel { .. })), "{e}"),
+        Err(e) => assert!(
+            matches!(
+                e.kind(),
+                ErrorKind::Call(CallError::Unknown { .. } | CallError::NoKernel { .. })
+            ),
+            "{e}"
+        ),
     }
     // an operator that all override: the result is that of a live registration
     lib.impl_("shared", "cpu", is(t as f32)).unwrap();
     let kernel = get_kernel("stress::shared", "cpu").unwrap();
     for _ in 0..4 {
         let v = value(shared.call(args![&x])).unwrap();
-        assert!((0..THREADS).any(|t| v == t as f32), "this thread's own registration hides the default kernel, found {v}");
+        assert!(
+            (0..THREADS).any(|t| v == t as f32),
+            "this thread's own registration hides the default kernel, found {v}"
+        );
         calls.fetch_add(1, Ordering::Relaxed);
     }
     match value(kernel.call(args![&x])) {

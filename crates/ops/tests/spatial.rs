@@ -22,7 +22,10 @@ fn of(op: &str, args: Args) -> Tensor {
 fn close(what: &str, t: &Tensor, expected: &[f32]) {
     let found = t.to_vec::<f32>().unwrap_or_else(|e| panic!("{what}: {e}"));
     let same = |(a, b): (&f32, &f32)| a == b || a.is_nan() && b.is_nan() || (a - b).abs() < 1e-4;
-    assert!(found.len() == expected.len() && found.iter().zip(expected).all(same), "{what}: {found:?}, not {expected:?}");
+    assert!(
+        found.len() == expected.len() && found.iter().zip(expected).all(same),
+        "{what}: {found:?}, not {expected:?}"
+    );
 }
 
 #[test]
@@ -30,14 +33,34 @@ fn resampling_filters() {
     let x = image();
     let line = x.slice(2, ..1).squeeze_dim(2);
     for (what, y, expected) in [
-        ("linear", x.upsample_bilinear2d([2, 3], false), vec![1.16667, 2.5, 3.83333, 7.16667, 8.5, 9.83333]),
+        (
+            "linear",
+            x.upsample_bilinear2d([2, 3], false),
+            vec![1.16667, 2.5, 3.83333, 7.16667, 8.5, 9.83333],
+        ),
         ("corners", x.upsample_bilinear2d([2, 3], true), vec![0.0, 1.5, 3.0, 8.0, 9.5, 11.0]),
-        ("cubic", x.upsample_bicubic2d([1, 5], false), vec![3.93925, 4.61075, 5.5, 6.38925, 7.06075]),
-        ("smooth linear", x.upsample_bilinear2d_aa([2, 2], false), vec![2.21429, 3.78571, 7.21429, 8.78571]),
-        ("smooth cubic", x.upsample_bicubic2d_aa([2, 3], false), vec![1.4291, 2.73916, 4.04923, 6.95077, 8.26083, 9.5709]),
+        (
+            "cubic",
+            x.upsample_bicubic2d([1, 5], false),
+            vec![3.93925, 4.61075, 5.5, 6.38925, 7.06075],
+        ),
+        (
+            "smooth linear",
+            x.upsample_bilinear2d_aa([2, 2], false),
+            vec![2.21429, 3.78571, 7.21429, 8.78571],
+        ),
+        (
+            "smooth cubic",
+            x.upsample_bicubic2d_aa([2, 3], false),
+            vec![1.4291, 2.73916, 4.04923, 6.95077, 8.26083, 9.5709],
+        ),
         ("exact", x.upsample_nearest_exact2d([2, 3]), vec![0.0, 2.0, 3.0, 8.0, 10.0, 11.0]),
         ("nearest", x.upsample_nearest2d([2, 3]), vec![0.0, 1.0, 2.0, 4.0, 5.0, 6.0]),
-        ("signal", line.upsample_linear1d(7, false), vec![0.0, 0.35714, 0.92857, 1.5, 2.07143, 2.64286, 3.0]),
+        (
+            "signal",
+            line.upsample_linear1d(7, false),
+            vec![0.0, 0.35714, 0.92857, 1.5, 2.07143, 2.64286, 3.0],
+        ),
         // the factor counts, not the ratio of the sizes
         (
             "factor",
@@ -49,7 +72,11 @@ fn resampling_filters() {
     }
     // of one width to another pixel by pixel, every filter passes a constant through
     let one = Tensor::ones([1, 2, 5, 7], DType::F64);
-    for y in [one.upsample_bilinear2d([3, 9], true), one.upsample_bicubic2d([8, 3], false), one.upsample_bicubic2d_aa([2, 11], false)] {
+    for y in [
+        one.upsample_bilinear2d([3, 9], true),
+        one.upsample_bicubic2d([8, 3], false),
+        one.upsample_bicubic2d_aa([2, 11], false),
+    ] {
         assert!(y.to_vec::<f64>().unwrap().iter().all(|v| (v - 1.0).abs() < 1e-12));
     }
 }
@@ -57,8 +84,14 @@ fn resampling_filters() {
 #[test]
 fn bytes_are_resampled_in_fixed_point() {
     let x = (image() * 20.0).to_dtype(DType::U8);
-    assert_eq!(x.upsample_bilinear2d([2, 3], false).to_vec::<u8>().unwrap(), [23, 50, 77, 143, 170, 197]);
-    assert_eq!(x.upsample_bicubic2d_aa([2, 3], false).to_vec::<u8>().unwrap(), [29, 55, 81, 139, 165, 191]);
+    assert_eq!(
+        x.upsample_bilinear2d([2, 3], false).to_vec::<u8>().unwrap(),
+        [23, 50, 77, 143, 170, 197]
+    );
+    assert_eq!(
+        x.upsample_bicubic2d_aa([2, 3], false).to_vec::<u8>().unwrap(),
+        [29, 55, 81, 139, 165, 191]
+    );
 }
 
 #[test]
@@ -68,17 +101,33 @@ fn grids_are_read_in_every_mode() {
     let expected = [
         [[0.0, 5.5, 2.75, 0.0], [0.0, 5.5, 11.0, 2.5], [0.0, 5.5, 11.0, 6.5]],
         [[0.0, 6.0, 0.0, 0.0], [0.0, 6.0, 11.0, 2.0], [0.0, 6.0, 11.0, 6.0]],
-        [[-0.23438, 5.5, 2.98438, 0.0], [-0.46875, 5.5, 11.46875, 2.59375], [-0.9375, 5.5, 11.9375, 6.59375]],
+        [
+            [-0.23438, 5.5, 2.98438, 0.0],
+            [-0.46875, 5.5, 11.46875, 2.59375],
+            [-0.9375, 5.5, 11.9375, 6.59375],
+        ],
     ];
     for (mode, outside) in (0..3).flat_map(|m| (0..3).map(move |o| (m, o))) {
         let y = x.grid_sampler(&grid, mode, outside, false);
-        close(&format!("mode {mode}, outside {outside}"), &y, &expected[mode as usize][outside as usize]);
+        close(
+            &format!("mode {mode}, outside {outside}"),
+            &y,
+            &expected[mode as usize][outside as usize],
+        );
     }
     let nowhere = Tensor::full([1, 1, 1, 2], NAN, DType::F32);
-    close("a NaN beside a border is the first element", &x.grid_sampler(&nowhere, 0, 1, true), &[0.0]);
+    close(
+        "a NaN beside a border is the first element",
+        &x.grid_sampler(&nowhere, 0, 1, true),
+        &[0.0],
+    );
     close("a NaN on a curve", &x.grid_sampler(&nowhere, 2, 0, true), &[NAN]);
     let theta = Tensor::from_vec(vec![1.0f32, 0.0, 0.5, 0.0, 2.0, 0.0], [1, 2, 3]);
-    close("an affine grid", &theta.affine_grid_generator([1, 1, 2, 2], false), &[0.0, -1.0, 1.0, -1.0, 0.0, 1.0, 1.0, 1.0]);
+    close(
+        "an affine grid",
+        &theta.affine_grid_generator([1, 1, 2, 2], false),
+        &[0.0, -1.0, 1.0, -1.0, 0.0, 1.0, 1.0, 1.0],
+    );
 }
 
 #[test]
@@ -94,11 +143,17 @@ fn greatest_elements_and_back() {
     assert_eq!(places(&n.max_pool2d_with_indices(3, 3, 0, 1, false).1), [1]);
     let samples = Tensor::from_vec(vec![0.7f32, 0.2], [1, 1, 2]);
     assert_eq!(places(&x.fractional_max_pool2d([2, 2], [2, 2], &samples).1), [5, 7, 9, 11]);
-    let (values, at) = (Tensor::from_vec(vec![5.0f32, 6.0], [1, 1, 2]), Tensor::from_vec(vec![3i64, 0], [1, 1, 2]));
+    let (values, at) = (
+        Tensor::from_vec(vec![5.0f32, 6.0], [1, 1, 2]),
+        Tensor::from_vec(vec![3i64, 0], [1, 1, 2]),
+    );
     close("unpooled", &values.max_unpool2d(&at, [2, 2]), &[6.0, 0.0, 0.0, 5.0]);
     let (_, at) = x.max_pool2d_with_indices(2, 1, 0, 1, false);
     let ones = Tensor::ones([1, 1, 2, 3], DType::F32);
-    let grad = of("aten::max_pool2d_with_indices_backward", args![ones, &x, [2, 2], [1, 1], [0, 0], [1, 1], false, at]);
+    let grad = of(
+        "aten::max_pool2d_with_indices_backward",
+        args![ones, &x, [2, 2], [1, 1], [0, 0], [1, 1], false, at],
+    );
     close("gradient", &grad, &[0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
     assert_eq!(x.slice(0, ..0).adaptive_max_pool2d([2, 3]).0.sizes_i64().unwrap(), [0, 1, 2, 3]);
 }
@@ -107,16 +162,36 @@ fn greatest_elements_and_back() {
 fn rearrangements() {
     let x = image();
     close("blocks", &x.slice(2, ..2).pixel_unshuffle(2), &[0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
-    close("there and back", &x.expand([1, 9, 3, 4]).pixel_shuffle(3).pixel_unshuffle(3), &x.to_vec::<f32>().unwrap().repeat(9));
+    close(
+        "there and back",
+        &x.expand([1, 9, 3, 4]).pixel_shuffle(3).pixel_unshuffle(3),
+        &x.to_vec::<f32>().unwrap().repeat(9),
+    );
     close("channels", &row(6).unsqueeze(-1).channel_shuffle(2), &[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
-    close("a quarter turn", &x.rot90(1, [-2, -1]), &[3.0, 7.0, 11.0, 2.0, 6.0, 10.0, 1.0, 5.0, 9.0, 0.0, 4.0, 8.0]);
+    close(
+        "a quarter turn",
+        &x.rot90(1, [-2, -1]),
+        &[3.0, 7.0, 11.0, 2.0, 6.0, 10.0, 1.0, 5.0, 9.0, 0.0, 4.0, 8.0],
+    );
     close("gated", &Tensor::from([1.0f32, 2.0, 0.0, -3.0]).glu(-1), &[0.5, 0.09485]);
     // nothing moves, and yet nothing is shared
     assert!(!x.pixel_shuffle(1).shares_storage(&x) && !x.rot90(4, [2, 3]).shares_storage(&x));
     let columns = x.im2col([2, 2], [1, 1], [1, 0], [2, 2]);
-    close("columns", &columns, &[0.0, 0.0, 4.0, 6.0, 0.0, 0.0, 5.0, 7.0, 0.0, 2.0, 8.0, 10.0, 1.0, 3.0, 9.0, 11.0]);
-    close("images", &columns.col2im([3, 4], [2, 2], [1, 1], [1, 0], [2, 2]), &x.to_vec::<f32>().unwrap());
-    close("reflected", &of("aten::reflection_pad1d", args![row(4), [-1, 2]]), &[1.0, 2.0, 3.0, 2.0, 1.0]);
+    close(
+        "columns",
+        &columns,
+        &[0.0, 0.0, 4.0, 6.0, 0.0, 0.0, 5.0, 7.0, 0.0, 2.0, 8.0, 10.0, 1.0, 3.0, 9.0, 11.0],
+    );
+    close(
+        "images",
+        &columns.col2im([3, 4], [2, 2], [1, 1], [1, 0], [2, 2]),
+        &x.to_vec::<f32>().unwrap(),
+    );
+    close(
+        "reflected",
+        &of("aten::reflection_pad1d", args![row(4), [-1, 2]]),
+        &[1.0, 2.0, 3.0, 2.0, 1.0],
+    );
     close("replicated", &of("aten::replication_pad1d", args![row(4), [-3, 2]]), &[3.0, 3.0, 3.0]);
 }
 
@@ -124,7 +199,8 @@ fn rearrangements() {
 #[test]
 fn to_leaves_what_suggests_the_format() {
     let to = |x: &Tensor, format: MemoryFormat| {
-        let out = call("aten::to.dtype", args![x, DType::F32, false, false, format]).expect("a result");
+        let out =
+            call("aten::to.dtype", args![x, DType::F32, false, false, format]).expect("a result");
         out[0].tensor().expect("a tensor").shares_storage(x)
     };
     let matrix = Tensor::ones([3, 4], DType::F32).t();
@@ -140,9 +216,13 @@ fn to_leaves_what_suggests_the_format() {
 #[test]
 fn cuts_keep_the_order_of_memory() {
     let x = Tensor::from([[0i64, 1, 2], [3, 4, 5]]).t();
-    let strides = |t: &Tensor| t.strides().iter().map(|s| s.as_i64().expect("a number")).collect::<Vec<_>>();
+    let strides =
+        |t: &Tensor| t.strides().iter().map(|s| s.as_i64().expect("a number")).collect::<Vec<_>>();
     let cut = x.constant_pad_nd([0, 0, -1, 0], 9);
-    assert_eq!((cut.to_vec::<i64>().expect("integers"), strides(&cut)), (vec![1, 4, 2, 5], vec![1, 2]));
+    assert_eq!(
+        (cut.to_vec::<i64>().expect("integers"), strides(&cut)),
+        (vec![1, 4, 2, 5], vec![1, 2])
+    );
     assert!(!cut.shares_storage(&x));
     assert_eq!(strides(&x.constant_pad_nd([-1, 1], 9)), [2, 1]);
 }
@@ -158,10 +238,19 @@ fn channels_last_images_stay_so() {
         ("channel_shuffle", x.channel_shuffle(2), true),
         ("glu", x.glu(1), true),
         ("adaptive_max_pool2d", x.adaptive_max_pool2d([2, 2]).1, true),
-        ("grid_sampler", x.grid_sampler(&Tensor::zeros([2, 2, 2, 2], DType::F32), 0, 0, false), false),
+        (
+            "grid_sampler",
+            x.grid_sampler(&Tensor::zeros([2, 2, 2, 2], DType::F32), 0, 0, false),
+            false,
+        ),
     ] {
         y.ok().unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert_eq!(y.strides()[1].as_i64() == Some(1) && y.size(1).as_i64() != Some(1), kept, "{what}: {}", y.meta());
+        assert_eq!(
+            y.strides()[1].as_i64() == Some(1) && y.size(1).as_i64() != Some(1),
+            kept,
+            "{what}: {}",
+            y.meta()
+        );
     }
 }
 
@@ -193,8 +282,14 @@ fn bad_arguments_are_named() {
         (x.col2im([3, 4], [2, 2], [1, 1], [0, 0], [1, 1]), "dimensions"),
         (x.max_unpool2d(&Tensor::full([1, 1, 3, 4], 16, DType::I64), [4, 4]), "holds 16"),
         (x.max_unpool2d(&Tensor::full([1, 1, 3, 4], -1, DType::I64), [4, 4]), "holds -1"),
-        (x.fractional_max_pool2d([2, 2], [4, 4], &Tensor::zeros([1, 1, 2], DType::F32)).0, "do not fit"),
-        (x.fractional_max_pool2d([2, 2], [2, 2], &Tensor::zeros([1, 2], DType::F32)).0, "`random_samples`"),
+        (
+            x.fractional_max_pool2d([2, 2], [4, 4], &Tensor::zeros([1, 1, 2], DType::F32)).0,
+            "do not fit",
+        ),
+        (
+            x.fractional_max_pool2d([2, 2], [2, 2], &Tensor::zeros([1, 2], DType::F32)).0,
+            "`random_samples`",
+        ),
         (ints.adaptive_max_pool2d([1, 1]).0, "floats"),
     ] {
         let text = y.ok().expect_err(word).to_string();
@@ -227,7 +322,10 @@ fn extreme_numbers_are_errors_or_nothing() {
         ("aten::pixel_shuffle", args![&x, MOST]),
         ("aten::upsample_bilinear2d", args![&x, [MOST, MOST], true]),
         ("aten::adaptive_max_pool2d", args![&x, [MOST, 1]]),
-        ("aten::fractional_max_pool2d", args![&x, [MOST, 1], [MOST, 1], Tensor::zeros([1, 1, 2], DType::F32)]),
+        (
+            "aten::fractional_max_pool2d",
+            args![&x, [MOST, 1], [MOST, 1], Tensor::zeros([1, 1, 2], DType::F32)],
+        ),
     ] {
         assert!(call(op, args).is_err(), "{op}");
     }
@@ -241,7 +339,12 @@ fn extreme_numbers_are_errors_or_nothing() {
         of(op, args);
     }
     for scale in [1e-300, 1e300, f64::INFINITY, f64::NAN, -1.0] {
-        for op in ["upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_lanczos2d_aa"] {
+        for op in [
+            "upsample_bilinear2d",
+            "upsample_bicubic2d",
+            "_upsample_bilinear2d_aa",
+            "_upsample_lanczos2d_aa",
+        ] {
             of(&format!("aten::{op}"), args![&x, [5, 2], false, scale, scale]);
         }
         of("aten::_upsample_nearest_exact2d", args![&x, [5, 2], scale, scale]);
@@ -251,19 +354,30 @@ fn extreme_numbers_are_errors_or_nothing() {
 #[test]
 fn symbolic_sizes_take_no_guards() {
     let scope = Scope::new();
-    let symbol = |name: &str, hint: i64| scope.backed(Some(name), Range::new(4, 64), hint).expect("a fresh symbol");
+    let symbol = |name: &str, hint: i64| {
+        scope.backed(Some(name), Range::new(4, 64), hint).expect("a fresh symbol")
+    };
     let (b, h) = (symbol("b", 5), symbol("h", 8));
     let x = Tensor::fake([b, 4.into(), h, 6.into()], DType::F32);
     let grid = Tensor::fake([b, h, 3.into(), 2.into()], DType::F32);
     let fake = |op: &str, args: Args| {
-        let out = fake::call(Op::find(op).expect("an operator"), &args, Some(&scope), Loc::caller());
+        let out =
+            fake::call(Op::find(op).expect("an operator"), &args, Some(&scope), Loc::caller());
         out.unwrap_or_else(|e| panic!("{op}: {e}"))[0].tensor().expect("a tensor").clone()
     };
-    let sizes = |d: &[SymInt]| format!("[{}]", d.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    let sizes = |d: &[SymInt]| {
+        format!("[{}]", d.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+    };
     for (y, expected) in [
         (x.upsample_bilinear2d([h * 2, 5.into()], false), "[b, 4, 2 * h, 5]"),
-        (fake("aten::upsample_bicubic2d.vec", args![&x, (), false, [2.0, 0.5]]), "[b, 4, 2 * h, 3]"),
-        (fake("aten::upsample_nearest2d.vec", args![&x, (), [1.5, 1.0]]), "[b, 4, (3 * h) // 2, 6]"),
+        (
+            fake("aten::upsample_bicubic2d.vec", args![&x, (), false, [2.0, 0.5]]),
+            "[b, 4, 2 * h, 3]",
+        ),
+        (
+            fake("aten::upsample_nearest2d.vec", args![&x, (), [1.5, 1.0]]),
+            "[b, 4, (3 * h) // 2, 6]",
+        ),
         (x.pad([1, 2, 3, 0], "reflect", None), "[b, 4, h + 3, 9]"),
         (x.pad([1, 2, 3, 0], "replicate", None), "[b, 4, h + 3, 9]"),
         (x.pixel_shuffle(2), "[b, 1, 2 * h, 12]"),
@@ -277,7 +391,8 @@ fn symbolic_sizes_take_no_guards() {
         y.ok().unwrap_or_else(|e| panic!("{expected}: {e}"));
         assert_eq!(sizes(y.sizes()), expected);
     }
-    let guards: Vec<String> = scope.with(|d| d.guards.iter().map(|g| d.table.display_bool(g.cond).to_string()).collect());
+    let guards: Vec<String> =
+        scope.with(|d| d.guards.iter().map(|g| d.table.display_bool(g.cond).to_string()).collect());
     assert_eq!(guards, Vec::<String>::new());
 }
 
@@ -287,28 +402,49 @@ fn planes_without_elements_are_not_pooled() {
     let (k, one) = (vec![2i64, 2], vec![1i64, 1]);
     for sizes in [&[1, 1, 0, 5][..], &[1, 1, 5, 0], &[1, 0, 5, 5], &[0, 5, 5]] {
         for op in ["aten::max_pool2d_with_indices", "aten::avg_pool2d"] {
-            assert!(call(op, args![zeros(sizes), k.clone(), one.clone(), one.clone()]).is_err(), "{op} {sizes:?}");
+            assert!(
+                call(op, args![zeros(sizes), k.clone(), one.clone(), one.clone()]).is_err(),
+                "{op} {sizes:?}"
+            );
         }
     }
-    let batch = call("aten::avg_pool2d", args![zeros(&[0, 1, 5, 5]), k, one.clone(), one]).expect("an empty batch");
+    let batch = call("aten::avg_pool2d", args![zeros(&[0, 1, 5, 5]), k, one.clone(), one])
+        .expect("an empty batch");
     assert_eq!(batch[0].tensor().unwrap().sizes_i64().unwrap(), [0, 1, 6, 6]);
 }
 
 #[test]
 fn windows_are_checked_before_they_run() {
     let x = Tensor::ones([1, 1, 9, 9], DType::F32);
-    let pool = |p: i64| call("aten::max_pool2d", args![&x, vec![3i64], vec![1i64], vec![p], vec![2i64]]);
+    let pool =
+        |p: i64| call("aten::max_pool2d", args![&x, vec![3i64], vec![1i64], vec![p], vec![2i64]]);
     assert!(pool(2).is_err_and(|e| e.to_string().contains("half of `kernel_size`")));
     assert_eq!(pool(1).unwrap()[0].tensor().unwrap().sizes_i64().unwrap(), [1, 1, 7, 7]);
     let transposed = |stride: i64, more: i64, dilation: i64| {
         let ones = Tensor::ones([1, 1, 3], DType::F32);
-        call("aten::conv_transpose1d", args![&ones, &ones, Value::None, vec![stride], vec![0i64], vec![more], 1, vec![dilation]])
+        call(
+            "aten::conv_transpose1d",
+            args![
+                &ones,
+                &ones,
+                Value::None,
+                vec![stride],
+                vec![0i64],
+                vec![more],
+                1,
+                vec![dilation]
+            ],
+        )
     };
     assert!(transposed(1, 1, 1).is_err() && transposed(2, 2, 2).is_err());
     for out in [transposed(2, 1, 1), transposed(1, 1, 2)] {
-        assert_eq!(out.unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap(), [1.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 0.0]);
+        assert_eq!(
+            out.unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap(),
+            [1.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 0.0]
+        );
     }
     let row = Tensor::ones([1, 1, 1, (1 << 20) + 8], DType::F32);
-    let out = call("aten::max_pool2d", args![&row, vec![1i64, (1 << 20) + 1], vec![1i64]]).expect("a wide window");
+    let out = call("aten::max_pool2d", args![&row, vec![1i64, (1 << 20) + 1], vec![1i64]])
+        .expect("a wide window");
     assert_eq!(out[0].tensor().unwrap().sizes_i64().unwrap(), [1, 1, 1, 8]);
 }

@@ -1,4 +1,5 @@
-//! Shape rules on symbolic sizes: what the outputs' sizes and strides are, and which guards and assertions they take.
+//! Shape rules on symbolic sizes: what the outputs' sizes and strides are, and which guards and
+//! assertions they take.
 
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{DType, Loc};
@@ -47,7 +48,10 @@ fn views_of_a_symbolic_batch_take_no_guards() {
         (x.repeat([2, 1, 1]), "[2 * b, 6, 4] [24, 4, 1]"),
         (Tensor::cat([&x, &x], 0), "[2 * b, 6, 4] [24, 4, 1]"),
         (x.matmul(&Tensor::fake([4, 5], DType::F32)), "[b, 6, 5] [30, 5, 1]"),
-        (x.linear(&Tensor::fake([5, 4], DType::F32), Some(&Tensor::fake([5], DType::F32))), "[b, 6, 5] [30, 5, 1]"),
+        (
+            x.linear(&Tensor::fake([5, 4], DType::F32), Some(&Tensor::fake([5], DType::F32))),
+            "[b, 6, 5] [30, 5, 1]",
+        ),
         (x.bmm(&x.transpose(1, 2)), "[b, 6, 6] [36, 6, 1]"),
         (x.layer_norm([4], None, None, 1e-5), "[b, 6, 4] [24, 4, 1]"),
         (x.conv1d(&Tensor::fake([3, 6, 2], DType::F32), None, 1, 0, 1, 1), "[b, 3, 3] [9, 3, 1]"),
@@ -70,7 +74,8 @@ fn what_depends_on_a_size_is_a_guard() {
 }
 
 fn call(scope: &Scope, op: &str, args: Args) -> Tensor {
-    let out = fake::call(Op::find(op).expect("an operator"), &args, Some(scope), Loc::caller()).expect("the fake rule succeeds");
+    let out = fake::call(Op::find(op).expect("an operator"), &args, Some(scope), Loc::caller())
+        .expect("the fake rule succeeds");
     out[0].tensor().expect("a tensor").clone()
 }
 
@@ -85,9 +90,15 @@ fn data_dependent_sizes_are_fresh_symbols() {
     let mask = Tensor::fake([3], DType::Bool);
     let rows = call(&scope, "aten::index.Tensor", args![&x, vec![mask.clone()]]);
     assert_eq!(shape(&rows), "[u1, 4] [4, 1]");
-    assert_eq!(shape(&call(&scope, "aten::masked_select", args![&x, Tensor::fake([4], DType::Bool)])), "[u2] [1]");
+    assert_eq!(
+        shape(&call(&scope, "aten::masked_select", args![&x, Tensor::fake([4], DType::Bool)])),
+        "[u2] [1]"
+    );
     // what needs a relation between unknown sizes asserts it
-    assert_eq!(shape(&call(&scope, "aten::view", args![&rows, [2i64, -1]])), "[2, 2 * u1] [max(1, 2 * u1), 1]");
+    assert_eq!(
+        shape(&call(&scope, "aten::view", args![&rows, [2i64, -1]])),
+        "[2, 2 * u1] [max(1, 2 * u1), 1]"
+    );
     assert!(assertions(&scope).is_empty(), "{:?}", assertions(&scope));
     let first = call(&scope, "aten::narrow", args![&nz, 0i64, 0i64, 2i64]);
     assert_eq!(first.size(0).as_i64(), Some(2));
@@ -118,7 +129,8 @@ fn what_contradicts_an_assertion_about_data_names_it() {
 #[test]
 fn the_dimension_of_a_cross_product_is_found_by_guards() {
     let scope = Scope::new();
-    let (b, n) = (batch(&scope), scope.backed(Some("n"), Range::new(0, 64), 3).expect("a fresh symbol"));
+    let (b, n) =
+        (batch(&scope), scope.backed(Some("n"), Range::new(0, 64), 3).expect("a fresh symbol"));
     let x = Tensor::fake([b, n, 3.into()], DType::F32);
     let out = call(&scope, "aten::cross", args![&x, &x, ()]);
     out.ok().expect("a dimension of size 3");

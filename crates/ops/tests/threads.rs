@@ -1,4 +1,5 @@
-//! Borrows and the registry under threads: no lost borrow, no lost registration, no torn data. Rounds are bounded.
+//! Borrows and the registry under threads: no lost borrow, no lost registration, no torn data.
+//! Rounds are bounded.
 
 use maquette_ops::{AccessError, ErrorKind, Result, Tensor, args, custom_op, library};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,19 +17,24 @@ fn readers_never_see_half_a_write() {
     let (done, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     thread::scope(|s| {
         for id in 0..THREADS {
-            let (mut x, barrier, done, refused) = (x.clone(), barrier.clone(), done.clone(), refused.clone());
+            let (mut x, barrier, done, refused) =
+                (x.clone(), barrier.clone(), done.clone(), refused.clone());
             s.spawn(move || {
                 barrier.wait();
                 for round in 0..ROUNDS {
                     let outcome = if id % 2 == 0 {
                         x.write::<i64>().map(|mut w| w.fill((id * ROUNDS + round) as i64))
                     } else {
-                        x.read::<i64>().map(|r| assert!(r.iter().all(|v| *v == r[0]), "a torn read"))
+                        x.read::<i64>()
+                            .map(|r| assert!(r.iter().all(|v| *v == r[0]), "a torn read"))
                     };
                     match outcome {
                         Ok(()) => done.fetch_add(1, Ordering::Relaxed),
                         Err(e) => {
-                            assert!(matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { .. })), "{e}");
+                            assert!(
+                                matches!(e.kind(), ErrorKind::Access(AccessError::Conflict { .. })),
+                                "{e}"
+                            );
                             refused.fetch_add(1, Ordering::Relaxed)
                         }
                     };
@@ -42,8 +48,8 @@ fn readers_never_see_half_a_write() {
     assert!(x.write::<i64>().is_ok(), "every borrow was given back");
 }
 
-/// Threads define operators, look them up and call them; each definition is found by everybody afterwards, and of two definitions of one
-/// name exactly one wins.
+/// Threads define operators, look them up and call them; each definition is found by everybody
+/// afterwards, and of two definitions of one name exactly one wins.
 #[test]
 fn no_registration_is_lost() {
     let barrier = Arc::new(Barrier::new(THREADS));
@@ -66,7 +72,10 @@ fn no_registration_is_lost() {
                         .kernel(move |_n: i64| -> Result<i64> { Ok(id as i64) })
                         .register();
                     wins.fetch_add(usize::from(shared.is_ok()), Ordering::Relaxed);
-                    let winner = maquette_ops::call(&format!("threads::shared_{k}"), args![0]).unwrap()[0].int_i64().unwrap();
+                    let winner = maquette_ops::call(&format!("threads::shared_{k}"), args![0])
+                        .unwrap()[0]
+                        .int_i64()
+                        .unwrap();
                     assert!((0..THREADS as i64).contains(&winner));
                 }
             });

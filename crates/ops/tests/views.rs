@@ -71,7 +71,8 @@ fn wrapped(i: i64, n: i64) -> i64 {
     if i < 0 { i + n } else { i }
 }
 
-/// Applies a step to both, or leaves them as they are where it does not apply. Returns whether the result may be a copy.
+/// Applies a step to both, or leaves them as they are where it does not apply. Returns whether the
+/// result may be a copy.
 fn apply(step: &Step, x: &Tensor, m: &Model) -> (Tensor, Model, bool) {
     let rank = m.sizes.len();
     let unchanged = || (x.clone(), m.clone(), false);
@@ -169,7 +170,10 @@ fn apply(step: &Step, x: &Tensor, m: &Model) -> (Tensor, Model, bool) {
             (x.squeeze(), m.map(sizes, from), false)
         }
         Step::Diagonal(offset) if rank >= 2 => {
-            let n = (m.sizes[0].min(m.sizes[1] - offset)).min(m.sizes[0] + offset).min(m.sizes[1]).max(0);
+            let n = (m.sizes[0].min(m.sizes[1] - offset))
+                .min(m.sizes[0] + offset)
+                .min(m.sizes[1])
+                .max(0);
             let mut sizes = m.sizes[2..].to_vec();
             sizes.push(n);
             let from = |at: &[i64]| {
@@ -324,7 +328,9 @@ fn refusals_name_what_was_expected_and_found() {
         assert!(parts.iter().all(|p| text.contains(p)), "{text}");
         assert!(text.contains("views.rs"), "{text}");
     }
-    assert!(x.split_with_sizes([2, 3], 1).is_err_and(|e| e.to_string().contains("must add up to 6")));
+    assert!(
+        x.split_with_sizes([2, 3], 1).is_err_and(|e| e.to_string().contains("must add up to 6"))
+    );
 }
 
 /// A tensor without elements may have a dimension of any size.
@@ -350,13 +356,16 @@ fn numbers_too_large_for_any_memory() {
     for stride in [1 << 40, 1 << 61, 1 << 62, i64::MAX] {
         let e = x.as_strided([2i64], [stride], None).to_vec::<f32>().unwrap_err().to_string();
         assert!(e.contains("16 bytes"), "{e}");
-        let e = call("aten::as_strided_scatter", args![&x, &one, [2i64], [stride], None::<i64>]).unwrap_err().to_string();
+        let e = call("aten::as_strided_scatter", args![&x, &one, [2i64], [stride], None::<i64>])
+            .unwrap_err()
+            .to_string();
         assert!(e.contains("16 bytes"), "{e}");
     }
     let step = Tensor::from([1.0f32, 2.0, 3.0]).slice_step(0, .., i64::MAX);
     assert_eq!(step.to_vec::<f32>().unwrap(), [1.0]);
     // a stride that no number is
-    for view in [Tensor::zeros([4i64, 4], DType::F32).unfold(0, 1, i64::MAX), x.repeat([i64::MAX])] {
+    for view in [Tensor::zeros([4i64, 4], DType::F32).unfold(0, 1, i64::MAX), x.repeat([i64::MAX])]
+    {
         let e = view.to_vec::<f32>().unwrap_err().to_string();
         assert!(e.contains("overflows"), "{e}");
     }
@@ -365,7 +374,8 @@ fn numbers_too_large_for_any_memory() {
 #[test]
 fn pieces_larger_than_everything() {
     for n in [0, 5] {
-        let out = call("aten::split.Tensor", args![Tensor::zeros([n], DType::F32), i64::MAX, 0]).expect("one piece");
+        let out = call("aten::split.Tensor", args![Tensor::zeros([n], DType::F32), i64::MAX, 0])
+            .expect("one piece");
         let pieces = out[0].list().unwrap();
         assert_eq!(pieces.len(), 1);
         assert_eq!(pieces[0].tensor().unwrap().sizes_i64().unwrap(), [n]);

@@ -4,7 +4,8 @@ use maquette_ir::Loc;
 use maquette_ir::graph::BuildError;
 use maquette_ir::view::ViewError;
 
-/// A program that could not be made functional. Displays with the line of the program, where it is known.
+/// A program that could not be made functional. Displays with the line of the program, where it is
+/// known.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}{kind}", loc.map_or_else(String::new, |l| format!("{l}: ")))]
 pub struct FunctionalizeError {
@@ -19,7 +20,10 @@ pub struct FunctionalizeError {
 #[non_exhaustive]
 pub enum Reason {
     /// A tensor reaches elements of its storage that the tensor it comes from does not have.
-    #[error("{op} gives a view of elements that are not among those of the tensor its storage belongs to ({viewed})")]
+    #[error(
+        "{op} gives a view of elements that are not among those of the tensor its storage belongs \
+            to ({viewed})"
+    )]
     ViewOutOfBounds {
         /// The operator.
         op: String,
@@ -28,7 +32,8 @@ pub enum Reason {
     },
     /// Sizes that are no plain numbers leave open which elements of a storage a view has.
     #[error(
-        "{op} gives a view of which the sizes do not tell the elements ({viewed}); make what it views `contiguous` before, or its sizes plain"
+        "{op} gives a view of which the sizes do not tell the elements ({viewed}); make what it \
+            views `contiguous` before, or its sizes plain"
     )]
     UnresolvedView {
         /// The operator.
@@ -36,13 +41,18 @@ pub enum Reason {
         /// The view.
         viewed: String,
     },
-    /// A result that the graph takes for a view has other elements than the tensor it would be a view of, or in another order.
-    #[error("{op} has to copy here: no view has the elements of its argument in this order; the graph says so by `copy` behind the call")]
+    /// A result that the graph takes for a view has other elements than the tensor it would be a
+    /// view of, or in another order.
+    #[error(
+        "{op} has to copy here: no view has the elements of its argument in this order; the graph \
+            says so by `copy` behind the call"
+    )]
     Copies {
         /// The operator.
         op: String,
     },
-    /// A call names an argument that its operator does not have, or an operator that is not registered.
+    /// A call names an argument that its operator does not have, or an operator that is not
+    /// registered.
     #[error("{op} has no argument `{name}`")]
     Keyword {
         /// The operator.
@@ -51,7 +61,9 @@ pub enum Reason {
         name: String,
     },
     /// An operator reads its argument's storage, and not just the argument.
-    #[error("{op} reads the storage of its argument; write to, or copy, an `as_strided` view instead")]
+    #[error(
+        "{op} reads the storage of its argument; write to, or copy, an `as_strided` view instead"
+    )]
     Storage {
         /// The operator.
         op: String,
@@ -81,7 +93,10 @@ pub enum Reason {
         op: String,
     },
     /// Inputs that share memory have symbolic sizes.
-    #[error("inputs that share memory must have plain sizes: where they overlap decides what the program does")]
+    #[error(
+        "inputs that share memory must have plain sizes: where they overlap decides what the \
+            program does"
+    )]
     SymbolicAliasing,
     /// Offsets, sizes or strides that make no view.
     #[error(transparent)]

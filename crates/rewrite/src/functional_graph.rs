@@ -1,24 +1,27 @@
 //! A functional graph, and how its results are handed back as the program would have left them.
 
-use maquette_ir::graph::Graph;
-use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::buffer_plan::BufferPlan;
+use maquette_ir::copy_cost::{Bound, CopyCost, SymbolicCount};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::graph::Graph;
 use maquette_ir::sym::SymTable;
-use maquette_ir::copy_cost::{Bound, SymbolicCount, CopyCost};
 
 /// A program in values: nothing in its graph mutates.
 ///
-/// The graph takes what the program takes. What it returns are values first, and then lists of integers, each a *place*: an offset, as many sizes
-/// as the tensor has dimensions, and as many strides, all in elements. [`FunctionalGraph::mutations`] and [`FunctionalGraph::outputs`] say what is to
-/// be done with them; both count what the graph returns.
+/// The graph takes what the program takes. What it returns are values first, and then lists of
+/// integers, each a *place*: an offset, as many sizes as the tensor has dimensions, and as many
+/// strides, all in elements. [`FunctionalGraph::mutations`] and [`FunctionalGraph::outputs`] say
+/// what is to be done with them; both count what the graph returns.
 #[derive(Clone, Debug)]
 pub struct FunctionalGraph {
-    /// The graph. In it strides are no part of a value: all are row-major, except those of inputs, and operands of operators that
-    /// may tell them apart, which are as the types say.
+    /// The graph. In it strides are no part of a value: all are row-major, except those of inputs,
+    /// and operands of operators that may tell them apart, which are as the types say.
     pub graph: Graph,
-    /// What the graph takes behind the program's inputs: memory that several of them see, as one row.
+    /// What the graph takes behind the program's inputs: memory that several of them see, as one
+    /// row.
     pub memories: Vec<SharedMemory>,
-    /// The program named places by offsets from the start of inputs' storages: inputs must begin where their types say.
+    /// The program named places by offsets from the start of inputs' storages: inputs must begin
+    /// where their types say.
     pub absolute_offsets: bool,
     /// What the program leaves in the tensors it was given.
     pub mutations: Vec<Mutation>,
@@ -26,7 +29,8 @@ pub struct FunctionalGraph {
     pub outputs: Vec<Output>,
     /// How many elements the program writes as it is, and at least copies, to compare plans with.
     pub eager: CopyCost,
-    /// The elements of values that may have other strides where they are made than their types say: they may be copied there.
+    /// The elements of values that may have other strides where they are made than their types say:
+    /// they may be copied there.
     pub(crate) relayout_bound: SymbolicCount,
     /// The table of the symbols that `eager` and `relayout_bound` count.
     pub(crate) symbols: SymTable,
@@ -40,11 +44,21 @@ impl FunctionalGraph {
         Some(plan.cost.copied.as_constant()?.saturating_add(self.relayout_bound.as_constant()?))
     }
 
-    /// The same in a run in which symbols, by their names, have these values; `None` if it needs one that has none.
-    pub fn copies_at_most_in(&self, plan: &BufferPlan, value: &dyn Fn(&str) -> Option<i64>) -> Option<u64> {
+    /// The same in a run in which symbols, by their names, have these values; `None` if it needs
+    /// one that has none.
+    pub fn copies_at_most_in(
+        &self,
+        plan: &BufferPlan,
+        value: &dyn Fn(&str) -> Option<i64>,
+    ) -> Option<u64> {
         let (planned, relayout_bound) = (&plan.cost.copied, &self.relayout_bound);
-        let planned = planned.eval(&plan.symbols, &|s| value(plan.symbols.name(s)), Bound::AtMost)?;
-        Some(planned.saturating_add(relayout_bound.eval(&self.symbols, &|s| value(self.symbols.name(s)), Bound::AtMost)?))
+        let planned =
+            planned.eval(&plan.symbols, &|s| value(plan.symbols.name(s)), Bound::AtMost)?;
+        Some(planned.saturating_add(relayout_bound.eval(
+            &self.symbols,
+            &|s| value(self.symbols.name(s)),
+            Bound::AtMost,
+        )?))
     }
 
     /// How many elements the program copies as it is, at least, in such a run.
@@ -65,22 +79,30 @@ impl FunctionalGraph {
         self.eager.copied.to_text(&self.symbols)
     }
 
-    /// Whether a plan of this program copies no more elements than the program does as it is, in every run that ends. `false`: that is not known.
+    /// Whether a plan of this program copies no more elements than the program does as it is, in
+    /// every run that ends. `false`: that is not known.
     pub fn within_eager_copies(&self, plan: &BufferPlan) -> bool {
         if fault_injected("copies: any plan will do") {
             return true;
         }
-        let (planned, relayout_bound, eager) = (&plan.cost.copied, &self.relayout_bound, &self.eager.copied);
+        let (planned, relayout_bound, eager) =
+            (&plan.cost.copied, &self.relayout_bound, &self.eager.copied);
         if let (Some(most), Some(least)) = (self.copies_at_most(plan), eager.as_constant()) {
             return most <= least;
         }
         // what a plan's table knows holds in such a run
         let mut symbols = plan.symbols.clone();
-        let at_most = |count: &SymbolicCount, of: &SymTable, symbols: &mut SymTable| count.import(symbols, of, Bound::AtMost);
+        let at_most = |count: &SymbolicCount, of: &SymTable, symbols: &mut SymTable| {
+            count.import(symbols, of, Bound::AtMost)
+        };
         let Some(mut most) = at_most(planned, &plan.symbols, &mut symbols) else { return false };
-        let Some(relayout_bound) = at_most(relayout_bound, &self.symbols, &mut symbols) else { return false };
+        let Some(relayout_bound) = at_most(relayout_bound, &self.symbols, &mut symbols) else {
+            return false;
+        };
         most.append(&relayout_bound);
-        eager.import(&mut symbols, &self.symbols, Bound::AtLeast).is_some_and(|least| most.at_most(&least, &mut symbols))
+        eager
+            .import(&mut symbols, &self.symbols, Bound::AtLeast)
+            .is_some_and(|least| most.at_most(&least, &mut symbols))
     }
 }
 
@@ -150,7 +172,8 @@ pub struct Mutation {
     pub target: ExternalTensor,
     /// The value it has in the end.
     pub result: usize,
-    /// The elements that the value is of, counted from the tensor's first; `None` if they are the tensor's own, in order.
+    /// The elements that the value is of, counted from the tensor's first; `None` if they are the
+    /// tensor's own, in order.
     pub layout: Option<usize>,
     /// So many of the graph's assertions and effects come before the program first writes there.
     pub preceding_effects: usize,
@@ -175,7 +198,8 @@ pub enum Output {
     },
     /// A view of memory that other outputs see too.
     Shared {
-        /// The memory's number: outputs of one number share it. Two memories may have one result as contents.
+        /// The memory's number: outputs of one number share it. Two memories may have one result as
+        /// contents.
         memory: usize,
         /// The result that is the contents of that memory; the same for all of them.
         result: usize,

@@ -1,17 +1,19 @@
-//! Functionalization: what a program that mutates does, as a graph of values in which nothing mutates.
+//! Functionalization: what a program that mutates does, as a graph of values in which nothing
+//! mutates.
 //!
-//! [`functionalize()`] lifts the program: every storage becomes a value with versions. At [`Level::Exact`] the lifted program then goes through an
-//! e-graph, in which operators that mutate leave for their functional variants, stores are forwarded to loads, and what nobody sees is
+//! [`functionalize()`] lifts the program: every storage becomes a value with versions. At
+//! [`Level::Exact`] the lifted program then goes through an e-graph, in which operators that mutate
+//! leave for their functional variants, stores are forwarded to loads, and what nobody sees is
 //! dropped; see [`rules`].
 //!
-//! **Architecture invariant:** nothing here knows of tensors, kernels or devices. Operators are known by name, and by what
-//! [`OpFacts`] says of them.
+//! **Architecture invariant:** nothing here knows of tensors, kernels or devices. Operators are
+//! known by name, and by what [`OpFacts`] says of them.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-mod select_plan;
 mod error;
 mod functional_graph;
+mod select_plan;
 /// From a program that mutates to a graph of values: lifted, rewritten in an e-graph, and emitted.
 mod functionalize {
     pub(crate) mod egraph;
@@ -23,23 +25,27 @@ mod functionalize {
 }
 mod bufferize;
 
-pub use select_plan::{ExecutionMode, functionalize_in_place};
-pub use error::{FunctionalizeError, Reason};
-pub use functional_graph::{FunctionalGraph, Mutation, Output, ExternalTensor, SharedMemory, Stats};
 pub use bufferize::plan;
+pub use error::{FunctionalizeError, Reason};
+pub use functional_graph::{
+    ExternalTensor, FunctionalGraph, Mutation, Output, SharedMemory, Stats,
+};
+pub use select_plan::{ExecutionMode, functionalize_in_place};
 
 use functionalize::lift::requirements::Requirements;
 use functionalize::{egraph, emit, lift};
 use lift::Lifted;
 use maquette_ir::graph::{Graph, OpFacts};
 
-/// The name under which operators that mutate are called on copies. Its first argument is their name.
+/// The name under which operators that mutate are called on copies. Its first argument is their
+/// name.
 pub const CALL: &str = emit::CALL;
 
 /// How much is rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// The program is lifted and nothing else: every operator that mutates is called on copies, every view is taken anew.
+    /// The program is lifted and nothing else: every operator that mutates is called on copies,
+    /// every view is taken anew.
     LiftOnly,
     /// Every rule that keeps each bit.
     #[default]
@@ -68,13 +74,14 @@ impl Options {
         Options { level, ..self }
     }
 
-    /// Stops after rules have added so many equalities: to find the one that breaks a program, by bisection.
+    /// Stops after rules have added so many equalities: to find the one that breaks a program, by
+    /// bisection.
     pub fn stopping_at(self, n: u64) -> Options {
         Options { stop_at: Some(n), ..self }
     }
 
-    /// Whether `0.0` and `-0.0` may stand for each other, so that `x + 0.0` is `x`. The only rule there is that does not keep each bit; off unless
-    /// asked for.
+    /// Whether `0.0` and `-0.0` may stand for each other, so that `x + 0.0` is `x`. The only rule
+    /// there is that does not keep each bit; off unless asked for.
     pub fn no_signed_zeros(self, yes: bool) -> Options {
         Options { no_signed_zeros: yes, ..self }
     }
@@ -84,14 +91,15 @@ impl Options {
         Options { only: Some(rules.into_iter().map(str::to_owned).collect()), ..self }
     }
 
-    /// Whether every store is put into the e-graph, and loads see stores by rules alone. Otherwise those that the program's order decides are
-    /// forwarded, and left out, while lifting.
+    /// Whether every store is put into the e-graph, and loads see stores by rules alone. Otherwise
+    /// those that the program's order decides are forwarded, and left out, while lifting.
     pub fn disable_forwarding(self, yes: bool) -> Options {
         Options { disable_forwarding: yes, ..self }
     }
 
-    /// Inputs that see one memory, as numbers of inputs; their types say where in it each begins. The functional graph takes that memory as one
-    /// more input. Inputs that are in no group share memory with none that is written.
+    /// Inputs that see one memory, as numbers of inputs; their types say where in it each begins.
+    /// The functional graph takes that memory as one more input. Inputs that are in no group share
+    /// memory with none that is written.
     pub fn sharing(self, groups: impl IntoIterator<Item = Vec<usize>>) -> Options {
         Options { shared: groups.into_iter().collect(), ..self }
     }
@@ -100,36 +108,57 @@ impl Options {
 /// Makes a program functional.
 ///
 /// # Errors
-/// The program has no functional form: it writes to a tensor whose elements overlap, writes to two arguments of one operator that may
-/// overlap, reads a storage beyond the tensor it belongs to or as another dtype; the graph takes a result for a view that has to be a copy.
-pub fn functionalize(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<FunctionalGraph, FunctionalizeError> {
+/// The program has no functional form: it writes to a tensor whose elements overlap, writes to two
+/// arguments of one operator that may overlap, reads a storage beyond the tensor it belongs to or
+/// as another dtype; the graph takes a result for a view that has to be a copy.
+pub fn functionalize(
+    graph: &Graph,
+    facts: &dyn OpFacts,
+    options: &Options,
+) -> Result<FunctionalGraph, FunctionalizeError> {
     match options.level {
         Level::LiftOnly => emit::emit(graph, lift(graph, facts, options, false)?, Stats::default()),
-        Level::Exact => match egraph::optimize(lift(graph, facts, options, !options.disable_forwarding)?, facts, options) {
+        Level::Exact => match egraph::optimize(
+            lift(graph, facts, options, !options.disable_forwarding)?,
+            facts,
+            options,
+        ) {
             // what the rules made of it is no program: the lifted one is
-            Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => {
-                emit::emit(graph, lift(graph, facts, options, false)?, Stats { stopped: why, ..Stats::default() })
-            }
+            Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => emit::emit(
+                graph,
+                lift(graph, facts, options, false)?,
+                Stats { stopped: why, ..Stats::default() },
+            ),
             done => done.and_then(|(lifted, stats)| emit::emit(graph, lifted, stats)),
         },
     }
 }
 
 /// Lifts a program, again where it turns out what would have had to be known beforehand.
-fn lift(graph: &Graph, facts: &dyn OpFacts, options: &Options, forward_stores: bool) -> Result<Lifted, FunctionalizeError> {
+fn lift(
+    graph: &Graph,
+    facts: &dyn OpFacts,
+    options: &Options,
+    forward_stores: bool,
+) -> Result<Lifted, FunctionalizeError> {
     let mut requirements = Requirements::sharing(&options.shared);
     let mut refused: Option<FunctionalizeError> = None;
     loop {
         let (lifted, discovered) = lift::lift(graph, facts, &requirements, forward_stores);
         match lifted {
             // memory of symbolic sizes cannot be widened
-            Err(e @ FunctionalizeError { kind: Reason::SymbolicAliasing, .. }) => return Err(refused.unwrap_or(e)),
+            Err(e @ FunctionalizeError { kind: Reason::SymbolicAliasing, .. }) => {
+                return Err(refused.unwrap_or(e));
+            }
             lifted if discovered.is_empty() => return lifted,
             lifted => refused = lifted.err().or(refused),
         }
         if !requirements.extend(discovered) {
             let loc = refused.and_then(|e| e.loc);
-            return Err(FunctionalizeError { loc, kind: Reason::Internal("lifting discovers a requirement that it was given") });
+            return Err(FunctionalizeError {
+                loc,
+                kind: Reason::Internal("lifting discovers a requirement that it was given"),
+            });
         }
     }
 }

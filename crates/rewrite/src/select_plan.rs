@@ -1,42 +1,53 @@
 //! How a program runs in memory, so that it copies no more than it does as it is.
 
+use crate::bufferize::plan;
 use crate::error::FunctionalizeError;
 use crate::functional_graph::FunctionalGraph;
-use crate::bufferize::plan;
 use crate::{Level, Options, functionalize};
-use maquette_ir::graph::{Graph, OpFacts};
 use maquette_ir::buffer_plan::BufferPlan;
+use maquette_ir::graph::{Graph, OpFacts};
 
 /// A program, and the memory that it runs in.
 #[derive(Clone, Debug)]
 pub enum ExecutionMode {
     /// As values, in the memory of a plan that copies no more than the program as it is.
     Planned(Box<FunctionalGraph>, Box<BufferPlan>),
-    /// As it is: no plan was found of which that is known. It then serves inputs that share memory in any way.
+    /// As it is: no plan was found of which that is known. It then serves inputs that share memory
+    /// in any way.
     Original(Box<Graph>),
 }
 
-/// Makes a program functional and plans it, as it was rewritten or as it was lifted. Of the plans that [copy no more](FunctionalGraph::within_eager_copies) than the
-/// program as it is, it takes the one that writes less; if there is none, the program stays as it is.
+/// Makes a program functional and plans it, as it was rewritten or as it was lifted. Of the plans
+/// that [copy no more](FunctionalGraph::within_eager_copies) than the program as it is, it takes
+/// the one that writes less; if there is none, the program stays as it is.
 ///
 /// # Errors
 /// As [`functionalize()`].
-pub fn functionalize_in_place(graph: &Graph, facts: &dyn OpFacts, options: &Options) -> Result<ExecutionMode, FunctionalizeError> {
-    let planned = |level: Level| -> Result<Option<(FunctionalGraph, BufferPlan)>, FunctionalizeError> {
-        let functional = functionalize(graph, facts, &options.clone().level(level))?;
-        let plan = plan(&functional, facts)?;
-        let within_bound = functional.within_eager_copies(&plan);
-        Ok(within_bound.then_some((functional, plan)))
-    };
+pub fn functionalize_in_place(
+    graph: &Graph,
+    facts: &dyn OpFacts,
+    options: &Options,
+) -> Result<ExecutionMode, FunctionalizeError> {
+    let planned =
+        |level: Level| -> Result<Option<(FunctionalGraph, BufferPlan)>, FunctionalizeError> {
+            let functional = functionalize(graph, facts, &options.clone().level(level))?;
+            let plan = plan(&functional, facts)?;
+            let within_bound = functional.within_eager_copies(&plan);
+            Ok(within_bound.then_some((functional, plan)))
+        };
     let first = planned(options.level)?;
     let writes = |(_, plan): &(FunctionalGraph, BufferPlan)| plan.cost.estimate.written();
-    let copies_nothing = |(functional, plan): &(FunctionalGraph, BufferPlan)| functional.copies_at_most(plan) == Some(0);
+    let copies_nothing = |(functional, plan): &(FunctionalGraph, BufferPlan)| {
+        functional.copies_at_most(plan) == Some(0)
+    };
     let best = match first {
         // nothing is gained by another
         Some(best) if copies_nothing(&best) || options.level == Level::LiftOnly => Some(best),
         None if options.level == Level::LiftOnly => None,
         // lifting alone may fail where rules make of a program what can be planned
-        rewritten => rewritten.into_iter().chain(planned(Level::LiftOnly).ok().flatten()).min_by_key(writes),
+        rewritten => {
+            rewritten.into_iter().chain(planned(Level::LiftOnly).ok().flatten()).min_by_key(writes)
+        }
     };
     Ok(match best {
         Some((functional, plan)) => ExecutionMode::Planned(Box::new(functional), Box::new(plan)),

@@ -1,4 +1,5 @@
-//! Nodes traced per second, for a chain of pointwise calls with symbolic sizes: `cargo run --release -p maquette-trace --example trace_speed`.
+//! Nodes traced per second, for a chain of pointwise calls with symbolic sizes: `cargo run
+//! --release -p maquette-trace --example trace_speed`.
 
 use maquette_ops::{Result, Tensor};
 use maquette_trace::TraceOptions;

@@ -1,7 +1,10 @@
-//! Whether real tensors have the metadata that a graph declares: binds symbols, evaluates expressions, names the first mismatch.
+//! Whether real tensors have the metadata that a graph declares: binds symbols, evaluates
+//! expressions, names the first mismatch.
 
-use crate::metadata_check::{ExpectedMeta, MetadataMismatch, CheckResult, check_metadata, mismatch};
 use crate::interpreter::declared_type;
+use crate::metadata_check::{
+    CheckResult, ExpectedMeta, MetadataMismatch, check_metadata, mismatch,
+};
 use maquette_ir::graph::{Def, Graph, TensorType, ValueId};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use maquette_ops::{FakeError, Result, RunError, Tensor, TraceError, Value};
@@ -22,19 +25,25 @@ pub(crate) struct Bindings<'g> {
     values: FxHashMap<SymbolId, i64>,
     /// Where each was bound from: `` `x` dimension 0 ``.
     origins: FxHashMap<SymbolId, String>,
-    /// Inputs may begin anywhere in their storages, here in bytes, unless their types name an offset; a graph counts offsets from there.
+    /// Inputs may begin anywhere in their storages, here in bytes, unless their types name an
+    /// offset; a graph counts offsets from there.
     input_offsets: Vec<(Tensor, i64)>,
     /// Whether results have the strides and offsets of their types.
     check_strides: bool,
 }
 
-/// The values that inputs give to a graph's symbols, by name. What else the graph says of inputs is not checked.
+/// The values that inputs give to a graph's symbols, by name. What else the graph says of inputs is
+/// not checked.
 ///
 /// # Errors
 /// A size is not in the range of its symbol; an input has no data.
 pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64)>> {
     let mut bindings = Bindings::new(graph, &[], false);
-    graph.inputs().iter().zip(inputs).try_for_each(|(&input, value)| bindings.bind_input(input, value))?;
+    graph
+        .inputs()
+        .iter()
+        .zip(inputs)
+        .try_for_each(|(&input, value)| bindings.bind_input(input, value))?;
     let mut values: Vec<(SymbolId, i64)> = bindings.values.into_iter().collect();
     values.sort_unstable();
     Ok(values.into_iter().map(|(s, value)| (graph.symbols().name(s).to_owned(), value)).collect())
@@ -42,12 +51,26 @@ pub fn input_symbols(graph: &Graph, inputs: &[Value]) -> Result<Vec<(String, i64
 
 impl<'g> Bindings<'g> {
     pub(crate) fn new(graph: &'g Graph, labels: &'g [String], check_strides: bool) -> Bindings<'g> {
-        Bindings { graph, labels, values: FxHashMap::default(), origins: FxHashMap::default(), input_offsets: Vec::new(), check_strides }
+        Bindings {
+            graph,
+            labels,
+            values: FxHashMap::default(),
+            origins: FxHashMap::default(),
+            input_offsets: Vec::new(),
+            check_strides,
+        }
     }
 
     fn label(&self, input: ValueId) -> String {
-        let label = if let Def::Input(i) = self.graph.def(input) { self.labels.get(i as usize) } else { None };
-        label.filter(|l| !l.is_empty()).cloned().unwrap_or_else(|| self.graph.value_name(input).to_string())
+        let label = if let Def::Input(i) = self.graph.def(input) {
+            self.labels.get(i as usize)
+        } else {
+            None
+        };
+        label
+            .filter(|l| !l.is_empty())
+            .cloned()
+            .unwrap_or_else(|| self.graph.value_name(input).to_string())
     }
 
     fn eval_sym(&self, e: Expr) -> Result<i64, SymError> {
@@ -93,7 +116,8 @@ impl<'g> Bindings<'g> {
     pub(crate) fn explain(&self, cond: BoolExpr) -> (String, String) {
         let table = self.graph.symbols();
         let value = |s: &SymbolId| {
-            let value = self.values.get(s).map_or_else(|| "unknown".to_owned(), ToString::to_string);
+            let value =
+                self.values.get(s).map_or_else(|| "unknown".to_owned(), ToString::to_string);
             format!("{} = {value}", table.name(*s))
         };
         let values: Vec<String> = table.free_symbols_bool(cond).iter().map(value).collect();
@@ -105,7 +129,12 @@ impl<'g> Bindings<'g> {
         let table = self.graph.symbols();
         let range = table.range(symbol);
         if value < range.lo || value > range.hi {
-            return Err(RunError::Range { symbol: table.name(symbol).to_owned(), value, range: range.to_string() }.into());
+            return Err(RunError::Range {
+                symbol: table.name(symbol).to_owned(),
+                value,
+                range: range.to_string(),
+            }
+            .into());
         }
         self.values.insert(symbol, value);
         Ok(())
@@ -118,16 +147,36 @@ impl<'g> Bindings<'g> {
             let origins: Vec<String> = table
                 .free_symbols(e)
                 .iter()
-                .filter_map(|s| Some(format!("{} = {} from {}", table.name(*s), self.values.get(s)?, self.origins.get(s)?)))
+                .filter_map(|s| {
+                    Some(format!(
+                        "{} = {} from {}",
+                        table.name(*s),
+                        self.values.get(s)?,
+                        self.origins.get(s)?
+                    ))
+                })
                 .collect();
             let expr = table.display(e).to_string();
             match origins.is_empty() {
-                true if layout => "as the sample lies in memory; `contiguous()` lays a tensor out in rows".to_owned(),
-                true => "the trace took it for a fixed number; make the dimension dynamic to vary it".to_owned(),
+                true if layout => {
+                    "as the sample lies in memory; `contiguous()` lays a tensor out in rows"
+                        .to_owned()
+                }
+                true => {
+                    "the trace took it for a fixed number; make the dimension dynamic to vary it"
+                        .to_owned()
+                }
                 false => format!("`{expr}`, where {}", origins.join(", ")),
             }
         });
-        RunError::Input { input: self.label(input), what: d.what, expected: d.expected, found: d.found, why }.into()
+        RunError::Input {
+            input: self.label(input),
+            what: d.what,
+            expected: d.expected,
+            found: d.found,
+            why,
+        }
+        .into()
     }
 
     /// Binds the symbols that are sizes, strides or the value of an input.
@@ -141,13 +190,23 @@ impl<'g> Bindings<'g> {
                     if exprs.len() != found.len() {
                         break;
                     }
-                    candidates.extend(exprs.iter().zip(found).enumerate().map(|(d, (&e, s))| (e, s.as_i64(), format!("{what} {d}"))));
+                    candidates.extend(
+                        exprs
+                            .iter()
+                            .zip(found)
+                            .enumerate()
+                            .map(|(d, (&e, s))| (e, s.as_i64(), format!("{what} {d}"))),
+                    );
                 }
-                if let Some(start) = t.storage_offset().as_i64().filter(|o| *o != 0 && ty.offset == Expr::Int(0)) {
+                if let Some(start) =
+                    t.storage_offset().as_i64().filter(|o| *o != 0 && ty.offset == Expr::Int(0))
+                {
                     self.input_offsets.push((t.clone(), start * t.dtype().size() as i64));
                 }
             }
-            (DeclaredType::Int(e), Value::Int(i)) => candidates.push((e, i.as_i64(), "the value".to_owned())),
+            (DeclaredType::Int(e), Value::Int(i)) => {
+                candidates.push((e, i.as_i64(), "the value".to_owned()))
+            }
             _ => {}
         }
         let table = self.graph.symbols();
@@ -156,14 +215,23 @@ impl<'g> Bindings<'g> {
             let free = table.free_symbols(e);
             // a symbol alone prints as its name
             let &[symbol] = free.as_slice() else { continue };
-            if self.values.contains_key(&symbol) || table.display(e).to_string() != table.name(symbol) {
+            if self.values.contains_key(&symbol)
+                || table.display(e).to_string() != table.name(symbol)
+            {
                 continue;
             }
             let range = table.range(symbol);
             if found < range.lo || found > range.hi {
                 let why = Some(format!("the declared range of `{}`", table.name(symbol)));
                 let input = self.label(input);
-                return Err(RunError::Input { input, what, expected: format!("in {range}"), found: found.to_string(), why }.into());
+                return Err(RunError::Input {
+                    input,
+                    what,
+                    expected: format!("in {range}"),
+                    found: found.to_string(),
+                    why,
+                }
+                .into());
             }
             self.values.insert(symbol, found);
             self.origins.insert(symbol, format!("{what} of `{}`", self.label(input)));
@@ -202,29 +270,50 @@ impl<'g> Bindings<'g> {
     /// Checks a result. False if some of it is known only once more symbols are bound.
     pub(crate) fn check_result(&self, v: ValueId, output: usize, value: &Value) -> Result<bool> {
         match self.check_value(v, value, self.check_strides)? {
-            (Some(MetadataMismatch { what, expected, found, .. }), _) => Err(FakeError::Mismatch { output, what, expected, found }.into()),
+            (Some(MetadataMismatch { what, expected, found, .. }), _) => {
+                Err(FakeError::Mismatch { output, what, expected, found }.into())
+            }
             (None, complete) => Ok(complete),
         }
     }
 
     /// The first mismatch, and whether everything could be compared.
-    fn check_value(&self, v: ValueId, value: &Value, check_strides: bool) -> Result<CheckResult<Expr>> {
+    fn check_value(
+        &self,
+        v: ValueId,
+        value: &Value,
+        check_strides: bool,
+    ) -> Result<CheckResult<Expr>> {
         match (declared_type(self.graph, v), value) {
             (DeclaredType::Tensor(ty), Value::Tensor(t)) => self.check_tensor(ty, t, check_strides),
             (DeclaredType::Int(e), Value::Int(i)) => {
                 let known = self.known(e)?;
-                let differs = known.filter(|k| i.as_i64() != Some(*k)).and_then(|k| mismatch("the value", k, i));
+                let differs = known
+                    .filter(|k| i.as_i64() != Some(*k))
+                    .and_then(|k| mismatch("the value", k, i));
                 Ok((differs.map(|d| MetadataMismatch { expr: Some(e), ..d }), known.is_some()))
             }
-            (DeclaredType::Other("a float"), Value::Float(_)) | (DeclaredType::Other("a bool"), Value::Bool(_)) => Ok((None, true)),
+            (DeclaredType::Other("a float"), Value::Float(_))
+            | (DeclaredType::Other("a bool"), Value::Bool(_)) => Ok((None, true)),
             (DeclaredType::Other("a string"), Value::Str(_)) => Ok((None, true)),
-            (DeclaredType::Tensor(_), other) => Ok((mismatch("the kind", "a tensor", other.kind()), true)),
-            (DeclaredType::Int(_), other) => Ok((mismatch("the kind", "an integer", other.kind()), true)),
-            (DeclaredType::Other(kind), other) => Ok((mismatch("the kind", kind, other.kind()), true)),
+            (DeclaredType::Tensor(_), other) => {
+                Ok((mismatch("the kind", "a tensor", other.kind()), true))
+            }
+            (DeclaredType::Int(_), other) => {
+                Ok((mismatch("the kind", "an integer", other.kind()), true))
+            }
+            (DeclaredType::Other(kind), other) => {
+                Ok((mismatch("the kind", kind, other.kind()), true))
+            }
         }
     }
 
-    fn check_tensor(&self, ty: &TensorType, t: &Tensor, check_strides: bool) -> Result<CheckResult<Expr>> {
+    fn check_tensor(
+        &self,
+        ty: &TensorType,
+        t: &Tensor,
+        check_strides: bool,
+    ) -> Result<CheckResult<Expr>> {
         let expected = ExpectedMeta {
             dtype: ty.dtype,
             device: ty.device,
@@ -236,7 +325,11 @@ impl<'g> Bindings<'g> {
         };
         let width = t.dtype().size() as i64;
         // a view of an input begins as far from the input's start as in the trace
-        let starts = self.input_offsets.iter().filter(|(input, _)| input.shares_storage(t)).map(|(_, start)| *start / width);
+        let starts = self
+            .input_offsets
+            .iter()
+            .filter(|(input, _)| input.shares_storage(t))
+            .map(|(_, start)| *start / width);
         check_metadata(&expected, t, starts, |e| self.known(e))
     }
 }

@@ -1,17 +1,18 @@
-//! Functional graphs in memory that a [`BufferPlan`] gives: nothing is copied but what the plan copies.
+//! Functional graphs in memory that a [`BufferPlan`] gives: nothing is copied but what the plan
+//! copies.
 
 use crate::functional::copy_overlapping;
-use crate::interpreter::{SourceInfo, Interpreter};
-use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
-use maquette_ir::buffer_plan::{Buffer, BufferId, ResultDest, BufferView, BufferPlan, Step};
-use maquette_ir::sym::Expr;
+use crate::interpreter::{Interpreter, SourceInfo};
+use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
 use maquette_ir::copy_cost::{Traffic, WriteModel};
+use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
+use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
 use maquette_ops::{
-    AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args, concrete_numel, kwargs, mode, call_writes,
-    copy_writes, contiguous_copy_writes,
+    AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args,
+    call_writes, concrete_numel, contiguous_copy_writes, copy_writes, kwargs, mode,
 };
 use smallvec::SmallVec;
 
@@ -29,7 +30,8 @@ pub struct BufferedOutputs {
     pub traffic: Traffic,
 }
 
-/// Runs a functional graph in the memory that a plan gives. What the plan writes to inputs and constants is written.
+/// Runs a functional graph in the memory that a plan gives. What the plan writes to inputs and
+/// constants is written.
 ///
 /// # Errors
 /// As [`run_graph`](crate::run_graph); the plan is not one of this graph.
@@ -55,7 +57,8 @@ struct BufferedInterpreter<'g> {
     plan: &'g BufferPlan,
     /// Whose first element is the buffer's first.
     buffers: Vec<Option<Tensor>>,
-    /// By buffer: what an operator returned, until it is looked at: symbols in its strides may not be bound yet.
+    /// By buffer: what an operator returned, until it is looked at: symbols in its strides may not
+    /// be bound yet.
     returned: Vec<Option<Tensor>>,
     /// By buffer: the step after which it is not needed; outputs always are.
     last: Vec<usize>,
@@ -110,21 +113,35 @@ impl<'g> BufferedInterpreter<'g> {
                 Step::Alias { .. } => {}
                 Step::Stmt(at) => {
                     let stmt = self.interpreter.graph.body().get(*at).ok_or_else(wrong_graph)?;
-                    self.interpreter.bind_or_assert(stmt).map_err(|e| self.interpreter.in_window(e, *at))?;
+                    self.interpreter
+                        .bind_or_assert(stmt)
+                        .map_err(|e| self.interpreter.in_window(e, *at))?;
                 }
                 Step::Copy { from, to, .. } => self.copy(from, to)?,
                 Step::Node { node, reads, writes, results } => {
                     let at = self.statements.get(node.index()).copied().ok_or_else(wrong_graph)?;
-                    self.node(*node, reads, writes, results).map_err(|e| self.interpreter.in_window(e, at))?;
+                    self.node(*node, reads, writes, results)
+                        .map_err(|e| self.interpreter.in_window(e, at))?;
                 }
             }
             self.free_unused(at, step);
         }
-        let outputs = plan.outputs.iter().map(|p| p.as_ref().map(|p| self.tensor(p)).transpose()).collect::<Result<_>>()?;
+        let outputs = plan
+            .outputs
+            .iter()
+            .map(|p| p.as_ref().map(|p| self.tensor(p)).transpose())
+            .collect::<Result<_>>()?;
         let graph = self.interpreter.graph;
         let is_tensor = |a: &Arg| matches!(a, Arg::Value(v) if graph.tensor_type(*v).is_some());
-        let results = graph.outputs().iter().map(|a| if is_tensor(a) { Ok(Value::None) } else { self.interpreter.value(*a) });
-        Ok(BufferedOutputs { results: results.collect::<Result<_>>()?, outputs, traffic: self.traffic })
+        let results = graph
+            .outputs()
+            .iter()
+            .map(|a| if is_tensor(a) { Ok(Value::None) } else { self.interpreter.value(*a) });
+        Ok(BufferedOutputs {
+            results: results.collect::<Result<_>>()?,
+            outputs,
+            traffic: self.traffic,
+        })
     }
 
     fn eval(&self, e: Expr) -> Result<i64> {
@@ -145,16 +162,24 @@ impl<'g> BufferedInterpreter<'g> {
         }
         let made = match self.plan.buffers.get(b.index()).ok_or_else(wrong_graph)? {
             Buffer::Input(i) => self.tensor_of(self.interpreter.graph.inputs().get(*i).copied())?,
-            Buffer::Const(i) => self.tensor_of(self.interpreter.graph.consts().get(*i).map(|c| c.value()))?,
+            Buffer::Const(i) => {
+                self.tensor_of(self.interpreter.graph.consts().get(*i).map(|c| c.value()))?
+            }
             Buffer::New { dtype, device, layout } => {
                 let (offset, sizes, strides) = self.concrete_layout(layout)?;
-                let len =
-                    if sizes.contains(&0) { 0 } else { 1 + offset + sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>() };
+                let len = if sizes.contains(&0) {
+                    0
+                } else {
+                    1 + offset + sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>()
+                };
                 allocate(&[len], *dtype, *device)?
             }
             Buffer::Returned(v) => {
-                let missing = || RunError::Undefined { value: self.interpreter.graph.value_name(*v).to_string() };
-                let t = self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
+                let missing = || RunError::Undefined {
+                    value: self.interpreter.graph.value_name(*v).to_string(),
+                };
+                let t =
+                    self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
                 let declared = self.interpreter.with_declared_strides(*v, t.clone())?;
                 if !declared.shares_storage(&t) {
                     self.traffic += Traffic::copy(concrete_numel(&t));
@@ -190,42 +215,68 @@ impl<'g> BufferedInterpreter<'g> {
             // elements that share their place are equal in every program
             Err(e)
                 if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. }))
-                    && matches!(self.plan.buffers.get(to.buffer.index()), Some(Buffer::New { .. })) =>
+                    && matches!(
+                        self.plan.buffers.get(to.buffer.index()),
+                        Some(Buffer::New { .. })
+                    ) =>
             {
                 let (offset, ..) = self.concrete_layout(&to.spec)?;
                 self.traffic += Traffic::copy(concrete_numel(&source).saturating_mul(2));
                 let made = copy_overlapping(&source, target.strides(), offset)?;
-                self.buffers[to.buffer.index()] = Some(made.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());
+                self.buffers[to.buffer.index()] =
+                    Some(made.as_strided([1i64], [1i64], Some(0.into())).ok()?.clone());
                 Ok(())
             }
             Err(e) => Err(e),
         }
     }
 
-    fn node(&mut self, node: NodeId, reads: &[(ValueId, BufferView)], writes: &[BufferView], results: &[(ValueId, ResultDest)]) -> Result<()> {
-        let loc = self.interpreter.graph.loc(node).unwrap_or(self.interpreter.source_info.call_site);
+    fn node(
+        &mut self,
+        node: NodeId,
+        reads: &[(ValueId, BufferView)],
+        writes: &[BufferView],
+        results: &[(ValueId, ResultDest)],
+    ) -> Result<()> {
+        let loc =
+            self.interpreter.graph.loc(node).unwrap_or(self.interpreter.source_info.call_site);
         let (name, skip) = self.interpreter.callee(node);
         let is_view = name == VIEW;
         let op = Op::find(name).map_err(|e| e.at(loc))?;
         let write_model = WriteModel::of(name, &Facts);
-        let operands = reads.iter().map(|(v, p)| Ok((*v, self.tensor(p)?))).collect::<Result<SmallVec<[(ValueId, Tensor); 4]>>>()?;
-        let mutated = writes.iter().map(|p| self.tensor(p)).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
+        let operands = reads
+            .iter()
+            .map(|(v, p)| Ok((*v, self.tensor(p)?)))
+            .collect::<Result<SmallVec<[(ValueId, Tensor); 4]>>>()?;
+        let mutated =
+            writes.iter().map(|p| self.tensor(p)).collect::<Result<SmallVec<[Tensor; 2]>>>()?;
         let from = operands.first().map(|(_, t)| t.dtype());
-        let cost = |t: &Tensor| write_model.per_element(false, from != Some(t.dtype())).times(concrete_numel(t));
-        let tensor = |v: ValueId| operands.iter().find(|(u, _)| *u == v).map(|(_, t)| t).or(mutated.first()).cloned();
-        let mut arguments = self.interpreter.arguments(op, node, skip, &|a| planned_arg(&self.interpreter, a, &tensor))?;
+        let cost = |t: &Tensor| {
+            write_model.per_element(false, from != Some(t.dtype())).times(concrete_numel(t))
+        };
+        let tensor = |v: ValueId| {
+            operands.iter().find(|(u, _)| *u == v).map(|(_, t)| t).or(mutated.first()).cloned()
+        };
+        let mut arguments = self
+            .interpreter
+            .arguments(op, node, skip, &|a| planned_arg(&self.interpreter, a, &tensor))?;
         if let [(_, ResultDest::Into(place))] = results {
             let out = self.tensor(place)?;
             let direct = op.call_into(arguments, &out, loc)?;
             self.traffic += cost(&out);
             self.traffic += Traffic::copy(if direct { 0 } else { concrete_numel(&out) });
             if is_view {
-                self.traffic += operands.first().map(|(_, base)| contiguous_copy_writes(base)).unwrap_or_default();
+                self.traffic += operands
+                    .first()
+                    .map(|(_, base)| contiguous_copy_writes(base))
+                    .unwrap_or_default();
             }
             return Ok(());
         }
         let mut next = mutated.iter();
-        let mutated = self.interpreter.replace_mutated(op, node, &mut arguments, &mut |_| next.next().cloned().ok_or_else(wrong_graph))?;
+        let mutated = self.interpreter.replace_mutated(op, node, &mut arguments, &mut |_| {
+            next.next().cloned().ok_or_else(wrong_graph)
+        })?;
         self.traffic += call_writes(op, &arguments, &[]);
         self.interpreter.call(op, node, arguments, mutated)?;
         for (v, made) in results {
@@ -247,7 +298,8 @@ impl<'g> BufferedInterpreter<'g> {
         let BufferedInterpreter { buffers, returned, last, .. } = self;
         step.for_each_buffer(&mut |b: BufferId| {
             if last.get(b.index()) == Some(&at)
-                && let (Some(buffer), Some(returned)) = (buffers.get_mut(b.index()), returned.get_mut(b.index()))
+                && let (Some(buffer), Some(returned)) =
+                    (buffers.get_mut(b.index()), returned.get_mut(b.index()))
             {
                 (*buffer, *returned) = (None, None);
             }
@@ -256,11 +308,30 @@ impl<'g> BufferedInterpreter<'g> {
 }
 
 /// An argument, with tensors from a plan.
-fn planned_arg(interpreter: &Interpreter<'_>, arg: Arg, tensor: &dyn Fn(ValueId) -> Option<Tensor>) -> Result<Value> {
+fn planned_arg(
+    interpreter: &Interpreter<'_>,
+    arg: Arg,
+    tensor: &dyn Fn(ValueId) -> Option<Tensor>,
+) -> Result<Value> {
     match arg {
-        Arg::Value(v) if interpreter.graph.tensor_type(v).is_some() => Ok(Value::Tensor(tensor(v).ok_or_else(wrong_graph)?)),
-        Arg::List(list) if interpreter.graph.list(list).iter().any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) => {
-            Ok(Value::List(interpreter.graph.list(list).iter().map(|&a| planned_arg(interpreter, a, tensor)).collect::<Result<_>>()?))
+        Arg::Value(v) if interpreter.graph.tensor_type(v).is_some() => {
+            Ok(Value::Tensor(tensor(v).ok_or_else(wrong_graph)?))
+        }
+        Arg::List(list)
+            if interpreter
+                .graph
+                .list(list)
+                .iter()
+                .any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) =>
+        {
+            Ok(Value::List(
+                interpreter
+                    .graph
+                    .list(list)
+                    .iter()
+                    .map(|&a| planned_arg(interpreter, a, tensor))
+                    .collect::<Result<_>>()?,
+            ))
         }
         other => interpreter.value(other),
     }
@@ -268,7 +339,11 @@ fn planned_arg(interpreter: &Interpreter<'_>, arg: Arg, tensor: &dyn Fn(ValueId)
 
 /// New memory.
 fn allocate(sizes: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
-    let made = maquette_ops::call_kw("aten::empty.memory_format", args![sizes.to_vec()], kwargs![dtype = dtype, device = device])?;
+    let made = maquette_ops::call_kw(
+        "aten::empty.memory_format",
+        args![sizes.to_vec()],
+        kwargs![dtype = dtype, device = device],
+    )?;
     match made.into_iter().next() {
         Some(Value::Tensor(t)) => Ok(t),
         _ => Err(wrong_graph()),

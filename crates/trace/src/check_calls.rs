@@ -1,16 +1,18 @@
 //! A graph's calls held against the operators, without data.
 
-use crate::interpreter::{SourceInfo, Interpreter};
+use crate::interpreter::{Interpreter, SourceInfo};
 use maquette_ir::graph::{Graph, Stmt, TensorType, ValueId};
 use maquette_ir::sym::{Expr, SymInt};
 use maquette_ops::{CallError, Error, ErrorKind, FakeError, Meta, Result, Tensor, Value, fake};
 
-/// Checks that each call takes its arguments and gives what the graph declares, as far as numbers tell: up to the first call of an operator that is
-/// not known or has no fake kernel, or whose results data decide, in graphs whose inputs have no symbols for sizes. Nothing is computed.
+/// Checks that each call takes its arguments and gives what the graph declares, as far as numbers
+/// tell: up to the first call of an operator that is not known or has no fake kernel, or whose
+/// results data decide, in graphs whose inputs have no symbols for sizes. Nothing is computed.
 /// Traces are so; texts may not be.
 ///
 /// # Errors
-/// An operator does not exist, refuses its arguments, or gives results of another number, dtype or layout.
+/// An operator does not exist, refuses its arguments, or gives results of another number, dtype or
+/// layout.
 #[track_caller]
 pub fn check_calls(graph: &Graph) -> Result<()> {
     let source_info = SourceInfo::of_caller();
@@ -29,12 +31,18 @@ fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
         let e = match e.kind() {
             ErrorKind::Fake(FakeError::Mismatch { output, what, expected, found }) => {
                 let loc = graph.loc(node).unwrap_or(source_info.call_site);
-                Error::msg(format!("result {output} is declared with {what} {expected}, and has {found}"))
-                    .in_call(&graph.op_name(node).into(), loc)
+                Error::msg(format!(
+                    "result {output} is declared with {what} {expected}, and has {found}"
+                ))
+                .in_call(&graph.op_name(node).into(), loc)
             }
             ErrorKind::Value(_) | ErrorKind::Typing(_) => e,
-            ErrorKind::Call(CallError::TooMany { .. } | CallError::Missing { .. } | CallError::Type { .. }) => e,
-            ErrorKind::Call(CallError::Unknown { name, .. } | CallError::Unsupported { name, .. }) if name.starts_with("aten::") => e,
+            ErrorKind::Call(
+                CallError::TooMany { .. } | CallError::Missing { .. } | CallError::Type { .. },
+            ) => e,
+            ErrorKind::Call(
+                CallError::Unknown { name, .. } | CallError::Unsupported { name, .. },
+            ) if name.starts_with("aten::") => e,
             _ => return Ok(()),
         };
         return Err(interpreter.in_window(e, at));

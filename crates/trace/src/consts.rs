@@ -6,12 +6,14 @@ use maquette_ops::{Concrete, Element, Result, Tensor};
 use rustc_hash::FxHashMap;
 use sha2::{Digest as _, Sha256};
 
-/// A constant's contents: the captured tensor itself. Writes to it, by the graph or outside, are seen by both.
+/// A constant's contents: the captured tensor itself. Writes to it, by the graph or outside, are
+/// seen by both.
 #[derive(Clone, Debug)]
 pub struct Captured(pub Tensor);
 
 impl ConstSource for Captured {
-    /// Over dtype, sizes and the elements in row-major order, as they are now; zero where they cannot be read.
+    /// Over dtype, sizes and the elements in row-major order, as they are now; zero where they
+    /// cannot be read.
     fn digest(&self) -> Digest {
         maquette_ops::mode::without_modes(|| self.sha256()).unwrap_or(Digest([0; 8]))
     }
@@ -67,7 +69,8 @@ fn elements<T: Bytes>(t: &Tensor, hash: &mut Sha256) -> Result<()> {
     Ok(())
 }
 
-/// A real tensor that the graph refers to: what it is in the graph, and the fake tensor that stands for it in fake kernels.
+/// A real tensor that the graph refers to: what it is in the graph, and the fake tensor that stands
+/// for it in fake kernels.
 #[derive(Clone)]
 pub(crate) struct ConstEntry {
     pub(crate) value: ValueId,
@@ -94,7 +97,11 @@ pub(crate) struct Consts {
 
 impl Consts {
     /// Which a real tensor is: as met before, or with what `define` makes of it now.
-    pub(crate) fn get_or_define(&mut self, t: &Tensor, define: impl FnOnce(&Tensor) -> Result<ValueId>) -> Result<usize> {
+    pub(crate) fn get_or_define(
+        &mut self,
+        t: &Tensor,
+        define: impl FnOnce(&Tensor) -> Result<ValueId>,
+    ) -> Result<usize> {
         // a known tensor keeps its storage alive, so its address stays its own
         let storage = std::sync::Arc::as_ptr(t.storage()?).addr();
         let view = (storage, t.dtype(), t.meta().concrete().map(flat).unwrap_or_default());

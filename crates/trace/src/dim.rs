@@ -3,7 +3,8 @@
 use maquette_ir::sym::Range;
 use std::fmt;
 
-/// A dimension whose size may differ from call to call. Used at several places, the same name means that the sizes are equal.
+/// A dimension whose size may differ from call to call. Used at several places, the same name means
+/// that the sizes are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dim {
     name: String,

@@ -1,6 +1,6 @@
 //! Functional graphs: values have no strides, and operators that mutate are called on copies.
 
-use crate::interpreter::{SourceInfo, Interpreter, interpret};
+use crate::interpreter::{Interpreter, SourceInfo, interpret};
 use maquette_ir::graph::{Arg, Graph, MemoryFacts, NodeId, ValueId};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
@@ -9,12 +9,15 @@ use maquette_ops::{AccessError, Args, Error, ErrorKind, Op, Outputs, Result, Ten
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The name under which a functional graph calls an operator that mutates, on copies: the operator's name and its arguments. It returns what
-/// the operator returns, without the arguments among them, and then the copies, in the order of the arguments.
+/// The name under which a functional graph calls an operator that mutates, on copies: the
+/// operator's name and its arguments. It returns what the operator returns, without the arguments
+/// among them, and then the copies, in the order of the arguments.
 pub const CALL: &str = "ir::call";
 
-/// Runs a functional graph: as [`run_graph`](crate::run_graph), but results have the declared sizes only. Strides are those of the declared
-/// types where an operator takes a tensor whose strides may show ([`MemoryFacts::observes_strides`]). Results may share memory with inputs and with each other.
+/// Runs a functional graph: as [`run_graph`](crate::run_graph), but results have the declared sizes
+/// only. Strides are those of the declared types where an operator takes a tensor whose strides may
+/// show ([`MemoryFacts::observes_strides`]). Results may share memory with inputs and with each
+/// other.
 ///
 /// # Errors
 /// As [`run_graph`](crate::run_graph).
@@ -27,11 +30,16 @@ pub fn run_functional(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
 ///
 /// # Errors
 /// As [`run_functional`].
-pub fn run_functional_at(graph: &Graph, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
+pub fn run_functional_at(
+    graph: &Graph,
+    inputs: &[Value],
+    source_info: &SourceInfo<'_>,
+) -> Result<Vec<Value>> {
     interpret(graph, inputs, source_info, true).map_err(|e| source_info.locate(e))
 }
 
-/// A copy in memory of its own, with strides; of elements that come to lie in one place, the last counts.
+/// A copy in memory of its own, with strides; of elements that come to lie in one place, the last
+/// counts.
 ///
 /// # Errors
 /// The strides do not fit, or there is no memory.
@@ -39,7 +47,9 @@ pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
     let out = Tensor::empty_strided(t.sizes(), strides, t.dtype());
     match out.copy_(t).ok() {
         Ok(_) => Ok(out),
-        Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => copy_overlapping(t, strides, 0),
+        Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => {
+            copy_overlapping(t, strides, 0)
+        }
         Err(e) => Err(e),
     }
 }
@@ -48,7 +58,8 @@ pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
 pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> Result<Tensor> {
     let plain = |l: &[SymInt]| l.iter().map(|i| i.as_i64()).collect::<Option<Vec<i64>>>();
     let symbolic = || Error::msg("strides that overlap must be plain numbers");
-    let (sizes, steps) = (plain(t.sizes()).ok_or_else(symbolic)?, plain(strides).ok_or_else(symbolic)?);
+    let (sizes, steps) =
+        (plain(t.sizes()).ok_or_else(symbolic)?, plain(strides).ok_or_else(symbolic)?);
     let mut positions = vec![offset];
     for (n, s) in sizes.iter().zip(&steps) {
         positions = positions.iter().flat_map(|p| (0..*n).map(move |i| p + i * s)).collect();
@@ -67,8 +78,16 @@ pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> R
 /// # Errors
 /// There is no memory.
 pub fn copy_for_write(t: &Tensor) -> Result<Tensor> {
-    let repeats = t.strides().iter().zip(t.sizes()).any(|(s, n)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
-    if repeats { copy_with_strides(t, &contiguous_strides(t.sizes())) } else { copy_with_strides(t, t.strides()) }
+    let repeats = t
+        .strides()
+        .iter()
+        .zip(t.sizes())
+        .any(|(s, n)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
+    if repeats {
+        copy_with_strides(t, &contiguous_strides(t.sizes()))
+    } else {
+        copy_with_strides(t, t.strides())
+    }
 }
 
 impl Interpreter<'_> {
@@ -92,7 +111,8 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Replaces the tensors that are mutated, in the order in which the node gives them, and returns what they were replaced by.
+    /// Replaces the tensors that are mutated, in the order in which the node gives them, and
+    /// returns what they were replaced by.
     pub(crate) fn replace_mutated(
         &self,
         op: Op,
@@ -115,13 +135,20 @@ impl Interpreter<'_> {
     }
 
     /// Calls an operator, and takes what it returns, and what it mutated.
-    pub(crate) fn call(&mut self, op: Op, node: NodeId, arguments: Args, mutated: SmallVec<[Value; 2]>) -> Result<()> {
+    pub(crate) fn call(
+        &mut self,
+        op: Op,
+        node: NodeId,
+        arguments: Args,
+        mutated: SmallVec<[Value; 2]>,
+    ) -> Result<()> {
         let loc = self.graph.loc(node).unwrap_or(self.source_info.call_site);
         let (name, skip) = self.callee(node);
         let name: Arc<str> = name.into();
         let returned = |i: usize| skip > 0 && op.return_alias(i).is_some_and(|a| op.mutates(a));
         let outputs = op.call_at(arguments, loc)?.into_iter().enumerate();
-        let outputs: Outputs = outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).chain(mutated).collect();
+        let outputs: Outputs =
+            outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).chain(mutated).collect();
         self.set_results(node, outputs).map_err(|e| e.in_call(&name, loc))
     }
 
@@ -129,7 +156,11 @@ impl Interpreter<'_> {
     fn given_arg_indices(&self, op: Op, node: NodeId, skip: usize) -> Result<SmallVec<[usize; 6]>> {
         let positional = self.graph.args(node).len() - skip;
         let schema = op.schema()?;
-        let named = self.graph.kwargs(node).iter().filter_map(|(name, _)| schema.arg_index(self.graph.str(*name)));
+        let named = self
+            .graph
+            .kwargs(node)
+            .iter()
+            .filter_map(|(name, _)| schema.arg_index(self.graph.str(*name)));
         Ok((0..positional).chain(named).collect())
     }
 
@@ -140,8 +171,20 @@ impl Interpreter<'_> {
                 Value::Tensor(t) => Ok(Value::Tensor(self.with_declared_strides(v, t)?)),
                 other => Ok(other),
             },
-            Arg::List(list) if self.graph.list(list).iter().any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) => {
-                Ok(Value::List(self.graph.list(list).iter().map(|&a| self.value_with_declared_strides(a)).collect::<Result<_>>()?))
+            Arg::List(list)
+                if self
+                    .graph
+                    .list(list)
+                    .iter()
+                    .any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) =>
+            {
+                Ok(Value::List(
+                    self.graph
+                        .list(list)
+                        .iter()
+                        .map(|&a| self.value_with_declared_strides(a))
+                        .collect::<Result<_>>()?,
+                ))
             }
             other => self.value(other),
         }
@@ -150,8 +193,17 @@ impl Interpreter<'_> {
     /// A tensor with the strides of a value's type.
     pub(crate) fn with_declared_strides(&self, v: ValueId, t: Tensor) -> Result<Tensor> {
         let Some(ty) = self.graph.tensor_type(v) else { return Ok(t) };
-        let strides = ty.strides.iter().map(|&e| Ok(self.bindings.eval(e)?.into())).collect::<Result<SmallVec<[SymInt; 4]>, Error>>()?;
-        let same = t.strides().iter().zip(&strides).zip(t.sizes()).all(|((a, b), n)| n.as_i64() == Some(1) || a.as_i64() == b.as_i64());
+        let strides = ty
+            .strides
+            .iter()
+            .map(|&e| Ok(self.bindings.eval(e)?.into()))
+            .collect::<Result<SmallVec<[SymInt; 4]>, Error>>()?;
+        let same = t
+            .strides()
+            .iter()
+            .zip(&strides)
+            .zip(t.sizes())
+            .all(|((a, b), n)| n.as_i64() == Some(1) || a.as_i64() == b.as_i64());
         if same { Ok(t) } else { copy_with_strides(&t, &strides) }
     }
 }

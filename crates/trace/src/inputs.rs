@@ -29,7 +29,8 @@ pub(crate) struct TraceInputs<'a> {
     pub(crate) state: Option<&'a [(String, Tensor)]>,
 }
 
-/// Where a named dimension was met first: its declaration, input, dimension and size; and its symbol.
+/// Where a named dimension was met first: its declaration, input, dimension and size; and its
+/// symbol.
 type FirstUse<'a> = (&'a Dim, (usize, usize, i64), SymInt);
 
 /// The leaves that the program sees, and what each of them is to the graph.
@@ -39,8 +40,12 @@ pub(crate) struct PreparedInputs {
     pub(crate) labels: Vec<String>,
 }
 
-/// Which integers among the leaves the tree's type turns into plain numbers: those on which rebuilding it guards.
-pub(crate) fn guarded_integers(leaves: &[Leaf], rebuild: impl Fn(&mut dyn Iterator<Item = Value>) -> Result<()>) -> Vec<bool> {
+/// Which integers among the leaves the tree's type turns into plain numbers: those on which
+/// rebuilding it guards.
+pub(crate) fn guarded_integers(
+    leaves: &[Leaf],
+    rebuild: impl Fn(&mut dyn Iterator<Item = Value>) -> Result<()>,
+) -> Vec<bool> {
     let hint = |leaf: &Leaf| if let Value::Int(i) = leaf.value { i.as_i64() } else { None };
     leaves
         .iter()
@@ -48,8 +53,13 @@ pub(crate) fn guarded_integers(leaves: &[Leaf], rebuild: impl Fn(&mut dyn Iterat
         .map(|(at, leaf)| {
             let Some(hint) = hint(leaf) else { return false };
             let probe = Scope::new();
-            let Ok(symbol) = probe.backed(None, Range { lo: i64::MIN, hi: i64::MAX }, hint) else { return true };
-            let mut values = leaves.iter().enumerate().map(|(i, l)| if i == at { Value::Int(symbol) } else { l.value.clone() });
+            let Ok(symbol) = probe.backed(None, Range { lo: i64::MIN, hi: i64::MAX }, hint) else {
+                return true;
+            };
+            let mut values = leaves
+                .iter()
+                .enumerate()
+                .map(|(i, l)| if i == at { Value::Int(symbol) } else { l.value.clone() });
             let rebuilt = rebuild(&mut values);
             let asked = !probe.close().guards.is_empty();
             asked || rebuilt.is_err()
@@ -73,7 +83,8 @@ impl TraceInputs<'_> {
         let labels = self.labels()?;
         let dynamic = self.dynamic(scope)?;
         let mut duck: FxHashMap<i64, SymInt> = FxHashMap::default();
-        let (mut values, mut kinds) = (Vec::with_capacity(self.leaves.len()), Vec::with_capacity(self.leaves.len()));
+        let (mut values, mut kinds) =
+            (Vec::with_capacity(self.leaves.len()), Vec::with_capacity(self.leaves.len()));
         for (index, (leaf, label)) in self.leaves.iter().zip(&labels).enumerate() {
             let name = label.replace('.', "_");
             let value = match &leaf.value {
@@ -86,18 +97,32 @@ impl TraceInputs<'_> {
                             None if !self.options.symbolic => n.into(),
                             None => match duck.get(&n).filter(|_| self.options.duck) {
                                 Some(&symbol) => symbol,
-                                None => *duck.entry(n).insert_entry(scope.backed(None, Range { lo: 0, hi: i64::MAX }, n)?).get(),
+                                None => *duck
+                                    .entry(n)
+                                    .insert_entry(scope.backed(
+                                        None,
+                                        Range { lo: 0, hi: i64::MAX },
+                                        n,
+                                    )?)
+                                    .get(),
                             },
                         });
                     }
                     let strides = symbolic_strides(&self.concrete(index, t)?, &symbols);
                     let offset = if self.options.keep_offsets { t.meta().offset } else { 0.into() };
-                    let fake = Tensor::fake_of(Meta { sizes: symbols, strides, offset, ..t.meta().clone() });
+                    let fake = Tensor::fake_of(Meta {
+                        sizes: symbols,
+                        strides,
+                        offset,
+                        ..t.meta().clone()
+                    });
                     Some(Value::Tensor(recorder.input_tensor(fake, &name)?))
                 }
                 Value::Int(i) if self.options.symbolic && self.fixed.get(index) != Some(&true) => {
                     let Some(hint) = i.as_i64() else {
-                        return refuse(format!("input {index} is the integer {i}; a sample must be a number"));
+                        return refuse(format!(
+                            "input {index} is the integer {i}; a sample must be a number"
+                        ));
                     };
                     let symbol = scope.backed(None, Range { lo: i64::MIN, hi: i64::MAX }, hint)?;
                     recorder.input_int(symbol, &name)?;
@@ -117,14 +142,26 @@ impl TraceInputs<'_> {
     /// What each leaf is called: as given, or its path in the tree.
     fn labels(&self) -> Result<Vec<String>> {
         let Some(names) = &self.options.names else {
-            return Ok(self.leaves.iter().enumerate().map(|(i, l)| label_of_path(&l.path).unwrap_or_else(|| format!("in{i}"))).collect());
+            return Ok(self
+                .leaves
+                .iter()
+                .enumerate()
+                .map(|(i, l)| label_of_path(&l.path).unwrap_or_else(|| format!("in{i}")))
+                .collect());
         };
         if names.len() != self.leaves.len() {
-            return refuse(format!("{} names were given for {} inputs", names.len(), self.leaves.len()));
+            return refuse(format!(
+                "{} names were given for {} inputs",
+                names.len(),
+                self.leaves.len()
+            ));
         }
         for (i, name) in names.iter().enumerate() {
             if !is_identifier(name) {
-                return refuse(format!("`{name}` cannot name input {i}: expected letters, digits and `_`, not starting with a digit"));
+                return refuse(format!(
+                    "`{name}` cannot name input {i}: expected letters, digits and `_`, not \
+                        starting with a digit"
+                ));
             }
             if let Some(j) = names.iter().take(i).position(|n| n == name) {
                 return refuse(format!("inputs {j} and {i} are both named `{name}`"));
@@ -137,7 +174,10 @@ impl TraceInputs<'_> {
     fn concrete(&self, index: usize, t: &Tensor) -> Result<Concrete> {
         match t.meta().concrete() {
             Some(c) => Ok(c),
-            None => refuse(format!("input {index} is {}; a sample's sizes must be plain numbers", t.meta())),
+            None => refuse(format!(
+                "input {index} is {}; a sample's sizes must be plain numbers",
+                t.meta()
+            )),
         }
     }
 
@@ -149,43 +189,63 @@ impl TraceInputs<'_> {
             let (input, dim) = (*input, *dim);
             let (name, range) = (symbol.name(), symbol.range());
             let Some(leaf) = self.leaves.get(input) else {
-                return refuse(format!("dynamic dimension `{name}` is of input {input}, but there are {} inputs", self.leaves.len()));
+                return refuse(format!(
+                    "dynamic dimension `{name}` is of input {input}, but there are {} inputs",
+                    self.leaves.len()
+                ));
             };
             let Value::Tensor(t) = &leaf.value else {
-                return refuse(format!("dynamic dimension `{name}` is of input {input}, which is {}, not a tensor", leaf.value.kind()));
+                return refuse(format!(
+                    "dynamic dimension `{name}` is of input {input}, which is {}, not a tensor",
+                    leaf.value.kind()
+                ));
             };
             let sizes = self.concrete(input, t)?.sizes;
             let Some(&size) = sizes.get(dim) else {
                 return refuse(format!(
-                    "dynamic dimension `{name}` is dimension {dim} of input {input}, which has {} dimensions",
+                    "dynamic dimension `{name}` is dimension {dim} of input {input}, which has {} \
+                        dimensions",
                     sizes.len()
                 ));
             };
             if range.lo < 0 || range.lo > range.hi {
-                return refuse(format!("the range of dimension `{name}` is {range}; expected 0 <= min <= max"));
+                return refuse(format!(
+                    "the range of dimension `{name}` is {range}; expected 0 <= min <= max"
+                ));
             }
             if size < range.lo || size > range.hi {
-                return refuse(format!("input {input} has size {size} in dimension {dim}, outside the range {range} of `{name}`"));
+                return refuse(format!(
+                    "input {input} has size {size} in dimension {dim}, outside the range {range} \
+                        of `{name}`"
+                ));
             }
             let s = match by_name.get(name) {
                 None => {
-                    let s = scope.backed(Some(name), range, size).map_err(|e| TraceError::Input(e.to_string()))?;
+                    let s = scope
+                        .backed(Some(name), range, size)
+                        .map_err(|e| TraceError::Input(e.to_string()))?;
                     by_name.insert(name, (symbol, (input, dim, size), s));
                     s
                 }
                 Some((first, ..)) if first.range() != range => {
-                    return refuse(format!("dimension `{name}` is declared with two ranges, {} and {range}", first.range()));
+                    return refuse(format!(
+                        "dimension `{name}` is declared with two ranges, {} and {range}",
+                        first.range()
+                    ));
                 }
                 Some((_, (i, d, n), _)) if *n != size => {
                     return refuse(format!(
-                        "`{name}` is dimension {d} of input {i}, of size {n}, and dimension {dim} of input {input}, of size {size}; one name \
+                        "`{name}` is dimension {d} of input {i}, of size {n}, and dimension {dim} \
+                            of input {input}, of size {size}; one name \
                          stands for one size"
                     ));
                 }
                 Some((.., s)) => *s,
             };
             if out.insert((input, dim), s).is_some() {
-                return refuse(format!("dimension {dim} of input {input} is declared dynamic twice"));
+                return refuse(format!(
+                    "dimension {dim} of input {input} is declared dynamic twice"
+                ));
             }
         }
         Ok(out)
@@ -202,15 +262,21 @@ fn label_of_path(path: &str) -> Option<String> {
 
 /// What a part of the inputs is called after its path; empty for all of them.
 pub(crate) fn part_label(path: &str) -> String {
-    if path.starts_with(|c: char| c.is_ascii_digit()) { format!("in{path}") } else { path.to_owned() }
+    if path.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("in{path}")
+    } else {
+        path.to_owned()
+    }
 }
 
-/// Strides as expressions over the sizes, where the sample's are those of a dense layout in some order of dimensions; else as numbers.
+/// Strides as expressions over the sizes, where the sample's are those of a dense layout in some
+/// order of dimensions; else as numbers.
 pub(crate) fn symbolic_strides(sample: &Concrete, sizes: &[SymInt]) -> Dims {
     if sample.is_contiguous() {
         return contiguous_strides(sizes);
     }
-    // inner dimensions first; of equal strides a dimension of size 1 is the inner one, as in `contiguous_strides`
+    // inner dimensions first; of equal strides a dimension of size 1 is the inner one, as in
+    // `contiguous_strides`
     let mut order: SmallVec<[usize; 6]> = (0..sizes.len()).rev().collect();
     order.sort_by_key(|&d| (sample.strides[d], sample.sizes[d] > 1));
     let mut strides: Dims = sample.strides.iter().map(|&s| SymInt::from(s)).collect();

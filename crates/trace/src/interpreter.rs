@@ -1,17 +1,21 @@
-//! The reference interpreter: a loop over operator calls, with everything checked that the trace took for granted.
+//! The reference interpreter: a loop over operator calls, with everything checked that the trace
+//! took for granted.
 
-use crate::consts::Captured;
 use crate::bindings::{Bindings, DeclaredType};
+use crate::consts::Captured;
 use maquette_ir::Loc;
 use maquette_ir::graph::{Arg, BindSource, Graph, NodeId, Res, Span, Stmt, ValueId, ValueType};
-use maquette_ops::{Args, CallError, Error, FakeError, Op, Outputs, Result, RunError, TraceError, Value, mode};
+use maquette_ops::{
+    Args, CallError, Error, FakeError, Op, Outputs, Result, RunError, TraceError, Value, mode,
+};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// How many statements of the graph an error shows on each side.
 const WINDOW: usize = 2;
 
-/// What messages about a run can say that its graph does not know: lines of the program, but for those of nodes, and what inputs are called.
+/// What messages about a run can say that its graph does not know: lines of the program, but for
+/// those of nodes, and what inputs are called.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceInfo<'a> {
     /// By guard.
@@ -37,23 +41,34 @@ impl SourceInfo<'_> {
     }
 }
 
-/// Runs a graph on its inputs, operator by operator. Mutated inputs and constants are written in place.
+/// Runs a graph on its inputs, operator by operator. Mutated inputs and constants are written in
+/// place.
 ///
 /// # Errors
-/// The inputs are not what the graph declares, a guard or an assertion does not hold, an operator is missing or fails, a result's metadata
-/// is not the declared one, or a constant's contents are not there.
+/// The inputs are not what the graph declares, a guard or an assertion does not hold, an operator
+/// is missing or fails, a result's metadata is not the declared one, or a constant's contents are
+/// not there.
 #[track_caller]
 pub fn run_graph(graph: &Graph, inputs: &[Value]) -> Result<Vec<Value>> {
     let source_info = SourceInfo::of_caller();
     run_with(graph, inputs, &source_info).map_err(|e| source_info.locate(e))
 }
 
-pub(crate) fn run_with(graph: &Graph, inputs: &[Value], source_info: &SourceInfo<'_>) -> Result<Vec<Value>> {
+pub(crate) fn run_with(
+    graph: &Graph,
+    inputs: &[Value],
+    source_info: &SourceInfo<'_>,
+) -> Result<Vec<Value>> {
     interpret(graph, inputs, source_info, false)
 }
 
 /// `functional`: the graph is functional, and its results have no strides.
-pub(crate) fn interpret(graph: &Graph, inputs: &[Value], source_info: &SourceInfo<'_>, functional: bool) -> Result<Vec<Value>> {
+pub(crate) fn interpret(
+    graph: &Graph,
+    inputs: &[Value],
+    source_info: &SourceInfo<'_>,
+    functional: bool,
+) -> Result<Vec<Value>> {
     if mode::is_active() {
         return Err(Error::from(TraceError::Run).at(source_info.call_site));
     }
@@ -87,7 +102,8 @@ pub(crate) struct Interpreter<'g> {
     asserts_done: usize,
 }
 
-/// For each value the last statement that takes it; its own if none does, the end if the graph returns it.
+/// For each value the last statement that takes it; its own if none does, the end if the graph
+/// returns it.
 fn last_uses(graph: &Graph) -> Vec<usize> {
     let mut last = vec![0; graph.values().len()];
     let mut touch = |v: ValueId, at: usize| {
@@ -117,7 +133,11 @@ fn last_uses(graph: &Graph) -> Vec<usize> {
 
 impl<'g> Interpreter<'g> {
     /// `check_strides`: results have the strides and offsets of their types.
-    pub(crate) fn new(graph: &'g Graph, source_info: &'g SourceInfo<'g>, check_strides: bool) -> Interpreter<'g> {
+    pub(crate) fn new(
+        graph: &'g Graph,
+        source_info: &'g SourceInfo<'g>,
+        check_strides: bool,
+    ) -> Interpreter<'g> {
         Interpreter {
             graph,
             source_info,
@@ -156,11 +176,16 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Takes inputs and constants, binds the inputs' symbols and checks everything known about them.
+    /// Takes inputs and constants, binds the inputs' symbols and checks everything known about
+    /// them.
     pub(crate) fn bind_inputs(&mut self, inputs: &[Value]) -> Result<()> {
         let graph = self.graph;
         if inputs.len() != graph.inputs().len() {
-            return Err(RunError::InputCount { expected: graph.inputs().len(), found: inputs.len() }.into());
+            return Err(RunError::InputCount {
+                expected: graph.inputs().len(),
+                found: inputs.len(),
+            }
+            .into());
         }
         for (&input, value) in graph.inputs().iter().zip(inputs) {
             self.bindings.bind_input(input, value)?;
@@ -178,7 +203,10 @@ impl Interpreter<'_> {
             // a guard that cannot be evaluated (it divides by a size that is 0 now) does not hold
             if !self.bindings.holds(guard).unwrap_or(false) {
                 let (guard, values) = self.bindings.explain(guard);
-                let loc = self.source_info.guard_locs.get(i).map_or_else(|| "a line the graph does not know".to_owned(), ToString::to_string);
+                let loc = self.source_info.guard_locs.get(i).map_or_else(
+                    || "a line the graph does not know".to_owned(),
+                    ToString::to_string,
+                );
                 return Err(RunError::Guard { guard, values, loc }.into());
             }
         }
@@ -219,8 +247,10 @@ impl Interpreter<'_> {
     }
 
     fn list(&self, list: Span) -> Result<Value> {
-        let elements = self.graph.list(list).iter().map(|&a| self.value(a)).collect::<Result<Vec<Value>>>()?;
-        let ints: Option<Box<[_]>> = elements.iter().map(|v| if let Value::Int(i) = v { Some(*i) } else { None }).collect();
+        let elements =
+            self.graph.list(list).iter().map(|&a| self.value(a)).collect::<Result<Vec<Value>>>()?;
+        let ints: Option<Box<[_]>> =
+            elements.iter().map(|v| if let Value::Int(i) = v { Some(*i) } else { None }).collect();
         Ok(match ints {
             Some(ints) if !ints.is_empty() => Value::Ints(ints),
             _ => Value::List(elements.into()),
@@ -231,7 +261,8 @@ impl Interpreter<'_> {
         let loc = self.graph.loc(node).unwrap_or(self.source_info.call_site);
         let op = self.op(node).map_err(|e| e.at(loc))?;
         let arguments = self.arguments(op, node, 0, &|a| self.value(a))?;
-        if let ("aten::as_strided", [Value::Tensor(t), _, _, Value::Int(_)]) = (op.name(), arguments.as_slice())
+        if let ("aten::as_strided", [Value::Tensor(t), _, _, Value::Int(_)]) =
+            (op.name(), arguments.as_slice())
             && self.bindings.has_input_offset(t)
         {
             return Err(Error::from(RunError::AbsoluteOffset).at(loc));
@@ -252,8 +283,15 @@ impl Interpreter<'_> {
     }
 
     /// The arguments in the schema's order. `skip`: how many of the node's are not the operator's.
-    pub(crate) fn arguments(&self, op: Op, node: NodeId, skip: usize, value: &dyn Fn(Arg) -> Result<Value>) -> Result<Args> {
-        let mut args = self.graph.args(node).iter().skip(skip).map(|&a| value(a)).collect::<Result<Args>>()?;
+    pub(crate) fn arguments(
+        &self,
+        op: Op,
+        node: NodeId,
+        skip: usize,
+        value: &dyn Fn(Arg) -> Result<Value>,
+    ) -> Result<Args> {
+        let mut args =
+            self.graph.args(node).iter().skip(skip).map(|&a| value(a)).collect::<Result<Args>>()?;
         let kwargs = self.graph.kwargs(node);
         if kwargs.is_empty() {
             return Ok(args);
@@ -281,26 +319,53 @@ impl Interpreter<'_> {
             Error::from(FakeError::Mismatch { output, what: what.into(), expected, found })
         };
         if results.len() != outputs.len() {
-            return Err(differs(0, "the number of outputs", results.len().to_string(), outputs.len().to_string()));
+            return Err(differs(
+                0,
+                "the number of outputs",
+                results.len().to_string(),
+                outputs.len().to_string(),
+            ));
         }
         for (output, (&result, value)) in results.iter().zip(outputs).enumerate() {
             let found = value.kind();
             match (result, value) {
                 (Res::Absent, Value::None) => {}
-                (Res::Value(v), value) if !matches!(value, Value::None | Value::List(_) | Value::Ints(_)) => {
+                (Res::Value(v), value)
+                    if !matches!(value, Value::None | Value::List(_) | Value::Ints(_)) =>
+                {
                     self.set_result(node, output, v, value)?;
                 }
                 (Res::List(range), Value::List(l)) if l.len() == range.len() => {
-                    range.iter().zip(l).try_for_each(|(v, value)| self.set_result(node, output, v, value))?;
+                    range
+                        .iter()
+                        .zip(l)
+                        .try_for_each(|(v, value)| self.set_result(node, output, v, value))?;
                 }
                 (Res::List(range), Value::Ints(l)) if l.len() == range.len() => {
-                    range.iter().zip(l).try_for_each(|(v, i)| self.set_result(node, output, v, Value::Int(i)))?;
+                    range
+                        .iter()
+                        .zip(l)
+                        .try_for_each(|(v, i)| self.set_result(node, output, v, Value::Int(i)))?;
                 }
                 (Res::List(range), Value::List(l)) => {
-                    return Err(differs(output, "the length of the list", range.len().to_string(), l.len().to_string()));
+                    return Err(differs(
+                        output,
+                        "the length of the list",
+                        range.len().to_string(),
+                        l.len().to_string(),
+                    ));
                 }
-                (Res::List(range), _) => return Err(differs(output, "the length of the list", range.len().to_string(), found.to_string())),
-                (Res::Absent, _) => return Err(differs(output, "it", "nothing".into(), found.to_string())),
+                (Res::List(range), _) => {
+                    return Err(differs(
+                        output,
+                        "the length of the list",
+                        range.len().to_string(),
+                        found.to_string(),
+                    ));
+                }
+                (Res::Absent, _) => {
+                    return Err(differs(output, "it", "nothing".into(), found.to_string()));
+                }
                 (Res::Value(v), _) => {
                     let expected = self.graph.display_type(self.graph.value_type(v)).to_string();
                     return Err(differs(output, "it", expected, found.to_string()));
@@ -318,16 +383,26 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    fn bind(&mut self, symbol: maquette_ir::sym::SymbolId, v: ValueId, source: BindSource) -> Result<()> {
+    fn bind(
+        &mut self,
+        symbol: maquette_ir::sym::SymbolId,
+        v: ValueId,
+        source: BindSource,
+    ) -> Result<()> {
         let value = match (self.get(v)?, source) {
-            (Value::Tensor(t), BindSource::Size(dim)) => t.sizes().get(dim as usize).and_then(|s| s.as_i64()),
+            (Value::Tensor(t), BindSource::Size(dim)) => {
+                t.sizes().get(dim as usize).and_then(|s| s.as_i64())
+            }
             (Value::Int(i), BindSource::Value) => i.as_i64(),
             _ => None,
         };
         let undefined = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
         let value = value.ok_or_else(undefined)?;
         let in_call = |e: Error, node: Option<NodeId>| match node {
-            Some(node) => e.in_call(&self.graph.op_name(node).into(), self.graph.loc(node).unwrap_or(self.source_info.call_site)),
+            Some(node) => e.in_call(
+                &self.graph.op_name(node).into(),
+                self.graph.loc(node).unwrap_or(self.source_info.call_site),
+            ),
             None => e,
         };
         self.bindings.bind(symbol, value).map_err(|e| in_call(e, self.graph.producer(v)))?;

@@ -1,4 +1,5 @@
-//! Tracing: a program over tensors, run once on metadata, becomes a graph; and the reference interpreter, which runs it.
+//! Tracing: a program over tensors, run once on metadata, becomes a graph; and the reference
+//! interpreter, which runs it.
 //!
 //! ```
 //! use maquette_ops::Tensor;
@@ -20,47 +21,50 @@
 //! # Ok::<(), maquette_ops::Error>(())
 //! ```
 //!
-//! Tracing reads no data and writes none: the sample inputs only give metadata. Tensors that existed before and are used by the program
-//! become constants that refer to their storage. Sizes are numbers, or symbols: see [`TraceOptions`].
+//! Tracing reads no data and writes none: the sample inputs only give metadata. Tensors that
+//! existed before and are used by the program become constants that refer to their storage. Sizes
+//! are numbers, or symbols: see [`TraceOptions`].
 //!
-//! **Architecture invariant:** nothing here knows of passes or backends. The interpreter calls operators one by one, as the program would.
+//! **Architecture invariant:** nothing here knows of passes or backends. The interpreter calls
+//! operators one by one, as the program would.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod bindings;
+mod buffered;
 mod check_calls;
-mod metadata_check;
 mod consts;
 mod dim;
-mod op_record;
 mod functional;
 mod inputs;
+mod interpreter;
+mod metadata_check;
+mod op_record;
 mod options;
-mod buffered;
 mod real_propagation;
 mod record;
-mod interpreter;
 mod state;
 mod traced;
 mod tracer;
-mod bindings;
 
+pub use bindings::input_symbols;
+pub use buffered::{BufferedOutputs, run_planned};
 pub use check_calls::check_calls;
 pub use consts::Captured;
 pub use dim::Dim;
 pub use functional::{CALL, copy_for_write, copy_with_strides, run_functional, run_functional_at};
 pub use inputs::LeafKind;
-pub use options::{TraceOptions, trace};
-pub use buffered::{BufferedOutputs, run_planned};
 pub use interpreter::{SourceInfo, run_graph};
+pub use options::{TraceOptions, trace};
 pub use state::State;
-pub use traced::{Interface, TracedProgram, Traced};
-pub use bindings::input_symbols;
+pub use traced::{Interface, Traced, TracedProgram};
 
 #[cfg(feature = "check")]
 #[doc(hidden)]
 pub use insta;
 
-/// Compares the text of a graph (or of anything that displays) with its snapshot, as `insta::assert_snapshot!` does.
+/// Compares the text of a graph (or of anything that displays) with its snapshot, as
+/// `insta::assert_snapshot!` does.
 #[cfg(feature = "check")]
 #[macro_export]
 macro_rules! assert_graph_snapshot {

@@ -1,4 +1,5 @@
-//! Whether a real tensor has the metadata that was promised, whoever can tell what the promised sizes are.
+//! Whether a real tensor has the metadata that was promised, whoever can tell what the promised
+//! sizes are.
 
 use maquette_ir::{DType, Device, Layout};
 use maquette_ops::{Result, Tensor};
@@ -27,12 +28,21 @@ pub(crate) struct MetadataMismatch<E> {
 /// The first mismatch, and whether everything could be compared.
 pub(crate) type CheckResult<E> = (Option<MetadataMismatch<E>>, bool);
 
-pub(crate) fn mismatch<E>(what: impl Into<String>, expected: impl ToString, found: impl ToString) -> Option<MetadataMismatch<E>> {
-    Some(MetadataMismatch { what: what.into(), expected: expected.to_string(), found: found.to_string(), expr: None })
+pub(crate) fn mismatch<E>(
+    what: impl Into<String>,
+    expected: impl ToString,
+    found: impl ToString,
+) -> Option<MetadataMismatch<E>> {
+    Some(MetadataMismatch {
+        what: what.into(),
+        expected: expected.to_string(),
+        found: found.to_string(),
+        expr: None,
+    })
 }
 
-/// Compares a real tensor. `known` evaluates a size, as far as its symbols are known. `starts` are the offsets of other tensors of this storage
-/// from which the promised one may be counted.
+/// Compares a real tensor. `known` evaluates a size, as far as its symbols are known. `starts` are
+/// the offsets of other tensors of this storage from which the promised one may be counted.
 pub(crate) fn check_metadata<E: Copy>(
     expected_meta: &ExpectedMeta<'_, E>,
     t: &Tensor,
@@ -42,15 +52,27 @@ pub(crate) fn check_metadata<E: Copy>(
     t.ok()?;
     let rank = expected_meta.sizes.len();
     let fixed = None
-        .or_else(|| (expected_meta.dtype != t.dtype()).then(|| mismatch("dtype", expected_meta.dtype, t.dtype())))
-        .or_else(|| (expected_meta.device != t.device()).then(|| mismatch("device", expected_meta.device, t.device())))
-        .or_else(|| (expected_meta.layout != t.layout()).then(|| mismatch("layout", expected_meta.layout, t.layout())))
+        .or_else(|| {
+            (expected_meta.dtype != t.dtype())
+                .then(|| mismatch("dtype", expected_meta.dtype, t.dtype()))
+        })
+        .or_else(|| {
+            (expected_meta.device != t.device())
+                .then(|| mismatch("device", expected_meta.device, t.device()))
+        })
+        .or_else(|| {
+            (expected_meta.layout != t.layout())
+                .then(|| mismatch("layout", expected_meta.layout, t.layout()))
+        })
         .or_else(|| (rank != t.dim()).then(|| mismatch("rank", rank, t.dim())));
     if let Some(d) = fixed {
         return Ok((d, true));
     }
     let mut complete = true;
-    let mut check_expr = |what: &dyn Fn() -> String, e: E, found: Option<i64>| -> Result<Option<MetadataMismatch<E>>> {
+    let mut check_expr = |what: &dyn Fn() -> String,
+                          e: E,
+                          found: Option<i64>|
+     -> Result<Option<MetadataMismatch<E>>> {
         let Some(expected) = known(e)? else {
             complete = false;
             return Ok(None);
@@ -70,7 +92,9 @@ pub(crate) fn check_metadata<E: Copy>(
     if !expected_meta.check_strides || t.sizes().iter().any(|n| n.as_i64() == Some(0)) {
         return Ok((None, complete));
     }
-    for (d, ((&e, s), n)) in expected_meta.strides.iter().zip(t.strides()).zip(t.sizes()).enumerate() {
+    for (d, ((&e, s), n)) in
+        expected_meta.strides.iter().zip(t.strides()).zip(t.sizes()).enumerate()
+    {
         if n.as_i64() != Some(1)
             && let Some(d) = check_expr(&|| format!("stride {d}"), e, s.as_i64())?
         {
@@ -79,7 +103,9 @@ pub(crate) fn check_metadata<E: Copy>(
     }
     let found = t.storage_offset().as_i64();
     for start in starts {
-        if check_expr(&|| "offset".to_owned(), expected_meta.offset, found.map(|o| o - start))?.is_none() {
+        if check_expr(&|| "offset".to_owned(), expected_meta.offset, found.map(|o| o - start))?
+            .is_none()
+        {
             return Ok((None, complete));
         }
     }

@@ -34,9 +34,18 @@ impl OpRecord {
         Ok(OpRecord {
             name: builder.intern(op.name()),
             positional: schema.args.iter().take_while(|a| !a.kwarg_only).count(),
-            args: args.map(|(i, a)| ArgRecord { keyword: builder.intern(&a.name), default: op.default_value(i) }).collect(),
-            returns_arg: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| mutated.contains(a))).collect(),
-            views_arg: (0..schema.returns.len()).map(|i| op.return_alias(i).filter(|a| !mutated.contains(a))).collect(),
+            args: args
+                .map(|(i, a)| ArgRecord {
+                    keyword: builder.intern(&a.name),
+                    default: op.default_value(i),
+                })
+                .collect(),
+            returns_arg: (0..schema.returns.len())
+                .map(|i| op.return_alias(i).filter(|a| mutated.contains(a)))
+                .collect(),
+            views_arg: (0..schema.returns.len())
+                .map(|i| op.return_alias(i).filter(|a| !mutated.contains(a)))
+                .collect(),
             mutated,
             builtin: op.is_builtin(),
             effect: op.effect().is_some(),
@@ -65,9 +74,12 @@ fn same(default: &Value, v: &Value) -> bool {
         (Value::Layout(a), Value::Layout(b)) => a == b,
         (Value::MemoryFormat(a), Value::MemoryFormat(b)) => a == b,
         (Value::Ints(a), Value::Ints(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.as_i64().is_some() && a.as_i64() == b.as_i64())
+            a.len() == b.len()
+                && a.iter().zip(b).all(|(a, b)| a.as_i64().is_some() && a.as_i64() == b.as_i64())
         }
-        (Value::List(a), Value::List(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::List(a), Value::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+        }
         _ => false,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::dim::Dim;
 use crate::inputs::{TraceInputs, guarded_integers};
-use crate::traced::{TracedProgram, Traced};
+use crate::traced::{Traced, TracedProgram};
 use crate::tracer::TraceSession;
 use maquette_ir::Loc;
 use maquette_ops::{Result, Tensor, Tree, tree};
@@ -16,7 +16,8 @@ pub fn trace<I: Tree, O: Tree>(f: impl FnOnce(I) -> O, inputs: I) -> Result<Trac
     TraceOptions::new().trace(f, inputs)
 }
 
-/// Options of a trace. Inputs are counted as the leaves of the input tree, in order: the second tensor of a tuple is input 1.
+/// Options of a trace. Inputs are counted as the leaves of the input tree, in order: the second
+/// tensor of a tuple is input 1.
 #[derive(Clone, Debug, Default)]
 pub struct TraceOptions {
     pub(crate) name: Option<String>,
@@ -34,8 +35,9 @@ impl TraceOptions {
         TraceOptions::default()
     }
 
-    /// Every size of every input tensor, and every [`SymInt`](maquette_ir::sym::SymInt) among the inputs, is a symbol in `[0, oo)`: `s0`, `s1`…
-    /// No size is special, 0 and 1 included, unless the program branches on it.
+    /// Every size of every input tensor, and every [`SymInt`](maquette_ir::sym::SymInt) among the
+    /// inputs, is a symbol in `[0, oo)`: `s0`, `s1`… No size is special, 0 and 1 included, unless
+    /// the program branches on it.
     pub fn symbolic() -> TraceOptions {
         TraceOptions { symbolic: true, ..TraceOptions::default() }
     }
@@ -46,7 +48,8 @@ impl TraceOptions {
         self
     }
 
-    /// Names for the inputs, one each. By default an input is named by its path in the input tree (`layers_0_weight`), or `in0`, `in1`…
+    /// Names for the inputs, one each. By default an input is named by its path in the input tree
+    /// (`layers_0_weight`), or `in0`, `in1`…
     pub fn names<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> TraceOptions {
         self.names = Some(names.into_iter().map(Into::into).collect());
         self
@@ -69,31 +72,41 @@ impl TraceOptions {
         self
     }
 
-    /// Whether inputs begin where the samples begin in their storages, and the graph refuses others: what a program needs that names a place
-    /// in a storage, as `as_strided` with an offset does. Off by default: an input may begin anywhere.
+    /// Whether inputs begin where the samples begin in their storages, and the graph refuses
+    /// others: what a program needs that names a place in a storage, as `as_strided` with an offset
+    /// does. Off by default: an input may begin anywhere.
     pub fn keep_offsets(mut self, on: bool) -> TraceOptions {
         self.keep_offsets = on;
         self
     }
 
-    /// Whether every call is also made on copies of the samples, which then need data. Off by default. With it
-    /// - a branch on data-dependent sizes is decided as the samples decide it, and asserted in the graph with its line: a run on data that
-    ///   decides it otherwise is refused;
-    /// - an operator without a fake kernel gets outputs of the rank and dtype that its kernel returned, in sizes that depend on data;
+    /// Whether every call is also made on copies of the samples, which then need data. Off by
+    /// default. With it
+    /// - a branch on data-dependent sizes is decided as the samples decide it, and asserted in the
+    ///   graph with its line: a run on data that decides it otherwise is refused;
+    /// - an operator without a fake kernel gets outputs of the rank and dtype that its kernel
+    ///   returned, in sizes that depend on data;
     /// - each fake kernel is checked against its kernel while tracing.
     ///
-    /// Kernels run, and so do their effects; samples, captured tensors and random numbers stay as they are.
+    /// Kernels run, and so do their effects; samples, captured tensors and random numbers stay as
+    /// they are.
     pub fn propagate_real(mut self, on: bool) -> TraceOptions {
         self.real = on;
         self
     }
 
-    /// Runs `f` once on fake tensors for `inputs` and returns the graph of what it did. The data of `inputs` is neither read nor written.
+    /// Runs `f` once on fake tensors for `inputs` and returns the graph of what it did. The data of
+    /// `inputs` is neither read nor written.
     ///
     /// # Errors
-    /// The options do not fit the inputs; or the first error of any operation in `f`, even if nothing came of its result.
+    /// The options do not fit the inputs; or the first error of any operation in `f`, even if
+    /// nothing came of its result.
     #[track_caller]
-    pub fn trace<I: Tree, O: Tree>(&self, f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O>> {
+    pub fn trace<I: Tree, O: Tree>(
+        &self,
+        f: impl FnOnce(I) -> O,
+        inputs: I,
+    ) -> Result<Traced<I, O>> {
         self.record(f, None, inputs, Loc::caller())
     }
 
@@ -106,8 +119,13 @@ impl TraceOptions {
         loc: Loc,
     ) -> Result<Traced<I, O>> {
         let (in_spec, leaves) = tree::flatten(&inputs)?;
-        // an `i64` and a `SymInt` flatten alike; the one that asks for its number while the tree is rebuilt stays a number
-        let fixed = if self.symbolic { guarded_integers(&leaves, |values| I::unflatten(&in_spec, values).map(drop)) } else { Vec::new() };
+        // an `i64` and a `SymInt` flatten alike; the one that asks for its number while the tree is
+        // rebuilt stays a number
+        let fixed = if self.symbolic {
+            guarded_integers(&leaves, |values| I::unflatten(&in_spec, values).map(drop))
+        } else {
+            Vec::new()
+        };
         let trace_inputs = TraceInputs { options: self, leaves: &leaves, fixed: &fixed, state };
         let session = TraceSession::begin(&trace_inputs).map_err(|e| e.at(loc))?;
         let input = I::unflatten(&in_spec, &mut session.leaves().iter().cloned())?;

@@ -1,38 +1,54 @@
-//! Real tensors beside the traced ones: every call is also made on copies of the samples, and what comes back decides what metadata cannot.
+//! Real tensors beside the traced ones: every call is also made on copies of the samples, and what
+//! comes back decides what metadata cannot.
 
-use crate::metadata_check::{ExpectedMeta, check_metadata};
 use crate::inputs::symbolic_strides;
+use crate::metadata_check::{ExpectedMeta, check_metadata};
 use crate::record::unbound_symbols;
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{Device, Loc};
 use maquette_ops::random::{self, Philox};
-use maquette_ops::{Args, StorageCloner, Dims, Error, FakeError, Meta, Op, Outputs, Result, RunError, Tensor, TraceError, Value, mode};
+use maquette_ops::{
+    Args, Dims, Error, FakeError, Meta, Op, Outputs, Result, RunError, StorageCloner, Tensor,
+    TraceError, Value, mode,
+};
 use rustc_hash::FxHashMap;
 
 /// The values that the program would compute from the samples.
 pub(crate) struct RealValues {
     cloner: StorageCloner,
     by_slot: FxHashMap<u32, Tensor>,
-    /// Samples that do not begin where their storages do, and where they begin, in bytes; a trace counts offsets from there.
+    /// Samples that do not begin where their storages do, and where they begin, in bytes; a trace
+    /// counts offsets from there.
     input_offsets: Vec<(Tensor, i64)>,
-    /// Where the random numbers of the traced program are, which must not advance those of anybody else.
+    /// Where the random numbers of the traced program are, which must not advance those of anybody
+    /// else.
     random: Philox,
 }
 
 impl RealValues {
     pub(crate) fn new() -> RealValues {
-        RealValues { cloner: StorageCloner::default(), by_slot: FxHashMap::default(), input_offsets: Vec::new(), random: random::state(Device::Cpu) }
+        RealValues {
+            cloner: StorageCloner::default(),
+            by_slot: FxHashMap::default(),
+            input_offsets: Vec::new(),
+            random: random::state(Device::Cpu),
+        }
     }
 
     /// Takes a sample for the input that stands for it.
     pub(crate) fn input(&mut self, index: usize, sample: &Tensor, traced: &Tensor) -> Result<()> {
         if sample.is_fake() {
             let tensor = sample.meta();
-            let message = format!("input {index} is a fake tensor {tensor}; `propagate_real` runs kernels, so every sample needs data");
+            let message = format!(
+                "input {index} is a fake tensor {tensor}; `propagate_real` runs kernels, so every \
+                    sample needs data"
+            );
             return Err(TraceError::Input(message).into());
         }
         let copy = self.cloner.clone_of(sample)?;
-        if let (Some(start), Some(0)) = (copy.storage_offset().as_i64().filter(|o| *o != 0), traced.meta().offset.as_i64()) {
+        if let (Some(start), Some(0)) =
+            (copy.storage_offset().as_i64().filter(|o| *o != 0), traced.meta().offset.as_i64())
+        {
             self.input_offsets.push((copy.clone(), start * copy.dtype().size() as i64));
         }
         self.insert(traced, copy);
@@ -48,11 +64,17 @@ impl RealValues {
     /// Makes the call on real tensors.
     pub(crate) fn call(&mut self, op: Op, args: &Args, loc: Loc) -> Result<Outputs> {
         let args = args.iter().map(|v| self.real_value(v)).collect::<Result<Args>>()?;
-        random::apart(&mut self.random, || mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc))))
+        random::apart(&mut self.random, || {
+            mode::without_modes(|| mode::on_behalf_of(loc, || op.call_at(args, loc)))
+        })
     }
 
     fn real_value(&mut self, v: &Value) -> Result<Value> {
-        let number = |i: &SymInt| i.hint().map(SymInt::from).ok_or(TraceError::Internal("a size has no value on the samples"));
+        let number = |i: &SymInt| {
+            i.hint()
+                .map(SymInt::from)
+                .ok_or(TraceError::Internal("a size has no value on the samples"))
+        };
         Ok(match v {
             Value::Int(i) => Value::Int(number(i)?),
             Value::Ints(l) => Value::Ints(l.iter().map(number).collect::<Result<_, _>>()?),
@@ -66,21 +88,41 @@ impl RealValues {
         })
     }
 
-    /// Checks the fake outputs of a call against the real ones; the data-dependent sizes among them get their values.
-    pub(crate) fn check_and_bind(&self, scope: &Scope, fake: &Outputs, real: &Outputs) -> Result<()> {
+    /// Checks the fake outputs of a call against the real ones; the data-dependent sizes among them
+    /// get their values.
+    pub(crate) fn check_and_bind(
+        &self,
+        scope: &Scope,
+        fake: &Outputs,
+        real: &Outputs,
+    ) -> Result<()> {
         bind(scope, fake, real)?;
         for (output, (f, r)) in fake.iter().zip(real).enumerate() {
             let mut differs = match (f, r) {
-                (Value::Int(f), Value::Int(r)) if f.hint() != r.as_i64() => Some(("the value".to_owned(), f.to_string(), r.to_string())),
+                (Value::Int(f), Value::Int(r)) if f.hint() != r.as_i64() => {
+                    Some(("the value".to_owned(), f.to_string(), r.to_string()))
+                }
                 _ => None,
             };
             for (f, r) in f.tensors().zip(r.tensors()) {
                 let meta = f.meta();
-                let (sizes, strides, offset) = (meta.sizes.as_slice(), meta.strides.as_slice(), meta.offset);
-                let expected_meta =
-                    ExpectedMeta { dtype: meta.dtype, device: meta.device, layout: meta.layout, sizes, strides, offset, check_strides: true };
+                let (sizes, strides, offset) =
+                    (meta.sizes.as_slice(), meta.strides.as_slice(), meta.offset);
+                let expected_meta = ExpectedMeta {
+                    dtype: meta.dtype,
+                    device: meta.device,
+                    layout: meta.layout,
+                    sizes,
+                    strides,
+                    offset,
+                    check_strides: true,
+                };
                 let width = r.dtype().size() as i64;
-                let starts = self.input_offsets.iter().filter(|(input, _)| input.shares_storage(r)).map(|(_, start)| *start / width);
+                let starts = self
+                    .input_offsets
+                    .iter()
+                    .filter(|(input, _)| input.shares_storage(r))
+                    .map(|(_, start)| *start / width);
                 let (found, _) = check_metadata(&expected_meta, r, starts, |e| Ok(e.hint()))?;
                 differs = differs.or(found.map(|d| (d.what, d.expected, d.found)));
             }
@@ -99,9 +141,16 @@ impl RealValues {
     }
 }
 
-/// Fake outputs where there is no fake kernel: of the ranks, dtypes and devices of the real ones, in sizes that depend on data, as the samples
-/// alone do not tell what they depend on. Nothing where a result is a view, whose place in its storage they do not tell either.
-pub(crate) fn infer_outputs(op: Op, fake_args: &Args, real: &Outputs, scope: &Scope, loc: Loc) -> Option<Outputs> {
+/// Fake outputs where there is no fake kernel: of the ranks, dtypes and devices of the real ones,
+/// in sizes that depend on data, as the samples alone do not tell what they depend on. Nothing
+/// where a result is a view, whose place in its storage they do not tell either.
+pub(crate) fn infer_outputs(
+    op: Op,
+    fake_args: &Args,
+    real: &Outputs,
+    scope: &Scope,
+    loc: Loc,
+) -> Option<Outputs> {
     let fresh = |range| scope.unbacked(range, op.name(), loc);
     let tensor = |t: &Tensor| -> Option<Tensor> {
         let sizes: Dims = t.sizes().iter().map(|_| fresh(Range { lo: 0, hi: i64::MAX })).collect();
@@ -128,7 +177,9 @@ fn bind(scope: &Scope, fake: &Outputs, real: &Outputs) -> Result<()> {
         };
         match (f, r) {
             (Value::Int(f), Value::Int(r)) => bind_int(scope, *f, *r)?,
-            (Value::Ints(f), Value::Ints(r)) if f.len() == r.len() => f.iter().zip(r).try_for_each(|(f, r)| bind_int(scope, *f, *r))?,
+            (Value::Ints(f), Value::Ints(r)) if f.len() == r.len() => {
+                f.iter().zip(r).try_for_each(|(f, r)| bind_int(scope, *f, *r))?
+            }
             (Value::List(f), Value::List(r)) if f.len() != r.len() => {
                 differs("the length of the list", f.len().to_string(), r.len().to_string())?;
             }
@@ -153,7 +204,11 @@ fn bind_int(scope: &Scope, fake: SymInt, real: SymInt) -> Result<()> {
         let range = d.table.range(symbol);
         d.hints.insert(symbol, value);
         let outside = value < range.lo || value > range.hi;
-        outside.then(|| RunError::Range { symbol: d.table.name(symbol).to_owned(), value, range: range.to_string() })
+        outside.then(|| RunError::Range {
+            symbol: d.table.name(symbol).to_owned(),
+            value,
+            range: range.to_string(),
+        })
     });
     outside.map_or(Ok(()), |e| Err(e.into()))
 }

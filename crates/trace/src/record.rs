@@ -1,11 +1,18 @@
-//! What a trace writes down: operator calls become nodes, with the symbols they bind and the assertions they raise in their places.
+//! What a trace writes down: operator calls become nodes, with the symbols they bind and the
+//! assertions they raise in their places.
 
-use crate::consts::{Captured, Consts, ConstEntry};
+use crate::consts::{Captured, ConstEntry, Consts};
 use crate::op_record::OpRecord;
 use maquette_ir::Loc;
-use maquette_ir::graph::{Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
+use maquette_ir::graph::{
+    Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId,
+    ValueType,
+};
 use maquette_ir::sym::{Assertion, Expr, Scope, SymInt, SymTable, SymbolId, SymbolKind};
-use maquette_ops::{Args, Error, FakeError, Meta, Op, Outputs, Result, TraceSlot, Tensor, TraceError, TraceTag, Value};
+use maquette_ops::{
+    Args, Error, FakeError, Meta, Op, Outputs, Result, Tensor, TraceError, TraceSlot, TraceTag,
+    Value,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -42,7 +49,8 @@ pub(crate) struct Recorder {
     /// By the address of the operator's name, which is its own and permanent.
     ops: FxHashMap<usize, Rc<OpRecord>>,
     pub(crate) consts: Consts,
-    /// What the first of `consts` are that are inputs: numbers of the tensors that the trace was told of.
+    /// What the first of `consts` are that are inputs: numbers of the tensors that the trace was
+    /// told of.
     pub(crate) state: Vec<Vec<usize>>,
     /// Types below this have been looked at for data-dependent sizes.
     types_seen: usize,
@@ -108,12 +116,18 @@ impl Recorder {
     pub(crate) fn prepare(&mut self, op: Op, given: &Args) -> Result<PendingCall> {
         self.flush_assertions(None);
         let op = self.op_record(op)?;
-        let is_default = |i: usize| op.args.get(i).zip(given.get(i)).is_some_and(|(a, v)| a.is_default(v));
+        let is_default =
+            |i: usize| op.args.get(i).zip(given.get(i)).is_some_and(|(a, v)| a.is_default(v));
         let mut positional = op.positional.min(given.len());
         while positional > 0 && is_default(positional - 1) {
             positional -= 1;
         }
-        let mut call = PendingCall { args: SmallVec::new(), kwargs: SmallVec::new(), fake_args: Args::new(), op: op.clone() };
+        let mut call = PendingCall {
+            args: SmallVec::new(),
+            kwargs: SmallVec::new(),
+            fake_args: Args::new(),
+            op: op.clone(),
+        };
         for (i, value) in given.iter().enumerate() {
             if i < positional {
                 let arg = self.arg(value)?;
@@ -129,16 +143,27 @@ impl Recorder {
         Ok(call)
     }
 
-    /// Writes a call down, and gives its outputs as the program sees them. `given` are the arguments as the program gave them.
-    pub(crate) fn record(&mut self, call: PendingCall, given: &Args, outputs: Outputs, loc: Loc) -> Result<Outputs> {
+    /// Writes a call down, and gives its outputs as the program sees them. `given` are the
+    /// arguments as the program gave them.
+    pub(crate) fn record(
+        &mut self,
+        call: PendingCall,
+        given: &Args,
+        outputs: Outputs,
+        loc: Loc,
+    ) -> Result<Outputs> {
         self.flush_assertions(call.op.builtin.then_some(loc));
         let op = &*call.op;
         let types_before = self.types_seen;
         let mut types: SmallVec<[ValueType; 4]> = SmallVec::new();
         for (output, v) in outputs.iter().enumerate() {
             match v {
-                Value::List(l) => l.iter().try_for_each(|v| self.result_type(v, output).map(|t| types.push(t)))?,
-                Value::Ints(l) => l.iter().try_for_each(|&i| self.expr(i).map(|e| types.push(ValueType::Int(e))))?,
+                Value::List(l) => {
+                    l.iter().try_for_each(|v| self.result_type(v, output).map(|t| types.push(t)))?
+                }
+                Value::Ints(l) => l
+                    .iter()
+                    .try_for_each(|&i| self.expr(i).map(|e| types.push(ValueType::Int(e))))?,
                 Value::None => {}
                 v => types.push(self.result_type(v, output)?),
             }
@@ -165,7 +190,9 @@ impl Recorder {
         if call.returns_copies(&outputs) {
             self.builder.set_copies(created.node);
         }
-        if self.types_seen > types_before || types.iter().any(|t| matches!(t, ValueType::Int(Expr::Id(_)))) {
+        if self.types_seen > types_before
+            || types.iter().any(|t| matches!(t, ValueType::Int(Expr::Id(_))))
+        {
             self.bind(created, &types)?;
         }
         if !self.pending_assertions.is_empty() {
@@ -178,22 +205,29 @@ impl Recorder {
         let mut wrapped = Outputs::new();
         for (i, output) in outputs.into_iter().enumerate() {
             let traced = self.wrap(output, &mut values)?;
-            wrapped.push(match op.returns_arg.get(i).copied().flatten().and_then(|a| given.get(a)) {
-                Some(argument) => argument.clone(),
-                None => traced,
-            });
+            wrapped.push(
+                match op.returns_arg.get(i).copied().flatten().and_then(|a| given.get(a)) {
+                    Some(argument) => argument.clone(),
+                    None => traced,
+                },
+            );
         }
         Ok(wrapped)
     }
 
-    /// A result as the program sees it. `values` are the node's, one for each tensor and each integer.
+    /// A result as the program sees it. `values` are the node's, one for each tensor and each
+    /// integer.
     fn wrap(&mut self, v: Value, values: &mut dyn Iterator<Item = ValueId>) -> Result<Value> {
         Ok(match v {
             Value::Tensor(t) => {
-                let value = values.next().ok_or(TraceError::Internal("a node defines fewer values than its fake kernel returned"))?;
+                let value = values.next().ok_or(TraceError::Internal(
+                    "a node defines fewer values than its fake kernel returned",
+                ))?;
                 Value::Tensor(t.into_slot(self.slot(value)))
             }
-            Value::List(l) => Value::List(l.into_iter().map(|v| self.wrap(v, values)).collect::<Result<_>>()?),
+            Value::List(l) => {
+                Value::List(l.into_iter().map(|v| self.wrap(v, values)).collect::<Result<_>>()?)
+            }
             Value::Ints(l) => {
                 values.take(l.len()).for_each(drop);
                 Value::Ints(l)
@@ -227,7 +261,9 @@ impl Recorder {
                 _ => continue,
             };
             for (i, &e) in exprs.iter().enumerate().filter(|(_, e)| matches!(e, Expr::Id(_))) {
-                let (found, plain) = self.scope.with(|data| unbound_symbols(&mut data.table, e, &self.bound_symbols));
+                let (found, plain) = self
+                    .scope
+                    .with(|data| unbound_symbols(&mut data.table, e, &self.bound_symbols));
                 let source = match of {
                     Some(rank) if i < rank => Some(BindSource::Size(i as u32)),
                     Some(_) => None,
@@ -244,14 +280,27 @@ impl Recorder {
         }
         match unbound.into_iter().find(|s| !self.bound_symbols.contains(s)) {
             None => Ok(()),
-            Some(s) => Err(FakeError::Unbindable { symbol: self.scope.with(|data| data.table.name(s).to_owned()) }.into()),
+            Some(s) => Err(FakeError::Unbindable {
+                symbol: self.scope.with(|data| data.table.name(s).to_owned()),
+            }
+            .into()),
         }
     }
 
-    /// Moves assertions into the body that are about bound symbols only, in the order they were raised. Guards and assertions raised since
-    /// the last time are the program's at `line`, where builtin code raised them for it.
+    /// Moves assertions into the body that are about bound symbols only, in the order they were
+    /// raised. Guards and assertions raised since the last time are the program's at `line`, where
+    /// builtin code raised them for it.
     pub(crate) fn flush_assertions(&mut self, line: Option<Loc>) {
-        let Recorder { scope, pending_assertions, assertions_seen, guards_seen, bound_symbols, builder, assert_locs, .. } = self;
+        let Recorder {
+            scope,
+            pending_assertions,
+            assertions_seen,
+            guards_seen,
+            bound_symbols,
+            builder,
+            assert_locs,
+            ..
+        } = self;
         scope.with(|data| {
             if let Some(line) = line {
                 data.guards.iter_mut().skip(*guards_seen).for_each(|g| g.loc = line);
@@ -264,7 +313,9 @@ impl Recorder {
                 return;
             }
             pending_assertions.retain(|a| {
-                let known = |s: &SymbolId| data.table.kind(*s) == SymbolKind::Backed || bound_symbols.contains(s);
+                let known = |s: &SymbolId| {
+                    data.table.kind(*s) == SymbolKind::Backed || bound_symbols.contains(s)
+                };
                 let ready = data.table.free_symbols_bool(a.cond).iter().all(known);
                 if ready {
                     builder.assert_(a.cond, a.message.as_deref());
@@ -320,11 +371,15 @@ impl Recorder {
             Value::Layout(l) => (*l).into(),
             Value::MemoryFormat(m) => (*m).into(),
             Value::Ints(l) => {
-                let elements = l.iter().map(|&i| self.expr(i).map(Arg::Int)).collect::<Result<SmallVec<[Arg; 8]>>>()?;
+                let elements = l
+                    .iter()
+                    .map(|&i| self.expr(i).map(Arg::Int))
+                    .collect::<Result<SmallVec<[Arg; 8]>>>()?;
                 self.builder.list(&elements)
             }
             Value::List(l) => {
-                let elements = l.iter().map(|v| self.arg(v)).collect::<Result<SmallVec<[Arg; 8]>>>()?;
+                let elements =
+                    l.iter().map(|v| self.arg(v)).collect::<Result<SmallVec<[Arg; 8]>>>()?;
                 self.builder.list(&elements)
             }
         })
@@ -333,24 +388,40 @@ impl Recorder {
     fn value_of(&mut self, t: &Tensor) -> Result<ValueId> {
         match t.ok()?.slot() {
             Some(slot) if Arc::ptr_eq(&slot.trace, &self.tag) => {
-                let unknown = || TraceError::Internal("a traced tensor has a slot that its trace does not know");
+                let unknown = || {
+                    TraceError::Internal("a traced tensor has a slot that its trace does not know")
+                };
                 Ok(self.values.get(slot.value as usize).copied().ok_or_else(unknown)?)
             }
-            Some(slot) => Err(TraceError::OtherTrace { trace: slot.trace.name.clone(), current: self.tag.name.clone() }.into()),
+            Some(slot) => Err(TraceError::OtherTrace {
+                trace: slot.trace.name.clone(),
+                current: self.tag.name.clone(),
+            }
+            .into()),
             None => Ok(self.constant(t)?.value),
         }
     }
 
     /// A real tensor in the graph: a constant, unless it is known as something else.
     fn constant(&mut self, t: &Tensor) -> Result<&ConstEntry> {
-        let at = self.const_index(t, |r, ty, t| r.builder.constant(ty, Arc::new(Captured(t.clone())), None))?;
+        let at = self.const_index(t, |r, ty, t| {
+            r.builder.constant(ty, Arc::new(Captured(t.clone())), None)
+        })?;
         self.consts.all().get(at).ok_or_else(|| TraceError::Internal("a constant is lost").into())
     }
 
     /// The number of a real tensor. `define` adds it to the graph, the first time.
-    pub(crate) fn const_index(&mut self, t: &Tensor, define: impl FnOnce(&mut Recorder, TypeId, &Tensor) -> ValueId) -> Result<usize> {
+    pub(crate) fn const_index(
+        &mut self,
+        t: &Tensor,
+        define: impl FnOnce(&mut Recorder, TypeId, &Tensor) -> ValueId,
+    ) -> Result<usize> {
         if t.is_fake() {
-            return Err(TraceError::Fake { trace: self.tag.name.clone(), tensor: t.meta().to_string() }.into());
+            return Err(TraceError::Fake {
+                trace: self.tag.name.clone(),
+                tensor: t.meta().to_string(),
+            }
+            .into());
         }
         let mut consts = std::mem::take(&mut self.consts);
         let found = consts.get_or_define(t, |t| {
@@ -374,7 +445,12 @@ impl Recorder {
     }
 
     /// The finished graph; the recorder is empty afterwards. `table` is the closed scope's.
-    pub(crate) fn finish(&mut self, table: &SymTable, guards: &[maquette_ir::sym::Guard], outputs: &[Arg]) -> Result<(Graph, Vec<Loc>)> {
+    pub(crate) fn finish(
+        &mut self,
+        table: &SymTable,
+        guards: &[maquette_ir::sym::Guard],
+        outputs: &[Arg],
+    ) -> Result<(Graph, Vec<Loc>)> {
         if let Some(a) = self.pending_assertions.first() {
             let cond = table.display_bool(a.cond).to_string();
             return Err(Error::from(TraceError::Unbound { cond }).at(a.loc));
@@ -390,8 +466,13 @@ impl Recorder {
     }
 }
 
-/// The data-dependent symbols in an expression that nothing has bound, and whether it is just one of them.
-pub(crate) fn unbound_symbols(table: &mut SymTable, e: Expr, bound_symbols: &FxHashSet<SymbolId>) -> (SmallVec<[SymbolId; 4]>, bool) {
+/// The data-dependent symbols in an expression that nothing has bound, and whether it is just one
+/// of them.
+pub(crate) fn unbound_symbols(
+    table: &mut SymTable,
+    e: Expr,
+    bound_symbols: &FxHashSet<SymbolId>,
+) -> (SmallVec<[SymbolId; 4]>, bool) {
     let mut found = table.free_symbols(e);
     found.retain(|s| table.kind(*s) == SymbolKind::Unbacked && !bound_symbols.contains(s));
     let plain = matches!(found.as_slice(), [s] if table.expr(*s) == e);

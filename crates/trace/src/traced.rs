@@ -15,7 +15,8 @@ use std::marker::PhantomData;
 pub struct Interface {
     /// What became of each leaf of the input tree.
     pub inputs: Vec<LeafKind>,
-    /// What each leaf of the input tree is called: as it was named, or its path in the tree, `caches.0.keys`.
+    /// What each leaf of the input tree is called: as it was named, or its path in the tree,
+    /// `caches.0.keys`.
     pub labels: Vec<String>,
     /// The shape of the input tree.
     pub in_spec: TreeSpec,
@@ -24,14 +25,17 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The graph's inputs among the leaves of an input tree, in order. The other leaves are numbers that the program was traced with.
+    /// The graph's inputs among the leaves of an input tree, in order. The other leaves are numbers
+    /// that the program was traced with.
     ///
     /// # Errors
     /// The tree is not shaped as the traced one, or a number differs.
     pub fn flatten_inputs<I: Tree>(&self, inputs: &I) -> Result<Vec<Value>> {
         let (spec, leaves) = tree::flatten(inputs)?;
         if let Some((path, expected, found)) = self.in_spec.difference(&spec) {
-            return Err(RunError::InputStructure { input: part_label(&path), expected, found }.into());
+            return Err(
+                RunError::InputStructure { input: part_label(&path), expected, found }.into()
+            );
         }
         let mut inputs = Vec::with_capacity(leaves.len());
         for ((leaf, kind), label) in leaves.into_iter().zip(&self.inputs).zip(&self.labels) {
@@ -39,7 +43,8 @@ impl Interface {
                 LeafKind::Input => inputs.push(leaf.value),
                 LeafKind::Fixed(value) if equal(value, &leaf.value) => {}
                 LeafKind::Fixed(value) => {
-                    let why = "numbers are constants of a trace, unless they are `SymInt`s of a symbolic one; trace again for other values";
+                    let why = "numbers are constants of a trace, unless they are `SymInt`s of a \
+                        symbolic one; trace again for other values";
                     return Err(RunError::Input {
                         input: label.clone(),
                         what: "the value".into(),
@@ -56,7 +61,11 @@ impl Interface {
 
     /// What the graph's inputs among the leaves are called.
     pub fn input_labels(&self) -> impl Iterator<Item = &str> {
-        self.inputs.iter().zip(&self.labels).filter(|(kind, _)| matches!(kind, LeafKind::Input)).map(|(_, label)| label.as_str())
+        self.inputs
+            .iter()
+            .zip(&self.labels)
+            .filter(|(kind, _)| matches!(kind, LeafKind::Input))
+            .map(|(_, label)| label.as_str())
     }
 }
 
@@ -110,17 +119,29 @@ impl<I: Tree, O: Tree> Traced<I, O> {
         self.program
     }
 
-    /// Runs the graph on real tensors, operator by operator, as the program would: the reference for every other way to run it.
+    /// Runs the graph on real tensors, operator by operator, as the program would: the reference
+    /// for every other way to run it.
     ///
-    /// Everything the trace took for granted is checked: the inputs' metadata, guards, assertions, and the metadata of every result.
+    /// Everything the trace took for granted is checked: the inputs' metadata, guards, assertions,
+    /// and the metadata of every result.
     ///
     /// # Errors
-    /// The inputs are not those the graph was traced for, an operator fails, or its result is not what its fake kernel promised.
+    /// The inputs are not those the graph was traced for, an operator fails, or its result is not
+    /// what its fake kernel promised.
     #[track_caller]
     pub fn run(&self, inputs: I) -> Result<O> {
         let TracedProgram { graph, state, interface, guard_locs, assert_locs } = &self.program;
-        let labels: Vec<String> = state.iter().map(|_| String::new()).chain(interface.input_labels().map(ToOwned::to_owned)).collect();
-        let source_info = SourceInfo { guard_locs: guard_locs, assert_locs: assert_locs, input_names: &labels, call_site: Loc::caller() };
+        let labels: Vec<String> = state
+            .iter()
+            .map(|_| String::new())
+            .chain(interface.input_labels().map(ToOwned::to_owned))
+            .collect();
+        let source_info = SourceInfo {
+            guard_locs: guard_locs,
+            assert_locs: assert_locs,
+            input_names: &labels,
+            call_site: Loc::caller(),
+        };
         let run = || {
             let own = state.iter().map(|s| Value::Tensor(s.tensor.clone()));
             let given: Vec<Value> = own.chain(interface.flatten_inputs(&inputs)?).collect();

@@ -1,6 +1,6 @@
 //! The tracer: a dispatch mode that computes metadata only and writes down what was called.
 
-use crate::inputs::{TraceInputs, PreparedInputs};
+use crate::inputs::{PreparedInputs, TraceInputs};
 use crate::real_propagation::{self, RealValues};
 use crate::record::Recorder;
 use crate::traced::{Interface, TracedProgram};
@@ -9,7 +9,9 @@ use maquette_ir::graph::Arg;
 use maquette_ir::sym::{Scope, ScopeData};
 use maquette_ops::mode::{self, Mode};
 use maquette_ops::tree::{Leaf, TreeSpec};
-use maquette_ops::{Args, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, TraceTag, Value, args, fake};
+use maquette_ops::{
+    Args, Error, ErrorKind, FakeError, Op, Outputs, Result, Tensor, TraceTag, Value, args, fake,
+};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,14 +35,19 @@ impl Mode for Tracer {
             return self.recorder.borrow_mut().record(call, &args, outputs?, loc);
         };
         // an error with an operator is of a call that the fake kernel made
-        let missing = |e: &Error| e.op().is_none() && matches!(e.kind(), ErrorKind::Fake(FakeError::Missing { .. }));
+        let missing = |e: &Error| {
+            e.op().is_none() && matches!(e.kind(), ErrorKind::Fake(FakeError::Missing { .. }))
+        };
         let (outputs, missing) = match outputs {
             Err(e) if missing(&e) => (Outputs::new(), Some(e)),
             outputs => (outputs?, None),
         };
         let real = real_values.borrow_mut().call(op, &args, loc)?;
         let outputs = match missing {
-            Some(e) => real_propagation::infer_outputs(op, &call.fake_args, &real, &self.scope, loc).ok_or(e)?,
+            Some(e) => {
+                real_propagation::infer_outputs(op, &call.fake_args, &real, &self.scope, loc)
+                    .ok_or(e)?
+            }
             None => outputs,
         };
         real_values.borrow().check_and_bind(&self.scope, &outputs, &real)?;
@@ -67,14 +74,18 @@ impl Mode for Tracer {
 }
 
 impl Tracer {
-    /// Host data made by the program is a constant that every run copies anew, as the program would make it anew.
+    /// Host data made by the program is a constant that every run copies anew, as the program would
+    /// make it anew.
     fn lift(&self, t: &Tensor, loc: Loc) -> Result<Tensor> {
         static LIFT: OnceLock<Option<Op>> = OnceLock::new();
         let out = match LIFT.get_or_init(|| Op::find("aten::lift_fresh_copy").ok()) {
             Some(lift) => self.call(*lift, args![t], loc)?,
             None => self.call(Op::find("aten::clone")?, args![t, ()], loc)?,
         };
-        out.first().map_or_else(|| Err(Error::value("a copy operator returned nothing")), |v| v.tensor().cloned())
+        out.first().map_or_else(
+            || Err(Error::value("a copy operator returned nothing")),
+            |v| v.tensor().cloned(),
+        )
     }
 }
 
@@ -98,13 +109,25 @@ impl TraceSession {
         let inputs = trace_inputs.prepare(&scope, &mut recorder)?;
         let mut real_values = trace_inputs.options.real.then(RealValues::new);
         for (index, (leaf, value)) in trace_inputs.leaves.iter().zip(&inputs.values).enumerate() {
-            if let (Some(real_values), Value::Tensor(sample), Value::Tensor(traced)) = (&mut real_values, &leaf.value, value) {
+            if let (Some(real_values), Value::Tensor(sample), Value::Tensor(traced)) =
+                (&mut real_values, &leaf.value, value)
+            {
                 real_values.input(index, sample, traced)?;
             }
         }
         let real_values = real_values.map(RefCell::new);
-        let tracer = Tracer { tag, scope, recorder: RefCell::new(recorder), real_values, first_error: RefCell::new(None) };
-        Ok(TraceSession { tracer: Rc::new(tracer), inputs, with_state: trace_inputs.state.is_some() })
+        let tracer = Tracer {
+            tag,
+            scope,
+            recorder: RefCell::new(recorder),
+            real_values,
+            first_error: RefCell::new(None),
+        };
+        Ok(TraceSession {
+            tracer: Rc::new(tracer),
+            inputs,
+            with_state: trace_inputs.state.is_some(),
+        })
     }
 
     /// The leaves that the program gets.
@@ -118,14 +141,21 @@ impl TraceSession {
     }
 
     /// Ends the trace. `output` is what the program returned, flattened.
-    pub(crate) fn finish(self, in_spec: TreeSpec, output: Result<(TreeSpec, Vec<Leaf>)>) -> Result<TracedProgram> {
+    pub(crate) fn finish(
+        self,
+        in_spec: TreeSpec,
+        output: Result<(TreeSpec, Vec<Leaf>)>,
+    ) -> Result<TracedProgram> {
         let tracer = &*self.tracer;
         if let Some(e) = tracer.first_error.borrow_mut().take() {
             return Err(e);
         }
         let (out_spec, leaves) = output?;
         let mut recorder = tracer.recorder.borrow_mut();
-        let outputs = leaves.iter().map(|l| recorder.arg(&l.value)).collect::<Result<SmallVec<[Arg; 4]>>>()?;
+        let outputs = leaves
+            .iter()
+            .map(|l| recorder.arg(&l.value))
+            .collect::<Result<SmallVec<[Arg; 4]>>>()?;
         recorder.flush_assertions(None);
         let state = if self.with_state { recorder.take_state() } else { Vec::new() };
         let ScopeData { table, guards, .. } = tracer.scope.close();
@@ -134,7 +164,8 @@ impl TraceSession {
         graph.verify()?;
         let assert_locs = std::mem::take(&mut recorder.assert_locs);
         let PreparedInputs { kinds, labels, .. } = &self.inputs;
-        let interface = Interface { inputs: kinds.clone(), labels: labels.clone(), in_spec, out_spec };
+        let interface =
+            Interface { inputs: kinds.clone(), labels: labels.clone(), in_spec, out_spec };
         Ok(TracedProgram { graph, state, interface, guard_locs, assert_locs })
     }
 }

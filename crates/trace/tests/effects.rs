@@ -7,7 +7,9 @@ use insta::assert_snapshot;
 use maquette_ir::Device;
 use maquette_ir::graph::{EdgeKind, Graph, NodeId};
 use maquette_ops::library::Facts;
-use maquette_ops::{Effect, ErrorKind, FakeCtx, Op, RegisterError, Result, Tensor, Value, args, custom_op, random};
+use maquette_ops::{
+    Effect, ErrorKind, FakeCtx, Op, RegisterError, Result, Tensor, Value, args, custom_op, random,
+};
 use maquette_trace::{run_graph, trace};
 use petgraph::visit::{EdgeRef, IntoEdgeReferences};
 use std::sync::{Arc, Mutex};
@@ -22,7 +24,12 @@ fn logger(name: &str, log: &Log) -> Op {
         log.lock().unwrap().push(word.to_owned());
         Ok(())
     };
-    custom_op(name).schema("(Tensor x, str word) -> ()").effect(Effect::Ordered).kernel(kernel).register().unwrap()
+    custom_op(name)
+        .schema("(Tensor x, str word) -> ()")
+        .effect(Effect::Ordered)
+        .kernel(kernel)
+        .register()
+        .unwrap()
 }
 
 /// Adds one in place, and writes it down.
@@ -64,7 +71,10 @@ fn effects_keep_their_order_and_their_repetitions() {
     let t = trace(model, vector(2)).unwrap();
     assert!(log.lock().unwrap().is_empty(), "a trace runs no kernel");
     assert_snapshot!("effects", t);
-    assert_eq!(order_edges(t.graph()), ["e::log0 -> e::inc_2", "e::inc_2 -> e::log4", "e::log4 -> e::log5"]);
+    assert_eq!(
+        order_edges(t.graph()),
+        ["e::log0 -> e::inc_2", "e::inc_2 -> e::log4", "e::log4 -> e::log5"]
+    );
     t.run(vector(2)).unwrap().unwrap();
     assert_eq!(std::mem::take(&mut *log.lock().unwrap()), eager);
     // a graph read from text knows its effects, whoever reads it
@@ -80,10 +90,14 @@ fn effects_keep_their_order_and_their_repetitions() {
 
 #[test]
 fn an_effect_is_registered_and_cleared() {
-    let op =
-        custom_op("e::pure").schema("(Tensor x) -> Tensor").kernel(|x: &Tensor| -> Result<Tensor> { Ok(Tensor::from(x.to_vec::<f32>()?)) });
+    let op = custom_op("e::pure")
+        .schema("(Tensor x) -> Tensor")
+        .kernel(|x: &Tensor| -> Result<Tensor> { Ok(Tensor::from(x.to_vec::<f32>()?)) });
     let op = op.register().unwrap();
-    op.register_fake(|_cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) }).unwrap();
+    op.register_fake(|_cx: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })
+    .unwrap();
     let text = || trace(move |x: Tensor| call(&op, args![&x]), vector(2)).unwrap().to_string();
     assert!(op.is_pure() && !text().contains("effect"));
     op.register_effect(Effect::Ordered).unwrap();
@@ -95,7 +109,10 @@ fn an_effect_is_registered_and_cleared() {
 
 #[test]
 fn an_operator_without_effect_that_returns_nothing_is_refused() {
-    let silent = custom_op("e::silent").schema("(Tensor x) -> ()").kernel(|x: &Tensor| -> Result<()> { x.ok().map(drop) }).register();
+    let silent = custom_op("e::silent")
+        .schema("(Tensor x) -> ()")
+        .kernel(|x: &Tensor| -> Result<()> { x.ok().map(drop) })
+        .register();
     let e = silent.unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Register(RegisterError::NoPurpose { .. })), "{e}");
     let op = logger("e::not_silent", &Log::default());
@@ -113,11 +130,28 @@ fn a_stateful_operator_is_called_as_often_as_eagerly() {
         *count.lock().unwrap() += 1;
         Ok(Tensor::from(vec![*count.lock().unwrap() as f32; x.to_vec::<f32>()?.len()]))
     };
-    let op = custom_op("e::counter").schema("(Tensor x) -> Tensor").effect(Effect::Ordered).kernel(kernel).register().unwrap();
-    op.register_fake(|_cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) }).unwrap();
-    let t = trace(move |x: Tensor| -> Result<(Tensor, Tensor)> { Ok((call(&op, args![&x])?, call(&op, args![&x])?)) }, vector(1)).unwrap();
+    let op = custom_op("e::counter")
+        .schema("(Tensor x) -> Tensor")
+        .effect(Effect::Ordered)
+        .kernel(kernel)
+        .register()
+        .unwrap();
+    op.register_fake(|_cx: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+        Ok(x.new_empty(x.sizes(), x.dtype()))
+    })
+    .unwrap();
+    let t = trace(
+        move |x: Tensor| -> Result<(Tensor, Tensor)> {
+            Ok((call(&op, args![&x])?, call(&op, args![&x])?))
+        },
+        vector(1),
+    )
+    .unwrap();
     let (a, b) = t.run(vector(1)).unwrap().unwrap();
-    assert_eq!((a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap(), *calls.lock().unwrap()), (vec![1.0], vec![2.0], 2));
+    assert_eq!(
+        (a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap(), *calls.lock().unwrap()),
+        (vec![1.0], vec![2.0], 2)
+    );
 }
 
 #[test]
@@ -127,11 +161,14 @@ fn a_traced_program_draws_the_numbers_that_eager_draws() {
         let a = x.rand_like();
         let b = maquette_ops::call("aten::dropout", args![&x, 0.5, true])?[0].tensor()?.clone();
         let _dead = maquette_ops::call("aten::randn", args![vec![7i64]])?;
-        let c = maquette_ops::call("aten::uniform_", args![&(&x * 1.0), 2.0, 3.0])?[0].tensor()?.clone();
+        let c = maquette_ops::call("aten::uniform_", args![&(&x * 1.0), 2.0, 3.0])?[0]
+            .tensor()?
+            .clone();
         Ok((a, b, c))
     };
     let bits = |(a, b, c): (Tensor, Tensor, Tensor)| {
-        [a, b, c].map(|t| t.to_vec::<f32>().unwrap().iter().map(|v| v.to_bits()).collect::<Vec<u32>>())
+        [a, b, c]
+            .map(|t| t.to_vec::<f32>().unwrap().iter().map(|v| v.to_bits()).collect::<Vec<u32>>())
     };
     let x = || Tensor::from([1.0f32, 2.0, 3.0, 4.0, 5.0]);
     random::manual_seed(5);
@@ -144,9 +181,19 @@ fn a_traced_program_draws_the_numbers_that_eager_draws() {
     let again: Graph = t.graph().to_string().parse().unwrap();
     let out = run_graph(&again, &[Value::from(x())]).unwrap();
     let tensors: Vec<Tensor> = out.iter().flat_map(Value::tensors).cloned().collect();
-    assert_eq!((bits((tensors[0].clone(), tensors[1].clone(), tensors[2].clone())), random::state(Device::Cpu).offset), eager);
+    assert_eq!(
+        (
+            bits((tensors[0].clone(), tensors[1].clone(), tensors[2].clone())),
+            random::state(Device::Cpu).offset
+        ),
+        eager
+    );
     assert_eq!(
         order_edges(t.graph()),
-        ["aten::rand_like0 -> aten::dropout1", "aten::dropout1 -> aten::randn2", "aten::randn2 -> aten::uniform_4"]
+        [
+            "aten::rand_like0 -> aten::dropout1",
+            "aten::dropout1 -> aten::randn2",
+            "aten::randn2 -> aten::uniform_4"
+        ]
     );
 }

@@ -1,4 +1,5 @@
-//! Fake kernels in traces: what they say of sizes, what becomes of their guards and checks, and how a wrong one is found.
+//! Fake kernels in traces: what they say of sizes, what becomes of their guards and checks, and how
+//! a wrong one is found.
 
 mod common;
 
@@ -6,7 +7,9 @@ use common::{COUNT, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device};
-use maquette_ops::{ErrorKind, FakeCtx, FakeError, IntoDims, Meta, Op, Result, RunError, Tensor, args, custom_op};
+use maquette_ops::{
+    ErrorKind, FakeCtx, FakeError, IntoDims, Meta, Op, Result, RunError, Tensor, args, custom_op,
+};
 use maquette_trace::{TraceOptions, run_graph, trace};
 
 /// An error without line numbers.
@@ -14,7 +17,9 @@ fn text(e: &maquette_ops::Error) -> String {
     let text = e.to_string();
     let mut parts = text.split(".rs:");
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, rest| text + ".rs:N" + rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+    parts.fold(first, |text, rest| {
+        text + ".rs:N" + rest.trim_start_matches(|c: char| c.is_ascii_digit())
+    })
 }
 
 fn symbolic() -> TraceOptions {
@@ -22,8 +27,16 @@ fn symbolic() -> TraceOptions {
 }
 
 /// An operator of one tensor with this kernel and fake kernel.
-fn op(name: &str, kernel: fn(&Tensor) -> Result<Tensor>, fake: fn(&FakeCtx, &Tensor) -> Result<Tensor>) -> Op {
-    let op = custom_op(name).schema("(Tensor x) -> Tensor").kernel(move |x: &Tensor| -> Result<Tensor> { kernel(x) }).register().unwrap();
+fn op(
+    name: &str,
+    kernel: fn(&Tensor) -> Result<Tensor>,
+    fake: fn(&FakeCtx, &Tensor) -> Result<Tensor>,
+) -> Op {
+    let op = custom_op(name)
+        .schema("(Tensor x) -> Tensor")
+        .kernel(move |x: &Tensor| -> Result<Tensor> { kernel(x) })
+        .register()
+        .unwrap();
     op.register_fake(move |cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { fake(cx, x) }).unwrap();
     op
 }
@@ -49,10 +62,18 @@ fn one_size_in_expressions_lists_and_integers() {
         let twice = Tensor::from_vec([found.clone(), found.clone()].concat(), [n, 2]);
         Ok((twice, vec![Tensor::from(found), Tensor::from(vec![0i64; n as usize + 1])], n))
     };
-    let op = custom_op("f::shares").schema("(Tensor x) -> (Tensor, Tensor[], int)").kernel(kernel).register().unwrap();
+    let op = custom_op("f::shares")
+        .schema("(Tensor x) -> (Tensor, Tensor[], int)")
+        .kernel(kernel)
+        .register()
+        .unwrap();
     op.register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<(Tensor, Vec<Tensor>, SymInt)> {
         let n = cx.new_dynamic_size()?;
-        Ok((x.new_empty([n, 2.into()], x.dtype()), vec![x.new_empty([n], x.dtype()), x.new_empty([n + 1], DType::I64)], n))
+        Ok((
+            x.new_empty([n, 2.into()], x.dtype()),
+            vec![x.new_empty([n], x.dtype()), x.new_empty([n + 1], DType::I64)],
+            n,
+        ))
     })
     .unwrap();
     let model = move |x: Tensor| -> Result<(Tensor, Tensor, SymInt)> {
@@ -63,7 +84,10 @@ fn one_size_in_expressions_lists_and_integers() {
     let t = symbolic().trace(model, vector(4)).unwrap();
     assert_snapshot!("one_size_shared", t);
     let (row, twice, sum) = t.run(Tensor::from([1.0f32, -1.0, 5.0])).unwrap().unwrap();
-    assert_eq!((row.to_vec::<f32>().unwrap(), twice.sizes_i64().unwrap(), sum.as_i64()), (vec![1.0, 5.0], vec![2, 2], Some(6)));
+    assert_eq!(
+        (row.to_vec::<f32>().unwrap(), twice.sizes_i64().unwrap(), sum.as_i64()),
+        (vec![1.0, 5.0], vec![2, 2], Some(6))
+    );
 }
 
 #[test]
@@ -73,15 +97,27 @@ fn sizes_that_are_products_of_a_data_dependent_one() {
         let n = found.size(0).guard_int()?;
         Ok((found, Tensor::zeros([n, 2 * n], DType::F32)))
     };
-    let op = custom_op("f::products").schema("(Tensor x) -> (Tensor, Tensor)").kernel(kernel).register().unwrap();
+    let op = custom_op("f::products")
+        .schema("(Tensor x) -> (Tensor, Tensor)")
+        .kernel(kernel)
+        .register()
+        .unwrap();
     op.register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<(Tensor, Tensor)> {
         let n = cx.new_dynamic_size()?;
         Ok((x.new_empty([n], x.dtype()), x.new_empty([n, n * 2], x.dtype())))
     })
     .unwrap();
-    let t = symbolic().trace(move |x: Tensor| Ok::<_, maquette_ops::Error>(op.call(args![&x])?[1].tensor()?.clone()), vector(4)).unwrap();
+    let t = symbolic()
+        .trace(
+            move |x: Tensor| Ok::<_, maquette_ops::Error>(op.call(args![&x])?[1].tensor()?.clone()),
+            vector(4),
+        )
+        .unwrap();
     assert_snapshot!("sizes_that_are_products", t);
-    assert_eq!(t.run(Tensor::from([1.0f32, 2.0, -3.0])).unwrap().unwrap().sizes_i64().unwrap(), [2, 4]);
+    assert_eq!(
+        t.run(Tensor::from([1.0f32, 2.0, -3.0])).unwrap().unwrap().sizes_i64().unwrap(),
+        [2, 4]
+    );
 }
 
 #[test]
@@ -94,12 +130,21 @@ fn checks_and_guards_of_a_fake_kernel_have_its_lines() {
         x.size(0).guard_int()?; // line C
         Ok(x.new_empty([n], x.dtype()))
     });
-    let line = |mark: &str| include_str!("fakes.rs").lines().position(|l| l.ends_with(mark)).map(|i| i as u32 + 1).unwrap();
+    let line = |mark: &str| {
+        include_str!("fakes.rs")
+            .lines()
+            .position(|l| l.ends_with(mark))
+            .map(|i| i as u32 + 1)
+            .unwrap()
+    };
     let t = symbolic().trace(move |x: Tensor| call(&op, args![&x]), vector(4)).unwrap();
     assert_snapshot!("checks_and_guards", t);
     let program = t.program();
     assert_eq!(program.assert_locs.iter().map(|l| l.line).collect::<Vec<_>>(), [line("// line A")]);
-    assert_eq!(program.guard_locs.iter().map(|l| l.line).collect::<Vec<_>>(), [line("// line B"), line("// line C")]);
+    assert_eq!(
+        program.guard_locs.iter().map(|l| l.line).collect::<Vec<_>>(),
+        [line("// line B"), line("// line C")]
+    );
     let e = t.run(vector(2)).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })), "{e}");
     assert!(e.to_string().contains(&format!("fakes.rs:{}", line("// line B"))), "{e}");
@@ -124,15 +169,27 @@ fn a_check_that_fails_in_a_run_says_its_message_and_line() {
 fn a_symbol_given_to_a_fake_kernel_that_wants_a_number() {
     let op = custom_op("f::repeat")
         .schema("(Tensor x, SymInt n) -> Tensor")
-        .kernel(|x: &Tensor, n: i64| -> Result<Tensor> { Ok(Tensor::from(x.to_vec::<f32>()?.repeat(n as usize))) })
+        .kernel(|x: &Tensor, n: i64| -> Result<Tensor> {
+            Ok(Tensor::from(x.to_vec::<f32>()?.repeat(n as usize)))
+        })
         .register()
         .unwrap();
-    op.register_fake(|_cx: &FakeCtx, x: &Tensor, n: i64| -> Result<Tensor> { Ok(x.new_empty([x.size(0) * n], x.dtype())) }).unwrap();
+    op.register_fake(|_cx: &FakeCtx, x: &Tensor, n: i64| -> Result<Tensor> {
+        Ok(x.new_empty([x.size(0) * n], x.dtype()))
+    })
+    .unwrap();
     let t = symbolic().trace(move |x: Tensor| call(&op, args![&x, x.size(0)]), vector(3)).unwrap(); // this line
-    let line = include_str!("fakes.rs").lines().position(|l| l.ends_with("// this line")).unwrap() as u32 + 1;
-    assert_eq!(t.program().guard_locs.iter().map(|l| (l.file, l.line)).collect::<Vec<_>>(), [(file!(), line)]);
+    let line = include_str!("fakes.rs").lines().position(|l| l.ends_with("// this line")).unwrap()
+        as u32
+        + 1;
+    assert_eq!(
+        t.program().guard_locs.iter().map(|l| (l.file, l.line)).collect::<Vec<_>>(),
+        [(file!(), line)]
+    );
     assert_snapshot!("a_number_for_a_symbol", t);
-    let e = symbolic().trace(move |x: Tensor| call(&op, args![&x, COUNT.call(args![&x])?[0].int()?]), vector(3)).unwrap_err();
+    let e = symbolic()
+        .trace(move |x: Tensor| call(&op, args![&x, COUNT.call(args![&x])?[0].int()?]), vector(3))
+        .unwrap_err();
     assert_snapshot!("a_number_for_data", text(&e));
 }
 
@@ -153,34 +210,88 @@ fn what_a_fake_kernel_may_not_do_in_a_trace() {
     let real = op("f::real", copy, |_, _| Ok(Tensor::from([1.0f32, 2.0])));
     let mixes = op("f::mixes", copy, |_, x| (x + Tensor::from([1.0f32, 2.0])).ok().cloned());
     let calls = op("f::calls", copy, |_, _| call(&NONZERO, args![&Tensor::from([1.0f32])]));
-    let item = op("f::item", copy, |_, x| Ok(x.new_empty([x.sum().item::<f32>()? as i64], x.dtype())));
+    let item =
+        op("f::item", copy, |_, x| Ok(x.new_empty([x.sum().item::<f32>()? as i64], x.dtype())));
     let errors: Vec<String> = [unreturned, real, mixes, calls, item]
         .into_iter()
-        .map(|op| text(&symbolic().trace(move |x: Tensor| call(&op, args![&x]), vector(2)).unwrap_err()))
+        .map(|op| {
+            text(&symbolic().trace(move |x: Tensor| call(&op, args![&x]), vector(2)).unwrap_err())
+        })
         .collect();
     assert_snapshot!("not_in_a_fake_kernel", errors.join("\n\n"));
 }
 
-/// Kernels that return something other than promised: what is promised, on which input it shows, and what the error names.
+/// Kernels that return something other than promised: what is promised, on which input it shows,
+/// and what the error names.
 #[test]
 fn every_promise_is_checked_in_every_run() {
-    let offset = |x: &Tensor| -> Result<Tensor> { Ok(Tensor::from([copy(x)?.to_vec::<f32>()?, vec![0.0]].concat()).slice(0, 1..)) };
+    let offset = |x: &Tensor| -> Result<Tensor> {
+        Ok(Tensor::from([copy(x)?.to_vec::<f32>()?, vec![0.0]].concat()).slice(0, 1..))
+    };
     let transposed = |x: &Tensor| -> Result<Tensor> { copy(x)?.t().ok().cloned() };
     type Fake = fn(&FakeCtx, &Tensor) -> Result<Tensor>;
     type Kernel = fn(&Tensor) -> Result<Tensor>;
     let cases: [(&str, Kernel, Fake, Tensor, Tensor); 12] = [
-        ("f::rank", copy, |_, x| Ok(x.new_empty([x.numel()], x.dtype())), matrix(2, 3), matrix(2, 3)),
-        ("f::size", copy, |_, x| Ok(x.new_empty([x.size(0) + 1, x.size(1)], x.dtype())), matrix(2, 3), matrix(2, 3)),
-        ("f::stride", transposed, |_, x| Ok(x.new_empty([x.size(1), x.size(0)], x.dtype())), matrix(2, 3), matrix(2, 3)),
+        (
+            "f::rank",
+            copy,
+            |_, x| Ok(x.new_empty([x.numel()], x.dtype())),
+            matrix(2, 3),
+            matrix(2, 3),
+        ),
+        (
+            "f::size",
+            copy,
+            |_, x| Ok(x.new_empty([x.size(0) + 1, x.size(1)], x.dtype())),
+            matrix(2, 3),
+            matrix(2, 3),
+        ),
+        (
+            "f::stride",
+            transposed,
+            |_, x| Ok(x.new_empty([x.size(1), x.size(0)], x.dtype())),
+            matrix(2, 3),
+            matrix(2, 3),
+        ),
         ("f::offset", offset, |_, x| Ok(like(x)), vector(3), vector(3)),
-        ("f::promised_offset", copy, |_, x| Ok(Tensor::fake_of(Meta { offset: 2.into(), ..x.meta().clone() })), vector(3), vector(3)),
+        (
+            "f::promised_offset",
+            copy,
+            |_, x| Ok(Tensor::fake_of(Meta { offset: 2.into(), ..x.meta().clone() })),
+            vector(3),
+            vector(3),
+        ),
         ("f::dtype", copy, |_, x| Ok(x.new_empty(x.sizes(), DType::F64)), vector(3), vector(3)),
-        ("f::device", copy, |_, x| Ok(Tensor::fake_of(x.meta().clone().on(Device::cuda(0)))), vector(3), vector(3)),
+        (
+            "f::device",
+            copy,
+            |_, x| Ok(Tensor::fake_of(x.meta().clone().on(Device::cuda(0)))),
+            vector(3),
+            vector(3),
+        ),
         // right on the sample, wrong elsewhere
         ("f::hard_coded", copy, |_, x| Ok(x.new_empty([3], x.dtype())), vector(3), vector(4)),
-        ("f::specialised", copy, |_, x| Ok(x.new_empty([x.size(0).hint().unwrap_or(0)], x.dtype())), vector(3), vector(4)),
-        ("f::max", positive, |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(0, 1)?], x.dtype())), vector(3), vector(9)),
-        ("f::min", positive, |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(5, 9)?], x.dtype())), vector(3), vector(4)),
+        (
+            "f::specialised",
+            copy,
+            |_, x| Ok(x.new_empty([x.size(0).hint().unwrap_or(0)], x.dtype())),
+            vector(3),
+            vector(4),
+        ),
+        (
+            "f::max",
+            positive,
+            |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(0, 1)?], x.dtype())),
+            vector(3),
+            vector(9),
+        ),
+        (
+            "f::min",
+            positive,
+            |cx, x| Ok(x.new_empty([cx.new_dynamic_size_in(5, 9)?], x.dtype())),
+            vector(3),
+            vector(4),
+        ),
         (
             "f::dynamic_stride",
             |x| Tensor::zeros([3, positive(x)?.size(0).guard_int()?], DType::F32).t().ok().cloned(),
@@ -195,9 +306,17 @@ fn every_promise_is_checked_in_every_run() {
         let t = symbolic().trace(move |x: Tensor| call(&op, args![&x]), sample.clone()).unwrap();
         let e = t.run(other.clone()).unwrap_err();
         assert_eq!(e.op(), Some(name), "{e}");
-        assert!(matches!(e.kind(), ErrorKind::Fake(FakeError::Mismatch { .. }) | ErrorKind::Run(RunError::Range { .. })), "{e}");
+        assert!(
+            matches!(
+                e.kind(),
+                ErrorKind::Fake(FakeError::Mismatch { .. })
+                    | ErrorKind::Run(RunError::Range { .. })
+            ),
+            "{e}"
+        );
         // a graph read from text promises the same
-        let again = run_graph(&t.graph().to_string().parse().unwrap(), &[other.into()]).unwrap_err();
+        let again =
+            run_graph(&t.graph().to_string().parse().unwrap(), &[other.into()]).unwrap_err();
         assert_eq!(e.kind().to_string(), again.kind().to_string());
         errors += &format!("{}\n", e.to_string().lines().next().unwrap_or_default());
     }
@@ -211,15 +330,40 @@ fn promises_of_lists_and_integers() {
         .kernel(|x: &Tensor| -> Result<Vec<Tensor>> { Ok(vec![copy(x)?, copy(x)?]) })
         .register()
         .unwrap();
-    lists.register_fake(|_cx: &FakeCtx, x: &Tensor| -> Result<Vec<Tensor>> { Ok(vec![like(x)]) }).unwrap();
-    let ints = custom_op("f::int").schema("(Tensor x) -> int").kernel(|_x: &Tensor| -> Result<i64> { Ok(7) }).register().unwrap();
+    lists
+        .register_fake(|_cx: &FakeCtx, x: &Tensor| -> Result<Vec<Tensor>> { Ok(vec![like(x)]) })
+        .unwrap();
+    let ints = custom_op("f::int")
+        .schema("(Tensor x) -> int")
+        .kernel(|_x: &Tensor| -> Result<i64> { Ok(7) })
+        .register()
+        .unwrap();
     ints.register_fake(|_cx: &FakeCtx, x: &Tensor| -> Result<SymInt> { Ok(x.size(0)) }).unwrap();
-    let negative = custom_op("f::negative").schema("(Tensor x) -> int").kernel(|_x: &Tensor| -> Result<i64> { Ok(-7) }).register().unwrap();
-    negative.register_fake(|cx: &FakeCtx, _x: &Tensor| -> Result<SymInt> { cx.new_dynamic_int() }).unwrap();
-    let t = symbolic().trace(move |x: Tensor| lists.call(args![&x]).map(|out| out[0].tensors().count() as i64), vector(2)).unwrap();
+    let negative = custom_op("f::negative")
+        .schema("(Tensor x) -> int")
+        .kernel(|_x: &Tensor| -> Result<i64> { Ok(-7) })
+        .register()
+        .unwrap();
+    negative
+        .register_fake(|cx: &FakeCtx, _x: &Tensor| -> Result<SymInt> { cx.new_dynamic_int() })
+        .unwrap();
+    let t = symbolic()
+        .trace(
+            move |x: Tensor| lists.call(args![&x]).map(|out| out[0].tensors().count() as i64),
+            vector(2),
+        )
+        .unwrap();
     let u = symbolic().trace(move |x: Tensor| ints.call(args![&x])?[0].int(), vector(2)).unwrap();
-    assert_snapshot!("lists_and_integers", format!("{}\n\n{}", text(&t.run(vector(2)).unwrap_err()), text(&u.run(vector(2)).unwrap_err())));
-    let n = symbolic().trace(move |x: Tensor| negative.call(args![&x])?[0].int(), vector(2)).unwrap();
+    assert_snapshot!(
+        "lists_and_integers",
+        format!(
+            "{}\n\n{}",
+            text(&t.run(vector(2)).unwrap_err()),
+            text(&u.run(vector(2)).unwrap_err())
+        )
+    );
+    let n =
+        symbolic().trace(move |x: Tensor| negative.call(args![&x])?[0].int(), vector(2)).unwrap();
     assert!(n.to_string().contains("u0 in (-oo, oo)"), "{n}");
     assert_eq!(n.run(vector(2)).unwrap().unwrap().as_i64(), Some(-7));
 }
@@ -229,7 +373,11 @@ fn strides_and_offsets_that_can_be_promised() {
     let op = op(
         "f::column_major",
         |x| copy(&x.t())?.t().ok().cloned(),
-        |_, x| Ok(Tensor::fake_of(x.meta().with_dims(x.sizes().into(), [SymInt::from(1), x.size(0)].into_dims()))),
+        |_, x| {
+            Ok(Tensor::fake_of(
+                x.meta().with_dims(x.sizes().into(), [SymInt::from(1), x.size(0)].into_dims()),
+            ))
+        },
     );
     let t = symbolic().trace(move |x: Tensor| call(&op, args![&x]), matrix(2, 3)).unwrap();
     for (rows, columns) in [(2, 3), (5, 4), (1, 3), (0, 3)] {

@@ -11,7 +11,8 @@ use maquette_trace::{Dim, TraceOptions, trace};
 
 #[test]
 fn static_sizes_are_numbers() {
-    let t = trace(|(x, y): (Tensor, Tensor)| (&x + &y).relu(), (matrix(2, 3), matrix(2, 3))).unwrap();
+    let t =
+        trace(|(x, y): (Tensor, Tensor)| (&x + &y).relu(), (matrix(2, 3), matrix(2, 3))).unwrap();
     assert_snapshot!(t, @r"
     graph graph(%in0: f32[2, 3], %in1: f32[2, 3]) -> (f32[2, 3])
     {
@@ -24,7 +25,10 @@ fn static_sizes_are_numbers() {
 
 #[test]
 fn symbolic_sizes_are_symbols_and_nothing_is_special() {
-    let t = TraceOptions::symbolic().names(["x"]).trace(|x: Tensor| (x * 2.0).sin(), matrix(1, 0)).unwrap();
+    let t = TraceOptions::symbolic()
+        .names(["x"])
+        .trace(|x: Tensor| (x * 2.0).sin(), matrix(1, 0))
+        .unwrap();
     assert_snapshot!(t, @r"
     graph graph(%x: f32[s0, s1]) -> (f32[s0, s1])
       where s0 in [0, oo), s1 in [0, oo)
@@ -55,15 +59,19 @@ fn named_dimensions() {
     }
     ");
     let e = t.run((matrix(4, 3), matrix(5, 3))).unwrap_err();
-    assert_snapshot!(e.kind().to_string(), @"input `y`: size 0 must be 4, found 5 (`batch`, where batch = 4 from size 0 of `x`)");
+    assert_snapshot!(e.kind().to_string(), @"input `y`: size 0 must be 4, found 5 (`batch`, where \
+        batch = 4 from size 0 of `x`)");
     let e = t.run((matrix(65, 3), matrix(65, 3))).unwrap_err();
-    assert_snapshot!(e.kind().to_string(), @"input `x`: size 0 must be in [1, 64], found 65 (the declared range of `batch`)");
+    assert_snapshot!(e.kind().to_string(), @"input `x`: size 0 must be in [1, 64], found 65 (the \
+        declared range of `batch`)");
     assert_eq!(t.run((matrix(1, 3), matrix(1, 3))).unwrap().sizes_i64().unwrap(), [1, 3]);
 }
 
 #[test]
 fn two_symbols_that_must_agree_become_a_guard() {
-    let t = TraceOptions::symbolic().trace(|(x, y): (Tensor, Tensor)| x + y, (vector(3), vector(3))).unwrap();
+    let t = TraceOptions::symbolic()
+        .trace(|(x, y): (Tensor, Tensor)| x + y, (vector(3), vector(3)))
+        .unwrap();
     assert_snapshot!(t, @r"
     graph graph(%in0: f32[s0], %in1: f32[s1]) -> (f32[s0])
       where s0 in [0, oo), s1 in [0, oo)
@@ -79,7 +87,10 @@ fn two_symbols_that_must_agree_become_a_guard() {
 
 #[test]
 fn duck_shaping_shares_symbols() {
-    let t = TraceOptions::symbolic().duck_shaping(true).trace(|(x, y): (Tensor, Tensor)| x + y, (vector(3), vector(3))).unwrap();
+    let t = TraceOptions::symbolic()
+        .duck_shaping(true)
+        .trace(|(x, y): (Tensor, Tensor)| x + y, (vector(3), vector(3)))
+        .unwrap();
     assert_snapshot!(t, @r"
     graph graph(%in0: f32[s0], %in1: f32[s0]) -> (f32[s0])
       where s0 in [0, oo)
@@ -120,7 +131,8 @@ fn a_data_dependent_size_is_bound_and_checked() {
 
 #[test]
 fn an_integer_result_is_bound() {
-    let program = |x: Tensor| -> Result<SymInt> { Ok(COUNT.call(args![&x, 0.0])?[0].int()? * 2 + x.size(0)) };
+    let program =
+        |x: Tensor| -> Result<SymInt> { Ok(COUNT.call(args![&x, 0.0])?[0].int()? * 2 + x.size(0)) };
     let t = TraceOptions::symbolic().names(["x"]).trace(program, vector(3)).unwrap();
     assert_snapshot!(t, @r"
     graph graph(%x: f32[s0]) -> (int(s0 + 2 * u0))
@@ -279,7 +291,12 @@ fn views_share_storage_in_the_trace_and_in_a_run() {
 fn outputs_may_be_inputs_constants_numbers_and_absent() {
     let k = Tensor::from([7.0f32]);
     let t = TraceOptions::symbolic()
-        .trace(move |x: Tensor| (x.clone(), vec![k.clone()], (x.size(0) + 1, 2.5, true), None::<Tensor>), vector(3))
+        .trace(
+            move |x: Tensor| {
+                (x.clone(), vec![k.clone()], (x.size(0) + 1, 2.5, true), None::<Tensor>)
+            },
+            vector(3),
+        )
         .unwrap();
     assert_snapshot!(t, @r"
     graph graph(%in0: f32[s0]) -> (f32[s0], f32[1], int(s0 + 1), float, bool)
@@ -290,7 +307,10 @@ fn outputs_may_be_inputs_constants_numbers_and_absent() {
     }
     ");
     let (x, k, (n, f, b), none) = t.run(vector(4)).unwrap();
-    assert_eq!((values(&x).len(), values(&k[0]), n.as_i64(), f, b, none.is_none()), (4, vec![7.0], Some(5), 2.5, true, true));
+    assert_eq!(
+        (values(&x).len(), values(&k[0]), n.as_i64(), f, b, none.is_none()),
+        (4, vec![7.0], Some(5), 2.5, true, true)
+    );
 }
 
 #[test]
@@ -310,9 +330,14 @@ fn numbers_among_the_inputs() {
     let (y, n) = t.run((vector(1), SymInt::from(10), 4, 0.5)).unwrap();
     assert_eq!((values(&y), n.as_i64()), (vec![-3.0], Some(10)));
     let e = t.run((vector(1), SymInt::from(10), 5, 0.5)).unwrap_err();
-    assert_snapshot!(e.kind().to_string(), @"input `k`: the value must be the integer 4, found the integer 5 (numbers are constants of a trace, unless they are `SymInt`s of a symbolic one; trace again for other values)");
+    assert_snapshot!(e.kind().to_string(), @"input `k`: the value must be the integer 4, found \
+        the integer 5 (numbers are constants of a trace, unless they are `SymInt`s of a symbolic \
+        one; trace again for other values)");
     let t = trace(program, inputs()).unwrap();
-    assert!(t.run((vector(2), SymInt::from(4), 4, 0.5)).is_err(), "without symbols every number is fixed");
+    assert!(
+        t.run((vector(2), SymInt::from(4), 4, 0.5)).is_err(),
+        "without symbols every number is fixed"
+    );
 }
 
 #[test]
@@ -350,7 +375,9 @@ fn strides_follow_the_sizes_where_they_can() {
         let meta = row_major.meta().with_dims(sizes.into_dims(), strides.into_dims());
         Tensor::fake_of(meta)
     };
-    let t = TraceOptions::symbolic().trace(program, (fake([2, 3], [1, 2]), fake([2, 3], [8, 1]))).unwrap();
+    let t = TraceOptions::symbolic()
+        .trace(program, (fake([2, 3], [1, 2]), fake([2, 3], [8, 1])))
+        .unwrap();
     assert_snapshot!(t, @r"
     graph graph(%in0: f32[s0, s1] strides [1, max(1, s0)], %in1: f32[s2, s3] strides [8, 1]) -> (f32[s0, s1] strides [1, max(1, s0)], f32[s2, s3] strides [8, 1])
       where s0 in [0, oo), s1 in [0, oo), s2 in [0, oo), s3 in [0, oo)
@@ -358,7 +385,9 @@ fn strides_follow_the_sizes_where_they_can() {
       return %in0, %in1
     }
     ");
-    let t = TraceOptions::symbolic().trace(program, (fake([2, 3], [0, 1]), fake([2, 3], [6, 2]))).unwrap();
+    let t = TraceOptions::symbolic()
+        .trace(program, (fake([2, 3], [0, 1]), fake([2, 3], [6, 2])))
+        .unwrap();
     assert_snapshot!(t, @r"
     graph graph(%in0: f32[s0, s1] strides [0, 1], %in1: f32[s2, s3] strides [2 * max(1, s3), 2]) -> (f32[s0, s1] strides [0, 1], f32[s2, s3] strides [2 * max(1, s3), 2])
       where s0 in [0, oo), s1 in [0, oo), s2 in [0, oo), s3 in [0, oo)
@@ -392,8 +421,14 @@ fn a_trace_can_be_sent_and_shared() {
 #[test]
 fn a_graph_that_keeps_offsets_may_name_places_in_storages() {
     let storage = Tensor::from_vec((0..8).map(|i| i as f32).collect(), [8]);
-    let program = |x: Tensor| -> Result<Tensor> { maquette_ops::call("aten::as_strided", args![&x, [2], [3], 1])?[0].tensor().cloned() };
-    let traced = TraceOptions::new().names(["x"]).keep_offsets(true).trace(program, storage.slice(0, 4..6)).unwrap();
+    let program = |x: Tensor| -> Result<Tensor> {
+        maquette_ops::call("aten::as_strided", args![&x, [2], [3], 1])?[0].tensor().cloned()
+    };
+    let traced = TraceOptions::new()
+        .names(["x"])
+        .keep_offsets(true)
+        .trace(program, storage.slice(0, 4..6))
+        .unwrap();
     assert_eq!(
         traced.to_string(),
         "graph graph(%x: f32[2] offset 4) -> (f32[2] strides [3] offset 1)
@@ -402,7 +437,10 @@ fn a_graph_that_keeps_offsets_may_name_places_in_storages() {
   return %as_strided
 }"
     );
-    assert_eq!(traced.run(storage.slice(0, 4..6)).unwrap().unwrap().to_vec::<f32>().unwrap(), [1.0, 4.0]);
+    assert_eq!(
+        traced.run(storage.slice(0, 4..6)).unwrap().unwrap().to_vec::<f32>().unwrap(),
+        [1.0, 4.0]
+    );
     let e = traced.run(storage.slice(0, 3..5)).unwrap_err().to_string();
     assert!(e.contains("offset") && e.contains('4') && e.contains('3'), "{e}");
 }
@@ -414,15 +452,21 @@ fn how_operands_of_a_product_lie_is_no_guard() {
     let attend = |x: Tensor| -> Tensor {
         let (q, k) = (heads(&x), heads(&x).slice(1, ..1));
         let w = q.scaled_dot_product_attention(&k, &k, None, false, Some(1.0), true);
-        &q.matmul(&k.transpose(-2, -1)).matmul(&k) + w.linear(&Tensor::ones([3, 3], DType::F32), None)
+        &q.matmul(&k.transpose(-2, -1)).matmul(&k)
+            + w.linear(&Tensor::ones([3, 3], DType::F32), None)
     };
     let sample = Tensor::zeros([2, 5, 6], DType::F32);
-    let options = TraceOptions::new().dynamic(0, 0, Dim::new("batch")).dynamic(0, 1, Dim::new("length"));
+    let options =
+        TraceOptions::new().dynamic(0, 0, Dim::new("batch")).dynamic(0, 1, Dim::new("length"));
     let t = options.trace(attend, sample).unwrap();
     assert!(t.graph().guards().is_empty(), "{t}");
     for sizes in [[1, 5, 6], [2, 1, 6], [3, 4, 6], [0, 2, 6]] {
         let x = Tensor::arange(sizes.iter().product::<i64>()).view(sizes) * 0.01;
-        assert_eq!(values(&t.run(x.clone()).unwrap().reshape([-1i64])), values(&attend(x).reshape([-1i64])), "{sizes:?}");
+        assert_eq!(
+            values(&t.run(x.clone()).unwrap().reshape([-1i64])),
+            values(&attend(x).reshape([-1i64])),
+            "{sizes:?}"
+        );
     }
 }
 
@@ -444,10 +488,15 @@ fn an_integer_read_from_a_tensor_is_a_symbol() {
 
 #[test]
 fn a_view_that_had_to_be_a_copy_says_so() {
-    let model = |x: Tensor| (x.reshape([6i64]), x.t().reshape([6i64]), x.t().contiguous(), x.contiguous());
+    let model =
+        |x: Tensor| (x.reshape([6i64]), x.t().reshape([6i64]), x.t().contiguous(), x.contiguous());
     let t = trace(model, matrix(2, 3)).unwrap();
     let text = t.graph().to_string();
-    let copies: Vec<&str> = text.lines().filter(|l| l.ends_with(" copy")).map(|l| l.trim().split(':').next().unwrap()).collect();
+    let copies: Vec<&str> = text
+        .lines()
+        .filter(|l| l.ends_with(" copy"))
+        .map(|l| l.trim().split(':').next().unwrap())
+        .collect();
     assert_eq!(copies, ["%reshape_1", "%contiguous"], "{text}");
     assert_eq!(text.parse::<maquette_ir::graph::Graph>().unwrap().to_string(), text);
 }

@@ -1,16 +1,22 @@
-//! Operators that may write to arguments which their schemas do not mark: a graph holds the operators that say so.
+//! Operators that may write to arguments which their schemas do not mark: a graph holds the
+//! operators that say so.
 
 use insta::assert_snapshot;
 use maquette_ops::{Recurrence, Tensor};
 use maquette_trace::{TraceOptions, trace};
 
 fn ramp(sizes: [i64; 3]) -> Tensor {
-    Tensor::from_vec((0..sizes.iter().product()).map(|i| i as f32 * 0.25 - 1.0).collect::<Vec<f32>>(), sizes)
+    Tensor::from_vec(
+        (0..sizes.iter().product()).map(|i| i as f32 * 0.25 - 1.0).collect::<Vec<f32>>(),
+        sizes,
+    )
 }
 
 #[test]
 fn batch_norm_in_training_is_recorded_as_what_it_writes() {
-    let norm = |(x, mean, var): (Tensor, Tensor, Tensor)| x.batch_norm_train(None, None, Some((&mean, &var)), 0.5, 1e-5);
+    let norm = |(x, mean, var): (Tensor, Tensor, Tensor)| {
+        x.batch_norm_train(None, None, Some((&mean, &var)), 0.5, 1e-5)
+    };
     let statistics = || (Tensor::from([0.0f32, 0.0]), Tensor::from([1.0f32, 1.0]));
     let (mean, var) = statistics();
     let t = trace(norm, (ramp([3, 2, 2]), mean.clone(), var.clone())).unwrap();
@@ -34,7 +40,8 @@ fn batch_norm_in_training_is_recorded_as_what_it_writes() {
 fn batch_norm_that_writes_nothing_is_recorded_as_called() {
     let (mean, var) = (Tensor::from([0.0f32, 0.0]), Tensor::from([1.0f32, 1.0]));
     let norm = |(x, mean, var): (Tensor, Tensor, Tensor)| {
-        x.batch_norm(None, None, &mean, &var, 1e-5) + x.batch_norm_train(None, None, None, 0.5, 1e-5)
+        x.batch_norm(None, None, &mean, &var, 1e-5)
+            + x.batch_norm_train(None, None, None, 0.5, 1e-5)
     };
     let t = trace(norm, (ramp([3, 2, 2]), mean, var)).unwrap();
     assert_snapshot!(t, @r"
@@ -56,7 +63,8 @@ fn a_recurrent_layer_is_one_node() {
     };
     let [w, u] = weights(3);
     let inputs = |b: i64, t: i64| (ramp([b, t, 3]), ramp([1, b, 2]), w.clone(), u.clone());
-    let t = TraceOptions::symbolic().names(["x", "h", "w", "u"]).trace(layer, inputs(2, 4)).unwrap();
+    let t =
+        TraceOptions::symbolic().names(["x", "h", "w", "u"]).trace(layer, inputs(2, 4)).unwrap();
     assert_snapshot!(t, @r"
     graph graph(%x: f32[s0, s1, s2], %h: f32[s3, s4, s5], %w: f32[s6, s7], %u: f32[s8, s9]) -> (f32[s0, s1, s5] strides [max(1, s5), max(1, s0) * max(1, s5), 1])
       where s0 in [0, oo), s1 in [0, oo), s2 in [0, oo), s3 in [0, oo), s4 in [0, oo), s5 in [0, oo), s6 in [0, oo), s7 in [0, oo), s8 in [0, oo), s9 in [0, oo)
@@ -85,5 +93,8 @@ fn an_lstm_of_symbolic_widths() {
     let [w, u] = weights(4);
     let inputs = |t: i64| (ramp([t, 2, 3]), ramp([1, 2, 2]), ramp([1, 2, 2]), w.clone(), u.clone());
     let t = TraceOptions::symbolic().trace(layer, inputs(2)).unwrap();
-    assert_eq!(layer(inputs(3)).to_vec::<f32>().unwrap(), t.run(inputs(3)).unwrap().to_vec::<f32>().unwrap());
+    assert_eq!(
+        layer(inputs(3)).to_vec::<f32>().unwrap(),
+        t.run(inputs(3)).unwrap().to_vec::<f32>().unwrap()
+    );
 }

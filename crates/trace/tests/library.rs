@@ -1,9 +1,12 @@
-//! Graphs and what is registered: one canonical node a call, overrides at run time, constants of users' types.
+//! Graphs and what is registered: one canonical node a call, overrides at run time, constants of
+//! users' types.
 
 use insta::assert_snapshot;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::{Const, ConstArg, DispatchKey, Kind, Library, Tag};
-use maquette_ops::{CallError, Error, ErrorKind, FakeCtx, Result, Tensor, args, call, call_kw, custom_op, kwargs};
+use maquette_ops::{
+    CallError, Error, ErrorKind, FakeCtx, Result, Tensor, args, call, call_kw, custom_op, kwargs,
+};
 use maquette_trace::{TraceOptions, run_graph, trace};
 use std::sync::LazyLock;
 
@@ -17,13 +20,18 @@ fn same_size(_: &FakeCtx, x: &Tensor) -> Result<Tensor> {
 
 #[test]
 fn a_call_has_one_canonical_node() {
-    let kernel = |x: &Tensor, _: i64, _: f64, _: bool| -> Result<Tensor> { Tensor::from(x.to_vec::<f32>()?).ok().cloned() };
+    let kernel = |x: &Tensor, _: i64, _: f64, _: bool| -> Result<Tensor> {
+        Tensor::from(x.to_vec::<f32>()?).ok().cloned()
+    };
     let op = custom_op("lib_graph::f")
         .schema("(Tensor x, int n=3, float s=1., *, bool flag=False) -> Tensor")
         .kernel(kernel)
         .register()
         .unwrap();
-    op.register_fake(|cx: &FakeCtx, x: &Tensor, _: i64, _: f64, _: bool| -> Result<Tensor> { same_size(cx, x) }).unwrap();
+    op.register_fake(|cx: &FakeCtx, x: &Tensor, _: i64, _: f64, _: bool| -> Result<Tensor> {
+        same_size(cx, x)
+    })
+    .unwrap();
     let name = "lib_graph::f";
     let model = |x: Tensor| -> Result<Vec<Tensor>> {
         [
@@ -49,7 +57,10 @@ fn a_call_has_one_canonical_node() {
       return %f, %f_1, %f_2, %f_3, %f_4
     }
     ");
-    assert_eq!(t.run(Tensor::from([5.0f32, 6.0])).unwrap().unwrap()[3].to_vec::<f32>().unwrap(), [5.0, 6.0]);
+    assert_eq!(
+        t.run(Tensor::from([5.0f32, 6.0])).unwrap().unwrap()[3].to_vec::<f32>().unwrap(),
+        [5.0, 6.0]
+    );
 }
 
 #[test]
@@ -59,14 +70,26 @@ fn a_graph_runs_what_is_registered_when_it_runs() {
     let run = || t.run(x.clone()).unwrap().item::<f32>().unwrap();
     let plain = run();
     let lib = Library::new("aten", Kind::Impl).unwrap();
-    lib.impl_("asinh", DispatchKey::Cpu, |_: &Tensor| -> Result<Tensor> { Ok(Tensor::from([41.0f32])) }).unwrap();
+    lib.impl_("asinh", DispatchKey::Cpu, |_: &Tensor| -> Result<Tensor> {
+        Ok(Tensor::from([41.0f32]))
+    })
+    .unwrap();
     assert_eq!(run(), 42.0);
     let traced_now = trace(|x: Tensor| x.asinh() + 1.0, x.clone()).unwrap();
-    assert_eq!(traced_now.graph().to_string(), t.graph().to_string(), "the graph names operators, not kernels");
+    assert_eq!(
+        traced_now.graph().to_string(),
+        t.graph().to_string(),
+        "the graph names operators, not kernels"
+    );
     let wrong = Library::new("aten", Kind::Impl).unwrap();
-    wrong.impl_("asinh", "cpu", |_: &Tensor| -> Result<Tensor> { Ok(Tensor::from([1.0f32, 2.0])) }).unwrap();
+    wrong
+        .impl_("asinh", "cpu", |_: &Tensor| -> Result<Tensor> { Ok(Tensor::from([1.0f32, 2.0])) })
+        .unwrap();
     let e = t.run(x.clone()).unwrap_err();
-    assert!(matches!(e.kind(), ErrorKind::Fake(_)), "what it returns is checked against the fake rule: {e}");
+    assert!(
+        matches!(e.kind(), ErrorKind::Fake(_)),
+        "what it returns is checked against the fake rule: {e}"
+    );
     drop((wrong, lib));
     assert_eq!(run(), plain);
 }
@@ -75,9 +98,13 @@ fn a_graph_runs_what_is_registered_when_it_runs() {
 fn a_graph_of_an_operator_that_is_gone_says_so() {
     let lib = Library::new("lib_gone", Kind::Def).unwrap();
     lib.define("f(Tensor x) -> Tensor", &[]).unwrap();
-    lib.impl_("f", "default", |x: &Tensor| -> Result<Tensor> { Tensor::from(x.to_vec::<f32>()?).ok().cloned() }).unwrap();
+    lib.impl_("f", "default", |x: &Tensor| -> Result<Tensor> {
+        Tensor::from(x.to_vec::<f32>()?).ok().cloned()
+    })
+    .unwrap();
     lib.register_fake("f", same_size).unwrap();
-    let t = trace(|x: Tensor| tensor(call("lib_gone::f", args![&x])), Tensor::from([1.0f32])).unwrap();
+    let t =
+        trace(|x: Tensor| tensor(call("lib_gone::f", args![&x])), Tensor::from([1.0f32])).unwrap();
     assert!(t.run(Tensor::from([2.0f32])).is_ok());
     drop(lib);
     let e = t.run(Tensor::from([2.0f32])).unwrap_err();
@@ -90,13 +117,23 @@ fn in_place_and_out_operators_need_no_fake_kernel() {
         x.write::<f32>()?.mapv_inplace(|v| v + 1.0);
         Ok(())
     };
-    custom_op("lib_graph::inc_").arg_names(["x"]).tags([Tag::Inplace]).kernel(write).register().unwrap();
+    custom_op("lib_graph::inc_")
+        .arg_names(["x"])
+        .tags([Tag::Inplace])
+        .kernel(write)
+        .register()
+        .unwrap();
     let into = |x: &Tensor, out: &mut Tensor| -> Result<()> {
         let x = x.read::<f32>()?;
         out.write::<f32>()?.assign(&x);
         Ok(())
     };
-    custom_op("lib_graph::copy.out").arg_names(["x", "out"]).tags([Tag::Out]).kernel(into).register().unwrap();
+    custom_op("lib_graph::copy.out")
+        .arg_names(["x", "out"])
+        .tags([Tag::Out])
+        .kernel(into)
+        .register()
+        .unwrap();
     let model = |x: Tensor| -> Result<Tensor> {
         let y = tensor(call("lib_graph::inc_", args![&x]))?;
         let out = y.clone_tensor();
@@ -135,9 +172,15 @@ impl ConstArg for Odd {
 }
 
 static ADD_ODD: LazyLock<maquette_ops::Op> = LazyLock::new(|| {
-    let kernel = |x: &Tensor, n: Const<Odd>| -> Result<Tensor> { Ok(Tensor::from(x.read::<f32>()?.mapv(|v| v + n.0.0 as f32))) };
-    let op = custom_op("lib_graph::add_odd").arg_names(["x", "n"]).kernel(kernel).register().unwrap();
-    op.register_fake(|cx: &FakeCtx, x: &Tensor, _: Const<Odd>| -> Result<Tensor> { same_size(cx, x) }).unwrap();
+    let kernel = |x: &Tensor, n: Const<Odd>| -> Result<Tensor> {
+        Ok(Tensor::from(x.read::<f32>()?.mapv(|v| v + n.0.0 as f32)))
+    };
+    let op =
+        custom_op("lib_graph::add_odd").arg_names(["x", "n"]).kernel(kernel).register().unwrap();
+    op.register_fake(|cx: &FakeCtx, x: &Tensor, _: Const<Odd>| -> Result<Tensor> {
+        same_size(cx, x)
+    })
+    .unwrap();
     op
 });
 

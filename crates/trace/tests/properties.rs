@@ -84,7 +84,8 @@ fn bits(t: &Tensor) -> (Vec<i64>, Vec<u32>) {
     (t.sizes_i64().unwrap(), t.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect())
 }
 
-/// Runs a trace made at one size at another: outputs and written inputs are the program's own, to the bit.
+/// Runs a trace made at one size at another: outputs and written inputs are the program's own, to
+/// the bit.
 fn agree(steps: &[Step], sample: (usize, usize), other: (usize, usize)) -> Result<bool, Error> {
     let captured = Tensor::scalar(0.5f32);
     let untouched = matrix(sample.0, sample.1);

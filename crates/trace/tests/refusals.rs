@@ -7,7 +7,10 @@ use insta::assert_snapshot;
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ir::sym::SymInt;
-use maquette_ops::{ErrorKind, FakeCtx, FakeError, IntoDims, Op, Result, RunError, Tensor, TraceError, args, custom_op};
+use maquette_ops::{
+    ErrorKind, FakeCtx, FakeError, IntoDims, Op, Result, RunError, Tensor, TraceError, args,
+    custom_op,
+};
 use maquette_trace::{Dim, TraceOptions, run_graph, trace};
 use std::sync::Mutex;
 
@@ -16,13 +19,17 @@ fn text(e: &maquette_ops::Error) -> String {
     let text = e.to_string();
     let mut parts = text.split(".rs:");
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, rest| text + ".rs:N" + rest.trim_start_matches(|c: char| c.is_ascii_digit()))
+    parts.fold(first, |text, rest| {
+        text + ".rs:N" + rest.trim_start_matches(|c: char| c.is_ascii_digit())
+    })
 }
 
 fn identity(name: &str, fake: fn(&FakeCtx, &Tensor) -> Result<Tensor>) -> Op {
     let op = custom_op(name)
         .schema("(Tensor x) -> Tensor")
-        .kernel(|x: &Tensor| -> Result<Tensor> { Ok(Tensor::from_vec(x.to_vec::<f32>()?, x.sizes())) })
+        .kernel(|x: &Tensor| -> Result<Tensor> {
+            Ok(Tensor::from_vec(x.to_vec::<f32>()?, x.sizes()))
+        })
         .register()
         .unwrap();
     op.register_fake(move |cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { fake(cx, x) }).unwrap();
@@ -48,7 +55,8 @@ fn options_that_do_not_fit() {
         TraceOptions::new().names(["x", "x"]),
         TraceOptions::new().names(["x", "2y"]),
     ];
-    let errors: Vec<String> = cases.iter().map(|o| o.trace(id, inputs()).unwrap_err().kind().to_string()).collect();
+    let errors: Vec<String> =
+        cases.iter().map(|o| o.trace(id, inputs()).unwrap_err().kind().to_string()).collect();
     assert_snapshot!(errors.join("\n"), @r"
     dynamic dimension `a` is of input 2, but there are 2 inputs
     dynamic dimension `a` is dimension 1 of input 1, which has 1 dimensions
@@ -63,20 +71,31 @@ fn options_that_do_not_fit() {
     inputs 0 and 1 are both named `x`
     `2y` cannot name input 1: expected letters, digits and `_`, not starting with a digit
     ");
-    let e = TraceOptions::symbolic().dynamic(1, 0, Dim::new("n")).trace(|x: (Tensor, i64)| x.0, (vector(1), 2)).unwrap_err();
-    assert_snapshot!(e.kind(), @"dynamic dimension `n` is of input 1, which is the integer 2, not a tensor");
+    let e = TraceOptions::symbolic()
+        .dynamic(1, 0, Dim::new("n"))
+        .trace(|x: (Tensor, i64)| x.0, (vector(1), 2))
+        .unwrap_err();
+    assert_snapshot!(e.kind(), @"dynamic dimension `n` is of input 1, which is the integer 2, not \
+        a tensor");
 }
 
 #[test]
 fn branching_on_data() {
-    let e = trace(|x: Tensor| -> Result<bool> { Ok(call(&NONZERO, args![&x])?.size(0).gt(3).guard()?) }, vector(4)).unwrap_err();
+    let e = trace(
+        |x: Tensor| -> Result<bool> { Ok(call(&NONZERO, args![&x])?.size(0).gt(3).guard()?) },
+        vector(4),
+    )
+    .unwrap_err();
     assert_snapshot!(text(&e), @r#"cannot branch on `u0 > 3` at crates/trace/tests/refusals.rs:N: u0 is the data-dependent size made by t::nonzero at crates/trace/tests/refusals.rs:N, unknown while tracing; use .check("message") to assert what you know about it, or .statically_known() to ask without deciding"#);
 }
 
 #[test]
 fn the_first_error_is_returned_even_if_its_value_is_dead() {
-    let op =
-        custom_op("t::no_fake").schema("(Tensor x) -> Tensor").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.clone()) }).register().unwrap();
+    let op = custom_op("t::no_fake")
+        .schema("(Tensor x) -> Tensor")
+        .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.clone()) })
+        .register()
+        .unwrap();
     let e = trace(
         move |x: Tensor| {
             let _dead = op.call(args![&x]);
@@ -100,12 +119,17 @@ fn a_fake_kernel_that_promises_what_the_kernel_does_not_keep() {
         identity("t::wrong_rank", |_, x| Ok(Tensor::fake([x.size(0)], x.dtype()))),
         identity("t::wrong_dtype", |_, x| Ok(Tensor::fake(x.sizes(), DType::F64))),
         identity("t::wrong_strides", |_, x| {
-            Ok(Tensor::fake_of(x.meta().with_dims(x.sizes().into(), [SymInt::from(1), x.size(0)].into_dims())))
+            Ok(Tensor::fake_of(
+                x.meta().with_dims(x.sizes().into(), [SymInt::from(1), x.size(0)].into_dims()),
+            ))
         }),
     ];
     let mut errors = String::new();
     for op in wrong {
-        let t = TraceOptions::symbolic().names(["x"]).trace(move |x: Tensor| call(&op, args![&x]), matrix(2, 3)).unwrap();
+        let t = TraceOptions::symbolic()
+            .names(["x"])
+            .trace(move |x: Tensor| call(&op, args![&x]), matrix(2, 3))
+            .unwrap();
         let e = t.run(matrix(4, 5)).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::Fake(FakeError::Mismatch { .. })), "{e}");
         assert_eq!(e.op().unwrap(), op.name());
@@ -132,8 +156,12 @@ fn a_fake_kernel_that_promises_what_the_kernel_does_not_keep() {
 
 #[test]
 fn strides_that_cannot_be_seen_are_not_compared() {
-    let op = identity("t::other_strides", |_, x| Ok(Tensor::fake_of(x.meta().with_dims(x.sizes().into(), [7, 9].into_dims()))));
-    let t = TraceOptions::symbolic().trace(move |x: Tensor| call(&op, args![&x]), matrix(2, 3)).unwrap();
+    let op = identity("t::other_strides", |_, x| {
+        Ok(Tensor::fake_of(x.meta().with_dims(x.sizes().into(), [7, 9].into_dims())))
+    });
+    let t = TraceOptions::symbolic()
+        .trace(move |x: Tensor| call(&op, args![&x]), matrix(2, 3))
+        .unwrap();
     assert!(t.run(matrix(1, 1)).is_ok());
     assert!(t.run(matrix(0, 3)).is_ok());
     assert!(t.run(matrix(1, 2)).is_err());
@@ -154,7 +182,8 @@ fn sizes_outside_their_declared_range() {
 
 #[test]
 fn a_symbol_that_no_result_shows_by_itself() {
-    let op = identity("t::doubled", |cx, _| Ok(Tensor::fake([cx.new_dynamic_size()? * 2], DType::F32)));
+    let op =
+        identity("t::doubled", |cx, _| Ok(Tensor::fake([cx.new_dynamic_size()? * 2], DType::F32)));
     let e = trace(move |x: Tensor| call(&op, args![&x]), vector(4)).unwrap_err();
     assert_snapshot!(text(&e), @r"
     t::doubled: its fake kernel returned sizes that depend on u0, but none that is u0 itself, so a run could not know it; return an output with u0 as a size, or make a data-dependent size for the whole expression
@@ -202,7 +231,9 @@ fn guards_and_assertions_at_run_time() {
 
 #[test]
 fn inputs_that_were_not_traced_for() {
-    let t = trace(|(x, y): (Tensor, Option<Tensor>)| (x.relu(), y), (matrix(2, 3), Some(vector(2)))).unwrap();
+    let t =
+        trace(|(x, y): (Tensor, Option<Tensor>)| (x.relu(), y), (matrix(2, 3), Some(vector(2))))
+            .unwrap();
     let errors = [
         t.run((matrix(2, 4), Some(vector(2)))),
         t.run((vector(2), Some(vector(2)))),
@@ -230,7 +261,13 @@ fn tensors_that_leave_their_trace() {
     let e = trace(|x: Tensor| x + &dead, vector(2)).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Trace(TraceError::Ended { .. })), "{e}");
     let e = trace(|_: Tensor| dead.clone(), vector(2)).unwrap_err();
-    assert!(matches!(e.kind(), ErrorKind::Trace(TraceError::OtherTrace { .. } | TraceError::Ended { .. })), "{e}");
+    assert!(
+        matches!(
+            e.kind(),
+            ErrorKind::Trace(TraceError::OtherTrace { .. } | TraceError::Ended { .. })
+        ),
+        "{e}"
+    );
     assert!(dead.size(0).as_i64().is_some());
 }
 
@@ -240,7 +277,8 @@ fn a_tensor_on_another_thread() {
     trace(
         |x: Tensor| {
             let y = x.clone();
-            *found.lock().unwrap() = std::thread::scope(|s| s.spawn(move || y.relu().ok().err()).join().unwrap());
+            *found.lock().unwrap() =
+                std::thread::scope(|s| s.spawn(move || y.relu().ok().err()).join().unwrap());
             x
         },
         vector(2),
@@ -255,7 +293,12 @@ fn a_tensor_in_another_trace() {
     let sample = vector(2);
     let e = TraceOptions::new()
         .name("outer")
-        .trace(|x: Tensor| TraceOptions::new().name("inner").trace(|y: Tensor| &y + &x, sample).map(|_| ()), vector(2))
+        .trace(
+            |x: Tensor| {
+                TraceOptions::new().name("inner").trace(|y: Tensor| &y + &x, sample).map(|_| ())
+            },
+            vector(2),
+        )
         .unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Trace(TraceError::OtherTrace { .. })), "{e}");
     let run = |x: Tensor| trace(|y: Tensor| y, x.clone())?.run(x).map(|_| ());
@@ -273,7 +316,9 @@ fn a_tensor_in_another_trace() {
 #[test]
 fn symbols_after_the_trace() {
     let kept = Mutex::new(None);
-    TraceOptions::symbolic().trace(|x: Tensor| *kept.lock().unwrap() = Some(x.size(0)), vector(2)).unwrap();
+    TraceOptions::symbolic()
+        .trace(|x: Tensor| *kept.lock().unwrap() = Some(x.size(0)), vector(2))
+        .unwrap();
     let s = kept.into_inner().unwrap().unwrap();
     assert!((s + 1).guard_int().unwrap_err().to_string().contains("ended"));
 }
@@ -281,7 +326,8 @@ fn symbols_after_the_trace() {
 #[test]
 fn a_graph_read_from_text() {
     let run = |text: &str| run_graph(&text.parse::<Graph>().unwrap(), &[vector(2).into()]);
-    let ok = "graph g(%x: f32[n]) -> (f32[n])\n  where n in [0, oo)\n{\n  %y: f32[n] = aten::relu(%x)\n  return %y\n}";
+    let ok = "graph g(%x: f32[n]) -> (f32[n])\n  where n in [0, \
+        oo)\n{\n  %y: f32[n] = aten::relu(%x)\n  return %y\n}";
     assert_eq!(run(ok).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap(), [0.0, 0.0]);
     let e = run(&ok.replace("aten::relu", "t::unheard_of")).unwrap_err();
     assert_snapshot!(text(&e), @r"
@@ -289,7 +335,8 @@ fn a_graph_read_from_text() {
       at crates/trace/tests/refusals.rs:N
     > %y: f32[n] = t::unheard_of(%x)
     ");
-    let constant = "graph g(%x: f32[2]) -> (f32[2])\n  const %w: f32[2] = sha256:0123456789abcdef\n{\n  return %w\n}";
+    let constant = "graph g(%x: f32[2]) -> (f32[2])\n  const %w: f32[2] = \
+        sha256:0123456789abcdef\n{\n  return %w\n}";
     assert_snapshot!(text(&run(constant).unwrap_err()), @r"
     the constant `w` is known by its digest only: a graph read from text has no contents
       at crates/trace/tests/refusals.rs:N
@@ -298,7 +345,9 @@ fn a_graph_read_from_text() {
 
 #[test]
 fn a_panic_in_the_program() {
-    let panicked = std::panic::catch_unwind(|| trace(|_: Tensor| -> Tensor { panic!("model") }, vector(2)).map(drop));
+    let panicked = std::panic::catch_unwind(|| {
+        trace(|_: Tensor| -> Tensor { panic!("model") }, vector(2)).map(drop)
+    });
     assert!(panicked.is_err());
     assert!(vector(2).relu().ok().is_ok(), "no mode is left behind");
 }

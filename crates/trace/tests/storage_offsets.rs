@@ -27,10 +27,13 @@ fn an_absolute_offset_is_not_guessed() {
     let base = numbers();
     let t = trace(|x: Tensor| x.as_strided([2], [1], Some(SymInt::from(1))), numbers()).unwrap();
     assert_eq!(t.run(numbers()).unwrap().to_vec::<f32>().unwrap(), [1.0, 2.0]);
-    let short = trace(|x: Tensor| x.as_strided([2], [1], Some(SymInt::from(1))), base.slice(0, 4..8)).unwrap();
+    let short =
+        trace(|x: Tensor| x.as_strided([2], [1], Some(SymInt::from(1))), base.slice(0, 4..8))
+            .unwrap();
     let e = short.run(base.slice(0, 4..8)).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Run(RunError::AbsoluteOffset)), "{e}");
-    let offset = |x: Tensor| -> Result<Tensor> { Ok(x.as_strided([2], [1], Some(x.storage_offset() + 1))) };
+    let offset =
+        |x: Tensor| -> Result<Tensor> { Ok(x.as_strided([2], [1], Some(x.storage_offset() + 1))) };
     let e = trace(offset, base.slice(0, 4..8)).unwrap_err();
     assert!(e.to_string().contains("storage offset of a traced tensor"), "{e}");
 }
@@ -38,22 +41,32 @@ fn an_absolute_offset_is_not_guessed() {
 #[test]
 fn a_graph_is_not_run_inside_a_trace() {
     let inner = trace(|x: Tensor| x + 1.0, numbers()).unwrap();
-    let e = trace(|x: Tensor| -> Result<Tensor> { Ok(inner.run(numbers())? + x) }, numbers()).unwrap_err();
+    let e = trace(|x: Tensor| -> Result<Tensor> { Ok(inner.run(numbers())? + x) }, numbers())
+        .unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Trace(TraceError::Run)), "{e}");
 }
 
 #[test]
 fn causal_attention_traces_symbolically() {
-    let model = |(q, k, v): (Tensor, Tensor, Tensor)| q.scaled_dot_product_attention(&k, &v, None, true, None, false);
+    let model = |(q, k, v): (Tensor, Tensor, Tensor)| {
+        q.scaled_dot_product_attention(&k, &v, None, true, None, false)
+    };
     let sample = |n: i64| {
         let x = Tensor::arange(n * 4).to_dtype(DType::F32).view([1, 1, n, 4]) * 0.1;
         (x.clone(), &x + 0.5, &x - 0.5)
     };
-    let t = TraceOptions::new().dynamic(0, 2, maquette_trace::Dim::new("n")).dynamic(1, 2, maquette_trace::Dim::new("n"));
+    let t = TraceOptions::new().dynamic(0, 2, maquette_trace::Dim::new("n")).dynamic(
+        1,
+        2,
+        maquette_trace::Dim::new("n"),
+    );
     let t = t.dynamic(2, 2, maquette_trace::Dim::new("n")).trace(model, sample(3)).unwrap();
     // one row would broadcast, and the trace was made for several
     for n in [2, 3, 6] {
-        assert_eq!(model(sample(n)).to_vec::<f32>().unwrap(), t.run(sample(n)).unwrap().to_vec::<f32>().unwrap());
+        assert_eq!(
+            model(sample(n)).to_vec::<f32>().unwrap(),
+            t.run(sample(n)).unwrap().to_vec::<f32>().unwrap()
+        );
     }
 }
 

@@ -21,10 +21,16 @@ impl Big {
         Ok(Big { consts: Consts::new().map_err(|e| Error::Constants(format!("{e:?}")))? })
     }
 
-    /// The error of `got` in ULP of `f64`. `approx` is what the platform's function gives: where it says NaN, or where the
-    /// arguments are not `regular` (zeros, infinities, NaN), its bits are right, as they are where it and `got` agree on an
-    /// infinity or a zero.
-    pub fn error(&mut self, got: f64, approx: f64, regular: bool, exact: impl FnOnce(&mut Big) -> Option<BigFloat>) -> Option<f64> {
+    /// The error of `got` in ULP of `f64`. `approx` is what the platform's function gives: where it
+    /// says NaN, or where the arguments are not `regular` (zeros, infinities, NaN), its bits are
+    /// right, as they are where it and `got` agree on an infinity or a zero.
+    pub fn error(
+        &mut self,
+        got: f64,
+        approx: f64,
+        regular: bool,
+        exact: impl FnOnce(&mut Big) -> Option<BigFloat>,
+    ) -> Option<f64> {
         if got.is_nan() || approx.is_nan() {
             return (got.is_nan() && approx.is_nan()).then_some(0.0);
         }
@@ -90,12 +96,19 @@ impl Big {
         match op {
             BinaryOp::Pow => {
                 let t = a.ln(MORE, RM, &mut self.consts).mul(&big(y), MORE, RM);
-                // Close to 1 a correctly rounded exponential would look for digits that are not there.
+                // Close to 1 a correctly rounded exponential would look for digits that are not
+                // there.
                 let near = t.exponent().is_none_or(|e| e < -(BITS as i32));
-                let p = if near { t.add(&big(1.0), BITS, RM) } else { t.exp(BITS, RM, &mut self.consts) };
+                let p = if near {
+                    t.add(&big(1.0), BITS, RM)
+                } else {
+                    t.exp(BITS, RM, &mut self.consts)
+                };
                 Some(if x < 0.0 && y % 2.0 != 0.0 { p.neg() } else { p })
             }
-            BinaryOp::Hypot => Some(a.mul(&a, MORE, RM).add(&b.mul(&b, MORE, RM), MORE, RM).sqrt(BITS, RM)),
+            BinaryOp::Hypot => {
+                Some(a.mul(&a, MORE, RM).add(&b.mul(&b, MORE, RM), MORE, RM).sqrt(BITS, RM))
+            }
             BinaryOp::Atan2 => {
                 let t = a.div(&b, MORE, RM).atan(MORE, RM, &mut self.consts);
                 let t = if y < 0.0 { self.consts.pi(MORE, RM).sub(&t, BITS, RM) } else { t };
@@ -118,10 +131,16 @@ impl Big {
         let twice = square.add(&square, bits, RM);
         let (mut term, mut sum) = (b.clone(), b);
         for n in 1u32.. {
-            term = term.mul(&twice, bits, RM).div(&BigFloat::from_f64(f64::from(2 * n + 1), 64), bits, RM);
+            term = term.mul(&twice, bits, RM).div(
+                &BigFloat::from_f64(f64::from(2 * n + 1), 64),
+                bits,
+                RM,
+            );
             sum = sum.add(&term, bits, RM);
             let small = |t: &BigFloat| t.exponent().unwrap_or(0).saturating_add(bits as i32);
-            if term.is_zero() || (f64::from(n) > x * x && small(&term) < sum.exponent().unwrap_or(0)) {
+            if term.is_zero()
+                || (f64::from(n) > x * x && small(&term) < sum.exponent().unwrap_or(0))
+            {
                 break;
             }
         }
@@ -170,7 +189,11 @@ fn distance(got: f64, exact: &BigFloat) -> f64 {
     let got = if got.is_infinite() { limit } else { big(got.abs()) };
     let difference = got.sub(&exact, BITS, RM).abs();
     // A zero has no exponent worth the name; its ULP is that of the subnormal numbers.
-    let exponent = if exact.is_zero() { -1022 } else { exact.exponent().unwrap_or(0).saturating_sub(1).clamp(-1022, 1023) };
+    let exponent = if exact.is_zero() {
+        -1022
+    } else {
+        exact.exponent().unwrap_or(0).saturating_sub(1).clamp(-1022, 1023)
+    };
     match difference.as_raw_parts() {
         Some((words, _, _, e, _)) if !difference.is_zero() => {
             let top = words.last().copied().unwrap_or(0) as f64 / 2f64.powi(64);

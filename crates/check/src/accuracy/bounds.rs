@@ -1,4 +1,5 @@
-//! What is promised: the largest error of each function. The binary `ulp` and CI fail where it is exceeded.
+//! What is promised: the largest error of each function. The binary `ulp` and CI fail where it is
+//! exceeded.
 
 use maquette_ir::DType;
 
@@ -14,7 +15,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The bound for a dtype. The narrow dtypes compute in `f32` and round once; one ULP of theirs is 2^13 or 2^16 of `f32`.
+    /// The bound for a dtype. The narrow dtypes compute in `f32` and round once; one ULP of theirs
+    /// is 2^13 or 2^16 of `f32`.
     pub fn of(&self, dtype: DType) -> f64 {
         match dtype {
             DType::F64 => self.f64,

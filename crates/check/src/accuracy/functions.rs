@@ -1,8 +1,9 @@
 //! The functions, with their references in `f64`.
 //!
-//! A reference is the platform's `f64` function (the `libm` crate's for the error functions, which are checked against
-//! arbitrary precision like all of `f64`). Those are within 1 ULP of `f64`, which is 2^-29 ULP of `f32`: no figure of an
-//! `f32` function is off by more than 0.000 000 01 for it.
+//! A reference is the platform's `f64` function (the `libm` crate's for the error functions, which
+//! are checked against arbitrary precision like all of `f64`). Those are within 1 ULP of `f64`,
+//! which is 2^-29 ULP of `f32`: no figure of an `f32` function is off by more than 0.000 000 01 for
+//! it.
 
 use super::Op;
 use maquette_ir::scalar_expr::BinaryOp::{Atan2, Fmod, Hypot, Pow, Remainder};

@@ -1,8 +1,10 @@
-//! How far the elementary functions are from the truth, in units in the last place (ULP), on every instruction set.
+//! How far the elementary functions are from the truth, in units in the last place (ULP), on every
+//! instruction set.
 //!
-//! `sweep` runs a function over bit patterns and keeps the worst; `functions` lists what there is to run, each with its
-//! reference in `f64`, `big` has the references of `f64` itself; `bounds` is what is promised, and the one place that says
-//! so. The binary `ulp` runs every pattern, the test `accuracy` a sample.
+//! `sweep` runs a function over bit patterns and keeps the worst; `functions` lists what there is
+//! to run, each with its reference in `f64`, `big` has the references of `f64` itself; `bounds` is
+//! what is promised, and the one place that says so. The binary `ulp` runs every pattern, the test
+//! `accuracy` a sample.
 
 pub mod big;
 pub mod bounds;
@@ -76,11 +78,22 @@ impl Kernel {
     }
 
     /// Fills `out`; `y` is the second argument, of a function that has one.
-    pub(crate) fn run<T: Element>(&self, isa: Isa, x: &[T], y: &[T], out: &mut [T]) -> Result<(), Error> {
+    pub(crate) fn run<T: Element>(
+        &self,
+        isa: Isa,
+        x: &[T],
+        y: &[T],
+        out: &mut [T],
+    ) -> Result<(), Error> {
         let mut out = [ViewMut::from_slice(out)];
         match self.expr.inputs().len() {
             1 => Ok(pointwise_on(isa, &self.expr, &[View::from_slice(x)], &mut out)?),
-            _ => Ok(pointwise_on(isa, &self.expr, &[View::from_slice(x), View::from_slice(y)], &mut out)?),
+            _ => Ok(pointwise_on(
+                isa,
+                &self.expr,
+                &[View::from_slice(x), View::from_slice(y)],
+                &mut out,
+            )?),
         }
     }
 }

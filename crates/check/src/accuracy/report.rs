@@ -46,17 +46,24 @@ impl Row {
         let at = |a: Option<[u64; 2]>| self.arguments(a.unwrap_or_default());
         if e.wrong > 0 {
             return Some(format!(
-                "{name}, {d}: {} results are NaN, or zeros of a sign, where the exact value is not; first at {}",
+                "{name}, {d}: {} results are NaN, or zeros of a sign, where the exact value is \
+                    not; first at {}",
                 e.wrong,
                 at(e.wrong_at)
             ));
         }
         if e.differ > 0 {
-            return Some(format!("{name}, {d}: {} results differ between instruction sets; first at {}", e.differ, at(e.differ_at)));
+            return Some(format!(
+                "{name}, {d}: {} results differ between instruction sets; first at {}",
+                e.differ,
+                at(e.differ_at)
+            ));
         }
         match self.stated() {
             None => Some(format!("{name}, {d}: no bound is stated")),
-            Some(b) if e.max > b => Some(format!("{name}, {d}: {:.4} ULP at {}, stated {b}", e.max, at(Some(e.at)))),
+            Some(b) if e.max > b => {
+                Some(format!("{name}, {d}: {:.4} ULP at {}, stated {b}", e.max, at(Some(e.at))))
+            }
             Some(_) => None,
         }
     }
@@ -103,8 +110,13 @@ fn binary<T: Format>(f: &Binary, n: u64, threads: usize) -> Result<Row, Error> {
     Ok(Row { op: f.op, dtype: T::DTYPE, errors: sweep::binary::<T>(f, n, threads)? })
 }
 
-/// Measures the functions that `wanted` names in the dtypes it wants, and shows each row as it comes.
-pub fn measure(effort: &Effort, wanted: impl Fn(&str, DType) -> bool, mut show: impl FnMut(&Row)) -> Result<Vec<Row>, Error> {
+/// Measures the functions that `wanted` names in the dtypes it wants, and shows each row as it
+/// comes.
+pub fn measure(
+    effort: &Effort,
+    wanted: impl Fn(&str, DType) -> bool,
+    mut show: impl FnMut(&Row),
+) -> Result<Vec<Row>, Error> {
     let t = effort.threads;
     let mut f32s = sweep::patterns::<f32>(effort.step);
     if effort.step > 1 {
@@ -128,7 +140,11 @@ pub fn measure(effort: &Effort, wanted: impl Fn(&str, DType) -> bool, mut show: 
             keep(unary::<f16>(f, &sweep::patterns::<f16>(1), t)?);
         }
         if wanted(DType::F64) {
-            keep(Row { op: Op::Unary(f.op), dtype: DType::F64, errors: sweep::unary_f64(f, effort.wide, t)? });
+            keep(Row {
+                op: Op::Unary(f.op),
+                dtype: DType::F64,
+                errors: sweep::unary_f64(f, effort.wide, t)?,
+            });
         }
     }
     for f in BINARY {
@@ -143,14 +159,19 @@ pub fn measure(effort: &Effort, wanted: impl Fn(&str, DType) -> bool, mut show: 
             keep(binary::<f16>(f, effort.pairs.min(1 << 20), t)?);
         }
         if wanted(DType::F64) {
-            keep(Row { op: f.op, dtype: DType::F64, errors: sweep::binary_f64(f, effort.wide, t)? });
+            keep(Row {
+                op: f.op,
+                dtype: DType::F64,
+                errors: sweep::binary_f64(f, effort.wide, t)?,
+            });
         }
     }
     Ok(rows)
 }
 
 /// The heading of [`line`]s.
-pub const HEADING: &str = "function    dtype      results    max ULP   mean ULP   stated  wrong  differ  worst at";
+pub const HEADING: &str =
+    "function    dtype      results    max ULP   mean ULP   stated  wrong  differ  worst at";
 
 /// A row as a line of text.
 pub fn line(row: &Row) -> String {
@@ -158,28 +179,37 @@ pub fn line(row: &Row) -> String {
     let stated = row.stated().map_or("none".to_string(), |b| format!("{b:.4}"));
     let (name, dtype) = (row.op.name(), row.dtype.to_string());
     let (count, max, mean, at) = (e.count, e.max, e.mean(), row.arguments(e.at));
-    format!("{name:<11} {dtype:<5} {count:>12} {max:>10.4} {mean:>10.4} {stated:>8} {:>6} {:>7}  {at}", e.wrong, e.differ)
+    format!(
+        "{name:<11} {dtype:<5} {count:>12} {max:>10.4} {mean:>10.4} {stated:>8} {:>6} {:>7}  {at}",
+        e.wrong, e.differ
+    )
 }
 
-/// What PyTorch's functions do over a sample of `f32`: lines of a name and its largest error, as `benches/peers/torch_ulp.py`
-/// prints them.
+/// What PyTorch's functions do over a sample of `f32`: lines of a name and its largest error, as
+/// `benches/peers/torch_ulp.py` prints them.
 const PYTORCH: &str = include_str!("pytorch.tsv");
 
 fn pytorch(name: &str) -> &str {
-    PYTORCH.lines().filter_map(|l| l.split_once('\t')).find(|(n, _)| *n == name).map_or("", |(_, v)| v)
+    PYTORCH
+        .lines()
+        .filter_map(|l| l.split_once('\t'))
+        .find(|(n, _)| *n == name)
+        .map_or("", |(_, v)| v)
 }
 
 /// The rows as a table in Markdown, a line for each function.
 pub fn markdown(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| function | f32 results | max | stated | worst at | mean | PyTorch | bf16 max | f16 max | f64 max | stated |\n|---|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|\n",
+        "| function | f32 results | max | stated | worst at | mean | PyTorch | bf16 max | f16 max \
+            | f64 max | stated |\n|---|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|\n",
     );
     let mut names: Vec<&str> = rows.iter().map(|r| r.op.name()).collect();
     names.dedup();
     for name in names {
         let of = |d: DType| rows.iter().find(|r| r.op.name() == name && r.dtype == d);
         let max = |d: DType| of(d).map_or(String::new(), |r| format!("{:.4}", r.errors.max));
-        let stated = |get: fn(&Bound) -> f64| bound(name).map_or(String::new(), |b| get(b).to_string());
+        let stated =
+            |get: fn(&Bound) -> f64| bound(name).map_or(String::new(), |b| get(b).to_string());
         let at = of(DType::F32).map_or(String::new(), |r| r.arguments(r.errors.at));
         let count = of(DType::F32).map_or(String::new(), |r| r.errors.count.to_string());
         let mean = of(DType::F32).map_or(String::new(), |r| format!("{:.4}", r.errors.mean()));

@@ -1,4 +1,5 @@
-//! Running a function over many arguments on every instruction set, on as many threads as asked for.
+//! Running a function over many arguments on every instruction set, on as many threads as asked
+//! for.
 
 use super::big::Big;
 use super::functions::{Binary, Parity, Unary};
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Arguments of one kernel call.
 const BLOCK: usize = 1 << 14;
 
-/// Bit patterns of non-negative numbers and NaNs: `count` of them from `first`, `step` apart. Each is run with either sign.
+/// Bit patterns of non-negative numbers and NaNs: `count` of them from `first`, `step` apart. Each
+/// is run with either sign.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// The first pattern.
@@ -37,7 +39,8 @@ pub fn about<T: Format>(points: &[T], reach: u64) -> Vec<Span> {
     points.iter().map(span).collect()
 }
 
-/// Where anything special happens: zero, the subnormal numbers' ends, the functions' domains and thresholds, infinity, NaN.
+/// Where anything special happens: zero, the subnormal numbers' ends, the functions' domains and
+/// thresholds, infinity, NaN.
 pub const EDGES: &[f32] = &[
     0.0,
     f32::MIN_POSITIVE,
@@ -113,7 +116,8 @@ impl Random {
     }
 }
 
-/// Calls `work(state, k)` for `k` in `0..n` from `threads` threads, and gives what each thread collected.
+/// Calls `work(state, k)` for `k` in `0..n` from `threads` threads, and gives what each thread
+/// collected.
 fn spread<S: Send>(
     n: usize,
     threads: usize,
@@ -160,10 +164,20 @@ struct Bench<T> {
 impl<T: Format> Bench<T> {
     fn new(op: Op) -> Result<Self, Error> {
         let (x, y, out, again, exact) = Default::default();
-        Ok(Bench { kernel: Kernel::new(op, T::DTYPE)?, isas: instruction_sets(), x, y, out, again, exact, errors: Errors::default() })
+        Ok(Bench {
+            kernel: Kernel::new(op, T::DTYPE)?,
+            isas: instruction_sets(),
+            x,
+            y,
+            out,
+            again,
+            exact,
+            errors: Errors::default(),
+        })
     }
 
-    /// Runs `x` (and `y`) on every instruction set; the best one's results are in `out`, differences are counted.
+    /// Runs `x` (and `y`) on every instruction set; the best one's results are in `out`,
+    /// differences are counted.
     fn run(&mut self) -> Result<(), Error> {
         self.out.resize(self.x.len(), T::default());
         self.again.resize(self.x.len(), T::default());
@@ -201,7 +215,11 @@ pub fn unary<T: Format>(f: &Unary, spans: &[Span], threads: usize) -> Result<Err
         .flat_map(|s| {
             (0..s.count.div_ceil(BLOCK as u64)).map(|b| {
                 let done = b * BLOCK as u64;
-                Span { first: s.first + done * s.step, step: s.step, count: (s.count - done).min(BLOCK as u64) }
+                Span {
+                    first: s.first + done * s.step,
+                    step: s.step,
+                    count: (s.count - done).min(BLOCK as u64),
+                }
             })
         })
         .collect();
@@ -251,7 +269,9 @@ pub fn binary<T: Format>(f: &Binary, n: u64, threads: usize) -> Result<Errors, E
         }
         bench.run()?;
         bench.exact.clear();
-        bench.exact.extend(bench.x.iter().zip(&bench.y).map(|(x, y)| (f.exact)(x.wide(), y.wide())));
+        bench
+            .exact
+            .extend(bench.x.iter().zip(&bench.y).map(|(x, y)| (f.exact)(x.wide(), y.wide())));
         bench.compare();
         Ok(())
     };
@@ -260,11 +280,14 @@ pub fn binary<T: Format>(f: &Binary, n: u64, threads: usize) -> Result<Errors, E
 
 /// A function of `f64` over `n` pseudo-random arguments and the edges, against arbitrary precision.
 pub fn unary_f64(f: &Unary, n: u64, threads: usize) -> Result<Errors, Error> {
-    let exact = |big: &mut Big, got: f64, [x, _]: [f64; 2]| big.error(got, (f.exact)(x), x != 0.0 && x.is_finite(), |b| b.unary(f.op, x));
+    let exact = |big: &mut Big, got: f64, [x, _]: [f64; 2]| {
+        big.error(got, (f.exact)(x), x != 0.0 && x.is_finite(), |b| b.unary(f.op, x))
+    };
     wide(Op::Unary(f.op), n, threads, |r| [r.argument(), 0.0], exact)
 }
 
-/// A function of two `f64` over `n` pseudo-random pairs and every pair of edges, against arbitrary precision.
+/// A function of two `f64` over `n` pseudo-random pairs and every pair of edges, against arbitrary
+/// precision.
 pub fn binary_f64(f: &Binary, n: u64, threads: usize) -> Result<Errors, Error> {
     let exact = |big: &mut Big, got: f64, [x, y]: [f64; 2]| {
         let finite = x != 0.0 && y != 0.0 && x.is_finite() && y.is_finite();
@@ -287,7 +310,9 @@ fn wide(
     let work = |(bench, big): &mut (Bench<f64>, Big), k: usize| {
         let arguments: Vec<[f64; 2]> = if k == pieces {
             let edges = || EDGES.iter().flat_map(|x| [*x, -*x]).map(f64::from);
-            edges().flat_map(|x| edges().take(if two { usize::MAX } else { 1 }).map(move |y| [x, y])).collect()
+            edges()
+                .flat_map(|x| edges().take(if two { usize::MAX } else { 1 }).map(move |y| [x, y]))
+                .collect()
         } else {
             let mut random = Random(k as u64);
             (0..PIECE).map(|_| sample(&mut random)).collect()
@@ -303,5 +328,7 @@ fn wide(
         }
         Ok(())
     };
-    Ok(merged(spread(pieces + 1, threads, work, || Ok((Bench::new(op)?, Big::new()?)))?, |b| &b.0.errors))
+    Ok(merged(spread(pieces + 1, threads, work, || Ok((Bench::new(op)?, Big::new()?)))?, |b| {
+        &b.0.errors
+    }))
 }

@@ -1,9 +1,10 @@
 //! The unit in the last place, and errors measured in it.
 //!
-//! The error of a result is its distance from the exact value, divided by the ULP *of the exact value*: the spacing of the
-//! dtype's numbers in the binade that holds it, of subnormal numbers below the least normal one. A correctly rounded result
-//! is within 0.5. An infinite result counts as the power of two after the largest finite number, and so does an exact value
-//! beyond it; an exact NaN or a zero of the other sign cannot be measured and is *wrong*, whatever the distance.
+//! The error of a result is its distance from the exact value, divided by the ULP *of the exact
+//! value*: the spacing of the dtype's numbers in the binade that holds it, of subnormal numbers
+//! below the least normal one. A correctly rounded result is within 0.5. An infinite result counts
+//! as the power of two after the largest finite number, and so does an exact value beyond it; an
+//! exact NaN or a zero of the other sign cannot be measured and is *wrong*, whatever the distance.
 
 use half::{bf16, f16};
 use maquette_kernels::Element;
@@ -66,11 +67,15 @@ fn pow2(n: i32) -> f64 {
     f64::from_bits(((n + 1023) as u64) << 52)
 }
 
-/// The error of `got` where `exact` is the truth, in ULP of a dtype narrower than `f64`; `None` if it is wrong.
+/// The error of `got` where `exact` is the truth, in ULP of a dtype narrower than `f64`; `None` if
+/// it is wrong.
 #[inline]
 pub fn error<T: Format>(got: T, exact: f64) -> Option<f64> {
     let got = got.wide();
-    if exact.is_nan() || got.is_nan() || (got == 0.0 && got.is_sign_negative() != exact.is_sign_negative()) {
+    if exact.is_nan()
+        || got.is_nan()
+        || (got == 0.0 && got.is_sign_negative() != exact.is_sign_negative())
+    {
         let both = exact.is_nan() && got.is_nan();
         return both.then_some(0.0);
     }

@@ -1,8 +1,12 @@
-//! Random programs, every way: `cargo run --release -p maquette-check --bin oracle -- --programs 10000 --seed 1`.
+//! Random programs, every way: `cargo run --release -p maquette-check --bin oracle -- --programs
+//! 10000 --seed 1`.
 //!
 //! Exits with 1 where a mode does not do what the eager program does, with 2 on bad options.
 
-use maquette_check::oracle::{Fuzzer, FuzzFailure, Mode, TestProgram, Verdict, check, generate::generate, model, modes, shrink::shrink};
+use maquette_check::oracle::{
+    FuzzFailure, Fuzzer, Mode, TestProgram, Verdict, check, generate::generate, model, modes,
+    shrink::shrink,
+};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +33,8 @@ struct Options {
 
 fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let fuzzer = Fuzzer { programs: 1000, seed: 1, statements: 12, modes: modes(), threads, stats: false };
+    let fuzzer =
+        Fuzzer { programs: 1000, seed: 1, statements: 12, modes: modes(), threads, stats: false };
     let mut o = Options { fuzzer, write: None, replay: None, show: None };
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -37,11 +42,16 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 o.fuzzer.stats = true;
                 continue;
             }
-            "--programs" | "--seed" | "--mode" | "--statements" | "--threads" | "--write" | "--replay" | "--show" => {}
+            "--programs" | "--seed" | "--mode" | "--statements" | "--threads" | "--write"
+            | "--replay" | "--show" => {}
             _ => return Err(format!("`{arg}` is no option\n{USAGE}")),
         }
         let value = args.next().ok_or_else(|| format!("`{arg}` takes a value\n{USAGE}"))?;
-        let number = || value.parse::<u64>().map_err(|e| format!("`{arg}` takes a number, found `{value}`: {e}"));
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|e| format!("`{arg}` takes a number, found `{value}`: {e}"))
+        };
         match arg.as_str() {
             "--programs" => o.fuzzer.programs = number()?,
             "--seed" => o.fuzzer.seed = number()?,
@@ -59,7 +69,10 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 fn named(name: &str) -> Result<&'static dyn Mode, String> {
     let all = modes();
     let known: Vec<&str> = all.iter().map(|m| m.name()).collect();
-    all.iter().copied().find(|m| m.name() == name).ok_or_else(|| format!("`{name}` is no mode; there are {}", known.join(", ")))
+    all.iter()
+        .copied()
+        .find(|m| m.name() == name)
+        .ok_or_else(|| format!("`{name}` is no mode; there are {}", known.join(", ")))
 }
 
 fn write(dir: &Path, seed: u64, failure: &FuzzFailure) -> std::io::Result<()> {
@@ -114,7 +127,10 @@ fn run(o: &Options) -> Result<bool, String> {
     }
     let report = fuzzer.run(&|failure| {
         let program = failure.program.as_ref().map(ToString::to_string).unwrap_or_default();
-        eprintln!("program {} of seed {}, {}: {}\n{program}", failure.index, fuzzer.seed, failure.mode, failure.what);
+        eprintln!(
+            "program {} of seed {}, {}: {}\n{program}",
+            failure.index, fuzzer.seed, failure.mode, failure.what
+        );
         if let Some(dir) = &o.write
             && let Err(e) = write(dir, fuzzer.seed, failure)
         {

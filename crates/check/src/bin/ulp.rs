@@ -1,7 +1,8 @@
-//! Measures the elementary functions' errors: `cargo run --release -p maquette-check --bin ulp -- [options]`.
+//! Measures the elementary functions' errors: `cargo run --release -p maquette-check --bin ulp --
+//! [options]`.
 //!
-//! Without options every one of the 2^32 `f32` patterns goes through every function on every instruction set. Exits with 1
-//! where a bound of `accuracy::bounds` is exceeded.
+//! Without options every one of the 2^32 `f32` patterns goes through every function on every
+//! instruction set. Exits with 1 where a bound of `accuracy::bounds` is exceeded.
 
 use maquette_check::accuracy::report::{Effort, HEADING, line, markdown, measure};
 use maquette_check::accuracy::{Error, instruction_sets};
@@ -32,11 +33,17 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             continue;
         }
         let value = args.next().ok_or(format!("`{arg}` takes a value\n{USAGE}"))?;
-        let number = || value.parse::<u64>().map_err(|e| format!("`{arg}` takes a number, found `{value}`: {e}"));
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|e| format!("`{arg}` takes a number, found `{value}`: {e}"))
+        };
         match arg.as_str() {
             "--function" => o.functions.extend(value.split(',').map(String::from)),
             "--dtype" => o.dtype = Some(value),
-            "--samples" => o.effort.step = ((1u64 << 32) / number()?.clamp(1, 1 << 32)).next_power_of_two(),
+            "--samples" => {
+                o.effort.step = ((1u64 << 32) / number()?.clamp(1, 1 << 32)).next_power_of_two()
+            }
             "--pairs" => o.effort.pairs = number()?,
             "--wide" => o.effort.wide = number()?,
             "--threads" => o.effort.threads = number()?.clamp(1, 1024) as usize,
@@ -48,7 +55,8 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 
 fn run(o: &Options) -> Result<bool, Error> {
     let wanted = |name: &str, d: DType| {
-        (o.functions.is_empty() || o.functions.iter().any(|f| f == name)) && o.dtype.as_ref().is_none_or(|w| *w == d.to_string())
+        (o.functions.is_empty() || o.functions.iter().any(|f| f == name))
+            && o.dtype.as_ref().is_none_or(|w| *w == d.to_string())
     };
     let sets: Vec<String> = instruction_sets().iter().map(|i| format!("{i:?}")).collect();
     eprintln!("instruction sets: {}\n{HEADING}", sets.join(", "));
@@ -63,7 +71,11 @@ fn run(o: &Options) -> Result<bool, Error> {
         print!("{}", markdown(&rows));
     }
     if rows.is_empty() {
-        eprintln!("no function of {} is measured in {}", o.functions.join(", "), o.dtype.as_deref().unwrap_or("any dtype"));
+        eprintln!(
+            "no function of {} is measured in {}",
+            o.functions.join(", "),
+            o.dtype.as_deref().unwrap_or("any dtype")
+        );
         return Ok(false);
     }
     let failures: Vec<String> = rows.iter().filter_map(|r| r.failure()).collect();

@@ -1,10 +1,11 @@
 //! What must agree, and how closely: PyTorch's own tolerances.
 
-use crate::values::{Bytes, flatten, compare_metadata};
+use crate::values::{Bytes, compare_metadata, flatten};
 use maquette_ir::DType;
 use maquette_ops::{Tensor, Value, typed};
 
-/// Operators that may give any of the positions of equal elements, with the dimension among their arguments.
+/// Operators that may give any of the positions of equal elements, with the dimension among their
+/// arguments.
 const ANY_OF_EQUAL: &[(&str, usize)] = &[
     ("aten::argsort", 1),
     ("aten::kthvalue", 2),
@@ -16,16 +17,26 @@ const ANY_OF_EQUAL: &[(&str, usize)] = &[
 ];
 
 /// The results of a call of `name` with `args`.
-pub(super) fn outputs(name: &str, args: &[Value], expected: &[Value], found: &[Value]) -> Result<(), String> {
+pub(super) fn outputs(
+    name: &str,
+    args: &[Value],
+    expected: &[Value],
+    found: &[Value],
+) -> Result<(), String> {
     let (expected, found) = (flatten(expected), flatten(found));
     if expected.len() != found.len() {
         return Err(format!("{} results, not {}", found.len(), expected.len()));
     }
     for (i, (e, f)) in expected.iter().zip(&found).enumerate() {
         let outcome = value(e, f).or_else(|difference| {
-            let dim = ANY_OF_EQUAL.iter().find(|(n, _)| *n == name).and_then(|(_, at)| args.get(*at)?.int_i64().ok());
+            let dim = ANY_OF_EQUAL
+                .iter()
+                .find(|(n, _)| *n == name)
+                .and_then(|(_, at)| args.get(*at)?.int_i64().ok());
             match (dim, args.first(), e, f) {
-                (Some(dim), Some(Value::Tensor(x)), Value::Tensor(e), Value::Tensor(f)) if e.dtype() == DType::I64 => {
+                (Some(dim), Some(Value::Tensor(x)), Value::Tensor(e), Value::Tensor(f))
+                    if e.dtype() == DType::I64 =>
+                {
                     same_elements(x, dim, e, f).map_err(|_| difference)
                 }
                 _ => Err(difference),
@@ -46,8 +57,13 @@ fn same_elements(x: &Tensor, dim: i64, expected: &Tensor, found: &Tensor) -> Res
     value(&at(expected), &at(found))?;
     if found.dim() == x.dim() && found.dim() > 0 {
         let sorted = found.sort(dim, false).0;
-        let next = sorted.narrow(dim, 1, sorted.size(dim) - 1).ne(sorted.narrow(dim, 0, sorted.size(dim) - 1));
-        if !next.all().to_vec::<bool>().map_err(|e| e.to_string())?.iter().all(|distinct| *distinct) {
+        let next = sorted.narrow(dim, 1, sorted.size(dim) - 1).ne(sorted.narrow(
+            dim,
+            0,
+            sorted.size(dim) - 1,
+        ));
+        if !next.all().to_vec::<bool>().map_err(|e| e.to_string())?.iter().all(|distinct| *distinct)
+        {
             return Err("a position occurs twice".into());
         }
     }
@@ -63,7 +79,11 @@ pub(super) fn value(expected: &Value, found: &Value) -> Result<(), String> {
         }
         (Value::Bool(e), Value::Bool(f)) if e == f => Ok(()),
         (Value::Int(e), Value::Int(f)) if e.as_i64() == f.as_i64() => Ok(()),
-        (Value::Float(e), Value::Float(f)) if close(Number::Float(*e), Number::Float(*f), (1e-7, 1e-7)) => Ok(()),
+        (Value::Float(e), Value::Float(f))
+            if close(Number::Float(*e), Number::Float(*f), (1e-7, 1e-7)) =>
+        {
+            Ok(())
+        }
         (Value::None, Value::None) => Ok(()),
         _ => Err(format!("found {found:?}, not {expected:?}")),
     }
@@ -84,12 +104,18 @@ fn elements<T: Bytes + Into<Number>>(expected: &Tensor, found: &Tensor) -> Resul
     let tolerance = tolerance(expected.dtype());
     let read = |t: &Tensor| t.to_vec::<T>().map_err(|e| e.to_string());
     let (expected, found) = (read(expected)?, read(found)?);
-    let differ: Vec<usize> = (0..found.len()).filter(|&i| !close(expected[i].into(), found[i].into(), tolerance)).collect();
+    let differ: Vec<usize> = (0..found.len())
+        .filter(|&i| !close(expected[i].into(), found[i].into(), tolerance))
+        .collect();
     match differ.first() {
         None => Ok(()),
-        Some(&i) => {
-            Err(format!("element {i} is {:?}, not {:?}; {} of {} elements differ", found[i], expected[i], differ.len(), found.len()))
-        }
+        Some(&i) => Err(format!(
+            "element {i} is {:?}, not {:?}; {} of {} elements differ",
+            found[i],
+            expected[i],
+            differ.len(),
+            found.len()
+        )),
     }
 }
 
@@ -109,7 +135,9 @@ fn close(e: Number, x: Number, (relative, absolute): (f64, f64)) -> bool {
     match (e, x) {
         // beside an infinity any number would be within the tolerance, which is infinite too
         (Number::Float(e), Number::Float(x)) => {
-            e == x || e.is_nan() && x.is_nan() || e.is_finite() && (e - x).abs() <= absolute + relative * e.abs()
+            e == x
+                || e.is_nan() && x.is_nan()
+                || e.is_finite() && (e - x).abs() <= absolute + relative * e.abs()
         }
         (Number::Int(e), Number::Int(x)) => e == x,
         _ => false,
@@ -123,9 +151,24 @@ mod tests {
     #[test]
     fn infinities_agree_with_themselves_alone() {
         let inf = f64::INFINITY;
-        let agree = |e: f64, x: f64| close(Number::Float(e), Number::Float(x), tolerance(DType::F32));
-        assert!(agree(inf, inf) && agree(-inf, -inf) && agree(f64::NAN, f64::NAN) && agree(1.0, 1.000_001));
-        for (e, x) in [(inf, -inf), (-inf, inf), (inf, 1.0), (-inf, 1.0), (1.0, inf), (inf, f64::NAN), (f64::NAN, inf), (1.0, 1.1)] {
+        let agree =
+            |e: f64, x: f64| close(Number::Float(e), Number::Float(x), tolerance(DType::F32));
+        assert!(
+            agree(inf, inf)
+                && agree(-inf, -inf)
+                && agree(f64::NAN, f64::NAN)
+                && agree(1.0, 1.000_001)
+        );
+        for (e, x) in [
+            (inf, -inf),
+            (-inf, inf),
+            (inf, 1.0),
+            (-inf, 1.0),
+            (1.0, inf),
+            (inf, f64::NAN),
+            (f64::NAN, inf),
+            (1.0, 1.1),
+        ] {
             assert!(!agree(e, x), "{x} is not {e}");
         }
     }

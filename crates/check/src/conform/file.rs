@@ -31,7 +31,8 @@ pub enum ConformError {
         message: String,
     },
     /// A folder holds no recorded calls, or none of the operators asked for.
-    #[error("there are no recorded calls{} in {}", if *.restricted { " of these operators" } else { "" }, folder.display())]
+    #[error("there are no recorded calls{} in \
+        {}", if *.restricted { " of these operators" } else { "" }, folder.display())]
     Nothing {
         /// Which folder.
         folder: PathBuf,
@@ -42,7 +43,8 @@ pub enum ConformError {
 
 /// One operator's recorded calls.
 pub struct File {
-    /// The name in PyTorch's dotted form, overload included: `aten.add.Tensor`, `aten.relu.default`.
+    /// The name in PyTorch's dotted form, overload included: `aten.add.Tensor`,
+    /// `aten.relu.default`.
     pub dotted: String,
     /// The name as here: `aten::add.Tensor`, `aten::relu`.
     pub name: String,
@@ -52,7 +54,11 @@ pub struct File {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ConformError> {
-    std::fs::read(path).map_err(|source| ConformError::Io { verb: "read", path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| ConformError::Io {
+        verb: "read",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// The storages by key: dtype and elements' bytes.
@@ -65,17 +71,25 @@ impl File {
     /// A file cannot be read, or is not of the format.
     pub fn read(json: &Path) -> Result<File, ConformError> {
         let format = |message: String| ConformError::Format { path: json.to_owned(), message };
-        let doc: Json = serde_json::from_slice(&read(json)?).map_err(|e| format(format!("is not JSON: {e}")))?;
+        let doc: Json = serde_json::from_slice(&read(json)?)
+            .map_err(|e| format(format!("is not JSON: {e}")))?;
         let tensors = json.with_extension("safetensors");
         let storages: Storages = if tensors.exists() {
             let bytes = read(&tensors)?;
-            let found = SafeTensors::deserialize(&bytes)
-                .map_err(|e| ConformError::Format { path: tensors.clone(), message: format!("is not a safetensors file: {e}") })?;
+            let found = SafeTensors::deserialize(&bytes).map_err(|e| ConformError::Format {
+                path: tensors.clone(),
+                message: format!("is not a safetensors file: {e}"),
+            })?;
             found.tensors().into_iter().map(|(k, t)| (k, (t.dtype(), t.data().to_vec()))).collect()
         } else {
             Storages::new()
         };
-        let text = |key: &str| doc[key].as_str().map(str::to_owned).ok_or_else(|| format(format!("has no text `{key}`")));
+        let text = |key: &str| {
+            doc[key]
+                .as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| format(format!("has no text `{key}`")))
+        };
         let (dotted, schema) = (text("op")?, text("schema")?);
         let calls = doc["calls"].as_array().ok_or_else(|| format("has no list `calls`".into()))?;
         let storages = Arc::new(storages);
@@ -92,7 +106,8 @@ impl File {
         self.calls.len()
     }
 
-    /// The arguments of each call, as an operator takes them; those that cannot be read are left out.
+    /// The arguments of each call, as an operator takes them; those that cannot be read are left
+    /// out.
     pub fn samples(&self, op: Op) -> impl Iterator<Item = Args> + '_ {
         self.calls.iter().filter_map(move |c| c.arguments(op).ok())
     }
@@ -103,7 +118,8 @@ impl File {
     }
 }
 
-/// Operator names from text: separated by white space, with or without namespace, `.default` optional.
+/// Operator names from text: separated by white space, with or without namespace, `.default`
+/// optional.
 pub fn parse_names(text: &str) -> BTreeSet<String> {
     text.split_whitespace().map(canonical).collect()
 }
@@ -114,20 +130,37 @@ fn canonical(name: &str) -> String {
     if bare.contains('.') { bare.to_owned() } else { format!("{bare}.default") }
 }
 
-/// The files in a folder, in the order of their names; only those of the operators named, if any are.
+/// The files in a folder, in the order of their names; only those of the operators named, if any
+/// are.
 ///
 /// # Errors
 /// The folder cannot be read, or nothing in it was asked for.
-pub fn operator_files(folder: &Path, only: Option<&BTreeSet<String>>) -> Result<Vec<PathBuf>, ConformError> {
-    let entries = std::fs::read_dir(folder).map_err(|source| ConformError::Io { verb: "read", path: folder.to_owned(), source })?;
+pub fn operator_files(
+    folder: &Path,
+    only: Option<&BTreeSet<String>>,
+) -> Result<Vec<PathBuf>, ConformError> {
+    let entries = std::fs::read_dir(folder).map_err(|source| ConformError::Io {
+        verb: "read",
+        path: folder.to_owned(),
+        source,
+    })?;
     let mut files: Vec<PathBuf> = entries
         .filter_map(|e| Some(e.ok()?.path()))
         .filter(|p| p.extension().is_some_and(|e| e == "json"))
-        .filter(|p| only.is_none_or(|names| p.file_stem().and_then(|s| s.to_str()).is_some_and(|s| names.contains(&canonical(s)))))
+        .filter(|p| {
+            only.is_none_or(|names| {
+                p.file_stem()
+                    .and_then(|s| s.to_str())
+                    .is_some_and(|s| names.contains(&canonical(s)))
+            })
+        })
         .collect();
     files.sort();
     if files.is_empty() {
-        return Err(ConformError::Nothing { folder: folder.to_owned(), restricted: only.is_some() });
+        return Err(ConformError::Nothing {
+            folder: folder.to_owned(),
+            restricted: only.is_some(),
+        });
     }
     Ok(files)
 }

@@ -1,9 +1,11 @@
 //! Calls that PyTorch made, against the same operators here.
 //!
-//! A folder holds an operator a pair of files, `NAME.OVERLOAD.json` (the calls) and `NAME.OVERLOAD.safetensors` (their storages). Every call
-//! is made three times: eagerly; traced with its sizes as numbers, and run; traced with every size a symbol, and run. Each time the sizes,
-//! strides, offset, dtype and values of the outputs must agree, and so must the arguments after a call that writes them. Running a graph
-//! compares what its fake kernels promised with what the kernels give.
+//! A folder holds an operator a pair of files, `NAME.OVERLOAD.json` (the calls) and
+//! `NAME.OVERLOAD.safetensors` (their storages). Every call is made three times: eagerly; traced
+//! with its sizes as numbers, and run; traced with every size a symbol, and run. Each time the
+//! sizes, strides, offset, dtype and values of the outputs must agree, and so must the arguments
+//! after a call that writes them. Running a graph compares what its fake kernels promised with what
+//! the kernels give.
 
 mod compare;
 mod docs;

@@ -46,16 +46,24 @@ impl RecordedCall {
         let schema = op.schema().map_err(|e| e.to_string())?;
         let mut shared = SharedStorages::new();
         let mut out = Args::new();
-        if let Some(unknown) = self.kwargs.keys().find(|k| schema.args.iter().all(|a| a.name != **k)) {
+        if let Some(unknown) =
+            self.kwargs.keys().find(|k| schema.args.iter().all(|a| a.name != **k))
+        {
             return Err(format!("the schema has no argument `{unknown}`"));
         }
         if self.args.len() > schema.args.len() {
-            return Err(format!("{} arguments were recorded, the schema has {}", self.args.len(), schema.args.len()));
+            return Err(format!(
+                "{} arguments were recorded, the schema has {}",
+                self.args.len(),
+                schema.args.len()
+            ));
         }
         for (i, decl) in schema.args.iter().enumerate() {
             let given = self.args.get(i).or_else(|| self.kwargs.get(&decl.name));
             out.push(match given {
-                Some(j) => self.value(j, &mut shared).map_err(|e| format!("argument `{}`: {e}", decl.name))?,
+                Some(j) => self
+                    .value(j, &mut shared)
+                    .map_err(|e| format!("argument `{}`: {e}", decl.name))?,
                 None => op.default_value(i).unwrap_or(Value::None),
             });
         }
@@ -73,7 +81,9 @@ impl RecordedCall {
                 _ => return Err(format!("the integer {n} does not fit into 64 bits")),
             },
             Json::String(s) => Value::from(s.as_str()),
-            Json::Array(l) => Value::from(l.iter().map(|x| self.value(x, shared)).collect::<Result<Vec<_>, _>>()?),
+            Json::Array(l) => {
+                Value::from(l.iter().map(|x| self.value(x, shared)).collect::<Result<Vec<_>, _>>()?)
+            }
             Json::Object(o) if o.contains_key("t") => Value::from(self.tensor(j, shared)?),
             Json::Object(o) => {
                 let (kind, text) = o.iter().next().ok_or("an empty object")?;
@@ -84,7 +94,9 @@ impl RecordedCall {
                     "dtype" => Value::from(bare.parse::<DType>().map_err(|e| e.to_string())?),
                     "device" => Value::from(text.parse::<Device>().map_err(|e| e.to_string())?),
                     "layout" => Value::from(bare.parse::<Layout>().map_err(|e| e.to_string())?),
-                    "memory_format" => Value::from(bare.parse::<MemoryFormat>().map_err(|e| e.to_string())?),
+                    "memory_format" => {
+                        Value::from(bare.parse::<MemoryFormat>().map_err(|e| e.to_string())?)
+                    }
                     other => return Err(format!("a recorded value of the unknown kind `{other}`")),
                 }
             }
@@ -94,15 +106,23 @@ impl RecordedCall {
     /// A tensor over its storage, which tensors of one key share.
     pub(super) fn tensor(&self, j: &Json, shared: &mut SharedStorages) -> Result<Tensor, String> {
         let key = j["t"].as_str().ok_or("a tensor's `t` must be text")?;
-        let dtype = j["dtype"].as_str().unwrap_or_default().parse::<DType>().map_err(|e| e.to_string())?;
-        let ints = |name: &str| j[name].as_array().and_then(|l| l.iter().map(Json::as_i64).collect::<Option<Vec<i64>>>());
-        let (Some(sizes), Some(strides), Some(offset)) = (ints("size"), ints("stride"), j["offset"].as_i64()) else {
+        let dtype =
+            j["dtype"].as_str().unwrap_or_default().parse::<DType>().map_err(|e| e.to_string())?;
+        let ints = |name: &str| {
+            j[name]
+                .as_array()
+                .and_then(|l| l.iter().map(Json::as_i64).collect::<Option<Vec<i64>>>())
+        };
+        let (Some(sizes), Some(strides), Some(offset)) =
+            (ints("size"), ints("stride"), j["offset"].as_i64())
+        else {
             return Err(format!("tensor `{key}` has no integers `size`, `stride` and `offset`"));
         };
         let flat = match shared.get(key) {
             Some(t) => t.clone(),
             None => {
-                let (_, bytes) = self.bytes(key).ok_or_else(|| format!("there is no storage `{key}`"))?;
+                let (_, bytes) =
+                    self.bytes(key).ok_or_else(|| format!("there is no storage `{key}`"))?;
                 let flat = typed!(dtype, T => {
                     let data: Vec<T> = bytes.chunks_exact(dtype.size()).map(T::decode).collect();
                     let n = data.len() as i64;
@@ -112,6 +132,7 @@ impl RecordedCall {
                 flat
             }
         };
-        call_single("aten::as_strided", args![&flat, sizes, strides, offset]).map_err(|e| e.kind().to_string())
+        call_single("aten::as_strided", args![&flat, sizes, strides, offset])
+            .map_err(|e| e.kind().to_string())
     }
 }

@@ -44,7 +44,9 @@ pub struct Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.stage, self.message)?;
-        for (title, lines) in [("inputs", &self.inputs), ("expected", &self.expected), ("found", &self.found)] {
+        for (title, lines) in
+            [("inputs", &self.inputs), ("expected", &self.expected), ("found", &self.found)]
+        {
             if !lines.is_empty() {
                 write!(f, "\n    {title}:")?;
             }

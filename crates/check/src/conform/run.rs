@@ -16,7 +16,10 @@ pub type CallResult = Result<(Vec<Value>, Args), String>;
 /// Makes every call of a file; the second result is what the eager calls gave.
 pub fn check_file(file: &File) -> (OperatorReport, Vec<CallResult>) {
     let found = Op::find(&file.name);
-    let missing = found.as_ref().err().map_or_else(|| format!("{} is not builtin", file.name), |e| e.kind().to_string());
+    let missing = found
+        .as_ref()
+        .err()
+        .map_or_else(|| format!("{} is not builtin", file.name), |e| e.kind().to_string());
     let op = found.ok().filter(Op::is_builtin);
     let schema = op.and_then(|op| op.schema().ok());
     let other_schema = schema.map(|s| s.to_string()).filter(|s| *s != file.schema);
@@ -27,7 +30,13 @@ pub fn check_file(file: &File) -> (OperatorReport, Vec<CallResult>) {
             Some(op) => check(op, call),
             None => {
                 let none = Vec::new;
-                let failure = Failure { stage: Stage::Missing, message: missing.clone(), inputs: none(), expected: none(), found: none() };
+                let failure = Failure {
+                    stage: Stage::Missing,
+                    message: missing.clone(),
+                    inputs: none(),
+                    expected: none(),
+                    found: none(),
+                };
                 (Some(failure), Err(missing.clone()))
             }
         };
@@ -55,7 +64,8 @@ fn check(op: Op, call: &RecordedCall) -> (Option<Failure>, CallResult) {
     (None, result)
 }
 
-/// Whether a graph can hold its results: a number that depends on data is refused where it is asked for.
+/// Whether a graph can hold its results: a number that depends on data is refused where it is asked
+/// for.
 fn returns_tensors(op: Op) -> bool {
     fn tensor(ty: &Type) -> bool {
         match ty {
@@ -83,8 +93,13 @@ fn traced(op: Op, call: &RecordedCall, options: &TraceOptions) -> CallResult {
     let tensors: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
     let program = |given: Vec<Tensor>| -> maquette_ops::Result<Vec<Tensor>> {
         let mut given = given.into_iter();
-        let mut next = |_: &Tensor| given.next().ok_or_else(|| Error::value("there are fewer tensors than arguments"));
-        let args = args.iter().map(|v| v.map_tensors(&mut next)).collect::<maquette_ops::Result<Args>>()?;
+        let mut next = |_: &Tensor| {
+            given.next().ok_or_else(|| Error::value("there are fewer tensors than arguments"))
+        };
+        let args = args
+            .iter()
+            .map(|v| v.map_tensors(&mut next))
+            .collect::<maquette_ops::Result<Args>>()?;
         op.call(args)?.iter().flat_map(Value::tensors).cloned().map(Ok).collect()
     };
     // a recorded call may name a place in its storage
@@ -101,19 +116,37 @@ fn agrees(op: Op, call: &RecordedCall, found: &CallResult) -> Result<(), String>
     let mut shared = SharedStorages::new();
     for (i, (e, v)) in call.after.iter().flatten().zip(args).enumerate() {
         if e.get("t").is_some() {
-            compare::value(&call.value(e, &mut shared)?, v).map_err(|m| format!("argument {i} afterwards: {m}"))?;
+            compare::value(&call.value(e, &mut shared)?, v)
+                .map_err(|m| format!("argument {i} afterwards: {m}"))?;
         }
     }
     Ok(())
 }
 
-fn describe(op: Op, call: &RecordedCall, stage: Stage, message: String, found: &CallResult) -> Failure {
+fn describe(
+    op: Op,
+    call: &RecordedCall,
+    stage: Stage,
+    message: String,
+    found: &CallResult,
+) -> Failure {
     let lines = |values: &[Value]| -> Vec<String> { flatten(values).iter().map(show).collect() };
     let inputs = match (call.arguments(op), op.schema()) {
-        (Ok(args), Ok(schema)) => args.iter().zip(&schema.args).map(|(v, a)| format!("{} = {}", a.name, show(v))).collect(),
+        (Ok(args), Ok(schema)) => args
+            .iter()
+            .zip(&schema.args)
+            .map(|(v, a)| format!("{} = {}", a.name, show(v)))
+            .collect(),
         // the message says what cannot be read
         _ => Vec::new(),
     };
-    let expected = call.value(&call.out, &mut SharedStorages::new()).map_or_else(|e| vec![e], |v| lines(&[v]));
-    Failure { stage, message, inputs, expected, found: found.as_ref().map_or_else(|_| Vec::new(), |(out, _)| lines(out)) }
+    let expected =
+        call.value(&call.out, &mut SharedStorages::new()).map_or_else(|e| vec![e], |v| lines(&[v]));
+    Failure {
+        stage,
+        message,
+        inputs,
+        expected,
+        found: found.as_ref().map_or_else(|_| Vec::new(), |(out, _)| lines(out)),
+    }
 }

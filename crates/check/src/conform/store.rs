@@ -1,4 +1,5 @@
-//! What was found, stored in the format of the recorded calls, so that it can be compared from outside.
+//! What was found, stored in the format of the recorded calls, so that it can be compared from
+//! outside.
 
 use super::file::{ConformError, File};
 use super::recorded::RecordedCall;
@@ -22,25 +23,35 @@ struct StorageWriter {
 }
 
 impl File {
-    /// Stores what [`check_file`](super::check_file) found as `NAME.json` and `NAME.safetensors` in a folder. A call that was refused has
-    /// `null` as `out`, and its `error`.
+    /// Stores what [`check_file`](super::check_file) found as `NAME.json` and `NAME.safetensors` in
+    /// a folder. A call that was refused has `null` as `out`, and its `error`.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn store(&self, found: &[CallResult], folder: &Path) -> Result<(), ConformError> {
         let mut writer = StorageWriter::default();
-        let calls: Vec<Json> = self.calls.iter().zip(found).map(|(c, r)| writer.call(c, r)).collect();
+        let calls: Vec<Json> =
+            self.calls.iter().zip(found).map(|(c, r)| writer.call(c, r)).collect();
         let doc = json!({"op": self.dotted, "schema": self.schema, "calls": calls});
         let stem = self.dotted.strip_prefix("aten.").unwrap_or(&self.dotted);
         let views: Vec<(String, TensorView)> = writer
             .bytes
             .iter()
-            .filter_map(|(k, (d, b))| Some((k.clone(), TensorView::new(*d, vec![b.len() * 8 / d.bitsize()], b).ok()?)))
+            .filter_map(|(k, (d, b))| {
+                Some((k.clone(), TensorView::new(*d, vec![b.len() * 8 / d.bitsize()], b).ok()?))
+            })
             .collect();
         let path = folder.join(format!("{stem}.safetensors"));
-        let bytes = safetensors::serialize(views, None).map_err(|e| ConformError::Format { path: path.clone(), message: e.to_string() })?;
-        for (path, bytes) in [(path, bytes), (folder.join(format!("{stem}.json")), doc.to_string().into_bytes())] {
-            std::fs::write(&path, bytes).map_err(|source| ConformError::Io { verb: "write", path, source })?;
+        let bytes = safetensors::serialize(views, None)
+            .map_err(|e| ConformError::Format { path: path.clone(), message: e.to_string() })?;
+        for (path, bytes) in
+            [(path, bytes), (folder.join(format!("{stem}.json")), doc.to_string().into_bytes())]
+        {
+            std::fs::write(&path, bytes).map_err(|source| ConformError::Io {
+                verb: "write",
+                path,
+                source,
+            })?;
         }
         Ok(())
     }
@@ -49,7 +60,11 @@ impl File {
 impl StorageWriter {
     fn call(&mut self, recorded: &RecordedCall, found: &CallResult) -> Json {
         self.tensors.clear();
-        recorded.args.iter().chain(recorded.kwargs.values()).for_each(|j| self.keep_storages(recorded, j));
+        recorded
+            .args
+            .iter()
+            .chain(recorded.kwargs.values())
+            .for_each(|j| self.keep_storages(recorded, j));
         let mut doc = json!({"args": recorded.args, "kwargs": recorded.kwargs});
         match found {
             Ok((out, args)) => {
@@ -59,7 +74,9 @@ impl StorageWriter {
                 };
                 if let Some(after) = &recorded.after {
                     let pairs = after.iter().zip(args);
-                    doc["args_after"] = pairs.map(|(j, v)| if j.get("t").is_some() { self.value(v) } else { j.clone() }).collect();
+                    doc["args_after"] = pairs
+                        .map(|(j, v)| if j.get("t").is_some() { self.value(v) } else { j.clone() })
+                        .collect();
                 }
             }
             Err(e) => doc["error"] = Json::String(e.clone()),
@@ -95,7 +112,11 @@ impl StorageWriter {
     }
 
     fn tensor(&mut self, t: &Tensor) -> maquette_ops::Result<Json> {
-        let key = match self.tensors.iter().find(|(other, _)| other.shares_storage(t) && other.dtype() == t.dtype()) {
+        let key = match self
+            .tensors
+            .iter()
+            .find(|(other, _)| other.shares_storage(t) && other.dtype() == t.dtype())
+        {
             Some((_, key)) => key.clone(),
             None => {
                 let key = format!("o{}", self.next);
@@ -106,7 +127,8 @@ impl StorageWriter {
                 key
             }
         };
-        let meta = t.meta().concrete().ok_or_else(|| maquette_ops::Error::value("a symbolic result"))?;
+        let meta =
+            t.meta().concrete().ok_or_else(|| maquette_ops::Error::value("a symbolic result"))?;
         let (size, stride) = (meta.sizes.as_slice(), meta.strides.as_slice());
         Ok(
             json!({"t": key, "size": size, "stride": stride, "offset": meta.offset, "dtype": t.dtype().torch_name().trim_start_matches("torch.")}),

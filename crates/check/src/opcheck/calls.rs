@@ -2,7 +2,7 @@
 
 use super::sample::{StorageSnapshot, copy, snapshot_storages};
 use super::sample_variants::SampleVariant;
-use crate::values::{Bytes, element_bytes, flatten, catch_panics, compare_metadata, show};
+use crate::values::{Bytes, catch_panics, compare_metadata, element_bytes, flatten, show};
 use maquette_ir::Loc;
 use maquette_ir::schema::Schema;
 use maquette_ops::{Args, Error, Op, Result, Tensor, Value, typed};
@@ -30,7 +30,8 @@ pub(super) struct SampleRun {
     pub(super) ran: CallRecord,
 }
 
-/// Whether an error is one that no kernel may cause, on whatever arguments it is called: anything else may be a refusal of these.
+/// Whether an error is one that no kernel may cause, on whatever arguments it is called: anything
+/// else may be a refusal of these.
 pub(super) fn breaks_contract(e: &Error) -> bool {
     use maquette_ops::{AccessError, CallError, ErrorKind};
     match e.kind() {
@@ -43,14 +44,23 @@ pub(super) fn breaks_contract(e: &Error) -> bool {
                 | CallError::ReplacedArgument { .. }
                 | CallError::NotTheArgument { .. }
         ),
-        ErrorKind::Access(e) => matches!(e, AccessError::UndeclaredWrite { .. } | AccessError::OutsideBorrow { .. } | AccessError::Stale),
+        ErrorKind::Access(e) => matches!(
+            e,
+            AccessError::UndeclaredWrite { .. }
+                | AccessError::OutsideBorrow { .. }
+                | AccessError::Stale
+        ),
         _ => false,
     }
 }
 
 impl OpUnderTest<'_> {
     /// Calls the operator with copies of `args`, as `call` does it.
-    pub(super) fn on_copies(&self, args: &[Value], call: impl FnOnce(&Args) -> Result<Vec<Value>>) -> Result<CallRecord> {
+    pub(super) fn on_copies(
+        &self,
+        args: &[Value],
+        call: impl FnOnce(&Args) -> Result<Vec<Value>>,
+    ) -> Result<CallRecord> {
         let args = copy(self.schema, args)?;
         let before = snapshot_storages(&args)?;
         let metadata = args.iter().flat_map(Value::tensors).map(|t| t.meta().to_string()).collect();
@@ -64,7 +74,9 @@ impl OpUnderTest<'_> {
 
     /// One eager call.
     pub(super) fn run(&self, args: &[Value]) -> Result<CallRecord> {
-        self.on_copies(args, |args| catch_panics("its kernel", || Ok(self.op.call_at(args.clone(), self.loc)?.into_vec())))
+        self.on_copies(args, |args| {
+            catch_panics("its kernel", || Ok(self.op.call_at(args.clone(), self.loc)?.into_vec()))
+        })
     }
 }
 
@@ -119,7 +131,11 @@ impl Pair<'_> {
                 compare_metadata(e, f).map_err(|_| self.differ(e.meta(), f.meta()))?;
                 if values { self.bits(e, f) } else { Ok(()) }
             }
-            (Value::Int(a), Value::Int(b)) if !values || a.as_i64().is_some() && a.as_i64() == b.as_i64() => Ok(()),
+            (Value::Int(a), Value::Int(b))
+                if !values || a.as_i64().is_some() && a.as_i64() == b.as_i64() =>
+            {
+                Ok(())
+            }
             (Value::Float(a), Value::Float(b)) if !values || a.to_bits() == b.to_bits() => Ok(()),
             (Value::Bool(a), Value::Bool(b)) if !values || a == b => Ok(()),
             (Value::Str(a), Value::Str(b)) if !values || a == b => Ok(()),
@@ -145,8 +161,11 @@ impl Pair<'_> {
 
 /// Which outputs share memory with which arguments and other outputs.
 pub(super) fn aliasing(schema: &Schema, ran: &CallRecord) -> Vec<String> {
-    let outputs: Vec<(usize, Tensor)> =
-        flatten(&ran.outputs).iter().enumerate().flat_map(|(i, v)| v.tensors().map(move |t| (i, t.clone())).collect::<Vec<_>>()).collect();
+    let outputs: Vec<(usize, Tensor)> = flatten(&ran.outputs)
+        .iter()
+        .enumerate()
+        .flat_map(|(i, v)| v.tensors().map(move |t| (i, t.clone())).collect::<Vec<_>>())
+        .collect();
     let mut out = Vec::new();
     for (k, (i, t)) in outputs.iter().enumerate() {
         for (a, v) in schema.args.iter().zip(&ran.args) {

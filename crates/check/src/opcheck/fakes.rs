@@ -3,7 +3,7 @@
 use super::calls::{OpUnderTest, SampleRun};
 use super::report::CheckReport;
 use super::sample::operands;
-use super::sample_variants::{VariantKind, SampleVariant};
+use super::sample_variants::{SampleVariant, VariantKind};
 use crate::values::catch_panics;
 use crate::values::{flatten, show};
 use maquette_ir::sym::{Expr, Range, Scope, ScopeData, SymInt, SymbolId, SymbolKind};
@@ -54,7 +54,9 @@ impl SymbolBindings<'_> {
 
     /// Takes the real number for a size that is one symbol.
     fn bind(&mut self, promised: SymInt, real: SymInt) {
-        let (Some(e @ Expr::Id(_)), Some(real)) = (self.expr(promised), real.as_i64()) else { return };
+        let (Some(e @ Expr::Id(_)), Some(real)) = (self.expr(promised), real.as_i64()) else {
+            return;
+        };
         if let [symbol] = self.data.table.free_symbols(e).as_slice()
             && self.data.table.display(e).to_string() == self.data.table.name(*symbol)
         {
@@ -79,7 +81,11 @@ impl SymbolBindings<'_> {
     }
 }
 
-fn mismatch_text(what: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> String {
+fn mismatch_text(
+    what: &str,
+    expected: impl std::fmt::Display,
+    found: impl std::fmt::Display,
+) -> String {
     format!("{what}: the fake kernel promises {expected}, the kernel gives {found}")
 }
 
@@ -107,21 +113,29 @@ fn tensor(bindings: &SymbolBindings<'_>, what: &str, p: &Meta, r: &Meta) -> Opti
             return Some(mismatch_text(&format!("{what}, stride {d}"), bindings.text(ps), rs));
         }
     }
-    bindings.differs(p.offset, r.offset).then(|| mismatch_text(&format!("{what}, offset"), bindings.text(p.offset), r.offset))
+    bindings
+        .differs(p.offset, r.offset)
+        .then(|| mismatch_text(&format!("{what}, offset"), bindings.text(p.offset), r.offset))
 }
 
 /// Compares the fake kernel's outputs with a call's.
-pub(super) fn call(s: &OpUnderTest<'_>, tried: &SampleRun, report: &mut CheckReport, sizes: &mut DataDependentSizes) -> Result<()> {
+pub(super) fn call(
+    s: &OpUnderTest<'_>,
+    tried: &SampleRun,
+    report: &mut CheckReport,
+    sizes: &mut DataDependentSizes,
+) -> Result<()> {
     let (ran, SampleVariant { kind, what: sample, .. }) = (&tried.ran, &tried.variant);
     let scope = Scope::new();
     let args = fake_args(s, &ran.args)?;
-    let promised = match catch_panics("its fake kernel", || fake::call(s.op, &args, Some(&scope), s.loc)) {
-        Ok(outputs) => outputs.into_vec(),
-        Err(e) => {
-            report.fail(sample, &s.text(&e));
-            return Ok(());
-        }
-    };
+    let promised =
+        match catch_panics("its fake kernel", || fake::call(s.op, &args, Some(&scope), s.loc)) {
+            Ok(outputs) => outputs.into_vec(),
+            Err(e) => {
+                report.fail(sample, &s.text(&e));
+                return Ok(());
+            }
+        };
     // handles know their scope, so it stays open while they are looked at
     let data = scope.with(|data| data.clone());
     let mut bindings = SymbolBindings { data: &data, scope: &scope, values: FxHashMap::default() };
@@ -132,18 +146,29 @@ pub(super) fn call(s: &OpUnderTest<'_>, tried: &SampleRun, report: &mut CheckRep
         let (name, range) = (data.table.name(symbol), data.table.range(symbol));
         let Some(&value) = bindings.values.get(&symbol) else { continue };
         if !range.contains(value) {
-            let message = format!("the data-dependent size {name} is declared in {range}, and the kernel gives {value}");
+            let message = format!(
+                "the data-dependent size {name} is declared in {range}, and the kernel gives \
+                    {value}"
+            );
             report.fail(sample, &message);
         }
         sizes.note(name, ObservedSize { kind: *kind, value, known: known(s, &ran.args) }, range);
     }
     for a in &data.assertions {
-        if data.table.eval_bool(a.cond, &|s| bindings.values.get(&s).copied()).is_ok_and(|holds| !holds) {
+        if data
+            .table
+            .eval_bool(a.cond, &|s| bindings.values.get(&s).copied())
+            .is_ok_and(|holds| !holds)
+        {
             let cond = data.table.display_bool(a.cond).to_string();
             let message = a.message.as_deref().map(|m| format!("{m}: ")).unwrap_or_default();
             report.fail(
                 sample,
-                &format!("the fake kernel asserts {message}`{cond}`, which does not hold for the real outputs\nasserted at {}", a.loc),
+                &format!(
+                    "the fake kernel asserts {message}`{cond}`, which does not hold for the \
+                    real outputs\nasserted at {}",
+                    a.loc
+                ),
             );
         }
     }
@@ -154,13 +179,19 @@ fn compare(bindings: &mut SymbolBindings<'_>, promised: &[Value], real: &[Value]
     for (i, (p, r)) in promised.iter().zip(real).enumerate() {
         let count = |v: &Value| flatten(std::slice::from_ref(v)).len();
         if count(p) != count(r) {
-            return vec![mismatch_text(&format!("output {i}"), format!("a list of {}", count(p)), format!("one of {}", count(r)))];
+            return vec![mismatch_text(
+                &format!("output {i}"),
+                format!("a list of {}", count(p)),
+                format!("one of {}", count(r)),
+            )];
         }
     }
     let (p, r) = (flatten(promised), flatten(real));
     for (p, r) in p.iter().zip(&r) {
         match (p, r) {
-            (Value::Tensor(p), Value::Tensor(r)) => p.sizes().iter().zip(r.sizes()).for_each(|(&p, &r)| bindings.bind(p, r)),
+            (Value::Tensor(p), Value::Tensor(r)) => {
+                p.sizes().iter().zip(r.sizes()).for_each(|(&p, &r)| bindings.bind(p, r))
+            }
             (Value::Int(p), Value::Int(r)) => bindings.bind(*p, *r),
             _ => {}
         }
@@ -169,27 +200,43 @@ fn compare(bindings: &mut SymbolBindings<'_>, promised: &[Value], real: &[Value]
     for (i, (p, r)) in p.iter().zip(&r).enumerate() {
         let what = format!("output {i}");
         match (p, r) {
-            (Value::Tensor(p), Value::Tensor(r)) => out.extend(tensor(bindings, &what, p.meta(), r.meta())),
+            (Value::Tensor(p), Value::Tensor(r)) => {
+                out.extend(tensor(bindings, &what, p.meta(), r.meta()))
+            }
             (Value::Int(p), Value::Int(r)) if bindings.differs(*p, *r) => {
-                let hint = if p.as_i64().is_some() { ". An integer that data decide is `cx.new_dynamic_size()?`" } else { "" };
+                let hint = if p.as_i64().is_some() {
+                    ". An integer that data decide is `cx.new_dynamic_size()?`"
+                } else {
+                    ""
+                };
                 out.push(mismatch_text(&what, bindings.text(*p), r) + hint);
             }
             (Value::Int(_), Value::Int(_)) | (Value::None, Value::None) => {}
             // what data decide cannot be known beforehand
-            (Value::Float(_), Value::Float(_)) | (Value::Bool(_), Value::Bool(_)) | (Value::Str(_), Value::Str(_)) => {}
+            (Value::Float(_), Value::Float(_))
+            | (Value::Bool(_), Value::Bool(_))
+            | (Value::Str(_), Value::Str(_)) => {}
             (p, r) => out.push(mismatch_text(&what, show(p), show(r))),
         }
     }
     out
 }
 
-/// The numbers that a size may turn out to be: the sizes of the arguments, their numbers of elements, the integers given.
+/// The numbers that a size may turn out to be: the sizes of the arguments, their numbers of
+/// elements, the integers given.
 fn known(s: &OpUnderTest<'_>, args: &[Value]) -> Vec<(String, i64)> {
     let mut out = Vec::new();
     for o in operands(s.schema, args) {
         let sizes = o.tensor.sizes().iter().enumerate();
-        out.extend(sizes.filter_map(|(d, n)| Some((format!("size {d} of `{}`", o.name), n.as_i64()?))));
-        out.extend(o.tensor.numel().as_i64().map(|n| (format!("the number of elements of `{}`", o.name), n)));
+        out.extend(
+            sizes.filter_map(|(d, n)| Some((format!("size {d} of `{}`", o.name), n.as_i64()?))),
+        );
+        out.extend(
+            o.tensor
+                .numel()
+                .as_i64()
+                .map(|n| (format!("the number of elements of `{}`", o.name), n)),
+        );
     }
     for (a, v) in s.schema.args.iter().zip(args) {
         if let Value::Int(i) = v {
@@ -215,16 +262,23 @@ impl DataDependentSizes {
     pub(super) fn warn_of_constants(&self, report: &mut CheckReport) {
         for (name, all) in &self.0 {
             let tried = |kind: VariantKind| all.iter().any(|s| s.kind == kind);
-            let Some(first) = all.first().filter(|_| tried(VariantKind::Sizes) && tried(VariantKind::Contents)) else { continue };
+            let Some(first) =
+                all.first().filter(|_| tried(VariantKind::Sizes) && tried(VariantKind::Contents))
+            else {
+                continue;
+            };
             let n = all.len();
-            let is = |known: &str| all.iter().all(|s| s.known.iter().any(|(k, v)| k == known && *v == s.value));
+            let is = |known: &str| {
+                all.iter().all(|s| s.known.iter().any(|(k, v)| k == known && *v == s.value))
+            };
             let always = match first.known.iter().map(|(k, _)| k).find(|k| is(k)) {
                 Some(known) => known.clone(),
                 None if all.iter().all(|s| s.value == first.value) => first.value.to_string(),
                 None => continue,
             };
             report.warnings.push(format!(
-                "the size {name} is declared as data-dependent, and was {always} in all {n} calls; if that is so always, return it from the fake \
+                "the size {name} is declared as data-dependent, and was {always} in all {n} \
+                    calls; if that is so always, return it from the fake \
                  kernel instead of `new_dynamic_size`"
             ));
         }

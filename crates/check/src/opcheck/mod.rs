@@ -1,31 +1,35 @@
-//! Whether an operator keeps its contract: [`opcheck`] calls it, traces it and compares, on a sample and on samples derived from it.
+//! Whether an operator keeps its contract: [`opcheck`] calls it, traces it and compares, on a
+//! sample and on samples derived from it.
 //!
-//! What is compared is bits and metadata, never "close enough". Samples are copied for every call, and keep their aliasing: tensors that
-//! share memory do so in the copies. Derived samples have other sizes (equal sizes change together, then one by one), other contents, other
-//! layouts and other integers; those that the kernel refuses are left out, and the report says which sizes could not be varied.
+//! What is compared is bits and metadata, never "close enough". Samples are copied for every call,
+//! and keep their aliasing: tensors that share memory do so in the copies. Derived samples have
+//! other sizes (equal sizes change together, then one by one), other contents, other layouts and
+//! other integers; those that the kernel refuses are left out, and the report says which sizes
+//! could not be varied.
 //!
 //! Every call is made on copies, so samples should be small.
 //!
-//! What it does not see: a write through a raw pointer of the bits that were there already; an effect outside of tensors.
+//! What it does not see: a write through a raw pointer of the bits that were there already; an
+//! effect outside of tensors.
 
 mod calls;
 mod fakes;
 mod report;
 mod sample;
+mod sample_variants;
 mod schema;
 mod suite;
 mod traces;
-mod sample_variants;
 
 pub use report::{Check, CheckReport, OpcheckError, Outcome, Report};
 #[doc(hidden)]
 pub use suite::suite;
 
-use calls::{Pair, OpUnderTest, SampleRun};
+use calls::{OpUnderTest, Pair, SampleRun};
 use maquette_ir::Loc;
 use maquette_ops::library::Tag;
 use maquette_ops::{Args, Error, Op, Result, mode};
-use sample_variants::{VariantGenerator, VariantKind, SampleVariant};
+use sample_variants::{SampleVariant, VariantGenerator, VariantKind};
 
 /// Checks an operator on sample arguments, given as for [`Op::call`].
 ///
@@ -39,7 +43,8 @@ use sample_variants::{VariantGenerator, VariantKind, SampleVariant};
 /// ```
 ///
 /// # Errors
-/// A check failed: the error is the whole report. Or the sample does not fit the schema, or is not of real tensors on the host.
+/// A check failed: the error is the whole report. Or the sample does not fit the schema, or is not
+/// of real tensors on the host.
 #[track_caller]
 pub fn opcheck(op: &Op, args: Args) -> Result<Report> {
     opcheck_with(op, args, OpcheckOptions::new())
@@ -70,7 +75,12 @@ pub struct OpcheckOptions {
 
 impl Default for OpcheckOptions {
     fn default() -> OpcheckOptions {
-        OpcheckOptions { checks: Check::ALL.to_vec(), raise: true, derive: 32, nondeterministic: false }
+        OpcheckOptions {
+            checks: Check::ALL.to_vec(),
+            raise: true,
+            derive: 32,
+            nondeterministic: false,
+        }
     }
 }
 
@@ -98,13 +108,15 @@ impl OpcheckOptions {
         self
     }
 
-    /// How many samples are derived at most; none for kernels that must not see other sizes or contents than the sample's.
+    /// How many samples are derived at most; none for kernels that must not see other sizes or
+    /// contents than the sample's.
     pub fn derive(mut self, most: usize) -> OpcheckOptions {
         self.derive = most;
         self
     }
 
-    /// Whether the operator is taken for random, as one with the tag is: its values are not compared.
+    /// Whether the operator is taken for random, as one with the tag is: its values are not
+    /// compared.
     pub fn nondeterministic(mut self, on: bool) -> OpcheckOptions {
         self.nondeterministic = on;
         self
@@ -113,7 +125,11 @@ impl OpcheckOptions {
 
 /// Why equal inputs need not give equal bits, if so.
 fn nondeterministic(op: Op, options: &OpcheckOptions) -> Option<&'static str> {
-    if options.nondeterministic || [Tag::NondeterministicSeeded, Tag::NondeterministicBitwise].iter().any(|t| op.tags().contains(*t)) {
+    if options.nondeterministic
+        || [Tag::NondeterministicSeeded, Tag::NondeterministicBitwise]
+            .iter()
+            .any(|t| op.tags().contains(*t))
+    {
         return Some("it is random");
     }
     op.effect().map(|_| "it has an effect")
@@ -121,17 +137,35 @@ fn nondeterministic(op: Op, options: &OpcheckOptions) -> Option<&'static str> {
 
 fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report> {
     if mode::is_active() {
-        return Err(Error::value("opcheck runs operators and traces them, and cannot do so inside a trace"));
+        return Err(Error::value(
+            "opcheck runs operators and traces them, and cannot do so inside a trace",
+        ));
     }
     let schema = op.schema()?;
     let args = sample::complete(op, &schema, args)?;
     let subject = OpUnderTest { op, schema: &schema, loc };
-    let checks = Check::ALL.into_iter().filter(|c| options.checks.contains(c)).map(CheckReport::new).collect();
+    let checks = Check::ALL
+        .into_iter()
+        .filter(|c| options.checks.contains(c))
+        .map(CheckReport::new)
+        .collect();
     let sample = sample::describe(&schema, &args);
     let (schema_text, registrations) = (schema.to_string(), op.registrations());
-    let mut report = Report { schema: schema_text, sample, registrations, checks, derived: 0, skipped_variants: Vec::new() };
+    let mut report = Report {
+        schema: schema_text,
+        sample,
+        registrations,
+        checks,
+        derived: 0,
+        skipped_variants: Vec::new(),
+    };
     let random = nondeterministic(op, options);
-    let given = SampleVariant { kind: VariantKind::Given, args: args.clone(), what: "the sample".into(), dims: Vec::new() };
+    let given = SampleVariant {
+        kind: VariantKind::Given,
+        args: args.clone(),
+        what: "the sample".into(),
+        dims: Vec::new(),
+    };
     let derive = VariantGenerator::new(&schema, &args)?;
     let given = match subject.run(&given.args) {
         Ok(ran) => SampleRun { variant: given, ran },
@@ -144,13 +178,16 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
     tried.extend(variants(&subject, &derive, options, &mut report)?);
     let context = CheckContext { subject: &subject, derive: &derive, tried: &tried, random };
     let checks_with_fakes = [Check::Fake, Check::StaticTrace, Check::DynamicTrace, Check::Effects];
-    let fakes_wrong = options.checks.iter().any(|c| checks_with_fakes.contains(c)) && context.fakes(&mut report)?;
+    let fakes_wrong = options.checks.iter().any(|c| checks_with_fakes.contains(c))
+        && context.fakes(&mut report)?;
     for check in &mut report.checks {
         match check.check {
             Check::Schema => context.schema(check)?,
             Check::Fake => {}
             Check::Determinism => context.determinism(check),
-            Check::StaticTrace | Check::DynamicTrace | Check::Effects => context.traces(check, fakes_wrong),
+            Check::StaticTrace | Check::DynamicTrace | Check::Effects => {
+                context.traces(check, fakes_wrong)
+            }
         }
     }
     Ok(report)
@@ -168,11 +205,18 @@ fn refused(s: &OpUnderTest<'_>, report: &mut Report, e: &Error) {
 }
 
 /// The derived samples that the operator takes. What could not be varied is noted.
-fn variants(s: &OpUnderTest<'_>, derive: &VariantGenerator<'_>, options: &OpcheckOptions, report: &mut Report) -> Result<Vec<SampleRun>> {
+fn variants(
+    s: &OpUnderTest<'_>,
+    derive: &VariantGenerator<'_>,
+    options: &OpcheckOptions,
+    report: &mut Report,
+) -> Result<Vec<SampleRun>> {
     let (mut tried, mut refused, mut broken) = (Vec::new(), Vec::new(), Vec::new());
     let most = derive.max_variants(options.derive);
     if most < options.derive {
-        report.skipped_variants.push(format!("more than {most} derived samples, as the given one is large"));
+        report
+            .skipped_variants
+            .push(format!("more than {most} derived samples, as the given one is large"));
     }
     for variant in derive.variants(most)? {
         match s.run(&variant.args) {
@@ -191,10 +235,17 @@ fn variants(s: &OpUnderTest<'_>, derive: &VariantGenerator<'_>, options: &Opchec
         if !tried.iter().any(|t| varies(&t.variant))
             && let Some((_, e)) = refused.iter().find(|(v, _)| varies(v))
         {
-            report.skipped_variants.push(format!("anything but {n} as {}: {}", derive.dim_name((k, d)), why(e)));
+            report.skipped_variants.push(format!(
+                "anything but {n} as {}: {}",
+                derive.dim_name((k, d)),
+                why(e)
+            ));
         }
     }
-    for (v, e) in refused.iter().filter(|(v, _)| matches!(v.kind, VariantKind::Contents | VariantKind::Layout)) {
+    for (v, e) in refused
+        .iter()
+        .filter(|(v, _)| matches!(v.kind, VariantKind::Contents | VariantKind::Layout))
+    {
         report.skipped_variants.push(format!("{}: {}", v.what, why(e)));
     }
     Ok(tried)
@@ -243,12 +294,15 @@ impl CheckContext<'_> {
     /// Whether the fake kernel is wrong.
     fn fakes(&self, report: &mut Report) -> Result<bool> {
         let mut unasked = CheckReport::new(Check::Fake);
-        let check = report.checks.iter_mut().find(|c| c.check == Check::Fake).unwrap_or(&mut unasked);
+        let check =
+            report.checks.iter_mut().find(|c| c.check == Check::Fake).unwrap_or(&mut unasked);
         let s = self.subject;
         if let Some((output, ty)) = sample::untraceable(s.schema)
             && (s.op.is_builtin() || !s.op.has_fake())
         {
-            check.not_run(format!("output {output} is a {ty}, which data decide; there is nothing to promise"));
+            check.not_run(format!(
+                "output {output} is a {ty}, which data decide; there is nothing to promise"
+            ));
             return Ok(false);
         }
         let mut sizes = fakes::DataDependentSizes::default();
@@ -271,7 +325,11 @@ impl CheckContext<'_> {
         let s = self.subject;
         self.each(check, |t, check| match s.run(&t.variant.args) {
             Ok(again) => {
-                let pair = Pair { first: ("in one call", &t.ran), second: ("in the next", &again), values: true };
+                let pair = Pair {
+                    first: ("in one call", &t.ran),
+                    second: ("in the next", &again),
+                    values: true,
+                };
                 for d in pair.differences(s.schema) {
                     check.fail(&t.variant.what, &d);
                 }
@@ -279,7 +337,11 @@ impl CheckContext<'_> {
             Err(e) => check.fail(&t.variant.what, &format!("a second call fails: {}", s.text(&e))),
         });
         if check.failed() {
-            check.notes.push("of an operator that is tagged as nondeterministic, or has an effect, values are not compared".into());
+            check.notes.push(
+                "of an operator that is tagged as nondeterministic, or has an \
+                effect, values are not compared"
+                    .into(),
+            );
         }
     }
 
@@ -292,13 +354,17 @@ impl CheckContext<'_> {
             return check.not_run("the fake kernel must be right first");
         }
         if let Some((output, ty)) = sample::untraceable(s.schema) {
-            return check.not_run(format!("output {output} is a {ty}, which data decide; a trace cannot hold it"));
+            return check.not_run(format!(
+                "output {output} is a {ty}, which data decide; a trace cannot hold it"
+            ));
         }
         let values = self.random.is_none();
         let mut traces = traces::Traces::default();
         match (check.check, self.tried.first()) {
             (Check::Effects, Some(given)) => traces::effects(s, given, values, check),
-            (Check::StaticTrace, _) => self.each(check, |t, check| traces::Traces::fixed(s, t, values, check)),
+            (Check::StaticTrace, _) => {
+                self.each(check, |t, check| traces::Traces::fixed(s, t, values, check))
+            }
             _ => self.each(check, |t, check| traces.symbolic(s, t, values, check)),
         }
     }

@@ -21,7 +21,14 @@ pub enum Check {
 
 impl Check {
     /// All of them, in the order they are reported.
-    pub const ALL: [Check; 6] = [Check::Schema, Check::Fake, Check::Determinism, Check::StaticTrace, Check::DynamicTrace, Check::Effects];
+    pub const ALL: [Check; 6] = [
+        Check::Schema,
+        Check::Fake,
+        Check::Determinism,
+        Check::StaticTrace,
+        Check::DynamicTrace,
+        Check::Effects,
+    ];
 }
 
 impl fmt::Display for Check {
@@ -71,7 +78,14 @@ const KEPT: usize = 3;
 impl CheckReport {
     pub(super) fn new(check: Check) -> CheckReport {
         let none = Vec::new;
-        CheckReport { check, outcome: Outcome::Passed, failures: none(), warnings: none(), notes: none(), more: 0 }
+        CheckReport {
+            check,
+            outcome: Outcome::Passed,
+            failures: none(),
+            warnings: none(),
+            notes: none(),
+            more: 0,
+        }
     }
 
     pub(super) fn not_run(&mut self, why: impl Into<String>) {
@@ -106,7 +120,9 @@ impl fmt::Display for CheckReport {
             Outcome::NotRun(why) => format!("not checked: {why}"),
         };
         write!(f, "{:<14} {outcome}", self.check)?;
-        for (title, findings) in [("", &self.failures), ("warning: ", &self.warnings), ("note: ", &self.notes)] {
+        for (title, findings) in
+            [("", &self.failures), ("warning: ", &self.warnings), ("note: ", &self.notes)]
+        {
             for text in findings {
                 let mut lines = text.lines();
                 write!(f, "\n  {title}{}", lines.next().unwrap_or_default())?;

@@ -1,6 +1,6 @@
 //! Sample arguments: copies that share memory where the sample's do, and what is in that memory.
 
-use crate::values::{Bytes, element_bytes, call_single, whole_storage};
+use crate::values::{Bytes, call_single, element_bytes, whole_storage};
 use maquette_ir::DType;
 use maquette_ir::schema::{Schema, Type};
 use maquette_ops::{Args, CallError, Concrete, Error, Op, Result, Tensor, Value, args, typed};
@@ -16,7 +16,10 @@ pub(super) struct Operand {
 
 /// Whether both handles see the same elements.
 fn same(a: &Tensor, b: &Tensor) -> bool {
-    a.is_same(b) || a.shares_storage(b) && a.dtype() == b.dtype() && a.meta().concrete() == b.meta().concrete()
+    a.is_same(b)
+        || a.shares_storage(b)
+            && a.dtype() == b.dtype()
+            && a.meta().concrete() == b.meta().concrete()
 }
 
 /// The tensors among arguments, each once, in order.
@@ -31,7 +34,11 @@ pub(super) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
             for o in out.iter_mut().filter(|o| o.tensor.shares_storage(t)) {
                 (o.shares, shares) = (true, true);
             }
-            let name = if matches!(v, Value::List(_)) { format!("{}[{k}]", decl.name) } else { decl.name.clone() };
+            let name = if matches!(v, Value::List(_)) {
+                format!("{}[{k}]", decl.name)
+            } else {
+                decl.name.clone()
+            };
             out.push(Operand { tensor: t.clone(), name, shares });
         }
     }
@@ -42,30 +49,47 @@ pub(super) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
 pub(super) fn replace(operands: &[Operand], args: &[Value], made: &[Tensor]) -> Result<Args> {
     let mut at = |t: &Tensor| {
         let place = operands.iter().position(|o| same(&o.tensor, t));
-        place.and_then(|i| made.get(i)).cloned().ok_or_else(|| Error::value("a tensor is not among the operands"))
+        place
+            .and_then(|i| made.get(i))
+            .cloned()
+            .ok_or_else(|| Error::value("a tensor is not among the operands"))
     };
     args.iter().map(|v| v.map_tensors(&mut at)).collect()
 }
 
-/// The arguments in the schema's order with the defaults filled in; every tensor has data on the host.
+/// The arguments in the schema's order with the defaults filled in; every tensor has data on the
+/// host.
 pub(super) fn complete(op: Op, schema: &Schema, given: Args) -> Result<Args> {
     let (mut args, found) = (given, schema.args.len());
     if args.len() > found {
-        return Err(CallError::TooMany { expected: found, found: args.len(), schema: schema.to_string() }.into());
+        return Err(CallError::TooMany {
+            expected: found,
+            found: args.len(),
+            schema: schema.to_string(),
+        }
+        .into());
     }
     for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
-        let missing = || CallError::Missing { arg: decl.name.clone(), index, expected: decl.ty.to_string(), schema: schema.to_string() };
+        let missing = || CallError::Missing {
+            arg: decl.name.clone(),
+            index,
+            expected: decl.ty.to_string(),
+            schema: schema.to_string(),
+        };
         args.push(op.default_value(index).ok_or_else(missing)?);
     }
     for (decl, v) in schema.args.iter().zip(&args) {
         for t in v.tensors() {
-            element_bytes(t).map_err(|e| Error::value(format!("argument `{}` of the sample: {}", decl.name, e.kind())))?;
+            element_bytes(t).map_err(|e| {
+                Error::value(format!("argument `{}` of the sample: {}", decl.name, e.kind()))
+            })?;
         }
     }
     Ok(args)
 }
 
-/// Fresh arguments of the same values, whole storages included; tensors share a storage where the given ones do.
+/// Fresh arguments of the same values, whole storages included; tensors share a storage where the
+/// given ones do.
 pub(super) fn copy(schema: &Schema, args: &[Value]) -> Result<Args> {
     let operands = operands(schema, args);
     let mut storages: Vec<(&Tensor, Tensor)> = Vec::new();
@@ -90,15 +114,22 @@ pub(super) fn copy(schema: &Schema, args: &[Value]) -> Result<Args> {
 
 /// A storage, given as a flat tensor, seen through a layout.
 fn view(storage: &Tensor, dtype: DType, c: &Concrete) -> Result<Tensor> {
-    let storage = if storage.dtype() == dtype { storage.clone() } else { call_single("aten::view.dtype", args![storage, dtype])? };
+    let storage = if storage.dtype() == dtype {
+        storage.clone()
+    } else {
+        call_single("aten::view.dtype", args![storage, dtype])?
+    };
     call_single("aten::as_strided", args![&storage, c.sizes.to_vec(), c.strides.to_vec(), c.offset])
 }
 
 pub(super) fn concrete(t: &Tensor) -> Result<Concrete> {
-    t.meta().concrete().ok_or_else(|| Error::value(format!("a sample must have plain numbers as sizes, found {}", t.meta())))
+    t.meta().concrete().ok_or_else(|| {
+        Error::value(format!("a sample must have plain numbers as sizes, found {}", t.meta()))
+    })
 }
 
-/// How to make a tensor anew: its layout, what its elements become, and what is beside them in its storage.
+/// How to make a tensor anew: its layout, what its elements become, and what is beside them in its
+/// storage.
 pub(super) struct Relayout<'a> {
     pub(super) layout: &'a Concrete,
     /// Elements by their place in row-major order: kept, or made of the byte `other`.
@@ -121,14 +152,19 @@ impl Relayout<'_> {
         let elements = t.to_vec::<T>()?;
         let end = to.span().map_or(0, |(_, end)| end / to.width.max(1));
         let of_byte = |byte: u8| T::decode(&vec![byte; t.dtype().size()]);
-        let mut storage = vec![of_byte(self.filler); usize::try_from(end).unwrap_or(0) + self.beyond];
+        let mut storage =
+            vec![of_byte(self.filler); usize::try_from(end).unwrap_or(0) + self.beyond];
         for (place, index) in indices(&to.sizes).enumerate() {
             let (mut source, mut target) = (0i64, to.offset);
             for ((&i, &n), &stride) in index.iter().zip(&from.sizes).zip(&to.strides) {
                 source = source * n + i % n.max(1);
                 target += i * stride;
             }
-            let element = usize::try_from(source).ok().and_then(|s| elements.get(s)).copied().unwrap_or_default();
+            let element = usize::try_from(source)
+                .ok()
+                .and_then(|s| elements.get(s))
+                .copied()
+                .unwrap_or_default();
             if let Some(to) = usize::try_from(target).ok().and_then(|t| storage.get_mut(t)) {
                 *to = if (self.keep)(place) { element } else { of_byte(self.other) };
             }
@@ -170,7 +206,11 @@ pub(super) fn snapshot_storages(args: &[Value]) -> Result<Vec<StorageSnapshot>> 
     let mut out: Vec<StorageSnapshot> = Vec::new();
     for t in args.iter().flat_map(Value::tensors) {
         if !out.iter().any(|m| m.of.shares_storage(t)) {
-            out.push(StorageSnapshot { of: t.clone(), bytes: element_bytes(&whole_storage(t)?)?, version: t.version() });
+            out.push(StorageSnapshot {
+                of: t.clone(),
+                bytes: element_bytes(&whole_storage(t)?)?,
+                version: t.version(),
+            });
         }
     }
     Ok(out)
@@ -185,7 +225,13 @@ pub(super) fn describe(schema: &Schema, args: &[Value]) -> String {
             other => crate::values::show(other),
         }
     }
-    schema.args.iter().zip(args).map(|(a, v)| format!("{}: {}", a.name, value(v))).collect::<Vec<_>>().join(", ")
+    schema
+        .args
+        .iter()
+        .zip(args)
+        .map(|(a, v)| format!("{}: {}", a.name, value(v)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The first return that a graph cannot hold: a number that data decide.

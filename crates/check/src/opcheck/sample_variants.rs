@@ -34,7 +34,8 @@ const BUDGET: i64 = 1 << 22;
 /// Derived samples have at most this many elements, unless the sample has more.
 const LARGEST: i64 = 1 << 18;
 
-/// The row-major-like strides of these sizes that keep the order of the sample's, and its expanded dimensions.
+/// The row-major-like strides of these sizes that keep the order of the sample's, and its expanded
+/// dimensions.
 fn strides_like(sample: &Concrete, sizes: &[i64]) -> Vec<i64> {
     let mut order: Vec<usize> = (0..sizes.len()).rev().collect();
     if !sample.is_contiguous() {
@@ -68,8 +69,10 @@ impl<'a> VariantGenerator<'a> {
 
     /// Every dimension of a tensor that has its storage to itself: operand, dimension, size.
     pub(super) fn dims(&self) -> Vec<(usize, usize, i64)> {
-        let own = self.operands.iter().zip(&self.layouts).enumerate().filter(|(_, (o, _))| !o.shares);
-        own.flat_map(|(k, (_, c))| c.sizes.iter().enumerate().map(move |(d, &n)| (k, d, n))).collect()
+        let own =
+            self.operands.iter().zip(&self.layouts).enumerate().filter(|(_, (o, _))| !o.shares);
+        own.flat_map(|(k, (_, c))| c.sizes.iter().enumerate().map(move |(d, &n)| (k, d, n)))
+            .collect()
     }
 
     pub(super) fn dim_name(&self, (operand, dim): (usize, usize)) -> String {
@@ -79,7 +82,8 @@ impl<'a> VariantGenerator<'a> {
 
     /// How many of these many to try: fewer where the sample is large.
     pub(super) fn max_variants(&self, most: usize) -> usize {
-        let elements: i64 = self.layouts.iter().filter_map(Concrete::numel).fold(0, i64::saturating_add);
+        let elements: i64 =
+            self.layouts.iter().filter_map(Concrete::numel).fold(0, i64::saturating_add);
         most.min(usize::try_from(BUDGET / elements.max(1)).unwrap_or(most))
     }
 
@@ -112,18 +116,33 @@ impl<'a> VariantGenerator<'a> {
             }
         }
         if groups.iter().filter(|(n, _)| *n > 1).count() > 1 {
-            let doubled = |k: usize, d: usize, n: i64| if n > 1 && dims.contains(&(k, d, n)) { 2 * n } else { n };
+            let doubled = |k: usize, d: usize, n: i64| {
+                if n > 1 && dims.contains(&(k, d, n)) { 2 * n } else { n }
+            };
             let all = dims.iter().filter(|(.., n)| *n > 1).map(|&(k, d, _)| (k, d)).collect();
-            self.sized(&mut out, "the sample with every size above 1 doubled".into(), all, &doubled)?;
+            self.sized(
+                &mut out,
+                "the sample with every size above 1 doubled".into(),
+                all,
+                &doubled,
+            )?;
         }
         out.truncate(most);
         Ok(out)
     }
 
-    fn resized(&self, out: &mut Vec<SampleVariant>, members: &[(usize, usize)], from: i64, to: i64) -> Result<()> {
+    fn resized(
+        &self,
+        out: &mut Vec<SampleVariant>,
+        members: &[(usize, usize)],
+        from: i64,
+        to: i64,
+    ) -> Result<()> {
         let names: Vec<String> = members.iter().map(|&m| self.dim_name(m)).collect();
         let what = format!("the sample with {to} instead of {from} as {}", names.join(" and "));
-        self.sized(out, what, members.to_vec(), &|k, d, n| if members.contains(&(k, d)) { to } else { n })
+        self.sized(out, what, members.to_vec(), &|k, d, n| {
+            if members.contains(&(k, d)) { to } else { n }
+        })
     }
 
     fn sized(
@@ -138,11 +157,16 @@ impl<'a> VariantGenerator<'a> {
             if sizes == c.sizes[..] {
                 return None;
             }
-            Some(Concrete { strides: strides_like(c, &sizes).into(), sizes: sizes.into(), ..c.clone() })
+            Some(Concrete {
+                strides: strides_like(c, &sizes).into(),
+                sizes: sizes.into(),
+                ..c.clone()
+            })
         };
         let numel = |c: Option<Concrete>| c.and_then(|c| c.numel()).unwrap_or(0);
         let given = self.layouts.iter().map(|c| numel(Some(c.clone()))).fold(0, i64::max);
-        let largest = self.layouts.iter().enumerate().map(|(k, c)| numel(layout(k, c))).fold(0, i64::max);
+        let largest =
+            self.layouts.iter().enumerate().map(|(k, c)| numel(layout(k, c))).fold(0, i64::max);
         if largest > LARGEST.max(2 * given) {
             return Ok(());
         }
@@ -151,11 +175,20 @@ impl<'a> VariantGenerator<'a> {
         Ok(())
     }
 
-    /// The arguments with each operand laid out anew where `layout` says how, and with the elements that `keep` keeps.
-    fn with_layouts(&self, layout: &dyn Fn(usize, &Concrete) -> Option<Concrete>, keep: &dyn Fn(usize) -> bool) -> Result<Args> {
-        let made = self.operands.iter().zip(&self.layouts).enumerate().map(|(k, (o, c))| match layout(k, c).filter(|_| !o.shares) {
-            Some(c) => Relayout { layout: &c, keep, other: 0, beyond: 0, filler: 0 }.of(&o.tensor),
-            None => Ok(o.tensor.clone()),
+    /// The arguments with each operand laid out anew where `layout` says how, and with the elements
+    /// that `keep` keeps.
+    fn with_layouts(
+        &self,
+        layout: &dyn Fn(usize, &Concrete) -> Option<Concrete>,
+        keep: &dyn Fn(usize) -> bool,
+    ) -> Result<Args> {
+        let made = self.operands.iter().zip(&self.layouts).enumerate().map(|(k, (o, c))| {
+            match layout(k, c).filter(|_| !o.shares) {
+                Some(c) => {
+                    Relayout { layout: &c, keep, other: 0, beyond: 0, filler: 0 }.of(&o.tensor)
+                }
+                None => Ok(o.tensor.clone()),
+            }
         });
         replace(&self.operands, self.args, &made.collect::<Result<Vec<_>>>()?)
     }
@@ -164,11 +197,18 @@ impl<'a> VariantGenerator<'a> {
         if self.operands.iter().all(|o| o.shares) {
             return Ok(());
         }
-        let keeps: [(&str, &dyn Fn(usize) -> bool); 2] =
-            [("the sample with zeros as contents", &|_| false), ("the sample with every other element zero", &|i| i % 2 == 0)];
+        let keeps: [(&str, &dyn Fn(usize) -> bool); 2] = [
+            ("the sample with zeros as contents", &|_| false),
+            ("the sample with every other element zero", &|i| i % 2 == 0),
+        ];
         for (what, keep) in keeps {
             let args = self.with_layouts(&|_, c| Some(c.clone()), keep)?;
-            out.push(SampleVariant { kind: VariantKind::Contents, args, what: what.into(), dims: Vec::new() });
+            out.push(SampleVariant {
+                kind: VariantKind::Contents,
+                args,
+                what: what.into(),
+                dims: Vec::new(),
+            });
         }
         Ok(())
     }
@@ -176,12 +216,18 @@ impl<'a> VariantGenerator<'a> {
     /// Every matrix and larger tensor with its elements in the opposite order of dimensions.
     fn transposed(&self, out: &mut Vec<SampleVariant>) -> Result<()> {
         let layout = |_: usize, c: &Concrete| {
-            if c.sizes.iter().filter(|n| **n > 1).count() < 2 || c.strides.iter().zip(&c.sizes).any(|(s, n)| *s == 0 && *n > 1) {
+            if c.sizes.iter().filter(|n| **n > 1).count() < 2
+                || c.strides.iter().zip(&c.sizes).any(|(s, n)| *s == 0 && *n > 1)
+            {
                 return None;
             }
             let (mut strides, mut next) = (Vec::new(), 1);
             let contiguous = c.is_contiguous();
-            let order: Vec<usize> = if contiguous { (0..c.sizes.len()).collect() } else { (0..c.sizes.len()).rev().collect() };
+            let order: Vec<usize> = if contiguous {
+                (0..c.sizes.len()).collect()
+            } else {
+                (0..c.sizes.len()).rev().collect()
+            };
             strides.resize(c.sizes.len(), 0);
             for d in order {
                 strides[d] = next;
@@ -189,7 +235,8 @@ impl<'a> VariantGenerator<'a> {
             }
             Some(Concrete { strides: strides.into(), ..c.clone() })
         };
-        if self.layouts.iter().zip(&self.operands).any(|(c, o)| !o.shares && layout(0, c).is_some()) {
+        if self.layouts.iter().zip(&self.operands).any(|(c, o)| !o.shares && layout(0, c).is_some())
+        {
             let args = self.with_layouts(&layout, &|_| true)?;
             out.push(SampleVariant {
                 kind: VariantKind::Layout,
@@ -219,13 +266,30 @@ impl<'a> VariantGenerator<'a> {
             match v {
                 Value::Int(n) if symbolic => {
                     if let Some(n) = n.as_i64() {
-                        push(i, (n + 1).into(), format!("the sample with {} instead of {n} as `{}`", n + 1, decl.name));
+                        push(
+                            i,
+                            (n + 1).into(),
+                            format!("the sample with {} instead of {n} as `{}`", n + 1, decl.name),
+                        );
                     }
                 }
                 Value::Ints(l) if symbolic => {
                     for k in 0..l.len() {
-                        let more = l.iter().enumerate().map(|(j, &n)| if j == k { n + 1 } else { n }).collect();
-                        push(i, Value::Ints(more), format!("the sample with {} instead of {} as `{}[{k}]`", l[k] + 1, l[k], decl.name));
+                        let more = l
+                            .iter()
+                            .enumerate()
+                            .map(|(j, &n)| if j == k { n + 1 } else { n })
+                            .collect();
+                        push(
+                            i,
+                            Value::Ints(more),
+                            format!(
+                                "the sample with {} instead of {} as `{}[{k}]`",
+                                l[k] + 1,
+                                l[k],
+                                decl.name
+                            ),
+                        );
                     }
                 }
                 _ => {}
@@ -244,22 +308,30 @@ impl<'a> VariantGenerator<'a> {
                 return Ok(o.tensor.clone());
             }
             let moved = Concrete { offset: c.offset + MARGIN, ..c.clone() };
-            Relayout { layout: &moved, keep: &|_| true, other: 0, beyond: MARGIN as usize, filler }.of(&o.tensor)
+            Relayout { layout: &moved, keep: &|_| true, other: 0, beyond: MARGIN as usize, filler }
+                .of(&o.tensor)
         });
         replace(&self.operands, self.args, &made.collect::<Result<Vec<_>>>()?).map(Some)
     }
 
-    /// The sample with every element of its mutated arguments made of this byte; nothing where there is none to change.
+    /// The sample with every element of its mutated arguments made of this byte; nothing where
+    /// there is none to change.
     pub(super) fn with_initial_contents(&self, byte: u8, op: Op) -> Result<Option<Args>> {
         let mutated = |o: &Operand| {
-            let given = self.args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).flat_map(|(_, v)| v.tensors());
+            let given = self
+                .args
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| op.mutates(*i))
+                .flat_map(|(_, v)| v.tensors());
             !o.shares && given.into_iter().any(|t| t.shares_storage(&o.tensor))
         };
         if !self.operands.iter().any(mutated) {
             return Ok(None);
         }
         let made = self.operands.iter().zip(&self.layouts).map(|(o, c)| match mutated(o) {
-            true => Relayout { layout: c, keep: &|_| false, other: byte, beyond: 0, filler: 0 }.of(&o.tensor),
+            true => Relayout { layout: c, keep: &|_| false, other: byte, beyond: 0, filler: 0 }
+                .of(&o.tensor),
             false => Ok(o.tensor.clone()),
         });
         replace(&self.operands, self.args, &made.collect::<Result<Vec<_>>>()?).map(Some)

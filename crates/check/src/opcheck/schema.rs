@@ -1,6 +1,6 @@
 //! What a call writes and aliases, against what the schema says.
 
-use super::calls::{Pair, CallRecord, OpUnderTest, breaks_contract};
+use super::calls::{CallRecord, OpUnderTest, Pair, breaks_contract};
 use super::report::CheckReport;
 use super::sample::{StorageSnapshot, element_starts, indices};
 use super::sample_variants::VariantGenerator;
@@ -12,17 +12,32 @@ use maquette_ops::{Args, Tensor, Value, typed};
 pub(super) struct WrittenArgs(Vec<usize>);
 
 /// Checks one call.
-pub(super) fn call(s: &OpUnderTest<'_>, ran: &CallRecord, sample: &str, report: &mut CheckReport, written: &mut WrittenArgs) {
+pub(super) fn call(
+    s: &OpUnderTest<'_>,
+    ran: &CallRecord,
+    sample: &str,
+    report: &mut CheckReport,
+    written: &mut WrittenArgs,
+) {
     for (before, after) in ran.before.iter().zip(&ran.after) {
         for message in undeclared(s, ran, before, after) {
             report.fail(sample, &message);
         }
-        let writers = (0..s.schema.args.len()).filter(|i| s.op.mutates(*i)).filter_map(|i| ran.args.get(i)).flat_map(Value::tensors);
+        let writers = (0..s.schema.args.len())
+            .filter(|i| s.op.mutates(*i))
+            .filter_map(|i| ran.args.get(i))
+            .flat_map(Value::tensors);
         let expected = writers.filter(|t| t.shares_storage(&before.of)).count() as u64;
         let counted = after.version.wrapping_sub(before.version);
         if counted != expected {
             let name = name_of(s, ran, &before.of);
-            report.fail(sample, &format!("the version of `{name}` counts {counted} writes, and the schema declares {expected}"));
+            report.fail(
+                sample,
+                &format!(
+                    "the version of `{name}` counts {counted} writes, and \
+                the schema declares {expected}"
+                ),
+            );
         }
     }
     for (i, v) in ran.args.iter().enumerate().filter(|(i, _)| s.op.mutates(*i)) {
@@ -37,23 +52,35 @@ pub(super) fn call(s: &OpUnderTest<'_>, ran: &CallRecord, sample: &str, report: 
     for (t, before) in ran.args.iter().flat_map(Value::tensors).zip(&ran.metadata) {
         if t.meta().to_string() != *before {
             let (name, now) = (name_of(s, ran, t), t.meta());
-            report.fail(sample, &format!("the metadata of argument `{name}` changed from {before} to {now}"));
+            report.fail(
+                sample,
+                &format!("the metadata of argument `{name}` changed from {before} to {now}"),
+            );
         }
     }
 }
 
 /// Arguments that are declared as mutated and that no call changed.
-pub(super) fn never_written(s: &OpUnderTest<'_>, args: &Args, written: &WrittenArgs, report: &mut CheckReport) {
+pub(super) fn never_written(
+    s: &OpUnderTest<'_>,
+    args: &Args,
+    written: &WrittenArgs,
+    report: &mut CheckReport,
+) {
     for (i, a) in s.schema.args.iter().enumerate() {
         let given = args.get(i).is_some_and(|v| v.tensors().any(|t| t.numel().as_i64() != Some(0)));
         if s.op.mutates(i) && given && !written.0.contains(&i) {
-            report.warnings.push(format!("argument `{}` is declared as mutated, and no call changed it", a.name));
+            report.warnings.push(format!(
+                "argument `{}` is declared as mutated, and no call changed it",
+                a.name
+            ));
         }
     }
 }
 
 fn name_of(s: &OpUnderTest<'_>, ran: &CallRecord, t: &Tensor) -> String {
-    let named = s.schema.args.iter().zip(&ran.args).find(|(_, v)| v.tensors().any(|u| u.shares_storage(t)));
+    let named =
+        s.schema.args.iter().zip(&ran.args).find(|(_, v)| v.tensors().any(|u| u.shares_storage(t)));
     named.map_or_else(String::new, |(a, _)| a.name.clone())
 }
 
@@ -62,7 +89,10 @@ fn changed(ran: &CallRecord, t: &Tensor) -> bool {
     let Some(c) = t.meta().concrete() else { return false };
     let here = ran.before.iter().zip(&ran.after).find(|(b, _)| b.of.shares_storage(t));
     here.is_some_and(|(b, a)| {
-        let differ = |start: usize| b.bytes.get(start..start + c.width as usize) != a.bytes.get(start..start + c.width as usize);
+        let differ = |start: usize| {
+            b.bytes.get(start..start + c.width as usize)
+                != a.bytes.get(start..start + c.width as usize)
+        };
         b.bytes != a.bytes && element_starts(&c).any(differ)
     })
 }
@@ -79,34 +109,56 @@ fn seen(tensors: &[&Tensor], bytes: usize) -> Vec<bool> {
 }
 
 /// Changes in a storage outside of what is declared as mutated.
-fn undeclared(s: &OpUnderTest<'_>, ran: &CallRecord, before: &StorageSnapshot, after: &StorageSnapshot) -> Vec<String> {
+fn undeclared(
+    s: &OpUnderTest<'_>,
+    ran: &CallRecord,
+    before: &StorageSnapshot,
+    after: &StorageSnapshot,
+) -> Vec<String> {
     if before.bytes == after.bytes {
         return Vec::new();
     }
     let here = |mutated: bool| {
-        let named = s.schema.args.iter().enumerate().zip(&ran.args).filter(move |((i, _), _)| s.op.mutates(*i) == mutated);
+        let named = s
+            .schema
+            .args
+            .iter()
+            .enumerate()
+            .zip(&ran.args)
+            .filter(move |((i, _), _)| s.op.mutates(*i) == mutated);
         let tensors = named.flat_map(|((_, a), v)| v.tensors().map(move |t| (a.name.as_str(), t)));
         tensors.filter(|(_, t)| t.shares_storage(&before.of)).collect::<Vec<_>>()
     };
-    let tensors = |l: &[(&str, &Tensor)]| seen(&l.iter().map(|(_, t)| *t).collect::<Vec<_>>(), before.bytes.len());
+    let tensors = |l: &[(&str, &Tensor)]| {
+        seen(&l.iter().map(|(_, t)| *t).collect::<Vec<_>>(), before.bytes.len())
+    };
     let (writable, readable) = (here(true), here(false));
     let allowed = tensors(&writable);
-    let wrong: Vec<usize> =
-        (0..before.bytes.len()).filter(|&i| before.bytes[i] != after.bytes.get(i).copied().unwrap_or_default() && !allowed[i]).collect();
+    let wrong: Vec<usize> = (0..before.bytes.len())
+        .filter(|&i| {
+            before.bytes[i] != after.bytes.get(i).copied().unwrap_or_default() && !allowed[i]
+        })
+        .collect();
     let mut out = Vec::new();
     for (name, t) in &readable {
         let Some(c) = t.meta().concrete() else { continue };
         let width = c.width as usize;
         let hit = |start: usize| wrong.iter().any(|w| (start..start + width).contains(w));
-        let places: Vec<(Vec<i64>, usize)> = indices(&c.sizes).zip(element_starts(&c)).filter(|(_, start)| hit(*start)).collect();
+        let places: Vec<(Vec<i64>, usize)> =
+            indices(&c.sizes).zip(element_starts(&c)).filter(|(_, start)| hit(*start)).collect();
         if let Some((index, start)) = places.first() {
             let element = |m: &StorageSnapshot| {
                 let bytes = m.bytes.get(*start..*start + width).unwrap_or_default();
                 typed!(t.dtype(), T => format!("{:?}", T::decode(bytes)))
             };
-            let more = if places.len() > 1 { format!(", and {} more", places.len() - 1) } else { String::new() };
+            let more = if places.len() > 1 {
+                format!(", and {} more", places.len() - 1)
+            } else {
+                String::new()
+            };
             out.push(format!(
-                "argument `{name}` is not declared as mutated, and its kernel changes it: element {index:?} from {} to {}{more}. Take it as \
+                "argument `{name}` is not declared as mutated, and its kernel changes it: element \
+                    {index:?} from {} to {}{more}. Take it as \
                  `&mut Tensor` (`Tensor(a!)` in the schema)",
                 element(before),
                 element(after)
@@ -120,34 +172,57 @@ fn undeclared(s: &OpUnderTest<'_>, ran: &CallRecord, before: &StorageSnapshot, a
             let byte = i64::try_from(*byte).ok()?;
             let width = t.dtype().size() as i64;
             Some(match (start - byte, byte - end) {
-                (before @ 1.., _) => (before, format!("place {} before the first element of `{name}`", (before - 1) / width + 1)),
-                (_, after @ 0..) => (after, format!("place {} after the last element of `{name}`", after / width + 1)),
+                (before @ 1.., _) => (
+                    before,
+                    format!(
+                        "place {} before the first element of `{name}`",
+                        (before - 1) / width + 1
+                    ),
+                ),
+                (_, after @ 0..) => (
+                    after,
+                    format!("place {} after the last element of `{name}`", after / width + 1),
+                ),
                 _ => (0, format!("between the elements of `{name}`")),
             })
         });
-        let place = nearest.min_by_key(|(distance, _)| *distance).map_or_else(|| "beside its arguments".to_owned(), |(_, place)| place);
+        let place = nearest
+            .min_by_key(|(distance, _)| *distance)
+            .map_or_else(|| "beside its arguments".to_owned(), |(_, place)| place);
         out.push(format!("its kernel writes outside of its arguments: {place}"));
     }
     out
 }
 
-/// Outputs that share memory without the schema saying so. The dispatcher refuses these of custom operators.
+/// Outputs that share memory without the schema saying so. The dispatcher refuses these of custom
+/// operators.
 fn undeclared_aliases(s: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String> {
     let mut out = Vec::new();
-    let tensors = |v: &Value| -> Vec<Tensor> { flatten(std::slice::from_ref(v)).iter().flat_map(Value::tensors).cloned().collect() };
-    let argument = |i: Option<usize>| i.and_then(|a| ran.args.get(a)).map(tensors).unwrap_or_default();
+    let tensors = |v: &Value| -> Vec<Tensor> {
+        flatten(std::slice::from_ref(v)).iter().flat_map(Value::tensors).cloned().collect()
+    };
+    let argument =
+        |i: Option<usize>| i.and_then(|a| ran.args.get(a)).map(tensors).unwrap_or_default();
     for (i, v) in ran.outputs.iter().enumerate() {
         let declared = argument(s.op.return_alias(i));
         for t in tensors(v) {
             let allowed = |u: &Tensor| declared.iter().any(|d| d.shares_storage(u));
             for (a, arg) in s.schema.args.iter().zip(&ran.args) {
                 if arg.tensors().any(|u| u.shares_storage(&t) && !allowed(u)) {
-                    out.push(format!("output {i} shares memory with argument `{}`, and the schema does not say so", a.name));
+                    out.push(format!(
+                        "output {i} shares memory with argument `{}`, and the schema \
+                        does not say so",
+                        a.name
+                    ));
                 }
             }
             for (j, w) in ran.outputs.iter().enumerate().take(i) {
-                if s.op.return_alias(j).is_none() && tensors(w).iter().any(|u| u.shares_storage(&t) && !allowed(u)) {
-                    out.push(format!("outputs {j} and {i} share memory, and the schema does not say so"));
+                if s.op.return_alias(j).is_none()
+                    && tensors(w).iter().any(|u| u.shares_storage(&t) && !allowed(u))
+                {
+                    out.push(format!(
+                        "outputs {j} and {i} share memory, and the schema does not say so"
+                    ));
                 }
             }
         }
@@ -156,7 +231,11 @@ fn undeclared_aliases(s: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String> {
 }
 
 /// Says whether results depend on what mutated arguments held before.
-pub(super) fn note_initial_contents_dependence(s: &OpUnderTest<'_>, derive: &VariantGenerator<'_>, report: &mut CheckReport) -> maquette_ops::Result<()> {
+pub(super) fn note_initial_contents_dependence(
+    s: &OpUnderTest<'_>,
+    derive: &VariantGenerator<'_>,
+    report: &mut CheckReport,
+) -> maquette_ops::Result<()> {
     const CONTENTS: [u8; 2] = [0, 0x3f];
     let mut runs = Vec::new();
     for byte in CONTENTS {
@@ -167,16 +246,30 @@ pub(super) fn note_initial_contents_dependence(s: &OpUnderTest<'_>, derive: &Var
         }
     }
     if let [a, b] = &runs[..] {
-        let differ = !Pair { first: ("", a), second: ("", b), values: true }.differences(s.schema).is_empty();
-        let names: Vec<String> = s.schema.mutates().filter_map(|i| Some(format!("`{}`", s.schema.args.get(i)?.name))).collect();
+        let differ = !Pair { first: ("", a), second: ("", b), values: true }
+            .differences(s.schema)
+            .is_empty();
+        let names: Vec<String> = s
+            .schema
+            .mutates()
+            .filter_map(|i| Some(format!("`{}`", s.schema.args.get(i)?.name)))
+            .collect();
         let verb = if differ { "depend" } else { "do not depend" };
-        report.notes.push(format!("its results {verb} on the former contents of {}", names.join(" and ")));
+        report
+            .notes
+            .push(format!("its results {verb} on the former contents of {}", names.join(" and ")));
     }
     Ok(())
 }
 
-/// Calls with margins around every tensor: nothing may be written there, and nothing may depend on what is there.
-pub(super) fn margins(s: &OpUnderTest<'_>, derive: &VariantGenerator<'_>, values: bool, report: &mut CheckReport) -> maquette_ops::Result<()> {
+/// Calls with margins around every tensor: nothing may be written there, and nothing may depend on
+/// what is there.
+pub(super) fn margins(
+    s: &OpUnderTest<'_>,
+    derive: &VariantGenerator<'_>,
+    values: bool,
+    report: &mut CheckReport,
+) -> maquette_ops::Result<()> {
     // twice the same, to tell what depends on the margin from what depends on nothing
     const FILLERS: [u8; 3] = [0x5a, 0x5a, 0];
     let mut runs = Vec::new();
@@ -195,12 +288,20 @@ pub(super) fn margins(s: &OpUnderTest<'_>, derive: &VariantGenerator<'_>, values
     let sample = "the sample with a margin around every tensor";
     let [a, again, b] = &runs[..] else { return Ok(()) };
     call(s, a, sample, report, &mut WrittenArgs::default());
-    let repeats = || Pair { first: ("", a), second: ("", again), values: true }.differences(s.schema).is_empty();
+    let repeats = || {
+        Pair { first: ("", a), second: ("", again), values: true }.differences(s.schema).is_empty()
+    };
     if values && repeats() {
-        let pair = Pair { first: ("with one margin", a), second: ("with another", b), values: true };
+        let pair =
+            Pair { first: ("with one margin", a), second: ("with another", b), values: true };
         for d in pair.differences(s.schema) {
-            report
-                .fail(sample, &format!("its kernel reads outside of its arguments, as results follow what is beside them in memory: {d}"));
+            report.fail(
+                sample,
+                &format!(
+                    "its kernel reads outside of its arguments, as results \
+                    follow what is beside them in memory: {d}"
+                ),
+            );
         }
     }
     Ok(())

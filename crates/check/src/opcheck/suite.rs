@@ -5,8 +5,8 @@ use maquette_ops::{Args, Error, Op, Result};
 
 /// Makes a `#[test]` of each operator: it is checked on each of its samples.
 ///
-/// A line is `name: operator, [samples];`. Checks that are known to fail are listed as `xfail`; a test fails where one of them passes on
-/// every sample, so that the list stays true.
+/// A line is `name: operator, [samples];`. Checks that are known to fail are listed as `xfail`; a
+/// test fails where one of them passes on every sample, so that the list stays true.
 ///
 /// ```
 /// # use maquette_check::opcheck_suite;
@@ -47,6 +47,9 @@ pub fn suite(op: &Op, samples: Vec<Args>, known: &[Check]) -> Result<()> {
     }
     match known.iter().find(|c| !failed.contains(c)) {
         None => Ok(()),
-        Some(check) => Err(Error::value(format!("the check `{check}` of {} is listed as xfail, and passes on every sample", op.name()))),
+        Some(check) => Err(Error::value(format!(
+            "the check `{check}` of {} is listed as xfail, and passes on every sample",
+            op.name()
+        ))),
     }
 }

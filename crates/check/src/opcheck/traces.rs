@@ -1,10 +1,10 @@
 //! Traces of a call, run beside the call itself.
 
-use super::calls::{Pair, CallRecord, OpUnderTest, SampleRun};
+use super::calls::{CallRecord, OpUnderTest, Pair, SampleRun};
 use super::report::CheckReport;
 use super::sample::{operands, replace};
-use super::sample_variants::{VariantKind, SampleVariant};
-use crate::values::{FlatValues, flatten, catch_panics};
+use super::sample_variants::{SampleVariant, VariantKind};
+use crate::values::{FlatValues, catch_panics, flatten};
 use maquette_ops::{Args, Error, ErrorKind, Result, RunError, Tensor, Value};
 use maquette_trace::{TraceOptions, Traced};
 
@@ -31,7 +31,9 @@ impl OpUnderTest<'_> {
     }
 
     fn run_trace(&self, trace: &Trace, args: &[Value]) -> Result<CallRecord> {
-        self.on_copies(args, |args| catch_panics("its kernel", || Ok(trace.run(inputs(self, args))??.0)))
+        self.on_copies(args, |args| {
+            catch_panics("its kernel", || Ok(trace.run(inputs(self, args))??.0))
+        })
     }
 }
 
@@ -50,7 +52,12 @@ pub(super) struct Traces {
 
 impl Traces {
     /// Runs a trace of the call with the sizes as numbers.
-    pub(super) fn fixed(s: &OpUnderTest<'_>, tried: &SampleRun, values: bool, report: &mut CheckReport) {
+    pub(super) fn fixed(
+        s: &OpUnderTest<'_>,
+        tried: &SampleRun,
+        values: bool,
+        report: &mut CheckReport,
+    ) {
         let sample = &tried.variant.what;
         match s.trace(&options(TraceOptions::new()), &tried.variant.args, 1) {
             Ok(trace) => compare(s, &trace, tried, values, report),
@@ -58,15 +65,25 @@ impl Traces {
         }
     }
 
-    /// Runs the symbolic trace of the sample on this one; where a guard refuses it, a symbolic trace of its own.
-    pub(super) fn symbolic(&mut self, s: &OpUnderTest<'_>, tried: &SampleRun, values: bool, report: &mut CheckReport) {
+    /// Runs the symbolic trace of the sample on this one; where a guard refuses it, a symbolic
+    /// trace of its own.
+    pub(super) fn symbolic(
+        &mut self,
+        s: &OpUnderTest<'_>,
+        tried: &SampleRun,
+        values: bool,
+        report: &mut CheckReport,
+    ) {
         let SampleVariant { kind, args, what: sample, .. } = &tried.variant;
-        let reusable = matches!(kind, VariantKind::Given | VariantKind::Sizes | VariantKind::Contents);
+        let reusable =
+            matches!(kind, VariantKind::Given | VariantKind::Sizes | VariantKind::Contents);
         if let Some(trace) = self.symbolic.as_ref().filter(|_| reusable) {
             match s.run_trace(trace, args) {
                 Ok(ran) => return differ(s, tried, &ran, values, report),
                 Err(e) => match e.kind() {
-                    ErrorKind::Run(RunError::Guard { guard, loc, .. }) => self.note(guard, loc, report),
+                    ErrorKind::Run(RunError::Guard { guard, loc, .. }) => {
+                        self.note(guard, loc, report)
+                    }
                     ErrorKind::Run(RunError::Input { .. }) => {}
                     _ => return report.fail(sample, &s.text(&e)),
                 },
@@ -91,10 +108,15 @@ impl Traces {
         // a size that is pinned serves one size only; any other guard cuts the sizes in two
         let number = |t: &str| t.trim().parse::<i64>().is_ok();
         let text = format!("the guard `{guard}`, taken at {loc}");
-        if guard.split_once("==").is_some_and(|(a, b)| number(a) != number(b) && !a.contains('%') && !b.contains('%')) {
+        if guard
+            .split_once("==")
+            .is_some_and(|(a, b)| number(a) != number(b) && !a.contains('%') && !b.contains('%'))
+        {
             report.warnings.push(format!("{text}, fixes a size: a trace serves no other"));
         } else {
-            report.notes.push(format!("{text}, refuses some derived samples; they were traced anew"));
+            report
+                .notes
+                .push(format!("{text}, refuses some derived samples; they were traced anew"));
         }
     }
 }
@@ -104,23 +126,47 @@ fn options(options: TraceOptions) -> TraceOptions {
     options.keep_offsets(true)
 }
 
-fn compare(s: &OpUnderTest<'_>, trace: &Trace, tried: &SampleRun, values: bool, report: &mut CheckReport) {
+fn compare(
+    s: &OpUnderTest<'_>,
+    trace: &Trace,
+    tried: &SampleRun,
+    values: bool,
+    report: &mut CheckReport,
+) {
     match s.run_trace(trace, &tried.variant.args) {
         Ok(ran) => differ(s, tried, &ran, values, report),
         Err(e) => report.fail(&tried.variant.what, &s.text(&e)),
     }
 }
 
-fn differ(s: &OpUnderTest<'_>, tried: &SampleRun, traced: &CallRecord, values: bool, report: &mut CheckReport) {
-    let eager =
-        CallRecord { args: tried.ran.args.clone(), outputs: flat(&tried.ran), metadata: Vec::new(), before: Vec::new(), after: Vec::new() };
-    for d in (Pair { first: ("called", &eager), second: ("traced", traced), values }).differences(s.schema) {
+fn differ(
+    s: &OpUnderTest<'_>,
+    tried: &SampleRun,
+    traced: &CallRecord,
+    values: bool,
+    report: &mut CheckReport,
+) {
+    let eager = CallRecord {
+        args: tried.ran.args.clone(),
+        outputs: flat(&tried.ran),
+        metadata: Vec::new(),
+        before: Vec::new(),
+        after: Vec::new(),
+    };
+    for d in (Pair { first: ("called", &eager), second: ("traced", traced), values })
+        .differences(s.schema)
+    {
         report.fail(&tried.variant.what, &d);
     }
 }
 
 /// Two calls in turn: both are in the graph, and write what two calls write.
-pub(super) fn effects(s: &OpUnderTest<'_>, given: &SampleRun, values: bool, report: &mut CheckReport) {
+pub(super) fn effects(
+    s: &OpUnderTest<'_>,
+    given: &SampleRun,
+    values: bool,
+    report: &mut CheckReport,
+) {
     let SampleVariant { args, what: sample, .. } = &given.variant;
     let trace = match s.trace(&options(TraceOptions::new()), args, 2) {
         Ok(trace) => trace,
@@ -136,10 +182,16 @@ pub(super) fn effects(s: &OpUnderTest<'_>, given: &SampleRun, values: bool, repo
     };
     match s.on_copies(args, |args| catch_panics("its kernel", || twice(args))) {
         Ok(ran) => {
-            let variant = SampleVariant { kind: VariantKind::Given, args: args.clone(), what: "two calls on the sample".into(), dims: Vec::new() };
+            let variant = SampleVariant {
+                kind: VariantKind::Given,
+                args: args.clone(),
+                what: "two calls on the sample".into(),
+                dims: Vec::new(),
+            };
             compare(s, &trace, &SampleRun { variant, ran }, values, report);
         }
-        Err(e) => report.fail(sample, &format!("a second call on the same arguments fails: {}", s.text(&e))),
+        Err(e) => report
+            .fail(sample, &format!("a second call on the same arguments fails: {}", s.text(&e))),
     }
 }
 
@@ -150,6 +202,9 @@ impl OpUnderTest<'_> {
         let text = text.strip_prefix(&format!("{}: ", self.op.name())).unwrap_or(&text);
         // the line that called opcheck says nothing new
         let here = format!("at {}", self.loc);
-        text.lines().filter(|l| !l.trim_start().ends_with(&here) || !l.starts_with("  ")).collect::<Vec<_>>().join("\n")
+        text.lines()
+            .filter(|l| !l.trim_start().ends_with(&here) || !l.starts_with("  "))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }

@@ -4,7 +4,7 @@ use super::copy_stats::CopyStats;
 use super::library;
 use super::mode::{Eager, Mode, PreparedProgram, Text};
 use super::outcome::Outcome;
-use super::program::{RunInputs, TestProgram, Sizes};
+use super::program::{RunInputs, Sizes, TestProgram};
 use crate::values::catch_panics;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::sym::{Expr, SymError};
@@ -18,7 +18,8 @@ use maquette_rewrite::{FunctionalizeError, Reason};
 pub enum Verdict {
     /// Every mode did what eager did.
     Agree,
-    /// Nothing did another thing, but something was refused: by eager and every mode, or for a published reason by a mode.
+    /// Nothing did another thing, but something was refused: by eager and every mode, or for a
+    /// published reason by a mode.
     Refused(&'static str),
     /// A mode did something else.
     Mismatch {
@@ -31,33 +32,59 @@ pub enum Verdict {
 
 const ASSUMED: &str = "an assumption about a data-dependent size, which does not hold";
 
-/// Why a mode may refuse what eager runs, if sizes of inputs are `symbolic` to it or not; `docs/oracle.md` explains each.
-pub fn documented_refusal(program: &TestProgram, e: &Error, symbolic: bool) -> Option<&'static str> {
+/// Why a mode may refuse what eager runs, if sizes of inputs are `symbolic` to it or not;
+/// `docs/oracle.md` explains each.
+pub fn documented_refusal(
+    program: &TestProgram,
+    e: &Error,
+    symbolic: bool,
+) -> Option<&'static str> {
     const WINDOWS: &str = "a write to an input of symbolic sizes whose elements share their place";
     const OUTSIDE: &str = "a view has no elements but those of its tensor";
     let binds = || program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
     match e.kind() {
         ErrorKind::Guard(SymError::DataDependent(_)) => Some("a decision on a data-dependent size"),
-        ErrorKind::Access(AccessError::OutOfBounds { .. }) => Some("as_strided of data-dependent sizes, beyond its tensor"),
-        ErrorKind::Access(AccessError::SelfOverlap { .. }) if symbolic && has_overlapping_inputs(&program.graph) => Some(WINDOWS),
+        ErrorKind::Access(AccessError::OutOfBounds { .. }) => {
+            Some("as_strided of data-dependent sizes, beyond its tensor")
+        }
+        ErrorKind::Access(AccessError::SelfOverlap { .. })
+            if symbolic && has_overlapping_inputs(&program.graph) =>
+        {
+            Some(WINDOWS)
+        }
         ErrorKind::Other(e) => match &e.downcast_ref::<FunctionalizeError>()?.kind {
-            Reason::WriteToOverlappingView { .. } if symbolic && has_overlapping_inputs(&program.graph) => Some(WINDOWS),
+            Reason::WriteToOverlappingView { .. }
+                if symbolic && has_overlapping_inputs(&program.graph) =>
+            {
+                Some(WINDOWS)
+            }
             // every other view has no elements but those of its tensor
-            Reason::ViewOutOfBounds { .. } if !program.uses_as_strided() && !has_overlapping_inputs(&program.graph) => None,
+            Reason::ViewOutOfBounds { .. }
+                if !program.uses_as_strided() && !has_overlapping_inputs(&program.graph) =>
+            {
+                None
+            }
             why => functionalize_refusal(why),
         },
         ErrorKind::Run(RunError::Guard { .. }) => Some("a guard of a trace made at other sizes"),
         ErrorKind::Run(RunError::Assertion { message: Some(m), .. }) if m == OUTSIDE => {
             Some("a view of elements that its tensor does not have")
         }
-        ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_unbacked_symbol(values) => Some(ASSUMED),
+        ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_unbacked_symbol(values) => {
+            Some(ASSUMED)
+        }
         // the assumption does not hold at the sizes that the trace is made at, either
-        ErrorKind::Guard(SymError::Contradiction { .. }) | ErrorKind::Typing(TypingError::Sym(SymError::Contradiction { .. }))
+        ErrorKind::Guard(SymError::Contradiction { .. })
+        | ErrorKind::Typing(TypingError::Sym(SymError::Contradiction { .. }))
             if binds() || mentions_unbacked_symbol(&e.kind().to_string()) =>
         {
             Some(ASSUMED)
         }
-        ErrorKind::Typing(_) | ErrorKind::Value(_) if mentions_unbacked_symbol(&e.kind().to_string()) => Some(ASSUMED),
+        ErrorKind::Typing(_) | ErrorKind::Value(_)
+            if mentions_unbacked_symbol(&e.kind().to_string()) =>
+        {
+            Some(ASSUMED)
+        }
         _ => None,
     }
 }
@@ -66,7 +93,9 @@ pub fn documented_refusal(program: &TestProgram, e: &Error, symbolic: bool) -> O
 fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
     match why {
         Reason::ViewOutOfBounds { .. } => Some("a view of elements that its tensor does not have"),
-        Reason::UnresolvedView { .. } => Some("a view of symbolic sizes that do not tell its elements"),
+        Reason::UnresolvedView { .. } => {
+            Some("a view of symbolic sizes that do not tell its elements")
+        }
         Reason::Reinterpreted { .. } => Some("memory seen as two dtypes"),
         Reason::SymbolicAliasing => Some("inputs of symbolic sizes that share memory"),
         Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
@@ -80,17 +109,22 @@ fn is_internal(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Other(e) if e.downcast_ref().is_some_and(of_a_pass))
 }
 
-/// Why any way to run a program may refuse it where its own assertions about data do not hold: what a trace asserts, what follows takes for given.
+/// Why any way to run a program may refuse it where its own assertions about data do not hold: what
+/// a trace asserts, what follows takes for given.
 fn violated_assumption(program: &TestProgram, at: &Sizes) -> Option<&'static str> {
     let given = program.run_inputs(at).ok()?;
     let asserted = Outcome::of(&given, |inputs| Text.prepare(program, inputs)?(inputs));
-    asserted.err().and_then(|e| documented_refusal(program, &e, false)).filter(|why| *why == ASSUMED)
+    asserted
+        .err()
+        .and_then(|e| documented_refusal(program, &e, false))
+        .filter(|why| *why == ASSUMED)
 }
 
 /// Whether elements of an input share their place, other than as repeated ones do.
 fn has_overlapping_inputs(graph: &Graph) -> bool {
     graph.inputs().iter().filter_map(|v| graph.tensor_type(*v)).any(|t| {
-        let (sizes, strides): (Vec<Expr>, Vec<Expr>) = t.sizes.iter().zip(&t.strides).filter(|(_, s)| **s != Expr::Int(0)).unzip();
+        let (sizes, strides): (Vec<Expr>, Vec<Expr>) =
+            t.sizes.iter().zip(&t.strides).filter(|(_, s)| **s != Expr::Int(0)).unzip();
         let mut symbols = graph.symbols().clone();
         let view = ViewSpec::strided(Expr::Int(0), &sizes, &strides, &mut symbols);
         view.is_ok_and(|v| v.injective(&mut symbols) != TriBool::Yes)
@@ -99,26 +133,33 @@ fn has_overlapping_inputs(graph: &Graph) -> bool {
 
 /// Whether a text has the symbol of a data-dependent size: u0, u1…; those of inputs are s0, s1….
 fn mentions_unbacked_symbol(text: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word.strip_prefix('u').is_some_and(|n| n.parse::<u32>().is_ok()))
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| word.strip_prefix('u').is_some_and(|n| n.parse::<u32>().is_ok()))
 }
 
 /// Runs a program in every mode, at every size.
 ///
 /// # Errors
-/// The program itself cannot be run: its inputs do not fit its sizes, or the oracle's operators cannot be registered.
+/// The program itself cannot be run: its inputs do not fit its sizes, or the oracle's operators
+/// cannot be registered.
 pub fn check(program: &TestProgram, modes: &[&dyn Mode]) -> Result<Verdict> {
     check_with_stats(program, modes, &mut CopyStats::default())
 }
 
 /// As [`check`], and adds up what was copied.
-pub(super) fn check_with_stats(program: &TestProgram, modes: &[&dyn Mode], copies: &mut CopyStats) -> Result<Verdict> {
+pub(super) fn check_with_stats(
+    program: &TestProgram,
+    modes: &[&dyn Mode],
+    copies: &mut CopyStats,
+) -> Result<Verdict> {
     library::register()?;
     for at in &program.sizes {
         program.run_inputs(at)?;
     }
     let mut verdict = Verdict::Agree;
     for mode in modes {
-        // the inputs were made once, so what fails now is a panic, which nobody may answer a program with
+        // the inputs were made once, so what fails now is a panic, which nobody may answer a
+        // program with
         match catch_panics(mode.name(), || one_mode(program, *mode, copies)) {
             Ok(Verdict::Agree) => {}
             Ok(refused @ Verdict::Refused(_)) => verdict = refused,
@@ -134,11 +175,14 @@ fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> R
     let mut verdict = Verdict::Agree;
     for at in &program.sizes {
         let reference = program.run_inputs(at)?;
-        let expected = Eager.prepare(program, &reference.inputs).and_then(|p| Outcome::of(&reference, &*p));
+        let expected =
+            Eager.prepare(program, &reference.inputs).and_then(|p| Outcome::of(&reference, &*p));
         let reused = prepared.is_some() && mode.serves_all_sizes(program);
         let mut found = attempt(program, mode, &program.run_inputs(at)?, &mut prepared);
         // a trace that is not the program at these sizes says so; one made for them must do
-        if reused && matches!(&found, Err(e) if matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. }))) {
+        if reused
+            && matches!(&found, Err(e) if matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })))
+        {
             prepared = None;
             found = attempt(program, mode, &program.run_inputs(at)?, &mut prepared);
         }
@@ -159,7 +203,12 @@ fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> R
     Ok(verdict)
 }
 
-fn attempt(program: &TestProgram, mode: &dyn Mode, given: &RunInputs, prepared: &mut Option<PreparedProgram>) -> Result<Outcome> {
+fn attempt(
+    program: &TestProgram,
+    mode: &dyn Mode,
+    given: &RunInputs,
+    prepared: &mut Option<PreparedProgram>,
+) -> Result<Outcome> {
     Outcome::of(given, |inputs| {
         let ready = match prepared.take().filter(|_| mode.serves_all_sizes(program)) {
             Some(ready) => ready,
@@ -175,14 +224,22 @@ fn mismatch(mode: &dyn Mode, at: &Sizes, what: &str) -> Verdict {
     Verdict::Mismatch { mode: mode.name(), what: format!("{at}{what}") }
 }
 
-fn compare_outcomes(program: &TestProgram, mode: &dyn Mode, at: &Sizes, expected: &Result<Outcome>, found: &Result<Outcome>) -> Verdict {
+fn compare_outcomes(
+    program: &TestProgram,
+    mode: &dyn Mode,
+    at: &Sizes,
+    expected: &Result<Outcome>,
+    found: &Result<Outcome>,
+) -> Verdict {
     let mismatch = |what: String| mismatch(mode, at, &what);
     match (expected, found) {
         (Ok(e), Ok(f)) => e.difference(f).map_or_else(mismatch, |()| Verdict::Agree),
         (_, Err(e)) if is_internal(e) => mismatch(format!("fails: {e}")),
         (Err(_), Err(_)) => Verdict::Refused("refused by eager too"),
         (Err(e), Ok(_)) => mismatch(format!("runs, while eager refuses: {e}")),
-        (Ok(_), Err(e)) => match documented_refusal(program, e, mode.is_symbolic(program)).or_else(|| violated_assumption(program, at)) {
+        (Ok(_), Err(e)) => match documented_refusal(program, e, mode.is_symbolic(program))
+            .or_else(|| violated_assumption(program, at))
+        {
             Some(why) => Verdict::Refused(why),
             None => mismatch(format!("refuses what eager runs: {e}")),
         },

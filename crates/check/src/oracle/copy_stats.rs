@@ -15,7 +15,8 @@ pub struct CopyStats {
     pub runs: u64,
     /// For so many of them no plan was known to: the program would run as it is.
     pub original: u64,
-    /// In so many of them what the plan says it copies at most, and lifting at least, was compared too.
+    /// In so many of them what the plan says it copies at most, and lifting at least, was compared
+    /// too.
     pub bounded: u64,
 }
 
@@ -23,7 +24,8 @@ impl CopyStats {
     /// Adds a run.
     ///
     /// # Errors
-    /// It copied more than the eager program, and was not to; or more than its plan said, or the eager program less than lifting said.
+    /// It copied more than the eager program, and was not to; or more than its plan said, or the
+    /// eager program less than lifting said.
     pub(super) fn count(&mut self, eager: WriteCount, found: WriteCount) -> Result<(), String> {
         let (eager, found) = match (eager, found) {
             (WriteCount::Counted(eager), WriteCount::Counted(found)) => (eager.traffic, found),
@@ -37,13 +39,20 @@ impl CopyStats {
         let bounded = u64::from(at_most.is_some() && eager_at_least.is_some());
         self.add(CopyStats { eager, planned, runs: 1, original: 0, bounded });
         if planned.copied > eager.copied {
-            return Err(format!("{} elements are copied, {} eagerly", planned.copied, eager.copied));
+            return Err(format!(
+                "{} elements are copied, {} eagerly",
+                planned.copied, eager.copied
+            ));
         }
         match (at_most, eager_at_least) {
-            (Some(n), _) if planned.copied > n => Err(format!("{} elements are copied, at most {n} as the plan has it", planned.copied)),
-            (_, Some(n)) if eager.copied < n => {
-                Err(format!("{} elements are copied eagerly, at least {n} as lifting has it", eager.copied))
-            }
+            (Some(n), _) if planned.copied > n => Err(format!(
+                "{} elements are copied, at most {n} as the plan has it",
+                planned.copied
+            )),
+            (_, Some(n)) if eager.copied < n => Err(format!(
+                "{} elements are copied eagerly, at least {n} as lifting has it",
+                eager.copied
+            )),
             _ => Ok(()),
         }
     }
@@ -68,6 +77,10 @@ impl Display for CopyStats {
             eager.written(),
             planned.written()
         )?;
-        writeln!(f, "of {runs} runs, {original} would run the original program; in {bounded} both bounds were compared")
+        writeln!(
+            f,
+            "of {runs} runs, {original} would run the original program; in {bounded} both bounds \
+                were compared"
+        )
     }
 }

@@ -9,7 +9,8 @@ use maquette_ir::graph::Graph;
 use maquette_ops::module::Slot;
 use maquette_ops::{Error, Module, Result, Tensor, Value};
 
-/// The program as a module that owns its inputs, exported; what it leaves in its copies of them is put back.
+/// The program as a module that owns its inputs, exported; what it leaves in its copies of them is
+/// put back.
 pub struct ExportedMode;
 
 struct Buffers<'a> {
@@ -36,17 +37,25 @@ impl Mode for ExportedMode {
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let program = ExportOptions::new().export(&Buffers { graph: &program.graph, tensors: sample }, ())?;
+        let program =
+            ExportOptions::new().export(&Buffers { graph: &program.graph, tensors: sample }, ())?;
         program.graph().verify()?;
         Ok(Box::new(move |inputs| {
             let outputs = program.call(())??.0;
             let own: Vec<Tensor> = program.state().map(|(.., t)| t.clone()).collect();
-            let mut back = |t: &Tensor| match own.iter().zip(inputs).find(|(own, _)| own.shares_storage(t)) {
-                Some((_, given)) if given.dtype() != t.dtype() => Err(Error::msg("an output sees an input as another dtype")),
-                Some((_, given)) => given.as_strided(t.sizes(), t.strides(), Some(t.storage_offset())).ok().cloned(),
-                None => Ok(t.clone()),
-            };
-            let outputs = outputs.iter().map(|v| v.map_tensors(&mut back)).collect::<Result<Vec<Value>>>()?;
+            let mut back =
+                |t: &Tensor| match own.iter().zip(inputs).find(|(own, _)| own.shares_storage(t)) {
+                    Some((_, given)) if given.dtype() != t.dtype() => {
+                        Err(Error::msg("an output sees an input as another dtype"))
+                    }
+                    Some((_, given)) => given
+                        .as_strided(t.sizes(), t.strides(), Some(t.storage_offset()))
+                        .ok()
+                        .cloned(),
+                    None => Ok(t.clone()),
+                };
+            let outputs =
+                outputs.iter().map(|v| v.map_tensors(&mut back)).collect::<Result<Vec<Value>>>()?;
             for (own, given) in own.iter().zip(inputs) {
                 whole(given)?.copy_(&whole(own)?).ok()?;
             }

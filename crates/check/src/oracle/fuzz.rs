@@ -58,7 +58,13 @@ pub struct FuzzReport {
 
 impl fmt::Display for FuzzReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} programs, {} mismatches, {} refused", self.programs, self.failures.len(), self.refused)
+        write!(
+            f,
+            "{} programs, {} mismatches, {} refused",
+            self.programs,
+            self.failures.len(),
+            self.refused
+        )
     }
 }
 
@@ -111,15 +117,24 @@ impl Fuzzer {
                 report.refused += 1;
                 return report.stats.refused(why);
             }
-            Ok((Verdict::Mismatch { mode, what }, program)) => self.shrink_failure(index, mode, what, &program),
+            Ok((Verdict::Mismatch { mode, what }, program)) => {
+                self.shrink_failure(index, mode, what, &program)
+            }
             Err(e) => FuzzFailure { index, mode: "generator", what: e.to_string(), program: None },
         };
         failed(&failure);
         report.failures.push(failure);
     }
 
-    fn shrink_failure(&self, index: u64, mode: &'static str, what: String, program: &TestProgram) -> FuzzFailure {
-        let modes: Vec<&dyn Mode> = self.modes.iter().copied().filter(|m| m.name() == mode).collect();
+    fn shrink_failure(
+        &self,
+        index: u64,
+        mode: &'static str,
+        what: String,
+        program: &TestProgram,
+    ) -> FuzzFailure {
+        let modes: Vec<&dyn Mode> =
+            self.modes.iter().copied().filter(|m| m.name() == mode).collect();
         let differs = |p: &TestProgram| match check(p, &modes) {
             Ok(Verdict::Mismatch { what, .. }) => Some(what),
             _ => None,

@@ -1,4 +1,5 @@
-//! The custom operators of random programs, each a shape of signature that a pass must handle, and the log of their effects.
+//! The custom operators of random programs, each a shape of signature that a pass must handle, and
+//! the log of their effects.
 
 use crate::values::{Bytes, element_bytes};
 use maquette_ir::DType;
@@ -95,7 +96,8 @@ macro_rules! typed {
     };
 }
 
-/// `x` becomes the mixture of itself and `y`, which is repeated; unchanged where `y` is empty. Returns what `x` was.
+/// `x` becomes the mixture of itself and `y`, which is repeated; unchanged where `y` is empty.
+/// Returns what `x` was.
 fn mix_into(x: &mut Tensor, y: &Tensor) -> Result<Tensor> {
     typed!(x, T => {
         let (before, other) = (x.to_vec::<T>()?, y.to_vec::<T>()?);
@@ -109,7 +111,8 @@ fn mixed_with_itself(x: &Tensor) -> Result<Tensor> {
     typed!(x, T => Ok(Tensor::from_vec(x.to_vec::<T>()?.into_iter().map(|v| v.mix(v)).collect(), x.sizes())))
 }
 
-/// In row-major order, each element mixed with what is read at its place: what it reads must be as it was before the call.
+/// In row-major order, each element mixed with what is read at its place: what it reads must be as
+/// it was before the call.
 fn scan(prev: &Tensor, out: &mut Tensor) -> Result<()> {
     typed!(out, T => {
         let mut out = out.write::<T>()?;
@@ -118,16 +121,22 @@ fn scan(prev: &Tensor, out: &mut Tensor) -> Result<()> {
     })
 }
 
-/// A number that says how a tensor lies; dimensions of size 1 lie anyhow, and so does what has no elements.
+/// A number that says how a tensor lies; dimensions of size 1 lie anyhow, and so does what has no
+/// elements.
 fn stride_number(x: &Tensor) -> Result<i64> {
-    let layout = x.meta().concrete().ok_or_else(|| Error::value("takes tensors of known strides"))?;
+    let layout =
+        x.meta().concrete().ok_or_else(|| Error::value("takes tensors of known strides"))?;
     let apart = layout.sizes.iter().zip(&layout.strides).filter(|(n, _)| **n > 1);
     Ok(apart.fold(0, |sum, (_, stride)| 3 * sum + stride))
 }
 
 /// `x` becomes the mixture of itself and of how it and `y` lie.
 fn mix_strides(x: &mut Tensor, y: &Tensor) -> Result<()> {
-    let strides = if y.numel().as_i64() == Some(0) { stride_number(x)? } else { stride_number(x)? + 5 * stride_number(y)? };
+    let strides = if y.numel().as_i64() == Some(0) {
+        stride_number(x)?
+    } else {
+        stride_number(x)? + 5 * stride_number(y)?
+    };
     typed!(x, T => {
         x.write::<T>()?.iter_mut().for_each(|x| *x = x.mix(T::of(strides)));
         Ok(())
@@ -174,13 +183,23 @@ fn pure() -> Result<()> {
         .register()?
         .register_fake(|_: &FakeCtx, x: &Tensor, _y: &Tensor| -> Result<Tensor> { Ok(like(x)) })?;
     op("both(Tensor x, Tensor? y=None) -> (Tensor, Tensor)")
-        .kernel(|x: &Tensor, y: Option<&Tensor>| -> Result<(Tensor, Tensor)> { Ok((mixed_with_itself(x)?, mixed_with_itself(y.unwrap_or(x))?)) })
+        .kernel(|x: &Tensor, y: Option<&Tensor>| -> Result<(Tensor, Tensor)> {
+            Ok((mixed_with_itself(x)?, mixed_with_itself(y.unwrap_or(x))?))
+        })
         .register()?
-        .register_fake(|_: &FakeCtx, x: &Tensor, y: Option<&Tensor>| -> Result<(Tensor, Tensor)> { Ok((like(x), like(y.unwrap_or(x)))) })?;
+        .register_fake(
+            |_: &FakeCtx, x: &Tensor, y: Option<&Tensor>| -> Result<(Tensor, Tensor)> {
+                Ok((like(x), like(y.unwrap_or(x))))
+            },
+        )?;
     op("copies(Tensor[] xs) -> Tensor[]")
-        .kernel(|xs: &[Tensor]| -> Result<Vec<Tensor>> { xs.iter().map(mixed_with_itself).collect() })
+        .kernel(|xs: &[Tensor]| -> Result<Vec<Tensor>> {
+            xs.iter().map(mixed_with_itself).collect()
+        })
         .register()?
-        .register_fake(|_: &FakeCtx, xs: &[Tensor]| -> Result<Vec<Tensor>> { Ok(xs.iter().map(like).collect()) })?;
+        .register_fake(|_: &FakeCtx, xs: &[Tensor]| -> Result<Vec<Tensor>> {
+            Ok(xs.iter().map(like).collect())
+        })?;
     op("tail(Tensor(a) x) -> Tensor(a)")
         .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x.slice(0, 1..)) })
         .register()?
@@ -192,12 +211,18 @@ fn pure() -> Result<()> {
             Ok(Tensor::from_vec(hits, [n]))
         })
         .register()?
-        .register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty([cx.new_dynamic_size()?], DType::I64)) })
+        .register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+            Ok(x.new_empty([cx.new_dynamic_size()?], DType::I64))
+        })
 }
 
 fn mutating() -> Result<()> {
-    op("mix_(Tensor(a!) x, Tensor y) -> ()").kernel(|x: &mut Tensor, y: &Tensor| -> Result<()> { mix_into(x, y).map(drop) }).register()?;
-    op("strides_(Tensor(a!) x, Tensor y) -> ()").kernel(|x: &mut Tensor, y: &Tensor| mix_strides(x, y)).register()?;
+    op("mix_(Tensor(a!) x, Tensor y) -> ()")
+        .kernel(|x: &mut Tensor, y: &Tensor| -> Result<()> { mix_into(x, y).map(drop) })
+        .register()?;
+    op("strides_(Tensor(a!) x, Tensor y) -> ()")
+        .kernel(|x: &mut Tensor, y: &Tensor| mix_strides(x, y))
+        .register()?;
     op("remix_(Tensor(a!) x) -> Tensor(a!)")
         .kernel(|x: &mut Tensor| -> Result<Tensor> {
             mix_into(x, &x.clone_tensor())?;
@@ -212,11 +237,15 @@ fn mutating() -> Result<()> {
         })
         .tags([Tag::Out])
         .register()?;
-    op("scan_(Tensor prev, Tensor(a!) out) -> ()").kernel(|prev: &Tensor, out: &mut Tensor| scan(prev, out)).register()?;
+    op("scan_(Tensor prev, Tensor(a!) out) -> ()")
+        .kernel(|prev: &Tensor, out: &mut Tensor| scan(prev, out))
+        .register()?;
     op("acc_(Tensor(a!) x, Tensor y) -> Tensor")
         .kernel(|x: &mut Tensor, y: &Tensor| mix_into(x, y))
         .register()?
-        .register_fake(|_: &FakeCtx, x: &mut Tensor, _y: &Tensor| -> Result<Tensor> { Ok(like(x)) })?;
+        .register_fake(|_: &FakeCtx, x: &mut Tensor, _y: &Tensor| -> Result<Tensor> {
+            Ok(like(x))
+        })?;
     op("count_(Tensor(a!) x) -> SymInt")
         .kernel(|x: &mut Tensor| -> Result<i64> {
             let n = nonzero_positions(x)?.len() as i64;
@@ -224,27 +253,44 @@ fn mutating() -> Result<()> {
             Ok(n)
         })
         .register()?
-        .register_fake(|cx: &FakeCtx, _x: &mut Tensor| -> Result<SymInt> { cx.new_dynamic_size() })?;
+        .register_fake(|cx: &FakeCtx, _x: &mut Tensor| -> Result<SymInt> {
+            cx.new_dynamic_size()
+        })?;
     op("swap_(Tensor(a!) x, Tensor(b!) y) -> ()").kernel(swap).register()?;
-    let rotate = |x: &mut Tensor, y: &mut Tensor, z: &mut Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> {
-        let first = mix_into(x, w)?;
-        swap(y, z)?;
-        Ok((first, mixed_with_itself(w)?))
-    };
-    op("rotate_(Tensor(a!) x, Tensor(b!) y, Tensor(c!) z, Tensor w) -> (Tensor, Tensor)").kernel(rotate).register()?.register_fake(
-        |_: &FakeCtx, x: &mut Tensor, _y: &mut Tensor, _z: &mut Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> { Ok((like(x), like(w))) },
-    )?;
+    let rotate =
+        |x: &mut Tensor, y: &mut Tensor, z: &mut Tensor, w: &Tensor| -> Result<(Tensor, Tensor)> {
+            let first = mix_into(x, w)?;
+            swap(y, z)?;
+            Ok((first, mixed_with_itself(w)?))
+        };
+    op("rotate_(Tensor(a!) x, Tensor(b!) y, Tensor(c!) z, Tensor w) -> (Tensor, Tensor)")
+        .kernel(rotate)
+        .register()?
+        .register_fake(
+            |_: &FakeCtx,
+             x: &mut Tensor,
+             _y: &mut Tensor,
+             _z: &mut Tensor,
+             w: &Tensor|
+             -> Result<(Tensor, Tensor)> { Ok((like(x), like(w))) },
+        )?;
     op("maybe_(Tensor(a!)? x, Tensor y) -> Tensor")
         .kernel(|x: Option<&mut Tensor>, y: &Tensor| -> Result<Tensor> {
             x.map(|x| mix_into(x, y)).transpose()?;
             mixed_with_itself(y)
         })
         .register()?
-        .register_fake(|_: &FakeCtx, _x: Option<&mut Tensor>, y: &Tensor| -> Result<Tensor> { Ok(like(y)) })?;
+        .register_fake(|_: &FakeCtx, _x: Option<&mut Tensor>, y: &Tensor| -> Result<Tensor> {
+            Ok(like(y))
+        })?;
     op("each_(Tensor(a!)[] xs, Tensor y) -> Tensor[]")
-        .kernel(|xs: &mut [Tensor], y: &Tensor| -> Result<Vec<Tensor>> { xs.iter_mut().map(|x| mix_into(x, y)).collect() })
+        .kernel(|xs: &mut [Tensor], y: &Tensor| -> Result<Vec<Tensor>> {
+            xs.iter_mut().map(|x| mix_into(x, y)).collect()
+        })
         .register()?
-        .register_fake(|_: &FakeCtx, xs: &mut [Tensor], _y: &Tensor| -> Result<Vec<Tensor>> { Ok(xs.iter().map(like).collect()) })?;
+        .register_fake(|_: &FakeCtx, xs: &mut [Tensor], _y: &Tensor| -> Result<Vec<Tensor>> {
+            Ok(xs.iter().map(like).collect())
+        })?;
     op("some_(Tensor(a!)?[] xs, Tensor y) -> ()")
         .kernel(|xs: &mut [Option<Tensor>], y: &Tensor| -> Result<()> {
             xs.iter_mut().flatten().try_for_each(|x| mix_into(x, y).map(drop))

@@ -6,8 +6,8 @@ use super::planned::PlannedMode;
 use super::program::TestProgram;
 use crate::values::FlatValues;
 use maquette_driver::run_functional;
-use maquette_ir::graph::Graph;
 use maquette_ir::copy_cost::Traffic;
+use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value, call_writes};
 use maquette_rewrite::{FunctionalizeError, Level, Options, functionalize};
@@ -32,7 +32,8 @@ pub enum WriteCount {
     Uncounted,
     /// So many.
     Counted(CountedWrites),
-    /// Not compared: no plan is known to copy no more than eagerly, so a user's program would run as it is.
+    /// Not compared: no plan is known to copy no more than eagerly, so a user's program would run
+    /// as it is.
     Unproven,
 }
 
@@ -58,10 +59,12 @@ pub trait Mode: Sync {
     /// As the option `--mode` names it.
     fn name(&self) -> &'static str;
 
-    /// Makes a program ready. `sample` are the inputs of the run to come, or where one preparation serves all sizes, of the first.
+    /// Makes a program ready. `sample` are the inputs of the run to come, or where one preparation
+    /// serves all sizes, of the first.
     ///
     /// # Errors
-    /// The mode refuses the program: eager must refuse it too, or the reason be [documented](super::documented_refusal).
+    /// The mode refuses the program: eager must refuse it too, or the reason be
+    /// [documented](super::documented_refusal).
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram>;
 
     /// Whether one preparation serves every size that a program with symbols is run at.
@@ -77,17 +80,35 @@ pub trait Mode: Sync {
 
 /// Every mode, the eager one first.
 pub fn modes() -> Vec<&'static dyn Mode> {
-    const LIFTED: FunctionalMode = FunctionalMode { name: "lifted", level: Level::LiftOnly, symbolic: false };
-    const FUNCTIONAL: FunctionalMode = FunctionalMode { name: "functional", level: Level::Exact, symbolic: false };
-    const FUNCTIONAL_SYMBOLIC: FunctionalMode = FunctionalMode { name: "functional-symbolic", level: Level::Exact, symbolic: true };
-    const PLANNED_LIFTED: PlannedMode = PlannedMode { of: FunctionalMode { name: "planned-lifted", ..LIFTED } };
-    const PLANNED: PlannedMode = PlannedMode { of: FunctionalMode { name: "planned", ..FUNCTIONAL } };
-    const PLANNED_SYMBOLIC: PlannedMode = PlannedMode { of: FunctionalMode { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC } };
-    vec![&Eager, &Traced, &Text, &Symbolic, &LIFTED, &FUNCTIONAL, &FUNCTIONAL_SYMBOLIC, &PLANNED_LIFTED, &PLANNED, &PLANNED_SYMBOLIC, &ExportedMode]
+    const LIFTED: FunctionalMode =
+        FunctionalMode { name: "lifted", level: Level::LiftOnly, symbolic: false };
+    const FUNCTIONAL: FunctionalMode =
+        FunctionalMode { name: "functional", level: Level::Exact, symbolic: false };
+    const FUNCTIONAL_SYMBOLIC: FunctionalMode =
+        FunctionalMode { name: "functional-symbolic", level: Level::Exact, symbolic: true };
+    const PLANNED_LIFTED: PlannedMode =
+        PlannedMode { of: FunctionalMode { name: "planned-lifted", ..LIFTED } };
+    const PLANNED: PlannedMode =
+        PlannedMode { of: FunctionalMode { name: "planned", ..FUNCTIONAL } };
+    const PLANNED_SYMBOLIC: PlannedMode =
+        PlannedMode { of: FunctionalMode { name: "planned-symbolic", ..FUNCTIONAL_SYMBOLIC } };
+    vec![
+        &Eager,
+        &Traced,
+        &Text,
+        &Symbolic,
+        &LIFTED,
+        &FUNCTIONAL,
+        &FUNCTIONAL_SYMBOLIC,
+        &PLANNED_LIFTED,
+        &PLANNED,
+        &PLANNED_SYMBOLIC,
+        &ExportedMode,
+    ]
 }
 
-/// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other mode is compared with. As a mode it says
-/// whether a program does the same twice.
+/// Statement by statement, by the dispatcher, on real tensors with real aliasing: what every other
+/// mode is compared with. As a mode it says whether a program does the same twice.
 pub struct Eager;
 
 impl Mode for Eager {
@@ -105,12 +126,16 @@ impl Mode for Eager {
                 traffic += call_writes(op, &given, &results);
                 Ok(results)
             })?;
-            Ok(RunResult { outputs, written: WriteCount::Counted(CountedWrites { traffic, ..CountedWrites::default() }) })
+            Ok(RunResult {
+                outputs,
+                written: WriteCount::Counted(CountedWrites { traffic, ..CountedWrites::default() }),
+            })
         }))
     }
 }
 
-/// The program as model code, traced with its sizes as plain numbers; the trace run by the reference interpreter.
+/// The program as model code, traced with its sizes as plain numbers; the trace run by the
+/// reference interpreter.
 pub struct Traced;
 
 impl Mode for Traced {
@@ -140,9 +165,16 @@ impl Mode for Symbolic {
     }
 }
 
-fn traced(options: &TraceOptions, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
+fn traced(
+    options: &TraceOptions,
+    program: &TestProgram,
+    sample: &[Tensor],
+) -> Result<PreparedProgram> {
     let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(FlatValues);
-    let traced = options.clone().keep_offsets(program.names_storage_offsets()).trace(code, sample.to_vec())?;
+    let traced = options
+        .clone()
+        .keep_offsets(program.names_storage_offsets())
+        .trace(code, sample.to_vec())?;
     Ok(Box::new(move |inputs| Ok(traced.run(inputs.to_vec())??.0.into())))
 }
 
@@ -161,7 +193,9 @@ impl Mode for Text {
             return Err(Error::msg(format!("the text parses to another graph:\n{graph}")));
         }
         graph.verify()?;
-        Ok(Box::new(move |inputs| Ok(run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())?.into())))
+        Ok(Box::new(move |inputs| {
+            Ok(run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())?.into())
+        }))
     }
 
     fn serves_all_sizes(&self, _program: &TestProgram) -> bool {
@@ -169,7 +203,8 @@ impl Mode for Text {
     }
 }
 
-/// The traced program made functional; its graph run by the reference interpreter, its results handed back as the program leaves them.
+/// The traced program made functional; its graph run by the reference interpreter, its results
+/// handed back as the program leaves them.
 pub struct FunctionalMode {
     pub(super) name: &'static str,
     pub(super) level: Level,
@@ -180,8 +215,11 @@ pub struct FunctionalMode {
 impl FunctionalMode {
     fn options(&self, shared: &[Vec<usize>], sample: &[Tensor]) -> TraceOptions {
         let alone = |i: &usize| self.symbolic && !shared.iter().flatten().any(|j| j == i);
-        let dims = (0..sample.len()).filter(alone).flat_map(|i| (0..sample[i].dim()).map(move |d| (i, d)));
-        dims.enumerate().fold(TraceOptions::new(), |options, (n, (i, d))| options.dynamic(i, d, Dim::new(format!("s{n}"))))
+        let dims =
+            (0..sample.len()).filter(alone).flat_map(|i| (0..sample[i].dim()).map(move |d| (i, d)));
+        dims.enumerate().fold(TraceOptions::new(), |options, (n, (i, d))| {
+            options.dynamic(i, d, Dim::new(format!("s{n}")))
+        })
     }
 
     /// The trace, and what is made of it.
@@ -193,9 +231,12 @@ impl FunctionalMode {
     ) -> Result<(Graph, T)> {
         let shared = program.shared();
         let code = |inputs: Vec<Tensor>| model::call_all(&program.graph, &inputs).map(FlatValues);
-        let options = self.options(&shared, sample).keep_offsets(!shared.is_empty() || program.names_storage_offsets());
+        let options = self
+            .options(&shared, sample)
+            .keep_offsets(!shared.is_empty() || program.names_storage_offsets());
         let traced = options.trace(code, sample.to_vec())?;
-        let made = make(traced.graph(), &Options::new().level(self.level).sharing(shared)).map_err(Error::other)?;
+        let made = make(traced.graph(), &Options::new().level(self.level).sharing(shared))
+            .map_err(Error::other)?;
         Ok((traced.graph().clone(), made))
     }
 }
@@ -217,9 +258,13 @@ impl Mode for FunctionalMode {
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (_, functional) = self.transformed(program, sample, |graph, options| functionalize(graph, &Facts, options))?;
+        let (_, functional) = self
+            .transformed(program, sample, |graph, options| functionalize(graph, &Facts, options))?;
         check_functional(&functional)?;
-        Ok(Box::new(move |inputs| Ok(run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())?.into())))
+        Ok(Box::new(move |inputs| {
+            Ok(run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())?
+                .into())
+        }))
     }
 
     fn serves_all_sizes(&self, program: &TestProgram) -> bool {

@@ -1,7 +1,9 @@
-//! A graph as model code: its statements called one after another, on real tensors or on traced ones.
+//! A graph as model code: its statements called one after another, on real tensors or on traced
+//! ones.
 //!
-//! Nothing that the graph says of its values is used: not their types, nor its guards and assertions. So it can be run where all of that is to be
-//! found out, and eagerly at any size. Symbols are read from the inputs' sizes, and from data where the graph binds them.
+//! Nothing that the graph says of its values is used: not their types, nor its guards and
+//! assertions. So it can be run where all of that is to be found out, and eagerly at any size.
+//! Symbols are read from the inputs' sizes, and from data where the graph binds them.
 
 use maquette_ir::graph::{Arg, BindSource, Graph, NodeId, Res, Stmt, ValueId};
 use maquette_ir::sym::{Expr, SymInt, SymbolId};
@@ -14,9 +16,14 @@ pub type Caller<'a> = dyn FnMut(NodeId, Op, Args) -> Result<Outputs> + 'a;
 /// Runs the statements of `graph` through `call`, and gives what it returns.
 ///
 /// # Errors
-/// The first that a call gives; the graph takes what it does not define, or an operator returns another number of values.
+/// The first that a call gives; the graph takes what it does not define, or an operator returns
+/// another number of values.
 pub fn run(graph: &Graph, inputs: &[Tensor], call: &mut Caller<'_>) -> Result<Vec<Value>> {
-    let mut runner = GraphRunner { graph, values: vec![None; graph.values().len()], symbols: FxHashMap::default() };
+    let mut runner = GraphRunner {
+        graph,
+        values: vec![None; graph.values().len()],
+        symbols: FxHashMap::default(),
+    };
     for (&v, t) in graph.inputs().iter().zip(inputs) {
         runner.set(v, Value::Tensor(t.clone()));
         let sizes = graph.tensor_type(v).map(|ty| ty.sizes.as_slice()).unwrap_or_default();
@@ -83,7 +90,9 @@ impl GraphRunner<'_> {
         Ok(match arg {
             Arg::Value(v) => self.get(v)?.clone(),
             Arg::None => Value::None,
-            Arg::Int(e) => Value::Int(self.graph.symbols().eval_handles(e, &|s| self.symbols.get(&s).copied())?),
+            Arg::Int(e) => Value::Int(
+                self.graph.symbols().eval_handles(e, &|s| self.symbols.get(&s).copied())?,
+            ),
             Arg::Float(x) => Value::Float(x.get()),
             Arg::Bool(b) => Value::Bool(b),
             Arg::Str(s) => Value::Str(self.graph.str(s).into()),
@@ -91,7 +100,13 @@ impl GraphRunner<'_> {
             Arg::Device(d) => Value::Device(d),
             Arg::Layout(l) => Value::Layout(l),
             Arg::MemoryFormat(m) => Value::MemoryFormat(m),
-            Arg::List(list) => Value::from(self.graph.list(list).iter().map(|&a| self.value(a)).collect::<Result<Vec<Value>>>()?),
+            Arg::List(list) => Value::from(
+                self.graph
+                    .list(list)
+                    .iter()
+                    .map(|&a| self.value(a))
+                    .collect::<Result<Vec<Value>>>()?,
+            ),
         })
     }
 
@@ -101,7 +116,12 @@ impl GraphRunner<'_> {
         let outputs = call(node, op, args)?;
         let found = outputs.len();
         let results = self.graph.results(node);
-        let differs = || Error::value(format!("{} returned other values than the graph names (found {found})", op.name()));
+        let differs = || {
+            Error::value(format!(
+                "{} returned other values than the graph names (found {found})",
+                op.name()
+            ))
+        };
         if results.len() != found {
             return Err(differs());
         }
@@ -120,15 +140,22 @@ impl GraphRunner<'_> {
 
     /// The arguments in the schema's order, those left out by their defaults.
     fn arguments(&self, op: Op, node: NodeId) -> Result<Args> {
-        let mut args = self.graph.args(node).iter().map(|&a| self.value(a)).collect::<Result<Args>>()?;
+        let mut args =
+            self.graph.args(node).iter().map(|&a| self.value(a)).collect::<Result<Args>>()?;
         let (schema, kwargs) = (op.schema()?, self.graph.kwargs(node));
         for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
-            let given = kwargs.iter().find(|(name, _)| self.graph.str(*name) == decl.name).map(|&(_, arg)| self.value(arg)).transpose()?;
-            args.push(given.or_else(|| op.default_value(index)).ok_or_else(|| CallError::Missing {
-                arg: decl.name.clone(),
-                index,
-                expected: decl.ty.to_string(),
-                schema: schema.to_string(),
+            let given = kwargs
+                .iter()
+                .find(|(name, _)| self.graph.str(*name) == decl.name)
+                .map(|&(_, arg)| self.value(arg))
+                .transpose()?;
+            args.push(given.or_else(|| op.default_value(index)).ok_or_else(|| {
+                CallError::Missing {
+                    arg: decl.name.clone(),
+                    index,
+                    expected: decl.ty.to_string(),
+                    schema: schema.to_string(),
+                }
             })?);
         }
         Ok(args)

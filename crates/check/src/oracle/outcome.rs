@@ -3,11 +3,12 @@
 use super::library;
 use super::mode::{RunResult, WriteCount};
 use super::program::RunInputs;
-use crate::values::{element_bytes, flatten, compare_metadata, show};
+use crate::values::{compare_metadata, element_bytes, flatten, show};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value};
 
-/// Runs `f` with random numbers that begin at the same place in every run, and are not seen to be drawn by anybody else.
+/// Runs `f` with random numbers that begin at the same place in every run, and are not seen to be
+/// drawn by anybody else.
 pub(super) fn with_fixed_seed<R>(f: impl FnOnce() -> R) -> R {
     apart(&mut Philox { seed: 7, offset: 0 }, f)
 }
@@ -38,7 +39,10 @@ fn is_empty(t: &Tensor) -> bool {
 
 impl Outcome {
     /// Runs `f` on `given` and looks at everything afterwards.
-    pub(super) fn of(given: &RunInputs, f: impl FnOnce(&[Tensor]) -> Result<RunResult>) -> Result<Outcome> {
+    pub(super) fn of(
+        given: &RunInputs,
+        f: impl FnOnce(&[Tensor]) -> Result<RunResult>,
+    ) -> Result<Outcome> {
         library::take_log();
         let returned = with_fixed_seed(|| f(&given.inputs));
         let log = library::take_log();
@@ -51,9 +55,18 @@ impl Outcome {
                 output.bytes = element_bytes(t)?;
                 // that nothing is shared with anything cannot be seen
                 let share = |u: &Tensor| u.shares_storage(t) && !is_empty(u) && !is_empty(t);
-                let inputs = given.inputs.iter().enumerate().filter(|(_, u)| share(u)).map(|(i, _)| format!("input {i}"));
+                let inputs = given
+                    .inputs
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, u)| share(u))
+                    .map(|(i, _)| format!("input {i}"));
                 let same = |o: &Output| o.value.tensors().any(share);
-                let earlier = outputs.iter().enumerate().filter(|(_, o)| same(o)).map(|(i, _)| format!("output {i}"));
+                let earlier = outputs
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, o)| same(o))
+                    .map(|(i, _)| format!("output {i}"));
                 output.shares = inputs.chain(earlier).collect();
             }
             outputs.push(output);
@@ -62,23 +75,37 @@ impl Outcome {
         Ok(Outcome { outputs, memories, log, written })
     }
 
-    /// The first difference of `found` from this outcome. Strides of empty tensors and of dimensions of size 1 are not observable.
+    /// The first difference of `found` from this outcome. Strides of empty tensors and of
+    /// dimensions of size 1 are not observable.
     pub(super) fn difference(&self, found: &Outcome) -> Result<(), String> {
         if self.outputs.len() != found.outputs.len() {
-            return Err(format!("{} outputs instead of {}", found.outputs.len(), self.outputs.len()));
+            return Err(format!(
+                "{} outputs instead of {}",
+                found.outputs.len(),
+                self.outputs.len()
+            ));
         }
         for (i, (e, f)) in self.outputs.iter().zip(&found.outputs).enumerate() {
             match (&e.value, &f.value) {
-                (Value::Tensor(a), Value::Tensor(b)) => compare_metadata(a, b).map_err(|what| format!("output {i}: {what}"))?,
+                (Value::Tensor(a), Value::Tensor(b)) => {
+                    compare_metadata(a, b).map_err(|what| format!("output {i}: {what}"))?
+                }
                 // numbers, to the bit as they print
                 (a, b) if show(a) == show(b) => {}
                 (a, b) => return Err(format!("output {i} is {} instead of {}", show(b), show(a))),
             }
             if e.bytes != f.bytes {
-                return Err(format!("output {i} has other elements: {} instead of {}", show(&f.value), show(&e.value)));
+                return Err(format!(
+                    "output {i} has other elements: {} instead of {}",
+                    show(&f.value),
+                    show(&e.value)
+                ));
             }
             if e.shares != f.shares {
-                return Err(format!("output {i} shares memory with {:?} instead of {:?}", f.shares, e.shares));
+                return Err(format!(
+                    "output {i} shares memory with {:?} instead of {:?}",
+                    f.shares, e.shares
+                ));
             }
         }
         for (i, (e, f)) in self.memories.iter().zip(&found.memories).enumerate() {
@@ -88,7 +115,11 @@ impl Outcome {
         }
         match self.log == found.log {
             true => Ok(()),
-            false => Err(format!("the effects are\n  {}\ninstead of\n  {}", found.log.join("\n  "), self.log.join("\n  "))),
+            false => Err(format!(
+                "the effects are\n  {}\ninstead of\n  {}",
+                found.log.join("\n  "),
+                self.log.join("\n  ")
+            )),
         }
     }
 }

@@ -1,25 +1,36 @@
 //! The modes that run programs in planned memory.
 
-use super::mode::{CountedWrites, FunctionalMode, Mode, PreparedProgram, RunResult, WriteCount, check_functional};
+use super::mode::{
+    CountedWrites, FunctionalMode, Mode, PreparedProgram, RunResult, WriteCount, check_functional,
+};
 use super::program::TestProgram;
 use crate::plan_check::check_plan;
 use maquette_driver::run_planned;
-use maquette_ir::graph::{Graph, Stmt};
 use maquette_ir::buffer_plan::BufferPlan;
+use maquette_ir::graph::{Graph, Stmt};
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value};
-use maquette_rewrite::{FunctionalizeError, ExecutionMode, Options, functionalize, functionalize_in_place, plan};
+use maquette_rewrite::{
+    ExecutionMode, FunctionalizeError, Options, functionalize, functionalize_in_place, plan,
+};
 use maquette_trace::input_symbols;
 
-/// The program made functional, in the memory that a plan gives; the plan is checked on the names of elements first.
+/// The program made functional, in the memory that a plan gives; the plan is checked on the names
+/// of elements first.
 pub struct PlannedMode {
     pub(super) of: FunctionalMode,
 }
 
 impl PlannedMode {
-    /// A plan, and whether it is proven to keep to the copies of the eager program. Where none is known to, the program is planned all the same.
-    fn plan(graph: &Graph, options: &Options) -> Result<(maquette_rewrite::FunctionalGraph, BufferPlan, bool), FunctionalizeError> {
-        if let ExecutionMode::Planned(functional, plan) = functionalize_in_place(graph, &Facts, options)? {
+    /// A plan, and whether it is proven to keep to the copies of the eager program. Where none is
+    /// known to, the program is planned all the same.
+    fn plan(
+        graph: &Graph,
+        options: &Options,
+    ) -> Result<(maquette_rewrite::FunctionalGraph, BufferPlan, bool), FunctionalizeError> {
+        if let ExecutionMode::Planned(functional, plan) =
+            functionalize_in_place(graph, &Facts, options)?
+        {
             return Ok((*functional, *plan, true));
         }
         let functional = functionalize(graph, &Facts, options)?;
@@ -34,24 +45,35 @@ impl Mode for PlannedMode {
     }
 
     fn prepare(&self, program: &TestProgram, sample: &[Tensor]) -> Result<PreparedProgram> {
-        let (traced, (functional, plan, proven)) = self.of.transformed(program, sample, PlannedMode::plan)?;
+        let (traced, (functional, plan, proven)) =
+            self.of.transformed(program, sample, PlannedMode::plan)?;
         check_functional(&functional)?;
         let binds = traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
             let symbols = input_symbols(&functional.graph, &inputs)?;
-            let value = |name: &str| symbols.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
+            let value =
+                |name: &str| symbols.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
             let (outputs, traffic) = run_planned(&functional, &plan, &inputs)?;
             // sizes that depend on data are known in the run alone
             if !binds {
-                check_plan(&functional, &plan, &Facts, &|s| value(functional.graph.symbols().name(s))).map_err(|e| {
+                check_plan(&functional, &plan, &Facts, &|s| {
+                    value(functional.graph.symbols().name(s))
+                })
+                .map_err(|e| {
                     let graph = &functional.graph;
                     Error::msg(format!("the plan is wrong: {e}\n{}\n{graph}", plan.display(graph)))
                 })?;
             }
-            let (at_most, eager_at_least) = (functional.copies_at_most_in(&plan, &value), functional.copies_at_least_in(&value));
+            let (at_most, eager_at_least) = (
+                functional.copies_at_most_in(&plan, &value),
+                functional.copies_at_least_in(&value),
+            );
             let counted = CountedWrites { traffic, at_most, eager_at_least };
-            Ok(RunResult { outputs, written: if proven { WriteCount::Counted(counted) } else { WriteCount::Unproven } })
+            Ok(RunResult {
+                outputs,
+                written: if proven { WriteCount::Counted(counted) } else { WriteCount::Unproven },
+            })
         }))
     }
 

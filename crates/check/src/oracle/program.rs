@@ -1,4 +1,5 @@
-//! Programs: an imperative graph, the memory it is given, and the sizes it is run at; and their text.
+//! Programs: an imperative graph, the memory it is given, and the sizes it is run at; and their
+//! text.
 //!
 //! The text is that of the graph, with lines before it that a graph's parser takes for comments:
 //!
@@ -8,8 +9,9 @@
 //! #! sizes s0 = 3, s1 = 0
 //! ```
 //!
-//! A memory's values are repeated as often as its inputs need. An input that is not named has a memory of its own, with small numbers. The sizes
-//! are those of the graph's symbols, a line for each run; a trace is made at the first.
+//! A memory's values are repeated as often as its inputs need. An input that is not named has a
+//! memory of its own, with small numbers. The sizes are those of the graph's symbols, a line for
+//! each run; a trace is made at the first.
 
 use crate::values::call_single;
 use maquette_ir::graph::{Arg, Graph, TensorType, ValueId};
@@ -51,7 +53,9 @@ impl MemoryInit {
             DType::F32 => Ok(Tensor::from_vec(values().map(|v| v.to_f64() as f32).collect(), [n])),
             DType::I64 => Ok(Tensor::from_vec(values().map(|v| v.to_i64()).collect(), [n])),
             DType::Bool => Ok(Tensor::from_vec(values().map(|v| v.to_i64() != 0).collect(), [n])),
-            other => Err(Error::value(format!("a program's memory holds f32, i64 or bool, not {other}"))),
+            other => {
+                Err(Error::value(format!("a program's memory holds f32, i64 or bool, not {other}")))
+            }
         }
     }
 }
@@ -97,14 +101,21 @@ impl TestProgram {
 
     /// The inputs that see one memory with another, in groups.
     pub fn shared(&self) -> Vec<Vec<usize>> {
-        let of = |m| (0..self.locations.len()).filter(|i| self.locations.get(*i).is_some_and(|p| p.memory == m)).collect::<Vec<_>>();
+        let of = |m| {
+            (0..self.locations.len())
+                .filter(|i| self.locations.get(*i).is_some_and(|p| p.memory == m))
+                .collect::<Vec<_>>()
+        };
         (0..self.memories.len()).map(of).filter(|group| group.len() > 1).collect()
     }
 
-    /// Whether the program names places by offsets from the start of a storage: then its inputs' types say where they begin.
+    /// Whether the program names places by offsets from the start of a storage: then its inputs'
+    /// types say where they begin.
     pub(super) fn names_storage_offsets(&self) -> bool {
         let graph = &self.graph;
-        graph.nodes().any(|n| graph.op_name(n) == AS_STRIDED && matches!(graph.args(n).get(3), Some(Arg::Int(_))))
+        graph.nodes().any(|n| {
+            graph.op_name(n) == AS_STRIDED && matches!(graph.args(n).get(3), Some(Arg::Int(_)))
+        })
     }
 
     /// Whether it sees memory by places, which may be none of its tensor's.
@@ -117,21 +128,34 @@ impl TestProgram {
     /// # Errors
     /// An input is no tensor, has no place, or does not fit these sizes.
     pub fn run_inputs(&self, at: &Sizes) -> Result<RunInputs> {
-        let layouts: Vec<Concrete> = self.graph.inputs().iter().map(|&v| layout(&self.graph, v, at)).collect::<Result<_>>()?;
+        let layouts: Vec<Concrete> = self
+            .graph
+            .inputs()
+            .iter()
+            .map(|&v| layout(&self.graph, v, at))
+            .collect::<Result<_>>()?;
         if layouts.len() != self.locations.len() {
-            return Err(Error::value(format!("{} inputs have {} places", layouts.len(), self.locations.len())));
+            return Err(Error::value(format!(
+                "{} inputs have {} places",
+                layouts.len(),
+                self.locations.len()
+            )));
         }
         let mut memories = Vec::new();
         for (index, memory) in self.memories.iter().enumerate() {
-            let ends = self.locations.iter().zip(&layouts).filter(|(p, _)| p.memory == index).map(|(p, c)| {
-                let end = c.span().map_or(0, |(_, end)| end / c.width.max(1));
-                p.offset + end
-            });
+            let ends = self.locations.iter().zip(&layouts).filter(|(p, _)| p.memory == index).map(
+                |(p, c)| {
+                    let end = c.span().map_or(0, |(_, end)| end / c.width.max(1));
+                    p.offset + end
+                },
+            );
             let len = usize::try_from(ends.fold(0, i64::max)).unwrap_or(0) + MARGIN;
             memories.push(memory.tensor(len)?);
         }
         let inputs = self.locations.iter().zip(&layouts).map(|(p, c)| {
-            let memory = memories.get(p.memory).ok_or_else(|| Error::value(format!("there is no memory {}", p.memory)))?;
+            let memory = memories
+                .get(p.memory)
+                .ok_or_else(|| Error::value(format!("there is no memory {}", p.memory)))?;
             call_single(AS_STRIDED, args![memory, c.sizes.to_vec(), c.strides.to_vec(), p.offset])
         });
         let inputs = inputs.collect::<Result<_>>()?;
@@ -146,15 +170,24 @@ pub(super) fn backed(graph: &Graph) -> Vec<SymbolId> {
 }
 
 pub(super) fn tensor_input(graph: &Graph, v: ValueId) -> Result<&TensorType> {
-    graph.tensor_type(v).ok_or_else(|| Error::value(format!("the input `{}` of a program must be a tensor", graph.value_name(v))))
+    graph.tensor_type(v).ok_or_else(|| {
+        Error::value(format!("the input `{}` of a program must be a tensor", graph.value_name(v)))
+    })
 }
 
 /// An input's layout at some sizes.
 fn layout(graph: &Graph, v: ValueId, at: &Sizes) -> Result<Concrete> {
     let (ty, table) = (tensor_input(graph, v)?, graph.symbols());
     let env = |s: SymbolId| at.iter().find(|(name, _)| name == table.name(s)).map(|(_, n)| *n);
-    let all = |exprs: &[Expr]| exprs.iter().map(|&e| Ok(table.eval(e, &env)?)).collect::<Result<Vec<i64>>>();
-    Ok(Concrete { sizes: all(&ty.sizes)?.into(), strides: all(&ty.strides)?.into(), offset: 0, width: ty.dtype.size() as i64 })
+    let all = |exprs: &[Expr]| {
+        exprs.iter().map(|&e| Ok(table.eval(e, &env)?)).collect::<Result<Vec<i64>>>()
+    };
+    Ok(Concrete {
+        sizes: all(&ty.sizes)?.into(),
+        strides: all(&ty.strides)?.into(),
+        offset: 0,
+        width: ty.dtype.size() as i64,
+    })
 }
 
 impl fmt::Display for TestProgram {
@@ -163,7 +196,9 @@ impl fmt::Display for TestProgram {
             write!(f, "#! memory {i}: {} =", m.dtype)?;
             for v in &m.values {
                 match v {
-                    Scalar::Float(x) if x.is_nan() && x.is_sign_negative() => f.write_str(" -NaN")?,
+                    Scalar::Float(x) if x.is_nan() && x.is_sign_negative() => {
+                        f.write_str(" -NaN")?
+                    }
                     Scalar::Float(x) => write!(f, " {:?}", *x as f32)?,
                     Scalar::Int(n) => write!(f, " {n}")?,
                     Scalar::Bool(b) => write!(f, " {b}")?,
@@ -172,7 +207,13 @@ impl fmt::Display for TestProgram {
             f.write_char('\n')?;
         }
         for (v, p) in self.graph.inputs().iter().zip(&self.locations) {
-            writeln!(f, "#! input {}: memory {} offset {}", self.graph.value_name(*v), p.memory, p.offset)?;
+            writeln!(
+                f,
+                "#! input {}: memory {} offset {}",
+                self.graph.value_name(*v),
+                p.memory,
+                p.offset
+            )?;
         }
         for at in self.sizes.iter().filter(|at| !at.is_empty()) {
             let sizes: Vec<String> = at.iter().map(|(name, n)| format!("{name} = {n}")).collect();
@@ -188,13 +229,21 @@ impl FromStr for TestProgram {
     fn from_str(text: &str) -> Result<TestProgram> {
         let graph = Graph::parse(text)?;
         graph.verify()?;
-        let mut program = TestProgram { locations:Vec::new(), memories: Vec::new(), sizes: Vec::new(), graph };
+        let mut program =
+            TestProgram { locations: Vec::new(), memories: Vec::new(), sizes: Vec::new(), graph };
         let mut places = Vec::new();
-        for (line, rest) in text.lines().enumerate().filter_map(|(i, l)| Some((i + 1, l.strip_prefix("#!")?.trim()))) {
-            program.directive(rest, &mut places).map_err(|what| Error::value(format!("line {line}: {what}, found `{rest}`")))?;
+        for (line, rest) in text
+            .lines()
+            .enumerate()
+            .filter_map(|(i, l)| Some((i + 1, l.strip_prefix("#!")?.trim())))
+        {
+            program
+                .directive(rest, &mut places)
+                .map_err(|what| Error::value(format!("line {line}: {what}, found `{rest}`")))?;
         }
         for &v in program.graph.inputs() {
-            let (dtype, name) = (tensor_input(&program.graph, v)?.dtype, program.graph.value_name(v).to_string());
+            let (dtype, name) =
+                (tensor_input(&program.graph, v)?.dtype, program.graph.value_name(v).to_string());
             let place = match places.iter().find(|(n, _)| *n == name) {
                 Some((_, place)) => *place,
                 None => {
@@ -204,7 +253,11 @@ impl FromStr for TestProgram {
             };
             match program.memories.get(place.memory) {
                 Some(m) if m.dtype == dtype => program.locations.push(place),
-                _ => return Err(Error::value(format!("the input {name} needs a memory of {dtype}"))),
+                _ => {
+                    return Err(Error::value(format!(
+                        "the input {name} needs a memory of {dtype}"
+                    )));
+                }
             }
         }
         if program.sizes.is_empty() && program.is_symbolic() {
@@ -219,10 +272,21 @@ impl FromStr for TestProgram {
 
 impl TestProgram {
     /// Reads a line after `#!`; the error says what was expected.
-    fn directive(&mut self, line: &str, places: &mut Vec<(String, InputLocation)>) -> Result<(), String> {
-        let number = |text: &str| text.trim().parse::<i64>().map_err(|_| format!("expected a number instead of `{}`", text.trim()));
-        let index =
-            |text: &str| text.trim().parse::<usize>().map_err(|_| format!("expected a memory's number instead of `{}`", text.trim()));
+    fn directive(
+        &mut self,
+        line: &str,
+        places: &mut Vec<(String, InputLocation)>,
+    ) -> Result<(), String> {
+        let number = |text: &str| {
+            text.trim()
+                .parse::<i64>()
+                .map_err(|_| format!("expected a number instead of `{}`", text.trim()))
+        };
+        let index = |text: &str| {
+            text.trim()
+                .parse::<usize>()
+                .map_err(|_| format!("expected a memory's number instead of `{}`", text.trim()))
+        };
         if let Some(rest) = line.strip_prefix("memory ") {
             let (at, rest) = rest.split_once(':').ok_or("expected `memory 0: f32 = 1.0 …`")?;
             let (dtype, values) = rest.split_once('=').ok_or("expected `=` and values")?;
@@ -230,19 +294,28 @@ impl TestProgram {
                 return Err(format!("expected memory {}", self.memories.len()));
             }
             let known = [DType::F32, DType::I64, DType::Bool];
-            let dtype = known.into_iter().find(|d| d.name() == dtype.trim()).ok_or("expected f32, i64 or bool")?;
+            let dtype = known
+                .into_iter()
+                .find(|d| d.name() == dtype.trim())
+                .ok_or("expected f32, i64 or bool")?;
             let value = |text: &str| match dtype {
                 DType::F32 => text.parse::<f32>().ok().map(|x| Scalar::Float(x.into())),
                 DType::I64 => text.parse().ok().map(Scalar::Int),
                 _ => text.parse().ok().map(Scalar::Bool),
             };
             let values: Option<Vec<Scalar>> = values.split_whitespace().map(value).collect();
-            let values = values.filter(|v| !v.is_empty()).ok_or_else(|| format!("expected values of {dtype}"))?;
+            let values = values
+                .filter(|v| !v.is_empty())
+                .ok_or_else(|| format!("expected values of {dtype}"))?;
             self.memories.push(MemoryInit { dtype, values });
         } else if let Some(rest) = line.strip_prefix("input ") {
-            let (name, rest) = rest.split_once(": memory ").ok_or("expected `input x: memory 0 offset 0`")?;
+            let (name, rest) =
+                rest.split_once(": memory ").ok_or("expected `input x: memory 0 offset 0`")?;
             let (memory, offset) = rest.split_once("offset").ok_or("expected `offset`")?;
-            places.push((name.trim_start_matches('%').to_owned(), InputLocation { memory: index(memory)?, offset: number(offset)?.max(0) }));
+            places.push((
+                name.trim_start_matches('%').to_owned(),
+                InputLocation { memory: index(memory)?, offset: number(offset)?.max(0) },
+            ));
         } else if let Some(rest) = line.strip_prefix("sizes ") {
             let size = |part: &str| {
                 let (name, n) = part.split_once('=').ok_or("expected `s0 = 3`")?;

@@ -1,12 +1,19 @@
-//! A program taken apart, to be added to by the generator and cut by the shrinker, and how it becomes a graph again.
+//! A program taken apart, to be added to by the generator and cut by the shrinker, and how it
+//! becomes a graph again.
 //!
-//! A builder has no types. With plain sizes they are those that an eager run finds; with symbols, for sizes or for data, a trace writes the graph.
+//! A builder has no types. With plain sizes they are those that an eager run finds; with symbols,
+//! for sizes or for data, a trace writes the graph.
 
-use super::program::{AS_STRIDED, RunInputs, MemoryInit, InputLocation, TestProgram, Sizes, tensor_input};
+use super::program::{
+    AS_STRIDED, InputLocation, MemoryInit, RunInputs, Sizes, TestProgram, tensor_input,
+};
 use super::{model, outcome};
 use crate::values::{FlatValues, flatten};
 use maquette_ir::DType;
-use maquette_ir::graph::{Arg, BindSource, Graph, GraphBuilder, NodeId, Res, ResultSpec, Stmt, TensorType, ValueId, ValueType};
+use maquette_ir::graph::{
+    Arg, BindSource, Graph, GraphBuilder, NodeId, Res, ResultSpec, Stmt, TensorType, ValueId,
+    ValueType,
+};
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
 use maquette_ops::{Args, Concrete, Error, Op, Result, Tensor, Value};
 use maquette_trace::{Dim, TraceOptions};
@@ -19,7 +26,8 @@ pub(super) enum BuilderArg {
     Value(usize),
     Str(String),
     List(Vec<BuilderArg>),
-    /// Anything that mentions neither values nor strings of a graph; expressions are of the builder's table.
+    /// Anything that mentions neither values nor strings of a graph; expressions are of the
+    /// builder's table.
     Plain(Arg),
 }
 
@@ -117,7 +125,9 @@ fn builder_arg(graph: &Graph, arg: Arg) -> BuilderArg {
     match arg {
         Arg::Value(v) => BuilderArg::Value(v.index()),
         Arg::Str(s) => BuilderArg::Str(graph.str(s).to_owned()),
-        Arg::List(l) => BuilderArg::List(graph.list(l).iter().map(|&a| builder_arg(graph, a)).collect()),
+        Arg::List(l) => {
+            BuilderArg::List(graph.list(l).iter().map(|&a| builder_arg(graph, a)).collect())
+        }
         plain => BuilderArg::Plain(plain),
     }
 }
@@ -126,7 +136,8 @@ fn builder_arg(graph: &Graph, arg: Arg) -> BuilderArg {
 type Types = FxHashMap<usize, (Value, i64)>;
 
 impl ProgramBuilder {
-    /// A program taken apart. Guards and assertions are left out: whatever raised them raises them again.
+    /// A program taken apart. Guards and assertions are left out: whatever raised them raises them
+    /// again.
     pub(super) fn of(program: &TestProgram) -> Result<ProgramBuilder> {
         let graph = &program.graph;
         let mut builder = ProgramBuilder {
@@ -138,19 +149,33 @@ impl ProgramBuilder {
         };
         for (&v, &location) in graph.inputs().iter().zip(&program.locations) {
             let ty = tensor_input(graph, v)?;
-            let contiguous = TensorType::contiguous(ty.dtype, &ty.sizes, &mut builder.table)?.strides == ty.strides;
+            let contiguous = TensorType::contiguous(ty.dtype, &ty.sizes, &mut builder.table)?
+                .strides
+                == ty.strides;
             let strides = (!contiguous).then(|| ty.strides.to_vec());
-            builder.inputs.push(Input { value: v.index(), dtype: ty.dtype, sizes: ty.sizes.to_vec(), strides, location });
+            builder.inputs.push(Input {
+                value: v.index(),
+                dtype: ty.dtype,
+                sizes: ty.sizes.to_vec(),
+                strides,
+                location,
+            });
         }
         for stmt in graph.body() {
             match *stmt {
                 Stmt::Node(node) => builder.stmts.push(BuilderStmt::Call(Call {
                     op: graph.op_name(node).to_owned(),
                     args: graph.args(node).iter().map(|&a| builder_arg(graph, a)).collect(),
-                    kwargs: graph.kwargs(node).iter().map(|&(k, a)| (graph.str(k).to_owned(), builder_arg(graph, a))).collect(),
+                    kwargs: graph
+                        .kwargs(node)
+                        .iter()
+                        .map(|&(k, a)| (graph.str(k).to_owned(), builder_arg(graph, a)))
+                        .collect(),
                     results: graph.results(node).iter().map(|r| group(*r)).collect(),
                 })),
-                Stmt::Bind { symbol, value, source } => builder.stmts.push(BuilderStmt::Bind(symbol, value.index(), source)),
+                Stmt::Bind { symbol, value, source } => {
+                    builder.stmts.push(BuilderStmt::Bind(symbol, value.index(), source))
+                }
                 Stmt::Assert { .. } => {}
             }
         }
@@ -165,7 +190,9 @@ impl ProgramBuilder {
         let untyped = self.untyped()?;
         let given = self.run_inputs()?;
         // sizes that depend on data have symbols as well
-        let graph = if untyped.is_symbolic() || self.stmts.iter().any(|s| matches!(s, BuilderStmt::Bind(..))) {
+        let graph = if untyped.is_symbolic()
+            || self.stmts.iter().any(|s| matches!(s, BuilderStmt::Bind(..)))
+        {
             self.traced(&untyped.graph, given.inputs)?
         } else {
             self.graph(&self.eager_types(&untyped.graph, &given.inputs))?
@@ -175,7 +202,9 @@ impl ProgramBuilder {
 
     /// As [`TestProgram::names_storage_offsets`].
     fn names_storage_offsets(&self) -> bool {
-        let named = |c: &Call| c.op == AS_STRIDED && matches!(c.args.get(3), Some(BuilderArg::Plain(Arg::Int(_))));
+        let named = |c: &Call| {
+            c.op == AS_STRIDED && matches!(c.args.get(3), Some(BuilderArg::Plain(Arg::Int(_))))
+        };
         self.stmts.iter().any(|s| matches!(s, BuilderStmt::Call(c) if named(c)))
     }
 
@@ -189,20 +218,29 @@ impl ProgramBuilder {
         Ok(TestProgram {
             graph: self.graph(&FxHashMap::default())?,
             memories: self.memories.clone(),
-            locations:self.inputs.iter().map(|i| i.location).collect(),
+            locations: self.inputs.iter().map(|i| i.location).collect(),
             sizes: if self.sizes.is_empty() { vec![Sizes::new()] } else { self.sizes.clone() },
         })
     }
 
-    /// The builder with numbers in the place of symbols, for one run; nothing where an expression has none.
-    pub(super) fn with_concrete_sizes(&self, number: &dyn Fn(Expr) -> Option<i64>) -> Option<ProgramBuilder> {
+    /// The builder with numbers in the place of symbols, for one run; nothing where an expression
+    /// has none.
+    pub(super) fn with_concrete_sizes(
+        &self,
+        number: &dyn Fn(Expr) -> Option<i64>,
+    ) -> Option<ProgramBuilder> {
         let fix = |e: &mut Expr| number(*e).map(|n| *e = Expr::Int(n));
-        let mut builder = ProgramBuilder { table: SymTable::new(), sizes: vec![Sizes::new()], ..self.clone() };
+        let mut builder =
+            ProgramBuilder { table: SymTable::new(), sizes: vec![Sizes::new()], ..self.clone() };
         builder.stmts.retain(|s| matches!(s, BuilderStmt::Call(_)));
         for input in &mut builder.inputs {
             input.sizes.iter_mut().chain(input.strides.iter_mut().flatten()).try_for_each(fix)?;
         }
-        let calls = builder.stmts.iter_mut().flat_map(|s| if let BuilderStmt::Call(c) = s { Some(c.args_mut()) } else { None }).flatten();
+        let calls = builder
+            .stmts
+            .iter_mut()
+            .flat_map(|s| if let BuilderStmt::Call(c) = s { Some(c.args_mut()) } else { None })
+            .flatten();
         calls.chain(&mut builder.outputs).try_for_each(|item| item.for_each_expr(&fix))?;
         Some(builder)
     }
@@ -215,13 +253,23 @@ impl ProgramBuilder {
         self.untyped()?.run_inputs(self.sizes.first().unwrap_or(&Sizes::new()))
     }
 
-    /// What the values are in an eager run, up to where it fails: nothing needs a type from there on.
+    /// What the values are in an eager run, up to where it fails: nothing needs a type from there
+    /// on.
     fn eager_types(&self, untyped: &Graph, inputs: &[Tensor]) -> Types {
         // a finished graph numbers its values in the order of their definitions
-        let results = self.stmts.iter().flat_map(|s| if let BuilderStmt::Call(c) = s { c.results.as_slice() } else { &[] });
-        let order: Vec<usize> = self.inputs.iter().map(|i| i.value).chain(results.flat_map(|g| g.values().iter().copied())).collect();
+        let results = self
+            .stmts
+            .iter()
+            .flat_map(|s| if let BuilderStmt::Call(c) = s { c.results.as_slice() } else { &[] });
+        let order: Vec<usize> = self
+            .inputs
+            .iter()
+            .map(|i| i.value)
+            .chain(results.flat_map(|g| g.values().iter().copied()))
+            .collect();
         let mut types = FxHashMap::default();
-        // a graph counts offsets from where the input begins that a view goes back to, unless its type says where that is
+        // a graph counts offsets from where the input begins that a view goes back to, unless its
+        // type says where that is
         let begins = self.inputs.iter().map(|i| i.location.offset - self.start(i));
         let mut starts: Vec<(Tensor, i64)> = inputs.iter().cloned().zip(begins).collect();
         let mut observe = |node: NodeId, op: Op, args: Args| {
@@ -231,8 +279,14 @@ impl ProgramBuilder {
             for (id, value) in ids.zip(flatten(&outputs).into_iter().filter(|v| !v.is_none())) {
                 let mut start = 0;
                 if let Value::Tensor(t) = &value {
-                    let base = given.iter().find(|g| g.is_same(t)).or_else(|| given.iter().find(|g| g.shares_storage(t)));
-                    start = starts.iter().find(|(known, _)| base.is_some_and(|g| g.is_same(known))).map_or(0, |(_, start)| *start);
+                    let base = given
+                        .iter()
+                        .find(|g| g.is_same(t))
+                        .or_else(|| given.iter().find(|g| g.shares_storage(t)));
+                    start = starts
+                        .iter()
+                        .find(|(known, _)| base.is_some_and(|g| g.is_same(known)))
+                        .map_or(0, |(_, start)| *start);
                     starts.push((t.clone(), start));
                 }
                 types.insert(id, (value, start));
@@ -259,17 +313,27 @@ impl ProgramBuilder {
         }
         for step in &self.stmts {
             match step {
-                BuilderStmt::Bind(symbol, value, source) => b.bind(*symbol, find(&values, *value)?, *source),
+                BuilderStmt::Bind(symbol, value, source) => {
+                    b.bind(*symbol, find(&values, *value)?, *source)
+                }
                 BuilderStmt::Call(call) => {
-                    let args = call.args.iter().map(|a| arg(&mut b, &values, a)).collect::<Result<Vec<Arg>>>()?;
+                    let args = call
+                        .args
+                        .iter()
+                        .map(|a| arg(&mut b, &values, a))
+                        .collect::<Result<Vec<Arg>>>()?;
                     let mut kwargs = Vec::new();
                     for (name, item) in &call.kwargs {
                         kwargs.push((b.intern(name), arg(&mut b, &values, item)?));
                     }
                     let mut result_type = |v: &usize| result_type(&mut b, &mut table, types.get(v));
-                    let groups: Vec<Vec<ValueType>> =
-                        call.results.iter().map(|g| g.values().iter().map(&mut result_type).collect()).collect::<Result<_>>()?;
-                    let specs: Vec<ResultSpec<'_>> = call.results.iter().zip(&groups).map(|(g, types)| spec(g, types)).collect();
+                    let groups: Vec<Vec<ValueType>> = call
+                        .results
+                        .iter()
+                        .map(|g| g.values().iter().map(&mut result_type).collect())
+                        .collect::<Result<_>>()?;
+                    let specs: Vec<ResultSpec<'_>> =
+                        call.results.iter().zip(&groups).map(|(g, types)| spec(g, types)).collect();
                     let op = b.intern(&call.op);
                     let created = b.node(op, &args, &kwargs, &specs, None);
                     if Op::find(&call.op).is_ok_and(|op| op.effect().is_some()) {
@@ -280,15 +344,18 @@ impl ProgramBuilder {
                 }
             }
         }
-        let outputs = self.outputs.iter().map(|a| arg(&mut b, &values, a)).collect::<Result<Vec<Arg>>>()?;
+        let outputs =
+            self.outputs.iter().map(|a| arg(&mut b, &values, a)).collect::<Result<Vec<Arg>>>()?;
         b.finish(&table, &outputs).map_err(Error::other)
     }
 
     /// The graph as a trace writes it, with these symbols for sizes.
     fn traced(&self, graph: &Graph, sample: Vec<Tensor>) -> Result<Graph> {
-        let mut options = TraceOptions::new().name("program").keep_offsets(self.names_storage_offsets());
+        let mut options =
+            TraceOptions::new().name("program").keep_offsets(self.names_storage_offsets());
         for (i, input) in self.inputs.iter().enumerate() {
-            for (d, &e) in input.sizes.iter().enumerate().filter(|(_, e)| matches!(e, Expr::Id(_))) {
+            for (d, &e) in input.sizes.iter().enumerate().filter(|(_, e)| matches!(e, Expr::Id(_)))
+            {
                 options = options.dynamic(i, d, Dim::new(self.table.display(e).to_string()));
             }
         }
@@ -297,7 +364,9 @@ impl ProgramBuilder {
         let calls = |g: &Graph| g.nodes().map(|n| g.op_name(n).to_owned()).collect::<Vec<_>>();
         match calls(graph) == calls(&traced) {
             true => Ok(traced),
-            false => Err(Error::msg(format!("a trace wrote down other calls than were made:\n{graph}\n{traced}"))),
+            false => Err(Error::msg(format!(
+                "a trace wrote down other calls than were made:\n{graph}\n{traced}"
+            ))),
         }
     }
 }
@@ -319,7 +388,10 @@ fn spec<'a>(group: &ResultGroup, types: &'a [ValueType]) -> ResultSpec<'a> {
 }
 
 fn find(values: &FxHashMap<usize, ValueId>, v: usize) -> Result<ValueId> {
-    values.get(&v).copied().ok_or_else(|| Error::value(format!("value {v} of a builder is used before it is defined")))
+    values
+        .get(&v)
+        .copied()
+        .ok_or_else(|| Error::value(format!("value {v} of a builder is used before it is defined")))
 }
 
 fn arg(b: &mut GraphBuilder, values: &FxHashMap<usize, ValueId>, item: &BuilderArg) -> Result<Arg> {
@@ -334,10 +406,18 @@ fn arg(b: &mut GraphBuilder, values: &FxHashMap<usize, ValueId>, item: &BuilderA
     })
 }
 
-fn result_type(b: &mut GraphBuilder, table: &mut SymTable, found: Option<&(Value, i64)>) -> Result<ValueType> {
+fn result_type(
+    b: &mut GraphBuilder,
+    table: &mut SymTable,
+    found: Option<&(Value, i64)>,
+) -> Result<ValueType> {
     let meta = match found {
-        Some((Value::Int(i), _)) => return Ok(ValueType::Int(Expr::Int(i.as_i64().unwrap_or_default()))),
-        Some((Value::Tensor(t), start)) => t.meta().concrete().map(|c| (t.dtype(), Concrete { offset: c.offset - start, ..c })),
+        Some((Value::Int(i), _)) => {
+            return Ok(ValueType::Int(Expr::Int(i.as_i64().unwrap_or_default())));
+        }
+        Some((Value::Tensor(t), start)) => {
+            t.meta().concrete().map(|c| (t.dtype(), Concrete { offset: c.offset - start, ..c }))
+        }
         _ => None,
     };
     let Some((dtype, c)) = meta else {

@@ -5,7 +5,8 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// The choices of program `index` of a fuzzing run: no program depends on how many were made before it.
+    /// The choices of program `index` of a fuzzing run: no program depends on how many were made
+    /// before it.
     pub fn new(seed: u64, index: u64) -> Rng {
         let mut rng = Rng(seed ^ index.wrapping_mul(0xd6e8_feb8_6659_fd93));
         rng.next();

@@ -1,7 +1,8 @@
-//! Makes a failing program small: fewer outputs, statements and inputs, smaller sizes, plainer values, as long as it fails.
+//! Makes a failing program small: fewer outputs, statements and inputs, smaller sizes, plainer
+//! values, as long as it fails.
 
-use super::program_builder::{ProgramBuilder, BuilderArg, BuilderStmt};
 use super::program::TestProgram;
+use super::program_builder::{BuilderArg, BuilderStmt, ProgramBuilder};
 use maquette_ir::graph::Arg;
 use maquette_ir::sym::Expr;
 use maquette_ir::{DType, Scalar};
@@ -9,7 +10,8 @@ use maquette_ir::{DType, Scalar};
 /// How many programs are tried before the best so far is taken.
 const TRIES: usize = 3000;
 
-/// The smallest program found that still fails. `fails` is asked about programs that are not larger than the given one.
+/// The smallest program found that still fails. `fails` is asked about programs that are not larger
+/// than the given one.
 pub fn shrink(program: &TestProgram, fails: &dyn Fn(&TestProgram) -> bool) -> TestProgram {
     let Ok(builder) = ProgramBuilder::of(program) else { return program.clone() };
     let mut s = Shrinker { builder, program: program.clone(), fails, tries: 0 };
@@ -40,7 +42,11 @@ impl Shrinker<'_> {
     }
 
     /// Tries an edit at each index, from the last.
-    fn counted(&mut self, len: impl Fn(&ProgramBuilder) -> usize, edit: impl Fn(&mut ProgramBuilder, usize) -> bool) -> bool {
+    fn counted(
+        &mut self,
+        len: impl Fn(&ProgramBuilder) -> usize,
+        edit: impl Fn(&mut ProgramBuilder, usize) -> bool,
+    ) -> bool {
         let mut better = false;
         for i in (0..len(&self.builder)).rev() {
             better |= self.try_edit(|d| edit(d, i));
@@ -66,21 +72,36 @@ impl Shrinker<'_> {
     /// Smaller sizes: of inputs, and of the runs of a program with symbols.
     fn numbers(&mut self) -> bool {
         let mut better = false;
-        let dims: Vec<(usize, usize)> =
-            self.builder.inputs.iter().enumerate().flat_map(|(i, input)| (0..input.sizes.len()).map(move |d| (i, d))).collect();
+        let dims: Vec<(usize, usize)> = self
+            .builder
+            .inputs
+            .iter()
+            .enumerate()
+            .flat_map(|(i, input)| (0..input.sizes.len()).map(move |d| (i, d)))
+            .collect();
         for (i, d) in dims {
             for n in [0, 1, 2] {
                 better |= self.try_edit(|builder| {
                     let size = builder.inputs.get_mut(i).and_then(|input| input.sizes.get_mut(d));
-                    let Some(size) = size.filter(|e| matches!(e, Expr::Int(old) if *old > n)) else { return false };
+                    let Some(size) = size.filter(|e| matches!(e, Expr::Int(old) if *old > n))
+                    else {
+                        return false;
+                    };
                     *size = Expr::Int(n);
                     true
                 });
             }
         }
         for i in 0..self.builder.inputs.len() {
-            better |= self.try_edit(|builder| builder.inputs.get_mut(i).is_some_and(|input| std::mem::take(&mut input.location.offset) != 0));
-            better |= self.try_edit(|builder| builder.inputs.get_mut(i).is_some_and(|input| input.strides.take().is_some()));
+            better |= self.try_edit(|builder| {
+                builder
+                    .inputs
+                    .get_mut(i)
+                    .is_some_and(|input| std::mem::take(&mut input.location.offset) != 0)
+            });
+            better |= self.try_edit(|builder| {
+                builder.inputs.get_mut(i).is_some_and(|input| input.strides.take().is_some())
+            });
         }
         better
     }
@@ -106,7 +127,10 @@ impl Shrinker<'_> {
                             DType::I64 => Scalar::Int(1 + v as i64),
                             _ => Scalar::Float(1.0 + v as f64),
                         };
-                        memory.values.get_mut(v).is_some_and(|value| std::mem::replace(value, plain) != plain)
+                        memory
+                            .values
+                            .get_mut(v)
+                            .is_some_and(|value| std::mem::replace(value, plain) != plain)
                     })
                 });
             }
@@ -126,7 +150,11 @@ fn drop_at<T>(from: &mut Vec<T>, i: usize, at_least: usize) -> bool {
 /// Puts the sizes of the first run in the place of symbols.
 fn plain_sizes(d: &mut ProgramBuilder) -> bool {
     let Some(at) = d.sizes.first().filter(|at| !at.is_empty()) else { return false };
-    let number = |e: Expr| d.table.eval(e, &|s| at.iter().find(|(name, _)| name == d.table.name(s)).map(|(_, n)| *n)).ok();
+    let number = |e: Expr| {
+        d.table
+            .eval(e, &|s| at.iter().find(|(name, _)| name == d.table.name(s)).map(|(_, n)| *n))
+            .ok()
+    };
     let Some(concrete) = d.with_concrete_sizes(&number) else { return false };
     *d = concrete;
     true
@@ -169,7 +197,10 @@ fn drop_memory(d: &mut ProgramBuilder, i: usize) -> bool {
     if d.inputs.iter().any(|input| input.location.memory == i) || !drop_at(&mut d.memories, i, 0) {
         return false;
     }
-    d.inputs.iter_mut().filter(|input| input.location.memory > i).for_each(|input| input.location.memory -= 1);
+    d.inputs
+        .iter_mut()
+        .filter(|input| input.location.memory > i)
+        .for_each(|input| input.location.memory -= 1);
     true
 }
 
@@ -192,7 +223,10 @@ fn drop_elements(d: &mut ProgramBuilder, i: usize) -> bool {
 /// Gives an input that shares its memory one of its own.
 fn unshare_memory(d: &mut ProgramBuilder, i: usize) -> bool {
     let Some(memory) = d.inputs.get(i).map(|input| input.location.memory) else { return false };
-    let (Some(copy), true) = (d.memories.get(memory).cloned(), d.inputs.iter().filter(|o| o.location.memory == memory).count() > 1) else {
+    let (Some(copy), true) = (
+        d.memories.get(memory).cloned(),
+        d.inputs.iter().filter(|o| o.location.memory == memory).count() > 1,
+    ) else {
         return false;
     };
     d.memories.push(copy);
@@ -203,7 +237,8 @@ fn unshare_memory(d: &mut ProgramBuilder, i: usize) -> bool {
     true
 }
 
-/// Puts `by` in the place of values that are gone; without it, whatever takes them goes too, and so on.
+/// Puts `by` in the place of values that are gone; without it, whatever takes them goes too, and so
+/// on.
 fn replace(d: &mut ProgramBuilder, gone: &[usize], by: Option<usize>) {
     let mut gone = gone.to_vec();
     let edit = |item: &mut BuilderArg, gone: &[usize]| {

@@ -1,4 +1,5 @@
-//! What programs exercise, found by watching an eager run of each: a histogram says whether a feature really occurs.
+//! What programs exercise, found by watching an eager run of each: a histogram says whether a
+//! feature really occurs.
 
 use super::generate::Generated;
 use super::model;
@@ -81,7 +82,8 @@ pub const FEATURES: &[&str] = &[
 ];
 
 impl Stats {
-    /// Counts a program, by running it eagerly at its first sizes, and what was not kept while it was made.
+    /// Counts a program, by running it eagerly at its first sizes, and what was not kept while it
+    /// was made.
     pub fn count(&mut self, generated: &Generated) {
         let program = &generated.program;
         self.programs += 1;
@@ -93,19 +95,29 @@ impl Stats {
             seen.inputs = given.inputs.clone();
             for (i, t) in given.inputs.iter().enumerate() {
                 seen.shape(t);
-                seen.record("input: not contiguous", t.meta().concrete().is_some_and(|c| !c.is_contiguous()));
-                seen.record("input: aliases another input", given.inputs.iter().take(i).any(|u| u.shares_storage(t)));
+                seen.record(
+                    "input: not contiguous",
+                    t.meta().concrete().is_some_and(|c| !c.is_contiguous()),
+                );
+                seen.record(
+                    "input: aliases another input",
+                    given.inputs.iter().take(i).any(|u| u.shares_storage(t)),
+                );
             }
             let graph = &program.graph;
             let outputs = model::run(graph, &given.inputs, &mut |node, op, args| {
                 *self.operators.entry(op.name().to_owned()).or_default() += 1;
                 let mut symbols = false;
-                graph
-                    .args(node)
-                    .iter()
-                    .for_each(|a| graph.for_each_leaf(*a, &mut |leaf| symbols |= matches!(leaf, Arg::Int(e) if e.as_i64().is_none())));
+                graph.args(node).iter().for_each(|a| {
+                    graph.for_each_leaf(*a, &mut |leaf| {
+                        symbols |= matches!(leaf, Arg::Int(e) if e.as_i64().is_none())
+                    })
+                });
                 seen.record("symbols: in arguments", symbols);
-                seen.record("symbols: data-dependent, in arguments", symbols && has_unbacked_args(program, node));
+                seen.record(
+                    "symbols: data-dependent, in arguments",
+                    symbols && has_unbacked_args(program, node),
+                );
                 seen.call(op, args)
             });
             seen.outputs(&outputs.unwrap_or_default());
@@ -124,7 +136,10 @@ impl Stats {
     pub fn add(&mut self, other: &Stats) {
         self.programs += other.programs;
         other.features.iter().for_each(|(k, n)| *self.features.entry(k).or_default() += n);
-        other.operators.iter().for_each(|(k, n)| *self.operators.entry(k.clone()).or_default() += n);
+        other
+            .operators
+            .iter()
+            .for_each(|(k, n)| *self.operators.entry(k.clone()).or_default() += n);
         other.rejected.iter().for_each(|(k, n)| *self.rejected.entry(k.clone()).or_default() += n);
         other.refusals.iter().for_each(|(k, n)| *self.refusals.entry(k.clone()).or_default() += n);
     }
@@ -169,7 +184,10 @@ fn has_unbacked_args(program: &TestProgram, node: maquette_ir::graph::NodeId) ->
     graph.args(node).iter().for_each(|a| {
         graph.for_each_leaf(*a, &mut |leaf| {
             if let Arg::Int(e) = leaf {
-                found |= table.free_symbols(e).iter().any(|s| table.kind(*s) == maquette_ir::sym::SymbolKind::Unbacked);
+                found |= table
+                    .free_symbols(e)
+                    .iter()
+                    .any(|s| table.kind(*s) == maquette_ir::sym::SymbolKind::Unbacked);
             }
         });
     });
@@ -196,17 +214,29 @@ impl FeatureCollector {
     fn header(&mut self, program: &TestProgram) {
         self.record("symbols: sizes of inputs", program.is_symbolic());
         self.record("symbols: another size, too", program.sizes.len() > 1);
-        self.record("symbols: data-dependent", program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. })));
-        self.record("input: begins elsewhere in its memory", program.locations.iter().any(|p| p.offset != 0));
+        self.record(
+            "symbols: data-dependent",
+            program.graph.body().iter().any(|s| matches!(s, Stmt::Bind { .. })),
+        );
+        self.record(
+            "input: begins elsewhere in its memory",
+            program.locations.iter().any(|p| p.offset != 0),
+        );
         for m in &program.memories {
-            let float = |test: fn(f32) -> bool| m.values.iter().any(|v| matches!(v, Scalar::Float(x) if test(*x as f32)));
+            let float = |test: fn(f32) -> bool| {
+                m.values.iter().any(|v| matches!(v, Scalar::Float(x) if test(*x as f32)))
+            };
             let floats = [
                 ("input: f32 with NaN", float(f32::is_nan)),
                 ("input: f32 with -0.0", float(|x| x == 0.0 && x.is_sign_negative())),
                 ("input: f32 with an infinity", float(f32::is_infinite)),
                 ("input: f32 with a subnormal", float(f32::is_subnormal)),
             ];
-            let dtypes = [("input: bool", DType::Bool), ("input: f32", DType::F32), ("input: i64", DType::I64)];
+            let dtypes = [
+                ("input: bool", DType::Bool),
+                ("input: f32", DType::F32),
+                ("input: i64", DType::I64),
+            ];
             floats.into_iter().for_each(|(f, yes)| self.record(f, yes));
             dtypes.into_iter().for_each(|(f, d)| self.record(f, m.dtype == d));
         }
@@ -222,21 +252,37 @@ impl FeatureCollector {
 
     fn call(&mut self, op: Op, args: Args) -> maquette_ops::Result<Outputs> {
         let tensors: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
-        let mutated: Vec<Value> = args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect();
-        let read: Vec<Tensor> =
-            args.iter().enumerate().filter(|(i, _)| !op.mutates(*i)).flat_map(|(_, v)| v.tensors().cloned().collect::<Vec<_>>()).collect();
+        let mutated: Vec<Value> = args
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| op.mutates(*i))
+            .map(|(_, v)| v.clone())
+            .collect();
+        let read: Vec<Tensor> = args
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| !op.mutates(*i))
+            .flat_map(|(_, v)| v.tensors().cloned().collect::<Vec<_>>())
+            .collect();
         self.record(
             "write: through a view whose base is read afterwards",
             read.iter().any(|t| self.written.iter().any(|w| w.shares_storage(t) && !w.is_same(t))),
         );
         let outputs = op.call(args).inspect_err(|e| self.failed(e))?;
         let fresh = |t: &Tensor| !tensors.iter().any(|u| u.shares_storage(t));
-        let results: Vec<Tensor> = outputs.iter().flat_map(|v| v.tensors().cloned().collect::<Vec<_>>()).collect();
+        let results: Vec<Tensor> =
+            outputs.iter().flat_map(|v| v.tensors().cloned().collect::<Vec<_>>()).collect();
         results.iter().for_each(|t| self.shape(t));
         if mutated.is_empty() && results.iter().any(|t| !fresh(t)) {
             self.record("view: one dimension or more", true);
-            self.record("view: of a view", tensors.iter().any(|t| self.views.iter().any(|v| v.is_same(t))));
-            self.record("view: of a data-dependent size", tensors.iter().any(|t| self.data_dependent.iter().any(|v| v.is_same(t))));
+            self.record(
+                "view: of a view",
+                tensors.iter().any(|t| self.views.iter().any(|v| v.is_same(t))),
+            );
+            self.record(
+                "view: of a data-dependent size",
+                tensors.iter().any(|t| self.data_dependent.iter().any(|v| v.is_same(t))),
+            );
             self.record(
                 "view: overlaps itself",
                 results.iter().any(|t| {
@@ -270,9 +316,18 @@ impl FeatureCollector {
             self.record("write: out=", op.name().ends_with("_out"));
             self.record("write: into an input", self.inputs.iter().any(|i| i.shares_storage(t)));
             self.record("write: through a view", view);
-            self.record("write: through a view that is not contiguous", view && t.meta().concrete().is_some_and(|c| !c.is_contiguous()));
-            self.record("write: into nothing", t.meta().concrete().and_then(|c| c.numel()) == Some(0));
-            self.record("overlap: read argument and mutated one", read.iter().any(|u| u.shares_storage(t) && spans_intersect(u, t)));
+            self.record(
+                "write: through a view that is not contiguous",
+                view && t.meta().concrete().is_some_and(|c| !c.is_contiguous()),
+            );
+            self.record(
+                "write: into nothing",
+                t.meta().concrete().and_then(|c| c.numel()) == Some(0),
+            );
+            self.record(
+                "overlap: read argument and mutated one",
+                read.iter().any(|u| u.shares_storage(t) && spans_intersect(u, t)),
+            );
             if view {
                 self.written.push(t.clone());
             }
@@ -289,11 +344,16 @@ impl FeatureCollector {
         self.record("custom: an absent mutated optional", op.name() == "oracle::maybe_" && n == 0);
         let list = mutated.iter().find_map(|v| if let Value::List(l) = v { Some(l) } else { None });
         self.record("custom: a mutated list", list.is_some_and(|l| !l.is_empty()));
-        self.record("custom: a mutated list with None", list.is_some_and(|l| l.iter().any(Value::is_none)));
+        self.record(
+            "custom: a mutated list with None",
+            list.is_some_and(|l| l.iter().any(Value::is_none)),
+        );
         self.record("custom: several results", outputs > 1 || results.len() > 1);
         self.record(
             "custom: fresh result and mutation",
-            n > 0 && !op.tags().contains(maquette_ops::library::Tag::Inplace) && !results.is_empty(),
+            n > 0
+                && !op.tags().contains(maquette_ops::library::Tag::Inplace)
+                && !results.is_empty(),
         );
         self.record("effect: not mutating", op.effect().is_some() && n == 0);
         self.record("effect: mutating", op.effect().is_some() && n > 0);
@@ -302,19 +362,31 @@ impl FeatureCollector {
 
     fn failed(&mut self, e: &maquette_ops::Error) {
         use maquette_ops::{AccessError, ErrorKind};
-        self.record("overlap: mutated arguments, refused", matches!(e.kind(), ErrorKind::Access(AccessError::MutatedOverlap { .. })));
-        self.record("overlap: a mutated argument with itself, refused", matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })));
+        self.record(
+            "overlap: mutated arguments, refused",
+            matches!(e.kind(), ErrorKind::Access(AccessError::MutatedOverlap { .. })),
+        );
+        self.record(
+            "overlap: a mutated argument with itself, refused",
+            matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })),
+        );
     }
 
     fn outputs(&mut self, outputs: &[Value]) {
-        let tensors: Vec<Tensor> = crate::values::flatten(outputs).iter().flat_map(|v| v.tensors().cloned().collect::<Vec<_>>()).collect();
+        let tensors: Vec<Tensor> = crate::values::flatten(outputs)
+            .iter()
+            .flat_map(|v| v.tensors().cloned().collect::<Vec<_>>())
+            .collect();
         for (i, t) in tensors.iter().enumerate() {
             let of_input = self.inputs.iter().any(|u| u.shares_storage(t));
             let input = self.inputs.iter().any(|u| u.is_same(t));
             self.record("output: an input", input);
             self.record("output: a view of an input", of_input && !input);
             self.record("output: fresh", !of_input);
-            self.record("output: shares memory with another", tensors.iter().take(i).any(|u| u.shares_storage(t)));
+            self.record(
+                "output: shares memory with another",
+                tensors.iter().take(i).any(|u| u.shares_storage(t)),
+            );
         }
     }
 }

@@ -16,19 +16,31 @@ impl Recorded {
     pub fn read() -> Recorded {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/aten");
         let files = operator_files(&folder, None).unwrap();
-        Recorded(files.iter().map(|path| File::read(path).unwrap()).map(|file| (file.name.clone(), file)).collect())
+        Recorded(
+            files
+                .iter()
+                .map(|path| File::read(path).unwrap())
+                .map(|file| (file.name.clone(), file))
+                .collect(),
+        )
     }
 
     /// Those of an operator, and of the operator whose result it writes in place.
     pub fn of(&self, name: &str) -> impl Iterator<Item = &File> {
-        [self.0.get(name), Facts.functional_variant(name).and_then(|functional| self.0.get(functional))].into_iter().flatten()
+        [
+            self.0.get(name),
+            Facts.functional_variant(name).and_then(|functional| self.0.get(functional)),
+        ]
+        .into_iter()
+        .flatten()
     }
 }
 
 /// Numbers from 0.125 up, each another.
 pub fn ramp(sizes: &[i64], dtype: DType) -> Tensor {
     let count = sizes.iter().product::<i64>();
-    Tensor::from_vec((0..count).map(|i| 0.125 + i as f32 / count as f32).collect(), sizes.to_vec()).to_dtype(dtype)
+    Tensor::from_vec((0..count).map(|i| 0.125 + i as f32 / count as f32).collect(), sizes.to_vec())
+        .to_dtype(dtype)
 }
 
 /// What a call is made up of.
@@ -47,8 +59,11 @@ impl Recipe {
     pub fn all() -> impl Iterator<Item = Recipe> {
         let dtypes = [DType::F32, DType::I64, DType::Bool];
         let of = move |rank| {
-            let each =
-                move |dtype| [0, 1, 2].into_iter().flat_map(move |int| [false, true].map(|given| Recipe { rank, dtype, int, given }));
+            let each = move |dtype| {
+                [0, 1, 2].into_iter().flat_map(move |int| {
+                    [false, true].map(|given| Recipe { rank, dtype, int, given })
+                })
+            };
             dtypes.into_iter().flat_map(each)
         };
         (0..=5).flat_map(of)

@@ -1,4 +1,5 @@
-//! What a program says of the sizes that were declared dynamic: whether it takes all of them, and what to declare if not.
+//! What a program says of the sizes that were declared dynamic: whether it takes all of them, and
+//! what to declare if not.
 
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
@@ -13,7 +14,8 @@ pub struct RangeConstraint {
     pub symbol: String,
     /// Its values, as declared and as the program's guards leave them.
     pub range: Range,
-    /// The dimensions of inputs that have this size, by what the inputs are called; none for a size that depends on data.
+    /// The dimensions of inputs that have this size, by what the inputs are called; none for a size
+    /// that depends on data.
     pub dims: Vec<(String, usize)>,
 }
 
@@ -27,7 +29,13 @@ pub(crate) fn ranges(graph: &Graph, labels: &[String]) -> Vec<RangeConstraint> {
         let mut dims = Vec::new();
         for (&input, label) in graph.inputs().iter().zip(labels) {
             let sizes = graph.tensor_type(input).map_or(&[][..], |ty| &ty.sizes);
-            dims.extend(sizes.iter().enumerate().filter(|(_, e)| **e == size).map(|(d, _)| (label.clone(), d)));
+            dims.extend(
+                sizes
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, e)| **e == size)
+                    .map(|(d, _)| (label.clone(), d)),
+            );
         }
         RangeConstraint { symbol: table.name(s).to_owned(), range: table.proven_range(s), dims }
     };
@@ -42,16 +50,24 @@ fn assume(table: &mut SymTable, facts: &[BoolExpr]) {
 }
 
 /// Refuses a program that takes fewer sizes than were declared.
-pub(crate) fn check(traced: &TracedProgram, dims: &[(usize, usize, Dim)]) -> Result<(), ExportError> {
-    let mut check = ConstraintCheck { traced, table: traced.graph.symbols().clone(), declared: Vec::new() };
+pub(crate) fn check(
+    traced: &TracedProgram,
+    dims: &[(usize, usize, Dim)],
+) -> Result<(), ExportError> {
+    let mut check =
+        ConstraintCheck { traced, table: traced.graph.symbols().clone(), declared: Vec::new() };
     for (.., dim) in dims {
         match check.table.lookup(dim.name()) {
-            Some(symbol) if check.declared.iter().all(|(s, _)| *s != symbol) => check.declared.push((symbol, dim)),
+            Some(symbol) if check.declared.iter().all(|(s, _)| *s != symbol) => {
+                check.declared.push((symbol, dim))
+            }
             _ => {}
         }
     }
     let guards = traced.graph.guards().iter().zip(&traced.guard_locs);
-    let broken: Vec<_> = guards.filter(|(g, _)| check.symbols(**g).iter().any(|s| check.dim(*s).is_some())).collect();
+    let broken: Vec<_> = guards
+        .filter(|(g, _)| check.symbols(**g).iter().any(|s| check.dim(*s).is_some()))
+        .collect();
     if broken.is_empty() {
         return Ok(());
     }
@@ -80,53 +96,90 @@ impl<'a> ConstraintCheck<'a> {
         self.declared.iter().find(|(s, _)| *s == symbol).map(|(_, dim)| *dim)
     }
 
-    /// The dimensions of inputs that have a size, as [`TraceOptions::dynamic`](maquette_trace::TraceOptions::dynamic) counts them.
+    /// The dimensions of inputs that have a size, as
+    /// [`TraceOptions::dynamic`](maquette_trace::TraceOptions::dynamic) counts them.
     fn input_dims(&self, symbol: SymbolId) -> Vec<(usize, usize)> {
         let TracedProgram { graph, state, interface, .. } = self.traced;
-        let leaves = interface.inputs.iter().enumerate().filter(|(_, kind)| matches!(kind, LeafKind::Input)).map(|(leaf, _)| leaf);
+        let leaves = interface
+            .inputs
+            .iter()
+            .enumerate()
+            .filter(|(_, kind)| matches!(kind, LeafKind::Input))
+            .map(|(leaf, _)| leaf);
         let mut dims = Vec::new();
         for (leaf, &input) in leaves.zip(graph.inputs().iter().skip(state.len())) {
             let sizes = graph.tensor_type(input).map_or(&[][..], |ty| &ty.sizes);
             let is_symbol = |e: &Expr| graph.symbols().free_symbols(*e).as_slice() == [symbol];
-            dims.extend(sizes.iter().enumerate().filter(|(_, e)| is_symbol(e)).map(|(d, _)| (leaf, d)));
+            dims.extend(
+                sizes.iter().enumerate().filter(|(_, e)| is_symbol(e)).map(|(d, _)| (leaf, d)),
+            );
         }
         dims
     }
 
     fn describe(&self, symbol: SymbolId) -> String {
         let label = |leaf: usize| self.traced.interface.labels.get(leaf).map_or("", String::as_str);
-        let dims: Vec<String> = self.input_dims(symbol).iter().map(|&(leaf, d)| format!("dimension {d} of `{}`", label(leaf))).collect();
-        format!("`{}` in {} ({})", self.table.name(symbol), self.table.range(symbol), dims.join(", "))
+        let dims: Vec<String> = self
+            .input_dims(symbol)
+            .iter()
+            .map(|&(leaf, d)| format!("dimension {d} of `{}`", label(leaf)))
+            .collect();
+        format!(
+            "`{}` in {} ({})",
+            self.table.name(symbol),
+            self.table.range(symbol),
+            dims.join(", ")
+        )
     }
 
     /// How one declares a dimension to be this.
     fn declaration(&self, of: SymbolId, as_dim: &Dim) -> String {
-        let calls: Vec<String> = self.input_dims(of).iter().map(|(leaf, d)| format!("`.dynamic({leaf}, {d}, {as_dim})`")).collect();
+        let calls: Vec<String> = self
+            .input_dims(of)
+            .iter()
+            .map(|(leaf, d)| format!("`.dynamic({leaf}, {d}, {as_dim})`"))
+            .collect();
         calls.join(" and ")
     }
 
-    /// What to declare or assert instead: first for each dimension by itself, then for the guards that remain.
+    /// What to declare or assert instead: first for each dimension by itself, then for the guards
+    /// that remain.
     fn fixes(&mut self, guards: &[(BoolExpr, Loc)]) -> Vec<String> {
         let mut fixes = Vec::new();
         let mut left: Vec<(BoolExpr, Loc)> = guards.to_vec();
         for (symbol, dim) in self.declared.clone() {
-            let own: Vec<BoolExpr> = guards.iter().map(|(g, _)| *g).filter(|g| self.symbols(*g) == [symbol]).collect();
+            let own: Vec<BoolExpr> =
+                guards.iter().map(|(g, _)| *g).filter(|g| self.symbols(*g) == [symbol]).collect();
             let mut known = self.table.clone();
             assume(&mut known, &own);
             let range = known.proven_range(symbol);
             if let Some(n) = range.single() {
-                fixes.push(format!("drop {}: the program takes {n} for `{}`", self.declaration(symbol, dim), dim.name()));
+                fixes.push(format!(
+                    "drop {}: the program takes {n} for `{}`",
+                    self.declaration(symbol, dim),
+                    dim.name()
+                ));
             } else if range != self.table.range(symbol) {
-                fixes.push(format!("declare {}", self.declaration(symbol, &dim.clone().min(range.lo).max(range.hi))));
+                fixes.push(format!(
+                    "declare {}",
+                    self.declaration(symbol, &dim.clone().min(range.lo).max(range.hi))
+                ));
             }
             left.retain(|(g, _)| !own.contains(g) || !self.implied(symbol, range, *g));
         }
         for (guard, loc) in left {
             fixes.push(match self.equal_dims(guard) {
-                Some((other, dim)) => format!("declare {}: one name stands for equal sizes", self.declaration(other, dim)),
+                Some((other, dim)) => format!(
+                    "declare {}: one name stands for equal \
+                    sizes",
+                    self.declaration(other, dim)
+                ),
                 None => {
                     let guard = self.table.display_bool(guard);
-                    format!("assert `{guard}` before {loc}, with `.check(\"…\")?`: every call is then checked for it")
+                    format!(
+                        "assert `{guard}` before {loc}, with `.check(\"…\")?`: every call is \
+                        then checked for it"
+                    )
                 }
             });
         }
@@ -147,7 +200,10 @@ impl<'a> ConstraintCheck<'a> {
     fn implied(&self, symbol: SymbolId, range: Range, guard: BoolExpr) -> bool {
         let mut known = self.table.clone();
         let size = known.expr(symbol);
-        let bounds = [known.rel(Rel::Ge, size, Expr::Int(range.lo)), known.rel(Rel::Le, size, Expr::Int(range.hi))];
+        let bounds = [
+            known.rel(Rel::Ge, size, Expr::Int(range.lo)),
+            known.rel(Rel::Le, size, Expr::Int(range.hi)),
+        ];
         assume(&mut known, &bounds);
         known.prove(guard) == Some(true)
     }

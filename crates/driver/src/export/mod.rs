@@ -1,7 +1,8 @@
 //! Export: a module becomes a [`Program`] that needs the module no more.
 //!
-//! The module is traced with its parameters and buffers as inputs, and made functional: nothing in the graph mutates, and a [`Signature`] says which
-//! input is what, and which result is the new value of what. The program owns copies of all tensors it needs.
+//! The module is traced with its parameters and buffers as inputs, and made functional: nothing in
+//! the graph mutates, and a [`Signature`] says which input is what, and which result is the new
+//! value of what. The program owns copies of all tensors it needs.
 
 mod constraints;
 mod program;
@@ -14,14 +15,14 @@ pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
 
 use maquette_ir::Loc;
 use maquette_ops::library::Facts;
-use maquette_ops::{StorageCloner, Error, ErrorKind, Module, Result};
+use maquette_ops::{Error, ErrorKind, Module, Result, StorageCloner};
 use maquette_rewrite::{FunctionalizeError, Options, functionalize};
 use maquette_trace::{Captured, Dim, TraceOptions};
 use state::ModuleTensors;
 use std::sync::Arc;
 
-/// Options of an export: those of a trace. Inputs are counted as the leaves of the input tree, in order; parameters and buffers are not among
-/// them.
+/// Options of an export: those of a trace. Inputs are counted as the leaves of the input tree, in
+/// order; parameters and buffers are not among them.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
     trace: TraceOptions,
@@ -39,8 +40,8 @@ impl ExportOptions {
         ExportOptions::default()
     }
 
-    /// As [`TraceOptions::symbolic`]: every size of the inputs is a symbol, and the program may restrict it: what it branches on is a guard of the
-    /// exported program.
+    /// As [`TraceOptions::symbolic`]: every size of the inputs is a symbol, and the program may
+    /// restrict it: what it branches on is a guard of the exported program.
     pub fn symbolic() -> ExportOptions {
         TraceOptions::symbolic().into()
     }
@@ -60,31 +61,43 @@ impl ExportOptions {
         self.trace.name(name).into()
     }
 
-    /// Traces `module.forward` on fake tensors for `inputs`, and gives the program with copies of the module's parameters, buffers and captured
-    /// tensors, as they are now.
+    /// Traces `module.forward` on fake tensors for `inputs`, and gives the program with copies of
+    /// the module's parameters, buffers and captured tensors, as they are now.
     ///
     /// # Errors
-    /// As [`TraceOptions::trace`]; two tensors have one name, or one has no contents; the program restricts a dimension that was declared dynamic
+    /// As [`TraceOptions::trace`]; two tensors have one name, or one has no contents; the program
+    /// restricts a dimension that was declared dynamic
     /// ([`ExportError::Constraints`](maquette_ops::ExportError)); it has no functional form.
     #[track_caller]
-    pub fn export<M: Module + ?Sized>(&self, module: &M, inputs: M::In) -> Result<Program<M::In, M::Out>> {
+    pub fn export<M: Module + ?Sized>(
+        &self,
+        module: &M,
+        inputs: M::In,
+    ) -> Result<Program<M::In, M::Out>> {
         let loc = Loc::caller();
         let module_tensors = ModuleTensors::of(module).map_err(|e| e.at(loc))?;
-        let traced = self.trace.trace_with_state(|x| module.forward(x), &module_tensors.inputs(), inputs)?.into_program();
-        constraints::check(&traced, self.trace.dynamic_dims()).map_err(|e| Error::from(e).at(loc))?;
+        let traced = self
+            .trace
+            .trace_with_state(|x| module.forward(x), &module_tensors.inputs(), inputs)?
+            .into_program();
+        constraints::check(&traced, self.trace.dynamic_dims())
+            .map_err(|e| Error::from(e).at(loc))?;
         let shared = state::mutated_alias_groups(&traced.state);
-        let mut functional = functionalize(&traced.graph, &Facts, &Options::new().sharing(shared)).map_err(|e| functionalize_error(e, loc))?;
+        let mut functional = functionalize(&traced.graph, &Facts, &Options::new().sharing(shared))
+            .map_err(|e| functionalize_error(e, loc))?;
         let mut cloner = StorageCloner::default();
         functional.graph = functional.graph.with_sources(|c| match c.source_as::<Captured>() {
             Some(captured) => Ok(Arc::new(Captured(cloner.clone_of(&captured.0)?)) as Arc<_>),
             None => Ok::<_, Error>(c.source().clone()),
         })?;
-        let state = traced.state.iter().map(|s| cloner.clone_of(&s.tensor)).collect::<Result<Vec<_>>>()?;
+        let state =
+            traced.state.iter().map(|s| cloner.clone_of(&s.tensor)).collect::<Result<Vec<_>>>()?;
         Ok(Program::new(&traced, functional, &module_tensors, state))
     }
 }
 
 /// A program that has no functional form, at its line where that is known.
 fn functionalize_error(e: FunctionalizeError, export: Loc) -> Error {
-    Error::from(ErrorKind::Other(Box::new(FunctionalizeError::from(e.kind)))).at(e.loc.unwrap_or(export))
+    Error::from(ErrorKind::Other(Box::new(FunctionalizeError::from(e.kind))))
+        .at(e.loc.unwrap_or(export))
 }

@@ -13,7 +13,8 @@ use maquette_trace::{Interface, SourceInfo, TracedProgram};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A program from inputs `I` to outputs `O` that needs nothing but its graph and the tensors it owns. Displays as its signature and graph.
+/// A program from inputs `I` to outputs `O` that needs nothing but its graph and the tensors it
+/// owns. Displays as its signature and graph.
 pub struct Program<I, O> {
     functional: FunctionalGraph,
     signature: Signature,
@@ -41,8 +42,14 @@ pub struct Condition {
 }
 
 impl<I: Tree, O: Tree> Program<I, O> {
-    /// `traced` is the program as traced, with the tensors that it was traced with; `state` are those of the exported one.
-    pub(crate) fn new(traced: &TracedProgram, functional: FunctionalGraph, module_tensors: &ModuleTensors, state: Vec<Tensor>) -> Program<I, O> {
+    /// `traced` is the program as traced, with the tensors that it was traced with; `state` are
+    /// those of the exported one.
+    pub(crate) fn new(
+        traced: &TracedProgram,
+        functional: FunctionalGraph,
+        module_tensors: &ModuleTensors,
+        state: Vec<Tensor>,
+    ) -> Program<I, O> {
         let graph = &functional.graph;
         let mut names: Vec<(String, Slot, usize)> = Vec::new();
         for (at, n) in module_tensors.0.iter().enumerate() {
@@ -52,7 +59,8 @@ impl<I: Tree, O: Tree> Program<I, O> {
         let mut labels: Vec<String> = Vec::new();
         for (i, v) in graph.inputs().iter().take(state.len()).enumerate() {
             let own = names.iter().find(|(.., at)| *at == i);
-            let name = own.map_or_else(|| graph.value_name(*v).to_string(), |(name, ..)| name.clone());
+            let name =
+                own.map_or_else(|| graph.value_name(*v).to_string(), |(name, ..)| name.clone());
             names.extend(own.is_none().then(|| (name.clone(), Slot::Buffer, i)));
             labels.push(name);
         }
@@ -70,15 +78,22 @@ impl<I: Tree, O: Tree> Program<I, O> {
         }
     }
 
-    /// Runs the program on real tensors, operator by operator. Inputs that the program writes are written, outputs alias what they aliased; buffers
-    /// that it writes are written in the program's own copy, and the next call sees them.
+    /// Runs the program on real tensors, operator by operator. Inputs that the program writes are
+    /// written, outputs alias what they aliased; buffers that it writes are written in the
+    /// program's own copy, and the next call sees them.
     ///
     /// # Errors
-    /// An input is not of the dtype, device, rank, sizes or strides that the program is for, or shares memory with another that the program writes; a
-    /// guard or an assertion does not hold; an operator fails.
+    /// An input is not of the dtype, device, rank, sizes or strides that the program is for, or
+    /// shares memory with another that the program writes; a guard or an assertion does not hold;
+    /// an operator fails.
     #[track_caller]
     pub fn call(&self, inputs: I) -> Result<O> {
-        let source_info = SourceInfo { guard_locs: &self.guard_locs, assert_locs: &self.assert_locs, input_names: &self.labels, call_site: Loc::caller() };
+        let source_info = SourceInfo {
+            guard_locs: &self.guard_locs,
+            assert_locs: &self.assert_locs,
+            input_names: &self.labels,
+            call_site: Loc::caller(),
+        };
         let run = || {
             let state = self.state.iter().cloned().map(Value::Tensor);
             let given: Vec<Value> = state.chain(self.interface.flatten_inputs(&inputs)?).collect();
@@ -90,7 +105,8 @@ impl<I: Tree, O: Tree> Program<I, O> {
 }
 
 impl<I, O> Program<I, O> {
-    /// The graph, in which nothing mutates. Its inputs are parameters, buffers, then what the caller gives.
+    /// The graph, in which nothing mutates. Its inputs are parameters, buffers, then what the
+    /// caller gives.
     pub fn graph(&self) -> &Graph {
         &self.functional.graph
     }
@@ -110,7 +126,8 @@ impl<I, O> Program<I, O> {
         constraints::ranges(self.graph(), &self.labels)
     }
 
-    /// What the program took for granted of sizes when it was traced; a call for which it does not hold is refused.
+    /// What the program took for granted of sizes when it was traced; a call for which it does not
+    /// hold is refused.
     pub fn guards(&self) -> Vec<Condition> {
         let graph = self.graph();
         let guards = graph.guards().iter().enumerate();
@@ -125,24 +142,37 @@ impl<I, O> Program<I, O> {
     /// What the program asserts when it runs, in order.
     pub fn assertions(&self) -> Vec<Condition> {
         let asserts = asserts(self.graph()).enumerate();
-        asserts.map(|(i, (cond, message))| Condition { cond, message, loc: self.assert_locs.get(i).copied() }).collect()
+        asserts
+            .map(|(i, (cond, message))| Condition {
+                cond,
+                message,
+                loc: self.assert_locs.get(i).copied(),
+            })
+            .collect()
     }
 
-    /// The parameters and buffers that the program owns, by name. A call that writes one writes it here.
+    /// The parameters and buffers that the program owns, by name. A call that writes one writes it
+    /// here.
     pub fn state(&self) -> impl Iterator<Item = (&str, Slot, &Tensor)> {
-        self.names.iter().filter_map(|(name, slot, at)| Some((name.as_str(), *slot, self.state.get(*at)?)))
+        self.names
+            .iter()
+            .filter_map(|(name, slot, at)| Some((name.as_str(), *slot, self.state.get(*at)?)))
     }
 }
 
 /// The assertions in a graph's body: condition and message.
 fn asserts(graph: &Graph) -> impl Iterator<Item = (String, Option<String>)> {
     graph.body().iter().filter_map(|stmt| match stmt {
-        Stmt::Assert { cond, message } => Some((graph.symbols().display_bool(*cond).to_string(), message.map(|m| graph.str(m).to_owned()))),
+        Stmt::Assert { cond, message } => Some((
+            graph.symbols().display_bool(*cond).to_string(),
+            message.map(|m| graph.str(m).to_owned()),
+        )),
         _ => None,
     })
 }
 
-/// The lines of the assertions of a functional graph, which may have them in another order than the traced one.
+/// The lines of the assertions of a functional graph, which may have them in another order than the
+/// traced one.
 fn assert_locs(traced: &TracedProgram, graph: &Graph) -> Vec<Loc> {
     let mut known: Vec<_> = asserts(&traced.graph).zip(&traced.assert_locs).collect();
     let mut locs = Vec::new();
@@ -161,6 +191,8 @@ impl<I, O> fmt::Display for Program<I, O> {
 
 impl<I, O> fmt::Debug for Program<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Program").field("graph", &self.functional.graph.name()).finish_non_exhaustive()
+        f.debug_struct("Program")
+            .field("graph", &self.functional.graph.name())
+            .finish_non_exhaustive()
     }
 }

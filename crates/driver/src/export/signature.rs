@@ -1,9 +1,10 @@
-//! What a program takes and gives: which of the graph's inputs is which tensor, and which of its results is for what.
+//! What a program takes and gives: which of the graph's inputs is which tensor, and which of its
+//! results is for what.
 
 use super::state::ModuleTensors;
 use maquette_ir::graph::{Arg, Graph};
 use maquette_ops::module::Slot;
-use maquette_rewrite::{FunctionalGraph, Output, ExternalTensor, SharedMemory};
+use maquette_rewrite::{ExternalTensor, FunctionalGraph, Output, SharedMemory};
 use maquette_trace::{LeafKind, TracedProgram};
 use std::fmt;
 
@@ -21,9 +22,11 @@ pub struct Signature {
 pub struct InputSpec {
     /// What it is.
     pub kind: InputKind,
-    /// What it is called: the module's name for a parameter or buffer, `layers.0.weight`; the leaf's for an input.
+    /// What it is called: the module's name for a parameter or buffer, `layers.0.weight`; the
+    /// leaf's for an input.
     pub name: String,
-    /// The graph's input, as its text has it: `%x`. A number that the program was traced with is no input of the graph, and stands here itself.
+    /// The graph's input, as its text has it: `%x`. A number that the program was traced with is no
+    /// input of the graph, and stands here itself.
     pub value: String,
     /// Another parameter or buffer that is the same tensor, and the same input of the graph.
     pub tied_to: Option<String>,
@@ -38,7 +41,8 @@ pub enum InputKind {
     Parameter,
     /// A buffer of the module.
     Buffer,
-    /// A tensor that the module does not name and that the program writes: it was captured, and lives on as a buffer.
+    /// A tensor that the module does not name and that the program writes: it was captured, and
+    /// lives on as a buffer.
     CapturedBuffer,
     /// A tensor or number that the caller gives.
     User,
@@ -53,9 +57,11 @@ pub enum InputKind {
 pub struct OutputSpec {
     /// What it is for.
     pub kind: OutputKind,
-    /// What is given: the buffer, parameter or input that is written; the leaf of the output tree, empty where there is one only.
+    /// What is given: the buffer, parameter or input that is written; the leaf of the output tree,
+    /// empty where there is one only.
     pub name: String,
-    /// The graph's result, as its text has it; of an alias the graph's input. Behind `at` stands which of its elements: offset, sizes, strides.
+    /// The graph's result, as its text has it; of an alias the graph's input. Behind `at` stands
+    /// which of its elements: offset, sizes, strides.
     pub value: String,
 }
 
@@ -70,7 +76,8 @@ pub enum OutputKind {
     InputMutation,
     /// An output.
     User,
-    /// An output that is one of the tensors the program takes, or a view of one, as the program leaves it.
+    /// An output that is one of the tensors the program takes, or a view of one, as the program
+    /// leaves it.
     Alias,
 }
 
@@ -91,7 +98,9 @@ impl InputKind {
         match self {
             InputKind::Parameter => OutputKind::ParameterMutation,
             InputKind::Buffer | InputKind::CapturedBuffer => OutputKind::BufferMutation,
-            InputKind::User | InputKind::Constant | InputKind::SharedStorage => OutputKind::InputMutation,
+            InputKind::User | InputKind::Constant | InputKind::SharedStorage => {
+                OutputKind::InputMutation
+            }
         }
     }
 }
@@ -112,17 +121,33 @@ impl OutputKind {
 impl Signature {
     /// Parameters and buffers that nothing depends on.
     pub fn unused(&self) -> impl Iterator<Item = &InputSpec> {
-        self.inputs.iter().filter(|i| !i.used && matches!(i.kind, InputKind::Parameter | InputKind::Buffer))
+        self.inputs
+            .iter()
+            .filter(|i| !i.used && matches!(i.kind, InputKind::Parameter | InputKind::Buffer))
     }
 
     /// `labels`: what the inputs of the graph are called.
-    pub(crate) fn of(traced: &TracedProgram, functional: &FunctionalGraph, module_tensors: &ModuleTensors, labels: &[String]) -> Signature {
+    pub(crate) fn of(
+        traced: &TracedProgram,
+        functional: &FunctionalGraph,
+        module_tensors: &ModuleTensors,
+        labels: &[String],
+    ) -> Signature {
         let graph = &functional.graph;
         let mut inputs = Vec::new();
         for (at, named) in module_tensors.0.iter().enumerate() {
-            let Some((i, state)) = traced.state.iter().enumerate().find(|(_, s)| s.given_indices.contains(&at)) else { continue };
-            let first = state.given_indices.first().filter(|first| **first != at).and_then(|first| module_tensors.0.get(*first));
-            let kind = if named.slot == Slot::Buffer { InputKind::Buffer } else { InputKind::Parameter };
+            let Some((i, state)) =
+                traced.state.iter().enumerate().find(|(_, s)| s.given_indices.contains(&at))
+            else {
+                continue;
+            };
+            let first = state
+                .given_indices
+                .first()
+                .filter(|first| **first != at)
+                .and_then(|first| module_tensors.0.get(*first));
+            let kind =
+                if named.slot == Slot::Buffer { InputKind::Buffer } else { InputKind::Parameter };
             inputs.push(InputSpec {
                 kind,
                 name: named.name.clone(),
@@ -135,7 +160,8 @@ impl Signature {
         let mut next = |kind: InputKind, name: Option<&str>| {
             let i = rest.next().unwrap_or_default();
             let value = input_text(graph, i);
-            let name = name.map_or_else(|| value.trim_start_matches('%').to_owned(), ToOwned::to_owned);
+            let name =
+                name.map_or_else(|| value.trim_start_matches('%').to_owned(), ToOwned::to_owned);
             InputSpec { kind, name, value, tied_to: None, used: used(functional, i) }
         };
         for state in &traced.state {
@@ -152,7 +178,8 @@ impl Signature {
             });
         }
         for m in &functional.memories {
-            let seen_by: Vec<&str> = m.inputs.iter().filter_map(|i| labels.get(*i).map(String::as_str)).collect();
+            let seen_by: Vec<&str> =
+                m.inputs.iter().filter_map(|i| labels.get(*i).map(String::as_str)).collect();
             inputs.push(next(InputKind::SharedStorage, Some(&seen_by.join(", "))));
         }
         let mut signature = Signature { inputs, outputs: Vec::new() };
@@ -177,12 +204,22 @@ impl Signature {
             for (target, value) in written {
                 let target = input_text(graph, target);
                 if let Some(input) = self.inputs.iter().find(|i| i.value == target) {
-                    outputs.push(OutputSpec { kind: input.kind.mutation(), name: input.name.clone(), value });
+                    outputs.push(OutputSpec {
+                        kind: input.kind.mutation(),
+                        name: input.name.clone(),
+                        value,
+                    });
                 }
             }
         }
-        for (name, output) in traced.interface.out_spec.leaf_paths().into_iter().zip(&functional.outputs) {
-            let kind = if let Output::Alias { .. } = output { OutputKind::Alias } else { OutputKind::User };
+        for (name, output) in
+            traced.interface.out_spec.leaf_paths().into_iter().zip(&functional.outputs)
+        {
+            let kind = if let Output::Alias { .. } = output {
+                OutputKind::Alias
+            } else {
+                OutputKind::User
+            };
             outputs.push(OutputSpec { kind, name, value: output_text(functional, output) });
         }
         outputs
@@ -207,9 +244,12 @@ fn at(graph: &Graph, value: String, place: Option<usize>) -> String {
 
 /// The elements that an input has of the memory it shares.
 fn part(graph: &Graph, memory: &SharedMemory, input: usize, value: &str) -> String {
-    let Some(ty) = graph.inputs().get(input).and_then(|v| graph.tensor_type(*v)) else { return value.to_owned() };
+    let Some(ty) = graph.inputs().get(input).and_then(|v| graph.tensor_type(*v)) else {
+        return value.to_owned();
+    };
     let offset = ty.offset.as_i64().unwrap_or_default() - memory.start;
-    let numbers = [offset].into_iter().chain(ty.sizes.iter().chain(&ty.strides).filter_map(|e| e.as_i64()));
+    let numbers =
+        [offset].into_iter().chain(ty.sizes.iter().chain(&ty.strides).filter_map(|e| e.as_i64()));
     let numbers: Vec<String> = numbers.map(|n| n.to_string()).collect();
     format!("{value} at [{}]", numbers.join(", "))
 }
@@ -218,12 +258,19 @@ fn output_text(f: &FunctionalGraph, output: &Output) -> String {
     let graph = &f.graph;
     match output {
         Output::Result { result, .. } => result_text(graph, *result),
-        Output::Shared { result, layout: place, .. } => at(graph, result_text(graph, *result), Some(*place)),
+        Output::Shared { result, layout: place, .. } => {
+            at(graph, result_text(graph, *result), Some(*place))
+        }
         Output::Alias { of, layout: place } => {
             let of = match *of {
                 ExternalTensor::Input(i) => input_text(graph, i),
-                ExternalTensor::Const(i) => graph.consts().get(i).map_or_else(String::new, |c| format!("%{}", graph.value_name(c.value()))),
-                ExternalTensor::SharedMemory(i) => input_text(graph, graph.inputs().len() - f.memories.len() + i),
+                ExternalTensor::Const(i) => graph
+                    .consts()
+                    .get(i)
+                    .map_or_else(String::new, |c| format!("%{}", graph.value_name(c.value()))),
+                ExternalTensor::SharedMemory(i) => {
+                    input_text(graph, graph.inputs().len() - f.memories.len() + i)
+                }
             };
             at(graph, of, *place)
         }
@@ -240,7 +287,10 @@ fn used(f: &FunctionalGraph, i: usize) -> bool {
     let taken = |i: usize| {
         let Some(&v) = graph.inputs().get(i) else { return false };
         let mut returned = false;
-        graph.outputs().iter().for_each(|&o| graph.for_each_leaf(o, &mut |leaf| returned |= leaf == Arg::Value(v)));
+        graph
+            .outputs()
+            .iter()
+            .for_each(|&o| graph.for_each_leaf(o, &mut |leaf| returned |= leaf == Arg::Value(v)));
         returned || !graph.users(v).is_empty()
     };
     let first = graph.inputs().len() - f.memories.len();

@@ -1,25 +1,30 @@
-//! Where the values of a functional graph lie when it runs, and what is copied: a graph whose values have memory again.
+//! Where the values of a functional graph lie when it runs, and what is copied: a graph whose
+//! values have memory again.
 //!
-//! A plan has *buffers*: the memory of the graph's inputs and constants, memory of its own, and what operators return. Each tensor value has a
-//! [`BufferView`] at the moment it is read: a strided view of a buffer. [`Step`]s follow the graph's statements. Views, and stores of values that
-//! were made where they are stored, cost nothing; [`Step::Alias`] says so.
+//! A plan has *buffers*: the memory of the graph's inputs and constants, memory of its own, and
+//! what operators return. Each tensor value has a [`BufferView`] at the moment it is read: a
+//! strided view of a buffer. [`Step`]s follow the graph's statements. Views, and stores of values
+//! that were made where they are stored, cost nothing; [`Step::Alias`] says so.
 //!
 //! What makes a plan right, whoever made it:
 //!
-//! - **I1** Memory from outside is written only if the program leaves a new value there, and in the end it has that value.
+//! - **I1** Memory from outside is written only if the program leaves a new value there, and in the
+//!   end it has that value.
 //! - **I2** An element that is still to be read as some value is not overwritten with another.
-//! - **I3** A kernel writes where none of its operands lies; an element-wise one also exactly where an operand of the same sizes lies.
+//! - **I3** A kernel writes where none of its operands lies; an element-wise one also exactly where
+//!   an operand of the same sizes lies.
 //! - **I4** An output that is memory of its own shares no buffer with an input or another output.
-//! - **I5** What is written has no two elements in one place, unless they are equal in every run: copies for [`CopyReason::Strides`].
+//! - **I5** What is written has no two elements in one place, unless they are equal in every run:
+//!   copies for [`CopyReason::Strides`].
 //! - **I6** Two tensors that one operator mutates share no element.
 //! - **I7** Steps run in order; a step reads what the steps before it wrote.
 
 mod print;
 
+use crate::copy_cost::CopyCost;
 use crate::graph::ValueId;
 use crate::graph::{Graph, NodeId};
 use crate::sym::SymTable;
-use crate::copy_cost::CopyCost;
 use crate::view::ViewSpec;
 use crate::{DType, Device};
 
@@ -52,7 +57,8 @@ pub enum Buffer {
         /// The tensor.
         layout: ViewSpec,
     },
-    /// A tensor that an operator returned, from its first element on; it has the strides that the graph declares.
+    /// A tensor that an operator returned, from its first element on; it has the strides that the
+    /// graph declares.
     Returned(ValueId),
 }
 
@@ -109,7 +115,8 @@ pub enum Step {
         node: NodeId,
         /// Where the tensors that it reads lie.
         reads: Vec<(ValueId, BufferView)>,
-        /// Where those lie that it mutates, in the order of its arguments. They have the values that it reads.
+        /// Where those lie that it mutates, in the order of its arguments. They have the values
+        /// that it reads.
         writes: Vec<BufferView>,
         /// Where its results come to be, those apart that it mutates.
         results: Vec<(ValueId, ResultDest)>,
@@ -132,14 +139,15 @@ pub enum Step {
 /// How a functional graph runs in memory. See the [module's page](self).
 #[derive(Clone, Debug)]
 pub struct BufferPlan {
-    /// The expressions of places. What it knows of symbols holds behind the graph's last assertion, not before: to be evaluated with, not to prove with.
+    /// The expressions of places. What it knows of symbols holds behind the graph's last assertion,
+    /// not before: to be evaluated with, not to prove with.
     pub symbols: SymTable,
     /// Every buffer.
     pub buffers: Vec<Buffer>,
     /// In order.
     pub steps: Vec<Step>,
-    /// Where the program's outputs lie in the end, one for each that is no list: those that are tensors in memory of their own. What is written
-    /// back lies where it is written.
+    /// Where the program's outputs lie in the end, one for each that is no list: those that are
+    /// tensors in memory of their own. What is written back lies where it is written.
     pub outputs: Vec<Option<BufferView>>,
     /// How many elements are written, and at most copied.
     pub cost: CopyCost,

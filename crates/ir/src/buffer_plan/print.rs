@@ -1,6 +1,6 @@
 //! A plan as text.
 
-use super::{Buffer, ResultDest, BufferView, BufferPlan, Step, CopyReason};
+use super::{Buffer, BufferPlan, BufferView, CopyReason, ResultDest, Step};
 use crate::graph::{Arg, Graph, Stmt};
 use crate::view::ViewSpec;
 use std::fmt::{Display, Formatter, Result};
@@ -48,9 +48,16 @@ impl BufferPlanText<'_> {
         match step {
             Step::Stmt(at) => match self.graph.body().get(*at) {
                 Some(Stmt::Bind { symbol, value, .. }) => {
-                    write!(f, "bind {} from %{}", self.graph.symbols().name(*symbol), self.graph.value_name(*value))
+                    write!(
+                        f,
+                        "bind {} from %{}",
+                        self.graph.symbols().name(*symbol),
+                        self.graph.value_name(*value)
+                    )
                 }
-                Some(Stmt::Assert { cond, .. }) => write!(f, "assert {}", self.graph.symbols().display_bool(*cond)),
+                Some(Stmt::Assert { cond, .. }) => {
+                    write!(f, "assert {}", self.graph.symbols().display_bool(*cond))
+                }
                 _ => f.write_str("?"),
             },
             Step::Alias { value, view } => {
@@ -60,7 +67,9 @@ impl BufferPlanText<'_> {
             Step::Node { node, reads, writes, results } => {
                 // what mutates is called by its name
                 match self.graph.args(*node).first() {
-                    Some(Arg::Str(name)) if !writes.is_empty() => f.write_str(self.graph.str(*name))?,
+                    Some(Arg::Str(name)) if !writes.is_empty() => {
+                        f.write_str(self.graph.str(*name))?
+                    }
                     _ => f.write_str(self.graph.op_name(*node))?,
                 }
                 let mut sep = " of ";

@@ -15,7 +15,10 @@ const MAX_PRODUCTS: usize = 64;
 
 /// About how many elements a tensor of these sizes has: a size that is a symbol counts as 64.
 pub fn approximate_numel(sizes: &[Expr]) -> u64 {
-    sizes.iter().map(|n| n.as_i64().map_or(SYMBOLIC, |n| u64::try_from(n).unwrap_or(0))).fold(1, u64::saturating_mul)
+    sizes
+        .iter()
+        .map(|n| n.as_i64().map_or(SYMBOLIC, |n| u64::try_from(n).unwrap_or(0)))
+        .fold(1, u64::saturating_mul)
 }
 
 /// What is written by calls whose sizes may be symbols.
@@ -23,7 +26,8 @@ pub fn approximate_numel(sizes: &[Expr]) -> u64 {
 pub struct CopyCost {
     /// About how much: a size that is a symbol counts as 64.
     pub estimate: Traffic,
-    /// How many elements are copied in every run that ends: at least, for a program as it is; at most, for a plan.
+    /// How many elements are copied in every run that ends: at least, for a program as it is; at
+    /// most, for a plan.
     pub copied: SymbolicCount,
 }
 
@@ -34,13 +38,15 @@ impl CopyCost {
         self.copied.add(sizes, per_element.copied);
     }
 
-    /// The same where it is likely and not certain, or not the worst case: the bound is left as it is.
+    /// The same where it is likely and not certain, or not the worst case: the bound is left as it
+    /// is.
     pub fn add_estimate(&mut self, sizes: &[Expr], per_element: Traffic) {
         self.estimate += per_element.times(approximate_numel(sizes));
     }
 }
 
-/// A number of elements: a sum of products of sizes, none of them negative. Sums stop at the largest number.
+/// A number of elements: a sum of products of sizes, none of them negative. Sums stop at the
+/// largest number.
 #[derive(Clone, Debug, Default)]
 pub struct SymbolicCount {
     constant: u64,
@@ -59,8 +65,9 @@ pub enum Bound {
     AtMost,
 }
 
-/// A tensor that is read and one that is written in one memory: the first is copied if they share elements, which depends on symbols. Where two
-/// programs have one condition, both copy or neither does.
+/// A tensor that is read and one that is written in one memory: the first is copied if they share
+/// elements, which depends on symbols. Where two programs have one condition, both copy or neither
+/// does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OverlapCondition {
     /// From where it begins.
@@ -75,17 +82,33 @@ pub struct OverlapCondition {
 
 impl OverlapCondition {
     /// Of two views of one memory; `None` if they are too large.
-    pub fn of(read: &ViewSpec, written: &ViewSpec, write_model: WriteModel, symbols: &mut SymTable) -> Option<OverlapCondition> {
+    pub fn of(
+        read: &ViewSpec,
+        written: &ViewSpec,
+        write_model: WriteModel,
+        symbols: &mut SymTable,
+    ) -> Option<OverlapCondition> {
         let distance = symbols.sub(written.offset(), read.offset()).ok()?;
         let mut at_zero = |v: &ViewSpec| rebased(v, symbols, &|_, e| Some(e));
-        Some(OverlapCondition { read: at_zero(read)?, written: at_zero(written)?, distance, unless_same: write_model.elementwise })
+        Some(OverlapCondition {
+            read: at_zero(read)?,
+            written: at_zero(written)?,
+            distance,
+            unless_same: write_model.elementwise,
+        })
     }
 }
 
 /// A view from offset 0, with other numbers.
-fn rebased(v: &ViewSpec, symbols: &mut SymTable, number: &dyn Fn(&mut SymTable, Expr) -> Option<Expr>) -> Option<ViewSpec> {
-    let sizes: SmallVec<[Expr; 4]> = v.dims().iter().map(|d| number(symbols, d.size)).collect::<Option<_>>()?;
-    let strides: SmallVec<[Expr; 4]> = v.dims().iter().map(|d| number(symbols, d.stride)).collect::<Option<_>>()?;
+fn rebased(
+    v: &ViewSpec,
+    symbols: &mut SymTable,
+    number: &dyn Fn(&mut SymTable, Expr) -> Option<Expr>,
+) -> Option<ViewSpec> {
+    let sizes: SmallVec<[Expr; 4]> =
+        v.dims().iter().map(|d| number(symbols, d.size)).collect::<Option<_>>()?;
+    let strides: SmallVec<[Expr; 4]> =
+        v.dims().iter().map(|d| number(symbols, d.stride)).collect::<Option<_>>()?;
     ViewSpec::strided(Expr::Int(0), &sizes, &strides, symbols).ok()
 }
 
@@ -95,14 +118,20 @@ impl SymbolicCount {
         if times == 0 {
             return;
         }
-        let numbers = sizes.iter().filter_map(|n| n.as_i64()).map(|n| u64::try_from(n).unwrap_or(0));
+        let numbers =
+            sizes.iter().filter_map(|n| n.as_i64()).map(|n| u64::try_from(n).unwrap_or(0));
         let times = numbers.fold(times, u64::saturating_mul);
         if times == 0 {
             return;
         }
-        let mut symbols: SmallVec<[Expr; 4]> = sizes.iter().copied().filter(|n| n.as_i64().is_none()).collect();
+        let mut symbols: SmallVec<[Expr; 4]> =
+            sizes.iter().copied().filter(|n| n.as_i64().is_none()).collect();
         symbols.sort_unstable();
-        let sum = if symbols.is_empty() { &mut self.constant } else { self.products.entry(symbols).or_default() };
+        let sum = if symbols.is_empty() {
+            &mut self.constant
+        } else {
+            self.products.entry(symbols).or_default()
+        };
         *sum = sum.saturating_add(times);
     }
 
@@ -124,37 +153,62 @@ impl SymbolicCount {
         (self.products.is_empty() && self.overlaps.is_empty()).then_some(self.constant)
     }
 
-    /// The bound in a run in which symbols of the table have these values; `None` if one that it needs has none. What is read is not taken to meet
-    /// what is written for what is counted at least, and is for what is counted at most.
-    pub fn eval(&self, symbols: &SymTable, value: &dyn Fn(SymbolId) -> Option<i64>, bound: Bound) -> Option<u64> {
+    /// The bound in a run in which symbols of the table have these values; `None` if one that it
+    /// needs has none. What is read is not taken to meet what is written for what is counted at
+    /// least, and is for what is counted at most.
+    pub fn eval(
+        &self,
+        symbols: &SymTable,
+        value: &dyn Fn(SymbolId) -> Option<i64>,
+        bound: Bound,
+    ) -> Option<u64> {
         let conditional = self.overlaps.iter().filter(|_| bound == Bound::AtMost);
-        let conditional = conditional.map(|(m, times)| (m.read.sizes().collect::<SmallVec<[Expr; 4]>>(), *times));
+        let conditional =
+            conditional.map(|(m, times)| (m.read.sizes().collect::<SmallVec<[Expr; 4]>>(), *times));
         let mut sum = self.constant;
-        for (sizes, times) in self.products.iter().map(|(sizes, times)| (sizes.clone(), *times)).chain(conditional) {
-            let sizes = sizes.iter().map(|n| symbols.eval(*n, value).ok()).collect::<Option<SmallVec<[i64; 4]>>>()?;
+        for (sizes, times) in
+            self.products.iter().map(|(sizes, times)| (sizes.clone(), *times)).chain(conditional)
+        {
+            let sizes = sizes
+                .iter()
+                .map(|n| symbols.eval(*n, value).ok())
+                .collect::<Option<SmallVec<[i64; 4]>>>()?;
             let numbers = sizes.into_iter().map(|n| u64::try_from(n).unwrap_or(0));
             sum = sum.saturating_add(numbers.fold(times, u64::saturating_mul));
         }
         Some(sum)
     }
 
-    /// The same in `symbols`, with what is known there; its sizes are of the table `from`. What has no counterpart is left out of what is counted at
-    /// least; at most, it makes `None`.
-    pub fn import(&self, symbols: &mut SymTable, from: &SymTable, bound: Bound) -> Option<SymbolicCount> {
-        let number = |symbols: &mut SymTable, e: Expr| symbols.import(from, e).ok().map(|e| symbols.simplify(e));
+    /// The same in `symbols`, with what is known there; its sizes are of the table `from`. What has
+    /// no counterpart is left out of what is counted at least; at most, it makes `None`.
+    pub fn import(
+        &self,
+        symbols: &mut SymTable,
+        from: &SymTable,
+        bound: Bound,
+    ) -> Option<SymbolicCount> {
+        let number = |symbols: &mut SymTable, e: Expr| {
+            symbols.import(from, e).ok().map(|e| symbols.simplify(e))
+        };
         let mut imported = SymbolicCount { constant: self.constant, ..SymbolicCount::default() };
         let mut unconditional: Vec<(SmallVec<[Expr; 4]>, u64)> =
             self.products.iter().map(|(sizes, times)| (sizes.clone(), *times)).collect();
         for (m, times) in &self.overlaps {
-            let (read, written) = (rebased(&m.read, symbols, &number), rebased(&m.written, symbols, &number));
+            let (read, written) =
+                (rebased(&m.read, symbols, &number), rebased(&m.written, symbols, &number));
             match (read, written, number(symbols, m.distance)) {
-                (Some(read), Some(written), Some(distance)) => imported.add_if(OverlapCondition { read, written, distance, ..*m }, *times),
-                _ if bound == Bound::AtMost => unconditional.push((m.read.sizes().collect(), *times)),
+                (Some(read), Some(written), Some(distance)) => {
+                    imported.add_if(OverlapCondition { read, written, distance, ..*m }, *times)
+                }
+                _ if bound == Bound::AtMost => {
+                    unconditional.push((m.read.sizes().collect(), *times))
+                }
                 _ => {}
             }
         }
         for (sizes, times) in unconditional {
-            match sizes.iter().map(|n| number(symbols, *n)).collect::<Option<SmallVec<[Expr; 4]>>>() {
+            match sizes.iter().map(|n| number(symbols, *n)).collect::<Option<SmallVec<[Expr; 4]>>>()
+            {
                 Some(sizes) => imported.add(&sizes, times),
                 None if bound == Bound::AtLeast => {}
                 None => return None,
@@ -165,7 +219,10 @@ impl SymbolicCount {
 
     /// Takes out what is in both.
     fn cancel(&mut self, other: &mut SymbolicCount) {
-        fn both<K: std::hash::Hash + Eq>(a: &mut IndexMap<K, u64, FxBuildHasher>, b: &mut IndexMap<K, u64, FxBuildHasher>) {
+        fn both<K: std::hash::Hash + Eq>(
+            a: &mut IndexMap<K, u64, FxBuildHasher>,
+            b: &mut IndexMap<K, u64, FxBuildHasher>,
+        ) {
             for (key, x) in a.iter_mut() {
                 if let Some(y) = b.get_mut(key) {
                     let both = (*x).min(*y);
@@ -180,7 +237,9 @@ impl SymbolicCount {
 
     /// As an expression of the table that its sizes are of.
     fn sum(&self, symbols: &mut SymTable) -> Result<Expr, SymError> {
-        let number = |n: u64| i64::try_from(n).map(Expr::Int).map_err(|_| SymError::Overflow(n.to_string().into()));
+        let number = |n: u64| {
+            i64::try_from(n).map(Expr::Int).map_err(|_| SymError::Overflow(n.to_string().into()))
+        };
         let mut sum = number(self.constant)?;
         for (product, times) in &self.products {
             let mut term = number(*times)?;
@@ -201,11 +260,14 @@ impl SymbolicCount {
         let mut terms: Vec<String> = Vec::new();
         for (product, times) in &self.products {
             let times = (*times > 1).then(|| times.to_string());
-            terms.push(times.into_iter().chain(product.iter().map(size)).collect::<Vec<_>>().join(" * "));
+            terms.push(
+                times.into_iter().chain(product.iter().map(size)).collect::<Vec<_>>().join(" * "),
+            );
         }
         for (condition, times) in &self.overlaps {
             let sizes: Vec<String> = condition.read.sizes().map(|n| size(&n)).collect();
-            let product = std::iter::once(times.to_string()).chain(sizes).collect::<Vec<_>>().join(" * ");
+            let product =
+                std::iter::once(times.to_string()).chain(sizes).collect::<Vec<_>>().join(" * ");
             terms.push(format!("{product} if it overlaps what is written"));
         }
         if self.constant > 0 || terms.is_empty() {
@@ -214,7 +276,8 @@ impl SymbolicCount {
         terms.join(" + ")
     }
 
-    /// Whether this is at most the other in every run, as far as `symbols` knows, which both are of.
+    /// Whether this is at most the other in every run, as far as `symbols` knows, which both are
+    /// of.
     pub fn at_most(&self, other: &SymbolicCount, symbols: &mut SymTable) -> bool {
         let (mut more, mut rest) = (self.clone(), other.clone());
         more.cancel(&mut rest);
@@ -227,7 +290,9 @@ impl SymbolicCount {
         if more.products.is_empty() && more.constant <= rest.constant {
             return true;
         }
-        if more.products.is_empty() && rest.products.is_empty() || more.products.len() + rest.products.len() > MAX_PRODUCTS {
+        if more.products.is_empty() && rest.products.is_empty()
+            || more.products.len() + rest.products.len() > MAX_PRODUCTS
+        {
             return false;
         }
         let (Ok(more), Ok(rest)) = (more.sum(symbols), rest.sum(symbols)) else { return false };
@@ -266,7 +331,10 @@ mod tests {
         assert!(at_most(&count(&[(&[], 4)]), &count(&[(&[Expr::Int(2), Expr::Int(2)], 1)])));
         assert!(!at_most(&count(&[(&[], 5)]), &count(&[(&[Expr::Int(4)], 1)])));
         assert!(at_most(&count(&[(&[Expr::Int(0), a], 7)]), &SymbolicCount::default()));
-        assert!(!at_most(&count(&[(&[], u64::MAX), (&[a], 1)]), &count(&[(&[], 1), (&[a], 1), (&[b], 1)])));
+        assert!(!at_most(
+            &count(&[(&[], u64::MAX), (&[a], 1)]),
+            &count(&[(&[], 1), (&[a], 1), (&[b], 1)])
+        ));
     }
 
     #[test]
@@ -287,7 +355,10 @@ mod tests {
         // what is not known in a table is no reason to count less
         let (mut empty, mut unknown) = (SymTable::new(), SymbolicCount::default());
         unknown.add(&[u], 1);
-        assert_eq!(unknown.import(&mut empty, &theirs, Bound::AtLeast).unwrap().as_constant(), Some(0));
+        assert_eq!(
+            unknown.import(&mut empty, &theirs, Bound::AtLeast).unwrap().as_constant(),
+            Some(0)
+        );
         assert!(unknown.import(&mut empty, &theirs, Bound::AtMost).is_none());
     }
 }

@@ -2,7 +2,8 @@
 
 use super::canonicalize::canonicalize;
 use super::types::{
-    Arg, BindSource, Def, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, Value, ValueId, ValueRange, ValueType,
+    Arg, BindSource, Def, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, Value,
+    ValueId, ValueRange, ValueType,
 };
 use super::{Const, ConstSource, Graph, names};
 use crate::Loc;
@@ -67,7 +68,8 @@ pub struct Created {
     pub values: ValueRange,
 }
 
-/// Builds a [`Graph`]. Expressions given to it belong to the table given to [`GraphBuilder::finish`].
+/// Builds a [`Graph`]. Expressions given to it belong to the table given to
+/// [`GraphBuilder::finish`].
 #[derive(Debug)]
 pub struct GraphBuilder {
     pub(super) name: StrId,
@@ -142,7 +144,12 @@ impl GraphBuilder {
     }
 
     /// Adds a constant, named `hint` if that is free; without a hint, `c0`, `c1`, ….
-    pub fn constant(&mut self, ty: TypeId, source: Arc<dyn ConstSource>, hint: Option<&str>) -> ValueId {
+    pub fn constant(
+        &mut self,
+        ty: TypeId,
+        source: Arc<dyn ConstSource>,
+        hint: Option<&str>,
+    ) -> ValueId {
         let name = self.name_for(hint, "c", self.consts.len());
         self.push_const(ty, source, name)
     }
@@ -168,7 +175,14 @@ impl GraphBuilder {
     }
 
     /// Appends a call. Its results are named after the operator.
-    pub fn node(&mut self, op: StrId, args: &[Arg], kwargs: &[(StrId, Arg)], results: &[ResultSpec<'_>], loc: Option<Loc>) -> Created {
+    pub fn node(
+        &mut self,
+        op: StrId,
+        args: &[Arg],
+        kwargs: &[(StrId, Arg)],
+        results: &[ResultSpec<'_>],
+        loc: Option<Loc>,
+    ) -> Created {
         let (base, number) = self.op_base(op);
         let created = self.push_node(op, args, kwargs, results, loc);
         for value in created.values.iter() {
@@ -197,22 +211,39 @@ impl GraphBuilder {
             };
             let start = self.values.len() as u32;
             let unnamed = Name { base: op, number: 0 };
-            self.values.extend(types.iter().map(|&ty| Value { ty, name: unnamed, def: Def::Node(node) }));
+            self.values.extend(types.iter().map(|&ty| Value {
+                ty,
+                name: unnamed,
+                def: Def::Node(node),
+            }));
             self.results.push(match spec {
                 ResultSpec::Value(_) => Res::Value(ValueId(start)),
-                ResultSpec::List(types) => Res::List(ValueRange(Span { start, len: types.len() as u32 })),
+                ResultSpec::List(types) => {
+                    Res::List(ValueRange(Span { start, len: types.len() as u32 }))
+                }
                 ResultSpec::Absent => Res::Absent,
             });
         }
         let args = extend(&mut self.args, args);
         let kwargs = extend(&mut self.kwargs, kwargs);
-        self.nodes.push(Node { op, args, kwargs, results: Span { start: group, len: results.len() as u32 }, effect: false, copies: false });
+        self.nodes.push(Node {
+            op,
+            args,
+            kwargs,
+            results: Span { start: group, len: results.len() as u32 },
+            effect: false,
+            copies: false,
+        });
         self.locs.push(loc);
         self.body.push(Stmt::Node(node));
-        Created { node, values: ValueRange(Span { start: first, len: self.values.len() as u32 - first }) }
+        Created {
+            node,
+            values: ValueRange(Span { start: first, len: self.values.len() as u32 - first }),
+        }
     }
 
-    /// Marks a call as having an effect besides its results and mutations: it keeps its place among its like, and is never dropped or merged.
+    /// Marks a call as having an effect besides its results and mutations: it keeps its place among
+    /// its like, and is never dropped or merged.
     pub fn set_effect(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(node.index()) {
             node.effect = true;
@@ -268,11 +299,13 @@ impl GraphBuilder {
         self.nodes.len()
     }
 
-    /// The graph that returns `outputs`, with every table in first-use order and only what is used in it. `symbols` is the table all its
-    /// expressions belong to; the graph gets a table of its own with the symbols it uses, in the same order and with the same declared ranges.
+    /// The graph that returns `outputs`, with every table in first-use order and only what is used
+    /// in it. `symbols` is the table all its expressions belong to; the graph gets a table of its
+    /// own with the symbols it uses, in the same order and with the same declared ranges.
     ///
     /// # Errors
-    /// If an id is not of this builder, a value is used before it is defined, a list nests too deeply or a symbol's name is a reserved word.
+    /// If an id is not of this builder, a value is used before it is defined, a list nests too
+    /// deeply or a symbol's name is a reserved word.
     pub fn finish(self, symbols: &SymTable, outputs: &[Arg]) -> Result<Graph, BuildError> {
         canonicalize(self, symbols, outputs)
     }
@@ -298,9 +331,18 @@ impl GraphBuilder {
         value
     }
 
-    pub(super) fn push_const(&mut self, ty: TypeId, source: Arc<dyn ConstSource>, name: Name) -> ValueId {
+    pub(super) fn push_const(
+        &mut self,
+        ty: TypeId,
+        source: Arc<dyn ConstSource>,
+        name: Name,
+    ) -> ValueId {
         let value = ValueId(self.values.len() as u32);
-        self.values.push(Value { ty: ValueType::Tensor(ty), name, def: Def::Const(self.consts.len() as u32) });
+        self.values.push(Value {
+            ty: ValueType::Tensor(ty),
+            name,
+            def: Def::Const(self.consts.len() as u32),
+        });
         self.consts.push(Const { value, source, digest: OnceLock::new() });
         value
     }
@@ -323,7 +365,11 @@ impl GraphBuilder {
         if let Some(&base) = self.op_bases.get(&op) {
             return base;
         }
-        let name = self.strings.get_index(op.index()).map(|name| names::of_op(name).to_owned()).unwrap_or_default();
+        let name = self
+            .strings
+            .get_index(op.index())
+            .map(|name| names::of_op(name).to_owned())
+            .unwrap_or_default();
         let base = self.split(&name);
         self.op_bases.insert(op, base);
         base

@@ -1,10 +1,15 @@
-//! The last step of building: every table in first-use order, so that equal programs are equal values.
+//! The last step of building: every table in first-use order, so that equal programs are equal
+//! values.
 //!
-//! First the structure is copied, renumbering values, types and strings as they are met and leaving out what is never met. Then the expressions,
-//! still of the builder's table, are moved in one fixed order into a fresh table that has only the symbols they mention.
+//! First the structure is copied, renumbering values, types and strings as they are met and leaving
+//! out what is never met. Then the expressions, still of the builder's table, are moved in one
+//! fixed order into a fresh table that has only the symbols they mention.
 
 use super::build::{BuildError, GraphBuilder};
-use super::types::{Arg, IgnoredInEq, Name, Node, Res, Span, Stmt, StrId, TypeId, ValueId, ValueRange, ValueType, contiguous_strides};
+use super::types::{
+    Arg, IgnoredInEq, Name, Node, Res, Span, Stmt, StrId, TypeId, ValueId, ValueRange, ValueType,
+    contiguous_strides,
+};
 use super::{Const, Graph, MAX_LIST_DEPTH};
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use indexmap::IndexSet;
@@ -13,14 +18,19 @@ use smallvec::SmallVec;
 use std::sync::OnceLock;
 
 /// Words that cannot be symbols, as they would read as something else in an argument or condition.
-const RESERVED: [&str; 10] = ["None", "true", "false", "inf", "nan", "and", "or", "not", "min", "max"];
+const RESERVED: [&str; 10] =
+    ["None", "true", "false", "inf", "nan", "and", "or", "not", "min", "max"];
 
 /// Whether a symbol cannot have this name.
 pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name) || crate::DType::ALL.iter().any(|d| d.name() == name)
 }
 
-pub(super) fn canonicalize(from: GraphBuilder, symbols: &SymTable, outputs: &[Arg]) -> Result<Graph, BuildError> {
+pub(super) fn canonicalize(
+    from: GraphBuilder,
+    symbols: &SymTable,
+    outputs: &[Arg],
+) -> Result<Graph, BuildError> {
     let mut copy = Canonicalizer {
         out: Graph::empty(),
         strings: Renumber::new(from.strings.len()),
@@ -30,7 +40,8 @@ pub(super) fn canonicalize(from: GraphBuilder, symbols: &SymTable, outputs: &[Ar
     };
     copy.run(outputs)?;
     let Canonicalizer { mut out, strings, types, .. } = copy;
-    out.strings = strings.order.iter().filter_map(|&i| from.strings.get_index(i)).cloned().collect();
+    out.strings =
+        strings.order.iter().filter_map(|&i| from.strings.get_index(i)).cloned().collect();
     out.types = types.order.iter().filter_map(|&i| from.types.get_index(i)).cloned().collect();
     out.move_exprs(symbols)?;
     Ok(out)
@@ -84,7 +95,11 @@ impl Canonicalizer<'_> {
         }
         for c in &from.consts {
             let value = self.define(c.value)?;
-            self.out.consts.push(Const { value, source: c.source.clone(), digest: OnceLock::new() });
+            self.out.consts.push(Const {
+                value,
+                source: c.source.clone(),
+                digest: OnceLock::new(),
+            });
         }
         self.out.guards = from.guards.iter().copied().collect();
         self.out.nodes.reserve_exact(from.nodes.len());
@@ -107,7 +122,11 @@ impl Canonicalizer<'_> {
     /// How many arguments nodes have, with those of lists, which nodes may share in what is copied.
     fn args_behind_nodes(&self) -> usize {
         let listed = |arg: &Arg| if let Arg::List(list) = arg { list.len as usize } else { 0 };
-        let of = |node: &Node| node.args.get(&self.from.args).map_or(0, |args| args.len() + args.iter().map(listed).sum::<usize>());
+        let of = |node: &Node| {
+            node.args
+                .get(&self.from.args)
+                .map_or(0, |args| args.len() + args.iter().map(listed).sum::<usize>())
+        };
         self.from.nodes.iter().map(of).sum()
     }
 
@@ -115,17 +134,30 @@ impl Canonicalizer<'_> {
         Ok(match stmt {
             Stmt::Node(id) => {
                 let from = self.from;
-                let node = *from.nodes.get(id.index()).ok_or(foreign("node", id.index(), from.nodes.len()))?;
+                let node = *from.nodes.get(id.index()).ok_or(foreign(
+                    "node",
+                    id.index(),
+                    from.nodes.len(),
+                ))?;
                 let new = super::NodeId(self.out.nodes.len() as u32);
                 let op = self.str(node.op)?;
                 let args = self.args(node.args, UseSite::Node(node.op), 0)?;
                 let kwargs = self.kwargs(node)?;
                 let results = self.results(node.results)?;
-                self.out.nodes.push(Node { op, args, kwargs, results, effect: node.effect, copies: node.copies });
+                self.out.nodes.push(Node {
+                    op,
+                    args,
+                    kwargs,
+                    results,
+                    effect: node.effect,
+                    copies: node.copies,
+                });
                 self.out.locs.0.push(from.locs.get(id.index()).copied().flatten());
                 Stmt::Node(new)
             }
-            Stmt::Bind { symbol, value, source } => Stmt::Bind { symbol, value: self.used(value, UseSite::Bind)?, source },
+            Stmt::Bind { symbol, value, source } => {
+                Stmt::Bind { symbol, value: self.used(value, UseSite::Bind)?, source }
+            }
             Stmt::Assert { cond, message } => {
                 let message = message.map(|m| self.str(m)).transpose()?;
                 Stmt::Assert { cond, message }
@@ -133,10 +165,16 @@ impl Canonicalizer<'_> {
         })
     }
 
-    /// Copies a list's elements behind those of the lists nested in it, so that each list stays in one piece.
+    /// Copies a list's elements behind those of the lists nested in it, so that each list stays in
+    /// one piece.
     fn args(&mut self, span: Span, at: UseSite, depth: usize) -> Result<Span, BuildError> {
-        let args = span.get(&self.from.args).ok_or(foreign("list", span.start as usize, self.from.args.len()))?;
-        let new: SmallVec<[Arg; 8]> = args.iter().map(|&a| self.arg(a, at, depth)).collect::<Result<_, _>>()?;
+        let args = span.get(&self.from.args).ok_or(foreign(
+            "list",
+            span.start as usize,
+            self.from.args.len(),
+        ))?;
+        let new: SmallVec<[Arg; 8]> =
+            args.iter().map(|&a| self.arg(a, at, depth)).collect::<Result<_, _>>()?;
         let start = self.out.args.len() as u32;
         self.out.args.extend_from_slice(&new);
         Ok(Span { start, len: new.len() as u32 })
@@ -146,7 +184,9 @@ impl Canonicalizer<'_> {
         Ok(match arg {
             Arg::Value(v) => Arg::Value(self.used(v, at)?),
             Arg::Str(s) => Arg::Str(self.str(s)?),
-            Arg::List(_) if depth == MAX_LIST_DEPTH => return Err(BuildError::Depth { at: self.describe(at) }),
+            Arg::List(_) if depth == MAX_LIST_DEPTH => {
+                return Err(BuildError::Depth { at: self.describe(at) });
+            }
             Arg::List(list) => Arg::List(self.args(list, at, depth + 1)?),
             other => other,
         })
@@ -154,7 +194,11 @@ impl Canonicalizer<'_> {
 
     fn kwargs(&mut self, node: Node) -> Result<Span, BuildError> {
         let from = self.from;
-        let kwargs = node.kwargs.get(&from.kwargs).ok_or(foreign("keyword", node.kwargs.start as usize, from.kwargs.len()))?;
+        let kwargs = node.kwargs.get(&from.kwargs).ok_or(foreign(
+            "keyword",
+            node.kwargs.start as usize,
+            from.kwargs.len(),
+        ))?;
         let start = self.out.kwargs.len() as u32;
         for &(name, arg) in kwargs {
             let name = self.str(name)?;
@@ -166,7 +210,11 @@ impl Canonicalizer<'_> {
 
     fn results(&mut self, span: Span) -> Result<Span, BuildError> {
         let from = self.from;
-        let results = span.get(&from.results).ok_or(foreign("result", span.start as usize, from.results.len()))?;
+        let results = span.get(&from.results).ok_or(foreign(
+            "result",
+            span.start as usize,
+            from.results.len(),
+        ))?;
         let start = self.out.results.len() as u32;
         for result in results {
             let first = self.out.values.len() as u32;
@@ -175,7 +223,9 @@ impl Canonicalizer<'_> {
             }
             self.out.results.push(match result {
                 Res::Value(_) => Res::Value(ValueId(first)),
-                Res::List(values) => Res::List(ValueRange(Span { start: first, len: values.0.len })),
+                Res::List(values) => {
+                    Res::List(ValueRange(Span { start: first, len: values.0.len }))
+                }
                 Res::Absent => Res::Absent,
             });
         }
@@ -183,7 +233,11 @@ impl Canonicalizer<'_> {
     }
 
     fn define(&mut self, value: ValueId) -> Result<ValueId, BuildError> {
-        let mut record = *self.from.values.get(value.index()).ok_or(foreign("value", value.index(), self.from.values.len()))?;
+        let mut record = *self.from.values.get(value.index()).ok_or(foreign(
+            "value",
+            value.index(),
+            self.from.values.len(),
+        ))?;
         if let ValueType::Tensor(ty) = record.ty {
             record.ty = ValueType::Tensor(TypeId(self.types.get("type", ty.index())?));
         }
@@ -206,7 +260,12 @@ impl Canonicalizer<'_> {
 
     fn describe(&self, at: UseSite) -> String {
         match at {
-            UseSite::Node(op) => self.from.strings.get_index(op.index()).map(|s| format!("`{s}`")).unwrap_or_default(),
+            UseSite::Node(op) => self
+                .from
+                .strings
+                .get_index(op.index())
+                .map(|s| format!("`{s}`"))
+                .unwrap_or_default(),
             UseSite::Bind => "a bind".to_owned(),
             UseSite::Return => "the return".to_owned(),
         }
@@ -252,16 +311,28 @@ impl Graph {
     }
 
     /// Visits every expression, always in the same order.
-    fn visit_exprs<E>(&mut self, f: &mut impl FnMut(ExprMut<'_>) -> Result<(), E>) -> Result<(), E> {
+    fn visit_exprs<E>(
+        &mut self,
+        f: &mut impl FnMut(ExprMut<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         for ty in &mut self.types {
-            ty.sizes.iter_mut().chain(&mut ty.strides).chain([&mut ty.offset]).try_for_each(|e| f(ExprMut::Int(e)))?;
+            ty.sizes
+                .iter_mut()
+                .chain(&mut ty.strides)
+                .chain([&mut ty.offset])
+                .try_for_each(|e| f(ExprMut::Int(e)))?;
         }
         for value in &mut self.values {
             if let ValueType::Int(e) = &mut value.ty {
                 f(ExprMut::Int(e))?;
             }
         }
-        for arg in self.args.iter_mut().chain(self.kwargs.iter_mut().map(|(_, arg)| arg)).chain(&mut self.outputs) {
+        for arg in self
+            .args
+            .iter_mut()
+            .chain(self.kwargs.iter_mut().map(|(_, arg)| arg))
+            .chain(&mut self.outputs)
+        {
             if let Arg::Int(e) = arg {
                 f(ExprMut::Int(e))?;
             }
@@ -280,7 +351,9 @@ impl Graph {
         let mut seen: FxHashSet<Expr> = FxHashSet::default();
         self.visit_exprs::<SymError>(&mut |expr| {
             match expr {
-                ExprMut::Int(&mut e @ Expr::Id(_)) if seen.insert(e) => used.extend(old.free_symbols(e)),
+                ExprMut::Int(&mut e @ Expr::Id(_)) if seen.insert(e) => {
+                    used.extend(old.free_symbols(e))
+                }
                 ExprMut::Int(_) => {}
                 ExprMut::Bool(b) => used.extend(old.free_symbols_bool(*b)),
                 ExprMut::Symbol(s) => {
@@ -320,18 +393,29 @@ impl Graph {
             }
             Ok(())
         })?;
-        self.guards = std::mem::take(&mut self.guards).into_iter().collect::<IndexSet<_, FxBuildHasher>>().into_iter().collect();
+        self.guards = std::mem::take(&mut self.guards)
+            .into_iter()
+            .collect::<IndexSet<_, FxBuildHasher>>()
+            .into_iter()
+            .collect();
         self.merge_types();
-        self.contiguous =
-            self.types.iter().map(|ty| contiguous_strides(&ty.sizes, &mut table).is_ok_and(|strides| strides == ty.strides)).collect();
+        self.contiguous = self
+            .types
+            .iter()
+            .map(|ty| {
+                contiguous_strides(&ty.sizes, &mut table).is_ok_and(|strides| strides == ty.strides)
+            })
+            .collect();
         self.symbols = table;
         Ok(())
     }
 
-    /// Two expressions that the old table told apart may be one in the new table, and then so may two types.
+    /// Two expressions that the old table told apart may be one in the new table, and then so may
+    /// two types.
     fn merge_types(&mut self) {
         let mut merged: IndexSet<_, FxBuildHasher> = IndexSet::default();
-        let new: Vec<u32> = self.types.drain(..).map(|ty| merged.insert_full(ty).0 as u32).collect();
+        let new: Vec<u32> =
+            self.types.drain(..).map(|ty| merged.insert_full(ty).0 as u32).collect();
         for value in &mut self.values {
             if let ValueType::Tensor(ty) = &mut value.ty {
                 *ty = TypeId(new[ty.index()]);

@@ -15,7 +15,8 @@ impl fmt::Display for Digest {
     }
 }
 
-/// What holds a constant's contents. Whoever made the graph can get it back by upcasting to [`Any`].
+/// What holds a constant's contents. Whoever made the graph can get it back by upcasting to
+/// [`Any`].
 pub trait ConstSource: Any + Send + Sync {
     /// The digest of the contents; asked for once per graph, when first needed.
     fn digest(&self) -> Digest;
@@ -64,7 +65,10 @@ impl Graph {
     ///
     /// # Errors
     /// Those of `holder`.
-    pub fn with_sources<E>(mut self, mut holder: impl FnMut(&Const) -> Result<Arc<dyn ConstSource>, E>) -> Result<Graph, E> {
+    pub fn with_sources<E>(
+        mut self,
+        mut holder: impl FnMut(&Const) -> Result<Arc<dyn ConstSource>, E>,
+    ) -> Result<Graph, E> {
         for c in &mut self.consts {
             c.source = holder(c)?;
         }
@@ -74,12 +78,16 @@ impl Graph {
 
 impl PartialEq for Const {
     fn eq(&self, other: &Const) -> bool {
-        self.value == other.value && (Arc::ptr_eq(&self.source, &other.source) || self.digest() == other.digest())
+        self.value == other.value
+            && (Arc::ptr_eq(&self.source, &other.source) || self.digest() == other.digest())
     }
 }
 
 impl fmt::Debug for Const {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Const").field("value", &self.value).field("digest", &self.digest.get()).finish_non_exhaustive()
+        f.debug_struct("Const")
+            .field("value", &self.value)
+            .field("digest", &self.digest.get())
+            .finish_non_exhaustive()
     }
 }

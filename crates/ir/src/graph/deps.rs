@@ -1,15 +1,17 @@
 //! What depends on what: the nodes of a graph as a petgraph.
 //!
-//! [`Graph::dataflow`] has an edge wherever a node takes what another gives, as a value or as a symbol bound from it: all there is to order a
-//! functional graph. [`Graph::dependence`] adds the edges of memory and of effects, and orders any graph. Both are an [`Adjacency`], on whose
+//! [`Graph::dataflow`] has an edge wherever a node takes what another gives, as a value or as a
+//! symbol bound from it: all there is to order a functional graph. [`Graph::dependence`] adds the
+//! edges of memory and of effects, and orders any graph. Both are an [`Adjacency`], on whose
 //! references petgraph's algorithms run: `toposort(&graph.dataflow(), None)`.
 
 use super::types::{Arg, NodeId, Stmt, TypeId, ValueId, ValueType};
 use super::{Graph, op_facts};
 use crate::sym::{Expr, SymbolId, SymbolKind};
 use petgraph::visit::{
-    Data, EdgeCount, GraphBase, GraphProp, IntoEdgeReferences, IntoEdges, IntoEdgesDirected, IntoNeighbors, IntoNeighborsDirected,
-    IntoNodeIdentifiers, IntoNodeReferences, NodeCompactIndexable, NodeCount, NodeIndexable, VisitMap, Visitable,
+    Data, EdgeCount, GraphBase, GraphProp, IntoEdgeReferences, IntoEdges, IntoEdgesDirected,
+    IntoNeighbors, IntoNeighborsDirected, IntoNodeIdentifiers, IntoNodeReferences,
+    NodeCompactIndexable, NodeCount, NodeIndexable, VisitMap, Visitable,
 };
 use petgraph::{Directed, Direction};
 use rustc_hash::FxHashMap;
@@ -72,7 +74,8 @@ impl Graph {
     fn data_edges(&self) -> Vec<(NodeId, NodeId, Edge)> {
         let mut edges = Vec::new();
         let mut bound: FxHashMap<SymbolId, ValueId> = FxHashMap::default();
-        let mut symbols = SymbolUses { graph: self, types: FxHashMap::default(), exprs: FxHashMap::default() };
+        let mut symbols =
+            SymbolUses { graph: self, types: FxHashMap::default(), exprs: FxHashMap::default() };
         for stmt in &self.body {
             let node = match *stmt {
                 Stmt::Node(node) => node,
@@ -112,11 +115,21 @@ struct SymbolUses<'g> {
 impl SymbolUses<'_> {
     fn of_node(&mut self, node: NodeId, mut f: impl FnMut(SymbolId)) {
         let graph = self.graph;
-        let unbacked = |e: Expr| graph.symbols.free_symbols(e).into_iter().filter(|s| graph.symbols.kind(*s) == SymbolKind::Unbacked);
+        let unbacked = |e: Expr| {
+            graph
+                .symbols
+                .free_symbols(e)
+                .into_iter()
+                .filter(|s| graph.symbols.kind(*s) == SymbolKind::Unbacked)
+        };
         for arg in graph.args(node).iter().chain(graph.kwargs(node).iter().map(|(_, arg)| arg)) {
             graph.for_each_leaf(*arg, &mut |leaf| {
                 if let Arg::Int(e @ Expr::Id(_)) = leaf {
-                    self.exprs.entry(e).or_insert_with(|| unbacked(e).collect()).iter().for_each(|s| f(*s));
+                    self.exprs
+                        .entry(e)
+                        .or_insert_with(|| unbacked(e).collect())
+                        .iter()
+                        .for_each(|s| f(*s));
                 }
             });
         }
@@ -144,7 +157,14 @@ impl<'g> Adjacency<'g> {
             starts
         };
         let (outgoing, incoming) = (starts(&|e| e.0), starts(&|e| e.1));
-        Adjacency { graph, ops: graph.nodes().map(|n| graph.op_name(n)).collect(), edges, outgoing, by_target, incoming }
+        Adjacency {
+            graph,
+            ops: graph.nodes().map(|n| graph.op_name(n)).collect(),
+            edges,
+            outgoing,
+            by_target,
+            incoming,
+        }
     }
 
     /// The graph whose nodes these are.
@@ -153,7 +173,11 @@ impl<'g> Adjacency<'g> {
     }
 
     /// A node's edges in one direction, by rising number of the node at the other end.
-    pub fn edges_of(&self, node: NodeId, direction: Direction) -> impl Iterator<Item = EdgeReference<'_>> {
+    pub fn edges_of(
+        &self,
+        node: NodeId,
+        direction: Direction,
+    ) -> impl Iterator<Item = EdgeReference<'_>> {
         let starts = match direction {
             Direction::Outgoing => &self.outgoing,
             Direction::Incoming => &self.incoming,

@@ -38,13 +38,20 @@ pub(super) struct Token {
 /// The length of the punctuation that starts with `b`, followed by `next`.
 fn punctuation(b: u8, next: Option<u8>) -> Option<usize> {
     match (b, next) {
-        (b'-', Some(b'>')) | (b'/', Some(b'/')) | (b'=' | b'!' | b'<' | b'>', Some(b'=')) => Some(2),
-        (b'(' | b')' | b'[' | b']' | b'{' | b'}' | b',' | b':' | b'=' | b'-' | b'+' | b'*' | b'%' | b'<' | b'>', _) => Some(1),
+        (b'-', Some(b'>')) | (b'/', Some(b'/')) | (b'=' | b'!' | b'<' | b'>', Some(b'=')) => {
+            Some(2)
+        }
+        (
+            b'(' | b')' | b'[' | b']' | b'{' | b'}' | b',' | b':' | b'=' | b'-' | b'+' | b'*'
+            | b'%' | b'<' | b'>',
+            _,
+        ) => Some(1),
         _ => None,
     }
 }
 
-/// Splits a text into tokens, the last of which is [`Kind::End`]. An error is a position and a message.
+/// Splits a text into tokens, the last of which is [`Kind::End`]. An error is a position and a
+/// message.
 pub(super) fn lex(text: &str) -> Result<Vec<Token>, (usize, String)> {
     let bytes = text.as_bytes();
     let mut tokens: Vec<Token> = Vec::with_capacity(bytes.len() / 4);
@@ -66,7 +73,9 @@ pub(super) fn lex(text: &str) -> Result<Vec<Token>, (usize, String)> {
                 at = run(bytes, at, |b| b != b'\n');
                 continue;
             }
-            b'%' if bytes.get(at + 1).is_some_and(|&b| names::is_start(b)) => (Kind::Value, at + 1, run(bytes, at + 1, names::is_continue)),
+            b'%' if bytes.get(at + 1).is_some_and(|&b| names::is_start(b)) => {
+                (Kind::Value, at + 1, run(bytes, at + 1, names::is_continue))
+            }
             b'"' => (Kind::Str, at, string(text, at)?),
             b'0'..=b'9' => number(bytes, at)?,
             b if names::is_start(b) => word(text, at)?,
@@ -133,7 +142,8 @@ fn number(bytes: &[u8], from: usize) -> Result<(Kind, usize, usize), (usize, Str
     }
 }
 
-/// An identifier, an operator's name, or one of the two words with hexadecimal digits behind a colon.
+/// An identifier, an operator's name, or one of the two words with hexadecimal digits behind a
+/// colon.
 fn word(text: &str, from: usize) -> Result<(Kind, usize, usize), (usize, String)> {
     let bytes = text.as_bytes();
     let end = run(bytes, from, is_word);
@@ -141,9 +151,14 @@ fn word(text: &str, from: usize) -> Result<(Kind, usize, usize), (usize, String)
         let end = run(bytes, end + 2, |b| is_word(b) || b == b'.');
         return match names::is_op(&text[from..end]) {
             true => Ok((Kind::Op, from, end)),
-            false => {
-                Err((from, format!("`{}` is no operator name; expected `namespace::name` or `namespace::name.overload`", &text[from..end])))
-            }
+            false => Err((
+                from,
+                format!(
+                    "`{}` is no operator name; expected `namespace::name` or \
+                        `namespace::name.overload`",
+                    &text[from..end]
+                ),
+            )),
         };
     }
     let kind = match &text[from..end] {
@@ -157,6 +172,12 @@ fn word(text: &str, from: usize) -> Result<(Kind, usize, usize), (usize, String)
     let digits = run(bytes, end + 1, |b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     match digits - end - 1 {
         16 => Ok((kind, if kind == Kind::Digest { end + 1 } else { from }, digits)),
-        n => Err((from, format!("expected 16 lowercase hexadecimal digits after `{}:`, found {n}", &text[from..end]))),
+        n => Err((
+            from,
+            format!(
+                "expected 16 lowercase hexadecimal digits after `{}:`, found {n}",
+                &text[from..end]
+            ),
+        )),
     }
 }

@@ -1,21 +1,25 @@
-//! The graph: a program in static single assignment form, of calls to operators that are known by name only.
+//! The graph: a program in static single assignment form, of calls to operators that are known by
+//! name only.
 //!
-//! A [`Graph`] is an arena: nodes, values, types and strings are small ids into flat tables, and the expressions in them belong to the graph's
-//! own [`SymTable`]. It is made by a [`GraphBuilder`] (or read from text) and does not change afterwards; a pass builds another one.
-//! [`GraphBuilder::finish`] puts every table in first-use order, so two graphs are equal exactly if they print the same, and the derived
-//! comparison decides that. Its text form parses back to an equal graph; `docs/graph-text.md` has the grammar.
+//! A [`Graph`] is an arena: nodes, values, types and strings are small ids into flat tables, and
+//! the expressions in them belong to the graph's own [`SymTable`]. It is made by a [`GraphBuilder`]
+//! (or read from text) and does not change afterwards; a pass builds another one.
+//! [`GraphBuilder::finish`] puts every table in first-use order, so two graphs are equal exactly if
+//! they print the same, and the derived comparison decides that. Its text form parses back to an
+//! equal graph; `docs/graph-text.md` has the grammar.
 //!
-//! The body is a list of [statements](Stmt) whose order is the program's: in a graph that mutates, data edges alone do not order it.
-//! [`Graph::dataflow`] and [`Graph::dependence`] give those edges to petgraph's algorithms.
+//! The body is a list of [statements](Stmt) whose order is the program's: in a graph that mutates,
+//! data edges alone do not order it. [`Graph::dataflow`] and [`Graph::dependence`] give those edges
+//! to petgraph's algorithms.
 
 mod build;
+mod canonicalize;
 mod consts;
 mod deps;
 mod dot;
-mod canonicalize;
 mod lex;
-mod op_facts;
 mod names;
+mod op_facts;
 mod parse;
 mod print;
 mod types;
@@ -27,7 +31,8 @@ pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
 pub use op_facts::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
 pub use parse::{MAX_TEXT, ParseError};
 pub use types::{
-    Arg, BindSource, Def, FloatBits, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType, TypeId, ValueId, ValueRange, ValueType,
+    Arg, BindSource, Def, FloatBits, Name, Node, NodeId, Res, Span, Stmt, StrId, TensorType,
+    TypeId, ValueId, ValueRange, ValueType,
 };
 pub use verify::{Invariant, VerifyError};
 
@@ -73,14 +78,16 @@ struct Users {
     nodes: Vec<NodeId>,
 }
 
-/// The methods that take an id expect one of this graph, and panic on an id that lies outside its tables.
+/// The methods that take an id expect one of this graph, and panic on an id that lies outside its
+/// tables.
 impl Graph {
     /// The graph's name.
     pub fn name(&self) -> &str {
         self.str(self.name)
     }
 
-    /// The symbols and expressions. They carry declared ranges only: guards and assertions are not assumed.
+    /// The symbols and expressions. They carry declared ranges only: guards and assertions are not
+    /// assumed.
     pub fn symbols(&self) -> &SymTable {
         &self.symbols
     }
@@ -95,7 +102,8 @@ impl Graph {
         &self.consts
     }
 
-    /// What must hold of the inputs' sizes for the graph to be valid, in the order the program asked.
+    /// What must hold of the inputs' sizes for the graph to be valid, in the order the program
+    /// asked.
     pub fn guards(&self) -> &[BoolExpr] {
         &self.guards
     }
@@ -140,12 +148,14 @@ impl Graph {
         self.node(node).op
     }
 
-    /// Whether a node's operator had an effect when the graph was made, besides its results and mutations.
+    /// Whether a node's operator had an effect when the graph was made, besides its results and
+    /// mutations.
     pub fn has_effect(&self, node: NodeId) -> bool {
         self.node(node).effect
     }
 
-    /// Whether a node's results, which its operator may give as views of an argument, were copies when the graph was made.
+    /// Whether a node's results, which its operator may give as views of an argument, were copies
+    /// when the graph was made.
     pub fn copies(&self, node: NodeId) -> bool {
         self.node(node).copies
     }
@@ -248,7 +258,8 @@ impl Graph {
         }
     }
 
-    /// The nodes that take a value, in program order and each once. The index is built on first use.
+    /// The nodes that take a value, in program order and each once. The index is built on first
+    /// use.
     pub fn users(&self, value: ValueId) -> &[NodeId] {
         let users = self.users.0.get_or_init(|| Users::of(self));
         let at = |i: usize| users.starts.get(i).map_or(0, |&s| s as usize);

@@ -1,7 +1,9 @@
-//! Names of values. A name is a base string and a number, so that the ten-thousandth `add` costs no string.
+//! Names of values. A name is a base string and a number, so that the ten-thousandth `add` costs no
+//! string.
 //!
-//! The text `base_N` with a canonical decimal `N >= 1` always means (`base`, `N`); any other text is a base with number 0. The split is at
-//! the last underscore and unique, so `add__1` is the second value of base `add_`, and never the first of base `add__1`.
+//! The text `base_N` with a canonical decimal `N >= 1` always means (`base`, `N`); any other text
+//! is a base with number 0. The split is at the last underscore and unique, so `add__1` is the
+//! second value of base `add_`, and never the first of base `add__1`.
 
 use super::{Name, StrId};
 use rustc_hash::FxHashSet;
@@ -22,7 +24,8 @@ fn is_canonical(digits: &str) -> bool {
     digits.bytes().all(|b| b.is_ascii_digit()) && digits.bytes().next().is_some_and(|b| b != b'0')
 }
 
-/// Whether a text can stand after `%`: letters, digits, `_` and `.`, not starting with a digit or a dot.
+/// Whether a text can stand after `%`: letters, digits, `_` and `.`, not starting with a digit or a
+/// dot.
 pub(super) fn is_valid(text: &str) -> bool {
     text.bytes().next().is_some_and(is_start) && text.bytes().all(is_continue)
 }
@@ -36,7 +39,10 @@ pub(super) fn is_ident(text: &str) -> bool {
 pub(super) fn is_op(text: &str) -> bool {
     let Some((ns, rest)) = text.split_once("::") else { return false };
     let (name, overload) = rest.split_once('.').unwrap_or((rest, "default"));
-    is_ident(ns) && is_ident(name) && !overload.is_empty() && overload.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
+    is_ident(ns)
+        && is_ident(name)
+        && !overload.is_empty()
+        && overload.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
 }
 
 pub(super) fn is_start(b: u8) -> bool {
@@ -47,7 +53,8 @@ pub(super) fn is_continue(b: u8) -> bool {
     is_start(b) || b.is_ascii_digit() || b == b'.'
 }
 
-/// The nearest valid name: other characters become `_`, and a text that starts wrongly gets one in front.
+/// The nearest valid name: other characters become `_`, and a text that starts wrongly gets one in
+/// front.
 pub(super) fn sanitize(text: &str) -> Cow<'_, str> {
     if is_valid(text) {
         return Cow::Borrowed(text);
@@ -60,8 +67,9 @@ pub(super) fn sanitize(text: &str) -> Cow<'_, str> {
     Cow::Owned(name)
 }
 
-/// The default base name of an operator's results: its name without namespace and overload. A trailing underscore stays:
-/// `aten::add_.Tensor` gives `add_`, `add__1`, …, which no result of `aten::add` is called.
+/// The default base name of an operator's results: its name without namespace and overload. A
+/// trailing underscore stays: `aten::add_.Tensor` gives `add_`, `add__1`, …, which no result of
+/// `aten::add` is called.
 pub(super) fn of_op(op: &str) -> &str {
     let name = op.rsplit_once("::").map_or(op, |(_, name)| name);
     name.split_once('.').map_or(name, |(name, _)| name)
@@ -79,7 +87,8 @@ pub(super) struct Names {
 impl Names {
     /// Takes exactly this name; false if it is taken.
     pub fn take(&mut self, name: Name) -> bool {
-        name.number >= self.next.get(name.base.index()).copied().unwrap_or(0) && self.ahead.insert(name)
+        name.number >= self.next.get(name.base.index()).copied().unwrap_or(0)
+            && self.ahead.insert(name)
     }
 
     /// This name if it is free, else the next free number of its base.
@@ -143,6 +152,8 @@ mod tests {
         assert_eq!(sanitize("layers.0/weight é"), "layers.0_weight__");
         assert_eq!(sanitize("0"), "_0");
         assert_eq!(sanitize(""), "_");
-        assert!(is_valid("layers.0.weight") && !is_ident("a.b") && !is_valid(".a") && !is_valid("0"));
+        assert!(
+            is_valid("layers.0.weight") && !is_ident("a.b") && !is_valid(".a") && !is_valid("0")
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! The order that memory imposes on a graph that mutates.
 //!
-//! Values are sorted into classes that may share a storage: a result joins the class of the argument it aliases, and everything else has a class
-//! of its own, as which inputs overlap is a guard of every callable. Within a class, a read comes after the last write before it, and a write
-//! after every read since and after that write.
+//! Values are sorted into classes that may share a storage: a result joins the class of the
+//! argument it aliases, and everything else has a class of its own, as which inputs overlap is a
+//! guard of every callable. Within a class, a read comes after the last write before it, and a
+//! write after every read since and after that write.
 
 use super::Graph;
 use super::deps::{Edge, EdgeKind};
@@ -19,7 +20,8 @@ pub enum ArgEffect {
     Write,
 }
 
-/// What operators do to memory, as their schemas say. Arguments and results are numbered as in the schema.
+/// What operators do to memory, as their schemas say. Arguments and results are numbered as in the
+/// schema.
 pub trait MemoryFacts {
     /// The number of an argument given by keyword; `None` if the operator has none of this name.
     fn arg_index(&self, op: &str, name: &str) -> Option<usize>;
@@ -32,14 +34,16 @@ pub trait MemoryFacts {
     fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect;
     /// The argument whose storage a result shares, or may share.
     fn result_aliases(&self, op: &str, result: usize) -> Option<usize>;
-    /// Whether an operator has an effect beyond its arguments, so that it keeps its place among its like. A node that the graph marks has one.
+    /// Whether an operator has an effect beyond its arguments, so that it keeps its place among its
+    /// like. A node that the graph marks has one.
     fn has_effect(&self, op: &str) -> bool;
     /// Whether an operator may tell tensors of equal elements and different strides apart.
     fn observes_strides(&self, op: &str) -> bool {
         let _ = op;
         true
     }
-    /// Whether an operator draws random numbers, so that it keeps its place among its like: each call advances the sequence.
+    /// Whether an operator draws random numbers, so that it keeps its place among its like: each
+    /// call advances the sequence.
     fn uses_rng(&self, op: &str) -> bool {
         let _ = op;
         false
@@ -72,8 +76,9 @@ pub enum ArgKind<'a> {
     List(Vec<ArgKind<'a>>),
 }
 
-/// What an operator computes for each element, of its first argument or its first two, broadcast and promoted. The function is PyTorch's, for every
-/// dtype: integers wrap, and NaN in either operand is NaN.
+/// What an operator computes for each element, of its first argument or its first two, broadcast
+/// and promoted. The function is PyTorch's, for every dtype: integers wrap, and NaN in either
+/// operand is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum ArithOp {
@@ -95,11 +100,13 @@ pub enum ArithOp {
 /// Where an operator can write its only result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// To a tensor of any strides; each element is read before its place is written, so it may be where an operand of the same sizes lies.
+    /// To a tensor of any strides; each element is read before its place is written, so it may be
+    /// where an operand of the same sizes lies.
     Elementwise,
     /// To a tensor of any strides, apart from the operands.
     Anywhere,
-    /// To a tensor of the strides that it would choose, apart from the operands; for others it has to be copied.
+    /// To a tensor of the strides that it would choose, apart from the operands; for others it has
+    /// to be copied.
     Dense,
     /// To memory that it makes, or its result is not one tensor.
     Allocates,
@@ -107,8 +114,8 @@ pub enum Placement {
 
 /// What rewriting needs to know of operators.
 pub trait OpFacts: MemoryFacts {
-    /// For an operator that writes its first argument and nothing else: the operator, of the same arguments, whose result, in the argument's sizes,
-    /// is converted to its dtype and written.
+    /// For an operator that writes its first argument and nothing else: the operator, of the same
+    /// arguments, whose result, in the argument's sizes, is converted to its dtype and written.
     fn functional_variant(&self, op: &str) -> Option<&str> {
         let _ = op;
         None
@@ -118,43 +125,60 @@ pub trait OpFacts: MemoryFacts {
         let _ = op;
         Placement::Allocates
     }
-    /// Whether the only result of an operator has the elements of its first argument in row-major order, converted where the dtypes differ.
+    /// Whether the only result of an operator has the elements of its first argument in row-major
+    /// order, converted where the dtypes differ.
     fn preserves_elements(&self, op: &str) -> bool {
         let _ = op;
         false
     }
-    /// Whether an operator computes nothing: all that it makes or writes are elements of the first operand that is only read, at most converted.
+    /// Whether an operator computes nothing: all that it makes or writes are elements of the first
+    /// operand that is only read, at most converted.
     fn is_data_movement(&self, op: &str) -> bool {
         self.preserves_elements(op)
     }
-    /// Whether an operator reads its argument's storage, of which values have no more than their own elements, in their own order.
+    /// Whether an operator reads its argument's storage, of which values have no more than their
+    /// own elements, in their own order.
     fn observes_storage(&self, op: &str) -> bool {
         let _ = op;
         false
     }
-    /// Whether an operator's results are numbers that the types of its arguments tell. Only the types tell all of them: values have no strides along
-    /// dimensions of size 1.
+    /// Whether an operator's results are numbers that the types of its arguments tell. Only the
+    /// types tell all of them: values have no strides along dimensions of size 1.
     fn is_metadata_query(&self, op: &str) -> bool {
         let _ = op;
         false
     }
-    /// Whether an operator that mutates reads operands from copies where they lie in what it mutates. Others leave that to the operators they call.
+    /// Whether an operator that mutates reads operands from copies where they lie in what it
+    /// mutates. Others leave that to the operators they call.
     fn copies_operands(&self, op: &str) -> bool {
         let _ = op;
         true
     }
-    /// Whether what an operator computes depends on the metadata of its first argument, and not on its contents.
+    /// Whether what an operator computes depends on the metadata of its first argument, and not on
+    /// its contents.
     fn ignores_contents(&self, op: &str) -> bool {
         let _ = op;
         false
     }
-    /// The dtype of an operator's only result, in the sizes of its first argument; `None` if it has others, or is not known.
-    fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
+    /// The dtype of an operator's only result, in the sizes of its first argument; `None` if it has
+    /// others, or is not known.
+    fn result_dtype(
+        &self,
+        op: &str,
+        args: &[ArgKind<'_>],
+        kwargs: &[(&str, ArgKind<'_>)],
+    ) -> Option<DType> {
         let _ = (op, args, kwargs);
         None
     }
-    /// What an operator computes of these arguments, if it is one of the functions that rewriting knows.
-    fn arith_op(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<ArithOp> {
+    /// What an operator computes of these arguments, if it is one of the functions that rewriting
+    /// knows.
+    fn arith_op(
+        &self,
+        op: &str,
+        args: &[ArgKind<'_>],
+        kwargs: &[(&str, ArgKind<'_>)],
+    ) -> Option<ArithOp> {
         let _ = (op, args, kwargs);
         None
     }
@@ -169,7 +193,11 @@ struct LastAccess {
 }
 
 /// Adds the edges of memory and effects.
-pub(super) fn add_memory_edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &mut Vec<(NodeId, NodeId, Edge)>) {
+pub(super) fn add_memory_edges(
+    graph: &Graph,
+    facts: &dyn MemoryFacts,
+    edges: &mut Vec<(NodeId, NodeId, Edge)>,
+) {
     let classes = alias_classes(graph, facts);
     let mut accesses = vec![LastAccess::default(); classes.len()];
     let (mut last_effect, mut last_rng) = (None, None);
@@ -185,7 +213,10 @@ pub(super) fn add_memory_edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &m
         // Reads first, so that a node which reads and writes a class does not wait for itself.
         for effect in [ArgEffect::Read, ArgEffect::Write] {
             for &(value, _) in accessed.iter().filter(|(_, e)| *e == effect) {
-                let Some(access) = classes.get(value.index()).and_then(|&c| accesses.get_mut(c)) else { continue };
+                let Some(access) = classes.get(value.index()).and_then(|&c| accesses.get_mut(c))
+                else {
+                    continue;
+                };
                 let mut edge = |from: NodeId, kind| {
                     if from != node {
                         edges.push((from, node, Edge { kind, value: Some(value) }));
@@ -204,7 +235,10 @@ pub(super) fn add_memory_edges(graph: &Graph, facts: &dyn MemoryFacts, edges: &m
                 }
             }
         }
-        for (is, last) in [(graph.has_effect(node) || facts.has_effect(op), &mut last_effect), (facts.uses_rng(op), &mut last_rng)] {
+        for (is, last) in [
+            (graph.has_effect(node) || facts.has_effect(op), &mut last_effect),
+            (facts.uses_rng(op), &mut last_rng),
+        ] {
             if is && let Some(before) = last.replace(node) {
                 edges.push((before, node, Edge { kind: EdgeKind::Order, value: None }));
             }
@@ -218,7 +252,9 @@ fn alias_classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
     for node in graph.nodes() {
         let op = graph.op_name(node);
         for (i, result) in graph.results(node).iter().enumerate() {
-            let Some(aliased) = facts.result_aliases(op, i).filter(|_| !graph.copies(node)) else { continue };
+            let Some(aliased) = facts.result_aliases(op, i).filter(|_| !graph.copies(node)) else {
+                continue;
+            };
             for_each_arg(graph, facts, node, |index, arg| {
                 if index == Some(aliased) {
                     for_each_tensor(graph, arg, |v| {
@@ -233,7 +269,12 @@ fn alias_classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
     classes.into_labeling()
 }
 
-fn for_each_arg(graph: &Graph, facts: &dyn MemoryFacts, node: NodeId, mut f: impl FnMut(Option<usize>, Arg)) {
+fn for_each_arg(
+    graph: &Graph,
+    facts: &dyn MemoryFacts,
+    node: NodeId,
+    mut f: impl FnMut(Option<usize>, Arg),
+) {
     for (i, &arg) in graph.args(node).iter().enumerate() {
         f(Some(i), arg);
     }

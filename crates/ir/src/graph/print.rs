@@ -1,9 +1,12 @@
 //! The text form. `docs/graph-text.md` gives its grammar; [`super::parse`] reads it back.
 //!
-//! Printing never fails on a malformed graph, so that errors about one can show it: what lies outside a table prints as `?`.
+//! Printing never fails on a malformed graph, so that errors about one can show it: what lies
+//! outside a table prints as `?`.
 
 use super::Graph;
-use super::types::{Arg, BindSource, Name, NodeId, Res, Stmt, StrId, TensorType, ValueId, ValueType};
+use super::types::{
+    Arg, BindSource, Name, NodeId, Res, Stmt, StrId, TensorType, ValueId, ValueType,
+};
 use crate::sym::{Expr, SymbolId, SymbolKind};
 use crate::{Device, Layout, Scalar};
 use std::fmt::{self, Display, Write};
@@ -48,7 +51,8 @@ impl Graph {
         OneArg(self, arg)
     }
 
-    /// The statements around a node, `radius` on each side, one a line, with a `>` before the node's own.
+    /// The statements around a node, `radius` on each side, one a line, with a `>` before the
+    /// node's own.
     pub fn window(&self, node: NodeId, radius: usize) -> String {
         match self.body.iter().position(|s| *s == Stmt::Node(node)) {
             Some(at) => self.window_at(at, radius),
@@ -58,7 +62,10 @@ impl Graph {
 
     /// The statements around the `at`-th, as [`Graph::window`] shows them.
     pub fn window_at(&self, at: usize, radius: usize) -> String {
-        let (from, to) = (at.saturating_sub(radius), at.saturating_add(radius).saturating_add(1).min(self.body.len()));
+        let (from, to) = (
+            at.saturating_sub(radius),
+            at.saturating_add(radius).saturating_add(1).min(self.body.len()),
+        );
         let mut text = String::new();
         for (i, stmt) in self.body.iter().enumerate().take(to).skip(from) {
             text.push_str(if i == at { "> " } else { "  " });
@@ -72,7 +79,8 @@ impl Graph {
 
 /// Whether a name alone says that a symbol is unbacked: `u` and digits.
 pub(super) fn names_unbacked(name: &str) -> bool {
-    name.strip_prefix('u').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+    name.strip_prefix('u')
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }
 
 struct Printer<'g, 'w, W: Write> {
@@ -116,7 +124,11 @@ impl<'g, W: Write> Printer<'g, '_, W> {
         self.w.write_str("\n}")
     }
 
-    fn separated<T>(&mut self, items: &[T], mut item: impl FnMut(&mut Self, &T) -> fmt::Result) -> fmt::Result {
+    fn separated<T>(
+        &mut self,
+        items: &[T],
+        mut item: impl FnMut(&mut Self, &T) -> fmt::Result,
+    ) -> fmt::Result {
         for (i, x) in items.iter().enumerate() {
             if i > 0 {
                 self.w.write_str(", ")?;
@@ -231,7 +243,9 @@ impl<'g, W: Write> Printer<'g, '_, W> {
             Arg::Int(e) => self.value_type(ValueType::Int(e)),
             Arg::List(list) => {
                 self.w.write_char('[')?;
-                self.separated(list.get(&self.g.args).unwrap_or_default(), |p, arg| p.arg_type(arg))?;
+                self.separated(list.get(&self.g.args).unwrap_or_default(), |p, arg| {
+                    p.arg_type(arg)
+                })?;
                 self.w.write_char(']')
             }
             other => self.w.write_str(kind_name(&other)),
@@ -249,10 +263,12 @@ impl<'g, W: Write> Printer<'g, '_, W> {
 
     fn value_type(&mut self, ty: ValueType) -> fmt::Result {
         match ty {
-            ValueType::Tensor(id) => match (self.g.types.get(id.index()), self.g.contiguous.get(id.index())) {
-                (Some(ty), Some(&contiguous)) => self.tensor_type(ty, contiguous),
-                _ => self.w.write_char('?'),
-            },
+            ValueType::Tensor(id) => {
+                match (self.g.types.get(id.index()), self.g.contiguous.get(id.index())) {
+                    (Some(ty), Some(&contiguous)) => self.tensor_type(ty, contiguous),
+                    _ => self.w.write_char('?'),
+                }
+            }
             ValueType::Int(e) => {
                 self.w.write_str("int(")?;
                 self.expr(e)?;
@@ -302,7 +318,9 @@ impl<'g, W: Write> Printer<'g, '_, W> {
     }
 
     fn name(&mut self, v: ValueId) -> fmt::Result {
-        let Some(&Name { base, number }) = self.g.values.get(v.index()).map(|v| &v.name) else { return self.w.write_char('?') };
+        let Some(&Name { base, number }) = self.g.values.get(v.index()).map(|v| &v.name) else {
+            return self.w.write_char('?');
+        };
         self.w.write_str(self.str(base))?;
         if number == 0 { Ok(()) } else { write!(self.w, "_{number}") }
     }
@@ -327,9 +345,11 @@ impl<'g, W: Write> Printer<'g, '_, W> {
     }
 }
 
-/// Characters that would change a line without being seen: controls, zero-width characters, direction marks, line separators.
+/// Characters that would change a line without being seen: controls, zero-width characters,
+/// direction marks, line separators.
 fn is_invisible(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// The signature's word for an output that is not a value, an integer or a list.

@@ -1,4 +1,5 @@
-//! The plain data of a graph: ids, types, arguments, nodes and statements. All of it is small and `Copy`, except [`TensorType`].
+//! The plain data of a graph: ids, types, arguments, nodes and statements. All of it is small and
+//! `Copy`, except [`TensorType`].
 
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use crate::{DType, Device, Layout, MemoryFormat};
@@ -105,7 +106,11 @@ impl TensorType {
     ///
     /// # Errors
     /// If a stride overflows.
-    pub fn contiguous(dtype: DType, sizes: &[Expr], symbols: &mut SymTable) -> Result<TensorType, SymError> {
+    pub fn contiguous(
+        dtype: DType,
+        sizes: &[Expr],
+        symbols: &mut SymTable,
+    ) -> Result<TensorType, SymError> {
         Ok(TensorType {
             dtype,
             device: Device::Cpu,
@@ -128,8 +133,12 @@ impl TensorType {
     }
 }
 
-/// Row-major strides as PyTorch gives them: the product of `max(size, 1)` over the dimensions to the right.
-pub(super) fn contiguous_strides(sizes: &[Expr], symbols: &mut SymTable) -> Result<SmallVec<[Expr; 4]>, SymError> {
+/// Row-major strides as PyTorch gives them: the product of `max(size, 1)` over the dimensions to
+/// the right.
+pub(super) fn contiguous_strides(
+    sizes: &[Expr],
+    symbols: &mut SymTable,
+) -> Result<SmallVec<[Expr; 4]>, SymError> {
     let mut strides: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(1), sizes.len());
     let mut next = Expr::Int(1);
     for (stride, &size) in strides.iter_mut().zip(sizes).rev() {
@@ -151,7 +160,8 @@ pub(super) fn contiguous_strides(sizes: &[Expr], symbols: &mut SymTable) -> Resu
 pub enum ValueType {
     /// A tensor.
     Tensor(TypeId),
-    /// An integer known as this expression; for an input or a data-dependent result, a plain symbol.
+    /// An integer known as this expression; for an input or a data-dependent result, a plain
+    /// symbol.
     Int(Expr),
     /// A floating-point number.
     Float,
@@ -161,7 +171,8 @@ pub enum ValueType {
     Str,
 }
 
-/// A float compared and hashed by its bits, so that `-0.0` differs from `0.0` and a NaN equals itself.
+/// A float compared and hashed by its bits, so that `-0.0` differs from `0.0` and a NaN equals
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FloatBits(u64);
 
@@ -301,7 +312,8 @@ pub(super) struct Value {
     pub def: Def,
 }
 
-/// Data beside a graph that is no part of its meaning (source locations, indexes built on demand): any two are equal.
+/// Data beside a graph that is no part of its meaning (source locations, indexes built on demand):
+/// any two are equal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IgnoredInEq<T>(pub T);
 

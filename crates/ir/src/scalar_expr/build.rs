@@ -80,7 +80,10 @@ impl ExprBuilder {
 
     /// The dtype of a register.
     pub fn dtype(&self, reg: Reg) -> Result<DType, BuildError> {
-        self.instrs.get(reg.index()).map(|i| i.dtype).ok_or(BuildError::UnknownReg { reg, len: self.instrs.len() })
+        self.instrs
+            .get(reg.index())
+            .map(|i| i.dtype)
+            .ok_or(BuildError::UnknownReg { reg, len: self.instrs.len() })
     }
 
     /// The next input.
@@ -152,11 +155,16 @@ impl ExprBuilder {
     /// Appends another expression with `args` for its inputs; gives its outputs.
     pub fn inline(&mut self, expr: &ScalarExpr, args: &[Reg]) -> Result<Vec<Reg>, BuildError> {
         let mut map: Vec<Reg> = Vec::with_capacity(expr.instrs().len());
-        let at = |map: &[Reg], r: Reg| map.get(r.index()).copied().ok_or(BuildError::UnknownReg { reg: r, len: map.len() });
+        let at = |map: &[Reg], r: Reg| {
+            map.get(r.index()).copied().ok_or(BuildError::UnknownReg { reg: r, len: map.len() })
+        };
         for instr in expr.instrs() {
             let op = match instr.op {
                 Op::Input(k) => {
-                    let arg = args.get(k as usize).copied().ok_or(BuildError::UnknownReg { reg: Reg(k), len: args.len() })?;
+                    let arg = args
+                        .get(k as usize)
+                        .copied()
+                        .ok_or(BuildError::UnknownReg { reg: Reg(k), len: args.len() })?;
                     let (left, right) = (self.dtype(arg)?, instr.dtype);
                     if left != right {
                         return Err(BuildError::Mismatch { op: "inline", left, right });

@@ -65,7 +65,8 @@ fn round(d: DType, x: f64) -> f64 {
 }
 
 impl ScalarExpr {
-    /// Evaluates the expression on one element of each input; inputs are first cast to their declared dtype.
+    /// Evaluates the expression on one element of each input; inputs are first cast to their
+    /// declared dtype.
     pub fn eval(&self, inputs: &[Scalar]) -> Result<Vec<Scalar>, EvalError> {
         if inputs.len() != self.inputs().len() {
             return Err(EvalError::Inputs { expected: self.inputs().len(), found: inputs.len() });
@@ -75,7 +76,9 @@ impl ScalarExpr {
             let get = |r: Reg| regs.get(r.index()).copied().unwrap_or(Scalar::Bool(false));
             let d = instr.dtype;
             let value = match instr.op {
-                Op::Input(k) => cast_scalar(inputs.get(k as usize).copied().unwrap_or(Scalar::Int(0)), d),
+                Op::Input(k) => {
+                    cast_scalar(inputs.get(k as usize).copied().unwrap_or(Scalar::Int(0)), d)
+                }
                 Op::Const(c) => c,
                 Op::Unary(op, a) => unary(op, get(a), d),
                 Op::Binary(op, a, b) => binary(op, get(a), get(b), d)?,
@@ -85,7 +88,11 @@ impl ScalarExpr {
             };
             regs.push(value);
         }
-        Ok(self.outputs().iter().map(|r| regs.get(r.index()).copied().unwrap_or(Scalar::Bool(false))).collect())
+        Ok(self
+            .outputs()
+            .iter()
+            .map(|r| regs.get(r.index()).copied().unwrap_or(Scalar::Bool(false)))
+            .collect())
     }
 }
 
@@ -265,7 +272,8 @@ fn float_binary(op: BinaryOp, a: f64, b: f64, d: DType) -> f64 {
         Div => a / b,
         FloorDiv if b == 0.0 => a / b,
         FloorDiv => {
-            let adjusted = step(step(a - fmod) / b) - f64::from(u8::from(fmod != 0.0 && (b < 0.0) != (fmod < 0.0)));
+            let adjusted = step(step(a - fmod) / b)
+                - f64::from(u8::from(fmod != 0.0 && (b < 0.0) != (fmod < 0.0)));
             let floor = adjusted.floor();
             match adjusted {
                 0.0 => 0f64.copysign(step(a / b)),

@@ -1,15 +1,19 @@
 //! The scalar language: what one element of a pointwise kernel computes.
 //!
-//! A [`ScalarExpr`] is straight-line SSA code. Each instruction defines one register, named by its position, with a
-//! [`DType`]; operands are earlier registers. Nothing is converted implicitly: mixing dtypes needs a [`Op::Cast`].
+//! A [`ScalarExpr`] is straight-line SSA code. Each instruction defines one register, named by its
+//! position, with a [`DType`]; operands are earlier registers. Nothing is converted implicitly:
+//! mixing dtypes needs a [`Op::Cast`].
 //!
 //! **Meaning.** Every instruction's result is rounded to its register's dtype:
-//! * `f32` and `f64` compute in themselves; `bf16` and `f16` compute in `f32`, then round to nearest even;
+//! * `f32` and `f64` compute in themselves; `bf16` and `f16` compute in `f32`, then round to
+//!   nearest even;
 //! * integers wrap around; dividing an integer by zero is [`EvalError::DivisionByZero`];
-//! * a cast from float to integer truncates; what does not fit an `i64` (NaN too) becomes `i64::MIN`, as x86's
-//!   `cvttsd2si` and so PyTorch do, and narrower integers keep the low bits of that; a cast to bool is `x != 0`.
+//! * a cast from float to integer truncates; what does not fit an `i64` (NaN too) becomes
+//!   `i64::MIN`, as x86's `cvttsd2si` and so PyTorch do, and narrower integers keep the low bits of
+//!   that; a cast to bool is `x != 0`.
 //!
-//! Transcendental functions are meant as the correctly rounded ones; a backend may be off by a few units in the last place.
+//! Transcendental functions are meant as the correctly rounded ones; a backend may be off by a few
+//! units in the last place.
 
 mod build;
 mod eval;

@@ -13,14 +13,21 @@ fn prints_one_line_per_instruction() {
     let y = b.binary(BinaryOp::Mul, x, c).unwrap();
     let z = b.cast(y, I64).unwrap();
     let e = b.finish(&[y, z]).unwrap();
-    assert_eq!(e.to_string(), "r0: f32 = input 0\nr1: f32 = const 3.0\nr2: f32 = mul r0, r1\nr3: i64 = cast r2\nreturn r2, r3\n");
+    assert_eq!(
+        e.to_string(),
+        "r0: f32 = input 0\nr1: f32 = const 3.0\nr2: f32 = mul r0, r1\nr3: i64 = cast r2\nreturn \
+            r2, r3\n"
+    );
 }
 
 #[test]
 fn builder_refuses_mismatches() {
     let mut b = ExprBuilder::new();
     let (x, i, p) = (b.input(F32), b.input(I64), b.input(Bool));
-    assert!(matches!(b.binary(BinaryOp::Add, x, i), Err(BuildError::Mismatch { left: F32, right: I64, .. })));
+    assert!(matches!(
+        b.binary(BinaryOp::Add, x, i),
+        Err(BuildError::Mismatch { left: F32, right: I64, .. })
+    ));
     assert!(matches!(b.unary(UnaryOp::Exp, i), Err(BuildError::DType { found: I64, .. })));
     assert!(matches!(b.binary(BinaryOp::Sub, p, p), Err(BuildError::DType { found: Bool, .. })));
     assert!(matches!(b.select(x, x, x), Err(BuildError::DType { .. })));
@@ -70,10 +77,20 @@ fn casts_follow_pytorch() {
 
 #[test]
 fn floats_round_at_every_instruction() {
-    assert_eq!(one(BinaryOp::Add, BF16, Scalar::Float(256.0), Scalar::Float(1.0)), Ok(Scalar::Float(256.0)));
-    assert_eq!(one(BinaryOp::FloorDiv, F32, Scalar::Float(-1.0), Scalar::Float(0.3)), Ok(Scalar::Float(-4.0)));
-    assert!(matches!(one(BinaryOp::Max, F32, Scalar::Float(f64::NAN), Scalar::Float(0.3)), Ok(Scalar::Float(x)) if x.is_nan()));
-    let erf = |x: f64| ScalarExpr::unary(UnaryOp::Erf, F64).unwrap().eval(&[x.into()]).unwrap()[0].to_f64();
+    assert_eq!(
+        one(BinaryOp::Add, BF16, Scalar::Float(256.0), Scalar::Float(1.0)),
+        Ok(Scalar::Float(256.0))
+    );
+    assert_eq!(
+        one(BinaryOp::FloorDiv, F32, Scalar::Float(-1.0), Scalar::Float(0.3)),
+        Ok(Scalar::Float(-4.0))
+    );
+    assert!(
+        matches!(one(BinaryOp::Max, F32, Scalar::Float(f64::NAN), Scalar::Float(0.3)), Ok(Scalar::Float(x)) if x.is_nan())
+    );
+    let erf = |x: f64| {
+        ScalarExpr::unary(UnaryOp::Erf, F64).unwrap().eval(&[x.into()]).unwrap()[0].to_f64()
+    };
     assert!((erf(1.0) - 0.842_700_792_949_714_9).abs() < 1e-15);
     assert!((erf(2.5) - 0.999_593_047_982_555).abs() < 1e-15);
 }

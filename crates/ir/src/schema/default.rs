@@ -71,12 +71,22 @@ impl Default {
     /// The dtype, layout or memory format with PyTorch's number `code`; `ty` says which of them.
     pub(super) fn from_code(ty: &Type, code: i64) -> Option<Default> {
         const LAYOUTS: [Layout; 3] = [Layout::Strided, Layout::SparseCoo, Layout::SparseCsr];
-        const FORMATS: [MemoryFormat; 4] =
-            [MemoryFormat::Contiguous, MemoryFormat::Preserve, MemoryFormat::ChannelsLast, MemoryFormat::ChannelsLast3d];
+        const FORMATS: [MemoryFormat; 4] = [
+            MemoryFormat::Contiguous,
+            MemoryFormat::Preserve,
+            MemoryFormat::ChannelsLast,
+            MemoryFormat::ChannelsLast3d,
+        ];
         match ty {
-            Type::ScalarType => DType::ALL.into_iter().find(|d| dtype_code(*d) == code).map(Default::DType),
-            Type::Layout => LAYOUTS.into_iter().find(|l| layout_code(*l) == code).map(Default::Layout),
-            Type::MemoryFormat => FORMATS.into_iter().find(|m| format_code(*m) == code).map(Default::MemoryFormat),
+            Type::ScalarType => {
+                DType::ALL.into_iter().find(|d| dtype_code(*d) == code).map(Default::DType)
+            }
+            Type::Layout => {
+                LAYOUTS.into_iter().find(|l| layout_code(*l) == code).map(Default::Layout)
+            }
+            Type::MemoryFormat => {
+                FORMATS.into_iter().find(|m| format_code(*m) == code).map(Default::MemoryFormat)
+            }
             _ => None,
         }
     }

@@ -62,7 +62,8 @@ impl Display for Type {
     }
 }
 
-/// A type with its alias annotation, which comes before the `?` of a tensor, after the one of a list's element, and before any `[]`.
+/// A type with its alias annotation, which comes before the `?` of a tensor, after the one of a
+/// list's element, and before any `[]`.
 fn typed(f: &mut Formatter<'_>, ty: &Type, alias: Option<&Alias>) -> fmt::Result {
     match ty {
         Type::Optional(inner) => {
@@ -105,7 +106,11 @@ impl Display for Alias {
     }
 }
 
-fn separated<T: Display>(f: &mut Formatter<'_>, items: impl IntoIterator<Item = T>, separator: &str) -> fmt::Result {
+fn separated<T: Display>(
+    f: &mut Formatter<'_>,
+    items: impl IntoIterator<Item = T>,
+    separator: &str,
+) -> fmt::Result {
     for (i, item) in items.into_iter().enumerate() {
         write!(f, "{}{item}", if i == 0 { "" } else { separator })?;
     }
@@ -146,7 +151,8 @@ impl Display for Default {
     }
 }
 
-/// Whole numbers under 10^10 as `1.`, others with 17 significant digits as C's `%.17g`: what PyTorch prints.
+/// Whole numbers under 10^10 as `1.`, others with 17 significant digits as C's `%.17g`: what
+/// PyTorch prints.
 fn float(f: &mut Formatter<'_>, x: f64) -> fmt::Result {
     const DIGITS: i32 = 17;
     if !x.is_finite() {

@@ -25,7 +25,10 @@ pub enum SchemaErrorKind {
     #[error("{0} is over the limit of {1}")]
     Limit(&'static str, usize),
     /// The operator's name has no namespace.
-    #[error("expected an operator name of the form `namespace::name`, found `{0}`, which has no namespace")]
+    #[error(
+        "expected an operator name of the form `namespace::name`, found `{0}`, which has no \
+            namespace"
+    )]
     NoNamespace(String),
     /// The operator is defined in one namespace, and its name is in another.
     #[error("expected namespace `{expected}`, found `{found}`")]
@@ -39,7 +42,9 @@ pub enum SchemaErrorKind {
     #[error("`{0}` cannot be an overload name")]
     Overload(String),
     /// A signature was asked for, and the text has a name too.
-    #[error("expected a signature without a name, like `(Tensor x) -> Tensor`, found the name `{0}`")]
+    #[error(
+        "expected a signature without a name, like `(Tensor x) -> Tensor`, found the name `{0}`"
+    )]
     NameInSignature(String),
     /// No such type.
     #[error("unknown type `{0}`")]
@@ -81,13 +86,15 @@ pub enum SchemaErrorKind {
         /// The one before it that has a default.
         before: String,
     },
-    /// The parts of a built schema do not survive printing: a positional argument after a keyword-only one, or a default, a name or an
-    /// alias annotation that the grammar cannot express.
+    /// The parts of a built schema do not survive printing: a positional argument after a
+    /// keyword-only one, or a default, a name or an alias annotation that the grammar cannot
+    /// express.
     #[error("the schema's parts are not in canonical form: its text means another schema")]
     NotCanonical,
 }
 
-/// A schema or an operator name that is wrong. Prints the fault, the text with a caret under the place, and what to write instead.
+/// A schema or an operator name that is wrong. Prints the fault, the text with a caret under the
+/// place, and what to write instead.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SchemaError(Box<Detail>);
 
@@ -138,19 +145,26 @@ impl fmt::Display for SchemaError {
         // Long texts are cut to a window around the fault.
         const MARGIN: usize = 60;
         let Detail { kind, text, span, help } = &*self.0;
-        let chars = |range: Range<usize>| text.get(range).unwrap_or_default().chars().map(|c| if c.is_control() { ' ' } else { c });
+        let chars = |range: Range<usize>| {
+            text.get(range)
+                .unwrap_or_default()
+                .chars()
+                .map(|c| if c.is_control() { ' ' } else { c })
+        };
         let before: Vec<char> = chars(0..span.start).collect();
         let fault: String = chars(span.clone()).take(2 * MARGIN).collect();
         let mut after = chars(span.end..text.len());
         let (cut, kept) = before.split_at(before.len().saturating_sub(MARGIN));
-        let start: String = if cut.is_empty() { "" } else { "…" }.chars().chain(kept.iter().copied()).collect();
+        let start: String =
+            if cut.is_empty() { "" } else { "…" }.chars().chain(kept.iter().copied()).collect();
         let mut end: String = after.by_ref().take(MARGIN).collect();
         if after.next().is_some() {
             end.push('…');
         }
         write!(f, "{kind}")?;
         if !text.is_empty() {
-            let (indent, carets) = (" ".repeat(start.chars().count()), "^".repeat(fault.chars().count().max(1)));
+            let (indent, carets) =
+                (" ".repeat(start.chars().count()), "^".repeat(fault.chars().count().max(1)));
             write!(f, "\n  {start}{fault}{end}\n  {indent}{carets}")?;
         }
         match help {

@@ -28,12 +28,17 @@ impl fmt::Display for Token<'_> {
     }
 }
 
-const PUNCTUATION: [&str; 17] = ["->", "::", "...", "(", ")", "[", "]", ",", "*", "=", "?", "!", "|", ".", "-", "+", ":"];
+const PUNCTUATION: [&str; 17] =
+    ["->", "::", "...", "(", ")", "[", "]", ",", "*", "=", "?", "!", "|", ".", "-", "+", ":"];
 
 /// The tokens of `text` with their bytes; the last is [`Token::End`].
 pub(super) fn tokenize(text: &str) -> Result<Vec<(Token<'_>, Range<usize>)>, SchemaError> {
     if text.len() > LONGEST {
-        return Err(SchemaError::new(SchemaErrorKind::Limit("the schema's length in bytes", LONGEST), "", 0..0));
+        return Err(SchemaError::new(
+            SchemaErrorKind::Limit("the schema's length in bytes", LONGEST),
+            "",
+            0..0,
+        ));
     }
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
@@ -48,12 +53,22 @@ pub(super) fn tokenize(text: &str) -> Result<Vec<(Token<'_>, Range<usize>)>, Sch
         } else if first == '"' || first == '\'' {
             match string(rest, first) {
                 Some((value, length)) => (Token::Str(value), length),
-                None => return Err(SchemaError::new(SchemaErrorKind::Str, text, start..text.trim_end().len())),
+                None => {
+                    return Err(SchemaError::new(
+                        SchemaErrorKind::Str,
+                        text,
+                        start..text.trim_end().len(),
+                    ));
+                }
             }
         } else if let Some(punct) = PUNCTUATION.into_iter().find(|p| rest.starts_with(p)) {
             (Token::Punct(punct), punct.len())
         } else {
-            return Err(SchemaError::new(SchemaErrorKind::Character(first), text, start..start + first.len_utf8()));
+            return Err(SchemaError::new(
+                SchemaErrorKind::Character(first),
+                text,
+                start..start + first.len_utf8(),
+            ));
         };
         tokens.push((token, start..start + length));
         rest = rest[length..].trim_start();
@@ -84,7 +99,8 @@ fn number(text: &str) -> usize {
     end
 }
 
-/// The value of a quoted string and its length with quotes; `None` if it does not end or has an unknown escape.
+/// The value of a quoted string and its length with quotes; `None` if it does not end or has an
+/// unknown escape.
 fn string(text: &str, quote: char) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut chars = text.char_indices().skip(1);

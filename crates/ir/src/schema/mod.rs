@@ -1,8 +1,9 @@
 //! Operator schemas: PyTorch's function-schema grammar.
 //!
-//! A schema says everything about an operator that is not its kernel: what it takes, what it returns, what it mutates and what
-//! aliases what, as in `aten::add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)`. Text that parses prints in
-//! one canonical form, the one PyTorch prints; a text in that form round-trips byte for byte.
+//! A schema says everything about an operator that is not its kernel: what it takes, what it
+//! returns, what it mutates and what aliases what, as in `aten::add_.Tensor(Tensor(a!) self, Tensor
+//! other, *, Scalar alpha=1) -> Tensor(a!)`. Text that parses prints in one canonical form, the one
+//! PyTorch prints; a text in that form round-trips byte for byte.
 
 mod default;
 mod display;
@@ -24,7 +25,8 @@ pub use types::{Alias, AliasSet, Type};
 
 use sha2::{Digest, Sha256};
 
-/// The signature of one operator overload. Parsed, or built by [`Schema::new`], it is valid; the fields are open for reading.
+/// The signature of one operator overload. Parsed, or built by [`Schema::new`], it is valid; the
+/// fields are open for reading.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Schema {
     /// The operator's name.
@@ -42,7 +44,8 @@ pub struct Arg {
     pub name: String,
     /// Its type.
     pub ty: Type,
-    /// Which alias sets it is in, and whether it is written. Only tensors and lists of them have one.
+    /// Which alias sets it is in, and whether it is written. Only tensors and lists of them have
+    /// one.
     pub alias: Option<Alias>,
     /// Its default value, of its type.
     pub default: Option<Default>,
@@ -62,12 +65,17 @@ pub struct Ret {
 }
 
 impl Schema {
-    /// A schema of these parts, by the same rules as a parsed one; an error shows the schema's text.
+    /// A schema of these parts, by the same rules as a parsed one; an error shows the schema's
+    /// text.
     pub fn new(name: OpName, args: Vec<Arg>, returns: Vec<Ret>) -> Result<Schema, SchemaError> {
         let built = Schema { name, args, returns };
         let text = built.to_string();
         let parsed: Schema = text.parse()?;
-        if parsed == built { Ok(parsed) } else { Err(SchemaError::new(SchemaErrorKind::NotCanonical, &text, 0..text.len())) }
+        if parsed == built {
+            Ok(parsed)
+        } else {
+            Err(SchemaError::new(SchemaErrorKind::NotCanonical, &text, 0..text.len()))
+        }
     }
 
     /// Parses a signature without a name, as in `(Tensor x) -> Tensor`.
@@ -75,7 +83,8 @@ impl Schema {
         parse::signature(name, text)
     }
 
-    /// Parses a schema in which the namespace may be left out: `sin(Tensor x) -> Tensor`. One that is written must be `ns`.
+    /// Parses a schema in which the namespace may be left out: `sin(Tensor x) -> Tensor`. One that
+    /// is written must be `ns`.
     pub fn parse_in(ns: &str, text: &str) -> Result<Schema, SchemaError> {
         parse::schema(text, Some(ns))
     }
@@ -92,13 +101,16 @@ impl Schema {
 
     /// Some returned value aliases an argument that is not written.
     pub fn is_view(&self) -> bool {
-        (0..self.returns.len()).any(|r| self.aliased_args(r).any(|a| self.args.get(a).is_some_and(|a| !a.is_written())))
+        (0..self.returns.len()).any(|r| {
+            self.aliased_args(r).any(|a| self.args.get(a).is_some_and(|a| !a.is_written()))
+        })
     }
 
     /// The indices of the arguments that the `ret`-th returned value may alias.
     pub fn aliased_args(&self, ret: usize) -> impl Iterator<Item = usize> + '_ {
         let alias = self.returns.get(ret).and_then(|r| r.alias.as_ref());
-        let shares = move |arg: &Arg| matches!((&arg.alias, alias), (Some(a), Some(r)) if r.may_share(a));
+        let shares =
+            move |arg: &Arg| matches!((&arg.alias, alias), (Some(a), Some(r)) if r.may_share(a));
         self.args.iter().enumerate().filter(move |(_, a)| shares(a)).map(|(i, _)| i)
     }
 

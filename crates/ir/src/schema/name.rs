@@ -3,7 +3,8 @@
 use super::{SchemaError, parse};
 use std::str::FromStr;
 
-/// The name of an operator overload: `aten::add.Tensor`. Its parts are identifiers of ASCII letters, digits and `_`.
+/// The name of an operator overload: `aten::add.Tensor`. Its parts are identifiers of ASCII
+/// letters, digits and `_`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpName {
     /// The namespace: `aten`.

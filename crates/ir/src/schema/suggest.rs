@@ -1,18 +1,21 @@
 //! "Did you mean": the nearest of some names.
 
-/// The candidate nearest to `found` by edit distance (a swap of neighbours counts as one, a change of case as nothing), if it is near
-/// enough to be a typing error: within a third of its length, and at least one.
+/// The candidate nearest to `found` by edit distance (a swap of neighbours counts as one, a change
+/// of case as nothing), if it is near enough to be a typing error: within a third of its length,
+/// and at least one.
 pub fn closest<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Names longer than this are not typing errors, and the distance is quadratic.
     const LONGEST: usize = 64;
-    let lower = |s: &str| s.chars().take(LONGEST + 1).flat_map(char::to_lowercase).collect::<Vec<char>>();
+    let lower =
+        |s: &str| s.chars().take(LONGEST + 1).flat_map(char::to_lowercase).collect::<Vec<char>>();
     let found = lower(found);
     if found.len() > LONGEST {
         return None;
     }
     let near = |name: &'a str| {
         let distance = distance(&found, &lower(name));
-        (distance <= (found.len() / 3).max(1) && distance < found.len().max(1)).then_some((distance, name))
+        (distance <= (found.len() / 3).max(1) && distance < found.len().max(1))
+            .then_some((distance, name))
     };
     candidates.into_iter().filter_map(near).min().map(|(_, name)| name)
 }

@@ -144,7 +144,8 @@ pub struct Alias {
     pub before: BTreeSet<AliasSet>,
     /// The call writes to the value's storage.
     pub write: bool,
-    /// The sets that the value is in after the call; equal to `before` unless there is an `->`. Never empty.
+    /// The sets that the value is in after the call; equal to `before` unless there is an `->`.
+    /// Never empty.
     pub after: BTreeSet<AliasSet>,
 }
 
@@ -155,9 +156,13 @@ impl Alias {
         Alias { before: set.clone(), write, after: set }
     }
 
-    /// Whether a returned value with this annotation may share storage with an argument annotated `arg`.
+    /// Whether a returned value with this annotation may share storage with an argument annotated
+    /// `arg`.
     pub fn may_share(&self, arg: &Alias) -> bool {
         let wild = |sets: &BTreeSet<AliasSet>| sets.contains(&AliasSet::Wildcard);
-        wild(&self.before) || wild(&arg.before) || !self.before.is_disjoint(&arg.before) || !self.before.is_disjoint(&arg.after)
+        wild(&self.before)
+            || wild(&arg.before)
+            || !self.before.is_disjoint(&arg.before)
+            || !self.before.is_disjoint(&arg.after)
     }
 }

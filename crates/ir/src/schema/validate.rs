@@ -13,18 +13,28 @@ pub(super) struct Sites {
 
 /// Checks names, the order of defaults, and that returns alias only what arguments offer.
 pub(super) fn validate(schema: &Schema, sites: &Sites, text: &str) -> Result<(), SchemaError> {
-    let fail = |kind: SchemaErrorKind, span: &Range<usize>| SchemaError::new(kind, text, span.clone());
+    let fail =
+        |kind: SchemaErrorKind, span: &Range<usize>| SchemaError::new(kind, text, span.clone());
     let mut names = HashSet::new();
     let mut defaulted: Option<&str> = None;
     let mut written: BTreeMap<&AliasSet, bool> = BTreeMap::new();
     for (arg, site) in schema.args.iter().zip(&sites.args) {
         if !names.insert(arg.name.as_str()) {
-            return Err(fail(SchemaErrorKind::Duplicate { what: "argument", name: arg.name.clone() }, site));
+            return Err(fail(
+                SchemaErrorKind::Duplicate { what: "argument", name: arg.name.clone() },
+                site,
+            ));
         }
-        // Lists are exempt, as in PyTorch, whose older schemas have some without a default after arguments with one.
-        if let (Some(before), false, None, false) = (defaulted, arg.kwarg_only, &arg.default, matches!(arg.ty, Type::List(..))) {
-            let kind = SchemaErrorKind::DefaultOrder { arg: arg.name.clone(), before: before.to_owned() };
-            return Err(fail(kind, site).help("give it a default, or move it before the arguments with defaults or after a `*`"));
+        // Lists are exempt, as in PyTorch, whose older schemas have some without a default after
+        // arguments with one.
+        if let (Some(before), false, None, false) =
+            (defaulted, arg.kwarg_only, &arg.default, matches!(arg.ty, Type::List(..)))
+        {
+            let kind =
+                SchemaErrorKind::DefaultOrder { arg: arg.name.clone(), before: before.to_owned() };
+            return Err(fail(kind, site).help(
+                "give it a default, or move it before the arguments with defaults or after a `*`",
+            ));
         }
         if arg.default.is_some() {
             defaulted = Some(&arg.name);
@@ -43,7 +53,10 @@ pub(super) fn validate(schema: &Schema, sites: &Sites, text: &str) -> Result<(),
         if let Some(name) = &ret.name
             && !names.insert(name.as_str())
         {
-            return Err(fail(SchemaErrorKind::Duplicate { what: "return", name: name.clone() }, site));
+            return Err(fail(
+                SchemaErrorKind::Duplicate { what: "return", name: name.clone() },
+                site,
+            ));
         }
         let Some(alias) = &ret.alias else { continue };
         if !ret.ty.is_tensors() {
@@ -52,12 +65,20 @@ pub(super) fn validate(schema: &Schema, sites: &Sites, text: &str) -> Result<(),
         for set in alias.before.iter().filter(|set| **set != AliasSet::Wildcard) {
             match written.get(set) {
                 None if !anything => {
-                    let help = format!("annotate the argument that it shares storage with: `Tensor({set}) x`");
-                    return Err(fail(SchemaErrorKind::UnknownAlias(set.to_string()), site).help(help));
+                    let help = format!(
+                        "annotate the argument that it shares storage with: `Tensor({set}) x`"
+                    );
+                    return Err(
+                        fail(SchemaErrorKind::UnknownAlias(set.to_string()), site).help(help)
+                    );
                 }
                 Some(false) if alias.write => {
-                    let help = format!("mark the argument as written, `Tensor({set}!)`, or return `Tensor({set})`");
-                    return Err(fail(SchemaErrorKind::WrittenReturn(set.to_string()), site).help(help));
+                    let help = format!(
+                        "mark the argument as written, `Tensor({set}!)`, or return `Tensor({set})`"
+                    );
+                    return Err(
+                        fail(SchemaErrorKind::WrittenReturn(set.to_string()), site).help(help)
+                    );
                 }
                 _ => {}
             }

@@ -46,7 +46,11 @@ impl Op {
     /// Why [`Op::on_numbers`] gave nothing.
     pub(super) fn number_error(self, a: i64, b: i64) -> SymError {
         let text = format!("{a} {} {b}", self.symbol()).into();
-        if b == 0 && matches!(self, Op::FloorDiv | Op::Mod) { SymError::DivisionByZero(text) } else { SymError::Overflow(text) }
+        if b == 0 && matches!(self, Op::FloorDiv | Op::Mod) {
+            SymError::DivisionByZero(text)
+        } else {
+            SymError::Overflow(text)
+        }
     }
 }
 
@@ -109,7 +113,13 @@ impl SymTable {
     }
 
     /// Interns a polynomial that overflowed if there is none.
-    pub(super) fn intern_checked(&mut self, p: Option<Poly>, op: Op, a: Expr, b: Expr) -> Result<Expr, SymError> {
+    pub(super) fn intern_checked(
+        &mut self,
+        p: Option<Poly>,
+        op: Op,
+        a: Expr,
+        b: Expr,
+    ) -> Result<Expr, SymError> {
         match p {
             Some(p) => self.intern_poly(p),
             None => Err(self.overflow(op, a, b)),
@@ -117,11 +127,18 @@ impl SymTable {
     }
 
     pub(super) fn overflow(&self, op: Op, a: Expr, b: Expr) -> SymError {
-        SymError::Overflow(format!("({}) {} ({})", self.display(a), op.symbol(), self.display(b)).into())
+        SymError::Overflow(
+            format!("({}) {} ({})", self.display(a), op.symbol(), self.display(b)).into(),
+        )
     }
 
-    /// The minimum or maximum: flattened, sorted, with operands dropped that declared ranges prove to be never alone extreme.
-    pub(super) fn extremum(&mut self, max: bool, operands: impl IntoIterator<Item = Expr>) -> Result<Expr, SymError> {
+    /// The minimum or maximum: flattened, sorted, with operands dropped that declared ranges prove
+    /// to be never alone extreme.
+    pub(super) fn extremum(
+        &mut self,
+        max: bool,
+        operands: impl IntoIterator<Item = Expr>,
+    ) -> Result<Expr, SymError> {
         let mut args = Args::new();
         let mut number: Option<i64> = None;
         for e in operands {
@@ -135,7 +152,9 @@ impl SymTable {
             };
             for e in flat {
                 match e {
-                    Expr::Int(n) => number = Some(number.map_or(n, |m| if max { m.max(n) } else { m.min(n) })),
+                    Expr::Int(n) => {
+                        number = Some(number.map_or(n, |m| if max { m.max(n) } else { m.min(n) }))
+                    }
                     Expr::Id(_) => args.push(e),
                 }
             }
@@ -165,9 +184,11 @@ impl SymTable {
         }
     }
 
-    /// Whether `a <= b` by declared ranges, term by term. (Anything cleverer would not be transitive, and order would matter.)
+    /// Whether `a <= b` by declared ranges, term by term. (Anything cleverer would not be
+    /// transitive, and order would matter.)
     fn ordered(&self, (a, b): (Expr, Expr)) -> bool {
-        self.add_scaled(&self.poly(a), -1, &self.poly(b)).is_some_and(|d| self.declared_poly(&d).hi <= 0)
+        self.add_scaled(&self.poly(a), -1, &self.poly(b))
+            .is_some_and(|d| self.declared_poly(&d).hi <= 0)
     }
 
     /// The values of a polynomial by declared ranges, term by term.

@@ -1,4 +1,5 @@
-//! Conditions: relations, conjunctions, disjunctions. Negation is pushed inwards, so no node is a negation.
+//! Conditions: relations, conjunctions, disjunctions. Negation is pushed inwards, so no node is a
+//! negation.
 
 use super::poly::{Poly, Term};
 use super::range::{floor_div, floor_mod};
@@ -10,7 +11,8 @@ use std::cmp::Ordering;
 /// The operands of a conjunction or disjunction.
 pub(super) type Conds = SmallVec<[BoolId; 2]>;
 
-/// A canonical condition that is not a constant. Relations are `Eq`, `Ne`, `Lt` or `Le`; operands of `And` and `Or` are sorted.
+/// A canonical condition that is not a constant. Relations are `Eq`, `Ne`, `Lt` or `Le`; operands
+/// of `And` and `Or` are sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum BoolNode {
     Rel(Rel, Expr, Expr),
@@ -42,7 +44,8 @@ impl SymTable {
         BoolExpr::Id(id)
     }
 
-    /// The relation between two expressions, common terms cancelled; constant if their difference is.
+    /// The relation between two expressions, common terms cancelled; constant if their difference
+    /// is.
     pub fn rel(&mut self, op: Rel, a: Expr, b: Expr) -> BoolExpr {
         if let (Expr::Int(x), Expr::Int(y)) = (a, b) {
             return BoolExpr::Const(op.holds(x, y));
@@ -65,7 +68,9 @@ impl SymTable {
             Some(Ok(sides)) => sides,
             Some(Err(known)) => return BoolExpr::Const(known),
             // Too large to cancel: kept as it is, which is still right.
-            None if matches!(op, Rel::Eq | Rel::Ne) && self.cmp_expr(a, b) == Ordering::Less => (op, b, a),
+            None if matches!(op, Rel::Eq | Rel::Ne) && self.cmp_expr(a, b) == Ordering::Less => {
+                (op, b, a)
+            }
             None => (op, a, b),
         };
         let ((s, d), (t, e)) = (self.weight(a), self.weight(b));
@@ -82,7 +87,9 @@ impl SymTable {
         if g > 1 {
             let (c, g128) = (i128::from(d.constant), i128::from(g));
             match op {
-                Rel::Eq | Rel::Ne if floor_mod(c, g128) != Some(0) => return Some(Err(op == Rel::Ne)),
+                Rel::Eq | Rel::Ne if floor_mod(c, g128) != Some(0) => {
+                    return Some(Err(op == Rel::Ne));
+                }
                 // g * p + c < 0 is p < ceil(-c / g), and likewise for <=, rounding down.
                 Rel::Lt => d.constant = floor_div(c, g128)?.try_into().ok()?,
                 _ => d.constant = i64::try_from(-floor_div(-c, g128)?).ok()?,
@@ -132,7 +139,11 @@ impl SymTable {
         self.junction(false, &[a, b])
     }
 
-    pub(super) fn junction(&mut self, and: bool, operands: &[BoolExpr]) -> Result<BoolExpr, SymError> {
+    pub(super) fn junction(
+        &mut self,
+        and: bool,
+        operands: &[BoolExpr],
+    ) -> Result<BoolExpr, SymError> {
         let mut parts = Conds::new();
         for &b in operands {
             match b {
@@ -162,7 +173,8 @@ impl SymTable {
             _ => {}
         }
         let infos = parts.iter().filter_map(|p| self.bools.get_index(p.0 as usize));
-        let (size, depth) = infos.fold((0u32, 0), |(s, d), (_, i)| (s.saturating_add(i.size), d.max(i.depth)));
+        let (size, depth) =
+            infos.fold((0u32, 0), |(s, d), (_, i)| (s.saturating_add(i.size), d.max(i.depth)));
         check_weight(size, depth)?;
         let node = if and { BoolNode::And(parts) } else { BoolNode::Or(parts) };
         Ok(self.insert_bool(node, size + 1, depth + 1))
@@ -173,11 +185,18 @@ impl SymTable {
             return Ordering::Equal;
         }
         match (self.bool_node(a), self.bool_node(b)) {
-            (BoolNode::Rel(o, x, y), BoolNode::Rel(p, z, w)) => self.cmp_expr(*x, *z).then_with(|| self.cmp_expr(*y, *w)).then(o.cmp(p)),
-            (BoolNode::And(x), BoolNode::And(y)) | (BoolNode::Or(x), BoolNode::Or(y)) => x
-                .len()
-                .cmp(&y.len())
-                .then_with(|| x.iter().zip(y).map(|(&x, &y)| self.cmp_bool(x, y)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)),
+            (BoolNode::Rel(o, x, y), BoolNode::Rel(p, z, w)) => {
+                self.cmp_expr(*x, *z).then_with(|| self.cmp_expr(*y, *w)).then(o.cmp(p))
+            }
+            (BoolNode::And(x), BoolNode::And(y)) | (BoolNode::Or(x), BoolNode::Or(y)) => {
+                x.len().cmp(&y.len()).then_with(|| {
+                    x.iter()
+                        .zip(y)
+                        .map(|(&x, &y)| self.cmp_bool(x, y))
+                        .find(|o| o.is_ne())
+                        .unwrap_or(Ordering::Equal)
+                })
+            }
             (x, y) => rank(x).cmp(&rank(y)),
         }
     }

@@ -6,7 +6,8 @@ use super::table::Node;
 use super::{Expr, ExprId, Range, SymTable, SymbolId};
 use smallvec::SmallVec;
 
-/// All values are `rem` plus a multiple of `modulus`; modulus zero means the value `rem`, one means nothing is known.
+/// All values are `rem` plus a multiple of `modulus`; modulus zero means the value `rem`, one means
+/// nothing is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Congruence {
     pub modulus: i128,
@@ -74,15 +75,22 @@ impl SymTable {
             Node::Symbol(s) => self.range(*s).into(),
             Node::FloorDiv(a, b) => part(*a).floor_div(part(*b)),
             Node::Mod(a, b) => part(*a).modulo(part(*b)),
-            Node::Min(args) => args.iter().map(|&e| part(e)).reduce(Interval::min).unwrap_or(Interval::ALL),
-            Node::Max(args) => args.iter().map(|&e| part(e)).reduce(Interval::max).unwrap_or(Interval::ALL),
+            Node::Min(args) => {
+                args.iter().map(|&e| part(e)).reduce(Interval::min).unwrap_or(Interval::ALL)
+            }
+            Node::Max(args) => {
+                args.iter().map(|&e| part(e)).reduce(Interval::max).unwrap_or(Interval::ALL)
+            }
             Node::Poly(p) => self.interval_of_poly(p, part),
         }
     }
 
     /// The values of a polynomial, term by term.
     pub(super) fn interval_of_poly(&self, p: &Poly, part: &dyn Fn(Expr) -> Interval) -> Interval {
-        p.terms.iter().map(|t| self.interval_of_term(t, part)).fold(Interval::point(p.constant), Interval::add)
+        p.terms
+            .iter()
+            .map(|t| self.interval_of_term(t, part))
+            .fold(Interval::point(p.constant), Interval::add)
     }
 
     fn interval_of_term(&self, t: &Term, part: &dyn Fn(Expr) -> Interval) -> Interval {
@@ -116,7 +124,9 @@ impl SymTable {
                 None => self.range(*s).into(),
             },
             Node::Poly(p) => return self.factored(p, depth),
-            Node::Mod(x, Expr::Int(d)) if *d > 0 => self.remainder(*x, *d).intersect(self.interval_of(node, &part)),
+            Node::Mod(x, Expr::Int(d)) if *d > 0 => {
+                self.remainder(*x, *d).intersect(self.interval_of(node, &part))
+            }
             _ => self.interval_of(node, &part),
         };
         match self.facts.ranges.get(&id) {
@@ -125,8 +135,8 @@ impl SymTable {
         }
     }
 
-    /// The values of a polynomial by all that is known of its atoms, also with a common atom taken out: `a * b - a` is
-    /// `a * (b - 1)`.
+    /// The values of a polynomial by all that is known of its atoms, also with a common atom taken
+    /// out: `a * b - a` is `a * (b - 1)`.
     pub(super) fn proven_poly(&self, p: &Poly) -> Interval {
         self.factored(p, FACTORED)
     }
@@ -146,7 +156,8 @@ impl SymTable {
                 continue;
             }
             seen.push(*f);
-            let (with, rest): (Vec<Term>, Vec<Term>) = p.terms.iter().cloned().partition(|t| t.mono.contains(f));
+            let (with, rest): (Vec<Term>, Vec<Term>) =
+                p.terms.iter().cloned().partition(|t| t.mono.contains(f));
             if with.len() < 2 {
                 continue;
             }
@@ -181,7 +192,9 @@ impl SymTable {
             Expr::Id(id) => id,
         };
         let known = match self.node(id) {
-            Node::Symbol(s) => self.facts.subst.get(s).map_or(Congruence::NONE, |&e| self.congruence(e)),
+            Node::Symbol(s) => {
+                self.facts.subst.get(s).map_or(Congruence::NONE, |&e| self.congruence(e))
+            }
             Node::Mod(x, Expr::Int(d)) => {
                 let c = self.congruence(*x);
                 Congruence::new(wide_gcd(c.modulus, (*d).into()), c.rem)
@@ -195,8 +208,10 @@ impl SymTable {
             }
             Node::Min(args) | Node::Max(args) => {
                 let all = args.iter().map(|&a| self.congruence(a));
-                all.reduce(|a, b| Congruence::new(wide_gcd(wide_gcd(a.modulus, b.modulus), a.rem - b.rem), a.rem))
-                    .unwrap_or(Congruence::NONE)
+                all.reduce(|a, b| {
+                    Congruence::new(wide_gcd(wide_gcd(a.modulus, b.modulus), a.rem - b.rem), a.rem)
+                })
+                .unwrap_or(Congruence::NONE)
             }
             Node::Poly(p) => return self.congruence_poly(p),
             _ => Congruence::NONE,
@@ -218,7 +233,8 @@ impl SymTable {
         }
     }
 
-    /// The common factor of all coefficients does not divide the constant, or a known remainder is not zero.
+    /// The common factor of all coefficients does not divide the constant, or a known remainder is
+    /// not zero.
     pub(super) fn never_zero(&self, p: &Poly) -> bool {
         let g = i128::from(gcd(p.content(), 0));
         if g > 1 && floor_mod(p.constant.into(), g) != Some(0) {

@@ -1,7 +1,7 @@
 //! Floor division and remainder.
 //!
-//! Both split the dividend: `a = b * quotient + factor * num + extra` with `b = factor * den`, so that
-//! `a // b = quotient + num // den` and `a % b = factor * (num % den) + extra`.
+//! Both split the dividend: `a = b * quotient + factor * num + extra` with `b = factor * den`, so
+//! that `a // b = quotient + num // den` and `a % b = factor * (num % den) + extra`.
 
 use super::arith::Op;
 use super::poly::{Mono, Poly, Term, gcd};
@@ -13,7 +13,9 @@ use smallvec::SmallVec;
 impl SymTable {
     pub(super) fn floor_div_new(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         match b {
-            Expr::Int(0) => Err(SymError::DivisionByZero(format!("({}) // 0", self.display(a)).into())),
+            Expr::Int(0) => {
+                Err(SymError::DivisionByZero(format!("({}) // 0", self.display(a)).into()))
+            }
             Expr::Int(1) => Ok(a),
             Expr::Int(d) if d < 0 => {
                 let minus = self.mul(a, Expr::Int(-1))?;
@@ -27,7 +29,9 @@ impl SymTable {
 
     pub(super) fn modulo_new(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         match b {
-            Expr::Int(0) => Err(SymError::DivisionByZero(format!("({}) % 0", self.display(a)).into())),
+            Expr::Int(0) => {
+                Err(SymError::DivisionByZero(format!("({}) % 0", self.display(a)).into()))
+            }
             Expr::Int(1 | -1) => Ok(Expr::Int(0)),
             Expr::Int(d) if d < 0 => {
                 let minus = self.mul(a, Expr::Int(-1))?;
@@ -43,9 +47,12 @@ impl SymTable {
     /// By a number greater than one.
     fn floor_div_number(&mut self, a: Expr, d: i64) -> Result<Expr, SymError> {
         let p = self.poly(a);
-        let (whole, rest): (Vec<Term>, Vec<Term>) = p.terms.into_iter().partition(|t| t.coeff % d == 0);
-        let quotient =
-            Poly { terms: whole.into_iter().map(|t| Term { coeff: t.coeff / d, ..t }).collect(), constant: p.constant.div_euclid(d) };
+        let (whole, rest): (Vec<Term>, Vec<Term>) =
+            p.terms.into_iter().partition(|t| t.coeff % d == 0);
+        let quotient = Poly {
+            terms: whole.into_iter().map(|t| Term { coeff: t.coeff / d, ..t }).collect(),
+            constant: p.constant.div_euclid(d),
+        };
         let mut num = Poly { terms: rest.into(), constant: p.constant.rem_euclid(d) };
         let g = gcd(num.content(), d.unsigned_abs()) as i64;
         let den = divide_content(&mut num, g, d);
@@ -57,7 +64,8 @@ impl SymTable {
     /// Of a dividend whose constant lies in `[0, d)`, without common factor, by a positive number.
     fn reduced_floor_div(&mut self, num: Poly, d: i64) -> Result<Expr, SymError> {
         let bounds = self.declared_poly(&num);
-        if let (Some(lo), Some(hi)) = (floor_div(bounds.lo, d.into()), floor_div(bounds.hi, d.into()))
+        if let (Some(lo), Some(hi)) =
+            (floor_div(bounds.lo, d.into()), floor_div(bounds.hi, d.into()))
             && lo == hi
             && let Ok(n) = i64::try_from(lo)
         {
@@ -87,11 +95,15 @@ impl SymTable {
             },
             _ => None,
         };
-        let nested: SmallVec<[(Term, Expr); 2]> = p.terms.iter().filter_map(|t| Some((t.clone(), inner(t)?))).collect();
+        let nested: SmallVec<[(Term, Expr); 2]> =
+            p.terms.iter().filter_map(|t| Some((t.clone(), inner(t)?))).collect();
         if !nested.is_empty() {
             let mut sum = Some(p);
             for (t, x) in nested {
-                let atom = Poly { terms: SmallVec::from_elem(Term { coeff: 1, ..t.clone() }, 1), constant: 0 };
+                let atom = Poly {
+                    terms: SmallVec::from_elem(Term { coeff: 1, ..t.clone() }, 1),
+                    constant: 0,
+                };
                 let reduced = self.reduce_coefficients(self.poly(x), d);
                 let without = sum.and_then(|s| self.add_scaled(&s, t.coeff.checked_neg()?, &atom));
                 sum = without.and_then(|s| self.add_scaled(&s, t.coeff % d, &reduced));
@@ -111,7 +123,8 @@ impl SymTable {
         }
         let bounds = self.declared_poly(&p);
         let num = self.intern_poly(p)?;
-        if let (Some(lo), Some(hi)) = (floor_div(bounds.lo, d.into()), floor_div(bounds.hi, d.into()))
+        if let (Some(lo), Some(hi)) =
+            (floor_div(bounds.lo, d.into()), floor_div(bounds.hi, d.into()))
             && lo == hi
             && let Ok(shift) = i64::try_from(lo * i128::from(d))
         {
@@ -169,11 +182,14 @@ impl SymTable {
 
     /// Whether `0 <= a < b` by declared ranges.
     fn below(&self, a: Expr, b: Expr) -> bool {
-        self.declared(a).lo >= 0 && self.add_scaled(&self.poly(a), -1, &self.poly(b)).is_some_and(|d| self.declared_poly(&d).hi < 0)
+        self.declared(a).lo >= 0
+            && self
+                .add_scaled(&self.poly(a), -1, &self.poly(b))
+                .is_some_and(|d| self.declared_poly(&d).hi < 0)
     }
 
-    /// Quotient, rest, divisor and common factor: `a = b * quotient + rest * factor`, `b = divisor * factor`; none if the leading
-    /// coefficient of `b` is negative.
+    /// Quotient, rest, divisor and common factor: `a = b * quotient + rest * factor`, `b = divisor
+    /// * factor`; none if the leading coefficient of `b` is negative.
     fn split(&mut self, a: Expr, b: Expr) -> Result<Option<(Expr, Expr, Expr, Expr)>, SymError> {
         let (p, q) = (self.poly(a), self.poly(b));
         if q.terms.first().is_some_and(|t| t.coeff < 0) {
@@ -206,19 +222,29 @@ impl SymTable {
             terms: p
                 .terms
                 .iter()
-                .filter_map(|t| Some(Term { coeff: t.coeff / k, mono: Self::div_mono(&t.mono, &mono)? }))
+                .filter_map(|t| {
+                    Some(Term { coeff: t.coeff / k, mono: Self::div_mono(&t.mono, &mono)? })
+                })
                 .filter(|t| !t.mono.is_empty())
                 .collect(),
-            constant: p.constant / k + p.terms.iter().find(|t| t.mono == mono && !mono.is_empty()).map_or(0, |t| t.coeff / k),
+            constant: p.constant / k
+                + p.terms
+                    .iter()
+                    .find(|t| t.mono == mono && !mono.is_empty())
+                    .map_or(0, |t| t.coeff / k),
         };
         let (rest, den) = (self.intern_poly(cancel(rest))?, self.intern_poly(cancel(q))?);
-        let factor =
-            if mono.is_empty() { Poly::constant(k) } else { Poly { terms: SmallVec::from_elem(Term { coeff: k, mono }, 1), constant: 0 } };
+        let factor = if mono.is_empty() {
+            Poly::constant(k)
+        } else {
+            Poly { terms: SmallVec::from_elem(Term { coeff: k, mono }, 1), constant: 0 }
+        };
         let factor = self.intern_poly(factor)?;
         Ok(Some((quotient, rest, den, factor)))
     }
 
-    /// The largest monomial, with a positive coefficient, that divides every term and constant of both.
+    /// The largest monomial, with a positive coefficient, that divides every term and constant of
+    /// both.
     fn common_factor(&self, a: &Poly, b: &Poly) -> (i64, Mono) {
         let constants = gcd(a.constant.unsigned_abs(), b.constant.unsigned_abs());
         let k = gcd(gcd(a.content(), b.content()), constants);
@@ -241,7 +267,9 @@ fn divide_content(p: &mut Poly, g: i64, d: i64) -> i64 {
     for t in &mut p.terms {
         t.coeff /= g;
     }
-    p.constant = floor_div(p.constant.into(), g.into()).and_then(|c| i64::try_from(c).ok()).unwrap_or(p.constant);
+    p.constant = floor_div(p.constant.into(), g.into())
+        .and_then(|c| i64::try_from(c).ok())
+        .unwrap_or(p.constant);
     debug_assert_eq!(floor_mod(d.into(), g.into()), Some(0));
     d / g
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub enum SymError {
     /// Not a name a symbol may have.
     #[error(
-        "`{0}` cannot name a symbol: expected an identifier (letters, digits, `_`, not starting with a digit) other than `and`, \
+        "`{0}` cannot name a symbol: expected an identifier (letters, digits, `_`, not starting \
+            with a digit) other than `and`, \
          `or`, `not`, `true`, `false`, `min`, `max`, `oo`"
     )]
     InvalidName(Box<str>),
@@ -22,7 +23,10 @@ pub enum SymError {
     #[error("no symbol is named `{0}`")]
     UnknownSymbol(Box<str>),
     /// A range without values.
-    #[error("symbol `{name}` was given an empty range: its minimum {lo} is greater than its maximum {hi}")]
+    #[error(
+        "symbol `{name}` was given an empty range: its minimum {lo} is greater than its maximum \
+            {hi}"
+    )]
     EmptyRange {
         /// The symbol.
         name: Box<str>,
@@ -87,7 +91,10 @@ pub enum SymError {
     #[error("symbolic integers of two different traces were combined")]
     DifferentScopes,
     /// A handle used while its scope's data are borrowed by this thread.
-    #[error("a symbolic integer was used inside `Scope::with` of its own scope; use the table there instead")]
+    #[error(
+        "a symbolic integer was used inside `Scope::with` of its own scope; use the table there \
+            instead"
+    )]
     ScopeBusy,
     /// A failure that happened elsewhere and reached this value.
     #[error("{0}")]
@@ -128,8 +135,10 @@ pub struct ParseSymError {
 /// A branch on a size that only data can decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "cannot {action} `{expr}` at {loc}: {symbol} is the data-dependent size made by {origin} at {origin_loc}, unknown while \
-     tracing; use .check(\"message\") to assert what you know about it, or .statically_known() to ask without deciding"
+    "cannot {action} `{expr}` at {loc}: {symbol} is the data-dependent size made by {origin} at \
+        {origin_loc}, unknown while \
+     tracing; use .check(\"message\") to assert what you know about it, or .statically_known() to \
+     ask without deciding"
 )]
 pub struct DataDependent {
     /// `branch on` or `take the value of`.

@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 pub type Symbols = SmallVec<[SymbolId; 4]>;
 
 impl SymTable {
-    /// The value of an expression, exact: an error if a symbol has no value, a divisor is zero, or the value needs more than 64
-    /// bits.
+    /// The value of an expression, exact: an error if a symbol has no value, a divisor is zero, or
+    /// the value needs more than 64 bits.
     pub fn eval(&self, e: Expr, env: &dyn Fn(SymbolId) -> Option<i64>) -> Result<i64, SymError> {
         let wide = self.eval_wide(e, env)?;
         i64::try_from(wide).map_err(|_| SymError::Overflow(self.display(e).to_string().into()))
@@ -24,12 +24,19 @@ impl SymTable {
             Expr::Id(id) => id,
         };
         match self.node(id) {
-            Node::Symbol(s) => {
-                self.declares(*s).then(|| env(*s)).flatten().map(i128::from).ok_or_else(|| SymError::Unbound(self.name(*s).into()))
-            }
+            Node::Symbol(s) => self
+                .declares(*s)
+                .then(|| env(*s))
+                .flatten()
+                .map(i128::from)
+                .ok_or_else(|| SymError::Unbound(self.name(*s).into())),
             Node::FloorDiv(a, b) | Node::Mod(a, b) => {
                 let (x, y) = (self.eval_wide(*a, env)?, self.eval_wide(*b, env)?);
-                let value = if matches!(self.node(id), Node::Mod(..)) { floor_mod(x, y) } else { floor_div(x, y) };
+                let value = if matches!(self.node(id), Node::Mod(..)) {
+                    floor_mod(x, y)
+                } else {
+                    floor_div(x, y)
+                };
                 value.ok_or_else(|| SymError::DivisionByZero(self.display(e).to_string().into()))
             }
             Node::Min(args) | Node::Max(args) => {
@@ -41,11 +48,17 @@ impl SymTable {
                 }
                 Ok(best.unwrap_or(0))
             }
-            Node::Poly(p) => self.eval_poly(p, env)?.ok_or_else(|| SymError::Overflow(self.display(e).to_string().into())),
+            Node::Poly(p) => self
+                .eval_poly(p, env)?
+                .ok_or_else(|| SymError::Overflow(self.display(e).to_string().into())),
         }
     }
 
-    fn eval_poly(&self, p: &Poly, env: &dyn Fn(SymbolId) -> Option<i64>) -> Result<Option<i128>, SymError> {
+    fn eval_poly(
+        &self,
+        p: &Poly,
+        env: &dyn Fn(SymbolId) -> Option<i64>,
+    ) -> Result<Option<i128>, SymError> {
         let mut sum = Some(i128::from(p.constant));
         for t in &p.terms {
             let mut product = Some(i128::from(t.coeff));
@@ -58,16 +71,24 @@ impl SymTable {
         Ok(sum)
     }
 
-    /// The expression with a handle in the place of each symbol: numbers, or handles of one scope. What their arithmetic refuses poisons the
-    /// result; an error if a symbol has no handle.
-    pub fn eval_handles(&self, e: Expr, env: &dyn Fn(SymbolId) -> Option<SymInt>) -> Result<SymInt, SymError> {
+    /// The expression with a handle in the place of each symbol: numbers, or handles of one scope.
+    /// What their arithmetic refuses poisons the result; an error if a symbol has no handle.
+    pub fn eval_handles(
+        &self,
+        e: Expr,
+        env: &dyn Fn(SymbolId) -> Option<SymInt>,
+    ) -> Result<SymInt, SymError> {
         let id = match e {
             Expr::Int(n) => return Ok(n.into()),
             Expr::Id(id) => id,
         };
         let of = |e: Expr| self.eval_handles(e, env);
         match self.node(id) {
-            Node::Symbol(s) => self.declares(*s).then(|| env(*s)).flatten().ok_or_else(|| SymError::Unbound(self.name(*s).into())),
+            Node::Symbol(s) => self
+                .declares(*s)
+                .then(|| env(*s))
+                .flatten()
+                .ok_or_else(|| SymError::Unbound(self.name(*s).into())),
             Node::FloorDiv(a, b) => Ok(of(*a)?.floor_div(of(*b)?)),
             Node::Mod(a, b) => Ok(of(*a)?.modulo(of(*b)?)),
             Node::Min(args) | Node::Max(args) => {
@@ -94,13 +115,19 @@ impl SymTable {
     }
 
     /// The value of a condition.
-    pub fn eval_bool(&self, b: BoolExpr, env: &dyn Fn(SymbolId) -> Option<i64>) -> Result<bool, SymError> {
+    pub fn eval_bool(
+        &self,
+        b: BoolExpr,
+        env: &dyn Fn(SymbolId) -> Option<i64>,
+    ) -> Result<bool, SymError> {
         let id = match b {
             BoolExpr::Const(b) => return Ok(b),
             BoolExpr::Id(id) => id,
         };
         match self.bool_node(id) {
-            BoolNode::Rel(op, x, y) => Ok(op.holds(self.eval_wide(*x, env)?, self.eval_wide(*y, env)?)),
+            BoolNode::Rel(op, x, y) => {
+                Ok(op.holds(self.eval_wide(*x, env)?, self.eval_wide(*y, env)?))
+            }
             BoolNode::And(parts) | BoolNode::Or(parts) => {
                 let and = matches!(self.bool_node(id), BoolNode::And(_));
                 for &p in parts {
@@ -135,7 +162,9 @@ impl SymTable {
                 self.visit_symbols(*x, out);
                 self.visit_symbols(*y, out);
             }
-            BoolNode::And(parts) | BoolNode::Or(parts) => parts.iter().for_each(|&p| self.visit_bool(p, out)),
+            BoolNode::And(parts) | BoolNode::Or(parts) => {
+                parts.iter().for_each(|&p| self.visit_bool(p, out))
+            }
         }
     }
 
@@ -144,9 +173,17 @@ impl SymTable {
         match self.node(id) {
             Node::Symbol(s) if out.contains(s) => {}
             Node::Symbol(s) => out.push(*s),
-            Node::FloorDiv(a, b) | Node::Mod(a, b) => [a, b].into_iter().for_each(|&e| self.visit_symbols(e, out)),
-            Node::Min(args) | Node::Max(args) => args.iter().for_each(|&e| self.visit_symbols(e, out)),
-            Node::Poly(p) => p.terms.iter().flat_map(|t| &t.mono).for_each(|&f| self.visit_symbols(Expr::Id(f), out)),
+            Node::FloorDiv(a, b) | Node::Mod(a, b) => {
+                [a, b].into_iter().for_each(|&e| self.visit_symbols(e, out))
+            }
+            Node::Min(args) | Node::Max(args) => {
+                args.iter().for_each(|&e| self.visit_symbols(e, out))
+            }
+            Node::Poly(p) => p
+                .terms
+                .iter()
+                .flat_map(|t| &t.mono)
+                .for_each(|&f| self.visit_symbols(Expr::Id(f), out)),
         }
     }
 }

@@ -110,17 +110,49 @@ fn conditions_have_one_text() {
 fn facts_answer_questions() {
     let yes = Some(true);
     let no = Some(false);
-    known(&["u0 > 4"], &[("u0 != 3", yes), ("u0 != 4", yes), ("u0 >= 5", yes), ("u0 != 5", None), ("u0 < 2", no)]);
-    known(&["u0 < s0"], &[("u0 != s0", yes), ("u0 >= s0", no), ("u0 + 1 <= s0", yes), ("s0 > 0", yes), ("u0 > 0", None)]);
-    known(&["u0 + u1 == 10"], &[("u0 + u1 == 10", yes), ("u0 <= 10", yes), ("2 * u0 + 2 * u1 == 20", yes), ("u0 == 5", None)]);
+    known(
+        &["u0 > 4"],
+        &[("u0 != 3", yes), ("u0 != 4", yes), ("u0 >= 5", yes), ("u0 != 5", None), ("u0 < 2", no)],
+    );
+    known(
+        &["u0 < s0"],
+        &[
+            ("u0 != s0", yes),
+            ("u0 >= s0", no),
+            ("u0 + 1 <= s0", yes),
+            ("s0 > 0", yes),
+            ("u0 > 0", None),
+        ],
+    );
+    known(
+        &["u0 + u1 == 10"],
+        &[
+            ("u0 + u1 == 10", yes),
+            ("u0 <= 10", yes),
+            ("2 * u0 + 2 * u1 == 20", yes),
+            ("u0 == 5", None),
+        ],
+    );
     known(&["u0 == s0"], &[("u0 + 1 == s0 + 1", yes), ("u0 * s1 == s0 * s1", yes)]);
     known(&["s1 == 2 * s0"], &[("s1 % 2 == 0", yes), ("s1 >= s0", yes)]);
-    known(&["u0 <= u1", "u1 <= u2", "u2 < s0"], &[("u0 < s0", yes), ("u0 <= u2", yes), ("u2 <= u0", None)]);
+    known(
+        &["u0 <= u1", "u1 <= u2", "u2 < s0"],
+        &[("u0 < s0", yes), ("u0 <= u2", yes), ("u2 <= u0", None)],
+    );
     known(
         &["u0 % 4 == 0"],
-        &[("u0 % 2 == 0", yes), ("u0 // 4 * 4 == u0", yes), ("u0 != 3", yes), ("u0 == 4", None), ("(u0 + 1) % 4 == 1", yes)],
+        &[
+            ("u0 % 2 == 0", yes),
+            ("u0 // 4 * 4 == u0", yes),
+            ("u0 != 3", yes),
+            ("u0 == 4", None),
+            ("(u0 + 1) % 4 == 1", yes),
+        ],
     );
-    known(&["u0 % 2 == 1"], &[("u0 != 0", yes), ("(u0 + s0 + s0) % 2 == 1", yes), ("u0 % 4 == 2", no)]);
+    known(
+        &["u0 % 2 == 1"],
+        &[("u0 != 0", yes), ("(u0 + s0 + s0) % 2 == 1", yes), ("u0 % 4 == 2", no)],
+    );
     known(&["s0 >= 2", "s1 >= 2"], &[("s0 * s1 > s1", yes), ("s0 * s1 >= 4", yes)]);
     known(&["s0 // 4 == 3"], &[("s0 >= 12", yes), ("s0 <= 15", yes), ("s0 == 13", None)]);
     known(&["u0 <= 10 * batch"], &[("u0 <= 20 * batch", yes), ("u0 > 10 * batch", no)]);
@@ -184,25 +216,44 @@ fn bad_input_is_an_error() {
         ("nope + 1", "no symbol is named `nope`"),
         ("s0 // 0", "`(s0) // 0` divides by zero"),
         ("3 % (s0 - s0)", "`3 % 0` divides by zero"),
-        ("99999999999999999999", "expected a 64-bit integer, found 20 digits at column 1 of `99999999999999999999`"),
-        ("9223372036854775807 * s0 * 2", "`(9223372036854775807 * s0) * (2)` overflows a 64-bit integer"),
+        (
+            "99999999999999999999",
+            "expected a 64-bit integer, found 20 digits at column 1 of `99999999999999999999`",
+        ),
+        (
+            "9223372036854775807 * s0 * 2",
+            "`(9223372036854775807 * s0) * (2)` overflows a 64-bit integer",
+        ),
         ("s0 < 3", "expected an integer expression, found a condition at column 1 of `s0 < 3`"),
-        ("(s0 < 3) + 1", "expected an integer expression, found a condition at column 1 of `(s0 < 3) + 1`"),
+        (
+            "(s0 < 3) + 1",
+            "expected an integer expression, found a condition at column 1 of `(s0 < 3) + 1`",
+        ),
     ];
     for (text, message) in bad {
         assert_eq!(t.parse_expr(text).unwrap_err().to_string(), message);
     }
-    let message = "expected a condition such as `s0 <= 4`, found an integer expression at column 1 of `s0`";
+    let message =
+        "expected a condition such as `s0 <= 4`, found an integer expression at column 1 of `s0`";
     assert_eq!(t.parse_bool("s0").unwrap_err().to_string(), message);
     for (open, close) in [("(", ")"), ("-", ""), ("min(s0, ", ")"), ("not ", "")] {
         let deep = format!("{}s0{}", open.repeat(100_000), close.repeat(100_000));
         assert!(matches!(t.parse_bool(&deep), Err(SymError::TooLarge { .. })), "{open}");
     }
     for name in ["", "1x", "a-b", "min", "oo", "é"] {
-        assert!(matches!(t.symbol(name, SymbolKind::Backed, Range::ALL), Err(SymError::InvalidName(_))), "{name}");
+        assert!(
+            matches!(t.symbol(name, SymbolKind::Backed, Range::ALL), Err(SymError::InvalidName(_))),
+            "{name}"
+        );
     }
-    assert!(matches!(t.symbol("s0", SymbolKind::Backed, Range::ALL), Err(SymError::DuplicateName(_))));
-    assert!(matches!(t.symbol("e", SymbolKind::Backed, Range::new(5, 3)), Err(SymError::EmptyRange { lo: 5, hi: 3, .. })));
+    assert!(matches!(
+        t.symbol("s0", SymbolKind::Backed, Range::ALL),
+        Err(SymError::DuplicateName(_))
+    ));
+    assert!(matches!(
+        t.symbol("e", SymbolKind::Backed, Range::new(5, 3)),
+        Err(SymError::EmptyRange { lo: 5, hi: 3, .. })
+    ));
     // Growth without end is refused, in depth, size and degree.
     let (s0, two) = (t.parse_expr("s0 + s1").unwrap(), Expr::Int(2));
     type Step = fn(&mut SymTable, Expr, Expr) -> Result<Expr, SymError>;
@@ -217,7 +268,10 @@ fn bad_input_is_an_error() {
     for step in steps {
         let mut x = s0;
         let end = (0..1000).try_for_each(|_| step(&mut t, x, s0).map(|y| x = y));
-        assert!(matches!(end, Err(SymError::TooLarge { .. }) | Err(SymError::Overflow(_))), "{end:?}");
+        assert!(
+            matches!(end, Err(SymError::TooLarge { .. }) | Err(SymError::Overflow(_))),
+            "{end:?}"
+        );
     }
     assert!(t.add(two, s0).is_ok());
     // An id of another table is no symbol here.
@@ -248,7 +302,8 @@ fn guards_are_decided_on_examples() {
     assert_eq!((n * 2).guard_int().unwrap(), 6, "known by the first specialisation");
     assert_eq!((n.statically_known_value(), (s + n).hint()), (Some(3), Some(9)));
     let data = scope.close();
-    let texts: Vec<String> = data.guards.iter().map(|g| data.table.display_bool(g.cond).to_string()).collect();
+    let texts: Vec<String> =
+        data.guards.iter().map(|g| data.table.display_bool(g.cond).to_string()).collect();
     assert_eq!(texts, ["batch > 4", "batch != s0", "s0 == 3"]);
     assert!(data.guards.iter().all(|g| g.loc.file.ends_with("examples.rs")));
     assert!(matches!(s.guard_int(), Err(SymError::ScopeClosed)));
@@ -269,7 +324,12 @@ fn data_cannot_be_branched_on() {
     let error = u.gt(3).guard().unwrap_err();
     let SymError::DataDependent(d) = &error else { panic!("{error}") };
     assert_eq!((d.expr.as_str(), d.symbol.as_str(), d.origin_loc), ("u0 > 3", "u0", loc));
-    assert!(error.to_string().contains("the data-dependent size made by mylib::custom_nonzero at model.rs:7"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("the data-dependent size made by mylib::custom_nonzero at model.rs:7"),
+        "{error}"
+    );
     assert!(u.ge(0).guard().unwrap(), "known by its range");
     assert!(u.guard_int().is_err());
     u.gt(3).check("few").unwrap();
@@ -280,21 +340,33 @@ fn data_cannot_be_branched_on() {
     assert_eq!(error, "assertion `u0 < 1` is false: none");
     let data = scope.close();
     assert!(data.guards.is_empty());
-    assert_eq!(data.assertions.iter().map(|a| a.message.as_deref()).collect::<Vec<_>>(), [Some("few")]);
+    assert_eq!(
+        data.assertions.iter().map(|a| a.message.as_deref()).collect::<Vec<_>>(),
+        [Some("few")]
+    );
 }
 
 #[test]
 fn numbers_need_no_scope() {
     let three = SymInt::from(3);
     assert_eq!(((three + 4) * 2 - 1i64).as_i64(), Some(13));
-    assert_eq!((SymInt::from(-7).floor_div(2).as_i64(), (SymInt::from(-7) % 2).as_i64()), (Some(-4), Some(1)));
+    assert_eq!(
+        (SymInt::from(-7).floor_div(2).as_i64(), (SymInt::from(-7) % 2).as_i64()),
+        (Some(-4), Some(1))
+    );
     assert_eq!((10 - three).as_i64(), Some(7));
-    assert_eq!([2usize, 3, 4].iter().map(|&n| SymInt::from(n)).product::<SymInt>().as_i64(), Some(24));
+    assert_eq!(
+        [2usize, 3, 4].iter().map(|&n| SymInt::from(n)).product::<SymInt>().as_i64(),
+        Some(24)
+    );
     assert_eq!((three.lt(4) & three.gt(1)).as_bool(), Some(true));
     assert_eq!((!three.lt(4) | false).as_bool(), Some(false));
     let poison = SymInt::from(i64::MAX) + 1;
     assert_eq!(poison.to_string(), "<`9223372036854775807 + 1` overflows a 64-bit integer>");
-    assert_eq!((three + poison * 2).guard_int().unwrap_err().to_string(), "`9223372036854775807 + 1` overflows a 64-bit integer");
+    assert_eq!(
+        (three + poison * 2).guard_int().unwrap_err().to_string(),
+        "`9223372036854775807 + 1` overflows a 64-bit integer"
+    );
     assert!(matches!(three.floor_div(0).guard_int(), Err(SymError::DivisionByZero(_))));
     assert!(matches!(SymInt::from(usize::MAX).guard_int(), Err(SymError::Overflow(_))));
 }
@@ -309,7 +381,10 @@ fn scopes_do_not_mix() {
     assert!(matches!(b.lower(x), Err(SymError::DifferentScopes)));
     assert!(a.with(|_| (x + 1).poisoned()).is_some(), "busy");
     assert!(a.with(|_| (y + 1).poisoned()).is_none(), "another scope is not");
-    assert!(matches!(a.backed(Some("bad"), Range::new(5, 9), 4), Err(SymError::HintOutOfRange { hint: 4, .. })));
+    assert!(matches!(
+        a.backed(Some("bad"), Range::new(5, 9), 4),
+        Err(SymError::HintOutOfRange { hint: 4, .. })
+    ));
     let sum = std::thread::spawn(move || (x + 1).to_string()).join().unwrap();
     assert_eq!(sum, "s0 + 1");
     let clone = a.clone();

@@ -44,7 +44,11 @@ impl Facts {
 
     /// The remembered answer of a proof, if no fact came since.
     pub fn cached_answer(&self, id: BoolId) -> Option<Option<bool>> {
-        self.proved.0.get(id.0 as usize).filter(|(count, _)| *count == self.count).map(|&(_, answer)| answer)
+        self.proved
+            .0
+            .get(id.0 as usize)
+            .filter(|(count, _)| *count == self.count)
+            .map(|&(_, answer)| answer)
     }
 
     /// Remembers the answer of a proof.
@@ -69,9 +73,10 @@ struct Conflict;
 const BUDGET: u32 = 256;
 
 impl SymTable {
-    /// Adds a fact. Ranges are refined; an equality of a symbol with a number, of an unbacked symbol with an expression of backed
-    /// ones or with another symbol, and of backed symbols becomes a substitution. An error if the fact contradicts what is known;
-    /// what the fact implied may then be kept.
+    /// Adds a fact. Ranges are refined; an equality of a symbol with a number, of an unbacked
+    /// symbol with an expression of backed ones or with another symbol, and of backed symbols
+    /// becomes a substitution. An error if the fact contradicts what is known; what the fact
+    /// implied may then be kept.
     pub fn assume(&mut self, b: BoolExpr) -> Result<(), SymError> {
         let mut queue = vec![b];
         while let Some(next) = queue.pop() {
@@ -101,7 +106,10 @@ impl SymTable {
             })
             .collect();
         let known = if known.is_empty() { "it is a constant".into() } else { known.join(", ") };
-        SymError::Contradiction { fact: self.display_bool(b).to_string().into(), known: known.into() }
+        SymError::Contradiction {
+            fact: self.display_bool(b).to_string().into(),
+            known: known.into(),
+        }
     }
 
     /// The expression with known equalities applied.
@@ -179,14 +187,16 @@ impl SymTable {
         }
     }
 
-    /// `p <= 0`: stored, and used to refine the ranges of atoms until nothing changes or the budget is spent.
+    /// `p <= 0`: stored, and used to refine the ranges of atoms until nothing changes or the budget
+    /// is spent.
     fn add_nonpositive(&mut self, p: Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
         let mut budget = BUDGET;
         let mut todo = vec![p.clone()];
         let linear_atom = matches!(p.terms.as_slice(), [t] if t.mono.len() == 1);
         if !linear_atom {
             let index = self.facts.le.len() as u32;
-            let mut atoms: SmallVec<[ExprId; 8]> = p.terms.iter().flat_map(|t| t.mono.iter().copied()).collect();
+            let mut atoms: SmallVec<[ExprId; 8]> =
+                p.terms.iter().flat_map(|t| t.mono.iter().copied()).collect();
             atoms.sort_unstable();
             atoms.dedup();
             for f in atoms {
@@ -226,13 +236,21 @@ impl SymTable {
         let most = least.checked_neg()?;
         let range = match t.coeff > 0 {
             true => Interval { hi: floor_div(most, t.coeff.into())?, ..Interval::ALL },
-            false => Interval { lo: floor_div(most, -i128::from(t.coeff))?.checked_neg()?, ..Interval::ALL },
+            false => Interval {
+                lo: floor_div(most, -i128::from(t.coeff))?.checked_neg()?,
+                ..Interval::ALL
+            },
         };
         Some(range.into())
     }
 
     /// Restricts an atom; whether that said anything new.
-    fn tighten(&mut self, atom: ExprId, range: Range, queue: &mut Vec<BoolExpr>) -> Result<bool, Conflict> {
+    fn tighten(
+        &mut self,
+        atom: ExprId,
+        range: Range,
+        queue: &mut Vec<BoolExpr>,
+    ) -> Result<bool, Conflict> {
         let old = self.bounds(Expr::Id(atom));
         let new = old.intersect(range);
         if new.is_empty() {
@@ -248,15 +266,19 @@ impl SymTable {
         Ok(true)
     }
 
-    /// What the range of a division, minimum or maximum says of its operands, as polynomials `<= 0`.
+    /// What the range of a division, minimum or maximum says of its operands, as polynomials `<=
+    /// 0`.
     fn consequences(&self, atom: ExprId) -> Vec<Poly> {
         let range = self.bounds(Expr::Id(atom));
         let below = |e: Expr, n: i64| self.add_scaled(&self.poly(e), -1, &Poly::constant(n));
         let above = |e: Expr, n: i64| self.add_scaled(&Poly::constant(n), -1, &self.poly(e));
-        let (lo, hi) = (Some(range.lo).filter(|&n| n != i64::MIN), Some(range.hi).filter(|&n| n != i64::MAX));
+        let (lo, hi) =
+            (Some(range.lo).filter(|&n| n != i64::MIN), Some(range.hi).filter(|&n| n != i64::MAX));
         match self.node(atom) {
             Node::FloorDiv(x, Expr::Int(d)) if *d > 0 => {
-                let hi = hi.and_then(|n| n.checked_mul(*d)?.checked_add(d - 1)).and_then(|n| below(*x, n));
+                let hi = hi
+                    .and_then(|n| n.checked_mul(*d)?.checked_add(d - 1))
+                    .and_then(|n| below(*x, n));
                 let lo = lo.and_then(|n| n.checked_mul(*d)).and_then(|n| above(*x, n));
                 hi.into_iter().chain(lo).collect()
             }
@@ -276,7 +298,9 @@ impl SymTable {
         let rem = value - i128::from(base.constant);
         base.constant = 0;
         let single = match base.terms.as_slice() {
-            [Term { coeff, mono }] if mono.len() == 1 => self.inverse(*coeff, d).map(|k| (mono[0], rem * k)),
+            [Term { coeff, mono }] if mono.len() == 1 => {
+                self.inverse(*coeff, d).map(|k| (mono[0], rem * k))
+            }
             _ => None,
         };
         let known = match single {
@@ -295,11 +319,14 @@ impl SymTable {
         match coeff {
             1 => Some(1),
             -1 => Some(-1),
-            _ => (2..d.min(64)).map(i128::from).find(|k| (k * i128::from(coeff)).rem_euclid(d.into()) == 1),
+            _ => (2..d.min(64))
+                .map(i128::from)
+                .find(|k| (k * i128::from(coeff)).rem_euclid(d.into()) == 1),
         }
     }
 
-    /// Turns `p == 0` into a substitution where the rules of [`SymTable::assume`] allow one; whether they did.
+    /// Turns `p == 0` into a substitution where the rules of [`SymTable::assume`] allow one;
+    /// whether they did.
     fn substitute(&mut self, p: &Poly, queue: &mut Vec<BoolExpr>) -> bool {
         let candidate = |t: &Term| match (t.coeff, t.mono.as_slice()) {
             (1 | -1, &[f]) => match self.node(f) {
@@ -311,7 +338,11 @@ impl SymTable {
         let mut candidates: Vec<_> = p.terms.iter().filter_map(candidate).collect();
         candidates.sort_by_key(|&(kind, s, ..)| std::cmp::Reverse((kind, s)));
         for (kind, s, coeff, f) in candidates {
-            let Some(rest) = self.add_scaled(p, -coeff, &Poly::atom(f)).and_then(|r| r.scale(-coeff)) else { continue };
+            let Some(rest) =
+                self.add_scaled(p, -coeff, &Poly::atom(f)).and_then(|r| r.scale(-coeff))
+            else {
+                continue;
+            };
             let Ok(rest) = self.intern_poly(rest) else { continue };
             let free = self.free_symbols(rest);
             let unbacked = free.iter().any(|&r| self.kind(r) == SymbolKind::Unbacked);

@@ -1,25 +1,25 @@
 //! Symbolic integers: sizes that are not known while a program is traced.
 //!
-//! A [`SymTable`] holds expressions in one canonical form, so that equal expressions are the same [`Expr`]:
-//! a polynomial with integer coefficients over *atoms*, which are symbols, floor divisions, remainders, minima and maxima of
-//! canonical expressions. Terms are kept in a structural order (degree, then names), never in the order of creation. Division and
-//! remainder follow the floor: `-7 // 2` is `-4` and `-7 % 2` is `1`.
+//! A [`SymTable`] holds expressions in one canonical form, so that equal expressions are the same
+//! [`Expr`]: a polynomial with integer coefficients over *atoms*, which are symbols, floor
+//! divisions, remainders, minima and maxima of canonical expressions. Terms are kept in a
+//! structural order (degree, then names), never in the order of creation. Division and remainder
+//! follow the floor: `-7 // 2` is `-4` and `-7 % 2` is `1`.
 //!
-//! Arithmetic never uses assumed facts, only declared ranges, so a canonical form stays valid. Facts given to [`SymTable::assume`]
-//! are used by [`SymTable::prove`], [`SymTable::bounds`] and [`SymTable::simplify`].
+//! Arithmetic never uses assumed facts, only declared ranges, so a canonical form stays valid.
+//! Facts given to [`SymTable::assume`] are used by [`SymTable::prove`], [`SymTable::bounds`] and
+//! [`SymTable::simplify`].
 //!
-//! A [`Scope`] shares one table among the handles [`SymInt`] and [`SymBool`] of a trace, decides guards on example values and
-//! records guards and assertions.
+//! A [`Scope`] shares one table among the handles [`SymInt`] and [`SymBool`] of a trace, decides
+//! guards on example values and records guards and assertions.
 
 mod arith;
-mod facts;
 mod boolean;
 mod bounds;
-mod sym_bool;
 mod div;
 mod error;
 mod eval;
-mod sym_int;
+mod facts;
 mod parse;
 mod poison;
 mod poly;
@@ -28,17 +28,19 @@ mod quotient;
 mod range;
 mod rebuild;
 mod scope;
+mod sym_bool;
+mod sym_int;
 mod table;
 mod text;
 
-pub use sym_bool::SymBool;
 pub use error::{DataDependent, ParseSymError, SymError};
 pub use eval::Symbols;
-pub use sym_int::SymInt;
 pub use poison::SharedError;
 pub(crate) use poly::gcd;
 pub use range::{ParseRangeError, Range};
 pub use scope::{Assertion, Guard, Origin, Scope, ScopeData};
+pub use sym_bool::SymBool;
+pub use sym_int::SymInt;
 pub use table::SymTable;
 
 /// A symbol of one table.
@@ -53,7 +55,8 @@ pub struct ExprId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BoolId(pub(crate) u32);
 
-/// An integer expression. A constant is always `Int`, so within one table equality is equality of canonical forms.
+/// An integer expression. A constant is always `Int`, so within one table equality is equality of
+/// canonical forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Expr {
     /// A number.

@@ -19,12 +19,14 @@ const MAX_TEXT: usize = 1 << 20;
 const MAX_NESTING: usize = 160;
 
 impl SymTable {
-    /// The expression a text stands for: the inverse of [`SymTable::display`]. Symbols must be declared.
+    /// The expression a text stands for: the inverse of [`SymTable::display`]. Symbols must be
+    /// declared.
     pub fn parse_expr(&mut self, text: &str) -> Result<Expr, SymError> {
         self.parse(text)?.expr(INT)
     }
 
-    /// The condition a text stands for: the inverse of [`SymTable::display_bool`]. Symbols must be declared.
+    /// The condition a text stands for: the inverse of [`SymTable::display_bool`]. Symbols must be
+    /// declared.
     pub fn parse_bool(&mut self, text: &str) -> Result<BoolExpr, SymError> {
         self.parse(text)?.condition("a condition such as `s0 <= 4`")
     }
@@ -67,7 +69,9 @@ impl Typed<'_> {
     fn condition(&self, expected: &'static str) -> Result<BoolExpr, SymError> {
         match self.value {
             Value::Cond(b) => Ok(b),
-            Value::Expr(_) => Err(error(self.text, self.at, expected, "an integer expression".into())),
+            Value::Expr(_) => {
+                Err(error(self.text, self.at, expected, "an integer expression".into()))
+            }
         }
     }
 }
@@ -96,7 +100,8 @@ enum Token<'a> {
     End,
 }
 
-const SIGNS: [&str; 14] = ["//", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "%", "(", ")", ","];
+const SIGNS: [&str; 14] =
+    ["//", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "%", "(", ")", ","];
 
 struct Parser<'t, 'a> {
     table: &'t mut SymTable,
@@ -152,7 +157,12 @@ impl<'a> Parser<'_, 'a> {
             }
             Some(c) => match SIGNS.iter().find(|s| trimmed.starts_with(**s)) {
                 Some(s) => (Token::Sign(s), s.len()),
-                None => return Err(self.error("an operator, a number or a name", format!("`{}`", c.escape_debug()))),
+                None => {
+                    return Err(self.error(
+                        "an operator, a number or a name",
+                        format!("`{}`", c.escape_debug()),
+                    ));
+                }
             },
         };
         self.token = token;
@@ -173,7 +183,10 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// Runs `f` one level deeper.
-    fn nested(&mut self, f: impl FnOnce(&mut Self) -> Result<Value, SymError>) -> Result<Value, SymError> {
+    fn nested(
+        &mut self,
+        f: impl FnOnce(&mut Self) -> Result<Value, SymError>,
+    ) -> Result<Value, SymError> {
         if self.depth >= MAX_NESTING {
             return Err(SymError::TooLarge { what: "levels of nesting", limit: MAX_NESTING });
         }
@@ -274,7 +287,9 @@ impl<'a> Parser<'_, 'a> {
             }
             Token::Name("min") => self.nested(|p| p.extremum(false)),
             Token::Name("max") => self.nested(|p| p.extremum(true)),
-            Token::Name("and" | "or" | "not" | "oo") => Err(self.unexpected("a number, a name or `(`")),
+            Token::Name("and" | "or" | "not" | "oo") => {
+                Err(self.unexpected("a number, a name or `(`"))
+            }
             Token::Name(name) => {
                 let e = self.table.named(name)?;
                 self.advance()?;

@@ -11,7 +11,8 @@ pub type SharedError = Arc<dyn Error + Send + Sync>;
 const CAPACITY: usize = 1 << 16;
 
 static ERRORS: Mutex<Vec<SharedError>> = Mutex::new(Vec::new());
-static OVERFULL: LazyLock<SharedError> = LazyLock::new(|| Arc::new(SymError::TooManyErrors(CAPACITY)));
+static OVERFULL: LazyLock<SharedError> =
+    LazyLock::new(|| Arc::new(SymError::TooManyErrors(CAPACITY)));
 
 /// An error of the table.
 #[derive(Clone, Copy)]

@@ -14,7 +14,8 @@ pub(super) struct Term {
     pub mono: Mono,
 }
 
-/// A sum of terms with different monomials, in structural order (highest degree first), and a constant.
+/// A sum of terms with different monomials, in structural order (highest degree first), and a
+/// constant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Poly {
     pub terms: SmallVec<[Term; 2]>,
@@ -37,7 +38,10 @@ impl Poly {
 
     /// The polynomial of one atom.
     pub fn atom(id: ExprId) -> Poly {
-        Poly { terms: SmallVec::from_elem(Term { coeff: 1, mono: SmallVec::from_elem(id, 1) }, 1), constant: 0 }
+        Poly {
+            terms: SmallVec::from_elem(Term { coeff: 1, mono: SmallVec::from_elem(id, 1) }, 1),
+            constant: 0,
+        }
     }
 
     pub fn scale(mut self, k: i64) -> Option<Poly> {
@@ -51,7 +55,8 @@ impl Poly {
         Some(self)
     }
 
-    /// The greatest common divisor of the coefficients, without the constant; zero if there are none.
+    /// The greatest common divisor of the coefficients, without the constant; zero if there are
+    /// none.
     pub fn content(&self) -> u64 {
         self.terms.iter().fold(0, |g, t| gcd(g, t.coeff.unsigned_abs()))
     }
@@ -80,13 +85,20 @@ impl SymTable {
 
     /// Higher degrees first, then by the first atom that differs.
     pub(super) fn cmp_mono(&self, a: &[ExprId], b: &[ExprId]) -> Ordering {
-        b.len().cmp(&a.len()).then_with(|| a.iter().zip(b).map(|(&x, &y)| self.cmp_id(x, y)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal))
+        b.len().cmp(&a.len()).then_with(|| {
+            a.iter()
+                .zip(b)
+                .map(|(&x, &y)| self.cmp_id(x, y))
+                .find(|o| o.is_ne())
+                .unwrap_or(Ordering::Equal)
+        })
     }
 
     /// `a + k * b`; `None` on overflow.
     pub(super) fn add_scaled(&self, a: &Poly, k: i64, b: &Poly) -> Option<Poly> {
         let constant = a.constant.checked_add(b.constant.checked_mul(k)?)?;
-        let mut out = Poly { terms: SmallVec::with_capacity(a.terms.len() + b.terms.len()), constant };
+        let mut out =
+            Poly { terms: SmallVec::with_capacity(a.terms.len() + b.terms.len()), constant };
         if k == 0 {
             return Some(a.clone());
         }

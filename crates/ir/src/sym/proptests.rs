@@ -28,10 +28,15 @@ fn table(ranges: Ranges) -> SymTable {
 }
 
 fn trees() -> impl Strategy<Value = Tree> {
-    let leaf = prop_oneof![(-7i64..8).prop_map(Tree::Int), (0usize..3).prop_map(Tree::Symbol), (0usize..3).prop_map(Tree::Symbol)];
+    let leaf = prop_oneof![
+        (-7i64..8).prop_map(Tree::Int),
+        (0usize..3).prop_map(Tree::Symbol),
+        (0usize..3).prop_map(Tree::Symbol)
+    ];
     let ops = prop::sample::select(vec!["+", "-", "*", "//", "%", "min", "max"]);
     leaf.prop_recursive(4, 24, 2, move |inner| {
-        (ops.clone(), inner.clone(), inner).prop_map(|(op, a, b)| Tree::Binary(op, Box::new(a), Box::new(b)))
+        (ops.clone(), inner.clone(), inner)
+            .prop_map(|(op, a, b)| Tree::Binary(op, Box::new(a), Box::new(b)))
     })
 }
 
@@ -68,7 +73,8 @@ fn value(tree: &Tree, env: &[i64; 3]) -> Option<i128> {
                 "*" => a.checked_mul(b),
                 "//" | "%" if b == 0 => None,
                 "//" => Some((a as f64 / b as f64).floor() as i128).filter(|_| a.abs() < 1 << 40),
-                "%" => Some(a - b * ((a as f64 / b as f64).floor() as i128)).filter(|_| a.abs() < 1 << 40),
+                "%" => Some(a - b * ((a as f64 / b as f64).floor() as i128))
+                    .filter(|_| a.abs() < 1 << 40),
                 "min" => Some(a.min(b)),
                 _ => Some(a.max(b)),
             }
@@ -79,7 +85,11 @@ fn value(tree: &Tree, env: &[i64; 3]) -> Option<i128> {
 type Relation = (Rel, Tree, Tree);
 
 fn relations() -> impl Strategy<Value = Relation> {
-    (prop::sample::select(vec![Rel::Eq, Rel::Ne, Rel::Lt, Rel::Le, Rel::Gt, Rel::Ge]), trees(), trees())
+    (
+        prop::sample::select(vec![Rel::Eq, Rel::Ne, Rel::Lt, Rel::Le, Rel::Gt, Rel::Ge]),
+        trees(),
+        trees(),
+    )
 }
 
 /// The condition and its sides, if they can be built.
@@ -93,7 +103,9 @@ fn ranges() -> impl Strategy<Value = Ranges> {
 }
 
 fn assignments(ranges: Ranges) -> Vec<[i64; 3]> {
-    let all = |r: Range| (-13..=13).filter(move |&n| r.contains(n) && (r.hi < 99 && r.lo > -99 || n % 3 != 0));
+    let all = |r: Range| {
+        (-13..=13).filter(move |&n| r.contains(n) && (r.hi < 99 && r.lo > -99 || n % 3 != 0))
+    };
     let [a, b, c] = ranges.map(all);
     let pairs = a.flat_map(|x| b.clone().map(move |y| (x, y)));
     pairs.flat_map(|(x, y)| c.clone().map(move |z| [x, y, z])).collect()
@@ -114,7 +126,8 @@ proptest! {
         for a in assignments(ranges) {
             let Some(expected) = value(&tree, &a) else { continue };
             let found = t.eval(e, &env(&a));
-            prop_assert_eq!(found.clone().ok().map(i128::from), Some(expected), "{} at {:?}: {:?}", t.display(e), a, found);
+            prop_assert_eq!(found.clone().ok().map(i128::from), Some(expected), "{} at {:?}: \
+                {:?}", t.display(e), a, found);
             prop_assert!(bounds.contains(found.unwrap()), "{} outside {bounds}", t.display(e));
         }
     }
@@ -221,21 +234,25 @@ proptest! {
             }
             if let Some(known) = t.prove(goal) {
                 let always = cases.iter().all(|v| t.eval_bool(goal, &env(v)).unwrap() == known);
-                prop_assert!(always, "{} is not always {known} after {}", t.display_bool(goal), given);
+                prop_assert!(always, "{} is not always {known} after \
+                    {}", t.display_bool(goal), given);
             }
             for &e in &parts {
                 let (simple, bounds) = (t.simplify(e), t.bounds(e));
                 for v in &cases {
                     let value = t.eval(e, &env(v)).unwrap();
-                    prop_assert_eq!(t.eval(simple, &env(v)).unwrap(), value, "simplify {} after {}", t.display(e), given);
-                    prop_assert!(bounds.contains(value), "{} in {bounds} after {}", t.display(e), given);
+                    prop_assert_eq!(t.eval(simple, &env(v)).unwrap(), value, "simplify {} after \
+                        {}", t.display(e), given);
+                    prop_assert!(bounds.contains(value), "{} in {bounds} after \
+                        {}", t.display(e), given);
                 }
             }
         }
     }
 
     #[test]
-    fn hostile_text_is_an_error_or_an_expression(text in "[su0n()+*/%<=!, a-z-]{0,40}|\\PC{0,40}", ranges in ranges()) {
+    fn hostile_text_is_an_error_or_an_expression(text in "[su0n()+*/%<=!, \
+        a-z-]{0,40}|\\PC{0,40}", ranges in ranges()) {
         let mut t = table(ranges);
         if let Err(e) = t.parse_expr(&text) {
             prop_assert!(!e.to_string().is_empty());

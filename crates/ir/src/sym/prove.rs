@@ -1,8 +1,8 @@
 //! Proving conditions, without guessing: an answer holds for every value the symbols may have.
 //!
-//! An inequality `d <= 0` is proved by the interval of `d`, by cases of a minimum or maximum in it, or by adding known
-//! inequalities (asserted, or implied by what a division or remainder is) that cancel a term, or by leaving out a factor that is never
-//! negative. The search has a fixed budget.
+//! An inequality `d <= 0` is proved by the interval of `d`, by cases of a minimum or maximum in it,
+//! or by adding known inequalities (asserted, or implied by what a division or remainder is) that
+//! cancel a term, or by leaving out a factor that is never negative. The search has a fixed budget.
 
 use super::boolean::BoolNode;
 use super::poly::{Poly, Term};
@@ -19,7 +19,8 @@ const CANDIDATES: usize = 12;
 const SCANNED: usize = 64;
 
 impl SymTable {
-    /// Whether a condition always or never holds, by declared ranges and assumed facts; none if that is not known.
+    /// Whether a condition always or never holds, by declared ranges and assumed facts; none if
+    /// that is not known.
     pub fn prove(&mut self, b: BoolExpr) -> Option<bool> {
         let BoolExpr::Id(id) = b else { return b.as_bool() };
         if let Some(known) = self.facts.cached_answer(id) {
@@ -56,7 +57,8 @@ impl SymTable {
     fn prove_rel(&self, op: Rel, x: Expr, y: Expr) -> Option<bool> {
         let d = self.difference(x, y)?;
         let minus = d.clone().scale(-1)?;
-        let plus = |p: &Poly, n: i64| Some(Poly { constant: p.constant.checked_add(n)?, ..p.clone() });
+        let plus =
+            |p: &Poly, n: i64| Some(Poly { constant: p.constant.checked_add(n)?, ..p.clone() });
         match op {
             Rel::Le if self.nonpositive(&d) => Some(true),
             Rel::Le if self.nonpositive(&plus(&minus, 1)?) => Some(false),
@@ -64,7 +66,10 @@ impl SymTable {
             Rel::Lt if self.nonpositive(&minus) => Some(false),
             Rel::Eq | Rel::Ne => {
                 let ne = op == Rel::Ne;
-                if self.never_zero(&d) || self.nonpositive(&plus(&d, 1)?) || self.nonpositive(&plus(&minus, 1)?) {
+                if self.never_zero(&d)
+                    || self.nonpositive(&plus(&d, 1)?)
+                    || self.nonpositive(&plus(&minus, 1)?)
+                {
                     Some(ne)
                 } else if self.nonpositive(&d) && self.nonpositive(&minus) {
                     Some(!ne)
@@ -98,14 +103,21 @@ impl SymTable {
             return true;
         }
         let atoms = d.terms.iter().flat_map(|t| t.mono.iter().copied());
-        if let Some((atom, arms)) = atoms.into_iter().find_map(|f| Some((f, self.arms(self.node(f))?)))
-            && arms.iter().all(|&a| self.replace(d, atom, &self.poly(a)).is_some_and(|d| self.search(&d, depth - 1, budget)))
+        if let Some((atom, arms)) =
+            atoms.into_iter().find_map(|f| Some((f, self.arms(self.node(f))?)))
+            && arms.iter().all(|&a| {
+                self.replace(d, atom, &self.poly(a))
+                    .is_some_and(|d| self.search(&d, depth - 1, budget))
+            })
         {
             return true;
         }
         d.terms.iter().any(|t| {
             let facts = self.candidates(t);
-            facts.iter().any(|f| *budget > 0 && self.cancel(d, t, f).is_some_and(|d| self.search(&d, depth - 1, budget)))
+            facts.iter().any(|f| {
+                *budget > 0
+                    && self.cancel(d, t, f).is_some_and(|d| self.search(&d, depth - 1, budget))
+            })
         })
     }
 
@@ -116,7 +128,10 @@ impl SymTable {
             return None;
         }
         let g = super::poly::gcd(c.unsigned_abs(), t.coeff.unsigned_abs());
-        let (up, down) = (i64::try_from(c.unsigned_abs() / g).ok()?, i64::try_from(t.coeff.unsigned_abs() / g).ok()?);
+        let (up, down) = (
+            i64::try_from(c.unsigned_abs() / g).ok()?,
+            i64::try_from(t.coeff.unsigned_abs() / g).ok()?,
+        );
         self.add_scaled(&d.clone().scale(up)?, -down, fact)
     }
 
@@ -126,7 +141,14 @@ impl SymTable {
             let c = p.coeff(&t.mono);
             c != 0 && (c < 0) == (t.coeff < 0)
         };
-        let mut out: SmallVec<[Poly; 4]> = self.facts.constraints_on(t.mono[0]).take(SCANNED).filter(fits).take(CANDIDATES).cloned().collect();
+        let mut out: SmallVec<[Poly; 4]> = self
+            .facts
+            .constraints_on(t.mono[0])
+            .take(SCANNED)
+            .filter(fits)
+            .take(CANDIDATES)
+            .cloned()
+            .collect();
         for &f in &t.mono {
             out.extend(self.implied(f).into_iter().filter(|p| fits(&p)));
         }
@@ -138,7 +160,9 @@ impl SymTable {
         let this = Poly::atom(atom);
         let mut out = SmallVec::new();
         let mut push = |p: Option<Poly>| out.extend(p);
-        let shift = |p: Poly, n: i128| Some(Poly { constant: i64::try_from(n).ok()?.checked_add(p.constant)?, ..p });
+        let shift = |p: Poly, n: i128| {
+            Some(Poly { constant: i64::try_from(n).ok()?.checked_add(p.constant)?, ..p })
+        };
         match self.node(atom) {
             // d * q + r = x with r between the least and greatest remainder
             Node::FloorDiv(x, b) if self.proven(*b).lo > 0 => {
@@ -151,7 +175,11 @@ impl SymTable {
                     push(above.and_then(|p| shift(p, -r.hi)));
                 } else {
                     push(below);
-                    push(above.and_then(|p| self.add_scaled(&p, -1, &self.poly(*b))).and_then(|p| shift(p, 1)));
+                    push(
+                        above
+                            .and_then(|p| self.add_scaled(&p, -1, &self.poly(*b)))
+                            .and_then(|p| shift(p, 1)),
+                    );
                 }
             }
             Node::Mod(x, b) if self.proven(*b).lo > 0 => {
@@ -160,8 +188,12 @@ impl SymTable {
                     push(self.add_scaled(&this, -1, &self.poly(*x)));
                 }
             }
-            Node::Min(args) => args.iter().for_each(|&a| push(self.add_scaled(&this, -1, &self.poly(a)))),
-            Node::Max(args) => args.iter().for_each(|&a| push(self.add_scaled(&self.poly(a), -1, &this))),
+            Node::Min(args) => {
+                args.iter().for_each(|&a| push(self.add_scaled(&this, -1, &self.poly(a))))
+            }
+            Node::Max(args) => {
+                args.iter().for_each(|&a| push(self.add_scaled(&self.poly(a), -1, &this)))
+            }
             _ => {}
         }
         out
@@ -174,7 +206,10 @@ impl SymTable {
             let kept: super::poly::Mono = t.mono.iter().copied().filter(|&f| f != atom).collect();
             let mut product = match kept.is_empty() {
                 true => Poly::constant(t.coeff),
-                false => Poly { terms: SmallVec::from_elem(Term { coeff: t.coeff, mono: kept.clone() }, 1), constant: 0 },
+                false => Poly {
+                    terms: SmallVec::from_elem(Term { coeff: t.coeff, mono: kept.clone() }, 1),
+                    constant: 0,
+                },
             };
             for _ in kept.len()..t.mono.len() {
                 product = self.mul_poly(&product, by).ok()??;

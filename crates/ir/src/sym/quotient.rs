@@ -1,4 +1,5 @@
-//! Expressions taken apart: term by term by a divisor, by a common factor, by what a size known to be positive means.
+//! Expressions taken apart: term by term by a divisor, by a common factor, by what a size known to
+//! be positive means.
 
 use super::poly::{Poly, Term, gcd};
 use super::table::Node;
@@ -9,9 +10,10 @@ use smallvec::SmallVec;
 const STEPS: usize = 64;
 
 impl SymTable {
-    /// `q` and `r` with `a = q * b + r`. Terms of `a` with the leading term of `b` in them are divided; coefficients round towards zero, the
-    /// constant rounds down. Which `q` and `r` these are is a matter of spelling: no range is used, and `r` need not be small. `None` where
-    /// `b` is a number below one, on overflow, and for very long expressions.
+    /// `q` and `r` with `a = q * b + r`. Terms of `a` with the leading term of `b` in them are
+    /// divided; coefficients round towards zero, the constant rounds down. Which `q` and `r` these
+    /// are is a matter of spelling: no range is used, and `r` need not be small. `None` where `b`
+    /// is a number below one, on overflow, and for very long expressions.
     pub(crate) fn divide_terms(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
         let (mut rest, divisor) = (self.poly(a), self.poly(b));
         let (lead, mono) = match divisor.terms.first() {
@@ -20,7 +22,8 @@ impl SymTable {
         };
         if lead <= 0 {
             // By the negated divisor, whose leading coefficient is positive.
-            let minus = if mono.is_empty() { return None } else { self.mul(b, Expr::Int(-1)).ok()? };
+            let minus =
+                if mono.is_empty() { return None } else { self.mul(b, Expr::Int(-1)).ok()? };
             let (q, r) = self.divide_terms(a, minus)?;
             return Some((self.mul(q, Expr::Int(-1)).ok()?, r));
         }
@@ -29,7 +32,10 @@ impl SymTable {
             let Some(top) = rest.terms.first().cloned() else {
                 let by = if divisor.terms.is_empty() { rest.constant.div_euclid(lead) } else { 0 };
                 quotient.push(Term { coeff: by, mono: SmallVec::new() });
-                remainder.push(Term { coeff: rest.constant.checked_sub(by.checked_mul(lead)?)?, mono: SmallVec::new() });
+                remainder.push(Term {
+                    coeff: rest.constant.checked_sub(by.checked_mul(lead)?)?,
+                    mono: SmallVec::new(),
+                });
                 let (q, r) = (self.collect(quotient)?, self.collect(remainder)?);
                 return Some((self.intern_poly(q).ok()?, self.intern_poly(r).ok()?));
             };
@@ -53,7 +59,10 @@ impl SymTable {
             }
             let factor = match part.is_empty() {
                 true => Poly::constant(coeff),
-                false => Poly { terms: SmallVec::from_elem(Term { coeff, mono: part.clone() }, 1), constant: 0 },
+                false => Poly {
+                    terms: SmallVec::from_elem(Term { coeff, mono: part.clone() }, 1),
+                    constant: 0,
+                },
             };
             rest = self.add_scaled(&rest, -1, &self.mul_poly(&factor, &tail).ok()??)?;
             quotient.push(Term { coeff, mono: part });
@@ -67,15 +76,17 @@ impl SymTable {
         gcd(p.content(), p.constant.unsigned_abs())
     }
 
-    /// The expression where none of `positive` is below one: `max(x, 1)` is `x` for each of them, and for each factor of a product among them.
-    /// As it is, where that overflows.
+    /// The expression where none of `positive` is below one: `max(x, 1)` is `x` for each of them,
+    /// and for each factor of a product among them. As it is, where that overflows.
     pub(crate) fn given_positive(&mut self, e: Expr, positive: &[Expr]) -> Expr {
         let mut p = self.poly(e);
-        let atoms: SmallVec<[ExprId; 4]> = p.terms.iter().flat_map(|t| t.mono.iter().copied()).collect();
+        let atoms: SmallVec<[ExprId; 4]> =
+            p.terms.iter().flat_map(|t| t.mono.iter().copied()).collect();
         for atom in atoms {
             if let Node::Max(args) = self.node(atom)
                 && let [Expr::Int(1), x] | [x, Expr::Int(1)] = args.as_slice()
-                && (self.proven(*x).lo >= 1 || positive.iter().any(|&whole| self.has_factor(whole, *x)))
+                && (self.proven(*x).lo >= 1
+                    || positive.iter().any(|&whole| self.has_factor(whole, *x)))
                 && let Some(replaced) = self.replace(&p, atom, &self.poly(*x))
             {
                 p = replaced;
@@ -84,13 +95,18 @@ impl SymTable {
         self.intern_poly(p).unwrap_or(e)
     }
 
-    /// Whether `whole` is `part`, or a product of numbers and atoms that cannot be negative, `part` among them.
+    /// Whether `whole` is `part`, or a product of numbers and atoms that cannot be negative, `part`
+    /// among them.
     fn has_factor(&self, whole: Expr, part: Expr) -> bool {
         let Expr::Id(atom) = part else { return false };
         whole == part
             || match self.poly(whole) {
                 Poly { terms, constant: 0 } => match terms.as_slice() {
-                    [t] => t.coeff > 0 && t.mono.contains(&atom) && t.mono.iter().all(|&f| self.proven(Expr::Id(f)).lo >= 0),
+                    [t] => {
+                        t.coeff > 0
+                            && t.mono.contains(&atom)
+                            && t.mono.iter().all(|&f| self.proven(Expr::Id(f)).lo >= 0)
+                    }
                     _ => false,
                 },
                 _ => false,

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// All integers from `lo` to `hi`, both included. `i64::MIN` and `i64::MAX` stand for minus and plus infinity.
+/// All integers from `lo` to `hi`, both included. `i64::MIN` and `i64::MAX` stand for minus and
+/// plus infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
     /// The least value.
@@ -103,7 +104,8 @@ pub(super) fn floor_mod(a: i128, b: i128) -> Option<i128> {
 const NEG: i128 = i128::MIN;
 const POS: i128 = i128::MAX;
 
-/// An interval wide enough that arithmetic on 64-bit bounds does not wrap; `i128::MIN` and `MAX` are infinite.
+/// An interval wide enough that arithmetic on 64-bit bounds does not wrap; `i128::MIN` and `MAX`
+/// are infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interval {
     pub lo: i128,
@@ -112,7 +114,10 @@ pub(super) struct Interval {
 
 impl From<Range> for Interval {
     fn from(r: Range) -> Interval {
-        Interval { lo: if r.lo == i64::MIN { NEG } else { r.lo.into() }, hi: if r.hi == i64::MAX { POS } else { r.hi.into() } }
+        Interval {
+            lo: if r.lo == i64::MIN { NEG } else { r.lo.into() },
+            hi: if r.hi == i64::MAX { POS } else { r.hi.into() },
+        }
     }
 }
 
@@ -150,8 +155,16 @@ impl Interval {
     }
 
     pub fn mul(self, o: Interval) -> Interval {
-        let c = [scale(self.lo, o.lo), scale(self.lo, o.hi), scale(self.hi, o.lo), scale(self.hi, o.hi)];
-        c.iter().fold(Interval { lo: c[0], hi: c[0] }, |i, &x| Interval { lo: i.lo.min(x), hi: i.hi.max(x) })
+        let c = [
+            scale(self.lo, o.lo),
+            scale(self.lo, o.hi),
+            scale(self.hi, o.lo),
+            scale(self.hi, o.hi),
+        ];
+        c.iter().fold(Interval { lo: c[0], hi: c[0] }, |i, &x| Interval {
+            lo: i.lo.min(x),
+            hi: i.hi.max(x),
+        })
     }
 
     pub fn intersect(self, o: Interval) -> Interval {
@@ -170,10 +183,17 @@ impl Interval {
         Interval { lo: self.lo.max(o.lo), hi: self.hi.max(o.hi) }
     }
 
-    /// Applies `f`, defined for positive divisors, to the positive and to the negative divisors; zero divisors give nothing.
-    fn by_sign(self, o: Interval, f: fn(Interval, Interval) -> Interval, flip: fn(Interval) -> Interval) -> Interval {
+    /// Applies `f`, defined for positive divisors, to the positive and to the negative divisors;
+    /// zero divisors give nothing.
+    fn by_sign(
+        self,
+        o: Interval,
+        f: fn(Interval, Interval) -> Interval,
+        flip: fn(Interval) -> Interval,
+    ) -> Interval {
         let pos = (o.hi >= 1).then(|| f(self, Interval { lo: o.lo.max(1), hi: o.hi }));
-        let neg = (o.lo <= -1).then(|| flip(f(self.neg(), Interval { lo: o.lo, hi: o.hi.min(-1) }.neg())));
+        let neg = (o.lo <= -1)
+            .then(|| flip(f(self.neg(), Interval { lo: o.lo, hi: o.hi.min(-1) }.neg())));
         match (pos, neg) {
             (Some(p), Some(n)) => p.union(n),
             (Some(i), None) | (None, Some(i)) => i,

@@ -27,8 +27,14 @@ impl SymTable {
         }
     }
 
-    /// The expression with its symbols replaced, made in this table; its nodes are in `source`, or here.
-    pub(super) fn rebuild(&mut self, source: Option<&SymTable>, e: Expr, leaf: Leaf) -> Result<Expr, SymError> {
+    /// The expression with its symbols replaced, made in this table; its nodes are in `source`, or
+    /// here.
+    pub(super) fn rebuild(
+        &mut self,
+        source: Option<&SymTable>,
+        e: Expr,
+        leaf: Leaf,
+    ) -> Result<Expr, SymError> {
         let Expr::Id(id) = e else { return Ok(e) };
         let node = source.unwrap_or(self).node(id).clone();
         match node {
@@ -36,7 +42,8 @@ impl SymTable {
             Node::FloorDiv(a, b) => self.rebuild_binary(Op::FloorDiv, source, a, b, leaf),
             Node::Mod(a, b) => self.rebuild_binary(Op::Mod, source, a, b, leaf),
             Node::Min(ref args) | Node::Max(ref args) => {
-                let args: Result<Vec<Expr>, SymError> = args.iter().map(|&a| self.rebuild(source, a, leaf)).collect();
+                let args: Result<Vec<Expr>, SymError> =
+                    args.iter().map(|&a| self.rebuild(source, a, leaf)).collect();
                 self.extremum(matches!(node, Node::Max(_)), args?)
             }
             Node::Poly(p) => {
@@ -54,14 +61,26 @@ impl SymTable {
         }
     }
 
-    fn rebuild_binary(&mut self, op: Op, source: Option<&SymTable>, a: Expr, b: Expr, leaf: Leaf) -> Result<Expr, SymError> {
+    fn rebuild_binary(
+        &mut self,
+        op: Op,
+        source: Option<&SymTable>,
+        a: Expr,
+        b: Expr,
+        leaf: Leaf,
+    ) -> Result<Expr, SymError> {
         let a = self.rebuild(source, a, leaf)?;
         let b = self.rebuild(source, b, leaf)?;
         self.binary(op, a, b)
     }
 
     /// As [`SymTable::rebuild`], for conditions.
-    pub(super) fn rebuild_bool(&mut self, source: Option<&SymTable>, b: BoolExpr, leaf: Leaf) -> Result<BoolExpr, SymError> {
+    pub(super) fn rebuild_bool(
+        &mut self,
+        source: Option<&SymTable>,
+        b: BoolExpr,
+        leaf: Leaf,
+    ) -> Result<BoolExpr, SymError> {
         let BoolExpr::Id(id) = b else { return Ok(b) };
         let node = source.unwrap_or(self).bool_node(id).clone();
         match node {
@@ -71,8 +90,10 @@ impl SymTable {
                 Ok(self.rel(op, x, y))
             }
             BoolNode::And(ref parts) | BoolNode::Or(ref parts) => {
-                let parts: Result<Vec<BoolExpr>, SymError> =
-                    parts.iter().map(|&p| self.rebuild_bool(source, BoolExpr::Id(p), leaf)).collect();
+                let parts: Result<Vec<BoolExpr>, SymError> = parts
+                    .iter()
+                    .map(|&p| self.rebuild_bool(source, BoolExpr::Id(p), leaf))
+                    .collect();
                 self.junction(matches!(node, BoolNode::And(_)), &parts?)
             }
         }

@@ -1,10 +1,12 @@
 //! Scopes: the table that the handles of one trace share, with its guards and assertions.
 //!
-//! Live scopes are registered under a number that is never used again, so a handle is two numbers; each thread remembers the scope
-//! it used last.
+//! Live scopes are registered under a number that is never used again, so a handle is two numbers;
+//! each thread remembers the scope it used last.
 
 use super::sym_int::SymInt;
-use super::{BoolExpr, DataDependent, Expr, Range, Rel, SymError, SymTable, SymbolId, SymbolKind, Symbols};
+use super::{
+    BoolExpr, DataDependent, Expr, Range, Rel, SymError, SymTable, SymbolId, SymbolKind, Symbols,
+};
 use crate::Loc;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::cell::RefCell;
@@ -13,7 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 /// What is said where a run's data decide a branch otherwise than the example's.
-const DECIDED: &str = "the program branched on this while it was traced, and other data take another branch";
+const DECIDED: &str =
+    "the program branched on this while it was traced, and other data take another branch";
 
 /// So many assertions are named where they exclude what is required.
 const MOST_NAMED: usize = 8;
@@ -63,33 +66,42 @@ pub struct ScopeData {
 }
 
 impl ScopeData {
-    /// Decides a condition: as proved, else on example values, recording a guard. If data decide it: an assertion where example values of the
-    /// data are known too, else an error.
+    /// Decides a condition: as proved, else on example values, recording a guard. If data decide
+    /// it: an assertion where example values of the data are known too, else an error.
     pub fn guard(&mut self, b: BoolExpr, loc: Loc) -> Result<bool, SymError> {
         if let Some(known) = self.table.prove(b) {
             return Ok(known);
         }
         let simple = self.table.simplify_bool(b);
         let free = self.table.free_symbols_bool(simple);
-        let by_data = self.decided_by_data(&free, "branch on", &|t| t.display_bool(b).to_string(), loc)?;
+        let by_data =
+            self.decided_by_data(&free, "branch on", &|t| t.display_bool(b).to_string(), loc)?;
         let value = self.table.eval_bool(simple, &|s| self.hints.get(&s).copied())?;
-        // what an assertion says of data may leave a condition on inputs: a guard can mention nothing else
-        let b = if by_data || !self.mentions_data(&self.table.free_symbols_bool(b)) { b } else { simple };
+        // what an assertion says of data may leave a condition on inputs: a guard can mention
+        // nothing else
+        let b = if by_data || !self.mentions_data(&self.table.free_symbols_bool(b)) {
+            b
+        } else {
+            simple
+        };
         let cond = if value { b } else { self.table.not(b) };
         self.record_decision(cond, by_data, loc)?;
         Ok(value)
     }
 
-    /// The value of an expression: as proved, else the example value, recording a guard. If data decide it, as [`ScopeData::guard`].
+    /// The value of an expression: as proved, else the example value, recording a guard. If data
+    /// decide it, as [`ScopeData::guard`].
     pub fn guard_int(&mut self, e: Expr, loc: Loc) -> Result<i64, SymError> {
         let simple = self.table.simplify(e);
         if let Some(n) = self.table.bounds(simple).single() {
             return Ok(n);
         }
         let free = self.table.free_symbols(simple);
-        let by_data = self.decided_by_data(&free, "take the value of", &|t| t.display(e).to_string(), loc)?;
+        let by_data =
+            self.decided_by_data(&free, "take the value of", &|t| t.display(e).to_string(), loc)?;
         let value = self.table.eval(simple, &|s| self.hints.get(&s).copied())?;
-        let e = if by_data || !self.mentions_data(&self.table.free_symbols(e)) { e } else { simple };
+        let e =
+            if by_data || !self.mentions_data(&self.table.free_symbols(e)) { e } else { simple };
         let cond = self.table.rel(Rel::Eq, e, Expr::Int(value));
         self.record_decision(cond, by_data, loc)?;
         Ok(value)
@@ -117,7 +129,8 @@ impl ScopeData {
         expr: &dyn Fn(&SymTable) -> String,
         loc: Loc,
     ) -> Result<bool, SymError> {
-        let mut of_data = free.iter().filter(|s| self.table.kind(**s) == SymbolKind::Unbacked).peekable();
+        let mut of_data =
+            free.iter().filter(|s| self.table.kind(**s) == SymbolKind::Unbacked).peekable();
         let any = of_data.peek().is_some();
         let Some(&s) = of_data.find(|s| !self.hints.contains_key(s)) else { return Ok(any) };
         let (origin, origin_loc) = match self.origins.get(&s) {
@@ -125,14 +138,16 @@ impl ScopeData {
             None => ("an operator that was not named".into(), loc),
         };
         let symbol = self.table.name(s).into();
-        let error = DataDependent { action, expr: expr(&self.table), symbol, origin, origin_loc, loc };
+        let error =
+            DataDependent { action, expr: expr(&self.table), symbol, origin, origin_loc, loc };
         Err(SymError::DataDependent(Box::new(error)))
     }
 
-    /// Asserts a condition: an error if it is known to be false, also on example values; a deferred assertion unless it is known to
-    /// be true.
+    /// Asserts a condition: an error if it is known to be false, also on example values; a deferred
+    /// assertion unless it is known to be true.
     pub fn check(&mut self, b: BoolExpr, message: &str, loc: Loc) -> Result<(), SymError> {
-        let refuted = self.table.eval_bool(b, &|s| self.hints.get(&s).copied()).is_ok_and(|value| !value);
+        let refuted =
+            self.table.eval_bool(b, &|s| self.hints.get(&s).copied()).is_ok_and(|value| !value);
         match self.table.prove(b) {
             Some(true) => return Ok(()),
             Some(false) => return Err(self.failed(b, message)),
@@ -156,9 +171,12 @@ impl ScopeData {
         let mut symbols = self.table.free_symbols_bool(b);
         let mut rest: Vec<&Assertion> = self.assertions.iter().collect();
         let mut by: Vec<&Assertion> = Vec::new();
-        // what is asserted of these symbols, of others that are asserted to have to do with them, and so on
+        // what is asserted of these symbols, of others that are asserted to have to do with them,
+        // and so on
         loop {
-            let concerns = |a: &&Assertion| self.table.free_symbols_bool(a.cond).iter().any(|s| symbols.contains(s));
+            let concerns = |a: &&Assertion| {
+                self.table.free_symbols_bool(a.cond).iter().any(|s| symbols.contains(s))
+            };
             let (found, other): (Vec<_>, Vec<_>) = rest.into_iter().partition(concerns);
             if found.is_empty() {
                 break;
@@ -173,16 +191,26 @@ impl ScopeData {
         };
         let known: Vec<String> = by.iter().take(MOST_NAMED).map(|a| text(a)).collect();
         let fact = self.table.display_bool(b).to_string().into();
-        (!known.is_empty()).then(|| SymError::Contradiction { fact, known: known.join("; ").into() })
+        (!known.is_empty())
+            .then(|| SymError::Contradiction { fact, known: known.join("; ").into() })
     }
 
     fn assume(&mut self, b: BoolExpr) -> Result<(), SymError> {
         let known = self.table.assume(b);
-        known.map_err(|e| if matches!(e, SymError::Contradiction { .. }) { self.asserted_against(b).unwrap_or(e) } else { e })
+        known.map_err(|e| {
+            if matches!(e, SymError::Contradiction { .. }) {
+                self.asserted_against(b).unwrap_or(e)
+            } else {
+                e
+            }
+        })
     }
 
     fn failed(&self, b: BoolExpr, message: &str) -> SymError {
-        SymError::AssertionFailed { cond: self.table.display_bool(b).to_string().into(), message: message.into() }
+        SymError::AssertionFailed {
+            cond: self.table.display_bool(b).to_string().into(),
+            message: message.into(),
+        }
     }
 
     /// The value on example values, if all symbols have one.
@@ -213,7 +241,8 @@ struct CloseOnDrop(Arc<Shared>);
 #[derive(Clone, Debug)]
 pub struct Scope(Arc<CloseOnDrop>);
 
-static SCOPES: RwLock<HashMap<TableId, Weak<Shared>, FxBuildHasher>> = RwLock::new(HashMap::with_hasher(FxBuildHasher));
+static SCOPES: RwLock<HashMap<TableId, Weak<Shared>, FxBuildHasher>> =
+    RwLock::new(HashMap::with_hasher(FxBuildHasher));
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -249,9 +278,13 @@ impl Shared {
 }
 
 /// Runs on the data of a scope, found by its number.
-pub(super) fn with_data<R>(id: TableId, f: impl FnOnce(&mut ScopeData) -> R) -> Result<R, SymError> {
+pub(super) fn with_data<R>(
+    id: TableId,
+    f: impl FnOnce(&mut ScopeData) -> R,
+) -> Result<R, SymError> {
     let mut f = Some(f);
-    // Runs under the borrow, which saves counting a reference: nothing that runs on the data comes back here.
+    // Runs under the borrow, which saves counting a reference: nothing that runs on the data comes
+    // back here.
     let remembered = LAST.try_with(|last| match last.borrow().as_ref() {
         Some(shared) if shared.id == id => f.take().map(|f| shared.run(f)),
         _ => None,
@@ -259,7 +292,8 @@ pub(super) fn with_data<R>(id: TableId, f: impl FnOnce(&mut ScopeData) -> R) -> 
     if let Ok(Some(done)) = remembered {
         return done;
     }
-    let found = SCOPES.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade);
+    let found =
+        SCOPES.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade);
     let shared = found.ok_or(SymError::ScopeClosed)?;
     // A thread that is ending has no memory; that costs time only.
     let _ = LAST.try_with(|last| last.borrow_mut().replace(shared.clone()));
@@ -283,12 +317,17 @@ impl Scope {
     /// An empty scope, registered until it is closed or its last clone dropped.
     pub fn new() -> Scope {
         let id = TableId(NEXT.fetch_add(1, Ordering::Relaxed));
-        let shared = Arc::new(Shared { id, data: Mutex::new(Some(ScopeData::default())), owner: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            id,
+            data: Mutex::new(Some(ScopeData::default())),
+            owner: AtomicUsize::new(0),
+        });
         SCOPES.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::downgrade(&shared));
         Scope(Arc::new(CloseOnDrop(shared)))
     }
 
-    /// Ends the scope and gives what it held, nothing the second time. Its handles then give [`SymError::ScopeClosed`].
+    /// Ends the scope and gives what it held, nothing the second time. Its handles then give
+    /// [`SymError::ScopeClosed`].
     pub fn close(&self) -> ScopeData {
         SCOPES.write().unwrap_or_else(PoisonError::into_inner).remove(&self.shared().id);
         self.shared().lock().take().unwrap_or_default()
@@ -303,7 +342,8 @@ impl Scope {
         &self.0.0
     }
 
-    /// A symbol for the size of an input, `s0`, `s1`, … if it has no name. `hint` is the example value, on which guards are decided.
+    /// A symbol for the size of an input, `s0`, `s1`, … if it has no name. `hint` is the example
+    /// value, on which guards are decided.
     pub fn backed(&self, name: Option<&str>, range: Range, hint: i64) -> Result<SymInt, SymError> {
         let e = self.shared().run(|d| {
             let s = match name {
@@ -352,8 +392,8 @@ impl Scope {
         })
     }
 
-    /// Runs on the data; on nothing, once the scope is closed. Handles of this scope cannot compute meanwhile on this thread: they
-    /// give [`SymError::ScopeBusy`].
+    /// Runs on the data; on nothing, once the scope is closed. Handles of this scope cannot compute
+    /// meanwhile on this thread: they give [`SymError::ScopeBusy`].
     ///
     /// # Panics
     /// If called inside itself, where two exclusive borrows of the data would be needed.
@@ -366,7 +406,10 @@ impl Scope {
             }
         }
         let shared = self.shared();
-        assert!(!shared.is_held_here(), "Scope::with was called inside Scope::with of the same scope");
+        assert!(
+            !shared.is_held_here(),
+            "Scope::with was called inside Scope::with of the same scope"
+        );
         let mut guard = shared.lock();
         shared.owner.store(thread_token(), Ordering::Relaxed);
         let _clear = Clear(&shared.owner);

@@ -1,15 +1,16 @@
 //! [`SymBool`]: a condition on sizes that may not be known.
 
-use super::sym_int::{Pair, SymInt};
 use super::poison::{self, PoisonId, SharedError};
 use super::scope::{TableId, with_data};
+use super::sym_int::{Pair, SymInt};
 use super::{BoolExpr, BoolId, Rel, SymError};
 use crate::Loc;
 use std::fmt;
 use std::ops::{BitAnd, BitOr, Not};
 use std::sync::Arc;
 
-/// A condition: `true`, `false`, or decided by sizes; or an error, which every result then carries on.
+/// A condition: `true`, `false`, or decided by sizes; or an error, which every result then carries
+/// on.
 #[derive(Clone, Copy)]
 pub struct SymBool(Repr);
 
@@ -75,7 +76,10 @@ impl SymBool {
     }
 
     /// The opposite; also `!`.
-    #[expect(clippy::should_implement_trait, reason = "the trait is implemented too; the method needs no import")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the trait is implemented too; the method needs no import"
+    )]
     pub fn not(self) -> SymBool {
         match self.0 {
             Repr::Const(b) => SymBool(Repr::Const(!b)),
@@ -107,7 +111,10 @@ impl SymBool {
         let Repr::Sym(t, id) = self.0 else { return false };
         with_data(t, |d| {
             let simple = d.table.simplify_bool(BoolExpr::Id(id));
-            d.table.free_symbols_bool(simple).iter().any(|&s| d.table.kind(s) == super::SymbolKind::Unbacked)
+            d.table
+                .free_symbols_bool(simple)
+                .iter()
+                .any(|&s| d.table.kind(s) == super::SymbolKind::Unbacked)
         })
         .unwrap_or(false)
     }
@@ -121,14 +128,16 @@ impl SymBool {
         }
     }
 
-    /// Why it is known to be false though the example values make it true: what was asserted of data excludes them. An error that names the
-    /// assertions; nothing where the example values make it false too.
+    /// Why it is known to be false though the example values make it true: what was asserted of
+    /// data excludes them. An error that names the assertions; nothing where the example values
+    /// make it false too.
     pub fn excluded(self) -> Option<SymError> {
         let Repr::Sym(t, id) = self.0 else { return None };
         with_data(t, |d| d.excluded(BoolExpr::Id(id))).ok().flatten()
     }
 
-    /// The value, to branch on: records a guard with the caller's line unless it is known. An error if data decide it.
+    /// The value, to branch on: records a guard with the caller's line unless it is known. An error
+    /// if data decide it.
     #[track_caller]
     pub fn guard(self) -> Result<bool, SymError> {
         match self.0 {
@@ -141,13 +150,16 @@ impl SymBool {
         }
     }
 
-    /// Asserts it: an error if it is known to be false; a deferred assertion, with the message and the caller's line, unless it is
-    /// known to be true. What is asserted counts as known from here on.
+    /// Asserts it: an error if it is known to be false; a deferred assertion, with the message and
+    /// the caller's line, unless it is known to be true. What is asserted counts as known from here
+    /// on.
     #[track_caller]
     pub fn check(self, message: &str) -> Result<(), SymError> {
         match self.0 {
             Repr::Const(true) => Ok(()),
-            Repr::Const(false) => Err(SymError::AssertionFailed { cond: "false".into(), message: message.into() }),
+            Repr::Const(false) => {
+                Err(SymError::AssertionFailed { cond: "false".into(), message: message.into() })
+            }
             Repr::Sym(t, id) => {
                 let loc = Loc::caller();
                 with_data(t, |d| d.check(BoolExpr::Id(id), message, loc))?
@@ -202,10 +214,12 @@ impl fmt::Display for SymBool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Repr::Const(b) => write!(f, "{b}"),
-            Repr::Sym(t, id) => match with_data(t, |d| d.table.display_bool(BoolExpr::Id(id)).to_string()) {
-                Ok(text) => f.write_str(&text),
-                Err(e) => write!(f, "<{e}>"),
-            },
+            Repr::Sym(t, id) => {
+                match with_data(t, |d| d.table.display_bool(BoolExpr::Id(id)).to_string()) {
+                    Ok(text) => f.write_str(&text),
+                    Err(e) => write!(f, "<{e}>"),
+                }
+            }
             Repr::Poison(p) => write!(f, "<{}>", poison::get(p)),
         }
     }

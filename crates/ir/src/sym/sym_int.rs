@@ -1,9 +1,9 @@
 //! [`SymInt`]: a size that may not be known.
 
 use super::arith::Op;
-use super::sym_bool::SymBool;
 use super::poison::{self, PoisonId, SharedError};
 use super::scope::{TableId, with_data};
+use super::sym_bool::SymBool;
 use super::{Expr, ExprId, Range, Rel, SymError};
 use crate::Loc;
 use std::fmt;
@@ -11,10 +11,11 @@ use std::iter::{Product, Sum};
 use std::ops::{Add, AddAssign, Mul, MulAssign, Neg, Rem, Sub, SubAssign};
 use std::sync::Arc;
 
-/// An integer: a number, or an expression of a [`super::Scope`]; or an error, which every result then carries on.
+/// An integer: a number, or an expression of a [`super::Scope`]; or an error, which every result
+/// then carries on.
 ///
-/// It cannot be compared with `==` or `<`, because the answer may not be known: [`SymInt::eq`], [`SymInt::lt`], … give a
-/// [`SymBool`].
+/// It cannot be compared with `==` or `<`, because the answer may not be known: [`SymInt::eq`],
+/// [`SymInt::lt`], … give a [`SymBool`].
 #[derive(Clone, Copy)]
 pub struct SymInt(Repr);
 
@@ -65,7 +66,9 @@ impl SymInt {
             (Repr::Sym(t, a), Repr::Int(b)) => Pair::Sym(t, Expr::Id(a), Expr::Int(b)),
             (Repr::Int(a), Repr::Sym(t, b)) => Pair::Sym(t, Expr::Int(a), Expr::Id(b)),
             (Repr::Sym(t, a), Repr::Sym(u, b)) if t == u => Pair::Sym(t, Expr::Id(a), Expr::Id(b)),
-            (Repr::Sym(..), Repr::Sym(..)) => Pair::Poison(poison::record(Arc::new(SymError::DifferentScopes))),
+            (Repr::Sym(..), Repr::Sym(..)) => {
+                Pair::Poison(poison::record(Arc::new(SymError::DifferentScopes)))
+            }
         }
     }
 
@@ -78,7 +81,9 @@ impl SymInt {
         }
         match (op, self.0, o.0) {
             (Op::Mul, Repr::Int(1), _) | (Op::Add, Repr::Int(0), _) => o,
-            (Op::Mul | Op::FloorDiv, _, Repr::Int(1)) | (Op::Add | Op::Sub, _, Repr::Int(0)) => self,
+            (Op::Mul | Op::FloorDiv, _, Repr::Int(1)) | (Op::Add | Op::Sub, _, Repr::Int(0)) => {
+                self
+            }
             _ => self.binary_slow(op, o),
         }
     }
@@ -87,7 +92,9 @@ impl SymInt {
     fn binary_slow(self, op: Op, o: SymInt) -> SymInt {
         match self.pair(o) {
             Pair::Int(a, b) => SymInt::poison(Arc::new(op.number_error(a, b))),
-            Pair::Sym(t, a, b) => SymInt::from_result(t, with_data(t, |d| d.table.binary(op, a, b)).flatten()),
+            Pair::Sym(t, a, b) => {
+                SymInt::from_result(t, with_data(t, |d| d.table.binary(op, a, b)).flatten())
+            }
             Pair::Poison(p) => SymInt(Repr::Poison(p)),
         }
     }
@@ -120,8 +127,8 @@ impl SymInt {
         }
     }
 
-    /// The value as a number, specialising the trace to it: records the guard that it equals the example value. An error if it
-    /// depends on data.
+    /// The value as a number, specialising the trace to it: records the guard that it equals the
+    /// example value. An error if it depends on data.
     #[track_caller]
     pub fn guard_int(self) -> Result<i64, SymError> {
         match self.0 {

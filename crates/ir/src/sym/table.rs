@@ -1,8 +1,8 @@
 //! The table: symbols, interned nodes, structural order.
 
 use super::arith::Op;
-use super::facts::Facts;
 use super::boolean::{BoolInfo, BoolNode};
+use super::facts::Facts;
 use super::poly::{MAX_TERMS, Poly};
 use super::range::Interval;
 use super::{BoolExpr, Expr, ExprId, Range, Rel, SymError, SymbolId, SymbolKind};
@@ -27,7 +27,8 @@ pub(super) enum Node {
     Poly(Poly),
 }
 
-/// What is known of a node from its construction. Holding the id makes derived equality of tables compare ids too.
+/// What is known of a node from its construction. Holding the id makes derived equality of tables
+/// compare ids too.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Info {
     id: ExprId,
@@ -46,7 +47,8 @@ pub(super) const MAX_DEPTH: u32 = 64;
 #[derive(Clone, Debug, PartialEq)]
 struct Symbol {
     name: Arc<str>,
-    /// The name's length without its trailing digits, and the digits' value: `s2` comes before `s10`.
+    /// The name's length without its trailing digits, and the digits' value: `s2` comes before
+    /// `s10`.
     stem: usize,
     number: u64,
     kind: SymbolKind,
@@ -86,7 +88,8 @@ fn valid_name(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-/// What an id of another table stands for, if this one has no such id: a symbol that does not exist.
+/// What an id of another table stands for, if this one has no such id: a symbol that does not
+/// exist.
 static FOREIGN: (Node, Info) = {
     let info = Info { id: ExprId(u32::MAX), range: Range::ALL, size: 1, depth: 1 };
     (Node::Symbol(SymbolId(u32::MAX)), info)
@@ -98,8 +101,14 @@ impl SymTable {
         SymTable::default()
     }
 
-    /// Declares a symbol. The name is a valid identifier that no other symbol has; the range is not empty.
-    pub fn symbol(&mut self, name: &str, kind: SymbolKind, range: Range) -> Result<SymbolId, SymError> {
+    /// Declares a symbol. The name is a valid identifier that no other symbol has; the range is not
+    /// empty.
+    pub fn symbol(
+        &mut self,
+        name: &str,
+        kind: SymbolKind,
+        range: Range,
+    ) -> Result<SymbolId, SymError> {
         if !valid_name(name) {
             return Err(SymError::InvalidName(name.chars().take(80).collect::<String>().into()));
         }
@@ -112,7 +121,8 @@ impl SymTable {
         Ok(self.declare(name.into(), kind, range))
     }
 
-    /// Declares a symbol with the next free name: `s0`, `s1`, … or `u0`, `u1`, …; an empty range becomes its lower bound.
+    /// Declares a symbol with the next free name: `s0`, `s1`, … or `u0`, `u1`, …; an empty range
+    /// becomes its lower bound.
     pub fn fresh(&mut self, kind: SymbolKind, range: Range) -> SymbolId {
         let range = if range.is_empty() { Range::point(range.lo) } else { range };
         loop {
@@ -216,7 +226,9 @@ impl SymTable {
             Node::Symbol(_) => (0, 0),
             Node::FloorDiv(a, b) | Node::Mod(a, b) => self.total([*a, *b]),
             Node::Min(args) | Node::Max(args) => self.total(args.iter().copied()),
-            Node::Poly(p) => self.total(p.terms.iter().flat_map(|t| t.mono.iter().map(|&f| Expr::Id(f)))),
+            Node::Poly(p) => {
+                self.total(p.terms.iter().flat_map(|t| t.mono.iter().map(|&f| Expr::Id(f))))
+            }
         };
         check_weight(size, depth)?;
         let range = self.interval_of(&node, &|e| self.declared(e)).into();
@@ -224,7 +236,10 @@ impl SymTable {
     }
 
     fn total(&self, parts: impl IntoIterator<Item = Expr>) -> (u32, u32) {
-        parts.into_iter().map(|e| self.weight(e)).fold((0, 0), |(s, d), (s1, d1)| (s.saturating_add(s1), d.max(d1)))
+        parts
+            .into_iter()
+            .map(|e| self.weight(e))
+            .fold((0, 0), |(s, d), (s1, d1)| (s.saturating_add(s1), d.max(d1)))
     }
 
     /// The expression of a polynomial.
@@ -232,7 +247,9 @@ impl SymTable {
         match p.terms.as_slice() {
             [] => Ok(Expr::Int(p.constant)),
             [t] if t.coeff == 1 && p.constant == 0 && t.mono.len() == 1 => Ok(Expr::Id(t.mono[0])),
-            terms if terms.len() > MAX_TERMS => Err(SymError::TooLarge { what: "terms", limit: MAX_TERMS }),
+            terms if terms.len() > MAX_TERMS => {
+                Err(SymError::TooLarge { what: "terms", limit: MAX_TERMS })
+            }
             _ => self.intern(Node::Poly(p)),
         }
     }
@@ -255,10 +272,15 @@ impl SymTable {
             (Node::FloorDiv(x, y), Node::FloorDiv(z, w)) | (Node::Mod(x, y), Node::Mod(z, w)) => {
                 self.cmp_expr(*x, *z).then_with(|| self.cmp_expr(*y, *w))
             }
-            (Node::Min(x), Node::Min(y)) | (Node::Max(x), Node::Max(y)) => x
-                .len()
-                .cmp(&y.len())
-                .then_with(|| x.iter().zip(y).map(|(&x, &y)| self.cmp_expr(x, y)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)),
+            (Node::Min(x), Node::Min(y)) | (Node::Max(x), Node::Max(y)) => {
+                x.len().cmp(&y.len()).then_with(|| {
+                    x.iter()
+                        .zip(y)
+                        .map(|(&x, &y)| self.cmp_expr(x, y))
+                        .find(|o| o.is_ne())
+                        .unwrap_or(Ordering::Equal)
+                })
+            }
             (Node::Poly(x), Node::Poly(y)) => self.cmp_poly(x, y),
             (x, y) => rank(x).cmp(&rank(y)),
         }
@@ -273,14 +295,21 @@ impl SymTable {
     }
 
     fn cmp_poly(&self, a: &Poly, b: &Poly) -> Ordering {
-        let terms = a.terms.iter().zip(&b.terms).map(|(x, y)| self.cmp_mono(&x.mono, &y.mono).then(x.coeff.cmp(&y.coeff)));
+        let terms = a
+            .terms
+            .iter()
+            .zip(&b.terms)
+            .map(|(x, y)| self.cmp_mono(&x.mono, &y.mono).then(x.coeff.cmp(&y.coeff)));
         let first = terms.into_iter().find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
         first.then(a.terms.len().cmp(&b.terms.len())).then(a.constant.cmp(&b.constant))
     }
 
     fn cmp_symbol(&self, a: SymbolId, b: SymbolId) -> Ordering {
         let (Some(x), Some(y)) = (self.entry(a), self.entry(b)) else { return a.cmp(&b) };
-        x.name[..x.stem].cmp(&y.name[..y.stem]).then(x.number.cmp(&y.number)).then_with(|| x.name.cmp(&y.name))
+        x.name[..x.stem]
+            .cmp(&y.name[..y.stem])
+            .then(x.number.cmp(&y.number))
+            .then_with(|| x.name.cmp(&y.name))
     }
 }
 

@@ -21,7 +21,8 @@ impl Display for WithSymbols<'_, BoolExpr> {
 }
 
 impl SymTable {
-    /// The text of an expression: `batch + 1`, `10 * batch`, `s0 // 2`, `(s0 + 1) % 4`, `min(s0, s1)`.
+    /// The text of an expression: `batch + 1`, `10 * batch`, `s0 // 2`, `(s0 + 1) % 4`, `min(s0,
+    /// s1)`.
     pub fn display(&self, e: Expr) -> impl Display + '_ {
         WithSymbols(self, e)
     }
@@ -61,7 +62,8 @@ impl SymTable {
         f.write_str(")")
     }
 
-    /// As an operand of a product, a division or a sign: in parentheses unless it holds together by itself.
+    /// As an operand of a product, a division or a sign: in parentheses unless it holds together by
+    /// itself.
     fn write_factor(&self, f: &mut Formatter<'_>, e: Expr) -> fmt::Result {
         let tight = match e {
             Expr::Int(n) => n >= 0,
@@ -78,7 +80,8 @@ impl SymTable {
     fn write_poly(&self, f: &mut Formatter<'_>, p: &Poly) -> fmt::Result {
         // A sum starts with something positive if it has it: `5 - s0`.
         let starts_negative = p.terms.first().is_none_or(|t| t.coeff < 0);
-        let constant_first = starts_negative && p.constant > 0 && p.terms.iter().all(|t| t.coeff < 0);
+        let constant_first =
+            starts_negative && p.constant > 0 && p.terms.iter().all(|t| t.coeff < 0);
         let lead = p.terms.iter().position(|t| t.coeff > 0).unwrap_or(0);
         let mut first = true;
         if constant_first {

@@ -4,19 +4,24 @@ use super::{Dims, TypingError};
 use crate::sym::{SymError, SymInt};
 use std::fmt::Write;
 
-/// The shape that these broadcast to: aligned at the last dimension, a size of 1 stretches to the other.
+/// The shape that these broadcast to: aligned at the last dimension, a size of 1 stretches to the
+/// other.
 ///
-/// Where equality of two symbolic sizes cannot be proved, it is decided on the example values and guarded. A size that depends on data is
-/// assumed not to stretch, and a deferred assertion says so.
+/// Where equality of two symbolic sizes cannot be proved, it is decided on the example values and
+/// guarded. A size that depends on data is assumed not to stretch, and a deferred assertion says
+/// so.
 #[track_caller]
 pub fn broadcast(shapes: &[&[SymInt]]) -> Result<Dims, TypingError> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out = Dims::from_elem(SymInt::from(1), rank);
     // The operand that each size comes from, for errors.
-    let mut owner: smallvec::SmallVec<[Option<usize>; 4]> = smallvec::SmallVec::from_elem(None, rank);
+    let mut owner: smallvec::SmallVec<[Option<usize>; 4]> =
+        smallvec::SmallVec::from_elem(None, rank);
     for (operand, shape) in shapes.iter().enumerate() {
         let offset = rank - shape.len();
-        for ((at, &size), (result, owner)) in shape.iter().enumerate().zip(out.iter_mut().zip(owner.iter_mut()).skip(offset)) {
+        for ((at, &size), (result, owner)) in
+            shape.iter().enumerate().zip(out.iter_mut().zip(owner.iter_mut()).skip(offset))
+        {
             let Some(first) = *owner else {
                 (*result, *owner) = (size, Some(operand));
                 continue;
@@ -59,7 +64,11 @@ fn stretch(a: SymInt, b: SymInt, dim: usize) -> Result<Option<Side>, SymError> {
         });
     }
     // Of two equal sizes, the one that says more: a number, then one known before the graph runs.
-    let better = if b.as_i64().is_some() || (a.hint().is_none() && b.hint().is_some()) { Side::Right } else { Side::Left };
+    let better = if b.as_i64().is_some() || (a.hint().is_none() && b.hint().is_some()) {
+        Side::Right
+    } else {
+        Side::Left
+    };
     let equal = a.eq(b);
     if equal.statically_known() == Some(true) {
         return Ok(Some(better));
@@ -74,7 +83,10 @@ fn stretch(a: SymInt, b: SymInt, dim: usize) -> Result<Option<Side>, SymError> {
         if equal.statically_known() == Some(false) {
             return Ok(None);
         }
-        equal.check(&format!("sizes {a} and {b} of dimension {dim} must be equal: a size that depends on data does not broadcast"))?;
+        equal.check(&format!(
+            "sizes {a} and {b} of dimension {dim} must be equal: a size that \
+            depends on data does not broadcast"
+        ))?;
         return Ok(Some(better));
     };
     if hint_a == hint_b {

@@ -7,27 +7,45 @@ use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// The strides of a freshly made result of a pointwise operator, as PyTorch's `TensorIterator` chooses them.
+/// The strides of a freshly made result of a pointwise operator, as PyTorch's `TensorIterator`
+/// chooses them.
 ///
-/// `out_sizes` is what the operands' sizes broadcast to. An operand is its sizes and strides; a number counts, and is a pair of empty
-/// slices. If all operands have the result's shape and are all contiguous, or all channels-last, or are dense with the same strides, so
-/// is the result. Otherwise the result is dense, in the order of the operands' strides, the first operand that tells two dimensions apart
-/// deciding.
+/// `out_sizes` is what the operands' sizes broadcast to. An operand is its sizes and strides; a
+/// number counts, and is a pair of empty slices. If all operands have the result's shape and are
+/// all contiguous, or all channels-last, or are dense with the same strides, so is the result.
+/// Otherwise the result is dense, in the order of the operands' strides, the first operand that
+/// tells two dimensions apart deciding.
 #[track_caller]
-pub fn elementwise_strides(out_sizes: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dims, TypingError> {
+pub fn elementwise_strides(
+    out_sizes: &[SymInt],
+    operands: &[(&[SymInt], &[SymInt])],
+) -> Result<Dims, TypingError> {
     for (operand, (sizes, strides)) in operands.iter().enumerate() {
         if sizes.len() != strides.len() || sizes.len() > out_sizes.len() {
-            return Err(TypingError::Rank { operand, sizes: sizes.len(), strides: strides.len(), out: out_sizes.len() });
+            return Err(TypingError::Rank {
+                operand,
+                sizes: sizes.len(),
+                strides: strides.len(),
+                out: out_sizes.len(),
+            });
         }
     }
-    let same_shape = |sizes: &[SymInt]| sizes.len() == out_sizes.len() && sizes.iter().zip(out_sizes).all(|(&a, &b)| surely_equal(a, b));
+    let same_shape = |sizes: &[SymInt]| {
+        sizes.len() == out_sizes.len()
+            && sizes.iter().zip(out_sizes).all(|(&a, &b)| surely_equal(a, b))
+    };
     let contiguous = contiguous_strides(out_sizes);
-    let as_made = |strides: &[SymInt]| strides.iter().zip(&contiguous).all(|(&a, &b)| surely_equal(a, b));
-    if operands.iter().all(|(sizes, strides)| same_shape(sizes) && (as_made(strides) || is_surely_contiguous(sizes, strides))) {
+    let as_made =
+        |strides: &[SymInt]| strides.iter().zip(&contiguous).all(|(&a, &b)| surely_equal(a, b));
+    if operands.iter().all(|(sizes, strides)| {
+        same_shape(sizes) && (as_made(strides) || is_surely_contiguous(sizes, strides))
+    }) {
         return Ok(contiguous);
     }
     let numbers = |sides: &(&[SymInt], &[SymInt])| Some((plain(sides.0)?, plain(sides.1)?));
-    if let (Some(out), Some(operands)) = (plain(out_sizes), operands.iter().map(numbers).collect::<Option<SmallVec<[_; 3]>>>()) {
+    if let (Some(out), Some(operands)) =
+        (plain(out_sizes), operands.iter().map(numbers).collect::<Option<SmallVec<[_; 3]>>>())
+    {
         return Ok(symbolic(&on_numbers(&out, &operands)?));
     }
     on_symbols(out_sizes, operands)
@@ -40,7 +58,9 @@ fn surely_equal(a: SymInt, b: SymInt) -> bool {
 /// The rules on numbers, after the one for contiguous operands.
 fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64, SymError> {
     if operands.iter().all(|(sizes, _)| sizes == out) {
-        let all = |dense: fn(&[i64], &[i64]) -> bool| operands.iter().all(|(sizes, strides)| dense(sizes, strides));
+        let all = |dense: fn(&[i64], &[i64]) -> bool| {
+            operands.iter().all(|(sizes, strides)| dense(sizes, strides))
+        };
         if all(is_channels_last_i64) {
             return Ok(dense_strides_i64(out, [1, 3, 2, 0]));
         }
@@ -66,13 +86,18 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
     Ok(dense_strides_i64(out, order))
 }
 
-/// The same on symbolic sizes. There a size is 1 only if that is proved, which is so for every size that was stretched. Where elements of an
-/// operand are repeated, or share their place, so that its strides do not order all dimensions, others of size 1 show: then it is a guard.
+/// The same on symbolic sizes. There a size is 1 only if that is proved, which is so for every size
+/// that was stretched. Where elements of an operand are repeated, or share their place, so that its
+/// strides do not order all dimensions, others of size 1 show: then it is a guard.
 #[track_caller]
 fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dims, TypingError> {
     let orders_all = |(sizes, strides): &(&[SymInt], &[SymInt])| {
-        let long: SmallVec<[SymInt; 6]> =
-            sizes.iter().zip(*strides).filter(|(n, _)| !surely_equal(**n, 1.into())).map(|(_, &s)| s).collect();
+        let long: SmallVec<[SymInt; 6]> = sizes
+            .iter()
+            .zip(*strides)
+            .filter(|(n, _)| !surely_equal(**n, 1.into()))
+            .map(|(_, &s)| s)
+            .collect();
         let tie = |i: usize, s: SymInt| long.iter().take(i).any(|&other| surely_equal(s, other));
         !long.iter().enumerate().any(|(i, &s)| s.as_i64() == Some(0) || tie(i, s))
     };
@@ -100,8 +125,9 @@ enum Order {
     Either,
 }
 
-/// The result's sizes and the operands' strides, which are 0 where an operand is stretched, or has one element: such strides are not seen, and so
-/// decide nothing. (In PyTorch they do, where a comparison with another dimension is undecided.)
+/// The result's sizes and the operands' strides, which are 0 where an operand is stretched, or has
+/// one element: such strides are not seen, and so decide nothing. (In PyTorch they do, where a
+/// comparison with another dimension is undecided.)
 struct Aligned<'a, T> {
     out: &'a [T],
     operands: SmallVec<[SmallVec<[T; 4]>; 3]>,
@@ -148,10 +174,15 @@ impl Compare for Aligned<'_, SymInt> {
             if !surely_equal(a, b) {
                 return Ok(if is_at_most(a, b)? { Order::Keep } else { Order::Swap });
             }
-            // only an operand that overlaps itself has such dimensions, unless one of them is of size 1: then their order does not show
+            // only an operand that overlaps itself has such dimensions, unless one of them is of
+            // size 1: then their order does not show
             let larger = self.out[inner].gt(self.out[outer]);
-            let shows = !surely_equal(self.out[inner], 1.into()) && !surely_equal(self.out[outer], 1.into());
-            if larger.statically_known().map_or_else(|| if shows { larger.guard() } else { Ok(false) }, Ok)? {
+            let shows = !surely_equal(self.out[inner], 1.into())
+                && !surely_equal(self.out[outer], 1.into());
+            if larger
+                .statically_known()
+                .map_or_else(|| if shows { larger.guard() } else { Ok(false) }, Ok)?
+            {
                 return Ok(Order::Swap);
             }
         }
@@ -159,8 +190,8 @@ impl Compare for Aligned<'_, SymInt> {
     }
 }
 
-/// The dimensions from inner to outer. An insertion sort from row-major order, because the comparison may be undecided for two neighbours
-/// and decided for their neighbours.
+/// The dimensions from inner to outer. An insertion sort from row-major order, because the
+/// comparison may be undecided for two neighbours and decided for their neighbours.
 #[track_caller]
 fn memory_order(dims: &impl Compare) -> Result<SmallVec<[usize; 4]>, SymError> {
     let mut order: SmallVec<[usize; 4]> = (0..dims.rank()).rev().collect();

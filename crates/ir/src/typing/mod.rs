@@ -1,8 +1,9 @@
 //! Typing rules shared by every operator: dtype promotion, broadcasting and the strides of results.
 //!
-//! The rules are PyTorch's. On plain numbers they cost no allocation up to four dimensions. On symbolic sizes they decide what can be
-//! proved, guard on the example values where it cannot, and never guard to tell whether a size is 0 or 1 only for the sake of strides
-//! that cannot be observed: those of empty tensors and of dimensions of size 1.
+//! The rules are PyTorch's. On plain numbers they cost no allocation up to four dimensions. On
+//! symbolic sizes they decide what can be proved, guard on the example values where it cannot, and
+//! never guard to tell whether a size is 0 or 1 only for the sake of strides that cannot be
+//! observed: those of empty tensors and of dimensions of size 1.
 
 mod broadcast;
 mod elementwise;
@@ -17,8 +18,8 @@ pub use broadcast::broadcast;
 pub use elementwise::elementwise_strides;
 pub use promote::{Operand, OperandKind, can_cast, promote, promote_pair};
 pub use strides::{
-    contiguous_strides, contiguous_strides_i64, dense_strides, dense_strides_i64, is_contiguous, is_contiguous_i64,
-    is_non_overlapping_and_dense, is_non_overlapping_and_dense_i64,
+    contiguous_strides, contiguous_strides_i64, dense_strides, dense_strides_i64, is_contiguous,
+    is_contiguous_i64, is_non_overlapping_and_dense, is_non_overlapping_and_dense_i64,
 };
 
 use crate::sym::{SymError, SymInt};
@@ -35,7 +36,8 @@ pub type DimsI64 = SmallVec<[i64; 4]>;
 pub enum TypingError {
     /// Two sizes of one dimension differ and neither is 1.
     #[error(
-        "cannot broadcast {shape} with {other_shape}: dimension {dim} of the result is {size} in operand {operand}, but {other_size} in operand {other}"
+        "cannot broadcast {shape} with {other_shape}: dimension {dim} of the result is {size} in \
+            operand {operand}, but {other_size} in operand {other}"
     )]
     Broadcast {
         /// The position of the operand that has the size so far.
@@ -54,7 +56,9 @@ pub enum TypingError {
         other_size: String,
     },
     /// An operand has another number of strides than sizes, or more dimensions than the result.
-    #[error("operand {operand} has {strides} strides for {sizes} sizes, in a result of {out} dimensions")]
+    #[error(
+        "operand {operand} has {strides} strides for {sizes} sizes, in a result of {out} dimensions"
+    )]
     Rank {
         /// The operand's position.
         operand: usize,

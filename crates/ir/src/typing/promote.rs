@@ -7,7 +7,8 @@ use crate::{DType, Scalar};
 pub enum OperandKind {
     /// A tensor of at least one dimension.
     Tensor,
-    /// A tensor of no dimensions. It does not raise the dtype within the category of a [`OperandKind::Tensor`].
+    /// A tensor of no dimensions. It does not raise the dtype within the category of a
+    /// [`OperandKind::Tensor`].
     ZeroDim,
     /// A number. It does not raise the dtype within the category of a tensor.
     Scalar,
@@ -34,11 +35,11 @@ impl Operand {
     }
 }
 
-/// The dtype in which an operator on `operands` computes: PyTorch's `result_type`, with default float f32, which is also the result for no
-/// operands.
+/// The dtype in which an operator on `operands` computes: PyTorch's `result_type`, with default
+/// float f32, which is also the result for no operands.
 ///
-/// Operands of one kind promote among themselves; then tensors give way to 0-d tensors, and those to numbers, only if the latter's
-/// category is higher.
+/// Operands of one kind promote among themselves; then tensors give way to 0-d tensors, and those
+/// to numbers, only if the latter's category is higher.
 pub fn promote(operands: impl IntoIterator<Item = Operand>) -> DType {
     let (mut tensors, mut zero_dim, mut scalars) = (None, None, None);
     for Operand { dtype, kind } in operands {
@@ -61,10 +62,11 @@ fn prefer(first: Option<DType>, second: Option<DType>) -> Option<DType> {
     }
 }
 
-/// The smallest dtype that both convert to: the higher category wins; `u8` with a signed integer is at least `i16`; `f16` with `bf16` is
-/// `f32`.
+/// The smallest dtype that both convert to: the higher category wins; `u8` with a signed integer is
+/// at least `i16`; `f16` with `bf16` is `f32`.
 pub fn promote_pair(a: DType, b: DType) -> DType {
-    let (low, high) = if (a.category(), a.size(), a) <= (b.category(), b.size(), b) { (a, b) } else { (b, a) };
+    let (low, high) =
+        if (a.category(), a.size(), a) <= (b.category(), b.size(), b) { (a, b) } else { (b, a) };
     match (low, high) {
         (DType::U8, DType::I8) => DType::I16,
         (DType::F16, DType::BF16) => DType::F32,
@@ -72,7 +74,8 @@ pub fn promote_pair(a: DType, b: DType) -> DType {
     }
 }
 
-/// A result of dtype `from` may be stored into a tensor of dtype `to`: its category may not fall. (Values may still be rounded.)
+/// A result of dtype `from` may be stored into a tensor of dtype `to`: its category may not fall.
+/// (Values may still be rounded.)
 pub fn can_cast(from: DType, to: DType) -> bool {
     from.category() <= to.category()
 }

@@ -4,7 +4,8 @@ use super::{Dims, DimsI64, plain, symbolic};
 use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
 
-/// The row-major strides of a tensor of these sizes; a size of 0 counts as 1, as in PyTorch. Wraps if the tensor is too large to exist.
+/// The row-major strides of a tensor of these sizes; a size of 0 counts as 1, as in PyTorch. Wraps
+/// if the tensor is too large to exist.
 pub fn contiguous_strides_i64(sizes: &[i64]) -> DimsI64 {
     dense_strides_i64(sizes, (0..sizes.len()).rev())
 }
@@ -21,9 +22,12 @@ pub fn contiguous_strides(sizes: &[SymInt]) -> Dims {
     strides
 }
 
-/// The strides of a dense tensor whose dimensions lie in memory in the order `inner_to_outer`, a permutation; a size of 0 counts as 1.
-/// Channels-last is the order 1, 3, 2, 0.
-pub fn dense_strides_i64(sizes: &[i64], inner_to_outer: impl IntoIterator<Item = usize>) -> DimsI64 {
+/// The strides of a dense tensor whose dimensions lie in memory in the order `inner_to_outer`, a
+/// permutation; a size of 0 counts as 1. Channels-last is the order 1, 3, 2, 0.
+pub fn dense_strides_i64(
+    sizes: &[i64],
+    inner_to_outer: impl IntoIterator<Item = usize>,
+) -> DimsI64 {
     let mut strides = DimsI64::from_elem(1, sizes.len());
     let mut next = 1i64;
     for dim in inner_to_outer {
@@ -35,7 +39,8 @@ pub fn dense_strides_i64(sizes: &[i64], inner_to_outer: impl IntoIterator<Item =
     strides
 }
 
-/// The strides of a dense tensor whose dimensions lie in memory in the order `inner_to_outer`, a permutation; a size of 0 counts as 1.
+/// The strides of a dense tensor whose dimensions lie in memory in the order `inner_to_outer`, a
+/// permutation; a size of 0 counts as 1.
 pub fn dense_strides(sizes: &[SymInt], inner_to_outer: impl IntoIterator<Item = usize>) -> Dims {
     if let Some(sizes) = plain(sizes) {
         return symbolic(&dense_strides_i64(&sizes, inner_to_outer));
@@ -66,9 +71,14 @@ pub(super) fn is_channels_last_i64(sizes: &[i64], strides: &[i64]) -> bool {
     sizes.len() == 4 && is_dense_in_order(sizes, strides, [1, 3, 2, 0])
 }
 
-fn is_dense_in_order(sizes: &[i64], strides: &[i64], inner_to_outer: impl IntoIterator<Item = usize>) -> bool {
+fn is_dense_in_order(
+    sizes: &[i64],
+    strides: &[i64],
+    inner_to_outer: impl IntoIterator<Item = usize>,
+) -> bool {
     let mut expected = 1i64;
-    let mut dims = inner_to_outer.into_iter().filter_map(|d| Some((*sizes.get(d)?, *strides.get(d)?)));
+    let mut dims =
+        inner_to_outer.into_iter().filter_map(|d| Some((*sizes.get(d)?, *strides.get(d)?)));
     sizes.contains(&0)
         || dims.all(|(size, stride)| {
             let fits = size == 1 || stride == expected;
@@ -77,7 +87,8 @@ fn is_dense_in_order(sizes: &[i64], strides: &[i64], inner_to_outer: impl IntoIt
         })
 }
 
-/// Row-major without gaps: [`is_contiguous_i64`] on symbolic sizes. What cannot be proved is guarded, or an error if it depends on data.
+/// Row-major without gaps: [`is_contiguous_i64`] on symbolic sizes. What cannot be proved is
+/// guarded, or an error if it depends on data.
 #[track_caller]
 pub fn is_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool, SymError> {
     if let (Some(sizes), Some(strides)) = (plain(sizes), plain(strides)) {
@@ -87,14 +98,20 @@ pub fn is_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool, SymEr
 }
 
 #[track_caller]
-fn is_dense_in_sym_order(sizes: &[SymInt], strides: &[SymInt], inner_to_outer: impl IntoIterator<Item = usize>) -> Result<bool, SymError> {
+fn is_dense_in_sym_order(
+    sizes: &[SymInt],
+    strides: &[SymInt],
+    inner_to_outer: impl IntoIterator<Item = usize>,
+) -> Result<bool, SymError> {
     if sizes.iter().any(|s| s.as_i64() == Some(0)) {
         return Ok(true);
     }
     let mut expected = Expected::new();
     for dim in inner_to_outer {
         let (Some(&size), Some(&stride)) = (sizes.get(dim), strides.get(dim)) else { continue };
-        if !expected.is_surely(size, stride) && !expected.positive.eq(stride).or(size.eq(1)).guard()? {
+        if !expected.is_surely(size, stride)
+            && !expected.positive.eq(stride).or(size.eq(1)).guard()?
+        {
             return Ok(false);
         }
         expected.push(size);
@@ -116,8 +133,8 @@ pub(super) fn is_surely_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> bool
     contiguous || empty()
 }
 
-/// The stride that the next dimension of a dense tensor has: a product of sizes, with and without counting 0 as 1. The two differ only
-/// for empty tensors, so a stride that is either will do.
+/// The stride that the next dimension of a dense tensor has: a product of sizes, with and without
+/// counting 0 as 1. The two differ only for empty tensors, so a stride that is either will do.
 struct Expected {
     positive: SymInt,
     exact: SymInt,
@@ -141,7 +158,8 @@ impl Expected {
 
 /// Each element has its own place and there are no gaps, in some order of the dimensions.
 pub fn is_non_overlapping_and_dense_i64(sizes: &[i64], strides: &[i64]) -> bool {
-    let mut dims: SmallVec<[(i64, i64); 4]> = strides.iter().copied().zip(sizes.iter().copied()).filter(|&(_, size)| size != 1).collect();
+    let mut dims: SmallVec<[(i64, i64); 4]> =
+        strides.iter().copied().zip(sizes.iter().copied()).filter(|&(_, size)| size != 1).collect();
     dims.sort_unstable();
     let mut expected = 1i64;
     sizes.contains(&0)
@@ -152,10 +170,13 @@ pub fn is_non_overlapping_and_dense_i64(sizes: &[i64], strides: &[i64]) -> bool 
         })
 }
 
-/// Each element has its own place and there are no gaps: [`is_non_overlapping_and_dense_i64`] on symbolic sizes. What cannot be proved is
-/// guarded, or an error if it depends on data.
+/// Each element has its own place and there are no gaps: [`is_non_overlapping_and_dense_i64`] on
+/// symbolic sizes. What cannot be proved is guarded, or an error if it depends on data.
 #[track_caller]
-pub fn is_non_overlapping_and_dense(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool, SymError> {
+pub fn is_non_overlapping_and_dense(
+    sizes: &[SymInt],
+    strides: &[SymInt],
+) -> Result<bool, SymError> {
     if let (Some(sizes), Some(strides)) = (plain(sizes), plain(strides)) {
         return Ok(is_non_overlapping_and_dense_i64(&sizes, &strides));
     }
@@ -176,7 +197,8 @@ pub fn is_non_overlapping_and_dense(sizes: &[SymInt], strides: &[SymInt]) -> Res
     is_dense_in_sym_order(sizes, strides, order)
 }
 
-/// `a <= b` of two strides of one tensor, or one is a whole multiple of the other. Guards if it must; never to tell a size of 0.
+/// `a <= b` of two strides of one tensor, or one is a whole multiple of the other. Guards if it
+/// must; never to tell a size of 0.
 #[track_caller]
 pub(super) fn is_at_most(a: SymInt, b: SymInt) -> Result<bool, SymError> {
     let le = a.le(b);

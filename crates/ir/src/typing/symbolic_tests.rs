@@ -23,28 +23,45 @@ fn print(values: &[SymInt]) -> String {
 }
 
 fn guards(scope: &Scope) -> Vec<String> {
-    scope.with(|data| data.guards.iter().map(|g| data.table.display_bool(g.cond).to_string()).collect())
+    scope.with(|data| {
+        data.guards.iter().map(|g| data.table.display_bool(g.cond).to_string()).collect()
+    })
 }
 
 fn assertions(scope: &Scope) -> Vec<String> {
-    scope.with(|data| data.assertions.iter().map(|a| data.table.display_bool(a.cond).to_string()).collect())
+    scope.with(|data| {
+        data.assertions.iter().map(|a| data.table.display_bool(a.cond).to_string()).collect()
+    })
 }
 
 #[test]
 fn proved_broadcasts_take_no_guard() {
     let scope = Scope::new();
     let (batch, u) = (backed(&scope, "batch", 8), unbacked(&scope));
-    assert_eq!(print(&broadcast(&[&[batch, number(10)], &[number(10)], &[]]).unwrap()), "batch, 10");
-    assert_eq!(print(&broadcast(&[&[number(1), number(3)], &[batch, number(1)]]).unwrap()), "batch, 3");
-    assert_eq!(print(&broadcast(&[&[batch + 1], &[batch + 1], &[number(1)]]).unwrap()), "batch + 1");
-    assert_eq!(print(&broadcast(&[&[u, batch], &[number(1), batch], &[u, number(1)]]).unwrap()), "u0, batch");
+    assert_eq!(
+        print(&broadcast(&[&[batch, number(10)], &[number(10)], &[]]).unwrap()),
+        "batch, 10"
+    );
+    assert_eq!(
+        print(&broadcast(&[&[number(1), number(3)], &[batch, number(1)]]).unwrap()),
+        "batch, 3"
+    );
+    assert_eq!(
+        print(&broadcast(&[&[batch + 1], &[batch + 1], &[number(1)]]).unwrap()),
+        "batch + 1"
+    );
+    assert_eq!(
+        print(&broadcast(&[&[u, batch], &[number(1), batch], &[u, number(1)]]).unwrap()),
+        "u0, batch"
+    );
     assert!(guards(&scope).is_empty() && assertions(&scope).is_empty());
 }
 
 #[test]
 fn backed_sizes_are_guarded_on_their_example_values() {
     let scope = Scope::new();
-    let [a, b, one, c] = [("a", 8), ("b", 8), ("one", 1), ("c", 5)].map(|(name, hint)| backed(&scope, name, hint));
+    let [a, b, one, c] =
+        [("a", 8), ("b", 8), ("one", 1), ("c", 5)].map(|(name, hint)| backed(&scope, name, hint));
     assert_eq!(print(&broadcast(&[&[a], &[b]]).unwrap()).len(), 1);
     assert_eq!(guards(&scope), ["a == b"]);
     assert_eq!(print(&broadcast(&[&[one], &[c]]).unwrap()), "c");
@@ -64,7 +81,11 @@ fn sizes_that_depend_on_data_do_not_broadcast() {
     // Known now, so nothing is added.
     broadcast(&[&[u], &[batch], &[number(1)]]).unwrap();
     assert_eq!((guards(&scope).len(), assertions(&scope).len()), (0, 1));
-    let error = broadcast(&[&[scope.unbacked(Range { lo: 4, hi: 9 }, "mylib::nonzero", Loc::caller())], &[number(3)]]).unwrap_err();
+    let error = broadcast(&[
+        &[scope.unbacked(Range { lo: 4, hi: 9 }, "mylib::nonzero", Loc::caller())],
+        &[number(3)],
+    ])
+    .unwrap_err();
     assert!(matches!(error, TypingError::Broadcast { .. }), "{error}");
 }
 
@@ -102,8 +123,13 @@ fn undecided_strides_are_guarded_at_the_callers_line() {
 
 /// Example sizes, an order of the dimensions in memory, and whether the sizes depend on data.
 fn permuted() -> impl Strategy<Value = (Vec<i64>, Vec<usize>, bool)> {
-    (1usize..5)
-        .prop_flat_map(|rank| (proptest::collection::vec(2i64..6, rank), Just((0..rank).collect::<Vec<_>>()).prop_shuffle(), any::<bool>()))
+    (1usize..5).prop_flat_map(|rank| {
+        (
+            proptest::collection::vec(2i64..6, rank),
+            Just((0..rank).collect::<Vec<_>>()).prop_shuffle(),
+            any::<bool>(),
+        )
+    })
 }
 
 proptest! {

@@ -53,7 +53,8 @@ fn recorded_promotions() {
         "scalar bool, scalar i64 -> i64",
         "tensor u8, tensor i8, scalar bool -> i16",
     ];
-    let recorded = include_str!("../../tests/data/promote.txt").lines().filter(|l| !l.starts_with('#'));
+    let recorded =
+        include_str!("../../tests/data/promote.txt").lines().filter(|l| !l.starts_with('#'));
     let mut count = 0;
     for line in recorded.chain(documented) {
         let (operands, result) = line.split_once(" -> ").unwrap();
@@ -63,22 +64,31 @@ fn recorded_promotions() {
     assert_eq!(count, 43 + documented.len());
     assert_eq!(promote([]), DType::F32);
     assert_eq!(Operand::scalar(Scalar::Float(1.0)), operand("scalar f32"));
-    assert_eq!((Operand::tensor(DType::I8, 0), Operand::tensor(DType::I8, 1)), (operand("0-d i8"), operand("tensor i8")));
+    assert_eq!(
+        (Operand::tensor(DType::I8, 0), Operand::tensor(DType::I8, 1)),
+        (operand("0-d i8"), operand("tensor i8"))
+    );
 }
 
 #[test]
 fn casts_may_not_lower_the_category() {
-    assert!(can_cast(DType::F64, DType::F16) && can_cast(DType::Bool, DType::F32) && can_cast(DType::I64, DType::U8));
-    assert!(!can_cast(DType::F32, DType::I64) && !can_cast(DType::U8, DType::Bool));
     assert!(
-        DType::ALL
-            .iter()
-            .all(|&d| can_cast(d, d) && can_cast(DType::Bool, d) && (d.category() == Category::Float) == can_cast(DType::F16, d))
+        can_cast(DType::F64, DType::F16)
+            && can_cast(DType::Bool, DType::F32)
+            && can_cast(DType::I64, DType::U8)
     );
+    assert!(!can_cast(DType::F32, DType::I64) && !can_cast(DType::U8, DType::Bool));
+    assert!(DType::ALL.iter().all(|&d| can_cast(d, d)
+        && can_cast(DType::Bool, d)
+        && (d.category() == Category::Float) == can_cast(DType::F16, d)));
 }
 
 fn dims(text: &str) -> DimsI64 {
-    text.trim_matches(['[', ']']).split(',').filter(|s| !s.is_empty()).map(|s| s.parse().unwrap()).collect()
+    text.trim_matches(['[', ']'])
+        .split(',')
+        .filter(|s| !s.is_empty())
+        .map(|s| s.parse().unwrap())
+        .collect()
 }
 
 fn sized(text: &str) -> (Dims, Dims) {
@@ -91,7 +101,8 @@ fn strides_of(operands: &str) -> String {
     let operands: Vec<(Dims, Dims)> = operands.split(' ').map(sized).collect();
     let shapes: Vec<&[SymInt]> = operands.iter().map(|(sizes, _)| &sizes[..]).collect();
     let out = broadcast(&shapes).unwrap();
-    let operands: Vec<(&[SymInt], &[SymInt])> = operands.iter().map(|(sizes, strides)| (&sizes[..], &strides[..])).collect();
+    let operands: Vec<(&[SymInt], &[SymInt])> =
+        operands.iter().map(|(sizes, strides)| (&sizes[..], &strides[..])).collect();
     let strides = elementwise_strides(&out, &operands).unwrap();
     let print = |values: &[SymInt]| format!("{:?}", plain(values).unwrap()).replace(' ', "");
     format!("{}/{}", print(&out), print(&strides))
@@ -99,7 +110,10 @@ fn strides_of(operands: &str) -> String {
 
 #[test]
 fn recorded_strides() {
-    let recorded: Vec<&str> = include_str!("../../tests/data/elementwise_strides.txt").lines().filter(|l| !l.starts_with('#')).collect();
+    let recorded: Vec<&str> = include_str!("../../tests/data/elementwise_strides.txt")
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .collect();
     assert_eq!(recorded.len(), 197);
     for line in recorded {
         let (operands, result) = line.split_once(" -> ").unwrap();
@@ -143,7 +157,10 @@ fn strides_follow_the_operands() {
     }
     let (size, stride) = sized("[2,3]/[1]");
     let error = elementwise_strides(&size, &[(&size, &stride)]).unwrap_err();
-    assert_eq!(error.to_string(), "operand 0 has 1 strides for 2 sizes, in a result of 2 dimensions");
+    assert_eq!(
+        error.to_string(),
+        "operand 0 has 1 strides for 2 sizes, in a result of 2 dimensions"
+    );
 }
 
 #[test]
@@ -155,14 +172,27 @@ fn shapes_broadcast() {
         ("[] [] []", "[]"),
         ("[1] [0]", "[0]"),
         ("[4,1,6] [5,1] []", "[4, 5, 6]"),
-        ("[2,3] [2,1] [2,4]", "cannot broadcast [2, 3] with [2, 4]: dimension 1 of the result is 3 in operand 0, but 4 in operand 2"),
-        ("[3] [5,2]", "cannot broadcast [3] with [5, 2]: dimension 1 of the result is 3 in operand 0, but 2 in operand 1"),
-        ("[1] [2] [0]", "cannot broadcast [2] with [0]: dimension 0 of the result is 2 in operand 1, but 0 in operand 2"),
+        (
+            "[2,3] [2,1] [2,4]",
+            "cannot broadcast [2, 3] with [2, 4]: dimension 1 of the result is 3 in operand 0, \
+                but 4 in operand 2",
+        ),
+        (
+            "[3] [5,2]",
+            "cannot broadcast [3] with [5, 2]: dimension 1 of the result is 3 in operand 0, but 2 \
+                in operand 1",
+        ),
+        (
+            "[1] [2] [0]",
+            "cannot broadcast [2] with [0]: dimension 0 of the result is 2 in operand 1, but 0 in \
+                operand 2",
+        ),
     ];
     for (shapes, expected) in table {
         let shapes: Vec<Dims> = shapes.split(' ').map(|s| symbolic(&dims(s))).collect();
         let shapes: Vec<&[SymInt]> = shapes.iter().map(|s| &s[..]).collect();
-        let found = broadcast(&shapes).map_or_else(|e| e.to_string(), |out| format!("{:?}", plain(&out).unwrap()));
+        let found = broadcast(&shapes)
+            .map_or_else(|e| e.to_string(), |out| format!("{:?}", plain(&out).unwrap()));
         assert_eq!(found, expected);
     }
     assert!(broadcast(&[]).unwrap().is_empty());
@@ -195,7 +225,10 @@ fn density() {
 /// Sizes, and an order of their dimensions in memory.
 fn permuted() -> impl Strategy<Value = (DimsI64, Vec<usize>)> {
     (0usize..5).prop_flat_map(|rank| {
-        (proptest::collection::vec(1i64..5, rank).prop_map(DimsI64::from_vec), Just((0..rank).collect::<Vec<_>>()).prop_shuffle())
+        (
+            proptest::collection::vec(1i64..5, rank).prop_map(DimsI64::from_vec),
+            Just((0..rank).collect::<Vec<_>>()).prop_shuffle(),
+        )
     })
 }
 

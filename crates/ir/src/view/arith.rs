@@ -7,7 +7,8 @@ use crate::sym::{Expr, Rel, SymTable, SymbolId};
 pub(super) const ZERO: Expr = Expr::Int(0);
 pub(super) const ONE: Expr = Expr::Int(1);
 
-/// The table, asked. Results are none where they overflow or become too large; answers hold for all values of the symbols.
+/// The table, asked. Results are none where they overflow or become too large; answers hold for all
+/// values of the symbols.
 pub(super) struct SymArith<'a>(pub &'a mut SymTable);
 
 impl SymArith<'_> {
@@ -46,11 +47,14 @@ impl SymArith<'_> {
         self.add(sum, product)
     }
 
-    /// `q` and `r` with `a = q * b + r`; between numbers the floor quotient, else a guess that a proof has to confirm.
+    /// `q` and `r` with `a = q * b + r`; between numbers the floor quotient, else a guess that a
+    /// proof has to confirm.
     #[inline]
     pub fn divide(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
         match (a, b) {
-            (Expr::Int(x), Expr::Int(y)) if y > 0 => Some((Expr::Int(x.div_euclid(y)), Expr::Int(x.rem_euclid(y)))),
+            (Expr::Int(x), Expr::Int(y)) if y > 0 => {
+                Some((Expr::Int(x.div_euclid(y)), Expr::Int(x.rem_euclid(y))))
+            }
             (e, ONE) => Some((e, ZERO)),
             (a, b) if a == b && b != ZERO => Some((ONE, ZERO)),
             _ => self.0.divide_terms(a, b),
@@ -86,7 +90,8 @@ impl SymArith<'_> {
     #[inline]
     pub fn holds(&mut self, a: Expr, rel: Rel, b: Expr) -> bool {
         let known = self.known(a, rel, b);
-        known.is_yes() || known == TriBool::Unknown && fault_injected("proofs: what is not known holds")
+        known.is_yes()
+            || known == TriBool::Unknown && fault_injected("proofs: what is not known holds")
     }
 
     /// Whether two expressions are always equal.
@@ -111,7 +116,8 @@ impl SymArith<'_> {
 
     /// Whether all sizes are positive.
     pub fn is_nonempty(&mut self, dims: &[Dim]) -> bool {
-        fault_injected("symbols: no size is 0") || dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
+        fault_injected("symbols: no size is 0")
+            || dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
     }
 
     /// How far the last element of a dimension is from its first; the negated stride for size zero.
@@ -120,8 +126,8 @@ impl SymArith<'_> {
         self.mul(steps, d.stride)
     }
 
-    /// How far the last element is from the first. What is less than some bound in all views with elements is less in empty ones too,
-    /// as a size of zero makes it smaller.
+    /// How far the last element is from the first. What is less than some bound in all views with
+    /// elements is less in empty ones too, as a size of zero makes it smaller.
     pub fn extent(&mut self, dims: &[Dim]) -> Option<Expr> {
         dims.iter().try_fold(ZERO, |sum, &d| {
             let extent = self.dim_extent(d)?;
@@ -140,7 +146,8 @@ impl SymArith<'_> {
         dims.iter().try_fold(ONE, |product, d| self.mul(product, d.size))
     }
 
-    /// A number to order strides by: the value where every symbol is large, each in a way of its own. Only ever decides what is tried first.
+    /// A number to order strides by: the value where every symbol is large, each in a way of its
+    /// own. Only ever decides what is tried first.
     pub fn magnitude(&self, e: Expr) -> i64 {
         match e {
             Expr::Int(n) => n,

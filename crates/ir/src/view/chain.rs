@@ -1,6 +1,6 @@
 //! Views as chains of the operations that make them: `select 0 0 |> slice 1 2:5 |> permute [1, 0]`.
 
-use super::arith::{SymArith, ONE, ZERO};
+use super::arith::{ONE, SymArith, ZERO};
 use super::{Dim, ViewError, ViewSpec};
 use crate::sym::{Expr, Rel, SymTable};
 use smallvec::SmallVec;
@@ -47,8 +47,9 @@ pub enum ViewOp {
 pub struct ViewChain(pub SmallVec<[ViewOp; 4]>);
 
 impl ViewSpec {
-    /// The view after one more operation; positions are taken to be within bounds. `None` where the operation does not fit the view's rank, where
-    /// the result is no view, and where it is not strided or not known to be.
+    /// The view after one more operation; positions are taken to be within bounds. `None` where the
+    /// operation does not fit the view's rank, where the result is no view, and where it is not
+    /// strided or not known to be.
     pub fn apply(&self, op: &ViewOp, symbols: &mut SymTable) -> Option<ViewSpec> {
         let mut dims = self.dims.clone();
         let mut offset = self.offset;
@@ -61,15 +62,22 @@ impl ViewSpec {
             ViewOp::Slice { dim, start, end, step } => {
                 let d = dims.get_mut(*dim)?;
                 offset = cx.mul_add(offset, *start, d.stride)?;
-                *d = Dim { size: sliced(cx, *start, *end, *step)?, stride: cx.mul(d.stride, *step)? };
+                *d = Dim {
+                    size: sliced(cx, *start, *end, *step)?,
+                    stride: cx.mul(d.stride, *step)?,
+                };
             }
             ViewOp::Permute(order) => {
                 let mut seen = order.clone();
                 seen.sort_unstable();
-                let all = order.len() == dims.len() && seen.iter().enumerate().all(|(i, &d)| i == d);
-                dims = all.then(|| order.iter().filter_map(|&i| self.dims.get(i).copied()).collect())?;
+                let all =
+                    order.len() == dims.len() && seen.iter().enumerate().all(|(i, &d)| i == d);
+                dims =
+                    all.then(|| order.iter().filter_map(|&i| self.dims.get(i).copied()).collect())?;
             }
-            ViewOp::Unsqueeze(dim) if *dim <= dims.len() => dims.insert(*dim, Dim { size: ONE, stride: ZERO }),
+            ViewOp::Unsqueeze(dim) if *dim <= dims.len() => {
+                dims.insert(*dim, Dim { size: ONE, stride: ZERO })
+            }
             ViewOp::Expand(sizes) if sizes.len() == dims.len() => {
                 for (d, &size) in dims.iter_mut().zip(sizes).filter(|(d, size)| d.size != **size) {
                     *d = cx.equal(d.size, ONE).then_some(Dim { size, stride: ZERO })?;
@@ -92,8 +100,8 @@ impl ViewSpec {
         SymArith(symbols).equal(m, n).then(|| self.compose(inner, symbols))?
     }
 
-    /// How a contiguous tensor of these sizes becomes the view: a chain of named operations where one is found, else
-    /// `as_strided([sizes], [strides], offset)`.
+    /// How a contiguous tensor of these sizes becomes the view: a chain of named operations where
+    /// one is found, else `as_strided([sizes], [strides], offset)`.
     ///
     /// # Errors
     /// Sizes that no tensor has, as [`ViewSpec::contiguous`].
@@ -109,11 +117,13 @@ impl ViewSpec {
             chain.0.extend(self.steps(&start, symbols)?.0);
             chain.makes(self, &whole, symbols).then_some(chain)
         });
-        Ok(found.unwrap_or_else(|| ViewChain([ViewOp::AsStrided(self.clone())].into_iter().collect())))
+        Ok(found
+            .unwrap_or_else(|| ViewChain([ViewOp::AsStrided(self.clone())].into_iter().collect())))
     }
 
-    /// Operations that should make the view of a contiguous one: each of its dimensions is a slice of one of the base, and what is left of
-    /// the base is selected from; or the whole base, or a stretch of it, is reshaped.
+    /// Operations that should make the view of a contiguous one: each of its dimensions is a slice
+    /// of one of the base, and what is left of the base is selected from; or the whole base, or a
+    /// stretch of it, is reshaped.
     fn steps(&self, base: &ViewSpec, symbols: &mut SymTable) -> Option<ViewChain> {
         let cx = &mut SymArith(symbols);
         let mut chain = ViewChain::default();
@@ -141,31 +151,48 @@ impl ViewSpec {
     }
 }
 
-/// Of which dimension of the base a dimension of the view is a slice, and with which step; none for one that is stretched.
+/// Of which dimension of the base a dimension of the view is a slice, and with which step; none for
+/// one that is stretched.
 type Source = Option<(usize, Expr)>;
 
-/// The first dimension of the base that is still free, whose stride divides the view's, and that is not too short.
+/// The first dimension of the base that is still free, whose stride divides the view's, and that is
+/// not too short.
 fn sources(cx: &mut SymArith, view: &ViewSpec, base: &ViewSpec) -> SmallVec<[Source; 4]> {
     let mut sources: SmallVec<[Source; 4]> = SmallVec::new();
     for &d in &view.dims {
         let free = |i: usize, sources: &[Source]| !sources.iter().flatten().any(|s| s.0 == i);
-        let found = base.dims.iter().enumerate().filter(|(i, _)| free(*i, &sources) && d.stride != ZERO).find_map(|(i, b)| {
-            let (step, ZERO) = cx.divide(d.stride, b.stride)? else { return None };
-            let extent = cx.dim_extent(Dim { stride: step, ..d })?;
-            (cx.holds(step, Rel::Ge, ONE) && !cx.holds(extent, Rel::Ge, b.size)).then_some((i, step))
-        });
+        let found = base
+            .dims
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| free(*i, &sources) && d.stride != ZERO)
+            .find_map(|(i, b)| {
+                let (step, ZERO) = cx.divide(d.stride, b.stride)? else { return None };
+                let extent = cx.dim_extent(Dim { stride: step, ..d })?;
+                (cx.holds(step, Rel::Ge, ONE) && !cx.holds(extent, Rel::Ge, b.size))
+                    .then_some((i, step))
+            });
         sources.push(found);
     }
     sources
 }
 
 /// Slices and selections that leave the positions of the view, in the order of the base.
-fn narrow(cx: &mut SymArith, chain: &mut ViewChain, view: &ViewSpec, base: &ViewSpec, sources: &[Source]) -> Option<()> {
+fn narrow(
+    cx: &mut SymArith,
+    chain: &mut ViewChain,
+    view: &ViewSpec,
+    base: &ViewSpec,
+    sources: &[Source],
+) -> Option<()> {
     let (mut rest, mut dim) = (view.offset, 0);
     for (i, b) in base.dims.iter().enumerate() {
         let (start, less) = cx.digit(rest, b.stride)?;
         rest = less;
-        let slice = sources.iter().zip(&view.dims).find_map(|(s, d)| s.filter(|s| s.0 == i).map(|s| (d.size, s.1)));
+        let slice = sources
+            .iter()
+            .zip(&view.dims)
+            .find_map(|(s, d)| s.filter(|s| s.0 == i).map(|s| (d.size, s.1)));
         let Some((size, step)) = slice else {
             chain.0.push(ViewOp::Select { dim, index: start });
             continue;
@@ -186,7 +213,9 @@ fn permute(chain: &mut ViewChain, sources: &[Source]) {
     let order = kept.clone();
     kept.sort_unstable();
     if kept != order {
-        chain.0.push(ViewOp::Permute(order.iter().filter_map(|d| kept.binary_search(d).ok()).collect()));
+        chain.0.push(ViewOp::Permute(
+            order.iter().filter_map(|d| kept.binary_search(d).ok()).collect(),
+        ));
     }
 }
 
@@ -241,7 +270,9 @@ impl Display for WithSymbols<'_, ViewChain> {
 impl Display for WithSymbols<'_, ViewOp> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let text = |e: &Expr| self.0.display(*e).to_string();
-        let list = |exprs: &mut dyn Iterator<Item = Expr>| exprs.map(|e| text(&e)).collect::<Vec<_>>().join(", ");
+        let list = |exprs: &mut dyn Iterator<Item = Expr>| {
+            exprs.map(|e| text(&e)).collect::<Vec<_>>().join(", ")
+        };
         match self.1 {
             ViewOp::Select { dim, index } => write!(f, "select {dim} {}", text(index)),
             ViewOp::Slice { dim, start, end, step } => {
@@ -254,7 +285,12 @@ impl Display for WithSymbols<'_, ViewOp> {
             ViewOp::Reshape(sizes) => write!(f, "reshape [{}]", list(&mut sizes.iter().copied())),
             ViewOp::AsStrided(spec) => {
                 let strides = list(&mut spec.dims.iter().map(|d| d.stride));
-                write!(f, "as_strided([{}], [{strides}], {})", list(&mut spec.sizes()), text(&spec.offset))
+                write!(
+                    f,
+                    "as_strided([{}], [{strides}], {})",
+                    list(&mut spec.sizes()),
+                    text(&spec.offset)
+                )
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Views of views.
 
-use super::arith::{SymArith, ONE, ZERO};
-use super::concrete::{MAX_ENUMERATED, ConcreteView};
+use super::arith::{ONE, SymArith, ZERO};
+use super::concrete::{ConcreteView, MAX_ENUMERATED};
 use super::{Dim, Dims, ViewSpec};
 use crate::fault_injection::fault_injected;
 use crate::sym::{Expr, Rel, SymTable};
@@ -19,15 +19,17 @@ pub(super) enum InBounds {
     MustProve,
 }
 
-/// A mixed-radix number system for positions in row-major order: the dimensions, and the weight of each in the flat order.
+/// A mixed-radix number system for positions in row-major order: the dimensions, and the weight of
+/// each in the flat order.
 pub(super) struct MixedRadix {
     dims: Dims,
     weights: Digits,
 }
 
 impl ViewSpec {
-    /// The view of this view's flat value that `inner` is, as a view of the base; with the sizes of `inner`. `None` where no single spec
-    /// says it, or none is known to: the flat order of a transposed matrix is not strided.
+    /// The view of this view's flat value that `inner` is, as a view of the base; with the sizes of
+    /// `inner`. `None` where no single spec says it, or none is known to: the flat order of a
+    /// transposed matrix is not strided.
     ///
     /// The positions of `inner` are positions of this view: the caller has checked its bounds.
     pub fn compose(&self, inner: &ViewSpec, symbols: &mut SymTable) -> Option<ViewSpec> {
@@ -51,8 +53,14 @@ fn is_beyond(cx: &mut SymArith, outer: &ViewSpec, inner: &ViewSpec) -> bool {
     }
 }
 
-/// The composition where moving along a dimension of `inner` moves each digit of the position evenly, without a carry. `outer` is canonical.
-pub(super) fn affine(cx: &mut SymArith, outer: &ViewSpec, inner: &ViewSpec, in_bounds: InBounds) -> Option<ViewSpec> {
+/// The composition where moving along a dimension of `inner` moves each digit of the position
+/// evenly, without a carry. `outer` is canonical.
+pub(super) fn affine(
+    cx: &mut SymArith,
+    outer: &ViewSpec,
+    inner: &ViewSpec,
+    in_bounds: InBounds,
+) -> Option<ViewSpec> {
     let radix = MixedRadix::new(cx, outer)?;
     let start = radix.decompose(cx, inner.offset)?;
     let mut deltas: SmallVec<[Digits; 4]> = SmallVec::new();
@@ -62,10 +70,16 @@ pub(super) fn affine(cx: &mut SymArith, outer: &ViewSpec, inner: &ViewSpec, in_b
     let unproved = if in_bounds == InBounds::Assumed { 1 } else { 0 };
     for (i, &d) in radix.dims.iter().enumerate().skip(unproved) {
         let along = |digits: &Digits| digits.get(i).copied().unwrap_or(ZERO);
-        let ways = inner.dims.iter().zip(&deltas).map(|(dim, digits)| Dim { size: dim.size, stride: along(digits) });
+        let ways = inner
+            .dims
+            .iter()
+            .zip(&deltas)
+            .map(|(dim, digits)| Dim { size: dim.size, stride: along(digits) });
         let (least, most) = span(cx, along(&start), ways)?;
-        // A digit of zero fits, if there are any: in an empty outer view, an inner one that lies in it is empty too.
-        let fits = cx.holds(most, Rel::Lt, d.size) || in_bounds == InBounds::Assumed && cx.holds(most, Rel::Le, ZERO);
+        // A digit of zero fits, if there are any: in an empty outer view, an inner one that lies in
+        // it is empty too.
+        let fits = cx.holds(most, Rel::Lt, d.size)
+            || in_bounds == InBounds::Assumed && cx.holds(most, Rel::Le, ZERO);
         if (!fits || !cx.holds(least, Rel::Ge, ZERO)) && !fault_injected("compose: digits carry") {
             return None;
         }
@@ -98,7 +112,8 @@ fn span(cx: &mut SymArith, start: Expr, ways: impl Iterator<Item = Dim>) -> Opti
     Some((least, most))
 }
 
-/// The composition by trying every element; of plain numbers and few elements only. `outer` is canonical.
+/// The composition by trying every element; of plain numbers and few elements only. `outer` is
+/// canonical.
 pub(super) fn enumerated(outer: &ViewSpec, inner: &ViewSpec) -> Option<ViewSpec> {
     let (outer, inner) = (ConcreteView::new(outer)?, ConcreteView::new(inner)?);
     if inner.numel()? > MAX_ENUMERATED {
@@ -108,7 +123,8 @@ pub(super) fn enumerated(outer: &ViewSpec, inner: &ViewSpec) -> Option<ViewSpec>
     let offset = at(inner.offset)?;
     let mut dims = Dims::new();
     for &(size, stride) in &inner.dims {
-        let stride = if size > 1 { at(inner.offset.checked_add(stride)?)?.checked_sub(offset)? } else { 0 };
+        let stride =
+            if size > 1 { at(inner.offset.checked_add(stride)?)?.checked_sub(offset)? } else { 0 };
         dims.push(Dim { size: Expr::Int(size), stride: Expr::Int(stride) });
     }
     let candidate = ViewSpec { offset: Expr::Int(offset), dims };
@@ -132,7 +148,8 @@ impl MixedRadix {
         Some(MixedRadix { dims, weights })
     }
 
-    /// The digits of a flat position. They add up to it; whether each lies within its dimension is for the caller to see.
+    /// The digits of a flat position. They add up to it; whether each lies within its dimension is
+    /// for the caller to see.
     fn decompose(&self, cx: &mut SymArith, flat: Expr) -> Option<Digits> {
         let mut rest = flat;
         let mut digits = Digits::new();
@@ -144,13 +161,22 @@ impl MixedRadix {
         (rest == ZERO).then_some(digits)
     }
 
-    /// How the digits move with a step along a dimension that starts at a position with digits `start`.
-    fn digit_delta(&self, cx: &mut SymArith, offset: Expr, start: &Digits, d: Dim) -> Option<Digits> {
+    /// How the digits move with a step along a dimension that starts at a position with digits
+    /// `start`.
+    fn digit_delta(
+        &self,
+        cx: &mut SymArith,
+        offset: Expr,
+        start: &Digits,
+        d: Dim,
+    ) -> Option<Digits> {
         if cx.is_unit_or_empty(d) || d.stride == ZERO {
             return Some(Digits::from_elem(ZERO, self.dims.len()));
         }
         // A symbolic weight is what it is, though division might not find it.
-        if let (Expr::Id(_), Some(i)) = (d.stride, self.weights.iter().position(|&weight| weight == d.stride)) {
+        if let (Expr::Id(_), Some(i)) =
+            (d.stride, self.weights.iter().position(|&weight| weight == d.stride))
+        {
             return Some((0..self.dims.len()).map(|j| if i == j { ONE } else { ZERO }).collect());
         }
         let second = cx.add(offset, d.stride)?;
@@ -160,12 +186,18 @@ impl MixedRadix {
 
     /// `origin + Σ digit * stride`
     fn position(&self, cx: &mut SymArith, origin: Expr, digits: &[Expr]) -> Option<Expr> {
-        self.dims.iter().zip(digits).try_fold(origin, |sum, (d, &digit)| cx.mul_add(sum, d.stride, digit))
+        self.dims
+            .iter()
+            .zip(digits)
+            .try_fold(origin, |sum, (d, &digit)| cx.mul_add(sum, d.stride, digit))
     }
 
     /// The flat position of digits.
     pub fn linearize(&self, cx: &mut SymArith, digits: &[Expr]) -> Option<Expr> {
-        self.weights.iter().zip(digits).try_fold(ZERO, |sum, (&weight, &digit)| cx.mul_add(sum, weight, digit))
+        self.weights
+            .iter()
+            .zip(digits)
+            .try_fold(ZERO, |sum, (&weight, &digit)| cx.mul_add(sum, weight, digit))
     }
 
     /// The weight of a dimension in the flat order.

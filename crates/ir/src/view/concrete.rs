@@ -17,7 +17,10 @@ impl ConcreteView {
     /// `None` if not everything is a number, or a stride is negative.
     pub fn new(spec: &ViewSpec) -> Option<ConcreteView> {
         let dim = |d: &super::Dim| Some((d.size.as_i64()?, d.stride.as_i64().filter(|&s| s >= 0)?));
-        Some(ConcreteView { offset: spec.offset.as_i64()?, dims: spec.dims.iter().map(dim).collect::<Option<_>>()? })
+        Some(ConcreteView {
+            offset: spec.offset.as_i64()?,
+            dims: spec.dims.iter().map(dim).collect::<Option<_>>()?,
+        })
     }
 
     /// The number of elements.

@@ -1,8 +1,9 @@
 //! Views of flat storage, as values that can be compared, nested and inverted.
 //!
-//! A *base* is a flat sequence of elements. A [`ViewSpec`] is an offset and, for each dimension, a size and a stride, in elements: it maps
-//! the multi-index `(i, j, …)` to the base index `offset + i * stride_0 + j * stride_1 + …`. The view is a tensor of these sizes; taken as a
-//! base itself, it is the flat sequence of its elements in row-major order.
+//! A *base* is a flat sequence of elements. A [`ViewSpec`] is an offset and, for each dimension, a
+//! size and a stride, in elements: it maps the multi-index `(i, j, …)` to the base index `offset +
+//! i * stride_0 + j * stride_1 + …`. The view is a tensor of these sizes; taken as a base itself,
+//! it is the flat sequence of its elements in row-major order.
 //!
 //! ```text
 //!   base, 12 elements                 0  1  2  3  4  5  6  7  8  9 10 11
@@ -38,42 +39,50 @@
 //!
 //! # Keys
 //!
-//! Sequences are what matters for memory: [`ViewSpec::canonical`] drops dimensions of size 1 and joins neighbours that are one longer
-//! dimension (`(3, 4) (2, 2)` above is `(6, 2)`), and all empty views become one. Specs with equal keys have the same elements of the base in the
-//! same order, whatever their sizes; between specs of plain numbers the converse holds too.
+//! Sequences are what matters for memory: [`ViewSpec::canonical`] drops dimensions of size 1 and
+//! joins neighbours that are one longer dimension (`(3, 4) (2, 2)` above is `(6, 2)`), and all
+//! empty views become one. Specs with equal keys have the same elements of the base in the same
+//! order, whatever their sizes; between specs of plain numbers the converse holds too.
 //!
 //! # Symbolic sizes
 //!
-//! Offsets, sizes and strides are expressions of a [`SymTable`]. Answers use what the table can [prove](SymTable::prove): declared ranges and
-//! assumed facts; nothing is ever guarded. A symbol may be zero unless its range says otherwise, and an empty view is disjoint from every
-//! view and inside every view.
+//! Offsets, sizes and strides are expressions of a [`SymTable`]. Answers use what the table can
+//! [prove](SymTable::prove): declared ranges and assumed facts; nothing is ever guarded. A symbol
+//! may be zero unless its range says otherwise, and an empty view is disjoint from every view and
+//! inside every view.
 //!
 //! # Guarantees
 //!
-//! - A [`TriBool::Yes`], a [`TriBool::No`] and every view returned are right for all values that the symbols may have by ranges and facts, those
-//!   excepted for which a size, stride or offset is negative.
-//! - With plain numbers, and views of at most [`MAX_ENUMERATED`] elements, nothing is [`TriBool::Unknown`], and `None` means that there is no such view
-//!   (for [`ViewSpec::relative`], of a view that has no element twice). Larger ones are decided too, unless their strides interlock in unusual
-//!   ways.
-//! - Answers depend on the table and the operands alone. Nothing panics; what overflows 64 bits is not known.
-//! - Between views of up to four dimensions of plain numbers, no memory is allocated, enumeration apart.
+//! - A [`TriBool::Yes`], a [`TriBool::No`] and every view returned are right for all values that
+//!   the symbols may have by ranges and facts, those excepted for which a size, stride or offset is
+//!   negative.
+//! - With plain numbers, and views of at most [`MAX_ENUMERATED`] elements, nothing is
+//!   [`TriBool::Unknown`], and `None` means that there is no such view (for [`ViewSpec::relative`],
+//!   of a view that has no element twice). Larger ones are decided too, unless their strides
+//!   interlock in unusual ways.
+//! - Answers depend on the table and the operands alone. Nothing panics; what overflows 64 bits is
+//!   not known.
+//! - Between views of up to four dimensions of plain numbers, no memory is allocated, enumeration
+//!   apart.
 //!
 //! # How it is decided
 //!
-//! Two views `a` and `b` overlap where `first(a) + Σ s·x = first(b) + Σ t·y`. Counting `b` backwards makes this a sum of steps:
-//! `last(b) - first(a) = Σ s·x + Σ t·y'`, and the same question, *is a number a sum of so many of these steps*, decides disjointness,
-//! membership and injectivity. It is split at a stride `t`: multiples of `t` on one side, what is smaller on the other, each a shorter question
-//! of its own, as with the digits of a number; intervals and residues end it. Positions are taken apart into digits too where one view is
-//! expressed in another: [`ViewSpec::compose`] is right if no digit carries, and [`ViewSpec::relative`] proposes a view that
-//! composition then confirms.
+//! Two views `a` and `b` overlap where `first(a) + Σ s·x = first(b) + Σ t·y`. Counting `b`
+//! backwards makes this a sum of steps: `last(b) - first(a) = Σ s·x + Σ t·y'`, and the same
+//! question, *is a number a sum of so many of these steps*, decides disjointness, membership and
+//! injectivity. It is split at a stride `t`: multiples of `t` on one side, what is smaller on the
+//! other, each a shorter question of its own, as with the digits of a number; intervals and
+//! residues end it. Positions are taken apart into digits too where one view is expressed in
+//! another: [`ViewSpec::compose`] is right if no digit carries, and [`ViewSpec::relative`] proposes
+//! a view that composition then confirms.
 
 mod arith;
 mod canonical;
 mod chain;
 mod compose;
 mod concrete;
-mod merge;
 mod diophantine;
+mod merge;
 mod overlap;
 mod relative;
 mod search;
@@ -84,7 +93,7 @@ pub use concrete::MAX_ENUMERATED;
 pub use tribool::TriBool;
 
 use crate::sym::{Expr, Rel, SymError, SymTable};
-use arith::{SymArith, ONE, ZERO};
+use arith::{ONE, SymArith, ZERO};
 use smallvec::SmallVec;
 
 /// A dimension of a view, in elements.
@@ -153,18 +162,27 @@ impl ViewSpec {
         ViewSpec::strided(ZERO, sizes, &strides, symbols)
     }
 
-    /// By offset, sizes and strides, in elements. Known equalities are applied; a stride `max(n, 1)`, where `n` is one of the sizes, becomes
-    /// `n`, as it differs in empty views only.
+    /// By offset, sizes and strides, in elements. Known equalities are applied; a stride `max(n,
+    /// 1)`, where `n` is one of the sizes, becomes `n`, as it differs in empty views only.
     ///
     /// # Errors
-    /// As many strides as sizes are needed; none of the numbers is negative for all values of the symbols; what can be computed of the
-    /// number of elements and the last position fits into 64 bits.
-    pub fn strided(offset: Expr, sizes: &[Expr], strides: &[Expr], symbols: &mut SymTable) -> Result<ViewSpec, ViewError> {
+    /// As many strides as sizes are needed; none of the numbers is negative for all values of the
+    /// symbols; what can be computed of the number of elements and the last position fits into 64
+    /// bits.
+    pub fn strided(
+        offset: Expr,
+        sizes: &[Expr],
+        strides: &[Expr],
+        symbols: &mut SymTable,
+    ) -> Result<ViewSpec, ViewError> {
         if sizes.len() != strides.len() {
             return Err(ViewError::Rank { sizes: sizes.len(), strides: strides.len() });
         }
         let mut dims = Dims::with_capacity(sizes.len());
-        let sizes = sizes.iter().map(|&size| not_negative("size", size, symbols)).collect::<Result<SmallVec<[Expr; 4]>, _>>()?;
+        let sizes = sizes
+            .iter()
+            .map(|&size| not_negative("size", size, symbols))
+            .collect::<Result<SmallVec<[Expr; 4]>, _>>()?;
         for (&size, &stride) in sizes.iter().zip(strides) {
             let stride = match symbols.simplify(stride) {
                 stride @ Expr::Id(_) => symbols.given_positive(stride, &sizes),
@@ -232,7 +250,9 @@ impl ViewSpec {
 fn not_negative(what: &'static str, e: Expr, symbols: &mut SymTable) -> Result<Expr, ViewError> {
     let e = symbols.simplify(e);
     match SymArith(symbols).known(e, Rel::Lt, ZERO) {
-        TriBool::Yes => Err(ViewError::Negative { what, value: symbols.display(e).to_string().into() }),
+        TriBool::Yes => {
+            Err(ViewError::Negative { what, value: symbols.display(e).to_string().into() })
+        }
         _ => Ok(e),
     }
 }

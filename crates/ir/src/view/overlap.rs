@@ -1,9 +1,9 @@
 //! How two views lie to each other.
 
-use super::arith::{SymArith, ONE, ZERO};
+use super::arith::{ONE, SymArith, ZERO};
 use super::concrete::ConcreteView;
-use super::merge::{Merge, Steps, footprint, normalise};
 use super::diophantine::has_solution;
+use super::merge::{Merge, Steps, footprint, normalise};
 use super::relative::relative;
 use super::{Dim, TriBool, ViewSpec};
 use crate::fault_injection::fault_injected;
@@ -17,23 +17,34 @@ impl ViewSpec {
         if cx.is_empty(&self.dims) || cx.is_empty(&other.dims) {
             return TriBool::Yes;
         }
-        let overlaps = overlaps(cx, self, other).or_else(|| overlaps(cx, other, self)).or_else(|| shares_endpoint(cx, self, other));
+        let overlaps = overlaps(cx, self, other)
+            .or_else(|| overlaps(cx, other, self))
+            .or_else(|| shares_endpoint(cx, self, other));
         let answer = match overlaps {
-            TriBool::Yes if !(cx.is_nonempty(&self.dims) && cx.is_nonempty(&other.dims)) => TriBool::Unknown,
+            TriBool::Yes if !(cx.is_nonempty(&self.dims) && cx.is_nonempty(&other.dims)) => {
+                TriBool::Unknown
+            }
             overlaps => !overlaps,
         };
         let sizes = || self.sizes().chain(other.sizes()).collect::<SmallVec<[Expr; 8]>>();
         answer
-            .or_else(|| match (self.given_positive(&sizes(), cx.0), other.given_positive(&sizes(), cx.0)) {
-                (None, None) => TriBool::Unknown,
-                (a, b) => a.as_ref().unwrap_or(self).disjoint(b.as_ref().unwrap_or(other), cx.0),
+            .or_else(|| {
+                match (self.given_positive(&sizes(), cx.0), other.given_positive(&sizes(), cx.0)) {
+                    (None, None) => TriBool::Unknown,
+                    (a, b) => {
+                        a.as_ref().unwrap_or(self).disjoint(b.as_ref().unwrap_or(other), cx.0)
+                    }
+                }
             })
-            .or_else(|| enumerate(self, other, |a, b| !a.iter().any(|p| b.binary_search(p).is_ok())))
+            .or_else(|| {
+                enumerate(self, other, |a, b| !a.iter().any(|p| b.binary_search(p).is_ok()))
+            })
     }
 
     /// The view where none of these sizes is 0, if that changes it.
     fn given_positive(&self, sizes: &[Expr], symbols: &mut SymTable) -> Option<ViewSpec> {
-        let mut of = |e: Expr| if let Expr::Id(_) = e { symbols.given_positive(e, sizes) } else { e };
+        let mut of =
+            |e: Expr| if let Expr::Id(_) = e { symbols.given_positive(e, sizes) } else { e };
         let dims = self.dims.iter().map(|d| Dim { size: d.size, stride: of(d.stride) }).collect();
         let there = ViewSpec { offset: of(self.offset), dims };
         (there != *self).then_some(there)
@@ -45,7 +56,9 @@ impl ViewSpec {
         if cx.is_empty(&self.dims) {
             return TriBool::Yes;
         }
-        if self.normalized(cx).provably_equals(&inside.normalized(cx), cx) || covers(cx, inside, self) {
+        if self.normalized(cx).provably_equals(&inside.normalized(cx), cx)
+            || covers(cx, inside, self)
+        {
             return TriBool::Yes;
         }
         if cx.is_nonempty(&self.dims) && has_element_outside(cx, self, inside) {
@@ -64,7 +77,9 @@ impl ViewSpec {
             TriBool::Yes if !cx.is_nonempty(&self.dims) => TriBool::Unknown,
             overlaps_itself => !overlaps_itself,
         };
-        answer.or_else(|| enumerate(self, self, |a, _| a.windows(2).all(|pair| pair.first() != pair.last())))
+        answer.or_else(|| {
+            enumerate(self, self, |a, _| a.windows(2).all(|pair| pair.first() != pair.last()))
+        })
     }
 
     /// Whether both have the same elements of the base in the same order. Sizes may differ.
@@ -78,12 +93,16 @@ impl ViewSpec {
         if plain || differ(cx, &a, &b) { TriBool::No } else { TriBool::Unknown }
     }
 
-    /// Whether both are known to have the same sizes, and the same strides along dimensions of more than one element.
+    /// Whether both are known to have the same sizes, and the same strides along dimensions of more
+    /// than one element.
     pub fn same_layout(&self, other: &ViewSpec, symbols: &mut SymTable) -> bool {
         let cx = &mut SymArith(symbols);
         let pairs = || self.dims.iter().zip(&other.dims);
-        let alike = self.dims.len() == other.dims.len() && pairs().all(|(d, e)| cx.holds(d.size, Rel::Eq, e.size));
-        alike && pairs().all(|(d, e)| cx.holds(d.stride, Rel::Eq, e.stride) || cx.is_unit_or_empty(*d))
+        let alike = self.dims.len() == other.dims.len()
+            && pairs().all(|(d, e)| cx.holds(d.size, Rel::Eq, e.size));
+        alike
+            && pairs()
+                .all(|(d, e)| cx.holds(d.stride, Rel::Eq, e.stride) || cx.is_unit_or_empty(*d))
     }
 
     /// Whether the view is a base of `numel` elements, all of it and in order.
@@ -97,14 +116,17 @@ impl ViewSpec {
             return TriBool::Yes;
         }
         let all = self.contained_in(&ViewSpec::whole(numel), symbols);
-        let counts = self.numel(symbols).map_or(TriBool::Unknown, |n| SymArith(symbols).known(n, Rel::Eq, numel));
+        let counts = self
+            .numel(symbols)
+            .map_or(TriBool::Unknown, |n| SymArith(symbols).known(n, Rel::Eq, numel));
         all.and(|| counts).and(|| self.injective(symbols))
     }
 
     /// The same view with known equalities applied; none if that makes no view.
     pub fn simplified(&self, symbols: &mut SymTable) -> Option<ViewSpec> {
-        let of =
-            |symbols: &mut SymTable, part: fn(&Dim) -> Expr| -> Vec<Expr> { self.dims.iter().map(|d| symbols.simplify(part(d))).collect() };
+        let of = |symbols: &mut SymTable, part: fn(&Dim) -> Expr| -> Vec<Expr> {
+            self.dims.iter().map(|d| symbols.simplify(part(d))).collect()
+        };
         let (sizes, strides) = (of(symbols, |d| d.size), of(symbols, |d| d.stride));
         ViewSpec::strided(symbols.simplify(self.offset), &sizes, &strides, symbols).ok()
     }
@@ -115,8 +137,8 @@ impl ViewSpec {
     }
 }
 
-/// Whether the views share an element, if both have elements: counting `b` from its end, positions are equal where
-/// `last(b) - first(a)` is a sum of steps of both.
+/// Whether the views share an element, if both have elements: counting `b` from its end, positions
+/// are equal where `last(b) - first(a)` is a sum of steps of both.
 fn overlaps(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> TriBool {
     let target = cx.last(b).and_then(|last| cx.sub(last, a.offset));
     let Some(target) = target else { return TriBool::Unknown };
@@ -125,8 +147,11 @@ fn overlaps(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> TriBool {
 
 /// Yes if the first or last element of one is one of the other; for views with elements.
 fn shares_endpoint(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> TriBool {
-    let ends = |cx: &mut SymArith, spec: &ViewSpec| [Some(spec.offset), cx.last(spec)].into_iter().flatten();
-    let shared = ends(cx, a).any(|p| member(cx, p, b).is_yes()) || ends(cx, b).any(|p| member(cx, p, a).is_yes());
+    let ends = |cx: &mut SymArith, spec: &ViewSpec| {
+        [Some(spec.offset), cx.last(spec)].into_iter().flatten()
+    };
+    let shared = ends(cx, a).any(|p| member(cx, p, b).is_yes())
+        || ends(cx, b).any(|p| member(cx, p, a).is_yes());
     if shared { TriBool::Yes } else { TriBool::Unknown }
 }
 
@@ -145,11 +170,14 @@ fn overlaps_itself(cx: &mut SymArith, spec: &ViewSpec) -> TriBool {
     }
     let steps: Steps = spec.dims.iter().filter(|d| !cx.is_unit_or_empty(**d)).copied().collect();
     let steps = normalise(cx, steps, Merge::Tiles);
-    (0..steps.len()).fold(TriBool::No, |any, i| any.or(|| steps.get(i..).map_or(TriBool::Unknown, |steps| steps_cancel(cx, steps))))
+    (0..steps.len()).fold(TriBool::No, |any, i| {
+        any.or(|| steps.get(i..).map_or(TriBool::Unknown, |steps| steps_cancel(cx, steps)))
+    })
 }
 
-/// Whether a way that begins with at least one of the first step leads back to where it began, with any of the others forwards or
-/// backwards: `Σ stride * count = 0`. Counting the others from their least count makes this a sum of steps.
+/// Whether a way that begins with at least one of the first step leads back to where it began, with
+/// any of the others forwards or backwards: `Σ stride * count = 0`. Counting the others from their
+/// least count makes this a sum of steps.
 fn steps_cancel(cx: &mut SymArith, steps: &[Dim]) -> TriBool {
     let mut ways = || {
         let (first, others) = steps.split_first()?;
@@ -170,7 +198,8 @@ fn steps_cancel(cx: &mut SymArith, steps: &[Dim]) -> TriBool {
     }
 }
 
-/// Whether every element of `a` is surely in `inside`: as a view of it, both in the order of the base.
+/// Whether every element of `a` is surely in `inside`: as a view of it, both in the order of the
+/// base.
 fn covers(cx: &mut SymArith, inside: &ViewSpec, a: &ViewSpec) -> bool {
     let merge = if cx.is_nonempty(&inside.dims) { Merge::Overlaps } else { Merge::Tiles };
     let inside = footprint(cx, inside, merge);
@@ -178,7 +207,8 @@ fn covers(cx: &mut SymArith, inside: &ViewSpec, a: &ViewSpec) -> bool {
     relative(cx, &a, &inside).is_some()
 }
 
-/// Whether an element of `a`, which is not empty, is surely not in `inside`: its first or last one, or a neighbour of the first.
+/// Whether an element of `a`, which is not empty, is surely not in `inside`: its first or last one,
+/// or a neighbour of the first.
 fn has_element_outside(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> bool {
     let last = cx.last(a);
     [a.offset].into_iter().chain(last).any(|p| is_non_member(cx, p, inside))
@@ -193,9 +223,12 @@ fn is_non_member(cx: &mut SymArith, position: Expr, spec: &ViewSpec) -> bool {
     cx.is_empty(&spec.dims) || member(cx, position, spec).is_no()
 }
 
-/// Whether two canonical views surely have different elements: in number, or the first, second or last of them.
+/// Whether two canonical views surely have different elements: in number, or the first, second or
+/// last of them.
 fn differ(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> bool {
-    let differ = |cx: &mut SymArith, x: Option<Expr>, y: Option<Expr>| x.zip(y).is_some_and(|(x, y)| cx.holds(x, Rel::Ne, y));
+    let differ = |cx: &mut SymArith, x: Option<Expr>, y: Option<Expr>| {
+        x.zip(y).is_some_and(|(x, y)| cx.holds(x, Rel::Ne, y))
+    };
     let (m, n) = (cx.numel(&a.dims), cx.numel(&b.dims));
     if differ(cx, m, n) {
         return true;
@@ -209,14 +242,20 @@ fn differ(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> bool {
     cx.holds(a.offset, Rel::Ne, b.offset) || differ(cx, p, q) || differ(cx, second, other)
 }
 
-/// The position of the second element in flat order, if there surely is one unless the view is empty.
+/// The position of the second element in flat order, if there surely is one unless the view is
+/// empty.
 fn second(cx: &mut SymArith, spec: &ViewSpec) -> Option<Expr> {
     let inner = spec.dims.last().filter(|d| cx.holds(d.size, Rel::Gt, ONE))?;
     cx.add(spec.offset, inner.stride)
 }
 
-/// The answer by all positions of both, each in ascending order; of plain numbers and few elements only.
-fn enumerate(a: &ViewSpec, b: &ViewSpec, predicate: impl FnOnce(&[i64], &[i64]) -> bool) -> TriBool {
+/// The answer by all positions of both, each in ascending order; of plain numbers and few elements
+/// only.
+fn enumerate(
+    a: &ViewSpec,
+    b: &ViewSpec,
+    predicate: impl FnOnce(&[i64], &[i64]) -> bool,
+) -> TriBool {
     let sorted = |spec: &ViewSpec| ConcreteView::new(spec)?.sorted();
     match (sorted(a), sorted(b)) {
         (Some(a), Some(b)) => predicate(&a, &b).into(),

@@ -1,7 +1,7 @@
 //! Views inside views, and inverses.
 
 use super::arith::{SymArith, ZERO};
-use super::compose::{InBounds, Digits, MixedRadix, affine, enumerated};
+use super::compose::{Digits, InBounds, MixedRadix, affine, enumerated};
 use super::search::{Search, represent};
 use super::{Dim, Dims, ViewSpec};
 use crate::fault_injection::fault_injected;
@@ -13,22 +13,26 @@ use std::cmp::Reverse;
 type Order = SmallVec<[usize; 4]>;
 
 impl ViewSpec {
-    /// This view as a view of the flat value of `inside`: the spec `r`, with this view's sizes, for which `inside.compose(r)` has the
-    /// elements of this view. `None` where an element lies outside, or no single spec says it, or none is known to.
+    /// This view as a view of the flat value of `inside`: the spec `r`, with this view's sizes, for
+    /// which `inside.compose(r)` has the elements of this view. `None` where an element lies
+    /// outside, or no single spec says it, or none is known to.
     ///
     /// Where `inside` has an element twice there may be several; one may then be found, or none.
     pub fn relative(&self, inside: &ViewSpec, symbols: &mut SymTable) -> Option<ViewSpec> {
         relative(&mut SymArith(symbols), self, inside)
     }
 
-    /// For a view that has every element of a base of `numel` elements once: the view of its flat value that is the base in order. `None` where
-    /// the view is not such a one, or is not known to be.
+    /// For a view that has every element of a base of `numel` elements once: the view of its flat
+    /// value that is the base in order. `None` where the view is not such a one, or is not known to
+    /// be.
     pub fn inverse(&self, numel: Expr, symbols: &mut SymTable) -> Option<ViewSpec> {
         let cx = &mut SymArith(symbols);
         let own = self.normalized(cx);
         let radix = MixedRadix::new(cx, &own)?;
-        let sorted: Dims =
-            by_stride(cx, &own.dims).iter().filter_map(|&i| Some(Dim { size: own.dims.get(i)?.size, stride: radix.weight(i)? })).collect();
+        let sorted: Dims = by_stride(cx, &own.dims)
+            .iter()
+            .filter_map(|&i| Some(Dim { size: own.dims.get(i)?.size, stride: radix.weight(i)? }))
+            .collect();
         let inverse = ViewSpec { offset: ZERO, dims: sorted };
         let back = self.compose(&inverse, cx.0)?;
         back.is_full(numel, cx.0).is_yes().then_some(inverse)
@@ -45,17 +49,22 @@ pub(super) fn relative(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> Op
         return ViewSpec::contiguous(&sizes, cx.0).ok();
     }
     let candidate = candidate(cx, a, &inside)?;
-    let back = affine(cx, &inside, &candidate, InBounds::MustProve).or_else(|| enumerated(&inside, &candidate))?;
+    let back = affine(cx, &inside, &candidate, InBounds::MustProve)
+        .or_else(|| enumerated(&inside, &candidate))?;
     (fault_injected("relative: not confirmed") || is_equivalent(cx, &back, a)).then_some(candidate)
 }
 
 /// Whether two specs of the same sizes are surely the same where it matters.
 fn is_equivalent(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> bool {
-    cx.equal(a.offset, b.offset) && a.dims.iter().zip(&b.dims).all(|(x, y)| cx.equal(x.stride, y.stride) || cx.is_unit_or_empty(*x))
+    cx.equal(a.offset, b.offset)
+        && a.dims
+            .iter()
+            .zip(&b.dims)
+            .all(|(x, y)| cx.equal(x.stride, y.stride) || cx.is_unit_or_empty(*x))
 }
 
-/// The view of the canonical `inside` that has the first element of `a` and its neighbours right. Only it can be the answer, if `inside`
-/// has no element twice and digits were found as they are.
+/// The view of the canonical `inside` that has the first element of `a` and its neighbours right.
+/// Only it can be the answer, if `inside` has no element twice and digits were found as they are.
 fn candidate(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> Option<ViewSpec> {
     let radix = MixedRadix::new(cx, inside)?;
     let order = by_stride(cx, &inside.dims);
@@ -89,7 +98,8 @@ fn by_stride(cx: &SymArith, dims: &[Dim]) -> Order {
     order
 }
 
-/// A position as a sum of strides: how much of each. Found by search between numbers; otherwise each stride is greedy_digits by in turn.
+/// A position as a sum of strides: how much of each. Found by search between numbers; otherwise
+/// each stride is greedy_digits by in turn.
 fn digits(cx: &mut SymArith, position: Expr, dims: &[Dim], order: &Order) -> Option<Digits> {
     let sorted: SmallVec<[Dim; 4]> = order.iter().filter_map(|&i| dims.get(i).copied()).collect();
     let found: Digits = match represent(position, &sorted) {

@@ -29,8 +29,8 @@ pub(super) enum Search {
     GaveUp,
 }
 
-/// Counts with `target = Σ stride * count` and `0 <= count < size`, the greatest counts of the first steps first. Quick if long strides come
-/// first.
+/// Counts with `target = Σ stride * count` and `0 <= count < size`, the greatest counts of the
+/// first steps first. Quick if long strides come first.
 pub(super) fn represent(target: Expr, steps: &[Dim]) -> Search {
     let plain = |d: &Dim| Some(Step { stride: d.stride.as_i64()?, size: d.size.as_i64()? });
     let all: Option<SmallVec<[Step; 8]>> = steps.iter().map(plain).collect();
@@ -63,15 +63,17 @@ fn descend(target: i64, steps: &[Step], counts: &mut Counts, budget: &mut u32) -
 
 /// Whether all steps are multiples of a number that does not divide the target.
 fn is_residue(target: i64, steps: &[Step]) -> bool {
-    let common = steps.iter().filter(|s| s.size > 1).fold(0, |g, s| match s.stride.unsigned_abs() {
-        stride if fault_injected("residues: of the longest stride") => stride.max(g),
-        stride => gcd(g, stride),
-    });
+    let common =
+        steps.iter().filter(|s| s.size > 1).fold(0, |g, s| match s.stride.unsigned_abs() {
+            stride if fault_injected("residues: of the longest stride") => stride.max(g),
+            stride => gcd(g, stride),
+        });
     // Without steps only zero is made, and zero is a multiple of zero.
     !target.unsigned_abs().is_multiple_of(common)
 }
 
-/// The least and greatest count of a step after which the rest, up to `beyond`, can still make the target.
+/// The least and greatest count of a step after which the rest, up to `beyond`, can still make the
+/// target.
 fn counts_of(target: i64, step: &Step, beyond: i64) -> Option<(i64, i64)> {
     let last = step.size.checked_sub(1)?;
     if step.stride <= 0 {
@@ -84,5 +86,7 @@ fn counts_of(target: i64, step: &Step, beyond: i64) -> Option<(i64, i64)> {
 }
 
 fn extent(steps: &[Step]) -> Option<i64> {
-    steps.iter().try_fold(0i64, |sum, s| sum.checked_add(s.stride.checked_mul(s.size.checked_sub(1)?)?))
+    steps
+        .iter()
+        .try_fold(0i64, |sum, s| sum.checked_add(s.stride.checked_mul(s.size.checked_sub(1)?)?))
 }

@@ -2,7 +2,8 @@
 
 use std::ops::Not;
 
-/// Whether something holds for all values that the symbols may have, for none, or it is not known which.
+/// Whether something holds for all values that the symbols may have, for none, or it is not known
+/// which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TriBool {
     /// Always.

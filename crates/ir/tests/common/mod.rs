@@ -1,13 +1,34 @@
 //! Random valid graphs, from a list of choices that proptest can shrink.
 
-use maquette_ir::graph::{Arg, BindSource, Digest, Graph, GraphBuilder, ResultSpec, TensorType, TypeId, ValueId, ValueType};
+use maquette_ir::graph::{
+    Arg, BindSource, Digest, Graph, GraphBuilder, ResultSpec, TensorType, TypeId, ValueId,
+    ValueType,
+};
 use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId, SymbolKind};
 use maquette_ir::{DType, Device, DeviceKind, Layout, MemoryFormat};
 use std::sync::Arc;
 
-const STRINGS: [&str; 6] = ["", "mean", "two\nlines\t\"quoted\" \\", "ünïcode \u{202e}\u{0}", "# no comment", "%x = f()"];
-const FLOATS: [f64; 9] = [0.0, -0.0, 1.0, -2.5, 1e-300, 1.7976931348623157e308, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
-const OPS: [&str; 6] = ["aten::add.Tensor", "aten::add_.Tensor", "my_lib::conv_2", "t::x", "bind::size", "aten::_softmax.out_2"];
+const STRINGS: [&str; 6] =
+    ["", "mean", "two\nlines\t\"quoted\" \\", "ünïcode \u{202e}\u{0}", "# no comment", "%x = f()"];
+const FLOATS: [f64; 9] = [
+    0.0,
+    -0.0,
+    1.0,
+    -2.5,
+    1e-300,
+    1.7976931348623157e308,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+const OPS: [&str; 6] = [
+    "aten::add.Tensor",
+    "aten::add_.Tensor",
+    "my_lib::conv_2",
+    "t::x",
+    "bind::size",
+    "aten::_softmax.out_2",
+];
 const NAMES: [&str; 7] = ["x", "x_1", "layers.0.weight", "return", "a b", "", "x__3"];
 
 struct Gen<'c> {
@@ -55,7 +76,10 @@ impl Gen<'_> {
     }
 
     fn header(&mut self) {
-        for (name, lo) in [("batch", 1), ("s0", 0), ("u7", 2), ("device", 2)].into_iter().take(1 + self.choices.len() % 4) {
+        for (name, lo) in [("batch", 1), ("s0", 0), ("u7", 2), ("device", 2)]
+            .into_iter()
+            .take(1 + self.choices.len() % 4)
+        {
             let (_, e) = self.symbol(name, SymbolKind::Backed, lo);
             let ty = match self.pick(3) {
                 0 => ValueType::Int(e),
@@ -71,7 +95,8 @@ impl Gen<'_> {
             let input = self.b.input(ty, hint);
             self.values.push(input);
         }
-        let ty = TensorType::contiguous(DType::I8, &[Expr::Int(2), Expr::Int(0)], &mut self.table).unwrap();
+        let ty = TensorType::contiguous(DType::I8, &[Expr::Int(2), Expr::Int(0)], &mut self.table)
+            .unwrap();
         for _ in 0..self.pick(3) {
             let ty = self.b.intern_type(ty.clone());
             let digest = Digest([self.pick(256) as u8; 8]);
@@ -118,7 +143,11 @@ impl Gen<'_> {
 
     /// A call whose result defines a new symbol.
     fn data_dependent(&mut self) {
-        let name = if self.unbacked.is_multiple_of(2) { format!("u{}", 10 + self.unbacked) } else { format!("rows_{}", self.unbacked) };
+        let name = if self.unbacked.is_multiple_of(2) {
+            format!("u{}", 10 + self.unbacked)
+        } else {
+            format!("rows_{}", self.unbacked)
+        };
         self.unbacked += 1;
         let (s, e) = self.symbol(&name, SymbolKind::Unbacked, 0);
         if self.pick(2) == 0 {
@@ -137,7 +166,8 @@ impl Gen<'_> {
         let op = self.b.intern(op);
         let args: Vec<Arg> = (0..self.pick(4)).map(|_| self.arg(0)).collect();
         let keywords = ["alpha", "dtype", "out", "None"];
-        let kwargs: Vec<_> = (0..self.pick(4)).map(|i| (self.b.intern(keywords[i]), self.arg(0))).collect();
+        let kwargs: Vec<_> =
+            (0..self.pick(4)).map(|i| (self.b.intern(keywords[i]), self.arg(0))).collect();
         let created = self.b.node(op, &args, &kwargs, results, None);
         if self.pick(5) == 1 {
             self.b.set_effect(created.node);
@@ -158,7 +188,9 @@ impl Gen<'_> {
             4 => Arg::DType(self.one(&DType::ALL)),
             5 => Arg::Device(Device::new(self.one(&DeviceKind::ALL), 3)),
             6 => Arg::Layout(self.one(&[Layout::Strided, Layout::SparseCoo])),
-            7 => Arg::MemoryFormat(self.one(&[MemoryFormat::Contiguous, MemoryFormat::ChannelsLast3d])),
+            7 => Arg::MemoryFormat(
+                self.one(&[MemoryFormat::Contiguous, MemoryFormat::ChannelsLast3d]),
+            ),
             8 | 9 => Arg::Int(self.expr()),
             10 if depth < 4 => {
                 let items: Vec<Arg> = (0..self.pick(4)).map(|_| self.arg(depth + 1)).collect();

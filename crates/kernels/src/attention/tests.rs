@@ -14,7 +14,13 @@ fn view<'a, T: Element>(x: &'a [T], sizes: &[i64]) -> View<'a> {
     View::from_slice_sized(x, sizes).expect("fits")
 }
 
-fn run<T: Element>(q: &View<'_>, k: &View<'_>, v: &View<'_>, asked: Attention<'_>, sizes: &[i64]) -> Result<Vec<T>> {
+fn run<T: Element>(
+    q: &View<'_>,
+    k: &View<'_>,
+    v: &View<'_>,
+    asked: Attention<'_>,
+    sizes: &[i64],
+) -> Result<Vec<T>> {
     let mut out = vec![T::default(); numel(sizes)];
     attention(q, k, v, asked, &mut ViewMut::from_slice_sized(&mut out, sizes).expect("fits"))?;
     Ok(out)
@@ -23,15 +29,23 @@ fn run<T: Element>(q: &View<'_>, k: &View<'_>, v: &View<'_>, asked: Attention<'_
 #[test]
 fn keys_without_end() {
     let (q, k, v) = ([0.5f32, 1.0], [1.0f32, 2.0], [7.0f32]);
-    let (q, k, v) = (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
+    let (q, k, v) =
+        (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
     // a causal query sees the first key only
     let asked = || Attention { scale: 1.0, ..Attention::default() };
-    assert_eq!(run::<f32>(&q, &k, &v, Attention { causal: true, ..asked() }, &[1, 1]), Ok(vec![7.0]));
+    assert_eq!(
+        run::<f32>(&q, &k, &v, Attention { causal: true, ..asked() }, &[1, 1]),
+        Ok(vec![7.0])
+    );
     let e = run::<f32>(&q, &k, &v, asked(), &[1, 1]).expect_err("there is no such memory");
     assert_eq!(e.to_string(), "attention: no memory for 288230376151711744 elements of scratch");
     let (q, k, v) = ([bf16::ONE; 2], [bf16::ONE; 2], [bf16::from_f32(7.0)]);
-    let (q, k, v) = (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
-    assert_eq!(run::<bf16>(&q, &k, &v, Attention { causal: true, ..asked() }, &[1, 1]), Ok(vec![bf16::from_f32(7.0)]));
+    let (q, k, v) =
+        (view(&q, &[1, 2]), repeated(&k, &[1, 2], 0, HUGE), repeated(&v, &[1, 1], 0, HUGE));
+    assert_eq!(
+        run::<bf16>(&q, &k, &v, Attention { causal: true, ..asked() }, &[1, 1]),
+        Ok(vec![bf16::from_f32(7.0)])
+    );
     assert!(run::<bf16>(&q, &k, &v, asked(), &[1, 1]).is_err());
 }
 
@@ -40,26 +54,56 @@ fn nothing_to_write_takes_no_time() {
     let k = view::<f32>(&[], &[3, 0]);
     let q = repeated(&[0f32; 0], &[1, 0], 0, HUGE);
     assert_eq!(run::<f32>(&q, &k, &k, Attention::default(), &[HUGE, 0]), Ok(vec![]));
-    let (q, k) = (repeated(&[0f32; 0], &[1, 1, 0], 0, HUGE), repeated(&[0f32; 0], &[1, 3, 0], 0, HUGE));
-    assert_eq!(run::<f32>(&q.expand(&[HUGE, 1, 0]).expect("is so"), &k, &k, Attention::default(), &[HUGE, 1, 0]), Ok(vec![]));
+    let (q, k) =
+        (repeated(&[0f32; 0], &[1, 1, 0], 0, HUGE), repeated(&[0f32; 0], &[1, 3, 0], 0, HUGE));
+    assert_eq!(
+        run::<f32>(
+            &q.expand(&[HUGE, 1, 0]).expect("is so"),
+            &k,
+            &k,
+            Attention::default(),
+            &[HUGE, 1, 0]
+        ),
+        Ok(vec![])
+    );
 }
 
 #[test]
 fn no_keys_and_no_width() {
     let (q, v) = ([1.0f32, 2.0, 3.0, 4.0], [1.0f32, 5.0, 3.0, 7.0]);
     let mut lse = [9.0f32; 2];
-    let asked = Attention { scale: 1.0, logsumexp: Some(ViewMut::from_slice(&mut lse)), ..Attention::default() };
+    let asked = Attention {
+        scale: 1.0,
+        logsumexp: Some(ViewMut::from_slice(&mut lse)),
+        ..Attention::default()
+    };
     let none = view::<f32>(&[], &[0, 2]);
     assert_eq!(run::<f32>(&view(&q, &[2, 2]), &none, &none, asked, &[2, 2]), Ok(vec![0.0; 4]));
     assert_eq!(lse, [0.0; 2]);
     // without width all scores are 0, whatever the scale
     let none = view::<f32>(&[], &[2, 0]);
     let asked = Attention { scale: f64::INFINITY, ..Attention::default() };
-    assert_eq!(run::<f32>(&none, &none, &view(&v, &[2, 2]), asked, &[2, 2]), Ok(vec![2.0, 6.0, 2.0, 6.0]));
+    assert_eq!(
+        run::<f32>(&none, &none, &view(&v, &[2, 2]), asked, &[2, 2]),
+        Ok(vec![2.0, 6.0, 2.0, 6.0])
+    );
     // no width of values, but sums that are asked for
     let mut lse = [9.0f32; 2];
-    let asked = Attention { scale: 1.0, logsumexp: Some(ViewMut::from_slice(&mut lse)), ..Attention::default() };
-    assert_eq!(run::<f32>(&view(&q, &[2, 2]), &view(&[0f32; 2], &[1, 2]), &view::<f32>(&[], &[1, 0]), asked, &[2, 0]), Ok(vec![]));
+    let asked = Attention {
+        scale: 1.0,
+        logsumexp: Some(ViewMut::from_slice(&mut lse)),
+        ..Attention::default()
+    };
+    assert_eq!(
+        run::<f32>(
+            &view(&q, &[2, 2]),
+            &view(&[0f32; 2], &[1, 2]),
+            &view::<f32>(&[], &[1, 0]),
+            asked,
+            &[2, 0]
+        ),
+        Ok(vec![])
+    );
     assert_eq!(lse, [0.0; 2]);
 }
 
@@ -70,15 +114,30 @@ fn what_is_no_number_stays_in_its_row() {
     let mask = [0.0, 0.0, nan, 0.0, inf, 0.0, -inf, -inf, -inf, 0.0];
     let v = [4.0, 8.0];
     let with = |mask, scale| Attention { scale, mask: Some(mask), ..Attention::default() };
-    let out =
-        run::<f64>(&view(&q, &[5, 1]), &view(&k, &[2, 1]), &view(&v, &[2, 1]), with(view(&mask, &[5, 2]), 0.0), &[5, 1]).expect("runs");
-    assert_eq!(out.iter().map(|x| x.is_nan()).collect::<Vec<_>>(), [false, true, true, false, false]);
+    let out = run::<f64>(
+        &view(&q, &[5, 1]),
+        &view(&k, &[2, 1]),
+        &view(&v, &[2, 1]),
+        with(view(&mask, &[5, 2]), 0.0),
+        &[5, 1],
+    )
+    .expect("runs");
+    assert_eq!(
+        out.iter().map(|x| x.is_nan()).collect::<Vec<_>>(),
+        [false, true, true, false, false]
+    );
     assert_eq!([out[0], out[3], out[4]], [6.0, 0.0, 8.0]);
     // a hidden score may be anything; of a score that is seen, no scale makes a number
     let k = [1.0, nan];
     let seen = [true, false, false, true];
-    let out = run::<f64>(&view(&q[..2], &[2, 1]), &view(&k, &[2, 1]), &view(&v, &[2, 1]), with(view(&seen, &[2, 2]), 0.0), &[2, 1])
-        .expect("runs");
+    let out = run::<f64>(
+        &view(&q[..2], &[2, 1]),
+        &view(&k, &[2, 1]),
+        &view(&v, &[2, 1]),
+        with(view(&seen, &[2, 2]), 0.0),
+        &[2, 1],
+    )
+    .expect("runs");
     assert!(out[0] == 4.0 && out[1].is_nan(), "{out:?}");
 }
 
@@ -86,7 +145,8 @@ fn what_is_no_number_stays_in_its_row() {
 fn half_precision_rounds_once_and_reads_any_layout() {
     let f = |i: usize| bf16::from_f32(((i * 37) % 19) as f32 / 8.0 - 1.0);
     let (b, h, n, l, e) = (2usize, 6, 5, 70, 3);
-    let (q, k): (Vec<bf16>, Vec<bf16>) = ((0..b * h * n * e).map(f).collect(), (0..b * 2 * l * e).map(f).collect());
+    let (q, k): (Vec<bf16>, Vec<bf16>) =
+        ((0..b * h * n * e).map(f).collect(), (0..b * 2 * l * e).map(f).collect());
     let sizes = [b as i64, 2, 3, n as i64, e as i64];
     let keys = repeated(&k, &[b as i64, 2, 1, l as i64, e as i64], 2, 3);
     let asked = || Attention { scale: 0.5, causal: true, ..Attention::default() };
@@ -103,14 +163,26 @@ fn refuses_what_does_not_fit() {
     let x = [0f32; 6];
     let (q, k) = (view(&x, &[2, 3]), view(&x, &[3, 2]));
     let text = |q: &View<'_>, k: &View<'_>, v: &View<'_>, mask| {
-        run::<f32>(q, k, v, Attention { mask, ..Attention::default() }, &[2, 3]).expect_err("refused").to_string()
+        run::<f32>(q, k, v, Attention { mask, ..Attention::default() }, &[2, 3])
+            .expect_err("refused")
+            .to_string()
     };
     assert_eq!(text(&q, &k, &q, None), "attention: the key must have sizes [3, 3], found [3, 2]");
     assert_eq!(text(&q, &q, &k, None), "attention: the value must have sizes [2, 3], found [3, 2]");
-    assert_eq!(text(&q, &q, &view(&[0f64; 6], &[2, 3]), None), "attention: the value must be f32, found f64");
+    assert_eq!(
+        text(&q, &q, &view(&[0f64; 6], &[2, 3]), None),
+        "attention: the value must be f32, found f64"
+    );
     assert!(text(&q, &q, &q, Some(view(&x, &[2, 3]))).contains("[2, 2], found [2, 3]"));
     assert_eq!(text(&view(&x, &[6]), &q, &q, None), "attention: takes 2 dimensions, found 1");
-    let e = attention(&view(&x, &[6]), &q, &q, Attention::default(), &mut ViewMut::from_slice(&mut [0f32; 6])).expect_err("refused");
+    let e = attention(
+        &view(&x, &[6]),
+        &q,
+        &q,
+        Attention::default(),
+        &mut ViewMut::from_slice(&mut [0f32; 6]),
+    )
+    .expect_err("refused");
     assert_eq!(e.to_string(), "attention: takes 2 dimensions, found 1");
     let ints = [0i64; 1];
     let i = view(&ints, &[1, 1]);

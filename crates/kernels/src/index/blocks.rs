@@ -5,11 +5,12 @@ use crate::copy::{check_dim, same_dtype, same_sizes};
 use crate::element::{Element, dispatch};
 use crate::error::{KernelError, Result};
 use crate::layout::{Loops, offset};
-use crate::thread_pool;
 use crate::scratch::filled;
+use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut, numel};
 
-/// Where blocks are: the indexed tensor's offset for each index position, and the loops within a block.
+/// Where blocks are: the indexed tensor's offset for each index position, and the loops within a
+/// block.
 struct Blocks {
     /// Offsets into the indexed tensor, per index position in row-major order.
     starts: Vec<i64>,
@@ -22,25 +23,39 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// `indices[d]`, if any, indexes dimension `d`; they have one shape. As in PyTorch that shape takes the place of the
-    /// indexed dimensions if those are neighbours, and comes first otherwise.
-    fn new(kernel: &'static str, of: &View<'_>, indices: &[Option<View<'_>>], negative: Negative, other: &View<'_>) -> Result<Blocks> {
+    /// `indices[d]`, if any, indexes dimension `d`; they have one shape. As in PyTorch that shape
+    /// takes the place of the indexed dimensions if those are neighbours, and comes first
+    /// otherwise.
+    fn new(
+        kernel: &'static str,
+        of: &View<'_>,
+        indices: &[Option<View<'_>>],
+        negative: Negative,
+        other: &View<'_>,
+    ) -> Result<Blocks> {
         let rank = of.rank();
         if indices.len() > rank {
-            return Err(KernelError::Count { kernel, what: "indices", expected: rank, found: indices.len() });
+            return Err(KernelError::Count {
+                kernel,
+                what: "indices",
+                expected: rank,
+                found: indices.len(),
+            });
         }
         let indexed = |d: usize| indices.get(d).is_some_and(Option::is_some);
         let dims: Vec<usize> = (0..rank).filter(|d| indexed(*d)).collect();
         let Some((&first, &last)) = dims.first().zip(dims.last()) else {
             return Err(KernelError::argument(kernel, "takes at least one index"));
         };
-        let shape: Dims = indices[first].as_ref().map(|v| Dims::from_slice(v.sizes())).unwrap_or_default();
+        let shape: Dims =
+            indices[first].as_ref().map(|v| Dims::from_slice(v.sizes())).unwrap_or_default();
         let mut starts = filled(kernel, 0i64, numel(&shape))?;
         for &d in &dims {
             let Some(index) = &indices[d] else { continue };
             same_sizes(kernel, "an index", &shape, index.sizes())?;
             let stride = of.strides()[d];
-            for (s, i) in starts.iter_mut().zip(checked(kernel, index, of.sizes()[d], d, negative)?) {
+            for (s, i) in starts.iter_mut().zip(checked(kernel, index, of.sizes()[d], d, negative)?)
+            {
                 *s = s.wrapping_add(i.wrapping_mul(stride));
             }
         }
@@ -61,25 +76,34 @@ impl Blocks {
         offset(&self.positions.0, &self.positions.1, position)
     }
 
-    /// Calls `f(offset in the indexed tensor, offset in the other, run length)` for every run of one block.
+    /// Calls `f(offset in the indexed tensor, offset in the other, run length)` for every run of
+    /// one block.
     fn runs(&self, position: usize, mut f: impl FnMut(i64, i64, usize)) {
         let (a, b) = (self.starts[position], self.other_start(position));
         match (self.block.sizes.len(), self.block.numel()) {
             // `a` and `b` are then in no memory
             (_, 0) => {}
             (1, n) => f(a, b, n),
-            (_, n) => self.block.runs(0, 0, n, |pos, at, len| f(a + at, b + self.block.offset(1, pos), len)),
+            (_, n) => self
+                .block
+                .runs(0, 0, n, |pos, at, len| f(a + at, b + self.block.offset(1, pos), len)),
         }
     }
 }
 
-/// `out = input[indices]`: `indices[d]`, if any, indexes dimension `d`; all have one shape (broadcast before). Negative ones
-/// count from the end.
+/// `out = input[indices]`: `indices[d]`, if any, indexes dimension `d`; all have one shape
+/// (broadcast before). Negative ones count from the end.
 pub fn index(input: &View<'_>, indices: &[Option<View<'_>>], out: &mut ViewMut<'_>) -> Result<()> {
     blocks("index", input, indices, Negative::Wraps, out)
 }
 
-fn blocks(kernel: &'static str, input: &View<'_>, indices: &[Option<View<'_>>], negative: Negative, out: &mut ViewMut<'_>) -> Result<()> {
+fn blocks(
+    kernel: &'static str,
+    input: &View<'_>,
+    indices: &[Option<View<'_>>],
+    negative: Negative,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     same_dtype(kernel, "the output", input.dtype(), out.dtype())?;
     let blocks = Blocks::new(kernel, input, indices, negative, out)?;
     debug_assert_eq!(&blocks.sizes[..], out.sizes());
@@ -89,7 +113,8 @@ fn blocks(kernel: &'static str, input: &View<'_>, indices: &[Option<View<'_>>], 
         thread_pool::ranges(blocks.starts.len(), (thread_pool::GRAIN / blocks.block.numel().max(1)).max(1), 1, &|from, to| {
             for p in from..to {
                 blocks.runs(p, |a, b, len| {
-                    // SAFETY: indices were checked; each position writes its own block. The type is one of the elements' size.
+                    // SAFETY: indices were checked; each position writes its own block. The type is
+                    // one of the elements' size.
                     unsafe {
                         match (si, so) {
                             (1, 1) => dst.slice_mut(b, len).copy_from_slice(src.slice(a, len)),
@@ -103,10 +128,15 @@ fn blocks(kernel: &'static str, input: &View<'_>, indices: &[Option<View<'_>>], 
     })
 }
 
-/// `self[indices] = values`, or `+=` if `accumulate`; in the order of the indices, so that of equal ones the last counts.
-/// Negative ones count from the end.
-/// `values` has the sizes `self[indices]` has.
-pub fn index_put(out: &mut ViewMut<'_>, indices: &[Option<View<'_>>], values: &View<'_>, accumulate: bool) -> Result<()> {
+/// `self[indices] = values`, or `+=` if `accumulate`; in the order of the indices, so that of equal
+/// ones the last counts. Negative ones count from the end. `values` has the sizes `self[indices]`
+/// has.
+pub fn index_put(
+    out: &mut ViewMut<'_>,
+    indices: &[Option<View<'_>>],
+    values: &View<'_>,
+    accumulate: bool,
+) -> Result<()> {
     const KERNEL: &str = "index_put";
     same_dtype(KERNEL, "the values", out.dtype(), values.dtype())?;
     let blocks = Blocks::new(KERNEL, out, indices, Negative::Wraps, values)?;
@@ -129,14 +159,27 @@ fn put<T: Element, C: Combine<T>>(blocks: &Blocks, out: &mut ViewMut<'_>, values
     }
 }
 
-/// `out` is `input` with dimension `dim` replaced by the elements at `indices` (one-dimensional, or of rank 0 as of size 1).
-pub fn index_select(input: &View<'_>, dim: usize, indices: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
+/// `out` is `input` with dimension `dim` replaced by the elements at `indices` (one-dimensional, or
+/// of rank 0 as of size 1).
+pub fn index_select(
+    input: &View<'_>,
+    dim: usize,
+    indices: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     const KERNEL: &str = "index_select";
     check_dim(KERNEL, dim, input.rank())?;
     let indices = match indices.rank() {
         0 => indices.expand(&[1])?,
         1 => indices.clone(),
-        found => return Err(KernelError::Count { kernel: KERNEL, what: "dimensions of the index", expected: 1, found }),
+        found => {
+            return Err(KernelError::Count {
+                kernel: KERNEL,
+                what: "dimensions of the index",
+                expected: 1,
+                found,
+            });
+        }
     };
     if input.rank() == 0 {
         // One element, selected any number of times.
@@ -152,7 +195,12 @@ pub fn index_select(input: &View<'_>, dim: usize, indices: &View<'_>, out: &mut 
 pub fn embedding(weight: &View<'_>, indices: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "embedding";
     if weight.rank() != 2 {
-        return Err(KernelError::Count { kernel: KERNEL, what: "dimensions of the weight", expected: 2, found: weight.rank() });
+        return Err(KernelError::Count {
+            kernel: KERNEL,
+            what: "dimensions of the weight",
+            expected: 2,
+            found: weight.rank(),
+        });
     }
     blocks(KERNEL, weight, &[Some(indices.clone())], Negative::Fails, out)
 }

@@ -33,14 +33,20 @@ pub fn count_nonzero(input: &View<'_>) -> usize {
 pub fn nonzero(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "nonzero";
     same_dtype(KERNEL, "the output", DType::I64, out.dtype())?;
-    same_sizes(KERNEL, "the output", &[count_nonzero(input) as i64, input.rank() as i64], out.sizes())?;
+    same_sizes(
+        KERNEL,
+        "the output",
+        &[count_nonzero(input) as i64, input.rank() as i64],
+        out.sizes(),
+    )?;
     let (dst, sizes) = (out.typed::<i64>(), Dims::from_slice(input.sizes()));
     let (rows, columns) = (out.strides()[0], out.strides()[1]);
     let mut row = 0;
     each_nonzero(input, |flat, _| {
         let mut rest = flat as i64;
         for d in (0..sizes.len()).rev() {
-            // SAFETY: there are as many rows as nonzero elements, and as many columns as dimensions.
+            // SAFETY: there are as many rows as nonzero elements, and as many columns as
+            // dimensions.
             unsafe { dst.set(row * rows + d as i64 * columns, rest % sizes[d]) }
             rest /= sizes[d];
         }
@@ -51,15 +57,26 @@ pub fn nonzero(input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
 
 fn check(kernel: &'static str, mask: &View<'_>, one_dim: &View<'_>) -> Result<()> {
     if !matches!(mask.dtype(), DType::Bool | DType::U8) {
-        return Err(KernelError::DType { kernel, operand: "the mask", expected: "bool or u8".into(), found: mask.dtype() });
+        return Err(KernelError::DType {
+            kernel,
+            operand: "the mask",
+            expected: "bool or u8".into(),
+            found: mask.dtype(),
+        });
     }
     if one_dim.rank() != 1 {
-        return Err(KernelError::Count { kernel, what: "dimensions of the elements", expected: 1, found: one_dim.rank() });
+        return Err(KernelError::Count {
+            kernel,
+            what: "dimensions of the elements",
+            expected: 1,
+            found: one_dim.rank(),
+        });
     }
     Ok(())
 }
 
-/// The elements where the mask (expanded to the input's sizes) is true, row-major; `out` is one-dimensional of their number.
+/// The elements where the mask (expanded to the input's sizes) is true, row-major; `out` is
+/// one-dimensional of their number.
 pub fn masked_select(input: &View<'_>, mask: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "masked_select";
     check(KERNEL, mask, out)?;
@@ -70,7 +87,8 @@ pub fn masked_select(input: &View<'_>, mask: &View<'_>, out: &mut ViewMut<'_>) -
         let (src, dst, stride) = (input.typed::<T>(), out.typed::<T>(), out.strides()[0]);
         let mut n = 0;
         each_nonzero(mask, |i, _| {
-            // SAFETY: `i` is a flat index of the input, whose sizes the mask has; the output holds their number.
+            // SAFETY: `i` is a flat index of the input, whose sizes the mask has; the output holds
+            // their number.
             unsafe { dst.set(n * stride, src.get(offset(input.sizes(), input.strides(), i))) }
             n += 1;
         });
@@ -78,14 +96,18 @@ pub fn masked_select(input: &View<'_>, mask: &View<'_>, out: &mut ViewMut<'_>) -
     Ok(())
 }
 
-/// Writes successive elements of `source` (read row-major) where the mask (of the output's sizes) is true.
+/// Writes successive elements of `source` (read row-major) where the mask (of the output's sizes)
+/// is true.
 pub fn masked_scatter(out: &mut ViewMut<'_>, mask: &View<'_>, source: &View<'_>) -> Result<()> {
     const KERNEL: &str = "masked_scatter";
     same_dtype(KERNEL, "the source", out.dtype(), source.dtype())?;
     same_sizes(KERNEL, "the mask", out.sizes(), mask.sizes())?;
     let needed = count_nonzero(mask);
     if source.numel() < needed {
-        return Err(KernelError::argument(KERNEL, format!("the mask selects {needed} elements, and the source has {}", source.numel())));
+        return Err(KernelError::argument(
+            KERNEL,
+            format!("the mask selects {needed} elements, and the source has {}", source.numel()),
+        ));
     }
     dispatch!(out.dtype(), T => {
         let dst = out.typed::<T>();

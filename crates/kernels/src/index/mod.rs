@@ -1,5 +1,5 @@
-//! Gathering and scattering by index tensors (`i64` or `i32`). Every index is checked before anything is written. As in
-//! PyTorch, negative ones count from the end in advanced indexing only.
+//! Gathering and scattering by index tensors (`i64` or `i32`). Every index is checked before
+//! anything is written. As in PyTorch, negative ones count from the end in advanced indexing only.
 
 mod blocks;
 mod mask;
@@ -28,9 +28,20 @@ enum Negative {
 }
 
 /// The indices in row-major order, each within `0..size`.
-fn checked(kernel: &'static str, index: &View<'_>, size: i64, dim: usize, negative: Negative) -> Result<Vec<i64>> {
+fn checked(
+    kernel: &'static str,
+    index: &View<'_>,
+    size: i64,
+    dim: usize,
+    negative: Negative,
+) -> Result<Vec<i64>> {
     if !matches!(index.dtype(), DType::I64 | DType::I32) {
-        return Err(KernelError::DType { kernel, operand: "the index", expected: "i64 or i32".into(), found: index.dtype() });
+        return Err(KernelError::DType {
+            kernel,
+            operand: "the index",
+            expected: "i64 or i32".into(),
+            found: index.dtype(),
+        });
     }
     let mut out = to_vec::<i64>(index)?;
     for i in &mut out {

@@ -10,12 +10,18 @@ use maquette_ir::Scalar;
 
 /// Fails unless `index` has the rank, and fits in `sizes` but along `dim`.
 fn fits(kernel: &'static str, index: &View<'_>, sizes: &[i64], dim: usize) -> Result<()> {
-    let inside = index.rank() == sizes.len() && (0..sizes.len()).all(|d| d == dim || index.sizes()[d] <= sizes[d]);
+    let inside = index.rank() == sizes.len()
+        && (0..sizes.len()).all(|d| d == dim || index.sizes()[d] <= sizes[d]);
     // A rank of 0 counts as one dimension of size 1.
     if inside || index.numel() == 0 || (index.rank() <= 1 && sizes.len() <= 1) {
         Ok(())
     } else {
-        Err(KernelError::Shape { kernel, operand: "the index", expected: sizes.to_vec(), found: index.sizes().to_vec() })
+        Err(KernelError::Shape {
+            kernel,
+            operand: "the index",
+            expected: sizes.to_vec(),
+            found: index.sizes().to_vec(),
+        })
     }
 }
 
@@ -25,14 +31,16 @@ fn without(v: &View<'_>, dim: usize, rank: usize) -> (Dims, i64) {
     ((0..rank).map(|d| if d == dim { 0 } else { of(d) }).collect(), of(dim))
 }
 
-/// `out[i][j][k] = input[index[i][j][k]][j][k]`, for `dim` 0, and likewise for others; `out` has `index`'s sizes.
+/// `out[i][j][k] = input[index[i][j][k]][j][k]`, for `dim` 0, and likewise for others; `out` has
+/// `index`'s sizes.
 pub fn gather(input: &View<'_>, dim: usize, index: &View<'_>, out: &mut ViewMut<'_>) -> Result<()> {
     const KERNEL: &str = "gather";
     check_dim(KERNEL, dim, input.rank())?;
     same_dtype(KERNEL, "the output", input.dtype(), out.dtype())?;
     same_sizes(KERNEL, "the output", index.sizes(), out.sizes())?;
     fits(KERNEL, index, input.sizes(), dim)?;
-    let at = checked(KERNEL, index, input.sizes().get(dim).copied().unwrap_or(1), dim, Negative::Fails)?;
+    let at =
+        checked(KERNEL, index, input.sizes().get(dim).copied().unwrap_or(1), dim, Negative::Fails)?;
     let (strides, along) = without(input, dim, index.rank());
     dispatch!(input.dtype(), T => {
         let (src, dst) = (input.typed::<T>(), out.typed::<T>());
@@ -69,8 +77,15 @@ pub enum Source<'a> {
     Value(Scalar),
 }
 
-/// `out[index[i][j][k]][j][k] op= source[i][j][k]`, for `dim` 0, and likewise for others; in row-major order of the index.
-pub fn scatter(out: &mut ViewMut<'_>, dim: usize, index: &View<'_>, source: &Source<'_>, op: ScatterOp) -> Result<()> {
+/// `out[index[i][j][k]][j][k] op= source[i][j][k]`, for `dim` 0, and likewise for others; in
+/// row-major order of the index.
+pub fn scatter(
+    out: &mut ViewMut<'_>,
+    dim: usize,
+    index: &View<'_>,
+    source: &Source<'_>,
+    op: ScatterOp,
+) -> Result<()> {
     const KERNEL: &str = "scatter";
     check_dim(KERNEL, dim, out.rank())?;
     fits(KERNEL, index, out.sizes(), dim)?;
@@ -86,7 +101,8 @@ pub fn scatter(out: &mut ViewMut<'_>, dim: usize, index: &View<'_>, source: &Sou
             });
         }
     }
-    let at = checked(KERNEL, index, out.sizes().get(dim).copied().unwrap_or(1), dim, Negative::Fails)?;
+    let at =
+        checked(KERNEL, index, out.sizes().get(dim).copied().unwrap_or(1), dim, Negative::Fails)?;
     dispatch!(out.dtype(), T => match op {
         ScatterOp::Replace => each::<T, Replace>(out, dim, index, &at, source),
         ScatterOp::Add => each::<T, Add>(out, dim, index, &at, source),
@@ -97,7 +113,13 @@ pub fn scatter(out: &mut ViewMut<'_>, dim: usize, index: &View<'_>, source: &Sou
     Ok(())
 }
 
-fn each<T: Element, C: Combine<T>>(out: &mut ViewMut<'_>, dim: usize, index: &View<'_>, at: &[i64], source: &Source<'_>) {
+fn each<T: Element, C: Combine<T>>(
+    out: &mut ViewMut<'_>,
+    dim: usize,
+    index: &View<'_>,
+    at: &[i64],
+    source: &Source<'_>,
+) {
     let (strides, along) = without(out, dim, index.rank());
     let dst = out.typed::<T>();
     let mut at = at.iter();
@@ -106,10 +128,14 @@ fn each<T: Element, C: Combine<T>>(out: &mut ViewMut<'_>, dim: usize, index: &Vi
         Source::Tensor(v) => (None, Some(v)),
     };
     let src = tensor.map(|v| v.typed::<T>());
-    let src_strides = tensor.map_or_else(|| Dims::from_elem(0, index.rank()), |v| without(v, usize::MAX, index.rank()).0);
+    let src_strides = tensor.map_or_else(
+        || Dims::from_elem(0, index.rank()),
+        |v| without(v, usize::MAX, index.rank()).0,
+    );
     for_each(index.sizes(), [&strides[..], &src_strides[..]], |[o, s]| {
         let o = o + at.next().copied().unwrap_or(0) * along;
-        // SAFETY: indices were checked, and the rest of the position is inside both; one thread writes.
+        // SAFETY: indices were checked, and the rest of the position is inside both; one thread
+        // writes.
         unsafe {
             let Some(new) = value.or_else(|| src.map(|p| p.get(s))) else { return };
             dst.set(o, C::combine(dst.get(o), new));

@@ -15,19 +15,45 @@ fn selects_rows_and_columns() {
     let x = ramp(12);
     let v = v2(&x, 3, 4);
     let mut out = vec![0f32; 8];
-    index_select(&v, 0, &View::from_slice(&[2i64, 0]), &mut ViewMut::from_slice_sized(&mut out, &[2, 4]).unwrap()).unwrap();
+    index_select(
+        &v,
+        0,
+        &View::from_slice(&[2i64, 0]),
+        &mut ViewMut::from_slice_sized(&mut out, &[2, 4]).unwrap(),
+    )
+    .unwrap();
     assert_eq!(out, [8., 9., 10., 11., 0., 1., 2., 3.]);
     let mut out = vec![0f32; 6];
-    index_select(&v, 1, &View::from_slice(&[3i32, 0]), &mut ViewMut::from_slice_sized(&mut out, &[3, 2]).unwrap()).unwrap();
+    index_select(
+        &v,
+        1,
+        &View::from_slice(&[3i32, 0]),
+        &mut ViewMut::from_slice_sized(&mut out, &[3, 2]).unwrap(),
+    )
+    .unwrap();
     assert_eq!(out, [3., 0., 7., 4., 11., 8.]);
     for bad in [3i64, -1] {
-        let r = index_select(&v, 0, &View::from_slice(&[bad]), &mut ViewMut::from_slice_sized(&mut out[..4], &[1, 4]).unwrap());
+        let r = index_select(
+            &v,
+            0,
+            &View::from_slice(&[bad]),
+            &mut ViewMut::from_slice_sized(&mut out[..4], &[1, 4]).unwrap(),
+        );
         assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 0 }));
-        let r = embedding(&v, &View::from_slice(&[bad]), &mut ViewMut::from_slice_sized(&mut out[..4], &[1, 4]).unwrap());
+        let r = embedding(
+            &v,
+            &View::from_slice(&[bad]),
+            &mut ViewMut::from_slice_sized(&mut out[..4], &[1, 4]).unwrap(),
+        );
         assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 0 }));
     }
     let mut e = vec![0f32; 8];
-    embedding(&v, &v2(&[1i64, 1], 2, 1), &mut ViewMut::from_slice_sized(&mut e, &[2, 1, 4]).unwrap()).unwrap();
+    embedding(
+        &v,
+        &v2(&[1i64, 1], 2, 1),
+        &mut ViewMut::from_slice_sized(&mut e, &[2, 1, 4]).unwrap(),
+    )
+    .unwrap();
     assert_eq!(e, [4., 5., 6., 7., 4., 5., 6., 7.]);
 }
 
@@ -48,9 +74,11 @@ fn advanced_indices_take_their_places() {
     assert_eq!(out, [6., 3., 18., 15.]);
     let mut y = vec![0f32; 4];
     let idx = [Some(View::from_slice(&[1i64, 1, 3]))];
-    index_put(&mut ViewMut::from_slice(&mut y), &idx, &View::from_slice(&[1f32, 2., 4.]), true).unwrap();
+    index_put(&mut ViewMut::from_slice(&mut y), &idx, &View::from_slice(&[1f32, 2., 4.]), true)
+        .unwrap();
     assert_eq!(y, [0., 3., 0., 4.]);
-    index_put(&mut ViewMut::from_slice(&mut y), &idx, &View::from_slice(&[1f32, 2., 4.]), false).unwrap();
+    index_put(&mut ViewMut::from_slice(&mut y), &idx, &View::from_slice(&[1f32, 2., 4.]), false)
+        .unwrap();
     assert_eq!(y, [0., 2., 0., 4.]);
 }
 
@@ -59,7 +87,13 @@ fn gathers_and_scatters() {
     let x = ramp(6);
     let idx = [2i64, 0, 2, 1];
     let mut out = vec![0f32; 4];
-    gather(&v2(&x, 2, 3), 1, &v2(&idx, 2, 2), &mut ViewMut::from_slice_sized(&mut out, &[2, 2]).unwrap()).unwrap();
+    gather(
+        &v2(&x, 2, 3),
+        1,
+        &v2(&idx, 2, 2),
+        &mut ViewMut::from_slice_sized(&mut out, &[2, 2]).unwrap(),
+    )
+    .unwrap();
     assert_eq!(out, [2., 0., 5., 4.]);
     let src = [10f32, 20., 30., 40.];
     let cases = [
@@ -75,14 +109,21 @@ fn gathers_and_scatters() {
     }
     let mut y = ramp(6);
     let mut o = ViewMut::from_slice_sized(&mut y, &[2, 3]).unwrap();
-    scatter(&mut o, 1, &v2(&idx, 2, 2), &Source::Value(Scalar::Int(7)), ScatterOp::Replace).unwrap();
+    scatter(&mut o, 1, &v2(&idx, 2, 2), &Source::Value(Scalar::Int(7)), ScatterOp::Replace)
+        .unwrap();
     assert_eq!(y, [7., 1., 7., 3., 7., 7.]);
     for bad in [5, -1] {
         let idx = [0i64, bad, 0, 0];
         let mut o = ViewMut::from_slice_sized(&mut y, &[2, 3]).unwrap();
-        let r = scatter(&mut o, 1, &v2(&idx, 2, 2), &Source::Value(Scalar::Int(1)), ScatterOp::Replace);
+        let r =
+            scatter(&mut o, 1, &v2(&idx, 2, 2), &Source::Value(Scalar::Int(1)), ScatterOp::Replace);
         assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 1 }));
-        let r = gather(&v2(&x, 2, 3), 1, &v2(&idx, 2, 2), &mut ViewMut::from_slice_sized(&mut out, &[2, 2]).unwrap());
+        let r = gather(
+            &v2(&x, 2, 3),
+            1,
+            &v2(&idx, 2, 2),
+            &mut ViewMut::from_slice_sized(&mut out, &[2, 2]).unwrap(),
+        );
         assert_eq!(r, Err(KernelError::IndexOutOfRange { index: bad, size: 3, dim: 1 }));
     }
 }

@@ -1,5 +1,5 @@
-//! Exponentials: `e^x = 2^n e^r` with `|r| <= ln 2 / 2`, and `e^r` by a polynomial: of least error in `f32` (0.07 ULP), its Taylor
-//! series in `f64`.
+//! Exponentials: `e^x = 2^n e^r` with `|r| <= ln 2 / 2`, and `e^r` by a polynomial: of least error
+//! in `f32` (0.07 ULP), its Taylor series in `f64`.
 
 macro_rules! exponential {
     ($t:ident, $bits:ident, $int:ident, mantissa $m:literal, bias $bias:literal, magic $magic:expr,
@@ -78,10 +78,12 @@ pub(super) fn exp2_f64(x: f64) -> f64 {
     f64::scale(1.0 + (r * r).mul_add(f64::tail(r), r), n)
 }
 
-/// Near 0 a polynomial in x^2; beyond, `1 - 2 / (e^{2|x|} + 1)`, whose quotient is too small for its error to matter.
+/// Near 0 a polynomial in x^2; beyond, `1 - 2 / (e^{2|x|} + 1)`, whose quotient is too small for
+/// its error to matter.
 #[inline(always)]
 pub(super) fn tanh_f32(x: f32) -> f32 {
-    const NEAR: [f32; 5] = [-5.717_043e-3, 2.065_058_6e-2, -5.374_349_7e-2, 1.333_149_1e-1, -3.333_328_4e-1];
+    const NEAR: [f32; 5] =
+        [-5.717_043e-3, 2.065_058_6e-2, -5.374_349_7e-2, 1.333_149_1e-1, -3.333_328_4e-1];
     let a = x.abs();
     let z = x * x;
     let mut p = NEAR[0];

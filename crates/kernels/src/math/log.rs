@@ -1,4 +1,5 @@
-//! The natural logarithm: `x = 2^e m` with m in [sqrt(1/2), sqrt(2)), and `log m = 2 atanh((m-1)/(m+1))` by its series.
+//! The natural logarithm: `x = 2^e m` with m in [sqrt(1/2), sqrt(2)), and `log m = 2
+//! atanh((m-1)/(m+1))` by its series.
 
 macro_rules! logarithm {
     ($t:ident, $bits:ident, $int:ident, mantissa $m:literal, sqrt_half $half:expr, up $up:expr, $up_log:literal,

@@ -1,8 +1,9 @@
-//! Elementary functions as straight-line code: the same source vectorises for every instruction set and gives the same
-//! bits on each, because it uses only correctly rounded operations (fused multiply-add is one, and is asked for by name).
+//! Elementary functions as straight-line code: the same source vectorises for every instruction set
+//! and gives the same bits on each, because it uses only correctly rounded operations (fused
+//! multiply-add is one, and is asked for by name).
 //!
-//! `docs/accuracy.md` says how far from exact each is. `f64` exponentials, logarithms and tanh vectorise; the
-//! other `f64` functions are the `libm` crate's, a lane at a time.
+//! `docs/accuracy.md` says how far from exact each is. `f64` exponentials, logarithms and tanh
+//! vectorise; the other `f64` functions are the `libm` crate's, a lane at a time.
 
 mod exp;
 mod log;

@@ -1,4 +1,5 @@
-//! Sine and cosine of `f32`, in `f64`: reduction by pi/2 in two fused steps, then the Taylor series.
+//! Sine and cosine of `f32`, in `f64`: reduction by pi/2 in two fused steps, then the Taylor
+//! series.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
@@ -34,7 +35,8 @@ pub(super) mod is_slow {
 #[inline(always)]
 fn quadrant(q: u64, r: f64) -> f32 {
     let z = r * r;
-    let sin = z.mul_add(z.mul_add(z.mul_add(1.0 / 362_880.0, -1.0 / 5040.0), 1.0 / 120.0), -1.0 / 6.0);
+    let sin =
+        z.mul_add(z.mul_add(z.mul_add(1.0 / 362_880.0, -1.0 / 5040.0), 1.0 / 120.0), -1.0 / 6.0);
     let sin = r.mul_add(z * sin, r);
     let cos = z.mul_add(z.mul_add(-1.0 / 3_628_800.0, 1.0 / 40320.0), -1.0 / 720.0);
     let cos = z.mul_add(z.mul_add(z.mul_add(cos, 1.0 / 24.0), -0.5), 1.0);

@@ -23,13 +23,16 @@ pub(crate) struct OperandLayout<'a> {
     pub inputs: &'a [InputMode],
     /// Whether an output can be written where it lies.
     pub outputs: &'a [bool],
-    /// Some output may lie over some input: memory is written only after all of a block has been read.
+    /// Some output may lie over some input: memory is written only after all of a block has been
+    /// read.
     pub overlap: bool,
-    /// The one input that overlaps the one output, where it lies in exactly its place and both are direct.
+    /// The one input that overlaps the one output, where it lies in exactly its place and both are
+    /// direct.
     pub in_place: Option<usize>,
 }
 
-/// Steps to run once per thread, and once per block; and how many scratch blocks of each class they use.
+/// Steps to run once per thread, and once per block; and how many scratch blocks of each class they
+/// use.
 #[derive(Default)]
 pub(crate) struct CompiledSteps {
     pub once: SmallVec<[Step; 2]>,
@@ -75,7 +78,8 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
     }
     for (j, r) in expr.outputs().iter().enumerate() {
         p.last_use[r.index()] = usize::MAX;
-        let computed = !matches!(expr.instrs()[r.index()].op, Op::Input(_)) && !p.uniform[r.index()];
+        let computed =
+            !matches!(expr.instrs()[r.index()].op, Op::Input(_)) && !p.uniform[r.index()];
         if computed && shape.outputs[j] && !shape.overlap && p.target[r.index()].is_none() {
             p.target[r.index()] = u16::try_from(shape.inputs.len() + j).ok();
         }
@@ -89,13 +93,16 @@ pub(crate) fn compile(expr: &ScalarExpr, shape: &OperandLayout<'_>) -> Result<Co
 }
 
 impl StepCompiler<'_> {
-    /// The last step, where its first operand is the input in the output's location, and nothing else reads that from then on.
+    /// The last step, where its first operand is the input in the output's location, and nothing
+    /// else reads that from then on.
     fn find_in_place_op(&self) -> Option<(Reg, StepFn)> {
         let (k, &[r]) = (self.shape.in_place?, self.expr.outputs()) else { return None };
         let instrs = self.expr.instrs();
         let Op::Binary(op, a, b) = instrs[r.index()].op else { return None };
         let in_place = |r: Reg| matches!(instrs[r.index()].op, Op::Input(i) if i as usize == k);
-        let last = (0..instrs.len()).filter(|i| in_place(Reg(*i as u32))).all(|i| self.last_use[i] <= r.index());
+        let last = (0..instrs.len())
+            .filter(|i| in_place(Reg(*i as u32)))
+            .all(|i| self.last_use[i] <= r.index());
         if !in_place(a) || in_place(b) || !last {
             return None;
         }
@@ -116,7 +123,11 @@ impl StepCompiler<'_> {
                 continue;
             }
             let src = self.read(*r)?;
-            let step = Step { operand, in_memory: true, ..step(steps::store_fn(self.expr.dtype(*r)), Location::Scratch(0), [src; 3]) };
+            let step = Step {
+                operand,
+                in_memory: true,
+                ..step(steps::store_fn(self.expr.dtype(*r)), Location::Scratch(0), [src; 3])
+            };
             self.steps.each.push(step);
         }
         Ok(())
@@ -129,7 +140,10 @@ impl StepCompiler<'_> {
         }
         let instr = self.expr.instrs()[r.index()];
         let Op::Input(k) = instr.op else {
-            return Err(KernelError::argument("pointwise", format!("register {r} is used before it is defined")));
+            return Err(KernelError::argument(
+                "pointwise",
+                format!("register {r} is used before it is defined"),
+            ));
         };
         let kept = self.shape.overlap && self.expr.outputs().contains(&r);
         let location = match self.shape.inputs[k as usize] {
@@ -137,8 +151,19 @@ impl StepCompiler<'_> {
             access => {
                 let uniform = access == InputMode::Uniform;
                 let location = self.scratch(class_of(instr.dtype), uniform)?;
-                let run = if uniform { steps::splat_input_fn(instr.dtype) } else { steps::load_fn(instr.dtype) };
-                self.emit(uniform, Step { operand: k as u16, in_memory: true, ..step(run, location, [location; 3]) });
+                let run = if uniform {
+                    steps::splat_input_fn(instr.dtype)
+                } else {
+                    steps::load_fn(instr.dtype)
+                };
+                self.emit(
+                    uniform,
+                    Step {
+                        operand: k as u16,
+                        in_memory: true,
+                        ..step(run, location, [location; 3])
+                    },
+                );
                 location
             }
         };
@@ -146,14 +171,19 @@ impl StepCompiler<'_> {
         Ok(location)
     }
 
-    /// A block of scratch. What is computed `once` keeps its own: a block that a step of each round writes would not survive.
+    /// A block of scratch. What is computed `once` keeps its own: a block that a step of each round
+    /// writes would not survive.
     fn scratch(&mut self, class: Kind, once: bool) -> Result<Location> {
         let c = class as usize;
         if !once && let Some(i) = self.free[c].pop() {
             return Ok(Location::Scratch(i));
         }
-        let i = u16::try_from(self.steps.blocks[c])
-            .map_err(|_| KernelError::argument("pointwise", "the expression needs more than 65,536 blocks of scratch"))?;
+        let i = u16::try_from(self.steps.blocks[c]).map_err(|_| {
+            KernelError::argument(
+                "pointwise",
+                "the expression needs more than 65,536 blocks of scratch",
+            )
+        })?;
         self.steps.blocks[c] += 1;
         Ok(Location::Scratch(i))
     }
@@ -164,7 +194,8 @@ impl StepCompiler<'_> {
 
     /// Gives back a register's scratch, unless it is needed later or by other blocks.
     fn release(&mut self, r: Reg, at: usize) {
-        if let (Some(Location::Scratch(i)), false) = (self.locations[r.index()], self.uniform[r.index()])
+        if let (Some(Location::Scratch(i)), false) =
+            (self.locations[r.index()], self.uniform[r.index()])
             && self.last_use[r.index()] == at
         {
             self.last_use[r.index()] = usize::MAX;
@@ -188,10 +219,19 @@ impl StepCompiler<'_> {
         if divides(instr.op) && instr.dtype.is_int() {
             self.emit(once, step(steps::check_divisor, src[1], [src[1]; 3]));
         }
-        let mut dst = if rounds { self.scratch(class_of(instr.dtype), once)? } else { final_location(self)? };
-        let run = self.in_place_op.filter(|(of, _)| *of == r).map(|(_, run)| run).or_else(|| step_fn(instr.op, operand_dtype, instr.dtype));
-        let run =
-            run.ok_or_else(|| KernelError::argument("pointwise", format!("`{}` does not take {operand_dtype}", op_name(instr.op))))?;
+        let mut dst =
+            if rounds { self.scratch(class_of(instr.dtype), once)? } else { final_location(self)? };
+        let run = self
+            .in_place_op
+            .filter(|(of, _)| *of == r)
+            .map(|(_, run)| run)
+            .or_else(|| step_fn(instr.op, operand_dtype, instr.dtype));
+        let run = run.ok_or_else(|| {
+            KernelError::argument(
+                "pointwise",
+                format!("`{}` does not take {operand_dtype}", op_name(instr.op)),
+            )
+        })?;
         let value = if let Op::Const(c) = instr.op { c } else { Scalar::Int(0) };
         self.emit(once, Step { value, ..step(run, dst, src) });
         if rounds {
@@ -224,7 +264,13 @@ fn op_name(op: Op) -> &'static str {
 }
 
 fn divides(op: Op) -> bool {
-    matches!(op, Op::Binary(BinaryOp::FloorDiv | BinaryOp::TruncDiv | BinaryOp::Fmod | BinaryOp::Remainder, ..))
+    matches!(
+        op,
+        Op::Binary(
+            BinaryOp::FloorDiv | BinaryOp::TruncDiv | BinaryOp::Fmod | BinaryOp::Remainder,
+            ..
+        )
+    )
 }
 
 fn step_fn(op: Op, operand: DType, result: DType) -> Option<StepFn> {
@@ -249,7 +295,15 @@ fn rounds(op: Op, d: DType) -> bool {
         Op::Unary(Neg | Abs, _) => d.is_int(),
         Op::Unary(Sign | Floor | Ceil | Round | Trunc, _) => false,
         Op::Unary(Not, _) => d == DType::U8,
-        Op::Binary(BinaryOp::Min | BinaryOp::Max | BinaryOp::And | BinaryOp::Or | BinaryOp::Xor | BinaryOp::Copysign, ..) => false,
+        Op::Binary(
+            BinaryOp::Min
+            | BinaryOp::Max
+            | BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::Copysign,
+            ..,
+        ) => false,
         Op::Unary(..) | Op::Binary(..) => true,
         _ => false,
     }

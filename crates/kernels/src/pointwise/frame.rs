@@ -10,7 +10,8 @@ pub(crate) const BLOCK: usize = 1024;
 #[repr(align(64))]
 pub(crate) struct Block<C>(pub [C; BLOCK]);
 
-/// Scratch blocks of one class. A block is taken out while it is written, so that borrows stay plain.
+/// Scratch blocks of one class. A block is taken out while it is written, so that borrows stay
+/// plain.
 pub(crate) struct Bank<C>(Vec<Option<Box<Block<C>>>>);
 
 impl<C: Class> Bank<C> {
@@ -36,7 +37,8 @@ pub(crate) struct Frame {
     pub n: usize,
     /// The flat index of its first element.
     pub start: usize,
-    /// The addresses of the direct operands' elements at `start`, inputs first; null for the others.
+    /// The addresses of the direct operands' elements at `start`, inputs first; null for the
+    /// others.
     pub direct: Vec<*mut u8>,
     /// Set when an integer divisor was zero.
     pub zero_divisor: bool,
@@ -89,7 +91,8 @@ impl Frame {
     /// The operand's elements in this block.
     ///
     /// # Safety
-    /// A direct operand's address must be of `n` elements of class `C` that nothing writes while the slice lives.
+    /// A direct operand's address must be of `n` elements of class `C` that nothing writes while
+    /// the slice lives.
     #[inline(always)]
     pub unsafe fn source<C: Banked>(&self, location: Location) -> &[C] {
         match location {
@@ -98,19 +101,29 @@ impl Frame {
                 _ => &[],
             },
             // SAFETY: the caller's promise.
-            Location::Direct(k) => unsafe { Ptr(self.direct[k as usize].cast::<C>()).slice(0, self.n) },
+            Location::Direct(k) => unsafe {
+                Ptr(self.direct[k as usize].cast::<C>()).slice(0, self.n)
+            },
         }
     }
 
     /// Runs `f` with the destination taken out of the frame.
     ///
     /// # Safety
-    /// A direct destination's address must be of `n` elements of class `C` that nothing else touches meanwhile.
+    /// A direct destination's address must be of `n` elements of class `C` that nothing else
+    /// touches meanwhile.
     #[inline(always)]
-    pub unsafe fn write<C: Banked>(&mut self, location: Location, f: impl FnOnce(&Frame, &mut [C])) {
+    pub unsafe fn write<C: Banked>(
+        &mut self,
+        location: Location,
+        f: impl FnOnce(&Frame, &mut [C]),
+    ) {
         match location {
             Location::Scratch(i) => {
-                let Some(mut block) = C::bank(self).0.get_mut(i as usize).and_then(Option::take) else { return };
+                let Some(mut block) = C::bank(self).0.get_mut(i as usize).and_then(Option::take)
+                else {
+                    return;
+                };
                 f(self, &mut block.0[..self.n.min(BLOCK)]);
                 C::bank(self).0[i as usize] = Some(block);
             }

@@ -1,7 +1,8 @@
 //! Pointwise kernels: a [`ScalarExpr`] over strided operands, a block of 1,024 elements at a time.
 //!
-//! Each instruction is one tight loop over a block that stays in the first-level cache. Operands that lie contiguously and
-//! are of a class's own dtype are used in place; others pass through scratch. Blocks are independent, so threads change nothing.
+//! Each instruction is one tight loop over a block that stays in the first-level cache. Operands
+//! that lie contiguously and are of a class's own dtype are used in place; others pass through
+//! scratch. Blocks are independent, so threads change nothing.
 
 mod compile;
 pub(crate) mod frame;
@@ -15,16 +16,17 @@ use crate::isa::Isa;
 use crate::layout::Loops;
 use crate::thread_pool;
 use crate::view::{Dims, Ptr, View, ViewMut};
+use compile::{CompiledSteps, InputMode, OperandLayout};
 use frame::{BLOCK, Frame};
 use maquette_ir::DType;
 use maquette_ir::scalar_expr::ScalarExpr;
-use compile::{CompiledSteps, InputMode, OperandLayout};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use steps::Context;
 
-/// Inner dimensions at least this long are cut into blocks row by row; shorter ones are gathered across rows.
+/// Inner dimensions at least this long are cut into blocks row by row; shorter ones are gathered
+/// across rows.
 const LONG_ROW: usize = 256;
 
 thread_local! {
@@ -32,17 +34,27 @@ thread_local! {
     static FRAME: RefCell<Option<Box<Frame>>> = const { RefCell::new(None) };
 }
 
-/// Evaluates `expr` for every element. Inputs must have the outputs' sizes (expanded, stride 0 where broadcast) and the
-/// expression's dtypes. An input may be exactly an output's memory and layout; any other overlap of an output is the
-/// caller's to avoid.
+/// Evaluates `expr` for every element. Inputs must have the outputs' sizes (expanded, stride 0
+/// where broadcast) and the expression's dtypes. An input may be exactly an output's memory and
+/// layout; any other overlap of an output is the caller's to avoid.
 ///
-/// Errors: counts, dtypes or sizes that do not fit; integer division by zero (the outputs are then partly written).
-pub fn pointwise(expr: &ScalarExpr, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<()> {
+/// Errors: counts, dtypes or sizes that do not fit; integer division by zero (the outputs are then
+/// partly written).
+pub fn pointwise(
+    expr: &ScalarExpr,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+) -> Result<()> {
     pointwise_on(Isa::detect(), expr, inputs, outputs)
 }
 
 /// As [`pointwise`], on a chosen instruction set.
-pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<()> {
+pub fn pointwise_on(
+    isa: Isa,
+    expr: &ScalarExpr,
+    inputs: &[View<'_>],
+    outputs: &mut [ViewMut<'_>],
+) -> Result<()> {
     let Some(sizes) = check(expr, inputs, outputs)? else { return Ok(()) };
     let strides = outputs.iter().map(|o| o.strides()).chain(inputs.iter().map(|i| i.strides()));
     let mut loops = Loops::new(&sizes, strides, true);
@@ -54,7 +66,10 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
     loops.strides.rotate_left(outputs.len());
 
     let rows = loops.inner_size() >= LONG_ROW || loops.sizes.len() == 1;
-    let direct = |k: usize, d: DType| rows && loops.inner_stride(k) == 1 && matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool);
+    let direct = |k: usize, d: DType| {
+        rows && loops.inner_stride(k) == 1
+            && matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool)
+    };
     let access: SmallVec<[InputMode; 4]> = inputs
         .iter()
         .enumerate()
@@ -65,14 +80,32 @@ pub fn pointwise_on(isa: Isa, expr: &ScalarExpr, inputs: &[View<'_>], outputs: &
         })
         .collect();
     let n_in = inputs.len();
-    let direct_out: SmallVec<[bool; 4]> = outputs.iter().enumerate().map(|(j, v)| direct(n_in + j, v.dtype())).collect();
+    let direct_out: SmallVec<[bool; 4]> =
+        outputs.iter().enumerate().map(|(j, v)| direct(n_in + j, v.dtype())).collect();
     let overlap = outputs.iter().any(|o| inputs.iter().any(|i| o.overlaps(i)));
-    let in_place = if overlap { in_place(inputs, outputs).filter(|&k| access[k] == InputMode::Direct && direct_out[0]) } else { None };
-    let steps = compile::compile(expr, &OperandLayout { inputs: &access, outputs: &direct_out, overlap, in_place })?;
+    let in_place = if overlap {
+        in_place(inputs, outputs).filter(|&k| access[k] == InputMode::Direct && direct_out[0])
+    } else {
+        None
+    };
+    let steps = compile::compile(
+        expr,
+        &OperandLayout { inputs: &access, outputs: &direct_out, overlap, in_place },
+    )?;
 
-    let bases = inputs.iter().map(|v| v.as_ptr()).chain(outputs.iter().map(|v| v.as_ptr())).map(|p| Ptr(p.cast_mut())).collect();
-    let sizes_of: SmallVec<[usize; 4]> = inputs.iter().map(|v| v.dtype().size()).chain(outputs.iter().map(|v| v.dtype().size())).collect();
-    let is_direct: SmallVec<[bool; 4]> = access.iter().map(|a| *a == InputMode::Direct).chain(direct_out).collect();
+    let bases = inputs
+        .iter()
+        .map(|v| v.as_ptr())
+        .chain(outputs.iter().map(|v| v.as_ptr()))
+        .map(|p| Ptr(p.cast_mut()))
+        .collect();
+    let sizes_of: SmallVec<[usize; 4]> = inputs
+        .iter()
+        .map(|v| v.dtype().size())
+        .chain(outputs.iter().map(|v| v.dtype().size()))
+        .collect();
+    let is_direct: SmallVec<[bool; 4]> =
+        access.iter().map(|a| *a == InputMode::Direct).chain(direct_out).collect();
     let run = BlockRunner { cx: Context { isa, loops, bases }, steps, sizes_of, is_direct, rows };
 
     let row = if rows { run.cx.loops.inner_size() } else { numel };
@@ -90,7 +123,8 @@ fn in_place(inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Option<usize> {
     let [out] = outputs else { return None };
     let mut over = inputs.iter().enumerate().filter(|(_, i)| out.overlaps(i));
     let ((k, v), None) = (over.next()?, over.next()) else { return None };
-    (v.as_ptr() == out.as_ptr() && v.dtype() == out.dtype() && v.strides() == out.strides()).then_some(k)
+    (v.as_ptr() == out.as_ptr() && v.dtype() == out.dtype() && v.strides() == out.strides())
+        .then_some(k)
 }
 
 struct BlockRunner {
@@ -116,7 +150,8 @@ impl BlockRunner {
     }
 }
 
-/// Runs a compiled expression on each block once `enter_block` has set its position; says whether an integer was divided by zero.
+/// Runs a compiled expression on each block once `enter_block` has set its position; says whether
+/// an integer was divided by zero.
 fn run_blocks(
     steps: &CompiledSteps,
     cx: &Context,
@@ -145,7 +180,8 @@ fn run_blocks(
     zero
 }
 
-/// An expression compiled for the layout most calls have: every operand's elements lie one after another, and are worked on where they lie.
+/// An expression compiled for the layout most calls have: every operand's elements lie one after
+/// another, and are worked on where they lie.
 pub struct ContiguousKernel {
     steps: CompiledSteps,
     /// Of the inputs, then of the outputs.
@@ -156,30 +192,47 @@ pub struct ContiguousKernel {
 impl ContiguousKernel {
     /// `None` where some operand is of a dtype that passes through scratch.
     pub fn new(expr: &ScalarExpr) -> Option<ContiguousKernel> {
-        let dtypes: SmallVec<[DType; 4]> = expr.inputs().iter().copied().chain(expr.output_dtypes()).collect();
+        let dtypes: SmallVec<[DType; 4]> =
+            expr.inputs().iter().copied().chain(expr.output_dtypes()).collect();
         if !dtypes.iter().all(|d| matches!(d, DType::F32 | DType::F64 | DType::I64 | DType::Bool)) {
             return None;
         }
-        let (inputs, outputs) = (vec![InputMode::Direct; expr.inputs().len()], vec![true; expr.outputs().len()]);
-        let steps = compile::compile(expr, &OperandLayout { inputs: &inputs, outputs: &outputs, overlap: false, in_place: None }).ok()?;
-        // an output that is an input, or a constant, is moved to memory by a step that needs the operand's loops
+        let (inputs, outputs) =
+            (vec![InputMode::Direct; expr.inputs().len()], vec![true; expr.outputs().len()]);
+        let steps = compile::compile(
+            expr,
+            &OperandLayout { inputs: &inputs, outputs: &outputs, overlap: false, in_place: None },
+        )
+        .ok()?;
+        // an output that is an input, or a constant, is moved to memory by a step that needs the
+        // operand's loops
         let direct = steps.each.iter().chain(&steps.once).all(|s| !s.in_memory);
         let loops = Loops { sizes: Dims::new(), strides: SmallVec::new() };
-        direct.then(|| ContiguousKernel { steps, dtypes, cx: Context { isa: Isa::detect(), loops, bases: SmallVec::new() } })
+        direct.then(|| ContiguousKernel {
+            steps,
+            dtypes,
+            cx: Context { isa: Isa::detect(), loops, bases: SmallVec::new() },
+        })
     }
 
-    /// As [`pointwise()`] with this expression; `false`, and nothing done, where the operands are not one row each, or overlap.
+    /// As [`pointwise()`] with this expression; `false`, and nothing done, where the operands are
+    /// not one row each, or overlap.
     pub fn run(&self, inputs: &[View<'_>], outputs: &mut [ViewMut<'_>]) -> Result<bool> {
-        let Some(n) = outputs.first().map(|o| o.numel()).filter(|n| *n > 0) else { return Ok(false) };
+        let Some(n) = outputs.first().map(|o| o.numel()).filter(|n| *n > 0) else {
+            return Ok(false);
+        };
         let all = || inputs.iter().chain(outputs.iter().map(|o| o.as_view()));
-        let row = |(v, d): (&View<'_>, &DType)| v.dtype() == *d && v.sizes() == [n as i64] && v.strides() == [1];
+        let row = |(v, d): (&View<'_>, &DType)| {
+            v.dtype() == *d && v.sizes() == [n as i64] && v.strides() == [1]
+        };
         if all().count() != self.dtypes.len() || !all().zip(&self.dtypes).all(row) {
             return Ok(false);
         }
         if outputs.iter().any(|o| inputs.iter().any(|i| o.overlaps(i))) {
             return Ok(false);
         }
-        let bases: SmallVec<[(Ptr<u8>, usize); 4]> = all().map(|v| (Ptr(v.as_ptr().cast_mut()), v.dtype().size())).collect();
+        let bases: SmallVec<[(Ptr<u8>, usize); 4]> =
+            all().map(|v| (Ptr(v.as_ptr().cast_mut()), v.dtype().size())).collect();
         let blocks = |from, to| {
             run_blocks(&self.steps, &self.cx, bases.len(), from..to, n, |frame, b| {
                 frame.start = b * BLOCK;
@@ -214,13 +267,26 @@ fn check(expr: &ScalarExpr, inputs: &[View<'_>], outputs: &[ViewMut<'_>]) -> Res
     count("outputs", expr.outputs().len(), outputs.len())?;
     let Some(first) = outputs.first() else { return Ok(None) };
     let sizes = first.sizes();
-    let views = inputs.iter().map(|v| ("an input", v)).chain(outputs.iter().map(|v| ("an output", v.as_view())));
+    let views = inputs
+        .iter()
+        .map(|v| ("an input", v))
+        .chain(outputs.iter().map(|v| ("an output", v.as_view())));
     for ((operand, v), d) in views.zip(expr.inputs().iter().copied().chain(expr.output_dtypes())) {
         if v.dtype() != d {
-            return Err(KernelError::DType { kernel: KERNEL, operand, expected: d.to_string(), found: v.dtype() });
+            return Err(KernelError::DType {
+                kernel: KERNEL,
+                operand,
+                expected: d.to_string(),
+                found: v.dtype(),
+            });
         }
         if v.sizes() != sizes {
-            return Err(KernelError::Shape { kernel: KERNEL, operand, expected: sizes.to_vec(), found: v.sizes().to_vec() });
+            return Err(KernelError::Shape {
+                kernel: KERNEL,
+                operand,
+                expected: sizes.to_vec(),
+                found: v.sizes().to_vec(),
+            });
         }
     }
     Ok(Some(sizes.into()))

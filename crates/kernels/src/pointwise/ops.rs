@@ -1,4 +1,5 @@
-//! The scalar operations, each once, for every class that has it; and the loops that apply them to blocks.
+//! The scalar operations, each once, for every class that has it; and the loops that apply them to
+//! blocks.
 
 use crate::isa::{Isa, Simd};
 use crate::math::Float;
@@ -50,7 +51,8 @@ impl<A: Copy> Simd for Choose<'_, A> {
     type Out = ();
     #[inline(always)]
     fn run(self) {
-        for (o, (c, (a, b))) in self.3.iter_mut().zip(self.0.iter().zip(self.1.iter().zip(self.2))) {
+        for (o, (c, (a, b))) in self.3.iter_mut().zip(self.0.iter().zip(self.1.iter().zip(self.2)))
+        {
             *o = if *c { *a } else { *b };
         }
     }

@@ -1,4 +1,5 @@
-//! The steps a compiled expression is made of: an operation applied to a block, and moves between memory and blocks.
+//! The steps a compiled expression is made of: an operation applied to a block, and moves between
+//! memory and blocks.
 
 use super::frame::{Banked, Frame, Location};
 use super::ops::{self, InPlaceOp, Op1, Op2, choose, map1, map2};
@@ -33,8 +34,9 @@ pub(crate) struct Step {
     pub value: Scalar,
 }
 
-// SAFETY (for every function of this type): compilation gives each location a block or address of the class it is used as, and
-// never the same location, nor overlapping memory, as source and destination of one step; but for [`in_place`].
+// SAFETY (for every function of this type): compilation gives each location a block or address of
+// the class it is used as, and never the same location, nor overlapping memory, as source and
+// destination of one step; but for [`in_place`].
 pub(crate) type StepFn = fn(&Context, &mut Frame, &Step);
 
 fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
@@ -44,18 +46,30 @@ fn step1<A: Banked, R: Banked, O: Op1<A, R>>(cx: &Context, frame: &mut Frame, s:
 
 fn step2<A: Banked, R: Banked, O: Op2<A, R>>(cx: &Context, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
-    unsafe { frame.write::<R>(s.dst, |f, out| map2::<A, R, O>(cx.isa, f.source(s.src[0]), f.source(s.src[1]), out)) }
+    unsafe {
+        frame.write::<R>(s.dst, |f, out| {
+            map2::<A, R, O>(cx.isa, f.source(s.src[0]), f.source(s.src[1]), out)
+        })
+    }
 }
 
 /// The first operand is the destination itself.
 fn in_place<A: Banked, O: Op2<A, A>>(cx: &Context, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`; the first operand is not looked at by another name.
-    unsafe { frame.write::<A>(s.dst, |f, out| cx.isa.dispatch(InPlaceOp::<A, O>(out, f.source(s.src[1]), PhantomData))) }
+    unsafe {
+        frame.write::<A>(s.dst, |f, out| {
+            cx.isa.dispatch(InPlaceOp::<A, O>(out, f.source(s.src[1]), PhantomData))
+        })
+    }
 }
 
 fn select<A: Banked>(cx: &Context, frame: &mut Frame, s: &Step) {
     // SAFETY: see `StepFn`.
-    unsafe { frame.write::<A>(s.dst, |f, out| choose(cx.isa, f.source(s.src[0]), f.source(s.src[1]), f.source(s.src[2]), out)) }
+    unsafe {
+        frame.write::<A>(s.dst, |f, out| {
+            choose(cx.isa, f.source(s.src[0]), f.source(s.src[1]), f.source(s.src[2]), out)
+        })
+    }
 }
 
 /// Sets the flag if any divisor is zero.
@@ -198,8 +212,10 @@ fn unary_float<T: Float + Banked>(op: UnaryOp) -> Option<StepFn> {
     match op {
         UnaryOp::IsNan => Some(step1::<T, bool, ops::IsNan>),
         UnaryOp::IsInf => Some(step1::<T, bool, ops::IsInf>),
-        _ => table!(step1<T, T>, UnaryOp, op; Neg Abs Sign Floor Ceil Round Trunc Sqrt Rsqrt Reciprocal Exp Exp2 Expm1 Log Log2 Log10
-            Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc Sigmoid),
+        _ => {
+            table!(step1<T, T>, UnaryOp, op; Neg Abs Sign Floor Ceil Round Trunc Sqrt Rsqrt Reciprocal Exp Exp2 Expm1 Log Log2 Log10
+            Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc Sigmoid)
+        }
     }
 }
 
@@ -229,7 +245,8 @@ fn in_place_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
     })
 }
 
-/// The step of a binary operation onto its first operand; `None` where it would save nothing: what takes longer than memory does.
+/// The step of a binary operation onto its first operand; `None` where it would save nothing: what
+/// takes longer than memory does.
 pub(crate) fn in_place_fn(op: BinaryOp, d: DType) -> Option<StepFn> {
     match d {
         DType::F32 => in_place_float::<f32>(op),
@@ -256,7 +273,9 @@ pub(crate) fn binary_fn(op: BinaryOp, d: DType) -> Option<StepFn> {
             4 => shift::<32>(op),
             _ => shift::<64>(op),
         },
-        Kind::I64 => table!(step2<i64, i64>, BinaryOp, op; Add Sub Mul FloorDiv TruncDiv Fmod Remainder Pow Min Max And Or Xor),
+        Kind::I64 => {
+            table!(step2<i64, i64>, BinaryOp, op; Add Sub Mul FloorDiv TruncDiv Fmod Remainder Pow Min Max And Or Xor)
+        }
         Kind::Bool => table!(step2<bool, bool>, BinaryOp, op; Add Mul Min Max And Or Xor),
     }
 }

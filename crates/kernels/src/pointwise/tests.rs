@@ -24,12 +24,18 @@ pub(crate) fn scalar_at(d: DType, bytes: &[u64], i: usize) -> Scalar {
     })
 }
 
-fn run(expr: &ScalarExpr, isa: Isa, n: usize, inputs: &[Vec<u64>]) -> Result<Vec<Vec<u64>>, KernelError> {
+fn run(
+    expr: &ScalarExpr,
+    isa: Isa,
+    n: usize,
+    inputs: &[Vec<u64>],
+) -> Result<Vec<Vec<u64>>, KernelError> {
     let sizes = [n as i64];
     let views: Vec<View> =
         // SAFETY: the buffers hold n elements.
         expr.inputs().iter().zip(inputs).map(|(d, b)| unsafe { View::from_raw(b.as_ptr().cast(), *d, &sizes, &[1]) }).collect();
-    let mut outs: Vec<Vec<u64>> = expr.output_dtypes().map(|d| bytes_of(d, &vec![Scalar::Int(0); n])).collect();
+    let mut outs: Vec<Vec<u64>> =
+        expr.output_dtypes().map(|d| bytes_of(d, &vec![Scalar::Int(0); n])).collect();
     let mut views_out: Vec<ViewMut> = expr
         .output_dtypes()
         .zip(&mut outs)
@@ -42,10 +48,18 @@ fn run(expr: &ScalarExpr, isa: Isa, n: usize, inputs: &[Vec<u64>]) -> Result<Vec
 
 fn specials(d: DType) -> Vec<Scalar> {
     if d.is_float() {
-        let base = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, 3.0, -3.7, 1e-3, -1e-5, 1e-30, 10.25, -20.0, 88.0, -100.0, 1e5, 1e20, 6e4];
-        base.into_iter().chain([f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-42]).map(Scalar::Float).collect()
+        let base = [
+            0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, 3.0, -3.7, 1e-3, -1e-5, 1e-30, 10.25, -20.0,
+            88.0, -100.0, 1e5, 1e20, 6e4,
+        ];
+        base.into_iter()
+            .chain([f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-42])
+            .map(Scalar::Float)
+            .collect()
     } else {
-        [0, 1, -1, 2, 3, -7, 8, 31, 64, 127, -128, 255, 30000, i32::MAX as i64, i64::MAX, i64::MIN].map(Scalar::Int).to_vec()
+        [0, 1, -1, 2, 3, -7, 8, 31, 64, 127, -128, 255, 30000, i32::MAX as i64, i64::MAX, i64::MIN]
+            .map(Scalar::Int)
+            .to_vec()
     }
 }
 
@@ -66,10 +80,12 @@ fn close(d: DType, got: Scalar, want: Scalar, ulps: f64) -> bool {
 
 fn compare_all(expr: &ScalarExpr, columns: &[Vec<Scalar>], ulps: f64) {
     let n = columns[0].len();
-    let inputs: Vec<Vec<u64>> = expr.inputs().iter().zip(columns).map(|(d, c)| bytes_of(*d, c)).collect();
+    let inputs: Vec<Vec<u64>> =
+        expr.inputs().iter().zip(columns).map(|(d, c)| bytes_of(*d, c)).collect();
     let rows: Vec<_> = (0..n)
         .map(|i| {
-            let args: Vec<Scalar> = expr.inputs().iter().zip(&inputs).map(|(d, b)| scalar_at(*d, b, i)).collect();
+            let args: Vec<Scalar> =
+                expr.inputs().iter().zip(&inputs).map(|(d, b)| scalar_at(*d, b, i)).collect();
             (args.clone(), expr.eval(&args))
         })
         .collect();
@@ -101,10 +117,22 @@ fn every_unary_operation_on_every_dtype() {
         }));
         for op in UnaryOp::ALL {
             let Ok(expr) = ScalarExpr::unary(*op, d) else { continue };
-            let exact =
-                matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round | UnaryOp::Sqrt);
-            // The reference's inverse hyperbolic functions, erfc and sigmoid are themselves rounded in several steps.
-            let loose = matches!(op, UnaryOp::Asinh | UnaryOp::Acosh | UnaryOp::Atanh | UnaryOp::Erfc | UnaryOp::Sigmoid);
+            let exact = matches!(
+                op,
+                UnaryOp::Neg
+                    | UnaryOp::Abs
+                    | UnaryOp::Sign
+                    | UnaryOp::Floor
+                    | UnaryOp::Ceil
+                    | UnaryOp::Round
+                    | UnaryOp::Sqrt
+            );
+            // The reference's inverse hyperbolic functions, erfc and sigmoid are themselves rounded
+            // in several steps.
+            let loose = matches!(
+                op,
+                UnaryOp::Asinh | UnaryOp::Acosh | UnaryOp::Atanh | UnaryOp::Erfc | UnaryOp::Sigmoid
+            );
             compare_all(
                 &expr,
                 std::slice::from_ref(&xs),
@@ -124,12 +152,17 @@ fn every_unary_operation_on_every_dtype() {
 fn every_binary_operation_and_comparison_on_every_dtype() {
     for d in DType::ALL {
         let s = specials(d);
-        let pairs: Vec<(Scalar, Scalar)> = s.iter().flat_map(|a| s.iter().map(|b| (*a, *b))).collect();
-        let nonzero: Vec<(Scalar, Scalar)> =
-            pairs.iter().copied().filter(|(_, b)| maquette_ir::scalar_expr::cast_scalar(*b, d).to_bool()).collect();
+        let pairs: Vec<(Scalar, Scalar)> =
+            s.iter().flat_map(|a| s.iter().map(|b| (*a, *b))).collect();
+        let nonzero: Vec<(Scalar, Scalar)> = pairs
+            .iter()
+            .copied()
+            .filter(|(_, b)| maquette_ir::scalar_expr::cast_scalar(*b, d).to_bool())
+            .collect();
         for op in BinaryOp::ALL {
             let Ok(expr) = ScalarExpr::binary(*op, d) else { continue };
-            // fmod of huge quotients loses to rounding in a reference that works in f64, so floats compare loosely.
+            // fmod of huge quotients loses to rounding in a reference that works in f64, so floats
+            // compare loosely.
             let ulps = match op {
                 BinaryOp::Pow | BinaryOp::Atan2 | BinaryOp::Hypot => 4.0,
                 BinaryOp::FloorDiv | BinaryOp::Remainder if d.is_float() => 1.0,
@@ -203,7 +236,8 @@ fn in_place_large_and_shared() {
 #[test]
 fn in_place_of_either_operand() {
     use BinaryOp::{Add, Div, Max, Min, Mul, Sub};
-    // longer ones read an operand again after the first step, or write in the last step onto what they have read before
+    // longer ones read an operand again after the first step, or write in the last step onto what
+    // they have read before
     let long = |first: BinaryOp, again: usize, swap: bool| {
         let mut b = ExprBuilder::new();
         let x = [b.input(DType::F32), b.input(DType::F32)];
@@ -212,10 +246,16 @@ fn in_place_of_either_operand() {
         let z = b.binary(Sub, l, r).expect("typed");
         b.finish(&[z]).expect("well formed")
     };
-    let mut exprs: Vec<ScalarExpr> = [Add, Sub, Mul, Div, Min, Max].map(|op| ScalarExpr::binary(op, DType::F32).expect("typed")).into();
-    exprs.extend([(0, false), (0, true), (1, false), (1, true)].map(|(again, swap)| long(Mul, again, swap)));
+    let mut exprs: Vec<ScalarExpr> = [Add, Sub, Mul, Div, Min, Max]
+        .map(|op| ScalarExpr::binary(op, DType::F32).expect("typed"))
+        .into();
+    exprs.extend(
+        [(0, false), (0, true), (1, false), (1, true)].map(|(again, swap)| long(Mul, again, swap)),
+    );
     let n = 3000usize;
-    let operand = |by: i64| -> Vec<Scalar> { (0..n as i64).map(|i| Scalar::Float((i * by % 101 - 50) as f64)).collect() };
+    let operand = |by: i64| -> Vec<Scalar> {
+        (0..n as i64).map(|i| Scalar::Float((i * by % 101 - 50) as f64)).collect()
+    };
     let inputs = [bytes_of(DType::F32, &operand(37)), bytes_of(DType::F32, &operand(53))];
     for (e, expr) in exprs.iter().enumerate() {
         let expected = run(expr, Isa::detect(), n, &inputs).expect("runs").remove(0);
@@ -240,7 +280,8 @@ fn refuses_what_does_not_fit() {
     let expr = ScalarExpr::unary(UnaryOp::Neg, DType::F32).expect("typed");
     let r = pointwise(&expr, &[View::from_slice(&a)], &mut [ViewMut::from_slice(&mut o)]);
     assert!(matches!(r, Err(KernelError::Shape { .. })), "{r:?}");
-    let r = pointwise(&expr, &[View::from_slice(&[1i64, 2])], &mut [ViewMut::from_slice(&mut o[..2])]);
+    let r =
+        pointwise(&expr, &[View::from_slice(&[1i64, 2])], &mut [ViewMut::from_slice(&mut o[..2])]);
     assert!(matches!(r, Err(KernelError::DType { found: DType::I64, .. })), "{r:?}");
     assert!(pointwise(&expr, &[], &mut [ViewMut::from_slice(&mut o)]).is_err());
 }
@@ -249,7 +290,12 @@ fn refuses_what_does_not_fit() {
 fn generic_over_elements() {
     fn copy<T: Element + PartialEq + std::fmt::Debug>(x: T) {
         let (a, mut o) = (vec![x; 5], vec![x; 5]);
-        pointwise(&ScalarExpr::cast(T::DTYPE, T::DTYPE), &[View::from_slice(&a)], &mut [ViewMut::from_slice(&mut o)]).expect("runs");
+        pointwise(
+            &ScalarExpr::cast(T::DTYPE, T::DTYPE),
+            &[View::from_slice(&a)],
+            &mut [ViewMut::from_slice(&mut o)],
+        )
+        .expect("runs");
         assert_eq!(a, o);
     }
     copy(1u8);
@@ -277,7 +323,8 @@ fn constants_survive_scratch_that_is_used_again() {
     }
 }
 
-/// An expression of numbers that say what to add to it next; its outputs may be inputs, constants, or the same twice.
+/// An expression of numbers that say what to add to it next; its outputs may be inputs, constants,
+/// or the same twice.
 fn expression(choices: &[(u8, u8, u8)], outputs: &[u8]) -> ScalarExpr {
     use DType::{Bool, F32, F64, I64};
     let mut b = ExprBuilder::new();
@@ -288,15 +335,21 @@ fn expression(choices: &[(u8, u8, u8)], outputs: &[u8]) -> ScalarExpr {
         let y = if other == d { Ok(y) } else { b.cast(y, d) }.expect("casts");
         let next = match op % 8 {
             0 => b.unary(UnaryOp::ALL[op as usize / 8 % UnaryOp::ALL.len()], x).map(|r| (r, d)),
-            1..=3 => b.binary(BinaryOp::ALL[op as usize / 4 % BinaryOp::ALL.len()], x, y).map(|r| (r, d)),
+            1..=3 => {
+                b.binary(BinaryOp::ALL[op as usize / 4 % BinaryOp::ALL.len()], x, y).map(|r| (r, d))
+            }
             4 => b.compare(CmpOp::ALL[op as usize / 8 % CmpOp::ALL.len()], x, y).map(|r| (r, Bool)),
             5 => b.compare(CmpOp::Lt, x, y).and_then(|c| b.select(c, x, y)).map(|r| (r, d)),
             6 => Ok((b.constant(i64::from(op / 64), d), d)),
-            _ => Ok((b.cast(x, [F32, F64, I64, Bool][op as usize / 8 % 4]).expect("casts"), [F32, F64, I64, Bool][op as usize / 8 % 4])),
+            _ => Ok((
+                b.cast(x, [F32, F64, I64, Bool][op as usize / 8 % 4]).expect("casts"),
+                [F32, F64, I64, Bool][op as usize / 8 % 4],
+            )),
         };
         regs.extend(next);
     }
-    let outputs: Vec<_> = outputs.iter().map(|o| regs[regs.len() - 1 - *o as usize % regs.len()].0).collect();
+    let outputs: Vec<_> =
+        outputs.iter().map(|o| regs[regs.len() - 1 - *o as usize % regs.len()].0).collect();
     b.finish(&outputs).expect("an expression")
 }
 
@@ -341,7 +394,13 @@ fn prepared_does_not_run_what_it_is_not_for() {
     ] {
         assert_eq!(p.run(&inputs, &mut [ViewMut::from_slice(&mut o)]), Ok(false));
     }
-    assert_eq!(p.run(&[View::from_slice(&a[..0]), View::from_slice(&a[..0])], &mut [ViewMut::from_slice(&mut o[..0])]), Ok(false));
+    assert_eq!(
+        p.run(
+            &[View::from_slice(&a[..0]), View::from_slice(&a[..0])],
+            &mut [ViewMut::from_slice(&mut o[..0])]
+        ),
+        Ok(false)
+    );
     assert_eq!(p.run(&[], &mut []), Ok(false));
     // in place, and over part of an input
     // SAFETY: the elements are the output's, to which nothing is written.

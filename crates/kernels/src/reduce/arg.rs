@@ -10,15 +10,26 @@ use crate::thread_pool;
 use crate::view::{View, ViewMut};
 use maquette_ir::DType;
 
-/// The position of the least (`max` false) or greatest element, or of the first NaN: along `dim`, or of the whole in row-major
-/// order. Ties go to the first.
-pub fn argminmax(max: bool, input: &View<'_>, dim: Option<usize>, out: &mut ViewMut<'_>) -> Result<()> {
+/// The position of the least (`max` false) or greatest element, or of the first NaN: along `dim`,
+/// or of the whole in row-major order. Ties go to the first.
+pub fn argminmax(
+    max: bool,
+    input: &View<'_>,
+    dim: Option<usize>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
     let dims: Vec<usize> = dim.map_or_else(|| (0..input.rank()).collect(), |d| vec![d]);
     super::reduce(if max { ReduceOp::ArgMax } else { ReduceOp::ArgMin }, input, &dims, out)
 }
 
 /// The least or greatest along `dim` and its position (i64), as `torch.min(x, dim)`.
-pub fn minmax_with_index(max: bool, input: &View<'_>, dim: usize, values: &mut ViewMut<'_>, indices: &mut ViewMut<'_>) -> Result<()> {
+pub fn minmax_with_index(
+    max: bool,
+    input: &View<'_>,
+    dim: usize,
+    values: &mut ViewMut<'_>,
+    indices: &mut ViewMut<'_>,
+) -> Result<()> {
     check_dim(KERNEL, dim, input.rank())?;
     same_dtype(KERNEL, "the values", input.dtype(), values.dtype())?;
     same_sizes(KERNEL, "the indices", values.sizes(), indices.sizes())?;
@@ -51,7 +62,8 @@ pub(super) fn run(
         thread_pool::ranges(s.outputs(), (thread_pool::GRAIN / s.extent()).max(1), 1, &|from, to| {
             for out in from..to {
                 let (base, at_out) = s.at(out);
-                // SAFETY: an output's elements, of which there is a first; each output is one task's.
+                // SAFETY: an output's elements, of which there is a first; each output is one
+                // task's.
                 unsafe {
                     let mut best = src.get(base);
                     let mut best_at = 0;

@@ -1,8 +1,9 @@
 //! The order of every reduction, fixed by the extent alone.
 //!
-//! Elements go round-robin to [`LANES`] accumulators, within chunks of [`CHUNK`]; chunks are combined pairwise, as a binary
-//! counter carries; at the end the lanes are combined as a tree, upper half onto lower. Threads take whole chunks or whole
-//! rows. A partial result of `w` columns at once is `LANES` groups of `w` accumulators; of one row, `w` is 1.
+//! Elements go round-robin to [`LANES`] accumulators, within chunks of [`CHUNK`]; chunks are
+//! combined pairwise, as a binary counter carries; at the end the lanes are combined as a tree,
+//! upper half onto lower. Threads take whole chunks or whole rows. A partial result of `w` columns
+//! at once is `LANES` groups of `w` accumulators; of one row, `w` is 1.
 
 use crate::isa::{Isa, Simd};
 use crate::math::Float;
@@ -89,8 +90,8 @@ impl<A: Copy, O: Op2<A, A>> Cascade<A, O> {
         self.push_all(0, partial);
     }
 
-    /// Everything `next` was given, as if it had been pushed here, where so far a multiple of its number of chunks (a power of
-    /// two, except for the last) was.
+    /// Everything `next` was given, as if it had been pushed here, where so far a multiple of its
+    /// number of chunks (a power of two, except for the last) was.
     pub fn append(&mut self, next: Cascade<A, O>) {
         next.stack.into_iter().for_each(|(weight, partial)| self.push_all(weight, partial));
     }
@@ -139,7 +140,12 @@ pub(crate) fn row<A: Copy, O: Op2<A, A>>(isa: Isa, xs: &[A], identity: A) -> A {
 }
 
 /// [`row`] of `f(x)`.
-pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs: &[A], identity: A, f: F) -> A {
+pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
+    isa: Isa,
+    xs: &[A],
+    identity: A,
+    f: F,
+) -> A {
     let of = |c| Fold::<A, O, F, false>(c, &mut [], identity, f, PhantomData);
     match xs.len() <= CHUNK {
         true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs)), PhantomData)),
@@ -148,11 +154,20 @@ pub(crate) fn row_of<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs: 
 }
 
 /// [`row`] of `f(x)`, which goes to `out`, of the same length.
-pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(isa: Isa, xs: &[A], out: &mut [A], identity: A, f: F) -> A {
+pub(crate) fn row_into<A: Copy, O: Op2<A, A>, F: Fn(A) -> A + Copy>(
+    isa: Isa,
+    xs: &[A],
+    out: &mut [A],
+    identity: A,
+    f: F,
+) -> A {
     let of = |c, o| Fold::<A, O, F, true>(c, o, identity, f, PhantomData);
     match xs.len() <= CHUNK {
         true => isa.dispatch(Tree::<A, O>(isa.dispatch(of(xs, out)), PhantomData)),
-        false => combined::<A, O, 1>(xs.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).map(|(c, o)| [isa.dispatch(of(c, o))]), identity)[0],
+        false => combined::<A, O, 1>(
+            xs.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).map(|(c, o)| [isa.dispatch(of(c, o))]),
+            identity,
+        )[0],
     }
 }
 
@@ -181,8 +196,8 @@ impl<A: Float> Simd for Deviations<'_, A> {
     }
 }
 
-/// The sums of `x - from` and of its square over a row: with `from` near the mean, what the mean is beside it and the variance
-/// (the corrected two-pass algorithm; Chan, Golub and LeVeque 1983).
+/// The sums of `x - from` and of its square over a row: with `from` near the mean, what the mean is
+/// beside it and the variance (the corrected two-pass algorithm; Chan, Golub and LeVeque 1983).
 pub(crate) fn deviations<A: Float>(isa: Isa, xs: &[A], from: A) -> [A; 2]
 where
     Add: Op2<A, A>,
@@ -195,7 +210,10 @@ where
 }
 
 /// Chunks' accumulators of each of `N` results, combined.
-fn combined<A: Copy, O: Op2<A, A>, const N: usize>(chunks: impl Iterator<Item = [[A; LANES]; N]>, identity: A) -> [A; N] {
+fn combined<A: Copy, O: Op2<A, A>, const N: usize>(
+    chunks: impl Iterator<Item = [[A; LANES]; N]>,
+    identity: A,
+) -> [A; N] {
     let mut cascades = [(); N].map(|()| Cascade::<A, O>::new());
     for chunk in chunks {
         for (cascade, lanes) in cascades.iter_mut().zip(chunk) {

@@ -46,7 +46,12 @@ impl<A: Float> Map<A> for Deviation<A> {
 }
 
 /// Mean, norm, variance or standard deviation, accumulated in `A`.
-pub(super) fn moments<A: Float>(op: ReduceOp, s: &Shape, input: &View<'_>, out: &mut ViewMut<'_>) -> Result<()>
+pub(super) fn moments<A: Float>(
+    op: ReduceOp,
+    s: &Shape,
+    input: &View<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()>
 where
     Add: Op2<A, A>,
 {
@@ -79,7 +84,9 @@ where
             }
             let map = Deviation(means);
             match op {
-                ReduceOp::Std { .. } => run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| (x / by).sqrt()),
+                ReduceOp::Std { .. } => {
+                    run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| (x / by).sqrt())
+                }
                 _ => run::<A, Add>(s, input, out, A::ZERO, Some(&map), &|x| x / by),
             }
         }

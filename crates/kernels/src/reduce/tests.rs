@@ -4,21 +4,32 @@ use crate::view::contiguous;
 use proptest::prelude::*;
 
 fn values(n: usize, seed: u64) -> Vec<f32> {
-    (0..n as u64).map(|i| ((i.wrapping_mul(2654435761).wrapping_add(seed * 97)) % 2003) as f32 / 1001.5 - 1.0).collect()
+    (0..n as u64)
+        .map(|i| {
+            ((i.wrapping_mul(2654435761).wrapping_add(seed * 97)) % 2003) as f32 / 1001.5 - 1.0
+        })
+        .collect()
 }
 
 fn run(isa: Isa, op: ReduceOp, x: &View<'_>, dims: &[usize], n: usize) -> Vec<f32> {
     let mut out = vec![0f32; n];
-    let sizes: Vec<i64> = (0..x.rank()).map(|d| if dims.contains(&d) { 1 } else { x.sizes()[d] }).collect();
-    reduce_on(isa, op, x, dims, &mut ViewMut::from_slice_sized(&mut out, &sizes).expect("fits")).expect("reduces");
+    let sizes: Vec<i64> =
+        (0..x.rank()).map(|d| if dims.contains(&d) { 1 } else { x.sizes()[d] }).collect();
+    reduce_on(isa, op, x, dims, &mut ViewMut::from_slice_sized(&mut out, &sizes).expect("fits"))
+        .expect("reduces");
     out
 }
 
 /// The reduction of each output in f64, one element at a time.
 fn naive(op: ReduceOp, x: &[f32], sizes: &[i64], strides: &[i64], dims: &[usize]) -> Vec<f64> {
-    let kept: Vec<i64> = (0..sizes.len()).map(|d| if dims.contains(&d) { 1 } else { sizes[d] }).collect();
+    let kept: Vec<i64> =
+        (0..sizes.len()).map(|d| if dims.contains(&d) { 1 } else { sizes[d] }).collect();
     let mut lists = vec![Vec::new(); crate::view::numel(&kept)];
-    let at: Vec<i64> = contiguous(&kept).iter().enumerate().map(|(d, s)| if dims.contains(&d) { 0 } else { *s }).collect();
+    let at: Vec<i64> = contiguous(&kept)
+        .iter()
+        .enumerate()
+        .map(|(d, s)| if dims.contains(&d) { 0 } else { *s })
+        .collect();
     for_each(sizes, [strides, &at], |[i, o]| lists[o as usize].push(f64::from(x[i as usize])));
     let sum = |l: &[f64]| l.iter().sum::<f64>();
     lists
@@ -32,7 +43,8 @@ fn naive(op: ReduceOp, x: &[f32], sizes: &[i64], strides: &[i64], dims: &[usize]
             ReduceOp::Norm(p) => l.iter().map(|v| v.abs().powf(p)).sum::<f64>().powf(1.0 / p),
             ReduceOp::Var { correction } => {
                 let mean = sum(l) / l.len() as f64;
-                l.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (l.len() as f64 - correction)
+                l.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>()
+                    / (l.len() as f64 - correction)
             }
             _ => f64::NAN,
         })
@@ -41,7 +53,8 @@ fn naive(op: ReduceOp, x: &[f32], sizes: &[i64], strides: &[i64], dims: &[usize]
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
-    /// Every layout gives the naive result, and the same bits as a contiguous copy of it and as the scalar code.
+    /// Every layout gives the naive result, and the same bits as a contiguous copy of it and as the
+    /// scalar code.
     #[test]
     fn any_layout(sizes in prop::collection::vec(1i64..40, 1..4), mask in 0usize..8, flip in any::<bool>(), which in 0usize..7, seed in 0u64..100) {
         let ops = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Mean, ReduceOp::Norm(3.0), ReduceOp::Var { correction: 0.0 }];
@@ -77,9 +90,17 @@ fn a_nan_is_the_same_whatever_the_layout() {
     // SAFETY: all elements, by columns.
     let columns = unsafe { View::from_raw(turned.as_ptr().cast(), DType::F32, &[3, 24], &[1, 3]) };
     let rows = View::from_slice_sized(&repeated, &[3, 24]).expect("fits");
-    for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Mean, ReduceOp::Norm(2.0), ReduceOp::Var { correction: 0.0 }] {
+    for op in [
+        ReduceOp::Sum,
+        ReduceOp::Prod,
+        ReduceOp::Mean,
+        ReduceOp::Norm(2.0),
+        ReduceOp::Var { correction: 0.0 },
+    ] {
         for (dims, n) in [(&[0, 1][..], 1), (&[0], 24), (&[1], 3)] {
-            let bits = |isa, v: &View<'_>| run(isa, op, v, dims, n).into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            let bits = |isa, v: &View<'_>| {
+                run(isa, op, v, dims, n).into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            };
             let expected = bits(Isa::Scalar, &rows);
             for v in [&rows, &expanded, &columns] {
                 assert_eq!(bits(Isa::Scalar, v), expected, "{op:?} over {dims:?}");
@@ -107,7 +128,13 @@ fn large_sums_are_accurate_whole_and_by_columns() {
 fn integers_bools_and_nothing() {
     let x = [200u8, 100, 7];
     let mut s = [0i64];
-    reduce(ReduceOp::Sum, &View::from_slice(&x), &[0], &mut ViewMut::from_slice_sized(&mut s, &[]).unwrap()).unwrap();
+    reduce(
+        ReduceOp::Sum,
+        &View::from_slice(&x),
+        &[0],
+        &mut ViewMut::from_slice_sized(&mut s, &[]).unwrap(),
+    )
+    .unwrap();
     assert_eq!(s, [307]);
     let mut any = [false];
     for (x, want_any, want_all) in [(vec![false, true], true, false), (vec![], false, true)] {
@@ -119,9 +146,11 @@ fn integers_bools_and_nothing() {
     }
     let empty: [f32; 0] = [];
     let mut f = [1f32];
-    reduce(ReduceOp::Sum, &View::from_slice(&empty), &[0], &mut ViewMut::from_slice(&mut f)).unwrap();
+    reduce(ReduceOp::Sum, &View::from_slice(&empty), &[0], &mut ViewMut::from_slice(&mut f))
+        .unwrap();
     assert_eq!(f, [0.0]);
-    let r = reduce(ReduceOp::Max, &View::from_slice(&empty), &[0], &mut ViewMut::from_slice(&mut f));
+    let r =
+        reduce(ReduceOp::Max, &View::from_slice(&empty), &[0], &mut ViewMut::from_slice(&mut f));
     assert!(matches!(r, Err(KernelError::EmptyReduction { .. })));
     assert!(matches!(
         reduce(ReduceOp::Sum, &View::from_slice(&empty), &[1], &mut ViewMut::from_slice(&mut f)),
@@ -138,7 +167,14 @@ fn extremes_and_positions() {
     let x = [1f32, 5.0, 5.0, -2.0, f32::NAN, 3.0];
     let v = View::from_slice_sized(&x, &[2, 3]).unwrap();
     let (mut vals, mut idx) = ([0f32; 2], [0i64; 2]);
-    minmax_with_index(true, &v, 1, &mut ViewMut::from_slice(&mut vals), &mut ViewMut::from_slice(&mut idx)).unwrap();
+    minmax_with_index(
+        true,
+        &v,
+        1,
+        &mut ViewMut::from_slice(&mut vals),
+        &mut ViewMut::from_slice(&mut idx),
+    )
+    .unwrap();
     assert_eq!((vals[0], idx), (5.0, [1, 1]));
     assert!(vals[1].is_nan());
     let mut all = [0i64];

@@ -2,18 +2,19 @@
 
 use super::KERNEL;
 use super::lanes::{CHUNK, Cascade, LANES, Partial, fold, row, tree};
-use crate::load_store::{Reader, Writer};
 use crate::copy::{check_dim, same_sizes};
 use crate::element::Class;
 use crate::error::Result;
 use crate::isa::Isa;
 use crate::layout::Loops;
+use crate::load_store::{Reader, Writer};
 use crate::pointwise::ops::{InPlaceOp, Op2};
 use crate::thread_pool;
 use crate::view::{Dims, View, ViewMut, contiguous};
 use std::marker::PhantomData;
 
-/// Outputs computed side by side when rows are not contiguous but columns are: at least, and at most.
+/// Outputs computed side by side when rows are not contiguous but columns are: at least, and at
+/// most.
 const COLUMNS: (usize, usize) = (64, 256);
 
 /// The loops over outputs (operand 0 the output, 1 the input) and over the elements of one.
@@ -24,7 +25,8 @@ pub(super) struct Shape {
     extent: usize,
 }
 
-/// What is done to elements before they are combined; it may depend on the output, counted in the order of the loops.
+/// What is done to elements before they are combined; it may depend on the output, counted in the
+/// order of the loops.
 pub(super) trait Map<A>: Sync {
     /// Elements of one output.
     fn row(&self, isa: Isa, out: usize, xs: &mut [A]);
@@ -43,15 +45,22 @@ impl Shape {
                 *r = true;
             }
         }
-        let pick = |reduced: bool, of: &[i64]| -> Dims { (0..rank).filter(|d| is_reduced[*d] == reduced).map(|d| of[d]).collect() };
+        let pick = |reduced: bool, of: &[i64]| -> Dims {
+            (0..rank).filter(|d| is_reduced[*d] == reduced).map(|d| of[d]).collect()
+        };
         let keepdim = out.rank() == rank;
         let expected: Dims = match keepdim {
             true => (0..rank).map(|d| if is_reduced[d] { 1 } else { input.sizes()[d] }).collect(),
             false => pick(false, input.sizes()),
         };
         same_sizes(KERNEL, "the output", &expected, out.sizes())?;
-        let out_strides = if keepdim { pick(false, out.strides()) } else { Dims::from_slice(out.strides()) };
-        let kept = Loops::new(&pick(false, input.sizes()), [&out_strides[..], &pick(false, input.strides())], true);
+        let out_strides =
+            if keepdim { pick(false, out.strides()) } else { Dims::from_slice(out.strides()) };
+        let kept = Loops::new(
+            &pick(false, input.sizes()),
+            [&out_strides[..], &pick(false, input.strides())],
+            true,
+        );
         let sizes = pick(true, input.sizes());
         // In logical order, whatever the layout: the order is part of the result.
         let reduced = Loops::new(&sizes, [&pick(true, input.strides())[..]], false);
@@ -90,7 +99,8 @@ impl Shape {
         self.kept.offset(0, out)
     }
 
-    /// Calls `f(position, offset, run length)` over an output's elements, in order; and the stride within runs.
+    /// Calls `f(position, offset, run length)` over an output's elements, in order; and the stride
+    /// within runs.
     pub fn elements(&self, from: usize, n: usize, f: impl FnMut(usize, i64, usize)) {
         self.reduced.runs(0, from, n, f);
     }
@@ -101,11 +111,15 @@ impl Shape {
 
     /// Whether neighbouring outputs' elements lie closer than one output's.
     fn by_columns(&self) -> bool {
-        self.kept.inner_size() >= 8 && self.kept.inner_stride(1) == 1 && self.reduced.inner_stride(0) != 1 && self.extent > 1
+        self.kept.inner_size() >= 8
+            && self.kept.inner_stride(1) == 1
+            && self.reduced.inner_stride(0) != 1
+            && self.extent > 1
     }
 }
 
-/// Reduces every output: elements cast to `A`, mapped, combined with `O` from `identity`, then `post`, cast to the output.
+/// Reduces every output: elements cast to `A`, mapped, combined with `O` from `identity`, then
+/// `post`, cast to the output.
 pub(super) fn run<A: Class, O: Op2<A, A>>(
     s: &Shape,
     input: &View<'_>,
@@ -117,9 +131,11 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
     let (src, dst) = (Reader::<A>::new(input), Writer::<A>::new(out));
     let columns = s.by_columns();
     let inner = s.kept.inner_size();
-    // No bit depends on the width. Wide blocks read memory in long runs; there are to be some for every thread.
+    // No bit depends on the width. Wide blocks read memory in long runs; there are to be some for
+    // every thread.
     let share = inner / (2 * thread_pool::num_threads());
-    let width = if columns { share.next_multiple_of(COLUMNS.0).clamp(COLUMNS.0, COLUMNS.1) } else { 1 };
+    let width =
+        if columns { share.next_multiple_of(COLUMNS.0).clamp(COLUMNS.0, COLUMNS.1) } else { 1 };
     let (outputs, per_row) = (s.outputs(), inner.div_ceil(width).max(1));
     if outputs == 0 {
         return Ok(());
@@ -147,17 +163,22 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
         let xs = &mut scratch[..n];
         let stride = s.element_stride();
         // SAFETY: the elements are the output's.
-        s.elements(from, n, |pos, at, len| unsafe { src.read(s.isa, base + at, stride, &mut xs[pos..pos + len]) });
+        s.elements(from, n, |pos, at, len| unsafe {
+            src.read(s.isa, base + at, stride, &mut xs[pos..pos + len])
+        });
         if let Some(map) = map {
             map.row(s.isa, out0, xs);
         }
         Partial::from(fold::<A, O>(s.isa, xs, identity))
     };
     // SAFETY: an output's elements, which lie one after another.
-    let whole = |block| unsafe { if contiguous && !columns { src.in_place(s.input_at(first(block)), s.extent) } else { None } };
+    let whole = |block| unsafe {
+        if contiguous && !columns { src.in_place(s.input_at(first(block)), s.extent) } else { None }
+    };
     let write = |block: usize, values: &[A]| {
         for (i, v) in values.iter().take(widths(block)).enumerate() {
-            // which of two NaNs a sum is, is left to the compiler, and differs between its versions of one loop
+            // which of two NaNs a sum is, is left to the compiler, and differs between its versions
+            // of one loop
             let value = post(*v).one_nan();
             // SAFETY: each output is written by the one task that has its block.
             unsafe { dst.write(s.output_at(first(block) + i), value) }
@@ -169,12 +190,15 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
         let group = (chunks / (4 * thread_pool::num_threads())).next_power_of_two();
         let of_group = |block: usize, g: usize| {
             let (mut cascade, mut scratch) = (Cascade::<A, O>::new(), Vec::new());
-            (g * group..chunks.min((g + 1) * group)).for_each(|c| cascade.push(partial(block, c, &mut scratch)));
+            (g * group..chunks.min((g + 1) * group))
+                .for_each(|c| cascade.push(partial(block, c, &mut scratch)));
             cascade
         };
         for block in 0..blocks {
             let mut cascade = Cascade::<A, O>::new();
-            thread_pool::map(chunks.div_ceil(group), |g| of_group(block, g)).into_iter().for_each(|c| cascade.append(c));
+            thread_pool::map(chunks.div_ceil(group), |g| of_group(block, g))
+                .into_iter()
+                .for_each(|c| cascade.append(c));
             write(block, &cascade.finish());
         }
         return Ok(());
@@ -185,7 +209,9 @@ pub(super) fn run<A: Class, O: Op2<A, A>>(
         for block in from..to {
             match chunks {
                 0 => write(block, &vec![identity; width]),
-                1 if let Some(xs) = whole(block) => write(block, &[row::<A, O>(s.isa, xs, identity)]),
+                1 if let Some(xs) = whole(block) => {
+                    write(block, &[row::<A, O>(s.isa, xs, identity)])
+                }
                 1 => {
                     let mut p = partial(block, 0, &mut scratch);
                     tree::<A, O>(&mut p);

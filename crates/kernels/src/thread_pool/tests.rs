@@ -1,4 +1,5 @@
-//! The pool under many callers, nested calls and panics; and every kernel's bits under pools of every size.
+//! The pool under many callers, nested calls and panics; and every kernel's bits under pools of
+//! every size.
 
 use super::*;
 use crate::*;
@@ -7,7 +8,8 @@ use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, ScalarExpr, UnaryOp};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::Command;
 
-/// How often each index below `n` is run, by tasks that ask for the pool themselves where `depth` says so.
+/// How often each index below `n` is run, by tasks that ask for the pool themselves where `depth`
+/// says so.
 fn visits(n: usize, depth: usize) -> Vec<usize> {
     let seen: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
     try_for(n, true, &|i| {
@@ -59,7 +61,13 @@ fn each_index_once_from_many_threads() {
 #[test]
 fn the_lowest_error_is_the_one() {
     for lowest in [0usize, 1, 17, 63] {
-        let fails = |i: usize| if i >= lowest { Err(KernelError::Dim { kernel: "test", dim: i, rank: 0 }) } else { Ok(()) };
+        let fails = |i: usize| {
+            if i >= lowest {
+                Err(KernelError::Dim { kernel: "test", dim: i, rank: 0 })
+            } else {
+                Ok(())
+            }
+        };
         for _ in 0..20 {
             assert_eq!(try_for(64, true, &fails), fails(lowest));
         }
@@ -83,8 +91,13 @@ fn panics_reach_the_caller_and_nobody_else() {
         }
     });
     // in a task of a job: the inner call's panic is that task's
-    let nested =
-        catch_unwind(|| try_for(4, true, &|i| try_for(4, true, &|j| if i == 2 && j == 2 { resume_unwind(Box::new(7)) } else { Ok(()) })));
+    let nested = catch_unwind(|| {
+        try_for(4, true, &|i| {
+            try_for(4, true, &|j| {
+                if i == 2 && j == 2 { resume_unwind(Box::new(7)) } else { Ok(()) }
+            })
+        })
+    });
     assert_eq!(nested.expect_err("panics").downcast_ref::<i32>(), Some(&7));
     assert_eq!(map(100, |i| i * i), (0..100).map(|i| i * i).collect::<Vec<_>>());
 }
@@ -120,28 +133,60 @@ fn digests() {
     let n = x.len() as i64;
     let said = |kernel: &str, bits: u64| println!("bits {kernel} {bits:x}");
     let (row, cut) = (view(&x, &[n]), view(&x[..300_001], &[300_001]));
-    said("pointwise", digest(x.len(), &[n], |o| pointwise(&expr, &[row.clone(), row.clone()], &mut [o.reborrow()])));
+    said(
+        "pointwise",
+        digest(x.len(), &[n], |o| {
+            pointwise(&expr, &[row.clone(), row.clone()], &mut [o.reborrow()])
+        }),
+    );
     said(
         "prepared",
-        digest(x.len(), &[n], |o| ContiguousKernel::new(&expr).expect("floats").run(&[row.clone(), row.clone()], &mut [o.reborrow()]).map(drop)),
+        digest(x.len(), &[n], |o| {
+            ContiguousKernel::new(&expr)
+                .expect("floats")
+                .run(&[row.clone(), row.clone()], &mut [o.reborrow()])
+                .map(drop)
+        }),
     );
     said("sum", digest(1, &[], |o| reduce(ReduceOp::Sum, &row, &[0], o)));
     said("sum of an odd number", digest(1, &[], |o| reduce(ReduceOp::Sum, &cut, &[0], o)));
-    said("sum of few rows", digest(3, &[3], |o| reduce(ReduceOp::Sum, &view(&x[..300_000], &[3, 100_000]), &[1], o)));
-    said("sum of columns", digest(16, &[16], |o| reduce(ReduceOp::Sum, &view(&x, &[n / 16, 16]), &[0], o)));
-    said("sum of wide columns", digest(1024, &[1024], |o| reduce(ReduceOp::Sum, &view(&x, &[n / 1024, 1024]), &[0], o)));
+    said(
+        "sum of few rows",
+        digest(3, &[3], |o| reduce(ReduceOp::Sum, &view(&x[..300_000], &[3, 100_000]), &[1], o)),
+    );
+    said(
+        "sum of columns",
+        digest(16, &[16], |o| reduce(ReduceOp::Sum, &view(&x, &[n / 16, 16]), &[0], o)),
+    );
+    said(
+        "sum of wide columns",
+        digest(1024, &[1024], |o| reduce(ReduceOp::Sum, &view(&x, &[n / 1024, 1024]), &[0], o)),
+    );
     let rows = view(&x[..210_000], &[300, 700]);
     said("sum of rows", digest(300, &[300], |o| reduce(ReduceOp::Sum, &rows, &[1], o)));
     said("cumsum", digest(210_000, &[300, 700], |o| scan(ScanOp::Sum, &rows, 1, o)));
     said("softmax", digest(210_000, &[300, 700], |o| softmax(&rows, 1, o)));
     said("log_softmax", digest(210_000, &[300, 700], |o| log_softmax(&rows, 0, o)));
-    said("layer_norm", digest(210_000, &[300, 700], |o| layer_norm(&rows, 1, 1e-5, LayerNorm::default(), o)));
+    said(
+        "layer_norm",
+        digest(210_000, &[300, 700], |o| layer_norm(&rows, 1, 1e-5, LayerNorm::default(), o)),
+    );
     let (narrow, few) = (view(&x[..90_000], &[300, 300]), view(&x[..9_000], &[30, 300]));
     said("product", digest(90_000, &[300, 300], |o| gemm(&narrow, &narrow, o, 1.0, 0.0)));
     said("product of few rows", digest(9_000, &[30, 300], |o| gemm(&few, &narrow, o, 1.0, 0.0)));
-    let window = Window { kernel: vec![3, 3], stride: vec![1, 1], padding: vec![1, 1], dilation: vec![1, 1], ceil_mode: false };
-    let (image, kernel) = (view(&x[..2 * 16 * 48 * 48], &[2, 16, 48, 48]), view(&x[..40 * 16 * 9], &[40, 16, 3, 3]));
-    said("product of patches", digest(2 * 40 * 48 * 48, &[2, 40, 48, 48], |o| conv(&image, &kernel, None, &window, 1, o)));
+    let window = Window {
+        kernel: vec![3, 3],
+        stride: vec![1, 1],
+        padding: vec![1, 1],
+        dilation: vec![1, 1],
+        ceil_mode: false,
+    };
+    let (image, kernel) =
+        (view(&x[..2 * 16 * 48 * 48], &[2, 16, 48, 48]), view(&x[..40 * 16 * 9], &[40, 16, 3, 3]));
+    said(
+        "product of patches",
+        digest(2 * 40 * 48 * 48, &[2, 40, 48, 48], |o| conv(&image, &kernel, None, &window, 1, o)),
+    );
     let q = view(&x[..4 * 200 * 32], &[4, 200, 32]);
     let asked = || Attention { scale: 0.2, causal: true, ..Attention::default() };
     said("attention", digest(4 * 200 * 32, &[4, 200, 32], |o| attention(&q, &q, &q, asked(), o)));
@@ -157,15 +202,27 @@ fn size() {
 /// The lines of a test's output that begin so, in a process with these variables.
 fn said_under(variables: &[(&str, &str)], test: &str, line: &str) -> Vec<String> {
     let mut run = Command::new(std::env::current_exe().expect("this test"));
-    run.args([&format!("thread_pool::tests::{test}"), "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
-    let out = run.env_remove("MAQUETTE_ISA").envs(variables.iter().copied()).output().expect("runs");
+    run.args([
+        &format!("thread_pool::tests::{test}"),
+        "--exact",
+        "--include-ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    let out =
+        run.env_remove("MAQUETTE_ISA").envs(variables.iter().copied()).output().expect("runs");
     let text = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success() && text.contains("1 passed"),
+        "{text}{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     text.lines().filter_map(|l| l.strip_prefix(line)).map(str::to_owned).collect()
 }
 
 fn digests_under(threads: &str, isa: &str) -> Vec<String> {
-    let lines = said_under(&[("MAQUETTE_NUM_THREADS", threads), ("MAQUETTE_ISA", isa)], "digests", "bits ");
+    let lines =
+        said_under(&[("MAQUETTE_NUM_THREADS", threads), ("MAQUETTE_ISA", isa)], "digests", "bits ");
     assert_eq!(lines.len(), 16, "{lines:?}");
     lines
 }
@@ -177,7 +234,12 @@ fn bits_do_not_depend_on_threads_or_instruction_set() {
         assert_eq!(digests_under(n, ""), one, "{n} threads");
     }
     // products have the bits of their instruction set
-    let own = |lines: Vec<String>| lines.into_iter().filter(|l| !l.contains("product") && !l.contains("attention")).collect::<Vec<_>>();
+    let own = |lines: Vec<String>| {
+        lines
+            .into_iter()
+            .filter(|l| !l.contains("product") && !l.contains("attention"))
+            .collect::<Vec<_>>()
+    };
     for isa in ["scalar", "avx2"] {
         assert_eq!(own(digests_under("2", isa)), own(one.clone()), "{isa}");
     }
@@ -196,7 +258,11 @@ fn what_is_no_number_of_threads_is_the_number_of_cores() {
 /// The tests above, in a process whose pool nobody else uses, of more threads than there are cores.
 #[test]
 fn a_pool_of_many_threads() {
-    for name in ["each_index_once_from_many_threads", "the_lowest_error_is_the_one", "panics_reach_the_caller_and_nobody_else"] {
+    for name in [
+        "each_index_once_from_many_threads",
+        "the_lowest_error_is_the_one",
+        "panics_reach_the_caller_and_nobody_else",
+    ] {
         said_under(&[("MAQUETTE_NUM_THREADS", "13")], name, "");
     }
 }

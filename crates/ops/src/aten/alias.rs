@@ -2,16 +2,17 @@
 
 use super::lower::Lowering;
 use super::{table, views};
-use crate::error::{Error, Result};
-use crate::tensor::meta::Meta;
-use crate::tensor::dims_text;
 use crate::dispatch::value::{Outputs, Value};
+use crate::error::{Error, Result};
+use crate::tensor::dims_text;
+use crate::tensor::meta::Meta;
 
 fn forward(name: &str, args: &[Value]) -> Result<Outputs> {
     crate::call(name, args.iter().cloned().collect())
 }
 
-/// A second name, its operator's name, overload, and arguments after `self`; each has an in-place variant.
+/// A second name, its operator's name, overload, and arguments after `self`; each has an in-place
+/// variant.
 macro_rules! names {
     ($($alias:literal = $name:literal $overload:literal $args:literal;)*) => { &[$(
         $crate::aten::OpDef {
@@ -20,7 +21,8 @@ macro_rules! names {
             loc: ::maquette_ir::Loc { file: file!(), line: line!() },
         },
         $crate::aten::OpDef {
-            schema: concat!("aten::", $alias, "_", $overload, "(Tensor(a!) self", $args, ") -> Tensor(a!)"),
+            schema: concat!("aten::", $alias, "_", $overload, "(Tensor(a!) \
+                self", $args, ") -> Tensor(a!)"),
             lowering: Lowering::Composite(|a| forward(concat!("aten::", $name, "_", $overload), a)),
             loc: ::maquette_ir::Loc { file: file!(), line: line!() },
         },
@@ -64,7 +66,10 @@ pub(super) static TABLE: &[super::OpDef] = names! {
 /// The last two dimensions exchanged.
 fn matrix_transpose(m: &Meta) -> Result<Meta> {
     if m.rank() < 2 {
-        return Err(Error::value(format!("a matrix or a batch of matrices is transposed, found sizes {}", dims_text(&m.sizes))));
+        return Err(Error::value(format!(
+            "a matrix or a batch of matrices is transposed, found sizes {}",
+            dims_text(&m.sizes)
+        )));
     }
     views::transpose(m, -2, -1)
 }
@@ -75,30 +80,55 @@ const ITSELF: Lowering = views::view(|_, a| views::one(views::meta(a)?.clone()))
 table! {
     /// Other second names, and views that are the identity for real numbers.
     pub(super) static OTHERS = {
-        "aten::__iand__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::bitwise_and.Tensor"),
-        "aten::__iand__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => Lowering::InPlace("aten::bitwise_and.Scalar"),
-        "aten::__ior__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::bitwise_or.Tensor"),
-        "aten::__ior__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => Lowering::InPlace("aten::bitwise_or.Scalar"),
-        "aten::__ixor__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::bitwise_xor.Tensor"),
-        "aten::__ixor__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => Lowering::InPlace("aten::bitwise_xor.Scalar"),
-        "aten::__ilshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::__lshift__.Tensor"),
-        "aten::__ilshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => Lowering::InPlace("aten::__lshift__.Scalar"),
-        "aten::__irshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::__rshift__.Tensor"),
-        "aten::__irshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => Lowering::InPlace("aten::__rshift__.Scalar"),
-        "aten::concat(Tensor[] tensors, int dim=0) -> Tensor" => Lowering::Composite(|a| forward("aten::cat", a)),
-        "aten::concatenate(Tensor[] tensors, int dim=0) -> Tensor" => Lowering::Composite(|a| forward("aten::cat", a)),
-        "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" => Lowering::Composite(|a| forward("aten::index.Tensor", a)),
-        "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor" => Lowering::Composite(|a| forward("aten::index_put", a)),
-        "aten::where(Tensor condition) -> Tensor[]" => Lowering::Composite(|a| forward("aten::nonzero_numpy", a)),
-        "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]" => Lowering::Composite(|a| forward("aten::split_with_sizes", a)),
-        "aten::moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)" => Lowering::Composite(|a| forward("aten::movedim.int", a)),
-        "aten::moveaxis.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)" => Lowering::Composite(|a| forward("aten::movedim.intlist", a)),
-        "aten::swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)" => Lowering::Composite(|a| forward("aten::transpose.int", a)),
-        "aten::swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" => Lowering::Composite(|a| forward("aten::transpose.int", a)),
-        "aten::broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)" => views::view(|_, a| views::one(views::expand(views::meta(a)?, a[1].ints()?)?)),
-        "aten::mT(Tensor(a) self) -> Tensor(a)" => views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
-        "aten::mH(Tensor(a) self) -> Tensor(a)" => views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
-        "aten::adjoint(Tensor(a) self) -> Tensor(a)" => views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
+        "aten::__iand__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::bitwise_and.Tensor"),
+        "aten::__iand__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::bitwise_and.Scalar"),
+        "aten::__ior__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::bitwise_or.Tensor"),
+        "aten::__ior__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::bitwise_or.Scalar"),
+        "aten::__ixor__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::bitwise_xor.Tensor"),
+        "aten::__ixor__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::bitwise_xor.Scalar"),
+        "aten::__ilshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::__lshift__.Tensor"),
+        "aten::__ilshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::__lshift__.Scalar"),
+        "aten::__irshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::__rshift__.Tensor"),
+        "aten::__irshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::__rshift__.Scalar"),
+        "aten::concat(Tensor[] tensors, int dim=0) -> Tensor" =>
+            Lowering::Composite(|a| forward("aten::cat", a)),
+        "aten::concatenate(Tensor[] tensors, int dim=0) -> Tensor" =>
+            Lowering::Composite(|a| forward("aten::cat", a)),
+        "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" =>
+            Lowering::Composite(|a| forward("aten::index.Tensor", a)),
+        "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool \
+            accumulate=False) -> Tensor" =>
+            Lowering::Composite(|a| forward("aten::index_put", a)),
+        "aten::where(Tensor condition) -> Tensor[]" =>
+            Lowering::Composite(|a| forward("aten::nonzero_numpy", a)),
+        "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]" =>
+            Lowering::Composite(|a| forward("aten::split_with_sizes", a)),
+        "aten::moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
+            Lowering::Composite(|a| forward("aten::movedim.int", a)),
+        "aten::moveaxis.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)" =>
+            Lowering::Composite(|a| forward("aten::movedim.intlist", a)),
+        "aten::swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)" =>
+            Lowering::Composite(|a| forward("aten::transpose.int", a)),
+        "aten::swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" =>
+            Lowering::Composite(|a| forward("aten::transpose.int", a)),
+        "aten::broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
+            views::view(|_, a| views::one(views::expand(views::meta(a)?, a[1].ints()?)?)),
+        "aten::mT(Tensor(a) self) -> Tensor(a)" =>
+            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
+        "aten::mH(Tensor(a) self) -> Tensor(a)" =>
+            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
+        "aten::adjoint(Tensor(a) self) -> Tensor(a)" =>
+            views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
         "aten::matrix_H(Tensor(a) self) -> Tensor(a)" => views::view(|_, a| {
             super::dims::require_rank("self", a[0].tensor()?, 2..=2)?;
             views::one(matrix_transpose(views::meta(a)?)?)

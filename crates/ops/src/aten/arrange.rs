@@ -1,15 +1,16 @@
-//! Arrangements that are made of views, copies and concatenation: stacks, broadcasts, repetition of elements, sums to a size.
+//! Arrangements that are made of views, copies and concatenation: stacks, broadcasts, repetition of
+//! elements, sums to a size.
 
 use super::dims::{done, fresh, is_one, known_equal, require, require_index, require_rank};
 use super::lower::Lowering;
 use super::{host, table};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::tensor::meta::{Dims, Meta};
 use crate::methods::aten;
+use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::broadcast;
 use maquette_ir::{Loc, MemoryFormat};
@@ -22,7 +23,8 @@ fn tensors(v: &Value) -> Result<Vec<&Tensor>> {
 
 /// A list of results.
 fn all(tensors: impl IntoIterator<Item = Tensor>) -> Result<Outputs> {
-    let list: Vec<Value> = tensors.into_iter().map(|t| Ok(Value::Tensor(t.ok()?.clone()))).collect::<Result<_>>()?;
+    let list: Vec<Value> =
+        tensors.into_iter().map(|t| Ok(Value::Tensor(t.ok()?.clone()))).collect::<Result<_>>()?;
     Ok(smallvec![Value::List(list.into())])
 }
 
@@ -44,7 +46,10 @@ fn own(x: &Tensor) -> Tensor {
 
 /// Tensors of at least `rank` dimensions one after another along `dim`.
 fn stacked(a: &[Value], rank: usize, dim: i64) -> Result<Outputs> {
-    done(Tensor::cat(&tensors(&a[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(), dim))
+    done(Tensor::cat(
+        &tensors(&a[0])?.into_iter().map(|t| at_least(t, rank)).collect::<Vec<_>>(),
+        dim,
+    ))
 }
 
 fn hstack(a: &[Value]) -> Result<Outputs> {
@@ -53,7 +58,9 @@ fn hstack(a: &[Value]) -> Result<Outputs> {
 }
 
 fn column_stack(a: &[Value]) -> Result<Outputs> {
-    let columns = tensors(&a[0])?.into_iter().map(|t| if t.dim() <= 1 { t.reshape([t.numel(), 1.into()]) } else { t.clone() });
+    let columns = tensors(&a[0])?
+        .into_iter()
+        .map(|t| if t.dim() <= 1 { t.reshape([t.numel(), 1.into()]) } else { t.clone() });
     done(Tensor::cat(&columns.collect::<Vec<_>>(), 1))
 }
 
@@ -66,7 +73,13 @@ fn broadcast_tensors(a: &[Value]) -> Result<Outputs> {
 /// The sum over the dimensions that broadcasting to the tensor's sizes from `size` would repeat.
 #[track_caller]
 fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
-    let misfit = || Error::value(format!("sizes {} do not broadcast to the sizes {} of `self`", dims_text(size), dims_text(x.sizes())));
+    let misfit = || {
+        Error::value(format!(
+            "sizes {} do not broadcast to the sizes {} of `self`",
+            dims_text(size),
+            dims_text(x.sizes())
+        ))
+    };
     let lead = x.dim().checked_sub(size.len()).ok_or_else(misfit)?;
     let mut dims: Vec<i64> = (0..lead as i64).collect();
     for (d, (&n, &to)) in x.sizes()[lead..].iter().zip(size).enumerate() {
@@ -74,7 +87,8 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
             continue;
         }
         if is_one(to)? {
-            // a sum has a dtype and strides of its own, so that one element is no sum; where data say how many they are, it is one
+            // a sum has a dtype and strides of its own, so that one element is no sum; where data
+            // say how many they are, it is one
             if n.eq(1).is_data_dependent() || !is_one(n)? {
                 dims.push((lead + d) as i64);
             }
@@ -89,8 +103,8 @@ fn sum_to_size(x: &Tensor, size: &[SymInt]) -> Result<Outputs> {
     done(if dims.is_empty() { own(x) } else { x.sum_dim(dims, true).view(size) })
 }
 
-/// `self, indices, dim`: an element of each line that `indices` names, which broadcasts and counts modulo the line's length; of all
-/// elements without `dim`, which must be within them.
+/// `self, indices, dim`: an element of each line that `indices` names, which broadcasts and counts
+/// modulo the line's length; of all elements without `dim`, which must be within them.
 #[track_caller]
 fn take_along_dim(a: &[Value]) -> Result<Outputs> {
     let (x, index) = (a[0].tensor()?, a[1].tensor()?);
@@ -99,7 +113,9 @@ fn take_along_dim(a: &[Value]) -> Result<Outputs> {
     };
     require_rank("indices", index, x.dim()..=x.dim())?;
     let d = wrap_dim(dim, x.dim())?;
-    let without = |t: &Tensor| -> Dims { t.sizes().iter().enumerate().map(|(i, &n)| if i == d { 1.into() } else { n }).collect() };
+    let without = |t: &Tensor| -> Dims {
+        t.sizes().iter().enumerate().map(|(i, &n)| if i == d { 1.into() } else { n }).collect()
+    };
     let common = broadcast(&[&without(x), &without(index)])?;
     let wide = |t: &Tensor| {
         let mut sizes = common.clone();
@@ -110,7 +126,8 @@ fn take_along_dim(a: &[Value]) -> Result<Outputs> {
     done(wide(x).gather(d as i64, &wide(index).remainder(length)))
 }
 
-/// `self, repeats, dim`: each element as often, one after the other; of the flattened tensor without `dim`.
+/// `self, repeats, dim`: each element as often, one after the other; of the flattened tensor
+/// without `dim`.
 #[track_caller]
 fn repeat_each(a: &[Value]) -> Result<Outputs> {
     let (x, repeats) = (a[0].tensor()?, a[1].int()?);
@@ -121,7 +138,9 @@ fn repeat_each(a: &[Value]) -> Result<Outputs> {
     };
     if let Some(size) = a[3].opt(Value::int)? {
         let total = x.sizes()[dim] * repeats;
-        require_equal(size, total, &|| Error::value(format!("`output_size` must be {total}, found {size}")))?;
+        require_equal(size, total, &|| {
+            Error::value(format!("`output_size` must be {total}, found {size}"))
+        })?;
     }
     let mut sizes: Dims = x.sizes().into();
     sizes.insert(dim + 1, repeats);
@@ -135,18 +154,27 @@ fn repeated_size(cx: &FakeCtx, given: &Value) -> Result<SymInt> {
     given.opt(Value::int)?.map_or_else(|| cx.new_dynamic_size(), Ok)
 }
 
-/// Index `i` as often as `repeats[i]` says; where it holds one number for `n` indices, each that often.
+/// Index `i` as often as `repeats[i]` says; where it holds one number for `n` indices, each that
+/// often.
 fn repeated_indices(repeats: &Tensor, n: Option<SymInt>, given: &Value) -> Result<Tensor> {
-    let counts = host::data::<i64>(&crate::dispatch::cpu_exec::cast(repeats, maquette_ir::DType::I64)?)?;
+    let counts =
+        host::data::<i64>(&crate::dispatch::cpu_exec::cast(repeats, maquette_ir::DType::I64)?)?;
     let n = n.and_then(|n| n.as_i64()).map_or(counts.len(), |n| n.max(0) as usize);
     let mut out: Vec<i64> = Vec::new();
-    for (i, &count) in counts.iter().cycle().take(if counts.is_empty() { 0 } else { n }).enumerate() {
-        let count = usize::try_from(count).map_err(|_| Error::value(format!("`repeats` must not be negative, found {count}")))?;
-        out.try_reserve(count).map_err(|_| Error::value(format!("`repeats` {count} asks for more memory than there is")))?;
+    for (i, &count) in counts.iter().cycle().take(if counts.is_empty() { 0 } else { n }).enumerate()
+    {
+        let count = usize::try_from(count)
+            .map_err(|_| Error::value(format!("`repeats` must not be negative, found {count}")))?;
+        out.try_reserve(count).map_err(|_| {
+            Error::value(format!("`repeats` {count} asks for more memory than there is"))
+        })?;
         out.extend(std::iter::repeat_n(i as i64, count));
     }
     if let Some(size) = given.opt(Value::int_i64)?.filter(|s| *s != out.len() as i64) {
-        return Err(Error::value(format!("`output_size` must be {}, the sum of `repeats`, found {size}", out.len())));
+        return Err(Error::value(format!(
+            "`output_size` must be {}, the sum of `repeats`, found {size}",
+            out.len()
+        )));
     }
     let n = out.len();
     Tensor::adopt(out, [n as i64])
@@ -165,7 +193,9 @@ fn repeated_along(a: &[Value]) -> Result<(Tensor, usize)> {
     if !is_one(repeats.numel())? {
         let of = dims_text(repeats.sizes());
         require_equal(repeats.numel(), n, &|| {
-            Error::value(format!("`repeats` {of} must hold one number, or one for each of {n} elements"))
+            Error::value(format!(
+                "`repeats` {of} must hold one number, or one for each of {n} elements"
+            ))
         })?;
     }
     Ok((if x.dim() == 0 { x.reshape([1i64]).ok()?.clone() } else { x }, d))
@@ -187,19 +217,27 @@ fn repeat_by_tensor(a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::atleast_1d(Tensor self) -> Tensor" => Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 1))),
-        "aten::atleast_2d(Tensor self) -> Tensor" => Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 2))),
-        "aten::atleast_3d(Tensor self) -> Tensor" => Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 3))),
-        "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]" => Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 1)))),
-        "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]" => Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 2)))),
-        "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]" => Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 3)))),
+        "aten::atleast_1d(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 1))),
+        "aten::atleast_2d(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 2))),
+        "aten::atleast_3d(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 3))),
+        "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]" =>
+            Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 1)))),
+        "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]" =>
+            Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 2)))),
+        "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]" =>
+            Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 3)))),
         "aten::hstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(hstack),
         "aten::vstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| stacked(a, 2, 0)),
         "aten::row_stack(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| stacked(a, 2, 0)),
         "aten::dstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| stacked(a, 3, 2)),
         "aten::column_stack(Tensor[] tensors) -> Tensor" => Lowering::Composite(column_stack),
-        "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]" => Lowering::Composite(broadcast_tensors),
-        "aten::ravel(Tensor(a) self) -> Tensor(a)" => Lowering::Composite(|a| done(aten!("contiguous", Loc::caller(); a[0].tensor()?).view([-1i64]))),
+        "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]" =>
+            Lowering::Composite(broadcast_tensors),
+        "aten::ravel(Tensor(a) self) -> Tensor(a)" =>
+            Lowering::Composite(|a| done(aten!("contiguous", Loc::caller(); a[0].tensor()?).view([-1i64]))),
         "aten::fliplr(Tensor self) -> Tensor" => Lowering::Composite(|a| {
             require_rank("self", a[0].tensor()?, 2..=64)?;
             done(a[0].tensor()?.flip(1i64))
@@ -213,12 +251,18 @@ table! {
             let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
             all(x.nonzero().unbind(1)?)
         }),
-        "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" => Lowering::Composite(|a| sum_to_size(a[0].tensor()?, a[1].ints()?)),
-        "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor" => Lowering::Composite(take_along_dim),
-        "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor" => Lowering::Composite(repeat_each),
-        "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor" =>
+        "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" =>
+            Lowering::Composite(|a| sum_to_size(a[0].tensor()?, a[1].ints()?)),
+        "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor" =>
+            Lowering::Composite(take_along_dim),
+        "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? \
+            output_size=None) -> Tensor" =>
+            Lowering::Composite(repeat_each),
+        "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, \
+            SymInt? output_size=None) -> Tensor" =>
             Lowering::Dynamic { fake: repeat_by_tensor_fake, run: repeat_by_tensor },
-        "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor" => Lowering::Dynamic {
+        "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor" =>
+            Lowering::Dynamic {
             fake: |cx, a| {
                 let repeats = a[0].tensor()?;
                 require_index("repeats", repeats)?;

@@ -1,14 +1,16 @@
 //! Attention and embeddings.
 
-use super::dims::{fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype};
+use super::dims::{
+    fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype,
+};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
+use crate::dispatch::value::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_equal, require_same};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{TypingError, broadcast};
@@ -40,38 +42,52 @@ impl Attention<'_> {
         }
         let last = |t: &Tensor| [t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]];
         let ([n, e], [l, width], [values, d]) = (last(q), last(k), last(v));
-        let misfit = |must: String, t: &Tensor| Error::value(format!("argument {must}, found sizes {}", dims_text(t.sizes())));
-        require_equal(e, width, &|| misfit(format!("`key` must have rows of {e} elements, as `query`"), k))?;
+        let misfit = |must: String, t: &Tensor| {
+            Error::value(format!("argument {must}, found sizes {}", dims_text(t.sizes())))
+        };
+        require_equal(e, width, &|| {
+            misfit(format!("`key` must have rows of {e} elements, as `query`"), k)
+        })?;
         require_equal(l, values, &|| misfit(format!("`value` must have {l} rows, as `key`"), v))?;
-        let mut operands = SmallVec::<[(&str, &Tensor); 4]>::from_slice(&[("query", q), ("key", k), ("value", v)]);
+        let mut operands =
+            SmallVec::<[(&str, &Tensor); 4]>::from_slice(&[("query", q), ("key", k), ("value", v)]);
         if let Some(m) = self.mask {
             if ![DType::Bool, DType::F32, q.dtype()].contains(&m.dtype()) {
                 let (own, found) = (q.dtype(), m.dtype());
                 let must = "argument `attn_mask` must have dtype bool, f32 or that of `query`";
-                return Err(Error::value(format!("{must} ({own}), found {found}{}", dims_text(m.sizes()))));
+                return Err(Error::value(format!(
+                    "{must} ({own}), found {found}{}",
+                    dims_text(m.sizes())
+                )));
             }
             let wanted = [&m.sizes()[..m.dim().saturating_sub(2)], &[n, l]].concat();
             super::views::expand(m.meta(), &wanted).map_err(|e| match e.kind() {
-                ErrorKind::Value(_) => misfit(format!("`attn_mask` must expand to sizes {}", dims_text(&wanted)), m),
+                ErrorKind::Value(_) => {
+                    misfit(format!("`attn_mask` must expand to sizes {}", dims_text(&wanted)), m)
+                }
                 _ => e,
             })?;
             operands.push(("attn_mask", m));
         }
-        let mut batches: SmallVec<[Dims; 4]> = operands.iter().map(|(_, t)| t.sizes()[..t.dim().saturating_sub(2)].into()).collect();
+        let mut batches: SmallVec<[Dims; 4]> =
+            operands.iter().map(|(_, t)| t.sizes()[..t.dim().saturating_sub(2)].into()).collect();
         if self.grouped {
             for (&(name, t), batch) in operands.iter().zip(&mut batches).take(3).skip(1) {
                 require_heads(name, t, q)?;
                 batch[t.dim() - 3] = heads(q);
             }
         }
-        let mut sizes = broadcast(&batches.iter().map(|b| &b[..]).collect::<SmallVec<[_; 4]>>()).map_err(|e| match e {
-            TypingError::Broadcast { operand, other, .. } => {
-                let [(a, x), (b, y)] = [operands[operand], operands[other]];
-                let found = format!("{} and {}", dims_text(x.sizes()), dims_text(y.sizes()));
-                Error::value(format!("the leading sizes of `{a}` and `{b}` must broadcast, found sizes {found}"))
-            }
-            e => e.into(),
-        })?;
+        let mut sizes = broadcast(&batches.iter().map(|b| &b[..]).collect::<SmallVec<[_; 4]>>())
+            .map_err(|e| match e {
+                TypingError::Broadcast { operand, other, .. } => {
+                    let [(a, x), (b, y)] = [operands[operand], operands[other]];
+                    let found = format!("{} and {}", dims_text(x.sizes()), dims_text(y.sizes()));
+                    Error::value(format!(
+                        "the leading sizes of `{a}` and `{b}` must broadcast, found sizes {found}"
+                    ))
+                }
+                e => e.into(),
+            })?;
         sizes.extend([n, d]);
         Ok(sizes)
     }
@@ -84,28 +100,47 @@ impl Attention<'_> {
         }
         let rank = out.dim();
         let batch = &out.sizes()[..rank - 2];
-        // Keys and values in unlike groups are repeated in memory: no one split of the heads has strides for both.
+        // Keys and values in unlike groups are repeated in memory: no one split of the heads has
+        // strides for both.
         let (mut k, mut v) = (k.clone(), v.clone());
         if self.grouped && heads(&k).as_i64() != heads(&v).as_i64() {
             [k, v] = [k, v].map(|t| t.repeat_interleave(heads(q).floor_div(heads(&t)), -3));
         }
-        // Otherwise the batch has one dimension more, over which they are repeated by a stride of 0.
-        let groups = if self.grouped { Some([heads(&k), batch[rank - 3].floor_div(heads(&k))]) } else { None };
+        // Otherwise the batch has one dimension more, over which they are repeated by a stride of
+        // 0.
+        let groups = if self.grouped {
+            Some([heads(&k), batch[rank - 3].floor_div(heads(&k))])
+        } else {
+            None
+        };
         let split = |t: Tensor, dim: i64| match groups {
             Some(groups) => t.unflatten(dim, groups),
             None => t,
         };
-        let wide = |t: &Tensor| split(t.expand(batch.iter().chain(&t.sizes()[t.dim() - 2..]).copied().collect::<Dims>()), -3);
+        let wide = |t: &Tensor| {
+            split(
+                t.expand(batch.iter().chain(&t.sizes()[t.dim() - 2..]).copied().collect::<Dims>()),
+                -3,
+            )
+        };
         let repeated = |t: &Tensor| match groups {
             Some(groups) => {
-                let sizes = batch[..rank - 3].iter().copied().chain(groups).chain(t.sizes()[t.dim() - 2..].iter().copied());
+                let sizes = batch[..rank - 3]
+                    .iter()
+                    .copied()
+                    .chain(groups)
+                    .chain(t.sizes()[t.dim() - 2..].iter().copied());
                 t.unsqueeze(-3).expand(sizes.collect::<Dims>())
             }
             None => wide(t),
         };
         let mask = match self.mask {
             Some(m) => {
-                let sizes: Dims = batch.iter().copied().chain([out.sizes()[rank - 2], k.sizes()[k.dim() - 2]]).collect();
+                let sizes: Dims = batch
+                    .iter()
+                    .copied()
+                    .chain([out.sizes()[rank - 2], k.sizes()[k.dim() - 2]])
+                    .collect();
                 Some(split(m.expand(sizes), -3))
             }
             None => None,
@@ -120,7 +155,13 @@ impl Attention<'_> {
             mask: mask.as_ref().map(|m| input(m.ok()?)).transpose()?,
             logsumexp: logsumexp.as_ref().map(|t| output(t.ok()?)).transpose()?,
         };
-        Ok(kernels::attention(&input(q.ok()?)?, &input(k.ok()?)?, &input(v.ok()?)?, asked, &mut output(out.ok()?)?)?)
+        Ok(kernels::attention(
+            &input(q.ok()?)?,
+            &input(k.ok()?)?,
+            &input(v.ok()?)?,
+            asked,
+            &mut output(out.ok()?)?,
+        )?)
     }
 }
 
@@ -136,21 +177,42 @@ fn require_heads(name: &str, t: &Tensor, q: &Tensor) -> Result<()> {
         return Ok(());
     }
     let divides = if own.as_i64() == Some(0) { all.eq(0) } else { all.modulo(own).eq(0) };
-    require(divides, || format!("the heads of `{name}` must divide the {all} of `query`, found sizes {}", dims_text(t.sizes())))
+    require(divides, || {
+        format!(
+            "the heads of `{name}` must divide the {all} of `query`, found sizes {}",
+            dims_text(t.sizes())
+        )
+    })
 }
 
 fn without_dropout(p: f64) -> Result<()> {
-    if p == 0.0 { Ok(()) } else { Err(Error::value(format!("`dropout_p` must be 0, found {p}: apply dropout to the inputs instead"))) }
+    if p == 0.0 {
+        Ok(())
+    } else {
+        Err(Error::value(format!(
+            "`dropout_p` must be 0, found {p}: apply dropout to the inputs instead"
+        )))
+    }
 }
 
 /// `softmax(q kᵀ scale + mask) v`.
 fn scaled(a: &[Value]) -> Result<([&Tensor; 3], Attention<'_>)> {
     without_dropout(a[4].float()?)?;
     let operands = [a[0].tensor()?, a[1].tensor()?, a[2].tensor()?];
-    // PyTorch's kernel, which rounds, is for batches of heads; other operands take products and a softmax there, without rounding between
+    // PyTorch's kernel, which rounds, is for batches of heads; other operands take products and a
+    // softmax there, without rounding between
     let round = operands.iter().all(|t| t.dim() == 4);
     let (causal, grouped) = (a[5].bool()?, a[7].bool()?);
-    Ok((operands, Attention { mask: a[3].opt_tensor()?, causal, scale: a[6].opt(Value::float)?, grouped, round }))
+    Ok((
+        operands,
+        Attention {
+            mask: a[3].opt_tensor()?,
+            causal,
+            scale: a[6].opt(Value::float)?,
+            grouped,
+            round,
+        },
+    ))
 }
 
 fn scaled_metas(a: &[Value]) -> Result<Metas> {
@@ -182,7 +244,13 @@ fn flash_metas(a: &[Value]) -> Result<Metas> {
 }
 
 fn flash(a: &[Value], out: &[Tensor]) -> Result<()> {
-    let asked = Attention { mask: a[5].opt_tensor()?, causal: a[4].bool()?, scale: a[6].opt(Value::float)?, grouped: true, round: true };
+    let asked = Attention {
+        mask: a[5].opt_tensor()?,
+        causal: a[4].bool()?,
+        scale: a[6].opt(Value::float)?,
+        grouped: true,
+        round: true,
+    };
     asked.run([a[0].tensor()?, a[1].tensor()?, a[2].tensor()?], &out[0], Some(&out[1]))
 }
 
@@ -197,15 +265,20 @@ fn rows_metas(a: &[Value]) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor" =>
+        "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? \
+            attn_mask=None, float dropout_p=0., bool is_causal=False, *, float? scale=None, bool \
+            enable_gqa=False) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Attention,
                 metas: |_, a| scaled_metas(a),
                 run: |a, out| scaled(a).and_then(|(operands, asked)| asked.run(operands, &out[0], None)),
             }),
-        "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)" =>
+        "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor \
+            value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? \
+            scale=None) -> (Tensor output, Tensor logsumexp)" =>
             Lowering::Compute(Compute { class: Class::Attention, metas: |_, a| flash_metas(a), run: flash }),
-        "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
+        "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool \
+            scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Gather,
                 metas: |_, a| rows_metas(a),

@@ -1,17 +1,18 @@
-//! Batch norm: each channel by its own statistics, of the batch (which update the running ones) or stored.
+//! Batch norm: each channel by its own statistics, of the batch (which update the running ones) or
+//! stored.
 
 use super::dims::{done, fresh, in_format_of, require, require_rank};
 use super::lower::{Lowering, Metas};
 use super::norm::{blend, compute_dtype, norm, per_channel, require_affine, require_float};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
-use crate::tensor::meta::{Dims, Meta};
 use crate::methods::aten;
 use crate::methods::calls::{aten_outputs, results};
+use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 use maquette_ir::{DType, Loc};
 use maquette_kernels::{self as kernels, ReduceOp};
@@ -46,7 +47,12 @@ impl<'a> BatchNorm<'a> {
             _ => match (a[3].opt_tensor()?, a[4].opt_tensor()?) {
                 (Some(mean), Some(var)) => Some([mean, var]),
                 (None, None) => None,
-                _ => return Err(Error::value("`running_mean` and `running_var` must be given together, or neither of them")),
+                _ => {
+                    return Err(Error::value(
+                        "`running_mean` and `running_var` must be given together, or neither of \
+                            them",
+                    ));
+                }
             },
         };
         let (training, at) = match form {
@@ -55,10 +61,20 @@ impl<'a> BatchNorm<'a> {
             Form::Fixed(training) => (training, 5),
         };
         if !training && running.is_none() {
-            return Err(Error::value("`running_mean` and `running_var` must be given where `training` is false"));
+            return Err(Error::value(
+                "`running_mean` and `running_var` must be given where `training` is false",
+            ));
         }
         let (momentum, eps) = (a[at].float()?, a[at + 1].float()?);
-        Ok(BatchNorm { x: a[0].tensor()?, weight: a[1].opt_tensor()?, bias: a[2].opt_tensor()?, running, training, momentum, eps })
+        Ok(BatchNorm {
+            x: a[0].tensor()?,
+            weight: a[1].opt_tensor()?,
+            bias: a[2].opt_tensor()?,
+            running,
+            training,
+            momentum,
+            eps,
+        })
     }
 
     /// Weight, bias, and the running statistics, as far as given.
@@ -66,7 +82,8 @@ impl<'a> BatchNorm<'a> {
         self.weight.into_iter().chain(self.bias).chain(self.running.into_iter().flatten())
     }
 
-    /// The dtype of the statistics: that of the parameters, single precision beside half-precision inputs, or the input's own.
+    /// The dtype of the statistics: that of the parameters, single precision beside half-precision
+    /// inputs, or the input's own.
     fn statistics_dtype(&self) -> Result<DType> {
         let own = self.x.dtype();
         let found = self.parameters().next().map_or(own, Tensor::dtype);
@@ -75,43 +92,62 @@ impl<'a> BatchNorm<'a> {
             return Ok(found);
         }
         Err(Error::value(format!(
-            "weight, bias and running statistics must all have the dtype of `input`, {own}, or f32 beside half precision; found {}",
+            "weight, bias and running statistics must all have the dtype of `input`, {own}, or \
+                f32 beside half precision; found {}",
             self.parameters().map(|t| t.dtype().to_string()).collect::<Vec<_>>().join(", ")
         )))
     }
 
-    /// Output, and the batch's mean and reciprocal standard deviation, which are empty outside training.
+    /// Output, and the batch's mean and reciprocal standard deviation, which are empty outside
+    /// training.
     #[track_caller]
     fn metas(&self, a: &[Value]) -> Result<Metas> {
         require_float(self.x)?;
         require_rank("input", self.x, 2..=64)?;
         let channels = &self.x.sizes()[1..2];
         require_affine(&a[1..3], channels)?;
-        for (name, t) in ["running_mean", "running_var"].into_iter().zip(self.running.into_iter().flatten()) {
+        for (name, t) in
+            ["running_mean", "running_var"].into_iter().zip(self.running.into_iter().flatten())
+        {
             require_same(channels, t.sizes(), || format!("argument `{name}` must have"))?;
         }
         if self.training {
-            require(self.x.numel().ge(1), || "the statistics of a batch need at least one element in `input`".into())?;
+            require(self.x.numel().ge(1), || {
+                "the statistics of a batch need at least one element in `input`".into()
+            })?;
         }
         let dtype = self.statistics_dtype()?;
-        let s = fresh(self.x, if self.training { channels.into() } else { smallvec![0.into()] }, dtype);
-        Ok(smallvec![in_format_of(self.x, fresh(self.x, self.x.sizes().into(), self.x.dtype()))?, s.clone(), s])
+        let s =
+            fresh(self.x, if self.training { channels.into() } else { smallvec![0.into()] }, dtype);
+        Ok(smallvec![
+            in_format_of(self.x, fresh(self.x, self.x.sizes().into(), self.x.dtype()))?,
+            s.clone(),
+            s
+        ])
     }
 
-    /// Fills what [`BatchNorm::metas`] describes. In training, `update` is what the new running statistics are written to.
+    /// Fills what [`BatchNorm::metas`] describes. In training, `update` is what the new running
+    /// statistics are written to.
     fn run(&self, outs: &[Tensor], update: Option<[&Tensor; 2]>) -> Result<()> {
-        let [out, save_mean, save_rstd, ..] = outs else { return Err(Error::value("batch norm has three outputs")) };
+        let [out, save_mean, save_rstd, ..] = outs else {
+            return Err(Error::value("batch norm has three outputs"));
+        };
         if let (Some([mean, var]), false) = (self.running, self.training) {
-            let rstd = Tensor::allocate(fresh(var, var.sizes().into(), compute_dtype(self.x.dtype())))?;
+            let rstd =
+                Tensor::allocate(fresh(var, var.sizes().into(), compute_dtype(self.x.dtype())))?;
             self.reciprocal_root(var, 1.0, &rstd)?;
             return self.normalize(mean, &rstd, out);
         }
         let wide = compute_dtype(self.x.dtype());
         let x = cpu_exec::cast(self.x, wide)?;
         let dims: Vec<usize> = (0..x.dim()).filter(|d| *d != 1).collect();
-        // the statistics are those of their dtype: half precision rounds them before they are used, as PyTorch does
+        // the statistics are those of their dtype: half precision rounds them before they are used,
+        // as PyTorch does
         let fold = |op, x: &Tensor| -> Result<Tensor> {
-            let exact = Tensor::allocate(Meta::contiguous(x.sizes()[1..2].iter().copied().collect::<Dims>(), wide))?;
+            let exact = Tensor::allocate(Meta::contiguous(
+                x.sizes()[1..2].iter().copied().collect::<Dims>(),
+                wide,
+            ))?;
             kernels::reduce(op, &input(x)?, &dims, &mut output(&exact)?)?;
             cpu_exec::cast(&exact, save_mean.dtype())
         };
@@ -128,13 +164,17 @@ impl<'a> BatchNorm<'a> {
         self.normalize(&mean, save_rstd, out)?;
         let (Some(old), Some(new)) = (self.running, update) else { return Ok(()) };
         // the running variance is of the population: over n - 1
-        for ((old, new), (batch, over)) in old.into_iter().zip(new).zip([(&mean, 1.0), (&sums, n - 1.0)]) {
+        for ((old, new), (batch, over)) in
+            old.into_iter().zip(new).zip([(&mean, 1.0), (&sums, n - 1.0)])
+        {
             let (keep, add) = (1.0 - self.momentum, self.momentum);
             blend(old, &[batch], new, |b, r| {
                 let wide = b.dtype(r[0])?;
-                let (keep, add, over) = (b.constant(keep, wide), b.constant(add, wide), b.constant(over, wide));
+                let (keep, add, over) =
+                    (b.constant(keep, wide), b.constant(add, wide), b.constant(over, wide));
                 let whole = b.binary(BinaryOp::Div, r[1], over)?;
-                let (kept, added) = (b.binary(BinaryOp::Mul, r[0], keep)?, b.binary(BinaryOp::Mul, whole, add)?);
+                let (kept, added) =
+                    (b.binary(BinaryOp::Mul, r[0], keep)?, b.binary(BinaryOp::Mul, whole, add)?);
                 b.binary(BinaryOp::Add, kept, added)
             })?;
         }
@@ -153,11 +193,13 @@ impl<'a> BatchNorm<'a> {
         })
     }
 
-    /// One scale and one shift a channel, as PyTorch folds them: `x * (w * rstd) + (b - mean * (w * rstd))`.
+    /// One scale and one shift a channel, as PyTorch folds them: `x * (w * rstd) + (b - mean * (w *
+    /// rstd))`.
     fn normalize(&self, mean: &Tensor, rstd: &Tensor, out: &Tensor) -> Result<()> {
         let rank = self.x.dim();
         let given = [Some(mean), Some(rstd), self.weight, self.bias];
-        let parts: Vec<Tensor> = given.iter().flatten().map(|t| per_channel(t, rank)).collect::<Result<_>>()?;
+        let parts: Vec<Tensor> =
+            given.iter().flatten().map(|t| per_channel(t, rank)).collect::<Result<_>>()?;
         let (has_weight, has_bias) = (self.weight.is_some(), self.bias.is_some());
         blend(self.x, &parts.iter().collect::<Vec<_>>(), out, |b, r| {
             let (x, mean, rstd) = (r[0], r[1], r[2]);
@@ -176,9 +218,15 @@ impl<'a> BatchNorm<'a> {
         let loc = Loc::caller();
         let (x, w, b, momentum, eps) = (self.x, self.weight, self.bias, self.momentum, self.eps);
         let parts: [Tensor; 3] = results(match self.running {
-            Some([mean, var]) if self.training => aten_outputs!("_native_batch_norm_legit", loc; x, w, b, mean, var, true, momentum, eps),
-            Some([mean, var]) => aten_outputs!("_native_batch_norm_legit_no_training", loc; x, w, b, mean, var, momentum, eps),
-            None => aten_outputs!("_native_batch_norm_legit.no_stats", loc; x, w, b, true, momentum, eps),
+            Some([mean, var]) if self.training => {
+                aten_outputs!("_native_batch_norm_legit", loc; x, w, b, mean, var, true, momentum, eps)
+            }
+            Some([mean, var]) => {
+                aten_outputs!("_native_batch_norm_legit_no_training", loc; x, w, b, mean, var, momentum, eps)
+            }
+            None => {
+                aten_outputs!("_native_batch_norm_legit.no_stats", loc; x, w, b, true, momentum, eps)
+            }
         });
         parts.iter().try_for_each(|t| t.ok().map(drop))?;
         Ok(parts)
@@ -198,7 +246,9 @@ fn functional_metas(mut metas: Metas, n: &BatchNorm<'_>) -> Metas {
 }
 
 fn run_functional(n: &BatchNorm<'_>, outs: &[Tensor]) -> Result<()> {
-    let [.., mean, var] = outs else { return Err(Error::value("batch norm has running statistics as its last outputs")) };
+    let [.., mean, var] = outs else {
+        return Err(Error::value("batch norm has running statistics as its last outputs"));
+    };
     for (old, new) in n.running.into_iter().flatten().zip([mean, var]) {
         cpu_exec::copy(old, new)?;
     }
@@ -213,7 +263,12 @@ fn updates(a: &[Value]) -> Result<bool> {
 fn batch_norm(a: &[Value]) -> Result<Outputs> {
     let x = a[0].tensor()?;
     if x.dim() < 2 {
-        require(x.numel().eq(0), || format!("argument `input` must have a dimension of channels, found sizes {}", dims_text(x.sizes())))?;
+        require(x.numel().eq(0), || {
+            format!(
+                "argument `input` must have a dimension of channels, found sizes {}",
+                dims_text(x.sizes())
+            )
+        })?;
     }
     if x.dim() < 2 || x.numel().as_i64() == Some(0) {
         return done(aten!("clone", Loc::caller(); x));
@@ -249,33 +304,56 @@ fn instance_norm(a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
+        "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? \
+            running_mean, Tensor? running_var, bool training, float momentum, float eps) -> \
+            (Tensor, Tensor, Tensor)" =>
             Lowering::HiddenMutation { when: updates, body: |a| Ok(BatchNorm::of(a, Form::Full)?.declared()?.map(Value::Tensor).into_iter().collect()) },
-        "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
+        "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) \
+            running_mean, Tensor(b!) running_var, bool training, float momentum, float eps) -> \
+            (Tensor, Tensor, Tensor)" =>
             norm(|_, a| BatchNorm::of(a, Form::Full)?.metas(a), |a, out| { let n = BatchNorm::of(a, Form::Full)?; n.run(out, n.running) }),
-        "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
+        "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool \
+            training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
             norm(|_, a| BatchNorm::of(a, Form::NoStats)?.metas(a), |a, out| BatchNorm::of(a, Form::NoStats)?.run(out, None)),
-        "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
+        "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, \
+            Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, \
+            Tensor, Tensor)" =>
             norm(|_, a| BatchNorm::of(a, Form::Fixed(false))?.metas(a), |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None)),
-        "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" => norm(
+        "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, \
+            Tensor running_mean, Tensor running_var, bool training, float momentum, float eps) -> \
+            (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" =>
+            norm(
             |_, a| { let n = BatchNorm::of(a, Form::Full)?; Ok(functional_metas(n.metas(a)?, &n)) },
             |a, out| run_functional(&BatchNorm::of(a, Form::Full)?, out),
         ),
-        "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)" => norm(
+        "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) \
+            running_mean, Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, \
+            Tensor, Tensor)" =>
+            norm(
             |_, a| { let n = BatchNorm::of(a, Form::Fixed(true))?; Ok(with_reserve(n.metas(a)?, n.x)) },
             |a, out| { let n = BatchNorm::of(a, Form::Fixed(true))?; n.run(out, n.running) },
         ),
-        "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" => norm(
+        "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, \
+            Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, \
+            Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" =>
+            norm(
             |_, a| { let n = BatchNorm::of(a, Form::Fixed(true))?; Ok(functional_metas(with_reserve(n.metas(a)?, n.x), &n)) },
             |a, out| run_functional(&BatchNorm::of(a, Form::Fixed(true))?, out),
         ),
-        "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)" => norm(
+        "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? \
+            running_mean, Tensor? running_var, float momentum, float eps) -> (Tensor, Tensor, \
+            Tensor, Tensor)" =>
+            norm(
             |_, a| { let n = BatchNorm::of(a, Form::Fixed(false))?; Ok(with_reserve(n.metas(a)?, n.x)) },
             |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None),
         ),
-        "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor" =>
+        "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, \
+            Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> \
+            Tensor" =>
             Lowering::HiddenMutation { when: updates, body: batch_norm },
-        "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor" =>
+        "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, \
+            Tensor? running_var, bool use_input_stats, float momentum, float eps, bool \
+            cudnn_enabled) -> Tensor" =>
             Lowering::HiddenMutation { when: updates, body: instance_norm },
     }
 }

@@ -4,18 +4,19 @@ use super::dims::{decide, done, require_rank};
 use super::lower::Lowering;
 use super::order::refuse_bool;
 use super::{table, views};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
-use crate::tensor::meta::Dims;
 use crate::methods::aten;
+use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::{DType, Loc, MemoryFormat, Scalar};
 
 /// `self, n, dim, prepend, append`
 #[track_caller]
 fn diff(a: &[Value]) -> Result<Outputs> {
-    let (x, n, append, prepend) = (a[0].tensor()?, a[1].int_i64()?, a[4].opt_tensor()?, a[3].opt_tensor()?);
+    let (x, n, append, prepend) =
+        (a[0].tensor()?, a[1].int_i64()?, a[4].opt_tensor()?, a[3].opt_tensor()?);
     require_rank("self", x, 1..=64)?;
     let d = wrap_dim(a[2].int_i64()?, x.dim())?;
     if n < 0 {
@@ -25,10 +26,15 @@ fn diff(a: &[Value]) -> Result<Outputs> {
         t.map_or(Ok(()), |t| require_rank(name, t, x.dim()..=x.dim()))?;
     }
     let parts: Vec<&Tensor> = prepend.into_iter().chain([x]).chain(append).collect();
-    let mut out = if parts.len() == 1 || n == 0 { x.clone() } else { Tensor::cat(parts, d as i64).ok()?.clone() };
+    let mut out = if parts.len() == 1 || n == 0 {
+        x.clone()
+    } else {
+        Tensor::cat(parts, d as i64).ok()?.clone()
+    };
     let size = out.sizes()[d];
     // as many as there are elements leave nothing
-    let n = if decide(size.ge(n))? { n } else { size.as_i64().map_or_else(|| size.guard_int(), Ok)? };
+    let n =
+        if decide(size.ge(n))? { n } else { size.as_i64().map_or_else(|| size.guard_int(), Ok)? };
     if n == 0 {
         return done(out.clone_as(MemoryFormat::Preserve));
     }
@@ -37,7 +43,8 @@ fn diff(a: &[Value]) -> Result<Outputs> {
         return done(out.narrow(d as i64, 0, size - n).clone_as(MemoryFormat::Preserve));
     }
     for i in 1..=n {
-        let (after, before) = (out.narrow(d as i64, 1, size - i), out.narrow(d as i64, 0, size - i));
+        let (after, before) =
+            (out.narrow(d as i64, 1, size - i), out.narrow(d as i64, 0, size - i));
         out = if out.dtype() == DType::Bool { after.logical_xor(&before) } else { after - before };
     }
     done(out)
@@ -56,7 +63,10 @@ impl Steps {
         let points = if x.dim() == 1 {
             let wrong = || {
                 let (of, found) = (dims_text(y.sizes()), dims_text(x.sizes()));
-                Error::value(format!("argument `x` must hold one point for each element of dimension {dim} of `y` {of}, found {found}"))
+                Error::value(format!(
+                    "argument `x` must hold one point for each element of dimension {dim} of `y` \
+                        {of}, found {found}"
+                ))
             };
             require_equal(x.sizes()[0], y.sizes()[dim], &wrong)?;
             let mut sizes: Dims = smallvec::smallvec![1.into(); y.dim()];
@@ -83,11 +93,16 @@ fn neighbours(t: &Tensor, dim: usize) -> Result<(Tensor, Tensor)> {
 
 /// The integral of `y` by the trapezoidal rule.
 #[track_caller]
-fn trapezoid(y: &Tensor, steps: impl FnOnce(usize) -> Result<Steps>, dim: &Value) -> Result<Outputs> {
+fn trapezoid(
+    y: &Tensor,
+    steps: impl FnOnce(usize) -> Result<Steps>,
+    dim: &Value,
+) -> Result<Outputs> {
     require_rank("y", y, 1..=64)?;
     let d = wrap_dim(dim.int_i64()?, y.dim())?;
     if y.sizes()[d].as_i64() == Some(0) {
-        let sizes: Dims = y.sizes().iter().enumerate().filter(|(i, _)| *i != d).map(|(_, &n)| n).collect();
+        let sizes: Dims =
+            y.sizes().iter().enumerate().filter(|(i, _)| *i != d).map(|(_, &n)| n).collect();
         return done(aten!("zeros", Loc::caller(); Value::from_dims(sizes), y.dtype()));
     }
     done(match steps(d)? {
@@ -104,7 +119,11 @@ fn trapezoid(y: &Tensor, steps: impl FnOnce(usize) -> Result<Steps>, dim: &Value
 
 /// The integrals of `y` up to each point but the first.
 #[track_caller]
-fn cumulative(y: &Tensor, steps: impl FnOnce(usize) -> Result<Steps>, dim: &Value) -> Result<Outputs> {
+fn cumulative(
+    y: &Tensor,
+    steps: impl FnOnce(usize) -> Result<Steps>,
+    dim: &Value,
+) -> Result<Outputs> {
     require_rank("y", y, 1..=64)?;
     let d = wrap_dim(dim.int_i64()?, y.dim())?;
     let (left, right) = neighbours(y, d)?;
@@ -122,7 +141,9 @@ fn even(dx: &Value) -> Result<Steps> {
 /// By even steps, or at points.
 macro_rules! integral {
     ($rule:ident even) => {
-        Lowering::Composite(|a| $rule(a[0].tensor()?, |_| refuse_bool("y", &a[0]).and_then(|()| even(&a[1])), &a[2]))
+        Lowering::Composite(|a| {
+            $rule(a[0].tensor()?, |_| refuse_bool("y", &a[0]).and_then(|()| even(&a[1])), &a[2])
+        })
     };
     ($rule:ident points) => {
         Lowering::Composite(|a| {
@@ -140,12 +161,19 @@ macro_rules! integral {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor" => Lowering::Composite(diff),
-        "aten::trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" => integral!(trapezoid points),
-        "aten::trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" => integral!(trapezoid even),
+        "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) \
+            -> Tensor" =>
+            Lowering::Composite(diff),
+        "aten::trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
+            integral!(trapezoid points),
+        "aten::trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" =>
+            integral!(trapezoid even),
         "aten::trapz.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" => integral!(trapezoid points),
-        "aten::trapz.dx(Tensor y, *, float dx=1., int dim=-1) -> Tensor" => integral!(trapezoid even),
-        "aten::cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" => integral!(cumulative points),
-        "aten::cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" => integral!(cumulative even),
+        "aten::trapz.dx(Tensor y, *, float dx=1., int dim=-1) -> Tensor" =>
+            integral!(trapezoid even),
+        "aten::cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
+            integral!(cumulative points),
+        "aten::cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" =>
+            integral!(cumulative even),
     }
 }

@@ -1,11 +1,12 @@
-//! Checks that a program carries along: they return nothing, and fail where what they say does not hold.
+//! Checks that a program carries along: they return nothing, and fail where what they say does not
+//! hold.
 
 use super::dims::{known_equal, require};
 use super::lower::Lowering;
 use super::{host, table};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 
 /// `a, size, stride, dtype, device, layout`: each that is given must be the tensor's.
@@ -28,11 +29,21 @@ fn metadata(a: &[Value]) -> Result<Outputs> {
 #[track_caller]
 fn same_dims(what: &str, found: &[SymInt], expected: &Value) -> Result<()> {
     let Some(expected) = expected.opt(Value::ints)? else { return Ok(()) };
-    let wrong = || format!("argument `a` must have the {what} {}, found {}", dims_text(expected), dims_text(found));
+    let wrong = || {
+        format!(
+            "argument `a` must have the {what} {}, found {}",
+            dims_text(expected),
+            dims_text(found)
+        )
+    };
     if expected.len() != found.len() {
         return Err(Error::value(wrong()));
     }
-    expected.iter().zip(found).filter(|(e, f)| !known_equal(**e, **f)).try_for_each(|(&e, &f)| require(e.eq(f), wrong))
+    expected
+        .iter()
+        .zip(found)
+        .filter(|(e, f)| !known_equal(**e, **f))
+        .try_for_each(|(&e, &f)| require(e.eq(f), wrong))
 }
 
 /// One element, which must not be zero.
@@ -40,14 +51,18 @@ fn holds(t: &Tensor, message: &str) -> Result<Outputs> {
     match host::reals(t)?.as_slice() {
         [x] if *x != 0.0 => Ok(Outputs::new()),
         [_] => Err(Error::value(message)),
-        many => Err(Error::value(format!("argument `self` must hold one truth value, found {} elements", many.len()))),
+        many => Err(Error::value(format!(
+            "argument `self` must hold one truth value, found {} elements",
+            many.len()
+        ))),
     }
 }
 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, Layout? layout=None) -> ()" =>
+        "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, \
+            ScalarType? dtype=None, *, Device? device=None, Layout? layout=None) -> ()" =>
             Lowering::Dynamic { fake: |_, a| metadata(a), run: metadata },
         "aten::_assert_async(Tensor self) -> ()" =>
             Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: |a| holds(a[0].tensor()?, "an asserted tensor is zero") },

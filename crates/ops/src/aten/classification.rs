@@ -6,16 +6,19 @@ use super::loss::{Reduction, require_floats};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-const fn reduce(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn reduce(
+    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Reduce, metas, run })
 }
 
@@ -56,10 +59,15 @@ fn nll_metas(a: &[Value], ranks: std::ops::RangeInclusive<usize>) -> Result<Meta
     target_sizes.remove(d);
     // one example may have its label as a vector of one
     if x.dim() > 1 || target.dim() > 1 {
-        require_same(&target_sizes, target.sizes(), || "argument `target` must have, as `self` without its classes,".into())?;
+        require_same(&target_sizes, target.sizes(), || {
+            "argument `target` must have, as `self` without its classes,".into()
+        })?;
     } else {
         super::dims::require(target.numel().eq(1), || {
-            format!("argument `target` must be one label, found sizes {}", dims_text(target.sizes()))
+            format!(
+                "argument `target` must be one label, found sizes {}",
+                dims_text(target.sizes())
+            )
         })?;
     }
     let output = if Reduction::of(&a[3])? == Reduction::None { target_sizes } else { Dims::new() };
@@ -78,7 +86,9 @@ fn nll(a: &[Value], out: &[Tensor]) -> Result<()> {
             continue;
         }
         let class = usize::try_from(t).ok().filter(|&t| t < classes);
-        let class = class.ok_or_else(|| Error::value(format!("`target` holds the class {t}, but `self` has {classes} classes")))?;
+        let class = class.ok_or_else(|| {
+            Error::value(format!("`target` holds the class {t}, but `self` has {classes} classes"))
+        })?;
         let weight = weights.as_ref().map_or(1.0, |w| w[class]);
         *loss = -weight * scores[(i / inner * classes + class) * inner + i % inner];
         total += weight;
@@ -92,20 +102,32 @@ fn nll(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[1], &[if whole { total } else { 0.0 }])
 }
 
-/// `nll_loss` with any number of dimensions after the classes: as images of height 1 where it is neither none nor two.
-fn nll_nd(x: &Tensor, target: &Tensor, weight: Option<&Tensor>, reduction: Reduction, ignored: SymInt) -> Result<Tensor> {
+/// `nll_loss` with any number of dimensions after the classes: as images of height 1 where it is
+/// neither none nor two.
+fn nll_nd(
+    x: &Tensor,
+    target: &Tensor,
+    weight: Option<&Tensor>,
+    reduction: Reduction,
+    ignored: SymInt,
+) -> Result<Tensor> {
     match x.dim() {
-        0 => Err(Error::value("argument `self` must have a dimension of classes, found a 0-d tensor")),
+        0 => Err(Error::value(
+            "argument `self` must have a dimension of classes, found a 0-d tensor",
+        )),
         1 | 2 => Ok(x.nll_loss(target, weight, reduction, ignored)),
         4 => Ok(x.nll_loss2d(target, weight, reduction, ignored)),
         _ => {
             let (n, space) = (x.sizes()[0], &x.sizes()[2..]);
             let target_sizes: Dims = std::iter::once(n).chain(space.iter().copied()).collect();
-            require_same(&target_sizes, target.sizes(), || "argument `target` must have, as `self` without its classes,".into())?;
+            require_same(&target_sizes, target.sizes(), || {
+                "argument `target` must have, as `self` without its classes,".into()
+            })?;
             let flat = product(space);
             let one = SymInt::from(1);
             let image = x.reshape([n, x.sizes()[1], one, flat]);
-            let loss = image.nll_loss2d(&target.reshape([n, one, flat]), weight, reduction, ignored);
+            let loss =
+                image.nll_loss2d(&target.reshape([n, one, flat]), weight, reduction, ignored);
             Ok(if reduction == Reduction::None { loss.reshape(target_sizes) } else { loss })
         }
     }
@@ -135,26 +157,43 @@ impl CrossEntropy<'_> {
         require_floats("cross_entropy_loss", &[("self", x)])?;
         require_class_weights(x, &a[2], x.sizes()[class_dim(x)])?;
         if !(0.0..=1.0).contains(&smoothing) {
-            return Err(Error::value(format!("`label_smoothing` must be between 0 and 1, found {smoothing}")));
+            return Err(Error::value(format!(
+                "`label_smoothing` must be between 0 and 1, found {smoothing}"
+            )));
         }
-        Ok(CrossEntropy { x, target, weight: a[2].opt_tensor()?, reduction: Reduction::of(&a[3])?, ignored: a[4].int()?, smoothing })
+        Ok(CrossEntropy {
+            x,
+            target,
+            weight: a[2].opt_tensor()?,
+            reduction: Reduction::of(&a[3])?,
+            ignored: a[4].int()?,
+            smoothing,
+        })
     }
 
     fn run(&self) -> Result<Outputs> {
-        let same = self.x.dim() == self.target.dim() && self.x.sizes().iter().zip(self.target.sizes()).all(|(&a, &b)| known_equal(a, b));
+        let same = self.x.dim() == self.target.dim()
+            && self.x.sizes().iter().zip(self.target.sizes()).all(|(&a, &b)| known_equal(a, b));
         if self.target.dtype().is_float() {
             self.of_probabilities()
         } else if same {
-            Err(Error::value(format!("argument `target` of the sizes of `self` must hold probabilities, found {}", self.target.dtype())))
+            Err(Error::value(format!(
+                "argument `target` of the sizes of `self` must hold probabilities, found {}",
+                self.target.dtype()
+            )))
         } else {
             self.of_labels()
         }
     }
 
     fn of_probabilities(&self) -> Result<Outputs> {
-        require_same(self.x.sizes(), self.target.sizes(), || "argument `target`, of probabilities, must have, as `self`,".into())?;
+        require_same(self.x.sizes(), self.target.sizes(), || {
+            "argument `target`, of probabilities, must have, as `self`,".into()
+        })?;
         if !known_equal(self.ignored, (-100).into()) {
-            return Err(Error::value("`ignore_index` is for targets that are class numbers, not probabilities"));
+            return Err(Error::value(
+                "`ignore_index` is for targets that are class numbers, not probabilities",
+            ));
         }
         let d = class_dim(self.x);
         let log = weighted(&self.x.log_softmax(d as i64), self.weight, d);
@@ -182,7 +221,10 @@ impl CrossEntropy<'_> {
             Reduction::Mean => {
                 let counted = match self.weight {
                     None => ignored.logical_not().sum(),
-                    Some(w) => w.take(&self.target.to_dtype(DType::I64).masked_fill(&ignored, 0)).masked_fill(&ignored, 0.0).sum(),
+                    Some(w) => w
+                        .take(&self.target.to_dtype(DType::I64).masked_fill(&ignored, 0))
+                        .masked_fill(&ignored, 0.0)
+                        .sum(),
                 };
                 smooth.sum() / counted
             }
@@ -200,11 +242,16 @@ fn rows(x: &Tensor) -> Result<(SymInt, SymInt)> {
         [width] => (one, width),
         [n, width, ..] => (n, width),
     };
-    super::dims::require(width.ne(0), || format!("`self` must have classes, found sizes {}", dims_text(x.sizes())))?;
+    super::dims::require(width.ne(0), || {
+        format!("`self` must have classes, found sizes {}", dims_text(x.sizes()))
+    })?;
     if matches!(x.dtype(), DType::F32 | DType::F64) {
         Ok((n, width))
     } else {
-        Err(Error::value(format!("margin losses over classes take f32 and f64, found {}", x.dtype())))
+        Err(Error::value(format!(
+            "margin losses over classes take f32 and f64, found {}",
+            x.dtype()
+        )))
     }
 }
 
@@ -214,10 +261,15 @@ fn multi_margin_metas(a: &[Value]) -> Result<Metas> {
     power(&a[2])?;
     require_class_weights(x, &a[4], width)?;
     if target.dtype() != DType::I64 {
-        return Err(Error::value(format!("argument `target` must hold class numbers of dtype i64, found {}", target.dtype())));
+        return Err(Error::value(format!(
+            "argument `target` must hold class numbers of dtype i64, found {}",
+            target.dtype()
+        )));
     }
     require_rank("target", target, 0..=1)?;
-    require_same(&[n], &[target.numel()], || "argument `target` must have, one a row of `self`,".into())?;
+    require_same(&[n], &[target.numel()], || {
+        "argument `target` must have, one a row of `self`,".into()
+    })?;
     let single = x.dim() < 2 && target.dim() == 0 || Reduction::of(&a[5])? != Reduction::None;
     Ok(smallvec![fresh(x, if single { Dims::new() } else { smallvec![n] }, x.dtype())])
 }
@@ -238,11 +290,16 @@ fn multi_margin(a: &[Value], out: &Tensor) -> Result<()> {
     let mut losses = Vec::with_capacity(target.len());
     for (row, &t) in x.chunks_exact(width.max(1)).zip(&target) {
         let class = usize::try_from(t).ok().filter(|&t| t < width);
-        let class = class.ok_or_else(|| Error::value(format!("`target` holds the class {t}, but `self` has {width} classes")))?;
+        let class = class.ok_or_else(|| {
+            Error::value(format!("`target` holds the class {t}, but `self` has {width} classes"))
+        })?;
         let weight = weights.as_ref().map_or(1.0, |w| w[class]);
         let others = row.iter().enumerate().filter(|(c, _)| *c != class);
         // NaN counts as no violation, as in PyTorch
-        losses.push(others.map(|(_, v)| (margin - row[class] + v).max(0.0).powi(p) * weight).sum::<f64>() / width as f64);
+        losses.push(
+            others.map(|(_, v)| (margin - row[class] + v).max(0.0).powi(p) * weight).sum::<f64>()
+                / width as f64,
+        );
     }
     Reduction::of(&a[5])?.store(out, &losses)
 }
@@ -251,33 +308,47 @@ fn multilabel_metas(a: &[Value]) -> Result<Metas> {
     let (x, target) = (a[0].tensor()?, a[1].tensor()?);
     let (n, _) = rows(x)?;
     if target.dtype() != DType::I64 {
-        return Err(Error::value(format!("argument `target` must hold class numbers of dtype i64, found {}", target.dtype())));
+        return Err(Error::value(format!(
+            "argument `target` must hold class numbers of dtype i64, found {}",
+            target.dtype()
+        )));
     }
     require_same(x.sizes(), target.sizes(), || "argument `target` must have, as `self`,".into())?;
     let single = x.dim() < 2 || Reduction::of(&a[2])? != Reduction::None;
-    Ok(smallvec![fresh(x, if single { Dims::new() } else { smallvec![n] }, x.dtype()), fresh(x, target.sizes().into(), x.dtype())])
+    Ok(smallvec![
+        fresh(x, if single { Dims::new() } else { smallvec![n] }, x.dtype()),
+        fresh(x, target.sizes().into(), x.dtype())
+    ])
 }
 
-/// Every class that is a target must lead every one that is not by 1. A row's targets end at the first -1.
+/// Every class that is a target must lead every one that is not by 1. A row's targets end at the
+/// first -1.
 fn multilabel_margin(a: &[Value], out: &[Tensor]) -> Result<()> {
     let (x, target) = (host::reals(a[0].tensor()?)?, labels(a[1].tensor()?)?);
-    let width = a[0].tensor()?.sizes().last().and_then(|n| n.as_i64()).map_or(1, |n| n.max(1) as usize);
+    let width =
+        a[0].tensor()?.sizes().last().and_then(|n| n.as_i64()).map_or(1, |n| n.max(1) as usize);
     if let Some(t) = target.iter().find(|t| !(-1..width as i64).contains(*t)) {
-        return Err(Error::value(format!("`target` must hold numbers of {width} classes, or -1, found {t}")));
+        return Err(Error::value(format!(
+            "`target` must hold numbers of {width} classes, or -1, found {t}"
+        )));
     }
     let (mut losses, mut is_target) = (Vec::new(), vec![0.0; x.len()]);
-    for ((row, targets), marks) in x.chunks_exact(width).zip(target.chunks_exact(width)).zip(is_target.chunks_exact_mut(width)) {
+    for ((row, targets), marks) in
+        x.chunks_exact(width).zip(target.chunks_exact(width)).zip(is_target.chunks_exact_mut(width))
+    {
         let targets: Vec<usize> = targets.iter().map_while(|&t| usize::try_from(t).ok()).collect();
         targets.iter().for_each(|&t| marks[t] = 1.0);
         let others = || row.iter().zip(marks.iter()).filter(|(_, m)| **m == 0.0).map(|(v, _)| v);
-        let loss: f64 = targets.iter().flat_map(|&t| others().map(move |v| (1.0 - row[t] + v).max(0.0))).sum();
+        let loss: f64 =
+            targets.iter().flat_map(|&t| others().map(move |v| (1.0 - row[t] + v).max(0.0))).sum();
         losses.push(loss / width as f64);
     }
     Reduction::of(&a[2])?.store(&out[0], &losses)?;
     host::store_reals(&out[1], &is_target)
 }
 
-/// `self, target, weight, reduction, ignore_index` through the operator of that name, whose first result is the loss.
+/// `self, target, weight, reduction, ignore_index` through the operator of that name, whose first
+/// result is the loss.
 fn forward(op: &str, a: &[Value]) -> Result<Outputs> {
     let mut out = crate::call(op, a.iter().cloned().collect())?;
     out.truncate(1);
@@ -287,21 +358,29 @@ fn forward(op: &str, a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
+        "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt \
+            ignore_index) -> (Tensor output, Tensor total_weight)" =>
             reduce(|_, a| nll_metas(a, 1..=2), nll),
-        "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
+        "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, \
+            SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
             reduce(|_, a| nll_metas(a, 4..=4), nll),
-        "aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor" =>
+        "aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt \
+            ignore_index=-100) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::nll_loss_forward", a)),
-        "aten::nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor" =>
+        "aten::nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, \
+            SymInt ignore_index=-100) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::nll_loss2d_forward", a)),
-        "aten::nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor" =>
+        "aten::nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, \
+            SymInt ignore_index=-100) -> Tensor" =>
             Lowering::Composite(|a| done(nll_nd(a[0].tensor()?, a[1].tensor()?, a[2].opt_tensor()?, Reduction::of(&a[3])?, a[4].int()?)?)),
-        "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor" =>
+        "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int \
+            reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor" =>
             Lowering::Composite(|a| CrossEntropy::of(a)?.run()),
-        "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=1) -> Tensor" =>
+        "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? \
+            weight=None, int reduction=1) -> Tensor" =>
             reduce(|_, a| multi_margin_metas(a), |a, out| multi_margin(a, &out[0])),
-        "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor is_target)" =>
+        "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> \
+            (Tensor output, Tensor is_target)" =>
             reduce(|_, a| multilabel_metas(a), multilabel_margin),
         "aten::multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::multilabel_margin_loss_forward", a)),

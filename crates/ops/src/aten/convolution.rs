@@ -1,14 +1,16 @@
 //! Convolutions over one to three spatial dimensions, plain and transposed.
 
-use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype};
+use super::dims::{
+    channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype,
+};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::Scalar;
 use maquette_ir::sym::SymInt;
 use maquette_kernels::{self as kernels, Window};
@@ -20,7 +22,9 @@ fn per_space(name: &str, v: &Value, space: usize) -> Result<Dims> {
     match given.len() {
         n if n == space => Ok(given.into()),
         1 => Ok(smallvec![given[0]; space]),
-        n => Err(Error::value(format!("`{name}` must hold {space} numbers, one a spatial dimension, found {n}"))),
+        n => Err(Error::value(format!(
+            "`{name}` must hold {space} numbers, one a spatial dimension, found {n}"
+        ))),
     }
 }
 
@@ -53,19 +57,33 @@ impl<'a> Convolution<'a> {
             output_padding: per_space("output_padding", &a[7], space)?,
             groups: a[8].int_i64()?,
         };
-        for (name, list, least) in
-            [("stride", &c.stride, 1), ("dilation", &c.dilation, 1), ("padding", &c.padding, 0), ("output_padding", &c.output_padding, 0)]
-        {
+        for (name, list, least) in [
+            ("stride", &c.stride, 1),
+            ("dilation", &c.dilation, 1),
+            ("padding", &c.padding, 0),
+            ("output_padding", &c.output_padding, 0),
+        ] {
             for &i in list {
-                require(i.ge(least), || format!("`{name}` must be at least {least}, found {}", dims_text(list)))?;
+                require(i.ge(least), || {
+                    format!("`{name}` must be at least {least}, found {}", dims_text(list))
+                })?;
                 if i.as_i64().is_some_and(|i| i > Window::MOST) {
-                    return Err(Error::value(format!("`{name}` must be at most {}, found {}", Window::MOST, dims_text(list))));
+                    return Err(Error::value(format!(
+                        "`{name}` must be at most {}, found {}",
+                        Window::MOST,
+                        dims_text(list)
+                    )));
                 }
             }
         }
-        for ((&more, &stride), &dilation) in c.output_padding.iter().zip(&c.stride).zip(&c.dilation).filter(|_| c.transposed) {
+        for ((&more, &stride), &dilation) in
+            c.output_padding.iter().zip(&c.stride).zip(&c.dilation).filter(|_| c.transposed)
+        {
             require(more.lt(stride.max(dilation)), || {
-                format!("`output_padding` must be less than `stride` or `dilation`, found {}", dims_text(&c.output_padding))
+                format!(
+                    "`output_padding` must be less than `stride` or `dilation`, found {}",
+                    dims_text(&c.output_padding)
+                )
             })?;
         }
         if c.groups < 1 {
@@ -81,38 +99,53 @@ impl<'a> Convolution<'a> {
         let mismatch = || {
             let (x, w) = (dims_text(x), dims_text(w));
             Error::value(format!(
-                "`input` {x} and `weight` {w} do not fit together in {g} groups: the channels of `input` must be those of `weight`"
+                "`input` {x} and `weight` {w} do not fit together in {g} groups: the channels of \
+                    `input` must be those of `weight`"
             ))
         };
         let (channels, out) = if self.transposed { (w[0], w[1] * g) } else { (w[1] * g, w[0]) };
         require_equal(x[1], channels, &mismatch)?;
-        require(w[0].modulo(g).eq(0), || format!("dimension 0 of `weight` {} must be divisible by `groups` {g}", dims_text(w)))?;
+        require(w[0].modulo(g).eq(0), || {
+            format!("dimension 0 of `weight` {} must be divisible by `groups` {g}", dims_text(w))
+        })?;
         if let Some(b) = self.bias {
             require_same_dtype(("input", self.input), ("bias", b))?;
             require_rank("bias", b, 1..=1)?;
-            let wrong =
-                || Error::value(format!("argument `bias` must have sizes [{out}], one an output channel, found {}", dims_text(b.sizes())));
+            let wrong = || {
+                Error::value(format!(
+                    "argument `bias` must have sizes [{out}], one an output channel, found {}",
+                    dims_text(b.sizes())
+                ))
+            };
             require_equal(b.sizes()[0], out, &wrong)?;
         }
         let mut sizes: Dims = smallvec![x[0], out];
         for d in 0..self.stride.len() {
-            let (n, k, s, p, dil) = (x[d + 2], w[d + 2], self.stride[d], self.padding[d], self.dilation[d]);
+            let (n, k, s, p, dil) =
+                (x[d + 2], w[d + 2], self.stride[d], self.padding[d], self.dilation[d]);
             let reach = dil * (k - 1) + 1;
             let size = if self.transposed {
                 (n - 1) * s - p * 2 + reach + self.output_padding[d]
             } else {
                 require((n + p * 2).ge(reach), || {
-                    format!("a kernel that reaches over {reach} elements does not fit `input` {} with padding {p}", dims_text(x))
+                    format!(
+                        "a kernel that reaches over {reach} elements does not fit `input` {} with \
+                            padding {p}",
+                        dims_text(x)
+                    )
                 })?;
                 (n + p * 2 - reach).floor_div(s) + 1
             };
-            require(size.ge(0), || format!("the output would have the negative size {size} in spatial dimension {d}"))?;
+            require(size.ge(0), || {
+                format!("the output would have the negative size {size} in spatial dimension {d}")
+            })?;
             sizes.push(size);
         }
         let m = fresh(self.input, sizes, self.input.dtype());
         // volumes in double precision are row-major always, as PyTorch's kernel for them gives them
         let keeps = self.stride.len() < 3 || m.dtype != maquette_ir::DType::F64;
-        let last = keeps && (is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?);
+        let last = keeps
+            && (is_channels_last(self.input.meta())? || is_channels_last(self.weight.meta())?);
         Ok(if last { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
     }
 
@@ -130,7 +163,14 @@ impl<'a> Convolution<'a> {
         };
         let run = if self.transposed { kernels::conv_transpose } else { kernels::conv };
         let bias = self.bias.map(input).transpose()?;
-        Ok(run(&input(self.input)?, &input(self.weight)?, bias.as_ref(), &window, self.groups, &mut output(out)?)?)
+        Ok(run(
+            &input(self.input)?,
+            &input(self.weight)?,
+            bias.as_ref(),
+            &window,
+            self.groups,
+            &mut output(out)?,
+        )?)
     }
 }
 
@@ -167,15 +207,24 @@ fn conv(a: &[Value], space: usize, transposed: bool) -> Result<Tensor> {
     Ok(if input.dim() == space + 1 { out.squeeze_dim(0) } else { out })
 }
 
-/// `valid` pads nothing, `same` keeps the spatial sizes; an odd number of elements to add has one more at the end.
-fn named_padding(x: &Tensor, w: &Tensor, name: &str, stride: &[SymInt], dilation: &[SymInt]) -> Result<(Tensor, Dims)> {
+/// `valid` pads nothing, `same` keeps the spatial sizes; an odd number of elements to add has one
+/// more at the end.
+fn named_padding(
+    x: &Tensor,
+    w: &Tensor,
+    name: &str,
+    stride: &[SymInt],
+    dilation: &[SymInt],
+) -> Result<(Tensor, Dims)> {
     let space = stride.len();
     match name {
         "valid" => Ok((x.clone(), smallvec![SymInt::from(0); space])),
         "same" => {
             let (mut left, mut extra, mut uneven) = (Dims::new(), Dims::new(), false);
             for d in 0..space {
-                require(stride[d].eq(1), || format!("padding \"same\" needs a stride of 1, found {}", dims_text(stride)))?;
+                require(stride[d].eq(1), || {
+                    format!("padding \"same\" needs a stride of 1, found {}", dims_text(stride))
+                })?;
                 let total = dilation[d] * (w.sizes()[d + 2] - 1);
                 left.push(total.floor_div(2));
                 extra.push(total.modulo(2));
@@ -189,42 +238,61 @@ fn named_padding(x: &Tensor, w: &Tensor, name: &str, stride: &[SymInt], dilation
             };
             Ok((padded, left))
         }
-        other => Err(Error::value(format!("`padding` must be \"valid\", \"same\" or numbers, found {other:?}"))),
+        other => Err(Error::value(format!(
+            "`padding` must be \"valid\", \"same\" or numbers, found {other:?}"
+        ))),
     }
 }
 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor" =>
+        "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] \
+            padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) \
+            -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Convolution,
                 metas: |_, a| -> Result<Metas> { Ok(smallvec![Convolution::of(a)?.meta()?]) },
                 run: |a, out| Convolution::of(a)?.run(&out[0]),
             }),
-        "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] dilation=[1], SymInt groups=1) -> Tensor" =>
+        "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], \
+            SymInt[1] padding=[0], SymInt[1] dilation=[1], SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 1, false)?)),
-        "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding=\"valid\", SymInt[1] dilation=1, SymInt groups=1) -> Tensor" =>
+        "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, \
+            str padding=\"valid\", SymInt[1] dilation=1, SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 1, false)?)),
-        "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, 1], SymInt[2] padding=[0, 0], SymInt[2] dilation=[1, 1], SymInt groups=1) -> Tensor" =>
+        "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, 1], \
+            SymInt[2] padding=[0, 0], SymInt[2] dilation=[1, 1], SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, false)?)),
-        "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str padding=\"valid\", SymInt[2] dilation=1, SymInt groups=1) -> Tensor" =>
+        "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, \
+            str padding=\"valid\", SymInt[2] dilation=1, SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, false)?)),
-        "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] dilation=[1, 1, 1], SymInt groups=1) -> Tensor" =>
+        "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, 1, 1], \
+            SymInt[3] padding=[0, 0, 0], SymInt[3] dilation=[1, 1, 1], SymInt groups=1) -> \
+            Tensor" =>
             Lowering::Composite(|a| done(conv(a, 3, false)?)),
-        "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, 1, 1], str padding=\"valid\", SymInt[3] dilation=[1, 1, 1], SymInt groups=1) -> Tensor" =>
+        "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] \
+            stride=[1, 1, 1], str padding=\"valid\", SymInt[3] dilation=[1, 1, 1], SymInt \
+            groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 3, false)?)),
-        "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, str padding, SymInt[] dilation, SymInt groups) -> Tensor" =>
+        "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, str \
+            padding, SymInt[] dilation, SymInt groups) -> Tensor" =>
             Lowering::Composite(|a| {
                 let weight = a[1].tensor()?;
                 require_rank("weight", weight, 3..=5)?;
                 done(conv(a, weight.dim() - 2, false)?)
             }),
-        "aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] output_padding=[0], SymInt groups=1, SymInt[1] dilation=[1]) -> Tensor" =>
+        "aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] \
+            stride=[1], SymInt[1] padding=[0], SymInt[1] output_padding=[0], SymInt groups=1, \
+            SymInt[1] dilation=[1]) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 1, true)?)),
-        "aten::conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] output_padding=[0, 0, 0], SymInt groups=1, SymInt[3] dilation=[1, 1, 1]) -> Tensor" =>
+        "aten::conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] \
+            stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] output_padding=[0, 0, 0], \
+            SymInt groups=1, SymInt[3] dilation=[1, 1, 1]) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 3, true)?)),
-        "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, SymInt[2] dilation=1) -> Tensor" =>
+        "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] \
+            stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, SymInt[2] \
+            dilation=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, true)?)),
     }
 }

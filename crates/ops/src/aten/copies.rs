@@ -1,19 +1,26 @@
-//! StorageCloner and conversions: the same elements in fresh memory, another dtype, another order of dimensions.
+//! StorageCloner and conversions: the same elements in fresh memory, another dtype, another order
+//! of dimensions.
 
-use super::dims::{done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous};
+use super::dims::{
+    done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous,
+};
 use super::lower::{Class, Compute, Lowering, Metas, Pointwise, Types};
 use super::{reshape, table};
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
-use crate::tensor::meta::Meta;
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Outputs, Value};
+use crate::tensor::meta::Meta;
 use maquette_ir::{DType, Device, Layout, MemoryFormat};
 use smallvec::smallvec;
 
 pub(crate) const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Copy, metas, run: |a, out| copy_all(a[0].tensor()?, &out[0]) })
+    Lowering::Compute(Compute {
+        class: Class::Copy,
+        metas,
+        run: |a, out| copy_all(a[0].tensor()?, &out[0]),
+    })
 }
 
 /// StorageCloner, unless the destination has no data: on the `meta` device.
@@ -39,7 +46,10 @@ fn format_of(v: &Value) -> Result<MemoryFormat> {
     match v {
         Value::None => Ok(MemoryFormat::Preserve),
         Value::MemoryFormat(f) => Ok(*f),
-        other => Err(Error::value(format!("`memory_format` must be a memory format, found {}", other.kind()))),
+        other => Err(Error::value(format!(
+            "`memory_format` must be a memory format, found {}",
+            other.kind()
+        ))),
     }
 }
 
@@ -68,7 +78,8 @@ fn has_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
     }
 }
 
-/// Whether `to` leaves the tensor in its memory: it asks for what the tensor suggests to results, not for how it lies.
+/// Whether `to` leaves the tensor in its memory: it asks for what the tensor suggests to results,
+/// not for how it lies.
 #[track_caller]
 fn suggests_format(x: &Tensor, format: MemoryFormat) -> Result<bool> {
     let suggested = match x.dim() {
@@ -92,7 +103,11 @@ impl To {
     #[track_caller]
     fn apply(self, x: &Tensor) -> Result<Outputs> {
         let (dtype, device) = (self.dtype.unwrap_or(x.dtype()), self.device.unwrap_or(x.device()));
-        if dtype == x.dtype() && device == x.device() && !self.copy && suggests_format(x, self.format)? {
+        if dtype == x.dtype()
+            && device == x.device()
+            && !self.copy
+            && suggests_format(x, self.format)?
+        {
             return done(x.clone());
         }
         done(x._to_copy(dtype, device, self.format))
@@ -102,44 +117,66 @@ impl To {
 /// A view of the first argument, in fresh memory.
 fn viewed_copy(op: &str, args: &[Value]) -> Result<Outputs> {
     let views = crate::call(op, args.iter().cloned().collect())?;
-    views.iter().map(|v| v.map_tensors(&mut |t| -> Result<Tensor> { Ok(t.clone_as(MemoryFormat::Contiguous).ok()?.clone()) })).collect()
+    views
+        .iter()
+        .map(|v| {
+            v.map_tensors(&mut |t| -> Result<Tensor> {
+                Ok(t.clone_as(MemoryFormat::Contiguous).ok()?.clone())
+            })
+        })
+        .collect()
 }
 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor" => copying(|_, a| {
+        "aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor" =>
+            copying(|_, a| {
             let x = a[0].tensor()?;
             clone_meta(x, format_of(&a[1])?, x.dtype(), x.device())
         }),
-        "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)" => Lowering::Composite(|a| {
+        "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> \
+            Tensor(a)" =>
+            Lowering::Composite(|a| {
             let (x, format) = (a[0].tensor()?, format_of(&a[1])?);
             if has_format(x, format)? { done(x.clone()) } else { done(x.clone_as(format)) }
         }),
-        "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor" => Lowering::Pointwise(Pointwise {
+        "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor" =>
+            Lowering::Pointwise(Pointwise {
             types: Types::First,
             build: |cx| cx.arg(1),
         }),
-        "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)" => Lowering::InPlace("aten::copy"),
-        "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor" =>
+        "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::copy"),
+        "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? \
+            device=None, bool? pin_memory=None, bool non_blocking=False, MemoryFormat? \
+            memory_format=None) -> Tensor" =>
             copying(|_, a| {
                 let x = a[0].tensor()?;
                 require_strided(&a[2])?;
                 let (dtype, device) = (a[1].opt(Value::dtype)?.unwrap_or(x.dtype()), a[3].opt(Value::device)?.unwrap_or(x.device()));
                 clone_meta(x, format_of(&a[6])?, dtype, device)
             }),
-        "aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" => Lowering::Composite(|a| {
+        "aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool \
+            copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" =>
+            Lowering::Composite(|a| {
             To { dtype: Some(a[1].dtype()?), device: None, copy: a[3].bool()?, format: format_of(&a[4])? }.apply(a[0].tensor()?)
         }),
-        "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" => Lowering::Composite(|a| {
+        "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, bool \
+            non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" =>
+            Lowering::Composite(|a| {
             To { dtype: Some(a[2].dtype()?), device: Some(a[1].device()?), copy: a[4].bool()?, format: format_of(&a[5])? }.apply(a[0].tensor()?)
         }),
-        "aten::to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" =>
+        "aten::to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, \
+            Device? device=None, bool? pin_memory=None, bool non_blocking=False, bool copy=False, \
+            MemoryFormat? memory_format=None) -> Tensor(a)" =>
             Lowering::Composite(|a| {
                 require_strided(&a[2])?;
                 To { dtype: a[1].opt(Value::dtype)?, device: a[3].opt(Value::device)?, copy: a[6].bool()?, format: format_of(&a[7])? }.apply(a[0].tensor()?)
             }),
-        "aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" => Lowering::Composite(|a| {
+        "aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, \
+            MemoryFormat? memory_format=None) -> Tensor(a)" =>
+            Lowering::Composite(|a| {
             let other = a[1].tensor()?;
             To { dtype: Some(other.dtype()), device: Some(other.device()), copy: a[3].bool()?, format: format_of(&a[4])? }.apply(a[0].tensor()?)
         }),
@@ -149,26 +186,48 @@ table! {
             To { dtype: Some(other.dtype()), device: Some(other.device()), copy: false, format: MemoryFormat::Preserve }.apply(a[0].tensor()?)
         }),
         // where there is no view, the copy is in the order of the elements all the same
-        "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::reshape", a)),
-        "aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::view.dtype", a)),
-        "aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::expand", a)),
-        "aten::permute_copy(Tensor self, int[] dims) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::permute", a)),
-        "aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::transpose.int", a)),
+        "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::reshape", a)),
+        "aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::view.dtype", a)),
+        "aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::expand", a)),
+        "aten::permute_copy(Tensor self, int[] dims) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::permute", a)),
+        "aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::transpose.int", a)),
         "aten::t_copy(Tensor self) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::t", a)),
-        "aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::select.int", a)),
-        "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::slice.Tensor", a)),
-        "aten::narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::narrow", a)),
-        "aten::squeeze_copy(Tensor self) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::squeeze", a)),
-        "aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::squeeze.dim", a)),
-        "aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::squeeze.dims", a)),
-        "aten::unsqueeze_copy(Tensor self, int dim) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::unsqueeze", a)),
-        "aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::diagonal", a)),
-        "aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::unfold", a)),
-        "aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::as_strided", a)),
-        "aten::alias_copy(Tensor self) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::alias", a)),
-        "aten::detach_copy(Tensor self) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::detach", a)),
-        "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]" => Lowering::Composite(|a| viewed_copy("aten::unbind.int", a)),
-        "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" => Lowering::Composite(|a| viewed_copy("aten::split.Tensor", a)),
-        "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]" => Lowering::Composite(|a| viewed_copy("aten::split_with_sizes", a)),
+        "aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::select.int", a)),
+        "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, \
+            SymInt step=1) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::slice.Tensor", a)),
+        "aten::narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::narrow", a)),
+        "aten::squeeze_copy(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::squeeze", a)),
+        "aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::squeeze.dim", a)),
+        "aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::squeeze.dims", a)),
+        "aten::unsqueeze_copy(Tensor self, int dim) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::unsqueeze", a)),
+        "aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::diagonal", a)),
+        "aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::unfold", a)),
+        "aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? \
+            storage_offset=None) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::as_strided", a)),
+        "aten::alias_copy(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::alias", a)),
+        "aten::detach_copy(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::detach", a)),
+        "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]" =>
+            Lowering::Composite(|a| viewed_copy("aten::unbind.int", a)),
+        "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" =>
+            Lowering::Composite(|a| viewed_copy("aten::split.Tensor", a)),
+        "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]" =>
+            Lowering::Composite(|a| viewed_copy("aten::split_with_sizes", a)),
     }
 }

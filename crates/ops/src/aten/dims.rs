@@ -1,12 +1,13 @@
 //! What shape rules share: decisions on sizes that may be symbolic, layouts, and argument checks.
 //!
-//! A decision is known statically, or becomes a guard (backed symbols), or is an error that names the data-dependent symbol. A
-//! requirement on data-dependent sizes becomes a deferred assertion instead.
+//! A decision is known statically, or becomes a guard (backed symbols), or is an error that names
+//! the data-dependent symbol. A requirement on data-dependent sizes becomes a deferred assertion
+//! instead.
 
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::{SymBool, SymInt};
 use maquette_ir::typing::{self, contiguous_strides, elementwise_strides};
 use maquette_ir::{DType, MemoryFormat};
@@ -34,7 +35,8 @@ pub(crate) fn decide_or_deny(b: SymBool, negated: SymBool, message: &str) -> Res
     }
 }
 
-/// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred assertion on data-dependent ones.
+/// Requires a condition: an error where it is known to fail, a guard on backed symbols, a deferred
+/// assertion on data-dependent ones.
 #[track_caller]
 pub(crate) fn require(b: SymBool, failed: impl Fn() -> String) -> Result<()> {
     crate::tensor::shape::demand(b, &failed, &|| Error::value(failed()))
@@ -45,7 +47,11 @@ pub(crate) fn require(b: SymBool, failed: impl Fn() -> String) -> Result<()> {
 pub(crate) fn is_one(n: SymInt) -> Result<bool> {
     match n.as_i64() {
         Some(n) => Ok(n == 1),
-        None => decide_or_deny(n.eq(1), n.ne(1), &format!("the size {n} must not be 1, which would be treated differently")),
+        None => decide_or_deny(
+            n.eq(1),
+            n.ne(1),
+            &format!("the size {n} must not be 1, which would be treated differently"),
+        ),
     }
 }
 
@@ -70,7 +76,8 @@ pub(crate) fn product(sizes: &[SymInt]) -> SymInt {
     sizes.iter().fold(SymInt::from(1), |n, &s| n * s)
 }
 
-/// Whether the layout is row-major, dimensions of size 1 aside; guards where strides or sizes are backed symbols.
+/// Whether the layout is row-major, dimensions of size 1 aside; guards where strides or sizes are
+/// backed symbols.
 #[track_caller]
 pub(crate) fn is_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool> {
     Ok(typing::is_contiguous(sizes, strides)?)
@@ -105,8 +112,9 @@ pub(crate) fn channels_last_strides(sizes: &[SymInt]) -> Dims {
     strides
 }
 
-/// Whether an image batch is stored channels last, and not row-major as well. Unlike PyTorch's `suggest_memory_format` it does not look at strides along
-/// dimensions of size 1, which graphs do not keep.
+/// Whether an image batch is stored channels last, and not row-major as well. Unlike PyTorch's
+/// `suggest_memory_format` it does not look at strides along dimensions of size 1, which graphs do
+/// not keep.
 #[track_caller]
 pub(crate) fn is_channels_last(m: &Meta) -> Result<bool> {
     if !matches!(m.rank(), 4 | 5) || is_contiguous(&m.sizes, &m.strides)? {
@@ -115,20 +123,25 @@ pub(crate) fn is_channels_last(m: &Meta) -> Result<bool> {
     is_channels_last_contiguous(&m.sizes, &m.strides)
 }
 
-/// Whether elements lie batch, space, channels, dimensions of size 1 aside, as [`is_contiguous`] says it of batch, channels, space.
+/// Whether elements lie batch, space, channels, dimensions of size 1 aside, as [`is_contiguous`]
+/// says it of batch, channels, space.
 #[track_caller]
 pub(crate) fn is_channels_last_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool> {
     matches_strides(sizes, strides, &channels_last_strides(sizes))
 }
 
-/// The strides of a fresh tensor of these sizes in the given memory format; `like` gives the order that is preserved.
+/// The strides of a fresh tensor of these sizes in the given memory format; `like` gives the order
+/// that is preserved.
 #[track_caller]
 pub(crate) fn format_strides(format: MemoryFormat, sizes: &[SymInt], like: &Meta) -> Result<Dims> {
     let needs = |rank: usize| {
         if sizes.len() == rank {
             Ok(channels_last_strides(sizes))
         } else {
-            Err(Error::value(format!("memory_format {format} needs a tensor of {rank} dimensions, found sizes {}", dims_text(sizes))))
+            Err(Error::value(format!(
+                "memory_format {format} needs a tensor of {rank} dimensions, found sizes {}",
+                dims_text(sizes)
+            )))
         }
     };
     match format {
@@ -154,17 +167,28 @@ pub(crate) fn fresh_like(like: &Tensor, dtype: DType) -> Result<Meta> {
 /// The metadata of a fresh result, channels last where `like` is.
 #[track_caller]
 pub(crate) fn in_format_of(like: &Tensor, m: Meta) -> Result<Meta> {
-    Ok(if is_channels_last(like.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
+    Ok(if is_channels_last(like.meta())? {
+        Meta { strides: channels_last_strides(&m.sizes), ..m }
+    } else {
+        m
+    })
 }
 
 /// A tensor argument must have this many dimensions.
-pub(crate) fn require_rank(arg: &str, t: &Tensor, expected: std::ops::RangeInclusive<usize>) -> Result<()> {
+pub(crate) fn require_rank(
+    arg: &str,
+    t: &Tensor,
+    expected: std::ops::RangeInclusive<usize>,
+) -> Result<()> {
     if expected.contains(&t.dim()) {
         return Ok(());
     }
     let (lo, hi) = (expected.start(), expected.end());
     let wanted = if lo == hi { lo.to_string() } else { format!("{lo} to {hi}") };
-    Err(Error::value(format!("argument `{arg}` must have {wanted} dimensions, found sizes {}", dims_text(t.sizes()))))
+    Err(Error::value(format!(
+        "argument `{arg}` must have {wanted} dimensions, found sizes {}",
+        dims_text(t.sizes())
+    )))
 }
 
 /// Two tensor arguments must have one dtype.
@@ -201,7 +225,10 @@ pub(crate) fn require_mask(arg: &str, t: &Tensor, also: Option<DType>) -> Result
         return Ok(());
     }
     let or = also.map_or(String::new(), |d| format!(" or {d}"));
-    Err(Error::value(format!("argument `{arg}` must have dtype bool{or}, found {found}{}", dims_text(t.sizes()))))
+    Err(Error::value(format!(
+        "argument `{arg}` must have dtype bool{or}, found {found}{}",
+        dims_text(t.sizes())
+    )))
 }
 
 /// The result of a composite: the tensor, or the error it died of.

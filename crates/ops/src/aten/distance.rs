@@ -5,16 +5,19 @@ use super::host;
 use super::loss::{Reduction, promoted, require_floats};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::{table, views};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::typing::broadcast;
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
 
-const fn compute(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn compute(
+    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Reduce, metas, run })
 }
 
@@ -49,7 +52,11 @@ fn pairs_meta(x1: &Tensor, x2: &Tensor) -> Result<Metas> {
     require_same_dtype(("x1", x1), ("x2", x2))?;
     let ((n, a), (m, b)) = ((x1.dim(), x1.sizes()), (x2.dim(), x2.sizes()));
     require_equal(a[n - 1], b[m - 1], &|| {
-        Error::value(format!("vectors of `x1` {} and `x2` {} must have one length", dims_text(a), dims_text(b)))
+        Error::value(format!(
+            "vectors of `x1` {} and `x2` {} must have one length",
+            dims_text(a),
+            dims_text(b)
+        ))
     })?;
     let mut sizes: Dims = broadcast(&[&a[..n - 2], &b[..m - 2]])?;
     sizes.extend([a[n - 2], b[m - 2]]);
@@ -81,7 +88,9 @@ fn cdist_metas(a: &[Value]) -> Result<Metas> {
     order(&a[2])?;
     match a[3].opt(Value::int_i64)? {
         None | Some(0..=2) => pairs_meta(a[0].tensor()?, a[1].tensor()?),
-        Some(other) => Err(Error::value(format!("`compute_mode` must be 0, 1 or 2, found {other}"))),
+        Some(other) => {
+            Err(Error::value(format!("`compute_mode` must be 0, 1 or 2, found {other}")))
+        }
     }
 }
 
@@ -101,7 +110,10 @@ fn pdist(a: &[Value], out: &Tensor) -> Result<()> {
     let row = |i: usize| &data[i * sizes[1]..][..sizes[1]];
     let mut distances = Vec::new();
     for i in 0..sizes[0] {
-        distances.extend((i + 1..sizes[0]).map(|j| norm(row(i).iter().zip(row(j)).map(|(a, b)| a - b), p, greatest)));
+        distances.extend(
+            (i + 1..sizes[0])
+                .map(|j| norm(row(i).iter().zip(row(j)).map(|(a, b)| a - b), p, greatest)),
+        );
     }
     host::store_reals(out, &distances)
 }
@@ -117,7 +129,11 @@ fn pairwise(x1: &Tensor, x2: &Tensor, p: f64, eps: f64, keepdim: bool) -> Result
 fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: i64, eps: f64) -> Result<Tensor> {
     let dtype = promoted(&[x1, x2]);
     if !dtype.is_float() {
-        return Err(Error::value(format!("`cosine_similarity` takes floats, found `x1` {} and `x2` {}", x1.dtype(), x2.dtype())));
+        return Err(Error::value(format!(
+            "`cosine_similarity` takes floats, found `x1` {} and `x2` {}",
+            x1.dtype(),
+            x2.dtype()
+        )));
     }
     let sizes = broadcast(&[x1.sizes(), x2.sizes()])?;
     wrap_dim(dim, sizes.len())?;
@@ -134,20 +150,26 @@ fn cosine_embedding(x1: &Tensor, x2: &Tensor, target: &Tensor, margin: f64) -> R
     let rank = target.dim();
     if rank > 1 || x1.dim() != rank + 1 || x2.dim() != rank + 1 {
         let [a, b, t] = [x1, x2, target].map(|t| dims_text(t.sizes()));
-        return Err(Error::value(format!("a target of 0 or 1 dimensions goes with inputs of one more, found {t} with {a} and {b}")));
+        return Err(Error::value(format!(
+            "a target of 0 or 1 dimensions goes with inputs of one more, found {t} with {a} and {b}"
+        )));
     }
     let dim = [rank as i64];
     let dot = |a: &Tensor, b: &Tensor| (a * b).sum_dim(dim, false);
     let cos = dot(x1, x2) / ((dot(x1, x1) + 1e-12) * (dot(x2, x2) + 1e-12)).sqrt();
     let zero = cos.zeros_like();
-    Ok(target.eq(1).where_(1.0 - &cos, &zero) + target.eq(-1).where_((&cos - margin).clamp_min(0), &zero))
+    Ok(target.eq(1).where_(1.0 - &cos, &zero)
+        + target.eq(-1).where_((&cos - margin).clamp_min(0), &zero))
 }
 
 fn triplet_margin(a: &[Value]) -> Result<Tensor> {
     let (anchor, positive, negative) = (a[0].tensor()?, a[1].tensor()?, a[2].tensor()?);
     if anchor.dim() != positive.dim() || anchor.dim() != negative.dim() {
         let [a, p, n] = [anchor, positive, negative].map(|t| dims_text(t.sizes()));
-        return Err(Error::value(format!("`anchor`, `positive` and `negative` must have equally many dimensions, found {a}, {p} and {n}")));
+        return Err(Error::value(format!(
+            "`anchor`, `positive` and `negative` must have equally many dimensions, found {a}, \
+                {p} and {n}"
+        )));
     }
     let (margin, p, eps) = (a[3].float()?, a[4].float()?, a[5].float()?);
     let near = pairwise(anchor, positive, p, eps, false)?;
@@ -174,16 +196,21 @@ table! {
             require_floats("_euclidean_dist", &[("x1", a[0].tensor()?)])?;
             pairs_meta(a[0].tensor()?, a[1].tensor()?)
         }, |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], 2.0)),
-        "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor" => compute(|_, a| pdist_metas(a), |a, out| pdist(a, &out[0])),
+        "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor" =>
+            compute(|_, a| pdist_metas(a), |a, out| pdist(a, &out[0])),
         "aten::pdist(Tensor self, float p=2.) -> Tensor" =>
             Lowering::Composite(|a| crate::call("aten::_pdist_forward", a.iter().cloned().collect())),
-        "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor" =>
+        "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float \
+            eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor" =>
             Lowering::Composite(|a| done(pairwise(a[0].tensor()?, a[1].tensor()?, a[2].float()?, a[3].float()?, a[4].bool()?)?)),
         "aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor" =>
             Lowering::Composite(|a| done(cosine_similarity(a[0].tensor()?, a[1].tensor()?, a[2].int_i64()?, a[3].float()?)?)),
-        "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor" =>
+        "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float \
+            margin=0., int reduction=1) -> Tensor" =>
             Lowering::Composite(|a| Reduction::of(&a[4])?.apply(cosine_embedding(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].float()?)?)),
-        "aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2., float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor" =>
+        "aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float \
+            margin=1., float p=2., float eps=9.9999999999999995e-07, bool swap=False, int \
+            reduction=1) -> Tensor" =>
             Lowering::Composite(|a| Reduction::of(&a[7])?.apply(triplet_margin(a)?)),
     }
 }

@@ -1,21 +1,27 @@
-//! The operators of functional graphs: a view of a value, and a value with a view of it replaced. Offsets, sizes and strides count the
-//! value's elements in row-major order, whatever its layout in memory is.
+//! The operators of functional graphs: a view of a value, and a value with a view of it replaced.
+//! Offsets, sizes and strides count the value's elements in row-major order, whatever its layout in
+//! memory is.
 
 use super::dims::{fresh, require};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{AccessError, Error, Result};
 use crate::tensor::meta::{Concrete, Meta};
 use crate::tensor::overlap::{may_overlap, may_self_overlap};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use smallvec::{SmallVec, smallvec};
 
 /// The part of a value, laid out row-major, that `size, stride, offset` name.
 fn part(base: &Tensor, at: &[Value]) -> Result<Tensor> {
-    let meta = super::views::as_strided(base, at[0].ints()?, at[1].ints()?, Some(base.storage_offset() + at[2].int()?))?;
+    let meta = super::views::as_strided(
+        base,
+        at[0].ints()?,
+        at[1].ints()?,
+        Some(base.storage_offset() + at[2].int()?),
+    )?;
     base.view_of(meta)
 }
 
@@ -45,9 +51,16 @@ fn strided_metas(a: &[Value]) -> Result<Metas> {
     let base = a[0].tensor()?;
     let strides = a[1].ints()?;
     require(SymInt::from(strides.len() as i64).eq(base.dim() as i64), || {
-        format!("`stride` {} must have an element for each of the sizes {}", dims_text(strides), dims_text(base.sizes()))
+        format!(
+            "`stride` {} must have an element for each of the sizes {}",
+            dims_text(strides),
+            dims_text(base.sizes())
+        )
     })?;
-    Ok(smallvec![Meta { strides: strides.into(), ..fresh(base, base.sizes().into(), base.dtype()) }])
+    Ok(smallvec![Meta {
+        strides: strides.into(),
+        ..fresh(base, base.sizes().into(), base.dtype())
+    }])
 }
 
 /// The integers of a region, which every run knows.
@@ -60,12 +73,18 @@ fn concrete_ints(v: &Value) -> Result<SmallVec<[i64; 6]>> {
 fn apart(a: &[Value]) -> Result<Outputs> {
     let region = |v: &Value| -> Result<Concrete> {
         let numbers = concrete_ints(v)?;
-        let Some((&offset, rest)) = numbers.split_first() else { return Err(Error::value("a region needs at least an offset")) };
+        let Some((&offset, rest)) = numbers.split_first() else {
+            return Err(Error::value("a region needs at least an offset"));
+        };
         let (sizes, strides) = rest.split_at(rest.len() / 2);
         Ok(Concrete { sizes: sizes.into(), strides: strides.into(), offset, width: 1 })
     };
     if may_overlap(&region(&a[0])?, &region(&a[1])?) {
-        return Err(AccessError::MutatedOverlap { first: a[2].str()?.into(), second: a[3].str()?.into() }.into());
+        return Err(AccessError::MutatedOverlap {
+            first: a[2].str()?.into(),
+            second: a[3].str()?.into(),
+        }
+        .into());
     }
     Ok(Outputs::new())
 }
@@ -75,7 +94,12 @@ fn distinct(a: &[Value]) -> Result<Outputs> {
     let (sizes, strides) = (concrete_ints(&a[0])?, concrete_ints(&a[1])?);
     let at = Concrete { sizes, strides, offset: 0, width: 1 };
     if may_self_overlap(&at) {
-        return Err(AccessError::SelfOverlap { arg: a[2].str()?.into(), sizes: at.sizes.to_vec(), strides: at.strides.to_vec() }.into());
+        return Err(AccessError::SelfOverlap {
+            arg: a[2].str()?.into(),
+            sizes: at.sizes.to_vec(),
+            strides: at.strides.to_vec(),
+        }
+        .into());
     }
     Ok(Outputs::new())
 }
@@ -95,7 +119,8 @@ table! {
             Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: apart },
         "ir::distinct(SymInt[] size, SymInt[] stride, str name) -> ()" =>
             Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: distinct },
-        "ir::scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor" =>
+        "ir::scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt offset) -> \
+            Tensor" =>
             Lowering::Compute(Compute { class: Class::Copy, metas: |_, a| scatter_metas(a), run: scatter }),
     }
 }

@@ -1,9 +1,10 @@
-//! What is written here rather than as kernels: loops over elements of any dtype that are rare, or small.
+//! What is written here rather than as kernels: loops over elements of any dtype that are rare, or
+//! small.
 
 use crate::dispatch::cpu_exec;
-use crate::tensor::element::Element;
 use crate::error::{AccessError, Result};
 use crate::tensor::Tensor;
+use crate::tensor::element::Element;
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::{Class, Element as _};
 
@@ -15,7 +16,8 @@ pub(crate) fn data<T: Element>(t: &Tensor) -> Result<Vec<T>> {
     collect(x.len(), x.iter().copied())
 }
 
-/// So many numbers: an error where there is no memory for them, as for a length that an argument gives or an expanded tensor's elements.
+/// So many numbers: an error where there is no memory for them, as for a length that an argument
+/// gives or an expanded tensor's elements.
 pub(crate) fn collect<T: Element>(n: usize, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
     gather(n, T::DTYPE, values)
 }
@@ -25,10 +27,16 @@ pub(crate) fn table(n: usize, f: impl Fn(usize) -> usize) -> Result<Vec<usize>> 
     gather(n, DType::I64, (0..n).map(f))
 }
 
-/// So many things of elements of a dtype, or such an error: a batch may have more matrices without elements than fit.
-pub(crate) fn gather<T>(n: usize, dtype: DType, values: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
+/// So many things of elements of a dtype, or such an error: a batch may have more matrices without
+/// elements than fit.
+pub(crate) fn gather<T>(
+    n: usize,
+    dtype: DType,
+    values: impl IntoIterator<Item = T>,
+) -> Result<Vec<T>> {
     let mut out = Vec::new();
-    out.try_reserve_exact(n).map_err(|_| AccessError::Allocation { sizes: format!("[{n}]"), dtype })?;
+    out.try_reserve_exact(n)
+        .map_err(|_| AccessError::Allocation { sizes: format!("[{n}]"), dtype })?;
     out.extend(values.into_iter().take(n));
     Ok(out)
 }
@@ -80,7 +88,8 @@ pub(crate) fn fill(out: &Tensor, value: Scalar) -> Result<()> {
     Ok(maquette_kernels::fill(&mut cpu_exec::output(out)?, value)?)
 }
 
-/// `out[i, j, …] = x[tables[0][i], tables[1][j], …]`: what flips, rolls, repetitions and nearest resampling are.
+/// `out[i, j, …] = x[tables[0][i], tables[1][j], …]`: what flips, rolls, repetitions and nearest
+/// resampling are.
 pub(crate) fn separable(x: &Tensor, out: &Tensor, tables: &[Vec<usize>]) -> Result<()> {
     typed!(x.dtype(), T => {
         let x = x.read::<T>()?;

@@ -1,15 +1,16 @@
-//! Advanced indexing: lists of positions and masks, one for each indexed dimension, and the operators whose sizes depend on a mask.
+//! Advanced indexing: lists of positions and masks, one for each indexed dimension, and the
+//! operators whose sizes depend on a mask.
 
 use super::dims::{fresh, fresh_like, require_index, require_mask, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::{table, views};
 use crate::dispatch::cpu_exec::{self, input, output};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{broadcast, elementwise_strides};
@@ -20,7 +21,8 @@ fn is_mask(t: &Tensor) -> bool {
     matches!(t.dtype(), DType::Bool | DType::U8)
 }
 
-/// How many elements of a mask are set: a fresh data-dependent size, bounded by the mask's own where that is known.
+/// How many elements of a mask are set: a fresh data-dependent size, bounded by the mask's own
+/// where that is known.
 fn fake_count(cx: &FakeCtx, numel: SymInt) -> Result<SymInt> {
     cx.new_dynamic_size_in(0, numel.range().hi.max(0))
 }
@@ -41,7 +43,8 @@ fn nonzero(x: &Tensor) -> Result<Tensor> {
 /// The positions of a mask's set elements, real or fake.
 type Positions<'a> = &'a dyn Fn(&Tensor) -> Result<Tensor>;
 
-/// A mask of no dimensions covers one of size 1 that is put in its place: the indexed tensor with those, and masks as long.
+/// A mask of no dimensions covers one of size 1 that is put in its place: the indexed tensor with
+/// those, and masks as long.
 fn with_scalar_masks(x: &Tensor, list: &Value) -> Result<(Tensor, Value)> {
     let (mut x, mut out, mut d) = (x.clone(), Vec::new(), 0);
     for v in list.list()? {
@@ -62,7 +65,11 @@ fn with_scalar_masks(x: &Tensor, list: &Value) -> Result<(Tensor, Value)> {
 }
 
 /// The index of each dimension of the tensor, masks turned into positions.
-fn per_dimension(x: &Tensor, list: &Value, positions: Positions<'_>) -> Result<Vec<Option<Tensor>>> {
+fn per_dimension(
+    x: &Tensor,
+    list: &Value,
+    positions: Positions<'_>,
+) -> Result<Vec<Option<Tensor>>> {
     let mut out: Vec<Option<Tensor>> = Vec::new();
     for (i, v) in list.list()?.iter().enumerate() {
         let Some(t) = v.opt_tensor()? else {
@@ -73,10 +80,15 @@ fn per_dimension(x: &Tensor, list: &Value, positions: Positions<'_>) -> Result<V
         let used = if is_mask(t) { t.dim() } else { 1 };
         if d + used > x.dim() {
             let (index, of) = (dims_text(t.sizes()), dims_text(x.sizes()));
-            return Err(Error::value(format!("`indices[{i}]` {}{index} cannot index from dimension {d} of sizes {of}", t.dtype())));
+            return Err(Error::value(format!(
+                "`indices[{i}]` {}{index} cannot index from dimension {d} of sizes {of}",
+                t.dtype()
+            )));
         }
         if is_mask(t) {
-            require_same(&x.sizes()[d..d + used], t.sizes(), || format!("the mask `indices[{i}]` must have"))?;
+            require_same(&x.sizes()[d..d + used], t.sizes(), || {
+                format!("the mask `indices[{i}]` must have")
+            })?;
             let all = positions(t)?;
             for column in 0..used {
                 out.push(Some(all.view_of(views::select(all.meta(), 1, column.into())?)?));
@@ -87,7 +99,11 @@ fn per_dimension(x: &Tensor, list: &Value, positions: Positions<'_>) -> Result<V
         }
     }
     if out.len() > x.dim() {
-        return Err(Error::value(format!("`indices` has {} entries for a tensor of sizes {}", out.len(), dims_text(x.sizes()))));
+        return Err(Error::value(format!(
+            "`indices` has {} entries for a tensor of sizes {}",
+            out.len(),
+            dims_text(x.sizes())
+        )));
     }
     if out.iter().all(Option::is_none) {
         return Err(Error::value("`indices` must hold at least one tensor"));
@@ -121,17 +137,24 @@ fn indexed(x: &Tensor, mut indices: Vec<Option<Tensor>>) -> Result<Indexed> {
     let lead = if adjacent { dims.first().copied().unwrap_or(0) } else { 0 };
     let rest: SmallVec<[usize; 6]> = (0..x.dim()).filter(|d| !dims.contains(d)).collect();
     let around = |of: &dyn Fn(usize) -> SymInt, middle: &[SymInt]| -> Dims {
-        rest[..lead].iter().map(|&d| of(d)).chain(middle.iter().copied()).chain(rest[lead..].iter().map(|&d| of(d))).collect()
+        rest[..lead]
+            .iter()
+            .map(|&d| of(d))
+            .chain(middle.iter().copied())
+            .chain(rest[lead..].iter().map(|&d| of(d)))
+            .collect()
     };
     let sizes = around(&|d| x.sizes()[d], &batch);
     let zeros: Dims = smallvec![SymInt::from(0); batch.len()];
-    // as PyTorch's iterator sees it: the tensor with stride 0 where it is indexed, the indices with stride 0 elsewhere
+    // as PyTorch's iterator sees it: the tensor with stride 0 where it is indexed, the indices with
+    // stride 0 elsewhere
     let mut layouts = vec![around(&|d| x.strides()[d], &zeros)];
     for i in indices.iter_mut().flatten() {
         *i = i.view_of(views::expand(i.meta(), &batch)?)?;
         layouts.push(around(&|_| 0.into(), i.strides()));
     }
-    let operands: Vec<(&[SymInt], &[SymInt])> = layouts.iter().map(|s| (sizes.as_slice(), s.as_slice())).collect();
+    let operands: Vec<(&[SymInt], &[SymInt])> =
+        layouts.iter().map(|s| (sizes.as_slice(), s.as_slice())).collect();
     let strides = elementwise_strides(&sizes, &operands)?;
     Ok(Indexed { meta: Meta { strides, ..fresh(x, sizes, x.dtype()) }, indices })
 }
@@ -153,7 +176,9 @@ fn index(args: &[Value]) -> Result<Outputs> {
 fn put_values(values: &Tensor, sizes: &[SymInt]) -> Result<Meta> {
     views::expand(values.meta(), sizes).map_err(|_| {
         let (expected, found) = (dims_text(sizes), dims_text(values.sizes()));
-        Error::value(format!("argument `values` must expand to the indexed sizes {expected}, found sizes {found}"))
+        Error::value(format!(
+            "argument `values` must expand to the indexed sizes {expected}, found sizes {found}"
+        ))
     })
 }
 
@@ -177,7 +202,12 @@ fn index_put(args: &[Value], out: &Tensor) -> Result<()> {
     if values.numel().as_i64() == Some(0) {
         return Ok(());
     }
-    Ok(kernels::index_put(&mut output(&target)?, &index_views(&i.indices)?, &input(&values)?, args[3].bool()?)?)
+    Ok(kernels::index_put(
+        &mut output(&target)?,
+        &index_views(&i.indices)?,
+        &input(&values)?,
+        args[3].bool()?,
+    )?)
 }
 
 /// A tensor and the mask that selects from it, expanded to their common sizes.
@@ -185,7 +215,10 @@ fn masked(args: &[Value]) -> Result<(Tensor, Tensor)> {
     let (x, mask) = (args[0].tensor()?, args[1].tensor()?);
     require_mask("mask", mask, None)?;
     let sizes = broadcast(&[x.sizes(), mask.sizes()])?;
-    Ok((x.view_of(views::expand(x.meta(), &sizes)?)?, mask.view_of(views::expand(mask.meta(), &sizes)?)?))
+    Ok((
+        x.view_of(views::expand(x.meta(), &sizes)?)?,
+        mask.view_of(views::expand(mask.meta(), &sizes)?)?,
+    ))
 }
 
 fn masked_select(args: &[Value]) -> Result<Outputs> {
@@ -213,9 +246,11 @@ table! {
             },
             run: index,
         },
-        "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor" =>
+        "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> \
+            Tensor" =>
             Lowering::Compute(Compute { class: Class::Scatter, metas: |_, a| index_put_meta(a), run: |a, out| index_put(a, &out[0]) }),
-        "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)" =>
+        "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool \
+            accumulate=False) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_put"),
         "aten::nonzero(Tensor self) -> Tensor" => Lowering::Dynamic {
             fake: |cx, a| {
@@ -231,7 +266,8 @@ table! {
             },
             run: masked_select,
         },
-        "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor" => Lowering::Compute(Compute {
+        "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor" =>
+            Lowering::Compute(Compute {
             class: Class::Scatter,
             metas: |_, a| masked_scatter_meta(a),
             run: |a, out| {
@@ -240,6 +276,7 @@ table! {
                 Ok(kernels::masked_scatter(&mut output(&out[0])?, &input(&mask)?, &input(a[2].tensor()?)?)?)
             },
         }),
-        "aten::masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)" => Lowering::InPlace("aten::masked_scatter"),
+        "aten::masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::masked_scatter"),
     }
 }

@@ -1,24 +1,32 @@
-//! Joining and rearranging: concatenation, repetition, rolls, flips, padding, triangles, and a tensor with one view of it replaced.
+//! Joining and rearranging: concatenation, repetition, rolls, flips, padding, triangles, and a
+//! tensor with one view of it replaced.
 
-use super::dims::{channels_last_strides, decide, done, format_strides, fresh, fresh_like, is_channels_last, require, require_rank};
+use super::dims::{
+    channels_last_strides, decide, done, format_strides, fresh, fresh_like, is_channels_last,
+    require, require_rank,
+};
 use super::host::{self, fill_with, separable, typed};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::number::require_argument_fits;
 use super::table;
 use super::views;
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::{require_equal, require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::MemoryFormat;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote;
 use smallvec::smallvec;
 
-const fn compute(class: Class, metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn compute(
+    class: Class,
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class, metas, run })
 }
 
@@ -39,7 +47,9 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
         return Ok(fresh(parts[0], parts[0].sizes().into(), dtype));
     };
     if first.dim() == 0 {
-        return Err(Error::value("argument `tensors` holds a 0-d tensor, which cannot be concatenated"));
+        return Err(Error::value(
+            "argument `tensors` holds a 0-d tensor, which cannot be concatenated",
+        ));
     }
     let d = wrap_dim(dim, first.dim())?;
     let mut sizes: Dims = first.sizes().into();
@@ -48,7 +58,10 @@ fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
     for (i, t) in parts.iter().enumerate().filter(|(_, t)| !is_placeholder(t)) {
         let mismatch = || {
             let (expected, found) = (dims_text(first.sizes()), dims_text(t.sizes()));
-            Error::value(format!("`tensors[{i}]` must have sizes {expected} except in dimension {dim}, found sizes {found}"))
+            Error::value(format!(
+                "`tensors[{i}]` must have sizes {expected} except in dimension {dim}, found sizes \
+                    {found}"
+            ))
         };
         if t.dim() != sizes.len() {
             return Err(mismatch());
@@ -85,12 +98,22 @@ fn stack(parts: &[&Tensor], dim: i64) -> Result<Tensor> {
 
 fn repeat_meta(x: &Tensor, repeats: &[SymInt]) -> Result<Meta> {
     let lead = repeats.len().checked_sub(x.dim()).ok_or_else(|| {
-        Error::value(format!("`repeats` must have at least {} entries, one a dimension, found {}", x.dim(), dims_text(repeats)))
+        Error::value(format!(
+            "`repeats` must have at least {} entries, one a dimension, found {}",
+            x.dim(),
+            dims_text(repeats)
+        ))
     })?;
     for r in repeats {
-        require(r.ge(0), || format!("`repeats` must not be negative, found {}", dims_text(repeats)))?;
+        require(r.ge(0), || {
+            format!("`repeats` must not be negative, found {}", dims_text(repeats))
+        })?;
     }
-    let sizes = repeats.iter().enumerate().map(|(d, &r)| d.checked_sub(lead).map_or(r, |d| r * x.sizes()[d])).collect();
+    let sizes = repeats
+        .iter()
+        .enumerate()
+        .map(|(d, &r)| d.checked_sub(lead).map_or(r, |d| r * x.sizes()[d]))
+        .collect();
     Ok(fresh(x, sizes, x.dtype()))
 }
 
@@ -99,8 +122,13 @@ fn identity(sizes: &[usize]) -> Result<Vec<Vec<usize>>> {
     sizes.iter().map(|&n| host::table(n, |i| i)).collect()
 }
 
-/// A tensor with elements has tables no longer than itself; of others one dimension may be of any length.
-fn unless_empty(args: &[Value], out: &Tensor, run: fn(&[Value], &Tensor) -> Result<()>) -> Result<()> {
+/// A tensor with elements has tables no longer than itself; of others one dimension may be of any
+/// length.
+fn unless_empty(
+    args: &[Value],
+    out: &Tensor,
+    run: fn(&[Value], &Tensor) -> Result<()>,
+) -> Result<()> {
     if out.numel().as_i64() == Some(0) { Ok(()) } else { run(args, out) }
 }
 
@@ -108,8 +136,11 @@ fn repeat(args: &[Value], out: &Tensor) -> Result<()> {
     let x = args[0].tensor()?;
     let (from, to) = (host::sizes(x)?, host::sizes(out)?);
     let lead = to.len() - from.len();
-    let x = x.view_of(views::expand(x.meta(), &[&vec![SymInt::from(1); lead], x.sizes()].concat())?)?;
-    let of = |(d, &n): (usize, &usize)| host::table(n, |i| d.checked_sub(lead).map_or(0, |d| i % from[d]));
+    let x =
+        x.view_of(views::expand(x.meta(), &[&vec![SymInt::from(1); lead], x.sizes()].concat())?)?;
+    let of = |(d, &n): (usize, &usize)| {
+        host::table(n, |i| d.checked_sub(lead).map_or(0, |d| i % from[d]))
+    };
     let tables: Vec<Vec<usize>> = to.iter().enumerate().map(of).collect::<Result<_>>()?;
     separable(&x, out, &tables)
 }
@@ -125,14 +156,17 @@ fn flip(args: &[Value], out: &Tensor) -> Result<()> {
     separable(x, out, &tables)
 }
 
-/// The dimensions to roll with their shifts; none where the tensor is rolled as if it had one dimension.
+/// The dimensions to roll with their shifts; none where the tensor is rolled as if it had one
+/// dimension.
 fn roll_shifts(args: &[Value]) -> Result<Vec<(usize, i64)>> {
     let (x, shifts, dims) = (args[0].tensor()?, args[1].ints_i64()?, args[2].ints_i64()?);
     if dims.is_empty() && shifts.len() == 1 {
         return Ok(Vec::new());
     }
     if shifts.len() != dims.len() {
-        return Err(Error::value(format!("`shifts` and `dims` must have one length, found {shifts:?} and {dims:?}")));
+        return Err(Error::value(format!(
+            "`shifts` and `dims` must have one length, found {shifts:?} and {dims:?}"
+        )));
     }
     dims.iter().zip(shifts).map(|(&d, s)| Ok((wrap_dim(d, x.dim())?, s))).collect()
 }
@@ -164,7 +198,10 @@ fn roll(args: &[Value], out: &Tensor) -> Result<()> {
 /// The elements to add before and after each dimension; `pad` lists the last dimension first.
 pub(super) fn padding(rank: usize, pad: &[SymInt]) -> Result<Vec<(SymInt, SymInt)>> {
     if !pad.len().is_multiple_of(2) || pad.len() / 2 > rank {
-        return Err(Error::value(format!("`pad` must hold two numbers for each of at most {rank} dimensions, found {}", dims_text(pad))));
+        return Err(Error::value(format!(
+            "`pad` must hold two numbers for each of at most {rank} dimensions, found {}",
+            dims_text(pad)
+        )));
     }
     let mut out = vec![(SymInt::from(0), SymInt::from(0)); rank];
     for (d, p) in out.iter_mut().rev().zip(pad.chunks_exact(2)) {
@@ -187,17 +224,34 @@ fn constant_pad_meta(x: &Tensor, pad: &[SymInt], value: &Value) -> Result<Meta> 
         let padded = *n + before + after;
         // both ends are cut off first, each of what there is
         require((*n + before.min(0) + after.min(0)).ge(0), || {
-            format!("`pad` {} cuts off more than sizes {} have", dims_text(pad), dims_text(x.sizes()))
+            format!(
+                "`pad` {} cuts off more than sizes {} have",
+                dims_text(pad),
+                dims_text(x.sizes())
+            )
         })?;
-        require(padded.ge(0), || format!("`pad` {} leaves a size of {padded} of sizes {}", dims_text(pad), dims_text(x.sizes())))?;
+        require(padded.ge(0), || {
+            format!(
+                "`pad` {} leaves a size of {padded} of sizes {}",
+                dims_text(pad),
+                dims_text(x.sizes())
+            )
+        })?;
         *n = padded;
     }
     let m = fresh(x, sizes, x.dtype());
     if cuts {
         // a part of the tensor, cloned
-        return Ok(Meta { strides: format_strides(MemoryFormat::Preserve, &m.sizes, x.meta())?, ..m });
+        return Ok(Meta {
+            strides: format_strides(MemoryFormat::Preserve, &m.sizes, x.meta())?,
+            ..m
+        });
     }
-    Ok(if matches!(x.dim(), 4 | 5) && is_channels_last(x.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
+    Ok(if matches!(x.dim(), 4 | 5) && is_channels_last(x.meta())? {
+        Meta { strides: channels_last_strides(&m.sizes), ..m }
+    } else {
+        m
+    })
 }
 
 fn constant_pad(args: &[Value], out: &Tensor) -> Result<()> {
@@ -205,7 +259,8 @@ fn constant_pad(args: &[Value], out: &Tensor) -> Result<()> {
     host::fill(out, args[2].scalar()?)?;
     let (mut from, mut to) = (x.meta().clone(), out.meta().clone());
     for (d, (before, after)) in padding(x.dim(), args[1].ints()?)?.into_iter().enumerate() {
-        let (cut_front, cut_back) = ((SymInt::from(0) - before).max(0), (SymInt::from(0) - after).max(0));
+        let (cut_front, cut_back) =
+            ((SymInt::from(0) - before).max(0), (SymInt::from(0) - after).max(0));
         let length = (from.sizes[d] - cut_front - cut_back).max(0);
         from = views::narrow(&from, d as i64, cut_front.min(from.sizes[d]), length)?;
         to = views::narrow(&to, d as i64, before.max(0).min(to.sizes[d]), length)?;
@@ -272,7 +327,8 @@ table! {
     pub(super) static TABLE = {
         "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" =>
             compute(Class::Copy, |_, a| Ok(smallvec![cat_meta(&tensors(&a[0])?, a[1].int_i64()?)?]), |a, out| cat(a, &out[0])),
-        "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" => Lowering::Composite(|a| done(stack(&tensors(&a[0])?, a[1].int_i64()?)?)),
+        "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" =>
+            Lowering::Composite(|a| done(stack(&tensors(&a[0])?, a[1].int_i64()?)?)),
         "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
             compute(Class::Gather, |_, a| Ok(smallvec![repeat_meta(a[0].tensor()?, a[1].ints()?)?]), |a, out| unless_empty(a, &out[0], repeat)),
         "aten::tile(Tensor self, SymInt[] dims) -> Tensor" => Lowering::Composite(|a| {
@@ -286,22 +342,29 @@ table! {
             views::wrap_dims(&a[1].ints_i64()?, x.dim())?;
             Ok(smallvec![fresh_like(x, x.dtype())?])
         }, |a, out| unless_empty(a, &out[0], flip)),
-        "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" => compute(Class::Gather, |_, a| {
+        "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" =>
+            compute(Class::Gather, |_, a| {
             roll_shifts(a)?;
             let x = a[0].tensor()?;
             Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
         }, |a, out| unless_empty(a, &out[0], roll)),
         "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
             compute(Class::Copy, |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?, &a[2])?]), |a, out| constant_pad(a, &out[0])),
-        "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" => compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], true)),
-        "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" => compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], false)),
-        "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" => Lowering::InPlace("aten::tril"),
-        "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" => Lowering::InPlace("aten::triu"),
-        "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor" =>
+        "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" =>
+            compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], true)),
+        "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" =>
+            compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], false)),
+        "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::tril"),
+        "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::triu"),
+        "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? \
+            end=None, SymInt step=1) -> Tensor" =>
             compute(Class::Copy, |_, a| replaced(a, sliced), |a, out| replace(a, &out[0], sliced)),
         "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" =>
             compute(Class::Copy, |_, a| replaced(a, selected), |a, out| replace(a, &out[0], selected)),
-        "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor" =>
+        "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> \
+            Tensor" =>
             compute(Class::Copy, |_, a| replaced(a, diagonal), |a, out| replace(a, &out[0], diagonal)),
     }
 }

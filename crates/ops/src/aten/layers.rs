@@ -1,4 +1,5 @@
-//! Parts of networks between the families: bilinear maps, slopes that are learnt, gradients of softmax.
+//! Parts of networks between the families: bilinear maps, slopes that are learnt, gradients of
+//! softmax.
 
 use super::dims::{done, require, require_rank};
 use super::einsum::{Label, Labelled, contract};
@@ -6,34 +7,51 @@ use super::loss::require_floats;
 use super::lower::{Lowering, Types, wide};
 use super::views::wrap_dims;
 use super::{Pointwise, table};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg};
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-/// The product of three tensors, each with new dimensions of size 1, summed over dimensions: of two first, then with the third.
+/// The product of three tensors, each with new dimensions of size 1, summed over dimensions: of two
+/// first, then with the third.
 fn trilinear(a: &[Value]) -> Result<Tensor> {
     let rank = a[0].tensor()?.dim() + a[3].ints()?.len();
-    let dims = |i: usize| -> Result<Vec<usize>> { Ok(wrap_dims(&a[i].ints_i64()?, rank)?.into_vec()) };
+    let dims =
+        |i: usize| -> Result<Vec<usize>> { Ok(wrap_dims(&a[i].ints_i64()?, rank)?.into_vec()) };
     let operand = |i: usize| -> Result<Labelled> {
         let (tensor, expanded) = (a[i].tensor()?.clone(), dims(3 + i)?);
         if tensor.dim() + expanded.len() != rank {
             let sizes = dims_text(tensor.sizes());
-            return Err(Error::value(format!("`i{}` {sizes} and its {} new dimensions must make {rank}", i + 1, expanded.len())));
+            return Err(Error::value(format!(
+                "`i{}` {sizes} and its {} new dimensions must make {rank}",
+                i + 1,
+                expanded.len()
+            )));
         }
-        Ok(Labelled { tensor, labels: (0..rank).filter(|d| !expanded.contains(d)).map(Label::Number).collect() })
+        Ok(Labelled {
+            tensor,
+            labels: (0..rank).filter(|d| !expanded.contains(d)).map(Label::Number).collect(),
+        })
     };
     let (summed, third) = (dims(6)?, operand(2)?);
     let kept = |l: Label| !matches!(l, Label::Number(d) if summed.contains(&d));
     let later = third.labels.clone();
-    let product = contract(contract(operand(0)?, operand(1)?, |l| kept(l) || later.contains(&l))?, third, kept)?;
+    let product = contract(
+        contract(operand(0)?, operand(1)?, |l| kept(l) || later.contains(&l))?,
+        third,
+        kept,
+    )?;
     let order: Vec<Label> = (0..rank).map(Label::Number).filter(|&l| kept(l)).collect();
     // what no operand has is of size 1
-    let missing = order.iter().enumerate().filter(|(_, l)| !product.labels.contains(l)).map(|(d, _)| d as i64);
+    let missing = order
+        .iter()
+        .enumerate()
+        .filter(|(_, l)| !product.labels.contains(l))
+        .map(|(d, _)| d as i64);
     Ok(missing.fold(product.arranged(&order), |t, d| t.unsqueeze(d)).contiguous())
 }
 
@@ -46,7 +64,9 @@ fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) ->
     })?;
     let w = weight.sizes();
     for (name, x, width) in [("input1", x1, w[1]), ("input2", x2, w[2])] {
-        require_same(&[width], &x.sizes()[lead..], || format!("argument `{name}` must end, as `weight` says, in"))?;
+        require_same(&[width], &x.sizes()[lead..], || {
+            format!("argument `{name}` must end, as `weight` says, in")
+        })?;
     }
     let count = super::dims::product(&x1.sizes()[..lead]);
     let (flat1, flat2) = (x1.reshape([count, w[1]]), x2.reshape([count, w[2]]));
@@ -83,8 +103,13 @@ fn prelu(x: &Tensor, weight: &Tensor) -> Result<Outputs> {
     let channels = x.sizes().get(1).copied().unwrap_or(1.into());
     let mut sizes: Dims = smallvec![SymInt::from(1); x.dim()];
     if weight.numel().as_i64() != Some(1) {
-        let mismatch =
-            || format!("`weight` must hold one number, or one for each of {channels} channels, found sizes {}", dims_text(weight.sizes()));
+        let mismatch = || {
+            format!(
+                "`weight` must hold one number, or one for each of {channels} channels, found \
+                    sizes {}",
+                dims_text(weight.sizes())
+            )
+        };
         require(weight.numel().eq(channels), mismatch)?;
         if let Some(n) = sizes.get_mut(1) {
             *n = channels;
@@ -97,26 +122,38 @@ fn prelu(x: &Tensor, weight: &Tensor) -> Result<Outputs> {
 fn softmax_backward(a: &[Value], log: bool) -> Result<Tensor> {
     let (grad, output, dtype) = (a[0].tensor()?, a[1].tensor()?, a[3].dtype()?);
     require_floats("softmax", &[("grad_output", grad), ("output", output)])?;
-    require_same(grad.sizes(), output.sizes(), || "argument `output` must have, as `grad_output`,".into())?;
+    require_same(grad.sizes(), output.sizes(), || {
+        "argument `output` must have, as `grad_output`,".into()
+    })?;
     let dim = wrap_dim(a[2].int_i64()?, grad.dim())? as i64;
     let wide = wide(grad.dtype());
     let (g, y) = (grad.to_dtype(wide).contiguous(), output.to_dtype(wide).contiguous());
-    let result = if log { &g - y.exp() * g.sum_dim([dim], true) } else { (&g - (&g * &y).sum_dim([dim], true)) * y };
+    let result = if log {
+        &g - y.exp() * g.sum_dim([dim], true)
+    } else {
+        (&g - (&g * &y).sum_dim([dim], true)) * y
+    };
     Ok(result.to_dtype(dtype))
 }
 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>
+        "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] \
+            expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>
             Lowering::Composite(|a| done(trilinear(a)?)),
-        "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor" =>
+        "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> \
+            Tensor" =>
             Lowering::Composite(|a| done(bilinear(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].opt_tensor()?)?)),
-        "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" => Lowering::Pointwise(Pointwise { types: Types::Promote, build: prelu_kernel }),
-        "aten::prelu(Tensor self, Tensor weight) -> Tensor" => Lowering::Composite(|a| prelu(a[0].tensor()?, a[1].tensor()?)),
-        "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor" =>
+        "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" =>
+            Lowering::Pointwise(Pointwise { types: Types::Promote, build: prelu_kernel }),
+        "aten::prelu(Tensor self, Tensor weight) -> Tensor" =>
+            Lowering::Composite(|a| prelu(a[0].tensor()?, a[1].tensor()?)),
+        "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType \
+            input_dtype) -> Tensor" =>
             Lowering::Composite(|a| done(softmax_backward(a, false)?)),
-        "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor" =>
+        "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType \
+            input_dtype) -> Tensor" =>
             Lowering::Composite(|a| done(softmax_backward(a, true)?)),
     }
 }

@@ -4,11 +4,11 @@ use super::dims::{done, fresh};
 use super::host;
 use super::lower::{Class, Compute, Lowering, Metas, operand, wide};
 use super::{table, views};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::typing::{broadcast, elementwise_strides, promote};
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
@@ -39,7 +39,11 @@ impl Reduction {
             0 => Reduction::None,
             1 => Reduction::Mean,
             2 => Reduction::Sum,
-            other => return Err(Error::value(format!("`reduction` must be 0 (none), 1 (mean) or 2 (sum), found {other}"))),
+            other => {
+                return Err(Error::value(format!(
+                    "`reduction` must be 0 (none), 1 (mean) or 2 (sum), found {other}"
+                )));
+            }
         })
     }
 
@@ -72,7 +76,11 @@ pub(super) fn promoted(tensors: &[&Tensor]) -> DType {
 pub(super) fn require_floats(op: &str, args: &[(&str, &Tensor)]) -> Result<()> {
     match args.iter().find(|(_, t)| !t.dtype().is_float()) {
         None => Ok(()),
-        Some((name, t)) => Err(Error::value(format!("`{op}` takes floats, found `{name}` {}{}", t.dtype(), dims_text(t.sizes())))),
+        Some((name, t)) => Err(Error::value(format!(
+            "`{op}` takes floats, found `{name}` {}{}",
+            t.dtype(),
+            dims_text(t.sizes())
+        ))),
     }
 }
 
@@ -80,7 +88,11 @@ fn require_float_dtype(x: &Tensor, y: &Tensor, dtype: DType) -> Result<()> {
     if dtype.is_float() {
         return Ok(());
     }
-    Err(Error::value(format!("the loss takes floats, found `self` {} and `target` {}", x.dtype(), y.dtype())))
+    Err(Error::value(format!(
+        "the loss takes floats, found `self` {} and `target` {}",
+        x.dtype(),
+        y.dtype()
+    )))
 }
 
 /// `|self - target|`, of operands of `dtype`, in a dtype that rounds nothing.
@@ -100,7 +112,8 @@ fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64) -> Result<Tensor> {
     }
     let dtype = promoted(&[x, y]);
     let d = distance(x, y, dtype)?;
-    let loss = if beta == 0.0 { d } else { d.lt(beta).where_(d.square() * (0.5 / beta), d - 0.5 * beta) };
+    let loss =
+        if beta == 0.0 { d } else { d.lt(beta).where_(d.square() * (0.5 / beta), d - 0.5 * beta) };
     Ok(loss.to_dtype(dtype))
 }
 
@@ -134,7 +147,8 @@ fn poisson_nll(x: &Tensor, y: &Tensor, log_input: bool, full: bool, eps: f64) ->
 
 fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64) -> Tensor {
     // integers truncate the margin, as PyTorch does
-    let margin = if x.dtype().is_float() { Scalar::Float(margin) } else { Scalar::Int(margin as i64) };
+    let margin =
+        if x.dtype().is_float() { Scalar::Float(margin) } else { Scalar::Int(margin as i64) };
     let (zero, near) = (x.zeros_like(), (-x + margin).clamp_min(0));
     y.ne(1).where_(near, &zero) + y.ne(-1).where_(x, &zero)
 }
@@ -150,7 +164,12 @@ fn require_expands(name: &str, t: &Tensor, losses: &Tensor) -> Result<()> {
     })
 }
 
-fn bce_with_logits(x: &Tensor, y: &Tensor, weight: Option<&Tensor>, pos_weight: Option<&Tensor>) -> Result<Tensor> {
+fn bce_with_logits(
+    x: &Tensor,
+    y: &Tensor,
+    weight: Option<&Tensor>,
+    pos_weight: Option<&Tensor>,
+) -> Result<Tensor> {
     require_floats("binary_cross_entropy_with_logits", &[("self", x), ("target", y)])?;
     require_expands("self", x, y)?;
     let mut factor = None;
@@ -169,13 +188,21 @@ fn bce_metas(a: &[Value]) -> Result<Metas> {
     let (x, y) = (a[0].tensor()?, a[1].tensor()?);
     require_floats("binary_cross_entropy", &[("self", x)])?;
     super::dims::require_same_dtype(("self", x), ("target", y))?;
-    require_same(x.sizes(), &broadcast(&[x.sizes(), y.sizes()])?, || "the losses have, with `self`,".into())?;
+    require_same(x.sizes(), &broadcast(&[x.sizes(), y.sizes()])?, || {
+        "the losses have, with `self`,".into()
+    })?;
     if let Some(w) = a[2].opt_tensor()? {
         require_expands("weight", w, x)?;
     }
     let m = fresh(x, x.sizes().into(), x.dtype());
     Ok(smallvec![match Reduction::of(&a[3])? {
-        Reduction::None => Meta { strides: elementwise_strides(x.sizes(), &[(x.sizes(), x.strides()), (y.sizes(), y.strides())])?, ..m },
+        Reduction::None => Meta {
+            strides: elementwise_strides(
+                x.sizes(),
+                &[(x.sizes(), x.strides()), (y.sizes(), y.strides())]
+            )?,
+            ..m
+        },
         _ => fresh(x, smallvec![], x.dtype()),
     }])
 }
@@ -186,12 +213,15 @@ fn bce(a: &[Value], out: &Tensor) -> Result<()> {
     let (p, target) = (host::reals(x)?, expanded(a[1].tensor()?)?);
     for (name, of) in [("self", &p), ("target", &target)] {
         if let Some(p) = of.iter().find(|p| !(0.0..=1.0).contains(*p)) {
-            return Err(Error::value(format!("every element of `{name}` must be a probability between 0 and 1, found {p}")));
+            return Err(Error::value(format!(
+                "every element of `{name}` must be a probability between 0 and 1, found {p}"
+            )));
         }
     }
     // logarithms are cut off, so that a certain mistake costs 100 and not infinity
     let log = |x: f64| x.ln().max(-100.0);
-    let mut losses: Vec<f64> = p.iter().zip(target).map(|(&p, t)| (t - 1.0) * log(1.0 - p) - t * log(p)).collect();
+    let mut losses: Vec<f64> =
+        p.iter().zip(target).map(|(&p, t)| (t - 1.0) * log(1.0 - p) - t * log(p)).collect();
     if let Some(w) = a[2].opt_tensor()? {
         losses.iter_mut().zip(expanded(w)?).for_each(|(l, w)| *l *= w);
     }
@@ -221,22 +251,36 @@ macro_rules! reduced {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" => reduced!(2, |a, x, y| mse(x, y)?),
-        "aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" => reduced!(2, |a, x, y| (x - y).abs()),
-        "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor" => reduced!(2, |a, x, y| smooth_l1(x, y, a[3].float()?)?),
-        "aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor" => reduced!(2, |a, x, y| huber(x, y, a[3].float()?)?),
-        "aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" => reduced!(2, |a, x, y| soft_margin(x, y)?),
-        "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor" => reduced!(2, |a, x, y| kl_div(x, y, a[3].bool()?)?),
-        "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor" =>
+        "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" =>
+            reduced!(2, |a, x, y| mse(x, y)?),
+        "aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" =>
+            reduced!(2, |a, x, y| (x - y).abs()),
+        "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> \
+            Tensor" =>
+            reduced!(2, |a, x, y| smooth_l1(x, y, a[3].float()?)?),
+        "aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor" =>
+            reduced!(2, |a, x, y| huber(x, y, a[3].float()?)?),
+        "aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" =>
+            reduced!(2, |a, x, y| soft_margin(x, y)?),
+        "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> \
+            Tensor" =>
+            reduced!(2, |a, x, y| kl_div(x, y, a[3].bool()?)?),
+        "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float \
+            eps, int reduction) -> Tensor" =>
             reduced!(5, |a, x, y| poisson_nll(x, y, a[2].bool()?, a[3].bool()?, a[4].float()?)),
-        "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor" =>
+        "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) \
+            -> Tensor" =>
             reduced!(3, |a, x, y| hinge_embedding(x, y, a[2].float()?)),
-        "aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor" =>
+        "aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., \
+            int reduction=1) -> Tensor" =>
             reduced!(4, |a, x, y| (-a[2].tensor()? * (x - y) + a[3].float()?).clamp_min(0)),
-        "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor" =>
+        "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int \
+            reduction=1) -> Tensor" =>
             Lowering::Compute(Compute { class: Class::Reduce, metas: |_, a| bce_metas(a), run: |a, out| bce(a, &out[0]) }),
-        "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor" =>
+        "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, \
+            Tensor? pos_weight=None, int reduction=1) -> Tensor" =>
             reduced!(4, |a, x, y| bce_with_logits(x, y, a[2].opt_tensor()?, a[3].opt_tensor()?)?),
-        "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)" => Lowering::Composite(|a| log_sigmoid_forward(a[0].tensor()?)),
+        "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)" =>
+            Lowering::Composite(|a| log_sigmoid_forward(a[0].tensor()?)),
     }
 }

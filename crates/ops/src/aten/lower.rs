@@ -1,18 +1,21 @@
-//! Lowerings: the few classes of computation that every builtin operator is one of, and what follows from each.
+//! Lowerings: the few classes of computation that every builtin operator is one of, and what
+//! follows from each.
 
 use super::OpDef;
 use super::pointwise::cache::{CompiledExpr, tensor_operands};
-use crate::dispatch::device::device_of;
+use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap};
 use crate::dispatch::cpu_exec;
+use crate::dispatch::device::device_of;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
-use crate::dispatch::call_borrows::{borrow_args, resolve_overlap, mutated_args};
-use crate::tensor::meta::Meta;
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Outputs, Value};
+use crate::tensor::meta::Meta;
 use maquette_ir::scalar_expr::{ExprBuilder, Reg};
-use maquette_ir::typing::{Operand, OperandKind, broadcast, can_cast, contiguous_strides, elementwise_strides};
+use maquette_ir::typing::{
+    Operand, OperandKind, broadcast, can_cast, contiguous_strides, elementwise_strides,
+};
 use maquette_ir::{DType, Layout};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -30,7 +33,8 @@ pub enum Lowering {
     View(fn(&FakeCtx, &[Value]) -> Result<Metas>),
     /// The named operator's result, written into the first argument, which is returned.
     InPlace(&'static str),
-    /// Outputs that are not tensors, or whose sizes depend on data: metadata by one function, values by another.
+    /// Outputs that are not tensors, or whose sizes depend on data: metadata by one function,
+    /// values by another.
     Dynamic {
         /// Outputs of fake arguments.
         fake: fn(&FakeCtx, &[Value]) -> Result<Outputs>,
@@ -41,7 +45,8 @@ pub enum Lowering {
     Composite(fn(&[Value]) -> Result<Outputs>),
     /// A composite of which a part draws random numbers.
     RandomComposite(fn(&[Value]) -> Result<Outputs>),
-    /// A composite that, where `when` holds, writes to arguments its schema does not mark. A trace then records its parts, whose schemas do.
+    /// A composite that, where `when` holds, writes to arguments its schema does not mark. A trace
+    /// then records its parts, whose schemas do.
     HiddenMutation {
         /// Whether a call writes.
         when: fn(&[Value]) -> Result<bool>,
@@ -58,7 +63,9 @@ impl std::fmt::Display for Lowering {
             Lowering::View(_) => f.write_str("view"),
             Lowering::InPlace(name) => write!(f, "in place of `{name}`"),
             Lowering::Dynamic { .. } => f.write_str("data-dependent"),
-            Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::HiddenMutation { .. } => f.write_str("composite"),
+            Lowering::Composite(_)
+            | Lowering::RandomComposite(_)
+            | Lowering::HiddenMutation { .. } => f.write_str("composite"),
         }
     }
 }
@@ -100,7 +107,8 @@ impl Class {
         matches!(self, Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random)
     }
 
-    /// Whether its kernels may draw random numbers: recurrent layers drop elements between one another in training.
+    /// Whether its kernels may draw random numbers: recurrent layers drop elements between one
+    /// another in training.
     pub(crate) const fn uses_rng(self) -> bool {
         matches!(self, Class::Random | Class::Recurrent)
     }
@@ -158,7 +166,8 @@ pub enum Types {
     First,
     /// As [`Types::First`]; the result is row-major.
     Masked,
-    /// Computes in and returns the promoted dtype of every operand but the first, which is a bool mask.
+    /// Computes in and returns the promoted dtype of every operand but the first, which is a bool
+    /// mask.
     Select,
 }
 
@@ -181,11 +190,16 @@ pub struct PointwiseCx<'a> {
 impl PointwiseCx<'_> {
     /// The operand that argument `i` is.
     pub fn arg(&self, i: usize) -> Result<Reg> {
-        self.regs.get(i).copied().flatten().ok_or_else(|| Error::value(format!("argument {i} is not an operand")))
+        self.regs
+            .get(i)
+            .copied()
+            .flatten()
+            .ok_or_else(|| Error::value(format!("argument {i} is not an operand")))
     }
 }
 
-/// A pointwise operator's call, worked out: the compiled expression, the tensor operands, and the output.
+/// A pointwise operator's call, worked out: the compiled expression, the tensor operands, and the
+/// output.
 pub(crate) struct PointwiseCall<'a> {
     pub(crate) compiled: Rc<CompiledExpr>,
     pub(crate) operands: SmallVec<[&'a Tensor; 4]>,
@@ -194,7 +208,13 @@ pub(crate) struct PointwiseCall<'a> {
 
 impl Pointwise {
     /// Promotes, builds and broadcasts. `target`: the tensor that an in-place operator writes to.
-    pub(crate) fn call<'a>(&self, op: &OpDef, state: &OpState, args: &'a [Value], target: Option<&Meta>) -> Result<PointwiseCall<'a>> {
+    pub(crate) fn call<'a>(
+        &self,
+        op: &OpDef,
+        state: &OpState,
+        args: &'a [Value],
+        target: Option<&Meta>,
+    ) -> Result<PointwiseCall<'a>> {
         let compiled = self.compile(op, state, args, target.map(|t| t.dtype))?;
         let operands: SmallVec<[&Tensor; 4]> = tensor_operands(state)
             .filter_map(|i| match &args[i] {
@@ -207,31 +227,49 @@ impl Pointwise {
             && cpu_exec::common_dense_numel(operands.iter().copied()).is_some()
         {
             let device = device_of(state, args)?;
-            let meta = Meta { dtype: compiled.out_dtype, device, offset: 0.into(), requires_grad: false, ..first.meta().clone() };
+            let meta = Meta {
+                dtype: compiled.out_dtype,
+                device,
+                offset: 0.into(),
+                requires_grad: false,
+                ..first.meta().clone()
+            };
             return Ok(PointwiseCall { compiled, operands, meta });
         }
         let shapes: SmallVec<[&[_]; 4]> = operands.iter().map(|t| t.sizes()).collect();
         let sizes = broadcast(&shapes)?;
         let meta = match target {
             Some(t) => {
-                crate::tensor::shape::require_same(&t.sizes, &sizes, || format!("{} writes into a tensor of", op.name()))?;
+                crate::tensor::shape::require_same(&t.sizes, &sizes, || {
+                    format!("{} writes into a tensor of", op.name())
+                })?;
                 t.clone()
             }
             None => {
-                let layouts: SmallVec<[(&[_], &[_]); 4]> = operands.iter().map(|t| (t.sizes(), t.strides())).collect();
+                let layouts: SmallVec<[(&[_], &[_]); 4]> =
+                    operands.iter().map(|t| (t.sizes(), t.strides())).collect();
                 let strides = match self.types {
                     Types::Masked | Types::PromoteContiguous => contiguous_strides(&sizes),
                     _ => elementwise_strides(&sizes, &layouts)?,
                 };
                 let device = device_of(state, args)?;
-                Meta { dtype: compiled.out_dtype, device, layout: Layout::Strided, sizes, strides, offset: 0.into(), requires_grad: false }
+                Meta {
+                    dtype: compiled.out_dtype,
+                    device,
+                    layout: Layout::Strided,
+                    sizes,
+                    strides,
+                    offset: 0.into(),
+                    requires_grad: false,
+                }
             }
         };
         Ok(PointwiseCall { compiled, operands, meta })
     }
 }
 
-/// The dtype that formulas compute in: narrow floats compute wide and round once, as PyTorch's kernels do.
+/// The dtype that formulas compute in: narrow floats compute wide and round once, as PyTorch's
+/// kernels do.
 pub(crate) const fn wide(d: DType) -> DType {
     match d {
         DType::F16 | DType::BF16 => DType::F32,
@@ -242,7 +280,9 @@ pub(crate) const fn wide(d: DType) -> DType {
 /// How a value promotes.
 pub(crate) fn operand(v: &Value) -> Operand {
     match v {
-        Value::Tensor(t) if t.dim() == 0 => Operand { dtype: t.dtype(), kind: OperandKind::ZeroDim },
+        Value::Tensor(t) if t.dim() == 0 => {
+            Operand { dtype: t.dtype(), kind: OperandKind::ZeroDim }
+        }
         Value::Tensor(t) => Operand { dtype: t.dtype(), kind: OperandKind::Tensor },
         Value::Float(_) => Operand { dtype: DType::F32, kind: OperandKind::Scalar },
         Value::Bool(_) => Operand { dtype: DType::Bool, kind: OperandKind::Scalar },
@@ -270,18 +310,27 @@ impl OpDef {
     /// The operator whose result an in-place operator writes.
     fn functional(&self, name: &str) -> Result<(Op, &'static OpDef)> {
         let op = Op::find(name)?;
-        let def = op.state()?.builtin.ok_or_else(|| Error::value(format!("{name} is not a builtin operator")))?;
+        let def = op
+            .state()?
+            .builtin
+            .ok_or_else(|| Error::value(format!("{name} is not a builtin operator")))?;
         Ok((op, def))
     }
 
     /// Outputs of fake arguments.
     pub(crate) fn fake(&self, cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
         match &self.lowering {
-            Lowering::Pointwise(p) => Ok(group(state, std::iter::once(Tensor::fake_of(p.call(self, state, args, None)?.meta)))),
-            Lowering::Compute(c) => Ok(group(state, (c.metas)(cx, args)?.into_iter().map(Tensor::fake_of))),
+            Lowering::Pointwise(p) => Ok(group(
+                state,
+                std::iter::once(Tensor::fake_of(p.call(self, state, args, None)?.meta)),
+            )),
+            Lowering::Compute(c) => {
+                Ok(group(state, (c.metas)(cx, args)?.into_iter().map(Tensor::fake_of)))
+            }
             Lowering::View(f) => {
                 let base = self.viewed(state, args)?;
-                let views: Vec<Tensor> = f(cx, args)?.into_iter().map(|m| base.view_of(m)).collect::<Result<_>>()?;
+                let views: Vec<Tensor> =
+                    f(cx, args)?.into_iter().map(|m| base.view_of(m)).collect::<Result<_>>()?;
                 Ok(group(state, views.into_iter()))
             }
             Lowering::InPlace(name) => {
@@ -289,7 +338,9 @@ impl OpDef {
                 let (op, def) = self.functional(name)?;
                 let inner = op.state()?;
                 match &def.lowering {
-                    Lowering::Pointwise(p) => drop(p.call(self, &inner, args, Some(target.meta()))?),
+                    Lowering::Pointwise(p) => {
+                        drop(p.call(self, &inner, args, Some(target.meta()))?)
+                    }
                     _ => {
                         let out = def.fake(cx, &inner, args)?;
                         fits_into(target, out.first(), name)?;
@@ -298,15 +349,20 @@ impl OpDef {
                 Ok(smallvec::smallvec![args[0].clone()])
             }
             Lowering::Dynamic { fake, .. } => fake(cx, args),
-            Lowering::Composite(f) | Lowering::RandomComposite(f) | Lowering::HiddenMutation { body: f, .. } => f(args),
+            Lowering::Composite(f)
+            | Lowering::RandomComposite(f)
+            | Lowering::HiddenMutation { body: f, .. } => f(args),
         }
     }
 
     /// Outputs of real arguments on the host.
     pub(crate) fn run(&self, op: Op, state: &OpState, args: &mut [Value]) -> Result<Outputs> {
         match &self.lowering {
-            Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args)).and_then(crate::fake::well_formed),
-            Lowering::Composite(f) | Lowering::RandomComposite(f) | Lowering::HiddenMutation { body: f, .. } => f(args),
+            Lowering::View(_) => FakeCtx::eager(op, |cx| self.fake(cx, state, args))
+                .and_then(crate::fake::well_formed),
+            Lowering::Composite(f)
+            | Lowering::RandomComposite(f)
+            | Lowering::HiddenMutation { body: f, .. } => f(args),
             _ => {
                 let same_view_is_safe = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
                 let written = mutated_args(state, args);
@@ -320,7 +376,11 @@ impl OpDef {
                 })?;
                 drop(borrowed);
                 written.iter().flat_map(Value::tensors).for_each(Tensor::bump_version);
-                Ok(if matches!(self.lowering, Lowering::InPlace(_)) { written.into_iter().collect() } else { out })
+                Ok(if matches!(self.lowering, Lowering::InPlace(_)) {
+                    written.into_iter().collect()
+                } else {
+                    out
+                })
             }
         }
     }
@@ -336,7 +396,11 @@ impl OpDef {
             }
             Lowering::Compute(c) => {
                 let metas = FakeCtx::eager(op, |cx| (c.metas)(cx, args))?;
-                let allocate = if c.class.overwrites_output() { Tensor::allocate_to_fill } else { Tensor::allocate };
+                let allocate = if c.class.overwrites_output() {
+                    Tensor::allocate_to_fill
+                } else {
+                    Tensor::allocate
+                };
                 let mut outs: SmallVec<[Tensor; 2]> = SmallVec::new();
                 for meta in metas {
                     outs.push(allocate(meta)?);
@@ -361,7 +425,10 @@ impl OpDef {
                 Ok(Outputs::new())
             }
             Lowering::Dynamic { run, .. } => run(args),
-            Lowering::View(_) | Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::HiddenMutation { .. } => {
+            Lowering::View(_)
+            | Lowering::Composite(_)
+            | Lowering::RandomComposite(_)
+            | Lowering::HiddenMutation { .. } => {
                 Err(Error::value("views and composites have no kernel"))
             }
         }
@@ -369,12 +436,21 @@ impl OpDef {
 }
 
 /// The result of a functional operator, if it can be written into `target`.
-pub(super) fn fits_into<'a>(target: &Tensor, out: Option<&'a Value>, name: &str) -> Result<&'a Tensor> {
-    let out = out.ok_or_else(|| Error::value(format!("{name} returns nothing to write")))?.tensor()?;
-    crate::tensor::shape::require_same(target.sizes(), out.sizes(), || format!("the result of {name} is written into a tensor of"))?;
+pub(super) fn fits_into<'a>(
+    target: &Tensor,
+    out: Option<&'a Value>,
+    name: &str,
+) -> Result<&'a Tensor> {
+    let out =
+        out.ok_or_else(|| Error::value(format!("{name} returns nothing to write")))?.tensor()?;
+    crate::tensor::shape::require_same(target.sizes(), out.sizes(), || {
+        format!("the result of {name} is written into a tensor of")
+    })?;
     if !can_cast(out.dtype(), target.dtype()) {
         let (from, to) = (out.dtype(), target.dtype());
-        return Err(Error::value(format!("the result has dtype {from}, which cannot be written into a tensor of dtype {to}")));
+        return Err(Error::value(format!(
+            "the result has dtype {from}, which cannot be written into a tensor of dtype {to}"
+        )));
     }
     Ok(out)
 }

@@ -5,19 +5,22 @@ use super::lower::{Class, Compute, Lowering, Metas, wide};
 use super::number::require_argument_fits;
 use super::{table, views};
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, IntoDims, Meta};
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::cast_scalar;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{Operand, OperandKind, broadcast, promote};
 use maquette_ir::{DType, MemoryFormat, Scalar};
 use smallvec::smallvec;
 
-const fn gemm(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn gemm(
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Gemm, metas, run })
 }
 
@@ -29,10 +32,17 @@ fn describe(t: &Tensor) -> String {
 }
 
 fn mismatch([a, b]: Pair<'_>, why: &str) -> Error {
-    Error::value(format!("arguments `{}` {} and `{}` {} do not multiply: {why}", a.0, describe(a.1), b.0, describe(b.1)))
+    Error::value(format!(
+        "arguments `{}` {} and `{}` {} do not multiply: {why}",
+        a.0,
+        describe(a.1),
+        b.0,
+        describe(b.1)
+    ))
 }
 
-/// The sizes of a product of matrices or equal batches of them, in the last two dimensions of operands of `rank`.
+/// The sizes of a product of matrices or equal batches of them, in the last two dimensions of
+/// operands of `rank`.
 #[track_caller]
 fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
     let [(a_name, a), (b_name, b)] = pair;
@@ -46,7 +56,9 @@ fn product_meta(pair: Pair<'_>, rank: usize) -> Result<Meta> {
     }
     let (x, y) = (a.sizes(), b.sizes());
     for d in 0..rank - 2 {
-        require_equal(x[d], y[d], &|| mismatch(pair, &format!("the batch sizes {} and {} differ", x[d], y[d])))?;
+        require_equal(x[d], y[d], &|| {
+            mismatch(pair, &format!("the batch sizes {} and {} differ", x[d], y[d]))
+        })?;
     }
     let (k, l) = (x[rank - 1], y[rank - 2]);
     require_equal(k, l, &|| mismatch(pair, &format!("{k} columns meet {l} rows")))?;
@@ -65,13 +77,23 @@ fn added_meta(args: &[Value], names: [&'static str; 2], rank: usize) -> Result<M
     require_argument_fits("beta", &args[3], wide(m.dtype))?;
     require_argument_fits("alpha", &args[4], wide(m.dtype))?;
     views::expand(bias.meta(), &m.sizes).map_err(|_| {
-        Error::value(format!("argument `self` {} does not expand to the product's sizes {}", describe(bias), dims_text(&m.sizes)))
+        Error::value(format!(
+            "argument `self` {} does not expand to the product's sizes {}",
+            describe(bias),
+            dims_text(&m.sizes)
+        ))
     })?;
     Ok(smallvec![m])
 }
 
 /// `out = beta out + alpha a b`, of matrices or batches.
-fn multiply(a: &Tensor, b: &Tensor, out: &Tensor, alpha: impl Into<Scalar>, beta: impl Into<Scalar>) -> Result<()> {
+fn multiply(
+    a: &Tensor,
+    b: &Tensor,
+    out: &Tensor,
+    alpha: impl Into<Scalar>,
+    beta: impl Into<Scalar>,
+) -> Result<()> {
     let (a, b, mut out) = (cpu_exec::input(a)?, cpu_exec::input(b)?, cpu_exec::output(out)?);
     Ok(maquette_kernels::batched_gemm(&a, &b, &mut out, alpha, beta)?)
 }
@@ -91,15 +113,16 @@ fn add_product(args: &[Value], out: &Tensor) -> Result<()> {
     multiply(args[1].tensor()?, args[2].tensor()?, out, alpha, beta)
 }
 
-/// As [`add_product`], where a factor of 0 ignores the product, NaN included. PyTorch does so for matrices, not for batches nor in half
-/// precision.
+/// As [`add_product`], where a factor of 0 ignores the product, NaN included. PyTorch does so for
+/// matrices, not for batches nor in half precision.
 fn add_matrix_product(args: &[Value], out: &Tensor) -> Result<()> {
     let (beta, alpha) = scales(args, out)?;
     let (a, b) = counted(args[1].tensor()?, args[2].tensor()?, alpha)?;
     multiply(&a, &b, out, alpha, beta)
 }
 
-/// Operands of a product that `alpha` scales: without their inner dimension where nothing of it counts.
+/// Operands of a product that `alpha` scales: without their inner dimension where nothing of it
+/// counts.
 fn counted(a: &Tensor, b: &Tensor, alpha: Scalar) -> Result<(Tensor, Tensor)> {
     if alpha.to_bool() || !matches!(a.dtype(), DType::F32 | DType::F64) {
         return Ok((a.clone(), b.clone()));
@@ -123,7 +146,12 @@ fn vector_product(pair: Pair<'_>) -> Result<(Meta, Meta, Dims)> {
     Ok((rows, views::unsqueeze(b.meta(), 1)?, sizes))
 }
 
-fn multiply_vector(pair: Pair<'_>, out: &Tensor, alpha: impl Into<Scalar>, beta: impl Into<Scalar>) -> Result<()> {
+fn multiply_vector(
+    pair: Pair<'_>,
+    out: &Tensor,
+    alpha: impl Into<Scalar>,
+    beta: impl Into<Scalar>,
+) -> Result<()> {
     let (a, b, sizes) = vector_product(pair)?;
     let mut matrix = views::unsqueeze(out.meta(), -1)?;
     if sizes.is_empty() {
@@ -155,7 +183,8 @@ fn vector_meta(pair: Pair<'_>) -> Result<Metas> {
     Ok(smallvec![fresh(pair[0].1, sizes, pair[0].1.dtype())])
 }
 
-/// An operand under other sizes. Whether that is a view or a copy shows in no result, so symbolic sizes need not decide it.
+/// An operand under other sizes. Whether that is a view or a copy shows in no result, so symbolic
+/// sizes need not decide it.
 #[track_caller]
 pub(super) fn folded(t: &Tensor, sizes: impl IntoDims) -> Tensor {
     match t.meta().concrete() {
@@ -210,8 +239,8 @@ fn batched(a: &Tensor, b: &Tensor, pair: Pair<'_>) -> Result<Tensor> {
     let (n, m) = (a.dim(), b.dim());
     let (x, y) = (&a.sizes()[n - 2..], &b.sizes()[m - 2..]);
     require_equal(x[1], y[0], &|| mismatch(pair, &format!("{} columns meet {} rows", x[1], y[0])))?;
-    let batch =
-        broadcast(&[&a.sizes()[..n - 2], &b.sizes()[..m - 2]]).map_err(|_| mismatch(pair, "their batch dimensions do not broadcast"))?;
+    let batch = broadcast(&[&a.sizes()[..n - 2], &b.sizes()[..m - 2]])
+        .map_err(|_| mismatch(pair, "their batch dimensions do not broadcast"))?;
     let count = product(&batch);
     let flat = |t: &Tensor, rows: &[SymInt]| {
         if t.dim() == 3 && known_equal(t.sizes()[0], count) {
@@ -239,7 +268,9 @@ fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         return Err(mismatch(pair, "their dtypes differ"));
     }
     let (k, l) = (x.sizes()[x.dim() - 1], w.sizes()[w.dim() - 1]);
-    require_equal(k, l, &|| mismatch(pair, &format!("the last dimension of `input` is {k}, that of `weight` {l}")))?;
+    require_equal(k, l, &|| {
+        mismatch(pair, &format!("the last dimension of `input` is {k}, that of `weight` {l}"))
+    })?;
     if w.dim() == 1 {
         let out = matmul(x, w)?;
         return Ok(bias.map_or(out.clone(), |b| out + b));
@@ -259,14 +290,20 @@ fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     Ok(bias.addmm(&flat, &t).view(sizes))
 }
 
-/// The sum over the batch of [`Tensor::bmm`], scaled, plus `self`: one product of the batch laid side by side.
+/// The sum over the batch of [`Tensor::bmm`], scaled, plus `self`: one product of the batch laid
+/// side by side.
 fn addbmm(a: &[Value]) -> Result<Tensor> {
     let (x, y) = (a[1].tensor()?, a[2].tensor()?);
     let m = product_meta([("batch1", x), ("batch2", y)], 3)?;
     let (rows, cols) = (m.sizes[1], m.sizes[2]);
     let inner = x.sizes()[0] * x.sizes()[2];
     let side = x.permute([1i64, 0, 2]).reshape([rows, inner]);
-    Ok(a[0].tensor()?.addmm_scaled(&side, &y.reshape([inner, cols]), a[3].scalar()?, a[4].scalar()?))
+    Ok(a[0].tensor()?.addmm_scaled(
+        &side,
+        &y.reshape([inner, cols]),
+        a[3].scalar()?,
+        a[4].scalar()?,
+    ))
 }
 
 fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
@@ -287,7 +324,9 @@ fn factor(name: &str, v: &Value, dtype: DType) -> Result<Scalar> {
             return Ok(cast_scalar(x, dtype));
         }
     };
-    Err(Error::value(format!("argument `{name}` must be {expected} where the common dtype is {dtype}, found {x}")))
+    Err(Error::value(format!(
+        "argument `{name}` must be {expected} where the common dtype is {dtype}, found {x}"
+    )))
 }
 
 /// `beta self + alpha vec1 vec2ᵀ`, all in the common dtype; `beta` 0 ignores `self`.
@@ -317,17 +356,30 @@ table! {
             |_, a| Ok(smallvec![product_meta([("self", a[0].tensor()?), ("mat2", a[1].tensor()?)], 3)?]),
             |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
         ),
-        "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" =>
+        "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> \
+            Tensor" =>
             gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |a, out| add_matrix_product(a, &out[0])),
-        "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::addmm"),
-        "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" =>
+        "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar \
+            alpha=1) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::addmm"),
+        "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar \
+            alpha=1) -> Tensor" =>
             gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |a, out| add_product(a, &out[0])),
-        "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::baddbmm"),
-        "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" => Lowering::Composite(|a| done(addbmm(a)?)),
-        "aten::mv(Tensor self, Tensor vec) -> Tensor" => gemm(|_, a| vector_meta(mv_pair(a)?), |a, out| multiply_vector(mv_pair(a)?, &out[0], 1.0, 0.0)),
-        "aten::dot(Tensor self, Tensor tensor) -> Tensor" => gemm(|_, a| vector_meta(dot_pair(a)?), |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0)),
-        "aten::vdot(Tensor self, Tensor other) -> Tensor" => gemm(|_, a| vector_meta(dot_pair(a)?), |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0)),
-        "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor" => gemm(
+        "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar \
+            alpha=1) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::baddbmm"),
+        "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar \
+            alpha=1) -> Tensor" =>
+            Lowering::Composite(|a| done(addbmm(a)?)),
+        "aten::mv(Tensor self, Tensor vec) -> Tensor" =>
+            gemm(|_, a| vector_meta(mv_pair(a)?), |a, out| multiply_vector(mv_pair(a)?, &out[0], 1.0, 0.0)),
+        "aten::dot(Tensor self, Tensor tensor) -> Tensor" =>
+            gemm(|_, a| vector_meta(dot_pair(a)?), |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0)),
+        "aten::vdot(Tensor self, Tensor other) -> Tensor" =>
+            gemm(|_, a| vector_meta(dot_pair(a)?), |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0)),
+        "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> \
+            Tensor" =>
+            gemm(
             |_, a| {
                 let metas = vector_meta(addmv_pair(a)?)?;
                 require_same_dtype(("self", a[0].tensor()?), ("mat", a[1].tensor()?))?;
@@ -343,10 +395,16 @@ table! {
                 multiply_vector([(of, &x), (by, &y)], &out[0], alpha, beta)
             },
         ),
-        "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::addmv"),
-        "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor" => Lowering::Composite(|a| done(addr(a)?)),
-        "aten::outer(Tensor self, Tensor vec2) -> Tensor" => Lowering::Composite(|a| done(outer(a[0].tensor()?, a[1].tensor()?)?)),
-        "aten::matmul(Tensor self, Tensor other) -> Tensor" => Lowering::Composite(|a| done(matmul(a[0].tensor()?, a[1].tensor()?)?)),
+        "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) \
+            -> Tensor(a!)" =>
+            Lowering::InPlace("aten::addmv"),
+        "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> \
+            Tensor" =>
+            Lowering::Composite(|a| done(addr(a)?)),
+        "aten::outer(Tensor self, Tensor vec2) -> Tensor" =>
+            Lowering::Composite(|a| done(outer(a[0].tensor()?, a[1].tensor()?)?)),
+        "aten::matmul(Tensor self, Tensor other) -> Tensor" =>
+            Lowering::Composite(|a| done(matmul(a[0].tensor()?, a[1].tensor()?)?)),
         "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" =>
             Lowering::Composite(|a| done(linear(a[0].tensor()?, a[1].tensor()?, a[2].opt_tensor()?)?)),
     }

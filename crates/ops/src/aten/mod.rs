@@ -1,6 +1,8 @@
-//! The builtin operators: one table a family, one entry an operator, with ATen's own names and schemas.
+//! The builtin operators: one table a family, one entry an operator, with ATen's own names and
+//! schemas.
 //!
-//! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel class all follow from the lowering.
+//! An entry is a schema and a [`Lowering`]; the fake rule, the eager kernel and the graph's kernel
+//! class all follow from the lowering.
 
 mod alias;
 mod arrange;
@@ -80,7 +82,12 @@ pub(crate) use table;
 
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
-    let folders = linalg::TABLES.into_iter().chain(order::TABLES).chain(pointwise::TABLES).chain(spatial::TABLES).chain(special::TABLES);
+    let folders = linalg::TABLES
+        .into_iter()
+        .chain(order::TABLES)
+        .chain(pointwise::TABLES)
+        .chain(spatial::TABLES)
+        .chain(special::TABLES);
     folders.chain([
         alias::TABLE,
         alias::OTHERS,

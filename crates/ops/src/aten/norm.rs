@@ -4,19 +4,22 @@ use super::dims::{done, fresh, in_format_of, is_contiguous, product, require, re
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
-use crate::tensor::meta::{Dims, Meta};
 use crate::methods::calls::{aten_outputs, results};
+use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::{BinaryOp, BuildError, ExprBuilder, Reg, UnaryOp};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Loc};
 use maquette_kernels::{self as kernels, LayerNorm};
 use smallvec::smallvec;
 
-pub(super) const fn norm(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+pub(super) const fn norm(
+    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Norm, metas, run })
 }
 
@@ -24,7 +27,11 @@ pub(super) fn require_float(x: &Tensor) -> Result<()> {
     if x.dtype().is_float() {
         return Ok(());
     }
-    Err(Error::value(format!("argument `input` must have a floating dtype, found {}{}", x.dtype(), dims_text(x.sizes()))))
+    Err(Error::value(format!(
+        "argument `input` must have a floating dtype, found {}{}",
+        x.dtype(),
+        dims_text(x.sizes())
+    )))
 }
 
 /// Weight, and bias where the operator has one, must have these sizes if given.
@@ -44,7 +51,8 @@ fn layer_norm_metas(a: &[Value]) -> Result<Metas> {
     let statistics = rows_of(x, shape)?;
     require_affine(&a[2..4], shape)?;
     // parameters in single precision keep the statistics of half-precision inputs in it
-    let wide = a[2].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
+    let wide =
+        a[2].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
     let s = fresh(x, statistics, if wide { DType::F32 } else { x.dtype() });
     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype()), s.clone(), s])
 }
@@ -70,7 +78,8 @@ fn flat(t: &Tensor) -> Result<Tensor> {
     t.view_of(Meta::contiguous(smallvec::SmallVec::from_slice(&[t.numel()]) as Dims, t.dtype()))
 }
 
-/// The statistics of rows without elements: the mean, where it is asked for, is 0, the reciprocal of the deviation NaN.
+/// The statistics of rows without elements: the mean, where it is asked for, is 0, the reciprocal
+/// of the deviation NaN.
 fn no_elements(statistics: &[Tensor]) -> Result<()> {
     let Some((rstd, mean)) = statistics.split_last() else { return Ok(()) };
     mean.iter().try_for_each(|t| cpu_exec::fill(t, 0.0))?;
@@ -88,12 +97,19 @@ fn layer_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
         mean: Some(output(&mean)?),
         rstd: Some(output(&rstd)?),
     };
-    Ok(kernels::layer_norm(&input(a[0].tensor()?)?, a[1].ints()?.len(), a[4].float()?, operands, &mut output(&out[0])?)?)
+    Ok(kernels::layer_norm(
+        &input(a[0].tensor()?)?,
+        a[1].ints()?.len(),
+        a[4].float()?,
+        operands,
+        &mut output(&out[0])?,
+    )?)
 }
 
 /// `[1, C, 1, …]`, to stand beside a batch of `rank` dimensions.
 pub(super) fn per_channel(t: &Tensor, rank: usize) -> Result<Tensor> {
-    let (mut sizes, mut strides): (Dims, Dims) = (smallvec![1.into(); rank], smallvec![SymInt::from(0); rank]);
+    let (mut sizes, mut strides): (Dims, Dims) =
+        (smallvec![1.into(); rank], smallvec![SymInt::from(0); rank]);
     sizes[1] = t.numel();
     strides[1] = t.strides().first().copied().unwrap_or(1.into());
     t.view_of(t.meta().with_dims(sizes, strides))
@@ -104,7 +120,8 @@ pub(super) fn compute_dtype(d: DType) -> DType {
     if d == DType::F64 { d } else { DType::F32 }
 }
 
-/// Fills `out` by an expression over `x`, then `parts`, which broadcast to it, each in the compute dtype.
+/// Fills `out` by an expression over `x`, then `parts`, which broadcast to it, each in the compute
+/// dtype.
 pub(super) fn blend(
     x: &Tensor,
     parts: &[&Tensor],
@@ -124,7 +141,10 @@ fn rms_norm_metas(a: &[Value]) -> Result<Metas> {
     let (x, shape) = (a[0].tensor()?, a[1].ints()?);
     let statistics = rows_of(x, shape)?;
     require_affine(&a[2..3], shape)?;
-    Ok(smallvec![fresh(x, x.sizes().into(), x.dtype()), fresh(x, statistics, compute_dtype(x.dtype()))])
+    Ok(smallvec![
+        fresh(x, x.sizes().into(), x.dtype()),
+        fresh(x, statistics, compute_dtype(x.dtype()))
+    ])
 }
 
 fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
@@ -138,7 +158,12 @@ fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     let squares = Tensor::allocate(fresh(x, x.sizes().into(), wide))?;
     blend(x, &[], &squares, |b, r| b.binary(BinaryOp::Mul, r[0], r[0]))?;
     let mean = Tensor::allocate(out[1].meta().clone())?;
-    kernels::reduce(kernels::ReduceOp::Mean, &input(&squares)?, &(lead..x.dim()).collect::<Vec<_>>(), &mut output(&mean)?)?;
+    kernels::reduce(
+        kernels::ReduceOp::Mean,
+        &input(&squares)?,
+        &(lead..x.dim()).collect::<Vec<_>>(),
+        &mut output(&mean)?,
+    )?;
     blend(&mean, &[], &out[1], |b, r| {
         let eps = b.constant(eps, wide);
         let sum = b.binary(BinaryOp::Add, r[0], eps)?;
@@ -153,18 +178,25 @@ fn rms_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
 
 #[track_caller]
 fn group_norm_metas(a: &[Value]) -> Result<Metas> {
-    let (x, n, c, space, groups) = (a[0].tensor()?, a[3].int()?, a[4].int()?, a[5].int()?, a[6].int_i64()?);
+    let (x, n, c, space, groups) =
+        (a[0].tensor()?, a[3].int()?, a[4].int()?, a[5].int()?, a[6].int_i64()?);
     require_float(x)?;
     if groups < 1 {
         return Err(Error::value(format!("`group` must be positive, found {groups}")));
     }
-    require(c.modulo(groups).eq(0), || format!("the {c} channels must be divisible by `group` {groups}"))?;
+    require(c.modulo(groups).eq(0), || {
+        format!("the {c} channels must be divisible by `group` {groups}")
+    })?;
     require((n * c * space).eq(x.numel()), || {
-        format!("`N` {n}, `C` {c} and `HxW` {space} must hold the elements of `input` {}", dims_text(x.sizes()))
+        format!(
+            "`N` {n}, `C` {c} and `HxW` {space} must hold the elements of `input` {}",
+            dims_text(x.sizes())
+        )
     })?;
     require_affine(&a[1..3], &[c])?;
     let m = in_format_of(x, fresh(x, x.sizes().into(), x.dtype()))?;
-    let wide = a[1].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
+    let wide =
+        a[1].opt_tensor()?.is_some_and(|w| w.dtype() == DType::F32 && x.dtype() != DType::F64);
     let s = fresh(x, smallvec![n, groups.into()], if wide { DType::F32 } else { x.dtype() });
     Ok(smallvec![m, s.clone(), s])
 }
@@ -176,16 +208,25 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     }
     // groups become rows of a contiguous copy, which keeps full precision until the scale and shift
     let wide = compute_dtype(x.dtype());
-    let (work, normal) = (Tensor::allocate(fresh(x, x.sizes().into(), wide))?, Tensor::allocate(fresh(x, x.sizes().into(), wide))?);
+    let (work, normal) = (
+        Tensor::allocate(fresh(x, x.sizes().into(), wide))?,
+        Tensor::allocate(fresh(x, x.sizes().into(), wide))?,
+    );
     cpu_exec::copy(x, &work)?;
     let rows = out[1].numel();
     let as_rows = Meta::contiguous([rows, x.numel().floor_div(rows)], wide);
     let (mean, rstd) = (flat(&out[1])?, flat(&out[2])?);
     let (from, to) = (work.view_of(as_rows.clone())?, normal.view_of(as_rows)?);
-    let operands = LayerNorm { weight: None, bias: None, mean: Some(output(&mean)?), rstd: Some(output(&rstd)?) };
+    let operands = LayerNorm {
+        weight: None,
+        bias: None,
+        mean: Some(output(&mean)?),
+        rstd: Some(output(&rstd)?),
+    };
     kernels::layer_norm(&input(&from)?, 1, a[7].float()?, operands, &mut output(&to)?)?;
     let (weight, bias) = (a[1].opt_tensor()?, a[2].opt_tensor()?);
-    let parts: Vec<Tensor> = weight.iter().chain(&bias).map(|t| per_channel(t, 3)).collect::<Result<_>>()?;
+    let parts: Vec<Tensor> =
+        weight.iter().chain(&bias).map(|t| per_channel(t, 3)).collect::<Result<_>>()?;
     // `N`, `C` and `HxW` say which channel an element is of, whatever the sizes of `x`
     let in_channels = |t: &Tensor| {
         let m = Meta::contiguous([a[3].int()?, a[4].int()?, a[5].int()?], t.dtype());
@@ -194,39 +235,52 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
     let direct = is_contiguous(out[0].sizes(), out[0].strides())?;
     // the copy has served
     let scaled = if direct { &out[0] } else { &work };
-    blend(&in_channels(&normal)?, &parts.iter().collect::<Vec<_>>(), &in_channels(scaled)?, |b, r| {
-        let mut y = r[0];
-        let mut rest = r[1..].iter();
-        for (given, op) in [(weight.is_some(), BinaryOp::Mul), (bias.is_some(), BinaryOp::Add)] {
-            if let Some(&part) = rest.as_slice().first().filter(|_| given) {
-                rest.next();
-                y = b.binary(op, y, part)?;
+    blend(
+        &in_channels(&normal)?,
+        &parts.iter().collect::<Vec<_>>(),
+        &in_channels(scaled)?,
+        |b, r| {
+            let mut y = r[0];
+            let mut rest = r[1..].iter();
+            for (given, op) in [(weight.is_some(), BinaryOp::Mul), (bias.is_some(), BinaryOp::Add)]
+            {
+                if let Some(&part) = rest.as_slice().first().filter(|_| given) {
+                    rest.next();
+                    y = b.binary(op, y, part)?;
+                }
             }
-        }
-        Ok(y)
-    })?;
+            Ok(y)
+        },
+    )?;
     if direct { Ok(()) } else { cpu_exec::copy(&work, &out[0]) }
 }
 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)" =>
+        "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? \
+            bias, float eps) -> (Tensor, Tensor, Tensor)" =>
             norm(|_, a| layer_norm_metas(a), layer_norm),
-        "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor" =>
+        "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? \
+            bias=None, float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?.native_layer_norm(a[1].ints()?, a[2].opt_tensor()?, a[3].opt_tensor()?, a[4].float()?).0)),
-        "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)" =>
+        "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, \
+            SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)" =>
             norm(|_, a| group_norm_metas(a), group_norm),
-        "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor" =>
+        "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, \
+            float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor" =>
             Lowering::Composite(|a| {
                 let x = a[0].tensor()?;
                 require_rank("input", x, 2..=64)?;
                 let (n, c, space) = (x.sizes()[0], x.sizes()[1], product(&x.sizes()[2..]));
                 done(x.native_group_norm(a[2].opt_tensor()?, a[3].opt_tensor()?, [n, c, space], a[1].int_i64()?, a[4].float()?).0)
             }),
-        "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)" =>
+        "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) \
+            -> (Tensor, Tensor)" =>
             norm(|_, a| rms_norm_metas(a), rms_norm),
-        "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor" => Lowering::Composite(|a| {
+        "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? \
+            eps=None) -> Tensor" =>
+            Lowering::Composite(|a| {
             let [y, _] = results(aten_outputs!("_fused_rms_norm", Loc::caller(); a[0].clone(), a[1].clone(), a[2].clone(), a[3].clone()));
             done(y)
         }),

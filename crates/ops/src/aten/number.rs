@@ -3,17 +3,19 @@
 use super::dims::require;
 use super::lower::Lowering;
 use super::table;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::{Class, Element as _};
 use smallvec::smallvec;
 
 fn single(a: &[Value]) -> Result<&Tensor> {
     let x = a[0].tensor()?;
-    require(x.numel().eq(1), || format!("argument `self` must have one element, found sizes {}", dims_text(x.sizes())))?;
+    require(x.numel().eq(1), || {
+        format!("argument `self` must have one element, found sizes {}", dims_text(x.sizes()))
+    })?;
     Ok(x)
 }
 
@@ -23,7 +25,8 @@ fn fake_item(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     match x.dtype().int_range() {
         Some((low, high)) => Ok(smallvec![Value::Int(cx.new_integer_in(low, high)?)]),
         None => Err(Error::value(format!(
-            "the number in a tensor of {} is known only from its data, which a trace does not have; compute with the tensor instead",
+            "the number in a tensor of {} is known only from its data, which a trace does not \
+                have; compute with the tensor instead",
             x.dtype()
         ))),
     }
@@ -49,10 +52,13 @@ pub(super) fn require_fits(name: &str, x: Scalar, dtype: DType) -> Result<()> {
         (_, Some(largest)) => format!("{} to {}", Scalar::Float(-largest), Scalar::Float(largest)),
         _ => "any".to_owned(),
     };
-    Err(Error::value(format!("argument `{name}` must be in the range of {dtype}, {range}, found {x}")))
+    Err(Error::value(format!(
+        "argument `{name}` must be in the range of {dtype}, {range}, found {x}"
+    )))
 }
 
-/// The dtype that must hold a number with which tensors are filled: in narrow floats what is too large is infinite.
+/// The dtype that must hold a number with which tensors are filled: in narrow floats what is too
+/// large is infinite.
 pub(super) const fn filling(d: DType) -> DType {
     match d {
         DType::F16 | DType::BF16 => DType::F64,
@@ -60,7 +66,8 @@ pub(super) const fn filling(d: DType) -> DType {
     }
 }
 
-/// As [`require_fits`], of an argument. What a tensor or a symbol holds is not known here: those are converted as they come.
+/// As [`require_fits`], of an argument. What a tensor or a symbol holds is not known here: those
+/// are converted as they come.
 #[track_caller]
 pub(super) fn require_argument_fits(name: &str, v: &Value, dtype: DType) -> Result<()> {
     match v {
@@ -74,9 +81,11 @@ table! {
     /// See the module.
     pub(super) static TABLE = {
         "aten::item(Tensor self) -> Scalar" => Lowering::Dynamic { fake: fake_item, run: item },
-        "aten::_local_scalar_dense(Tensor self) -> Scalar" => Lowering::Dynamic { fake: fake_item, run: item },
+        "aten::_local_scalar_dense(Tensor self) -> Scalar" =>
+            Lowering::Dynamic { fake: fake_item, run: item },
         "aten::is_nonzero(Tensor self) -> bool" => Lowering::Dynamic {
-            fake: |_, _| Err(Error::value("whether an element is nonzero is known only from its data, which a trace does not have")),
+            fake: |_, _| Err(Error::value("whether an element is nonzero is known only from its \
+                data, which a trace does not have")),
             run: |a| Ok(smallvec![Value::Bool(single(a)?.ne(0).item::<bool>()?)]),
         },
     }

@@ -6,17 +6,20 @@ use super::spatial::regions::stepwise_means;
 use super::spatial::{require_dtype, require_float};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_kernels::{self as kernels, Window};
 use smallvec::smallvec;
 
-const fn window(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn window(
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Window, metas, run })
 }
 
@@ -25,25 +28,42 @@ pub(super) struct Sliding(Window);
 
 impl Sliding {
     #[track_caller]
-    fn of(space: usize, kernel: &Value, stride: &Value, padding: &Value, dilation: Option<&Value>, ceil: &Value) -> Result<Sliding> {
+    fn of(
+        space: usize,
+        kernel: &Value,
+        stride: &Value,
+        padding: &Value,
+        dilation: Option<&Value>,
+        ceil: &Value,
+    ) -> Result<Sliding> {
         let list = |name: &str, v: &Value, least: i64| -> Result<Vec<i64>> {
             let given = v.ints_i64()?;
             let all = match given.len() {
                 n if n == space => given.to_vec(),
                 1 => vec![given[0]; space],
-                n => return Err(Error::value(format!("`{name}` must hold {space} numbers, found {n}"))),
+                n => {
+                    return Err(Error::value(format!(
+                        "`{name}` must hold {space} numbers, found {n}"
+                    )));
+                }
             };
             if !all.iter().all(|i| (least..=Window::MOST).contains(i)) {
-                return Err(Error::value(format!("`{name}` must be from {least} to {}, found {all:?}", Window::MOST)));
+                return Err(Error::value(format!(
+                    "`{name}` must be from {least} to {}, found {all:?}",
+                    Window::MOST
+                )));
             }
             Ok(all)
         };
         let kernel = list("kernel_size", kernel, 1)?;
-        let stride = if stride.ints()?.is_empty() { kernel.clone() } else { list("stride", stride, 1)? };
+        let stride =
+            if stride.ints()?.is_empty() { kernel.clone() } else { list("stride", stride, 1)? };
         let padding = list("padding", padding, 0)?;
         let dilation = dilation.map_or(Ok(vec![1; space]), |d| list("dilation", d, 1))?;
         if padding.iter().zip(&kernel).any(|(p, k)| *p > k / 2) {
-            return Err(Error::value(format!("`padding` must be at most half of `kernel_size`, found {padding:?} for {kernel:?}")));
+            return Err(Error::value(format!(
+                "`padding` must be at most half of `kernel_size`, found {padding:?} for {kernel:?}"
+            )));
         }
         Ok(Sliding(Window { kernel, stride, padding, dilation, ceil_mode: ceil.bool()? }))
     }
@@ -58,21 +78,24 @@ impl Sliding {
         // no padding makes something of nothing; a batch may be empty
         if x.sizes()[lead - 1..].iter().any(|n| n.as_i64() == Some(0)) {
             return Err(Error::value(format!(
-                "argument `self` must have elements in every dimension but the batch, found sizes {}",
+                "argument `self` must have elements in every dimension but the batch, found sizes \
+                    {}",
                 dims_text(x.sizes())
             )));
         }
         for d in 0..space {
             let (n, s, p) = (sizes[lead + d], w.stride[d], w.padding[d]);
             let reach = w.dilation[d].saturating_mul(w.kernel[d] - 1).saturating_add(1);
-            let mut size = (n + (2 * p - reach + if w.ceil_mode { s - 1 } else { 0 })).floor_div(s) + 1;
+            let mut size =
+                (n + (2 * p - reach + if w.ceil_mode { s - 1 } else { 0 })).floor_div(s) + 1;
             // the last window must start inside the input or its left padding
             if w.ceil_mode && super::dims::decide(((size - 1) * s).ge(n + p))? {
                 size -= 1;
             }
             require(size.ge(1), || {
                 format!(
-                    "a window that reaches over {reach} elements does not fit dimension {} of sizes {} with padding {p}",
+                    "a window that reaches over {reach} elements does not fit dimension {} of \
+                        sizes {} with padding {p}",
                     lead + d,
                     dims_text(x.sizes())
                 )
@@ -87,7 +110,11 @@ impl Sliding {
 #[track_caller]
 pub(super) fn pooled_meta(x: &Tensor, sizes: Dims, dtype: DType) -> Result<Meta> {
     let m = fresh(x, sizes, dtype);
-    Ok(if is_channels_last(x.meta())? { Meta { strides: channels_last_strides(&m.sizes), ..m } } else { m })
+    Ok(if is_channels_last(x.meta())? {
+        Meta { strides: channels_last_strides(&m.sizes), ..m }
+    } else {
+        m
+    })
 }
 
 pub(super) fn max_sliding(a: &[Value], space: usize) -> Result<Sliding> {
@@ -101,7 +128,12 @@ fn max_pool_metas(a: &[Value], space: usize) -> Result<Metas> {
 
 fn max_pool_run(a: &[Value], out: &[Tensor], space: usize) -> Result<()> {
     let w = max_sliding(a, space)?.0;
-    Ok(kernels::max_pool(&input(a[0].tensor()?)?, &w, &mut output(&out[0])?, Some(&mut output(&out[1])?))?)
+    Ok(kernels::max_pool(
+        &input(a[0].tensor()?)?,
+        &w,
+        &mut output(&out[0])?,
+        Some(&mut output(&out[1])?),
+    )?)
 }
 
 fn avg_sliding(a: &[Value], space: usize) -> Result<Sliding> {
@@ -127,13 +159,23 @@ fn adaptive_meta(a: &[Value], space: usize) -> Result<Meta> {
     require_float("self", x)?;
     require_rank("self", x, space + 1..=space + 2)?;
     if to.len() != space {
-        return Err(Error::value(format!("`output_size` must hold {space} numbers, found {}", dims_text(to))));
+        return Err(Error::value(format!(
+            "`output_size` must hold {space} numbers, found {}",
+            dims_text(to)
+        )));
     }
     let mut sizes: Dims = x.sizes().into();
     let lead = x.dim() - space;
     for (d, &n) in to.iter().enumerate() {
-        require(sizes[lead + d].ge(1), || format!("`self` must have no empty spatial dimension, found sizes {}", dims_text(x.sizes())))?;
-        require(n.ge(0), || format!("`output_size` must not be negative, found {}", dims_text(to)))?;
+        require(sizes[lead + d].ge(1), || {
+            format!(
+                "`self` must have no empty spatial dimension, found sizes {}",
+                dims_text(x.sizes())
+            )
+        })?;
+        require(n.ge(0), || {
+            format!("`output_size` must not be negative, found {}", dims_text(to))
+        })?;
         sizes[lead + d] = n;
     }
     pooled_meta(x, sizes, x.dtype())
@@ -157,8 +199,14 @@ fn adaptive_avg(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
 }
 
 /// Pools the last dimension by a two-dimensional operator.
-fn as_rows<const N: usize>(x: &Tensor, pool: impl FnOnce(&Tensor) -> [Tensor; N]) -> Result<Outputs> {
-    pool(&x.unsqueeze(-2)).into_iter().map(|t| Ok(Value::Tensor(t.squeeze_dim(-2).ok()?.clone()))).collect()
+fn as_rows<const N: usize>(
+    x: &Tensor,
+    pool: impl FnOnce(&Tensor) -> [Tensor; N],
+) -> Result<Outputs> {
+    pool(&x.unsqueeze(-2))
+        .into_iter()
+        .map(|t| Ok(Value::Tensor(t.squeeze_dim(-2).ok()?.clone())))
+        .collect()
 }
 
 /// The numbers of a two-dimensional window of height 1.
@@ -177,24 +225,35 @@ fn max_pool_rows(a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
+        "aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] \
+            padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             window(|_, a| max_pool_metas(a, 2), |a, out| max_pool_run(a, out, 2)),
-        "aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
+        "aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] \
+            padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             window(|_, a| max_pool_metas(a, 3), |a, out| max_pool_run(a, out, 3)),
-        "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor" =>
+        "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, \
+            int[2] dilation=1, bool ceil_mode=False) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?.max_pool2d_with_indices(a[1].ints()?, a[2].ints()?, a[3].ints()?, a[4].ints()?, a[5].bool()?).0)),
-        "aten::max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor" =>
+        "aten::max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, \
+            int[3] dilation=1, bool ceil_mode=False) -> Tensor" =>
             Lowering::Composite(|a| Ok(crate::call("aten::max_pool3d_with_indices", a.iter().cloned().collect())?.into_iter().take(1).collect())),
-        "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
+        "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] \
+            padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             Lowering::Composite(max_pool_rows),
-        "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor" =>
+        "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, \
+            int[1] dilation=1, bool ceil_mode=False) -> Tensor" =>
             // PyTorch's kernel for the values alone keeps no memory format
             Lowering::Composite(|a| done(max_pool_rows(a)?[0].tensor()?.contiguous())),
-        "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor" =>
+        "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, \
+            bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> \
+            Tensor" =>
             window(|_, a| Ok(smallvec![avg_pool_meta(a, 2)?]), |a, out| avg_pool_run(a, &out[0], 2)),
-        "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor" =>
+        "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, \
+            bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> \
+            Tensor" =>
             window(|_, a| row_major(avg_pool_meta(a, 3)?), |a, out| avg_pool_run(a, &out[0], 3)),
-        "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor" =>
+        "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, \
+            bool ceil_mode=False, bool count_include_pad=True) -> Tensor" =>
             Lowering::Composite(|a| {
                 let (x, k, s, p) = (a[0].tensor()?, row(1, &a[1])?, row(1, &a[2])?, row(0, &a[3])?);
                 require_rank("self", x, 2..=3)?;
@@ -206,13 +265,15 @@ table! {
             window(|_, a| Ok(smallvec![adaptive_meta(a, 2)?]), |a, out| adaptive_avg(a, &out[0], 2)),
         "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
             window(|_, a| row_major(adaptive_meta(a, 3)?), |a, out| adaptive_avg(a, &out[0], 3)),
-        "aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor" => Lowering::Composite(|a| {
+        "aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor" =>
+            Lowering::Composite(|a| {
             let (x, n) = (a[0].tensor()?, a[1].ints()?);
             require_rank("self", x, 2..=3)?;
             as_rows(x, |x| [x._adaptive_avg_pool2d(&[&[SymInt::from(1)], n].concat())])
         }),
         "aten::adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
             Lowering::Composite(|a| crate::call("aten::_adaptive_avg_pool3d", a.iter().cloned().collect())),
-        "aten::adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" => Lowering::Composite(|a| done(a[0].tensor()?._adaptive_avg_pool2d(a[1].ints()?))),
+        "aten::adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" =>
+            Lowering::Composite(|a| done(a[0].tensor()?._adaptive_avg_pool2d(a[1].ints()?))),
     }
 }

@@ -1,24 +1,31 @@
-//! Random tensors. Element `i` of a result depends on the device's seed and offset at the call and on `i`, nothing else.
+//! Random tensors. Element `i` of a result depends on the device's seed and offset at the call and
+//! on `i`, nothing else.
 
 use super::creation::{factory, like, options};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::number::require_fits;
 use super::table;
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::random::{Philox, reserve};
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::{DType, Device, Scalar};
 use maquette_kernels::ViewMut;
 use smallvec::smallvec;
 
-const fn random(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn random(
+    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Random, metas, run })
 }
 
 /// Fills the output from the device's sequence.
-fn draw(outs: &[Tensor], fill: impl FnOnce(&mut ViewMut<'_>, Philox) -> Result<(), maquette_kernels::KernelError>) -> Result<()> {
+fn draw(
+    outs: &[Tensor],
+    fill: impl FnOnce(&mut ViewMut<'_>, Philox) -> Result<(), maquette_kernels::KernelError>,
+) -> Result<()> {
     let mut out = cpu_exec::output(&outs[0])?;
     let at = reserve(outs[0].device(), out.numel() as u64);
     Ok(fill(&mut out, at)?)
@@ -26,7 +33,9 @@ fn draw(outs: &[Tensor], fill: impl FnOnce(&mut ViewMut<'_>, Philox) -> Result<(
 
 fn floats(metas: Metas, what: &str) -> Result<Metas> {
     match metas.iter().find(|m| !m.dtype.is_float()) {
-        Some(m) => Err(Error::value(format!("{what} numbers are floats, found the dtype {}", m.dtype))),
+        Some(m) => {
+            Err(Error::value(format!("{what} numbers are floats, found the dtype {}", m.dtype)))
+        }
         None => Ok(metas),
     }
 }
@@ -43,11 +52,16 @@ fn normal(outs: &[Tensor], mean: f64, std: f64) -> Result<()> {
     draw(outs, |out, at| maquette_kernels::normal(out, at, mean, std))
 }
 
-/// `[low, high)` must not be empty, and its integers must be in the range of the dtype. What a symbol is, is seen when it is known.
+/// `[low, high)` must not be empty, and its integers must be in the range of the dtype. What a
+/// symbol is, is seen when it is known.
 fn range_of(metas: Metas, low: &Value, high: &Value) -> Result<Metas> {
-    let (Some(low), Some(high)) = (low.int()?.as_i64(), high.int()?.as_i64()) else { return Ok(metas) };
+    let (Some(low), Some(high)) = (low.int()?.as_i64(), high.int()?.as_i64()) else {
+        return Ok(metas);
+    };
     if low >= high {
-        return Err(Error::value(format!("`low` must be less than `high`, found {low} and {high}")));
+        return Err(Error::value(format!(
+            "`low` must be less than `high`, found {low} and {high}"
+        )));
     }
     for (name, x) in [("low", low), ("high` - 1 of `high", high - 1)] {
         for m in &metas {
@@ -58,7 +72,10 @@ fn range_of(metas: Metas, low: &Value, high: &Value) -> Result<Metas> {
                 _ => false,
             };
             if beyond {
-                return Err(Error::value(format!("argument `{name}` must be in the range of {}, found {x}", m.dtype)));
+                return Err(Error::value(format!(
+                    "argument `{name}` must be in the range of {}, found {x}",
+                    m.dtype
+                )));
             }
             require_fits(name, Scalar::Int(x), m.dtype)?;
         }
@@ -68,13 +85,17 @@ fn range_of(metas: Metas, low: &Value, high: &Value) -> Result<Metas> {
 
 /// `[low, high)` must be a range of finite numbers of the dtype, no longer than its greatest.
 fn interval(args: &[Value]) -> Result<Metas> {
-    let (metas, low, high) = (floats(like(&args[..1], 1)?, "uniform")?, args[1].float()?, args[2].float()?);
+    let (metas, low, high) =
+        (floats(like(&args[..1], 1)?, "uniform")?, args[1].float()?, args[2].float()?);
     let largest = metas[0].dtype.largest_float().unwrap_or(f64::MAX);
     let finite = |x: f64| x.abs() <= largest;
     if finite(low) && finite(high) && low <= high && finite(high - low) {
         return Ok(metas);
     }
-    Err(Error::value(format!("`from` and `to` must bound a range of finite numbers of {}, found {low} and {high}", metas[0].dtype)))
+    Err(Error::value(format!(
+        "`from` and `to` must bound a range of finite numbers of {}, found {low} and {high}",
+        metas[0].dtype
+    )))
 }
 
 fn deviating(args: &[Value]) -> Result<Metas> {
@@ -94,7 +115,10 @@ fn integers(outs: &[Tensor], low: &Value, high: &Value) -> Result<()> {
 fn chance(outs: &[Tensor], p: &Tensor) -> Result<()> {
     super::host::reals(p)?.into_iter().try_for_each(|p| probability(p).map(drop))?;
     let out = &outs[0];
-    let wide = crate::Meta { dtype: DType::F32, ..crate::Meta::contiguous(out.sizes(), DType::F32).on(out.device()) };
+    let wide = crate::Meta {
+        dtype: DType::F32,
+        ..crate::Meta::contiguous(out.sizes(), DType::F32).on(out.device())
+    };
     let draws = Tensor::allocate(wide)?;
     uniform(std::slice::from_ref(&draws), 0.0, 1.0)?;
     let p = cpu_exec::cast(p, DType::F32)?;
@@ -105,10 +129,15 @@ fn chance(outs: &[Tensor], p: &Tensor) -> Result<()> {
 }
 
 fn probability(p: f64) -> Result<f64> {
-    if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(Error::value(format!("`p` is a probability, from 0 to 1; found {p}"))) }
+    if (0.0..=1.0).contains(&p) {
+        Ok(p)
+    } else {
+        Err(Error::value(format!("`p` is a probability, from 0 to 1; found {p}")))
+    }
 }
 
-/// The identity outside training; else each element is dropped with probability `p`, and the others grow to make up for it.
+/// The identity outside training; else each element is dropped with probability `p`, and the others
+/// grow to make up for it.
 fn dropout(args: &[Value]) -> Result<Outputs> {
     let (x, p, train) = (args[0].tensor()?, probability(args[1].float()?)?, args[2].bool()?);
     if !train || p == 0.0 {
@@ -145,7 +174,12 @@ fn native_dropout(args: &[Value]) -> Result<Outputs> {
 
 macro_rules! integer_options {
     ($head:literal) => {
-        concat!("aten::", $head, ", *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor")
+        concat!(
+            "aten::",
+            $head,
+            ", *, ScalarType? dtype=4, Layout? layout=None, Device? \
+            device=None, bool? pin_memory=None) -> Tensor"
+        )
     };
 }
 
@@ -154,35 +188,53 @@ table! {
     pub(super) static TABLE = {
         options!("rand(SymInt[] size") => random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0)),
         options!("randn(SymInt[] size") => random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0)),
-        options!(like "rand_like(Tensor self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0)),
-        options!(like "randn_like(Tensor self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0)),
+        options!(like "rand_like(Tensor \
+            self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0)),
+        options!(like "randn_like(Tensor \
+            self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0)),
         integer_options!("randint(SymInt high, SymInt[] size") =>
             random(|_, a| range_of(smallvec![factory(a[1].ints()?, a, 2, DType::I64, Device::Cpu)?], &Value::from(0), &a[0]), |a, o| integers(o, &Value::from(0), &a[0])),
         integer_options!("randint.low(SymInt low, SymInt high, SymInt[] size") =>
             random(|_, a| range_of(smallvec![factory(a[2].ints()?, a, 3, DType::I64, Device::Cpu)?], &a[0], &a[1]), |a, o| integers(o, &a[0], &a[1])),
-        options!(like "randint_like(Tensor self, SymInt high") => random(|_, a| range_of(like(a, 2)?, &Value::from(0), &a[1]), |a, o| integers(o, &Value::from(0), &a[1])),
-        options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt high") => random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2])),
-        "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> Tensor" =>
+        options!(like "randint_like(Tensor self, SymInt \
+            high") => random(|_, a| range_of(like(a, 2)?, &Value::from(0), &a[1]), |a, o| integers(o, &Value::from(0), &a[1])),
+        options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt \
+            high") => random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2])),
+        "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> \
+            Tensor" =>
             random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?)),
-        "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::uniform"),
-        "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor" =>
+        "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? \
+            generator=None) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::uniform"),
+        "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? \
+            generator=None) -> Tensor" =>
             random(|_, a| deviating(a), |a, o| normal(o, a[1].float()?, a[2].float()?)),
-        "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::normal_functional"),
+        "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? \
+            generator=None) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::normal_functional"),
         "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
             random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?)),
-        "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor" => random(|_, a| {
+        "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor" =>
+            random(|_, a| {
             super::views::expand(a[1].tensor()?.meta(), a[0].tensor()?.sizes())?;
             like(&a[..1], 1)
         }, |a, o| chance(o, a[1].tensor()?)),
-        "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.Tensor"),
+        "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> \
+            Tensor(a!)" =>
+            Lowering::InPlace("aten::bernoulli.Tensor"),
         "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" =>
             random(|_, a| {
                 probability(a[1].float()?)?;
                 like(&a[..1], 1)
             }, |a, o| chance(o, &Tensor::adopt(vec![a[1].float()? as f32], [0i64; 0])?)),
-        "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)" => Lowering::InPlace("aten::bernoulli.p"),
-        "aten::dropout(Tensor input, float p, bool train) -> Tensor" => Lowering::RandomComposite(dropout),
-        "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" => Lowering::RandomComposite(dropout_in_place),
-        "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)" => Lowering::RandomComposite(native_dropout),
+        "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> \
+            Tensor(a!)" =>
+            Lowering::InPlace("aten::bernoulli.p"),
+        "aten::dropout(Tensor input, float p, bool train) -> Tensor" =>
+            Lowering::RandomComposite(dropout),
+        "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" =>
+            Lowering::RandomComposite(dropout_in_place),
+        "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)" =>
+            Lowering::RandomComposite(native_dropout),
     }
 }

@@ -4,11 +4,11 @@ use super::lower::{Class, Compute, Lowering, Metas};
 use super::norm::compute_dtype;
 use super::table;
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, UnaryOp};
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::ReduceOp;
@@ -16,7 +16,10 @@ use smallvec::{SmallVec, smallvec};
 
 type DimList = SmallVec<[usize; 6]>;
 
-const fn reduction(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn reduction(
+    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Reduce, metas, run })
 }
 
@@ -71,7 +74,9 @@ pub(super) fn reduced(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) -
 pub(super) fn picked(t: &Tensor, dims: &[usize], keepdim: bool, dtype: DType) -> Result<Meta> {
     if let Some(d) = dims.iter().find(|d| t.sizes()[**d].as_i64() == Some(0)) {
         let sizes = dims_text(t.sizes());
-        return Err(Error::value(format!("a reduction over dimension {d} of sizes {sizes} has no elements to choose from")));
+        return Err(Error::value(format!(
+            "a reduction over dimension {d} of sizes {sizes} has no elements to choose from"
+        )));
     }
     Ok(reduced(t, dims, keepdim, dtype))
 }
@@ -89,7 +94,11 @@ pub(super) fn accumulated(t: &Tensor, dtype: &Value) -> Result<DType> {
 /// The dtype of a mean or a norm: as asked for, else the operand's; a float.
 fn averaged(t: &Tensor, dtype: &Value, what: &str) -> Result<DType> {
     let d = dtype.opt(Value::dtype)?.unwrap_or(t.dtype());
-    if d.is_float() { Ok(d) } else { Err(Error::value(format!("{what} takes floats, or a floating-point `dtype`; found {d}"))) }
+    if d.is_float() {
+        Ok(d)
+    } else {
+        Err(Error::value(format!("{what} takes floats, or a floating-point `dtype`; found {d}")))
+    }
 }
 
 /// Bool, except that bytes stay bytes.
@@ -111,7 +120,8 @@ fn fold_cast(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<(
     fold(op, &cpu_exec::cast(x, out.dtype())?, dims, out)
 }
 
-/// A sum or product of the elements in the output's dtype, which PyTorch casts them to first. To wide ones they are cast as they are read.
+/// A sum or product of the elements in the output's dtype, which PyTorch casts them to first. To
+/// wide ones they are cast as they are read.
 fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     match (out.dtype(), op) {
         (DType::Bool, ReduceOp::Prod) => fold(ReduceOp::All, x, dims, out),
@@ -121,7 +131,8 @@ fn total(op: ReduceOp, x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     }
 }
 
-/// Halves are divided before they are rounded, and integers are not cut down to them before they are added.
+/// Halves are divided before they are rounded, and integers are not cut down to them before they
+/// are added.
 fn mean(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
     let wide = if x.dtype().is_float() { x.dtype() } else { compute_dtype(out.dtype()) };
     fold(ReduceOp::Mean, &cpu_exec::cast(x, wide)?, dims, out)
@@ -130,7 +141,10 @@ fn mean(x: &Tensor, dims: &[usize], out: &Tensor) -> Result<()> {
 fn spread(args: &[Value], dims: usize) -> Result<(&Tensor, DimList, f64)> {
     let x = args[0].tensor()?;
     if !x.dtype().is_float() {
-        return Err(Error::value(format!("the standard deviation and variance take floats, found {}", x.dtype())));
+        return Err(Error::value(format!(
+            "the standard deviation and variance take floats, found {}",
+            x.dtype()
+        )));
     }
     let correction = args[dims + 1].opt(Value::scalar)?.map_or(1.0, Scalar::to_f64);
     Ok((x, listed(x, &args[dims])?, correction))
@@ -145,7 +159,12 @@ fn spread_meta(args: &[Value], count: usize) -> Result<Metas> {
 /// As PyTorch's, deviations over no degree of freedom are NaN or infinite, never negative.
 fn run_spread(args: &[Value], outs: &[Tensor], root: bool) -> Result<()> {
     let (x, dims, correction) = spread(args, 1)?;
-    fold(if root { ReduceOp::Std { correction } } else { ReduceOp::Var { correction } }, x, &dims, &outs[0])?;
+    fold(
+        if root { ReduceOp::Std { correction } } else { ReduceOp::Var { correction } },
+        x,
+        &dims,
+        &outs[0],
+    )?;
     let Some(out) = outs.get(1) else { return Ok(()) };
     // the mean is accumulated as the deviations from it are
     let mean = Tensor::allocate(Meta { dtype: DType::F64, ..out.meta().clone() })?;
@@ -158,19 +177,33 @@ fn legacy_spread(args: &[Value], unbiased: usize) -> Result<ReduceOp> {
 }
 
 /// The older overloads: `unbiased` is a correction of 1.
-fn by_correction(op: &str, x: &Value, dims: Option<&Value>, unbiased: &Value, keepdim: bool) -> Result<Outputs> {
+fn by_correction(
+    op: &str,
+    x: &Value,
+    dims: Option<&Value>,
+    unbiased: &Value,
+    keepdim: bool,
+) -> Result<Outputs> {
     let correction = i64::from(unbiased.bool()?);
-    crate::call(op, crate::args![x.clone(), dims.cloned().unwrap_or(Value::None), correction, keepdim])
+    crate::call(
+        op,
+        crate::args![x.clone(), dims.cloned().unwrap_or(Value::None), correction, keepdim],
+    )
 }
 
 fn norm_order(p: &Value) -> Result<f64> {
     Ok(p.opt(Value::scalar)?.map_or(2.0, Scalar::to_f64))
 }
 
-/// Norms of infinite and negative order choose from magnitudes, or divide by them: of none they have no value.
+/// Norms of infinite and negative order choose from magnitudes, or divide by them: of none they
+/// have no value.
 fn norm_meta(args: &[Value], dims: &[usize], keepdim: bool, dtype: &Value) -> Result<Metas> {
     let (x, p) = (t(args)?, norm_order(&args[1])?);
-    let of = if p < 0.0 || p.is_infinite() { picked } else { |x: &Tensor, d: &[usize], k, t| Ok(reduced(x, d, k, t)) };
+    let of = if p < 0.0 || p.is_infinite() {
+        picked
+    } else {
+        |x: &Tensor, d: &[usize], k, t| Ok(reduced(x, d, k, t))
+    };
     Ok(smallvec![of(x, dims, keepdim, averaged(x, dtype, "a norm")?)?])
 }
 
@@ -242,7 +275,8 @@ fn with_index_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![values.clone(), Meta { dtype: DType::I64, ..values }])
 }
 
-/// One output over dimensions that `$dims` gives, of dtype `$dtype`; `$meta` is `reduced` or `picked`.
+/// One output over dimensions that `$dims` gives, of dtype `$dtype`; `$meta` is `reduced` or
+/// `picked`.
 macro_rules! reduce {
     ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => { reduce!(custom |x, dims, out| fold($op, x, dims, out), |$a| $dims, keep $keep, $dtype) };
     (custom |$x:ident, $d:ident, $out:ident| $run:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
@@ -260,7 +294,12 @@ macro_rules! pick {
             |_, $a| {
                 let keep: Option<usize> = $keep;
                 let t = $a[0].tensor()?;
-                Ok(smallvec![picked(t, &$dims?, keep.map_or(Ok(false), |i| $a[i].bool())?, $dtype(t))?])
+                Ok(smallvec![picked(
+                    t,
+                    &$dims?,
+                    keep.map_or(Ok(false), |i| $a[i].bool())?,
+                    $dtype(t)
+                )?])
             },
             |$a, outs| fold($op, $a[0].tensor()?, &$dims?, &outs[0]),
         )
@@ -282,66 +321,124 @@ fn index(_: &Tensor) -> DType {
 table! {
     /// Reductions.
     pub(super) static TABLE = {
-        "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
-        "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
-        "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| nansum(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
-        "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
-        "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])),
-        "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| mean(x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")),
-        "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduce!(custom |x, d, o| mean(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")),
-        "aten::max(Tensor self) -> Tensor" => pick!(ReduceOp::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
-        "aten::min(Tensor self) -> Tensor" => pick!(ReduceOp::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
-        "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" => pick!(ReduceOp::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own),
-        "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" => pick!(ReduceOp::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own),
-        "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" => pick!(ReduceOp::ArgMax, |a| one_or_all(a, 1), keep Some(2), index),
-        "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" => pick!(ReduceOp::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
-        "aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)" => reduction(|_, a| with_index_meta(a), |a, o| with_index(a, o, true)),
-        "aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)" => reduction(|_, a| with_index_meta(a), |a, o| with_index(a, o, false)),
-        "aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)" => reduction(|_, a| {
+        "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
+            reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
+        "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? \
+            dtype=None) -> Tensor" =>
+            reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
+        "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
+            dtype=None) -> Tensor" =>
+            reduce!(custom |x, d, o| nansum(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
+        "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
+            reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
+        "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) \
+            -> Tensor" =>
+            reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])),
+        "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
+            reduce!(custom |x, d, o| mean(x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")),
+        "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) \
+            -> Tensor" =>
+            reduce!(custom |x, d, o| mean(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")),
+        "aten::max(Tensor self) -> Tensor" =>
+            pick!(ReduceOp::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+        "aten::min(Tensor self) -> Tensor" =>
+            pick!(ReduceOp::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
+        "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
+            pick!(ReduceOp::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+        "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
+            pick!(ReduceOp::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own),
+        "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
+            pick!(ReduceOp::ArgMax, |a| one_or_all(a, 1), keep Some(2), index),
+        "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
+            pick!(ReduceOp::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
+        "aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor \
+            indices)" =>
+            reduction(|_, a| with_index_meta(a), |a, o| with_index(a, o, true)),
+        "aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor \
+            indices)" =>
+            reduction(|_, a| with_index_meta(a), |a, o| with_index(a, o, false)),
+        "aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor \
+            max)" =>
+            reduction(|_, a| {
             Ok(SmallVec::from_elem(picked(t(a)?, &one_or_all(a, 1)?, a[2].bool()?, t(a)?.dtype())?, 2))
         }, |a, o| {
             fold(ReduceOp::Min, t(a)?, &one_or_all(a, 1)?, &o[0])?;
             fold(ReduceOp::Max, t(a)?, &one_or_all(a, 1)?, &o[1])
         }),
-        "aten::any(Tensor self) -> Tensor" => reduce!(ReduceOp::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
-        "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" => reduce!(ReduceOp::Any, |a| one(a, 1), keep Some(2), t(a).map(truth)),
-        "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" => reduce!(ReduceOp::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
-        "aten::all(Tensor self) -> Tensor" => reduce!(ReduceOp::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
-        "aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" => reduce!(ReduceOp::All, |a| one(a, 1), keep Some(2), t(a).map(truth)),
-        "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" => reduce!(ReduceOp::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
-        "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" => reduce!(custom |x, d, o| count_nonzero(x, d, o), |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)),
-        "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" => reduce!(custom |x, d, o| count_nonzero(x, d, o), |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)),
-        "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" => reduce!(custom |x, d, o| logsumexp(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2),
+        "aten::any(Tensor self) -> Tensor" =>
+            reduce!(ReduceOp::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+        "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
+            reduce!(ReduceOp::Any, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+        "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
+            reduce!(ReduceOp::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+        "aten::all(Tensor self) -> Tensor" =>
+            reduce!(ReduceOp::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
+        "aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
+            reduce!(ReduceOp::All, |a| one(a, 1), keep Some(2), t(a).map(truth)),
+        "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
+            reduce!(ReduceOp::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
+        "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" =>
+            reduce!(custom |x, d, o| count_nonzero(x, d, o), |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)),
+        "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" =>
+            reduce!(custom |x, d, o| count_nonzero(x, d, o), |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)),
+        "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
+            reduce!(custom |x, d, o| logsumexp(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2),
             t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })),
         "aten::var(Tensor self, bool unbiased=True) -> Tensor" => reduction(|_, a| {
             Ok(smallvec![reduced(t(a)?, &every(t(a)?), false, averaged(t(a)?, &Value::None, "the variance")?)])
         }, |a, o| fold(legacy_spread(a, 1)?, t(a)?, &every(t(a)?), &o[0])),
-        "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor" => reduction(|_, a| {
+        "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> \
+            Tensor" =>
+            reduction(|_, a| {
             Ok(smallvec![reduced(t(a)?, &listed(t(a)?, &a[1])?, a[3].bool()?, averaged(t(a)?, &Value::None, "the variance")?)])
         }, |a, o| fold(legacy_spread(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0])),
-        "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor" => reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, false)),
-        "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor" => reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, true)),
-        "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" => reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, false)),
-        "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" => reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, true)),
-        "aten::std(Tensor self, bool unbiased=True) -> Tensor" => Lowering::Composite(|a| by_correction("aten::std.correction", &a[0], None, &a[1], false)),
-        "aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor" => Lowering::Composite(|a| by_correction("aten::std.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
-        "aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::std_mean.correction", &a[0], None, &a[1], false)),
-        "aten::std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::std_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
-        "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], None, &a[1], false)),
-        "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)" => Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
+        "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool \
+            keepdim=False) -> Tensor" =>
+            reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, false)),
+        "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool \
+            keepdim=False) -> Tensor" =>
+            reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, true)),
+        "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
+            bool keepdim=False) -> (Tensor, Tensor)" =>
+            reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, false)),
+        "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
+            bool keepdim=False) -> (Tensor, Tensor)" =>
+            reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, true)),
+        "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
+            Lowering::Composite(|a| by_correction("aten::std.correction", &a[0], None, &a[1], false)),
+        "aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> \
+            Tensor" =>
+            Lowering::Composite(|a| by_correction("aten::std.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
+        "aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
+            Lowering::Composite(|a| by_correction("aten::std_mean.correction", &a[0], None, &a[1], false)),
+        "aten::std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> \
+            (Tensor, Tensor)" =>
+            Lowering::Composite(|a| by_correction("aten::std_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
+        "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
+            Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], None, &a[1], false)),
+        "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> \
+            (Tensor, Tensor)" =>
+            Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
         "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" => reduction(|_, a| {
             norm_meta(a, &every(t(a)?), false, &Value::None)
         }, |a, o| norm(a, o, &every(t(a)?))),
-        "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor" => Lowering::Composite(|a| {
+        "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor" =>
+            Lowering::Composite(|a| {
             crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[2].dtype()?), a[1].clone(), Value::from_dims([0i64; 0])])
         }),
-        "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor" => Lowering::Composite(|a| {
+        "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, \
+            ScalarType dtype) -> Tensor" =>
+            Lowering::Composite(|a| {
             crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[4].dtype()?), a[1].clone(), a[2].clone(), a[3].clone()])
         }),
-        "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor" => reduction(|_, a| {
+        "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> \
+            Tensor" =>
+            reduction(|_, a| {
             norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None)
         }, |a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
-        "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => reduction(|_, a| {
+        "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool \
+            keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
+            reduction(|_, a| {
             norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4])
         }, |a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
     }

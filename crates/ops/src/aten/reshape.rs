@@ -3,8 +3,8 @@
 use super::dims::{decide, known_equal, product, require};
 use super::views::is_open;
 use crate::error::{Error, Result};
-use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::dims_text;
+use crate::tensor::meta::{Dims, Meta};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
 use smallvec::smallvec;
@@ -18,20 +18,39 @@ pub(crate) fn infer_sizes(wanted: &[SymInt], numel: SymInt) -> Result<Dims> {
     for (d, n) in wanted.iter().enumerate() {
         match n.as_i64() {
             _ if is_open(*n)? && free.is_none() => free = Some(d),
-            _ if is_open(*n)? => return Err(Error::value(format!("only one size can be -1, found sizes {}", dims_text(wanted)))),
-            Some(n) if n < 0 => return Err(Error::value(format!("sizes must not be negative, found {n} in {}", dims_text(wanted)))),
+            _ if is_open(*n)? => {
+                return Err(Error::value(format!(
+                    "only one size can be -1, found sizes {}",
+                    dims_text(wanted)
+                )));
+            }
+            Some(n) if n < 0 => {
+                return Err(Error::value(format!(
+                    "sizes must not be negative, found {n} in {}",
+                    dims_text(wanted)
+                )));
+            }
             _ => known *= *n,
         }
     }
-    let mismatch = || format!("sizes {} do not hold the {numel} elements of the tensor", dims_text(wanted));
+    let mismatch =
+        || format!("sizes {} do not hold the {numel} elements of the tensor", dims_text(wanted));
     match free {
         None => require(known.eq(numel), mismatch)?,
         Some(d) => {
             if known.as_i64() == Some(0) {
-                return Err(Error::value(format!("the size -1 in {} can be anything, since another size is 0", dims_text(wanted))));
+                return Err(Error::value(format!(
+                    "the size -1 in {} can be anything, since another size is 0",
+                    dims_text(wanted)
+                )));
             }
             if !known_equal(known, numel) && known.as_i64() != Some(1) {
-                require(known.ne(0), || format!("the size -1 in {} can be anything where {known} is 0", dims_text(wanted)))?;
+                require(known.ne(0), || {
+                    format!(
+                        "the size -1 in {} can be anything where {known} is 0",
+                        dims_text(wanted)
+                    )
+                })?;
                 require(numel.modulo(known).eq(0), mismatch)?;
             }
             sizes[d] = numel.floor_div(known);
@@ -40,16 +59,21 @@ pub(crate) fn infer_sizes(wanted: &[SymInt], numel: SymInt) -> Result<Dims> {
     Ok(sizes)
 }
 
-/// The strides under which the elements of `from` appear as `sizes`, which hold as many; `None` where only a copy can.
+/// The strides under which the elements of `from` appear as `sizes`, which hold as many; `None`
+/// where only a copy can.
 #[track_caller]
 pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>> {
     let (old, strides) = (from.sizes.as_slice(), from.strides.as_slice());
     if old.len() == sizes.len() && old.iter().zip(sizes).all(|(&a, &b)| known_equal(a, b)) {
         return Ok(Some(strides.into()));
     }
-    // the contiguous strides of the new sizes suit every contiguous tensor; this is all that symbolic sizes usually need
+    // the contiguous strides of the new sizes suit every contiguous tensor; this is all that
+    // symbolic sizes usually need
     let plain = contiguous_strides(old);
-    let contiguous = old.iter().zip(plain.iter().zip(strides)).all(|(n, (&a, &b))| n.as_i64() == Some(1) || known_equal(a, b));
+    let contiguous = old
+        .iter()
+        .zip(plain.iter().zip(strides))
+        .all(|(n, (&a, &b))| n.as_i64() == Some(1) || known_equal(a, b));
     if old.iter().any(|n| n.as_i64() == Some(0)) || contiguous {
         return Ok(Some(contiguous_strides(sizes)));
     }
@@ -59,20 +83,28 @@ pub(crate) fn view_strides(from: &Meta, sizes: &[SymInt]) -> Result<Option<Dims>
     let mut have = SymInt::from(1);
     for d in (0..old.len()).rev() {
         have *= old[d];
-        // a run of dimensions that memory walks as one ends where the outer stride does not continue it
+        // a run of dimensions that memory walks as one ends where the outer stride does not
+        // continue it
         let ends = d == 0 || !(continues(old[d - 1], strides[d - 1], have * base)?);
         if !ends {
             continue;
         }
         let mut taken = SymInt::from(1);
-        while next > 0 && (sizes[next - 1].as_i64() == Some(1) || (!known_equal(taken, have) && decide(taken.lt(have))?)) {
+        while next > 0
+            && (sizes[next - 1].as_i64() == Some(1)
+                || (!known_equal(taken, have) && decide(taken.lt(have))?))
+        {
             next -= 1;
             out[next] = taken * base;
             taken *= sizes[next];
         }
         if !known_equal(taken, have) && !decide(taken.eq(have))? {
             // no stride is wrong where there is no element
-            return Ok(if decide(product(old).eq(0))? { Some(contiguous_strides(sizes)) } else { None });
+            return Ok(if decide(product(old).eq(0))? {
+                Some(contiguous_strides(sizes))
+            } else {
+                None
+            });
         }
         if d > 0 {
             base = strides[d - 1];
@@ -100,7 +132,8 @@ pub(crate) fn view(from: &Meta, wanted: &[SymInt]) -> Result<Meta> {
     match view_strides(from, &sizes)? {
         Some(strides) => Ok(from.with_dims(sizes, strides)),
         None => Err(Error::value(format!(
-            "no view of sizes {} exists of a tensor of sizes {} and strides {}: a dimension would span two regions of memory; use `reshape`, \
+            "no view of sizes {} exists of a tensor of sizes {} and strides {}: a dimension would \
+                span two regions of memory; use `reshape`, \
              which copies where it must",
             dims_text(&sizes),
             dims_text(&from.sizes),
@@ -117,7 +150,10 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
         return Ok(from.clone());
     }
     if dtype == Bool || from.dtype == Bool {
-        return Err(Error::value(format!("bytes of {} cannot be seen as {dtype}: not every byte is a bool; use `to_dtype`", from.dtype)));
+        return Err(Error::value(format!(
+            "bytes of {} cannot be seen as {dtype}: not every byte is a bool; use `to_dtype`",
+            from.dtype
+        )));
     }
     let (old, new) = (from.dtype.size() as i64, dtype.size() as i64);
     let mut meta = Meta { dtype, ..from.with_dims(from.sizes.clone(), from.strides.clone()) };
@@ -125,10 +161,16 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
         return Ok(meta);
     }
     let Some(last) = from.rank().checked_sub(1) else {
-        return Err(Error::value(format!("a 0-d tensor of {} cannot be seen as {dtype}, which has another width", from.dtype)));
+        return Err(Error::value(format!(
+            "a 0-d tensor of {} cannot be seen as {dtype}, which has another width",
+            from.dtype
+        )));
     };
     require(from.strides[last].eq(1), || {
-        format!("the last dimension must have stride 1 to be seen as {dtype}, found {}", from.strides[last])
+        format!(
+            "the last dimension must have stride 1 to be seen as {dtype}, found {}",
+            from.strides[last]
+        )
     })?;
     if old > new {
         let k = old / new;
@@ -142,7 +184,11 @@ pub(crate) fn view_dtype(from: &Meta, dtype: maquette_ir::DType) -> Result<Meta>
             .chain(from.strides[..last].iter().map(|&s| ("stride", s)))
         {
             require(n.modulo(k).eq(0), || {
-                format!("the {what} {n} must be divisible by {k} for elements of {} to be seen as {dtype}", from.dtype)
+                format!(
+                    "the {what} {n} must be divisible by {k} for elements of {} to be seen as \
+                        {dtype}",
+                    from.dtype
+                )
             })?;
         }
         meta.sizes[last] = meta.sizes[last].floor_div(k);

@@ -1,15 +1,16 @@
-//! Recurrent layers: one operator for the whole sequence, in every layer and direction, and the single cells.
+//! Recurrent layers: one operator for the whole sequence, in every layer and direction, and the
+//! single cells.
 
 use super::dims::{done, fresh, require, require_rank, require_same_dtype};
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::{table, views};
 use crate::dispatch::cpu_exec;
-use crate::error::{Error, Result};
-use crate::tensor::meta::Dims;
-use crate::methods::aten;
-use crate::tensor::shape::{require_equal, require_same};
-use crate::tensor::Tensor;
 use crate::dispatch::value::{Outputs, Value};
+use crate::error::{Error, Result};
+use crate::methods::aten;
+use crate::tensor::Tensor;
+use crate::tensor::meta::Dims;
+use crate::tensor::shape::{require_equal, require_same};
 use maquette_ir::Loc;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -60,12 +61,18 @@ impl Cell {
                 let [i, f, g, o] = gates.as_slice() else { return Err(misfit("4 gates")) };
                 let c = f.sigmoid() * c + i.sigmoid() * g.tanh();
                 let h = o.sigmoid() * c.tanh();
-                return Ok(State { h: w.hr.map_or(h.clone(), |hr| h.linear(hr, None)), c: Some(c) });
+                return Ok(State {
+                    h: w.hr.map_or(h.clone(), |hr| h.linear(hr, None)),
+                    c: Some(c),
+                });
             }
             (Cell::Lstm, None) => return Err(misfit("a cell state")),
             (Cell::Gru, _) => {
                 let (input, recurrent) = (input.chunk(3, -1)?, recurrent.chunk(3, -1)?);
-                let ([ir, iz, inew], [hr, hz, hnew]) = (input.as_slice(), recurrent.as_slice()) else { return Err(misfit("3 gates")) };
+                let ([ir, iz, inew], [hr, hz, hnew]) = (input.as_slice(), recurrent.as_slice())
+                else {
+                    return Err(misfit("3 gates"));
+                };
                 let (reset, update) = ((hr + ir).sigmoid(), (hz + iz).sigmoid());
                 let new = (inew + hnew * &reset).tanh();
                 (&state.h - &new) * update + new
@@ -105,37 +112,64 @@ impl<'a> Rnn<'a> {
         let (h, c) = match (cell, states.as_slice()) {
             (Cell::Lstm, [h, c]) => (*h, Some(*c)),
             (Cell::Gru | Cell::Tanh | Cell::Relu, [h]) => (*h, None),
-            _ => return Err(Error::value(format!("`hx` must hold a hidden and a cell state, found {} tensors", states.len()))),
+            _ => {
+                return Err(Error::value(format!(
+                    "`hx` must hold a hidden and a cell state, found {} tensors",
+                    states.len()
+                )));
+            }
         };
         require_rank("input", a[0].tensor()?, 3..=3)?;
         states.iter().try_for_each(|t| require_rank("hx", t, 3..=3))?;
         let params: Vec<&Tensor> = a[2].list()?.iter().map(Value::tensor).collect::<Result<_>>()?;
-        let (biases, layers, directions) = (a[3].bool()?, a[4].int_i64()?, 1 + usize::from(a[7].bool()?));
-        let cells = usize::try_from(layers).ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(directions));
+        let (biases, layers, directions) =
+            (a[3].bool()?, a[4].int_i64()?, 1 + usize::from(a[7].bool()?));
+        let cells =
+            usize::try_from(layers).ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(directions));
         let plain = 2 + 2 * usize::from(biases);
-        // sizes may be symbolic: how many weights there are tells whether the hidden states are projected
+        // sizes may be symbolic: how many weights there are tells whether the hidden states are
+        // projected
         let counts = |each: usize| cells.and_then(|n| n.checked_mul(each)) == Some(params.len());
         let projected = c.is_some() && counts(plain + 1);
         let each = plain + usize::from(projected);
         if !counts(each) {
-            let what = "`params` must hold input and hidden weights, biases if `has_biases`, and in an LSTM a projection or none";
+            let what = "`params` must hold input and hidden weights, biases if `has_biases`, and \
+                in an LSTM a projection or none";
             return Err(Error::value(format!(
-                "{what}, for {layers} layers (at least 1) in {directions} directions; found {} tensors",
+                "{what}, for {layers} layers (at least 1) in {directions} directions; found {} \
+                    tensors",
                 params.len()
             )));
         }
         let weights = params.chunks_exact(each).filter_map(|p| {
             let (&[ih, hh], rest) = p.split_first_chunk::<2>()?;
-            let (b_ih, b_hh) = if biases { (rest.first().copied(), rest.get(1).copied()) } else { (None, None) };
+            let (b_ih, b_hh) =
+                if biases { (rest.first().copied(), rest.get(1).copied()) } else { (None, None) };
             Some(Weights { ih, hh, b_ih, b_hh, hr: projected.then(|| p.last().copied()).flatten() })
         });
         let dropout = if a[6].bool()? { a[5].float()? } else { 0.0 };
-        Ok(Rnn { cell, input: a[0].tensor()?, h, c, weights: weights.collect(), directions, dropout, batch_first: a[8].bool()? })
+        Ok(Rnn {
+            cell,
+            input: a[0].tensor()?,
+            h,
+            c,
+            weights: weights.collect(),
+            directions,
+            dropout,
+            batch_first: a[8].bool()?,
+        })
     }
 
-    /// Checks one layer's weights: `width` features come in, states are `out` wide and cells `hidden`.
+    /// Checks one layer's weights: `width` features come in, states are `out` wide and cells
+    /// `hidden`.
     #[track_caller]
-    fn check_weights(&self, w: &Weights<'_>, width: SymInt, out: SymInt, hidden: SymInt) -> Result<()> {
+    fn check_weights(
+        &self,
+        w: &Weights<'_>,
+        width: SymInt,
+        out: SymInt,
+        hidden: SymInt,
+    ) -> Result<()> {
         let gates = hidden * self.cell.gates();
         let expected: [(&str, Option<&Tensor>, Dims); 5] = [
             ("w_ih", Some(w.ih), smallvec![gates, width]),
@@ -160,7 +194,12 @@ impl<'a> Rnn<'a> {
         let (out, hidden) = (self.h.sizes()[2], self.c.unwrap_or(self.h).sizes()[2]);
         let cells = SymInt::from(self.weights.len());
         if self.weights.iter().all(|w| w.hr.is_none()) {
-            let wrong = || Error::value(format!("states in `hx` must be equally wide without a projection, found {out} and {hidden}"));
+            let wrong = || {
+                Error::value(format!(
+                    "states in `hx` must be equally wide without a projection, found {out} and \
+                        {hidden}"
+                ))
+            };
             require_equal(out, hidden, &wrong)?;
         }
         for (t, width) in [(self.h, out)].into_iter().chain(self.c.map(|c| (c, hidden))) {
@@ -182,7 +221,13 @@ impl<'a> Rnn<'a> {
     }
 
     /// One layer in one direction: the hidden states of all steps, and the last state.
-    fn direction(&self, inputs: &Tensor, w: Weights<'_>, mut state: State, reverse: bool) -> Result<(Tensor, State)> {
+    fn direction(
+        &self,
+        inputs: &Tensor,
+        w: Weights<'_>,
+        mut state: State,
+        reverse: bool,
+    ) -> Result<(Tensor, State)> {
         // the input's part of all steps is one product
         let mut steps = inputs.linear(w.ih, w.b_ih).unbind(0)?;
         let mut hidden = Vec::with_capacity(steps.len());
@@ -200,7 +245,8 @@ impl<'a> Rnn<'a> {
     }
 
     fn run(&self, outs: &[Tensor]) -> Result<()> {
-        let mut sequence = if self.batch_first { self.input.transpose(0, 1) } else { self.input.clone() };
+        let mut sequence =
+            if self.batch_first { self.input.transpose(0, 1) } else { self.input.clone() };
         let layers = self.weights.len() / self.directions;
         let mut last: Vec<State> = Vec::new();
         for (layer, weights) in self.weights.chunks(self.directions).enumerate() {
@@ -212,7 +258,8 @@ impl<'a> Rnn<'a> {
                 parts.push(hidden);
                 last.push(state);
             }
-            sequence = if parts.len() == 1 { parts.swap_remove(0) } else { Tensor::cat(&parts, -1) };
+            sequence =
+                if parts.len() == 1 { parts.swap_remove(0) } else { Tensor::cat(&parts, -1) };
             if self.dropout > 0.0 && layer + 1 < layers {
                 sequence = aten!("dropout", Loc::caller(); &sequence, self.dropout, true);
             }
@@ -220,18 +267,33 @@ impl<'a> Rnn<'a> {
         let sequence = if self.batch_first { sequence.transpose(0, 1) } else { sequence };
         let h = Tensor::stack(last.iter().map(|s| &s.h), 0);
         let c = self.c.map(|_| Tensor::stack(last.iter().filter_map(|s| s.c.as_ref()), 0));
-        [Some(sequence), Some(h), c].iter().flatten().zip(outs).try_for_each(|(from, to)| cpu_exec::copy(from.ok()?, to))
+        [Some(sequence), Some(h), c]
+            .iter()
+            .flatten()
+            .zip(outs)
+            .try_for_each(|(from, to)| cpu_exec::copy(from.ok()?, to))
     }
 }
 
 /// One step: `input, hx, w_ih, w_hh, b_ih, b_hh`.
 fn step(a: &[Value], cell: Cell) -> Result<Outputs> {
     let input = a[0].tensor()?;
-    let w = Weights { ih: a[2].tensor()?, hh: a[3].tensor()?, b_ih: a[4].opt_tensor()?, b_hh: a[5].opt_tensor()?, hr: None };
+    let w = Weights {
+        ih: a[2].tensor()?,
+        hh: a[3].tensor()?,
+        b_ih: a[4].opt_tensor()?,
+        b_hh: a[5].opt_tensor()?,
+        hr: None,
+    };
     let state = match (cell, &a[1]) {
         (Cell::Lstm, hx) => match hx.list()? {
             [h, c] => State { h: h.tensor()?.clone(), c: Some(c.tensor()?.clone()) },
-            other => return Err(Error::value(format!("`hx` must hold a hidden and a cell state, found {} tensors", other.len()))),
+            other => {
+                return Err(Error::value(format!(
+                    "`hx` must hold a hidden and a cell state, found {} tensors",
+                    other.len()
+                )));
+            }
         },
         (_, hx) => State { h: hx.tensor()?.clone(), c: None },
     };
@@ -257,13 +319,33 @@ macro_rules! sequence {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)" => sequence!(Cell::Lstm),
-        "aten::gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)" => sequence!(Cell::Gru),
-        "aten::rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)" => sequence!(Cell::Tanh),
-        "aten::rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor)" => sequence!(Cell::Relu),
-        "aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)" => Lowering::Composite(|a| step(a, Cell::Lstm)),
-        "aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" => Lowering::Composite(|a| step(a, Cell::Gru)),
-        "aten::rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" => Lowering::Composite(|a| step(a, Cell::Tanh)),
-        "aten::rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" => Lowering::Composite(|a| step(a, Cell::Relu)),
+        "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int \
+            num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> \
+            (Tensor, Tensor, Tensor)" =>
+            sequence!(Cell::Lstm),
+        "aten::gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int \
+            num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> \
+            (Tensor, Tensor)" =>
+            sequence!(Cell::Gru),
+        "aten::rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int \
+            num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> \
+            (Tensor, Tensor)" =>
+            sequence!(Cell::Tanh),
+        "aten::rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int \
+            num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> \
+            (Tensor, Tensor)" =>
+            sequence!(Cell::Relu),
+        "aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, \
+            Tensor? b_hh=None) -> (Tensor, Tensor)" =>
+            Lowering::Composite(|a| step(a, Cell::Lstm)),
+        "aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, \
+            Tensor? b_hh=None) -> Tensor" =>
+            Lowering::Composite(|a| step(a, Cell::Gru)),
+        "aten::rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? \
+            b_ih=None, Tensor? b_hh=None) -> Tensor" =>
+            Lowering::Composite(|a| step(a, Cell::Tanh)),
+        "aten::rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? \
+            b_ih=None, Tensor? b_hh=None) -> Tensor" =>
+            Lowering::Composite(|a| step(a, Cell::Relu)),
     }
 }

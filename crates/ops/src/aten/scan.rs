@@ -5,12 +5,12 @@ use super::lower::{Class, Compute, Lowering, Metas};
 use super::reduce::accumulated;
 use super::table;
 use crate::dispatch::cpu_exec;
-use crate::error::{Error, Result};
-use crate::tensor::meta::Meta;
-use crate::methods::aten;
-use crate::tensor::shape::wrap_dim;
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::error::{Error, Result};
+use crate::methods::aten;
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
+use crate::tensor::shape::wrap_dim;
 use maquette_ir::scalar_expr::CmpOp;
 use maquette_ir::{DType, Loc};
 use maquette_kernels::{KernelError, ReduceOp, ScanOp, View, ViewMut};
@@ -41,7 +41,12 @@ fn scan_meta(args: &[Value]) -> Result<Metas> {
 
 fn scan(args: &[Value], outs: &[Tensor], op: ScanOp) -> Result<()> {
     let x = cpu_exec::cast(args[0].tensor()?, outs[0].dtype())?;
-    Ok(maquette_kernels::scan(op, &cpu_exec::input(&x)?, dim(args, 1)?, &mut cpu_exec::output(&outs[0])?)?)
+    Ok(maquette_kernels::scan(
+        op,
+        &cpu_exec::input(&x)?,
+        dim(args, 1)?,
+        &mut cpu_exec::output(&outs[0])?,
+    )?)
 }
 
 fn extreme_meta(args: &[Value]) -> Result<Metas> {
@@ -51,7 +56,13 @@ fn extreme_meta(args: &[Value]) -> Result<Metas> {
 
 fn extreme(args: &[Value], outs: &[Tensor], max: bool) -> Result<()> {
     let (values, indices) = (&mut cpu_exec::output(&outs[0])?, &mut cpu_exec::output(&outs[1])?);
-    Ok(maquette_kernels::cumulative_extreme(max, &cpu_exec::input(args[0].tensor()?)?, dim(args, 1)?, values, indices)?)
+    Ok(maquette_kernels::cumulative_extreme(
+        max,
+        &cpu_exec::input(args[0].tensor()?)?,
+        dim(args, 1)?,
+        values,
+        indices,
+    )?)
 }
 
 /// Values and indices in the memory order of argument 0.
@@ -64,7 +75,13 @@ fn sort_meta(args: &[Value], d: usize) -> Result<Metas> {
 /// Sorting is stable always.
 fn sort(args: &[Value], d: usize, values: &Tensor, indices: &Tensor) -> Result<()> {
     let (values, indices) = (&mut cpu_exec::output(values)?, &mut cpu_exec::output(indices)?);
-    Ok(maquette_kernels::sort(&cpu_exec::input(args[0].tensor()?)?, dim(args, d)?, args[d + 1].bool()?, values, indices)?)
+    Ok(maquette_kernels::sort(
+        &cpu_exec::input(args[0].tensor()?)?,
+        dim(args, d)?,
+        args[d + 1].bool()?,
+        values,
+        indices,
+    )?)
 }
 
 fn argsort(args: &[Value], outs: &[Tensor], d: usize) -> Result<()> {
@@ -76,10 +93,12 @@ fn topk_meta(args: &[Value]) -> Result<Metas> {
     let (x, k, d) = (args[0].tensor()?, args[1].int()?, dim(args, 2)?);
     let mut values = same_sizes(args, 2, x.dtype())?;
     let available = x.sizes().get(d).copied().unwrap_or(1.into());
-    let within =
-        maquette_ir::sym::SymInt::from(0).le(k).statically_known() != Some(false) && k.le(available).statically_known() != Some(false);
+    let within = maquette_ir::sym::SymInt::from(0).le(k).statically_known() != Some(false)
+        && k.le(available).statically_known() != Some(false);
     if !within {
-        return Err(Error::value(format!("`k` must be from 0 to the size {available} of dimension {d}, found {k}")));
+        return Err(Error::value(format!(
+            "`k` must be from 0 to the size {available} of dimension {d}, found {k}"
+        )));
     }
     if let Some(n) = values.sizes.get_mut(d) {
         *n = k;
@@ -90,13 +109,22 @@ fn topk_meta(args: &[Value]) -> Result<Metas> {
 
 fn topk(args: &[Value], outs: &[Tensor]) -> Result<()> {
     let (values, indices) = (&mut cpu_exec::output(&outs[0])?, &mut cpu_exec::output(&outs[1])?);
-    Ok(maquette_kernels::topk(&cpu_exec::input(args[0].tensor()?)?, dim(args, 2)?, args[3].bool()?, values, indices)?)
+    Ok(maquette_kernels::topk(
+        &cpu_exec::input(args[0].tensor()?)?,
+        dim(args, 2)?,
+        args[3].bool()?,
+        values,
+        indices,
+    )?)
 }
 
 fn softmax_meta(args: &[Value]) -> Result<Metas> {
     let x = args[0].tensor()?;
     if !x.dtype().is_float() {
-        return Err(Error::value(format!("a softmax takes floats, found {}; convert first, or give `dtype`", x.dtype())));
+        return Err(Error::value(format!(
+            "a softmax takes floats, found {}; convert first, or give `dtype`",
+            x.dtype()
+        )));
     }
     if args[2].bool()? && x.dtype() != DType::F16 {
         return Err(Error::value(format!("`half_to_float` takes f16, found {}", x.dtype())));
@@ -133,9 +161,15 @@ fn safe_softmax(args: &[Value], out: &Tensor) -> Result<()> {
     }
     let max = Tensor::allocate(Meta::contiguous(row, out.dtype()).on(out.device()))?;
     let dims: &[usize] = if x.dim() == 0 { &[] } else { &[d] };
-    maquette_kernels::reduce(ReduceOp::Max, &cpu_exec::input(&x)?, dims, &mut cpu_exec::output(&max)?)?;
+    maquette_kernels::reduce(
+        ReduceOp::Max,
+        &cpu_exec::input(&x)?,
+        dims,
+        &mut cpu_exec::output(&max)?,
+    )?;
     cpu_exec::map_into(out, &[&shares, &max], |b, r| {
-        let (least, zero) = (b.constant(f64::NEG_INFINITY, out.dtype()), b.constant(0, out.dtype()));
+        let (least, zero) =
+            (b.constant(f64::NEG_INFINITY, out.dtype()), b.constant(0, out.dtype()));
         let masked = b.compare(CmpOp::Eq, r[1], least)?;
         b.select(masked, zero, r[0])
     })
@@ -153,21 +187,31 @@ fn converted(args: &[Value]) -> Result<Tensor> {
 table! {
     /// Along one dimension.
     pub(super) static TABLE = {
-        "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" => along(Class::Scan, |_, a| scan_meta(a), |a, o| scan(a, o, ScanOp::Sum)),
-        "aten::cumsum_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)" => Lowering::InPlace("aten::cumsum"),
-        "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" => along(Class::Scan, |_, a| scan_meta(a), |a, o| scan(a, o, ScanOp::Prod)),
-        "aten::cumprod_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)" => Lowering::InPlace("aten::cumprod"),
-        "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" => along(Class::Scan, |_, a| extreme_meta(a), |a, o| extreme(a, o, true)),
-        "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" => along(Class::Scan, |_, a| extreme_meta(a), |a, o| extreme(a, o, false)),
-        "aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)" =>
+        "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
+            along(Class::Scan, |_, a| scan_meta(a), |a, o| scan(a, o, ScanOp::Sum)),
+        "aten::cumsum_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::cumsum"),
+        "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
+            along(Class::Scan, |_, a| scan_meta(a), |a, o| scan(a, o, ScanOp::Prod)),
+        "aten::cumprod_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::cumprod"),
+        "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
+            along(Class::Scan, |_, a| extreme_meta(a), |a, o| extreme(a, o, true)),
+        "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
+            along(Class::Scan, |_, a| extreme_meta(a), |a, o| extreme(a, o, false)),
+        "aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor \
+            indices)" =>
             along(Class::Sort, |_, a| sort_meta(a, 1), |a, o| sort(a, 1, &o[0], &o[1])),
-        "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)" =>
+        "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> \
+            (Tensor values, Tensor indices)" =>
             along(Class::Sort, |_, a| sort_meta(a, 2), |a, o| sort(a, 2, &o[0], &o[1])),
         "aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor" =>
             along(Class::Sort, |_, a| Ok(smallvec![sort_meta(a, 1)?.swap_remove(1)]), |a, o| argsort(a, o, 1)),
-        "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor" =>
+        "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> \
+            Tensor" =>
             along(Class::Sort, |_, a| Ok(smallvec![sort_meta(a, 2)?.swap_remove(1)]), |a, o| argsort(a, o, 2)),
-        "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)" =>
+        "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> \
+            (Tensor values, Tensor indices)" =>
             along(Class::Sort, |_, a| topk_meta(a), topk),
         "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
             along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::softmax)),

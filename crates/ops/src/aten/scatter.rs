@@ -7,31 +7,45 @@ use super::norm::compute_dtype;
 use super::number::require_argument_fits;
 use super::{table, views};
 use crate::dispatch::cpu_exec::{self, input, output};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::{require_equal, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::{BinaryOp, ExprBuilder, cast_scalar};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::{self as kernels, ScatterOp, Source};
 use smallvec::smallvec;
 
-const fn gather(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn gather(
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Gather, metas, run })
 }
 
-const fn scatter(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn scatter(
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Scatter, metas, run })
 }
 
 /// An index of the tensor's own rank, no larger than it except along `dim`.
 #[track_caller]
-fn check_index(x: &Tensor, dim: i64, index: &Tensor, bound: &Tensor, bound_name: &str, whole: bool) -> Result<()> {
+fn check_index(
+    x: &Tensor,
+    dim: i64,
+    index: &Tensor,
+    bound: &Tensor,
+    bound_name: &str,
+    whole: bool,
+) -> Result<()> {
     let d = wrap_dim(dim, x.dim())?;
-    // an index without elements may have any dtype and rank, as PyTorch's may; whether it has any is worth a guard only then
+    // an index without elements may have any dtype and rank, as PyTorch's may; whether it has any
+    // is worth a guard only then
     let usual = require_index("index", index).is_ok() && index.dim().max(1) == bound.dim().max(1);
     if index.numel().as_i64() == Some(0) || !usual && index.numel().eq(0).guard()? {
         return Ok(());
@@ -39,7 +53,10 @@ fn check_index(x: &Tensor, dim: i64, index: &Tensor, bound: &Tensor, bound_name:
     require_index("index", index)?;
     let misfit = || {
         let (expected, found) = (dims_text(bound.sizes()), dims_text(index.sizes()));
-        format!("argument `index` must have at most the sizes {expected} of `{bound_name}`, dimension {dim} aside, found sizes {found}")
+        format!(
+            "argument `index` must have at most the sizes {expected} of `{bound_name}`, dimension \
+                {dim} aside, found sizes {found}"
+        )
     };
     if index.dim().max(1) != bound.dim().max(1) {
         return Err(Error::value(misfit()));
@@ -73,7 +90,8 @@ impl Combine {
             "mean" => return Ok(Combine::Mean),
             other => {
                 return Err(Error::value(format!(
-                    "`reduce` must be sum, prod, mean, amax or amin (scatter: add, multiply), found {other:?}"
+                    "`reduce` must be sum, prod, mean, amax or amin (scatter: add, multiply), \
+                        found {other:?}"
                 )));
             }
         }))
@@ -93,8 +111,12 @@ impl Combine {
 /// The greatest or least element of a dtype.
 fn extreme(dtype: DType, greatest: bool) -> Scalar {
     match dtype {
-        d if d.is_float() => Scalar::Float(if greatest { f64::INFINITY } else { f64::NEG_INFINITY }),
-        d => d.int_range().map_or(Scalar::Bool(greatest), |(least, most)| Scalar::Int(if greatest { most } else { least })),
+        d if d.is_float() => {
+            Scalar::Float(if greatest { f64::INFINITY } else { f64::NEG_INFINITY })
+        }
+        d => d.int_range().map_or(Scalar::Bool(greatest), |(least, most)| {
+            Scalar::Int(if greatest { most } else { least })
+        }),
     }
 }
 
@@ -105,9 +127,11 @@ struct Scatter<'a> {
     index: Tensor,
     combine: Combine,
     include_self: bool,
-    /// Whether half precision is rounded once, after all that falls on an element; else after each, as PyTorch does in places.
+    /// Whether half precision is rounded once, after all that falls on an element; else after each,
+    /// as PyTorch does in places.
     once: bool,
-    /// What a mean counts in: PyTorch adds up ones of the element's own dtype where it would elements.
+    /// What a mean counts in: PyTorch adds up ones of the element's own dtype where it would
+    /// elements.
     counts: DType,
 }
 
@@ -144,8 +168,9 @@ impl Scatter<'_> {
             From::Number(x) => Source::Value(*x),
         };
         let index = input(&self.index)?;
-        let put =
-            |to: &Tensor, source: &Source<'_>, op| -> Result<()> { Ok(kernels::scatter(&mut output(to)?, self.dim, &index, source, op)?) };
+        let put = |to: &Tensor, source: &Source<'_>, op| -> Result<()> {
+            Ok(kernels::scatter(&mut output(to)?, self.dim, &index, source, op)?)
+        };
         if !self.include_self {
             put(out, &Source::Value(self.combine.identity(out.dtype())), ScatterOp::Replace)?;
         }
@@ -166,9 +191,13 @@ impl Scatter<'_> {
 fn divide(out: &Tensor, by: &[i64]) -> Result<()> {
     let wide = cpu_exec::cast(out, if out.dtype().is_float() { DType::F64 } else { DType::I64 })?;
     if out.dtype().is_float() {
-        fill_with::<f64>(&wide, |o| o.iter_mut().zip(by).for_each(|(o, &n)| *o /= n.max(1) as f64))?;
+        fill_with::<f64>(&wide, |o| {
+            o.iter_mut().zip(by).for_each(|(o, &n)| *o /= n.max(1) as f64)
+        })?;
     } else {
-        fill_with::<i64>(&wide, |o| o.iter_mut().zip(by).for_each(|(o, &n)| *o = o.div_euclid(n.max(1))))?;
+        fill_with::<i64>(&wide, |o| {
+            o.iter_mut().zip(by).for_each(|(o, &n)| *o = o.div_euclid(n.max(1)))
+        })?;
     }
     cpu_exec::copy(&wide, out)
 }
@@ -176,7 +205,15 @@ fn divide(out: &Tensor, by: &[i64]) -> Result<()> {
 fn along(args: &[Value], combine: Combine, include_self: bool) -> Result<Scatter<'_>> {
     let x = args[0].tensor()?;
     let dim = wrap_dim(args[1].int_i64()?, x.dim())?;
-    Ok(Scatter { x, dim, index: args[2].tensor()?.clone(), combine, include_self, once: true, counts: DType::I64 })
+    Ok(Scatter {
+        x,
+        dim,
+        index: args[2].tensor()?.clone(),
+        combine,
+        include_self,
+        once: true,
+        counts: DType::I64,
+    })
 }
 
 const SET: Combine = Combine::With(ScatterOp::Replace);
@@ -202,19 +239,23 @@ fn scatter_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
 }
 
-/// The metadata of `source` for operators that take one index a slice along the dimension: `self`'s sizes, but for the index's length.
+/// The metadata of `source` for operators that take one index a slice along the dimension: `self`'s
+/// sizes, but for the index's length.
 #[track_caller]
 fn slices_meta(args: &[Value]) -> Result<Metas> {
     let (x, dim, index) = (args[0].tensor()?, args[1].int_i64()?, args[2].tensor()?);
     let d = wrap_dim(dim, x.dim())?;
     require_index("index", index)?;
     require_rank("index", index, 0..=1)?;
-    if let Some(source) = args.get(3).and_then(|v| v.tensors().next()).filter(|s| s.dim() > 0 || x.dim() == 0) {
+    if let Some(source) =
+        args.get(3).and_then(|v| v.tensors().next()).filter(|s| s.dim() > 0 || x.dim() == 0)
+    {
         require_same_dtype(("self", x), ("source", source))?;
         let mismatch = || {
             let (found, of) = (dims_text(source.sizes()), dims_text(x.sizes()));
             Error::value(format!(
-                "argument `source` must have the sizes {of} of `self`, but {} in dimension {dim}, found sizes {found}",
+                "argument `source` must have the sizes {of} of `self`, but {} in dimension {dim}, \
+                    found sizes {found}",
                 index.numel()
             ))
         };
@@ -300,7 +341,12 @@ fn put(args: &[Value], out: &Tensor) -> Result<()> {
     cpu_exec::copy(x, &work)?;
     let (index, source) = (flat(args[1].tensor()?)?, flat(args[2].tensor()?)?);
     if index.numel().as_i64() != Some(0) {
-        kernels::index_put(&mut output(&flat(&work)?)?, &[Some(input(&index)?)], &input(&source)?, args[3].bool()?)?;
+        kernels::index_put(
+            &mut output(&flat(&work)?)?,
+            &[Some(input(&index)?)],
+            &input(&source)?,
+            args[3].bool()?,
+        )?;
     }
     cpu_exec::copy(&work, out)
 }
@@ -352,7 +398,9 @@ fn index_fill(args: &[Value], out: &Tensor) -> Result<()> {
         return Ok(());
     }
     let whole = value.view_of(views::expand(value.meta(), s.index.sizes())?)?;
-    let line = |t: &Tensor| if t.dim() == 0 { t.view_of(views::unsqueeze(t.meta(), 0)?) } else { Ok(t.clone()) };
+    let line = |t: &Tensor| {
+        if t.dim() == 0 { t.view_of(views::unsqueeze(t.meta(), 0)?) } else { Ok(t.clone()) }
+    };
     let (target, index) = (line(out)?, line(args[2].tensor()?)?);
     let mut indices = vec![None; s.dim];
     indices.push(Some(input(&index)?));
@@ -377,7 +425,8 @@ fn take_meta(x: &Tensor, index: &Tensor) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor" => gather(|_, a| {
+        "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor" =>
+            gather(|_, a| {
             let (x, index) = (a[0].tensor()?, a[2].tensor()?);
             check_index(x, a[1].int_i64()?, index, x, "self", false)?;
             Ok(smallvec![fresh(x, index.sizes().into(), x.dtype())])
@@ -388,43 +437,77 @@ table! {
             let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
             Ok(kernels::gather(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
         }),
-        "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" => gather(|_, a| index_select_meta(a), |a, out| {
+        "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" =>
+            gather(|_, a| index_select_meta(a), |a, out| {
             let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
             Ok(kernels::index_select(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
         }),
-        "aten::take(Tensor self, Tensor index) -> Tensor" => gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), |a, out| take(a, &out[0])),
-        "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor" => scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),
-        "aten::put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> Tensor(a!)" => Lowering::InPlace("aten::put"),
-        "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true)),
-        "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], SET)),
-        "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor" =>
+        "aten::take(Tensor self, Tensor index) -> Tensor" =>
+            gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), |a, out| take(a, &out[0])),
+        "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor" =>
+            scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),
+        "aten::put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> \
+            Tensor(a!)" =>
+            Lowering::InPlace("aten::put"),
+        "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
+            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true)),
+        "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" =>
+            scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], SET)),
+        "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> \
+            Tensor" =>
             scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, true)),
-        "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor" =>
+        "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str \
+            reduce) -> Tensor" =>
             scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], Combine::parse(a[4].str()?)?)),
-        "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" => scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::With(ScatterOp::Add), true)),
-        "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor" =>
+        "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
+            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::With(ScatterOp::Add), true)),
+        "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, \
+            bool include_self=True) -> Tensor" =>
             scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?)),
-        "aten::scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" => Lowering::InPlace("aten::scatter.src"),
-        "aten::scatter_.value(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)" => Lowering::InPlace("aten::scatter.value"),
-        "aten::scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor(a!)" => Lowering::InPlace("aten::scatter.reduce"),
-        "aten::scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor(a!)" => Lowering::InPlace("aten::scatter.value_reduce"),
-        "aten::scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" => Lowering::InPlace("aten::scatter_add"),
-        "aten::scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor(a!)" =>
+        "aten::scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::scatter.src"),
+        "aten::scatter_.value(Tensor(a!) self, int dim, Tensor index, Scalar value) -> \
+            Tensor(a!)" =>
+            Lowering::InPlace("aten::scatter.value"),
+        "aten::scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, str reduce) \
+            -> Tensor(a!)" =>
+            Lowering::InPlace("aten::scatter.reduce"),
+        "aten::scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, *, str \
+            reduce) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::scatter.value_reduce"),
+        "aten::scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::scatter_add"),
+        "aten::scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, str \
+            reduce, *, bool include_self=True) -> Tensor(a!)" =>
             Lowering::InPlace("aten::scatter_reduce.two"),
-        "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor" => scatter(|_, a| {
+        "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> \
+            Tensor" =>
+            scatter(|_, a| {
             require_argument_fits("alpha", &a[4], a[0].tensor()?.dtype())?;
             slices_meta(a)
         }, |a, out| index_add(a, &out[0])),
-        "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor(a!)" => Lowering::InPlace("aten::index_add"),
+        "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar \
+            alpha=1) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::index_add"),
         "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor" =>
             scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true)),
-        "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)" => Lowering::InPlace("aten::index_copy"),
-        "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor" =>
+        "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::index_copy"),
+        "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, \
+            bool include_self=True) -> Tensor" =>
             scatter(|_, a| slices_meta(a), |a, out| index_reduce(a, &out[0])),
-        "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor(a!)" => Lowering::InPlace("aten::index_reduce"),
-        "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" => scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
-        "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor" => scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
-        "aten::index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> Tensor(a!)" => Lowering::InPlace("aten::index_fill.int_Scalar"),
-        "aten::index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, Tensor value) -> Tensor(a!)" => Lowering::InPlace("aten::index_fill.int_Tensor"),
+        "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, str reduce, \
+            *, bool include_self=True) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::index_reduce"),
+        "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" =>
+            scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
+        "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor" =>
+            scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
+        "aten::index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> \
+            Tensor(a!)" =>
+            Lowering::InPlace("aten::index_fill.int_Scalar"),
+        "aten::index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, Tensor value) -> \
+            Tensor(a!)" =>
+            Lowering::InPlace("aten::index_fill.int_Tensor"),
     }
 }

@@ -1,13 +1,14 @@
-//! Views of one dimension in parts. How many there are must be known, so symbolic sizes are guarded as far as that.
+//! Views of one dimension in parts. How many there are must be known, so symbolic sizes are guarded
+//! as far as that.
 
 use super::dims::{div_ceil, require};
 use super::lower::Metas;
 use super::table;
 use super::views::{meta, nonzero_rank, one, select, slice, view};
 use crate::error::{Error, Result};
+use crate::tensor::dims_text;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::{require_equal, wrap_dim};
-use crate::tensor::dims_text;
 use maquette_ir::sym::SymInt;
 
 /// Pieces of the given lengths along a dimension.
@@ -30,12 +31,15 @@ const MOST_PIECES: i64 = 1 << 24;
 fn piece_count(count: SymInt) -> Result<i64> {
     let count = count.as_i64().map_or_else(|| count.guard_int(), Ok)?.max(1);
     if count > MOST_PIECES {
-        return Err(Error::value(format!("{count} pieces are more than the {MOST_PIECES} that a list may hold")));
+        return Err(Error::value(format!(
+            "{count} pieces are more than the {MOST_PIECES} that a list may hold"
+        )));
     }
     Ok(count)
 }
 
-/// Whether a size is 0: known, or guarded where the sample has it so. Where it has not, a guard on the number of pieces says as much.
+/// Whether a size is 0: known, or guarded where the sample has it so. Where it has not, a guard on
+/// the number of pieces says as much.
 fn is_zero(n: SymInt) -> Result<bool> {
     Ok(n.eq(0).statically_known() == Some(true) || n.hint() == Some(0) && n.guard_int()? == 0)
 }
@@ -47,12 +51,16 @@ pub(super) fn split(m: &Meta, size: SymInt, dim: i64) -> Result<Metas> {
     let n = m.sizes[d];
     require(size.ge(0), || format!("`split_size` must not be negative, found {size}"))?;
     if is_zero(size)? {
-        require(n.eq(0), || format!("`split_size` can be 0 only where the dimension is empty, found size {n}"))?;
+        require(n.eq(0), || {
+            format!("`split_size` can be 0 only where the dimension is empty, found size {n}")
+        })?;
         return one(m.clone());
     }
     let count = div_ceil(n, size);
     if count.as_i64().is_some() {
-        require(size.gt(0), || format!("`split_size` can be 0 only where the dimension is empty, found size {n}"))?;
+        require(size.gt(0), || {
+            format!("`split_size` can be 0 only where the dimension is empty, found size {n}")
+        })?;
     }
     let count = piece_count(count)?;
     let last = n - size * (count - 1);
@@ -65,10 +73,17 @@ pub(super) fn split_with_sizes(m: &Meta, lengths: &[SymInt], dim: i64) -> Result
     let d = wrap_dim(dim, m.rank())?;
     let total = lengths.iter().fold(SymInt::from(0), |n, &l| n + l);
     for &l in lengths {
-        require(l.ge(0), || format!("`split_sizes` must not be negative, found {}", dims_text(lengths)))?;
+        require(l.ge(0), || {
+            format!("`split_sizes` must not be negative, found {}", dims_text(lengths))
+        })?;
     }
-    let mismatch =
-        || Error::value(format!("`split_sizes` {} must add up to {}, the size of dimension {dim}", dims_text(lengths), m.sizes[d]));
+    let mismatch = || {
+        Error::value(format!(
+            "`split_sizes` {} must add up to {}, the size of dimension {dim}",
+            dims_text(lengths),
+            m.sizes[d]
+        ))
+    };
     require_equal(total, m.sizes[d], &mismatch)?;
     Ok(pieces(m, d, lengths.iter().copied()))
 }
@@ -97,7 +112,11 @@ fn tensor_split(m: &Meta, sections: SymInt, dim: i64) -> Result<Metas> {
         return Err(Error::value(format!("`sections` must be positive, found {count}")));
     }
     let n = m.sizes[d];
-    Ok(pieces(m, d, (0..piece_count(count.into())?).map(|i| (n + (count - 1 - i)).floor_div(count))))
+    Ok(pieces(
+        m,
+        d,
+        (0..piece_count(count.into())?).map(|i| (n + (count - 1 - i)).floor_div(count)),
+    ))
 }
 
 /// The parts between indices, which are clamped, as slices are.
@@ -108,11 +127,15 @@ fn split_at(m: &Meta, indices: &[SymInt], dim: i64) -> Result<Metas> {
     starts.zip(ends).map(|(start, end)| slice(m, dim, start, end, 1.into())).collect()
 }
 
-/// `hsplit`, `vsplit` and `dsplit` go along dimension 1, 0 and 2; rows of a vector are its elements.
+/// `hsplit`, `vsplit` and `dsplit` go along dimension 1, 0 and 2; rows of a vector are its
+/// elements.
 fn fixed_dim(m: &Meta, dim: usize) -> Result<i64> {
     let least = [2, 1, 3].get(dim).copied().unwrap_or(1);
     if m.rank() < least {
-        return Err(Error::value(format!("a tensor of at least {least} dimensions is split, found sizes {}", dims_text(&m.sizes))));
+        return Err(Error::value(format!(
+            "a tensor of at least {least} dimensions is split, found sizes {}",
+            dims_text(&m.sizes)
+        )));
     }
     Ok(if m.rank() == 1 { 0 } else { dim as i64 })
 }
@@ -125,7 +148,9 @@ fn split_evenly(m: &Meta, sections: i64, dim: usize) -> Result<Metas> {
     if sections < 1 {
         return Err(Error::value(format!("`sections` must be positive, found {sections}")));
     }
-    require(n.modulo(sections).eq(0), || format!("dimension {dim} of size {n} must be divisible into {sections} sections"))?;
+    require(n.modulo(sections).eq(0), || {
+        format!("dimension {dim} of size {n} must be divisible into {sections} sections")
+    })?;
     tensor_split(m, sections.into(), dim)
 }
 
@@ -140,17 +165,32 @@ fn unbind(m: &Meta, dim: i64) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]" => view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
-        "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]" => view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
-        "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" => view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)),
-        "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]" => view(|_, a| tensor_split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
-        "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]" => view(|_, a| split_at(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
-        "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" => view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 0)),
-        "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" => view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 1)),
-        "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" => view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 2)),
-        "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" => view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 0)?)),
-        "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" => view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 1)?)),
-        "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" => view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 2)?)),
-        "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" => view(|_, a| unbind(meta(a)?, a[1].int_i64()?)),
+        "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]" =>
+            view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
+        "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> \
+            Tensor(a)[]" =>
+            view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
+        "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" =>
+            view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)),
+        "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> \
+            Tensor(a)[]" =>
+            view(|_, a| tensor_split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
+        "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> \
+            Tensor(a)[]" =>
+            view(|_, a| split_at(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
+        "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
+            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 0)),
+        "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
+            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 1)),
+        "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
+            view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 2)),
+        "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
+            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 0)?)),
+        "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
+            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 1)?)),
+        "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
+            view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 2)?)),
+        "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" =>
+            view(|_, a| unbind(meta(a)?, a[1].int_i64()?)),
     }
 }

@@ -1,4 +1,5 @@
-//! Tensors put together by structure: diagonals, blocks, triangles, grids, and parts in memory of their own.
+//! Tensors put together by structure: diagonals, blocks, triangles, grids, and parts in memory of
+//! their own.
 
 use super::dims::{done, fresh, fresh_like, require_rank};
 use super::host::{self, typed};
@@ -6,18 +7,21 @@ use super::loss::promoted;
 use super::lower::{Class, Compute, Lowering, Metas, fits_into};
 use super::{split, table, views};
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Scalar};
 use smallvec::smallvec;
 use std::ops::Range;
 
-const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn copying(
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Copy, metas, run })
 }
 
@@ -39,7 +43,8 @@ pub(super) fn written(a: &[Value], op: &str) -> Result<Outputs> {
     done(target.copy_(fits_into(target, result.first(), op)?))
 }
 
-// ---- diagonals ---------------------------------------------------------------------------------------------------------------------
+// ---- diagonals
+// ---------------------------------------------------------------------------------------------------------------------
 
 fn trace(x: &Tensor) -> Result<Tensor> {
     require_rank("self", x, 2..=2)?;
@@ -51,15 +56,24 @@ fn trace(x: &Tensor) -> Result<Tensor> {
 
 fn diag(x: &Tensor, offset: i64) -> Result<Tensor> {
     require_rank("self", x, 1..=2)?;
-    Ok(if x.dim() == 1 { x.diag_embed(offset, -2, -1) } else { x.diagonal(offset, 0, 1).clone_as(maquette_ir::MemoryFormat::Contiguous) })
+    Ok(if x.dim() == 1 {
+        x.diag_embed(offset, -2, -1)
+    } else {
+        x.diagonal(offset, 0, 1).clone_as(maquette_ir::MemoryFormat::Contiguous)
+    })
 }
 
 /// The dimensions of the result that hold the diagonals.
 fn diagonal_dims(a: &[Value]) -> Result<(usize, usize)> {
     let x = a[0].tensor()?;
     require_rank("self", x, 1..=63)?;
-    let (d1, d2) = (wrap_dim(a[2].int_i64()?, x.dim() + 1)?, wrap_dim(a[3].int_i64()?, x.dim() + 1)?);
-    if d1 == d2 { Err(Error::value(format!("`dim1` and `dim2` must differ, found both to be dimension {d1}"))) } else { Ok((d1, d2)) }
+    let (d1, d2) =
+        (wrap_dim(a[2].int_i64()?, x.dim() + 1)?, wrap_dim(a[3].int_i64()?, x.dim() + 1)?);
+    if d1 == d2 {
+        Err(Error::value(format!("`dim1` and `dim2` must differ, found both to be dimension {d1}")))
+    } else {
+        Ok((d1, d2))
+    }
 }
 
 fn diag_embed_metas(a: &[Value]) -> Result<Metas> {
@@ -81,7 +95,8 @@ fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
     cpu_exec::copy(a[0].tensor()?, &out.view_of(diagonal)?)
 }
 
-// ---- blocks ------------------------------------------------------------------------------------------------------------------------
+// ---- blocks
+// ------------------------------------------------------------------------------------------------------------------------
 
 /// Rows and columns of a block: a vector is a row, a number a matrix of one.
 fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
@@ -89,7 +104,10 @@ fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
         [] => Ok([1.into(), 1.into()]),
         [n] => Ok([1.into(), n]),
         [n, m] => Ok([n, m]),
-        _ => Err(Error::value(format!("`tensors[{i}]` must have at most 2 dimensions, found sizes {}", dims_text(t.sizes())))),
+        _ => Err(Error::value(format!(
+            "`tensors[{i}]` must have at most 2 dimensions, found sizes {}",
+            dims_text(t.sizes())
+        ))),
     }
 }
 
@@ -117,7 +135,8 @@ fn block_diag(a: &[Value], out: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Each tensor's dimension `dim` cut into as many chunks, zeros filling up the last; what follows is flattened and joined.
+/// Each tensor's dimension `dim` cut into as many chunks, zeros filling up the last; what follows
+/// is flattened and joined.
 fn chunk_cat(a: &[Value]) -> Result<Tensor> {
     let parts = tensors("tensors", &a[0])?;
     let (dim, chunks) = (wrap_dim(a[1].int_i64()?, parts[0].dim())?, a[2].int_i64()?);
@@ -128,9 +147,13 @@ fn chunk_cat(a: &[Value]) -> Result<Tensor> {
     for (i, t) in parts.iter().enumerate() {
         if t.dim() <= dim || t.dtype() != parts[0].dtype() {
             let (dtype, found, sizes) = (parts[0].dtype(), t.dtype(), dims_text(t.sizes()));
-            return Err(Error::value(format!("`tensors[{i}]` must have a dimension {dim} and dtype {dtype}, found {found}{sizes}")));
+            return Err(Error::value(format!(
+                "`tensors[{i}]` must have a dimension {dim} and dtype {dtype}, found {found}{sizes}"
+            )));
         }
-        require_same(&parts[0].sizes()[..dim], &t.sizes()[..dim], || format!("`tensors[{i}]` must have, before dimension {dim},"))?;
+        require_same(&parts[0].sizes()[..dim], &t.sizes()[..dim], || {
+            format!("`tensors[{i}]` must have, before dimension {dim},")
+        })?;
         let length = t.sizes()[dim];
         let chunk = (length + (chunks - 1)).floor_div(chunks);
         let mut pad: Dims = smallvec![0.into(); 2 * (t.dim() - dim)];
@@ -144,10 +167,15 @@ fn chunk_cat(a: &[Value]) -> Result<Tensor> {
     Ok(Tensor::cat(&pieces, dim as i64 + 1))
 }
 
-// ---- parts in memory of their own --------------------------------------------------------------------------------------------------
+// ---- parts in memory of their own
+// --------------------------------------------------------------------------------------------------
 
 /// StorageCloner each part; its strides and offset are those it has in the whole.
-fn parts(a: &[Value], out: &[Tensor], metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> Result<()> {
+fn parts(
+    a: &[Value],
+    out: &[Tensor],
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+) -> Result<()> {
     let op = crate::library::Op::find("aten::alias")?;
     let x = a[0].tensor()?;
     for (m, o) in FakeCtx::eager(op, |cx| metas(cx, a))?.into_iter().zip(out) {
@@ -175,8 +203,16 @@ fn window_metas(a: &[Value]) -> Result<Metas> {
     require_same(&window.sizes, src.sizes(), || "argument `src` must have".into())?;
     let dense = fresh_like(x, x.dtype())?;
     // memory that several elements share cannot be copied as it is
-    let overlaps = x.sizes().iter().zip(x.strides()).any(|(n, s)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
-    Ok(smallvec![if overlaps { dense } else { Meta { strides: x.strides().into(), offset: x.storage_offset(), ..dense } }])
+    let overlaps = x
+        .sizes()
+        .iter()
+        .zip(x.strides())
+        .any(|(n, s)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
+    Ok(smallvec![if overlaps {
+        dense
+    } else {
+        Meta { strides: x.strides().into(), offset: x.storage_offset(), ..dense }
+    }])
 }
 
 /// Replaces the elements of `self` that lie in the window over its storage.
@@ -196,18 +232,23 @@ fn window(a: &[Value], out: &Tensor) -> Result<()> {
     })
 }
 
-/// Where in the storage the elements lie, in row-major order. Strides may be beyond any storage where there are none.
+/// Where in the storage the elements lie, in row-major order. Strides may be beyond any storage
+/// where there are none.
 fn positions(m: &Meta) -> Result<Vec<i64>> {
     let c = m.concrete().ok_or_else(|| Error::value("the layout is symbolic"))?;
     let mut out = vec![c.offset];
     for (&n, &s) in c.sizes.iter().zip(&c.strides) {
         let count = out.len().saturating_mul(n.max(0) as usize);
-        out = host::collect(count, out.iter().flat_map(|&at| (0..n).map(move |i| at.wrapping_add(i.wrapping_mul(s)))))?;
+        out = host::collect(
+            count,
+            out.iter().flat_map(|&at| (0..n).map(move |i| at.wrapping_add(i.wrapping_mul(s)))),
+        )?;
     }
     Ok(out)
 }
 
-// ---- triangles ---------------------------------------------------------------------------------------------------------------------
+// ---- triangles
+// ---------------------------------------------------------------------------------------------------------------------
 
 /// The part of a matrix on one side of a diagonal.
 struct Triangle {
@@ -223,7 +264,9 @@ impl Triangle {
     fn of(a: &[Value], lower: bool) -> Result<Triangle> {
         let (rows, cols, offset) = (a[0].int_i64()?, a[1].int_i64()?, a[2].int_i64()?);
         if rows < 0 || cols < 0 {
-            return Err(Error::value(format!("`row` and `col` must not be negative, found {rows} and {cols}")));
+            return Err(Error::value(format!(
+                "`row` and `col` must not be negative, found {rows} and {cols}"
+            )));
         }
         let rows = match (cols, lower) {
             (0, _) => 0..0,
@@ -246,7 +289,11 @@ impl Triangle {
             return 0;
         }
         let shortest = self.columns(if self.lower { start } else { end - 1 });
-        let (rows, least, cols) = (i128::from(end - start), i128::from(shortest.end - shortest.start), i128::from(self.cols));
+        let (rows, least, cols) = (
+            i128::from(end - start),
+            i128::from(shortest.end - shortest.start),
+            i128::from(self.cols),
+        );
         let growing = (cols - least).clamp(0, rows);
         growing * least + growing * (growing - 1) / 2 + (rows - growing) * cols
     }
@@ -255,7 +302,9 @@ impl Triangle {
 fn triangle_metas(a: &[Value], lower: bool) -> Result<Metas> {
     let triangle = Triangle::of(a, lower)?;
     let count = i64::try_from(triangle.count()).ok().filter(|n| n.checked_mul(16).is_some());
-    let count = count.ok_or_else(|| Error::value(format!("a triangle of {} elements is too large", triangle.count())))?;
+    let count = count.ok_or_else(|| {
+        Error::value(format!("a triangle of {} elements is too large", triangle.count()))
+    })?;
     let m = super::creation::factory(&[2.into(), count.into()], a, 3, DType::I64, Device::Cpu)?;
     match m.dtype {
         DType::I64 | DType::I32 => Ok(smallvec![m]),
@@ -268,17 +317,23 @@ fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     let triangle = Triangle::of(a, lower)?;
     let positions = || triangle.rows.clone().flat_map(|r| triangle.columns(r).map(move |c| (r, c)));
     let n = triangle.count() as i64;
-    let all = host::collect(2 * n as usize, positions().map(|p| p.0).chain(positions().map(|p| p.1)))?;
+    let all =
+        host::collect(2 * n as usize, positions().map(|p| p.0).chain(positions().map(|p| p.1)))?;
     cpu_exec::copy(&Tensor::adopt::<i64>(all, [2, n])?, out)
 }
 
-// ---- masked indexing ---------------------------------------------------------------------------------------------------------------
+// ---- masked indexing
+// ---------------------------------------------------------------------------------------------------------------
 
 /// The indices, with those that lie outside moved inside: the mask tells which results count.
 fn clamped(x: &Tensor, indices: &Value) -> Result<Vec<Option<Tensor>>> {
     let given = indices.list()?;
     if given.len() > x.dim() {
-        return Err(Error::value(format!("`indices` has {} entries for the {} dimensions of `self`", given.len(), x.dim())));
+        return Err(Error::value(format!(
+            "`indices` has {} entries for the {} dimensions of `self`",
+            given.len(),
+            x.dim()
+        )));
     }
     let mut out = Vec::with_capacity(given.len());
     for (v, &n) in given.iter().zip(x.sizes()) {
@@ -308,34 +363,54 @@ fn masked_index_put(x: &Tensor, mask: &Tensor, indices: &Value, values: &Tensor)
     if x.numel().as_i64() == Some(0) {
         return Ok(x.clone_tensor());
     }
-    Ok(x.index_put(&by_ref(&clamped(x, indices)?), &values.masked_fill(&mask.logical_not(), 0), true))
+    Ok(x.index_put(
+        &by_ref(&clamped(x, indices)?),
+        &values.masked_fill(&mask.logical_not(), 0),
+        true,
+    ))
 }
 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::trace(Tensor self) -> Tensor" => Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
-        "aten::diag(Tensor self, int diagonal=0) -> Tensor" => Lowering::Composite(|a| done(diag(a[0].tensor()?, a[1].int_i64()?)?)),
+        "aten::trace(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
+        "aten::diag(Tensor self, int diagonal=0) -> Tensor" =>
+            Lowering::Composite(|a| done(diag(a[0].tensor()?, a[1].int_i64()?)?)),
         "aten::diagflat(Tensor self, int offset=0) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?.reshape([-1i64]).diag_embed(a[1].int_i64()?, -2, -1))),
-        "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" => copying(|_, a| diag_embed_metas(a), |a, out| diag_embed(a, &out[0])),
-        "aten::block_diag(Tensor[] tensors) -> Tensor" => copying(|_, a| block_diag_metas(a), |a, out| block_diag(a, &out[0])),
-        "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" => Lowering::Composite(|a| done(chunk_cat(a)?)),
-        "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" => copying(split_metas, |a, out| parts(a, out, split_metas)),
+        "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" =>
+            copying(|_, a| diag_embed_metas(a), |a, out| diag_embed(a, &out[0])),
+        "aten::block_diag(Tensor[] tensors) -> Tensor" =>
+            copying(|_, a| block_diag_metas(a), |a, out| block_diag(a, &out[0])),
+        "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" =>
+            Lowering::Composite(|a| done(chunk_cat(a)?)),
+        "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" =>
+            copying(split_metas, |a, out| parts(a, out, split_metas)),
         "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]" =>
             copying(split_with_sizes_metas, |a, out| parts(a, out, split_with_sizes_metas)),
-        "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" => copying(chunk_metas, |a, out| parts(a, out, chunk_metas)),
-        "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
+        "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" =>
+            copying(chunk_metas, |a, out| parts(a, out, chunk_metas)),
+        "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, \
+            SymInt? storage_offset=None) -> Tensor" =>
             copying(|_, a| window_metas(a), |a, out| window(a, &out[0])),
-        "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
+        "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? \
+            layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
             Lowering::Compute(Compute { class: Class::Fill, metas: |_, a| triangle_metas(a, true), run: |a, out| triangle(a, &out[0], true) }),
-        "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
+        "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? \
+            layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
             Lowering::Compute(Compute { class: Class::Fill, metas: |_, a| triangle_metas(a, false), run: |a, out| triangle(a, &out[0], false) }),
-        "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor" =>
+        "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> \
+            Tensor" =>
             Lowering::Composite(|a| done(masked_index(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].scalar()?)?)),
-        "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor" =>
+        "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, \
+            Tensor values) -> Tensor" =>
             Lowering::Composite(|a| done(masked_index_put(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].tensor()?)?)),
-        "aten::addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::Composite(|a| written(a, "aten::addbmm")),
-        "aten::addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)" => Lowering::Composite(|a| written(a, "aten::addr")),
+        "aten::addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar \
+            alpha=1) -> Tensor(a!)" =>
+            Lowering::Composite(|a| written(a, "aten::addbmm")),
+        "aten::addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) \
+            -> Tensor(a!)" =>
+            Lowering::Composite(|a| written(a, "aten::addr")),
     }
 }

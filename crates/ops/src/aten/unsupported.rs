@@ -1,9 +1,12 @@
-//! PyTorch's operators that are known to be missing here, and why: an error says so, and so does `docs/operators.md`.
+//! PyTorch's operators that are known to be missing here, and why: an error says so, and so does
+//! `docs/operators.md`.
 
-/// Why a group of operators is missing, and their names without namespace, `.default` left out, in alphabetical order.
+/// Why a group of operators is missing, and their names without namespace, `.default` left out, in
+/// alphabetical order.
 pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
     (
-        "it changes the metadata of its argument: here a tensor's sizes and strides never change; use the operator of the same name without `_`",
+        "it changes the metadata of its argument: here a tensor's sizes and strides never change; \
+            use the operator of the same name without `_`",
         &[
             "as_strided_",
             "detach_",
@@ -80,7 +83,8 @@ pub(crate) static UNSUPPORTED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "where its views begin depends on data; take the number with `item` and use the overload that takes integers",
+        "where its views begin depends on data; take the number with `item` and use the overload \
+            that takes integers",
         &["narrow.Tensor", "tensor_split.tensor_indices_or_sections"],
     ),
     (
@@ -132,7 +136,10 @@ mod tests {
     fn what_is_said_to_be_missing_is() {
         for (name, _) in super::all_unsupported() {
             let full = format!("aten::{name}");
-            assert!(super::super::tables().flatten().all(|def| def.name() != full), "{full} is in the table");
+            assert!(
+                super::super::tables().flatten().all(|def| def.name() != full),
+                "{full} is in the table"
+            );
         }
     }
 }

@@ -1,21 +1,29 @@
-//! What a call does to keep its operands apart: copies of what it reads and writes at once, and borrows of everything else.
+//! What a call does to keep its operands apart: copies of what it reads and writes at once, and
+//! borrows of everything else.
 //!
-//! Every tensor argument is borrowed for the call, and the handles that the kernel is given carry exactly these rights.
+//! Every tensor argument is borrowed for the call, and the handles that the kernel is given carry
+//! exactly these rights.
 
-use crate::tensor::borrow::{Access, Holder};
+use crate::dispatch::value::Value;
 use crate::error::{AccessError, Result};
 use crate::library::{Op, OpState};
+use crate::tensor::Tensor;
+use crate::tensor::borrow::{Access, Holder};
 use crate::tensor::meta::Concrete;
 use crate::tensor::overlap::{may_overlap, may_self_overlap};
-use crate::tensor::Tensor;
-use crate::dispatch::value::Value;
 use maquette_ir::Loc;
 use smallvec::SmallVec;
 
-/// Read operands that overlap mutated ones are read as they were before the call; mutated operands may not meet.
+/// Read operands that overlap mutated ones are read as they were before the call; mutated operands
+/// may not meet.
 ///
-/// `same_view_is_safe`: an operand in exactly the place of a mutated one needs no copy, since each element is read before it is written.
-pub(crate) fn resolve_overlap(state: &OpState, args: &mut [Value], same_view_is_safe: bool) -> Result<()> {
+/// `same_view_is_safe`: an operand in exactly the place of a mutated one needs no copy, since each
+/// element is read before it is written.
+pub(crate) fn resolve_overlap(
+    state: &OpState,
+    args: &mut [Value],
+    same_view_is_safe: bool,
+) -> Result<()> {
     let facts = &state.facts;
     if facts.mutated.is_empty() {
         return Ok(());
@@ -31,7 +39,9 @@ pub(crate) fn resolve_overlap(state: &OpState, args: &mut [Value], same_view_is_
                 let (sizes, strides) = (c.sizes.to_vec(), c.strides.to_vec());
                 return Err(AccessError::SelfOverlap { arg: name(i), sizes, strides }.into());
             }
-            if let Some((j, _)) = targets.iter().find(|(_, u)| t.shares_storage(u) && tensors_may_overlap(t, u)) {
+            if let Some((j, _)) =
+                targets.iter().find(|(_, u)| t.shares_storage(u) && tensors_may_overlap(t, u))
+            {
                 return Err(AccessError::MutatedOverlap { first: name(*j), second: name(i) }.into());
             }
             targets.push((i, t.clone()));
@@ -40,8 +50,14 @@ pub(crate) fn resolve_overlap(state: &OpState, args: &mut [Value], same_view_is_
     targets.iter().try_for_each(|(_, u)| copy_overlapping_reads(state, args, u, same_view_is_safe))
 }
 
-/// Read operands that overlap `target` are copied, unless they are in its very place and `same_view_is_safe`.
-pub(crate) fn copy_overlapping_reads(state: &OpState, args: &mut [Value], target: &Tensor, same_view_is_safe: bool) -> Result<()> {
+/// Read operands that overlap `target` are copied, unless they are in its very place and
+/// `same_view_is_safe`.
+pub(crate) fn copy_overlapping_reads(
+    state: &OpState,
+    args: &mut [Value],
+    target: &Tensor,
+    same_view_is_safe: bool,
+) -> Result<()> {
     for &i in &state.facts.read {
         for t in args[usize::from(i)].tensors_mut().filter(|t| t.shares_storage(target)) {
             if !(same_view_is_safe && is_same_view(t, target)) && tensors_may_overlap(t, target) {
@@ -61,12 +77,18 @@ pub(crate) fn tensors_may_overlap(t: &Tensor, u: &Tensor) -> bool {
 
 /// Whether two tensors see the same elements in the same order.
 pub(crate) fn is_same_view(t: &Tensor, u: &Tensor) -> bool {
-    let along = |c: &Concrete, d: &Concrete, i: usize| c.sizes[i] == 1 || c.strides[i] == d.strides[i];
-    let same = |c: Concrete, d: Concrete| c.offset == d.offset && c.sizes == d.sizes && (0..c.sizes.len()).all(|i| along(&c, &d, i));
-    t.shares_storage(u) && t.dtype() == u.dtype() && t.meta().concrete().zip(u.meta().concrete()).is_some_and(|(c, d)| same(c, d))
+    let along =
+        |c: &Concrete, d: &Concrete, i: usize| c.sizes[i] == 1 || c.strides[i] == d.strides[i];
+    let same = |c: Concrete, d: Concrete| {
+        c.offset == d.offset && c.sizes == d.sizes && (0..c.sizes.len()).all(|i| along(&c, &d, i))
+    };
+    t.shares_storage(u)
+        && t.dtype() == u.dtype()
+        && t.meta().concrete().zip(u.meta().concrete()).is_some_and(|(c, d)| same(c, d))
 }
 
-/// Arguments while they are borrowed: their handles carry the rights of the borrows, which end when this is dropped.
+/// Arguments while they are borrowed: their handles carry the rights of the borrows, which end when
+/// this is dropped.
 pub(crate) struct BorrowedArgs<'a> {
     state: &'a OpState,
     args: &'a mut [Value],
@@ -76,33 +98,57 @@ pub(crate) struct BorrowedArgs<'a> {
     count: usize,
 }
 
-/// What each argument that may hold tensors is borrowed for; writers first, so that a conflict names the mutated argument.
+/// What each argument that may hold tensors is borrowed for; writers first, so that a conflict
+/// names the mutated argument.
 fn borrow_order(state: &OpState) -> impl Iterator<Item = (Access, u16)> {
     let facts = &state.facts;
-    facts.mutated.iter().map(|&i| (Access::Write, i)).chain(facts.read.iter().map(|&i| (Access::Read, i)))
+    facts
+        .mutated
+        .iter()
+        .map(|&i| (Access::Write, i))
+        .chain(facts.read.iter().map(|&i| (Access::Read, i)))
 }
 
-/// Borrows every tensor argument, and turns the arguments into handles with the rights of these borrows. After [`resolve_overlap`], a read operand that
-/// meets a mutated one is in its very place, and shares its borrow.
+/// Borrows every tensor argument, and turns the arguments into handles with the rights of these
+/// borrows. After [`resolve_overlap`], a read operand that meets a mutated one is in its very
+/// place, and shares its borrow.
 ///
 /// # Errors
 /// Somebody else holds an overlapping region; nothing is borrowed then.
-pub(crate) fn borrow_args<'a>(op: Op, state: &'a OpState, args: &'a mut [Value]) -> Result<BorrowedArgs<'a>> {
+pub(crate) fn borrow_args<'a>(
+    op: Op,
+    state: &'a OpState,
+    args: &'a mut [Value],
+) -> Result<BorrowedArgs<'a>> {
     borrow_args_and_out(op, state, args, None)
 }
 
 /// As [`borrow_args`], with a tensor to write to that is no argument.
-pub(crate) fn borrow_args_and_out<'a>(op: Op, state: &'a OpState, args: &'a mut [Value], out: Option<&Tensor>) -> Result<BorrowedArgs<'a>> {
+pub(crate) fn borrow_args_and_out<'a>(
+    op: Op,
+    state: &'a OpState,
+    args: &'a mut [Value],
+    out: Option<&Tensor>,
+) -> Result<BorrowedArgs<'a>> {
     let mut borrowed = BorrowedArgs { state, args, out: None, count: 0 };
     if let Some(out) = out {
         let mut out = out.clone();
-        out.grant = out.storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
+        out.grant =
+            out.storage()?.borrows.take(&out, Access::Write, Holder::Guard(Loc::caller()))?;
         borrowed.out = Some(out);
     }
     let mut written: SmallVec<[Tensor; 2]> = SmallVec::new();
     for (access, index) in borrow_order(state) {
         if access == Access::Read && written.is_empty() {
-            written.extend(state.facts.mutated.iter().flat_map(|&i| borrowed.args[usize::from(i)].tensors()).chain(&borrowed.out).cloned());
+            written.extend(
+                state
+                    .facts
+                    .mutated
+                    .iter()
+                    .flat_map(|&i| borrowed.args[usize::from(i)].tensors())
+                    .chain(&borrowed.out)
+                    .cloned(),
+            );
         }
         for t in borrowed.args[usize::from(index)].tensors_mut() {
             if access == Access::Read
@@ -130,7 +176,10 @@ impl BorrowedArgs<'_> {
     }
 
     fn tensors(&self) -> impl Iterator<Item = &Tensor> {
-        borrow_order(self.state).flat_map(|(_, i)| self.args[usize::from(i)].tensors()).take(self.count).chain(&self.out)
+        borrow_order(self.state)
+            .flat_map(|(_, i)| self.args[usize::from(i)].tensors())
+            .take(self.count)
+            .chain(&self.out)
     }
 
     /// The error of a write tried through a borrow that is read-only.
@@ -141,7 +190,9 @@ impl BorrowedArgs<'_> {
 
 impl Drop for BorrowedArgs<'_> {
     fn drop(&mut self) {
-        self.tensors().filter_map(|t| Some((t, t.storage().ok()?))).for_each(|(t, s)| s.borrows.release(t.grant));
+        self.tensors()
+            .filter_map(|t| Some((t, t.storage().ok()?)))
+            .for_each(|(t, s)| s.borrows.release(t.grant));
     }
 }
 

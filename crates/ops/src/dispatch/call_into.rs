@@ -1,24 +1,26 @@
-//! Calls whose result is written where the caller says: what plans of functional graphs are made of.
+//! Calls whose result is written where the caller says: what plans of functional graphs are made
+//! of.
 
 use crate::aten::{Lowering, OpDef};
-use crate::dispatch::device::device_of;
+use crate::dispatch::call_borrows::{borrow_args_and_out, copy_overlapping_reads};
+use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::cpu_exec;
+use crate::dispatch::device::device_of;
+use crate::dispatch::value::{Args, Value};
 use crate::error::{CallError, Error, ErrorKind, Result};
 use crate::fake::FakeCtx;
-use crate::dispatch::coerce_args::coerce_args;
 use crate::library::{Op, OpState};
-use crate::dispatch::call_borrows::{copy_overlapping_reads, borrow_args_and_out};
-use crate::tensor::meta::Meta;
 use crate::mode;
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Args, Value};
+use crate::tensor::meta::Meta;
 use maquette_ir::Loc;
 use maquette_ir::graph::Placement;
 use maquette_ir::schema::Type;
 
 impl Op {
-    /// As [`Op::call_at`], for an operator whose only result is one tensor, which is written into `out`, of the result's sizes and dtype.
-    /// Operands that overlap `out` are read as they were before. Returns whether the kernel wrote there; else its result was copied.
+    /// As [`Op::call_at`], for an operator whose only result is one tensor, which is written into
+    /// `out`, of the result's sizes and dtype. Operands that overlap `out` are read as they were
+    /// before. Returns whether the kernel wrote there; else its result was copied.
     ///
     /// # Errors
     /// As [`Op::call`]; the result has other sizes or another dtype than `out`, or is no tensor.
@@ -27,7 +29,9 @@ impl Op {
             let state = self.state()?;
             if let Some(def) = state.builtin.filter(|_| !state.overridden) {
                 coerce_args(&state, &mut args)?;
-                if let Some(done) = mode::on_behalf_of(loc, || def.run_into(self, &state, &mut args, out))? {
+                if let Some(done) =
+                    mode::on_behalf_of(loc, || def.run_into(self, &state, &mut args, out))?
+                {
                     return Ok(done);
                 }
             }
@@ -37,7 +41,12 @@ impl Op {
                     out.copy_(t).ok()?;
                     Ok(false)
                 }
-                other => Err(CallError::ReturnCount { expected: 1, found: other.len(), schema: state.schema.to_string() }.into()),
+                other => Err(CallError::ReturnCount {
+                    expected: 1,
+                    found: other.len(),
+                    schema: state.schema.to_string(),
+                }
+                .into()),
             }
         };
         mode::without_modes(call).map_err(|e| e.in_call(self.shared_name(), loc))
@@ -56,17 +65,28 @@ pub(crate) fn placement(state: &OpState) -> Placement {
 }
 
 fn same_type(found: &Meta, out: &Tensor) -> Result<()> {
-    crate::tensor::shape::require_same(out.sizes(), &found.sizes, || "a result is written into a tensor of".to_owned())?;
+    crate::tensor::shape::require_same(out.sizes(), &found.sizes, || {
+        "a result is written into a tensor of".to_owned()
+    })?;
     if found.dtype != out.dtype() || found.device != out.device() {
         let (a, b) = (found.dtype, out.dtype());
-        return Err(Error::value(format!("a result of dtype {a} cannot be written into a tensor of dtype {b} on {}", out.device())));
+        return Err(Error::value(format!(
+            "a result of dtype {a} cannot be written into a tensor of dtype {b} on {}",
+            out.device()
+        )));
     }
     Ok(())
 }
 
 impl OpDef {
     /// Writes the only result into `out`; `None` if it cannot.
-    fn run_into(&self, op: Op, state: &OpState, args: &mut Args, out: &Tensor) -> Result<Option<bool>> {
+    fn run_into(
+        &self,
+        op: Op,
+        state: &OpState,
+        args: &mut Args,
+        out: &Tensor,
+    ) -> Result<Option<bool>> {
         let pointwise = matches!(self.lowering, Lowering::Pointwise(_));
         let fresh = match &self.lowering {
             Lowering::Pointwise(_) => false,
@@ -75,7 +95,8 @@ impl OpDef {
                 let [meta] = metas.as_slice() else { return Ok(None) };
                 same_type(meta, out)?;
                 let steps = |m: &Meta| -> Vec<Option<i64>> {
-                    let along = m.sizes.iter().zip(&m.strides).filter(|(n, _)| n.as_i64() != Some(1));
+                    let along =
+                        m.sizes.iter().zip(&m.strides).filter(|(n, _)| n.as_i64() != Some(1));
                     along.map(|(_, s)| s.as_i64()).collect()
                 };
                 if !c.class.supports_strided_output() && steps(meta) != steps(out.meta()) {

@@ -1,22 +1,34 @@
 //! Arguments against a schema: what fits as it is, and what is converted.
 
+use crate::dispatch::value::{Args, Value};
 use crate::error::{CallError, Error, Result};
 use crate::library::OpState;
-use crate::dispatch::value::{Args, Value};
 use maquette_ir::schema::{Arg, Schema, Type};
 
-/// Coerces the arguments to the schema: fills in defaults, checks types, turns one integer into a list of one where the schema takes lists.
+/// Coerces the arguments to the schema: fills in defaults, checks types, turns one integer into a
+/// list of one where the schema takes lists.
 pub(crate) fn coerce_args(state: &OpState, args: &mut Args) -> Result<()> {
     let schema = &state.schema;
     if args.len() > schema.args.len() {
-        return Err(CallError::TooMany { expected: schema.args.len(), found: args.len(), schema: schema.to_string() }.into());
+        return Err(CallError::TooMany {
+            expected: schema.args.len(),
+            found: args.len(),
+            schema: schema.to_string(),
+        }
+        .into());
     }
     for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
         match crate::library::default_value(decl) {
             Some(v) => args.push(v),
             None => {
                 let (arg, expected) = (decl.name.clone(), decl.ty.to_string());
-                return Err(CallError::Missing { arg, index, expected, schema: schema.to_string() }.into());
+                return Err(CallError::Missing {
+                    arg,
+                    index,
+                    expected,
+                    schema: schema.to_string(),
+                }
+                .into());
             }
         }
     }
@@ -33,7 +45,9 @@ pub(crate) fn matches_schema(state: &OpState, args: &[Value]) -> bool {
     let declared = &state.schema.args;
     let (given, left_out) = declared.split_at(args.len().min(declared.len()));
     let optional = |a: &Arg| a.default.is_some() || matches!(a.ty, Type::Generator);
-    args.len() <= declared.len() && left_out.iter().all(optional) && given.iter().zip(args).all(|(a, v)| has_type(&a.ty, v))
+    args.len() <= declared.len()
+        && left_out.iter().all(optional)
+        && given.iter().zip(args).all(|(a, v)| has_type(&a.ty, v))
 }
 
 #[cold]
@@ -54,7 +68,9 @@ pub(crate) fn has_type(ty: &Type, v: &Value) -> bool {
     match (ty, v) {
         (Type::Optional(inner), v) => matches!(v, Value::None) || has_type(inner, v),
         (Type::List(inner, _), Value::Ints(_)) => is_int(inner),
-        (Type::List(inner, _), Value::List(l)) => !(l.is_empty() && is_int(inner)) && l.iter().all(|x| has_type(inner, x)),
+        (Type::List(inner, _), Value::List(l)) => {
+            !(l.is_empty() && is_int(inner)) && l.iter().all(|x| has_type(inner, x))
+        }
         (Type::Tensor, Value::Tensor(_))
         | (Type::Int | Type::SymInt, Value::Int(_))
         | (Type::Float, Value::Float(_))
@@ -71,7 +87,8 @@ pub(crate) fn has_type(ty: &Type, v: &Value) -> bool {
     }
 }
 
-/// Whether the value fits the type, after the conversions PyTorch makes too. Builtin operators take a number for a tensor.
+/// Whether the value fits the type, after the conversions PyTorch makes too. Builtin operators take
+/// a number for a tensor.
 fn coerce(ty: &Type, v: &mut Value, builtin: bool) -> bool {
     match (ty, &mut *v) {
         (ty, v) if has_type(ty, v) => true,

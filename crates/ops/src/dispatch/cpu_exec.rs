@@ -1,14 +1,15 @@
 //! Eager execution on the host: tensors as the raw views that the kernel classes take.
 //!
-//! Safety of this module: a view is made only of a tensor whose region is borrowed for the running call (its handle carries the borrow), or
-//! of one that was allocated in this call and that nobody else has seen.
+//! Safety of this module: a view is made only of a tensor whose region is borrowed for the running
+//! call (its handle carries the borrow), or of one that was allocated in this call and that nobody
+//! else has seen.
 #![allow(unsafe_code)]
 
 use crate::aten::pointwise::cache::CompiledExpr;
 use crate::error::{Error, Result};
+use crate::tensor::Tensor;
 use crate::tensor::meta::{IntoDims, Meta};
 use crate::tensor::overlap::may_self_overlap;
-use crate::tensor::Tensor;
 use maquette_ir::scalar_expr::{BuildError, ExprBuilder, Reg, ScalarExpr};
 use maquette_ir::{DType, Scalar};
 use maquette_kernels::{ContiguousKernel, View, ViewMut};
@@ -17,31 +18,41 @@ use smallvec::SmallVec;
 /// The data of an operand.
 pub(crate) fn input(t: &Tensor) -> Result<View<'_>> {
     let raw = t.raw()?;
-    // SAFETY: `raw` checked that the layout lies inside the storage; writers are kept away as the module doc says.
-    Ok(unsafe { View::from_raw(raw.ptr.as_ptr(), t.dtype(), &raw.layout.sizes, &raw.layout.strides) })
+    // SAFETY: `raw` checked that the layout lies inside the storage; writers are kept away as the
+    // module doc says.
+    Ok(unsafe {
+        View::from_raw(raw.ptr.as_ptr(), t.dtype(), &raw.layout.sizes, &raw.layout.strides)
+    })
 }
 
 /// The data of an output.
 pub(crate) fn output(t: &Tensor) -> Result<ViewMut<'_>> {
     let raw = t.raw()?;
     // SAFETY: as `input`; exclusive by the borrow, or because the tensor is new.
-    Ok(unsafe { ViewMut::from_raw(raw.ptr.as_ptr(), t.dtype(), &raw.layout.sizes, &raw.layout.strides) })
+    Ok(unsafe {
+        ViewMut::from_raw(raw.ptr.as_ptr(), t.dtype(), &raw.layout.sizes, &raw.layout.strides)
+    })
 }
 
 /// The data of an operand, expanded to `sizes` by strides of 0.
 fn expanded<'a>(t: &'a Tensor, sizes: &[i64]) -> Result<View<'a>> {
     let raw = t.raw()?;
-    let lead =
-        sizes.len().checked_sub(raw.layout.sizes.len()).ok_or_else(|| Error::value("an operand has more dimensions than the result"))?;
+    let lead = sizes
+        .len()
+        .checked_sub(raw.layout.sizes.len())
+        .ok_or_else(|| Error::value("an operand has more dimensions than the result"))?;
     let mut strides: SmallVec<[i64; 6]> = SmallVec::from_elem(0, lead);
     for ((&n, &s), &m) in raw.layout.sizes.iter().zip(&raw.layout.strides).zip(&sizes[lead..]) {
         if n != m && n != 1 {
             let (found, expected) = (&raw.layout.sizes, &sizes);
-            return Err(Error::value(format!("an operand of sizes {found:?} does not expand to the result's {expected:?}")));
+            return Err(Error::value(format!(
+                "an operand of sizes {found:?} does not expand to the result's {expected:?}"
+            )));
         }
         strides.push(if n == m { s } else { 0 });
     }
-    // SAFETY: as `input`; a dimension is expanded by stride 0, so no element outside the operand's own is named.
+    // SAFETY: as `input`; a dimension is expanded by stride 0, so no element outside the operand's
+    // own is named.
     Ok(unsafe { View::from_raw(raw.ptr.as_ptr(), t.dtype(), sizes, &strides) })
 }
 
@@ -50,17 +61,25 @@ pub(crate) fn pointwise(compiled: &CompiledExpr, operands: &[&Tensor], out: &Ten
     run_expr(&compiled.expr, compiled.contiguous_kernel.as_ref(), operands, out)
 }
 
-/// The number of elements of tensors that have the same sizes and are all row-major: no dimension of theirs need be looked at.
+/// The number of elements of tensors that have the same sizes and are all row-major: no dimension
+/// of theirs need be looked at.
 pub(crate) fn common_dense_numel<'a>(mut tensors: impl Iterator<Item = &'a Tensor>) -> Option<i64> {
     let first = tensors.next()?;
     let n = first.meta().checked_dense_numel()?;
     let same = |t: &Tensor| {
-        t.dim() == first.dim() && t.sizes().iter().zip(first.sizes()).all(|(a, b)| a.as_i64() == b.as_i64()) && t.meta().dense_numel().is_some()
+        t.dim() == first.dim()
+            && t.sizes().iter().zip(first.sizes()).all(|(a, b)| a.as_i64() == b.as_i64())
+            && t.meta().dense_numel().is_some()
     };
     tensors.all(same).then_some(n)
 }
 
-fn run_expr(expr: &ScalarExpr, contiguous_kernel: Option<&ContiguousKernel>, operands: &[&Tensor], out: &Tensor) -> Result<()> {
+fn run_expr(
+    expr: &ScalarExpr,
+    contiguous_kernel: Option<&ContiguousKernel>,
+    operands: &[&Tensor],
+    out: &Tensor,
+) -> Result<()> {
     if let Some(n) = common_dense_numel(std::iter::once(out).chain(operands.iter().copied())) {
         let row = |t: &Tensor| t.raw_row(n);
         // SAFETY: as `input` and `output`, of a layout that is one row.
@@ -80,7 +99,8 @@ fn run_expr(expr: &ScalarExpr, contiguous_kernel: Option<&ContiguousKernel>, ope
     }
     let mut target = output(out)?;
     let sizes: SmallVec<[i64; 6]> = target.sizes().into();
-    let inputs: SmallVec<[View<'_>; 4]> = operands.iter().map(|t| expanded(t, &sizes)).collect::<Result<_>>()?;
+    let inputs: SmallVec<[View<'_>; 4]> =
+        operands.iter().map(|t| expanded(t, &sizes)).collect::<Result<_>>()?;
     Ok(maquette_kernels::pointwise(expr, &inputs, std::slice::from_mut(&mut target))?)
 }
 
@@ -91,24 +111,39 @@ pub(crate) fn copy(from: &Tensor, to: &Tensor) -> Result<()> {
     Ok(maquette_kernels::copy(&expanded(from, &sizes)?, &mut target)?)
 }
 
-/// A copy of what a tensor sees now, with its strides, on which what is computed of it may depend: elements that share their place share it
-/// in the copy too.
+/// A copy of what a tensor sees now, with its strides, on which what is computed of it may depend:
+/// elements that share their place share it in the copy too.
 pub(crate) fn snapshot(t: &Tensor) -> Result<Tensor> {
-    let meta = Meta { offset: 0.into(), ..t.meta().with_dims(t.sizes().into(), t.strides().into()) };
+    let meta =
+        Meta { offset: 0.into(), ..t.meta().with_dims(t.sizes().into(), t.strides().into()) };
     let out = Tensor::allocate_to_fill(meta)?;
-    let borrow = t.borrow(crate::tensor::borrow::Access::Read, crate::tensor::borrow::Holder::Guard(maquette_ir::Loc::caller()))?;
+    let borrow = t.borrow(
+        crate::tensor::borrow::Access::Read,
+        crate::tensor::borrow::Holder::Guard(maquette_ir::Loc::caller()),
+    )?;
     copy_with_self_overlap(t, &out)?;
     drop(borrow);
     Ok(out)
 }
 
-/// As [`copy`] between tensors of the same sizes and strides, whose elements may share their places: nothing is written twice at once.
+/// As [`copy`] between tensors of the same sizes and strides, whose elements may share their
+/// places: nothing is written twice at once.
 fn copy_with_self_overlap(from: &Tensor, to: &Tensor) -> Result<()> {
-    let Some(mut at) = to.meta().concrete() else { return Err(Error::value("a tensor with data has plain sizes")) };
-    at.sizes.iter_mut().zip(&at.strides).filter(|(n, s)| **s == 0 && **n > 1).for_each(|(n, _)| *n = 1);
+    let Some(mut at) = to.meta().concrete() else {
+        return Err(Error::value("a tensor with data has plain sizes"));
+    };
+    at.sizes
+        .iter_mut()
+        .zip(&at.strides)
+        .filter(|(n, s)| **s == 0 && **n > 1)
+        .for_each(|(n, _)| *n = 1);
     let dims = || at.sizes.iter().enumerate().filter(|(_, n)| **n > 1);
-    let Some((shortest, &count)) = dims().min_by_key(|(_, n)| **n).filter(|_| may_self_overlap(&at)) else {
-        let part = |t: &Tensor| t.view_of(t.meta().with_dims(at.sizes.as_slice().into_dims(), t.strides().into()));
+    let Some((shortest, &count)) =
+        dims().min_by_key(|(_, n)| **n).filter(|_| may_self_overlap(&at))
+    else {
+        let part = |t: &Tensor| {
+            t.view_of(t.meta().with_dims(at.sizes.as_slice().into_dims(), t.strides().into()))
+        };
         return copy(&part(from)?, &part(to)?);
     };
     let stride = at.strides[shortest];
@@ -134,7 +169,10 @@ pub(crate) fn cast(t: &Tensor, dtype: DType) -> Result<Tensor> {
     if t.dtype() == dtype {
         return Ok(t.clone());
     }
-    let out = Tensor::allocate_to_fill(Meta { dtype, ..Meta::contiguous(t.sizes(), dtype).on(t.device()) })?;
+    let out = Tensor::allocate_to_fill(Meta {
+        dtype,
+        ..Meta::contiguous(t.sizes(), dtype).on(t.device())
+    })?;
     copy(t, &out)?;
     Ok(out)
 }
@@ -144,7 +182,8 @@ pub(crate) fn fill(out: &Tensor, value: impl Into<Scalar>) -> Result<()> {
     Ok(maquette_kernels::fill(&mut output(out)?, value.into())?)
 }
 
-/// Computes an expression over operands that are broadcast to `out`. The builder is given the operands' registers.
+/// Computes an expression over operands that are broadcast to `out`. The builder is given the
+/// operands' registers.
 pub(crate) fn map_into(
     out: &Tensor,
     operands: &[&Tensor],

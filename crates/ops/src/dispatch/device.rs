@@ -1,13 +1,14 @@
 //! The device of a call: its tensors are on one, but for what PyTorch lets stay on the host.
 
 use crate::aten::Lowering;
+use crate::dispatch::value::Value;
 use crate::error::{CallError, Result};
 use crate::library::{Op, OpState};
 use crate::tensor::Tensor;
-use crate::dispatch::value::Value;
 use maquette_ir::Device;
 
-/// The device of a call: that of its tensors, which must agree, or its argument `device`, or the host.
+/// The device of a call: that of its tensors, which must agree, or its argument `device`, or the
+/// host.
 ///
 /// # Errors
 /// The tensors are on two devices.
@@ -45,7 +46,10 @@ fn from_host(state: &OpState) -> FromHost {
     let Some(def) = state.builtin else { return FromHost::Nothing };
     match def.name() {
         "aten::copy" | "aten::copy_" => return FromHost::Anything,
-        name if name.starts_with("aten::index.") || name.contains("index_put") || name.starts_with("aten::_unsafe_index") => {
+        name if name.starts_with("aten::index.")
+            || name.contains("index_put")
+            || name.starts_with("aten::_unsafe_index") =>
+        {
             return FromHost::Indices;
         }
         name if name.starts_with("aten::index_fill") => return FromHost::Numbers,
@@ -53,9 +57,13 @@ fn from_host(state: &OpState) -> FromHost {
     }
     match &def.lowering {
         Lowering::Pointwise(_) => FromHost::Numbers,
-        Lowering::InPlace(name) => Op::find(name).and_then(|op| Ok(from_host(&*op.state()?))).unwrap_or(FromHost::Nothing),
+        Lowering::InPlace(name) => {
+            Op::find(name).and_then(|op| Ok(from_host(&*op.state()?))).unwrap_or(FromHost::Nothing)
+        }
         // each part sees to its own
-        Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::HiddenMutation { .. } => FromHost::Anything,
+        Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::HiddenMutation { .. } => {
+            FromHost::Anything
+        }
         Lowering::Compute(_) | Lowering::View(_) | Lowering::Dynamic { .. } => FromHost::Nothing,
     }
 }
@@ -65,7 +73,8 @@ fn from_host(state: &OpState) -> FromHost {
 fn of_two(state: &OpState, args: &[Value]) -> Result<Device> {
     let from_host = from_host(state);
     if from_host == FromHost::Anything {
-        let mut tensors = state.facts.tensor_args.iter().flat_map(|&i| args[usize::from(i)].tensors());
+        let mut tensors =
+            state.facts.tensor_args.iter().flat_map(|&i| args[usize::from(i)].tensors());
         return Ok(tensors.next().map_or(Device::Cpu, Tensor::device));
     }
     let may_stay = |i: u16, t: &Tensor| {
@@ -74,7 +83,9 @@ fn of_two(state: &OpState, args: &[Value]) -> Result<Device> {
             && match from_host {
                 FromHost::Nothing | FromHost::Anything => false,
                 FromHost::Numbers => t.dim() == 0,
-                FromHost::Indices => t.dim() == 0 || state.schema.args[usize::from(i)].name == "indices",
+                FromHost::Indices => {
+                    t.dim() == 0 || state.schema.args[usize::from(i)].name == "indices"
+                }
             }
     };
     let mut first: Option<(String, Device)> = None;
@@ -91,7 +102,13 @@ fn of_two(state: &OpState, args: &[Value]) -> Result<Device> {
                 Some((_, d)) if *d == t.device() || may_stay(i, t) => {}
                 Some((first_arg, d)) => {
                     let (first_arg, second_arg) = (first_arg.clone(), name());
-                    return Err(CallError::MixedDevices { first_arg, first: *d, second_arg, second: t.device() }.into());
+                    return Err(CallError::MixedDevices {
+                        first_arg,
+                        first: *d,
+                        second_arg,
+                        second: t.device(),
+                    }
+                    .into());
                 }
             }
         }

@@ -1,7 +1,9 @@
-//! The path of a call: arguments are coerced to the schema, then modes, then fake or real execution.
+//! The path of a call: arguments are coerced to the schema, then modes, then fake or real
+//! execution.
 //!
-//! Order: poison → modes (the tracer is one) → misplaced traced tensors → fake → device kernel. A real call snapshots read operands that
-//! overlap mutated ones, borrows every region, gives the kernel handles with exactly those rights, and checks what comes back.
+//! Order: poison → modes (the tracer is one) → misplaced traced tensors → fake → device kernel. A
+//! real call snapshots read operands that overlap mutated ones, borrows every region, gives the
+//! kernel handles with exactly those rights, and checks what comes back.
 
 pub(crate) mod call_borrows;
 pub(crate) mod call_into;
@@ -14,18 +16,19 @@ pub(crate) mod value;
 pub(crate) mod write_counts;
 
 use crate::aten::Lowering;
-use crate::tensor::borrow::{self, Grant};
-use crate::dispatch::device::device_of;
-use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError};
+use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap};
 use crate::dispatch::coerce_args::{coerce_args, has_type};
-use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
-use crate::dispatch::call_borrows::{borrow_args, resolve_overlap, mutated_args};
-use crate::tensor::Tensor;
+use crate::dispatch::device::device_of;
 use crate::dispatch::value::{Args, Outputs, Value};
+use crate::error::{AccessError, CallError, Error, FakeError, Result, TraceError};
+use crate::library::{self, KernelFn, Kwargs, Op, OpState, Tag};
+use crate::tensor::Tensor;
+use crate::tensor::borrow::{self, Grant};
 use maquette_ir::sym::SymError;
 use maquette_ir::{Device, Loc};
 
-/// Calls an operator by name. A name without an overload stands for whichever overload takes the arguments.
+/// Calls an operator by name. A name without an overload stands for whichever overload takes the
+/// arguments.
 ///
 /// # Errors
 /// There is no such operator, or no overload of it takes the arguments; otherwise as [`Op::call`].
@@ -34,7 +37,8 @@ pub fn call(name: &str, args: Args) -> Result<Outputs> {
     call_named(name, args, Kwargs::new(), Loc::caller())
 }
 
-/// As [`call`], with arguments by keyword: `ops::call_kw("aten::add.Tensor", args![&x, &y], kwargs![alpha = 2])`.
+/// As [`call`], with arguments by keyword: `ops::call_kw("aten::add.Tensor", args![&x, &y],
+/// kwargs![alpha = 2])`.
 ///
 /// # Errors
 /// As [`call`]; a keyword is unknown, or an argument is given twice.
@@ -48,7 +52,8 @@ fn call_named(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<Output
     dispatch(op, &mut args, loc)
 }
 
-/// Calls an operator for the line `loc`. The arguments are used up; they are by reference since they are large.
+/// Calls an operator for the line `loc`. The arguments are used up; they are by reference since
+/// they are large.
 pub(crate) fn dispatch(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
     // a dead operand's error goes on as it is: the first cause, not the way it took
     if let Some(e) = args.iter().find_map(poison_in) {
@@ -71,10 +76,14 @@ fn poison_in(v: &Value) -> Option<Error> {
         Value::Ints(l) => l,
         other => return other.tensors().find_map(Tensor::poisoned).cloned(),
     };
-    ints.iter().filter(|i| i.as_i64().is_none()).find_map(|i| i.poisoned()).map(|e| SymError::Poisoned(e).into())
+    ints.iter()
+        .filter(|i| i.as_i64().is_none())
+        .find_map(|i| i.poisoned())
+        .map(|e| SymError::Poisoned(e).into())
 }
 
-/// The error as the caller is told. Inside a builtin composite the user knows only the operator they called.
+/// The error as the caller is told. Inside a builtin composite the user knows only the operator
+/// they called.
 fn for_caller(e: Error, op: Op, loc: Loc) -> Error {
     if mode::user_loc().is_some() { e } else { e.in_call(op.shared_name(), loc) }
 }
@@ -91,7 +100,8 @@ fn run(op: Op, args: &mut Args, loc: Loc) -> Result<Outputs> {
         check_trace(t, mode.as_deref().and_then(mode::Mode::trace))?;
     }
     if let Some(mode) = mode {
-        if let Some(Lowering::HiddenMutation { when, body }) = state.builtin.map(|def| &def.lowering)
+        if let Some(Lowering::HiddenMutation { when, body }) =
+            state.builtin.map(|def| &def.lowering)
             && when(args)?
         {
             return mode::on_behalf_of(loc, || body(args));
@@ -128,8 +138,10 @@ struct Operands<'a> {
 
 impl<'a> Operands<'a> {
     fn of(state: &OpState, args: &'a [Value]) -> Operands<'a> {
-        let mut tensors = state.facts.tensor_args.iter().flat_map(|&i| args[usize::from(i)].tensors()).peekable();
-        let mut found = Operands { any_fake: false, traced: None, device: tensors.peek().map(|t| t.device()) };
+        let mut tensors =
+            state.facts.tensor_args.iter().flat_map(|&i| args[usize::from(i)].tensors()).peekable();
+        let mut found =
+            Operands { any_fake: false, traced: None, device: tensors.peek().map(|t| t.device()) };
         for t in tensors {
             found.any_fake |= t.is_fake();
             if t.slot().is_some() {
@@ -141,18 +153,27 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Fake operands do not mix with real ones: what came of them would have no data, though it seems to.
+/// Fake operands do not mix with real ones: what came of them would have no data, though it seems
+/// to.
 #[cold]
 fn all_fake(state: &OpState, args: &Args) -> Result<()> {
     let real = |i: &&u16| args[usize::from(**i)].tensors().any(|t| !t.is_fake());
     match state.facts.tensor_args.iter().find(real) {
-        Some(&i) => Err(FakeError::RealOperand { arg: state.schema.args[usize::from(i)].name.clone() }.into()),
+        Some(&i) => {
+            Err(FakeError::RealOperand { arg: state.schema.args[usize::from(i)].name.clone() }
+                .into())
+        }
         None => Ok(()),
     }
 }
 
 /// Calls one kernel of an operator (`None`: the builtin one) past the dispatcher.
-pub(crate) fn call_kernel(op: Op, kernel: Option<&KernelFn>, mut args: Args, loc: Loc) -> Result<Outputs> {
+pub(crate) fn call_kernel(
+    op: Op,
+    kernel: Option<&KernelFn>,
+    mut args: Args,
+    loc: Loc,
+) -> Result<Outputs> {
     if let Some(e) = args.iter().find_map(poison_in) {
         return Err(e);
     }
@@ -168,9 +189,17 @@ pub(crate) fn call_kernel(op: Op, kernel: Option<&KernelFn>, mut args: Args, loc
             }
         }
         match (kernel, state.builtin) {
-            (Some(kernel), _) => custom(op, &state, kernel, device_of(&state, &args)?, &mut args, loc),
-            (None, Some(def)) => mode::without_modes(|| mode::on_behalf_of(loc, || def.run(op, &state, &mut args))),
-            (None, None) => Err(CallError::NoKernel { device: device_of(&state, &args)?.kind(), available: state.available() }.into()),
+            (Some(kernel), _) => {
+                custom(op, &state, kernel, device_of(&state, &args)?, &mut args, loc)
+            }
+            (None, Some(def)) => {
+                mode::without_modes(|| mode::on_behalf_of(loc, || def.run(op, &state, &mut args)))
+            }
+            (None, None) => Err(CallError::NoKernel {
+                device: device_of(&state, &args)?.kind(),
+                available: state.available(),
+            }
+            .into()),
         }
     };
     call().map_err(|e| e.in_call(op.shared_name(), loc))
@@ -178,11 +207,17 @@ pub(crate) fn call_kernel(op: Op, kernel: Option<&KernelFn>, mut args: Args, loc
 
 /// A factory asked for the `meta` device makes fake tensors.
 fn wants_meta(state: &OpState, args: &Args) -> bool {
-    state.facts.device_arg.is_some_and(|i| matches!(args[usize::from(i)], Value::Device(d) if d == Device::Meta))
+    state
+        .facts
+        .device_arg
+        .is_some_and(|i| matches!(args[usize::from(i)], Value::Device(d) if d == Device::Meta))
 }
 
 /// A traced tensor may be used on its thread, while its trace runs, in its trace.
-fn check_trace(t: &Tensor, current: Option<&std::sync::Arc<crate::tensor::TraceTag>>) -> Result<()> {
+fn check_trace(
+    t: &Tensor,
+    current: Option<&std::sync::Arc<crate::tensor::TraceTag>>,
+) -> Result<()> {
     let Some(slot) = t.slot() else { return Ok(()) };
     let tag = &slot.trace;
     let trace = tag.name.clone();
@@ -195,7 +230,8 @@ fn check_trace(t: &Tensor, current: Option<&std::sync::Arc<crate::tensor::TraceT
     match current {
         Some(c) if std::sync::Arc::ptr_eq(c, tag) => Ok(()),
         Some(c) => Err(TraceError::OtherTrace { trace, current: c.name.clone() }.into()),
-        // an untraced region of this trace's own thread: a kernel or a fake kernel that got hold of it
+        // an untraced region of this trace's own thread: a kernel or a fake kernel that got hold of
+        // it
         None => Err(AccessError::Traced.into()),
     }
 }
@@ -210,17 +246,27 @@ pub(crate) fn returned_argument(state: &OpState, args: &[Value], index: usize) -
     state.facts.mutated.contains(&arg).then(|| args.get(usize::from(arg)).cloned()).flatten()
 }
 
-/// A call that the operator's registered kernels decide about. `device`: of all operands, if they are on one.
-fn with_kernel(op: Op, state: &OpState, device: Option<Device>, args: &mut Args, loc: Loc) -> Result<Outputs> {
+/// A call that the operator's registered kernels decide about. `device`: of all operands, if they
+/// are on one.
+fn with_kernel(
+    op: Op,
+    state: &OpState,
+    device: Option<Device>,
+    args: &mut Args,
+    loc: Loc,
+) -> Result<Outputs> {
     let device = device.map_or_else(|| device_of(state, args), Ok)?;
     match (state.kernel(device.kind()), state.builtin) {
         (Some(kernel), _) => custom(op, state, kernel, device, args, loc),
         (None, Some(def)) => mode::on_behalf_of(loc, || def.run(op, state, args)),
-        (None, None) => Err(CallError::NoKernel { device: device.kind(), available: state.available() }.into()),
+        (None, None) => {
+            Err(CallError::NoKernel { device: device.kind(), available: state.available() }.into())
+        }
     }
 }
 
-/// Builtin operators take a number for a tensor; a kernel registered for one is given a tensor without dimensions.
+/// Builtin operators take a number for a tensor; a kernel registered for one is given a tensor
+/// without dimensions.
 fn numbers_as_tensors(state: &OpState, args: &mut Args) -> Result<()> {
     for &i in &state.facts.tensor_args {
         let v = &mut args[usize::from(i)];
@@ -236,7 +282,14 @@ fn numbers_as_tensors(state: &OpState, args: &mut Args) -> Result<()> {
 }
 
 /// Runs a kernel on real tensors, which are on `device`, under the contract of its schema.
-fn custom(op: Op, state: &OpState, kernel: &KernelFn, device: Device, args: &mut Args, loc: Loc) -> Result<Outputs> {
+fn custom(
+    op: Op,
+    state: &OpState,
+    kernel: &KernelFn,
+    device: Device,
+    args: &mut Args,
+    loc: Loc,
+) -> Result<Outputs> {
     if state.builtin.is_some() {
         numbers_as_tensors(state, args)?;
     }
@@ -247,7 +300,8 @@ fn custom(op: Op, state: &OpState, kernel: &KernelFn, device: Device, args: &mut
     let before = borrow::undeclared_writes();
     let outputs = run_kernel(kernel, state, borrowed.args(), device);
     // a kernel may drop the error of a write it had no right to; the call fails all the same
-    let undeclared_write = if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() };
+    let undeclared_write =
+        if borrow::undeclared_writes() == before { None } else { borrowed.undeclared_write() };
     let outputs = match undeclared_write {
         Some(e) if outputs.is_ok() => Err(e.into()),
         _ => outputs,
@@ -262,7 +316,10 @@ fn custom(op: Op, state: &OpState, kernel: &KernelFn, device: Device, args: &mut
 fn refuse_grad(state: &OpState, args: &[Value]) -> Result<()> {
     let wants = |i: &&u16| args[usize::from(**i)].tensors().any(|t| t.meta().requires_grad);
     match state.facts.tensor_args.iter().find(wants) {
-        Some(&i) => Err(CallError::OutRequiresGrad { arg: state.schema.args[usize::from(i)].name.clone() }.into()),
+        Some(&i) => {
+            Err(CallError::OutRequiresGrad { arg: state.schema.args[usize::from(i)].name.clone() }
+                .into())
+        }
         None => Ok(()),
     }
 }
@@ -289,16 +346,28 @@ impl Drop for PoisonOnFailure<'_> {
     }
 }
 
-fn run_kernel(kernel: &KernelFn, state: &OpState, borrowed: &[Value], device: Device) -> Result<Outputs> {
+fn run_kernel(
+    kernel: &KernelFn,
+    state: &OpState,
+    borrowed: &[Value],
+    device: Device,
+) -> Result<Outputs> {
     let mut outputs = mode::without_modes(|| mode::in_user_code(|| kernel(borrowed)))?;
     if outputs.is_empty() && state.facts.tags.returns_arguments() {
-        outputs = state.facts.aliases.iter().filter_map(|a| borrowed.get(usize::from((*a)?)).cloned()).collect();
+        outputs = state
+            .facts
+            .aliases
+            .iter()
+            .filter_map(|a| borrowed.get(usize::from((*a)?)).cloned())
+            .collect();
     }
     check_returns(state, borrowed, &outputs)?;
     for (index, v) in outputs.iter().enumerate() {
         for t in v.tensors() {
             if t.device() != device {
-                return Err(CallError::ReturnDevice { index, expected: device, found: t.device() }.into());
+                return Err(
+                    CallError::ReturnDevice { index, expected: device, found: t.device() }.into()
+                );
             }
             if t.is_fake() {
                 return Err(AccessError::Fake.into());
@@ -308,14 +377,24 @@ fn run_kernel(kernel: &KernelFn, state: &OpState, borrowed: &[Value], device: De
     Ok(outputs)
 }
 
-/// Gives returns that are arguments as the caller's own handles, and the others without the rights of the borrow.
-fn finish(state: &OpState, borrowed: &[Value], written: &[Value], mut outputs: Outputs) -> Result<Outputs> {
+/// Gives returns that are arguments as the caller's own handles, and the others without the rights
+/// of the borrow.
+fn finish(
+    state: &OpState,
+    borrowed: &[Value],
+    written: &[Value],
+    mut outputs: Outputs,
+) -> Result<Outputs> {
     for (output, v) in outputs.iter_mut().enumerate() {
         let alias = state.facts.aliases.get(output).copied().flatten();
         match alias.and_then(|a| Some((a, state.facts.mutated.iter().position(|&m| m == a)?))) {
             Some((a, place)) => {
                 if !borrowed[usize::from(a)].tensors().zip(v.tensors()).all(|(x, y)| x.is_same(y)) {
-                    return Err(CallError::NotTheArgument { output, arg: state.schema.args[usize::from(a)].name.clone() }.into());
+                    return Err(CallError::NotTheArgument {
+                        output,
+                        arg: state.schema.args[usize::from(a)].name.clone(),
+                    }
+                    .into());
                 }
                 *v = written[place].clone();
             }
@@ -330,11 +409,21 @@ pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) 
     let declared = &state.schema.returns;
     if outputs.len() != declared.len() {
         let schema = state.schema.to_string();
-        return Err(CallError::ReturnCount { expected: declared.len(), found: outputs.len(), schema }.into());
+        return Err(CallError::ReturnCount {
+            expected: declared.len(),
+            found: outputs.len(),
+            schema,
+        }
+        .into());
     }
     for (index, (v, r)) in outputs.iter().zip(declared).enumerate() {
         if !has_type(&r.ty, v) {
-            return Err(CallError::ReturnType { index, expected: r.ty.to_string(), found: v.kind() }.into());
+            return Err(CallError::ReturnType {
+                index,
+                expected: r.ty.to_string(),
+                found: v.kind(),
+            }
+            .into());
         }
     }
     let shares = |v: &Value, t: &Tensor| v.tensors().any(|u| u.shares_storage(t));
@@ -343,18 +432,26 @@ pub(crate) fn check_returns(state: &OpState, args: &[Value], outputs: &[Value]) 
             t.ok()?;
             if let Some(arg) = state.facts.aliases[output] {
                 if !shares(&args[usize::from(arg)], t) {
-                    return Err(CallError::NotTheArgument { output, arg: state.schema.args[usize::from(arg)].name.clone() }.into());
+                    return Err(CallError::NotTheArgument {
+                        output,
+                        arg: state.schema.args[usize::from(arg)].name.clone(),
+                    }
+                    .into());
                 }
                 continue;
             }
-            if let Some(i) = state.facts.tensor_args.iter().find(|i| shares(&args[usize::from(**i)], t)) {
+            if let Some(i) =
+                state.facts.tensor_args.iter().find(|i| shares(&args[usize::from(**i)], t))
+            {
                 let other = format!("argument `{}`", state.schema.args[usize::from(*i)].name);
                 return Err(CallError::OutputAliases { output, other }.into());
             }
             let earlier = outputs[..output].iter().position(|w| shares(w, t));
             let in_list = v.tensors().take(k).any(|u| u.shares_storage(t)).then_some(output);
             if let Some(other) = earlier.or(in_list) {
-                return Err(CallError::OutputAliases { output, other: format!("output {other}") }.into());
+                return Err(
+                    CallError::OutputAliases { output, other: format!("output {other}") }.into()
+                );
             }
         }
     }

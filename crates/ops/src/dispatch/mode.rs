@@ -1,9 +1,9 @@
 //! Modes: what intercepts every operator call of a thread. The tracer is one.
 
+use crate::dispatch::value::{Args, Outputs};
 use crate::error::{Error, Result};
 use crate::library::Op;
 use crate::tensor::{Tensor, TraceTag};
-use crate::dispatch::value::{Args, Outputs};
 use maquette_ir::Loc;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

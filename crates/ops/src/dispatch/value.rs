@@ -1,8 +1,8 @@
 //! Boxed values: what operators take and return when their types are known only at run time.
 
 use crate::error::{Error, Result};
-use crate::tensor::meta::{Dims, IntoDims};
 use crate::tensor::Tensor;
+use crate::tensor::meta::{Dims, IntoDims};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
 use smallvec::SmallVec;
@@ -103,10 +103,15 @@ impl Value {
     }
 
     /// The same value with every tensor in it replaced.
-    pub fn map_tensors<E>(&self, f: &mut dyn FnMut(&Tensor) -> Result<Tensor, E>) -> Result<Value, E> {
+    pub fn map_tensors<E>(
+        &self,
+        f: &mut dyn FnMut(&Tensor) -> Result<Tensor, E>,
+    ) -> Result<Value, E> {
         Ok(match self {
             Value::Tensor(t) => Value::Tensor(f(t)?),
-            Value::List(l) => Value::List(l.iter().map(|v| v.map_tensors(f)).collect::<Result<_, E>>()?),
+            Value::List(l) => {
+                Value::List(l.iter().map(|v| v.map_tensors(f)).collect::<Result<_, E>>()?)
+            }
             other => other.clone(),
         })
     }
@@ -330,7 +335,8 @@ impl<T: Clone + Into<Value>, const N: usize> From<[T; N]> for Value {
 
 /// Gives a list its one form: integers are [`Value::Ints`].
 pub(crate) fn list(l: Vec<Value>) -> Value {
-    let ints: Option<Vec<SymInt>> = l.iter().map(|v| if let Value::Int(i) = v { Some(*i) } else { None }).collect();
+    let ints: Option<Vec<SymInt>> =
+        l.iter().map(|v| if let Value::Int(i) = v { Some(*i) } else { None }).collect();
     match ints {
         Some(ints) if !ints.is_empty() => Value::Ints(ints.into()),
         _ => Value::List(l.into()),

@@ -1,11 +1,11 @@
 //! How many elements calls write: what is copied on the side of a call is seen nowhere else.
 
-use crate::library::{Facts, Op};
 use crate::dispatch::call_borrows::{is_same_view, tensors_may_overlap};
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
-use maquette_ir::graph::{ArgEffect, MemoryFacts};
+use crate::library::{Facts, Op};
+use crate::tensor::Tensor;
 use maquette_ir::copy_cost::{Traffic, WriteModel};
+use maquette_ir::graph::{ArgEffect, MemoryFacts};
 
 /// What an eager call writes: of its arguments, as they were given, and its results.
 pub fn call_writes(op: Op, args: &[Value], results: &[Value]) -> Traffic {
@@ -16,7 +16,9 @@ pub fn call_writes(op: Op, args: &[Value], results: &[Value]) -> Traffic {
     };
     let mut traffic = Traffic::default();
     for t in having(ArgEffect::Read).filter(|_| write_model.copies_operands()) {
-        let needs_copy = |u: &Tensor| write_model.needs_operand_copy(|| is_same_view(t, u), || tensors_may_overlap(t, u));
+        let needs_copy = |u: &Tensor| {
+            write_model.needs_operand_copy(|| is_same_view(t, u), || tensors_may_overlap(t, u))
+        };
         if having(ArgEffect::Write).any(|u| t.shares_storage(u) && needs_copy(u)) {
             traffic += Traffic::copy(concrete_numel(t));
         }
@@ -26,7 +28,9 @@ pub fn call_writes(op: Op, args: &[Value], results: &[Value]) -> Traffic {
         traffic += write_model.per_element(true, from != Some(t.dtype())).times(concrete_numel(t));
     }
     let given = || args.iter().flat_map(Value::tensors);
-    for t in results.iter().flat_map(Value::tensors).filter(|t| !given().any(|g| g.shares_storage(t))) {
+    for t in
+        results.iter().flat_map(Value::tensors).filter(|t| !given().any(|g| g.shares_storage(t)))
+    {
         traffic += write_model.per_element(false, from != Some(t.dtype())).times(concrete_numel(t));
     }
     traffic

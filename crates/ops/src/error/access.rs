@@ -20,14 +20,18 @@ pub enum AccessError {
     },
     /// The schema does not mark the argument as mutated.
     #[error(
-        "{holder} is read-only in this call, and the kernel writes to it; take it as `&mut Tensor` (`Tensor(a!)` in the schema) to mutate it"
+        "{holder} is read-only in this call, and the kernel writes to it; take it as `&mut \
+            Tensor` (`Tensor(a!)` in the schema) to mutate it"
     )]
     UndeclaredWrite {
         /// Which argument of which operator.
         holder: String,
     },
     /// A handle that a kernel kept after its call.
-    #[error("this handle was borrowed by a kernel for one call, which is over; a kernel may not keep its arguments")]
+    #[error(
+        "this handle was borrowed by a kernel for one call, which is over; a kernel may not keep \
+            its arguments"
+    )]
     Stale,
     /// A handle used beyond the region that was borrowed for it.
     #[error("the view leaves the region of {holder} that this kernel borrowed")]
@@ -36,7 +40,10 @@ pub enum AccessError {
         holder: String,
     },
     /// Two mutated arguments meet.
-    #[error("the mutated arguments `{first}` and `{second}` overlap in memory; the result would depend on the order of writes")]
+    #[error(
+        "the mutated arguments `{first}` and `{second}` overlap in memory; the result would \
+            depend on the order of writes"
+    )]
     MutatedOverlap {
         /// An argument.
         first: String,
@@ -45,7 +52,8 @@ pub enum AccessError {
     },
     /// A mutated argument meets itself.
     #[error(
-        "the mutated argument `{arg}` overlaps itself (sizes {sizes:?}, strides {strides:?}); write to a copy (`{arg}.contiguous()`) instead"
+        "the mutated argument `{arg}` overlaps itself (sizes {sizes:?}, strides {strides:?}); \
+            write to a copy (`{arg}.contiguous()`) instead"
     )]
     SelfOverlap {
         /// Which.
@@ -57,7 +65,8 @@ pub enum AccessError {
     },
     /// A layout that a mutable array view cannot have, though no two elements meet.
     #[error(
-        "the dimensions interleave in memory (sizes {sizes:?}, strides {strides:?}), which an array view cannot show to be free of overlap; \
+        "the dimensions interleave in memory (sizes {sizes:?}, strides {strides:?}), which an \
+            array view cannot show to be free of overlap; \
          write to a copy (`let mut y = x.contiguous()`) and copy it back (`x.copy_(&y)`)"
     )]
     Interleaved {
@@ -84,28 +93,36 @@ pub enum AccessError {
     #[error("the tensor is on {0}; copy it to the host first: `.to_device(Device::Cpu)`")]
     Device(Device),
     /// A view of another dtype over memory that is not aligned for it.
-    #[error("the memory is not aligned for elements of {0}; view a copy (`x.clone_tensor()`) instead")]
+    #[error(
+        "the memory is not aligned for elements of {0}; view a copy (`x.clone_tensor()`) instead"
+    )]
     Misaligned(DType),
     /// A fake tensor has no data.
     #[error(
-        "cannot read or write the data of a fake tensor: it has sizes, strides and a dtype, but no contents. In a fake kernel, compute the \
+        "cannot read or write the data of a fake tensor: it has sizes, strides and a dtype, but \
+            no contents. In a fake kernel, compute the \
          output's metadata from the inputs' metadata only"
     )]
     Fake,
     /// Data outside the trace, which a graph would freeze as it happens to be.
     #[error(
-        "a tensor's data was {0} while tracing; what the program does with it would happen once, in the trace, and not in the graph. Do it \
+        "a tensor's data was {0} while tracing; what the program does with it would happen once, \
+            in the trace, and not in the graph. Do it \
          before the trace, keep it in operators, or put it into a custom operator"
     )]
     WhileTracing(&'static str),
     /// A traced tensor has no data yet.
     #[error(
-        "cannot read the data of a traced tensor: its values are not known while tracing. Keep the computation in operators, or put it \
+        "cannot read the data of a traced tensor: its values are not known while tracing. Keep \
+            the computation in operators, or put it \
          into a custom operator"
     )]
     Traced,
     /// The layout reaches outside the storage.
-    #[error("sizes {sizes}, strides {strides} and offset {offset} reach outside a storage of {bytes} bytes")]
+    #[error(
+        "sizes {sizes}, strides {strides} and offset {offset} reach outside a storage of {bytes} \
+            bytes"
+    )]
     OutOfBounds {
         /// Sizes.
         sizes: String,

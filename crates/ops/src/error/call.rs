@@ -8,7 +8,8 @@ use maquette_ir::{Device, DeviceKind};
 #[non_exhaustive]
 pub enum CallError {
     /// No such operator.
-    #[error("there is no operator `{name}`{}{}", did_you_mean(.similar), undefined(.registered).unwrap_or_else(|| link_hint(.crate_hint)))]
+    #[error("there is no operator \
+        `{name}`{}{}", did_you_mean(.similar), undefined(.registered).unwrap_or_else(|| link_hint(.crate_hint)))]
     Unknown {
         /// As asked for.
         name: String,
@@ -50,7 +51,9 @@ pub enum CallError {
         schema: String,
     },
     /// An argument of another type.
-    #[error("argument {index} `{arg}` is declared as {expected}, found {found}; its schema is {schema}")]
+    #[error(
+        "argument {index} `{arg}` is declared as {expected}, found {found}; its schema is {schema}"
+    )]
     Type {
         /// Its name.
         arg: String,
@@ -86,7 +89,8 @@ pub enum CallError {
         schema: String,
     },
     /// No overload takes the arguments.
-    #[error("no overload of `{name}` takes these arguments:{}", .tried.iter().map(|t| format!("\n  {t}")).collect::<String>())]
+    #[error("no overload of `{name}` takes these \
+        arguments:{}", .tried.iter().map(|t| format!("\n  {t}")).collect::<String>())]
     NoOverload {
         /// The name without an overload.
         name: String,
@@ -94,7 +98,10 @@ pub enum CallError {
         tried: Vec<String>,
     },
     /// A kernel kept beyond its registration.
-    #[error("the {what} registered at {registered} is gone: the library that registered it was dropped, or the operator was replaced")]
+    #[error(
+        "the {what} registered at {registered} is gone: the library that registered it was \
+            dropped, or the operator was replaced"
+    )]
     Gone {
         /// `cpu kernel`.
         what: String,
@@ -103,14 +110,16 @@ pub enum CallError {
     },
     /// `out=` has no derivative.
     #[error(
-        "argument `{arg}` requires grad, and an operator that writes its results into given tensors has no derivative; call the functional one"
+        "argument `{arg}` requires grad, and an operator that writes its results into given \
+            tensors has no derivative; call the functional one"
     )]
     OutRequiresGrad {
         /// Its name.
         arg: String,
     },
     /// No kernel for the device.
-    #[error("no kernel for {device}; it has kernels for: {}", if .available.is_empty() { "no device".to_owned() } else { .available.join(", ") })]
+    #[error("no kernel for {device}; it has kernels for: \
+        {}", if .available.is_empty() { "no device".to_owned() } else { .available.join(", ") })]
     NoKernel {
         /// The device of its operands.
         device: DeviceKind,
@@ -119,7 +128,8 @@ pub enum CallError {
     },
     /// Operands on two devices.
     #[error(
-        "arguments are on two devices: `{first_arg}` on {first}, `{second_arg}` on {second}; copy one to the other's, as in \
+        "arguments are on two devices: `{first_arg}` on {first}, `{second_arg}` on {second}; copy \
+            one to the other's, as in \
          `{second_arg}.to_device({})`", device_code(*.first)
     )]
     MixedDevices {
@@ -164,7 +174,8 @@ pub enum CallError {
     },
     /// An output shares memory with an argument or another output.
     #[error(
-        "output {output} shares memory with {other}; an output may not alias an argument or another output unless the schema says so. \
+        "output {output} shares memory with {other}; an output may not alias an argument or \
+            another output unless the schema says so. \
          Return a copy (`x.clone_tensor()`), or do not return it"
     )]
     OutputAliases {
@@ -174,7 +185,10 @@ pub enum CallError {
         other: String,
     },
     /// The kernel replaced a `&mut Tensor` instead of writing into it.
-    #[error("its kernel replaced the mutable argument {index} by another tensor; write into it instead, as in `x.copy_(…)`")]
+    #[error(
+        "its kernel replaced the mutable argument {index} by another tensor; write into it \
+            instead, as in `x.copy_(…)`"
+    )]
     ReplacedArgument {
         /// Its position.
         index: usize,
@@ -183,7 +197,9 @@ pub enum CallError {
     #[error("its kernel panicked; what it was writing is lost")]
     Panicked,
     /// An in-place operator must return its argument itself.
-    #[error("output {output} must be argument `{arg}` itself, or a view of it, as the schema declares")]
+    #[error(
+        "output {output} must be argument `{arg}` itself, or a view of it, as the schema declares"
+    )]
     NotTheArgument {
         /// Which output.
         output: usize,
@@ -195,7 +211,8 @@ pub enum CallError {
 /// What is registered for an operator that nothing defines.
 fn undefined(registered: &[String]) -> Option<String> {
     let list = registered.join(", ");
-    (!registered.is_empty()).then(|| format!("; this is registered for it, but nothing defines it: {list}"))
+    (!registered.is_empty())
+        .then(|| format!("; this is registered for it, but nothing defines it: {list}"))
 }
 
 /// A device as one writes it.
@@ -212,7 +229,9 @@ fn device_code(device: Device) -> String {
 fn link_hint(namespace: &str) -> String {
     match namespace {
         "aten" => String::new(),
-        other => format!("; if a crate defines it, that crate must be linked: write `use {other} as _;`"),
+        other => {
+            format!("; if a crate defines it, that crate must be linked: write `use {other} as _;`")
+        }
     }
 }
 

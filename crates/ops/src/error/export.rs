@@ -14,7 +14,10 @@ pub enum ExportError {
         name: String,
     },
     /// A parameter or buffer that has no contents to export.
-    #[error("the {slot} `{name}` {problem}; a program is exported with the contents of its parameters and buffers")]
+    #[error(
+        "the {slot} `{name}` {problem}; a program is exported with the contents of its parameters \
+            and buffers"
+    )]
     State {
         /// `parameter` or `buffer`.
         slot: &'static str,
@@ -46,13 +49,24 @@ pub struct Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: the program takes `{}` for granted, at {}", self.dims.join(" and "), self.guard, self.loc)
+        write!(
+            f,
+            "{}: the program takes `{}` for granted, at {}",
+            self.dims.join(" and "),
+            self.guard,
+            self.loc
+        )
     }
 }
 
 fn constraints(violations: &[Violation], fixes: &[String]) -> String {
-    let lines = |of: &mut dyn Iterator<Item = String>| of.map(|line| format!("\n  - {line}")).collect::<String>();
+    let lines = |of: &mut dyn Iterator<Item = String>| {
+        of.map(|line| format!("\n  - {line}")).collect::<String>()
+    };
     let violations = lines(&mut violations.iter().map(ToString::to_string));
     let fixes = lines(&mut fixes.iter().cloned());
-    format!("the program does not hold for every size that was declared dynamic:{violations}\nsuggested fixes:{fixes}")
+    format!(
+        "the program does not hold for every size that was declared \
+            dynamic:{violations}\nsuggested fixes:{fixes}"
+    )
 }

@@ -1,4 +1,5 @@
-//! Errors: one enum a stage, one carrier that adds the operator, the caller's line and a window of the graph.
+//! Errors: one enum a stage, one carrier that adds the operator, the caller's line and a window of
+//! the graph.
 
 mod access;
 mod call;
@@ -163,13 +164,19 @@ impl Error {
 impl<E: Into<ErrorKind>> From<E> for Error {
     fn from(e: E) -> Error {
         let kind = e.into();
-        // a poisoned SymInt carries the error of the tensor it came from: the first cause stays visible
+        // a poisoned SymInt carries the error of the tensor it came from: the first cause stays
+        // visible
         if let ErrorKind::Guard(g) = &kind
             && let Some(e) = g.poison_cause().and_then(|cause| cause.downcast_ref::<Error>())
         {
             return e.clone();
         }
-        Error(Arc::new(Report { kind: Arc::new(kind), calls: SmallVec::new(), raised: None, window: None }))
+        Error(Arc::new(Report {
+            kind: Arc::new(kind),
+            calls: SmallVec::new(),
+            raised: None,
+            window: None,
+        }))
     }
 }
 
@@ -192,7 +199,9 @@ impl fmt::Display for Error {
         }
         write!(f, "{}", self.0.kind)?;
         match (self.0.raised, self.0.calls.first()) {
-            (Some(raised), Some((_, called))) if raised != *called => write!(f, "\n  raised at {raised}\n  called at {called}")?,
+            (Some(raised), Some((_, called))) if raised != *called => {
+                write!(f, "\n  raised at {raised}\n  called at {called}")?
+            }
             (_, Some(&(_, loc))) | (Some(loc), None) => write!(f, "\n  at {loc}")?,
             (None, None) => {}
         }
@@ -225,7 +234,8 @@ macro_rules! bail {
     ($($arg:tt)*) => { return ::std::result::Result::Err($crate::Error::msg(::std::format!($($arg)*))) };
 }
 
-/// Returns an [`Error`] from the surrounding function unless the condition holds; the message defaults to the condition.
+/// Returns an [`Error`] from the surrounding function unless the condition holds; the message
+/// defaults to the condition.
 #[macro_export]
 macro_rules! ensure {
     ($cond:expr $(,)?) => { $crate::ensure!($cond, "expected `{}`", ::std::stringify!($cond)) };

@@ -16,7 +16,8 @@ pub enum RegisterError {
     },
     /// The operator is builtin.
     #[error(
-        "the operator {op} is builtin; it cannot be defined or replaced, but a library of kernels may override what it runs: \
+        "the operator {op} is builtin; it cannot be defined or replaced, but a library of kernels \
+            may override what it runs: \
          `Library::new(\"aten\", Kind::Impl)?.impl_(…)`"
     )]
     Builtin {
@@ -24,7 +25,10 @@ pub enum RegisterError {
         op: String,
     },
     /// The same registration exists.
-    #[error("the operator {op} has a {what} already, registered at {first}; a `Library` of its own may override that")]
+    #[error(
+        "the operator {op} has a {what} already, registered at {first}; a `Library` of its own \
+            may override that"
+    )]
     DuplicateKernel {
         /// Operator.
         op: String,
@@ -35,7 +39,8 @@ pub enum RegisterError {
     },
     /// Nothing would ever show that the operator ran.
     #[error(
-        "the operator {op} returns nothing, mutates nothing and has no effect, so every call of it could be removed; return something, \
+        "the operator {op} returns nothing, mutates nothing and has no effect, so every call of \
+            it could be removed; return something, \
          take a `&mut Tensor` (`Tensor(a!)`), or declare an effect with `effect(Effect::Ordered)`"
     )]
     NoPurpose {
@@ -44,7 +49,8 @@ pub enum RegisterError {
     },
     /// Without tensors there is nothing to dispatch on.
     #[error(
-        "the operator {op} takes no tensor, so kernels for single devices need an argument `device` of type Device to be chosen by; its \
+        "the operator {op} takes no tensor, so kernels for single devices need an argument \
+            `device` of type Device to be chosen by; its \
          schema is {schema}"
     )]
     NoDispatchArgument {
@@ -54,7 +60,10 @@ pub enum RegisterError {
         schema: String,
     },
     /// The kernel's Rust signature and the schema disagree.
-    #[error("the operator {op}: its {what}'s signature gives the schema\n  {inferred}\nbut it is declared as\n  {declared}\n{detail}")]
+    #[error(
+        "the operator {op}: its {what}'s signature gives the schema\n  {inferred}\nbut it is \
+            declared as\n  {declared}\n{detail}"
+    )]
     SchemaMismatch {
         /// Operator.
         op: String,
@@ -84,13 +93,17 @@ pub enum RegisterError {
         what: String,
     },
     /// Text that names no dispatch key.
-    #[error("unknown device type `{found}`; a kernel is for one of cpu, cuda, meta, xla, mps, ipu, xpu, or `default` for all others{}", key_hint(.found))]
+    #[error("unknown device type `{found}`; a kernel is for one of cpu, cuda, meta, xla, mps, \
+        ipu, xpu, or `default` for all others{}", key_hint(.found))]
     Key {
         /// As given.
         found: String,
     },
     /// Text that is no name of a namespace.
-    #[error("`{namespace}` is not a name for a namespace; use letters, digits and `_`, and no digit first")]
+    #[error(
+        "`{namespace}` is not a name for a namespace; use letters, digits and `_`, and no digit \
+            first"
+    )]
     NotANamespace {
         /// As given.
         namespace: String,
@@ -103,7 +116,8 @@ pub enum RegisterError {
     },
     /// Two libraries define one namespace.
     #[error(
-        "the namespace `{namespace}` is defined already, {first}; one library defines a namespace. Add operators to it with `Kind::Fragment`, \
+        "the namespace `{namespace}` is defined already, {first}; one library defines a \
+            namespace. Add operators to it with `Kind::Fragment`, \
          or kernels with `Kind::Impl`"
     )]
     Namespace {
@@ -112,7 +126,8 @@ pub enum RegisterError {
         /// By whom: a line, or the builtin operators.
         first: String,
     },
-    /// A library's registration in another namespace, or a definition in one that only adds kernels.
+    /// A library's registration in another namespace, or a definition in one that only adds
+    /// kernels.
     #[error("the library of `{namespace}` made at {made}: {detail}")]
     Library {
         /// Its namespace.
@@ -123,7 +138,8 @@ pub enum RegisterError {
         detail: String,
     },
     /// There is no kernel under the key.
-    #[error("the operator {op} has no {what}; it has: {}", if .registered.is_empty() { "nothing".to_owned() } else { .registered.join(", ") })]
+    #[error("the operator {op} has no {what}; it has: \
+        {}", if .registered.is_empty() { "nothing".to_owned() } else { .registered.join(", ") })]
     NoKernel {
         /// Operator.
         op: String,

@@ -3,8 +3,8 @@
 use super::infer::infer;
 use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::{Effect, Op};
+use super::registrations::{Candidate, Definition, Registered, RegistrationOwner};
 use super::rules::check_tags;
-use super::registrations::{Candidate, Definition, RegistrationOwner, Registered};
 use super::state::SchemaFacts;
 use super::tags::{Tag, TagSet};
 use super::typed::{IntoFake, IntoKernel, Signature};
@@ -15,7 +15,8 @@ use maquette_ir::schema::{Arg, OpName, Schema};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Begins the definition of a custom operator, named `namespace::name` or `namespace::name.overload`.
+/// Begins the definition of a custom operator, named `namespace::name` or
+/// `namespace::name.overload`.
 ///
 /// ```
 /// use maquette_ops::{Result, Tensor, args, custom_op};
@@ -63,13 +64,15 @@ pub struct OpBuilder {
 }
 
 impl OpBuilder {
-    /// The schema without the name, as `(Tensor x, int y=3) -> Tensor`. Without it the kernel's signature is the schema.
+    /// The schema without the name, as `(Tensor x, int y=3) -> Tensor`. Without it the kernel's
+    /// signature is the schema.
     pub fn schema(mut self, schema: &str) -> Self {
         self.schema = Some(schema.to_owned());
         self
     }
 
-    /// Names for the arguments of a schema that comes from the kernel's signature; `arg0`, `arg1`… otherwise.
+    /// Names for the arguments of a schema that comes from the kernel's signature; `arg0`, `arg1`…
+    /// otherwise.
     pub fn arg_names<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.arg_names = names.into_iter().map(Into::into).collect();
         self
@@ -93,20 +96,22 @@ impl OpBuilder {
         self
     }
 
-    /// Every tensor argument counts as mutated, whatever the kernel's signature says: for kernels of which nobody knows.
+    /// Every tensor argument counts as mutated, whatever the kernel's signature says: for kernels
+    /// of which nobody knows.
     pub fn mutates_unknown(mut self) -> Self {
         self.mutates_unknown = true;
         self
     }
 
-    /// Takes the place of a live operator of this name, wholly: everything registered for that one goes. Without it, an operator that exists
-    /// is an error.
+    /// Takes the place of a live operator of this name, wholly: everything registered for that one
+    /// goes. Without it, an operator that exists is an error.
     pub fn replace(mut self) -> Self {
         self.replace = true;
         self
     }
 
-    /// The kernel: a function or closure over `&Tensor`, `&mut Tensor`, numbers, lists and options of these, returning a [`Result`].
+    /// The kernel: a function or closure over `&Tensor`, `&mut Tensor`, numbers, lists and options
+    /// of these, returning a [`Result`].
     pub fn kernel<M, F: IntoKernel<M>>(mut self, f: F) -> Self {
         self.kernel = Some((F::signature(), f.into_kernel()));
         self
@@ -121,8 +126,9 @@ impl OpBuilder {
     /// Defines the operator.
     ///
     /// # Errors
-    /// The name or schema does not parse, the kernel's signature is not the schema's, the operator exists, it would have no purpose (it
-    /// returns nothing, mutates nothing and has no effect), a device name is unknown, or a tag contradicts the schema.
+    /// The name or schema does not parse, the kernel's signature is not the schema's, the operator
+    /// exists, it would have no purpose (it returns nothing, mutates nothing and has no effect), a
+    /// device name is unknown, or a tag contradicts the schema.
     pub fn register(self) -> Result<Op> {
         let loc = self.loc;
         self.build().map_err(|e| e.at(loc))
@@ -134,20 +140,40 @@ impl OpBuilder {
             return Err(RegisterError::Reserved { namespace: name.ns }.into());
         }
         let full_name = name.to_string();
-        let invalid = |detail: &str| Error::from(RegisterError::Invalid { op: full_name.clone(), detail: detail.to_owned() });
+        let invalid = |detail: &str| {
+            Error::from(RegisterError::Invalid { op: full_name.clone(), detail: detail.to_owned() })
+        };
         let schema = match (&self.schema, &self.kernel) {
             (Some(_), _) if self.mutates_unknown => {
-                return Err(invalid("`mutates_unknown` marks the tensors of an inferred schema; write `Tensor(a!)` in this one"));
+                return Err(invalid(
+                    "`mutates_unknown` marks the tensors of an inferred schema; write \
+                        `Tensor(a!)` in this one",
+                ));
             }
             (Some(text), _) => Schema::parse_signature(name, text)?,
-            (None, Some((signature, _))) => infer(name, signature, &self.arg_names, self.tags, self.mutates_unknown)?,
-            (None, None) => return Err(invalid("it has neither a schema nor a kernel to infer one from")),
+            (None, Some((signature, _))) => {
+                infer(name, signature, &self.arg_names, self.tags, self.mutates_unknown)?
+            }
+            (None, None) => {
+                return Err(invalid("it has neither a schema nor a kernel to infer one from"));
+            }
         };
         let op = registry::entry(&full_name);
-        let devices = self.devices.iter().map(|d| key_for(op, d.as_str(), self.loc)).collect::<Result<Vec<_>>>()?;
-        let mut definition = definition(schema, self.tags.with(Tag::Pt2Compliant), RegistrationOwner::FOREVER, self.loc)?;
+        let devices = self
+            .devices
+            .iter()
+            .map(|d| key_for(op, d.as_str(), self.loc))
+            .collect::<Result<Vec<_>>>()?;
+        let mut definition = definition(
+            schema,
+            self.tags.with(Tag::Pt2Compliant),
+            RegistrationOwner::FOREVER,
+            self.loc,
+        )?;
         definition.mutates_unknown = self.mutates_unknown;
-        let kernel = self.kernel.map(|(signature, f)| Registered::new(f, Some(signature), RegistrationOwner::FOREVER, self.loc));
+        let kernel = self.kernel.map(|(signature, f)| {
+            Registered::new(f, Some(signature), RegistrationOwner::FOREVER, self.loc)
+        });
         definition.initial = kernel.clone();
         let keys = if devices.is_empty() { vec![DispatchKey::Default] } else { devices };
         op.define(&definition, self.replace, |registrations| {
@@ -156,7 +182,10 @@ impl OpBuilder {
                     registrations.push_kernel(op, key, k.with(Candidate::Kernel(k.f.clone())))?;
                 }
             }
-            registrations.effect.extend(self.effect.map(|e| Registered::new(Some(e), None, RegistrationOwner::FOREVER, self.loc)));
+            registrations.effect.extend(
+                self.effect
+                    .map(|e| Registered::new(Some(e), None, RegistrationOwner::FOREVER, self.loc)),
+            );
             Ok(())
         })?;
         Ok(op)
@@ -167,27 +196,47 @@ impl OpBuilder {
 pub(super) const RESERVED: &str = "prim";
 
 /// A definition that keeps the rules of its tags.
-pub(super) fn definition(schema: Schema, tags: TagSet, owner: RegistrationOwner, loc: Loc) -> Result<Definition> {
+pub(super) fn definition(
+    schema: Schema,
+    tags: TagSet,
+    owner: RegistrationOwner,
+    loc: Loc,
+) -> Result<Definition> {
     check_tags(&schema, tags)?;
     let facts = Arc::new(SchemaFacts::of(&schema, tags));
-    Ok(Definition { schema: Arc::new(schema), facts, mutates_unknown: false, initial: None, owner, loc })
+    Ok(Definition {
+        schema: Arc::new(schema),
+        facts,
+        mutates_unknown: false,
+        initial: None,
+        owner,
+        loc,
+    })
 }
 
 impl Op {
-    /// Adds the kernel for a device type, or with `"default"` the one for all devices that have none of their own.
+    /// Adds the kernel for a device type, or with `"default"` the one for all devices that have
+    /// none of their own.
     ///
     /// # Errors
-    /// The device is unknown, it has a kernel of its own already, or the signature is not the schema's.
+    /// The device is unknown, it has a kernel of its own already, or the signature is not the
+    /// schema's.
     #[track_caller]
     pub fn register_kernel<M, F: IntoKernel<M>>(&self, device: impl IntoKey, f: F) -> Result<()> {
         let loc = Loc::caller();
         let key = key_for(*self, device, loc)?;
         self.require(&key.what()).map_err(|e| e.at(loc))?;
-        self.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), RegistrationOwner::FOREVER, loc)
+        self.add_kernel(
+            key,
+            Candidate::Kernel(f.into_kernel()),
+            Some(F::signature()),
+            RegistrationOwner::FOREVER,
+            loc,
+        )
     }
 
-    /// Adds the fake kernel: a function of [`FakeCtx`](crate::FakeCtx) and the operator's arguments that returns outputs of the right
-    /// sizes, strides, dtype and device, without contents.
+    /// Adds the fake kernel: a function of [`FakeCtx`](crate::FakeCtx) and the operator's arguments
+    /// that returns outputs of the right sizes, strides, dtype and device, without contents.
     ///
     /// # Errors
     /// There is one already, or the signature is not the schema's.
@@ -219,7 +268,9 @@ pub(crate) fn default_value(decl: &Arg) -> Option<crate::Value> {
             (Default::None, _) => Value::None,
             (Default::Int(i), Type::Float) => Value::Float(*i as f64),
             // PyTorch writes a default memory format as its number
-            (Default::Int(i), Type::List(inner, Some(n))) if matches!(**inner, Type::Int | Type::SymInt) => {
+            (Default::Int(i), Type::List(inner, Some(n)))
+                if matches!(**inner, Type::Int | Type::SymInt) =>
+            {
                 Value::from_dims(vec![*i; *n as usize])
             }
             (Default::Int(i), _) => Value::from(*i),
@@ -228,7 +279,11 @@ pub(crate) fn default_value(decl: &Arg) -> Option<crate::Value> {
             (Default::Str(s), _) => Value::from(s.as_str()),
             (Default::List(l), Type::List(inner, _)) => {
                 let l = l.iter().map(|d| value(d, inner)).collect::<Option<Vec<_>>>()?;
-                if l.is_empty() && matches!(**inner, Type::Int | Type::SymInt) { Value::Ints(Box::new([])) } else { crate::dispatch::value::list(l) }
+                if l.is_empty() && matches!(**inner, Type::Int | Type::SymInt) {
+                    Value::Ints(Box::new([]))
+                } else {
+                    crate::dispatch::value::list(l)
+                }
             }
             (Default::DType(d), _) => Value::DType(*d),
             (Default::Device(d), _) => Value::Device(*d),
@@ -237,5 +292,8 @@ pub(crate) fn default_value(decl: &Arg) -> Option<crate::Value> {
             _ => return None,
         })
     }
-    decl.default.as_ref().and_then(|d| value(d, &decl.ty)).or_else(|| matches!(decl.ty, Type::Generator).then_some(Value::None))
+    decl.default
+        .as_ref()
+        .and_then(|d| value(d, &decl.ty))
+        .or_else(|| matches!(decl.ty, Type::Generator).then_some(Value::None))
 }

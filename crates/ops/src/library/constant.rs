@@ -1,11 +1,12 @@
 //! Constant arguments of the user's own types.
 //!
-//! In a schema, a call and a graph such an argument is a `str` that holds the type's name and the value's text, `Padding(reflect)`: a graph
-//! prints, parses, compares and hashes it like any other constant, and a kernel is given the value.
+//! In a schema, a call and a graph such an argument is a `str` that holds the type's name and the
+//! value's text, `Padding(reflect)`: a graph prints, parses, compares and hashes it like any other
+//! constant, and a kernel is given the value.
 
 use super::typed::KernelArg;
-use crate::error::{Error, Result};
 use crate::dispatch::value::Value;
+use crate::error::{Error, Result};
 use maquette_ir::schema::Type;
 use std::ops::Deref;
 
@@ -44,9 +45,16 @@ impl<T: ConstArg> From<Const<T>> for Value {
 }
 
 fn load<T: ConstArg>(v: &Value) -> Result<Const<T>> {
-    let text = v.str().map_err(|_| Error::value(format!("expected a constant of the type {}, found {}", T::NAME, v.kind())))?;
-    let inner = text.strip_prefix(T::NAME).and_then(|t| t.strip_prefix('(')).and_then(|t| t.strip_suffix(')'));
-    let inner = inner.ok_or_else(|| Error::value(format!("expected a constant of the type {}, found {text:?}", T::NAME)))?;
+    let text = v.str().map_err(|_| {
+        Error::value(format!("expected a constant of the type {}, found {}", T::NAME, v.kind()))
+    })?;
+    let inner = text
+        .strip_prefix(T::NAME)
+        .and_then(|t| t.strip_prefix('('))
+        .and_then(|t| t.strip_suffix(')'));
+    let inner = inner.ok_or_else(|| {
+        Error::value(format!("expected a constant of the type {}, found {text:?}", T::NAME))
+    })?;
     T::from_text(inner).map(Const)
 }
 

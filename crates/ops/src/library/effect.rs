@@ -1,4 +1,5 @@
-//! Effects: what an operator does besides its outputs and mutations, and what that means to whoever reorders a graph.
+//! Effects: what an operator does besides its outputs and mutations, and what that means to whoever
+//! reorders a graph.
 
 use super::op::{Effect, Op};
 use super::registrations::RegistrationOwner;
@@ -7,10 +8,12 @@ use crate::error::Result;
 use maquette_ir::Loc;
 
 impl Op {
-    /// Declares the operator's effect, or with `None` that it has none. Graphs traced before keep what they recorded.
+    /// Declares the operator's effect, or with `None` that it has none. Graphs traced before keep
+    /// what they recorded.
     ///
     /// # Errors
-    /// There is no such operator, or without an effect it would have no purpose: it returns nothing and mutates nothing.
+    /// There is no such operator, or without an effect it would have no purpose: it returns nothing
+    /// and mutates nothing.
     #[track_caller]
     pub fn register_effect(&self, effect: impl Into<Option<Effect>>) -> Result<()> {
         let loc = Loc::caller();
@@ -18,14 +21,19 @@ impl Op {
         self.add_effect(effect.into(), RegistrationOwner::FOREVER, loc)
     }
 
-    /// Whether it draws from a device's random numbers, which each call advances: program order decides who gets which.
+    /// Whether it draws from a device's random numbers, which each call advances: program order
+    /// decides who gets which.
     pub fn is_random(&self) -> bool {
         self.tags().contains(Tag::NondeterministicSeeded)
     }
 
-    /// Whether a call whose results nobody needs may be left out, and two calls on equal arguments be one: it mutates nothing, has no effect,
-    /// and draws no random numbers.
+    /// Whether a call whose results nobody needs may be left out, and two calls on equal arguments
+    /// be one: it mutates nothing, has no effect, and draws no random numbers.
     pub fn is_pure(&self) -> bool {
-        self.state().is_ok_and(|s| s.facts.mutated.is_empty() && s.effect.is_none() && !s.facts.tags.contains(Tag::NondeterministicSeeded))
+        self.state().is_ok_and(|s| {
+            s.facts.mutated.is_empty()
+                && s.effect.is_none()
+                && !s.facts.tags.contains(Tag::NondeterministicSeeded)
+        })
     }
 }

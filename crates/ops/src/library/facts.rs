@@ -2,16 +2,17 @@
 
 use super::op::Op;
 use crate::aten::Lowering;
-use crate::fake::FakeCtx;
-use crate::tensor::meta::Meta;
-use crate::tensor::Tensor;
 use crate::dispatch::value::{Args, Value};
+use crate::fake::FakeCtx;
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
 use maquette_ir::DType;
 use maquette_ir::graph::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
 use smallvec::SmallVec;
 
-/// What registered operators do to memory, by name: the facts for [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An operator that
-/// is not registered may do anything.
+/// What registered operators do to memory, by name: the facts for
+/// [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An operator that is not registered
+/// may do anything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts;
 
@@ -40,11 +41,22 @@ impl MemoryFacts for Facts {
     }
 
     fn observes_strides(&self, op: &str) -> bool {
-        // their results follow from how their operands lie, where others of their classes are row-major
-        const FOLLOW: [&str; 3] = ["aten::binary_cross_entropy", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"];
+        // their results follow from how their operands lie, where others of their classes are
+        // row-major
+        const FOLLOW: [&str; 3] = [
+            "aten::binary_cross_entropy",
+            "aten::_embedding_bag",
+            "aten::_embedding_bag_forward_only",
+        ];
         // the other way round
-        const ROWS: [&str; 6] =
-            ["aten::topk", "aten::native_layer_norm", "aten::nonzero", "aten::masked_select", "aten::bincount", "aten::one_hot"];
+        const ROWS: [&str; 6] = [
+            "aten::topk",
+            "aten::native_layer_norm",
+            "aten::nonzero",
+            "aten::masked_select",
+            "aten::bincount",
+            "aten::one_hot",
+        ];
         let Ok(state) = Op::find(op).and_then(|op| op.state()) else { return true };
         match (state.builtin.map(|def| &def.lowering), state.overridden) {
             (Some(_), false) if ROWS.contains(&op) => false,
@@ -52,11 +64,19 @@ impl MemoryFacts for Facts {
             (Some(Lowering::Compute(c)), false) => {
                 // what is written where it is wanted lies there
                 let placed = crate::dispatch::call_into::placement(&state) == Placement::Anywhere;
-                c.class.order_depends_on_layout() || c.class.preserves_strides() && !placed || FOLLOW.contains(&op)
+                c.class.order_depends_on_layout()
+                    || c.class.preserves_strides() && !placed
+                    || FOLLOW.contains(&op)
             }
             // some read strides, or find sizes
             (
-                Some(Lowering::Dynamic { .. } | Lowering::Composite(_) | Lowering::RandomComposite(_) | Lowering::HiddenMutation { .. }) | None,
+                Some(
+                    Lowering::Dynamic { .. }
+                    | Lowering::Composite(_)
+                    | Lowering::RandomComposite(_)
+                    | Lowering::HiddenMutation { .. },
+                )
+                | None,
                 _,
             )
             | (_, true) => true,
@@ -79,7 +99,9 @@ impl OpFacts for Facts {
     }
 
     fn placement(&self, op: &str) -> Placement {
-        Op::find(op).and_then(|op| op.state()).map_or(Placement::Allocates, |state| crate::dispatch::call_into::placement(&state))
+        Op::find(op)
+            .and_then(|op| op.state())
+            .map_or(Placement::Allocates, |state| crate::dispatch::call_into::placement(&state))
     }
 
     fn preserves_elements(&self, op: &str) -> bool {
@@ -102,32 +124,48 @@ impl OpFacts for Facts {
     }
 
     fn observes_storage(&self, op: &str) -> bool {
-        const SEE: [&str; 3] = ["aten::as_strided_scatter", "aten::as_strided_copy", "aten::sym_storage_offset"];
+        const SEE: [&str; 3] =
+            ["aten::as_strided_scatter", "aten::as_strided_copy", "aten::sym_storage_offset"];
         SEE.contains(&op)
     }
 
     fn is_metadata_query(&self, op: &str) -> bool {
-        const DESCRIBE: [&str; 3] = ["aten::sym_size.int", "aten::sym_stride.int", "aten::sym_numel"];
+        const DESCRIBE: [&str; 3] =
+            ["aten::sym_size.int", "aten::sym_stride.int", "aten::sym_numel"];
         DESCRIBE.contains(&op) && is_plain_builtin(op)
     }
 
     fn copies_operands(&self, op: &str) -> bool {
         let state = Op::find(op).and_then(|op| op.state());
-        let composite = |l: Option<&Lowering>| matches!(l, Some(Lowering::Composite(_) | Lowering::RandomComposite(_)));
+        let composite = |l: Option<&Lowering>| {
+            matches!(l, Some(Lowering::Composite(_) | Lowering::RandomComposite(_)))
+        };
         !state.is_ok_and(|s| !s.overridden && composite(s.builtin.map(|def| &def.lowering)))
     }
 
     fn is_data_movement(&self, op: &str) -> bool {
-        self.preserves_elements(op) || matches!(op, "aten::copy_" | "ir::view") && is_plain_builtin(op)
+        self.preserves_elements(op)
+            || matches!(op, "aten::copy_" | "ir::view") && is_plain_builtin(op)
     }
 
     fn ignores_contents(&self, op: &str) -> bool {
-        const IGNORE: [&str; 6] =
-            ["aten::fill.Scalar", "aten::fill.Tensor", "aten::zero", "aten::zeros_like", "aten::ones_like", "aten::full_like"];
+        const IGNORE: [&str; 6] = [
+            "aten::fill.Scalar",
+            "aten::fill.Tensor",
+            "aten::zero",
+            "aten::zeros_like",
+            "aten::ones_like",
+            "aten::full_like",
+        ];
         IGNORE.contains(&op) && is_plain_builtin(op)
     }
 
-    fn result_dtype(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<DType> {
+    fn result_dtype(
+        &self,
+        op: &str,
+        args: &[ArgKind<'_>],
+        kwargs: &[(&str, ArgKind<'_>)],
+    ) -> Option<DType> {
         let op = Op::find(op).ok()?;
         let state = op.state().ok()?;
         let def = state.builtin.filter(|_| !state.overridden)?;
@@ -143,16 +181,28 @@ impl OpFacts for Facts {
             Lowering::Compute(_) => {
                 let out = FakeCtx::eager(op, |cx| def.fake(cx, &state, &values)).ok()?;
                 let [Value::Tensor(out)] = out.as_slice() else { return None };
-                let sizes = |t: &Tensor| t.sizes().iter().map(|n| n.as_i64()).collect::<Option<SmallVec<[i64; 4]>>>();
+                let sizes = |t: &Tensor| {
+                    t.sizes().iter().map(|n| n.as_i64()).collect::<Option<SmallVec<[i64; 4]>>>()
+                };
                 (sizes(out)? == sizes(values.first()?.tensor().ok()?)?).then(|| out.dtype())
             }
             _ => None,
         }
     }
 
-    fn arith_op(&self, op: &str, args: &[ArgKind<'_>], kwargs: &[(&str, ArgKind<'_>)]) -> Option<ArithOp> {
-        let scale = kwargs.iter().find(|(name, _)| *name == "alpha").map(|(_, kind)| kind).or_else(|| args.get(2));
-        let plain = scale.is_none_or(|s| matches!(s, ArgKind::Int(Some(1))) || *s == ArgKind::Float(1.0));
+    fn arith_op(
+        &self,
+        op: &str,
+        args: &[ArgKind<'_>],
+        kwargs: &[(&str, ArgKind<'_>)],
+    ) -> Option<ArithOp> {
+        let scale = kwargs
+            .iter()
+            .find(|(name, _)| *name == "alpha")
+            .map(|(_, kind)| kind)
+            .or_else(|| args.get(2));
+        let plain =
+            scale.is_none_or(|s| matches!(s, ArgKind::Int(Some(1))) || *s == ArgKind::Float(1.0));
         let arith = match op {
             "aten::add.Tensor" | "aten::add.Scalar" if plain => ArithOp::Add,
             "aten::sub.Tensor" | "aten::sub.Scalar" if plain => ArithOp::Sub,
@@ -180,7 +230,9 @@ fn is_plain_builtin(op: &str) -> bool {
 /// A value of which results' dtypes are those of an argument.
 fn placeholder_value(kind: &ArgKind<'_>) -> Value {
     match kind {
-        ArgKind::Tensor { dtype, sizes } => Value::Tensor(Tensor::fake_of(Meta::contiguous(*sizes, *dtype))),
+        ArgKind::Tensor { dtype, sizes } => {
+            Value::Tensor(Tensor::fake_of(Meta::contiguous(*sizes, *dtype)))
+        }
         ArgKind::None => Value::None,
         ArgKind::Int(i) => Value::from(i.unwrap_or(1)),
         ArgKind::Float(x) => Value::Float(*x),
@@ -188,7 +240,11 @@ fn placeholder_value(kind: &ArgKind<'_>) -> Value {
         ArgKind::Str(s) => Value::Str((*s).into()),
         ArgKind::DType(d) => Value::DType(*d),
         ArgKind::List(l) if !l.is_empty() && l.iter().all(|k| matches!(k, ArgKind::Int(_))) => {
-            Value::Ints(l.iter().map(|k| if let ArgKind::Int(i) = k { i.unwrap_or(1).into() } else { 1.into() }).collect())
+            Value::Ints(
+                l.iter()
+                    .map(|k| if let ArgKind::Int(i) = k { i.unwrap_or(1).into() } else { 1.into() })
+                    .collect(),
+            )
         }
         ArgKind::List(l) => Value::List(l.iter().map(placeholder_value).collect()),
     }

@@ -7,7 +7,8 @@ use crate::error::{Error, RegisterError, Result};
 use maquette_ir::schema::{Alias, Arg, OpName, Ret, Schema, Type};
 use std::str::FromStr;
 
-/// The schema of an operator whose kernel this is, as [`custom_op`](super::custom_op) would define it.
+/// The schema of an operator whose kernel this is, as [`custom_op`](super::custom_op) would define
+/// it.
 ///
 /// ```
 /// use maquette_ops::{Result, Tensor, library::infer_schema};
@@ -27,20 +28,32 @@ pub fn infer_schema<M, F: IntoKernel<M>>(
     infer(OpName::from_str(name)?, &F::signature(), &names, TagSet::default(), false)
 }
 
-/// The schema of a signature. Mutated arguments get alias sets of their own, `Tensor(a0!) x`; with [`Tag::Inplace`] and [`Tag::Out`] they
-/// are what is returned, and with the latter keyword-only.
-pub(super) fn infer(name: OpName, signature: &Signature, names: &[String], tags: TagSet, mutates_unknown: bool) -> Result<Schema> {
+/// The schema of a signature. Mutated arguments get alias sets of their own, `Tensor(a0!) x`; with
+/// [`Tag::Inplace`] and [`Tag::Out`] they are what is returned, and with the latter keyword-only.
+pub(super) fn infer(
+    name: OpName,
+    signature: &Signature,
+    names: &[String],
+    tags: TagSet,
+    mutates_unknown: bool,
+) -> Result<Schema> {
     let schema = of_signature(name, signature, names, tags, mutates_unknown);
     let Schema { name, args, returns } = schema;
-    let invalid = |detail: String| Error::from(RegisterError::Invalid { op: name.to_string(), detail });
+    let invalid =
+        |detail: String| Error::from(RegisterError::Invalid { op: name.to_string(), detail });
     if names.len() > args.len() {
-        return Err(invalid(format!("the argument `{}` is named, but its kernel takes only {}", names[args.len()], args.len())));
+        return Err(invalid(format!(
+            "the argument `{}` is named, but its kernel takes only {}",
+            names[args.len()],
+            args.len()
+        )));
     }
     if let Some(i) = args.iter().position(|a| a.kwarg_only)
         && let Some(late) = args.iter().skip(i).find(|a| !a.kwarg_only)
     {
         let detail = format!(
-            "with the tag `out` the mutated arguments are keyword-only and come last, but `{}` follows `{}`",
+            "with the tag `out` the mutated arguments are keyword-only and come last, but `{}` \
+                follows `{}`",
             late.name, args[i].name
         );
         return Err(invalid(detail));
@@ -48,7 +61,13 @@ pub(super) fn infer(name: OpName, signature: &Signature, names: &[String], tags:
     Ok(Schema::new(name, args, returns)?)
 }
 
-fn of_signature(name: OpName, signature: &Signature, names: &[String], tags: TagSet, mutates_unknown: bool) -> Schema {
+fn of_signature(
+    name: OpName,
+    signature: &Signature,
+    names: &[String],
+    tags: TagSet,
+    mutates_unknown: bool,
+) -> Schema {
     let out = tags.contains(Tag::Out);
     let args: Vec<Arg> = signature
         .args
@@ -66,25 +85,41 @@ fn of_signature(name: OpName, signature: &Signature, names: &[String], tags: Tag
         })
         .collect();
     let plain = |ty: &Type| Ret { name: None, ty: ty.clone(), alias: None };
-    let returned = args.iter().filter(|a| a.is_written()).map(|a| Ret { alias: a.alias.clone(), ..plain(&a.ty) });
+    let returned = args
+        .iter()
+        .filter(|a| a.is_written())
+        .map(|a| Ret { alias: a.alias.clone(), ..plain(&a.ty) });
     let all_tensors = signature.returns.iter().all(|t| *t == Type::Tensor);
-    let returns: Vec<Ret> = if tags.contains(Tag::Inplace) && all_tensors && signature.returns.len() <= 1 {
-        returned.take(1).collect()
-    } else if out && all_tensors && [0, args.iter().filter(|a| a.is_written()).count()].contains(&signature.returns.len()) {
-        returned.collect()
-    } else {
-        signature.returns.iter().map(plain).collect()
-    };
+    let returns: Vec<Ret> =
+        if tags.contains(Tag::Inplace) && all_tensors && signature.returns.len() <= 1 {
+            returned.take(1).collect()
+        } else if out
+            && all_tensors
+            && [0, args.iter().filter(|a| a.is_written()).count()]
+                .contains(&signature.returns.len())
+        {
+            returned.collect()
+        } else {
+            signature.returns.iter().map(plain).collect()
+        };
     Schema { name, args, returns }
 }
 
-/// Checks a typed kernel (`what`) against the definition. A schema's `int` and `SymInt` are one type to a kernel; a fixed-length list is a
-/// list; a `Scalar` may be taken as a float.
-pub(super) fn check_signature(definition: &Definition, found: &Signature, what: &str) -> Result<()> {
+/// Checks a typed kernel (`what`) against the definition. A schema's `int` and `SymInt` are one
+/// type to a kernel; a fixed-length list is a list; a `Scalar` may be taken as a float.
+pub(super) fn check_signature(
+    definition: &Definition,
+    found: &Signature,
+    what: &str,
+) -> Result<()> {
     fn same(declared: &Type, rust: &Type) -> bool {
         match (declared, rust) {
-            (Type::Optional(a), Type::Optional(b)) | (Type::List(a, _), Type::List(b, _)) => same(a, b),
-            (Type::Int | Type::SymInt, Type::Int | Type::SymInt) | (Type::Scalar, Type::Float) => true,
+            (Type::Optional(a), Type::Optional(b)) | (Type::List(a, _), Type::List(b, _)) => {
+                same(a, b)
+            }
+            (Type::Int | Type::SymInt, Type::Int | Type::SymInt) | (Type::Scalar, Type::Float) => {
+                true
+            }
             (a, b) => a == b,
         }
     }
@@ -94,28 +129,47 @@ pub(super) fn check_signature(definition: &Definition, found: &Signature, what: 
         RegisterError::SchemaMismatch {
             op: schema.name.to_string(),
             what: what.to_owned(),
-            inferred: of_signature(schema.name.clone(), found, &names, facts.tags, *mutates_unknown).to_string(),
+            inferred: of_signature(
+                schema.name.clone(),
+                found,
+                &names,
+                facts.tags,
+                *mutates_unknown,
+            )
+            .to_string(),
             declared: schema.to_string(),
             detail,
         }
         .into()
     };
     if schema.args.len() != found.args.len() {
-        return Err(mismatch(format!("the kernel takes {} arguments, the schema has {}", found.args.len(), schema.args.len())));
+        return Err(mismatch(format!(
+            "the kernel takes {} arguments, the schema has {}",
+            found.args.len(),
+            schema.args.len()
+        )));
     }
     for (i, (a, (ty, mutated))) in schema.args.iter().zip(&found.args).enumerate() {
         if !same(&a.ty, ty) {
-            return Err(mismatch(format!("argument {i} `{}` is {} in the schema, {ty} in the kernel", a.name, a.ty)));
+            return Err(mismatch(format!(
+                "argument {i} `{}` is {} in the schema, {ty} in the kernel",
+                a.name, a.ty
+            )));
         }
         if a.is_written() != *mutated && !mutates_unknown {
             let (says, takes) = if *mutated { ("read-only", "`&mut`") } else { ("mutated", "`&`") };
-            return Err(mismatch(format!("argument {i} `{}` is {says} in the schema, but the kernel takes it by {takes}", a.name)));
+            return Err(mismatch(format!(
+                "argument {i} `{}` is {says} in the schema, but the kernel takes it by {takes}",
+                a.name
+            )));
         }
     }
     if facts.tags.returns_arguments() && found.returns.is_empty() {
         return Ok(());
     }
-    if schema.returns.len() != found.returns.len() || schema.returns.iter().zip(&found.returns).any(|(r, ty)| !same(&r.ty, ty)) {
+    if schema.returns.len() != found.returns.len()
+        || schema.returns.iter().zip(&found.returns).any(|(r, ty)| !same(&r.ty, ty))
+    {
         return Err(mismatch("the returns differ".into()));
     }
     Ok(())

@@ -3,15 +3,16 @@
 use super::KernelFn;
 use super::key::{DispatchKey, IntoKey, key_for};
 use super::op::Op;
+use super::registrations::{Candidate, Registered, RegistrationOwner};
 use super::registry;
-use super::registrations::{Candidate, RegistrationOwner, Registered};
-use crate::error::{CallError, Error, RegisterError, Result};
 use crate::dispatch::value::{Args, Outputs};
+use crate::error::{CallError, Error, RegisterError, Result};
 use maquette_ir::Loc;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-/// The kernel that calls of an operator now run on a device, past every later registration: what an overriding kernel calls on.
+/// The kernel that calls of an operator now run on a device, past every later registration: what an
+/// overriding kernel calls on.
 ///
 /// ```
 /// use maquette_ops::library::{Kind, Library, get_kernel};
@@ -33,7 +34,8 @@ pub struct Kernel {
     registered: Option<Registered<KernelFn>>,
 }
 
-/// The kernel that calls of an operator run on a device now, or with `"default"` on devices without one of their own.
+/// The kernel that calls of an operator run on a device now, or with `"default"` on devices without
+/// one of their own.
 ///
 /// # Errors
 /// There is no such operator, or it has no such kernel.
@@ -54,7 +56,11 @@ pub fn get_kernel(op: &str, key: impl IntoKey) -> Result<Kernel> {
         };
         // the builtin kernels are the host's
         if registered.is_none() && !(op.is_builtin() && key == DispatchKey::Cpu) {
-            return Err(Error::from(RegisterError::NoKernel { op: op.name().into(), what: key.what(), registered: registrations.describe() }));
+            return Err(Error::from(RegisterError::NoKernel {
+                op: op.name().into(),
+                what: key.what(),
+                registered: registrations.describe(),
+            }));
         }
         drop(registrations);
         Ok(Kernel { op, key, registered })
@@ -100,9 +106,10 @@ pub struct KernelSwitch {
 }
 
 impl Op {
-    /// Disables the kernel of a device, or enables it inside a region where it is disabled, for all threads and until the returned guard is
-    /// dropped. Calls then run the default kernel, the one that came with the definition, or the builtin one. Kernels registered meanwhile
-    /// are disabled too.
+    /// Disables the kernel of a device, or enables it inside a region where it is disabled, for all
+    /// threads and until the returned guard is dropped. Calls then run the default kernel, the one
+    /// that came with the definition, or the builtin one. Kernels registered meanwhile are disabled
+    /// too.
     ///
     /// # Errors
     /// The operator has no kernel of its own for the device.
@@ -111,11 +118,20 @@ impl Op {
         let (loc, owner) = (Loc::caller(), RegistrationOwner::new());
         let switch = || {
             let key = key_for(*self, device, loc)?;
-            let missing = |registered| Error::from(RegisterError::NoKernel { op: self.name().into(), what: key.what(), registered });
+            let missing = |registered| {
+                Error::from(RegisterError::NoKernel {
+                    op: self.name().into(),
+                    what: key.what(),
+                    registered,
+                })
+            };
             let Some(device) = key.device().filter(|_| key != DispatchKey::Meta) else {
                 return Err(RegisterError::Invalid {
                     op: self.name().into(),
-                    detail: format!("only a device's kernel can be disabled, not the {}", key.what()),
+                    detail: format!(
+                        "only a device's kernel can be disabled, not the {}",
+                        key.what()
+                    ),
                 }
                 .into());
             };

@@ -55,7 +55,10 @@ impl fmt::Display for DispatchKey {
 
 impl From<DeviceKind> for DispatchKey {
     fn from(kind: DeviceKind) -> DispatchKey {
-        DispatchKey::DEVICES.iter().find(|(_, d)| *d == kind).map_or(DispatchKey::Default, |(k, _)| *k)
+        DispatchKey::DEVICES
+            .iter()
+            .find(|(_, d)| *d == kind)
+            .map_or(DispatchKey::Default, |(k, _)| *k)
     }
 }
 
@@ -65,7 +68,9 @@ impl FromStr for DispatchKey {
     /// Reads `cpu`, `CPU`, `default`, and PyTorch's names of the default key.
     fn from_str(text: &str) -> Result<DispatchKey> {
         let lower = text.to_ascii_lowercase();
-        if ["default", "compositeexplicitautograd", "compositeimplicitautograd"].contains(&lower.as_str()) {
+        if ["default", "compositeexplicitautograd", "compositeimplicitautograd"]
+            .contains(&lower.as_str())
+        {
             return Ok(DispatchKey::Default);
         }
         let found = DeviceKind::from_str(&lower).map(DispatchKey::from);

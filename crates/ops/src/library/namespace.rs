@@ -18,7 +18,8 @@ use std::sync::{Mutex, PoisonError};
 /// What a [`Library`] may do in its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Defines the namespace: there is one such library for each. Defines operators, and adds to them.
+    /// Defines the namespace: there is one such library for each. Defines operators, and adds to
+    /// them.
     Def,
     /// Adds to operators, its own, others' and builtin ones, and to such as are defined later.
     Impl,
@@ -28,8 +29,8 @@ pub enum Kind {
 
 /// Registrations in one namespace that go when it is dropped; what they overrode is active again.
 ///
-/// A registration overrides the earlier ones of other libraries; a second one of the same library in the same place is an error. A call
-/// that is running when the library goes ends as it began.
+/// A registration overrides the earlier ones of other libraries; a second one of the same library
+/// in the same place is an error. A call that is running when the library goes ends as it began.
 ///
 /// ```
 /// use maquette_ops::library::{DispatchKey, Kind, Library};
@@ -58,8 +59,8 @@ impl Library {
     /// A library of a namespace, without registrations so far.
     ///
     /// # Errors
-    /// The namespace is not a name, is reserved (`prim`), or with [`Kind::Def`] is defined by another library or by the builtin operators
-    /// (`aten`).
+    /// The namespace is not a name, is reserved (`prim`), or with [`Kind::Def`] is defined by
+    /// another library or by the builtin operators (`aten`).
     #[track_caller]
     pub fn new(namespace: &str, kind: Kind) -> Result<Library> {
         let loc = Loc::caller();
@@ -70,7 +71,10 @@ impl Library {
                 return Err(Error::from(RegisterError::Reserved { namespace: name.ns }));
             }
             if kind == Kind::Def {
-                let taken = |first: String| RegisterError::Namespace { namespace: namespace.to_owned(), first };
+                let taken = |first: String| RegisterError::Namespace {
+                    namespace: namespace.to_owned(),
+                    first,
+                };
                 if namespace == "aten" {
                     return Err(taken("by the builtin operators".into()).into());
                 }
@@ -83,7 +87,13 @@ impl Library {
             Ok(())
         };
         check().map_err(|e| e.at(loc))?;
-        Ok(Library { namespace: namespace.to_owned(), kind, owner: RegistrationOwner::new(), loc, touched: Mutex::default() })
+        Ok(Library {
+            namespace: namespace.to_owned(),
+            kind,
+            owner: RegistrationOwner::new(),
+            loc,
+            touched: Mutex::default(),
+        })
     }
 
     /// The namespace.
@@ -94,53 +104,75 @@ impl Library {
     /// Defines an operator, as in `sin(Tensor x) -> Tensor`; the namespace may be left out.
     ///
     /// # Errors
-    /// The library is a [`Kind::Impl`], the schema does not parse or is of another namespace, the operator exists, a tag contradicts the
-    /// schema, or a kernel registered beforehand does. An operator that returns and mutates nothing needs its effect registered first.
+    /// The library is a [`Kind::Impl`], the schema does not parse or is of another namespace, the
+    /// operator exists, a tag contradicts the schema, or a kernel registered beforehand does. An
+    /// operator that returns and mutates nothing needs its effect registered first.
     #[track_caller]
     pub fn define(&self, schema: &str, tags: &[Tag]) -> Result<Op> {
         let loc = Loc::caller();
         let define = || {
             if self.kind == Kind::Impl {
-                let detail = format!("it adds kernels only (`Kind::Impl`) and cannot define `{schema}`; make it a `Kind::Fragment`");
+                let detail = format!(
+                    "it adds kernels only (`Kind::Impl`) and cannot define `{schema}`; make it a \
+                        `Kind::Fragment`"
+                );
                 return Err(self.refuse(detail));
             }
             let schema = Schema::parse_in(&self.namespace, schema)?;
             let op = registry::entry(&schema.name.to_string());
-            op.define(&definition(schema, tags.iter().copied().collect::<TagSet>(), self.owner, loc)?, false, |_| Ok(()))?;
+            op.define(
+                &definition(schema, tags.iter().copied().collect::<TagSet>(), self.owner, loc)?,
+                false,
+                |_| Ok(()),
+            )?;
             Ok(self.touch(op))
         };
         define().map_err(|e| e.at(loc))
     }
 
-    /// Registers a kernel: a function or closure, as [`OpBuilder::kernel`](super::OpBuilder::kernel) takes. The operator may be builtin, or
+    /// Registers a kernel: a function or closure, as
+    /// [`OpBuilder::kernel`](super::OpBuilder::kernel) takes. The operator may be builtin, or
     /// defined later.
     ///
     /// # Errors
-    /// The name is of another namespace, the key names nothing, this library has a kernel there, or the signature is not the schema's.
+    /// The name is of another namespace, the key names nothing, this library has a kernel there, or
+    /// the signature is not the schema's.
     #[track_caller]
     pub fn impl_<M, F: IntoKernel<M>>(&self, name: &str, key: impl IntoKey, f: F) -> Result<()> {
         self.add(name, Loc::caller(), |op, loc| {
-            op.add_kernel(key_for(op, key, loc)?, Candidate::Kernel(f.into_kernel()), Some(F::signature()), self.owner, loc)
+            op.add_kernel(
+                key_for(op, key, loc)?,
+                Candidate::Kernel(f.into_kernel()),
+                Some(F::signature()),
+                self.owner,
+                loc,
+            )
         })
     }
 
-    /// As [`Library::impl_`], for a kernel over boxed arguments, whose signature is checked by each call only.
+    /// As [`Library::impl_`], for a kernel over boxed arguments, whose signature is checked by each
+    /// call only.
     ///
     /// # Errors
     /// As [`Library::impl_`].
     #[track_caller]
     pub fn impl_boxed(&self, name: &str, key: impl IntoKey, f: KernelFn) -> Result<()> {
-        self.add(name, Loc::caller(), |op, loc| op.add_kernel(key_for(op, key, loc)?, Candidate::Kernel(f), None, self.owner, loc))
+        self.add(name, Loc::caller(), |op, loc| {
+            op.add_kernel(key_for(op, key, loc)?, Candidate::Kernel(f), None, self.owner, loc)
+        })
     }
 
-    /// Lets calls go on as if nothing were registered under the key: from a device to the default kernel, from there to the builtin one.
+    /// Lets calls go on as if nothing were registered under the key: from a device to the default
+    /// kernel, from there to the builtin one.
     ///
     /// # Errors
     /// As [`Library::impl_`].
     #[track_caller]
     pub fn impl_fallthrough(&self, name: &str, key: impl IntoKey) -> Result<()> {
         self.add(name, Loc::caller(), |op, loc| match key_for(op, key, loc)? {
-            DispatchKey::Meta => Err(self.refuse("a fake kernel has nothing to fall through to".into())),
+            DispatchKey::Meta => {
+                Err(self.refuse("a fake kernel has nothing to fall through to".into()))
+            }
             key => op.add_kernel(key, Candidate::Fallthrough, None, self.owner, loc),
         })
     }
@@ -151,10 +183,13 @@ impl Library {
     /// As [`Library::impl_`].
     #[track_caller]
     pub fn register_fake<M, F: IntoFake<M>>(&self, name: &str, f: F) -> Result<()> {
-        self.add(name, Loc::caller(), |op, loc| op.add_fake(f.into_fake(), Some(F::signature()), self.owner, loc))
+        self.add(name, Loc::caller(), |op, loc| {
+            op.add_fake(f.into_fake(), Some(F::signature()), self.owner, loc)
+        })
     }
 
-    /// Says what the operator does besides its results and mutations; `None` says that it does nothing.
+    /// Says what the operator does besides its results and mutations; `None` says that it does
+    /// nothing.
     ///
     /// # Errors
     /// The name is of another namespace, or the operator would have no purpose.
@@ -168,12 +203,23 @@ impl Library {
         std::mem::forget(self);
     }
 
-    pub(super) fn add(&self, name: &str, loc: Loc, add: impl FnOnce(Op, Loc) -> Result<()>) -> Result<()> {
+    pub(super) fn add(
+        &self,
+        name: &str,
+        loc: Loc,
+        add: impl FnOnce(Op, Loc) -> Result<()>,
+    ) -> Result<()> {
         let add = || {
-            let full = if name.contains("::") { name.to_owned() } else { format!("{}::{name}", self.namespace) };
+            let full = if name.contains("::") {
+                name.to_owned()
+            } else {
+                format!("{}::{name}", self.namespace)
+            };
             let parsed = OpName::from_str(&full)?;
             if parsed.ns != self.namespace {
-                return Err(self.refuse(format!("it cannot register for `{parsed}`, which is of another namespace")));
+                return Err(self.refuse(format!(
+                    "it cannot register for `{parsed}`, which is of another namespace"
+                )));
             }
             add(self.touch(registry::entry(&parsed.to_string())), loc)
         };
@@ -200,7 +246,8 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        let touched = std::mem::take(self.touched.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let touched =
+            std::mem::take(self.touched.get_mut().unwrap_or_else(PoisonError::into_inner));
         touched.iter().for_each(|op| op.release(self.owner));
         if self.kind == Kind::Def {
             DEFINED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.namespace);
@@ -232,7 +279,13 @@ pub fn impl_<M, F: IntoKernel<M>>(name: &str, key: impl IntoKey, f: F) -> Result
     let loc = Loc::caller();
     let op = entry(name, loc)?;
     let key = key_for(op, key, loc)?;
-    op.add_kernel(key, Candidate::Kernel(f.into_kernel()), Some(F::signature()), RegistrationOwner::FOREVER, loc)
+    op.add_kernel(
+        key,
+        Candidate::Kernel(f.into_kernel()),
+        Some(F::signature()),
+        RegistrationOwner::FOREVER,
+        loc,
+    )
 }
 
 /// Registers a fake kernel for good; the operator may be builtin, or defined later.
@@ -266,5 +319,7 @@ pub fn register_effect(name: &str, effect: Option<Effect>) -> Result<()> {
 }
 
 fn entry(name: &str, loc: Loc) -> Result<Op> {
-    OpName::from_str(name).map(|n| registry::entry(&n.to_string())).map_err(|e| Error::from(e).at(loc))
+    OpName::from_str(name)
+        .map(|n| registry::entry(&n.to_string()))
+        .map_err(|e| Error::from(e).at(loc))
 }

@@ -1,14 +1,16 @@
 //! [`Op`]: a handle to an operator, and what is registered for it.
 
 use super::key::DispatchKey;
-use super::registrations::{self, Candidate, Definition, RegistrationOwner, Registered, Registrations};
+use super::registrations::{
+    self, Candidate, Definition, Registered, RegistrationOwner, Registrations,
+};
 use super::state::{OpState, StateGuard};
 use super::tags::TagSet;
 use super::typed::Signature;
 use crate::aten::OpDef;
+use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{Error, RegisterError, Result};
 use crate::fake::FakeFn;
-use crate::dispatch::value::{Args, Outputs, Value};
 use arc_swap::ArcSwapOption;
 use maquette_ir::Loc;
 use maquette_ir::schema::{OpName, Schema};
@@ -25,7 +27,8 @@ pub enum Effect {
 /// A kernel over boxed arguments. Mutated arguments are handles to write through.
 pub type KernelFn = Arc<dyn Fn(&[Value]) -> Result<Outputs> + Send + Sync>;
 
-/// An operator's permanent place. Registrations come and go; the place stays, so that handles are plain references.
+/// An operator's permanent place. Registrations come and go; the place stays, so that handles are
+/// plain references.
 pub(crate) struct OpEntry {
     pub(crate) name: Arc<str>,
     pub(super) builtin: Option<&'static OpDef>,
@@ -35,7 +38,12 @@ pub(crate) struct OpEntry {
 
 impl OpEntry {
     pub(crate) fn new(name: &str, builtin: Option<&'static OpDef>) -> OpEntry {
-        OpEntry { name: name.into(), builtin, state: ArcSwapOption::empty(), registrations: Mutex::default() }
+        OpEntry {
+            name: name.into(),
+            builtin,
+            state: ArcSwapOption::empty(),
+            registrations: Mutex::default(),
+        }
     }
 }
 
@@ -81,7 +89,8 @@ impl Op {
         self.state().ok().map(|s| s.defined_at)
     }
 
-    /// How a builtin operator is executed: the kernel class, or `view`, `composite`, `in place of …`.
+    /// How a builtin operator is executed: the kernel class, or `view`, `composite`, `in place of
+    /// …`.
     pub fn lowering(&self) -> Option<String> {
         self.0.builtin.map(|def| def.lowering.to_string())
     }
@@ -91,7 +100,8 @@ impl Op {
         self.0.builtin.is_some()
     }
 
-    /// Whether a tracer can know its outputs: it is builtin, has a fake kernel, or needs none, because each return is a mutated argument.
+    /// Whether a tracer can know its outputs: it is builtin, has a fake kernel, or needs none,
+    /// because each return is a mutated argument.
     pub fn has_fake(&self) -> bool {
         self.state().is_ok_and(|s| {
             let given = |a: &Option<u16>| a.is_some_and(|a| s.facts.mutated.contains(&a));
@@ -99,12 +109,14 @@ impl Op {
         })
     }
 
-    /// What was said of it at its definition; for a builtin operator, what follows from how it is computed.
+    /// What was said of it at its definition; for a builtin operator, what follows from how it is
+    /// computed.
     pub fn tags(&self) -> TagSet {
         self.state().map(|s| s.facts.tags).unwrap_or_default()
     }
 
-    /// What is registered and where, for people: `cpu kernel (src/ops.rs:12)`. Overridden and disabled kernels say so.
+    /// What is registered and where, for people: `cpu kernel (src/ops.rs:12)`. Overridden and
+    /// disabled kernels say so.
     pub fn registrations(&self) -> Vec<String> {
         let defined = self.state().ok().map(|s| {
             let what = if s.builtin.is_some() { "builtin" } else { "defined" };
@@ -123,7 +135,8 @@ impl Op {
         self.state().is_ok_and(|s| !s.facts.mutated.is_empty())
     }
 
-    /// Whether the fake rule looks at its arguments' metadata only, so that a tracer may give it traced tensors as they are.
+    /// Whether the fake rule looks at its arguments' metadata only, so that a tracer may give it
+    /// traced tensors as they are.
     pub fn fake_takes_traced(&self) -> bool {
         use crate::aten::Lowering::{Pointwise, View};
         self.0.builtin.is_some_and(|def| matches!(def.lowering, Pointwise(_) | View(_)))
@@ -131,17 +144,24 @@ impl Op {
 
     /// The argument that a return is or views, by the schema.
     pub fn return_alias(&self, index: usize) -> Option<usize> {
-        self.state().ok().and_then(|s| s.facts.aliases.get(index).copied().flatten()).map(usize::from)
+        self.state()
+            .ok()
+            .and_then(|s| s.facts.aliases.get(index).copied().flatten())
+            .map(usize::from)
     }
 
     pub(crate) fn arg_name(&self, index: usize) -> String {
-        self.state().ok().and_then(|s| s.schema.args.get(index).map(|a| a.name.clone())).unwrap_or_else(|| format!("#{index}"))
+        self.state()
+            .ok()
+            .and_then(|s| s.schema.args.get(index).map(|a| a.name.clone()))
+            .unwrap_or_else(|| format!("#{index}"))
     }
 
     /// Calls it with boxed arguments, in the schema's order; trailing defaults may be left out.
     ///
     /// # Errors
-    /// The arguments do not fit the schema, there is no kernel for their device, or the kernel fails.
+    /// The arguments do not fit the schema, there is no kernel for their device, or the kernel
+    /// fails.
     #[inline]
     #[track_caller]
     pub fn call(self, mut args: Args) -> Result<Outputs> {
@@ -155,7 +175,8 @@ impl Op {
     #[track_caller]
     pub fn call_kw(self, args: Args, kwargs: super::Kwargs) -> Result<Outputs> {
         let loc = Loc::caller();
-        let mut args = super::complete(self, args, kwargs).map_err(|e| e.in_call(self.shared_name(), loc))?;
+        let mut args =
+            super::complete(self, args, kwargs).map_err(|e| e.in_call(self.shared_name(), loc))?;
         crate::dispatch::dispatch(self, &mut args, loc)
     }
 
@@ -207,8 +228,12 @@ impl Op {
     }
 
     /// Changes what is registered, wholly or not at all.
-    pub(super) fn update(&self, change: impl FnOnce(&mut Registrations) -> Result<()>) -> Result<()> {
-        // declared before the lock, so dropped after it: a kernel that goes may own a library, which then goes too
+    pub(super) fn update(
+        &self,
+        change: impl FnOnce(&mut Registrations) -> Result<()>,
+    ) -> Result<()> {
+        // declared before the lock, so dropped after it: a kernel that goes may own a library,
+        // which then goes too
         let mut next: Registrations;
         let (_old_registrations, _old_state);
         let mut registrations = self.lock_registrations();
@@ -224,13 +249,21 @@ impl Op {
         Ok(())
     }
 
-    /// Defines the operator. One that is defined already is refused, or replaced wholly, with everything registered for it.
-    pub(super) fn define(&self, definition: &Definition, replace: bool, add: impl FnOnce(&mut Registrations) -> Result<()>) -> Result<()> {
+    /// Defines the operator. One that is defined already is refused, or replaced wholly, with
+    /// everything registered for it.
+    pub(super) fn define(
+        &self,
+        definition: &Definition,
+        replace: bool,
+        add: impl FnOnce(&mut Registrations) -> Result<()>,
+    ) -> Result<()> {
         self.update(|registrations| {
             if self.is_builtin() {
                 return Err(RegisterError::Builtin { op: self.name().into() }.into());
             }
-            if let Some(first) = registrations.definition.as_ref().filter(|_| !replace).map(|d| d.loc) {
+            if let Some(first) =
+                registrations.definition.as_ref().filter(|_| !replace).map(|d| d.loc)
+            {
                 return Err(RegisterError::Duplicate { op: self.name().into(), first }.into());
             }
             if replace {
@@ -260,25 +293,49 @@ impl Op {
         };
         match failed {
             Some(e) => Err(e),
-            None if !defined => Err(RegisterError::Missing { op: self.name().into(), what: what.into() }.into()),
+            None if !defined => {
+                Err(RegisterError::Missing { op: self.name().into(), what: what.into() }.into())
+            }
             None => Ok(()),
         }
     }
 
     /// Adds a kernel, which the operator's definition may come after.
-    pub(super) fn add_kernel(&self, key: DispatchKey, f: Candidate, signature: Option<Signature>, owner: RegistrationOwner, loc: Loc) -> Result<()> {
+    pub(super) fn add_kernel(
+        &self,
+        key: DispatchKey,
+        f: Candidate,
+        signature: Option<Signature>,
+        owner: RegistrationOwner,
+        loc: Loc,
+    ) -> Result<()> {
         let new = Registered::new(f, signature, owner, loc);
-        self.update(|registrations| registrations.push_kernel(*self, key, new.clone())).map_err(|e| e.at(loc))
+        self.update(|registrations| registrations.push_kernel(*self, key, new.clone()))
+            .map_err(|e| e.at(loc))
     }
 
     /// Adds a fake kernel.
-    pub(crate) fn add_fake(&self, f: FakeFn, signature: Option<Signature>, owner: RegistrationOwner, loc: Loc) -> Result<()> {
+    pub(crate) fn add_fake(
+        &self,
+        f: FakeFn,
+        signature: Option<Signature>,
+        owner: RegistrationOwner,
+        loc: Loc,
+    ) -> Result<()> {
         let new = Registered::new(f, signature, owner, loc);
-        self.update(|registrations| Registrations::push(*self, "fake kernel", &mut registrations.fake, new.clone())).map_err(|e| e.at(loc))
+        self.update(|registrations| {
+            Registrations::push(*self, "fake kernel", &mut registrations.fake, new.clone())
+        })
+        .map_err(|e| e.at(loc))
     }
 
     /// Sets the owner's say about the effect.
-    pub(super) fn add_effect(&self, effect: Option<Effect>, owner: RegistrationOwner, loc: Loc) -> Result<()> {
+    pub(super) fn add_effect(
+        &self,
+        effect: Option<Effect>,
+        owner: RegistrationOwner,
+        loc: Loc,
+    ) -> Result<()> {
         let new = Registered::new(effect, None, owner, loc);
         let set = |registrations: &mut Registrations| {
             registrations.effect.retain(|r| r.owner != owner);

@@ -2,9 +2,9 @@
 
 use super::op::Op;
 use super::registry;
-use crate::error::{CallError, Error, ErrorKind, Result};
 use crate::dispatch::coerce_args::{coerce_args, matches_schema};
 use crate::dispatch::value::{Args, Value};
+use crate::error::{CallError, Error, ErrorKind, Result};
 use maquette_ir::Loc;
 use maquette_ir::schema::{Schema, closest};
 use smallvec::SmallVec;
@@ -23,8 +23,8 @@ macro_rules! kwargs {
     }};
 }
 
-/// All arguments in the schema's order: those by position, then those by keyword, defaults where a later one is given. Trailing defaults
-/// are left out.
+/// All arguments in the schema's order: those by position, then those by keyword, defaults where a
+/// later one is given. Trailing defaults are left out.
 pub(crate) fn complete(op: Op, mut args: Args, mut kwargs: Kwargs) -> Result<Args> {
     let state = op.state()?;
     let schema = &state.schema;
@@ -51,10 +51,23 @@ pub(crate) fn complete(op: Op, mut args: Args, mut kwargs: Kwargs) -> Result<Arg
 
 fn check_keywords(schema: &Schema, positional: usize, kwargs: &Kwargs) -> Result<()> {
     for (i, (name, _)) in kwargs.iter().enumerate() {
-        let twice = |index: usize, how| CallError::GivenTwice { arg: (*name).into(), index, how, schema: schema.to_string() };
+        let twice = |index: usize, how| CallError::GivenTwice {
+            arg: (*name).into(),
+            index,
+            how,
+            schema: schema.to_string(),
+        };
         let Some(index) = schema.arg_index(name) else {
-            let similar = closest(name, schema.args.iter().map(|a| a.name.as_str())).map(str::to_owned).into_iter().collect();
-            return Err(CallError::UnknownKeyword { keyword: (*name).into(), similar, schema: schema.to_string() }.into());
+            let similar = closest(name, schema.args.iter().map(|a| a.name.as_str()))
+                .map(str::to_owned)
+                .into_iter()
+                .collect();
+            return Err(CallError::UnknownKeyword {
+                keyword: (*name).into(),
+                similar,
+                schema: schema.to_string(),
+            }
+            .into());
         };
         if index < positional {
             return Err(twice(index, "by position and by keyword").into());
@@ -66,12 +79,17 @@ fn check_keywords(schema: &Schema, positional: usize, kwargs: &Kwargs) -> Result
     Ok(())
 }
 
-/// The overload of `name` that takes the arguments: the operator itself if it does or is the only one, else the first that takes them as
-/// they are, else the first that takes them converted. A name with an overload stands for that one.
+/// The overload of `name` that takes the arguments: the operator itself if it does or is the only
+/// one, else the first that takes them as they are, else the first that takes them converted. A
+/// name with an overload stands for that one.
 pub(crate) fn resolve(name: &str, args: Args, kwargs: Kwargs, loc: Loc) -> Result<(Op, Args)> {
     let itself = registry::find(name);
     match itself {
-        Ok(op) if name.contains('.') || kwargs.is_empty() && matches_schema(&*op.state()?, &args) => only(op, args, kwargs, loc),
+        Ok(op)
+            if name.contains('.') || kwargs.is_empty() && matches_schema(&*op.state()?, &args) =>
+        {
+            only(op, args, kwargs, loc)
+        }
         _ => choose(name, itself, args, kwargs, loc),
     }
 }
@@ -83,7 +101,13 @@ fn only(op: Op, args: Args, kwargs: Kwargs, loc: Loc) -> Result<(Op, Args)> {
 }
 
 #[cold]
-fn choose(name: &str, itself: Result<Op>, args: Args, kwargs: Kwargs, loc: Loc) -> Result<(Op, Args)> {
+fn choose(
+    name: &str,
+    itself: Result<Op>,
+    args: Args,
+    kwargs: Kwargs,
+    loc: Loc,
+) -> Result<(Op, Args)> {
     let candidates = registry::overloads(name);
     match (itself, candidates.as_slice()) {
         (Ok(op), [_]) => return only(op, args, kwargs, loc),
@@ -105,7 +129,9 @@ fn choose(name: &str, itself: Result<Op>, args: Args, kwargs: Kwargs, loc: Loc) 
             Ok((full, true)) => return Ok((op, full)),
             Ok((full, false)) => converted = converted.or(Some((op, full))),
             // another thread dropped the library that defined it
-            Err(e) if matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. })) => gone = Some(e),
+            Err(e) if matches!(e.kind(), ErrorKind::Call(CallError::Unknown { .. })) => {
+                gone = Some(e)
+            }
             Err(e) => tried.push(reason(op, &e)),
         }
     }

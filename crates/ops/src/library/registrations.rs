@@ -1,16 +1,17 @@
-//! What is registered for an operator: for each purpose a stack, of which the newest is active. The [`OpState`] that calls read is worked
-//! out from it whenever a registration comes or goes, so that what comes back when one goes is what would be there without it.
+//! What is registered for an operator: for each purpose a stack, of which the newest is active. The
+//! [`OpState`] that calls read is worked out from it whenever a registration comes or goes, so that
+//! what comes back when one goes is what would be there without it.
 
 use super::infer::check_signature;
 use super::key::DispatchKey;
 use super::op::{Effect, Op};
-use super::state::{SchemaFacts, OpState};
+use super::state::{OpState, SchemaFacts};
 use super::typed::Signature;
 use super::{KernelFn, rules};
 use crate::aten::OpDef;
+use crate::dispatch::value::Args;
 use crate::error::{Error, RegisterError, Result};
 use crate::fake::FakeFn;
-use crate::dispatch::value::Args;
 use maquette_ir::schema::Schema;
 use maquette_ir::{DeviceKind, Loc};
 use std::str::FromStr;
@@ -45,12 +46,29 @@ pub(crate) struct Registered<F> {
 }
 
 impl<F> Registered<F> {
-    pub(super) fn new(f: F, signature: Option<Signature>, owner: RegistrationOwner, loc: Loc) -> Registered<F> {
-        Registered { f, loc, owner, signature: signature.map(Arc::new), alive: Arc::new(AtomicBool::new(true)) }
+    pub(super) fn new(
+        f: F,
+        signature: Option<Signature>,
+        owner: RegistrationOwner,
+        loc: Loc,
+    ) -> Registered<F> {
+        Registered {
+            f,
+            loc,
+            owner,
+            signature: signature.map(Arc::new),
+            alive: Arc::new(AtomicBool::new(true)),
+        }
     }
 
     pub(super) fn with<G>(&self, f: G) -> Registered<G> {
-        Registered { f, loc: self.loc, owner: self.owner, signature: self.signature.clone(), alive: self.alive.clone() }
+        Registered {
+            f,
+            loc: self.loc,
+            owner: self.owner,
+            signature: self.signature.clone(),
+            alive: self.alive.clone(),
+        }
     }
 }
 
@@ -97,12 +115,25 @@ pub(crate) struct Registrations {
 pub(super) fn builtin_definition(def: &'static OpDef) -> Result<Definition> {
     let schema = Schema::from_str(def.schema)?;
     let facts = Arc::new(SchemaFacts::of(&schema, rules::of_builtin(def)));
-    Ok(Definition { schema: Arc::new(schema), facts, mutates_unknown: false, initial: None, owner: RegistrationOwner::FOREVER, loc: def.loc })
+    Ok(Definition {
+        schema: Arc::new(schema),
+        facts,
+        mutates_unknown: false,
+        initial: None,
+        owner: RegistrationOwner::FOREVER,
+        loc: def.loc,
+    })
 }
 
 impl Registrations {
-    /// Adds a kernel under a key. A kernel under `meta` is a fake kernel that does not look at its context.
-    pub(super) fn push_kernel(&mut self, op: Op, key: DispatchKey, new: Registered<Candidate>) -> Result<()> {
+    /// Adds a kernel under a key. A kernel under `meta` is a fake kernel that does not look at its
+    /// context.
+    pub(super) fn push_kernel(
+        &mut self,
+        op: Op,
+        key: DispatchKey,
+        new: Registered<Candidate>,
+    ) -> Result<()> {
         let what = key.what();
         match (key.device(), &new.f) {
             (Some(DeviceKind::Meta), Candidate::Kernel(f)) => {
@@ -110,15 +141,27 @@ impl Registrations {
                 let fake: FakeFn = Arc::new(move |_, args| f(&mut Args::from(args)));
                 Registrations::push(op, &what, &mut self.fake, new.with(fake))
             }
-            (Some(device), _) => Registrations::push(op, &what, &mut self.kernels[device as usize], new),
+            (Some(device), _) => {
+                Registrations::push(op, &what, &mut self.kernels[device as usize], new)
+            }
             (None, _) => Registrations::push(op, &what, &mut self.default, new),
         }
     }
 
     /// Adds to a stack; an owner has one place in it.
-    pub(super) fn push<F>(op: Op, what: &str, stack: &mut Stack<F>, new: Registered<F>) -> Result<()> {
+    pub(super) fn push<F>(
+        op: Op,
+        what: &str,
+        stack: &mut Stack<F>,
+        new: Registered<F>,
+    ) -> Result<()> {
         if let Some(first) = stack.iter().find(|r| r.owner == new.owner) {
-            return Err(RegisterError::DuplicateKernel { op: op.name().into(), what: what.into(), first: first.loc }.into());
+            return Err(RegisterError::DuplicateKernel {
+                op: op.name().into(),
+                what: what.into(),
+                first: first.loc,
+            }
+            .into());
         }
         stack.push(new);
         Ok(())
@@ -142,7 +185,8 @@ impl Registrations {
         self.switches[device as usize].last().is_none_or(|(_, on)| *on)
     }
 
-    /// What a call on the device runs: its own kernel, the default one, the one that came with the definition if its own is disabled.
+    /// What a call on the device runs: its own kernel, the default one, the one that came with the
+    /// definition if its own is disabled.
     pub(super) fn resolve_kernel(&self, device: DeviceKind) -> Option<Registered<KernelFn>> {
         fn newest(stack: &Stack<Candidate>) -> Option<Registered<KernelFn>> {
             let r = stack.last()?;
@@ -153,7 +197,8 @@ impl Registrations {
         }
         let (own, on) = (&self.kernels[device as usize], self.enabled(device));
         let own_kernel = if on { newest(own) } else { None };
-        let initial = || self.definition.as_ref().filter(|_| !on && !own.is_empty())?.initial.clone();
+        let initial =
+            || self.definition.as_ref().filter(|_| !on && !own.is_empty())?.initial.clone();
         own_kernel.or_else(|| newest(&self.default)).or_else(initial)
     }
 
@@ -164,8 +209,8 @@ impl Registrations {
     pub(super) fn resolve(&self, builtin: Option<&'static OpDef>) -> Result<Option<OpState>> {
         let (None, Some(definition)) = (&self.failed, &self.definition) else { return Ok(None) };
         self.check(definition)?;
-        let kernels: [Option<Registered<KernelFn>>; DeviceKind::ALL.len()] =
-            DeviceKind::ALL.map(|d| if d == DeviceKind::Meta { None } else { self.resolve_kernel(d) });
+        let kernels: [Option<Registered<KernelFn>>; DeviceKind::ALL.len()] = DeviceKind::ALL
+            .map(|d| if d == DeviceKind::Meta { None } else { self.resolve_kernel(d) });
         Ok(Some(OpState {
             schema: definition.schema.clone(),
             facts: definition.facts.clone(),
@@ -178,7 +223,8 @@ impl Registrations {
         }))
     }
 
-    /// The effect. What would have no purpose without one, as after the library that registered it went, keeps its place in order.
+    /// The effect. What would have no purpose without one, as after the library that registered it
+    /// went, keeps its place in order.
     fn effect_of(&self, definition: &Definition) -> Option<Effect> {
         let registered = self.effect.last().and_then(|r| r.f);
         registered.or_else(|| rules::is_pointless(&definition.schema).then_some(Effect::Ordered))
@@ -188,7 +234,10 @@ impl Registrations {
     /// Nothing would show that the operator ran.
     pub(super) fn check_purpose(&self) -> Result<()> {
         match &self.definition {
-            Some(d) if rules::is_pointless(&d.schema) && self.effect.last().is_none_or(|r| r.f.is_none()) => {
+            Some(d)
+                if rules::is_pointless(&d.schema)
+                    && self.effect.last().is_none_or(|r| r.f.is_none()) =>
+            {
                 Err(RegisterError::NoPurpose { op: d.schema.name.to_string() }.into())
             }
             _ => Ok(()),
@@ -205,7 +254,11 @@ impl Registrations {
             let what = DispatchKey::from(*device).what();
             stack.iter().try_for_each(|r| typed(&r.signature, &what, r.loc))?;
             if !stack.is_empty() && facts.tensor_args.is_empty() && facts.device_arg.is_none() {
-                return Err(RegisterError::NoDispatchArgument { op: schema.name.to_string(), schema: schema.to_string() }.into());
+                return Err(RegisterError::NoDispatchArgument {
+                    op: schema.name.to_string(),
+                    schema: schema.to_string(),
+                }
+                .into());
             }
         }
         self.default.iter().try_for_each(|r| typed(&r.signature, "kernel", r.loc))?;
@@ -213,7 +266,9 @@ impl Registrations {
         match self.fake.last() {
             Some(r) if facts.tags.returns_arguments() => Err(Error::from(RegisterError::Invalid {
                 op: schema.name.to_string(),
-                detail: "it returns its arguments, as its tag says, so its outputs are known without a fake kernel; remove that".into(),
+                detail: "it returns its arguments, as its tag says, so its outputs are known \
+                    without a fake kernel; remove that"
+                    .into(),
             })
             .at(r.loc)),
             _ => Ok(()),
@@ -222,7 +277,12 @@ impl Registrations {
 
     /// What is registered, for people, in the order of devices: `cpu kernel (src/ops.rs:12)`.
     pub(super) fn describe(&self) -> Vec<String> {
-        fn each<F>(out: &mut Vec<String>, stack: &Stack<F>, what: impl Fn(&F) -> String, off: &str) {
+        fn each<F>(
+            out: &mut Vec<String>,
+            stack: &Stack<F>,
+            what: impl Fn(&F) -> String,
+            off: &str,
+        ) {
             for (i, r) in stack.iter().enumerate() {
                 let state = if i + 1 < stack.len() { ", overridden" } else { off };
                 out.push(format!("{} ({}{state})", what(&r.f), r.loc));
@@ -236,11 +296,21 @@ impl Registrations {
         };
         let mut out = Vec::new();
         for (device, stack) in DeviceKind::ALL.into_iter().zip(&self.kernels) {
-            each(&mut out, stack, kernel(device.into()), if self.enabled(device) { "" } else { ", disabled" });
+            each(
+                &mut out,
+                stack,
+                kernel(device.into()),
+                if self.enabled(device) { "" } else { ", disabled" },
+            );
         }
         each(&mut out, &self.default, kernel(DispatchKey::Default), "");
         each(&mut out, &self.fake, |_| "fake kernel".into(), "");
-        each(&mut out, &self.effect, |e| e.map_or("no effect".into(), |e| format!("effect {e:?}").to_lowercase()), "");
+        each(
+            &mut out,
+            &self.effect,
+            |e| e.map_or("no effect".into(), |e| format!("effect {e:?}").to_lowercase()),
+            "",
+        );
         each(&mut out, &self.out_variant, |o| format!("out variant {}", o.name()), "");
         out
     }

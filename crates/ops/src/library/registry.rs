@@ -52,13 +52,15 @@ fn entries() -> &'static RwLock<Entries> {
     })
 }
 
-/// Runs the static registrations, once; a registration that looks operators up itself sees those made so far.
+/// Runs the static registrations, once; a registration that looks operators up itself sees those
+/// made so far.
 fn ready() -> &'static RwLock<Entries> {
     let entries = entries();
     if !RUNNING_STATICS.get() {
         STATICS.call_once(|| {
             RUNNING_STATICS.set(true);
-            let mut all: Vec<&StaticRegistration> = inventory::iter::<StaticRegistration>.into_iter().collect();
+            let mut all: Vec<&StaticRegistration> =
+                inventory::iter::<StaticRegistration>.into_iter().collect();
             all.sort_by_key(|r| (r.stage, r.op, r.file, r.line));
             for r in all {
                 let loc = Loc { file: r.file, line: r.line };
@@ -82,7 +84,8 @@ pub(crate) fn entry(name: &str) -> Op {
     Op(map.entry(name.into()).or_insert_with(|| Box::leak(Box::new(OpEntry::new(name, None)))))
 }
 
-/// The operator of this full name, defined or failed. The overload `default` is the operator without one.
+/// The operator of this full name, defined or failed. The overload `default` is the operator
+/// without one.
 pub(crate) fn find(name: &str) -> Result<Op> {
     let name = name.strip_suffix(".default").unwrap_or(name);
     let found = ready().read().unwrap_or_else(PoisonError::into_inner).get(name).copied();
@@ -107,16 +110,22 @@ pub fn all() -> Vec<Op> {
 
 /// Every operator that something is registered for although it is not defined, by name.
 pub fn unresolved() -> Vec<Op> {
-    all_entries().into_iter().filter(|op| !op.is_defined() && !op.registrations().is_empty()).collect()
+    all_entries()
+        .into_iter()
+        .filter(|op| !op.is_defined() && !op.registrations().is_empty())
+        .collect()
 }
 
 /// The defined overloads of `namespace::name`, the default one first, the others by name.
 pub(crate) fn overloads(packet: &str) -> Vec<Op> {
-    let of_packet = |op: &Op| op.name().strip_prefix(packet).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let of_packet = |op: &Op| {
+        op.name().strip_prefix(packet).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
     all_entries().into_iter().filter(of_packet).filter(Op::is_defined).collect()
 }
 
-/// There is no such operator: what is close, what may be missing, and what is registered for it all the same.
+/// There is no such operator: what is close, what may be missing, and what is registered for it all
+/// the same.
 pub(crate) fn unknown(name: &str, registered: Vec<String>) -> Error {
     if let Some(why) = crate::aten::unsupported(name) {
         return CallError::Unsupported { name: name.into(), why }.into();
@@ -135,7 +144,8 @@ pub(crate) fn unknown(name: &str, registered: Vec<String>) -> Error {
     similar.sort_unstable();
     similar.truncate(5);
     let similar = similar.into_iter().map(|(_, k)| k.to_owned()).collect();
-    CallError::Unknown { name: name.into(), similar, registered, crate_hint: namespace.into() }.into()
+    CallError::Unknown { name: name.into(), similar, registered, crate_hint: namespace.into() }
+        .into()
 }
 
 /// Levenshtein distance.

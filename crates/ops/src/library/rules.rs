@@ -12,29 +12,39 @@ pub(super) fn is_pointless(schema: &Schema) -> bool {
 
 /// Checks the tags against each other and against the schema.
 pub(super) fn check_tags(schema: &Schema, tags: TagSet) -> Result<()> {
-    let invalid = |detail: String| Err(RegisterError::Invalid { op: schema.name.to_string(), detail }.into());
+    let invalid =
+        |detail: String| Err(RegisterError::Invalid { op: schema.name.to_string(), detail }.into());
     match (tags.contains(Tag::Inplace), tags.contains(Tag::Out)) {
         (true, true) => return invalid("the tags `inplace` and `out` exclude each other".into()),
         (true, false) => {
             if let Some(why) = not_inplace(schema) {
-                return invalid(format!("the tag `inplace` is for `(Tensor(a!) x, …) -> Tensor(a!)`, but {why}: {schema}"));
+                return invalid(format!(
+                    "the tag `inplace` is for `(Tensor(a!) x, …) -> Tensor(a!)`, but {why}: \
+                        {schema}"
+                ));
             }
         }
         (false, true) => {
             if let Some(why) = not_out(schema) {
-                return invalid(format!("the tag `out` is for `(Tensor x, *, Tensor(a!) out) -> Tensor(a!)`, but {why}: {schema}"));
+                return invalid(format!(
+                    "the tag `out` is for `(Tensor x, *, Tensor(a!) out) -> Tensor(a!)`, but \
+                        {why}: {schema}"
+                ));
             }
         }
         (false, false) => {}
     }
     if tags.contains(Tag::InplaceView) {
         return invalid(
-            "the tag `inplace_view` is for operators that change their argument's metadata; here a handle's never changes".into(),
+            "the tag `inplace_view` is for operators that change their argument's metadata; here \
+                a handle's never changes"
+                .into(),
         );
     }
     if tags.contains(Tag::MaybeAliasingOrMutating) {
         return invalid(
-            "the tag `maybe_aliasing_or_mutating` is for operators whose schema leaves mutation out; here every call is held to its \
+            "the tag `maybe_aliasing_or_mutating` is for operators whose schema leaves mutation \
+                out; here every call is held to its \
              schema, so annotate it, as in `Tensor(a!) x`, or define it with `mutates_unknown()`"
                 .into(),
         );
@@ -43,7 +53,9 @@ pub(super) fn check_tags(schema: &Schema, tags: TagSet) -> Result<()> {
 }
 
 fn not_inplace(schema: &Schema) -> Option<String> {
-    let Some(first) = schema.args.first().filter(|a| !a.kwarg_only) else { return Some("there is no positional argument".into()) };
+    let Some(first) = schema.args.first().filter(|a| !a.kwarg_only) else {
+        return Some("there is no positional argument".into());
+    };
     if first.ty != Type::Tensor || !first.is_written() {
         return Some(format!("its first argument `{}` is not a mutated tensor", first.name));
     }
@@ -68,16 +80,24 @@ fn not_out(schema: &Schema) -> Option<String> {
         return Some(format!("the mutated argument `{}` is not keyword-only", a.name));
     }
     if schema.returns.len() != written.len() {
-        return Some(format!("it does not return exactly what it mutates ({} returned, {} mutated)", schema.returns.len(), written.len()));
+        return Some(format!(
+            "it does not return exactly what it mutates ({} returned, {} mutated)",
+            schema.returns.len(),
+            written.len()
+        ));
     }
-    let differs = |(_, (r, a)): &(usize, (&maquette_ir::schema::Ret, &&Arg))| !is_argument(&r.ty, r.alias.as_ref(), a);
+    let differs = |(_, (r, a)): &(usize, (&maquette_ir::schema::Ret, &&Arg))| {
+        !is_argument(&r.ty, r.alias.as_ref(), a)
+    };
     let found = schema.returns.iter().zip(&written).enumerate().find(differs);
     found.map(|(i, (_, a))| format!("return {i} is not the argument `{}`", a.name))
 }
 
 /// Whether a return is the mutated argument.
 fn is_argument(ty: &Type, alias: Option<&Alias>, arg: &Arg) -> bool {
-    *ty == Type::Tensor && alias.is_some_and(|r| r.write && arg.alias.as_ref().is_some_and(|a| a.before == r.before))
+    *ty == Type::Tensor
+        && alias
+            .is_some_and(|r| r.write && arg.alias.as_ref().is_some_and(|a| a.before == r.before))
 }
 
 /// The tags that follow from how a builtin operator is computed.
@@ -93,9 +113,16 @@ pub(super) fn of_builtin(def: &OpDef) -> TagSet {
         },
         Lowering::Dynamic { .. } => {
             let (_, returns) = def.schema.rsplit_once("->").unwrap_or_default();
-            tags.with(if returns.contains("Tensor") { Tag::DynamicOutputShape } else { Tag::DataDependentOutput })
+            tags.with(if returns.contains("Tensor") {
+                Tag::DynamicOutputShape
+            } else {
+                Tag::DataDependentOutput
+            })
         }
         Lowering::RandomComposite(_) => tags.with(Tag::NondeterministicSeeded),
-        Lowering::Composite(_) | Lowering::HiddenMutation { .. } | Lowering::Compute(_) | Lowering::View(_) => tags,
+        Lowering::Composite(_)
+        | Lowering::HiddenMutation { .. }
+        | Lowering::Compute(_)
+        | Lowering::View(_) => tags,
     }
 }

@@ -30,20 +30,34 @@ pub(crate) struct SchemaFacts {
 impl SchemaFacts {
     pub(crate) fn of(schema: &Schema, tags: TagSet) -> SchemaFacts {
         let pick = |f: &dyn Fn(&Arg) -> bool| {
-            schema.args.iter().enumerate().filter(|(_, a)| f(a)).map(|(i, _)| i as u16).collect::<SmallVec<[u16; 4]>>()
+            schema
+                .args
+                .iter()
+                .enumerate()
+                .filter(|(_, a)| f(a))
+                .map(|(i, _)| i as u16)
+                .collect::<SmallVec<[u16; 4]>>()
         };
         let aliases = schema
             .returns
             .iter()
             .map(|r| {
                 let set = r.alias.as_ref()?;
-                schema.args.iter().position(|a| a.alias.as_ref().is_some_and(|x| set.may_share(x))).map(|i| i as u16)
+                schema
+                    .args
+                    .iter()
+                    .position(|a| a.alias.as_ref().is_some_and(|x| set.may_share(x)))
+                    .map(|i| i as u16)
             })
             .collect();
         let tensor_args = pick(&|a| a.ty.is_tensors());
         let is_device = |a: &Arg| a.name == "device" && *a.ty.required() == Type::Device;
         SchemaFacts {
-            device_arg: if tensor_args.is_empty() { pick(&is_device).first().copied() } else { None },
+            device_arg: if tensor_args.is_empty() {
+                pick(&is_device).first().copied()
+            } else {
+                None
+            },
             tensor_args,
             mutated: schema.mutates().map(|i| i as u16).collect(),
             read: pick(&|a| a.ty.is_tensors() && !a.is_written()),
@@ -68,15 +82,21 @@ pub(crate) struct OpState {
 }
 
 impl OpState {
-    /// The kernel of a call on this kind of device; none where a builtin operator's own is to run, or where there is none at all.
+    /// The kernel of a call on this kind of device; none where a builtin operator's own is to run,
+    /// or where there is none at all.
     pub(crate) fn kernel(&self, device: DeviceKind) -> Option<&KernelFn> {
         self.kernels[device as usize].as_ref().map(|k| &k.f)
     }
 
     /// The devices a call can go to, for messages.
     pub(crate) fn available(&self) -> Vec<String> {
-        let all: Vec<DeviceKind> = DeviceKind::ALL.into_iter().filter(|d| *d != DeviceKind::Meta).collect();
-        let found: Vec<String> = all.iter().filter(|d| self.kernels[**d as usize].is_some()).map(ToString::to_string).collect();
+        let all: Vec<DeviceKind> =
+            DeviceKind::ALL.into_iter().filter(|d| *d != DeviceKind::Meta).collect();
+        let found: Vec<String> = all
+            .iter()
+            .filter(|d| self.kernels[**d as usize].is_some())
+            .map(ToString::to_string)
+            .collect();
         if found.len() == all.len() { vec!["every device".into()] } else { found }
     }
 }

@@ -1,14 +1,14 @@
 //! Typed kernels: Rust functions and closures whose signature is the schema.
 //!
-//! A kernel is written for borrowed arguments (`&Tensor`, `&[i64]`…), which no single type can name; the bound
-//! `for<'a> &'a F: Fn(A, B) -> R + Fn(A::Item<'_>, B::Item<'_>) -> R` lets the compiler infer `A` and `B` and still call the kernel with
-//! arguments of any lifetime.
+//! A kernel is written for borrowed arguments (`&Tensor`, `&[i64]`…), which no single type can
+//! name; the bound `for<'a> &'a F: Fn(A, B) -> R + Fn(A::Item<'_>, B::Item<'_>) -> R` lets the
+//! compiler infer `A` and `B` and still call the kernel with arguments of any lifetime.
 
 use super::op::KernelFn;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, ErrorKind, RegisterError, Result};
 use crate::fake::{FakeCtx, FakeFn};
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::schema::Type;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Layout, MemoryFormat, Scalar};
@@ -27,11 +27,14 @@ pub struct Signature {
 /// A Rust type that a kernel can take.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an argument type of operators",
-    note = "an operator takes `&Tensor`, `&mut Tensor`, slices of tensors, `&[Option<Tensor>]`, `i64`, `SymInt`, `f64`, `bool`, `Scalar` and \
-            slices of these, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, `Option` of one of these, and `Const<T>`"
+    note = "an operator takes `&Tensor`, `&mut Tensor`, slices of tensors, `&[Option<Tensor>]`, \
+        `i64`, `SymInt`, `f64`, `bool`, `Scalar` and \
+            slices of these, `DType`, `Device`, `Layout`, `MemoryFormat`, `&str`, `Option` of one \
+            of these, and `Const<T>`"
 )]
 pub trait KernelArg {
-    /// What keeps the argument while the kernel borrows from it, itself borrowed from the boxed value where that is enough.
+    /// What keeps the argument while the kernel borrows from it, itself borrowed from the boxed
+    /// value where that is enough.
     type State<'v>;
     /// The argument itself.
     type Item<'a>;
@@ -52,7 +55,8 @@ pub trait KernelArg {
 /// A Rust type that a kernel can return inside a [`Result`].
 #[diagnostic::on_unimplemented(
     message = "an operator cannot return `{Self}`",
-    note = "an operator returns `Tensor`, `Vec<Tensor>`, `i64`, `SymInt`, `f64`, `bool`, `Scalar`, a tuple of these, or `()`"
+    note = "an operator returns `Tensor`, `Vec<Tensor>`, `i64`, `SymInt`, `f64`, `bool`, \
+        `Scalar`, a tuple of these, or `()`"
 )]
 pub trait KernelOutput: Sized {
     /// Its types in a schema; none for `()`.
@@ -150,7 +154,13 @@ macro_rules! mutable_arg {
     };
 }
 
-mutable_arg!(&mut Tensor, &'a mut Tensor, Type::Tensor, |v: &Value| v.tensor().map(|t| smallvec![t.clone()]), |s| &mut s[0]);
+mutable_arg!(
+    &mut Tensor,
+    &'a mut Tensor,
+    Type::Tensor,
+    |v: &Value| v.tensor().map(|t| smallvec![t.clone()]),
+    |s| &mut s[0]
+);
 mutable_arg!(
     &mut [Tensor],
     &'a mut [Tensor],
@@ -268,7 +278,8 @@ tuple_output!(A, B, C, D, E, F);
 #[diagnostic::on_unimplemented(
     message = "this function cannot be a kernel",
     label = "not of the types of a kernel",
-    note = "a kernel takes `&Tensor`, `&mut Tensor`, numbers, lists and options of these, and returns `maquette::Result` of tensors, numbers, a tuple of these, or `()`"
+    note = "a kernel takes `&Tensor`, `&mut Tensor`, numbers, lists and options of these, and \
+        returns `maquette::Result` of tensors, numbers, a tuple of these, or `()`"
 )]
 pub trait IntoKernel<Marker>: Send + Sync + 'static {
     /// The schema its signature says.
@@ -277,11 +288,13 @@ pub trait IntoKernel<Marker>: Send + Sync + 'static {
     fn into_kernel(self) -> KernelFn;
 }
 
-/// A function or closure that can be a fake kernel: it takes a [`FakeCtx`] before the operator's arguments.
+/// A function or closure that can be a fake kernel: it takes a [`FakeCtx`] before the operator's
+/// arguments.
 #[diagnostic::on_unimplemented(
     message = "this function cannot be a fake kernel",
     label = "not of the types of a fake kernel",
-    note = "a fake kernel takes `&FakeCtx` and the operator's arguments, and returns `maquette::Result` of tensors, numbers, a tuple of these, or `()`"
+    note = "a fake kernel takes `&FakeCtx` and the operator's arguments, and returns \
+        `maquette::Result` of tensors, numbers, a tuple of these, or `()`"
 )]
 pub trait IntoFake<Marker>: Send + Sync + 'static {
     /// The schema its signature says.
@@ -353,7 +366,11 @@ macro_rules! kernels {
 }
 
 fn arity(expected: usize, found: usize) -> Error {
-    RegisterError::Invalid { op: "the kernel".into(), detail: format!("it takes {expected} arguments, the schema has {found}") }.into()
+    RegisterError::Invalid {
+        op: "the kernel".into(),
+        detail: format!("it takes {expected} arguments, the schema has {found}"),
+    }
+    .into()
 }
 
 #[allow(non_snake_case, unused_mut, clippy::unused_unit, clippy::too_many_arguments)]

@@ -2,41 +2,50 @@
 
 use super::namespace::Library;
 use super::op::Op;
+use super::registrations::{Registered, RegistrationOwner, Registrations};
 use super::registry;
-use super::registrations::{RegistrationOwner, Registered, Registrations};
 use super::tags::Tag;
 use crate::error::{Error, RegisterError, Result};
 use maquette_ir::Loc;
 use maquette_ir::schema::{Arg, Schema, Type};
 
-/// The operator that does the same into given tensors: the registered one, or the overload of the same name with [`Tag::Out`] and the same
-/// arguments besides those tensors. `None` if there is none.
+/// The operator that does the same into given tensors: the registered one, or the overload of the
+/// same name with [`Tag::Out`] and the same arguments besides those tensors. `None` if there is
+/// none.
 ///
 /// # Errors
 /// The operator does not exist, or mutates its arguments.
 pub fn to_out_variant(op: &Op) -> Result<Option<Op>> {
     let schema = op.schema()?;
     if schema.is_mutable() {
-        return Err(Error::value(format!("{} mutates its arguments; only a functional operator has an out variant", op.name())));
+        return Err(Error::value(format!(
+            "{} mutates its arguments; only a functional operator has an out variant",
+            op.name()
+        )));
     }
     let registered = op.lock_registrations().out_variant.last().map(|r| r.f);
     let registered = registered.filter(|out| out.schema().is_ok());
     let packet = format!("{}::{}", schema.name.ns, schema.name.name);
-    let fits = |out: &Op| out.tags().contains(Tag::Out) && out.schema().is_ok_and(|out| why_not(&schema, &out).is_none());
+    let fits = |out: &Op| {
+        out.tags().contains(Tag::Out)
+            && out.schema().is_ok_and(|out| why_not(&schema, &out).is_none())
+    };
     Ok(registered.or_else(|| registry::overloads(&packet).into_iter().find(fits)))
 }
 
 /// Says for good that `out` does what `functional` does, into given tensors; its name may be any.
 ///
 /// # Errors
-/// One of them does not exist, `out` has no [`Tag::Out`], or their arguments or results do not correspond.
+/// One of them does not exist, `out` has no [`Tag::Out`], or their arguments or results do not
+/// correspond.
 #[track_caller]
 pub fn register_out_variant(functional: &str, out: &str) -> Result<()> {
     register(functional, out, RegistrationOwner::FOREVER, Loc::caller()).map(|_| ())
 }
 
 impl Library {
-    /// As [`register_out_variant`], for the life of the library. Both names are full; `functional` is of its namespace.
+    /// As [`register_out_variant`], for the life of the library. Both names are full; `functional`
+    /// is of its namespace.
     ///
     /// # Errors
     /// As [`register_out_variant`], or `functional` is of another namespace.
@@ -49,34 +58,55 @@ impl Library {
 fn register(functional: &str, out: &str, owner: RegistrationOwner, loc: Loc) -> Result<()> {
     let register = || {
         let (op, out) = (registry::find(functional)?, registry::find(out)?);
-        let invalid = |detail: String| Error::from(RegisterError::Invalid { op: op.name().into(), detail });
+        let invalid =
+            |detail: String| Error::from(RegisterError::Invalid { op: op.name().into(), detail });
         if !out.tags().contains(Tag::Out) {
-            return Err(invalid(format!("{} cannot be its out variant: it has no tag `out`", out.name())));
+            return Err(invalid(format!(
+                "{} cannot be its out variant: it has no tag `out`",
+                out.name()
+            )));
         }
         if let Some(why) = why_not(&*op.schema()?, &*out.schema()?) {
             return Err(invalid(format!("{} cannot be its out variant: {why}", out.schema()?)));
         }
-        op.update(|registrations| Registrations::push(op, "out variant", &mut registrations.out_variant, Registered::new(out, None, owner, loc)))
+        op.update(|registrations| {
+            Registrations::push(
+                op,
+                "out variant",
+                &mut registrations.out_variant,
+                Registered::new(out, None, owner, loc),
+            )
+        })
     };
     register().map_err(|e| e.at(loc))
 }
 
 /// Why `out` is not the out variant of `functional`.
 fn why_not(functional: &Schema, out: &Schema) -> Option<String> {
-    let (mut theirs, mut ours) = (out.args.iter().filter(|a| !a.is_written()), functional.args.iter());
+    let (mut theirs, mut ours) =
+        (out.args.iter().filter(|a| !a.is_written()), functional.args.iter());
     let same = |a: &Arg, b: &Arg| a.name == b.name && a.ty == b.ty && a.default == b.default;
     loop {
         match (ours.next(), theirs.next()) {
             (None, None) => break,
             (Some(a), Some(b)) if same(a, b) => {}
-            (Some(a), Some(b)) => return Some(format!("it has `{b}` where the functional operator has `{a}`")),
+            (Some(a), Some(b)) => {
+                return Some(format!("it has `{b}` where the functional operator has `{a}`"));
+            }
             (Some(a), None) => return Some(format!("it lacks the argument `{a}`")),
-            (None, Some(b)) => return Some(format!("it has the argument `{b}`, which the functional operator lacks")),
+            (None, Some(b)) => {
+                return Some(format!(
+                    "it has the argument `{b}`, which the functional operator lacks"
+                ));
+            }
         }
     }
     let (written, returned) = (out.mutates().count(), functional.returns.len());
     if written != returned || functional.returns.iter().any(|r| r.ty != Type::Tensor) {
-        return Some(format!("it must write as many tensors as the functional operator returns ({written} written, {returned} returned)"));
+        return Some(format!(
+            "it must write as many tensors as the functional operator returns ({written} written, \
+                {returned} returned)"
+        ));
     }
     None
 }

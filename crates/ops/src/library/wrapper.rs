@@ -3,12 +3,13 @@
 use super::op::Op;
 use super::registry;
 use super::typed::{KernelArg, KernelOutput};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Outputs, Value};
 use std::sync::OnceLock;
 
-/// An operator by name, looked up once. It may not be registered, or its registration may have failed: then a call says so.
+/// An operator by name, looked up once. It may not be registered, or its registration may have
+/// failed: then a call says so.
 pub struct LazyOp {
     name: &'static str,
     op: OnceLock<Op>,
@@ -31,7 +32,8 @@ impl LazyOp {
 
     #[cold]
     fn first(&self) -> Op {
-        // not inside `get_or_init`: the first look-up runs the static registrations, and those of this operator come here again
+        // not inside `get_or_init`: the first look-up runs the static registrations, and those of
+        // this operator come here again
         let op = registry::entry(self.name);
         *self.op.get_or_init(|| op)
     }
@@ -120,7 +122,8 @@ tuple!(A, B, C, D);
 tuple!(A, B, C, D, E);
 tuple!(A, B, C, D, E, F);
 
-/// The result of a wrapper that returns tensors: after a failure they are poisoned, and so is what should have been written.
+/// The result of a wrapper that returns tensors: after a failure they are poisoned, and so is what
+/// should have been written.
 pub fn tensors<T: Poisonable>(result: Result<Outputs>, written: &[&dyn Written]) -> T {
     let unboxed = result.and_then(|outputs| T::take(&mut outputs.into_iter()));
     unboxed.unwrap_or_else(|e| {

@@ -41,7 +41,8 @@ macro_rules! operators {
         }
         number_first!($trait $method $name: $($number)*);
         impl<R: Into<Operand>> std::ops::$assign_trait<R> for Tensor {
-            /// Writes in place, through every view of the storage, as PyTorch's augmented assignment does.
+            /// Writes in place, through every view of the storage, as PyTorch's augmented
+            /// assignment does.
             #[track_caller]
             fn $assign(&mut self, other: R) {
                 *self = aten!($in_place, Loc::caller(); &*self, other.into());

@@ -3,10 +3,10 @@
 use super::aten;
 use super::calls::{aten_outputs, calls, list, tensors};
 use super::methods;
-use crate::error::Result;
-use crate::tensor::meta::IntoDims;
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::error::Result;
+use crate::tensor::Tensor;
+use crate::tensor::meta::IntoDims;
 use maquette_ir::Loc;
 use maquette_ir::sym::SymInt;
 

@@ -1,10 +1,11 @@
 //! How methods with arguments of many kinds, or several results, call their operators.
 
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Outputs, Value};
 
-/// Declares methods by the boxed arguments they pass: `/// doc  fn view(size: impl IntoDims) = "view", Value::from_dims(size);`
+/// Declares methods by the boxed arguments they pass: `/// doc  fn view(size: impl IntoDims) =
+/// "view", Value::from_dims(size);`
 macro_rules! calls {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $op:literal $(, $value:expr)*;)*) => {
         impl $crate::Tensor {
@@ -42,7 +43,11 @@ pub(crate) fn results<const N: usize>(out: Result<Outputs>) -> [Tensor; N] {
     match tensors(out) {
         Ok(list) => {
             let found = list.len();
-            list.try_into().unwrap_or_else(|_| poisoned(Error::value(format!("expected {N} tensors as the results, found {found}"))))
+            list.try_into().unwrap_or_else(|_| {
+                poisoned(Error::value(format!(
+                    "expected {N} tensors as the results, found {found}"
+                )))
+            })
         }
         Err(e) => poisoned(e),
     }

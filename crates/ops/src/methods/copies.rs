@@ -3,9 +3,9 @@
 use super::calls::{calls, list};
 use super::index::SliceRange;
 use super::{aten, methods};
-use crate::tensor::meta::IntoDims;
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::tensor::Tensor;
+use crate::tensor::meta::IntoDims;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device, Loc, MemoryFormat, Scalar};
 
@@ -57,7 +57,8 @@ calls! {
     fn roll(shifts: impl IntoDims, dims: impl IntoDims) = "roll", Value::from_dims(shifts), Value::from_dims(dims);
     /// Reversed along these dimensions.
     fn flip(dims: impl IntoDims) = "flip", Value::from_dims(dims);
-    /// With `value` added around it: two numbers for each dimension, the last dimension first. Negative numbers cut off.
+    /// With `value` added around it: two numbers for each dimension, the last dimension first.
+    /// Negative numbers cut off.
     fn constant_pad_nd(pad: impl IntoDims, value: impl Into<Scalar>) = "constant_pad_nd", Value::from_dims(pad), value.into();
     /// Padded by a mode: `constant`, `reflect`, `replicate` or `circular`.
     fn pad(pad: impl IntoDims, mode: &str, value: Option<f64>) = "pad", Value::from_dims(pad), mode, value;

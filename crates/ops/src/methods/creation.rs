@@ -2,9 +2,9 @@
 
 use super::aten;
 use super::calls::calls;
-use crate::tensor::meta::IntoDims;
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::tensor::Tensor;
+use crate::tensor::meta::IntoDims;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Loc, Scalar};
 
@@ -41,7 +41,8 @@ calls! {
     fn normal_(mean: f64, std: f64) = "normal_", mean, std;
     /// Filled with 1, with probability `p`, and 0.
     fn bernoulli_(p: f64) = "bernoulli_.float", p;
-    /// While training, each element 0 with probability `p`, and the others divided by `1 - p`; else a copy.
+    /// While training, each element 0 with probability `p`, and the others divided by `1 - p`; else
+    /// a copy.
     fn dropout(p: f64, train: bool) = "dropout", p, train;
 }
 
@@ -51,7 +52,9 @@ macro_rules! constructors {
         impl Tensor {
             $(
                 $(#[$doc])*
-                #[doc = concat!("\n\nOn the host. PyTorch: `aten::", $op, "`. Poisoned where a size is symbolic outside a trace: in a fake kernel use `x.new_empty(…)`.")]
+                #[doc = concat!("\n\nOn the host. PyTorch: \
+                    `aten::", $op, "`. Poisoned where a size is symbolic outside a trace: in a \
+                        fake kernel use `x.new_empty(…)`.")]
                 #[track_caller]
                 pub fn $name($($arg: $ty),*) -> Tensor {
                     aten!($op, Loc::caller(); $($value),*)
@@ -74,7 +77,8 @@ constructors! {
     fn full(size: impl IntoDims, fill_value: impl Into<Scalar>, dtype: DType) = "full", Value::from_dims(size), fill_value.into(), dtype;
     /// The integers from 0 up to but not `end`, as `i64`.
     fn arange(end: impl Into<SymInt>) = "arange", end.into();
-    /// From `start` in steps of `step` up to but not `end`; `i64` where all are integers, else `f32`.
+    /// From `start` in steps of `step` up to but not `end`; `i64` where all are integers, else
+    /// `f32`.
     fn arange_step(start: impl Into<Scalar>, end: impl Into<Scalar>, step: impl Into<Scalar>) = "arange.start_step", start.into(), end.into(), step.into();
     /// `steps` evenly spaced numbers, both ends included, as `f32`.
     fn linspace(start: impl Into<Scalar>, end: impl Into<Scalar>, steps: impl Into<SymInt>) = "linspace", start.into(), end.into(), steps.into();

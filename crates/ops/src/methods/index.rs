@@ -25,7 +25,8 @@ pub enum Index {
     At(SymInt),
     /// A part of the dimension.
     Slice(Option<SymInt>, Option<SymInt>),
-    /// The whole dimension; in an index with fewer entries than dimensions, the first of these stands for all that are missing.
+    /// The whole dimension; in an index with fewer entries than dimensions, the first of these
+    /// stands for all that are missing.
     Full,
     /// A new dimension of size 1.
     NewAxis,
@@ -124,8 +125,8 @@ macro_rules! tuples {
 tuples!((A)(A B)(A B C)(A B C D)(A B C D E)(A B C D E F));
 
 impl Tensor {
-    /// Indexing as in Python: `x.i((0, .., 2..5))`, `x.i((NewAxis, 1..))`, `x.i((.., &mask))`. A view, unless tensors are among the
-    /// entries.
+    /// Indexing as in Python: `x.i((0, .., 2..5))`, `x.i((NewAxis, 1..))`, `x.i((.., &mask))`. A
+    /// view, unless tensors are among the entries.
     #[track_caller]
     pub fn i(&self, index: impl IntoIndex) -> Tensor {
         let loc = Loc::caller();
@@ -144,7 +145,10 @@ impl Tensor {
             })
             .sum();
         let mut missing = self.dim().checked_sub(used);
-        if missing.is_none() && entries.iter().any(|e| matches!(e, Index::Full)) && used == self.dim() + 1 {
+        if missing.is_none()
+            && entries.iter().any(|e| matches!(e, Index::Full))
+            && used == self.dim() + 1
+        {
             // `..` may also stand for no dimension at all
             return self.indexed(without_first_full(entries));
         }
@@ -154,7 +158,8 @@ impl Tensor {
             match entry {
                 Index::At(i) => out = out.select(dim, i),
                 Index::Slice(start, end) => {
-                    out = crate::methods::aten!("slice.Tensor", Loc::caller(); &out, dim, start, end);
+                    out =
+                        crate::methods::aten!("slice.Tensor", Loc::caller(); &out, dim, start, end);
                     dim += 1;
                 }
                 Index::Full => dim += 1 + missing.take().unwrap_or(0) as i64,
@@ -163,7 +168,8 @@ impl Tensor {
                     dim += 1;
                 }
                 Index::Tensor(t) => {
-                    let width = if t.dtype() == maquette_ir::DType::Bool { t.dim() as i64 } else { 1 };
+                    let width =
+                        if t.dtype() == maquette_ir::DType::Bool { t.dim() as i64 } else { 1 };
                     list.resize(usize::try_from(dim).map_err(Error::other)?, None);
                     list.push(Some(t));
                     // positions that a mask of several dimensions covers are its own
@@ -198,7 +204,10 @@ fn masks_alone(list: &[Option<Tensor>]) -> Vec<Option<&Tensor>> {
             skip -= 1;
             continue;
         }
-        skip = t.as_ref().filter(|t| t.dtype() == maquette_ir::DType::Bool).map_or(0, |t| t.dim().saturating_sub(1));
+        skip = t
+            .as_ref()
+            .filter(|t| t.dtype() == maquette_ir::DType::Bool)
+            .map_or(0, |t| t.dim().saturating_sub(1));
         out.push(t.as_ref());
     }
     out

@@ -3,15 +3,16 @@
 use super::aten;
 use super::calls::{aten_outputs, calls};
 use super::methods;
+use crate::dispatch::value::Value;
 use crate::error::Error;
 use crate::tensor::Tensor;
-use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 use std::sync::Arc;
 
 methods! {
-    /// The elements at `index` along a dimension: `out[i][j] = self[index[i][j]][j]` for dimension 0.
+    /// The elements at `index` along a dimension: `out[i][j] = self[index[i][j]][j]` for dimension
+    /// 0.
     fn gather(dim: i64, index: &Tensor) = "gather";
     /// The slices at `index` along a dimension.
     fn index_select(dim: i64, index: &Tensor) = "index_select";
@@ -56,18 +57,20 @@ fn optional(indices: &[Option<&Tensor>]) -> Value {
 }
 
 impl Tensor {
-    /// The only element of a tensor of integers; in a trace a data-dependent integer, `u0`. A poisoned integer where there is none.
+    /// The only element of a tensor of integers; in a trace a data-dependent integer, `u0`. A
+    /// poisoned integer where there is none.
     ///
     /// PyTorch: `aten::item`.
     #[track_caller]
     pub fn item_int(&self) -> SymInt {
         let loc = Loc::caller();
-        let found = aten_outputs!("item", loc; self).and_then(|out| out.first().map_or_else(|| Err(Error::value("no number")), Value::int));
+        let found = aten_outputs!("item", loc; self)
+            .and_then(|out| out.first().map_or_else(|| Err(Error::value("no number")), Value::int));
         found.unwrap_or_else(|e| SymInt::poison(Arc::new(e)))
     }
 
-    /// The elements at positions or under masks, one for each indexed dimension (a mask: as many dimensions as it has). See
-    /// [`Tensor::i`] for ranges and numbers among them.
+    /// The elements at positions or under masks, one for each indexed dimension (a mask: as many
+    /// dimensions as it has). See [`Tensor::i`] for ranges and numbers among them.
     ///
     /// PyTorch: `aten::index.Tensor`.
     #[track_caller]
@@ -79,7 +82,12 @@ impl Tensor {
     ///
     /// PyTorch: `aten::index_put`.
     #[track_caller]
-    pub fn index_put(&self, indices: &[Option<&Tensor>], values: &Tensor, accumulate: bool) -> Tensor {
+    pub fn index_put(
+        &self,
+        indices: &[Option<&Tensor>],
+        values: &Tensor,
+        accumulate: bool,
+    ) -> Tensor {
         aten!("index_put", Loc::caller(); self, optional(indices), values, accumulate)
     }
 
@@ -87,7 +95,12 @@ impl Tensor {
     ///
     /// PyTorch: `aten::index_put_`.
     #[track_caller]
-    pub fn index_put_(&self, indices: &[Option<&Tensor>], values: &Tensor, accumulate: bool) -> Tensor {
+    pub fn index_put_(
+        &self,
+        indices: &[Option<&Tensor>],
+        values: &Tensor,
+        accumulate: bool,
+    ) -> Tensor {
         aten!("index_put_", Loc::caller(); self, optional(indices), values, accumulate)
     }
 }

@@ -1,14 +1,16 @@
-//! Linear algebra, over batches of matrices in the last two dimensions. Factorisations, systems and determinants take f32 and f64.
+//! Linear algebra, over batches of matrices in the last two dimensions. Factorisations, systems and
+//! determinants take f32 and f64.
 
 use super::calls::{aten_outputs, calls, list, results};
 use super::{aten, methods};
-use crate::tensor::meta::IntoDims;
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::tensor::Tensor;
+use crate::tensor::meta::IntoDims;
 use maquette_ir::{Loc, Scalar};
 
 methods! {
-    /// The lower triangle `L` with `L Lᵀ` this matrix, or the upper one; an error where it is not positive-definite.
+    /// The lower triangle `L` with `L Lᵀ` this matrix, or the upper one; an error where it is not
+    /// positive-definite.
     fn linalg_cholesky(upper: bool) = "linalg_cholesky";
     /// `x` such that `L Lᵀ x` is this tensor.
     fn cholesky_solve(factor: &Tensor, upper: bool) = "cholesky_solve";
@@ -68,7 +70,8 @@ impl Tensor {
         aten!("linalg_multi_dot", Loc::caller(); list(tensors))
     }
 
-    /// Orthogonal `Q` and upper triangular `R` whose product this is; `mode` is `reduced`, `complete`, or `r` for `R` alone.
+    /// Orthogonal `Q` and upper triangular `R` whose product this is; `mode` is `reduced`,
+    /// `complete`, or `r` for `R` alone.
     ///
     /// PyTorch: `aten::linalg_qr`.
     #[track_caller]

@@ -24,10 +24,10 @@ mod views;
 pub use layers::Recurrence;
 
 use crate::dispatch::dispatch;
+use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{Error, Result};
 use crate::library::Op;
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Args, Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 use std::sync::OnceLock;
@@ -54,7 +54,8 @@ impl Builtin {
         dispatch(self.op()?, &mut args, loc)
     }
 
-    /// The call's only tensor; poisoned, with the storages that it was to write, where the call fails.
+    /// The call's only tensor; poisoned, with the storages that it was to write, where the call
+    /// fails.
     pub(crate) fn tensor(&self, args: Args, loc: Loc) -> Tensor {
         call_for_tensor(self.op(), args, loc)
     }
@@ -63,7 +64,12 @@ impl Builtin {
 fn call_for_tensor(op: Result<Op>, mut args: Args, loc: Loc) -> Tensor {
     op.and_then(|op| {
         let written: Args = match op.is_mutable() {
-            true => args.iter().enumerate().filter(|(i, _)| op.mutates(*i)).map(|(_, v)| v.clone()).collect(),
+            true => args
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| op.mutates(*i))
+                .map(|(_, v)| v.clone())
+                .collect(),
             false => Args::new(),
         };
         dispatch(op, &mut args, loc).and_then(one_tensor).inspect_err(|e| {
@@ -82,7 +88,8 @@ fn one_tensor(mut out: Outputs) -> Result<Tensor> {
     }
 }
 
-/// Calls a builtin operator from a method: `aten!("relu", loc; self)`. The look-up is cached at the call site.
+/// Calls a builtin operator from a method: `aten!("relu", loc; self)`. The look-up is cached at the
+/// call site.
 macro_rules! aten {
     ($name:literal, $loc:expr; $($arg:expr),* $(,)?) => {{
         static OP: $crate::methods::Builtin = $crate::methods::Builtin::new(concat!("aten::", $name));

@@ -2,9 +2,9 @@
 
 use super::calls::{aten_outputs, calls, results};
 use super::{aten, methods};
-use crate::tensor::meta::IntoDims;
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::tensor::Tensor;
+use crate::tensor::meta::IntoDims;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 
@@ -29,7 +29,8 @@ methods! {
     fn linear(weight: &Tensor, bias: Option<&Tensor>) = "linear";
     /// Rows of this table at `indices`.
     fn embedding(indices: &Tensor) = "embedding";
-    /// Each integer as a row of `num_classes` zeros with a 1 in its place; for -1, of as many as the data need.
+    /// Each integer as a row of `num_classes` zeros with a 1 in its place; for -1, of as many as
+    /// the data need.
     fn one_hot(num_classes: i64) = "one_hot";
 }
 
@@ -39,7 +40,8 @@ calls! {
     /// A convolution of signals `[N, C, L]` or `[C, L]` with kernels `[O, C / groups, K]`.
     fn conv1d(weight: &Tensor, bias: Option<&Tensor>, stride: impl IntoDims, padding: impl IntoDims, dilation: impl IntoDims, groups: impl Into<SymInt>) =
         "conv1d", weight, bias, Value::from_dims(stride), Value::from_dims(padding), Value::from_dims(dilation), groups.into();
-    /// A convolution of images `[N, C, H, W]` or `[C, H, W]` with kernels `[O, C / groups, KH, KW]`.
+    /// A convolution of images `[N, C, H, W]` or `[C, H, W]` with kernels `[O, C / groups, KH,
+    /// KW]`.
     fn conv2d(weight: &Tensor, bias: Option<&Tensor>, stride: impl IntoDims, padding: impl IntoDims, dilation: impl IntoDims, groups: impl Into<SymInt>) =
         "conv2d", weight, bias, Value::from_dims(stride), Value::from_dims(padding), Value::from_dims(dilation), groups.into();
     /// [`Tensor::conv2d`] with a named padding: `valid` or `same`.
@@ -73,8 +75,9 @@ calls! {
     /// Normalised by stored statistics of each channel: batch norm as it is evaluated.
     fn batch_norm(weight: Option<&Tensor>, bias: Option<&Tensor>, running_mean: &Tensor, running_var: &Tensor, eps: f64) =
         "batch_norm", weight, bias, running_mean, running_var, false, 0.0, eps, false;
-    /// `softmax(self keyᵀ scale + attn_mask) value`. A mask is bool, true where attention is allowed, or added to the scores; the scale
-    /// defaults to `1 / sqrt(width)`. With `enable_gqa`, heads of `key` and `value` may serve several of `self`.
+    /// `softmax(self keyᵀ scale + attn_mask) value`. A mask is bool, true where attention is
+    /// allowed, or added to the scores; the scale defaults to `1 / sqrt(width)`. With `enable_gqa`,
+    /// heads of `key` and `value` may serve several of `self`.
     fn scaled_dot_product_attention(key: &Tensor, value: &Tensor, attn_mask: Option<&Tensor>, is_causal: bool, scale: Option<f64>, enable_gqa: bool) =
         "scaled_dot_product_attention", key, value, attn_mask, 0.0, is_causal, scale, enable_gqa;
 }
@@ -98,8 +101,9 @@ impl Tensor {
     ) -> (Tensor, Tensor) {
         let (kernel, stride) = (Value::from_dims(kernel_size), Value::from_dims(stride));
         let (padding, dilation) = (Value::from_dims(padding), Value::from_dims(dilation));
-        let [values, indices] =
-            results(aten_outputs!("max_pool2d_with_indices", Loc::caller(); self, kernel, stride, padding, dilation, ceil_mode));
+        let [values, indices] = results(
+            aten_outputs!("max_pool2d_with_indices", Loc::caller(); self, kernel, stride, padding, dilation, ceil_mode),
+        );
         (values, indices)
     }
 
@@ -115,7 +119,9 @@ impl Tensor {
         eps: f64,
     ) -> (Tensor, Tensor, Tensor) {
         let shape = Value::from_dims(normalized_shape);
-        let [y, mean, rstd] = results(aten_outputs!("native_layer_norm", Loc::caller(); self, shape, weight, bias, eps));
+        let [y, mean, rstd] = results(
+            aten_outputs!("native_layer_norm", Loc::caller(); self, shape, weight, bias, eps),
+        );
         (y, mean, rstd)
     }
 
@@ -127,7 +133,9 @@ impl Tensor {
         group: i64,
         eps: f64,
     ) -> (Tensor, Tensor, Tensor) {
-        let [y, mean, rstd] = results(aten_outputs!("native_group_norm", Loc::caller(); self, weight, bias, n, c, space, group, eps));
+        let [y, mean, rstd] = results(
+            aten_outputs!("native_group_norm", Loc::caller(); self, weight, bias, n, c, space, group, eps),
+        );
         (y, mean, rstd)
     }
 
@@ -140,8 +148,9 @@ impl Tensor {
         momentum: f64,
         eps: f64,
     ) -> (Tensor, Tensor, Tensor) {
-        let [y, m, v] =
-            results(aten_outputs!("_native_batch_norm_legit_no_training", Loc::caller(); self, weight, bias, mean, var, momentum, eps));
+        let [y, m, v] = results(
+            aten_outputs!("_native_batch_norm_legit_no_training", Loc::caller(); self, weight, bias, mean, var, momentum, eps),
+        );
         (y, m, v)
     }
 }

@@ -3,9 +3,9 @@
 use super::calls::{aten_outputs, calls, results, tensors};
 use super::reductions::pairs;
 use super::{Operand, aten, methods};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{Loc, Scalar};
 
@@ -28,18 +28,21 @@ methods! {
     fn cov() = "cov";
     /// The mean of all elements, NaN left out; of floats.
     fn nanmean() = "nanmean";
-    /// Whether elements agree with those of `other` within tolerances: `|self - other| <= atol + rtol * |other|`.
+    /// Whether elements agree with those of `other` within tolerances: `|self - other| <= atol +
+    /// rtol * |other|`.
     fn isclose(other: &Tensor, rtol: f64, atol: f64, equal_nan: bool) = "isclose";
 }
 
 calls! {
     /// The first `size` positions of nonzero elements, a row each, filled up with `fill_value`.
     fn nonzero_static(size: impl Into<SymInt>, fill_value: i64) = "nonzero_static", size.into(), fill_value;
-    /// How many elements fall into each of `bins` bins of equal width from `min` to `max`; of floats.
+    /// How many elements fall into each of `bins` bins of equal width from `min` to `max`; of
+    /// floats.
     fn histc(bins: i64, min: impl Into<Scalar>, max: impl Into<Scalar>) = "histc", bins, min.into(), max.into();
     /// Whether each element is among those of `test_elements`.
     fn isin(test_elements: &Tensor) = "isin.Tensor_Tensor", test_elements;
-    /// Consecutive segments of a dimension, of these lengths, combined: `sum`, `mean`, `max`, `min` or `prod`; of floats.
+    /// Consecutive segments of a dimension, of these lengths, combined: `sum`, `mean`, `max`, `min`
+    /// or `prod`; of floats.
     fn segment_reduce(reduce: &str, lengths: &Tensor, axis: i64) = "segment_reduce", reduce, lengths, (), (), axis;
     /// The slices of a dimension, each scaled down to a `p`-norm of at most `maxnorm`.
     fn renorm(p: impl Into<Scalar>, dim: i64, maxnorm: impl Into<Scalar>) = "renorm", p.into(), dim, maxnorm.into();
@@ -56,7 +59,8 @@ pairs! {
     fn mode(dim: i64, keepdim: bool) = "mode", dim, keepdim;
     /// The `k`-th least along a dimension, from 1, and where it is first.
     fn kthvalue(k: impl Into<SymInt>, dim: i64, keepdim: bool) = "kthvalue", k.into(), dim, keepdim;
-    /// How many elements fall into each of `bins` bins of equal width over the range of the data, and the edges of the bins; of floats.
+    /// How many elements fall into each of `bins` bins of equal width over the range of the data,
+    /// and the edges of the bins; of floats.
     fn histogram(bins: i64) = "histogram.bin_ct", bins;
 }
 
@@ -77,7 +81,8 @@ macro_rules! triples {
 }
 
 triples! {
-    /// The distinct elements in order, for each element its place among them, and how often each occurs. Sizes depend on the data.
+    /// The distinct elements in order, for each element its place among them, and how often each
+    /// occurs. Sizes depend on the data.
     fn unique() = "_unique2", true, true, true;
     /// As [`Tensor::unique`], of the slices of a dimension.
     fn unique_dim(dim: i64) = "unique_dim", dim, true, true, true;
@@ -88,12 +93,15 @@ triples! {
 }
 
 fn truth(out: Result<Outputs>) -> Result<bool> {
-    out?.first().map_or_else(|| Err(crate::Error::value("expected one bool as the result, found none")), Value::bool)
+    out?.first().map_or_else(
+        || Err(crate::Error::value("expected one bool as the result, found none")),
+        Value::bool,
+    )
 }
 
 impl Tensor {
-    /// Where `values`, elements or a number, would go in this sequence, which is in order along its last dimension: before equals, or after
-    /// them where `right`. `i64`.
+    /// Where `values`, elements or a number, would go in this sequence, which is in order along its
+    /// last dimension: before equals, or after them where `right`. `i64`.
     ///
     /// PyTorch: `aten::searchsorted.Tensor`, `aten::searchsorted.Scalar`.
     #[track_caller]
@@ -104,14 +112,23 @@ impl Tensor {
         }
     }
 
-    /// The elements below which shares `q` (a number, or a vector of the same dtype) of a dimension lie; of all elements where there is no
-    /// dimension. `interpolation` between two: `linear`, `lower`, `higher`, `midpoint` or `nearest`. Of `f32` and `f64`.
+    /// The elements below which shares `q` (a number, or a vector of the same dtype) of a dimension
+    /// lie; of all elements where there is no dimension. `interpolation` between two: `linear`,
+    /// `lower`, `higher`, `midpoint` or `nearest`. Of `f32` and `f64`.
     ///
     /// PyTorch: `aten::quantile`, `aten::quantile.scalar`.
     #[track_caller]
-    pub fn quantile(&self, q: impl Into<Operand>, dim: Option<i64>, keepdim: bool, interpolation: &str) -> Tensor {
+    pub fn quantile(
+        &self,
+        q: impl Into<Operand>,
+        dim: Option<i64>,
+        keepdim: bool,
+        interpolation: &str,
+    ) -> Tensor {
         match q.into().0 {
-            Value::Tensor(q) => aten!("quantile", Loc::caller(); self, q, dim, keepdim, interpolation),
+            Value::Tensor(q) => {
+                aten!("quantile", Loc::caller(); self, q, dim, keepdim, interpolation)
+            }
             q => aten!("quantile.scalar", Loc::caller(); self, q, dim, keepdim, interpolation),
         }
     }
@@ -120,21 +137,34 @@ impl Tensor {
     ///
     /// PyTorch: `aten::nanquantile`, `aten::nanquantile.scalar`.
     #[track_caller]
-    pub fn nanquantile(&self, q: impl Into<Operand>, dim: Option<i64>, keepdim: bool, interpolation: &str) -> Tensor {
+    pub fn nanquantile(
+        &self,
+        q: impl Into<Operand>,
+        dim: Option<i64>,
+        keepdim: bool,
+        interpolation: &str,
+    ) -> Tensor {
         match q.into().0 {
-            Value::Tensor(q) => aten!("nanquantile", Loc::caller(); self, q, dim, keepdim, interpolation),
+            Value::Tensor(q) => {
+                aten!("nanquantile", Loc::caller(); self, q, dim, keepdim, interpolation)
+            }
             q => aten!("nanquantile.scalar", Loc::caller(); self, q, dim, keepdim, interpolation),
         }
     }
 
-    /// Sums (mode 0), means (1) or maxima (2) of rows of this matrix: of those at `indices`, a bag from each of `offsets` to the next.
+    /// Sums (mode 0), means (1) or maxima (2) of rows of this matrix: of those at `indices`, a bag
+    /// from each of `offsets` to the next.
     ///
     /// PyTorch: `aten::embedding_bag`.
     #[track_caller]
     pub fn embedding_bag(&self, indices: &Tensor, offsets: &Tensor, mode: i64) -> Tensor {
-        match tensors(aten_outputs!("embedding_bag", Loc::caller(); self, indices, offsets, false, mode)) {
+        match tensors(
+            aten_outputs!("embedding_bag", Loc::caller(); self, indices, offsets, false, mode),
+        ) {
             Ok(mut all) if !all.is_empty() => all.swap_remove(0),
-            Ok(_) => Tensor::poison(crate::Error::value("expected four tensors as the results, found none")),
+            Ok(_) => Tensor::poison(crate::Error::value(
+                "expected four tensors as the results, found none",
+            )),
             Err(e) => Tensor::poison(e),
         }
     }

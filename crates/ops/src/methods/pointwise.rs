@@ -2,8 +2,8 @@
 
 use super::calls::calls;
 use super::{Operand, aten, methods};
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::tensor::Tensor;
 use maquette_ir::{Loc, Scalar};
 
 methods! {

@@ -1,10 +1,11 @@
-//! Reductions, running results, order. `_dim` takes dimensions and `keepdim`; without it, every dimension is reduced.
+//! Reductions, running results, order. `_dim` takes dimensions and `keepdim`; without it, every
+//! dimension is reduced.
 
 use super::calls::{aten_outputs, calls, results};
 use super::methods;
-use crate::tensor::meta::IntoDims;
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::tensor::Tensor;
+use crate::tensor::meta::IntoDims;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Loc, Scalar};
 
@@ -114,6 +115,7 @@ pairs! {
     fn topk(k: impl Into<SymInt>, dim: i64, largest: bool) = "topk", k.into(), dim, largest;
     /// Variance and mean over these dimensions, with `correction` as in [`Tensor::var_dim`].
     fn var_mean(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) = "var_mean.correction", Value::from_dims(dim), correction.into(), keepdim;
-    /// Standard deviation and mean over these dimensions, with `correction` as in [`Tensor::var_dim`].
+    /// Standard deviation and mean over these dimensions, with `correction` as in
+    /// [`Tensor::var_dim`].
     fn std_mean(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) = "std_mean.correction", Value::from_dims(dim), correction.into(), keepdim;
 }

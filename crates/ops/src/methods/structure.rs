@@ -34,14 +34,18 @@ impl Tensor {
         aten!("cartesian_prod", Loc::caller(); list(tensors))
     }
 
-    /// Vectors expanded to a grid: `indexing` is `ij`, or `xy` to exchange the first two dimensions.
+    /// Vectors expanded to a grid: `indexing` is `ij`, or `xy` to exchange the first two
+    /// dimensions.
     ///
     /// PyTorch: `aten::meshgrid.indexing`.
     ///
     /// # Errors
     /// A tensor is poisoned, has more than one dimension, or another dtype than the first.
     #[track_caller]
-    pub fn meshgrid<'a>(vectors: impl IntoIterator<Item = &'a Tensor>, indexing: &str) -> Result<Vec<Tensor>> {
+    pub fn meshgrid<'a>(
+        vectors: impl IntoIterator<Item = &'a Tensor>,
+        indexing: &str,
+    ) -> Result<Vec<Tensor>> {
         tensors(aten_outputs!("meshgrid.indexing", Loc::caller(); list(vectors), indexing))
     }
 }

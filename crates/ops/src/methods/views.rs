@@ -3,19 +3,21 @@
 use super::calls::{aten_outputs, calls, tensors};
 use super::index::SliceRange;
 use super::{aten, methods};
-use crate::error::Result;
-use crate::tensor::meta::IntoDims;
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::error::Result;
+use crate::tensor::Tensor;
+use crate::tensor::meta::IntoDims;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Loc};
 
 calls! {
-    /// The same elements under other sizes, one of which may be -1; an error where only a copy could do that.
+    /// The same elements under other sizes, one of which may be -1; an error where only a copy
+    /// could do that.
     fn view(size: impl IntoDims) = "view", Value::from_dims(size);
     /// The same bytes as elements of another dtype.
     fn view_dtype(dtype: DType) = "view.dtype", dtype;
-    /// The same elements under other sizes, one of which may be -1: a view where there is one, else a copy.
+    /// The same elements under other sizes, one of which may be -1: a view where there is one, else
+    /// a copy.
     fn reshape(shape: impl IntoDims) = "reshape", Value::from_dims(shape);
     /// One dimension split into several, one of which may be -1.
     fn unflatten(dim: i64, sizes: impl IntoDims) = "unflatten.int", dim, Value::from_dims(sizes);
@@ -66,7 +68,8 @@ methods! {
 }
 
 impl Tensor {
-    /// A part of a dimension: `x.slice(0, 2..5)`, `x.slice(-1, ..-1)`. Bounds are clamped, and count from the end where negative.
+    /// A part of a dimension: `x.slice(0, 2..5)`, `x.slice(-1, ..-1)`. Bounds are clamped, and
+    /// count from the end where negative.
     ///
     /// PyTorch: `aten::slice.Tensor`.
     #[track_caller]
@@ -89,7 +92,8 @@ impl Tensor {
     /// PyTorch: `aten::split.Tensor`.
     ///
     /// # Errors
-    /// The tensor is poisoned, or there is no such dimension. The number of views becomes a guard where the size is symbolic.
+    /// The tensor is poisoned, or there is no such dimension. The number of views becomes a guard
+    /// where the size is symbolic.
     #[track_caller]
     pub fn split(&self, split_size: impl Into<SymInt>, dim: i64) -> Result<Vec<Tensor>> {
         tensors(aten_outputs!("split.Tensor", Loc::caller(); self, split_size.into(), dim))
@@ -103,7 +107,9 @@ impl Tensor {
     /// As [`Tensor::split`]; and the lengths do not add up.
     #[track_caller]
     pub fn split_with_sizes(&self, split_sizes: impl IntoDims, dim: i64) -> Result<Vec<Tensor>> {
-        tensors(aten_outputs!("split_with_sizes", Loc::caller(); self, Value::from_dims(split_sizes), dim))
+        tensors(
+            aten_outputs!("split_with_sizes", Loc::caller(); self, Value::from_dims(split_sizes), dim),
+        )
     }
 
     /// At most `chunks` views of equal length of a dimension; the last may be smaller.

@@ -1,15 +1,16 @@
 //! Data in and out: borrowed array views, and conversions from and to `ndarray`.
 //!
-//! Safety of this module: an array view is made only while a borrow of the tensor's region is borrow, over a region that lies inside the
-//! storage; readers never coexist with a writer, and a region that meets itself is never written. The guards hand out references that
-//! cannot outlive them (an [`ndarray::ArrayRef`], not a copyable view), so no reference outlives its borrow.
+//! Safety of this module: an array view is made only while a borrow of the tensor's region is
+//! borrow, over a region that lies inside the storage; readers never coexist with a writer, and a
+//! region that meets itself is never written. The guards hand out references that cannot outlive
+//! them (an [`ndarray::ArrayRef`], not a copyable view), so no reference outlives its borrow.
 #![allow(unsafe_code)]
 
 use crate::Element;
-use crate::tensor::borrow::{Access, Holder};
 use crate::error::{AccessError, Error, Result};
-use crate::tensor::meta::Concrete;
 use crate::mode;
+use crate::tensor::borrow::{Access, Holder};
+use crate::tensor::meta::Concrete;
 use crate::tensor::overlap::{is_nested, may_self_overlap};
 use crate::tensor::storage::{Data, HostBuffer};
 use crate::tensor::{BorrowGuard, Tensor, dims_text};
@@ -25,7 +26,8 @@ pub struct ReadGuard<'a, T> {
     _borrow: BorrowGuard,
 }
 
-/// A borrowed, exclusive array over a tensor's data. Ends the borrow when dropped, and counts as one write outside kernels.
+/// A borrowed, exclusive array over a tensor's data. Ends the borrow when dropped, and counts as
+/// one write outside kernels.
 pub struct WriteGuard<'a, T> {
     view: ArrayViewMutD<'a, T>,
     borrow: BorrowGuard,
@@ -87,20 +89,26 @@ impl Tensor {
     pub(crate) fn raw(&self) -> Result<Raw> {
         let buffer = self.host()?;
         let layout = self.meta().concrete().ok_or_else(|| self.out_of_bounds(buffer))?;
-        // as an array counts, also where there is no element: the sizes that are not 0 must not overflow
-        let counted = layout.sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s));
+        // as an array counts, also where there is no element: the sizes that are not 0 must not
+        // overflow
+        let counted =
+            layout.sizes.iter().filter(|n| **n != 0).try_fold(1i64, |n, s| n.checked_mul(*s));
         if counted.is_none_or(|n| n > isize::MAX as i64 / 8) {
             return Err(self.out_of_bounds(buffer));
         }
         if layout.sizes.contains(&0) {
             // nothing to point at: any aligned address will do
-            return Ok(Raw { ptr: NonNull::<Aligned>::dangling().cast(), layout: Concrete { offset: 0, ..layout } });
+            return Ok(Raw {
+                ptr: NonNull::<Aligned>::dangling().cast(),
+                layout: Concrete { offset: 0, ..layout },
+            });
         }
         let span = layout.span().ok_or_else(|| self.out_of_bounds(buffer))?;
         Ok(Raw { ptr: self.address(buffer, span)?, layout })
     }
 
-    /// The address of the first of `n` elements that lie one after another: [`Tensor::raw`] for a layout known to be so.
+    /// The address of the first of `n` elements that lie one after another: [`Tensor::raw`] for a
+    /// layout known to be so.
     pub(crate) fn raw_row(&self, n: i64) -> Result<NonNull<u8>> {
         let buffer = self.host()?;
         let size = self.dtype().size() as i64;
@@ -126,7 +134,8 @@ impl Tensor {
 
     #[cold]
     fn out_of_bounds(&self, buffer: &HostBuffer) -> Error {
-        let (sizes, strides, offset) = (dims_text(self.sizes()), dims_text(self.strides()), self.storage_offset().to_string());
+        let (sizes, strides, offset) =
+            (dims_text(self.sizes()), dims_text(self.strides()), self.storage_offset().to_string());
         AccessError::OutOfBounds { sizes, strides, offset, bytes: buffer.len() }.into()
     }
 
@@ -158,14 +167,17 @@ impl Tensor {
     /// Borrows the data for reading, as an array of its sizes and strides.
     ///
     /// # Errors
-    /// The tensor is poisoned, fake or traced, on another device, of another dtype, or somebody is writing to an overlapping region.
+    /// The tensor is poisoned, fake or traced, on another device, of another dtype, or somebody is
+    /// writing to an overlapping region.
     #[track_caller]
     pub fn read<T: Element>(&self) -> Result<ReadGuard<'_, T>> {
         let loc = Loc::caller();
         let raw = self.typed_raw::<T>("read").map_err(|e| e.at(loc))?;
         let borrow = self.borrow(Access::Read, Holder::Guard(loc)).map_err(|e| e.at(loc))?;
         let shape = shape(&raw.layout);
-        // SAFETY: in bounds and of this type by `typed_raw`; aligned, because `raw` checked the first element and strides count elements; shared, because `borrow` keeps writers away while the guard lives.
+        // SAFETY: in bounds and of this type by `typed_raw`; aligned, because `raw` checked the
+        // first element and strides count elements; shared, because `borrow` keeps writers away
+        // while the guard lives.
         let view = unsafe { ArrayViewD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
         Ok(ReadGuard { view, _borrow: borrow })
     }
@@ -173,7 +185,8 @@ impl Tensor {
     /// Borrows the data for writing, as an array of its sizes and strides.
     ///
     /// # Errors
-    /// As [`Tensor::read`]; and the handle is read-only in this call, or the tensor overlaps itself, or its dimensions interleave.
+    /// As [`Tensor::read`]; and the handle is read-only in this call, or the tensor overlaps
+    /// itself, or its dimensions interleave.
     #[track_caller]
     pub fn write<T: Element>(&mut self) -> Result<WriteGuard<'_, T>> {
         let loc = Loc::caller();
@@ -188,7 +201,8 @@ impl Tensor {
             return Err(Error::from(e).at(loc));
         }
         let shape = shape(&raw.layout);
-        // SAFETY: as in `read`; exclusive, because `borrow` keeps everybody away, and no two elements of the region meet.
+        // SAFETY: as in `read`; exclusive, because `borrow` keeps everybody away, and no two
+        // elements of the region meet.
         let view = unsafe { ArrayViewMutD::from_shape_ptr(shape, raw.ptr.as_ptr().cast::<T>()) };
         Ok(WriteGuard { view, borrow, counts: !self.has_grant() })
     }
@@ -202,7 +216,10 @@ impl Tensor {
         let data = self.read::<T>()?;
         // an expanded tensor can have more elements than there is memory
         let mut out = Vec::new();
-        out.try_reserve_exact(data.len()).map_err(|_| AccessError::Allocation { sizes: dims_text(self.sizes()), dtype: T::DTYPE })?;
+        out.try_reserve_exact(data.len()).map_err(|_| AccessError::Allocation {
+            sizes: dims_text(self.sizes()),
+            dtype: T::DTYPE,
+        })?;
         out.extend(data.iter().copied());
         Ok(out)
     }
@@ -214,7 +231,8 @@ impl Tensor {
     #[track_caller]
     pub fn to_array<T: Element>(&self) -> Result<ArrayD<T>> {
         let data = self.to_vec::<T>()?;
-        let shape: Vec<usize> = self.sizes().iter().filter_map(|s| s.as_i64()).map(|n| n as usize).collect();
+        let shape: Vec<usize> =
+            self.sizes().iter().filter_map(|s| s.as_i64()).map(|n| n as usize).collect();
         Ok(ArrayD::from_shape_vec(shape, data)?)
     }
 
@@ -268,11 +286,17 @@ impl<T: Element, D: Dimension> From<Array<T, D>> for Tensor {
     #[track_caller]
     fn from(a: Array<T, D>) -> Tensor {
         let sizes: Vec<i64> = a.shape().iter().map(|&n| n as i64).collect();
-        let data = if a.is_standard_layout() && a.len() == a.as_slice_memory_order().map_or(0, <[T]>::len) {
+        let data = if a.is_standard_layout()
+            && a.len() == a.as_slice_memory_order().map_or(0, <[T]>::len)
+        {
             let n = a.len();
             let (mut v, offset) = a.into_raw_vec_and_offset();
             let offset = offset.unwrap_or(0);
-            if offset == 0 && v.len() == n { v } else { v.drain(offset.min(v.len())..).take(n).collect() }
+            if offset == 0 && v.len() == n {
+                v
+            } else {
+                v.drain(offset.min(v.len())..).take(n).collect()
+            }
         } else {
             a.iter().copied().collect()
         };

@@ -1,7 +1,9 @@
-//! Host memory that is cached for reuse: the pages of a fresh large block cost more than the kernels that fill it.
+//! Host memory that is cached for reuse: the pages of a fresh large block cost more than the
+//! kernels that fill it.
 //!
-//! Safety of this module: a [`HostAlloc`] is the only handle to its allocation, and is moved, never copied: from a block to the list, from the
-//! list to a block, or into `free`. All bytes are initialised, since every allocation was made zeroed.
+//! Safety of this module: a [`HostAlloc`] is the only handle to its allocation, and is moved, never
+//! copied: from a block to the list, from the list to a block, or into `free`. All bytes are
+//! initialised, since every allocation was made zeroed.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -13,9 +15,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Cache-line and vector alignment of every block.
 const ALIGN: usize = 64;
-/// Blocks from this size on are kept for every thread; those below it but for the smallest are left to the allocator, which keeps such itself.
+/// Blocks from this size on are kept for every thread; those below it but for the smallest are left
+/// to the allocator, which keeps such itself.
 const MIN_CACHED: usize = 128 << 10;
-/// The smallest blocks are of this size, and each thread keeps some: aligned allocation costs more than most operators on few elements.
+/// The smallest blocks are of this size, and each thread keeps some: aligned allocation costs more
+/// than most operators on few elements.
 const SMALL: usize = 256;
 /// So many.
 const MAX_SMALL_CACHED: usize = 64;
@@ -28,7 +32,8 @@ struct HostAlloc {
     layout: Layout,
 }
 
-// SAFETY: an allocation is plain bytes; what is read or written through its pointer is the business of its owner.
+// SAFETY: an allocation is plain bytes; what is read or written through its pointer is the business
+// of its owner.
 unsafe impl Send for HostAlloc {}
 // SAFETY: as above; a shared alloc gives nothing but its address.
 unsafe impl Sync for HostAlloc {}
@@ -77,7 +82,8 @@ fn free_list() -> MutexGuard<'static, FreeList> {
     FREE_LIST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sizes are rounded up to eighths of a power of two, so that a block serves requests of about its size.
+/// Sizes are rounded up to eighths of a power of two, so that a block serves requests of about its
+/// size.
 fn rounded(len: usize) -> Option<usize> {
     if len < MIN_CACHED {
         return Some(len.max(SMALL));
@@ -103,7 +109,8 @@ fn reuse(size: usize) -> Option<HostAlloc> {
 pub(crate) struct Block(ManuallyDrop<HostAlloc>);
 
 impl Block {
-    /// At least `len` bytes, all zero; `None` where the memory cannot be had. Fresh memory costs no zeroing: the system hands out zero pages.
+    /// At least `len` bytes, all zero; `None` where the memory cannot be had. Fresh memory costs no
+    /// zeroing: the system hands out zero pages.
     pub(crate) fn zeroed(len: usize) -> Option<Block> {
         let size = rounded(len)?;
         let reused = reuse(size).inspect(|alloc| alloc.fill(0));
@@ -174,7 +181,9 @@ mod tests {
 
     #[test]
     fn blocks_are_as_long_as_asked_and_little_longer() {
-        for len in [SMALL, SMALL + 1, MIN_CACHED - 1, MIN_CACHED, MIN_CACHED + 1, 3 << 20, (5 << 20) + 13] {
+        for len in
+            [SMALL, SMALL + 1, MIN_CACHED - 1, MIN_CACHED, MIN_CACHED + 1, 3 << 20, (5 << 20) + 13]
+        {
             let size = rounded(len).unwrap();
             assert!(size >= len && size <= (len + len / 4).max(1), "{len} {size}");
         }

@@ -1,11 +1,13 @@
-//! The table of region borrows of a storage: many readers or one writer of each byte, decided at once, never waited for.
+//! The table of region borrows of a storage: many readers or one writer of each byte, decided at
+//! once, never waited for.
 //!
-//! A kernel's arguments are borrowed for the call, and the handles it gets carry a [`Grant`]: reads, writes, views and nested calls
-//! through such a handle are checked against everybody else's borrows, not against the borrow they come from.
+//! A kernel's arguments are borrowed for the call, and the handles it gets carry a [`Grant`]:
+//! reads, writes, views and nested calls through such a handle are checked against everybody else's
+//! borrows, not against the borrow they come from.
 
 use crate::error::AccessError;
-use crate::tensor::overlap::{contains, may_overlap, overlaps_byte_range};
 use crate::tensor::Tensor;
+use crate::tensor::overlap::{contains, may_overlap, overlaps_byte_range};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,7 +44,8 @@ pub(crate) struct Grant(u64);
 impl Grant {
     pub(crate) const NONE: Grant = Grant(0);
 
-    /// The low bit is the right to write, the next says that the borrow's entry holds a tensor; ids count from 1.
+    /// The low bit is the right to write, the next says that the borrow's entry holds a tensor; ids
+    /// count from 1.
     fn new(id: u64, access: Access, strided: bool) -> Grant {
         Grant(id << 2 | u64::from(strided) << 1 | u64::from(access == Access::Write))
     }
@@ -72,7 +75,9 @@ pub(crate) enum Holder {
 impl Holder {
     fn describe(&self) -> String {
         match self {
-            Holder::Argument { op, index } => format!("argument `{}` of {}", op.arg_name(usize::from(*index)), op.name()),
+            Holder::Argument { op, index } => {
+                format!("argument `{}` of {}", op.arg_name(usize::from(*index)), op.name())
+            }
             Holder::Guard(loc) => format!("the guard taken at {loc}"),
         }
     }
@@ -86,7 +91,8 @@ impl Holder {
     }
 }
 
-/// The part of a storage that a tensor sees. The span in bytes decides most questions; the layout is looked at only where spans meet.
+/// The part of a storage that a tensor sees. The span in bytes decides most questions; the layout
+/// is looked at only where spans meet.
 struct Region {
     /// The first byte.
     start: i64,
@@ -102,7 +108,11 @@ impl Region {
         if let (Some(elements), Some(offset)) = (m.dense_numel(), m.offset.as_i64()) {
             let width = m.dtype.size() as i64;
             let start = offset.saturating_mul(width);
-            return Region { start, end: start.saturating_add(elements.saturating_mul(width)), strided: None };
+            return Region {
+                start,
+                end: start.saturating_add(elements.saturating_mul(width)),
+                strided: None,
+            };
         }
         let (start, end) = tensor.span().unwrap_or_default();
         Region { start, end, strided: Some(tensor.without_grant()) }
@@ -120,7 +130,11 @@ impl Region {
             (Some(t), Some(y)) => t.meta().concrete().is_none_or(|x| may_overlap(&x, &y)),
             (_, None) => true,
         };
-        !self.is_empty() && !other.is_empty() && self.start < other.end && other.start < self.end && layouts_overlap()
+        !self.is_empty()
+            && !other.is_empty()
+            && self.start < other.end
+            && other.start < self.end
+            && layouts_overlap()
     }
 
     /// Whether every byte of `tensor`, whose region is `inner`, is one of this region.
@@ -129,7 +143,10 @@ impl Region {
             (Some(x), Some(y)) => contains(&x, &y),
             _ => false,
         };
-        inner.is_empty() || self.start <= inner.start && inner.end <= self.end && self.strided.as_ref().is_none_or(layout_contains)
+        inner.is_empty()
+            || self.start <= inner.start
+                && inner.end <= self.end
+                && self.strided.as_ref().is_none_or(layout_contains)
     }
 }
 
@@ -156,8 +173,9 @@ const LOCK_FREE_ENTRIES: usize = 2;
 
 /// The borrows of one storage.
 ///
-/// Borrows are taken under a lock, and most are given back by a store: the entries in the table's first places stay where they are when
-/// they end, and are written anew. Such an entry keeps nothing alive.
+/// Borrows are taken under a lock, and most are given back by a store: the entries in the table's
+/// first places stay where they are when they end, and are written anew. Such an entry keeps
+/// nothing alive.
 #[derive(Default)]
 pub(crate) struct Borrows {
     /// The ids of the borrows in the table's first places; 0 where there is none.
@@ -178,13 +196,19 @@ struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// Whether the entry at this index is of a borrow that has not ended. What its holder did happened before, where it has.
+    /// Whether the entry at this index is of a borrow that has not ended. What its holder did
+    /// happened before, where it has.
     fn is_live(&self, index: usize, e: &Entry) -> bool {
         self.live.get(index).is_none_or(|id| id.load(Ordering::Acquire) == e.id)
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.table.entries.iter().enumerate().filter(|(index, e)| self.is_live(*index, e)).map(|(_, e)| e)
+        self.table
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(index, e)| self.is_live(*index, e))
+            .map(|(_, e)| e)
     }
 
     fn get(&self, id: u64) -> Option<&Entry> {
@@ -209,7 +233,8 @@ impl Locked<'_> {
         *last += 1;
         let id = *last;
         let grant = Grant::new(id, access, region.strided.is_some());
-        let ended = self.live.iter().take(entries.len()).position(|id| id.load(Ordering::Acquire) == 0);
+        let ended =
+            self.live.iter().take(entries.len()).position(|id| id.load(Ordering::Acquire) == 0);
         let index = ended.unwrap_or(entries.len());
         match entries.get_mut(index) {
             // field by field: the entry is not built elsewhere and copied
@@ -221,7 +246,9 @@ impl Locked<'_> {
                 e.region = region;
                 e.holder = holder;
             }
-            None => entries.push(Entry { undeclared_write: false, id, parent, access, region, holder }),
+            None => {
+                entries.push(Entry { undeclared_write: false, id, parent, access, region, holder })
+            }
         }
         if let Some(live) = self.live.get(index) {
             live.store(id, Ordering::Relaxed);
@@ -232,20 +259,35 @@ impl Locked<'_> {
 
 impl Borrows {
     fn lock(&self) -> Locked<'_> {
-        // a panic elsewhere leaves the table whole: nothing between the first and the last write of an entry panics
-        Locked { live: &self.live, table: self.table.lock().unwrap_or_else(PoisonError::into_inner) }
+        // a panic elsewhere leaves the table whole: nothing between the first and the last write of
+        // an entry panics
+        Locked {
+            live: &self.live,
+            table: self.table.lock().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
-    /// Takes a borrow of what `tensor` sees, or says who is in the way. The grant that comes back is what a borrowed handle carries.
-    pub(crate) fn take(&self, tensor: &Tensor, access: Access, holder: Holder) -> Result<Grant, AccessError> {
+    /// Takes a borrow of what `tensor` sees, or says who is in the way. The grant that comes back
+    /// is what a borrowed handle carries.
+    pub(crate) fn take(
+        &self,
+        tensor: &Tensor,
+        access: Access,
+        holder: Holder,
+    ) -> Result<Grant, AccessError> {
         let region = Region::of(tensor);
         let mut t = self.lock();
         let parent = tensor.grant.id();
         if parent != 0 {
             let parent_borrow = t.get(parent).ok_or(AccessError::Stale)?;
             if access == Access::Write && !tensor.grant.may_write() {
-                let error = AccessError::UndeclaredWrite { holder: parent_borrow.holder.describe() };
-                t.table.entries.iter_mut().filter(|e| e.id == parent).for_each(|e| e.undeclared_write = true);
+                let error =
+                    AccessError::UndeclaredWrite { holder: parent_borrow.holder.describe() };
+                t.table
+                    .entries
+                    .iter_mut()
+                    .filter(|e| e.id == parent)
+                    .for_each(|e| e.undeclared_write = true);
                 UNDECLARED_WRITES.fetch_add(1, Ordering::Release);
                 return Err(error);
             }
@@ -254,7 +296,10 @@ impl Borrows {
             }
         }
         let excludes = |e: &&Entry| access == Access::Write || e.access == Access::Write;
-        let conflicting = t.entries().filter(excludes).find(|e| !t.is_ancestor(e.id, parent) && e.region.overlaps(&region, tensor));
+        let conflicting = t
+            .entries()
+            .filter(excludes)
+            .find(|e| !t.is_ancestor(e.id, parent) && e.region.overlaps(&region, tensor));
         if let Some(e) = conflicting {
             return Err(AccessError::Conflict {
                 wanted: access.verb(),
@@ -269,7 +314,9 @@ impl Borrows {
     /// Whether a write was tried through this read-only borrow, and whose it is.
     pub(crate) fn undeclared_write(&self, grant: Grant) -> Option<AccessError> {
         let t = self.lock();
-        t.get(grant.id()).filter(|e| e.undeclared_write).map(|e| AccessError::UndeclaredWrite { holder: e.holder.describe() })
+        t.get(grant.id())
+            .filter(|e| e.undeclared_write)
+            .map(|e| AccessError::UndeclaredWrite { holder: e.holder.describe() })
     }
 
     /// Gives a borrow back.

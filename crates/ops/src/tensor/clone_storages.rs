@@ -1,24 +1,27 @@
 //! StorageCloner of tensors that share what the originals share.
 
-use crate::tensor::borrow::{Access, Holder};
 use crate::dispatch::cpu_exec;
 use crate::error::Result;
-use crate::tensor::meta::Meta;
 use crate::tensor::Tensor;
+use crate::tensor::borrow::{Access, Holder};
+use crate::tensor::meta::Meta;
 use maquette_ir::{DType, Loc};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// StorageCloner tensors over copies of their whole storages, one for each: copies of views of one storage are views of one copy, with the same
-/// strides and offsets, so that a kernel cannot tell them from the originals.
+/// StorageCloner tensors over copies of their whole storages, one for each: copies of views of one
+/// storage are views of one copy, with the same strides and offsets, so that a kernel cannot tell
+/// them from the originals.
 #[derive(Default)]
 pub struct StorageCloner {
-    /// By the storage's address: an original, which keeps the address its own, and the copied bytes.
+    /// By the storage's address: an original, which keeps the address its own, and the copied
+    /// bytes.
     by_storage: FxHashMap<usize, (Tensor, Tensor)>,
 }
 
 impl StorageCloner {
-    /// The copy of a tensor: as it was when its storage was first copied, and as written since through other copies.
+    /// The copy of a tensor: as it was when its storage was first copied, and as written since
+    /// through other copies.
     ///
     /// # Errors
     /// The tensor is poisoned, traced or fake, is not on the host, or somebody is writing to it.

@@ -32,7 +32,15 @@ impl Meta {
     pub fn contiguous(sizes: impl IntoDims, dtype: DType) -> Meta {
         let sizes = sizes.into_dims();
         let strides = contiguous_strides(&sizes);
-        Meta { dtype, device: Device::Cpu, layout: Layout::Strided, sizes, strides, offset: SymInt::from(0), requires_grad: false }
+        Meta {
+            dtype,
+            device: Device::Cpu,
+            layout: Layout::Strided,
+            sizes,
+            strides,
+            offset: SymInt::from(0),
+            requires_grad: false,
+        }
     }
 
     /// The same with other sizes and strides.
@@ -63,8 +71,8 @@ impl Meta {
         self.concrete().is_some_and(|c| c.is_contiguous())
     }
 
-    /// How many elements there are, if they lie row-major in plain numbers, without size-1 dimensions of other strides: a quick answer for
-    /// the common case.
+    /// How many elements there are, if they lie row-major in plain numbers, without size-1
+    /// dimensions of other strides: a quick answer for the common case.
     pub(crate) fn dense_numel(&self) -> Option<i64> {
         let (mut expected, mut elements) = (1i64, 1i64);
         for (n, s) in self.sizes.iter().zip(&self.strides).rev() {
@@ -79,15 +87,20 @@ impl Meta {
         Some(elements)
     }
 
-    /// The number of elements of a layout that is [dense](Self::dense_numel), where no size is negative and their product fits.
+    /// The number of elements of a layout that is [dense](Self::dense_numel), where no size is
+    /// negative and their product fits.
     pub(crate) fn checked_dense_numel(&self) -> Option<i64> {
-        let numel = || self.sizes.iter().try_fold(1i64, |n, s| n.checked_mul(s.as_i64().filter(|s| *s >= 0)?));
+        let numel = || {
+            self.sizes.iter().try_fold(1i64, |n, s| n.checked_mul(s.as_i64().filter(|s| *s >= 0)?))
+        };
         self.dense_numel().and_then(|_| numel())
     }
 
     /// The layout as plain numbers, or `None` where a size, stride or the offset is symbolic.
     pub fn concrete(&self) -> Option<Concrete> {
-        let ints = |dims: &[SymInt]| dims.iter().map(|d| d.as_i64()).collect::<Option<SmallVec<[i64; 6]>>>();
+        let ints = |dims: &[SymInt]| {
+            dims.iter().map(|d| d.as_i64()).collect::<Option<SmallVec<[i64; 6]>>>()
+        };
         Some(Concrete {
             sizes: ints(&self.sizes)?,
             strides: ints(&self.strides)?,
@@ -113,16 +126,22 @@ pub struct Concrete {
 impl Concrete {
     /// The number of elements, or `None` where it overflows.
     pub fn numel(&self) -> Option<i64> {
-        if self.sizes.contains(&0) { Some(0) } else { self.sizes.iter().try_fold(1i64, |n, &s| n.checked_mul(s)) }
+        if self.sizes.contains(&0) {
+            Some(0)
+        } else {
+            self.sizes.iter().try_fold(1i64, |n, &s| n.checked_mul(s))
+        }
     }
 
-    /// The half-open range of bytes that the elements span; `None` where empty or where it overflows.
+    /// The half-open range of bytes that the elements span; `None` where empty or where it
+    /// overflows.
     pub fn span(&self) -> Option<(i64, i64)> {
         if self.sizes.contains(&0) {
             return None;
         }
-        let last =
-            self.sizes.iter().zip(&self.strides).try_fold(self.offset, |o, (&n, &s)| o.checked_add(n.checked_sub(1)?.checked_mul(s)?))?;
+        let last = self.sizes.iter().zip(&self.strides).try_fold(self.offset, |o, (&n, &s)| {
+            o.checked_add(n.checked_sub(1)?.checked_mul(s)?)
+        })?;
         Some((self.offset.checked_mul(self.width)?, last.checked_add(1)?.checked_mul(self.width)?))
     }
 
@@ -138,7 +157,8 @@ impl Concrete {
     }
 }
 
-/// What can be given where sizes, strides or another list of integers is wanted: arrays, slices and vectors of numbers or [`SymInt`]s.
+/// What can be given where sizes, strides or another list of integers is wanted: arrays, slices and
+/// vectors of numbers or [`SymInt`]s.
 pub trait IntoDims {
     /// The list, as symbolic integers.
     fn into_dims(self) -> Dims;

@@ -10,9 +10,9 @@ pub(crate) mod overlap;
 pub(crate) mod shape;
 pub(crate) mod storage;
 
-use crate::tensor::borrow::{Access, Borrows, Grant, Holder};
 use crate::error::{AccessError, Error, Result};
 use crate::tensor::alloc::Block;
+use crate::tensor::borrow::{Access, Borrows, Grant, Holder};
 use crate::tensor::meta::{Dims, IntoDims, Meta};
 use crate::tensor::storage::{Data, HostBuffer, Storage};
 use maquette_ir::sym::SymInt;
@@ -22,10 +22,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
 
-/// A tensor handle. Cloning shares the storage; a write through one handle is seen through all of its views.
+/// A tensor handle. Cloning shares the storage; a write through one handle is seen through all of
+/// its views.
 ///
-/// A failed operation gives a *poisoned* tensor that carries the first error; whatever is computed from it carries that error too,
-/// and [`Tensor::ok`] or anything that returns a [`Result`] shows it.
+/// A failed operation gives a *poisoned* tensor that carries the first error; whatever is computed
+/// from it carries that error too, and [`Tensor::ok`] or anything that returns a [`Result`] shows
+/// it.
 #[derive(Clone)]
 pub struct Tensor {
     node: Arc<Node>,
@@ -56,7 +58,11 @@ pub struct TraceTag {
 impl TraceTag {
     /// A running trace on this thread.
     pub fn new(name: impl Into<Arc<str>>) -> Arc<TraceTag> {
-        Arc::new(TraceTag { name: name.into(), thread: std::thread::current().id(), ended: AtomicBool::new(false) })
+        Arc::new(TraceTag {
+            name: name.into(),
+            thread: std::thread::current().id(),
+            ended: AtomicBool::new(false),
+        })
     }
 
     /// Marks it over: its tensors cannot be used from now on.
@@ -80,13 +86,21 @@ pub struct TraceSlot {
 }
 
 impl Tensor {
-    fn live_node(meta: Meta, storage: Arc<Storage>, slot: Option<TraceSlot>, grant: Grant) -> Tensor {
+    fn live_node(
+        meta: Meta,
+        storage: Arc<Storage>,
+        slot: Option<TraceSlot>,
+        grant: Grant,
+    ) -> Tensor {
         Tensor { node: Arc::new(Node::Live(Live { meta, storage, slot })), grant }
     }
 
     /// A tensor that died of `error`.
     pub fn poison(error: Error) -> Tensor {
-        Tensor { node: Arc::new(Node::Poisoned { error, meta: Meta::contiguous([0i64; 0], DType::F32) }), grant: Grant::NONE }
+        Tensor {
+            node: Arc::new(Node::Poisoned { error, meta: Meta::contiguous([0i64; 0], DType::F32) }),
+            grant: Grant::NONE,
+        }
     }
 
     /// The tensor, or the error it died of: its own, or that of a failed write to its storage.
@@ -116,7 +130,8 @@ impl Tensor {
         Tensor::allocate_as(meta, Block::zeroed)
     }
 
-    /// As [`Tensor::allocate`], for a kernel that writes every element: what is in memory before is of any value.
+    /// As [`Tensor::allocate`], for a kernel that writes every element: what is in memory before is
+    /// of any value.
     pub(crate) fn allocate_to_fill(meta: Meta) -> Result<Tensor> {
         // not every byte is a bool
         let block = if meta.dtype == DType::Bool { Block::zeroed } else { Block::any };
@@ -124,7 +139,8 @@ impl Tensor {
     }
 
     fn allocate_as(meta: Meta, block: fn(usize) -> Option<Block>) -> Result<Tensor> {
-        let failed = || AccessError::Allocation { sizes: dims_text(&meta.sizes), dtype: meta.dtype };
+        let failed =
+            || AccessError::Allocation { sizes: dims_text(&meta.sizes), dtype: meta.dtype };
         let data = if meta.device == Device::Meta {
             Data::Fake
         } else if meta.device == Device::Cpu {
@@ -156,9 +172,16 @@ impl Tensor {
     pub(crate) fn over(buffer: HostBuffer, sizes: impl IntoDims, dtype: DType) -> Result<Tensor> {
         let meta = Meta::contiguous(sizes, dtype);
         let size = dtype.size() as i64;
-        let bytes = meta.sizes.iter().try_fold(size, |n, s| s.as_i64().filter(|s| *s >= 0).and_then(|s| n.checked_mul(s)));
+        let bytes = meta
+            .sizes
+            .iter()
+            .try_fold(size, |n, s| s.as_i64().filter(|s| *s >= 0).and_then(|s| n.checked_mul(s)));
         if bytes != i64::try_from(buffer.len()).ok() {
-            return Err(AccessError::Shape { sizes: dims_text(&meta.sizes), found: buffer.len() / dtype.size() }.into());
+            return Err(AccessError::Shape {
+                sizes: dims_text(&meta.sizes),
+                found: buffer.len() / dtype.size(),
+            }
+            .into());
         }
         Ok(Tensor::live_node(meta, Arc::new(Storage::new(Data::Host(buffer))), None, Grant::NONE))
     }
@@ -174,23 +197,32 @@ impl Tensor {
         Tensor::fake_of(Meta::contiguous(sizes, dtype))
     }
 
-    /// The storage of a fake tensor seen through other metadata, untraced: there is no data to be out of bounds of.
+    /// The storage of a fake tensor seen through other metadata, untraced: there is no data to be
+    /// out of bounds of.
     ///
     /// # Errors
     /// The tensor is poisoned or has data.
     pub fn fake_view(&self, meta: Meta) -> Result<Tensor> {
-        if self.is_fake() { self.view_of(meta) } else { Err(Error::value("`fake_view` is for fake tensors")) }
+        if self.is_fake() {
+            self.view_of(meta)
+        } else {
+            Err(Error::value("`fake_view` is for fake tensors"))
+        }
     }
 
-    /// The same storage seen through other metadata, untraced. The caller has checked bounds and device.
+    /// The same storage seen through other metadata, untraced. The caller has checked bounds and
+    /// device.
     pub(crate) fn view_of(&self, meta: Meta) -> Result<Tensor> {
         Ok(Tensor::live_node(meta, self.live()?.storage.clone(), None, self.grant))
     }
 
-    /// The same tensor as value `slot` of a trace. Its storage is the trace's own, so that views and poison are shared within it.
+    /// The same tensor as value `slot` of a trace. Its storage is the trace's own, so that views
+    /// and poison are shared within it.
     pub fn with_slot(&self, slot: TraceSlot) -> Tensor {
         match &*self.node {
-            Node::Live(l) => Tensor::live_node(l.meta.clone(), l.storage.clone(), Some(slot), Grant::NONE),
+            Node::Live(l) => {
+                Tensor::live_node(l.meta.clone(), l.storage.clone(), Some(slot), Grant::NONE)
+            }
             Node::Poisoned { .. } => self.clone(),
         }
     }
@@ -207,10 +239,13 @@ impl Tensor {
         }
     }
 
-    /// The same metadata and fake storage, outside any trace: what a fake kernel is given for a traced tensor.
+    /// The same metadata and fake storage, outside any trace: what a fake kernel is given for a
+    /// traced tensor.
     pub fn without_slot(&self) -> Tensor {
         match &*self.node {
-            Node::Live(l) if l.slot.is_some() => Tensor::live_node(l.meta.clone(), l.storage.clone(), None, Grant::NONE),
+            Node::Live(l) if l.slot.is_some() => {
+                Tensor::live_node(l.meta.clone(), l.storage.clone(), None, Grant::NONE)
+            }
             _ => self.clone(),
         }
     }
@@ -306,7 +341,8 @@ impl Tensor {
         Ok(BorrowGuard { storage: storage.clone(), grant })
     }
 
-    // ---- metadata ------------------------------------------------------------------------------------------------------------
+    // ---- metadata
+    // ------------------------------------------------------------------------------------------------------------
 
     /// The element type.
     pub fn dtype(&self) -> DType {
@@ -338,18 +374,22 @@ impl Tensor {
         &self.meta().strides
     }
 
-    /// The offset of its first element in its storage; a poisoned integer where the tensor is traced, since the inputs of a run may begin
-    /// anywhere in their storages.
+    /// The offset of its first element in its storage; a poisoned integer where the tensor is
+    /// traced, since the inputs of a run may begin anywhere in their storages.
     #[track_caller]
     pub fn storage_offset(&self) -> SymInt {
         if self.slot().is_some() {
-            let e = Error::value("the storage offset of a traced tensor is not known: an input may begin anywhere in its storage");
+            let e = Error::value(
+                "the storage offset of a traced tensor is not known: an input may begin anywhere \
+                    in its storage",
+            );
             return SymInt::poison(Arc::new(e.at(maquette_ir::Loc::caller())));
         }
         self.meta().offset
     }
 
-    /// The size of one dimension, counted from the end where negative; a poisoned integer where there is none.
+    /// The size of one dimension, counted from the end where negative; a poisoned integer where
+    /// there is none.
     #[track_caller]
     pub fn size(&self, dim: i64) -> SymInt {
         if let Some(e) = self.poisoned() {
@@ -360,8 +400,10 @@ impl Tensor {
         match usize::try_from(index).ok().and_then(|i| self.sizes().get(i)) {
             Some(&s) => s,
             None => {
-                let e = Error::value(format!("dimension {dim} is out of range for a tensor of {rank} dimensions"))
-                    .at(maquette_ir::Loc::caller());
+                let e = Error::value(format!(
+                    "dimension {dim} is out of range for a tensor of {rank} dimensions"
+                ))
+                .at(maquette_ir::Loc::caller());
                 SymInt::poison(Arc::new(e))
             }
         }
@@ -381,7 +423,13 @@ impl Tensor {
         self.ok()?;
         self.sizes()
             .iter()
-            .map(|s| s.as_i64().ok_or_else(|| Error::msg(format!("the size {s} is symbolic; `sizes_i64` is for concrete tensors"))))
+            .map(|s| {
+                s.as_i64().ok_or_else(|| {
+                    Error::msg(format!(
+                        "the size {s} is symbolic; `sizes_i64` is for concrete tensors"
+                    ))
+                })
+            })
             .collect()
     }
 
@@ -419,7 +467,8 @@ pub(crate) fn dims_text(dims: &[SymInt]) -> String {
 /// The dims of a contiguous tensor of these sizes are implied; others are worth showing.
 fn has_plain_layout(m: &Meta) -> bool {
     let plain: Dims = maquette_ir::typing::contiguous_strides(&m.sizes);
-    m.offset.as_i64() == Some(0) && plain.iter().zip(&m.strides).all(|(a, b)| a.eq(*b).statically_known() == Some(true))
+    m.offset.as_i64() == Some(0)
+        && plain.iter().zip(&m.strides).all(|(a, b)| a.eq(*b).statically_known() == Some(true))
 }
 
 impl fmt::Display for Meta {

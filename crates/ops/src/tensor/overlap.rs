@@ -6,7 +6,8 @@ use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{TriBool, ViewSpec};
 use smallvec::SmallVec;
 
-/// Regions up to this many elements are compared element by element where arithmetic does not decide.
+/// Regions up to this many elements are compared element by element where arithmetic does not
+/// decide.
 const ENUMERATE: i64 = 4096;
 
 /// Whether two regions of one storage may share a byte.
@@ -20,11 +21,16 @@ pub fn may_overlap(a: &Concrete, b: &Concrete) -> bool {
     }
     match (a.numel(), b.numel()) {
         (Some(na), Some(nb)) if na <= ENUMERATE && nb <= ENUMERATE => share_a_byte(a, b),
-        _ => a.width != b.width || !proven_disjoint(a, b) || fault_injected("copies: runs know less of many elements than plans"),
+        _ => {
+            a.width != b.width
+                || !proven_disjoint(a, b)
+                || fault_injected("copies: runs know less of many elements than plans")
+        }
     }
 }
 
-/// As the view algebra has it, which plans are made with: what they know to be apart is not copied in the run.
+/// As the view algebra has it, which plans are made with: what they know to be apart is not copied
+/// in the run.
 fn proven_disjoint(a: &Concrete, b: &Concrete) -> bool {
     let (start, mut symbols) = (a.offset.min(b.offset), SymTable::new());
     let views = (view(a, start, &mut symbols), view(b, start, &mut symbols));
@@ -32,11 +38,13 @@ fn proven_disjoint(a: &Concrete, b: &Concrete) -> bool {
 }
 
 fn view(c: &Concrete, start: i64, symbols: &mut SymTable) -> Option<ViewSpec> {
-    let [sizes, strides] = [&c.sizes, &c.strides].map(|l| l.iter().copied().map(Expr::Int).collect::<SmallVec<[Expr; 6]>>());
+    let [sizes, strides] = [&c.sizes, &c.strides]
+        .map(|l| l.iter().copied().map(Expr::Int).collect::<SmallVec<[Expr; 6]>>());
     ViewSpec::strided(Expr::Int(c.offset - start), &sizes, &strides, symbols).ok()
 }
 
-/// Whether an element of a region may lie, in part at least, in a half-open range of the storage's bytes.
+/// Whether an element of a region may lie, in part at least, in a half-open range of the storage's
+/// bytes.
 pub(crate) fn overlaps_byte_range(a: &Concrete, range: (i64, i64)) -> bool {
     let Some(span) = a.span() else { return !is_empty(a) };
     if span.1 <= range.0 || range.1 <= span.0 {
@@ -44,12 +52,15 @@ pub(crate) fn overlaps_byte_range(a: &Concrete, range: (i64, i64)) -> bool {
     }
     match (first_from(a, range.0.div_euclid(a.width)), a.numel()) {
         (Some(first), _) => first.is_some_and(|e| e * a.width < range.1),
-        (None, Some(n)) if n <= ENUMERATE => bytes(a).iter().any(|b| (range.0..range.1).contains(b)),
+        (None, Some(n)) if n <= ENUMERATE => {
+            bytes(a).iter().any(|b| (range.0..range.1).contains(b))
+        }
         _ => true,
     }
 }
 
-/// The first element at or behind `at`, if there is any; `None` where dimensions interleave, so that elements are in no simple order.
+/// The first element at or behind `at`, if there is any; `None` where dimensions interleave, so
+/// that elements are in no simple order.
 fn first_from(a: &Concrete, at: i64) -> Option<Option<i64>> {
     let steps = a.sizes.iter().zip(&a.strides).filter(|(n, s)| **n > 1 && **s != 0);
     let mut dims: SmallVec<[(i64, i64); 6]> = steps.map(|(&n, &s)| (s, n)).collect();
@@ -95,7 +106,8 @@ pub fn contains(outer: &Concrete, inner: &Concrete) -> bool {
     }
 }
 
-/// Whether two index tuples of one region may name the same element, as in expanded or overlapping `as_strided` tensors.
+/// Whether two index tuples of one region may name the same element, as in expanded or overlapping
+/// `as_strided` tensors.
 pub fn may_self_overlap(a: &Concrete) -> bool {
     if is_empty(a) || is_nested(a) {
         return false;
@@ -108,15 +120,22 @@ pub fn may_self_overlap(a: &Concrete) -> bool {
         }
         _ => {
             let mut symbols = SymTable::new();
-            !view(a, a.offset, &mut symbols).is_some_and(|v| v.injective(&mut symbols) == TriBool::Yes)
+            !view(a, a.offset, &mut symbols)
+                .is_some_and(|v| v.injective(&mut symbols) == TriBool::Yes)
         }
     }
 }
 
-/// Whether each dimension steps over everything that those of smaller strides reach: then no two elements meet, and an array view knows.
+/// Whether each dimension steps over everything that those of smaller strides reach: then no two
+/// elements meet, and an array view knows.
 pub fn is_nested(a: &Concrete) -> bool {
-    let mut dims: SmallVec<[(i64, i64); 6]> =
-        a.sizes.iter().zip(&a.strides).filter(|(n, _)| **n > 1).map(|(&n, &s)| (s.saturating_abs(), n)).collect();
+    let mut dims: SmallVec<[(i64, i64); 6]> = a
+        .sizes
+        .iter()
+        .zip(&a.strides)
+        .filter(|(n, _)| **n > 1)
+        .map(|(&n, &s)| (s.saturating_abs(), n))
+        .collect();
     dims.sort_unstable();
     let mut reach = 0i64; // the farthest element reached by the dimensions seen so far
     dims.iter().all(|&(s, n)| {
@@ -134,24 +153,32 @@ fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a.saturating_abs() } else { gcd(b, a.wrapping_rem(b)) }
 }
 
-/// Every element of both lies on `offset + k·g`; different residues never meet (even and odd columns).
+/// Every element of both lies on `offset + k·g`; different residues never meet (even and odd
+/// columns).
 fn lattices_disjoint(a: &Concrete, b: &Concrete) -> bool {
-    let steps = |c: &Concrete| c.sizes.iter().zip(&c.strides).filter(|(n, _)| **n > 1).fold(0, |g, (_, &s)| gcd(g, s));
+    let steps = |c: &Concrete| {
+        c.sizes.iter().zip(&c.strides).filter(|(n, _)| **n > 1).fold(0, |g, (_, &s)| gcd(g, s))
+    };
     let g = gcd(steps(a), steps(b));
     g != 0 && a.offset.wrapping_sub(b.offset).wrapping_rem(g) != 0
 }
 
-/// Both regions as boxes over the union of their strides; disjoint where some coordinate's intervals are (left and right halves).
+/// Both regions as boxes over the union of their strides; disjoint where some coordinate's
+/// intervals are (left and right halves).
 fn boxes_disjoint(a: &Concrete, b: &Concrete) -> bool {
     let Some(frame) = common_frame(a, b) else { return false };
-    let (Some(ba), Some(bb)) = (coordinates(a, &frame), coordinates(b, &frame)) else { return false };
+    let (Some(ba), Some(bb)) = (coordinates(a, &frame), coordinates(b, &frame)) else {
+        return false;
+    };
     ba.iter().zip(&bb).any(|(x, y)| x.1 < y.0 || y.1 < x.0)
 }
 
 /// The strides of both, falling; `None` where one is not positive.
 fn common_frame(a: &Concrete, b: &Concrete) -> Option<SmallVec<[i64; 8]>> {
-    let mut frame: SmallVec<[i64; 8]> =
-        [a, b].iter().flat_map(|c| c.sizes.iter().zip(&c.strides).filter(|(n, _)| **n > 1).map(|(_, &s)| s)).collect();
+    let mut frame: SmallVec<[i64; 8]> = [a, b]
+        .iter()
+        .flat_map(|c| c.sizes.iter().zip(&c.strides).filter(|(n, _)| **n > 1).map(|(_, &s)| s))
+        .collect();
     frame.sort_unstable_by(|x, y| y.cmp(x));
     frame.dedup();
     frame.iter().all(|&s| s > 0).then_some(frame)
@@ -159,17 +186,23 @@ fn common_frame(a: &Concrete, b: &Concrete) -> Option<SmallVec<[i64; 8]>> {
 
 type Intervals = SmallVec<[(i64, i64); 8]>;
 
-/// The interval of each coordinate in a mixed-radix frame of falling strides; `None` where a coordinate carries into the next,
-/// so that coordinates are not unique.
+/// The interval of each coordinate in a mixed-radix frame of falling strides; `None` where a
+/// coordinate carries into the next, so that coordinates are not unique.
 fn coordinates(c: &Concrete, frame: &[i64]) -> Option<Intervals> {
     let mut rest = c.offset;
     let mut out = Intervals::new();
     for (i, &stride) in frame.iter().enumerate() {
         let start = rest / stride;
         rest %= stride;
-        let extent: i64 =
-            c.sizes.iter().zip(&c.strides).filter(|(n, s)| **n > 1 && **s == stride).fold(0, |sum: i64, (n, _)| sum.saturating_add(n - 1));
-        if i > 0 && start.saturating_add(extent).saturating_add(1).saturating_mul(stride) > frame[i - 1] {
+        let extent: i64 = c
+            .sizes
+            .iter()
+            .zip(&c.strides)
+            .filter(|(n, s)| **n > 1 && **s == stride)
+            .fold(0, |sum: i64, (n, _)| sum.saturating_add(n - 1));
+        if i > 0
+            && start.saturating_add(extent).saturating_add(1).saturating_mul(stride) > frame[i - 1]
+        {
             return None;
         }
         out.push((start, start.saturating_add(extent)));
@@ -181,14 +214,20 @@ fn coordinates(c: &Concrete, frame: &[i64]) -> Option<Intervals> {
 fn elements(c: &Concrete) -> Vec<i64> {
     let mut at = vec![c.offset];
     for (&n, &s) in c.sizes.iter().zip(&c.strides) {
-        at = at.iter().flat_map(|&o| (0..n).map(move |i| o.wrapping_add(i.wrapping_mul(s)))).collect();
+        at = at
+            .iter()
+            .flat_map(|&o| (0..n).map(move |i| o.wrapping_add(i.wrapping_mul(s))))
+            .collect();
     }
     at
 }
 
 /// The bytes of a region, in order.
 fn bytes(c: &Concrete) -> Vec<i64> {
-    let mut v: Vec<i64> = elements(c).iter().flat_map(|e| (0..c.width).map(move |b| e.wrapping_mul(c.width).wrapping_add(b))).collect();
+    let mut v: Vec<i64> = elements(c)
+        .iter()
+        .flat_map(|e| (0..c.width).map(move |b| e.wrapping_mul(c.width).wrapping_add(b)))
+        .collect();
     v.sort_unstable();
     v
 }
@@ -231,8 +270,11 @@ mod tests {
         assert!(!may_overlap(&region(&[0], &[1], 0), &left));
         // residues 0 and 3 of 7, and 5 and 1: told by the algebra alone, wherever they begin
         for start in [0, 2, 4] {
-            let (a, b) = (region(&[2100, 2], &[7, 3], start), region(&[2100, 2], &[7, 3], start + 5));
-            assert!(!may_overlap(&a, &b) && may_overlap(&a, &region(&[2100, 2], &[7, 3], start + 4)));
+            let (a, b) =
+                (region(&[2100, 2], &[7, 3], start), region(&[2100, 2], &[7, 3], start + 5));
+            assert!(
+                !may_overlap(&a, &b) && may_overlap(&a, &region(&[2100, 2], &[7, 3], start + 4))
+            );
         }
     }
 
@@ -242,9 +284,15 @@ mod tests {
         let left = region(&[1000, 4], &[8, 1], 0);
         let column = region(&[2], &[2], 0);
         assert!(contains(&left, &region(&[4], &[1], 8)), "a row of the left half");
-        assert!(contains(&matrix, &left) && contains(&left, &region(&[4, 1000], &[1, 8], 0)), "transposed");
+        assert!(
+            contains(&matrix, &left) && contains(&left, &region(&[4, 1000], &[1, 8], 0)),
+            "transposed"
+        );
         assert!(!contains(&left, &region(&[5], &[1], 0)) && !contains(&left, &matrix));
-        assert!(!contains(&column, &region(&[1], &[1], 1)), "inside the span, between the elements");
+        assert!(
+            !contains(&column, &region(&[1], &[1], 1)),
+            "inside the span, between the elements"
+        );
     }
 
     #[test]
@@ -265,13 +313,29 @@ mod tests {
             ((seed >> 33) % n) as i64
         };
         for _ in 0..20_000 {
-            let a = region(&[1 + next(4), 1 + next(4), 1 + next(3)], &[next(9), next(4), next(30)], next(12));
+            let a = region(
+                &[1 + next(4), 1 + next(4), 1 + next(3)],
+                &[next(9), next(4), next(30)],
+                next(12),
+            );
             let (start, length) = (next(160), 1 + next(24));
-            let solid = Concrete { sizes: [length].as_slice().into(), strides: [1].as_slice().into(), offset: start, width: 1 };
-            assert_eq!(overlaps_byte_range(&a, (start, start + length)), share_a_byte(&a, &solid), "{a:?} {start} {length}");
+            let solid = Concrete {
+                sizes: [length].as_slice().into(),
+                strides: [1].as_slice().into(),
+                offset: start,
+                width: 1,
+            };
+            assert_eq!(
+                overlaps_byte_range(&a, (start, start + length)),
+                share_a_byte(&a, &solid),
+                "{a:?} {start} {length}"
+            );
         }
         let columns = region(&[1_000_000, 4], &[8, 1], 0);
-        assert!(!overlaps_byte_range(&columns, (32 * 4000 + 16, 32 * 4000 + 32)), "between two rows");
+        assert!(
+            !overlaps_byte_range(&columns, (32 * 4000 + 16, 32 * 4000 + 32)),
+            "between two rows"
+        );
         assert!(overlaps_byte_range(&columns, (32 * 4000 + 15, 32 * 4000 + 32)));
         assert!(!overlaps_byte_range(&region(&[0], &[1], 0), (0, 8)));
     }

@@ -1,15 +1,16 @@
 //! Storages: the memory that tensors view, with its borrows, its version and its poison.
 //!
-//! Safety of this module: a [`HostBuffer`] owns `len` bytes at `ptr`, itself or by its owner, until it is dropped. Nobody makes a
-//! reference into it except through a borrow taken in [`Storage::borrows`], which keeps writers apart from everybody else; see `access.rs`.
+//! Safety of this module: a [`HostBuffer`] owns `len` bytes at `ptr`, itself or by its owner, until
+//! it is dropped. Nobody makes a reference into it except through a borrow taken in
+//! [`Storage::borrows`], which keeps writers apart from everybody else; see `access.rs`.
 #![allow(unsafe_code)]
 
-use crate::tensor::borrow::Borrows;
 use crate::error::Error;
-use crate::tensor::alloc::Block;
-use crate::tensor::meta::IntoDims;
 use crate::mode;
 use crate::tensor::Tensor;
+use crate::tensor::alloc::Block;
+use crate::tensor::borrow::Borrows;
+use crate::tensor::meta::IntoDims;
 use maquette_ir::{DType, Loc};
 use std::any::Any;
 use std::ptr::NonNull;
@@ -31,7 +32,8 @@ enum BufferOwner {
     Foreign(#[expect(dead_code, reason = "held to be dropped")] Box<dyn Any + Send + Sync>),
 }
 
-// SAFETY: the buffer is plain bytes, and every access goes through the borrow table of the storage that owns it.
+// SAFETY: the buffer is plain bytes, and every access goes through the borrow table of the storage
+// that owns it.
 unsafe impl Send for HostBuffer {}
 // SAFETY: as above; shared access alone hands out no references.
 unsafe impl Sync for HostBuffer {}
@@ -52,7 +54,11 @@ impl HostBuffer {
         }
         let mut v = std::mem::ManuallyDrop::new(v);
         let ptr = NonNull::new(v.as_mut_ptr().cast()).unwrap_or(NonNull::dangling());
-        HostBuffer { ptr, len: std::mem::size_of_val(v.as_slice()), owner: BufferOwner::Vector(v.capacity(), free::<T>) }
+        HostBuffer {
+            ptr,
+            len: std::mem::size_of_val(v.as_slice()),
+            owner: BufferOwner::Vector(v.capacity(), free::<T>),
+        }
     }
 
     /// Bytes that belong to `owner`.
@@ -84,16 +90,24 @@ impl Drop for HostBuffer {
 }
 
 impl Tensor {
-    /// A row-major tensor of `sizes` over memory that belongs to somebody else (a mapped file, an array of another library), without
-    /// copying. `owner` is dropped when the last view of the memory is; until then it keeps the memory alive.
+    /// A row-major tensor of `sizes` over memory that belongs to somebody else (a mapped file, an
+    /// array of another library), without copying. `owner` is dropped when the last view of the
+    /// memory is; until then it keeps the memory alive.
     ///
-    /// Poisoned where the bytes are not as many as the sizes need. Memory that is not aligned for `dtype` is refused when it is read.
+    /// Poisoned where the bytes are not as many as the sizes need. Memory that is not aligned for
+    /// `dtype` is refused when it is read.
     ///
     /// # Safety
-    /// While `owner` lives, `bytes` is initialised memory that may be read and written from any thread, and that nobody reads or writes
-    /// but through this tensor and its views. Of [`DType::Bool`], every byte is 0 or 1.
+    /// While `owner` lives, `bytes` is initialised memory that may be read and written from any
+    /// thread, and that nobody reads or writes but through this tensor and its views. Of
+    /// [`DType::Bool`], every byte is 0 or 1.
     #[track_caller]
-    pub unsafe fn from_foreign(bytes: NonNull<[u8]>, sizes: impl IntoDims, dtype: DType, owner: Box<dyn Any + Send + Sync>) -> Tensor {
+    pub unsafe fn from_foreign(
+        bytes: NonNull<[u8]>,
+        sizes: impl IntoDims,
+        dtype: DType,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Tensor {
         let loc = Loc::caller();
         // SAFETY: the caller's.
         let buffer = unsafe { HostBuffer::foreign(bytes, owner) };
@@ -121,7 +135,12 @@ pub struct Storage {
 
 impl Storage {
     pub(crate) fn new(data: Data) -> Storage {
-        Storage { data, borrows: Borrows::default(), version: AtomicU64::new(0), poison: OnceLock::new() }
+        Storage {
+            data,
+            borrows: Borrows::default(),
+            version: AtomicU64::new(0),
+            poison: OnceLock::new(),
+        }
     }
 
     /// How often it was written to: once for each mutated argument of each call.

@@ -1,16 +1,16 @@
 //! Forwards: a place for each value, at the time it is made.
 
-use super::node_kind::{NodeKind, OpCall};
 use super::destinations::{DEPTH, Destination};
+use super::node_kind::{NodeKind, OpCall};
 use super::{BufferRegion, Planner, Time};
-use crate::functionalize::value_graph::SpecId;
 use crate::error::{Reason, Result};
 use crate::functionalize::lift::{APART, DISTINCT};
-use maquette_ir::graph::{Arg, NodeId, Placement, ValueId};
-use maquette_ir::fault_injection::fault_injected;
-use maquette_ir::buffer_plan::{Buffer, ResultDest, Step, CopyReason};
-use maquette_ir::sym::Expr;
+use crate::functionalize::value_graph::SpecId;
+use maquette_ir::buffer_plan::{Buffer, CopyReason, ResultDest, Step};
 use maquette_ir::copy_cost::{OverlapCondition, Traffic};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::graph::{Arg, NodeId, Placement, ValueId};
+use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
@@ -18,10 +18,13 @@ impl Planner<'_> {
     pub(super) fn node(&mut self, now: Time, node: NodeId) -> Result<()> {
         match self.node_kinds[node.index()].clone() {
             NodeKind::View { base, spec, result } => self.view(now, node, base, spec, result),
-            NodeKind::Store { base, source, spec, result } => self.store(now, base, source, spec, result),
+            NodeKind::Store { base, source, spec, result } => {
+                self.store(now, base, source, spec, result)
+            }
             NodeKind::Strided { of, result } => {
                 let (at, wanted) = (self.region(of)?, self.declared_layout(result)?);
-                if self.same_layout(at.spec, wanted, false) || self.live[result.index()].is_empty() {
+                if self.same_layout(at.spec, wanted, false) || self.live[result.index()].is_empty()
+                {
                     self.alias(result, at);
                     return Ok(());
                 }
@@ -53,7 +56,14 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn view(&mut self, now: Time, node: NodeId, base: ValueId, spec: SpecId, result: ValueId) -> Result<()> {
+    fn view(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        base: ValueId,
+        spec: SpecId,
+        result: ValueId,
+    ) -> Result<()> {
         let at = self.region(base)?;
         if let Some(spec) = self.interner.compose(at.spec, spec) {
             let there = BufferRegion { spec, ..at };
@@ -61,7 +71,8 @@ impl Planner<'_> {
                 self.alias(result, there);
                 return Ok(());
             }
-            // elements that share their place, of which some will change: now, so that what changes can be made in place
+            // elements that share their place, of which some will change: now, so that what changes
+            // can be made in place
             let to = self.choose_region(now, result, &mut [(base, at)], Placement::Anywhere)?;
             self.copy(result, there, to, CopyReason::Store);
             self.put(result, to);
@@ -82,7 +93,14 @@ impl Planner<'_> {
         Ok(())
     }
 
-    fn store(&mut self, now: Time, base: ValueId, source: ValueId, spec: SpecId, result: ValueId) -> Result<()> {
+    fn store(
+        &mut self,
+        now: Time,
+        base: ValueId,
+        source: ValueId,
+        spec: SpecId,
+        result: ValueId,
+    ) -> Result<()> {
         let (whole, from) = (self.region(base)?, self.region(source)?);
         if self.live[result.index()].is_empty() {
             self.alias(result, whole);
@@ -97,7 +115,11 @@ impl Planner<'_> {
                 self.alias(result, whole);
                 return Ok(());
             }
-            let price = self.elements(base).saturating_mul(if self.is_destination(result, whole) { 2 } else { 1 });
+            let price = self.elements(base).saturating_mul(if self.is_destination(result, whole) {
+                2
+            } else {
+                1
+            });
             if self.is_writable(part, now) && self.try_free(part, now, false, price)? {
                 self.copy(source, from, part, CopyReason::Store);
                 self.alias(result, whole);
@@ -131,10 +153,22 @@ impl Planner<'_> {
             }
             reads.push((v, at));
         }
-        let befores = call.writes.iter().map(|(before, _)| self.region(*before)).collect::<Result<SmallVec<[BufferRegion; 2]>>>()?;
+        let befores = call
+            .writes
+            .iter()
+            .map(|(before, _)| self.region(*before))
+            .collect::<Result<SmallVec<[BufferRegion; 2]>>>()?;
         let mut writes: SmallVec<[BufferRegion; 2]> = SmallVec::new();
         for (i, &(before, after)) in call.writes.iter().enumerate() {
-            let to = self.mutated_region(now, call, (before, after), befores[i], &reads, &befores, &writes)?;
+            let to = self.mutated_region(
+                now,
+                call,
+                (before, after),
+                befores[i],
+                &reads,
+                &befores,
+                &writes,
+            )?;
             writes.push(to);
             self.claimed.push(to);
         }
@@ -169,7 +203,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A value laid out for an operator that looks at strides; in memory that nothing else is written to, so that others like it read it too.
+    /// A value laid out for an operator that looks at strides; in memory that nothing else is
+    /// written to, so that others like it read it too.
     fn relayout(&mut self, v: ValueId, at: BufferRegion, layout: SpecId) -> Result<BufferRegion> {
         if let Some(there) = self.relayouts.get(&(v, layout)) {
             return Ok(*there);
@@ -181,7 +216,12 @@ impl Planner<'_> {
     }
 
     /// Adds what a call writes, and copies on the side.
-    fn count(&mut self, call: &OpCall, reads: &[(ValueId, BufferRegion)], made: &[(ValueId, BufferRegion)]) -> Result<()> {
+    fn count(
+        &mut self,
+        call: &OpCall,
+        reads: &[(ValueId, BufferRegion)],
+        made: &[(ValueId, BufferRegion)],
+    ) -> Result<()> {
         let own = made.len() - call.writes.len();
         for (i, &(v, at)) in made.iter().enumerate() {
             let sizes = self.graph.tensor_type(v).map_or(&[][..], |t| &t.sizes);
@@ -197,7 +237,8 @@ impl Planner<'_> {
                 let same = self.same(at, *to);
                 call.write_model.needs_operand_copy(|| same, || !self.disjoint(at, *to))
             };
-            let there: SmallVec<[BufferRegion; 2]> = made[own..].iter().map(|(_, to)| *to).filter(&mut needs_copy).collect();
+            let there: SmallVec<[BufferRegion; 2]> =
+                made[own..].iter().map(|(_, to)| *to).filter(&mut needs_copy).collect();
             let condition = match there.as_slice() {
                 [] => continue,
                 _ if fault_injected("copies: operands in the way are free") => continue,
@@ -210,7 +251,10 @@ impl Planner<'_> {
             let times = 1 + call.repeated_reads.iter().filter(|u| **u == v).count() as u64;
             match condition {
                 Some(condition) => {
-                    self.cost.add_estimate(self.graph.tensor_type(v).map_or(&[], |t| &t.sizes), Traffic::copy(times));
+                    self.cost.add_estimate(
+                        self.graph.tensor_type(v).map_or(&[], |t| &t.sizes),
+                        Traffic::copy(times),
+                    );
                     self.cost.copied.add_if(condition, times);
                 }
                 None => self.count_copies(v, times),
@@ -219,11 +263,20 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What a value will be stored in is copied before the value is made, where it cannot stay in any case: so the value can be made in it.
+    /// What a value will be stored in is copied before the value is made, where it cannot stay in
+    /// any case: so the value can be made in it.
     fn make_room(&mut self, now: Time, v: ValueId) -> Result<()> {
         for i in 0..self.graph.users(v).len() {
-            let NodeKind::Store { base, source, result, .. } = self.node_kinds[self.graph.users(v)[i].index()] else { continue };
-            let Some(at) = self.regions[base.index()].filter(|_| source == v && !self.live[result.index()].is_empty()) else { continue };
+            let NodeKind::Store { base, source, result, .. } =
+                self.node_kinds[self.graph.users(v)[i].index()]
+            else {
+                continue;
+            };
+            let Some(at) = self.regions[base.index()]
+                .filter(|_| source == v && !self.live[result.index()].is_empty())
+            else {
+                continue;
+            };
             if self.is_external(at) && !self.is_writable(at, now) {
                 self.spill(base, now)?;
             }
@@ -245,20 +298,35 @@ impl Planner<'_> {
     ) -> Result<BufferRegion> {
         let layout = self.declared_layout(before)?;
         let fits = |p: &mut Self, at: BufferRegion| {
-            !call.observes_strides || p.same_layout(at.spec, layout, false) || fault_injected("plan: what is mutated may have any strides")
+            !call.observes_strides
+                || p.same_layout(at.spec, layout, false)
+                || fault_injected("plan: what is mutated may have any strides")
         };
-        let price = self.elements(before).saturating_mul(if self.is_destination(after, here) { 2 } else { 1 });
+        let price = self.elements(before).saturating_mul(if self.is_destination(after, here) {
+            2
+        } else {
+            1
+        });
         if fits(self, here)
-            && (taken.iter().all(|t| self.disjoint(*t, here)) || fault_injected("plan: mutated tensors may meet"))
+            && (taken.iter().all(|t| self.disjoint(*t, here))
+                || fault_injected("plan: mutated tensors may meet"))
             && self.is_writable(here, now)
             && self.try_free(here, now, false, price)?
         {
             return Ok(here);
         }
-        let others: SmallVec<[BufferRegion; 4]> =
-            reads.iter().map(|(_, at)| *at).chain(befores.iter().copied()).chain(taken.iter().copied()).collect();
+        let others: SmallVec<[BufferRegion; 4]> = reads
+            .iter()
+            .map(|(_, at)| *at)
+            .chain(befores.iter().copied())
+            .chain(taken.iter().copied())
+            .collect();
         for at in self.candidate_destinations(after) {
-            if fits(self, at) && others.iter().all(|o| self.disjoint(*o, at)) && self.is_writable(at, now) && self.is_free(at, now, true) {
+            if fits(self, at)
+                && others.iter().all(|o| self.disjoint(*o, at))
+                && self.is_writable(at, now)
+                && self.is_free(at, now, true)
+            {
                 self.copy(before, here, at, CopyReason::Mutate);
                 return Ok(at);
             }
@@ -279,22 +347,34 @@ impl Planner<'_> {
 
     /// The layout that the graph declares, from the start of memory.
     fn declared_layout(&mut self, v: ValueId) -> Result<SpecId> {
-        let t = self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
-        let spec = ViewSpec::strided(Expr::Int(0), &t.sizes, &t.strides, &mut self.interner.symbols)?;
+        let t =
+            self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
+        let spec =
+            ViewSpec::strided(Expr::Int(0), &t.sizes, &t.strides, &mut self.interner.symbols)?;
         Ok(self.interner.spec(spec))
     }
 
-    /// Where a result is written, of an operator that reads these. What is in the way is read from a copy, if that costs less.
-    fn choose_region(&mut self, now: Time, v: ValueId, reads: &mut [(ValueId, BufferRegion)], placement: Placement) -> Result<BufferRegion> {
+    /// Where a result is written, of an operator that reads these. What is in the way is read from
+    /// a copy, if that costs less.
+    fn choose_region(
+        &mut self,
+        now: Time,
+        v: ValueId,
+        reads: &mut [(ValueId, BufferRegion)],
+        placement: Placement,
+    ) -> Result<BufferRegion> {
         let (price, declared) = (self.elements(v), self.declared_layout(v)?);
         let candidates = self.candidate_destinations(v);
-        let suited = |p: &mut Self, at: BufferRegion| placement != Placement::Dense || p.same_layout(at.spec, declared, false);
+        let suited = |p: &mut Self, at: BufferRegion| {
+            placement != Placement::Dense || p.same_layout(at.spec, declared, false)
+        };
         for at in candidates {
             if !suited(self, at) {
                 continue;
             }
             let clashing = self.clashing(at, reads, placement);
-            let cost = clashing.iter().map(|i| self.elements(reads[*i].0)).fold(0, u64::saturating_add);
+            let cost =
+                clashing.iter().map(|i| self.elements(reads[*i].0)).fold(0, u64::saturating_add);
             if cost <= price && self.is_writable(at, now) && self.try_free(at, now, false, price)? {
                 for i in clashing {
                     let (operand, from) = reads[i];
@@ -309,8 +389,13 @@ impl Planner<'_> {
         if placement == Placement::Elementwise {
             for &(_, at) in reads.iter() {
                 let suits = destination.is_none_or(|g| self.same_layout(g.at.spec, at.spec, true));
-                let keeps = self.same_layout(at.spec, declared, false) || !self.strides_are_observed(v, DEPTH);
-                if suits && keeps && self.is_whole_buffer(v, at)? && self.is_suitable(now, at, reads, placement) {
+                let keeps = self.same_layout(at.spec, declared, false)
+                    || !self.strides_are_observed(v, DEPTH);
+                if suits
+                    && keeps
+                    && self.is_whole_buffer(v, at)?
+                    && self.is_suitable(now, at, reads, placement)
+                {
                     return Ok(at);
                 }
             }
@@ -321,10 +406,11 @@ impl Planner<'_> {
         {
             return Ok(at);
         }
-        let wanted = self.graph.users(v).iter().find_map(|node| match &self.node_kinds[node.index()] {
-            NodeKind::Strided { result, .. } => Some(*result),
-            _ => None,
-        });
+        let wanted =
+            self.graph.users(v).iter().find_map(|node| match &self.node_kinds[node.index()] {
+                NodeKind::Strided { result, .. } => Some(*result),
+                _ => None,
+            });
         let layout = match wanted {
             Some(strided) => self.declared_layout(strided)?,
             None => declared,
@@ -341,23 +427,42 @@ impl Planner<'_> {
     fn strides_are_observed(&self, v: ValueId, depth: usize) -> bool {
         self.graph.users(v).iter().any(|node| match &self.node_kinds[node.index()] {
             NodeKind::Strided { .. } => true,
-            NodeKind::View { result, .. } => depth > 0 && self.strides_are_observed(*result, depth - 1),
+            NodeKind::View { result, .. } => {
+                depth > 0 && self.strides_are_observed(*result, depth - 1)
+            }
             NodeKind::Call(call) => call.observes_strides,
             NodeKind::Store { .. } => false,
         })
     }
 
     /// The operands that are in the way of an operator that writes here.
-    fn clashing(&mut self, at: BufferRegion, reads: &[(ValueId, BufferRegion)], placement: Placement) -> SmallVec<[usize; 2]> {
+    fn clashing(
+        &mut self,
+        at: BufferRegion,
+        reads: &[(ValueId, BufferRegion)],
+        placement: Placement,
+    ) -> SmallVec<[usize; 2]> {
         let elementwise = placement == Placement::Elementwise;
-        let elementwise = elementwise || fault_injected("plan: any operator may write over an operand");
-        let clash =
-            |p: &mut Self, o: BufferRegion| !(elementwise && p.same(o, at) || p.disjoint(o, at) || fault_injected("plan: operands are never in the way"));
+        let elementwise =
+            elementwise || fault_injected("plan: any operator may write over an operand");
+        let clash = |p: &mut Self, o: BufferRegion| {
+            !(elementwise && p.same(o, at)
+                || p.disjoint(o, at)
+                || fault_injected("plan: operands are never in the way"))
+        };
         (0..reads.len()).filter(|i| clash(self, reads[*i].1)).collect()
     }
 
-    fn is_suitable(&mut self, now: Time, at: BufferRegion, reads: &[(ValueId, BufferRegion)], placement: Placement) -> bool {
-        self.clashing(at, reads, placement).is_empty() && self.is_writable(at, now) && self.is_free(at, now, false)
+    fn is_suitable(
+        &mut self,
+        now: Time,
+        at: BufferRegion,
+        reads: &[(ValueId, BufferRegion)],
+        placement: Placement,
+    ) -> bool {
+        self.clashing(at, reads, placement).is_empty()
+            && self.is_writable(at, now)
+            && self.is_free(at, now, false)
     }
 
     /// Whether a value is left here, or stored into one that is.
@@ -369,13 +474,18 @@ impl Planner<'_> {
     fn is_whole_buffer(&mut self, v: ValueId, at: BufferRegion) -> Result<bool> {
         let (whole, dtype) = match &self.buffers[at.buffer.index()] {
             Buffer::New { dtype, layout, .. } => (self.interner.spec(layout.clone()), Some(*dtype)),
-            &Buffer::Returned(u) => (self.declared_layout(u)?, self.graph.tensor_type(u).map(|t| t.dtype)),
+            &Buffer::Returned(u) => {
+                (self.declared_layout(u)?, self.graph.tensor_type(u).map(|t| t.dtype))
+            }
             Buffer::Input(_) | Buffer::Const(_) => return Ok(false),
         };
         let graph = self.graph;
-        let Some(t) = graph.tensor_type(v).filter(|t| Some(t.dtype) == dtype) else { return Ok(false) };
+        let Some(t) = graph.tensor_type(v).filter(|t| Some(t.dtype) == dtype) else {
+            return Ok(false);
+        };
         let sizes: SmallVec<[Expr; 4]> = self.interner.specs[at.spec.index()].sizes().collect();
-        let alike = sizes.len() == t.sizes.len() && sizes.iter().zip(&t.sizes).all(|(a, b)| self.interner.equal(*a, *b));
+        let alike = sizes.len() == t.sizes.len()
+            && sizes.iter().zip(&t.sizes).all(|(a, b)| self.interner.equal(*a, *b));
         Ok(alike && self.same_layout(at.spec, whole, true))
     }
 }

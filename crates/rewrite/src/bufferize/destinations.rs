@@ -2,11 +2,11 @@
 
 use super::node_kind::NodeKind;
 use super::{BufferRegion, Planner};
-use crate::functionalize::value_graph::{Meta, SpecId};
 use crate::error::{Reason, Result};
-use crate::functional_graph::{Output, ExternalTensor};
-use maquette_ir::graph::{Arg, Stmt, ValueId};
+use crate::functional_graph::{ExternalTensor, Output};
+use crate::functionalize::value_graph::{Meta, SpecId};
 use maquette_ir::buffer_plan::BufferId;
+use maquette_ir::graph::{Arg, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
@@ -29,7 +29,9 @@ impl Planner<'_> {
     pub(super) fn external_buffer(&self, which: ExternalTensor) -> BufferId {
         let at = match which {
             ExternalTensor::Input(i) => i,
-            ExternalTensor::SharedMemory(i) => self.graph.inputs().len() - self.program.memories.len() + i,
+            ExternalTensor::SharedMemory(i) => {
+                self.graph.inputs().len() - self.program.memories.len() + i
+            }
             ExternalTensor::Const(i) => self.graph.inputs().len() + i,
         };
         BufferId(at as u32)
@@ -54,7 +56,8 @@ impl Planner<'_> {
         if !all {
             return Err(Reason::Internal("a place is no list of integers").into());
         }
-        let (offset, rest) = numbers.split_first().ok_or(Reason::Internal("a place has no offset"))?;
+        let (offset, rest) =
+            numbers.split_first().ok_or(Reason::Internal("a place has no offset"))?;
         let (sizes, strides) = rest.split_at(rest.len() / 2);
         let spec = ViewSpec::strided(*offset, sizes, strides, &mut self.interner.symbols)?;
         Ok(self.interner.spec(spec))
@@ -66,7 +69,12 @@ impl Planner<'_> {
         let (buffer, layout) = (self.external_buffer(m.target), m.layout);
         let spec = match layout {
             Some(at) => self.returned_layout(at)?,
-            None => self.external_specs.get(buffer.index()).copied().flatten().ok_or(Reason::Internal("memory that is written is nowhere"))?,
+            None => self
+                .external_specs
+                .get(buffer.index())
+                .copied()
+                .flatten()
+                .ok_or(Reason::Internal("memory that is written is nowhere"))?,
         };
         Ok(BufferRegion { buffer, spec })
     }
@@ -111,10 +119,13 @@ impl Planner<'_> {
                     if let Some(destination) = self.destinations[result.index()]
                         && let Some(at) = self.through_view(base, spec, destination.at)
                     {
-                        self.destinations[base.index()].get_or_insert(Destination { at, ..destination });
+                        self.destinations[base.index()]
+                            .get_or_insert(Destination { at, ..destination });
                     }
                 }
-                NodeKind::Call(call) => call.writes.iter().for_each(|&(before, after)| pass(self, after, before)),
+                NodeKind::Call(call) => {
+                    call.writes.iter().for_each(|&(before, after)| pass(self, after, before))
+                }
             }
         }
         Ok(())
@@ -127,7 +138,9 @@ impl Planner<'_> {
             Output::Alias { .. } => return Ok(()),
             Output::List(l) => return l.iter().try_for_each(|o| self.output_destination(o)),
         };
-        let Some(v) = self.result(result).filter(|v| self.destinations[v.index()].is_none()) else { return Ok(()) };
+        let Some(v) = self.result(result).filter(|v| self.destinations[v.index()].is_none()) else {
+            return Ok(());
+        };
         let layout = self.layout(v, place)?;
         let at = self.new_buffer(v, layout)?;
         self.destinations[v.index()] = Some(Destination { at, output: true });
@@ -135,22 +148,34 @@ impl Planner<'_> {
     }
 
     /// Where a value lies if a view of all of it lies here.
-    fn through_view(&mut self, base: ValueId, spec: SpecId, at: BufferRegion) -> Option<BufferRegion> {
+    fn through_view(
+        &mut self,
+        base: ValueId,
+        spec: SpecId,
+        at: BufferRegion,
+    ) -> Option<BufferRegion> {
         let t = self.graph.tensor_type(base)?;
-        let meta = Meta { dtype: t.dtype, device: t.device, layout: t.layout, sizes: t.sizes.clone() };
+        let meta =
+            Meta { dtype: t.dtype, device: t.device, layout: t.layout, sizes: t.sizes.clone() };
         let meta = self.interner.meta(meta);
         let back = self.interner.inverse(spec, meta)?;
         Some(BufferRegion { spec: self.interner.compose(at.spec, back)?, ..at })
     }
 
-    /// Where a value could be made so that it need not be copied later, the best first. Places of outputs are left out.
+    /// Where a value could be made so that it need not be copied later, the best first. Places of
+    /// outputs are left out.
     pub(super) fn candidate_destinations(&mut self, v: ValueId) -> SmallVec<[BufferRegion; 4]> {
         let mut found = SmallVec::new();
         self.collect_destinations(v, 0, &mut found);
         found
     }
 
-    fn collect_destinations(&mut self, v: ValueId, depth: usize, found: &mut SmallVec<[BufferRegion; 4]>) {
+    fn collect_destinations(
+        &mut self,
+        v: ValueId,
+        depth: usize,
+        found: &mut SmallVec<[BufferRegion; 4]>,
+    ) {
         if let Some(Destination { at, output: false }) = self.destinations[v.index()] {
             found.push(at);
         }
@@ -167,8 +192,12 @@ impl Planner<'_> {
                         found.push(BufferRegion { spec, ..at });
                     }
                 }
-                NodeKind::Store { base, result, .. } if base == v => self.collect_destinations(result, depth + 1, found),
-                NodeKind::Strided { result, .. } => self.collect_destinations(result, depth + 1, found),
+                NodeKind::Store { base, result, .. } if base == v => {
+                    self.collect_destinations(result, depth + 1, found)
+                }
+                NodeKind::Strided { result, .. } => {
+                    self.collect_destinations(result, depth + 1, found)
+                }
                 NodeKind::View { base, spec, result } => {
                     let from = found.len();
                     let mut viewed = SmallVec::new();

@@ -1,37 +1,42 @@
-//! Re-inplacing: giving the values of a functional graph memory, so that as little is copied as the mutating program copies, or less.
+//! Re-inplacing: giving the values of a functional graph memory, so that as little is copied as the
+//! mutating program copies, or less.
 //!
-//! Backwards over the graph it is found out which elements of each value are [needed](liveness), and where each value [belongs](destinations) in the end.
-//! Then forwards, each value gets a place: a view lies in what it is a view of; a stored value lies where it is stored, if it could be made
-//! there; an operator that mutates does so in place, if nobody needs what was there; an operator that can write anywhere writes where its result
-//! belongs, or over an operand that is needed no more, and only else to new memory. What the plan must keep to is listed at
+//! Backwards over the graph it is found out which elements of each value are [needed](liveness),
+//! and where each value [belongs](destinations) in the end. Then forwards, each value gets a place:
+//! a view lies in what it is a view of; a stored value lies where it is stored, if it could be made
+//! there; an operator that mutates does so in place, if nobody needs what was there; an operator
+//! that can write anywhere writes where its result belongs, or over an operand that is needed no
+//! more, and only else to new memory. What the plan must keep to is listed at
 //! [`maquette_ir::buffer_plan`].
 //!
-//! The idea is that of destination-passing bufferization (MLIR's One-Shot Bufferize) and of PyTorch's `reinplace` pass, with liveness by regions
-//! and destinations that are found before values are made.
+//! The idea is that of destination-passing bufferization (MLIR's One-Shot Bufferize) and of
+//! PyTorch's `reinplace` pass, with liveness by regions and destinations that are found before
+//! values are made.
 
-mod node_kind;
-mod outputs;
-mod interference;
-mod liveness;
 mod assign;
 mod destinations;
+mod interference;
+mod liveness;
+mod node_kind;
+mod outputs;
 
-use crate::functionalize::value_graph::{Interner, SpecId};
 use crate::error::{FunctionalizeError, Reason, Result};
 use crate::functional_graph::FunctionalGraph;
-use node_kind::NodeKind;
-use maquette_ir::graph::{Graph, OpFacts, Stmt, ValueId, ValueType};
-use maquette_ir::fault_injection::fault_injected;
-use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, BufferPlan, Step, CopyReason};
-use maquette_ir::sym::{Expr, SymbolId};
-use maquette_ir::copy_cost::{CopyCost, Traffic};
-use maquette_ir::view::ViewSpec;
+use crate::functionalize::value_graph::{Interner, SpecId};
+use destinations::Destination;
 use liveness::LiveRegions;
+use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, CopyReason, Step};
+use maquette_ir::copy_cost::{CopyCost, Traffic};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::graph::{Graph, OpFacts, Stmt, ValueId, ValueType};
+use maquette_ir::sym::{Expr, SymbolId};
+use maquette_ir::view::ViewSpec;
+use node_kind::NodeKind;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use destinations::Destination;
 
-/// A position in the graph's body; outputs leave behind it, and then what is written back, one after another.
+/// A position in the graph's body; outputs leave behind it, and then what is written back, one
+/// after another.
 type Time = usize;
 
 /// Elements of a buffer.
@@ -61,7 +66,8 @@ struct Planner<'a> {
     /// When assertions are made and effects happen.
     effect_times: Vec<Time>,
     steps: Vec<Step>,
-    /// Where the call mutates that is being placed: what lay there has been copied away, and nothing else may be put there.
+    /// Where the call mutates that is being placed: what lay there has been copied away, and
+    /// nothing else may be put there.
     claimed: Vec<BufferRegion>,
     /// Copies of values with other strides.
     relayouts: FxHashMap<(ValueId, SpecId), BufferRegion>,
@@ -80,7 +86,11 @@ pub fn plan(program: &FunctionalGraph, facts: &dyn OpFacts) -> Result<BufferPlan
     }
 }
 
-fn plan_with(program: &FunctionalGraph, facts: &dyn OpFacts, assume_asserts: bool) -> Result<BufferPlan> {
+fn plan_with(
+    program: &FunctionalGraph,
+    facts: &dyn OpFacts,
+    assume_asserts: bool,
+) -> Result<BufferPlan> {
     let graph = &program.graph;
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
@@ -88,9 +98,14 @@ fn plan_with(program: &FunctionalGraph, facts: &dyn OpFacts, assume_asserts: boo
         let _ = symbols.assume(guard);
     }
     let mut interner = Interner::new(symbols);
-    let node_kinds = graph.nodes().map(|n| NodeKind::of(graph, n, facts, &mut interner)).collect::<Result<_>>()?;
+    let node_kinds = graph
+        .nodes()
+        .map(|n| NodeKind::of(graph, n, facts, &mut interner))
+        .collect::<Result<_>>()?;
     let values = graph.values().len();
-    let bind = |(at, s): (Time, &Stmt)| if let Stmt::Bind { symbol, .. } = s { Some((*symbol, at)) } else { None };
+    let bind = |(at, s): (Time, &Stmt)| {
+        if let Stmt::Bind { symbol, .. } = s { Some((*symbol, at)) } else { None }
+    };
     let is_ordered = |s: &Stmt| match s {
         Stmt::Node(node) => graph.has_effect(*node),
         Stmt::Assert { .. } => true,
@@ -108,7 +123,13 @@ fn plan_with(program: &FunctionalGraph, facts: &dyn OpFacts, assume_asserts: boo
         external_specs: Vec::new(),
         occupants: Vec::new(),
         bind_times: graph.body().iter().enumerate().filter_map(bind).collect(),
-        effect_times: graph.body().iter().enumerate().filter(|(_, s)| is_ordered(s)).map(|(at, _)| at).collect(),
+        effect_times: graph
+            .body()
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| is_ordered(s))
+            .map(|(at, _)| at)
+            .collect(),
         steps: Vec::new(),
         claimed: Vec::new(),
         relayouts: FxHashMap::default(),
@@ -150,7 +171,12 @@ impl<'a> Planner<'a> {
             self.external_specs.push(None);
             if let ValueType::Tensor(ty) = graph.value_type(v) {
                 let t = graph.type_of(ty);
-                let spec = ViewSpec::strided(Expr::Int(0), &t.sizes, &t.strides, &mut self.interner.symbols)?;
+                let spec = ViewSpec::strided(
+                    Expr::Int(0),
+                    &t.sizes,
+                    &t.strides,
+                    &mut self.interner.symbols,
+                )?;
                 let spec = self.interner.spec(spec);
                 self.external_specs[b.index()] = Some(spec);
                 self.put(v, BufferRegion { buffer: b, spec });
@@ -167,9 +193,14 @@ impl<'a> Planner<'a> {
 
     /// New memory for a tensor.
     fn new_buffer(&mut self, v: ValueId, layout: SpecId) -> Result<BufferRegion> {
-        let t = self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
+        let t =
+            self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
         let (dtype, device) = (t.dtype, t.device);
-        let buffer = self.buffer(Buffer::New { dtype, device, layout: self.interner.specs[layout.index()].clone() });
+        let buffer = self.buffer(Buffer::New {
+            dtype,
+            device,
+            layout: self.interner.specs[layout.index()].clone(),
+        });
         Ok(BufferRegion { buffer, spec: layout })
     }
 
@@ -181,7 +212,11 @@ impl<'a> Planner<'a> {
     }
 
     fn sizes(&self, v: ValueId) -> Result<SmallVec<[Expr; 4]>> {
-        Ok(self.graph.tensor_type(v).map(|t| t.sizes.clone()).ok_or(Reason::Internal("a value in memory is no tensor"))?)
+        Ok(self
+            .graph
+            .tensor_type(v)
+            .map(|t| t.sizes.clone())
+            .ok_or(Reason::Internal("a value in memory is no tensor"))?)
     }
 
     fn put(&mut self, v: ValueId, at: BufferRegion) {
@@ -190,7 +225,12 @@ impl<'a> Planner<'a> {
     }
 
     fn region(&self, v: ValueId) -> Result<BufferRegion> {
-        Ok(self.regions.get(v.index()).copied().flatten().ok_or(Reason::Internal("a value is read before it has a place"))?)
+        Ok(self
+            .regions
+            .get(v.index())
+            .copied()
+            .flatten()
+            .ok_or(Reason::Internal("a value is read before it has a place"))?)
     }
 
     fn buffer_view(&self, at: BufferRegion) -> BufferView {
@@ -214,7 +254,8 @@ impl<'a> Planner<'a> {
 
     /// Counts copies of a value.
     fn count_copies(&mut self, value: ValueId, times: u64) {
-        self.cost.add(self.graph.tensor_type(value).map_or(&[], |t| &t.sizes), Traffic::copy(times));
+        self.cost
+            .add(self.graph.tensor_type(value).map_or(&[], |t| &t.sizes), Traffic::copy(times));
     }
 
     /// The plan, without buffers that nothing uses.
@@ -229,7 +270,11 @@ impl<'a> Planner<'a> {
             numbers.push(kept);
             kept += u32::from(*used || matches!(buffer, Buffer::Input(_) | Buffer::Const(_)));
         }
-        let buffers = self.buffers.into_iter().zip(used).filter(|(b, used)| *used || matches!(b, Buffer::Input(_) | Buffer::Const(_)));
+        let buffers = self
+            .buffers
+            .into_iter()
+            .zip(used)
+            .filter(|(b, used)| *used || matches!(b, Buffer::Input(_) | Buffer::Const(_)));
         let buffers = buffers.map(|(b, _)| b).collect();
         let renumber = |b: &mut BufferId| b.0 = numbers[b.index()];
         steps.iter_mut().flat_map(Step::buffers_mut).for_each(renumber);

@@ -3,8 +3,8 @@
 use super::{BufferRegion, Planner, Time};
 use crate::error::{Reason, Result};
 use crate::functional_graph::Output;
-use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, CopyReason};
+use maquette_ir::fault_injection::fault_injected;
 use rustc_hash::FxHashMap;
 
 /// What outputs have taken.
@@ -32,26 +32,35 @@ impl Planner<'_> {
             Output::List(l) => return l.iter().try_for_each(|o| self.output(o, taken)),
             Output::Alias { .. } => None,
             Output::Result { result, layout: place } => self.own_memory(*result, *place, taken)?,
-            Output::Shared { memory, result, storage_layout: whole, .. } => match taken.shared.get(memory) {
-                Some(at) => Some(*at),
-                None => {
-                    let at = self.own_memory(*result, Some(*whole), taken)?;
-                    taken.shared.extend(at.map(|at| (*memory, at)));
-                    at
+            Output::Shared { memory, result, storage_layout: whole, .. } => {
+                match taken.shared.get(memory) {
+                    Some(at) => Some(*at),
+                    None => {
+                        let at = self.own_memory(*result, Some(*whole), taken)?;
+                        taken.shared.extend(at.map(|at| (*memory, at)));
+                        at
+                    }
                 }
-            },
+            }
         };
         taken.places.push(at.map(|at| self.buffer_view(at)));
         Ok(())
     }
 
     /// Memory that nothing else sees.
-    fn own_memory(&mut self, result: usize, place: Option<usize>, taken: &mut Taken) -> Result<Option<BufferRegion>> {
+    fn own_memory(
+        &mut self,
+        result: usize,
+        place: Option<usize>,
+        taken: &mut Taken,
+    ) -> Result<Option<BufferRegion>> {
         let Some(v) = self.result(result) else { return Ok(None) };
         let (layout, mut at) = (self.layout(v, place)?, self.region(v)?);
         let own =
-            matches!(self.buffers[at.buffer.index()], Buffer::New { .. } | Buffer::Returned(_)) || fault_injected("plan: outputs lie in inputs");
-        let twice = taken.buffers.contains(&at.buffer) && !fault_injected("plan: outputs share memory");
+            matches!(self.buffers[at.buffer.index()], Buffer::New { .. } | Buffer::Returned(_))
+                || fault_injected("plan: outputs lie in inputs");
+        let twice =
+            taken.buffers.contains(&at.buffer) && !fault_injected("plan: outputs share memory");
         if !own || twice || !self.same_layout(at.spec, layout, true) {
             let to = self.new_buffer(v, layout)?;
             self.copy(v, at, to, CopyReason::Output);
@@ -69,7 +78,9 @@ impl Planner<'_> {
             return Ok(());
         }
         // what is written back later, and lies where this is written
-        if !fault_injected("plan: written back over what is written back later") && !self.try_free(to, now, false, u64::MAX)? {
+        if !fault_injected("plan: written back over what is written back later")
+            && !self.try_free(to, now, false, u64::MAX)?
+        {
             return Err(Reason::Internal("too much lies where a value is written back").into());
         }
         let from = self.region(v)?;

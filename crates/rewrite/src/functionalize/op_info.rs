@@ -1,7 +1,7 @@
 //! What is known of the operators of a graph, asked once each.
 
-use maquette_ir::graph::{ArgEffect, Graph, NodeId, OpFacts, StrId};
 use maquette_ir::copy_cost::WriteModel;
+use maquette_ir::graph::{ArgEffect, Graph, NodeId, OpFacts, StrId};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -48,7 +48,10 @@ impl<'g> OpInfoCache<'g> {
     /// The number of an argument given by keyword.
     pub fn keyword_index(&mut self, graph: &Graph, op: StrId, name: StrId) -> Option<usize> {
         let facts = self.facts;
-        *self.keywords.entry((op, name)).or_insert_with(|| facts.arg_index(graph.str(op), graph.str(name)))
+        *self
+            .keywords
+            .entry((op, name))
+            .or_insert_with(|| facts.arg_index(graph.str(op), graph.str(name)))
     }
 
     /// An argument, as messages name it.

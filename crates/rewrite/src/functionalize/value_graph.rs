@@ -1,7 +1,9 @@
-//! A functional program as a value graph: what the passes work on between two [`Graph`](maquette_ir::graph::Graph)s.
+//! A functional program as a value graph: what the passes work on between two
+//! [`Graph`](maquette_ir::graph::Graph)s.
 //!
-//! Values have sizes, a dtype and a device, and no layout: a view's offset and strides count the elements of the value it is of in row-major
-//! order. Payloads are indices into the tables of a [`Interner`], given out in program order, so that nothing depends on addresses or hashes.
+//! Values have sizes, a dtype and a device, and no layout: a view's offset and strides count the
+//! elements of the value it is of in row-major order. Payloads are indices into the tables of a
+//! [`Interner`], given out in program order, so that nothing depends on addresses or hashes.
 
 use crate::functionalize::view_queries::QueryCache;
 use indexmap::IndexSet;
@@ -103,20 +105,23 @@ pub(crate) struct CallKey {
     pub op: Name,
     pub args: Box<[CallArg]>,
     pub kwargs: Box<[(Name, CallArg)]>,
-    /// The operator mutates: it is called on copies, whose contents afterwards follow the results that are not they themselves.
+    /// The operator mutates: it is called on copies, whose contents afterwards follow the results
+    /// that are not they themselves.
     pub mutates: bool,
     pub effect: bool,
     pub copies: bool,
     pub results: Box<[ResultKind]>,
-    /// The strides of operands, where they are not row-major; none if the operator does not look at them.
+    /// The strides of operands, where they are not row-major; none if the operator does not look at
+    /// them.
     pub layouts: Layouts,
-    /// Tells calls apart that must not be merged: effects, random numbers, memory of any contents. 0 where they may be.
+    /// Tells calls apart that must not be merged: effects, random numbers, memory of any contents.
+    /// 0 where they may be.
     pub serial: u32,
 }
 
 impl CallKey {
-    /// What a node of it is: its one value, or a tuple. A call that must not be merged with others is a tuple in any case, since values may be
-    /// found equal, and tuples are not.
+    /// What a node of it is: its one value, or a tuple. A call that must not be merged with others
+    /// is a tuple in any case, since values may be found equal, and tuples are not.
     pub fn kind(&self) -> Kind {
         let mut kinds = self.kinds();
         match (kinds.next(), kinds.next()) {
@@ -155,7 +160,8 @@ pub(crate) struct Interner {
     pub specs: IndexSet<ViewSpec, FxBuildHasher>,
     pub metas: IndexSet<Meta, FxBuildHasher>,
     pub calls: IndexSet<CallKey, FxBuildHasher>,
-    /// By call: the strides that the values it gives have eagerly, if that is known. They guide plans only: any would be right.
+    /// By call: the strides that the values it gives have eagerly, if that is known. They guide
+    /// plans only: any would be right.
     pub result_strides: Vec<Option<Layouts>>,
     pub names: IndexSet<Box<str>, FxBuildHasher>,
     pub queries: QueryCache,
@@ -164,7 +170,15 @@ pub(crate) struct Interner {
 impl Interner {
     pub fn new(symbols: SymTable) -> Interner {
         let (specs, metas, calls, names) = Default::default();
-        Interner { symbols, specs, metas, calls, result_strides: Vec::new(), names, queries: QueryCache::default() }
+        Interner {
+            symbols,
+            specs,
+            metas,
+            calls,
+            result_strides: Vec::new(),
+            names,
+            queries: QueryCache::default(),
+        }
     }
 
     pub fn spec(&mut self, spec: ViewSpec) -> SpecId {
@@ -173,7 +187,10 @@ impl Interner {
 
     /// Sizes are written in one way, as far as is known: equal ones make equal metadata.
     pub fn meta(&mut self, mut meta: Meta) -> MetaId {
-        meta.sizes.iter_mut().filter(|e| matches!(e, Expr::Id(_))).for_each(|e| *e = self.symbols.simplify(*e));
+        meta.sizes
+            .iter_mut()
+            .filter(|e| matches!(e, Expr::Id(_)))
+            .for_each(|e| *e = self.symbols.simplify(*e));
         MetaId(self.metas.insert_full(meta).0 as u32)
     }
 
@@ -200,7 +217,8 @@ impl Interner {
     /// A place as text.
     pub fn text(&self, spec: &ViewSpec) -> String {
         let list = |of: &dyn Fn(&Dim) -> Expr| {
-            let texts: Vec<String> = spec.dims().iter().map(|d| self.symbols.display(of(d)).to_string()).collect();
+            let texts: Vec<String> =
+                spec.dims().iter().map(|d| self.symbols.display(of(d)).to_string()).collect();
             texts.join(", ")
         };
         let offset = self.symbols.display(spec.offset());

@@ -1,6 +1,7 @@
-//! The view algebra by numbers: a program has few views, and asks the same of them over and over, so answers are kept.
+//! The view algebra by numbers: a program has few views, and asks the same of them over and over,
+//! so answers are kept.
 
-use crate::functionalize::value_graph::{MetaId, Interner, SpecId};
+use crate::functionalize::value_graph::{Interner, MetaId, SpecId};
 use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::sym::{BoolExpr, Expr, Rel, SymTable};
 use maquette_ir::view::{Dim, TriBool, ViewSpec};
@@ -59,7 +60,11 @@ impl Interner {
         t
     }
 
-    fn derived(&mut self, q: Query, ask: impl FnOnce(&mut Interner) -> Option<ViewSpec>) -> Option<SpecId> {
+    fn derived(
+        &mut self,
+        q: Query,
+        ask: impl FnOnce(&mut Interner) -> Option<ViewSpec>,
+    ) -> Option<SpecId> {
         let facts = self.queries.facts;
         if let Some((Answer::Spec(s), then)) = self.queries.answers.get(&q)
             && (s.is_some() || *then == facts)
@@ -93,7 +98,8 @@ impl Interner {
         self.symbols.prove(same) == Some(true)
     }
 
-    /// Whether two views are of the same sizes and strides; and the same offsets, if they `begin` there.
+    /// Whether two views are of the same sizes and strides; and the same offsets, if they `begin`
+    /// there.
     pub fn same_layout(&mut self, a: SpecId, b: SpecId, begin: bool) -> bool {
         let (a, b, symbols) = self.pair(a, b);
         let (x, y) = (a.offset(), b.offset());
@@ -101,7 +107,8 @@ impl Interner {
         alike && (!begin || self.equal(x, y))
     }
 
-    /// Whether two views that have elements are certainly not of the same elements in the same order.
+    /// Whether two views that have elements are certainly not of the same elements in the same
+    /// order.
     pub fn differ(&mut self, a: SpecId, b: SpecId) -> bool {
         let (a, b, symbols) = self.pair(a, b);
         let mut unequal = |x: Expr, y: Expr| {
@@ -113,10 +120,12 @@ impl Interner {
         a.dims().len() != b.dims().len()
             || !begins_alike
             || a.dims().iter().zip(b.dims()).any(|(x, y)| unequal(x.size, y.size))
-            || (0..a.dims().len()).any(|i| several(a, i) && unequal(a.dims()[i].stride, b.dims()[i].stride))
+            || (0..a.dims().len())
+                .any(|i| several(a, i) && unequal(a.dims()[i].stride, b.dims()[i].stride))
     }
 
-    /// Two views with known equalities applied, if that changes them: what is looked for by form is found then.
+    /// Two views with known equalities applied, if that changes them: what is looked for by form is
+    /// found then.
     fn simpler(&mut self, a: SpecId, b: SpecId) -> Option<(ViewSpec, ViewSpec)> {
         let (a, b, symbols) = self.pair(a, b);
         let (x, y) = (a.simplified(symbols)?, b.simplified(symbols)?);
@@ -127,7 +136,9 @@ impl Interner {
     pub fn disjoint(&mut self, a_id: SpecId, b_id: SpecId) -> TriBool {
         self.tri(Query::Disjoint(a_id, b_id), |s| {
             let proven = s.proven_disjoint(a_id, b_id);
-            proven.or_else(|| if s.disjoint_in_common_base(a_id, b_id) { TriBool::Yes } else { TriBool::Unknown })
+            proven.or_else(|| {
+                if s.disjoint_in_common_base(a_id, b_id) { TriBool::Yes } else { TriBool::Unknown }
+            })
         })
     }
 
@@ -138,13 +149,16 @@ impl Interner {
             Some((a, b)) => a.disjoint(&b, &mut self.symbols),
             None => TriBool::Unknown,
         });
-        proven.or_else(|| if self.assumed_disjoint(a_id, b_id) { TriBool::Yes } else { TriBool::Unknown })
+        proven.or_else(|| {
+            if self.assumed_disjoint(a_id, b_id) { TriBool::Yes } else { TriBool::Unknown }
+        })
     }
 
     fn assumed_disjoint(&mut self, a: SpecId, b: SpecId) -> bool {
         (0..self.queries.disjoint_pairs.len()).any(|i| {
             let (x, y) = self.queries.disjoint_pairs[i];
-            let mut within = |a, b| self.inside(a, x) == TriBool::Yes && self.inside(b, y) == TriBool::Yes;
+            let mut within =
+                |a, b| self.inside(a, x) == TriBool::Yes && self.inside(b, y) == TriBool::Yes;
             within(a, b) || within(b, a)
         })
     }
@@ -155,7 +169,8 @@ impl Interner {
         let (of_a, of_b) = (of(self, a), of(self, b));
         of_a.iter().any(|&(outer, x)| {
             let mut in_one = of_b.iter().filter(|(o, _)| *o == outer);
-            self.injective(outer) == TriBool::Yes && in_one.any(|&(_, y)| self.proven_disjoint(x, y) == TriBool::Yes)
+            self.injective(outer) == TriBool::Yes
+                && in_one.any(|&(_, y)| self.proven_disjoint(x, y) == TriBool::Yes)
         })
     }
 
@@ -190,19 +205,25 @@ impl Interner {
         })
     }
 
-    /// A place in memory as a view of the value that lies at another. A value that lies in memory as a row does not need a proof that the place is
-    /// inside: no operator gives views of anything else.
+    /// A place in memory as a view of the value that lies at another. A value that lies in memory
+    /// as a row does not need a proof that the place is inside: no operator gives views of anything
+    /// else.
     pub fn located(&mut self, place: SpecId, whole: SpecId) -> Option<SpecId> {
         self.derived(Query::Located(place, whole), |s| {
             let (place, whole, symbols) = s.pair(place, whole);
             place.relative(whole, symbols).or_else(|| {
                 let sizes: SmallVec<[Expr; 4]> = place.sizes().collect();
-                if whole.is_empty(symbols) == TriBool::Yes && place.is_empty(symbols) != TriBool::No {
-                    let nowhere: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), sizes.len());
+                if whole.is_empty(symbols) == TriBool::Yes && place.is_empty(symbols) != TriBool::No
+                {
+                    let nowhere: SmallVec<[Expr; 4]> =
+                        SmallVec::from_elem(Expr::Int(0), sizes.len());
                     return ViewSpec::strided(Expr::Int(0), &sizes, &nowhere, symbols).ok();
                 }
-                let gap =
-                    if fault_injected("located: gaps are not counted") { row_gap(whole, symbols).map(|_| 1)? } else { row_gap(whole, symbols)? };
+                let gap = if fault_injected("located: gaps are not counted") {
+                    row_gap(whole, symbols).map(|_| 1)?
+                } else {
+                    row_gap(whole, symbols)?
+                };
                 if place.contained_in(whole, symbols) == TriBool::No {
                     return None;
                 }
@@ -210,9 +231,11 @@ impl Interner {
                 let offset = exact_quotient(offset, gap, symbols)?;
                 let mut stride = |d: &Dim| match d.size {
                     Expr::Int(1) => Some(Expr::Int(0)),
-                    n => exact_quotient(d.stride, gap, symbols).or_else(|| is_short(n, symbols).then_some(Expr::Int(0))),
+                    n => exact_quotient(d.stride, gap, symbols)
+                        .or_else(|| is_short(n, symbols).then_some(Expr::Int(0))),
                 };
-                let strides: SmallVec<[Expr; 4]> = place.dims().iter().map(&mut stride).collect::<Option<_>>()?;
+                let strides: SmallVec<[Expr; 4]> =
+                    place.dims().iter().map(&mut stride).collect::<Option<_>>()?;
                 ViewSpec::strided(offset, &sizes, &strides, symbols).ok()
             })
         })
@@ -241,7 +264,9 @@ impl Interner {
             return *known;
         }
         let answer = match span(&self.specs[a.index()]) {
-            Some((span, numel)) => (Some(span), numel == span.1 - span.0 && self.injective(a) == TriBool::Yes),
+            Some((span, numel)) => {
+                (Some(span), numel == span.1 - span.0 && self.injective(a) == TriBool::Yes)
+            }
             None => (None, false),
         };
         self.queries.spans.resize(self.specs.len(), None);
@@ -290,7 +315,9 @@ impl Interner {
 
     /// All of a value, in its own sizes.
     pub fn all(&mut self, of: MetaId) -> Option<SpecId> {
-        self.derived(Query::All(of), |s| ViewSpec::contiguous(&s.metas[of.index()].sizes, &mut s.symbols).ok())
+        self.derived(Query::All(of), |s| {
+            ViewSpec::contiguous(&s.metas[of.index()].sizes, &mut s.symbols).ok()
+        })
     }
 
     fn numel(&mut self, of: MetaId) -> Option<Expr> {
@@ -313,7 +340,8 @@ impl Interner {
         whole == TriBool::Yes
     }
 
-    /// Where a view names every element of a value once: the value's elements in order, as a view of the view.
+    /// Where a view names every element of a value once: the value's elements in order, as a view
+    /// of the view.
     pub fn inverse(&mut self, a: SpecId, of: MetaId) -> Option<SpecId> {
         self.derived(Query::Inverse(a, of), |s| {
             let (n, all) = (s.numel(of)?, s.all(of)?);
@@ -346,11 +374,19 @@ fn is_short(size: Expr, symbols: &mut SymTable) -> bool {
     symbols.prove(short) == Some(true)
 }
 
-/// Which dimensions have strides that count: all but those of size 1, and where that is not all that is known, all that may have several indices.
-pub(crate) fn long_dims(sizes: &[Expr], symbols: &mut SymTable) -> SmallVec<[SmallVec<[bool; 4]>; 2]> {
+/// Which dimensions have strides that count: all but those of size 1, and where that is not all
+/// that is known, all that may have several indices.
+pub(crate) fn long_dims(
+    sizes: &[Expr],
+    symbols: &mut SymTable,
+) -> SmallVec<[SmallVec<[bool; 4]>; 2]> {
     let unequal_to_one: SmallVec<[bool; 4]> = sizes.iter().map(|n| *n != Expr::Int(1)).collect();
     let proven_long: SmallVec<[bool; 4]> = sizes.iter().map(|n| !is_short(*n, symbols)).collect();
-    if unequal_to_one == proven_long { smallvec![unequal_to_one] } else { smallvec![unequal_to_one, proven_long] }
+    if unequal_to_one == proven_long {
+        smallvec![unequal_to_one]
+    } else {
+        smallvec![unequal_to_one, proven_long]
+    }
 }
 
 /// Where a view is a row of its elements in order, each as far from the last: that distance.
@@ -365,8 +401,15 @@ pub(crate) fn row_gap_of(view: &ViewSpec, long: &[bool], symbols: &mut SymTable)
     let row = ViewSpec::contiguous(&sizes, symbols).ok()?;
     let innermost = long.iter().rposition(|long| *long).map(|d| view.dims()[d]);
     let gap = innermost.map_or(Some(1), |d| d.stride.as_i64()).filter(|gap| *gap > 0)?;
-    let mut fits = |long: bool, a: &Dim, b: &Dim| !long || symbols.mul(a.stride, Expr::Int(gap)).is_ok_and(|stride| stride == b.stride);
-    row.dims().iter().zip(view.dims()).zip(long).all(|((a, b), long)| fits(*long, a, b)).then_some(gap)
+    let mut fits = |long: bool, a: &Dim, b: &Dim| {
+        !long || symbols.mul(a.stride, Expr::Int(gap)).is_ok_and(|stride| stride == b.stride)
+    };
+    row.dims()
+        .iter()
+        .zip(view.dims())
+        .zip(long)
+        .all(|((a, b), long)| fits(*long, a, b))
+        .then_some(gap)
 }
 
 /// The quotient where a number surely divides an expression.

@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 /// `[n, rank]` indices of nonzero elements: a data-dependent size.
 pub static NONZERO: LazyLock<Op> = LazyLock::new(|| {
-    let op = custom_op("t::nonzero").schema("(Tensor x) -> Tensor").kernel(nonzero).register().unwrap();
+    let op =
+        custom_op("t::nonzero").schema("(Tensor x) -> Tensor").kernel(nonzero).register().unwrap();
     op.register_fake(|cx: &FakeCtx, x: &Tensor| -> Result<Tensor> {
         let n = cx.new_dynamic_size()?;
         Ok(Tensor::fake([n, x.dim().into()], DType::I64))
@@ -41,14 +42,29 @@ pub static INC_RETURNED: LazyLock<Op> = LazyLock::new(|| {
         x.write::<f32>()?.mapv_inplace(|v| v + 1.0);
         Ok(x.clone())
     };
-    custom_op("t::inc_returned_").schema("(Tensor(a!) x) -> Tensor(a!)").kernel(kernel).register().unwrap()
+    custom_op("t::inc_returned_")
+        .schema("(Tensor(a!) x) -> Tensor(a!)")
+        .kernel(kernel)
+        .register()
+        .unwrap()
 });
 
 /// The number of elements above a bound: an integer that depends on data.
 pub static COUNT: LazyLock<Op> = LazyLock::new(|| {
-    let kernel = |x: &Tensor, bound: f64| -> Result<i64> { Ok(x.read::<f32>()?.iter().filter(|v| f64::from(**v) > bound).count() as i64) };
-    let op = custom_op("t::count").schema("(Tensor x, float bound=0.0) -> int").kernel(kernel).register().unwrap();
-    op.register_fake(|cx: &FakeCtx, _x: &Tensor, _bound: f64| -> Result<maquette_ir::sym::SymInt> { cx.new_dynamic_size() }).unwrap();
+    let kernel = |x: &Tensor, bound: f64| -> Result<i64> {
+        Ok(x.read::<f32>()?.iter().filter(|v| f64::from(**v) > bound).count() as i64)
+    };
+    let op = custom_op("t::count")
+        .schema("(Tensor x, float bound=0.0) -> int")
+        .kernel(kernel)
+        .register()
+        .unwrap();
+    op.register_fake(
+        |cx: &FakeCtx, _x: &Tensor, _bound: f64| -> Result<maquette_ir::sym::SymInt> {
+            cx.new_dynamic_size()
+        },
+    )
+    .unwrap();
     op
 });
 
@@ -66,7 +82,9 @@ fn nonzero(x: &Tensor) -> Result<Tensor> {
 /// Calls an operator for its only tensor.
 #[track_caller]
 pub fn call(op: &Op, args: maquette_ops::Args) -> Result<Tensor> {
-    op.call(args)?.first().map_or_else(|| Err(maquette_ops::Error::msg("no output")), |v| v.tensor().cloned())
+    op.call(args)?
+        .first()
+        .map_or_else(|| Err(maquette_ops::Error::msg("no output")), |v| v.tensor().cloned())
 }
 
 pub fn vector(n: usize) -> Tensor {
@@ -74,7 +92,10 @@ pub fn vector(n: usize) -> Tensor {
 }
 
 pub fn matrix(rows: usize, columns: usize) -> Tensor {
-    Tensor::from_vec((0..rows * columns).map(|i| i as f32 - 2.0).collect(), [rows as i64, columns as i64])
+    Tensor::from_vec(
+        (0..rows * columns).map(|i| i as f32 - 2.0).collect(),
+        [rows as i64, columns as i64],
+    )
 }
 
 pub fn values(t: &Tensor) -> Vec<f32> {

@@ -1,6 +1,7 @@
-//! Calls of the oracle's own operators, their arguments chosen to overlap; and the statements that eager must refuse.
+//! Calls of the oracle's own operators, their arguments chosen to overlap; and the statements that
+//! eager must refuse.
 
-use super::super::program_builder::{Call, ResultGroup, BuilderArg, BuilderStmt};
+use super::super::program_builder::{BuilderArg, BuilderStmt, Call, ResultGroup};
 use super::{Generator, LiveTensor};
 use maquette_ir::graph::Arg;
 use maquette_ops::Op;
@@ -33,7 +34,8 @@ impl Generator<'_> {
     /// Memory that `x` sees too, or another tensor of its dtype.
     fn aliasing_operand(&mut self, x: &LiveTensor) -> Option<LiveTensor> {
         if self.rng.chance(50)
-            && let Some(t) = self.pick(|l| l.tensor.shares_storage(&x.tensor) && l.dtype() == x.dtype())
+            && let Some(t) =
+                self.pick(|l| l.tensor.shares_storage(&x.tensor) && l.dtype() == x.dtype())
         {
             return Some(t);
         }
@@ -73,7 +75,9 @@ impl Generator<'_> {
             while parts.len() < n {
                 let dtype = x.dtype();
                 let others: Vec<LiveTensor> = parts.clone();
-                parts.push(self.pick(|l| l.dtype() == dtype && others.iter().all(|o| !o.tensor.shares_storage(&l.tensor)))?);
+                parts.push(self.pick(|l| {
+                    l.dtype() == dtype && others.iter().all(|o| !o.tensor.shares_storage(&l.tensor))
+                })?);
             }
             return Some(parts);
         }
@@ -85,7 +89,9 @@ impl Generator<'_> {
                 false => (i * rows / n as i64, (i + 1) * rows / n as i64, 1),
             };
             let (start, end) = (self.int(start), self.int(end));
-            parts.extend(self.emit("aten::slice.Tensor", vec![x.arg(), 0.into(), start, end, step.into()])?);
+            parts.extend(
+                self.emit("aten::slice.Tensor", vec![x.arg(), 0.into(), start, end, step.into()])?,
+            );
         }
         Some(parts)
     }
@@ -109,7 +115,8 @@ impl Generator<'_> {
     fn lists(&mut self, x: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let n = 1 + self.rng.below(2);
         let parts = self.disjoint_parts(x, n)?;
-        let (mut xs, y): (Vec<BuilderArg>, _) = (parts.iter().map(LiveTensor::arg).collect(), self.aliasing_operand(x)?);
+        let (mut xs, y): (Vec<BuilderArg>, _) =
+            (parts.iter().map(LiveTensor::arg).collect(), self.aliasing_operand(x)?);
         if self.rng.chance(50) {
             return self.emit("oracle::each_", vec![BuilderArg::List(xs), y.arg()]);
         }
@@ -134,16 +141,25 @@ impl Generator<'_> {
         self.emit(op, vec![x.arg(), tag.into()])
     }
 
-    /// Appends a call that eager refuses: mutated arguments that overlap, one that overlaps itself, sizes that do not fit.
+    /// Appends a call that eager refuses: mutated arguments that overlap, one that overlaps itself,
+    /// sizes that do not fit.
     pub(super) fn refused_statement(&mut self) {
-        let Some(x) = self.pick(|l| l.tensor.numel().as_i64().is_some_and(|n| n > 0)) else { return };
+        let Some(x) = self.pick(|l| l.tensor.numel().as_i64().is_some_and(|n| n > 0)) else {
+            return;
+        };
         let (op, args) = match self.rng.below(4) {
             0 => ("oracle::swap_", vec![x.arg(), x.arg()]),
             1 => ("oracle::each_", vec![BuilderArg::List(vec![x.arg(), x.arg()]), x.arg()]),
             2 => {
                 let mut sizes = vec![2];
                 sizes.extend(x.sizes());
-                let Some(wide) = self.emit("aten::expand", vec![x.arg(), BuilderArg::List(sizes.into_iter().map(BuilderArg::from).collect())]) else {
+                let Some(wide) = self.emit(
+                    "aten::expand",
+                    vec![
+                        x.arg(),
+                        BuilderArg::List(sizes.into_iter().map(BuilderArg::from).collect()),
+                    ],
+                ) else {
                     return;
                 };
                 let Some(wide) = wide.first() else { return };
@@ -157,10 +173,18 @@ impl Generator<'_> {
             _ => Vec::new(),
         };
         let fails = Op::find(op).is_ok_and(|callee| {
-            args.iter().map(|a| self.value(a)).collect::<Option<_>>().is_some_and(|values| callee.call(values).is_err())
+            args.iter()
+                .map(|a| self.value(a))
+                .collect::<Option<_>>()
+                .is_some_and(|values| callee.call(values).is_err())
         });
         if fails {
-            self.builder.stmts.push(BuilderStmt::Call(Call { op: op.to_owned(), args, kwargs: Vec::new(), results }));
+            self.builder.stmts.push(BuilderStmt::Call(Call {
+                op: op.to_owned(),
+                args,
+                kwargs: Vec::new(),
+                results,
+            }));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a program is given: memories with awkward values, and inputs over them that may overlap.
 
+use super::super::program::{InputLocation, MemoryInit};
 use super::super::program_builder::Input;
-use super::super::program::{MemoryInit, InputLocation};
 use super::{Generator, LiveTensor};
 use maquette_ir::DType;
 use maquette_ir::sym::{Expr, Range, SymbolKind};
@@ -22,14 +22,20 @@ impl Generator<'_> {
         self.builder.sizes = vec![home.collect()];
         let given = self.builder.run_inputs()?;
         for (input, tensor) in self.builder.inputs.iter().zip(given.inputs) {
-            self.live.push(LiveTensor { value: input.value, tensor, data_dependent: false, write_target: input.location.memory < self.builder.inputs.len() / 2 });
+            self.live.push(LiveTensor {
+                value: input.value,
+                tensor,
+                data_dependent: false,
+                write_target: input.location.memory < self.builder.inputs.len() / 2,
+            });
         }
         Ok(())
     }
 
     fn symbols(&mut self) -> Result<()> {
         for i in 0..1 + self.rng.below(3) {
-            let symbol = self.builder.table.symbol(&format!("s{i}"), SymbolKind::Backed, Range::SIZE)?;
+            let symbol =
+                self.builder.table.symbol(&format!("s{i}"), SymbolKind::Backed, Range::SIZE)?;
             let taken: Vec<i64> = self.symbols.iter().map(|(_, n)| *n).collect();
             let free: Vec<i64> = (2..7).filter(|n| !taken.contains(n)).collect();
             let n = self.rng.one(&free).unwrap_or(2);
@@ -41,7 +47,9 @@ impl Generator<'_> {
     fn size(&mut self, i: usize) -> Expr {
         // every symbol is the size of some input
         let unused = self.symbols.get(i).filter(|_| self.builder.inputs.is_empty()).copied();
-        if let Some((s, _)) = unused.or_else(|| if self.rng.chance(45) { self.rng.one(&self.symbols) } else { None }) {
+        if let Some((s, _)) =
+            unused.or_else(|| if self.rng.chance(45) { self.rng.one(&self.symbols) } else { None })
+        {
             return self.builder.table.expr(s);
         }
         let n = match self.rng.below(100) {
@@ -68,8 +76,11 @@ impl Generator<'_> {
         {
             sizes = like;
         }
-        let numbers = |g: &Self, sizes: &[Expr]| sizes.iter().map(|e| g.number(*e)).collect::<Vec<i64>>();
-        while numbers(self, &sizes).iter().product::<i64>() > LARGEST && sizes.len() > self.symbols.len().max(1) {
+        let numbers =
+            |g: &Self, sizes: &[Expr]| sizes.iter().map(|e| g.number(*e)).collect::<Vec<i64>>();
+        while numbers(self, &sizes).iter().product::<i64>() > LARGEST
+            && sizes.len() > self.symbols.len().max(1)
+        {
             sizes.pop();
         }
         let (n, has_symbols) = (numbers(self, &sizes), sizes.iter().any(|e| e.as_i64().is_none()));
@@ -85,7 +96,12 @@ impl Generator<'_> {
         let at = self.rng.below(self.builder.inputs.len());
         let mut sizes = self.builder.inputs.get(at)?.sizes.clone();
         if self.rng.chance(30) {
-            sizes = self.rng.order(sizes.len()).into_iter().filter_map(|d| sizes.get(d).copied()).collect();
+            sizes = self
+                .rng
+                .order(sizes.len())
+                .into_iter()
+                .filter_map(|d| sizes.get(d).copied())
+                .collect();
         }
         Some(sizes)
     }
@@ -118,7 +134,8 @@ impl Generator<'_> {
     /// Memory of its own, or that of an earlier input.
     fn location(&mut self) -> InputLocation {
         let shares = !self.builder.memories.is_empty() && self.rng.chance(35);
-        let offset = if self.rng.chance(if shares { 70 } else { 15 }) { self.rng.between(0, 6) } else { 0 };
+        let offset =
+            if self.rng.chance(if shares { 70 } else { 15 }) { self.rng.between(0, 6) } else { 0 };
         if shares {
             return InputLocation { memory: self.rng.below(self.builder.memories.len()), offset };
         }

@@ -1,5 +1,5 @@
-//! Random programs. A statement is chosen, tried eagerly on real tensors, and kept if it runs; so every program runs, but for the few that end
-//! with a statement which eager must refuse.
+//! Random programs. A statement is chosen, tried eagerly on real tensors, and kept if it runs; so
+//! every program runs, but for the few that end with a statement which eager must refuse.
 
 mod custom;
 mod inputs;
@@ -8,9 +8,9 @@ mod pure;
 mod views;
 mod writes;
 
-use super::program_builder::{Call, ProgramBuilder, ResultGroup, BuilderArg, BuilderStmt};
 use super::library;
-use super::program::{TestProgram, Sizes};
+use super::program::{Sizes, TestProgram};
+use super::program_builder::{BuilderArg, BuilderStmt, Call, ProgramBuilder, ResultGroup};
 use super::random::Rng;
 use super::{model, outcome};
 use maquette_ir::graph::{Arg, BindSource};
@@ -29,7 +29,8 @@ const RANKS: usize = 5;
 pub struct Generated {
     /// The program.
     pub program: TestProgram,
-    /// Of each statement that was tried and not kept: the operator, and why it did not run, numbers left out.
+    /// Of each statement that was tried and not kept: the operator, and why it did not run, numbers
+    /// left out.
     pub rejected: Vec<String>,
 }
 
@@ -89,7 +90,15 @@ impl Generator<'_> {
     fn program(rng: &mut Rng, statements: usize) -> Result<Generated> {
         let refused = rng.below(1000) < 3;
         let symbolic = !refused && rng.chance(35);
-        let mut g = Generator { rng, builder: ProgramBuilder::default(), live: Vec::new(), symbols: Vec::new(), next: 0, symbolic, rejected: Vec::new() };
+        let mut g = Generator {
+            rng,
+            builder: ProgramBuilder::default(),
+            live: Vec::new(),
+            symbols: Vec::new(),
+            next: 0,
+            symbolic,
+            rejected: Vec::new(),
+        };
         g.inputs()?;
         let wanted = 1 + g.rng.below(statements.max(1)) + statements / 3;
         for _ in 0..3 * wanted {
@@ -128,8 +137,15 @@ impl Generator<'_> {
     fn finish(self) -> Result<TestProgram> {
         let program = match self.builder.program() {
             Ok(program) => program,
-            // what a trace refuses with symbols is a program all the same: a mode that traces it so is to say why
-            Err(_) => return self.builder.with_concrete_sizes(&|e| Some(self.number(e))).ok_or_else(|| Error::msg("a size has no number"))?.program(),
+            // what a trace refuses with symbols is a program all the same: a mode that traces it so
+            // is to say why
+            Err(_) => {
+                return self
+                    .builder
+                    .with_concrete_sizes(&|e| Some(self.number(e)))
+                    .ok_or_else(|| Error::msg("a size has no number"))?
+                    .program();
+            }
         };
         if program.is_symbolic() { Ok(self.other_sizes(program)) } else { Ok(program) }
     }
@@ -144,35 +160,61 @@ impl Generator<'_> {
                 _ => self.rng.between(0, 6),
             };
             let at: Sizes = home.iter().map(|(name, n)| (name.clone(), other(n))).collect();
-            let runs = |run: &dyn Fn(&[Tensor]) -> Result<Vec<Value>>| program.run_inputs(&at).and_then(|given| run(&given.inputs));
+            let runs = |run: &dyn Fn(&[Tensor]) -> Result<Vec<Value>>| {
+                program.run_inputs(&at).and_then(|given| run(&given.inputs))
+            };
             let eager = runs(&|inputs| model::call_all(&program.graph, inputs));
-            let guards = runs(&|inputs| run_graph(&program.graph, &inputs.iter().map(Value::from).collect::<Vec<_>>()));
-            let guarded = |e: &ErrorKind| matches!(e, ErrorKind::Run(RunError::Guard { .. } | RunError::Input { .. }));
-            if eager.is_ok() && !guards.is_err_and(|e| guarded(e.kind())) && program.sizes.len() < 3 && !program.sizes.contains(&at) {
+            let guards = runs(&|inputs| {
+                run_graph(&program.graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())
+            });
+            let guarded = |e: &ErrorKind| {
+                matches!(e, ErrorKind::Run(RunError::Guard { .. } | RunError::Input { .. }))
+            };
+            if eager.is_ok()
+                && !guards.is_err_and(|e| guarded(e.kind()))
+                && program.sizes.len() < 3
+                && !program.sizes.contains(&at)
+            {
                 program.sizes.push(at);
             }
         }
         program
     }
 
-    // ---- statements ----------------------------------------------------------------------------------------------------------
+    // ---- statements
+    // ----------------------------------------------------------------------------------------------------------
 
     /// Tries a call, and appends it if it runs; gives its results.
     fn emit(&mut self, op: &str, args: Vec<BuilderArg>) -> Option<Vec<LiveTensor>> {
         self.emit_kw(op, args, Vec::new())
     }
 
-    fn emit_kw(&mut self, op: &str, args: Vec<BuilderArg>, kwargs: Vec<(&'static str, BuilderArg)>) -> Option<Vec<LiveTensor>> {
+    fn emit_kw(
+        &mut self,
+        op: &str,
+        args: Vec<BuilderArg>,
+        kwargs: Vec<(&'static str, BuilderArg)>,
+    ) -> Option<Vec<LiveTensor>> {
         let callee = Op::find(op).ok()?;
         let values = args.iter().map(|a| self.value(a)).collect::<Option<Args>>()?;
-        let keywords = kwargs.iter().map(|(k, a)| Some((*k, self.value(a)?))).collect::<Option<Kwargs>>()?;
-        let data_dependent = values.iter().flat_map(Value::tensors).any(|t| self.live.iter().any(|l| l.data_dependent && l.tensor.is_same(t)));
+        let keywords =
+            kwargs.iter().map(|(k, a)| Some((*k, self.value(a)?))).collect::<Option<Kwargs>>()?;
+        let data_dependent = values
+            .iter()
+            .flat_map(Value::tensors)
+            .any(|t| self.live.iter().any(|l| l.data_dependent && l.tensor.is_same(t)));
         let outputs = self.attempt(callee, values, keywords)?;
-        let too_large = |t: &Tensor| t.meta().concrete().and_then(|c| c.numel()).is_none_or(|n| n > LARGEST) || t.dim() > RANKS;
+        let too_large = |t: &Tensor| {
+            t.meta().concrete().and_then(|c| c.numel()).is_none_or(|n| n > LARGEST)
+                || t.dim() > RANKS
+        };
         if outputs.iter().flat_map(Value::tensors).any(too_large) {
             return None;
         }
-        let data = matches!(op, "aten::nonzero" | "aten::masked_select" | "oracle::hits" | "oracle::count_");
+        let data = matches!(
+            op,
+            "aten::nonzero" | "aten::masked_select" | "oracle::hits" | "oracle::count_"
+        );
         let mut results = Vec::new();
         let mut made = Vec::new();
         for v in &outputs {
@@ -181,19 +223,31 @@ impl Generator<'_> {
                 if let Value::Tensor(t) = v {
                     let written = t.storage().is_ok_and(|s| s.version() > 0);
                     let write_target = written || shares_live_storage(&self.live, t);
-                    made.push(LiveTensor { value: *next - 1, tensor: t.clone(), data_dependent: data_dependent || data, write_target });
+                    made.push(LiveTensor {
+                        value: *next - 1,
+                        tensor: t.clone(),
+                        data_dependent: data_dependent || data,
+                        write_target,
+                    });
                 }
                 *next - 1
             };
             results.push(match v {
-                Value::List(l) => ResultGroup::List(l.iter().map(|v| group(v, &mut self.next)).collect()),
+                Value::List(l) => {
+                    ResultGroup::List(l.iter().map(|v| group(v, &mut self.next)).collect())
+                }
                 Value::None => ResultGroup::Absent,
                 v => ResultGroup::One(group(v, &mut self.next)),
             });
         }
         let first = results.first().and_then(|g| g.values().first().copied());
         let kwargs = kwargs.into_iter().map(|(k, a)| (k.to_owned(), a)).collect();
-        self.builder.stmts.push(BuilderStmt::Call(Call { op: op.to_owned(), args, kwargs, results }));
+        self.builder.stmts.push(BuilderStmt::Call(Call {
+            op: op.to_owned(),
+            args,
+            kwargs,
+            results,
+        }));
         if let (true, Some(v), Some(first)) = (data, first, outputs.first()) {
             self.bind(v, first);
         }
@@ -201,13 +255,19 @@ impl Generator<'_> {
         Some(made)
     }
 
-    /// Calls an operator. One that failed halfway may have spoilt what it wrote: such tensors are not used again.
+    /// Calls an operator. One that failed halfway may have spoilt what it wrote: such tensors are
+    /// not used again.
     fn attempt(&mut self, op: Op, args: Args, kwargs: Kwargs) -> Option<Outputs> {
         match op.call_kw(args, kwargs) {
             Ok(outputs) => Some(outputs),
             Err(e) => {
-                let why: String = e.kind().to_string().chars().filter(|c| !c.is_ascii_digit()).take(90).collect();
-                self.rejected.push(format!("{} {}", op.name(), why.lines().next().unwrap_or_default()));
+                let why: String =
+                    e.kind().to_string().chars().filter(|c| !c.is_ascii_digit()).take(90).collect();
+                self.rejected.push(format!(
+                    "{} {}",
+                    op.name(),
+                    why.lines().next().unwrap_or_default()
+                ));
                 self.live.retain(|l| l.tensor.ok().is_ok());
                 None
             }
@@ -238,9 +298,13 @@ impl Generator<'_> {
     /// The value of an argument here; nothing where it is a tensor that is gone.
     fn value(&self, item: &BuilderArg) -> Option<Value> {
         Some(match item {
-            BuilderArg::Value(v) => Value::Tensor(self.live.iter().find(|l| l.value == *v)?.tensor.clone()),
+            BuilderArg::Value(v) => {
+                Value::Tensor(self.live.iter().find(|l| l.value == *v)?.tensor.clone())
+            }
             BuilderArg::Str(s) => Value::from(s.as_str()),
-            BuilderArg::List(l) => Value::from(l.iter().map(|i| self.value(i)).collect::<Option<Vec<Value>>>()?),
+            BuilderArg::List(l) => {
+                Value::from(l.iter().map(|i| self.value(i)).collect::<Option<Vec<Value>>>()?)
+            }
             BuilderArg::Plain(Arg::Int(e)) => self.number(*e).into(),
             BuilderArg::Plain(Arg::Float(x)) => x.get().into(),
             BuilderArg::Plain(Arg::Bool(b)) => (*b).into(),
@@ -249,9 +313,11 @@ impl Generator<'_> {
         })
     }
 
-    // ---- choices -------------------------------------------------------------------------------------------------------------
+    // ---- choices
+    // -------------------------------------------------------------------------------------------------------------
 
-    /// Any tensor; those of data-dependent size less often, as most operators must decide something about a size.
+    /// Any tensor; those of data-dependent size less often, as most operators must decide something
+    /// about a size.
     fn any(&mut self) -> Option<LiveTensor> {
         self.pick(|_| true)
     }
@@ -260,12 +326,19 @@ impl Generator<'_> {
         let data_dependent = self.rng.chance(12);
         let recent = self.live.len().saturating_sub(6);
         for _ in 0..8 {
-            let at = if self.rng.chance(50) { recent + self.rng.below(self.live.len() - recent) } else { self.rng.below(self.live.len()) };
-            if let Some(l) = self.live.get(at).filter(|l| test(l) && (data_dependent || !l.data_dependent)) {
+            let at = if self.rng.chance(50) {
+                recent + self.rng.below(self.live.len() - recent)
+            } else {
+                self.rng.below(self.live.len())
+            };
+            if let Some(l) =
+                self.live.get(at).filter(|l| test(l) && (data_dependent || !l.data_dependent))
+            {
                 return Some(l.clone());
             }
         }
-        let fit: Vec<&LiveTensor> = self.live.iter().filter(|l| test(l) && (data_dependent || !l.data_dependent)).collect();
+        let fit: Vec<&LiveTensor> =
+            self.live.iter().filter(|l| test(l) && (data_dependent || !l.data_dependent)).collect();
         fit.get(self.rng.below(fit.len())).map(|l| (*l).clone())
     }
 
@@ -289,7 +362,9 @@ impl Generator<'_> {
         }
         self.pick(|l| {
             let from = l.sizes();
-            l.dtype() == dtype && from.len() <= sizes.len() && from.iter().rev().zip(sizes.iter().rev()).all(|(a, b)| a == b || *a == 1)
+            l.dtype() == dtype
+                && from.len() <= sizes.len()
+                && from.iter().rev().zip(sizes.iter().rev()).all(|(a, b)| a == b || *a == 1)
         })
     }
 
@@ -318,11 +393,12 @@ impl Generator<'_> {
                 continue;
             }
             let e = table.expr(s);
-            let mut offer = |value: i64, made: std::result::Result<Expr, maquette_ir::sym::SymError>| {
-                if value == n {
-                    fitting.extend(made.ok());
-                }
-            };
+            let mut offer =
+                |value: i64, made: std::result::Result<Expr, maquette_ir::sym::SymError>| {
+                    if value == n {
+                        fitting.extend(made.ok());
+                    }
+                };
             offer(v, Ok(e));
             offer(v - 1, table.sub(e, Expr::Int(1)));
             offer(v + 1, table.add(e, Expr::Int(1)));

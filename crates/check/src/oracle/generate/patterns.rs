@@ -21,7 +21,8 @@ impl Generator<'_> {
         self.emit(op, args)?.into_iter().next()
     }
 
-    /// Tensors of the same sizes change places, two or three in a cycle: inputs, or rows of one tensor.
+    /// Tensors of the same sizes change places, two or three in a cycle: inputs, or rows of one
+    /// tensor.
     fn rotation(&mut self) -> Option<Vec<LiveTensor>> {
         let n = if self.rng.chance(65) { 2 } else { 3 };
         let parts = if self.rng.chance(65) { self.alike(n) } else { self.rows(n) }?;
@@ -35,20 +36,28 @@ impl Generator<'_> {
         self.emit("aten::copy_", vec![last.arg(), kept.arg()])
     }
 
-    /// Different tensors of the same sizes, as far as possible whole inputs; in another order of dimensions where only that fits.
+    /// Different tensors of the same sizes, as far as possible whole inputs; in another order of
+    /// dimensions where only that fits.
     fn alike(&mut self, n: usize) -> Option<Vec<LiveTensor>> {
         let inputs = self.builder.inputs.len();
         let whole = self.rng.chance(70);
         let mut parts = vec![self.pick(|l| !whole || l.value < inputs)?];
         while parts.len() < n {
-            let (known, sizes, dtype) = (parts.clone(), parts.first()?.sizes(), parts.first()?.dtype());
+            let (known, sizes, dtype) =
+                (parts.clone(), parts.first()?.sizes(), parts.first()?.dtype());
             let fits = |l: &LiveTensor| {
                 let apart = known.iter().all(|k| k.value != l.value);
-                (!whole || l.value < inputs) && apart && l.dtype() == dtype && order(&l.sizes(), &sizes).is_some()
+                (!whole || l.value < inputs)
+                    && apart
+                    && l.dtype() == dtype
+                    && order(&l.sizes(), &sizes).is_some()
             };
             let mut next = self.pick(fits)?;
             if next.sizes() != sizes {
-                let dims = order(&next.sizes(), &sizes)?.into_iter().map(|d| BuilderArg::from(d as i64)).collect();
+                let dims = order(&next.sizes(), &sizes)?
+                    .into_iter()
+                    .map(|d| BuilderArg::from(d as i64))
+                    .collect();
                 next = self.first("aten::permute", vec![next.arg(), BuilderArg::List(dims)])?;
             }
             parts.push(next);
@@ -61,17 +70,25 @@ impl Generator<'_> {
         let (d, dim) = self.dim(&t)?;
         let rows = t.sizes().get(d).copied().filter(|rows| *rows >= n as i64)?;
         let which = self.rng.order(rows as usize);
-        which.into_iter().take(n).map(|i| self.first("aten::select.int", vec![t.arg(), dim.clone(), (i as i64).into()])).collect()
+        which
+            .into_iter()
+            .take(n)
+            .map(|i| self.first("aten::select.int", vec![t.arg(), dim.clone(), (i as i64).into()]))
+            .collect()
     }
 
     /// All of a tensor is stored in another order.
     fn permuted_store(&mut self) -> Option<Vec<LiveTensor>> {
         let rank = if self.rng.chance(70) { 3 } else { 2 };
-        let t = self.pick(|l| l.rank() >= rank && l.sizes().iter().filter(|n| **n > 1).count() >= rank)?;
-        let dims = self.rng.order(t.rank()).into_iter().map(|d| BuilderArg::from(d as i64)).collect();
+        let t = self
+            .pick(|l| l.rank() >= rank && l.sizes().iter().filter(|n| **n > 1).count() >= rank)?;
+        let dims =
+            self.rng.order(t.rank()).into_iter().map(|d| BuilderArg::from(d as i64)).collect();
         let turned = self.first("aten::permute", vec![t.arg(), BuilderArg::List(dims)])?;
         let sizes = turned.sizes();
-        let source = match self.pick(|l| l.dtype() == t.dtype() && l.sizes() == sizes && !l.tensor.shares_storage(&t.tensor)) {
+        let source = match self.pick(|l| {
+            l.dtype() == t.dtype() && l.sizes() == sizes && !l.tensor.shares_storage(&t.tensor)
+        }) {
             Some(source) => source,
             None => {
                 let y = self.pick(|l| l.dtype() == t.dtype())?;
@@ -81,7 +98,8 @@ impl Generator<'_> {
         self.emit("aten::copy_", vec![turned.arg(), source.arg()])
     }
 
-    /// A new tensor is mutated by an operator that looks at strides, and then stored where strides are others.
+    /// A new tensor is mutated by an operator that looks at strides, and then stored where strides
+    /// are others.
     fn stored_later(&mut self) -> Option<Vec<LiveTensor>> {
         let t = self.target()?;
         let (d, dim) = self.dim(&t)?;
@@ -100,8 +118,8 @@ impl Generator<'_> {
         self.emit("aten::copy_", vec![part.arg(), made.arg()])
     }
 
-    /// A copy is made, its elements are repeated and shown, what it is a copy of is written, and only then what is repeated is laid out and changed in
-    /// part.
+    /// A copy is made, its elements are repeated and shown, what it is a copy of is written, and
+    /// only then what is repeated is laid out and changed in part.
     fn late_copy(&mut self) -> Option<Vec<LiveTensor>> {
         let x = self.target()?;
         let mut sizes = x.sizes();
@@ -118,12 +136,14 @@ impl Generator<'_> {
         let row = self.first("aten::reshape", vec![wide.arg(), BuilderArg::List(vec![all])])?;
         let start = self.rng.between(0, times - 1) * n;
         let (start, end) = (self.int(start), self.int(start + n));
-        let part = self.first("aten::slice.Tensor", vec![row.arg(), 0.into(), start, end, 1.into()])?;
+        let part =
+            self.first("aten::slice.Tensor", vec![row.arg(), 0.into(), start, end, 1.into()])?;
         self.fill(&part)
     }
 }
 
-/// The order of dimensions in which sizes are others, if there is one; the order itself where they are the same.
+/// The order of dimensions in which sizes are others, if there is one; the order itself where they
+/// are the same.
 fn order(of: &[i64], wanted: &[i64]) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = Vec::new();
     for n in wanted {

@@ -1,4 +1,5 @@
-//! Operators that write nothing: their results are new memory for later statements to look at and write into.
+//! Operators that write nothing: their results are new memory for later statements to look at and
+//! write into.
 
 use super::super::program_builder::BuilderArg;
 use super::{Generator, LiveTensor};
@@ -27,7 +28,15 @@ impl Generator<'_> {
     fn binary(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let names: &[&str] = match t.dtype() {
             DType::Bool => &["logical_or", "bitwise_xor.Tensor", "eq.Tensor"],
-            DType::I64 => &["add.Tensor", "mul.Tensor", "sub.Tensor", "maximum", "lt.Tensor", "bitwise_and.Tensor", "gcd"],
+            DType::I64 => &[
+                "add.Tensor",
+                "mul.Tensor",
+                "sub.Tensor",
+                "maximum",
+                "lt.Tensor",
+                "bitwise_and.Tensor",
+                "gcd",
+            ],
             _ => &["add.Tensor", "mul.Tensor", "sub.Tensor", "maximum", "lt.Tensor", "div.Tensor"],
         };
         let name = self.rng.one(names)?;
@@ -38,7 +47,8 @@ impl Generator<'_> {
     pub(super) fn elementwise(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         if self.rng.chance(25) {
             let dtype = self.rng.one(&[DType::F32, DType::I64, DType::Bool])?;
-            return self.emit("aten::to.dtype", vec![t.arg(), BuilderArg::Plain(Arg::DType(dtype))]);
+            return self
+                .emit("aten::to.dtype", vec![t.arg(), BuilderArg::Plain(Arg::DType(dtype))]);
         }
         let names: &[&str] = match t.dtype() {
             DType::Bool => &["logical_not"],
@@ -55,7 +65,12 @@ impl Generator<'_> {
         }
         let (_, dim) = self.dim(t)?;
         let keep = self.rng.chance(50);
-        let op = self.rng.one(&["aten::sum.dim_IntList", "aten::amax", "aten::cumsum", "aten::mean.dim"])?;
+        let op = self.rng.one(&[
+            "aten::sum.dim_IntList",
+            "aten::amax",
+            "aten::cumsum",
+            "aten::mean.dim",
+        ])?;
         match op {
             "aten::cumsum" => self.emit(op, vec![t.arg(), dim]),
             _ => self.emit(op, vec![t.arg(), BuilderArg::List(vec![dim]), keep.into()]),
@@ -74,7 +89,9 @@ impl Generator<'_> {
             return self.norm(t);
         }
         let k = *t.sizes().last()?;
-        let fits = |l: &LiveTensor| l.dtype() == t.dtype() && (l.sizes().first() == Some(&k) && l.rank() == 2);
+        let fits = |l: &LiveTensor| {
+            l.dtype() == t.dtype() && (l.sizes().first() == Some(&k) && l.rank() == 2)
+        };
         let other = self.pick(fits)?;
         let op = if t.rank() == 2 && self.rng.chance(50) { "aten::mm" } else { "aten::matmul" };
         self.emit(op, vec![t.arg(), other.arg()])
@@ -107,7 +124,8 @@ impl Generator<'_> {
             Some(like) if self.rng.chance(60) => like.sizes(),
             _ => (0..rank).map(|_| self.rng.between(1, 4)).collect(),
         };
-        let (dtype, written) = (self.rng.one(&[DType::F32, DType::F32, DType::I64])?, self.ints(&sizes));
+        let (dtype, written) =
+            (self.rng.one(&[DType::F32, DType::F32, DType::I64])?, self.ints(&sizes));
         let options = vec![("dtype", BuilderArg::Plain(Arg::DType(dtype)))];
         if self.rng.chance(50) {
             return self.emit_kw("aten::zeros", vec![written], options);
@@ -117,7 +135,8 @@ impl Generator<'_> {
     }
 
     fn choice(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
-        let (mask, other) = (self.operand(DType::Bool, &t.sizes())?, self.operand(t.dtype(), &t.sizes())?);
+        let (mask, other) =
+            (self.operand(DType::Bool, &t.sizes())?, self.operand(t.dtype(), &t.sizes())?);
         self.emit("aten::where.self", vec![mask.arg(), t.arg(), other.arg()])
     }
 
@@ -166,7 +185,16 @@ impl Generator<'_> {
             && let Some(data_dependent) = made.first()
         {
             let (start, step) = (self.rng.between(0, 1), self.rng.between(1, 2));
-            let part = self.emit("aten::slice.Tensor", vec![data_dependent.arg(), 0.into(), start.into(), BuilderArg::Plain(Arg::None), step.into()])?;
+            let part = self.emit(
+                "aten::slice.Tensor",
+                vec![
+                    data_dependent.arg(),
+                    0.into(),
+                    start.into(),
+                    BuilderArg::Plain(Arg::None),
+                    step.into(),
+                ],
+            )?;
             let part = part.first()?;
             let s = self.scalar(part.dtype());
             self.emit("aten::fill_.Scalar", vec![part.arg(), s])?;

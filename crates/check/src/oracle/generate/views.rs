@@ -68,7 +68,8 @@ impl Generator<'_> {
         self.emit("aten::permute", vec![t.arg(), BuilderArg::List(dims)])
     }
 
-    /// A dense tensor in the order of memory, in one dimension; now and then a result that lies as it does.
+    /// A dense tensor in the order of memory, in one dimension; now and then a result that lies as
+    /// it does.
     fn straighten(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let made = if self.rng.chance(60) { self.elementwise(t)?.into_iter().next() } else { None };
         let t = made.as_ref().unwrap_or(t);
@@ -78,11 +79,15 @@ impl Generator<'_> {
         let sizes = t.sizes();
         let flat = self.ints(&[order.iter().filter_map(|&d| sizes.get(d)).product()]);
         let dims = order.into_iter().map(|d| BuilderArg::from(d as i64)).collect();
-        let straight = self.emit("aten::permute", vec![t.arg(), BuilderArg::List(dims)])?.into_iter().next()?;
+        let straight = self
+            .emit("aten::permute", vec![t.arg(), BuilderArg::List(dims)])?
+            .into_iter()
+            .next()?;
         self.emit("aten::view", vec![straight.arg(), flat])
     }
 
-    /// Sizes of the same number of elements: two neighbours joined, one split, all in one, or one left open.
+    /// Sizes of the same number of elements: two neighbours joined, one split, all in one, or one
+    /// left open.
     fn reshape(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let mut sizes = t.sizes();
         let at = self.rng.below(sizes.len());
@@ -94,7 +99,10 @@ impl Generator<'_> {
             1 => {
                 let n = sizes.get(at).copied().filter(|n| *n > 1)?;
                 let by = (2..=n).find(|k| n % k == 0)?;
-                sizes.splice(at..at + 1, if self.rng.chance(50) { [by, n / by] } else { [n / by, by] });
+                sizes.splice(
+                    at..at + 1,
+                    if self.rng.chance(50) { [by, n / by] } else { [n / by, by] },
+                );
             }
             2 => sizes = vec![sizes.iter().product()],
             _ => sizes.insert(at, 1),
@@ -124,7 +132,8 @@ impl Generator<'_> {
         self.part_of_a_copy(made)
     }
 
-    /// Now and then a copy of a view that repeats elements, and a part of the copy: which of them a write was to shows there.
+    /// Now and then a copy of a view that repeats elements, and a part of the copy: which of them a
+    /// write was to shows there.
     fn part_of_a_copy(&mut self, made: Vec<LiveTensor>) -> Option<Vec<LiveTensor>> {
         if let (true, Some(wide)) = (self.rng.chance(25), made.first()) {
             let copy = self.emit("aten::clone", vec![wide.arg()])?.into_iter().next()?;
@@ -135,8 +144,13 @@ impl Generator<'_> {
 
     fn diagonal(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let order = self.rng.order(t.rank());
-        let (&[a, b, ..], offset) = (order.as_slice(), self.rng.between(-1, 1)) else { return None };
-        self.emit("aten::diagonal", vec![t.arg(), offset.into(), (a as i64).into(), (b as i64).into()])
+        let (&[a, b, ..], offset) = (order.as_slice(), self.rng.between(-1, 1)) else {
+            return None;
+        };
+        self.emit(
+            "aten::diagonal",
+            vec![t.arg(), offset.into(), (a as i64).into(), (b as i64).into()],
+        )
     }
 
     fn unfold(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
@@ -169,8 +183,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Any layout within what the tensor spans and, where it has gaps, without what is in them; now and then anything, which only eager can follow
-    /// in any case.
+    /// Any layout within what the tensor spans and, where it has gaps, without what is in them; now
+    /// and then anything, which only eager can follow in any case.
     fn as_strided(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         // at other sizes most of them leave their tensor, which is refused
         if !self.symbols.is_empty() && self.rng.chance(85) {
@@ -182,22 +196,35 @@ impl Generator<'_> {
         if first == last && !anything {
             return None;
         }
-        let gap = c.sizes.iter().zip(&c.strides).filter(|(n, _)| **n > 1).fold(0, |g, (_, s)| gcd(g, *s)).max(1);
+        let gap = c
+            .sizes
+            .iter()
+            .zip(&c.strides)
+            .filter(|(n, _)| **n > 1)
+            .fold(0, |g, (_, s)| gcd(g, *s))
+            .max(1);
         let gap = if anything { 1 } else { gap };
         let reach = ((last - first) / c.width - 1) / gap + 1;
         let n = self.rng.between(1, reach.min(4));
         let (mut sizes, mut strides) = match self.rng.chance(50) {
-            true => (vec![n], vec![self.rng.between(1, ((reach - 1) / (n - 1).max(1)).clamp(1, 3))]),
+            true => {
+                (vec![n], vec![self.rng.between(1, ((reach - 1) / (n - 1).max(1)).clamp(1, 3))])
+            }
             false => (vec![self.rng.between(1, 3), n.min(3)], vec![self.rng.between(0, 3), 1]),
         };
         let start = self.rng.chance(60).then(|| self.rng.between(0, 1));
-        let extent = |sizes: &[i64]| sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>() + start.unwrap_or(0);
+        let extent = |sizes: &[i64]| {
+            sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>() + start.unwrap_or(0)
+        };
         while !anything && extent(&sizes) >= reach {
             *sizes.iter_mut().find(|n| **n > 1)? -= 1;
         }
         strides.iter_mut().for_each(|s| *s *= gap);
         let offset = start.map_or(NONE, |start| (first / c.width + start * gap).into());
-        let (sizes, strides) = (self.ints(&sizes), BuilderArg::List(strides.into_iter().map(BuilderArg::from).collect()));
+        let (sizes, strides) = (
+            self.ints(&sizes),
+            BuilderArg::List(strides.into_iter().map(BuilderArg::from).collect()),
+        );
         self.emit("aten::as_strided", vec![t.arg(), sizes, strides, offset])
     }
 

@@ -41,7 +41,11 @@ impl Generator<'_> {
 
     /// Of another dtype now and then.
     fn copy(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
-        let dtype = if self.rng.chance(15) { self.rng.one(&[DType::F32, DType::I64, DType::Bool])? } else { t.dtype() };
+        let dtype = if self.rng.chance(15) {
+            self.rng.one(&[DType::F32, DType::I64, DType::Bool])?
+        } else {
+            t.dtype()
+        };
         let source = self.operand(dtype, &t.sizes())?;
         self.emit("aten::copy_", vec![t.arg(), source.arg()])
     }
@@ -76,14 +80,19 @@ impl Generator<'_> {
         }
     }
 
-    /// Places in a dimension of size `n`, one for each of `count`: all different, or as data has it.
+    /// Places in a dimension of size `n`, one for each of `count`: all different, or as data has
+    /// it.
     pub(super) fn indices(&mut self, n: i64, count: i64) -> Option<LiveTensor> {
         if n == 0 {
             return None;
         }
         if count <= n && self.rng.chance(60) {
             let end = self.int(count);
-            let made = self.emit_kw("aten::arange", vec![end], vec![("dtype", BuilderArg::Plain(Arg::DType(DType::I64)))])?;
+            let made = self.emit_kw(
+                "aten::arange",
+                vec![end],
+                vec![("dtype", BuilderArg::Plain(Arg::DType(DType::I64)))],
+            )?;
             return made.into_iter().next();
         }
         let numbers = self.pick(|l| l.dtype() == DType::I64 && l.sizes() == [count])?;
@@ -94,22 +103,39 @@ impl Generator<'_> {
     fn scatter(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (d, dim) = self.dim(t)?;
         let (sizes, n) = (t.sizes(), t.sizes().get(d).copied()?);
-        let of_size = |l: &LiveTensor| l.dtype() == DType::I64 && l.rank() == sizes.len() && l.sizes().iter().zip(&sizes).all(|(a, b)| a <= b);
+        let of_size = |l: &LiveTensor| {
+            l.dtype() == DType::I64
+                && l.rank() == sizes.len()
+                && l.sizes().iter().zip(&sizes).all(|(a, b)| a <= b)
+        };
         let (numbers, at) = (self.pick(of_size)?, self.int(n));
-        let index = self.emit("aten::remainder.Scalar", vec![numbers.arg(), at])?.into_iter().next()?;
+        let index =
+            self.emit("aten::remainder.Scalar", vec![numbers.arg(), at])?.into_iter().next()?;
         if self.rng.chance(30) {
             let s = self.scalar(t.dtype());
             return self.emit("aten::scatter_.value", vec![t.arg(), dim, index.arg(), s]);
         }
-        let covers =
-            |l: &LiveTensor| l.dtype() == t.dtype() && l.rank() == index.rank() && l.sizes().iter().zip(index.sizes()).all(|(a, b)| *a >= b);
+        let covers = |l: &LiveTensor| {
+            l.dtype() == t.dtype()
+                && l.rank() == index.rank()
+                && l.sizes().iter().zip(index.sizes()).all(|(a, b)| *a >= b)
+        };
         let source = self.pick(covers)?;
         match self.rng.below(3) {
             0 => self.emit("aten::scatter_.src", vec![t.arg(), dim, index.arg(), source.arg()]),
             1 => self.emit("aten::scatter_add_", vec![t.arg(), dim, index.arg(), source.arg()]),
             _ => {
                 let reduce = self.rng.one(&["sum", "amax", "prod"])?;
-                self.emit("aten::scatter_reduce_.two", vec![t.arg(), dim, index.arg(), source.arg(), BuilderArg::Str(reduce.to_owned())])
+                self.emit(
+                    "aten::scatter_reduce_.two",
+                    vec![
+                        t.arg(),
+                        dim,
+                        index.arg(),
+                        source.arg(),
+                        BuilderArg::Str(reduce.to_owned()),
+                    ],
+                )
             }
         }
     }
@@ -124,7 +150,9 @@ impl Generator<'_> {
         }
         let rest = |l: &LiveTensor| {
             let from = l.sizes();
-            l.dtype() == t.dtype() && from.len() == sizes.len() && from.iter().zip(&sizes).enumerate().all(|(i, (a, b))| i == d || a == b)
+            l.dtype() == t.dtype()
+                && from.len() == sizes.len()
+                && from.iter().zip(&sizes).enumerate().all(|(i, (a, b))| i == d || a == b)
         };
         let source = self.pick(rest)?;
         let count = *source.sizes().get(d)?;
@@ -138,8 +166,13 @@ impl Generator<'_> {
         let accumulate = self.rng.chance(40);
         if self.rng.chance(25) {
             let mask = self.pick(|l| l.dtype() == DType::Bool && l.sizes() == sizes)?;
-            let value = self.pick(|l| l.dtype() == t.dtype() && l.tensor.numel().as_i64() == Some(1) && l.rank() == 0)?;
-            return self.emit("aten::index_put_", vec![t.arg(), BuilderArg::List(vec![mask.arg()]), value.arg(), accumulate.into()]);
+            let value = self.pick(|l| {
+                l.dtype() == t.dtype() && l.tensor.numel().as_i64() == Some(1) && l.rank() == 0
+            })?;
+            return self.emit(
+                "aten::index_put_",
+                vec![t.arg(), BuilderArg::List(vec![mask.arg()]), value.arg(), accumulate.into()],
+            );
         }
         let n = *sizes.first()?;
         let count = self.rng.between(1, n.clamp(1, 3));
@@ -151,7 +184,10 @@ impl Generator<'_> {
         if sizes.len() > 1 && self.rng.chance(30) {
             indices.insert(0, BuilderArg::Plain(Arg::None));
         }
-        self.emit("aten::index_put_", vec![t.arg(), BuilderArg::List(indices), values.arg(), accumulate.into()])
+        self.emit(
+            "aten::index_put_",
+            vec![t.arg(), BuilderArg::List(indices), values.arg(), accumulate.into()],
+        )
     }
 
     fn masked(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
@@ -164,7 +200,9 @@ impl Generator<'_> {
     fn whole(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         match (self.rng.below(3), t.sizes().as_slice()) {
             (0, &[n, m]) => {
-                let a = self.pick(|l| l.dtype() == t.dtype() && matches!(l.sizes().as_slice(), &[x, _] if x == n))?;
+                let a = self.pick(|l| {
+                    l.dtype() == t.dtype() && matches!(l.sizes().as_slice(), &[x, _] if x == n)
+                })?;
                 let k = *a.sizes().get(1)?;
                 let b = self.pick(|l| l.dtype() == t.dtype() && l.sizes() == [k, m])?;
                 self.emit("aten::addmm_", vec![t.arg(), a.arg(), b.arg()])

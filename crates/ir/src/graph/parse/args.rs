@@ -14,7 +14,10 @@ impl Parser<'_> {
     pub(super) fn value(&mut self) -> Result<ValueId> {
         let at = self.pos;
         let text = self.take(Kind::Value, "a value, as `%x`")?;
-        self.values.get(text).copied().ok_or_else(|| self.error_at(at, format!("`%{text}` is not defined before this line")))
+        self.values
+            .get(text)
+            .copied()
+            .ok_or_else(|| self.error_at(at, format!("`%{text}` is not defined before this line")))
     }
 
     pub(super) fn arg(&mut self, depth: usize) -> Result<Arg> {
@@ -27,7 +30,8 @@ impl Parser<'_> {
             }
             (Kind::Punct, "[") => {
                 if depth == MAX_LIST_DEPTH {
-                    return Err(self.error_at(self.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep")));
+                    return Err(self
+                        .error_at(self.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep")));
                 }
                 self.pos += 1;
                 let mut items: SmallVec<[Arg; 8]> = SmallVec::new();
@@ -65,7 +69,9 @@ impl Parser<'_> {
                     match word {
                         "device" => return self.in_parens(|p| p.device()).map(Arg::Device),
                         "layout" => return self.in_parens(|p| p.named()).map(Arg::Layout),
-                        "memory_format" => return self.in_parens(|p| p.named()).map(Arg::MemoryFormat),
+                        "memory_format" => {
+                            return self.in_parens(|p| p.named()).map(Arg::MemoryFormat);
+                        }
                         _ => {}
                     }
                 }
@@ -83,10 +89,14 @@ impl Parser<'_> {
 
     fn float(&mut self, text: &str, sign: f64) -> Result<Arg> {
         let x = match text.strip_prefix("nan:") {
-            Some(bits) => u64::from_str_radix(bits, 16).map(f64::from_bits).ok().filter(|x| x.is_nan()),
+            Some(bits) => {
+                u64::from_str_radix(bits, 16).map(f64::from_bits).ok().filter(|x| x.is_nan())
+            }
             None => text.parse::<f64>().ok(),
         };
-        let Some(x) = x else { return Err(self.error_at(self.pos, "this is not a floating-point number")) };
+        let Some(x) = x else {
+            return Err(self.error_at(self.pos, "this is not a floating-point number"));
+        };
         self.pos += 1;
         Ok(Arg::Float(if sign < 0.0 { -x } else { x }.into()))
     }
@@ -139,7 +149,8 @@ impl Parser<'_> {
         let strides = if self.eat_word("strides") {
             let strides = self.expr_list()?;
             if strides.len() != sizes.len() {
-                return Err(self.error_at(at, format!("{} sizes but {} strides", sizes.len(), strides.len())));
+                return Err(self
+                    .error_at(at, format!("{} sizes but {} strides", sizes.len(), strides.len())));
             }
             strides
         } else {
@@ -149,7 +160,15 @@ impl Parser<'_> {
         let device = if self.eat_word("device") { self.device()? } else { Device::Cpu };
         let layout = if self.eat_word("layout") { self.named()? } else { Layout::Strided };
         let requires_grad = self.eat_word("requires_grad");
-        Ok(self.b.intern_type(TensorType { dtype, device, layout, sizes, strides, offset, requires_grad }))
+        Ok(self.b.intern_type(TensorType {
+            dtype,
+            device,
+            layout,
+            sizes,
+            strides,
+            offset,
+            requires_grad,
+        }))
     }
 
     /// Expressions in brackets.
@@ -174,7 +193,8 @@ impl Parser<'_> {
         self.slice(at).parse().map_err(|e| self.error_at(at, e))
     }
 
-    /// An integer expression: operands and operators in turn, so that it ends where an operand is followed by something else.
+    /// An integer expression: operands and operators in turn, so that it ends where an operand is
+    /// followed by something else.
     fn expr(&mut self) -> Result<Expr> {
         let at = self.pos;
         loop {
@@ -224,7 +244,9 @@ impl Parser<'_> {
         let at = self.pos;
         let quoted = self.take(Kind::Str, "a string")?;
         let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
-        unescape(inner).ok_or_else(|| self.error_at(at, r#"bad escape in this string; known are \\ \" \n \r \t \u{hex}"#))
+        unescape(inner).ok_or_else(|| {
+            self.error_at(at, r#"bad escape in this string; known are \\ \" \n \r \t \u{hex}"#)
+        })
     }
 }
 

@@ -30,7 +30,11 @@ impl ParseError {
         let column = text.get(start..at).unwrap_or_default().chars().count();
         let skipped = column.saturating_sub(AROUND);
         let shown = line.chars().skip(skipped).take(2 * AROUND);
-        let excerpt = shown.map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim_end().to_owned();
+        let excerpt = shown
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect::<String>()
+            .trim_end()
+            .to_owned();
         let line = before.bytes().filter(|&b| b == b'\n').count() + 1;
         ParseError { line, column: column + 1, message, excerpt, caret: column - skipped }
     }
@@ -38,7 +42,11 @@ impl ParseError {
 
 impl<'t> Parser<'t> {
     /// Items separated by commas: up to and including `close`, or at least one if there is none.
-    pub(super) fn list_until(&mut self, close: Option<&str>, mut item: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+    pub(super) fn list_until(
+        &mut self,
+        close: Option<&str>,
+        mut item: impl FnMut(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         if close.is_some_and(|close| self.eat(close)) {
             return Ok(());
         }
@@ -47,7 +55,9 @@ impl<'t> Parser<'t> {
             match close {
                 Some(close) if self.eat(close) => return Ok(()),
                 None if self.word() != "," => return Ok(()),
-                Some(close) if self.word() != "," => return Err(self.expected(&format!("`,` or `{close}`"))),
+                Some(close) if self.word() != "," => {
+                    return Err(self.expected(&format!("`,` or `{close}`")));
+                }
                 _ => self.pos += 1,
             }
         }
@@ -60,7 +70,9 @@ impl<'t> Parser<'t> {
         let mut depth = 1usize;
         while depth > 0 {
             match (self.peek().kind, self.word()) {
-                (Kind::End | Kind::Newline, _) => return Err(self.error_at(at, "this parenthesis is never closed")),
+                (Kind::End | Kind::Newline, _) => {
+                    return Err(self.error_at(at, "this parenthesis is never closed"));
+                }
                 (Kind::Punct, "(") => depth += 1,
                 (Kind::Punct, ")") => depth -= 1,
                 _ => {}
@@ -126,7 +138,8 @@ impl<'t> Parser<'t> {
     }
 
     pub(super) fn nth(&self, n: usize) -> Token {
-        let end = Token { kind: Kind::End, start: self.text.len() as u32, end: self.text.len() as u32 };
+        let end =
+            Token { kind: Kind::End, start: self.text.len() as u32, end: self.text.len() as u32 };
         self.tokens.get(self.pos + n).copied().unwrap_or(end)
     }
 
@@ -141,13 +154,16 @@ impl<'t> Parser<'t> {
 
     /// The text from a token up to the last one taken.
     pub(super) fn slice(&self, from: usize) -> &'t str {
-        let end = self.pos.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.end as usize);
+        let end =
+            self.pos.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.end as usize);
         self.text.get(self.start_of(from)..end).unwrap_or_default()
     }
 
     pub(super) fn start_of(&self, token: usize) -> usize {
         // A value's token begins behind its `%`.
-        self.tokens.get(token).map_or(self.text.len(), |t| t.start as usize - usize::from(t.kind == Kind::Value))
+        self.tokens
+            .get(token)
+            .map_or(self.text.len(), |t| t.start as usize - usize::from(t.kind == Kind::Value))
     }
 
     pub(super) fn error_at(&self, token: usize, message: impl Display) -> ParseError {

@@ -1,7 +1,8 @@
 //! Reading the text form: recursive descent over the tokens of [`super::lex`].
 //!
-//! The signature mentions symbols that only the `where` clause behind it declares, so it is skipped at first and read when they are known.
-//! Nothing in a text makes the parser panic or take more than linear space; nesting is bounded.
+//! The signature mentions symbols that only the `where` clause behind it declares, so it is skipped
+//! at first and read when they are known. Nothing in a text makes the parser panic or take more
+//! than linear space; nesting is bounded.
 
 mod args;
 mod cursor;
@@ -36,14 +37,31 @@ impl Graph {
     /// Reads a graph from text. The result need not be valid: see [`Graph::verify`].
     ///
     /// # Errors
-    /// If the text does not follow the grammar, or mentions a value or symbol that it does not define.
+    /// If the text does not follow the grammar, or mentions a value or symbol that it does not
+    /// define.
     pub fn parse(text: &str) -> Result<Graph, ParseError> {
         if text.len() > MAX_TEXT {
-            return Err(ParseError::new("", 0, format!("a graph's text has at most {MAX_TEXT} bytes, and this one has {}", text.len())));
+            return Err(ParseError::new(
+                "",
+                0,
+                format!(
+                    "a graph's text has at most {MAX_TEXT} bytes, and this one has {}",
+                    text.len()
+                ),
+            ));
         }
         let tokens = lex(text).map_err(|(at, message)| ParseError::new(text, at, message))?;
         let b = GraphBuilder::new("graph");
-        Parser { text, tokens, pos: 0, b, symbols: SymTable::new(), values: FxHashMap::default(), exprs: FxHashMap::default() }.graph()
+        Parser {
+            text,
+            tokens,
+            pos: 0,
+            b,
+            symbols: SymTable::new(),
+            values: FxHashMap::default(),
+            exprs: FxHashMap::default(),
+        }
+        .graph()
     }
 }
 
@@ -120,7 +138,10 @@ impl<'t> Parser<'t> {
         }
         let returned: Vec<Sig> = outputs.iter().map(|o| self.sig_of(*o)).collect();
         if returned != signature.1 {
-            return Err(self.error_at(signature.0, "these are not the types of the values that the graph returns"));
+            return Err(self.error_at(
+                signature.0,
+                "these are not the types of the values that the graph returns",
+            ));
         }
         let (text, at) = (self.text, self.start_of(at));
         self.b.finish(&self.symbols, &outputs).map_err(|e| ParseError::new(text, at, e.to_string()))
@@ -133,14 +154,18 @@ impl<'t> Parser<'t> {
             _ => None,
         };
         // Both may also be a symbol's name; then `in` and a bracket follow.
-        let marker = marker.filter(|_| self.nth(1).kind == Kind::Ident && self.nth(2).kind == Kind::Ident);
+        let marker =
+            marker.filter(|_| self.nth(1).kind == Kind::Ident && self.nth(2).kind == Kind::Ident);
         if marker.is_some() {
             self.pos += 1;
         }
         let at = self.pos;
         let name = self.ident("a symbol")?;
         if is_reserved(name) {
-            return Err(self.error_at(at, format!("a symbol cannot be named `{name}`: the word has a meaning of its own")));
+            return Err(self.error_at(
+                at,
+                format!("a symbol cannot be named `{name}`: the word has a meaning of its own"),
+            ));
         }
         let by_name = if names_unbacked(name) { SymbolKind::Unbacked } else { SymbolKind::Backed };
         self.keyword("in")?;
@@ -174,10 +199,13 @@ impl<'t> Parser<'t> {
             } else if self.eat_word("const") {
                 let (text, name) = self.new_name()?;
                 let at = self.pos;
-                let ValueType::Tensor(ty) = self.value_type()? else { return Err(self.error_at(at, "a constant is a tensor")) };
+                let ValueType::Tensor(ty) = self.value_type()? else {
+                    return Err(self.error_at(at, "a constant is a tensor"));
+                };
                 self.expect("=")?;
                 let token = self.take(Kind::Digest, "`sha256:` and 16 hexadecimal digits")?;
-                let digest = u64::from_str_radix(token, 16).map_err(|e| self.error_at(self.pos, e))?;
+                let digest =
+                    u64::from_str_radix(token, 16).map_err(|e| self.error_at(self.pos, e))?;
                 let value = self.b.push_const(ty, Arc::new(Digest(digest.to_be_bytes())), name);
                 self.values.insert(text, value);
             } else {
@@ -191,7 +219,10 @@ impl<'t> Parser<'t> {
             let at = self.pos;
             let name = self.ident("the symbol to bind")?;
             let Some(symbol) = self.symbols.lookup(name) else {
-                return Err(self.error_at(at, format!("no symbol `{name}`: the `where` clause does not declare it")));
+                return Err(self.error_at(
+                    at,
+                    format!("no symbol `{name}`: the `where` clause does not declare it"),
+                ));
             };
             self.expect("=")?;
             if self.eat_word("size") {
@@ -199,7 +230,10 @@ impl<'t> Parser<'t> {
                 let value = self.value()?;
                 self.expect(",")?;
                 let at = self.pos;
-                let dim = self.take(Kind::Int, "a dimension")?.parse().map_err(|e| self.error_at(at, e))?;
+                let dim = self
+                    .take(Kind::Int, "a dimension")?
+                    .parse()
+                    .map_err(|e| self.error_at(at, e))?;
                 self.expect(")")?;
                 self.b.bind(symbol, value, BindSource::Size(dim));
             } else {
@@ -259,7 +293,9 @@ impl<'t> Parser<'t> {
         let specs: SmallVec<[ResultSpec<'_>; 2]> = groups
             .iter()
             .map(|group| match group {
-                Group::Value => next(1).first().map_or(ResultSpec::Absent, |&ty| ResultSpec::Value(ty)),
+                Group::Value => {
+                    next(1).first().map_or(ResultSpec::Absent, |&ty| ResultSpec::Value(ty))
+                }
                 Group::List(n) => ResultSpec::List(next(*n)),
                 Group::Absent => ResultSpec::Absent,
             })
@@ -280,14 +316,18 @@ impl<'t> Parser<'t> {
 
     #[allow(clippy::type_complexity)]
     fn call_args(&mut self) -> Result<(SmallVec<[Arg; 8]>, SmallVec<[(StrId, Arg); 4]>)> {
-        let (mut args, mut kwargs): (SmallVec<[Arg; 8]>, SmallVec<[(StrId, Arg); 4]>) = Default::default();
+        let (mut args, mut kwargs): (SmallVec<[Arg; 8]>, SmallVec<[(StrId, Arg); 4]>) =
+            Default::default();
         self.list_until(Some(")"), |p| {
             if p.peek().kind == Kind::Ident && p.token_text(p.nth(1)) == "=" {
                 let at = p.pos;
                 let name = p.ident("a keyword")?;
                 let name = p.b.intern(name);
                 if kwargs.len() == MAX_KWARGS {
-                    return Err(p.error_at(at, format!("a call has at most {MAX_KWARGS} keyword arguments")));
+                    return Err(p.error_at(
+                        at,
+                        format!("a call has at most {MAX_KWARGS} keyword arguments"),
+                    ));
                 }
                 if kwargs.iter().any(|(n, _)| *n == name) {
                     return Err(p.error_at(at, "this keyword is given twice"));
@@ -297,7 +337,9 @@ impl<'t> Parser<'t> {
             } else if kwargs.is_empty() {
                 args.push(p.arg(0)?);
             } else {
-                return Err(p.error_at(p.pos, "a positional argument cannot follow a keyword argument"));
+                return Err(
+                    p.error_at(p.pos, "a positional argument cannot follow a keyword argument")
+                );
             }
             Ok(())
         })?;
@@ -323,13 +365,22 @@ impl<'t> Parser<'t> {
     fn sigs(&mut self, close: &'static str, depth: usize) -> Result<Vec<Sig>> {
         let mut sigs = Vec::new();
         self.list_until(Some(close), |p| {
-            let others = [Arg::None, DType::F32.into(), Device::Cpu.into(), Layout::Strided.into(), MemoryFormat::Preserve.into()];
+            let others = [
+                Arg::None,
+                DType::F32.into(),
+                Device::Cpu.into(),
+                Layout::Strided.into(),
+                MemoryFormat::Preserve.into(),
+            ];
             sigs.push(if p.eat("[") {
                 if depth == MAX_LIST_DEPTH {
-                    return Err(p.error_at(p.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep")));
+                    return Err(
+                        p.error_at(p.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep"))
+                    );
                 }
                 Sig::List(p.sigs("]", depth + 1)?)
-            } else if let Some(other) = others.iter().map(kind_name).find(|name| *name == p.word()) {
+            } else if let Some(other) = others.iter().map(kind_name).find(|name| *name == p.word())
+            {
                 p.pos += 1;
                 Sig::Other(other)
             } else {
@@ -347,7 +398,13 @@ impl<'t> Parser<'t> {
             Arg::Float(_) => Sig::Value(ValueType::Float),
             Arg::Bool(_) => Sig::Value(ValueType::Bool),
             Arg::Str(_) => Sig::Value(ValueType::Str),
-            Arg::List(list) => Sig::List(list.get(&self.b.args).unwrap_or_default().iter().map(|a| self.sig_of(*a)).collect()),
+            Arg::List(list) => Sig::List(
+                list.get(&self.b.args)
+                    .unwrap_or_default()
+                    .iter()
+                    .map(|a| self.sig_of(*a))
+                    .collect(),
+            ),
             other => Sig::Other(kind_name(&other)),
         }
     }
@@ -356,7 +413,9 @@ impl<'t> Parser<'t> {
     fn new_name(&mut self) -> Result<(&'t str, Name)> {
         let at = self.pos;
         let text = self.take(Kind::Value, "a value's name, as `%x`")?;
-        let Some(name) = self.b.take_name(text) else { return Err(self.error_at(at, format!("`%{text}` is defined twice"))) };
+        let Some(name) = self.b.take_name(text) else {
+            return Err(self.error_at(at, format!("`%{text}` is defined twice")));
+        };
         self.expect(":")?;
         Ok((text, name))
     }

@@ -39,7 +39,9 @@ impl Verifier<'_> {
                     self.bind(symbol, value, source, at)?;
                     let first = state.bound.insert(symbol);
                     let name = g.symbols.name(symbol);
-                    self.require(first, Invariant::Binds, Some(at), || format!("`{name}` is bound a second time"))?;
+                    self.require(first, Invariant::Binds, Some(at), || {
+                        format!("`{name}` is bound a second time")
+                    })?;
                 }
                 Stmt::Assert { cond, .. } => {
                     let symbols = self.unbacked(g.symbols.free_symbols_bool(cond));
@@ -64,7 +66,9 @@ impl Verifier<'_> {
         }
         for &guard in &g.guards {
             let symbols = self.unbacked(g.symbols.free_symbols_bool(guard));
-            free(symbols.first().copied(), &|| format!("the guard `{}`", g.symbols.display_bool(guard)))?;
+            free(symbols.first().copied(), &|| {
+                format!("the guard `{}`", g.symbols.display_bool(guard))
+            })?;
         }
         Ok(())
     }
@@ -88,7 +92,12 @@ impl Verifier<'_> {
             if check.is_ok() {
                 check = match leaf {
                     Arg::Value(v) => self.operand(state, v, at),
-                    Arg::Int(e @ Expr::Id(_)) => self.all_bound(state, &self.unbacked(self.g.symbols.free_symbols(e)), None, at),
+                    Arg::Int(e @ Expr::Id(_)) => self.all_bound(
+                        state,
+                        &self.unbacked(self.g.symbols.free_symbols(e)),
+                        None,
+                        at,
+                    ),
                     _ => Ok(()),
                 };
             }
@@ -98,17 +107,27 @@ impl Verifier<'_> {
 
     fn operand(&self, state: &State, value: ValueId, at: Option<usize>) -> Check {
         let name = self.g.value_name(value);
-        self.require(value.index() < state.defined, Invariant::Order, at, || format!("`%{name}` is used before it is defined"))
+        self.require(value.index() < state.defined, Invariant::Order, at, || {
+            format!("`%{name}` is used before it is defined")
+        })
     }
 
     /// Symbols must be bound by now, or by a result of `maker`.
-    fn all_bound(&self, state: &State, symbols: &[SymbolId], maker: Option<NodeId>, at: Option<usize>) -> Check {
+    fn all_bound(
+        &self,
+        state: &State,
+        symbols: &[SymbolId],
+        maker: Option<NodeId>,
+        at: Option<usize>,
+    ) -> Check {
         let made_here = |s: &SymbolId| maker.is_some() && state.binders.get(s) == Some(&maker);
         match symbols.iter().find(|s| !state.bound.contains(s) && !made_here(s)) {
             None => Ok(()),
             Some(&s) => {
                 let name = self.g.symbols.name(s);
-                self.require(false, Invariant::Unbacked, at, || format!("`{name}` is used before a statement binds it"))
+                self.require(false, Invariant::Unbacked, at, || {
+                    format!("`{name}` is used before a statement binds it")
+                })
             }
         }
     }
@@ -117,9 +136,13 @@ impl Verifier<'_> {
         let g = self.g;
         let name = g.symbols.name(symbol);
         let is_unbacked = g.symbols.kind(symbol) == SymbolKind::Unbacked;
-        self.require(is_unbacked, Invariant::Binds, Some(at), || format!("`{name}` is backed by an input, so nothing else may bind it"))?;
+        self.require(is_unbacked, Invariant::Binds, Some(at), || {
+            format!("`{name}` is backed by an input, so nothing else may bind it")
+        })?;
         let found = match source {
-            BindSource::Size(dim) => g.tensor_type(value).and_then(|ty| ty.sizes.get(dim as usize).copied()),
+            BindSource::Size(dim) => {
+                g.tensor_type(value).and_then(|ty| ty.sizes.get(dim as usize).copied())
+            }
             BindSource::Value => match g.value_type(value) {
                 ValueType::Int(e) => Some(e),
                 _ => None,
@@ -132,7 +155,10 @@ impl Verifier<'_> {
                 BindSource::Size(dim) => format!("dimension {dim} of `%{value_name}`"),
                 BindSource::Value => format!("the integer `%{value_name}`"),
             };
-            format!("`{name}` is bound to {what}, which is {}", found.as_deref().map_or("not there".to_owned(), |f| format!("`{f}`")))
+            format!(
+                "`{name}` is bound to {what}, which is {}",
+                found.as_deref().map_or("not there".to_owned(), |f| format!("`{f}`"))
+            )
         })
     }
 
@@ -143,9 +169,11 @@ impl Verifier<'_> {
     fn of_type(&self, state: &mut State, ty: ValueType) -> Symbols {
         let symbols = |e: Expr| self.unbacked(self.g.symbols.free_symbols(e));
         match ty {
-            ValueType::Tensor(id) => {
-                state.of_types.entry(id).or_insert_with(|| self.g.type_of(id).exprs().flat_map(symbols).collect()).clone()
-            }
+            ValueType::Tensor(id) => state
+                .of_types
+                .entry(id)
+                .or_insert_with(|| self.g.type_of(id).exprs().flat_map(symbols).collect())
+                .clone(),
             ValueType::Int(e) => symbols(e),
             ValueType::Float | ValueType::Bool | ValueType::Str => Symbols::new(),
         }

@@ -1,20 +1,25 @@
-//! What holds of every valid graph. [`Graph::verify`] checks it, in this order; a verified graph never panics a backend.
+//! What holds of every valid graph. [`Graph::verify`] checks it, in this order; a verified graph
+//! never panics a backend.
 //!
-//! - **I1 ids**: every id lies inside its table, every range inside its pool, and a list before what contains it.
-//! - **I2 definitions**: values are numbered in the order of their definition: inputs, constants, then the results of the nodes, which the body
-//!   names in order and once each. A value's record agrees with where it is defined.
+//! - **I1 ids**: every id lies inside its table, every range inside its pool, and a list before
+//!   what contains it.
+//! - **I2 definitions**: values are numbered in the order of their definition: inputs, constants,
+//!   then the results of the nodes, which the body names in order and once each. A value's record
+//!   agrees with where it is defined.
 //! - **I3 order**: a statement takes only values defined before it.
-//! - **I4 names**: names of values are valid, split canonically into base and number, and different from each other; the graph's name is an
-//!   identifier.
-//! - **I5 operators**: operators are named `namespace::name` or `namespace::name.overload`, keywords are identifiers and different from each
-//!   other in one call, which has at most [`MAX_KWARGS`].
-//! - **I6 unbacked symbols**: an unbacked symbol is bound before it is used, except in the types of the node whose result binds it. Inputs,
-//!   constants and guards mention none.
-//! - **I7 backed symbols**: a backed symbol is, by itself, a size, stride, offset or integer of some input, so that a call can tell its value.
-//! - **I8 types**: a tensor has as many strides as sizes, at most [`MAX_RANK`]; sizes, strides and offset are not negative; the layout is
-//!   strided; only floats require grad.
-//! - **I9 binds**: a bind names an unbacked symbol that no other binds, and reads it where the value's type has exactly that symbol: an existing
-//!   dimension of a tensor, or an integer.
+//! - **I4 names**: names of values are valid, split canonically into base and number, and different
+//!   from each other; the graph's name is an identifier.
+//! - **I5 operators**: operators are named `namespace::name` or `namespace::name.overload`,
+//!   keywords are identifiers and different from each other in one call, which has at most
+//!   [`MAX_KWARGS`].
+//! - **I6 unbacked symbols**: an unbacked symbol is bound before it is used, except in the types of
+//!   the node whose result binds it. Inputs, constants and guards mention none.
+//! - **I7 backed symbols**: a backed symbol is, by itself, a size, stride, offset or integer of
+//!   some input, so that a call can tell its value.
+//! - **I8 types**: a tensor has as many strides as sizes, at most [`MAX_RANK`]; sizes, strides and
+//!   offset are not negative; the layout is strided; only floats require grad.
+//! - **I9 binds**: a bind names an unbacked symbol that no other binds, and reads it where the
+//!   value's type has exactly that symbol: an existing dimension of a tensor, or an integer.
 //! - **I10 constants**: a constant is a tensor without symbols in its type.
 //! - **I11 lists**: lists nest at most [`MAX_LIST_DEPTH`] deep.
 
@@ -64,7 +69,8 @@ impl fmt::Display for Invariant {
 
 /// A graph is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid graph `{graph}` ({invariant}): {message}{}{window}", if .window.is_empty() { "" } else { "\n" })]
+#[error("invalid graph `{graph}` ({invariant}): \
+    {message}{}{window}", if .window.is_empty() { "" } else { "\n" })]
 pub struct VerifyError {
     /// The graph's name.
     pub graph: String,
@@ -103,25 +109,36 @@ struct Verifier<'g> {
 
 impl Verifier<'_> {
     /// Fails unless `holds`; `at` is the position in the body of the statement to blame.
-    fn require(&self, holds: bool, invariant: Invariant, at: Option<usize>, message: impl FnOnce() -> String) -> Check {
+    fn require(
+        &self,
+        holds: bool,
+        invariant: Invariant,
+        at: Option<usize>,
+        message: impl FnOnce() -> String,
+    ) -> Check {
         if holds {
             return Ok(());
         }
         let window = at.map(|at| self.g.window_at(at, 2)).unwrap_or_default();
-        let graph = self.g.strings.get(self.g.name.index()).map(|s| s.to_string()).unwrap_or_default();
+        let graph =
+            self.g.strings.get(self.g.name.index()).map(|s| s.to_string()).unwrap_or_default();
         Err(VerifyError { graph, invariant, message: message(), window })
     }
 
     fn ids(&self) -> Check {
         let g = self.g;
         let inside = |what: &str, index: usize, len: usize| {
-            self.require(index < len, Invariant::Ids, None, || format!("{what} {index} is outside its table of {len}"))
+            self.require(index < len, Invariant::Ids, None, || {
+                format!("{what} {index} is outside its table of {len}")
+            })
         };
         let str = |s: StrId| inside("string", s.index(), g.strings.len());
         let value = |v: ValueId| inside("value", v.index(), g.values.len());
         let span = |what: &str, s: Span, len: usize| {
             let fits = (s.start as usize).checked_add(s.len()).is_some_and(|end| end <= len);
-            self.require(fits, Invariant::Ids, None, || format!("{what} {}..+{} reach outside their pool of {len}", s.start, s.len))
+            self.require(fits, Invariant::Ids, None, || {
+                format!("{what} {}..+{} reach outside their pool of {len}", s.start, s.len)
+            })
         };
         // A list may only hold lists that end before it begins, so that following them ends.
         let arg = |arg: &Arg, before: usize| match *arg {
@@ -143,7 +160,9 @@ impl Verifier<'_> {
             }
         }
         g.inputs.iter().copied().chain(g.consts.iter().map(|c| c.value)).try_for_each(value)?;
-        let list_args = |s: Span| s.get(&g.args).unwrap_or_default().iter().try_for_each(|a| arg(a, s.start as usize));
+        let list_args = |s: Span| {
+            s.get(&g.args).unwrap_or_default().iter().try_for_each(|a| arg(a, s.start as usize))
+        };
         for a in g.args.iter().chain(&g.outputs).chain(g.kwargs.iter().map(|(_, a)| a)) {
             arg(a, g.args.len())?;
             if let Arg::List(list) = *a {
@@ -164,17 +183,35 @@ impl Verifier<'_> {
         let symbols = g.symbols.symbols().count();
         g.body.iter().try_for_each(|s| match *s {
             Stmt::Node(n) => inside("node", n.index(), g.nodes.len()),
-            Stmt::Bind { symbol, value: v, .. } => value(v).and(inside("symbol", symbol.0 as usize, symbols)),
+            Stmt::Bind { symbol, value: v, .. } => {
+                value(v).and(inside("symbol", symbol.0 as usize, symbols))
+            }
             Stmt::Assert { message, .. } => message.map_or(Ok(()), str),
         })
     }
 
     fn lists(&self) -> Check {
-        // Lists lie behind the lists in them, so one pass over the pool knows the depth of each element.
+        // Lists lie behind the lists in them, so one pass over the pool knows the depth of each
+        // element.
         let mut depth_below: Vec<usize> = Vec::with_capacity(self.g.args.len());
-        for (i, a) in self.g.args.iter().chain(self.g.kwargs.iter().map(|(_, a)| a)).chain(&self.g.outputs).enumerate() {
+        for (i, a) in self
+            .g
+            .args
+            .iter()
+            .chain(self.g.kwargs.iter().map(|(_, a)| a))
+            .chain(&self.g.outputs)
+            .enumerate()
+        {
             let depth = match a {
-                Arg::List(list) => 1 + list.get(&depth_below).unwrap_or_default().iter().max().copied().unwrap_or(0),
+                Arg::List(list) => {
+                    1 + list
+                        .get(&depth_below)
+                        .unwrap_or_default()
+                        .iter()
+                        .max()
+                        .copied()
+                        .unwrap_or(0)
+                }
                 _ => 0,
             };
             self.require(depth <= MAX_LIST_DEPTH, Invariant::Lists, None, || {
@@ -194,7 +231,10 @@ impl Verifier<'_> {
             let agrees = value.index() == next && g.values[value.index()].def == def;
             next += 1;
             self.require(agrees, Invariant::Definitions, at, || {
-                format!("`%{}` is defined out of order, more than once, or not where its record says", g.value_name(value))
+                format!(
+                    "`%{}` is defined out of order, more than once, or not where its record says",
+                    g.value_name(value)
+                )
             })
         };
         for (i, &v) in g.inputs.iter().enumerate() {
@@ -206,30 +246,45 @@ impl Verifier<'_> {
         let mut node = 0usize;
         for (at, stmt) in g.body.iter().enumerate() {
             let Stmt::Node(n) = *stmt else { continue };
-            self.require(n.index() == node, Invariant::Definitions, Some(at), || format!("node {} comes where node {node} should", n.0))?;
+            self.require(n.index() == node, Invariant::Definitions, Some(at), || {
+                format!("node {} comes where node {node} should", n.0)
+            })?;
             node += 1;
-            for v in g.results(n).iter().copied().flat_map(|r: Res| r.values().iter().collect::<Vec<_>>()) {
+            for v in g
+                .results(n)
+                .iter()
+                .copied()
+                .flat_map(|r: Res| r.values().iter().collect::<Vec<_>>())
+            {
                 define(v, Def::Node(n), Some(at))?;
             }
         }
         let (nodes, values) = (g.nodes.len(), g.values.len());
         self.require(node == nodes && next == values, Invariant::Definitions, None, || {
-            format!("the body has {node} nodes and defines {next} values, but the tables have {nodes} and {values}")
+            format!(
+                "the body has {node} nodes and defines {next} values, but the tables have \
+                {nodes} and {values}"
+            )
         })
     }
 
     fn names(&self) -> Check {
         let g = self.g;
-        self.require(names::is_ident(g.name()), Invariant::Names, None, || format!("the graph's name `{}` is no identifier", g.name()))?;
+        self.require(names::is_ident(g.name()), Invariant::Names, None, || {
+            format!("the graph's name `{}` is no identifier", g.name())
+        })?;
         let mut seen: FxHashSet<Name> = FxHashSet::default();
         for (v, value) in g.values().zip(&g.values) {
             let base = g.str(value.name.base);
-            // With a number behind it, any base is split off again; without one, it must not end in a number of its own.
+            // With a number behind it, any base is split off again; without one, it must not end in
+            // a number of its own.
             let canonical = value.name.number > 0 || names::split(base).1 == 0;
             self.require(names::is_valid(base) && canonical, Invariant::Names, None, || {
                 format!("`%{}` is no valid name, or not split canonically", g.value_name(v))
             })?;
-            self.require(seen.insert(value.name), Invariant::Names, None, || format!("two values are called `%{}`", g.value_name(v)))?;
+            self.require(seen.insert(value.name), Invariant::Names, None, || {
+                format!("two values are called `%{}`", g.value_name(v))
+            })?;
         }
         Ok(())
     }
@@ -239,14 +294,22 @@ impl Verifier<'_> {
         for (at, stmt) in g.body.iter().enumerate() {
             let Stmt::Node(n) = *stmt else { continue };
             let op = g.op_name(n);
-            self.require(names::is_op(op), Invariant::Operators, Some(at), || format!("`{op}` is no operator name"))?;
+            self.require(names::is_op(op), Invariant::Operators, Some(at), || {
+                format!("`{op}` is no operator name")
+            })?;
             let kwargs = g.kwargs(n);
-            self.require(kwargs.len() <= MAX_KWARGS, Invariant::Operators, Some(at), || format!("{} keyword arguments", kwargs.len()))?;
+            self.require(kwargs.len() <= MAX_KWARGS, Invariant::Operators, Some(at), || {
+                format!("{} keyword arguments", kwargs.len())
+            })?;
             for (i, (name, _)) in kwargs.iter().enumerate() {
                 let text = g.str(*name);
-                self.require(names::is_ident(text), Invariant::Operators, Some(at), || format!("`{text}` is no keyword"))?;
+                self.require(names::is_ident(text), Invariant::Operators, Some(at), || {
+                    format!("`{text}` is no keyword")
+                })?;
                 let repeated = kwargs[..i].iter().any(|(other, _)| g.str(*other) == text);
-                self.require(!repeated, Invariant::Operators, Some(at), || format!("keyword `{text}` is given twice"))?;
+                self.require(!repeated, Invariant::Operators, Some(at), || {
+                    format!("keyword `{text}` is given twice")
+                })?;
             }
         }
         Ok(())
@@ -258,13 +321,23 @@ impl Verifier<'_> {
             let show = || g.display_type(ValueType::Tensor(super::TypeId(id as u32))).to_string();
             let (sizes, strides) = (ty.sizes.len(), ty.strides.len());
             self.require(sizes == strides && sizes <= MAX_RANK, Invariant::Types, None, || {
-                format!("type `{}` has {sizes} sizes and {strides} strides; expected as many, and at most {MAX_RANK}", show())
+                format!(
+                    "type `{}` has {sizes} sizes and {strides} strides; expected as many, and \
+                    at most {MAX_RANK}",
+                    show()
+                )
             })?;
             let negative = ty.exprs().find(|e| g.symbols.bounds(*e).hi < 0);
             self.require(negative.is_none(), Invariant::Types, None, || {
-                format!("type `{}` has the negative size, stride or offset {}", show(), g.symbols.display(negative.unwrap_or(Expr::Int(0))))
+                format!(
+                    "type `{}` has the negative size, stride or offset {}",
+                    show(),
+                    g.symbols.display(negative.unwrap_or(Expr::Int(0)))
+                )
             })?;
-            self.require(ty.layout == Layout::Strided, Invariant::Types, None, || format!("type `{}` is not strided", show()))?;
+            self.require(ty.layout == Layout::Strided, Invariant::Types, None, || {
+                format!("type `{}` is not strided", show())
+            })?;
             self.require(!ty.requires_grad || ty.dtype.is_float(), Invariant::Types, None, || {
                 format!("type `{}` requires grad, which only floating-point tensors can", show())
             })?;
@@ -275,9 +348,14 @@ impl Verifier<'_> {
     fn constants(&self) -> Check {
         let g = self.g;
         for c in &g.consts {
-            let fixed = g.tensor_type(c.value).is_some_and(|ty| ty.exprs().all(|e| matches!(e, Expr::Int(_))));
+            let fixed = g
+                .tensor_type(c.value)
+                .is_some_and(|ty| ty.exprs().all(|e| matches!(e, Expr::Int(_))));
             self.require(fixed, Invariant::Constants, None, || {
-                format!("constant `%{}` is not a tensor with a type free of symbols", g.value_name(c.value))
+                format!(
+                    "constant `%{}` is not a tensor with a type free of symbols",
+                    g.value_name(c.value)
+                )
             })?;
         }
         Ok(())
@@ -288,14 +366,18 @@ impl Verifier<'_> {
         let mut plain: FxHashSet<String> = FxHashSet::default();
         for &input in &g.inputs {
             let ty = g.value_type(input);
-            let exprs = g.tensor_type(input).into_iter().flat_map(|ty| ty.exprs().collect::<Vec<_>>());
+            let exprs =
+                g.tensor_type(input).into_iter().flat_map(|ty| ty.exprs().collect::<Vec<_>>());
             let int = if let ValueType::Int(e) = ty { Some(e) } else { None };
             plain.extend(exprs.chain(int).map(|e| g.symbols.display(e).to_string()));
         }
         for s in g.symbols.symbols().filter(|s| g.symbols.kind(*s) == SymbolKind::Backed) {
             let name = g.symbols.name(s);
             self.require(plain.contains(name), Invariant::Backed, None, || {
-                format!("no input has `{name}` by itself as a size, stride, offset or integer, so a call could not tell its value")
+                format!(
+                    "no input has `{name}` by itself as a size, stride, offset or integer, so \
+                    a call could not tell its value"
+                )
             })?;
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! One graph that breaks each invariant, made from a valid one by text where text can say it, else by hand.
+//! One graph that breaks each invariant, made from a valid one by text where text can say it, else
+//! by hand.
 
 use super::*;
 use crate::graph::NodeId;
@@ -109,13 +110,22 @@ fn by_text() {
         (Invariant::Binds, "bind u0 = size(%nz, 0)", "bind u0 = size(%nz, 2)"),
         (Invariant::Binds, "bind u0 = size(%nz, 0)", "bind u0 = size(%nz, 1)"),
         (Invariant::Binds, "bind u0 = size(%nz, 0)", "bind u0 = %nz"),
-        (Invariant::Binds, "bind u0 = size(%nz, 0)", "bind u0 = size(%nz, 0)\n  bind u0 = size(%nz, 0)"),
-        (Invariant::Binds, "bind u0 = size(%nz, 0)", "bind u0 = size(%nz, 0)\n  bind n = size(%x, 0)"),
+        (
+            Invariant::Binds,
+            "bind u0 = size(%nz, 0)",
+            "bind u0 = size(%nz, 0)\n  bind u0 = size(%nz, 0)",
+        ),
+        (
+            Invariant::Binds,
+            "bind u0 = size(%nz, 0)",
+            "bind u0 = size(%nz, 0)\n  bind n = size(%x, 0)",
+        ),
         (Invariant::Constants, "%c: f32[4]", "%c: f32[n]"),
     ];
     for (invariant, from, to) in cases {
         assert!(VALID.contains(from), "{from}");
-        let g = Graph::parse(&VALID.replacen(from, to, 1)).unwrap_or_else(|e| panic!("{from} -> {to}: {e}"));
+        let g = Graph::parse(&VALID.replacen(from, to, 1))
+            .unwrap_or_else(|e| panic!("{from} -> {to}: {e}"));
         broken(*invariant, &g);
     }
 }

@@ -11,7 +11,9 @@ impl Parser<'_> {
     pub(super) fn default(&mut self, arg: &str, ty: &Type) -> Result<Default, SchemaError> {
         if let Token::Ident("None") = self.peek() {
             if !ty.is_optional() {
-                return Err(self.bad_default(arg, ty).help(format!("an argument that may be `None` is optional: `{ty}? {arg}=None`")));
+                return Err(self.bad_default(arg, ty).help(format!(
+                    "an argument that may be `None` is optional: `{ty}? {arg}=None`"
+                )));
             }
             self.at += 1;
             return Ok(Default::None);
@@ -22,7 +24,8 @@ impl Parser<'_> {
                 self.at = start;
                 let error = self.bad_default(arg, ty);
                 match self.peek() {
-                    Token::Ident(s @ ("true" | "false")) => error.help(format!("write `{}`", if *s == "true" { "True" } else { "False" })),
+                    Token::Ident(s @ ("true" | "false")) => error
+                        .help(format!("write `{}`", if *s == "true" { "True" } else { "False" })),
                     _ => error,
                 }
             });
@@ -59,20 +62,34 @@ impl Parser<'_> {
         self.at += 1;
         let sign = if minus { "-" } else { "" };
         let int = |digits: &str| format!("{sign}{digits}").parse::<i64>().ok();
-        let float = |digits: &str| format!("{sign}{digits}").parse::<f64>().ok().filter(|x| x.is_finite()).map(Default::Float);
+        let float = |digits: &str| {
+            format!("{sign}{digits}")
+                .parse::<f64>()
+                .ok()
+                .filter(|x| x.is_finite())
+                .map(Default::Float)
+        };
         let value = match (ty, &token) {
             (Type::Int | Type::SymInt, Token::Number(digits)) => Default::Int(int(digits)?),
             (Type::Int, Token::Ident("Mean")) if !minus => Default::Int(1), // a loss reduction's number
             (Type::Float, Token::Number(digits)) => float(digits)?,
-            (Type::Scalar, Token::Number(digits)) if digits.contains(['.', 'e', 'E']) => float(digits)?,
+            (Type::Scalar, Token::Number(digits)) if digits.contains(['.', 'e', 'E']) => {
+                float(digits)?
+            }
             (Type::Scalar, Token::Number(digits)) => Default::Int(int(digits)?),
-            (Type::Float | Type::Scalar, Token::Ident("inf")) => Default::Float(if minus { f64::NEG_INFINITY } else { f64::INFINITY }),
+            (Type::Float | Type::Scalar, Token::Ident("inf")) => {
+                Default::Float(if minus { f64::NEG_INFINITY } else { f64::INFINITY })
+            }
             (Type::Float | Type::Scalar, Token::Ident("nan")) if !minus => Default::Float(f64::NAN),
             _ if minus => return None,
-            (Type::ScalarType | Type::Layout | Type::MemoryFormat, Token::Number(digits)) => Default::from_code(ty, int(digits)?)?,
+            (Type::ScalarType | Type::Layout | Type::MemoryFormat, Token::Number(digits)) => {
+                Default::from_code(ty, int(digits)?)?
+            }
             (Type::ScalarType, Token::Ident(name)) => Default::DType(DType::from_str(name).ok()?),
             (Type::Layout, Token::Ident(name)) => Default::Layout(Layout::from_str(name).ok()?),
-            (Type::MemoryFormat, Token::Ident(name)) => Default::MemoryFormat(MemoryFormat::from_str(name).ok()?),
+            (Type::MemoryFormat, Token::Ident(name)) => {
+                Default::MemoryFormat(MemoryFormat::from_str(name).ok()?)
+            }
             (Type::Bool | Type::Scalar, Token::Ident("True")) => Default::Bool(true),
             (Type::Bool | Type::Scalar, Token::Ident("False")) => Default::Bool(false),
             (Type::Str, Token::Str(text)) => Default::Str(text.clone()),
@@ -99,14 +116,21 @@ impl Parser<'_> {
             _ => "no default",
         };
         let mut span = self.span();
-        if let (Token::Punct("-"), Some((Token::Number(_), number))) = (self.peek(), self.tokens.get(self.at + 1)) {
+        if let (Token::Punct("-"), Some((Token::Number(_), number))) =
+            (self.peek(), self.tokens.get(self.at + 1))
+        {
             span.end = number.end;
         }
         let found = match self.peek() {
             Token::End | Token::Punct("," | ")" | "]") => "nothing".to_owned(),
             _ => format!("`{}`", self.text.get(span.clone()).unwrap_or_default()),
         };
-        let kind = SchemaErrorKind::DefaultType { arg: arg.to_owned(), ty: ty.to_string(), found, expected: expected.to_owned() };
+        let kind = SchemaErrorKind::DefaultType {
+            arg: arg.to_owned(),
+            ty: ty.to_string(),
+            found,
+            expected: expected.to_owned(),
+        };
         self.fail(kind, span)
     }
 }

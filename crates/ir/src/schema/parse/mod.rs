@@ -21,7 +21,9 @@ pub(super) fn schema(text: &str, ns: Option<&str>) -> Result<Schema, SchemaError
     let mut p = Parser::new(text)?;
     let (name, span) = p.op_name(ns)?;
     if name.overload == "default" || name.overload.starts_with("__") {
-        return Err(p.fail(SchemaErrorKind::Overload(name.overload), span).help("leave it out, or choose another name"));
+        return Err(p
+            .fail(SchemaErrorKind::Overload(name.overload), span)
+            .help("leave it out, or choose another name"));
     }
     p.rest_of_schema(name)
 }
@@ -30,10 +32,16 @@ pub(super) fn signature(name: OpName, text: &str) -> Result<Schema, SchemaError>
     let p = Parser::new(text)?;
     if let Token::Ident(_) = p.peek() {
         let start = p.span().start;
-        let end = p.tokens.iter().find(|(t, _)| matches!(t, Token::Punct("(") | Token::End)).map_or(text.len(), |(_, s)| s.start);
+        let end = p
+            .tokens
+            .iter()
+            .find(|(t, _)| matches!(t, Token::Punct("(") | Token::End))
+            .map_or(text.len(), |(_, s)| s.start);
         let found = text.get(start..end).unwrap_or_default().trim_end();
         let span = start..start + found.len();
-        return Err(p.fail(SchemaErrorKind::NameInSignature(found.to_owned()), span).help(format!("the name is already given: `{name}`")));
+        return Err(p
+            .fail(SchemaErrorKind::NameInSignature(found.to_owned()), span)
+            .help(format!("the name is already given: `{name}`")));
     }
     p.rest_of_schema(name)
 }
@@ -43,7 +51,11 @@ pub(super) fn name(text: &str) -> Result<OpName, SchemaError> {
     let (mut name, _) = p.op_name(None)?;
     match p.peek() {
         Token::End => {}
-        Token::Punct("::") => return Err(p.expected("the end of the name").help("an operator name has exactly one `::`")),
+        Token::Punct("::") => {
+            return Err(p
+                .expected("the end of the name")
+                .help("an operator name has exactly one `::`"));
+        }
         _ => return Err(p.expected("the end of the name").help(NAME_HELP)),
     }
     if name.overload == "default" {
@@ -52,7 +64,8 @@ pub(super) fn name(text: &str) -> Result<OpName, SchemaError> {
     Ok(name)
 }
 
-const NAME_HELP: &str = "an operator name is `namespace::name` or `namespace::name.overload`, of letters, digits and `_`";
+const NAME_HELP: &str = "an operator name is `namespace::name` or `namespace::name.overload`, of \
+    letters, digits and `_`";
 
 struct Parser<'a> {
     text: &'a str,
@@ -103,7 +116,10 @@ impl<'a> Parser<'a> {
     }
 
     fn expected(&self, expected: &str) -> SchemaError {
-        let kind = SchemaErrorKind::Expected { expected: expected.to_owned(), found: self.peek().to_string() };
+        let kind = SchemaErrorKind::Expected {
+            expected: expected.to_owned(),
+            found: self.peek().to_string(),
+        };
         self.fail(kind, self.span())
     }
 
@@ -112,13 +128,22 @@ impl<'a> Parser<'a> {
         let start = self.span().start;
         let first = self.ident("an operator name").map_err(|e| e.help(NAME_HELP))?;
         let first_end = self.end();
-        let (found_ns, name) = if self.eat("::") { (Some(first), self.ident("the operator's name after `::`")?) } else { (None, first) };
+        let (found_ns, name) = if self.eat("::") {
+            (Some(first), self.ident("the operator's name after `::`")?)
+        } else {
+            (None, first)
+        };
         let overload = if self.eat(".") { self.ident("an overload name after `.`")? } else { "" };
         let span = start..self.end();
         let ns = match (found_ns, ns) {
             (Some(found), Some(expected)) if found != expected => {
-                let kind = SchemaErrorKind::Namespace { expected: expected.to_owned(), found: found.to_owned() };
-                return Err(self.fail(kind, start..first_end).help("the namespace may be left out here"));
+                let kind = SchemaErrorKind::Namespace {
+                    expected: expected.to_owned(),
+                    found: found.to_owned(),
+                };
+                return Err(self
+                    .fail(kind, start..first_end)
+                    .help("the namespace may be left out here"));
             }
             (Some(ns), _) | (None, Some(ns)) => ns,
             (None, None) if !matches!(self.peek(), Token::Punct("(") | Token::End) => {
@@ -126,10 +151,15 @@ impl<'a> Parser<'a> {
             }
             (None, None) => {
                 let found = self.text.get(span.clone()).unwrap_or_default().to_owned();
-                return Err(self.fail(SchemaErrorKind::NoNamespace(found), span).help(format!("for example `mylib::{name}`")));
+                return Err(self
+                    .fail(SchemaErrorKind::NoNamespace(found), span)
+                    .help(format!("for example `mylib::{name}`")));
             }
         };
-        Ok((OpName { ns: ns.to_owned(), name: name.to_owned(), overload: overload.to_owned() }, span))
+        Ok((
+            OpName { ns: ns.to_owned(), name: name.to_owned(), overload: overload.to_owned() },
+            span,
+        ))
     }
 
     fn rest_of_schema(mut self, name: OpName) -> Result<Schema, SchemaError> {
@@ -144,7 +174,9 @@ impl<'a> Parser<'a> {
         let mut sites = Sites::default();
         let args = self.args(&mut sites)?;
         if !self.eat("->") {
-            return Err(self.expected("`->` and what is returned").help("an operator that returns nothing ends in `-> ()`"));
+            return Err(self
+                .expected("`->` and what is returned")
+                .help("an operator that returns nothing ends in `-> ()`"));
         }
         let returns = self.returns(&mut sites)?;
         if *self.peek() != Token::End {
@@ -156,7 +188,11 @@ impl<'a> Parser<'a> {
     }
 
     /// `( item, … )`; `whose` names the parenthesis in errors.
-    fn parenthesized(&mut self, whose: &str, mut item: impl FnMut(&mut Self) -> Result<(), SchemaError>) -> Result<(), SchemaError> {
+    fn parenthesized(
+        &mut self,
+        whose: &str,
+        mut item: impl FnMut(&mut Self) -> Result<(), SchemaError>,
+    ) -> Result<(), SchemaError> {
         let open = self.span();
         self.expect("(")?;
         if self.eat(")") {
@@ -170,10 +206,13 @@ impl<'a> Parser<'a> {
             if !self.eat(",") {
                 let error = self.expected("`,` or `)`");
                 return Err(match self.peek() {
-                    Token::End | Token::Punct("->") => {
-                        error.help(format!("the `(` of the {whose}, at column {}, is not closed", open.start + 1))
+                    Token::End | Token::Punct("->") => error.help(format!(
+                        "the `(` of the {whose}, at column {}, is not closed",
+                        open.start + 1
+                    )),
+                    Token::Punct("[" | "?") => {
+                        error.help("`?` and `[]` belong to the type: `int[] x`, `Tensor? x`")
                     }
-                    Token::Punct("[" | "?") => error.help("`?` and `[]` belong to the type: `int[] x`, `Tensor? x`"),
                     Token::Punct(":") => error.help("the type comes before the name: `Tensor x`"),
                     _ => error,
                 });
@@ -203,7 +242,10 @@ impl<'a> Parser<'a> {
 
     fn arg(&mut self, kwarg_only: bool) -> Result<Arg, SchemaError> {
         let (ty, alias) = self.ty()?;
-        let name = self.ident("the argument's name").map_err(|e| e.help(format!("an argument is a type and a name: `{ty} x`")))?.to_owned();
+        let name = self
+            .ident("the argument's name")
+            .map_err(|e| e.help(format!("an argument is a type and a name: `{ty} x`")))?
+            .to_owned();
         let default = if self.eat("=") { Some(self.default(&name, &ty)?) } else { None };
         Ok(Arg { name, ty, alias, default, kwarg_only })
     }
@@ -213,7 +255,11 @@ impl<'a> Parser<'a> {
         let mut one = |p: &mut Self| {
             let start = p.span().start;
             let (ty, alias) = p.ty()?;
-            let name = if let Token::Ident(_) = p.peek() { Some(p.ident("a name")?.to_owned()) } else { None };
+            let name = if let Token::Ident(_) = p.peek() {
+                Some(p.ident("a name")?.to_owned())
+            } else {
+                None
+            };
             returns.push(Ret { name, ty, alias });
             sites.returns.push(start..p.end());
             Ok(())

@@ -17,9 +17,15 @@ impl Parser<'_> {
         let span = self.span();
         let name = match *self.peek() {
             Token::Punct("...") => {
-                return Err(self.expected("a type").help("write a list, such as `Tensor[] xs`, for any number of arguments"));
+                return Err(self
+                    .expected("a type")
+                    .help("write a list, such as `Tensor[] xs`, for any number of arguments"));
             }
-            Token::Punct("*") => return Err(self.expected("a type").help("`*` separates positional from keyword-only arguments, once")),
+            Token::Punct("*") => {
+                return Err(self
+                    .expected("a type")
+                    .help("`*` separates positional from keyword-only arguments, once"));
+            }
             _ => self.ident("a type")?,
         };
         let Some(mut ty) = Type::LEAVES.into_iter().find(|t| t.leaf_name() == name) else {
@@ -44,7 +50,9 @@ impl Parser<'_> {
             } else if self.eat("(") {
                 if alias.is_some() || matches!(ty.required(), Type::List(..)) {
                     let error = self.fail(expected("the argument's name", "`(`"), open);
-                    return Err(error.help("one alias annotation, before the `[]`: `Tensor(a!)[] xs`"));
+                    return Err(
+                        error.help("one alias annotation, before the `[]`: `Tensor(a!)[] xs`")
+                    );
                 }
                 alias = Some(self.alias()?);
             } else if self.eat("!") {
@@ -55,7 +63,10 @@ impl Parser<'_> {
                 return Ok((ty, alias));
             }
         }
-        Err(self.fail(SchemaErrorKind::Limit("the number of `?` and `[]` of a type", DEEPEST), span.start..self.end()))
+        Err(self.fail(
+            SchemaErrorKind::Limit("the number of `?` and `[]` of a type", DEEPEST),
+            span.start..self.end(),
+        ))
     }
 
     fn list_size(&mut self) -> Result<Option<u32>, SchemaError> {
@@ -87,11 +98,17 @@ impl Parser<'_> {
             sets.insert(if self.eat("*") {
                 AliasSet::Wildcard
             } else {
-                AliasSet::Named(self.ident("an alias set").map_err(|e| e.help(ALIAS_HELP))?.to_owned())
+                AliasSet::Named(
+                    self.ident("an alias set").map_err(|e| e.help(ALIAS_HELP))?.to_owned(),
+                )
             });
             if !self.eat("|") {
                 // The wildcard contains every other set.
-                return Ok(if sets.contains(&AliasSet::Wildcard) { BTreeSet::from([AliasSet::Wildcard]) } else { sets });
+                return Ok(if sets.contains(&AliasSet::Wildcard) {
+                    BTreeSet::from([AliasSet::Wildcard])
+                } else {
+                    sets
+                });
             }
         }
     }
@@ -104,14 +121,18 @@ fn expected(expected: &str, found: &str) -> SchemaErrorKind {
 /// What to write instead of an unknown type.
 fn type_help(name: &str, next: &Token<'_>) -> Option<String> {
     let instead = match name {
-        "int64_t" | "int32_t" | "i64" | "i32" | "usize" | "size_t" | "long" | "integer" => "use `int` or `SymInt`",
+        "int64_t" | "int32_t" | "i64" | "i32" | "usize" | "size_t" | "long" | "integer" => {
+            "use `int` or `SymInt`"
+        }
         "double" | "f64" | "f32" | "float64" | "float32" => "use `float`",
         "string" | "String" | "std" | "char" => "use `str`",
         "Number" | "number" => "use `Scalar`",
         "dtype" | "DType" => "use `ScalarType`",
         "SymBool" => "use `bool`",
         "complex" => "complex numbers are not supported",
-        "List" | "Sequence" | "Vec" | "list" | "ArrayRef" | "IntArrayRef" => "a list is written `Tensor[]` or `int[]`",
+        "List" | "Sequence" | "Vec" | "list" | "ArrayRef" | "IntArrayRef" => {
+            "a list is written `Tensor[]` or `int[]`"
+        }
         "Tuple" | "tuple" => "tuples are not supported; a list is written `int[]`",
         "Dict" | "dict" => "dictionaries are not supported",
         "Option" | "Optional" => "an optional value is written `Tensor?`",
@@ -125,9 +146,14 @@ fn type_help(name: &str, next: &Token<'_>) -> Option<String> {
     match (near, next) {
         (_, Token::Punct(":")) => Some(format!("the type comes before the name: `Tensor {name}`")),
         (Some(near), _) => Some(format!("did you mean `{near}`?")),
-        (None, Token::Punct("," | ")" | "=")) => Some(format!("an argument is a type and a name: `Tensor {name}`")),
+        (None, Token::Punct("," | ")" | "=")) => Some(format!(
+            "an argument is a type and a name: \
+            `Tensor {name}`"
+        )),
         (None, _) => Some(
-            "the types are Tensor, int, SymInt, float, bool, str, Scalar, ScalarType, Device, Layout, MemoryFormat, Generator".to_owned(),
+            "the types are Tensor, int, SymInt, float, bool, str, Scalar, ScalarType, Device, \
+                Layout, MemoryFormat, Generator"
+                .to_owned(),
         ),
     }
 }

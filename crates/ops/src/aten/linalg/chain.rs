@@ -10,8 +10,8 @@ use crate::tensor::{Tensor, dims_text};
 use maquette_ir::MemoryFormat;
 use maquette_ir::sym::SymInt;
 
-/// Where to split each run of factors so that the products cost least: `split[i][j]` for those from `i` to `j`. `edges` are the factors' rows, and
-/// the last one's columns.
+/// Where to split each run of factors so that the products cost least: `split[i][j]` for those from
+/// `i` to `j`. `edges` are the factors' rows, and the last one's columns.
 fn best_splits(edges: &[f64]) -> Vec<Vec<usize>> {
     let n = edges.len() - 1;
     let (mut cost, mut split) = (vec![vec![0.0; n]; n], vec![vec![0; n]; n]);
@@ -38,7 +38,8 @@ fn multiply(factors: &[Tensor], split: &[Vec<usize>], i: usize, j: usize) -> Ten
     multiply(factors, split, i, k).mm(&multiply(factors, split, k + 1, j))
 }
 
-/// The product of matrices in the cheapest order; symbolic sizes count as large, and are not guarded.
+/// The product of matrices in the cheapest order; symbolic sizes count as large, and are not
+/// guarded.
 fn product(factors: &[Tensor]) -> Result<Tensor> {
     let mut edges = Vec::with_capacity(factors.len() + 1);
     for (i, t) in factors.iter().enumerate() {
@@ -46,14 +47,18 @@ fn product(factors: &[Tensor]) -> Result<Tensor> {
         edges.push(t.sizes()[0]);
     }
     edges.extend(factors.last().map(|t| t.sizes()[1]));
-    let edges: Vec<f64> = edges.into_iter().map(|n: SymInt| n.as_i64().unwrap_or(1 << 20) as f64).collect();
+    let edges: Vec<f64> =
+        edges.into_iter().map(|n: SymInt| n.as_i64().unwrap_or(1 << 20) as f64).collect();
     Ok(multiply(factors, &best_splits(&edges), 0, factors.len() - 1))
 }
 
 /// The first factor may be a row, the last a column, both as vectors.
 fn multi_dot(given: &[&Tensor]) -> Result<Tensor> {
     let [first, .., last] = given else {
-        return Err(Error::value(format!("`tensors` must hold at least 2 matrices, found {}", given.len())));
+        return Err(Error::value(format!(
+            "`tensors` must hold at least 2 matrices, found {}",
+            given.len()
+        )));
     };
     let (row, column) = (first.dim() == 1, last.dim() == 1);
     let mut factors: Vec<Tensor> = given.iter().map(|t| (*t).clone()).collect();
@@ -81,7 +86,9 @@ fn chain_matmul(given: &[&Tensor]) -> Result<Tensor> {
 /// By repeated squaring; of the inverse where the power is negative.
 fn power(x: &Tensor, n: i64) -> Result<Tensor> {
     let (_, rows, cols) = shape("self", x)?;
-    require(rows.eq(cols), || format!("argument `self` must hold square matrices, found sizes {}", dims_text(x.sizes())))?;
+    require(rows.eq(cols), || {
+        format!("argument `self` must hold square matrices, found sizes {}", dims_text(x.sizes()))
+    })?;
     if n == 0 {
         let ones = Tensor::eye(rows, x.dtype());
         return Ok(ones.expand(x.sizes()).clone_as(MemoryFormat::Contiguous));
@@ -106,10 +113,15 @@ fn power(x: &Tensor, n: i64) -> Result<Tensor> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| done(multi_dot(&tensors("tensors", &a[0])?)?)),
-        "aten::chain_matmul(Tensor[] matrices) -> Tensor" => Lowering::Composite(|a| done(chain_matmul(&tensors("matrices", &a[0])?)?)),
-        "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor" => Lowering::Composite(|a| done(a[0].tensor()?.matmul(a[1].tensor()?))),
-        "aten::linalg_matrix_power(Tensor self, int n) -> Tensor" => Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
-        "aten::matrix_power(Tensor self, int n) -> Tensor" => Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
+        "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor" =>
+            Lowering::Composite(|a| done(multi_dot(&tensors("tensors", &a[0])?)?)),
+        "aten::chain_matmul(Tensor[] matrices) -> Tensor" =>
+            Lowering::Composite(|a| done(chain_matmul(&tensors("matrices", &a[0])?)?)),
+        "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor" =>
+            Lowering::Composite(|a| done(a[0].tensor()?.matmul(a[1].tensor()?))),
+        "aten::linalg_matrix_power(Tensor self, int n) -> Tensor" =>
+            Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
+        "aten::matrix_power(Tensor self, int n) -> Tensor" =>
+            Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
     }
 }

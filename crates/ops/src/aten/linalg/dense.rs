@@ -34,7 +34,14 @@ impl Matrix {
         if cols == 0 {
             return Matrix::new(rows, cols, Vec::new()); // there may be many rows
         }
-        Matrix { rows, cols, data: (0..rows).flat_map(|r| (0..cols).map(move |c| (r, c))).map(|(r, c)| f(r, c)).collect() }
+        Matrix {
+            rows,
+            cols,
+            data: (0..rows)
+                .flat_map(|r| (0..cols).map(move |c| (r, c)))
+                .map(|(r, c)| f(r, c))
+                .collect(),
+        }
     }
 
     /// Ones on the diagonal, zeros elsewhere.
@@ -58,7 +65,11 @@ impl Matrix {
 
     /// The first rows and columns, with zeros below (`upper`) or above the diagonal.
     pub(super) fn triangle(&self, rows: usize, cols: usize, upper: bool) -> Matrix {
-        Matrix::from_fn(rows, cols, |r, c| if r == c || (c > r) == upper { self[(r, c)] } else { 0.0 })
+        Matrix::from_fn(
+            rows,
+            cols,
+            |r, c| if r == c || (c > r) == upper { self[(r, c)] } else { 0.0 },
+        )
     }
 
     fn swap_rows(&mut self, a: usize, b: usize) {
@@ -70,7 +81,11 @@ impl Matrix {
     /// Exchanges rows as a factorisation did, or back.
     pub(super) fn permute(&mut self, pivots: &[usize], back: bool) {
         let mut swap = |(i, &p): (usize, &usize)| self.swap_rows(i, p);
-        if back { pivots.iter().enumerate().rev().for_each(&mut swap) } else { pivots.iter().enumerate().for_each(&mut swap) }
+        if back {
+            pivots.iter().enumerate().rev().for_each(&mut swap)
+        } else {
+            pivots.iter().enumerate().for_each(&mut swap)
+        }
     }
 }
 
@@ -124,7 +139,11 @@ impl Lu {
     }
 
     pub(super) fn det(&self) -> f64 {
-        self.pivots.iter().enumerate().map(|(i, &p)| if p == i { self.factors[(i, i)] } else { -self.factors[(i, i)] }).product()
+        self.pivots
+            .iter()
+            .enumerate()
+            .map(|(i, &p)| if p == i { self.factors[(i, i)] } else { -self.factors[(i, i)] })
+            .product()
     }
 
     /// `x` such that the matrix, or its transpose, times `x` is `b`.
@@ -143,7 +162,8 @@ impl Lu {
     }
 }
 
-/// Replaces `b` by `x` such that a triangle of `a` times `x` is `b`; `unit`: with ones on the diagonal.
+/// Replaces `b` by `x` such that a triangle of `a` times `x` is `b`; `unit`: with ones on the
+/// diagonal.
 pub(super) fn solve_triangular(a: &Matrix, b: &mut Matrix, upper: bool, unit: bool) {
     let n = b.rows;
     for step in 0..n {
@@ -157,7 +177,8 @@ pub(super) fn solve_triangular(a: &Matrix, b: &mut Matrix, upper: bool, unit: bo
     }
 }
 
-/// Replaces the lower triangle of `m` by its Cholesky factor, the rest by zeros. The order of the first minor that is not positive, or 0.
+/// Replaces the lower triangle of `m` by its Cholesky factor, the rest by zeros. The order of the
+/// first minor that is not positive, or 0.
 pub(super) fn cholesky(m: &mut Matrix) -> usize {
     let mut info = 0;
     'columns: for j in 0..m.cols {
@@ -175,7 +196,8 @@ pub(super) fn cholesky(m: &mut Matrix) -> usize {
     info
 }
 
-/// Replaces `m` by `R` above the diagonal and the vectors of the reflections below, as LAPACK's `geqrf`; the reflections' factors.
+/// Replaces `m` by `R` above the diagonal and the vectors of the reflections below, as LAPACK's
+/// `geqrf`; the reflections' factors.
 pub(super) fn householder(m: &mut Matrix) -> Vec<f64> {
     (0..m.rows.min(m.cols)).map(|k| reflection(m, k)).collect()
 }

@@ -5,11 +5,11 @@ use super::{columns, dense, load, load_rows, matrix, sizes, square, store};
 use crate::aten::dims::{fresh, require, require_same_dtype};
 use crate::aten::lower::{Lowering, Metas};
 use crate::aten::{host, table};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -18,7 +18,10 @@ use smallvec::smallvec;
 pub(super) fn check_info(info: &[f64], check: bool, why: &str) -> Result<()> {
     match info.iter().position(|i| *i != 0.0).filter(|_| check) {
         None => Ok(()),
-        Some(batch) => Err(Error::value(format!("matrix {batch} of the batch {why} (at its row {})", info[batch]))),
+        Some(batch) => Err(Error::value(format!(
+            "matrix {batch} of the batch {why} (at its row {})",
+            info[batch]
+        ))),
     }
 }
 
@@ -35,13 +38,19 @@ pub(super) fn lu_metas(name: &str, x: &Tensor) -> Result<[Meta; 3]> {
 }
 
 /// Pivots count from 1.
-pub(super) fn store_pivots<'a>(out: &Tensor, all: impl Iterator<Item = &'a Vec<usize>>) -> Result<()> {
+pub(super) fn store_pivots<'a>(
+    out: &Tensor,
+    all: impl Iterator<Item = &'a Vec<usize>>,
+) -> Result<()> {
     host::store_reals(out, &all.flatten().map(|&p| p as f64 + 1.0).collect::<Vec<f64>>())
 }
 
 fn lu_factor_metas(a: &[Value]) -> Result<Metas> {
     if !a[1].bool()? {
-        return Err(Error::value("`pivot` must be true: an LU factorisation without pivoting is not implemented on the host"));
+        return Err(Error::value(
+            "`pivot` must be true: an LU factorisation without pivoting is not implemented on the \
+                host",
+        ));
     }
     Ok(lu_metas("A", a[0].tensor()?)?.into_iter().collect())
 }
@@ -60,17 +69,29 @@ fn lu_factor(a: &[Value], out: &[Tensor]) -> Result<()> {
 pub(super) fn load_pivots(t: &Tensor, rows: usize) -> Result<Vec<Vec<usize>>> {
     let all = load_rows(t)?;
     if let Some(p) = all.iter().flatten().find(|p| !(1.0..=rows as f64).contains(*p)) {
-        return Err(Error::value(format!("pivots must be row numbers from 1 to {rows}, found {p}")));
+        return Err(Error::value(format!(
+            "pivots must be row numbers from 1 to {rows}, found {p}"
+        )));
     }
     Ok(all.into_iter().map(|row| row.into_iter().map(|p| p as usize - 1).collect()).collect())
 }
 
 /// Pivots must be one list of i32 a matrix.
-pub(super) fn require_pivots(name: &str, pivots: &Tensor, batch: &[SymInt], length: SymInt) -> Result<()> {
+pub(super) fn require_pivots(
+    name: &str,
+    pivots: &Tensor,
+    batch: &[SymInt],
+    length: SymInt,
+) -> Result<()> {
     if pivots.dtype() != DType::I32 {
-        return Err(Error::value(format!("argument `{name}` must have dtype i32, found {}", pivots.dtype())));
+        return Err(Error::value(format!(
+            "argument `{name}` must have dtype i32, found {}",
+            pivots.dtype()
+        )));
     }
-    require_same(&sizes(batch, &[length]), pivots.sizes(), || format!("argument `{name}` must have"))
+    require_same(&sizes(batch, &[length]), pivots.sizes(), || {
+        format!("argument `{name}` must have")
+    })
 }
 
 fn lu_unpack_metas(a: &[Value]) -> Result<Metas> {
@@ -109,7 +130,10 @@ fn lu_unpack(a: &[Value], out: &[Tensor]) -> Result<()> {
             l
         };
         store(&out[1], &all.iter().map(unit).collect::<Vec<_>>())?;
-        store(&out[2], &all.iter().map(|m| m.triangle(m.rows.min(m.cols), m.cols, true)).collect::<Vec<_>>())?;
+        store(
+            &out[2],
+            &all.iter().map(|m| m.triangle(m.rows.min(m.cols), m.cols, true)).collect::<Vec<_>>(),
+        )?;
     }
     Ok(())
 }
@@ -122,7 +146,8 @@ fn cholesky_metas(a: &[Value]) -> Result<Metas> {
 
 fn cholesky_ex(a: &[Value], out: &[Tensor]) -> Result<()> {
     let (x, upper) = (a[0].tensor()?, a[1].bool()?);
-    let mut all: Vec<Matrix> = load(x, square("self", x)?.0)?.into_iter().map(|m| m.transposed_if(upper)).collect();
+    let mut all: Vec<Matrix> =
+        load(x, square("self", x)?.0)?.into_iter().map(|m| m.transposed_if(upper)).collect();
     let info: Vec<f64> = all.iter_mut().map(|m| cholesky(m) as f64).collect();
     check_info(&info, a[2].bool()?, "is not positive-definite")?;
     store(&out[0], &all.into_iter().map(|m| m.transposed_if(upper)).collect::<Vec<_>>())?;
@@ -143,12 +168,15 @@ fn geqrf(a: &[Value], out: &[Tensor]) -> Result<()> {
     host::store_reals(&out[1], &tau)
 }
 
-/// The reflections in `x` must have their factors in `tau`: at most as many as columns, which are at most as many as rows.
+/// The reflections in `x` must have their factors in `tau`: at most as many as columns, which are
+/// at most as many as rows.
 fn require_reflections(names: [&str; 2], x: &Tensor, tau: &Tensor) -> Result<()> {
     require_same_dtype((names[0], x), (names[1], tau))?;
     let (batch, n, m) = matrix(names[0], x)?;
     let k = tau.sizes().last().copied().unwrap_or(1.into());
-    require_same(&sizes(batch, &[k]), tau.sizes(), || format!("argument `{}` must have", names[1]))?;
+    require_same(&sizes(batch, &[k]), tau.sizes(), || {
+        format!("argument `{}` must have", names[1])
+    })?;
     for (small, large) in [(k, m), (k, n)] {
         require(small.le(large), || {
             format!(
@@ -167,7 +195,12 @@ fn householder_product_metas(a: &[Value]) -> Result<Metas> {
     let (x, tau) = (a[0].tensor()?, a[1].tensor()?);
     require_reflections(["input", "tau"], x, tau)?;
     let (_, n, m) = matrix("input", x)?;
-    require(m.le(n), || format!("argument `input` must have at least as many rows as columns, found sizes {}", dims_text(x.sizes())))?;
+    require(m.le(n), || {
+        format!(
+            "argument `input` must have at least as many rows as columns, found sizes {}",
+            dims_text(x.sizes())
+        )
+    })?;
     Ok(smallvec![columns(x, x.sizes().into())])
 }
 
@@ -189,7 +222,12 @@ fn ormqr_metas(a: &[Value]) -> Result<Metas> {
     let ((batch, n, _), (other, rows, cols)) = (matrix("self", x)?, matrix("input3", c)?);
     require_same(batch, other, || "argument `input3` must have, as `self`, the batch".into())?;
     let (side, from) = if a[3].bool()? { (rows, "left") } else { (cols, "right") };
-    require(n.eq(side), || format!("the {n} rows of `self` do not multiply `input3` {} from the {from}", dims_text(c.sizes())))?;
+    require(n.eq(side), || {
+        format!(
+            "the {n} rows of `self` do not multiply `input3` {} from the {from}",
+            dims_text(c.sizes())
+        )
+    })?;
     Ok(smallvec![columns(c, c.sizes().into())])
 }
 
@@ -198,7 +236,8 @@ fn ormqr(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, c, left, transposed) = (a[0].tensor()?, a[2].tensor()?, a[3].bool()?, a[4].bool()?);
     let batch = matrix("self", x)?.0;
     let mut all = Vec::new();
-    for ((m, tau), c) in load(x, batch)?.iter().zip(load_rows(a[1].tensor()?)?).zip(load(c, batch)?) {
+    for ((m, tau), c) in load(x, batch)?.iter().zip(load_rows(a[1].tensor()?)?).zip(load(c, batch)?)
+    {
         let mut c = c.transposed_if(!left);
         reflect(m, &tau, &mut c, transposed == left);
         all.push(c.transposed_if(!left));
@@ -212,7 +251,9 @@ fn qr_mode(mode: &Value) -> Result<(bool, bool)> {
         "reduced" => Ok((true, false)),
         "complete" => Ok((true, true)),
         "r" => Ok((false, false)),
-        other => Err(Error::value(format!("`mode` must be reduced, complete or r, found {other:?}"))),
+        other => {
+            Err(Error::value(format!("`mode` must be reduced, complete or r, found {other:?}")))
+        }
     }
 }
 
@@ -221,7 +262,11 @@ fn qr_metas(a: &[Value]) -> Result<Metas> {
     let (batch, n, m) = matrix("A", x)?;
     let (with_q, complete) = qr_mode(&a[1])?;
     let k = if complete { n } else { least(n, m) };
-    let q = if with_q { columns(x, sizes(batch, &[n, k])) } else { fresh(x, Dims::from_elem(0.into(), 1), x.dtype()) };
+    let q = if with_q {
+        columns(x, sizes(batch, &[n, k]))
+    } else {
+        fresh(x, Dims::from_elem(0.into(), 1), x.dtype())
+    };
     Ok(smallvec![q, columns(x, sizes(batch, &[k, m]))])
 }
 
@@ -255,27 +300,33 @@ fn checked(op: &str, args: crate::Args, count: usize) -> Result<crate::Outputs> 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)" =>
+        "aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> \
+            (Tensor LU, Tensor pivots, Tensor info)" =>
             dense(|_, a| lu_factor_metas(a), lu_factor),
         "aten::linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)" =>
             Lowering::Composite(|a| checked("aten::linalg_lu_factor_ex", crate::args![a[0].tensor()?, a[1].bool()?, true], 2)),
-        "aten::linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)" => Lowering::Composite(|a| {
+        "aten::linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)" =>
+            Lowering::Composite(|a| {
             let f = crate::call("aten::linalg_lu_factor_ex", crate::args![a[0].tensor()?, a[1].bool()?])?;
             crate::call("aten::lu_unpack", crate::args![super::tensor(&f, 0)?, super::tensor(&f, 1)?])
         }),
-        "aten::lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)" =>
+        "aten::lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool \
+            unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)" =>
             dense(|_, a| lu_unpack_metas(a), lu_unpack),
-        "aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)" =>
+        "aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> \
+            (Tensor L, Tensor info)" =>
             dense(|_, a| cholesky_metas(a), cholesky_ex),
         "aten::linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor" =>
             Lowering::Composite(|a| checked("aten::linalg_cholesky_ex", crate::args![a[0].tensor()?, a[1].bool()?, true], 1)),
         "aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)" => dense(|_, a| geqrf_metas(a), geqrf),
-        "aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor" =>
+        "aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool \
+            transpose=False) -> Tensor" =>
             dense(|_, a| ormqr_metas(a), |a, out| ormqr(a, &out[0])),
         "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor" =>
             dense(|_, a| householder_product_metas(a), |a, out| householder_product(a, &out[0])),
         "aten::orgqr(Tensor self, Tensor input2) -> Tensor" =>
             Lowering::Composite(|a| crate::call("aten::linalg_householder_product", a.iter().cloned().collect())),
-        "aten::linalg_qr(Tensor A, str mode=\"reduced\") -> (Tensor Q, Tensor R)" => dense(|_, a| qr_metas(a), qr),
+        "aten::linalg_qr(Tensor A, str mode=\"reduced\") -> (Tensor Q, Tensor \
+            R)" => dense(|_, a| qr_metas(a), qr),
     }
 }

@@ -11,11 +11,11 @@ use super::dims::{fresh, require, require_rank, require_same_dtype};
 use super::host;
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::views;
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use dense::Matrix;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
@@ -24,7 +24,10 @@ use maquette_ir::typing::{broadcast, contiguous_strides};
 /// The tables of this family.
 pub(super) const TABLES: [&[OpDef]; 4] = [chain::TABLE, factor::TABLE, norms::TABLE, solve::TABLE];
 
-const fn dense(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn dense(
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Gemm, metas, run })
 }
 
@@ -36,7 +39,10 @@ pub(super) fn tensor(out: &[Value], i: usize) -> Result<&Tensor> {
 fn require_wide(name: &str, t: &Tensor) -> Result<()> {
     match t.dtype() {
         DType::F32 | DType::F64 => Ok(()),
-        found => Err(Error::value(format!("linear algebra takes f32 and f64, found `{name}` {found}{}", dims_text(t.sizes())))),
+        found => Err(Error::value(format!(
+            "linear algebra takes f32 and f64, found `{name}` {found}{}",
+            dims_text(t.sizes())
+        ))),
     }
 }
 
@@ -56,7 +62,9 @@ fn shape<'a>(name: &str, t: &'a Tensor) -> Result<(&'a [SymInt], SymInt, SymInt)
 /// The batch and side of an argument that holds square matrices.
 fn square<'a>(name: &str, t: &'a Tensor) -> Result<(&'a [SymInt], SymInt)> {
     let (batch, n, m) = matrix(name, t)?;
-    require(n.eq(m), || format!("argument `{name}` must hold square matrices, found sizes {}", dims_text(t.sizes())))?;
+    require(n.eq(m), || {
+        format!("argument `{name}` must hold square matrices, found sizes {}", dims_text(t.sizes()))
+    })?;
     Ok((batch, n))
 }
 
@@ -87,10 +95,17 @@ fn columns(like: &Tensor, sizes: Dims) -> Meta {
 fn load(t: &Tensor, batch: &[SymInt]) -> Result<Vec<Matrix>> {
     let (_, r, c) = shape("self", t)?;
     let t = t.view_of(views::expand(t.meta(), &sizes(batch, &[r, c]))?)?;
-    let [.., rows, cols] = *host::sizes(&t)? else { return Err(Error::value("a matrix has 2 dimensions")) };
+    let [.., rows, cols] = *host::sizes(&t)? else {
+        return Err(Error::value("a matrix has 2 dimensions"));
+    };
     let data = host::reals(&t)?;
     let count = host::count(&host::sizes(&t)?[..batch.len()]);
-    host::gather(count, DType::F64, (0..count).map(|i| Matrix::new(rows, cols, data[i * rows * cols..][..rows * cols].to_vec())))
+    host::gather(
+        count,
+        DType::F64,
+        (0..count)
+            .map(|i| Matrix::new(rows, cols, data[i * rows * cols..][..rows * cols].to_vec())),
+    )
 }
 
 /// The vectors of an argument in their last dimension.
@@ -103,5 +118,8 @@ fn load_rows(t: &Tensor) -> Result<Vec<Vec<f64>>> {
 }
 
 fn store<'a>(out: &Tensor, matrices: impl IntoIterator<Item = &'a Matrix>) -> Result<()> {
-    host::store_reals(out, &matrices.into_iter().flat_map(|m| m.data().iter().copied()).collect::<Vec<f64>>())
+    host::store_reals(
+        out,
+        &matrices.into_iter().flat_map(|m| m.data().iter().copied()).collect::<Vec<f64>>(),
+    )
 }

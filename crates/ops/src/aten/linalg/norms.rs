@@ -4,11 +4,11 @@ use crate::aten::dims::done;
 use crate::aten::loss::require_floats;
 use crate::aten::lower::Lowering;
 use crate::aten::{table, views};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use smallvec::smallvec;
 
 /// Which norm of a matrix.
@@ -26,29 +26,42 @@ impl Order {
         if ord.abs() == 1.0 || ord.is_infinite() {
             return Ok(Order::Sums { greatest: ord > 0.0, of_rows: ord.is_infinite() });
         }
-        Err(Error::value(format!("the norm of order {ord} of a matrix is not implemented: only 1, -1, inf, -inf and fro are")))
+        Err(Error::value(format!(
+            "the norm of order {ord} of a matrix is not implemented: only 1, -1, inf, -inf and \
+                fro are"
+        )))
     }
 
     fn name(ord: &str) -> Result<Order> {
         match ord {
             "fro" => Ok(Order::Frobenius),
-            other => Err(Error::value(format!("the norm {other:?} of a matrix is not implemented: only 1, -1, inf, -inf and fro are"))),
+            other => Err(Error::value(format!(
+                "the norm {other:?} of a matrix is not implemented: only 1, -1, inf, -inf and fro \
+                    are"
+            ))),
         }
     }
 
     /// The norm over two dimensions; `dtype` is what it is computed in.
     fn apply(&self, x: &Tensor, dims: &[i64], keepdim: bool, dtype: &Value) -> Result<Tensor> {
-        let [a, b] = *dims else { return Err(Error::value(format!("`dim` must name 2 dimensions, found {dims:?}"))) };
+        let [a, b] = *dims else {
+            return Err(Error::value(format!("`dim` must name 2 dimensions, found {dims:?}")));
+        };
         let (a, b) = (wrap_dim(a, x.dim())? as i64, wrap_dim(b, x.dim())? as i64);
         if a == b || x.dim() < 2 {
-            return Err(Error::value(format!("`dim` must name 2 different dimensions of sizes {}, found {dims:?}", dims_text(x.sizes()))));
+            return Err(Error::value(format!(
+                "`dim` must name 2 different dimensions of sizes {}, found {dims:?}",
+                dims_text(x.sizes())
+            )));
         }
         let x = match dtype.opt(Value::dtype)? {
             Some(d) => x.to_dtype(d),
             None => x.clone(),
         };
         require_floats("linalg_matrix_norm", &[("self", &x)])?;
-        let Order::Sums { greatest, of_rows } = *self else { return Ok(x.linalg_vector_norm(2.0, [a, b], keepdim)) };
+        let Order::Sums { greatest, of_rows } = *self else {
+            return Ok(x.linalg_vector_norm(2.0, [a, b], keepdim));
+        };
         let (sum, pick) = if of_rows { (b, a) } else { (a, b) };
         let sums = x.abs().sum_dim([sum], true);
         let norm = if !greatest {
@@ -73,7 +86,8 @@ fn vector_norm(a: &[Value], ord: f64) -> Result<Tensor> {
     Ok(x.linalg_vector_norm(ord, dims, a[3].bool()?))
 }
 
-/// The dimensions of the matrices that `linalg_norm` with an order takes, or nothing where it takes vectors.
+/// The dimensions of the matrices that `linalg_norm` with an order takes, or nothing where it takes
+/// vectors.
 fn matrix_dims(a: &[Value]) -> Result<Option<[i64; 2]>> {
     let x = a[0].tensor()?;
     let Some(dims) = a[2].opt(Value::ints_i64)? else {
@@ -81,7 +95,8 @@ fn matrix_dims(a: &[Value]) -> Result<Option<[i64; 2]>> {
             1 => Ok(None),
             2 => Ok(Some([0, 1])),
             _ => Err(Error::value(format!(
-                "`dim` must be given with `ord`, unless `self` has 1 or 2 dimensions; found sizes {}",
+                "`dim` must be given with `ord`, unless `self` has 1 or 2 dimensions; found sizes \
+                    {}",
                 dims_text(x.sizes())
             ))),
         };
@@ -97,12 +112,16 @@ fn norm(a: &[Value]) -> Result<Tensor> {
     let Some(ord) = a[1].opt(Value::scalar)? else { return vector_norm(a, 2.0) };
     match matrix_dims(a)? {
         None => vector_norm(a, ord.to_f64()),
-        Some(dims) => Order::number(ord.to_f64())?.apply(a[0].tensor()?, &dims, a[3].bool()?, &a[4]),
+        Some(dims) => {
+            Order::number(ord.to_f64())?.apply(a[0].tensor()?, &dims, a[3].bool()?, &a[4])
+        }
     }
 }
 
 fn named_norm(a: &[Value]) -> Result<Tensor> {
-    let dims = matrix_dims(a)?.ok_or_else(|| Error::value("a norm by name is that of a matrix: `dim` must name 2 dimensions"))?;
+    let dims = matrix_dims(a)?.ok_or_else(|| {
+        Error::value("a norm by name is that of a matrix: `dim` must name 2 dimensions")
+    })?;
     Order::name(a[1].str()?)?.apply(a[0].tensor()?, &dims, a[3].bool()?, &a[4])
 }
 
@@ -114,17 +133,22 @@ fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
+        "aten::linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], bool \
+            keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| done(Order::number(a[1].scalar()?.to_f64())?.apply(a[0].tensor()?, &a[2].ints_i64()?, a[3].bool()?, &a[4])?)),
-        "aten::linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
+        "aten::linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", int[] dim=[-2, -1], bool \
+            keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| done(Order::name(a[1].str()?)?.apply(a[0].tensor()?, &a[2].ints_i64()?, a[3].bool()?, &a[4])?)),
-        "aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
+        "aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, \
+            *, ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| done(norm(a)?)),
-        "aten::linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
+        "aten::linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| done(named_norm(a)?)),
         "aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor" =>
             Lowering::Composite(|a| done(vecdot(a[0].tensor()?, a[1].tensor()?, a[2].int_i64()?)?)),
-        "aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)" =>
+        "aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> \
+            Tensor(a)" =>
             Lowering::View(|_, a| Ok(smallvec![views::diagonal(a[0].tensor()?.meta(), a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?])),
     }
 }

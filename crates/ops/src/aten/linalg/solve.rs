@@ -6,30 +6,45 @@ use super::{columns, common_batch, dense, load, matrix, shape, sizes, square, st
 use crate::aten::dims::{fresh, is_contiguous, known_equal, require, require_same_dtype};
 use crate::aten::lower::{Lowering, Metas};
 use crate::aten::{host, table, views};
+use crate::dispatch::value::Value;
 use crate::error::Result;
 use crate::tensor::meta::Dims;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use smallvec::smallvec;
 
-/// Square `a` against the rows of `b`, or its columns from the right; the sizes that `b` broadcasts to.
+/// Square `a` against the rows of `b`, or its columns from the right; the sizes that `b` broadcasts
+/// to.
 fn system(a: (&str, &Tensor), b: (&str, &Tensor), left: bool) -> Result<Dims> {
     let (_, n) = square(a.0, a.1)?;
     let (_, rows, cols) = matrix(b.0, b.1)?;
     let side = if left { rows } else { cols };
     require(n.eq(side), || {
-        format!("argument `{}` {} does not go with the equations of `{}` {}", b.0, dims_text(b.1.sizes()), a.0, dims_text(a.1.sizes()))
+        format!(
+            "argument `{}` {} does not go with the equations of `{}` {}",
+            b.0,
+            dims_text(b.1.sizes()),
+            a.0,
+            dims_text(a.1.sizes())
+        )
     })?;
     Ok(sizes(&common_batch(a, b)?, &[rows, cols]))
 }
 
 /// `x` of each pair, where `a x = b`, or `x a = b` from the right.
-fn solve_each(a: &Tensor, b: &Tensor, out: &Tensor, left: bool, solve: impl Fn(Matrix, Matrix) -> Matrix) -> Result<()> {
+fn solve_each(
+    a: &Tensor,
+    b: &Tensor,
+    out: &Tensor,
+    left: bool,
+    solve: impl Fn(Matrix, Matrix) -> Matrix,
+) -> Result<()> {
     let batch = &out.sizes()[..out.dim() - 2];
     // from the right, the transposes are solved
     let pairs = load(a, batch)?.into_iter().zip(load(b, batch)?);
-    let all: Vec<Matrix> = pairs.map(|(a, b)| solve(a.transposed_if(!left), b.transposed_if(!left)).transposed_if(!left)).collect();
+    let all: Vec<Matrix> = pairs
+        .map(|(a, b)| solve(a.transposed_if(!left), b.transposed_if(!left)).transposed_if(!left))
+        .collect();
     store(out, &all)
 }
 
@@ -45,7 +60,9 @@ fn solve_triangular_metas(a: &[Value]) -> Result<Metas> {
 
 fn run_solve_triangular(a: &[Value], out: &Tensor) -> Result<()> {
     let (upper, left, unit) = (a[2].bool()?, a[3].bool()?, a[4].bool()?);
-    solve_each(a[0].tensor()?, a[1].tensor()?, out, left, |a, b| triangular(b, &a, upper == left, unit))
+    solve_each(a[0].tensor()?, a[1].tensor()?, out, left, |a, b| {
+        triangular(b, &a, upper == left, unit)
+    })
 }
 
 /// `self` are the right sides here.
@@ -60,7 +77,9 @@ fn triangular_solve_metas(a: &[Value]) -> Result<Metas> {
 fn triangular_solve(a: &[Value], out: &[Tensor]) -> Result<()> {
     let (b, x) = (a[0].tensor()?, a[1].tensor()?);
     let (upper, transposed, unit) = (a[2].bool()?, a[3].bool()?, a[4].bool()?);
-    solve_each(x, b, &out[0], true, |a, b| triangular(b, &a.transposed_if(transposed), upper != transposed, unit))?;
+    solve_each(x, b, &out[0], true, |a, b| {
+        triangular(b, &a.transposed_if(transposed), upper != transposed, unit)
+    })?;
     store(&out[1], &load(x, &out[1].sizes()[..out[1].dim() - 2])?)
 }
 
@@ -96,11 +115,17 @@ fn inv(a: &[Value], out: &[Tensor]) -> Result<()> {
     let all: Vec<Lu> = load(x, square("A", x)?.0)?.into_iter().map(lu).collect();
     let info: Vec<f64> = all.iter().map(|f| f.info as f64).collect();
     check_info(&info, a[1].bool()?, "is singular")?;
-    store(&out[0], &all.iter().map(|f| f.solve(Matrix::identity(f.factors.rows, f.factors.rows), false)).collect::<Vec<_>>())?;
+    store(
+        &out[0],
+        &all.iter()
+            .map(|f| f.solve(Matrix::identity(f.factors.rows, f.factors.rows), false))
+            .collect::<Vec<_>>(),
+    )?;
     host::store_reals(&out[1], &info)
 }
 
-/// Each matrix factorised; or its transpose, where that is how a row-major matrix can be without a copy.
+/// Each matrix factorised; or its transpose, where that is how a row-major matrix can be without a
+/// copy.
 fn factorised(x: &Tensor, or_transpose: bool) -> Result<Vec<Lu>> {
     let transposed = or_transpose && is_contiguous(x.sizes(), x.strides())?;
     Ok(load(x, square("A", x)?.0)?.into_iter().map(|m| lu(m.transposed_if(transposed))).collect())
@@ -111,7 +136,9 @@ fn det_metas(a: &[Value], numbers: usize) -> Result<Metas> {
     let x = a[0].tensor()?;
     let (batch, _) = square("A", x)?;
     let [factors, pivots, _] = lu_metas("A", x)?;
-    Ok(std::iter::repeat_n(fresh(x, batch.into(), x.dtype()), numbers).chain([factors, pivots]).collect())
+    Ok(std::iter::repeat_n(fresh(x, batch.into(), x.dtype()), numbers)
+        .chain([factors, pivots])
+        .collect())
 }
 
 fn store_factors(all: &[Lu], out: &[Tensor]) -> Result<()> {
@@ -137,11 +164,14 @@ fn slogdet(a: &[Value], out: &[Tensor]) -> Result<()> {
 fn right_sides(a: &Tensor, b: &Tensor, left: bool) -> Result<(bool, Dims)> {
     square("A", a)?;
     let lead = &a.sizes()[..a.dim() - 1];
-    let vectors = b.dim() == 1 || b.dim() == lead.len() && b.sizes().iter().zip(lead).all(|(&n, &m)| known_equal(n, m));
+    let vectors = b.dim() == 1
+        || b.dim() == lead.len() && b.sizes().iter().zip(lead).all(|(&n, &m)| known_equal(n, m));
     if !vectors {
         return Ok((false, system(("A", a), ("B", b), left)?));
     }
-    require(left.into(), || format!("`left` must be true where `B` holds vectors, found sizes {}", dims_text(b.sizes())))?;
+    require(left.into(), || {
+        format!("`left` must be true where `B` holds vectors, found sizes {}", dims_text(b.sizes()))
+    })?;
     let column = Tensor::fake_of(views::unsqueeze(b.meta(), -1)?);
     let mut all = system(("A", a), ("B", &column), true)?;
     all.pop();
@@ -163,7 +193,9 @@ fn solve(a: &[Value], out: &[Tensor]) -> Result<()> {
     let info: Vec<f64> = all.iter().map(|f| f.info as f64).collect();
     check_info(&info, a[3].bool()?, "is singular")?;
     let (vectors, _) = right_sides(x, b, left)?;
-    let column = |t: &Tensor| if vectors { t.view_of(views::unsqueeze(t.meta(), -1)?) } else { Ok(t.clone()) };
+    let column = |t: &Tensor| {
+        if vectors { t.view_of(views::unsqueeze(t.meta(), -1)?) } else { Ok(t.clone()) }
+    };
     solve_each(x, &column(b)?, &column(&out[0])?, left, |a, b| lu(a).solve(b, false))?;
     store_factors(&all, &out[1..])?;
     host::store_reals(&out[3], &info)
@@ -184,9 +216,12 @@ fn lu_solve(a: &[Value], out: &Tensor) -> Result<()> {
     let (_, n, _) = shape("LU", factors)?;
     let expanded = pivots.view_of(views::expand(pivots.meta(), &sizes(batch, &[n]))?)?;
     let rows = n.as_i64().unwrap_or(0).max(0) as usize;
-    let all = load(factors, batch)?.into_iter().zip(load_pivots(&expanded, rows)?).zip(load(b, batch)?);
+    let all =
+        load(factors, batch)?.into_iter().zip(load_pivots(&expanded, rows)?).zip(load(b, batch)?);
     let solved = |((factors, pivots), b): ((Matrix, Vec<usize>), Matrix)| {
-        Lu { factors, pivots, info: 0 }.solve(b.transposed_if(!left), adjoint == left).transposed_if(!left)
+        Lu { factors, pivots, info: 0 }
+            .solve(b.transposed_if(!left), adjoint == left)
+            .transposed_if(!left)
     };
     store(out, &all.map(solved).collect::<Vec<_>>())
 }
@@ -215,31 +250,49 @@ fn square_like(a: &[Value]) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)" =>
+        "aten::triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, \
+            bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)" =>
             dense(|_, a| triangular_solve_metas(a), triangular_solve),
-        "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor" =>
+        "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool \
+            unitriangular=False) -> Tensor" =>
             dense(|_, a| solve_triangular_metas(a), |a, out| run_solve_triangular(a, &out[0])),
-        "aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor" => dense(|_, a| cholesky_solve_metas(a), |a, out| {
+        "aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor" =>
+            dense(|_, a| cholesky_solve_metas(a), |a, out| {
             let upper = a[2].bool()?;
             solve_each(a[1].tensor()?, a[0].tensor()?, &out[0], true, |factor, b| with_factor(factor, b, upper))
         }),
-        "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor" => dense(|_, a| square_like(a), |a, out| cholesky_inverse(a, &out[0])),
-        "aten::linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)" => dense(|_, a| inv_metas(a), inv),
-        "aten::linalg_inv(Tensor A) -> Tensor" => Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
-        "aten::inverse(Tensor self) -> Tensor" => Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
-        "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)" => dense(|_, a| det_metas(a, 1), det),
-        "aten::linalg_det(Tensor A) -> Tensor" => Lowering::Composite(|a| some("aten::_linalg_det", given(a), &[0])),
-        "aten::det(Tensor self) -> Tensor" => Lowering::Composite(|a| some("aten::_linalg_det", given(a), &[0])),
-        "aten::_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)" => dense(|_, a| det_metas(a, 2), slogdet),
-        "aten::linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)" => Lowering::Composite(|a| some("aten::_linalg_slogdet", given(a), &[0, 1])),
-        "aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)" => Lowering::Composite(|a| some("aten::_linalg_slogdet", given(a), &[0, 1])),
-        "aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor LU, Tensor pivots, Tensor info)" =>
+        "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor" =>
+            dense(|_, a| square_like(a), |a, out| cholesky_inverse(a, &out[0])),
+        "aten::linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor \
+            info)" =>
+            dense(|_, a| inv_metas(a), inv),
+        "aten::linalg_inv(Tensor A) -> Tensor" =>
+            Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
+        "aten::inverse(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
+        "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)" =>
+            dense(|_, a| det_metas(a, 1), det),
+        "aten::linalg_det(Tensor A) -> Tensor" =>
+            Lowering::Composite(|a| some("aten::_linalg_det", given(a), &[0])),
+        "aten::det(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| some("aten::_linalg_det", given(a), &[0])),
+        "aten::_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor \
+            pivots)" =>
+            dense(|_, a| det_metas(a, 2), slogdet),
+        "aten::linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)" =>
+            Lowering::Composite(|a| some("aten::_linalg_slogdet", given(a), &[0, 1])),
+        "aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)" =>
+            Lowering::Composite(|a| some("aten::_linalg_slogdet", given(a), &[0, 1])),
+        "aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) \
+            -> (Tensor result, Tensor LU, Tensor pivots, Tensor info)" =>
             dense(|_, a| solve_metas(a), solve),
-        "aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info)" =>
+        "aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> \
+            (Tensor result, Tensor info)" =>
             Lowering::Composite(|a| some("aten::_linalg_solve_ex", given(a), &[0, 3])),
         "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor" =>
             Lowering::Composite(|a| some("aten::_linalg_solve_ex", with_check(a, true), &[0])),
-        "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor" =>
+        "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool \
+            adjoint=False) -> Tensor" =>
             dense(|_, a| lu_solve_metas(a), |a, out| lu_solve(a, &out[0])),
     }
 }

@@ -4,9 +4,9 @@ use super::super::dims::{done, require_same_dtype};
 use super::super::lower::Lowering;
 use super::super::table;
 use super::{Keys, promoted, unknown_without_data};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use smallvec::smallvec;
 
@@ -26,7 +26,9 @@ fn isclose(a: &[Value]) -> Result<Tensor> {
     let (x, y, relative, absolute) = (a[0].tensor()?, a[1].tensor()?, a[2].float()?, a[3].float()?);
     require_same_dtype(("self", x), ("other", y))?;
     if [relative, absolute].iter().any(|t| t.is_nan() || *t < 0.0) {
-        return Err(Error::value(format!("`rtol` and `atol` must not be negative, found {relative} and {absolute}")));
+        return Err(Error::value(format!(
+            "`rtol` and `atol` must not be negative, found {relative} and {absolute}"
+        )));
     }
     let float = x.dtype().is_float();
     let mut close = x.eq(y);
@@ -46,10 +48,13 @@ table! {
     /// See the module.
     pub(super) static TABLE = {
         "aten::equal(Tensor self, Tensor other) -> bool" =>
-            Lowering::Dynamic { fake: |_, _| unknown_without_data("two tensors are equal"), run: equal },
-        "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08, bool equal_nan=False) -> Tensor" =>
+            Lowering::Dynamic { fake: |_, _| unknown_without_data("two tensors are \
+                equal"), run: equal },
+        "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float \
+            atol=1e-08, bool equal_nan=False) -> Tensor" =>
             Lowering::Composite(|a| done(isclose(a)?)),
-        "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08, bool equal_nan=False) -> bool" =>
+        "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float \
+            atol=1e-08, bool equal_nan=False) -> bool" =>
             Lowering::Dynamic {
                 fake: |_, _| unknown_without_data("two tensors are close"),
                 run: |a| Ok(smallvec![Value::Bool(isclose(a)?.all().item::<bool>()?)]),

@@ -5,12 +5,12 @@ use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table, views};
 use super::{Keys, dynamic_size, integers, store_integers};
 use crate::dispatch::cpu_exec::{input, output};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
 use maquette_kernels as kernels;
@@ -45,7 +45,11 @@ fn bincount_dtype(x: &Tensor, weights: Option<&Tensor>) -> Result<DType> {
 fn fake_bincount(cx: &FakeCtx, a: &[Value]) -> Result<Outputs> {
     let (x, weights, least) = bincount_operands(a)?;
     let dtype = bincount_dtype(x, weights)?;
-    let n = if x.numel().as_i64() == Some(0) { least } else { dynamic_size(cx, least.max(x.numel().min(1)), i64::MAX.into())? };
+    let n = if x.numel().as_i64() == Some(0) {
+        least
+    } else {
+        dynamic_size(cx, least.max(x.numel().min(1)), i64::MAX.into())?
+    };
     Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(x, smallvec![n], dtype)))])
 }
 
@@ -53,15 +57,24 @@ fn bincount(a: &[Value]) -> Result<Outputs> {
     let (x, weights, _) = bincount_operands(a)?;
     let values = integers(x)?;
     if let Some(bad) = values.iter().find(|v| **v < 0) {
-        return Err(Error::value(format!("argument `self` must hold no negative integers, found {bad}")));
+        return Err(Error::value(format!(
+            "argument `self` must hold no negative integers, found {bad}"
+        )));
     }
     let own = values.iter().max().map_or(Some(0), |n| n.checked_add(1));
-    let n = own.ok_or_else(|| Error::value("argument `self` holds an integer too great to count up to"))?.max(a[2].int_i64()?);
+    let n = own
+        .ok_or_else(|| Error::value("argument `self` holds an integer too great to count up to"))?
+        .max(a[2].int_i64()?);
     let out = Tensor::allocate(fresh(x, smallvec![n.into()], bincount_dtype(x, weights)?))?;
-    let weighted = values.iter().map(|v| *v as usize).zip(weights.map(host::reals).transpose()?.unwrap_or_default());
+    let weighted = values
+        .iter()
+        .map(|v| *v as usize)
+        .zip(weights.map(host::reals).transpose()?.unwrap_or_default());
     // counted in the output itself: it may be large
     match out.dtype() {
-        DType::F32 => host::fill_with::<f32>(&out, |o| weighted.for_each(|(i, w)| o[i] += w as f32))?,
+        DType::F32 => {
+            host::fill_with::<f32>(&out, |o| weighted.for_each(|(i, w)| o[i] += w as f32))?
+        }
         DType::F64 => host::fill_with::<f64>(&out, |o| weighted.for_each(|(i, w)| o[i] += w))?,
         _ => host::fill_with::<i64>(&out, |o| values.iter().for_each(|v| o[*v as usize] += 1))?,
     }
@@ -96,12 +109,18 @@ fn nonzero_static(args: &[Value], out: &Tensor) -> Result<()> {
 /// How many classes one-hot rows are of: as given, or as the data have.
 fn classes(x: &Tensor, given: &Value) -> Result<Option<i64>> {
     if x.dtype() != DType::I64 {
-        return Err(Error::value(format!("argument `self` must have dtype i64, found {}{}", x.dtype(), dims_text(x.sizes()))));
+        return Err(Error::value(format!(
+            "argument `self` must have dtype i64, found {}{}",
+            x.dtype(),
+            dims_text(x.sizes())
+        )));
     }
     match given.int_i64()? {
         -1 => Ok(None),
         n if n >= 1 => Ok(Some(n)),
-        n => Err(Error::value(format!("`num_classes` must be positive, or -1 to take it from the data; found {n}"))),
+        n => Err(Error::value(format!(
+            "`num_classes` must be positive, or -1 to take it from the data; found {n}"
+        ))),
     }
 }
 
@@ -114,17 +133,33 @@ fn one_hot(args: &[Value]) -> Result<Outputs> {
     let values = integers(x)?;
     let n = match (classes(x, &args[1])?, values.iter().max()) {
         (Some(n), _) => n,
-        (None, Some(&greatest)) => greatest.max(0).checked_add(1).ok_or_else(|| Error::value("`self` holds the greatest i64"))?,
-        (None, None) => return Err(Error::value("`num_classes` cannot be taken from a tensor without elements")),
+        (None, Some(&greatest)) => greatest
+            .max(0)
+            .checked_add(1)
+            .ok_or_else(|| Error::value("`self` holds the greatest i64"))?,
+        (None, None) => {
+            return Err(Error::value(
+                "`num_classes` cannot be taken from a tensor without elements",
+            ));
+        }
     };
     if let Some(bad) = values.iter().find(|v| !(0..n).contains(*v)) {
-        return Err(Error::value(format!("argument `self` must hold classes from 0 to {}, found {bad}", n - 1)));
+        return Err(Error::value(format!(
+            "argument `self` must hold classes from 0 to {}, found {bad}",
+            n - 1
+        )));
     }
     let out = Tensor::allocate(one_hot_meta(x, n.into()))?;
     if !values.is_empty() {
         let index = x.view_of(views::unsqueeze(x.meta(), -1)?)?;
         let one = kernels::Source::Value(Scalar::Int(1));
-        kernels::scatter(&mut output(&out)?, x.dim(), &input(&index)?, &one, kernels::ScatterOp::Replace)?;
+        kernels::scatter(
+            &mut output(&out)?,
+            x.dim(),
+            &input(&index)?,
+            &one,
+            kernels::ScatterOp::Replace,
+        )?;
     }
     Ok(smallvec![Value::Tensor(out)])
 }
@@ -132,13 +167,16 @@ fn one_hot(args: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" => Lowering::Dynamic { fake: fake_bincount, run: bincount },
-        "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor" => Lowering::Compute(Compute {
+        "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" =>
+            Lowering::Dynamic { fake: fake_bincount, run: bincount },
+        "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor" =>
+            Lowering::Compute(Compute {
             class: Class::Gather,
             metas: |_, a| nonzero_static_meta(a),
             run: |a, out| nonzero_static(a, &out[0]),
         }),
-        "aten::argwhere(Tensor self) -> Tensor" => Lowering::Composite(|a| done(a[0].tensor()?.nonzero())),
+        "aten::argwhere(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| done(a[0].tensor()?.nonzero())),
         "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor" => Lowering::Dynamic {
             fake: |cx, a| {
                 let x = a[0].tensor()?;

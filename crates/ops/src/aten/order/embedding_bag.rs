@@ -1,13 +1,15 @@
 //! Bags of embeddings, and slices brought down to a norm.
 
-use super::super::dims::{decide, fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
+use super::super::dims::{
+    decide, fresh, fresh_like, require, require_index, require_rank, require_same_dtype,
+};
 use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table};
 use super::{Lines, integers, require_float, store_integers};
-use crate::error::{Error, Result};
-use crate::tensor::shape::{require_same, wrap_dim};
-use crate::tensor::Tensor;
 use crate::dispatch::value::{Outputs, Value};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use crate::tensor::shape::{require_same, wrap_dim};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -19,7 +21,8 @@ enum Mode {
     Max,
 }
 
-/// `weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset, padding_idx`
+/// `weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
+/// include_last_offset, padding_idx`
 struct Bags<'a> {
     weight: &'a Tensor,
     indices: &'a Tensor,
@@ -46,7 +49,11 @@ impl<'a> Bags<'a> {
             0 => Mode::Sum,
             1 => Mode::Mean,
             2 => Mode::Max,
-            n => return Err(Error::value(format!("`mode` must be 0 (sum), 1 (mean) or 2 (max), found {n}"))),
+            n => {
+                return Err(Error::value(format!(
+                    "`mode` must be 0 (sum), 1 (mean) or 2 (max), found {n}"
+                )));
+            }
         };
         let scale = a[6].opt_tensor()?;
         if let Some(s) = scale {
@@ -54,11 +61,16 @@ impl<'a> Bags<'a> {
                 return Err(Error::value("`per_sample_weights` goes with `mode` 0 (sum) only"));
             }
             require_same_dtype(("weight", weight), ("per_sample_weights", s))?;
-            require_same(indices.sizes(), s.sizes(), || "argument `per_sample_weights` must have".into())?;
+            require_same(indices.sizes(), s.sizes(), || {
+                "argument `per_sample_weights` must have".into()
+            })?;
         }
         let (closed, listed) = (a[7].bool()?, offsets.sizes()[0]);
         if closed {
-            require(listed.ge(1), || "`offsets` must hold at least one position where `include_last_offset` is set".into())?;
+            require(listed.ge(1), || {
+                "`offsets` must hold at least one position where `include_last_offset` is set"
+                    .into()
+            })?;
         }
         let bags = if closed { listed - 1 } else { listed };
         Ok(Bags { weight, indices, offsets, mode, scale, closed, padding: a[8].int_i64()?, bags })
@@ -79,9 +91,14 @@ impl<'a> Bags<'a> {
         let dtype = if wide { DType::I64 } else { DType::I32 };
         let (bags, width) = (self.bags, self.weight.sizes()[1]);
         let of = if self.fast()? { 0.into() } else { self.indices.sizes()[0] };
-        let sizes = if forward_only && self.mode == Mode::Sum { self.offsets.sizes()[0] } else { bags };
+        let sizes =
+            if forward_only && self.mode == Mode::Sum { self.offsets.sizes()[0] } else { bags };
         let sizes = fresh(self.weight, smallvec![sizes], dtype);
-        let greatest = if self.mode == Mode::Max { fresh(self.weight, smallvec![bags, width], dtype) } else { sizes.clone() };
+        let greatest = if self.mode == Mode::Max {
+            fresh(self.weight, smallvec![bags, width], dtype)
+        } else {
+            sizes.clone()
+        };
         Ok(smallvec![
             fresh(self.weight, smallvec![bags, width], self.weight.dtype()),
             fresh(self.weight, smallvec![of], dtype),
@@ -96,9 +113,13 @@ impl<'a> Bags<'a> {
         if !self.closed && !bounds.is_empty() {
             bounds.push(len as i64);
         }
-        let ordered = bounds.is_sorted() && bounds.first().is_none_or(|n| *n == 0) && bounds.last().is_none_or(|n| *n <= len as i64);
+        let ordered = bounds.is_sorted()
+            && bounds.first().is_none_or(|n| *n == 0)
+            && bounds.last().is_none_or(|n| *n <= len as i64);
         if !ordered {
-            return Err(Error::value(format!("`offsets` must rise from 0 to at most the {len} `indices`, found {bounds:?}")));
+            return Err(Error::value(format!(
+                "`offsets` must rise from 0 to at most the {len} `indices`, found {bounds:?}"
+            )));
         }
         Ok(bounds.into_iter().map(|n| n as usize).collect())
     }
@@ -106,26 +127,42 @@ impl<'a> Bags<'a> {
     fn run(&self, outs: &[Tensor]) -> Result<()> {
         let (weight, indices) = (host::reals(self.weight)?, integers(self.indices)?);
         let scale = self.scale.map(host::reals).transpose()?;
-        let [rows, width] = host::sizes(self.weight)?[..] else { return Err(Error::value("argument `weight` must have 2 dimensions")) };
+        let [rows, width] = host::sizes(self.weight)?[..] else {
+            return Err(Error::value("argument `weight` must have 2 dimensions"));
+        };
         if let Some(bad) = indices.iter().find(|i| !(0..rows as i64).contains(*i)) {
-            return Err(Error::value(format!("argument `indices` must hold rows from 0 to {}, found {bad}", rows as i64 - 1)));
+            return Err(Error::value(format!(
+                "argument `indices` must hold rows from 0 to {}, found {bad}",
+                rows as i64 - 1
+            )));
         }
         let bounds = self.bounds(indices.len())?;
         let (mut results, mut sizes, mut greatest) = (Vec::new(), Vec::new(), Vec::new());
         let mut bag_of = vec![0; indices.len()];
         for (bag, span) in bounds.windows(2).enumerate() {
             bag_of[span[0]..].fill(bag as i64);
-            let members: Vec<usize> = (span[0]..span[1]).filter(|&i| indices[i] != self.padding).collect();
+            let members: Vec<usize> =
+                (span[0]..span[1]).filter(|&i| indices[i] != self.padding).collect();
             let element = |i: usize, c: usize| weight[indices[i] as usize * width + c];
             for c in 0..width {
                 if self.mode == Mode::Max {
-                    let best = members.iter().map(|&i| (element(i, c), indices[i])).reduce(|a, b| if b.0 > a.0 { b } else { a });
+                    let best = members
+                        .iter()
+                        .map(|&i| (element(i, c), indices[i]))
+                        .reduce(|a, b| if b.0 > a.0 { b } else { a });
                     let (value, index) = best.unwrap_or((0.0, 0));
                     results.push(value);
                     greatest.push(index);
                 } else {
-                    let sum: f64 = members.iter().map(|&i| element(i, c) * scale.as_ref().map_or(1.0, |s| s[i])).sum();
-                    results.push(if self.mode == Mode::Mean { sum / members.len().max(1) as f64 } else { sum });
+                    let sum: f64 = members
+                        .iter()
+                        .map(|&i| element(i, c) * scale.as_ref().map_or(1.0, |s| s[i]))
+                        .sum();
+                    results.push(if self.mode == Mode::Mean {
+                        sum / members.len().max(1) as f64
+                    } else {
+                        sum
+                    });
                 }
             }
             sizes.push(if self.mode == Mode::Sum { 0 } else { members.len() as i64 });
@@ -150,7 +187,8 @@ macro_rules! bags {
     };
 }
 
-/// The operator without gradients, of arguments of which the last may be absent; there, a negative padding index counts from the end.
+/// The operator without gradients, of arguments of which the last may be absent; there, a negative
+/// padding index counts from the end.
 fn embedding_bag(a: &[Value]) -> Result<Outputs> {
     let padding = match a.get(8).map_or(Ok(None), |v| v.opt(Value::int_i64))? {
         None => -1,
@@ -173,8 +211,11 @@ fn norm(x: &[f64], p: f64) -> f64 {
     let sizes = x.iter().map(|x| x.abs());
     match p {
         0.0 => sizes.filter(|x| *x != 0.0).count() as f64,
-        f64::INFINITY => sizes.fold(0.0, |a, x| if a.is_nan() || x.is_nan() { f64::NAN } else { a.max(x) }),
-        f64::NEG_INFINITY => sizes.fold(f64::INFINITY, |a, x| if a.is_nan() || x.is_nan() { f64::NAN } else { a.min(x) }),
+        f64::INFINITY => {
+            sizes.fold(0.0, |a, x| if a.is_nan() || x.is_nan() { f64::NAN } else { a.max(x) })
+        }
+        f64::NEG_INFINITY => sizes
+            .fold(f64::INFINITY, |a, x| if a.is_nan() || x.is_nan() { f64::NAN } else { a.min(x) }),
         1.0 => sizes.sum(),
         2.0 => sizes.map(|x| x * x).sum::<f64>().sqrt(),
         _ => sizes.map(|x| x.powf(p)).sum::<f64>().powf(1.0 / p),
@@ -192,7 +233,9 @@ fn renorm_args(a: &[Value]) -> Result<(&Tensor, f64, usize, f64)> {
     require_float("self", x)?;
     require_rank("self", x, 2..=64)?;
     if p.is_nan() || p <= 0.0 || most.is_nan() || most < 0.0 {
-        return Err(Error::value(format!("`p` must be positive and `maxnorm` not negative, found {p} and {most}")));
+        return Err(Error::value(format!(
+            "`p` must be positive and `maxnorm` not negative, found {p} and {most}"
+        )));
     }
     Ok((x, p, wrap_dim(a[2].int_i64()?, x.dim())?, most))
 }
@@ -227,7 +270,9 @@ fn embedding_renorm(a: &[Value], out: &Tensor) -> Result<()> {
     let mut indices = integers(a[1].tensor()?)?;
     for i in &mut indices {
         if !(-rows..rows).contains(i) {
-            return Err(Error::value(format!("argument `indices` must hold rows of {rows}, found {i}")));
+            return Err(Error::value(format!(
+                "argument `indices` must hold rows of {rows}, found {i}"
+            )));
         }
         *i = i.rem_euclid(rows);
     }
@@ -245,23 +290,42 @@ fn embedding_renorm(a: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::_embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" => bags!(true),
-        "aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" => bags!(false),
-        "aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)" =>
+        "aten::_embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, bool \
+            scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? \
+            per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> \
+            (Tensor, Tensor, Tensor, Tensor)" =>
+            bags!(true),
+        "aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool \
+            scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? \
+            per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> \
+            (Tensor, Tensor, Tensor, Tensor)" =>
+            bags!(false),
+        "aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool \
+            scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? \
+            per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor, \
+            Tensor)" =>
             Lowering::Composite(embedding_bag),
-        "aten::embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)" =>
+        "aten::embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool \
+            scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, bool \
+            include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)" =>
             Lowering::Composite(embedding_bag),
-        "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor" => Lowering::Compute(Compute {
+        "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor" =>
+            Lowering::Compute(Compute {
             class: Class::Norm,
             metas: |_, a| Ok(smallvec![renorm_args(a).map(|(x, ..)| fresh(x, x.sizes().into(), x.dtype()))?]),
             run: |a, out| renorm(a, &out[0]),
         }),
-        "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)" => Lowering::InPlace("aten::renorm"),
-        "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor" => Lowering::Compute(Compute {
+        "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::renorm"),
+        "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> \
+            Tensor" =>
+            Lowering::Compute(Compute {
             class: Class::Norm,
             metas: |_, a| embedding_renorm_meta(a),
             run: |a, out| embedding_renorm(a, &out[0]),
         }),
-        "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float norm_type) -> Tensor(a!)" => Lowering::InPlace("aten::embedding_renorm"),
+        "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float \
+            norm_type) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::embedding_renorm"),
     }
 }

@@ -1,23 +1,27 @@
 //! Histograms over bins of equal or given widths, in one or several dimensions.
 //!
-//! Where an element falls into bins of equal width is computed as PyTorch does it, rounding to the dtype at every step.
+//! Where an element falls into bins of equal width is computed as PyTorch does it, rounding to the
+//! dtype at every step.
 
 use super::super::dims::{fresh, require, require_same_dtype};
 use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table};
 use super::require_float;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::{require_equal, require_same};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use half::{bf16, f16};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-const fn counted(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn counted(
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Scatter, metas, run })
 }
 
@@ -54,13 +58,27 @@ impl Axis {
         self.edges.len().saturating_sub(1)
     }
 
-    /// Bins of equal width: the first half of the edges is counted from the lower end, the rest from the upper.
-    fn even((low, high): (f64, f64), bins: usize, find: Find, round: fn(f64) -> f64) -> Result<Axis> {
+    /// Bins of equal width: the first half of the edges is counted from the lower end, the rest
+    /// from the upper.
+    fn even(
+        (low, high): (f64, f64),
+        bins: usize,
+        find: Find,
+        round: fn(f64) -> f64,
+    ) -> Result<Axis> {
         let step = round(round(high - low) / round(bins as f64));
         let edge = |i: usize| {
-            if i < bins.div_ceil(2) { round(low + round(step * i as f64)) } else { round(high - round(step * (bins - i) as f64)) }
+            if i < bins.div_ceil(2) {
+                round(low + round(step * i as f64))
+            } else {
+                round(high - round(step * (bins - i) as f64))
+            }
         };
-        Ok(Axis { edges: host::collect(bins.saturating_add(1), (0..=bins).map(edge))?, find, round })
+        Ok(Axis {
+            edges: host::collect(bins.saturating_add(1), (0..=bins).map(edge))?,
+            find,
+            round,
+        })
     }
 
     /// The bin of an element; the last bin holds its upper edge too.
@@ -70,9 +88,12 @@ impl Axis {
         if !(low <= x && x <= high) || bins == 0 {
             return None;
         }
-        let after = |from: usize, to: usize| from + self.edges.get(from..to).map_or(0, |e| e.partition_point(|e| *e <= x));
+        let after = |from: usize, to: usize| {
+            from + self.edges.get(from..to).map_or(0, |e| e.partition_point(|e| *e <= x))
+        };
         let round = self.round;
-        let linear = || round(round(round(x - low) * round(bins as f64)) / round(high - low)) as usize;
+        let linear =
+            || round(round(round(x - low) * round(bins as f64)) / round(high - low)) as usize;
         let found = match self.find {
             Find::Linear => linear(),
             Find::LinearThenNear => {
@@ -85,7 +106,8 @@ impl Axis {
     }
 }
 
-/// How often elements fall into each bin, by weight; `points` are rows of as many numbers as there are axes.
+/// How often elements fall into each bin, by weight; `points` are rows of as many numbers as there
+/// are axes.
 fn fill(axes: &[Axis], points: &[f64], weight: Option<&[f64]>, density: bool) -> Result<Vec<f64>> {
     let total = axes.iter().fold(1, |n: usize, a| n.saturating_mul(a.bins()));
     let mut hist = host::collect(total, std::iter::repeat(0.0))?;
@@ -126,11 +148,16 @@ fn least_and_greatest(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
             b
         }
     };
-    values.map(|x| (x, x)).reduce(|(low, high), (x, _)| (or_nan(low, x, low <= x), or_nan(high, x, high >= x)))
+    values
+        .map(|x| (x, x))
+        .reduce(|(low, high), (x, _)| (or_nan(low, x, low <= x), or_nan(high, x, high >= x)))
 }
 
 fn bin_count(n: i64) -> Result<usize> {
-    usize::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| Error::value(format!("`bins` must be positive, found {n}")))
+    usize::try_from(n)
+        .ok()
+        .filter(|n| *n > 0)
+        .ok_or_else(|| Error::value(format!("`bins` must be positive, found {n}")))
 }
 
 fn histc_meta(a: &[Value]) -> Result<Metas> {
@@ -160,7 +187,8 @@ fn histc(a: &[Value], out: &Tensor) -> Result<()> {
     host::store_reals(out, &fill(&[axis], &values, None, false)?)
 }
 
-/// A call of a histogram over points: `self, bins, *, range, weight, density`, or without `range` where bins are tensors.
+/// A call of a histogram over points: `self, bins, *, range, weight, density`, or without `range`
+/// where bins are tensors.
 struct Points<'a> {
     x: &'a Tensor,
     /// Numbers in each point.
@@ -174,17 +202,26 @@ impl<'a> Points<'a> {
     fn rows(x: &'a Value, axes: usize, weight: &'a Value, density: &Value) -> Result<Points<'a>> {
         let x = x.tensor()?;
         let (Some((&last, lead)), 2..) = (x.sizes().split_last(), x.dim()) else {
-            return Err(Error::value(format!("argument `self` must have at least 2 dimensions, found sizes {}", dims_text(x.sizes()))));
+            return Err(Error::value(format!(
+                "argument `self` must have at least 2 dimensions, found sizes {}",
+                dims_text(x.sizes())
+            )));
         };
-        let mismatch = || Error::value(format!("`bins` must have an entry for each of {last} numbers of a point, found {axes}"));
+        let mismatch = || {
+            Error::value(format!(
+                "`bins` must have an entry for each of {last} numbers of a point, found {axes}"
+            ))
+        };
         require_equal(last, axes.into(), &mismatch)?;
-        Points { x, width: axes, weight: weight.opt_tensor()?, density: density.bool()? }.checked(lead)
+        Points { x, width: axes, weight: weight.opt_tensor()?, density: density.bool()? }
+            .checked(lead)
     }
 
     /// Of one dimension: every element is a point.
     fn elements(x: &'a Value, weight: &'a Value, density: &Value) -> Result<Points<'a>> {
         let x = x.tensor()?;
-        Points { x, width: 1, weight: weight.opt_tensor()?, density: density.bool()? }.checked(x.sizes())
+        Points { x, width: 1, weight: weight.opt_tensor()?, density: density.bool()? }
+            .checked(x.sizes())
     }
 
     fn checked(self, lead: &[SymInt]) -> Result<Points<'a>> {
@@ -210,13 +247,15 @@ impl<'a> Points<'a> {
         let (values, round) = (host::reals(self.x)?, rounding(self.x.dtype()));
         let given = range_list(range, bins.len())?;
         let axis = |(d, &n): (usize, &i64)| {
-            let own = || least_and_greatest(values.iter().skip(d).step_by(self.width.max(1)).copied());
+            let own =
+                || least_and_greatest(values.iter().skip(d).step_by(self.width.max(1)).copied());
             let (low, high) = match &given {
                 Some(r) => (round(r[2 * d]), round(r[2 * d + 1])),
                 None => own().unwrap_or((0.0, 1.0)),
             };
             let (low, high) = finite(low, high)?;
-            let range = if low == high { (round(low - 0.5), round(high + 0.5)) } else { (low, high) };
+            let range =
+                if low == high { (round(low - 0.5), round(high + 0.5)) } else { (low, high) };
             Axis::even(range, bin_count(n)?, Find::LinearThenNear, round)
         };
         bins.iter().enumerate().map(axis).collect()
@@ -242,7 +281,10 @@ fn range_list(v: &Value, axes: usize) -> Result<Option<Vec<f64>>> {
         )));
     }
     if let Some(r) = list.chunks_exact(2).find(|r| r[0] > r[1]) {
-        return Err(Error::value(format!("`range` must hold lower bounds before upper ones, found {} and {}", r[0], r[1])));
+        return Err(Error::value(format!(
+            "`range` must hold lower bounds before upper ones, found {} and {}",
+            r[0], r[1]
+        )));
     }
     Ok(Some(list))
 }
@@ -258,7 +300,10 @@ fn counts(v: &Value, range: &Value) -> Result<Vec<i64>> {
 fn bins_of(x: &Tensor, edges: &Tensor) -> Result<SymInt> {
     require_same_dtype(("self", x), ("bins", edges))?;
     let &[n] = edges.sizes() else {
-        return Err(Error::value(format!("`bins` must have 1 dimension, found sizes {}", dims_text(edges.sizes()))));
+        return Err(Error::value(format!(
+            "`bins` must have 1 dimension, found sizes {}",
+            dims_text(edges.sizes())
+        )));
     };
     require(n.ge(2), || format!("`bins` must hold at least 2 edges, found {n}"))?;
     Ok(n - 1)
@@ -288,10 +333,19 @@ fn rows_over_tensors(a: &[Value]) -> Result<(Points<'_>, Vec<&Tensor>)> {
     Ok((Points::rows(&a[0], bins.len(), &a[2], &a[3])?, bins))
 }
 
-/// `self, bins, range, weight, density` over as many dimensions as `bins` has entries: the counts and the edges.
+/// `self, bins, range, weight, density` over as many dimensions as `bins` has entries: the counts
+/// and the edges.
 fn histogramdd(a: &[Value], bins: Value) -> Result<Outputs> {
-    let parts = |op: &str| crate::call(op, crate::args![a[0].clone(), bins.clone(), a[2].clone(), a[3].clone(), a[4].clone()]);
-    Ok(parts("aten::_histogramdd_from_bin_cts")?.into_iter().chain(parts("aten::_histogramdd_bin_edges")?).collect())
+    let parts = |op: &str| {
+        crate::call(
+            op,
+            crate::args![a[0].clone(), bins.clone(), a[2].clone(), a[3].clone(), a[4].clone()],
+        )
+    };
+    Ok(parts("aten::_histogramdd_from_bin_cts")?
+        .into_iter()
+        .chain(parts("aten::_histogramdd_bin_edges")?)
+        .collect())
 }
 
 fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
@@ -304,8 +358,11 @@ fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" => counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0])),
-        "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" => counted(|_, a| {
+        "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" =>
+            counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0])),
+        "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? \
+            weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" =>
+            counted(|_, a| {
             let (p, n) = bin_ct(a)?;
             Ok(smallvec![p.hist(smallvec![n.into()]), p.edges(n)])
         }, |a, o| {
@@ -314,7 +371,9 @@ table! {
             host::store_reals(&o[1], &axes[0].edges)?;
             p.run(&axes, &o[0])
         }),
-        "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" => counted(|_, a| {
+        "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool \
+            density=False) -> (Tensor hist, Tensor bin_edges)" =>
+            counted(|_, a| {
             let (p, bins) = (Points::elements(&a[0], &a[2], &a[3])?, a[1].tensor()?);
             Ok(smallvec![p.hist(smallvec![bins_of(p.x, bins)?]), fresh(bins, bins.sizes().into(), bins.dtype())])
         }, |a, o| {
@@ -322,32 +381,41 @@ table! {
             host::store_reals(&o[1], &axes[0].edges)?;
             Points::elements(&a[0], &a[2], &a[3])?.run(&axes, &o[0])
         }),
-        "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> Tensor[]" => counted(|_, a| {
+        "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, Tensor? \
+            weight=None, bool density=False) -> Tensor[]" =>
+            counted(|_, a| {
             let (p, bins) = rows(a)?;
             Ok(bins.iter().map(|n| p.edges(*n)).collect())
         }, |a, outs| {
             let (p, bins) = rows(a)?;
             p.even(&bins, &a[2])?.iter().zip(outs).try_for_each(|(axis, o)| host::store_reals(o, &axis.edges))
         }),
-        "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> Tensor" => counted(|_, a| {
+        "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, Tensor? \
+            weight=None, bool density=False) -> Tensor" =>
+            counted(|_, a| {
             let (p, bins) = rows(a)?;
             Ok(smallvec![p.hist(bins.iter().map(|n| SymInt::from(*n)).collect())])
         }, |a, o| {
             let (p, bins) = rows(a)?;
             p.run(&p.even(&bins, &a[2])?, &o[0])
         }),
-        "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, Tensor? weight=None, bool density=False) -> Tensor" => counted(|_, a| {
+        "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, Tensor? weight=None, \
+            bool density=False) -> Tensor" =>
+            counted(|_, a| {
             let (p, bins) = rows_over_tensors(a)?;
             Ok(smallvec![p.hist(bins.iter().map(|b| bins_of(p.x, b)).collect::<Result<_>>()?)])
         }, |a, o| {
             let (p, bins) = rows_over_tensors(a)?;
             p.run(&bins.into_iter().map(given_edges).collect::<Result<Vec<_>>>()?, &o[0])
         }),
-        "aten::histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
+        "aten::histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, \
+            bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
             Lowering::Composite(|a| histogramdd(a, a[1].clone())),
-        "aten::histogramdd.int_bins(Tensor self, int bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
+        "aten::histogramdd.int_bins(Tensor self, int bins, float[]? range=None, Tensor? \
+            weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
             Lowering::Composite(|a| histogramdd(a, repeated(a[0].tensor()?, &a[1])?)),
-        "aten::histogramdd.TensorList_bins(Tensor self, Tensor[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
+        "aten::histogramdd.TensorList_bins(Tensor self, Tensor[] bins, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
             Lowering::Composite(|a| {
                 let hist = crate::call("aten::_histogramdd_from_bin_tensors", crate::args![a[0].clone(), a[1].clone(), a[3].clone(), a[4].clone()])?;
                 Ok(hist.into_iter().chain([a[1].clone()]).collect())

@@ -1,6 +1,8 @@
-//! Order, counting and sets: medians, quantiles, searches, histograms, unique elements, segments and bags, covariances.
+//! Order, counting and sets: medians, quantiles, searches, histograms, unique elements, segments
+//! and bags, covariances.
 //!
-//! Elements are compared as integer keys in the same order, so that one loop serves every dtype and no `i64` is rounded.
+//! Elements are compared as integer keys in the same order, so that one loop serves every dtype and
+//! no `i64` is rounded.
 
 mod compare;
 mod count;
@@ -17,10 +19,10 @@ use super::OpDef;
 use super::host::{self, typed};
 use super::lower::operand;
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote;
 use maquette_ir::{DType, Scalar};
@@ -43,7 +45,8 @@ pub(super) const TABLES: [&[OpDef]; 10] = [
 /// What NaN is among the keys of floats: above all numbers.
 const NAN: i64 = i64::MAX;
 
-/// The elements of a tensor as integers in the same order; equal elements (0 and -0, say) have equal keys.
+/// The elements of a tensor as integers in the same order; equal elements (0 and -0, say) have
+/// equal keys.
 struct Keys {
     all: Vec<i64>,
     float: bool,
@@ -110,7 +113,11 @@ impl Lines {
         let sizes = host::sizes(t)?;
         let len = sizes.get(dim).copied().unwrap_or(1);
         let step = host::count(sizes.get(dim + 1..).unwrap_or_default());
-        Ok(Lines { len, step, count: host::count(&sizes[..dim.min(sizes.len())]).saturating_mul(step) })
+        Ok(Lines {
+            len,
+            step,
+            count: host::count(&sizes[..dim.min(sizes.len())]).saturating_mul(step),
+        })
     }
 
     /// All elements as one line.
@@ -157,7 +164,11 @@ pub(super) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
     if t.dtype().is_float() {
         return Ok(());
     }
-    Err(Error::value(format!("argument `{arg}` must have a floating dtype, found {}{}", t.dtype(), dims_text(t.sizes()))))
+    Err(Error::value(format!(
+        "argument `{arg}` must have a floating dtype, found {}{}",
+        t.dtype(),
+        dims_text(t.sizes())
+    )))
 }
 
 pub(super) fn refuse_bool(arg: &str, v: &Value) -> Result<()> {
@@ -169,5 +180,7 @@ pub(super) fn refuse_bool(arg: &str, v: &Value) -> Result<()> {
 
 /// The error of a fake call whose result is not a tensor.
 fn unknown_without_data<T>(what: &str) -> Result<T> {
-    Err(Error::value(format!("whether {what} is known only from their data, which a trace does not have")))
+    Err(Error::value(format!(
+        "whether {what} is known only from their data, which a trace does not have"
+    )))
 }

@@ -4,11 +4,11 @@ use super::super::dims::{done, fresh, is_one};
 use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table};
 use super::{refuse_bool, require_float};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::promote_pair;
@@ -28,7 +28,10 @@ impl<'a> Sample<'a> {
         let x = a[0].tensor()?;
         refuse_bool("self", &a[0])?;
         if x.dim() > 2 {
-            return Err(Error::value(format!("argument `self` must have at most 2 dimensions, found sizes {}", dims_text(x.sizes()))));
+            return Err(Error::value(format!(
+                "argument `self` must have at most 2 dimensions, found sizes {}",
+                dims_text(x.sizes())
+            )));
         }
         let observations = x.sizes().last().copied().unwrap_or(1.into());
         let mut weights = [None, None];
@@ -37,11 +40,15 @@ impl<'a> Sample<'a> {
             let kind = if float { "floats" } else { "integers" };
             let found = || format!("{}{}", w.dtype(), dims_text(w.sizes()));
             if w.dtype().is_float() != float || w.dtype() == DType::Bool || w.dim() > 1 {
-                return Err(Error::value(format!("argument `{name}` must hold {kind} in at most 1 dimension, found {}", found())));
+                return Err(Error::value(format!(
+                    "argument `{name}` must hold {kind} in at most 1 dimension, found {}",
+                    found()
+                )));
             }
             let mismatch = || {
                 Error::value(format!(
-                    "argument `{name}` must hold as many weights as there are observations, {observations}; found {}",
+                    "argument `{name}` must hold as many weights as there are observations, \
+                        {observations}; found {}",
                     found()
                 ))
             };
@@ -74,14 +81,18 @@ impl<'a> Sample<'a> {
         for (w, name) in self.weights.iter().zip(["fweights", "aweights"]) {
             let Some(w) = w.map(host::reals).transpose()? else { continue };
             if let Some(bad) = w.iter().find(|w| **w < 0.0) {
-                return Err(Error::value(format!("argument `{name}` must hold no negative weights, found {bad}")));
+                return Err(Error::value(format!(
+                    "argument `{name}` must hold no negative weights, found {bad}"
+                )));
             }
             weight.iter_mut().zip(&w).for_each(|(a, b)| *a *= b);
             importance = Some(w).filter(|_| name == "aweights");
         }
         let total: f64 = weight.iter().sum();
         let lost = match importance.filter(|_| self.correction != 0.0) {
-            Some(a) => self.correction * weight.iter().zip(&a).map(|(w, a)| w * a).sum::<f64>() / total,
+            Some(a) => {
+                self.correction * weight.iter().zip(&a).map(|(w, a)| w * a).sum::<f64>() / total
+            }
             None => self.correction,
         };
         // no degree of freedom is left where the correction takes all
@@ -93,8 +104,14 @@ impl<'a> Sample<'a> {
                 row.iter().map(|x| x - mean).collect()
             })
             .collect();
-        let product = |a: &[f64], b: &[f64]| a.iter().zip(b).zip(&weight).map(|((a, b), w)| a * b * w).sum::<f64>() / divisor;
-        Ok(centred.iter().flat_map(|a| centred.iter().map(move |b| (a, b))).map(|(a, b)| product(a, b)).collect())
+        let product = |a: &[f64], b: &[f64]| {
+            a.iter().zip(b).zip(&weight).map(|((a, b), w)| a * b * w).sum::<f64>() / divisor
+        };
+        Ok(centred
+            .iter()
+            .flat_map(|a| centred.iter().map(move |b| (a, b)))
+            .map(|(a, b)| product(a, b))
+            .collect())
     }
 
     fn correlations(&self) -> Result<Vec<f64>> {
@@ -115,14 +132,17 @@ fn nanmean(a: &[Value]) -> Result<Outputs> {
     require_float("self", x)?;
     let sum = crate::call("aten::nansum", a.iter().cloned().collect())?;
     let numbers = x.isnan().logical_not();
-    let count = crate::call("aten::sum.dim_IntList", crate::args![numbers, a[1].clone(), a[2].clone()])?;
+    let count =
+        crate::call("aten::sum.dim_IntList", crate::args![numbers, a[1].clone(), a[2].clone()])?;
     done(sum[0].tensor()?.div(count[0].tensor()?))
 }
 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor" => Lowering::Compute(Compute {
+        "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? \
+            aweights=None) -> Tensor" =>
+            Lowering::Compute(Compute {
             class: Class::Reduce,
             metas: |_, a| Sample::of(a)?.metas(),
             run: |a, out| host::store_reals(&out[0], &Sample::of(a)?.covariances()?),
@@ -132,6 +152,8 @@ table! {
             metas: |_, a| Sample::of(a)?.metas(),
             run: |a, out| host::store_reals(&out[0], &Sample::of(a)?.correlations()?),
         }),
-        "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" => Lowering::Composite(nanmean),
+        "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
+            dtype=None) -> Tensor" =>
+            Lowering::Composite(nanmean),
     }
 }

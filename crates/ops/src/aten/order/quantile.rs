@@ -1,17 +1,18 @@
 //! Quantiles: where in a sorted dimension a share of its elements lies below.
 //!
-//! Ranks are computed in `f64` from shares in the tensor's dtype, and interpolations round to it at every step, as PyTorch's do.
+//! Ranks are computed in `f64` from shares in the tensor's dtype, and interpolations round to it at
+//! every step, as PyTorch's do.
 
 use super::super::dims::{fresh, require};
 use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::reduce::reduced;
 use super::super::{host, table};
 use super::{Lines, key};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use maquette_ir::typing::contiguous_strides;
 use smallvec::smallvec;
@@ -38,15 +39,24 @@ impl<'a> Quantile<'a> {
     fn of(a: &'a [Value]) -> Result<Quantile<'a>> {
         let x = a[0].tensor()?;
         if !matches!(x.dtype(), DType::F32 | DType::F64) {
-            return Err(Error::value(format!("argument `self` must have dtype f32 or f64, found {}{}", x.dtype(), dims_text(x.sizes()))));
+            return Err(Error::value(format!(
+                "argument `self` must have dtype f32 or f64, found {}{}",
+                x.dtype(),
+                dims_text(x.sizes())
+            )));
         }
-        require(x.numel().gt(0), || format!("argument `self` must have elements, found sizes {}", dims_text(x.sizes())))?;
+        require(x.numel().gt(0), || {
+            format!("argument `self` must have elements, found sizes {}", dims_text(x.sizes()))
+        })?;
         match &a[1] {
             Value::Tensor(_) => {
                 let q = a[1].tensor()?;
                 if q.dtype() != x.dtype() || q.dim() > 1 {
-                    let (found, expected) = (format!("{}{}", q.dtype(), dims_text(q.sizes())), x.dtype());
-                    return Err(Error::value(format!("`q` must be a number, or {expected} of at most 1 dimension; found {found}")));
+                    let (found, expected) =
+                        (format!("{}{}", q.dtype(), dims_text(q.sizes())), x.dtype());
+                    return Err(Error::value(format!(
+                        "`q` must be a number, or {expected} of at most 1 dimension; found {found}"
+                    )));
                 }
             }
             number => in_unit(number.float()?)?,
@@ -59,7 +69,9 @@ impl<'a> Quantile<'a> {
             "nearest" => Between::Nearest,
             other => {
                 let names = "\"linear\", \"lower\", \"higher\", \"midpoint\" or \"nearest\"";
-                return Err(Error::value(format!("`interpolation` must be {names}, found {other:?}")));
+                return Err(Error::value(format!(
+                    "`interpolation` must be {names}, found {other:?}"
+                )));
             }
         };
         let dim = a[2].opt(Value::int_i64)?.map(|d| wrap_dim(d, x.dim())).transpose()?;
@@ -70,7 +82,9 @@ impl<'a> Quantile<'a> {
         let x = self.x;
         let dims: Vec<usize> = self.dim.map_or_else(|| (0..x.dim()).collect(), |d| vec![d]);
         let rest = reduced(x, &dims, self.keepdim, x.dtype());
-        let Some(&count) = self.q.tensors().next().and_then(|q| q.sizes().first()) else { return Ok(rest) };
+        let Some(&count) = self.q.tensors().next().and_then(|q| q.sizes().first()) else {
+            return Ok(rest);
+        };
         // several quantiles are computed as the last dimension, and then moved to the front
         let mut sizes: Dims = rest.sizes.iter().copied().chain([count]).collect();
         let mut strides = contiguous_strides(&sizes);
@@ -82,7 +96,8 @@ impl<'a> Quantile<'a> {
     fn run(&self, out: &Tensor, skip_nan: bool) -> Result<()> {
         let values = host::reals(self.x)?;
         let lines = self.dim.map_or_else(|| Lines::flat(self.x), |d| Lines::of(self.x, d))?;
-        let round: fn(f64) -> f64 = if self.x.dtype() == DType::F32 { |x| f64::from(x as f32) } else { |x| x };
+        let round: fn(f64) -> f64 =
+            if self.x.dtype() == DType::F32 { |x| f64::from(x as f32) } else { |x| x };
         let shares = match self.q {
             Value::Tensor(q) => host::reals(q)?,
             number => vec![round(number.float()?)],
@@ -120,12 +135,20 @@ impl<'a> Quantile<'a> {
         let (a, b) = (at(below), at(above));
         let distance = round(b - a);
         // from the nearer end
-        if weight < 0.5 { round(a + round(weight * distance)) } else { round(b - round(distance * round(1.0 - weight))) }
+        if weight < 0.5 {
+            round(a + round(weight * distance))
+        } else {
+            round(b - round(distance * round(1.0 - weight)))
+        }
     }
 }
 
 fn in_unit(q: f64) -> Result<()> {
-    if (0.0..=1.0).contains(&q) { Ok(()) } else { Err(Error::value(format!("`q` must be from 0 to 1, found {q}"))) }
+    if (0.0..=1.0).contains(&q) {
+        Ok(())
+    } else {
+        Err(Error::value(format!("`q` must be from 0 to 1, found {q}")))
+    }
 }
 
 macro_rules! quantile {
@@ -141,9 +164,13 @@ macro_rules! quantile {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor" => quantile!(false),
-        "aten::quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor" => quantile!(false),
-        "aten::nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor" => quantile!(true),
-        "aten::nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor" => quantile!(true),
+        "aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str \
+            interpolation=\"linear\") -> Tensor" => quantile!(false),
+        "aten::quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str \
+            interpolation=\"linear\") -> Tensor" => quantile!(false),
+        "aten::nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str \
+            interpolation=\"linear\") -> Tensor" => quantile!(true),
+        "aten::nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str \
+            interpolation=\"linear\") -> Tensor" => quantile!(true),
     }
 }

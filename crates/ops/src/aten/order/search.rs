@@ -4,17 +4,20 @@ use super::super::dims::{fresh, require};
 use super::super::lower::{Class, Compute, Lowering, Metas, operand};
 use super::super::table;
 use super::{Keys, Lines, integers, promoted, refuse_bool, store_integers};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
 
-const fn gathered(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn gathered(
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Gather, metas, run })
 }
 
@@ -35,21 +38,37 @@ impl<'a> Search<'a> {
         let right = match side {
             None => right,
             Some("right") => true,
-            Some("left") if right => return Err(Error::value("`side` is \"left\", and `right` says otherwise")),
+            Some("left") if right => {
+                return Err(Error::value("`side` is \"left\", and `right` says otherwise"));
+            }
             Some("left") => false,
-            Some(other) => return Err(Error::value(format!("`side` must be \"left\" or \"right\", found {other:?}"))),
+            Some(other) => {
+                return Err(Error::value(format!(
+                    "`side` must be \"left\" or \"right\", found {other:?}"
+                )));
+            }
         };
-        Search { sequence: a[0].tensor()?, values: &a[1], sorter: a[5].opt_tensor()?, right, narrow: a[2].bool()? }
-            .checked("sorted_sequence")
+        Search {
+            sequence: a[0].tensor()?,
+            values: &a[1],
+            sorter: a[5].opt_tensor()?,
+            right,
+            narrow: a[2].bool()?,
+        }
+        .checked("sorted_sequence")
     }
 
     /// `self, boundaries, *, out_int32, right`
     fn buckets(a: &'a [Value]) -> Result<Search<'a>> {
         let sequence = a[1].tensor()?;
         if sequence.dim() != 1 {
-            return Err(Error::value(format!("argument `boundaries` must have 1 dimension, found sizes {}", dims_text(sequence.sizes()))));
+            return Err(Error::value(format!(
+                "argument `boundaries` must have 1 dimension, found sizes {}",
+                dims_text(sequence.sizes())
+            )));
         }
-        Search { sequence, values: &a[0], sorter: None, right: a[3].bool()?, narrow: a[2].bool()? }.checked("boundaries")
+        Search { sequence, values: &a[0], sorter: None, right: a[3].bool()?, narrow: a[2].bool()? }
+            .checked("boundaries")
     }
 
     fn checked(self, name: &str) -> Result<Search<'a>> {
@@ -58,26 +77,39 @@ impl<'a> Search<'a> {
             refuse_bool(name, &Value::from(sequence))?;
         }
         let Some((&n, lead)) = sequence.sizes().split_last() else {
-            return Err(Error::value(format!("argument `{name}` must have at least 1 dimension, found a 0-d tensor")));
+            return Err(Error::value(format!(
+                "argument `{name}` must have at least 1 dimension, found a 0-d tensor"
+            )));
         };
         if !lead.is_empty() {
-            let own = values.split_last().map(|(_, own)| own).filter(|own| own.len() == lead.len()).ok_or_else(|| {
-                let (found, of) = (dims_text(&values), dims_text(sequence.sizes()));
-                Error::value(format!(
-                    "argument `self` must have the dimensions of `{name}` {of} where that has several, found sizes {found}"
-                ))
-            })?;
+            let own = values
+                .split_last()
+                .map(|(_, own)| own)
+                .filter(|own| own.len() == lead.len())
+                .ok_or_else(|| {
+                    let (found, of) = (dims_text(&values), dims_text(sequence.sizes()));
+                    Error::value(format!(
+                        "argument `self` must have the dimensions of `{name}` {of} where that has \
+                        several, found sizes {found}"
+                    ))
+                })?;
             require_same(lead, own, || "the dimensions of `self` but the last must have".into())?;
         }
         if let Some(s) = self.sorter {
             require_same(sequence.sizes(), s.sizes(), || "argument `sorter` must have".into())?;
             if s.dtype() != DType::I64 {
-                return Err(Error::value(format!("argument `sorter` must have dtype i64, found {}{}", s.dtype(), dims_text(s.sizes()))));
+                return Err(Error::value(format!(
+                    "argument `sorter` must have dtype i64, found {}{}",
+                    s.dtype(),
+                    dims_text(s.sizes())
+                )));
             }
         }
         if self.narrow {
             let most = i64::from(i32::MAX);
-            require(n.le(most), || format!("positions among {n} elements do not fit i32, which `out_int32` asks for"))?;
+            require(n.le(most), || {
+                format!("positions among {n} elements do not fit i32, which `out_int32` asks for")
+            })?;
         }
         Ok(self)
     }
@@ -101,7 +133,10 @@ impl<'a> Search<'a> {
         let sorter = self.sorter.map(integers).transpose()?;
         let inside = |i: &i64| usize::try_from(*i).is_ok_and(|i| i < n);
         if let Some(bad) = sorter.iter().flatten().find(|i| !inside(i)) {
-            return Err(Error::value(format!("argument `sorter` must hold positions from 0 to {}, found {bad}", n.saturating_sub(1))));
+            return Err(Error::value(format!(
+                "argument `sorter` must hold positions from 0 to {}, found {bad}",
+                n.saturating_sub(1)
+            )));
         }
         // one sequence for all values, or one for each line of them
         let rows = sequence.all.len().checked_div(n).unwrap_or(1).max(1);
@@ -112,9 +147,15 @@ impl<'a> Search<'a> {
             .enumerate()
             .map(|(i, &v)| {
                 let start = i / per_row * n;
-                let at = |i: usize| sequence.all[start + sorter.as_ref().map_or(i, |s| s[start + i] as usize)];
+                let at = |i: usize| {
+                    sequence.all[start + sorter.as_ref().map_or(i, |s| s[start + i] as usize)]
+                };
                 // NaN is neither reached nor passed, as in PyTorch
-                let passed = |k: i64| !sequence.is_nan(k) && !sequence.is_nan(v) && if self.right { k > v } else { k >= v };
+                let passed = |k: i64| {
+                    !sequence.is_nan(k)
+                        && !sequence.is_nan(v)
+                        && if self.right { k > v } else { k >= v }
+                };
                 let (mut low, mut high) = (0, n);
                 while low < high {
                     let middle = low + (high - low) / 2;
@@ -144,26 +185,34 @@ fn membership(a: &[Value], out: &Tensor) -> Result<()> {
     let (x, set) = (Keys::of(&x)?, Keys::of(&set)?);
     let mut members: Vec<i64> = set.all.iter().copied().filter(|k| !set.is_nan(*k)).collect();
     members.sort_unstable();
-    let found: Vec<i64> = x.all.iter().map(|k| i64::from(members.binary_search(k).is_ok() != invert)).collect();
+    let found: Vec<i64> =
+        x.all.iter().map(|k| i64::from(members.binary_search(k).is_ok() != invert)).collect();
     store_integers(out, &found)
 }
 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor" =>
+        "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, \
+            bool right=False, str? side=None, Tensor? sorter=None) -> Tensor" =>
             gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0])),
-        "aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, Tensor? sorter=None) -> Tensor" =>
+        "aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, \
+            bool right=False, str? side=None, Tensor? sorter=None) -> Tensor" =>
             gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0])),
-        "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor" =>
+        "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, bool \
+            right=False) -> Tensor" =>
             gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0])),
-        "aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor" =>
+        "aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool \
+            right=False) -> Tensor" =>
             gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0])),
-        "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor" =>
+        "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool \
+            assume_unique=False, bool invert=False) -> Tensor" =>
             gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
-        "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> Tensor" =>
+        "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool \
+            assume_unique=False, bool invert=False) -> Tensor" =>
             gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
-        "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor" =>
+        "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool \
+            assume_unique=False, bool invert=False) -> Tensor" =>
             gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
     }
 }

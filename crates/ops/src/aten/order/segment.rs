@@ -1,14 +1,15 @@
-//! Reductions of consecutive segments of a dimension, given by their lengths or by where they begin.
+//! Reductions of consecutive segments of a dimension, given by their lengths or by where they
+//! begin.
 
 use super::super::dims::{fresh, require, require_index};
 use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::{host, table};
 use super::{integers, require_float};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::{require_same, wrap_dim};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::Scalar;
 use smallvec::smallvec;
 
@@ -29,7 +30,12 @@ impl Fold {
             "max" | "amax" => Fold::Max,
             "min" | "amin" => Fold::Min,
             "prod" => Fold::Prod,
-            _ => return Err(Error::value(format!("`reduce` must be \"sum\", \"mean\", \"max\", \"min\" or \"prod\", found {name:?}"))),
+            _ => {
+                return Err(Error::value(format!(
+                    "`reduce` must be \"sum\", \"mean\", \"max\", \"min\" or \"prod\", found \
+                        {name:?}"
+                )));
+            }
         })
     }
 
@@ -83,15 +89,21 @@ impl<'a> Segments<'a> {
             return Err(Error::value("`indices` is not supported; give `lengths` or `offsets`"));
         }
         let (lengths, offsets) = (a[2].opt_tensor()?, a[4].opt_tensor()?);
-        let bounds = offsets.or(lengths).ok_or_else(|| Error::value("`lengths` or `offsets` must be given"))?;
+        let bounds = offsets
+            .or(lengths)
+            .ok_or_else(|| Error::value("`lengths` or `offsets` must be given"))?;
         let name = if offsets.is_some() { "offsets" } else { "lengths" };
         require_index(name, bounds)?;
         let axis = wrap_dim(a[5].int_i64()?, data.dim())?;
         if data.dim() == 0 || axis + 1 != bounds.dim() {
             let (found, of) = (dims_text(bounds.sizes()), dims_text(data.sizes()));
-            return Err(Error::value(format!("`axis` {axis} of `data` {of} must be the last dimension of `{name}` {found}")));
+            return Err(Error::value(format!(
+                "`axis` {axis} of `data` {of} must be the last dimension of `{name}` {found}"
+            )));
         }
-        require_same(&data.sizes()[..axis], &bounds.sizes()[..axis], || format!("the dimensions of `{name}` before `axis` must have"))?;
+        require_same(&data.sizes()[..axis], &bounds.sizes()[..axis], || {
+            format!("the dimensions of `{name}` before `axis` must have")
+        })?;
         Ok(Segments {
             data,
             fold: Fold::named(a[1].str()?)?,
@@ -107,7 +119,11 @@ impl<'a> Segments<'a> {
         let mut sizes: Dims = self.data.sizes().into();
         let n = self.bounds.sizes()[self.axis];
         if self.offsets {
-            require(n.ge(1), || format!("`offsets` must hold at least one position in its last dimension, found {n}"))?;
+            require(n.ge(1), || {
+                format!(
+                    "`offsets` must hold at least one position in its last dimension, found {n}"
+                )
+            })?;
         }
         sizes[self.axis] = if self.offsets { n - 1 } else { n };
         Ok(smallvec![fresh(self.data, sizes, self.data.dtype())])
@@ -121,7 +137,10 @@ impl<'a> Segments<'a> {
                 spans.push((s, e));
                 Ok(())
             }
-            _ => Err(Error::value(format!("a segment from {start} to {end} does not fit the {extent} elements of `axis` {}", self.axis))),
+            _ => Err(Error::value(format!(
+                "a segment from {start} to {end} does not fit the {extent} elements of `axis` {}",
+                self.axis
+            ))),
         };
         if self.offsets {
             bounds.windows(2).try_for_each(|w| push(w[0], w[1]))?;
@@ -134,7 +153,10 @@ impl<'a> Segments<'a> {
             push(start, end)?;
         }
         if self.exact && end != extent as i64 {
-            return Err(Error::value(format!("`lengths` must add up to the {extent} elements of `axis` {}, found {end}", self.axis)));
+            return Err(Error::value(format!(
+                "`lengths` must add up to the {extent} elements of `axis` {}, found {end}",
+                self.axis
+            )));
         }
         Ok(spans)
     }
@@ -150,7 +172,9 @@ impl<'a> Segments<'a> {
             for (start, end) in self.spans(bounds, extent)? {
                 results.extend((0..inner).map(|i| {
                     let elements = (start..end).map(|e| data[(line * extent + e) * inner + i]);
-                    let total = elements.fold(self.initial.unwrap_or(self.fold.start()), |a, x| self.fold.step(a, x));
+                    let total = elements.fold(self.initial.unwrap_or(self.fold.start()), |a, x| {
+                        self.fold.step(a, x)
+                    });
                     self.fold.end(total, end - start, self.initial.is_some())
                 }));
             }
@@ -162,7 +186,9 @@ impl<'a> Segments<'a> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor" =>
+        "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? \
+            indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? \
+            initial=None) -> Tensor" =>
             Lowering::Compute(Compute { class: Class::Reduce, metas: |_, a| Segments::of(a)?.metas(), run: |a, o| Segments::of(a)?.run(&o[0]) }),
     }
 }

@@ -5,16 +5,19 @@ use super::super::lower::{Class, Compute, Lowering, Metas};
 use super::super::reduce::{picked, reduced};
 use super::super::{host, table};
 use super::{Keys, Lines, refuse_bool, store_integers, take};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
+use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::wrap_dim;
-use crate::tensor::Tensor;
-use crate::dispatch::value::Value;
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
 
-const fn sorted(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn sorted(
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Sort, metas, run })
 }
 
@@ -28,7 +31,12 @@ fn metas(args: &[Value], dim: usize) -> Result<Metas> {
 }
 
 /// Fills values and positions with the element that `choose` takes of each line's keys.
-fn choose_along(args: &[Value], dim: usize, outs: &[Tensor], choose: impl Fn(&Keys, &[i64]) -> Option<usize>) -> Result<()> {
+fn choose_along(
+    args: &[Value],
+    dim: usize,
+    outs: &[Tensor],
+    choose: impl Fn(&Keys, &[i64]) -> Option<usize>,
+) -> Result<()> {
     let x = args[0].tensor()?;
     if outs[0].numel().as_i64() == Some(0) {
         return Ok(()); // lines may still be long
@@ -38,7 +46,8 @@ fn choose_along(args: &[Value], dim: usize, outs: &[Tensor], choose: impl Fn(&Ke
     let mut line = vec![0; lines.len];
     for l in 0..lines.count {
         line.iter_mut().enumerate().for_each(|(i, k)| *k = keys.all[lines.at(l, i)]);
-        let i = choose(&keys, &line).ok_or_else(|| Error::value("a dimension without elements has none to choose from"))?;
+        let i = choose(&keys, &line)
+            .ok_or_else(|| Error::value("a dimension without elements has none to choose from"))?;
         at.push(lines.at(l, i));
         indices.push(i as i64);
     }
@@ -63,7 +72,8 @@ fn median(keys: &Keys, line: &[i64], skip: bool) -> Option<usize> {
     kth(line, numbers.saturating_sub(1) / 2)
 }
 
-/// The last position of the most frequent element; the least of them where several are. Each NaN is by itself.
+/// The last position of the most frequent element; the least of them where several are. Each NaN is
+/// by itself.
 fn mode(keys: &Keys, line: &[i64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..line.len()).collect();
     order.sort_unstable_by_key(|&i| (line[i], i));
@@ -87,7 +97,8 @@ fn median_of_all_meta(args: &[Value]) -> Result<Metas> {
     Ok(smallvec![reduced(x, &(0..x.dim()).collect::<Vec<_>>(), false, x.dtype())])
 }
 
-/// The median of nothing is NaN; as an integer, what the processor makes of that: the least of `i32` and `i64`, which narrow ones cut to 0.
+/// The median of nothing is NaN; as an integer, what the processor makes of that: the least of
+/// `i32` and `i64`, which narrow ones cut to 0.
 fn median_of_all(args: &[Value], out: &Tensor, skip: bool) -> Result<()> {
     let x = args[0].tensor()?;
     let keys = Keys::of(x)?;
@@ -105,7 +116,9 @@ fn kthvalue_metas(args: &[Value]) -> Result<Metas> {
     let out = metas(args, 2)?;
     let n = x.sizes().get(d).copied().unwrap_or(1.into());
     for within in [k.ge(1), k.le(n)] {
-        require(within, || format!("`k` must be from 1 to the size {n} of dimension {d}, found {k}"))?;
+        require(within, || {
+            format!("`k` must be from 1 to the size {n} of dimension {d}, found {k}")
+        })?;
     }
     Ok(out)
 }
@@ -113,19 +126,26 @@ fn kthvalue_metas(args: &[Value]) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::median(Tensor self) -> Tensor" => sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], false)),
-        "aten::nanmedian(Tensor self) -> Tensor" => sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], true)),
-        "aten::median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)" =>
+        "aten::median(Tensor self) -> Tensor" =>
+            sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], false)),
+        "aten::nanmedian(Tensor self) -> Tensor" =>
+            sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], true)),
+        "aten::median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor \
+            indices)" =>
             sorted(|_, a| median_metas(a), |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, false))),
-        "aten::nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)" =>
+        "aten::nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor \
+            indices)" =>
             sorted(|_, a| median_metas(a), |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, true))),
-        "aten::mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)" =>
+        "aten::mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor \
+            indices)" =>
             sorted(|_, a| metas(a, 1), |a, o| choose_along(a, 1, o, mode)),
-        "aten::kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)" =>
+        "aten::kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, \
+            Tensor indices)" =>
             sorted(|_, a| kthvalue_metas(a), |a, o| {
                 let k = usize::try_from(a[1].int_i64()? - 1).map_err(|_| Error::value("`k` must be at least 1"))?;
                 choose_along(a, 2, o, |_, line| kth(line, k))
             }),
-        "aten::msort(Tensor self) -> Tensor" => Lowering::Composite(|a| done(a[0].tensor()?.sort(0, false).0)),
+        "aten::msort(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| done(a[0].tensor()?.sort(0, false).0)),
     }
 }

@@ -1,4 +1,5 @@
-//! Distinct elements and slices: their values, where each element went, and how often each occurs. NaN is distinct from NaN.
+//! Distinct elements and slices: their values, where each element went, and how often each occurs.
+//! NaN is distinct from NaN.
 //!
 //! Results are in ascending order, also where `sorted` is false and PyTorch leaves the order open.
 
@@ -6,11 +7,11 @@ use super::super::dims::fresh;
 use super::super::lower::{Lowering, Metas};
 use super::super::table;
 use super::{Keys, Lines, group_count, store_integers, take};
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::contiguous_strides;
@@ -30,23 +31,34 @@ struct Request {
 
 impl Request {
     fn elements(consecutive: bool, inverse: &Value, counts: Option<&Value>) -> Result<Request> {
-        Ok(Request { dim: None, consecutive, inverse: inverse.bool()?, counts: counts.map(Value::bool).transpose()? })
+        Ok(Request {
+            dim: None,
+            consecutive,
+            inverse: inverse.bool()?,
+            counts: counts.map(Value::bool).transpose()?,
+        })
     }
 
     /// Operators on slices return everything, whatever is asked for.
     fn slices(x: &Tensor, dim: &Value, consecutive: bool) -> Result<Request> {
         let dim = dim.int_i64()?;
         if x.dim() == 0 {
-            return Err(Error::value(format!("`dim` is {dim}, and a tensor of no dimensions has no slices")));
+            return Err(Error::value(format!(
+                "`dim` is {dim}, and a tensor of no dimensions has no slices"
+            )));
         }
         let d = wrap_dim(dim, x.dim())?;
         if x.sizes().iter().enumerate().any(|(i, n)| i != d && n.as_i64() == Some(0)) {
-            return Err(Error::value(format!("no dimension but `dim` {d} may be empty, found sizes {}", dims_text(x.sizes()))));
+            return Err(Error::value(format!(
+                "no dimension but `dim` {d} may be empty, found sizes {}",
+                dims_text(x.sizes())
+            )));
         }
         Ok(Request { dim: Some(d), consecutive, inverse: true, counts: Some(true) })
     }
 
-    /// Equal neighbours, of slices where there is a dimension; that of a vector at dimension 0 are elements, as in PyTorch.
+    /// Equal neighbours, of slices where there is a dimension; that of a vector at dimension 0 are
+    /// elements, as in PyTorch.
     fn neighbours(a: &[Value]) -> Result<Request> {
         let x = a[0].tensor()?;
         match a[3].opt(Value::int_i64)? {
@@ -68,18 +80,25 @@ impl Request {
             None => (fresh(x, smallvec![n], x.dtype()), fresh(x, x.sizes().into(), DType::I64)),
             Some(d) => (slices_meta(x, d, n), vector(self.extent(x))),
         };
-        let mut out: Metas = smallvec![values, if self.inverse { inverse } else { vector(0.into()) }];
+        let mut out: Metas =
+            smallvec![values, if self.inverse { inverse } else { vector(0.into()) }];
         out.extend(self.counts.map(|given| vector(if given { n } else { 0.into() })));
         out
     }
 
     fn run(&self, x: &Tensor) -> Result<Outputs> {
         let (groups, lines) = self.groups(x)?;
-        let outs: Vec<Tensor> = self.metas(x, groups.first.len().into()).into_iter().map(Tensor::allocate).collect::<Result<_>>()?;
+        let outs: Vec<Tensor> = self
+            .metas(x, groups.first.len().into())
+            .into_iter()
+            .map(Tensor::allocate)
+            .collect::<Result<_>>()?;
         let inner = lines.step;
         let outer = if groups.first.is_empty() { 0 } else { lines.count / inner.max(1) };
         let at: Vec<usize> = (0..outer)
-            .flat_map(|o| groups.first.iter().flat_map(move |g| (0..inner).map(move |i| (o, *g, i))))
+            .flat_map(|o| {
+                groups.first.iter().flat_map(move |g| (0..inner).map(move |i| (o, *g, i)))
+            })
             .map(|(o, g, i)| (o * lines.len + g) * inner + i)
             .collect();
         take(x, &at, &outs[0])?;
@@ -106,14 +125,18 @@ impl Request {
         if !self.consecutive {
             // stable, so that the first of equal slices leads its group
             order.sort_by(|&a, &b| {
-                pairs(a, b).map(|(a, b)| keys.all[a].cmp(&keys.all[b])).find(|o| o.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+                pairs(a, b)
+                    .map(|(a, b)| keys.all[a].cmp(&keys.all[b]))
+                    .find(|o| o.is_ne())
+                    .unwrap_or(std::cmp::Ordering::Equal)
             });
         }
         Ok((Groups::of(&order, |a, b| pairs(a, b).all(|(a, b)| keys.same(a, b))), lines))
     }
 }
 
-/// Slices of `x` along `d`, of which there are `n`; in memory that dimension is outermost, as in PyTorch.
+/// Slices of `x` along `d`, of which there are `n`; in memory that dimension is outermost, as in
+/// PyTorch.
 fn slices_meta(x: &Tensor, d: usize, n: SymInt) -> Meta {
     let mut sizes: Dims = x.sizes().into();
     sizes.remove(d);
@@ -137,7 +160,8 @@ struct Groups {
 
 impl Groups {
     fn of(order: &[usize], same: impl Fn(usize, usize) -> bool) -> Groups {
-        let mut groups = Groups { first: Vec::new(), inverse: vec![0; order.len()], counts: Vec::new() };
+        let mut groups =
+            Groups { first: Vec::new(), inverse: vec![0; order.len()], counts: Vec::new() };
         for run in order.chunk_by(|&a, &b| same(a, b)) {
             run.iter().for_each(|&i| groups.inverse[i] = groups.first.len() as i64);
             groups.first.extend(run.first());
@@ -154,7 +178,11 @@ macro_rules! distinct {
             fake: |cx, $a| {
                 let (x, request) = ($a[0].tensor()?, $request?);
                 let n = group_count(cx, request.extent(x))?;
-                Ok(request.metas(x, n).into_iter().map(|m| Value::Tensor(Tensor::fake_of(m))).collect())
+                Ok(request
+                    .metas(x, n)
+                    .into_iter()
+                    .map(|m| Value::Tensor(Tensor::fake_of(m)))
+                    .collect())
             },
             run: |$a| $request?.run($a[0].tensor()?),
         }
@@ -164,15 +192,20 @@ macro_rules! distinct {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, Tensor)" =>
+        "aten::_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, \
+            Tensor)" =>
             distinct!(|a| Request::elements(false, &a[2], None)),
-        "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
+        "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool \
+            return_counts=False) -> (Tensor, Tensor, Tensor)" =>
             distinct!(|a| Request::elements(false, &a[2], Some(&a[3]))),
-        "aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
+        "aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool \
+            return_counts=False) -> (Tensor, Tensor, Tensor)" =>
             distinct!(|a| Request::slices(a[0].tensor()?, &a[1], false)),
-        "aten::unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
+        "aten::unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, bool \
+            return_counts=False) -> (Tensor, Tensor, Tensor)" =>
             distinct!(|a| Request::slices(a[0].tensor()?, &a[1], true)),
-        "aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)" =>
+        "aten::unique_consecutive(Tensor self, bool return_inverse=False, bool \
+            return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)" =>
             distinct!(|a| Request::neighbours(a)),
     }
 }

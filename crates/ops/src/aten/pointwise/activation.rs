@@ -1,6 +1,9 @@
 //! Activations of neural networks.
 
-#![expect(clippy::erasing_op, reason = "the operands are symbolic: `x * 0` is zero but for a NaN, which stays")]
+#![expect(
+    clippy::erasing_op,
+    reason = "the operands are symbolic: `x * 0` is zero but for a NaN, which stays"
+)]
 
 use super::formula::{Formula, X};
 use super::{pointwise, with_in_place};
@@ -47,7 +50,8 @@ with_in_place! {
         "silu" "" "" => Promote |f| { let x = f.arg(0); x / ((-x).exp() + 1) };
         "mish" "" "" => Promote |f| { let x = f.arg(0); x * x.exp().log1p().tanh() };
         "gelu" "" ", *, str approximate=\"none\"" => Promote |f| gelu(f);
-        "elu" "" ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1" => Promote |f| elu(f, f.float(1), f.float(2), f.float(3));
+        "elu" "" ", Scalar alpha=1, Scalar scale=1, Scalar \
+            input_scale=1" => Promote |f| elu(f, f.float(1), f.float(2), f.float(3));
         "selu" "" "" => Promote |f| elu(f, 1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0);
         "celu" "" ", Scalar alpha=1." => Promote |f| {
             f.refuse(f.float(1) == 0.0, "`alpha` must not be 0");
@@ -65,14 +69,19 @@ with_in_place! {
             x.le(f.number_of(1, f.result)).select(f.number_of(2, f.result), x)
         };
         ;
-        "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor" => pointwise!(Promote, |f| {
-            f.refuse(f.float(3) != 0.0, "`training` must be false: random slopes are not implemented");
+        "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool \
+            training=False, Generator? generator=None) -> Tensor" =>
+            pointwise!(Promote, |f| {
+            f.refuse(f.float(3) != 0.0, "`training` must be false: random slopes are not \
+                implemented");
             let x = f.arg(0);
             x.gt(0).select(x, x * ((f.float(1) + f.float(2)) / 2.0))
         }),
-        "aten::rrelu_(Tensor(a!) self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor(a!)" =>
+        "aten::rrelu_(Tensor(a!) self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool \
+            training=False, Generator? generator=None) -> Tensor(a!)" =>
             crate::aten::Lowering::InPlace("aten::rrelu"),
-        "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" => pointwise!(Promote, |f| {
+        "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" =>
+            pointwise!(Promote, |f| {
             let x = f.arg(0);
             let scaled = x * f.number(1);
             scaled.gt(f.number(2)).select(x, scaled.exp().log1p() / f.number(1))

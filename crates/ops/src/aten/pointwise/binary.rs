@@ -5,7 +5,10 @@ use super::{pointwise, with_in_place};
 use maquette_ir::{DType, Scalar};
 
 fn difference<'c>(f: &'c Formula<'c>, a: X<'c>, b: X<'c>) -> X<'c> {
-    f.refuse(f.dtype == DType::Bool, "bools are not subtracted; use `logical_xor` (`^`), or `logical_not` to invert a mask");
+    f.refuse(
+        f.dtype == DType::Bool,
+        "bools are not subtracted; use `logical_xor` (`^`), or `logical_not` to invert a mask",
+    );
     a - b
 }
 
@@ -28,7 +31,10 @@ fn divided<'c>(f: &'c Formula<'c>) -> X<'c> {
 fn power_of_scalar<'c>(f: &'c Formula<'c>) -> X<'c> {
     let (x, exponent) = (f.arg(0), f.scalar(1));
     if !f.dtype.is_float() {
-        f.refuse(exponent.to_f64() < 0.0, "integers are not raised to negative powers; convert to floats first");
+        f.refuse(
+            exponent.to_f64() < 0.0,
+            "integers are not raised to negative powers; convert to floats first",
+        );
         return x.pow(f.number(1));
     }
     match exponent.to_f64() {
@@ -71,16 +77,21 @@ fn shift<'c>(f: &'c Formula<'c>, left: bool) -> X<'c> {
 with_in_place! {
     /// Elements of two operands that are broadcast.
     pub(super) static TABLE = {
-        "add" ".Tensor" ", Tensor other, *, Scalar alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
+        "add" ".Tensor" ", Tensor other, *, Scalar \
+            alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
         "add" ".Scalar" ", Scalar other, Scalar alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
-        "sub" ".Tensor" ", Tensor other, *, Scalar alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
-        "sub" ".Scalar" ", Scalar other, Scalar alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
+        "sub" ".Tensor" ", Tensor other, *, Scalar \
+            alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
+        "sub" ".Scalar" ", Scalar other, Scalar \
+            alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
         "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1);
         "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1);
         "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1);
         "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1);
-        "div" ".Tensor_mode" ", Tensor other, *, str? rounding_mode" => FloatIfNone(2) |f| divided(f);
-        "div" ".Scalar_mode" ", Scalar other, *, str? rounding_mode" => FloatIfNone(2) |f| divided(f);
+        "div" ".Tensor_mode" ", Tensor other, *, str? \
+            rounding_mode" => FloatIfNone(2) |f| divided(f);
+        "div" ".Scalar_mode" ", Scalar other, *, str? \
+            rounding_mode" => FloatIfNone(2) |f| divided(f);
         "remainder" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).remainder(f.arg(1));
         "remainder" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).remainder(f.arg(1));
         "fmod" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).fmod(f.arg(1));
@@ -107,45 +118,79 @@ with_in_place! {
         "bitwise_right_shift" ".Tensor" ", Tensor other" => Promote |f| shift(f, false);
         "bitwise_right_shift" ".Tensor_Scalar" ", Scalar other" => Promote |f| shift(f, false);
         ;
-        "aten::floor_divide(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
-        "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
-        "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::floor_divide"),
-        "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::floor_divide.Scalar"),
-        "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).remainder(f.arg(1))),
+        "aten::floor_divide(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
+        "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
+        "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            crate::aten::Lowering::InPlace("aten::floor_divide"),
+        "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+            crate::aten::Lowering::InPlace("aten::floor_divide.Scalar"),
+        "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).remainder(f.arg(1))),
         // the layout of `other` comes first
         "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" =>
             crate::aten::Lowering::Composite(|a| crate::call("aten::sub.Tensor", crate::args![a[1].clone(), a[0].clone(), a[2].clone()])),
-        "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" => pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
-        "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" => pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
-        "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" => pointwise!(Promote, |f| power_of_scalar(f)),
-        "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" => pointwise!(PromoteContiguous, |f| match f.scalar(0) {
+        "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" =>
+            pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
+        "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
+        "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
+            pointwise!(Promote, |f| power_of_scalar(f)),
+        "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
+            pointwise!(PromoteContiguous, |f| match f.scalar(0) {
             Scalar::Int(2) | Scalar::Float(2.0) if f.dtype.is_float() => f.arg(1).exp2(),
             _ => f.arg(0).pow(f.arg(1)),
         }),
-        "aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::pow.Tensor_Tensor"),
-        "aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" => crate::aten::Lowering::InPlace("aten::pow.Tensor_Scalar"),
-        "aten::maximum(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
-        "aten::minimum(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
-        "aten::max.other(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
-        "aten::min.other(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
-        "aten::fmax(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b))),
-        "aten::fmin(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b))),
-        "aten::logaddexp(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| log_add(f, X::exp, X::log1p)),
-        "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| log_add(f, X::exp2, |x| (x + 1).log2())),
-        "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, true)),
-        "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, false)),
-        "aten::bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
-        "aten::bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
-        "aten::bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
-        "aten::__and__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
-        "aten::__and__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
-        "aten::__or__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
-        "aten::__or__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
-        "aten::__xor__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
-        "aten::__xor__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
-        "aten::__lshift__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, true)),
-        "aten::__lshift__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| shift(f, true)),
-        "aten::__rshift__.Tensor(Tensor self, Tensor other) -> Tensor" => pointwise!(Promote, |f| shift(f, false)),
-        "aten::__rshift__.Scalar(Tensor self, Scalar other) -> Tensor" => pointwise!(Promote, |f| shift(f, false)),
+        "aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
+            crate::aten::Lowering::InPlace("aten::pow.Tensor_Tensor"),
+        "aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>
+            crate::aten::Lowering::InPlace("aten::pow.Tensor_Scalar"),
+        "aten::maximum(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
+        "aten::minimum(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
+        "aten::max.other(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
+        "aten::min.other(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
+        "aten::fmax(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b))),
+        "aten::fmin(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b))),
+        "aten::logaddexp(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| log_add(f, X::exp, X::log1p)),
+        "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| log_add(f, X::exp2, |x| (x + 1).log2())),
+        "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| shift(f, true)),
+        "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| shift(f, false)),
+        "aten::bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        "aten::bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        "aten::bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
+        "aten::__and__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        "aten::__and__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
+        "aten::__or__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        "aten::__or__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
+        "aten::__xor__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
+        "aten::__xor__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+            pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
+        "aten::__lshift__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| shift(f, true)),
+        "aten::__lshift__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+            pointwise!(Promote, |f| shift(f, true)),
+        "aten::__rshift__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Promote, |f| shift(f, false)),
+        "aten::__rshift__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+            pointwise!(Promote, |f| shift(f, false)),
     }
 }

@@ -1,12 +1,13 @@
-//! Compiled expressions of pointwise calls: dtypes and the scalar expression, which depend on the operator, the operands' dtypes and the numbers among
-//! the arguments, never on sizes. Each thread caches the latest ones.
+//! Compiled expressions of pointwise calls: dtypes and the scalar expression, which depend on the
+//! operator, the operands' dtypes and the numbers among the arguments, never on sizes. Each thread
+//! caches the latest ones.
 
 use crate::aten::OpDef;
 use crate::aten::lower::{Pointwise, PointwiseCx, Types, operand, wide};
 use crate::aten::number::{filling, require_fits};
+use crate::dispatch::value::{Args, Value};
 use crate::error::{Error, Result};
 use crate::library::OpState;
-use crate::dispatch::value::{Args, Value};
 use maquette_ir::scalar_expr::{ExprBuilder, ScalarExpr};
 use maquette_ir::typing::{can_cast, promote};
 use maquette_ir::{Category, DType};
@@ -33,7 +34,8 @@ thread_local! {
     static CACHE: RefCell<FxHashMap<Key, Rc<CompiledExpr>>> = RefCell::default();
 }
 
-/// The cache key: all that a compiled expression depends on; `None` where an argument is of a kind that is not worth a key.
+/// The cache key: all that a compiled expression depends on; `None` where an argument is of a kind
+/// that is not worth a key.
 fn key(op: &OpDef, args: &[Value], target: Option<DType>) -> Option<Key> {
     let mut key = Key::new();
     key.push(op.schema.as_ptr().addr() as u64);
@@ -57,18 +59,31 @@ fn is_symbolic(v: &Value) -> bool {
 }
 
 impl Pointwise {
-    /// The compiled expression of a call. `target`: the dtype of the tensor that an in-place operator writes to.
+    /// The compiled expression of a call. `target`: the dtype of the tensor that an in-place
+    /// operator writes to.
     ///
     /// # Errors
     /// The operator does not take these dtypes, or its result cannot be written into `target`.
-    pub(crate) fn compile(&self, op: &OpDef, state: &OpState, args: &[Value], target: Option<DType>) -> Result<Rc<CompiledExpr>> {
+    pub(crate) fn compile(
+        &self,
+        op: &OpDef,
+        state: &OpState,
+        args: &[Value],
+        target: Option<DType>,
+    ) -> Result<Rc<CompiledExpr>> {
         let key = key(op, args, target);
-        if let Some(compiled) = key.as_ref().and_then(|k| CACHE.with_borrow(|cache| cache.get(k).cloned())) {
+        if let Some(compiled) =
+            key.as_ref().and_then(|k| CACHE.with_borrow(|cache| cache.get(k).cloned()))
+        {
             return Ok(compiled);
         }
         if key.is_none() && args.iter().any(is_symbolic) {
-            // a number that is a size does not change the metadata, which is all that is asked for while it has no value
-            let placeholder_args: Args = args.iter().map(|a| if is_symbolic(a) { Value::from(1i64) } else { a.clone() }).collect();
+            // a number that is a size does not change the metadata, which is all that is asked for
+            // while it has no value
+            let placeholder_args: Args = args
+                .iter()
+                .map(|a| if is_symbolic(a) { Value::from(1i64) } else { a.clone() })
+                .collect();
             return self.compile(op, state, &placeholder_args, target);
         }
         let compiled = Rc::new(self.compile_uncached(state, args, target)?);
@@ -83,15 +98,29 @@ impl Pointwise {
         Ok(compiled)
     }
 
-    fn compile_uncached(&self, state: &OpState, args: &[Value], target: Option<DType>) -> Result<CompiledExpr> {
-        let operand_args: SmallVec<[usize; 4]> =
-            tensor_operands(state).chain(self.scalar_operands(state)).filter(|&i| !args[i].is_none()).collect();
-        let promoted = promote(operand_args.iter().skip(usize::from(self.types == Types::Select)).map(|&i| operand(&args[i])));
+    fn compile_uncached(
+        &self,
+        state: &OpState,
+        args: &[Value],
+        target: Option<DType>,
+    ) -> Result<CompiledExpr> {
+        let operand_args: SmallVec<[usize; 4]> = tensor_operands(state)
+            .chain(self.scalar_operands(state))
+            .filter(|&i| !args[i].is_none())
+            .collect();
+        let promoted = promote(
+            operand_args
+                .iter()
+                .skip(usize::from(self.types == Types::Select))
+                .map(|&i| operand(&args[i])),
+        );
         let float = if promoted.category() == Category::Float { promoted } else { DType::F32 };
         let (compute, result) = match self.types {
             Types::Select => (promoted, promoted),
             Types::FloatIfNone(i) if args[i].is_none() => (wide(float), float),
-            Types::Promote | Types::PromoteContiguous | Types::FloatIfNone(_) => (wide(promoted), promoted),
+            Types::Promote | Types::PromoteContiguous | Types::FloatIfNone(_) => {
+                (wide(promoted), promoted)
+            }
             Types::Float => (wide(float), float),
             Types::Compare => (promoted, DType::Bool),
             Types::First | Types::Masked => {
@@ -110,13 +139,19 @@ impl Pointwise {
         // operands are of the common dtype, also where it is computed wider
         let common = |b: &mut ExprBuilder, r| {
             let of = b.dtype(r)?;
-            let r = if compute != result && of != compute && of != result && result.is_float() { b.cast(r, result)? } else { r };
+            let r = if compute != result && of != compute && of != result && result.is_float() {
+                b.cast(r, result)?
+            } else {
+                r
+            };
             if b.dtype(r)? == compute { Ok(r) } else { b.cast(r, compute) }
         };
-        let common = |b: &mut ExprBuilder, r| common(b, r).map_err(|e: maquette_ir::scalar_expr::BuildError| Error::other(e));
+        let common = |b: &mut ExprBuilder, r| {
+            common(b, r).map_err(|e: maquette_ir::scalar_expr::BuildError| Error::other(e))
+        };
         for &i in &operand_args {
-            let keep =
-                matches!(self.types, Types::First | Types::Masked) || (self.types == Types::Select && Some(&i) == operand_args.first());
+            let keep = matches!(self.types, Types::First | Types::Masked)
+                || (self.types == Types::Select && Some(&i) == operand_args.first());
             let reg = match &args[i] {
                 Value::Tensor(t) => {
                     let r = cx.b.input(t.dtype());
@@ -124,9 +159,16 @@ impl Pointwise {
                 }
                 number => {
                     if self.types == Types::Select {
-                        require_fits(&state.schema.args[i].name, number.scalar()?, filling(promoted))?;
+                        require_fits(
+                            &state.schema.args[i].name,
+                            number.scalar()?,
+                            filling(promoted),
+                        )?;
                     }
-                    let r = cx.b.constant(number.scalar()?, if self.types == Types::Compare { compute } else { result });
+                    let r = cx.b.constant(
+                        number.scalar()?,
+                        if self.types == Types::Compare { compute } else { result },
+                    );
                     common(&mut cx.b, r)?
                 }
             };
@@ -134,24 +176,35 @@ impl Pointwise {
         }
         let mut out = (self.build)(&mut cx)?;
         if cx.b.dtype(out).map_err(Error::other)? != result {
-            // also where the target is wider: the operator's own result is rounded before it is written
+            // also where the target is wider: the operator's own result is rounded before it is
+            // written
             out = cx.b.cast(out, result).map_err(Error::other)?;
         }
         let out_dtype = target.unwrap_or(result);
         if !can_cast(result, out_dtype) {
-            return Err(Error::value(format!("the result has dtype {result}, which cannot be written into a tensor of dtype {out_dtype}")));
+            return Err(Error::value(format!(
+                "the result has dtype {result}, which cannot be written into a tensor of dtype \
+                    {out_dtype}"
+            )));
         }
         if result != out_dtype {
             out = cx.b.cast(out, out_dtype).map_err(Error::other)?;
         }
         let expr = cx.b.finish(&[out]).map_err(Error::other)?;
-        Ok(CompiledExpr { contiguous_kernel: maquette_kernels::ContiguousKernel::new(&expr), expr, out_dtype })
+        Ok(CompiledExpr {
+            contiguous_kernel: maquette_kernels::ContiguousKernel::new(&expr),
+            expr,
+            out_dtype,
+        })
     }
 
-    /// Arguments declared `Scalar` that are named as operands (`other`, `self`, `min`…): they promote as wrapped numbers.
+    /// Arguments declared `Scalar` that are named as operands (`other`, `self`, `min`…): they
+    /// promote as wrapped numbers.
     fn scalar_operands<'a>(&self, state: &'a OpState) -> impl Iterator<Item = usize> + use<'a> {
         use maquette_ir::schema::Type;
-        let is_scalar = |ty: &Type| *ty == Type::Scalar || matches!(ty, Type::Optional(t) if **t == Type::Scalar);
+        let is_scalar = |ty: &Type| {
+            *ty == Type::Scalar || matches!(ty, Type::Optional(t) if **t == Type::Scalar)
+        };
         let promotes = |name: &str| matches!(name, "other" | "self" | "exponent" | "min" | "max");
         let args = state.schema.args.iter().enumerate();
         args.filter(move |(_, a)| is_scalar(&a.ty) && promotes(&a.name)).map(|(i, _)| i)

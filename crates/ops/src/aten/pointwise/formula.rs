@@ -1,12 +1,14 @@
-//! Formulas: scalar expressions written as arithmetic on handles, so that most operators are one line.
+//! Formulas: scalar expressions written as arithmetic on handles, so that most operators are one
+//! line.
 //!
-//! The first error is kept and the rest of the formula is built on the wrong register, which nobody sees.
+//! The first error is kept and the rest of the formula is built on the wrong register, which nobody
+//! sees.
 
 use super::super::dims::{require_mask, require_rank};
 use super::super::lower::PointwiseCx;
 use super::super::number::require_fits;
-use crate::error::{Error, Result};
 use crate::dispatch::value::Value;
+use crate::error::{Error, Result};
 use maquette_ir::scalar_expr::{BinaryOp, BuildError, CmpOp, ExprBuilder, Reg, UnaryOp};
 use maquette_ir::schema::Arg;
 use maquette_ir::{DType, Scalar};
@@ -33,10 +35,20 @@ pub(super) struct X<'c> {
 }
 
 /// Builds the expression that `f` writes.
-pub(super) fn formula(cx: &mut PointwiseCx, f: impl for<'c> FnOnce(&'c Formula<'c>) -> X<'c>) -> Result<Reg> {
+pub(super) fn formula(
+    cx: &mut PointwiseCx,
+    f: impl for<'c> FnOnce(&'c Formula<'c>) -> X<'c>,
+) -> Result<Reg> {
     let b = RefCell::new(std::mem::take(&mut cx.b));
-    let formula =
-        Formula { b, error: RefCell::new(None), dtype: cx.dtype, result: cx.result, args: cx.args, declared: cx.declared, regs: &cx.regs };
+    let formula = Formula {
+        b,
+        error: RefCell::new(None),
+        dtype: cx.dtype,
+        result: cx.result,
+        args: cx.args,
+        declared: cx.declared,
+        regs: &cx.regs,
+    };
     let reg = f(&formula).reg;
     cx.b = formula.b.into_inner();
     match formula.error.into_inner() {
@@ -131,7 +143,8 @@ impl<'c> Formula<'c> {
         self.bound(i, true).map_or(x, |high| x.min(high))
     }
 
-    /// The bound that argument `i` is: none where it is a number that lies beyond every integer of the dtype.
+    /// The bound that argument `i` is: none where it is a number that lies beyond every integer of
+    /// the dtype.
     fn bound(&'c self, i: usize, upper: bool) -> Option<X<'c>> {
         if let Some(Value::Tensor(_)) = self.args.get(i) {
             return Some(self.arg(i));
@@ -146,7 +159,14 @@ impl<'c> Formula<'c> {
             return Some(self.c(n));
         }
         // on the other side no value of the dtype could take the place of what is out of bounds
-        self.refuse(upper != (n > most), &format!("argument `{}` must leave some value of {}, found {x}", self.name(i), self.dtype));
+        self.refuse(
+            upper != (n > most),
+            &format!(
+                "argument `{}` must leave some value of {}, found {x}",
+                self.name(i),
+                self.dtype
+            ),
+        );
         None
     }
 
@@ -162,7 +182,8 @@ impl<'c> Formula<'c> {
         X { f: self, reg }
     }
 
-    /// The operand that argument `i` is; a number is not rounded to the common dtype, as products and quotients take it in PyTorch.
+    /// The operand that argument `i` is; a number is not rounded to the common dtype, as products
+    /// and quotients take it in PyTorch.
     pub(super) fn exact(&'c self, i: usize) -> X<'c> {
         match self.args.get(i) {
             Some(Value::Tensor(_)) => self.arg(i),
@@ -176,9 +197,14 @@ impl<'c> Formula<'c> {
         X { f: self, reg }
     }
 
-    /// A value rounded to the result's dtype, where that is a narrower float than it is computed in.
+    /// A value rounded to the result's dtype, where that is a narrower float than it is computed
+    /// in.
     pub(super) fn narrow(&'c self, x: X<'c>) -> X<'c> {
-        if self.result.is_float() && self.result != self.dtype { x.cast(self.result).cast(self.dtype) } else { x }
+        if self.result.is_float() && self.result != self.dtype {
+            x.cast(self.result).cast(self.dtype)
+        } else {
+            x
+        }
     }
 
     /// Refuses the call where `bad`.
@@ -191,9 +217,19 @@ impl<'c> Formula<'c> {
     /// Argument `i`, scaled by the number `alpha` unless that is 1.
     pub(super) fn scaled(&'c self, i: usize, alpha: usize) -> X<'c> {
         let a = self.scalar(alpha);
-        self.refuse(!self.dtype.is_float() && matches!(a, Scalar::Float(_)), "`alpha` must be an integer where the operands are integers");
-        self.refuse(self.dtype != DType::Bool && matches!(a, Scalar::Bool(_)), "`alpha` must not be a bool where the operands are numbers");
-        if a.to_f64() == 1.0 { self.arg(i) } else { self.arg(i) * self.narrow(self.number_of(alpha, self.result)) }
+        self.refuse(
+            !self.dtype.is_float() && matches!(a, Scalar::Float(_)),
+            "`alpha` must be an integer where the operands are integers",
+        );
+        self.refuse(
+            self.dtype != DType::Bool && matches!(a, Scalar::Bool(_)),
+            "`alpha` must not be a bool where the operands are numbers",
+        );
+        if a.to_f64() == 1.0 {
+            self.arg(i)
+        } else {
+            self.arg(i) * self.narrow(self.number_of(alpha, self.result))
+        }
     }
 }
 

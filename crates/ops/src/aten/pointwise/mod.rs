@@ -12,7 +12,14 @@ mod unary;
 use super::OpDef;
 
 /// The tables of this family.
-pub(super) const TABLES: [&[OpDef]; 6] = [unary::TABLE, activation::TABLE, binary::TABLE, compare::TABLE, ternary::TABLE, special::TABLE];
+pub(super) const TABLES: [&[OpDef]; 6] = [
+    unary::TABLE,
+    activation::TABLE,
+    binary::TABLE,
+    compare::TABLE,
+    ternary::TABLE,
+    special::TABLE,
+];
 
 /// A pointwise lowering: how dtypes follow, and the formula.
 macro_rules! pointwise {
@@ -25,7 +32,8 @@ macro_rules! pointwise {
 }
 use pointwise;
 
-/// A table of operators that each have an in-place variant: name, overload, arguments after `self`, then the functional lowering.
+/// A table of operators that each have an in-place variant: name, overload, arguments after `self`,
+/// then the functional lowering.
 macro_rules! with_in_place {
     ($(#[$doc:meta])* $vis:vis static $table:ident = {
         $($name:literal $overload:literal $args:literal => $types:ident $(($arg:literal))? |$f:ident| $body:expr;)*
@@ -40,7 +48,8 @@ macro_rules! with_in_place {
                     loc: ::maquette_ir::Loc { file: file!(), line: line!() },
                 },
                 $crate::aten::OpDef {
-                    schema: concat!("aten::", $name, "_", $overload, "(Tensor(a!) self", $args, ") -> Tensor(a!)"),
+                    schema: concat!("aten::", $name, "_", $overload, "(Tensor(a!) \
+                        self", $args, ") -> Tensor(a!)"),
                     lowering: $crate::aten::Lowering::InPlace(concat!("aten::", $name, $overload)),
                     loc: ::maquette_ir::Loc { file: file!(), line: line!() },
                 },

@@ -21,7 +21,11 @@ fn blended<'c>(f: &'c Formula<'c>, weight: X<'c>) -> X<'c> {
 }
 
 fn quotient_added<'c>(f: &'c Formula<'c>) -> X<'c> {
-    f.refuse(!f.dtype.is_float(), "`addcdiv` takes floats; write the division of integers out, with the rounding it should have");
+    f.refuse(
+        !f.dtype.is_float(),
+        "`addcdiv` takes floats; write the division of integers out, \
+        with the rounding it should have",
+    );
     f.arg(0) + f.number(3) * (f.arg(1) / f.arg(2))
 }
 
@@ -41,16 +45,24 @@ with_in_place! {
         "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.at_least(f.arg(0), 1);
         "clamp_max" "" ", Scalar max" => Promote |f| f.at_most(f.arg(0), 1);
         "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.at_most(f.arg(0), 1);
-        "masked_fill" ".Scalar" ", Tensor mask, Scalar value" => Masked |f| f.mask(1, None).select(f.number(2), f.arg(0));
-        "masked_fill" ".Tensor" ", Tensor mask, Tensor value" => Masked |f| f.mask(1, None).select(f.element(2), f.arg(0));
+        "masked_fill" ".Scalar" ", Tensor mask, Scalar \
+            value" => Masked |f| f.mask(1, None).select(f.number(2), f.arg(0));
+        "masked_fill" ".Tensor" ", Tensor mask, Tensor \
+            value" => Masked |f| f.mask(1, None).select(f.element(2), f.arg(0));
         "lerp" ".Scalar" ", Tensor end, Scalar weight" => Promote |f| blended(f, f.number(2));
         "lerp" ".Tensor" ", Tensor end, Tensor weight" => Promote |f| blended(f, f.arg(2));
-        "addcmul" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" => Promote |f| f.arg(0) + f.number(3) * f.arg(1) * f.arg(2);
-        "addcdiv" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" => Promote |f| quotient_added(f);
+        "addcmul" "" ", Tensor tensor1, Tensor tensor2, *, Scalar \
+            value=1" => Promote |f| f.arg(0) + f.number(3) * f.arg(1) * f.arg(2);
+        "addcdiv" "" ", Tensor tensor1, Tensor tensor2, *, Scalar \
+            value=1" => Promote |f| quotient_added(f);
         ;
-        "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor" => pointwise!(Select, |f| chosen(f)),
-        "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor" => pointwise!(Select, |f| chosen(f)),
-        "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor" => pointwise!(Select, |f| chosen(f)),
-        "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" => pointwise!(Select, |f| chosen(f)),
+        "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor" =>
+            pointwise!(Select, |f| chosen(f)),
+        "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor" =>
+            pointwise!(Select, |f| chosen(f)),
+        "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor" =>
+            pointwise!(Select, |f| chosen(f)),
+        "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" =>
+            pointwise!(Select, |f| chosen(f)),
     }
 }

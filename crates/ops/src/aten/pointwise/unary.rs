@@ -34,7 +34,8 @@ fn inf_with_sign<'c>(f: &'c Formula<'c>, positive: bool) -> X<'c> {
     f.arg(0).eq(if positive { f64::INFINITY } else { f64::NEG_INFINITY })
 }
 
-/// `log(x / (1 - x))`, where `x` is first brought into `[eps, 1 - eps]`; narrow floats round at every step, as in PyTorch.
+/// `log(x / (1 - x))`, where `x` is first brought into `[eps, 1 - eps]`; narrow floats round at
+/// every step, as in PyTorch.
 fn logit<'c>(f: &'c Formula<'c>) -> X<'c> {
     let x = f.arg(0);
     let x = if f.has(1) {
@@ -63,7 +64,8 @@ with_in_place! {
     pub(super) static TABLE = {
         "abs" "" "" => Promote |f| if f.dtype == DType::Bool { f.arg(0) } else { f.arg(0).abs() };
         "neg" "" "" => Promote |f| {
-            f.refuse(f.dtype == DType::Bool, "a bool tensor has no negative; to invert a mask use `logical_not` or the `!` operator");
+            f.refuse(f.dtype == DType::Bool, "a bool tensor has no negative; to invert a mask use \
+                `logical_not` or the `!` operator");
             -f.arg(0)
         };
         "sign" "" "" => Promote |f| sign_of_number(f);
@@ -106,7 +108,8 @@ with_in_place! {
         };
         "deg2rad" "" "" => Float |f| f.arg(0) * (PI / 180.0);
         "rad2deg" "" "" => Float |f| f.arg(0) * (180.0 / PI);
-        "nan_to_num" "" ", float? nan=None, float? posinf=None, float? neginf=None" => Promote |f| nan_to_num(f);
+        "nan_to_num" "" ", float? nan=None, float? posinf=None, float? \
+            neginf=None" => Promote |f| nan_to_num(f);
         "logical_not" "" "" => Compare |f| f.arg(0).truth().not();
         "bitwise_not" "" "" => Promote |f| f.arg(0).not();
         "zero" "" "" => First |f| f.c(0);
@@ -114,13 +117,19 @@ with_in_place! {
         "fill" ".Tensor" ", Tensor value" => First |f| f.element(1);
         ;
         // a power: the squares of bools are integers
-        "aten::square(Tensor self) -> Tensor" => crate::aten::Lowering::Composite(|a| crate::call("aten::pow.Tensor_Scalar", crate::args![a[0].clone(), 2])),
-        "aten::square_(Tensor(a!) self) -> Tensor(a!)" => crate::aten::Lowering::Composite(|a| crate::call("aten::pow_.Scalar", crate::args![a[0].clone(), 2])),
-        "aten::positive(Tensor(a) self) -> Tensor(a)" => crate::aten::Lowering::View(|_, args| Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])),
+        "aten::square(Tensor self) -> Tensor" =>
+            crate::aten::Lowering::Composite(|a| crate::call("aten::pow.Tensor_Scalar", crate::args![a[0].clone(), 2])),
+        "aten::square_(Tensor(a!) self) -> Tensor(a!)" =>
+            crate::aten::Lowering::Composite(|a| crate::call("aten::pow_.Scalar", crate::args![a[0].clone(), 2])),
+        "aten::positive(Tensor(a) self) -> Tensor(a)" =>
+            crate::aten::Lowering::View(|_, args| Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])),
         "aten::isreal(Tensor self) -> Tensor" => pointwise!(Compare, |f| f.bool(true)),
-        "aten::isnan(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isnan() } else { f.bool(false) }),
-        "aten::isinf(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isinf() } else { f.bool(false) }),
-        "aten::isfinite(Tensor self) -> Tensor" => pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).abs().lt(f64::INFINITY) } else { f.bool(true) }),
+        "aten::isnan(Tensor self) -> Tensor" =>
+            pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isnan() } else { f.bool(false) }),
+        "aten::isinf(Tensor self) -> Tensor" =>
+            pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isinf() } else { f.bool(false) }),
+        "aten::isfinite(Tensor self) -> Tensor" =>
+            pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).abs().lt(f64::INFINITY) } else { f.bool(true) }),
         "aten::isposinf(Tensor self) -> Tensor" => pointwise!(Compare, |f| inf_with_sign(f, true)),
         "aten::isneginf(Tensor self) -> Tensor" => pointwise!(Compare, |f| inf_with_sign(f, false)),
         "aten::signbit(Tensor self) -> Tensor" => pointwise!(Compare, |f| match f.dtype {

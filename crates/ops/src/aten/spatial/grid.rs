@@ -6,11 +6,11 @@ use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
 use crate::aten::host;
 use crate::aten::lower::{Class, Lowering, Metas};
 use crate::aten::table;
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use smallvec::{SmallVec, smallvec};
 
@@ -37,7 +37,8 @@ struct Sampler {
     interpolation: Interpolation,
     outside: Outside,
     align_corners: bool,
-    /// Rounds to the precision of the arithmetic: PyTorch's is the dtype's own, and decides between neighbours.
+    /// Rounds to the precision of the arithmetic: PyTorch's is the dtype's own, and decides between
+    /// neighbours.
     round: fn(f64) -> f64,
     /// Whether images have a depth.
     volume: bool,
@@ -52,13 +53,21 @@ impl Sampler {
             0 => Interpolation::Linear,
             1 => Interpolation::Nearest,
             2 => Interpolation::Cubic,
-            n => return Err(Error::value(format!("`interpolation_mode` must be 0 (linear), 1 (nearest) or 2 (cubic), found {n}"))),
+            n => {
+                return Err(Error::value(format!(
+                    "`interpolation_mode` must be 0 (linear), 1 (nearest) or 2 (cubic), found {n}"
+                )));
+            }
         };
         let outside = match a[3].int_i64()? {
             0 => Outside::Zeros,
             1 => Outside::Border,
             2 => Outside::Reflection,
-            n => return Err(Error::value(format!("`padding_mode` must be 0 (zeros), 1 (border) or 2 (reflection), found {n}"))),
+            n => {
+                return Err(Error::value(format!(
+                    "`padding_mode` must be 0 (zeros), 1 (border) or 2 (reflection), found {n}"
+                )));
+            }
         };
         let (dtype, volume) = (a[0].tensor()?.dtype(), a[0].tensor()?.dim() == 5);
         // curves through volumes are computed at least in single precision
@@ -70,7 +79,11 @@ impl Sampler {
     /// From -1 to 1, to an element's place among `n`.
     fn position(&self, x: f64, n: f64) -> f64 {
         let r = self.round;
-        if self.align_corners { r(r(r(x + 1.0) / 2.0) * (n - 1.0)) } else { r(r(r(r(x + 1.0) * n) - 1.0) / 2.0) }
+        if self.align_corners {
+            r(r(r(x + 1.0) / 2.0) * (n - 1.0))
+        } else {
+            r(r(r(r(x + 1.0) * n) - 1.0) / 2.0)
+        }
     }
 
     /// The place inside that stands for a place, where there is one.
@@ -102,7 +115,9 @@ impl Sampler {
         let position = self.position(x, size);
         let element = |i: f64| (0.0..size).contains(&i).then_some(i as usize);
         match self.interpolation {
-            Interpolation::Nearest => smallvec![(element(self.inside(position, size).round_ties_even()), 1.0)],
+            Interpolation::Nearest => {
+                smallvec![(element(self.inside(position, size).round_ties_even()), 1.0)]
+            }
             Interpolation::Linear => {
                 let x = self.inside(position, size);
                 let (low, high) = (x.floor(), x.floor() + 1.0);
@@ -113,7 +128,10 @@ impl Sampler {
             Interpolation::Cubic => {
                 let first = position.floor() - 1.0;
                 let weights = cubic_weights((self.round)(position - position.floor()), self.round);
-                (0..4).map(|k| element(self.inside(first + f64::from(k), size).trunc())).zip(weights).collect()
+                (0..4)
+                    .map(|k| element(self.inside(first + f64::from(k), size).trunc()))
+                    .zip(weights)
+                    .collect()
             }
         }
     }
@@ -142,10 +160,12 @@ impl Sampler {
         sum
     }
 
-    /// Curves through four elements of the last dimension, a curve through four of those, and so on.
+    /// Curves through four elements of the last dimension, a curve through four of those, and so
+    /// on.
     fn curve(&self, reads: &[Reads], image: &[usize], at: Option<usize>, elements: &[f64]) -> f64 {
         let r = self.round;
-        let (Some((first, reads)), Some((n, image))) = (reads.split_first(), image.split_first()) else {
+        let (Some((first, reads)), Some((n, image))) = (reads.split_first(), image.split_first())
+        else {
             return at.and_then(|at| elements.get(at)).copied().unwrap_or(0.0);
         };
         first.iter().fold(0.0, |sum, &(i, weight)| {
@@ -165,7 +185,10 @@ fn sampled_meta(a: &[Value], space: usize) -> Result<Metas> {
     Sampler::of(a)?;
     let misfit = || {
         let (x, g) = (dims_text(x.sizes()), dims_text(grid.sizes()));
-        Error::value(format!("argument `grid` must hold {space} coordinates for each position of every image of `input` {x}, found sizes {g}"))
+        Error::value(format!(
+            "argument `grid` must hold {space} coordinates for each position of every image of \
+                `input` {x}, found sizes {g}"
+        ))
     };
     require_equal(x.sizes()[0], grid.sizes()[0], &misfit)?;
     require_equal(space.into(), grid.sizes()[space + 1], &misfit)?;
@@ -188,9 +211,11 @@ fn sample(a: &[Value], out: &Tensor, space: usize) -> Result<()> {
     for (n, points) in coordinates.chunks_exact(positions * space).enumerate() {
         for (p, point) in points.chunks_exact(space).enumerate() {
             // coordinates are listed last dimension first
-            let reads: Vec<Reads> = point.iter().rev().zip(image).map(|(&c, &n)| sampler.reads(c, n)).collect();
+            let reads: Vec<Reads> =
+                point.iter().rev().zip(image).map(|(&c, &n)| sampler.reads(c, n)).collect();
             for c in n * channels..(n + 1) * channels {
-                result[c * positions + p] = sampler.blend(&reads, image, &elements[c * area..(c + 1) * area]);
+                result[c * positions + p] =
+                    sampler.blend(&reads, image, &elements[c * area..(c + 1) * area]);
             }
         }
     }
@@ -203,7 +228,10 @@ fn affine_meta(a: &[Value]) -> Result<Metas> {
     require_float("theta", theta)?;
     let space = size.len().wrapping_sub(2);
     if !matches!(space, 2 | 3) {
-        return Err(Error::value(format!("`size` must hold 4 or 5 numbers, found {}", dims_text(size))));
+        return Err(Error::value(format!(
+            "`size` must hold 4 or 5 numbers, found {}",
+            dims_text(size)
+        )));
     }
     require_rank("theta", theta, 3..=3)?;
     let misfit = || {
@@ -234,7 +262,13 @@ fn even(n: usize, align_corners: bool, round: fn(f64) -> f64) -> Vec<f64> {
         _ if i < n / 2 => round(step * i as f64 - 1.0),
         _ => round(1.0 - step * (n - 1 - i) as f64),
     };
-    (0..n).map(|i| if align_corners { corner(i) } else { round(corner(i) * (n - 1) as f64 / n as f64) }).collect()
+    (0..n)
+        .map(
+            |i| {
+                if align_corners { corner(i) } else { round(corner(i) * (n - 1) as f64 / n as f64) }
+            },
+        )
+        .collect()
 }
 
 fn affine(a: &[Value], out: &Tensor) -> Result<()> {
@@ -263,11 +297,15 @@ fn affine(a: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor" =>
+        "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int \
+            padding_mode, bool align_corners) -> Tensor" =>
             compute(Class::Gather, |_, a| sampled_meta(a, 2), |a, out| sample(a, &out[0], 2)),
-        "aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor" =>
+        "aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int \
+            padding_mode, bool align_corners) -> Tensor" =>
             compute(Class::Gather, |_, a| sampled_meta(a, 3), |a, out| sample(a, &out[0], 3)),
-        "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor" => Lowering::Composite(|a| {
+        "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, \
+            bool align_corners) -> Tensor" =>
+            Lowering::Composite(|a| {
             let name = if a[0].tensor()?.dim() == 5 { "aten::grid_sampler_3d" } else { "aten::grid_sampler_2d" };
             crate::call(name, a.iter().cloned().collect())
         }),

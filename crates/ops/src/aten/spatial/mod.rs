@@ -1,5 +1,5 @@
-//! Operators on the spatial dimensions of images and volumes: resampling, sampling by grids, padding, patches, greatest elements of
-//! regions, and rearrangements.
+//! Operators on the spatial dimensions of images and volumes: resampling, sampling by grids,
+//! padding, patches, greatest elements of regions, and rearrangements.
 
 mod grid;
 mod pad;
@@ -14,26 +14,46 @@ use super::OpDef;
 use super::dims::require;
 use super::host;
 use super::lower::{Class, Compute, Lowering, Metas};
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::DType;
 
 /// The tables of this folder.
-pub(super) static TABLES: [&[OpDef]; 7] =
-    [grid::TABLE, pad::TABLE, patches::TABLE, rearrange::TABLE, regions::TABLE, resample::TABLE, unpool::TABLE];
+pub(super) static TABLES: [&[OpDef]; 7] = [
+    grid::TABLE,
+    pad::TABLE,
+    patches::TABLE,
+    rearrange::TABLE,
+    regions::TABLE,
+    resample::TABLE,
+    unpool::TABLE,
+];
 
-const fn compute(class: Class, metas: fn(&FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn compute(
+    class: Class,
+    metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class, metas, run })
 }
 
 /// A tensor argument must have one of the dtypes that the words name.
-pub(super) fn require_dtype(arg: &str, t: &Tensor, words: &str, fits: impl FnOnce(DType) -> bool) -> Result<()> {
+pub(super) fn require_dtype(
+    arg: &str,
+    t: &Tensor,
+    words: &str,
+    fits: impl FnOnce(DType) -> bool,
+) -> Result<()> {
     if fits(t.dtype()) {
         return Ok(());
     }
-    Err(Error::value(format!("argument `{arg}` must hold {words}, found {}{}", t.dtype(), dims_text(t.sizes()))))
+    Err(Error::value(format!(
+        "argument `{arg}` must hold {words}, found {}{}",
+        t.dtype(),
+        dims_text(t.sizes())
+    )))
 }
 
 pub(super) fn require_float(arg: &str, t: &Tensor) -> Result<()> {
@@ -61,7 +81,9 @@ fn numbers<const N: usize>(arg: &str, v: &Value, least: i64) -> Result<[i64; N]>
     let list = v.ints_i64()?;
     match <[i64; N]>::try_from(list.as_slice()) {
         Ok(n) if n.iter().all(|i| *i >= least) => Ok(n),
-        _ => Err(Error::value(format!("`{arg}` must hold {N} numbers of at least {least}, found {list:?}"))),
+        _ => Err(Error::value(format!(
+            "`{arg}` must hold {N} numbers of at least {least}, found {list:?}"
+        ))),
     }
 }
 

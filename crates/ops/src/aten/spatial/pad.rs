@@ -1,4 +1,5 @@
-//! Padding with a tensor's own elements: every padded position reads one of them, a dimension at a time.
+//! Padding with a tensor's own elements: every padded position reads one of them, a dimension at a
+//! time.
 
 use super::{compute, is_empty, require_dtype, require_full};
 use crate::aten::dims::{fresh, require, require_rank};
@@ -7,10 +8,10 @@ use crate::aten::join::padding;
 use crate::aten::lower::{Class, Lowering, Metas};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Scalar};
 use smallvec::smallvec;
@@ -40,7 +41,9 @@ impl Mode {
             Mode::Replicate => i,
             Mode::Circular => cut + (i - cut).rem_euclid(rest),
         };
-        host::table((n + before + after).max(0) as usize, |i| read(i as i64 - before).clamp(0, (n - 1).max(0)) as usize)
+        host::table((n + before + after).max(0) as usize, |i| {
+            read(i as i64 - before).clamp(0, (n - 1).max(0)) as usize
+        })
     }
 }
 
@@ -52,9 +55,17 @@ const LIMIT: i64 = 1 << 40;
 fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
     let mut sizes: Dims = x.sizes().into();
     let least = i64::from(mode != Mode::Circular);
-    for (d, (before, after)) in padding(x.dim(), pad)?.into_iter().enumerate().skip(x.dim() - pad.len() / 2) {
+    for (d, (before, after)) in
+        padding(x.dim(), pad)?.into_iter().enumerate().skip(x.dim() - pad.len() / 2)
+    {
         let n = sizes[d];
-        let too_large = || format!("`padding` {} is too large for dimension {d} of sizes {}", dims_text(pad), dims_text(x.sizes()));
+        let too_large = || {
+            format!(
+                "`padding` {} is too large for dimension {d} of sizes {}",
+                dims_text(pad),
+                dims_text(x.sizes())
+            )
+        };
         for side in [before, after] {
             // what is added and taken away must not overflow on the way
             require(side.ge(-LIMIT).and(side.le(LIMIT)), too_large)?;
@@ -66,7 +77,11 @@ fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
         }
         sizes[d] = n + before + after;
         require(sizes[d].ge(least), || {
-            format!("`padding` {} leaves nothing of dimension {d} of sizes {}", dims_text(pad), dims_text(x.sizes()))
+            format!(
+                "`padding` {} leaves nothing of dimension {d} of sizes {}",
+                dims_text(pad),
+                dims_text(x.sizes())
+            )
         })?;
     }
     Ok(sizes)
@@ -76,7 +91,11 @@ fn padded(x: &Tensor, pad: &[SymInt], mode: Mode) -> Result<Dims> {
 fn border_meta(a: &[Value], space: usize, mode: Mode) -> Result<Meta> {
     let (x, pad) = (a[0].tensor()?, a[1].ints()?);
     if pad.len() != 2 * space {
-        return Err(Error::value(format!("`padding` must hold {} numbers, found {}", 2 * space, dims_text(pad))));
+        return Err(Error::value(format!(
+            "`padding` must hold {} numbers, found {}",
+            2 * space,
+            dims_text(pad)
+        )));
     }
     require_rank("self", x, space + 1..=space + 2)?;
     require_dtype("self", x, "numbers", |d| d != DType::Bool)?;
@@ -105,7 +124,8 @@ fn run(a: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
     let x = a[0].tensor()?;
     let pad = a[1].ints_i64()?;
     let pads = pad.chunks_exact(2).chain(std::iter::repeat(&[0, 0][..]));
-    let tables = host::sizes(x)?.into_iter().rev().zip(pads).map(|(n, p)| mode.table(n as i64, p[0], p[1]));
+    let tables =
+        host::sizes(x)?.into_iter().rev().zip(pads).map(|(n, p)| mode.table(n as i64, p[0], p[1]));
     let mut tables: Vec<Vec<usize>> = tables.collect::<Result<_>>()?;
     tables.reverse();
     separable(x, out, &tables)
@@ -115,9 +135,14 @@ fn run(a: &[Value], out: &Tensor, mode: Mode) -> Result<()> {
 fn pad(x: &Tensor, pad: &[SymInt], mode: &str, value: Option<f64>) -> Result<Outputs> {
     let name = match (mode, pad.len()) {
         ("constant", _) => {
-            return crate::call("aten::constant_pad_nd", crate::args![x, Value::from_dims(pad), Scalar::Float(value.unwrap_or(0.0))]);
+            return crate::call(
+                "aten::constant_pad_nd",
+                crate::args![x, Value::from_dims(pad), Scalar::Float(value.unwrap_or(0.0))],
+            );
         }
-        _ if value.is_some_and(|v| v != 0.0) => return Err(Error::value(format!("mode {mode} takes no `value`, found {value:?}"))),
+        _ if value.is_some_and(|v| v != 0.0) => {
+            return Err(Error::value(format!("mode {mode} takes no `value`, found {value:?}")));
+        }
         ("circular", _) => "aten::_pad_circular",
         ("reflect", 2) => "aten::reflection_pad1d",
         ("reflect", 4) => "aten::reflection_pad2d",
@@ -125,8 +150,16 @@ fn pad(x: &Tensor, pad: &[SymInt], mode: &str, value: Option<f64>) -> Result<Out
         ("replicate", 2) => "aten::replication_pad1d",
         ("replicate", 4) => "aten::replication_pad2d",
         ("replicate", 6) => "aten::replication_pad3d",
-        ("reflect" | "replicate", n) => return Err(Error::value(format!("`pad` must hold 2, 4 or 6 numbers in mode {mode}, found {n}"))),
-        (other, _) => return Err(Error::value(format!("`mode` must be constant, reflect, replicate or circular, found {other:?}"))),
+        ("reflect" | "replicate", n) => {
+            return Err(Error::value(format!(
+                "`pad` must hold 2, 4 or 6 numbers in mode {mode}, found {n}"
+            )));
+        }
+        (other, _) => {
+            return Err(Error::value(format!(
+                "`mode` must be constant, reflect, replicate or circular, found {other:?}"
+            )));
+        }
     };
     crate::call(name, crate::args![x, Value::from_dims(pad)])
 }
@@ -141,7 +174,11 @@ fn numbered(mode: i64) -> Result<&'static str> {
 
 macro_rules! border {
     ($mode:ident, $space:literal) => {
-        compute(Class::Gather, |_, a| Ok(one(border_meta(a, $space, Mode::$mode)?)), |a, out| run(a, &out[0], Mode::$mode))
+        compute(
+            Class::Gather,
+            |_, a| Ok(one(border_meta(a, $space, Mode::$mode)?)),
+            |a, out| run(a, &out[0], Mode::$mode),
+        )
     };
 }
 
@@ -155,14 +192,18 @@ table! {
         "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor" => border!(Reflect, 1),
         "aten::reflection_pad2d(Tensor self, SymInt[4] padding) -> Tensor" => border!(Reflect, 2),
         "aten::reflection_pad3d(Tensor self, SymInt[6] padding) -> Tensor" => border!(Reflect, 3),
-        "aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor" => border!(Replicate, 1),
-        "aten::replication_pad2d(Tensor self, SymInt[4] padding) -> Tensor" => border!(Replicate, 2),
-        "aten::replication_pad3d(Tensor self, SymInt[6] padding) -> Tensor" => border!(Replicate, 3),
+        "aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
+            border!(Replicate, 1),
+        "aten::replication_pad2d(Tensor self, SymInt[4] padding) -> Tensor" =>
+            border!(Replicate, 2),
+        "aten::replication_pad3d(Tensor self, SymInt[6] padding) -> Tensor" =>
+            border!(Replicate, 3),
         "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor" =>
             compute(Class::Gather, |_, a| Ok(one(circular_meta(a)?)), |a, out| run(a, &out[0], Mode::Circular)),
         "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, float? value=None) -> Tensor" =>
             Lowering::Composite(|a| pad(a[0].tensor()?, a[1].ints()?, numbered(a[2].int_i64()?)?, a[3].opt(Value::float)?)),
-        "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> Tensor" =>
+        "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> \
+            Tensor" =>
             Lowering::Composite(|a| pad(a[0].tensor()?, a[1].ints()?, a[2].str()?, a[3].opt(Value::float)?)),
     }
 }

@@ -5,10 +5,10 @@ use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
 use crate::aten::lower::{Class, Metas};
 use crate::aten::table;
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -43,18 +43,32 @@ impl Patches {
         let mut counts = [SymInt::from(1); 2];
         for d in 0..2 {
             let reach = self.dilation[d].saturating_mul(self.kernel[d] - 1).saturating_add(1);
-            counts[d] = (image[d] + SymInt::from(self.padding[d]) * 2 - reach).floor_div(self.stride[d]) + 1;
+            counts[d] = (image[d] + SymInt::from(self.padding[d]) * 2 - reach)
+                .floor_div(self.stride[d])
+                + 1;
             require(counts[d].ge(1), || {
-                format!("patches of {:?} with dilation {:?} do not fit an image of sizes {}", self.kernel, self.dilation, dims_text(image))
+                format!(
+                    "patches of {:?} with dilation {:?} do not fit an image of sizes {}",
+                    self.kernel,
+                    self.dilation,
+                    dims_text(image)
+                )
             })?;
         }
         Ok(counts)
     }
 
-    /// Pairs the elements of all columns, row-major, with the elements of the image: `f(column element, image element)`; none where the
-    /// patch reaches over the border.
-    fn pairs(&self, channels: usize, image: [i64; 2], counts: [i64; 2], mut f: impl FnMut(usize, usize)) {
-        let at = |d: usize, k: i64, i: i64| i * self.stride[d] - self.padding[d] + k * self.dilation[d];
+    /// Pairs the elements of all columns, row-major, with the elements of the image: `f(column
+    /// element, image element)`; none where the patch reaches over the border.
+    fn pairs(
+        &self,
+        channels: usize,
+        image: [i64; 2],
+        counts: [i64; 2],
+        mut f: impl FnMut(usize, usize),
+    ) {
+        let at =
+            |d: usize, k: i64, i: i64| i * self.stride[d] - self.padding[d] + k * self.dilation[d];
         let mut column = 0;
         for c in 0..channels as i64 {
             for ki in 0..self.kernel[0] {
@@ -97,7 +111,11 @@ fn columns_meta(a: &[Value]) -> Result<Metas> {
 fn layout(patches: &Patches, image: &Tensor) -> Result<(usize, [i64; 2], [i64; 2])> {
     let (lead, space) = image.sizes().split_at(image.dim() - 2);
     let counts = patches.counts(space)?.map(|n| n.as_i64().unwrap_or(0));
-    Ok((lead[lead.len() - 1].as_i64().unwrap_or(0) as usize, [space[0], space[1]].map(|n| n.as_i64().unwrap_or(0)), counts))
+    Ok((
+        lead[lead.len() - 1].as_i64().unwrap_or(0) as usize,
+        [space[0], space[1]].map(|n| n.as_i64().unwrap_or(0)),
+        counts,
+    ))
 }
 
 fn columns(a: &[Value], out: &Tensor) -> Result<()> {
@@ -125,17 +143,28 @@ fn image_meta(a: &[Value]) -> Result<Metas> {
     require_full("self", x, x.dim() - 2)?;
     let (space, patches) = (a[1].ints()?, Patches::of(&a[2..6])?);
     let &[height, width] = space else {
-        return Err(Error::value(format!("`output_size` must hold 2 numbers, found {}", dims_text(space))));
+        return Err(Error::value(format!(
+            "`output_size` must hold 2 numbers, found {}",
+            dims_text(space)
+        )));
     };
     let (rows, found) = (x.sizes()[x.dim() - 2], x.sizes()[x.dim() - 1]);
     let elements = patches.elements();
     require(rows.modulo(elements).eq(0), || {
-        format!("dimension {} of sizes {} must be a multiple of the {elements} elements of a patch", x.dim() - 2, dims_text(x.sizes()))
+        format!(
+            "dimension {} of sizes {} must be a multiple of the {elements} elements of a patch",
+            x.dim() - 2,
+            dims_text(x.sizes())
+        )
     })?;
     let counts = patches.counts(space)?;
     let expected = counts[0] * counts[1];
     require(expected.eq(found), || {
-        format!("`self` must have {expected} columns for `output_size` {}, found sizes {}", dims_text(space), dims_text(x.sizes()))
+        format!(
+            "`self` must have {expected} columns for `output_size` {}, found sizes {}",
+            dims_text(space),
+            dims_text(x.sizes())
+        )
     })?;
     let mut sizes: Dims = x.sizes()[..x.dim() - 2].into();
     sizes.extend([rows.floor_div(elements), height, width]);
@@ -155,7 +184,9 @@ fn image(a: &[Value], out: &Tensor) -> Result<()> {
     let width = data.len() / (result.len() / area.max(1)).max(1);
     let round = rounding(x.dtype());
     for (from, to) in data.chunks_exact(width.max(1)).zip(result.chunks_exact_mut(area.max(1))) {
-        patches.pairs(channels, image, counts, |column, pixel| to[pixel] = round(to[pixel] + from[column]));
+        patches.pairs(channels, image, counts, |column, pixel| {
+            to[pixel] = round(to[pixel] + from[column])
+        });
     }
     host::store_reals(out, &result)
 }
@@ -163,9 +194,11 @@ fn image(a: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor" =>
+        "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] \
+            stride) -> Tensor" =>
             compute(Class::Window, |_, a| columns_meta(a), |a, out| columns(a, &out[0])),
-        "aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor" =>
+        "aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, \
+            int[2] padding, int[2] stride) -> Tensor" =>
             compute(Class::Window, |_, a| image_meta(a), |a, out| image(a, &out[0])),
     }
 }

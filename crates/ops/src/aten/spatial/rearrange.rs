@@ -1,4 +1,5 @@
-//! Elements in other places: blocks of channels to blocks of pixels and back, channels shuffled, quarter turns; and gated halves.
+//! Elements in other places: blocks of channels to blocks of pixels and back, channels shuffled,
+//! quarter turns; and gated halves.
 
 use super::{compute, is_empty, require_float};
 use crate::aten::dims::{done, fresh, require, require_rank};
@@ -7,11 +8,11 @@ use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::aten::views::narrow;
 use crate::dispatch::cpu_exec;
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::wrap_dim;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::elementwise_strides;
@@ -40,7 +41,8 @@ fn moved(mut m: Meta, from: usize, to: usize) -> Meta {
 fn blocks(channels: &Meta, pixels: &Meta, r: SymInt) -> (Meta, Meta) {
     let c = channels.rank() - 3;
     // C r² becomes C, r, r; the two blocks go behind H and W
-    let channels = moved(moved(split(&split(channels, c, r * r), c + 1, r), c + 2, c + 4), c + 1, c + 2);
+    let channels =
+        moved(moved(split(&split(channels, c, r * r), c + 1, r), c + 2, c + 4), c + 1, c + 2);
     let pixels = split(&split(pixels, c + 2, r), c + 1, r);
     (channels, pixels)
 }
@@ -58,7 +60,9 @@ fn block<'a>(a: &'a [Value], arg: &str) -> Result<(&'a Tensor, SymInt, Dims)> {
 
 #[track_caller]
 fn require_multiple(x: &Tensor, d: usize, n: SymInt) -> Result<()> {
-    require(x.sizes()[d].modulo(n).eq(0), || format!("dimension {d} of sizes {} must be a multiple of {n}", dims_text(x.sizes())))
+    require(x.sizes()[d].modulo(n).eq(0), || {
+        format!("dimension {d} of sizes {} must be a multiple of {n}", dims_text(x.sizes()))
+    })
 }
 
 #[track_caller]
@@ -130,7 +134,10 @@ fn turned(x: &Tensor, turns: i64, dims: &[i64]) -> Result<Tensor> {
     };
     let (a, b) = (wrap_dim(a, x.dim())? as i64, wrap_dim(b, x.dim())? as i64);
     if a == b {
-        return Err(Error::value(format!("`dims` must name two dimensions of sizes {}, found {dims:?}", dims_text(x.sizes()))));
+        return Err(Error::value(format!(
+            "`dims` must name two dimensions of sizes {}, found {dims:?}",
+            dims_text(x.sizes())
+        )));
     }
     Ok(match turns.rem_euclid(4) {
         1 => x.flip([b]).transpose(a, b),
@@ -155,7 +162,10 @@ fn halves(a: &[Value]) -> Result<(&Tensor, [Meta; 2])> {
 #[track_caller]
 fn gated_meta(a: &[Value]) -> Result<Metas> {
     let (x, [value, gate]) = halves(a)?;
-    let strides = elementwise_strides(&value.sizes, &[(&value.sizes, &value.strides), (&gate.sizes, &gate.strides)])?;
+    let strides = elementwise_strides(
+        &value.sizes,
+        &[(&value.sizes, &value.strides), (&gate.sizes, &gate.strides)],
+    )?;
     Ok(smallvec![Meta { strides, ..fresh(x, value.sizes, x.dtype()) }])
 }
 
@@ -174,12 +184,17 @@ fn gate(a: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor" => compute(Class::Copy, |_, a| shuffled_meta(a), |a, out| shuffle(a, &out[0])),
-        "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" => compute(Class::Copy, |_, a| unshuffled_meta(a), |a, out| unshuffle(a, &out[0])),
-        "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor" => compute(Class::Copy, |_, a| channels_meta(a), |a, out| shuffle_channels(a, &out[0])),
-        "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor" => compute(Class::Copy, |_, a| channels_meta(a), |a, out| shuffle_channels(a, &out[0])),
+        "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor" =>
+            compute(Class::Copy, |_, a| shuffled_meta(a), |a, out| shuffle(a, &out[0])),
+        "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" =>
+            compute(Class::Copy, |_, a| unshuffled_meta(a), |a, out| unshuffle(a, &out[0])),
+        "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
+            compute(Class::Copy, |_, a| channels_meta(a), |a, out| shuffle_channels(a, &out[0])),
+        "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
+            compute(Class::Copy, |_, a| channels_meta(a), |a, out| shuffle_channels(a, &out[0])),
         "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
             Lowering::Composite(|a| done(turned(a[0].tensor()?, a[1].int_i64()?, &a[2].ints_i64()?)?)),
-        "aten::glu(Tensor self, int dim=-1) -> Tensor" => compute(Class::Gather, |_, a| gated_meta(a), |a, out| gate(a, &out[0])),
+        "aten::glu(Tensor self, int dim=-1) -> Tensor" =>
+            compute(Class::Gather, |_, a| gated_meta(a), |a, out| gate(a, &out[0])),
     }
 }

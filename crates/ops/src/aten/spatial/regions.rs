@@ -1,4 +1,5 @@
-//! The greatest element, or the mean, of each of the regions an image is divided into: evenly, or at random.
+//! The greatest element, or the mean, of each of the regions an image is divided into: evenly, or
+//! at random.
 
 use super::{compute, each_index, is_empty, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
@@ -6,11 +7,11 @@ use crate::aten::host;
 use crate::aten::lower::{Class, Lowering, Metas};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
+use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::{Dims, Meta};
 use crate::tensor::shape::require_equal;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -24,12 +25,18 @@ fn even(x: &Tensor, out: &Tensor, space: usize) -> Result<Vec<Regions>> {
     if is_empty(out) {
         return Ok(vec![Regions::new(); space]);
     }
-    let tail = |t: &Tensor| -> Result<Vec<usize>> { Ok(host::sizes(t)?.split_off(t.dim() - space)) };
+    let tail =
+        |t: &Tensor| -> Result<Vec<usize>> { Ok(host::sizes(t)?.split_off(t.dim() - space)) };
     let region = |n: usize, m: usize, i: usize| i * n / m..((i + 1) * n).div_ceil(m);
-    Ok(tail(x)?.into_iter().zip(tail(out)?).map(|(n, m)| (0..m).map(|i| region(n, m, i)).collect()).collect())
+    Ok(tail(x)?
+        .into_iter()
+        .zip(tail(out)?)
+        .map(|(n, m)| (0..m).map(|i| region(n, m, i)).collect())
+        .collect())
 }
 
-/// Calls `f` with the positions and elements of every region of every plane, and the region's lengths.
+/// Calls `f` with the positions and elements of every region of every plane, and the region's
+/// lengths.
 fn each_region(
     x: &Tensor,
     space: usize,
@@ -43,11 +50,16 @@ fn each_region(
         let regions = regions(plane)?;
         let counts: Vec<usize> = regions.iter().map(Vec::len).collect();
         each_index(&counts, |which| {
-            let ranges: Vec<&Range<usize>> = which.iter().zip(&regions).map(|(&i, r)| &r[i]).collect();
+            let ranges: Vec<&Range<usize>> =
+                which.iter().zip(&regions).map(|(&i, r)| &r[i]).collect();
             let lengths: Vec<usize> = ranges.iter().map(|r| r.len()).collect();
             window.clear();
             each_index(&lengths, |offset| {
-                let at = offset.iter().zip(&ranges).zip(&sizes).fold(0, |at, ((o, r), n)| at * n + r.start + o);
+                let at = offset
+                    .iter()
+                    .zip(&ranges)
+                    .zip(&sizes)
+                    .fold(0, |at, ((o, r), n)| at * n + r.start + o);
                 window.extend(elements.get(at).map(|x| (at, *x)));
             });
             f(&window, &lengths);
@@ -56,15 +68,23 @@ fn each_region(
     Ok(())
 }
 
-/// Writes the greatest element of every region of every plane, the last NaN if there is one, and its place in the plane.
-fn greatest(x: &Tensor, space: usize, out: &[Tensor], regions: impl Fn(usize) -> Result<Vec<Regions>>) -> Result<()> {
+/// Writes the greatest element of every region of every plane, the last NaN if there is one, and
+/// its place in the plane.
+fn greatest(
+    x: &Tensor,
+    space: usize,
+    out: &[Tensor],
+    regions: impl Fn(usize) -> Result<Vec<Regions>>,
+) -> Result<()> {
     if is_empty(&out[0]) {
         return Ok(());
     }
     let (mut values, mut positions) = (Vec::new(), Vec::new());
     each_region(x, space, regions, |window, _| {
         let first = (window.first().map_or(0, |w| w.0), f64::NEG_INFINITY);
-        let (position, value) = window.iter().fold(first, |best, &(at, x)| if x > best.1 || x.is_nan() { (at, x) } else { best });
+        let (position, value) = window
+            .iter()
+            .fold(first, |best, &(at, x)| if x > best.1 || x.is_nan() { (at, x) } else { best });
         values.push(value);
         positions.push(position as i64);
     })?;
@@ -95,9 +115,14 @@ fn adaptive_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
     require_rank("self", x, N + 1..=N + 2)?;
     require_full("self", x, 1)?;
     let to = numbers::<N>("output_size", &a[1], 0)?;
-    let sizes: Dims = x.sizes()[..x.dim() - N].iter().copied().chain(to.map(SymInt::from)).collect();
+    let sizes: Dims =
+        x.sizes()[..x.dim() - N].iter().copied().chain(to.map(SymInt::from)).collect();
     // PyTorch keeps the memory format of images only
-    Ok(with_positions(if N == 2 { pooled_meta(x, sizes, x.dtype())? } else { fresh(x, sizes, x.dtype()) }))
+    Ok(with_positions(if N == 2 {
+        pooled_meta(x, sizes, x.dtype())?
+    } else {
+        fresh(x, sizes, x.dtype())
+    }))
 }
 
 fn adaptive<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
@@ -121,15 +146,23 @@ fn fractional_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
     require_float("self", x)?;
     require_rank("self", x, N + 1..=N + 2)?;
     require_full("self", x, x.dim() - N - 1)?;
-    let (kernel, to) = (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
+    let (kernel, to) =
+        (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
     let (lead, space) = x.sizes().split_at(x.dim() - N);
     for ((&n, k), m) in space.iter().zip(kernel).zip(to) {
         require(n.ge(SymInt::from(k) + m - 1), || {
-            format!("{m} windows of size {k} do not fit a dimension of size {n} in sizes {}", dims_text(x.sizes()))
+            format!(
+                "{m} windows of size {k} do not fit a dimension of size {n} in sizes {}",
+                dims_text(x.sizes())
+            )
         })?;
     }
     if samples.dtype() != x.dtype() {
-        return Err(Error::value(format!("argument `random_samples` must hold {}, as `self` does; found {}", x.dtype(), samples.dtype())));
+        return Err(Error::value(format!(
+            "argument `random_samples` must hold {}, as `self` does; found {}",
+            x.dtype(),
+            samples.dtype()
+        )));
     }
     let batch = if lead.len() == 2 { lead[0] } else { 1.into() };
     let expected = [batch, lead[lead.len() - 1], N.into()];
@@ -151,14 +184,16 @@ fn fractional_metas<const N: usize>(a: &[Value]) -> Result<Metas> {
     Ok(with_positions(fresh(x, sizes, x.dtype())))
 }
 
-/// Where the windows begin: steps of nearly one length, begun at a random phase. In the arithmetic of the dtype, which decides where
-/// they fall.
+/// Where the windows begin: steps of nearly one length, begun at a random phase. In the arithmetic
+/// of the dtype, which decides where they fall.
 fn phases(n: usize, kernel: usize, count: usize, sample: f64, round: fn(f64) -> f64) -> Vec<usize> {
     let last = n - kernel;
     let step = if count > 1 { round(last as f64 / (count - 1) as f64) } else { 0.0 };
     let at = |i: usize| round(round(i as f64 + sample) * step).trunc();
-    let mut starts: Vec<usize> =
-        (0..count).map(|i| (at(i) - round(sample * step).trunc()).max(0.0) as usize).map(|s| s.min(last)).collect();
+    let mut starts: Vec<usize> = (0..count)
+        .map(|i| (at(i) - round(sample * step).trunc()).max(0.0) as usize)
+        .map(|s| s.min(last))
+        .collect();
     if let Some(s) = starts.last_mut() {
         *s = last;
     }
@@ -167,18 +202,24 @@ fn phases(n: usize, kernel: usize, count: usize, sample: f64, round: fn(f64) -> 
 
 fn fractional<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
     let x = a[0].tensor()?;
-    let (kernel, to) = (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
+    let (kernel, to) =
+        (numbers::<N>("kernel_size", &a[1], 1)?, numbers::<N>("output_size", &a[2], 1)?);
     let from = host::sizes(x)?.split_off(x.dim() - N);
     let samples = host::reals(a[3].tensor()?)?;
     let round = rounding(x.dtype());
     greatest(x, N, out, |plane| {
-        let own = samples.get(plane * N..(plane + 1) * N).ok_or_else(|| Error::value("argument `random_samples` is too small"))?;
+        let own = samples
+            .get(plane * N..(plane + 1) * N)
+            .ok_or_else(|| Error::value("argument `random_samples` is too small"))?;
         // samples of images are listed width first, those of volumes depth first
         let sample = |d: usize| if N == 2 { own[N - 1 - d] } else { own[d] };
         Ok((0..N)
             .map(|d| {
                 let k = kernel[d] as usize;
-                phases(from[d], k, to[d] as usize, sample(d), round).into_iter().map(|s| s..s + k).collect()
+                phases(from[d], k, to[d] as usize, sample(d), round)
+                    .into_iter()
+                    .map(|s| s..s + k)
+                    .collect()
             })
             .collect())
     })
@@ -187,14 +228,17 @@ fn fractional<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)" => Lowering::Composite(adaptive_signal),
+        "aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)" =>
+            Lowering::Composite(adaptive_signal),
         "aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)" =>
             compute(Class::Window, |_, a| adaptive_metas::<2>(a), adaptive::<2>),
         "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)" =>
             compute(Class::Window, |_, a| adaptive_metas::<3>(a), adaptive::<3>),
-        "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)" =>
+        "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor \
+            random_samples) -> (Tensor, Tensor)" =>
             compute(Class::Window, |_, a| fractional_metas::<2>(a), fractional::<2>),
-        "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)" =>
+        "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor \
+            random_samples) -> (Tensor, Tensor)" =>
             compute(Class::Window, |_, a| fractional_metas::<3>(a), fractional::<3>),
     }
 }

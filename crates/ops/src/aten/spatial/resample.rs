@@ -7,10 +7,10 @@ use crate::aten::host::{self, separable};
 use crate::aten::lower::{Class, Lowering, Metas};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
+use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Args, Outputs, Value};
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
 use smallvec::smallvec;
@@ -43,14 +43,21 @@ impl Resampler {
     }
 
     fn is_smooth(self) -> bool {
-        matches!(self.way, Way::By(Filter::SmoothLinear | Filter::SmoothCubic | Filter::SmoothLanczos))
+        matches!(
+            self.way,
+            Way::By(Filter::SmoothLinear | Filter::SmoothCubic | Filter::SmoothLanczos)
+        )
     }
 
     fn require_dtype(self, x: &Tensor) -> Result<()> {
         let bytes = self.takes_one() || self.space == 2;
         match (self.is_smooth(), bytes) {
-            (true, _) => require_dtype("self", x, "f32, f64 or u8", |d| matches!(d, DType::F32 | DType::F64 | DType::U8)),
-            (false, true) => require_dtype("self", x, "floats or u8", |d| d.is_float() || d == DType::U8),
+            (true, _) => require_dtype("self", x, "f32, f64 or u8", |d| {
+                matches!(d, DType::F32 | DType::F64 | DType::U8)
+            }),
+            (false, true) => {
+                require_dtype("self", x, "floats or u8", |d| d.is_float() || d == DType::U8)
+            }
             (false, false) => super::require_float("self", x),
         }
     }
@@ -61,11 +68,17 @@ impl Resampler {
         require_rank("self", x, self.space + 2..=self.space + 2)?;
         self.require_dtype(x)?;
         if to.len() != self.space {
-            return Err(Error::value(format!("`output_size` must hold {} numbers, found {}", self.space, dims_text(to))));
+            return Err(Error::value(format!(
+                "`output_size` must hold {} numbers, found {}",
+                self.space,
+                dims_text(to)
+            )));
         }
         require_full("self", x, 1)?;
         for &n in to {
-            require(n.gt(0), || format!("`output_size` must be positive, found {}", dims_text(to)))?;
+            require(n.gt(0), || {
+                format!("`output_size` must be positive, found {}", dims_text(to))
+            })?;
         }
         let sizes = x.sizes()[..2].iter().chain(to).copied().collect();
         Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
@@ -75,21 +88,30 @@ impl Resampler {
         let align_corners = if self.takes_one() { false } else { a[2].bool()? };
         let scales = if self.takes_one() { &a[2..] } else { &a[3..] };
         // positions of bytes are worked out in double precision, those of halves in single
-        let round: fn(f64) -> f64 = if matches!(x.dtype(), DType::F64 | DType::U8) && !self.takes_one() { |x| x } else { single };
+        let round: fn(f64) -> f64 =
+            if matches!(x.dtype(), DType::F64 | DType::U8) && !self.takes_one() {
+                |x| x
+            } else {
+                single
+            };
         let keep = rounding(x.dtype());
         let (from, to) = (host::sizes(x)?, host::sizes(out)?);
         from.iter()
             .zip(&to)
             .skip(2)
             .zip(scales)
-            .map(|((&from, &to), scale)| Ok(Axis { from, to, scale: scale.opt(Value::float)?, align_corners, round, keep }))
+            .map(|((&from, &to), scale)| {
+                Ok(Axis { from, to, scale: scale.opt(Value::float)?, align_corners, round, keep })
+            })
             .collect()
     }
 
-    /// Whether PyTorch takes the kernel that it wrote for images whose channels are last. It differs in precision, and in that it looks at no
-    /// scale where images keep their size or double it.
+    /// Whether PyTorch takes the kernel that it wrote for images whose channels are last. It
+    /// differs in precision, and in that it looks at no scale where images keep their size or
+    /// double it.
     fn direct(self, x: &Tensor, axes: &[Axis]) -> Result<bool> {
-        let wide = || Ok(x.sizes()[1].as_i64().is_some_and(|c| c > 3) && is_channels_last(x.meta())?);
+        let wide =
+            || Ok(x.sizes()[1].as_i64().is_some_and(|c| c > 3) && is_channels_last(x.meta())?);
         match self.space {
             1 => Ok(false),
             2 if axes.iter().map(|axis| axis.to).sum::<usize>() <= 128 => Ok(true),
@@ -106,7 +128,8 @@ impl Resampler {
         let direct = self.direct(x, &axes)?;
         let mut sizes = host::sizes(x)?;
         let Way::By(filter) = self.way else {
-            let mut tables: Vec<Vec<usize>> = sizes[..2].iter().map(|&n| (0..n).collect()).collect();
+            let mut tables: Vec<Vec<usize>> =
+                sizes[..2].iter().map(|&n| (0..n).collect()).collect();
             for axis in &axes {
                 tables.push(axis.nearest(self.way == Way::NearestExact, direct)?);
             }
@@ -127,7 +150,9 @@ impl Resampler {
                 let bits = quantise(&mut taps);
                 let half = ((1i64 << bits) / 2) as f64;
                 let scale = f64::from(1u32 << bits);
-                data = along(&data, axis.from, inner, &taps, |s| ((s + half) / scale).floor().clamp(0.0, 255.0));
+                data = along(&data, axis.from, inner, &taps, |s| {
+                    ((s + half) / scale).floor().clamp(0.0, 255.0)
+                });
             } else {
                 data = along(&data, axis.from, inner, &taps, |s| s);
             }
@@ -138,7 +163,13 @@ impl Resampler {
 }
 
 /// Resamples one dimension of row-major data: `n` elements, `inner` apart.
-fn along(x: &[f64], n: usize, inner: usize, taps: &[Taps], finish: impl Fn(f64) -> f64) -> Vec<f64> {
+fn along(
+    x: &[f64],
+    n: usize,
+    inner: usize,
+    taps: &[Taps],
+    finish: impl Fn(f64) -> f64,
+) -> Vec<f64> {
     let mut out = Vec::with_capacity(x.len() / n.max(1) * taps.len());
     let mut row = vec![0.0; inner];
     for block in x.chunks_exact((n * inner).max(1)) {
@@ -168,7 +199,9 @@ fn scaled(n: SymInt, factor: f64) -> Result<SymInt> {
     if let Some(n) = n.as_i64() {
         return plain(n);
     }
-    let fraction = (0..=16).map(|bits| 1i64 << bits).find(|d| (factor * *d as f64).fract() == 0.0 && factor.abs() < 65536.0);
+    let fraction = (0..=16)
+        .map(|bits| 1i64 << bits)
+        .find(|d| (factor * *d as f64).fract() == 0.0 && factor.abs() < 65536.0);
     match fraction {
         Some(1) => Ok(n * factor as i64),
         Some(d) => Ok((n * (factor * d as f64) as i64).floor_div(d)),
@@ -184,13 +217,26 @@ fn either(a: &[Value], name: &str) -> Result<Outputs> {
     let (sizes, scales): (Dims, Vec<Value>) = match (a[1].is_none(), factors) {
         (false, None) => (a[1].ints()?.into(), vec![Value::None; space]),
         (true, Some(f)) if f.len() == space => {
-            let sizes = x.sizes().iter().skip(2).zip(f).map(|(&n, f)| scaled(n, f.float()?)).collect::<Result<_>>()?;
+            let sizes = x
+                .sizes()
+                .iter()
+                .skip(2)
+                .zip(f)
+                .map(|(&n, f)| scaled(n, f.float()?))
+                .collect::<Result<_>>()?;
             (sizes, f.to_vec())
         }
-        (true, Some(f)) => return Err(Error::value(format!("`scale_factors` must hold {space} numbers, found {}", f.len()))),
+        (true, Some(f)) => {
+            return Err(Error::value(format!(
+                "`scale_factors` must hold {space} numbers, found {}",
+                f.len()
+            )));
+        }
         (absent, _) => {
             let found = if absent { "neither" } else { "both" };
-            return Err(Error::value(format!("exactly one of `output_size` and `scale_factors` must be given, found {found}")));
+            return Err(Error::value(format!(
+                "exactly one of `output_size` and `scale_factors` must be given, found {found}"
+            )));
         }
     };
     let mut args: Args = smallvec![a[0].clone(), Value::from_dims(sizes)];
@@ -201,7 +247,11 @@ fn either(a: &[Value], name: &str) -> Result<Outputs> {
 
 macro_rules! resampling {
     ($way:expr, $space:literal) => {
-        compute(Class::Window, |_, a| Resampler::of($way, $space).metas(a), |a, out| Resampler::of($way, $space).run(a, &out[0]))
+        compute(
+            Class::Window,
+            |_, a| Resampler::of($way, $space).metas(a),
+            |a, out| Resampler::of($way, $space).run(a, &out[0]),
+        )
     };
 }
 
@@ -214,31 +264,83 @@ macro_rules! vec_form {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor" => resampling!(Way::Nearest, 1),
-        "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::Nearest, 2),
-        "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::Nearest, 3),
-        "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor" => resampling!(Way::NearestExact, 1),
-        "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::NearestExact, 2),
-        "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::NearestExact, 3),
-        "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor" => resampling!(Way::By(Filter::Linear), 1),
-        "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::Linear), 2),
-        "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::Linear), 3),
-        "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::Cubic), 2),
-        "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::SmoothLinear), 2),
-        "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::SmoothCubic), 2),
-        "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" => resampling!(Way::By(Filter::SmoothLanczos), 2),
-        "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_nearest1d"),
-        "aten::upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_nearest2d"),
-        "aten::upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_nearest3d"),
-        "aten::_upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor" => vec_form!("aten::_upsample_nearest_exact1d"),
-        "aten::_upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor" => vec_form!("aten::_upsample_nearest_exact2d"),
-        "aten::_upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor" => vec_form!("aten::_upsample_nearest_exact3d"),
-        "aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_linear1d"),
-        "aten::upsample_bilinear2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_bilinear2d"),
-        "aten::upsample_trilinear3d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_trilinear3d"),
-        "aten::upsample_bicubic2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor" => vec_form!("aten::upsample_bicubic2d"),
-        "aten::_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor" => vec_form!("aten::_upsample_bilinear2d_aa"),
-        "aten::_upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor" => vec_form!("aten::_upsample_bicubic2d_aa"),
-        "aten::_upsample_lanczos2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor" => vec_form!("aten::_upsample_lanczos2d_aa"),
+        "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, float? scales=None) -> \
+            Tensor" =>
+            resampling!(Way::Nearest, 1),
+        "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, float? scales_h=None, \
+            float? scales_w=None) -> Tensor" =>
+            resampling!(Way::Nearest, 2),
+        "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, float? scales_d=None, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::Nearest, 3),
+        "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, float? scales=None) \
+            -> Tensor" =>
+            resampling!(Way::NearestExact, 1),
+        "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, float? \
+            scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::NearestExact, 2),
+        "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, float? \
+            scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::NearestExact, 3),
+        "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? \
+            scales=None) -> Tensor" =>
+            resampling!(Way::By(Filter::Linear), 1),
+        "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? \
+            scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::By(Filter::Linear), 2),
+        "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, \
+            float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::By(Filter::Linear), 3),
+        "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, float? \
+            scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::By(Filter::Cubic), 2),
+        "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::By(Filter::SmoothLinear), 2),
+        "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::By(Filter::SmoothCubic), 2),
+        "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::By(Filter::SmoothLanczos), 2),
+        "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, float[]? \
+            scale_factors) -> Tensor" =>
+            vec_form!("aten::upsample_nearest1d"),
+        "aten::upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, float[]? \
+            scale_factors) -> Tensor" =>
+            vec_form!("aten::upsample_nearest2d"),
+        "aten::upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, float[]? \
+            scale_factors) -> Tensor" =>
+            vec_form!("aten::upsample_nearest3d"),
+        "aten::_upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, float[]? \
+            scale_factors) -> Tensor" =>
+            vec_form!("aten::_upsample_nearest_exact1d"),
+        "aten::_upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, float[]? \
+            scale_factors) -> Tensor" =>
+            vec_form!("aten::_upsample_nearest_exact2d"),
+        "aten::_upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, float[]? \
+            scale_factors) -> Tensor" =>
+            vec_form!("aten::_upsample_nearest_exact3d"),
+        "aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, \
+            float[]? scale_factors) -> Tensor" =>
+            vec_form!("aten::upsample_linear1d"),
+        "aten::upsample_bilinear2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, \
+            float[]? scale_factors) -> Tensor" =>
+            vec_form!("aten::upsample_bilinear2d"),
+        "aten::upsample_trilinear3d.vec(Tensor input, SymInt[]? output_size, bool align_corners, \
+            float[]? scale_factors) -> Tensor" =>
+            vec_form!("aten::upsample_trilinear3d"),
+        "aten::upsample_bicubic2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, \
+            float[]? scale_factors) -> Tensor" =>
+            vec_form!("aten::upsample_bicubic2d"),
+        "aten::_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool \
+            align_corners, float[]? scale_factors) -> Tensor" =>
+            vec_form!("aten::_upsample_bilinear2d_aa"),
+        "aten::_upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, bool \
+            align_corners, float[]? scale_factors) -> Tensor" =>
+            vec_form!("aten::_upsample_bicubic2d_aa"),
+        "aten::_upsample_lanczos2d_aa.vec(Tensor input, SymInt[]? output_size, bool \
+            align_corners, float[]? scale_factors) -> Tensor" =>
+            vec_form!("aten::_upsample_lanczos2d_aa"),
     }
 }

@@ -1,6 +1,7 @@
 //! Which elements resampling reads along one dimension, and with what weights.
 //!
-//! Positions are worked out in the precision PyTorch works them out in: it decides between neighbours.
+//! Positions are worked out in the precision PyTorch works them out in: it decides between
+//! neighbours.
 
 use crate::aten::host::table;
 use crate::error::Result;
@@ -48,11 +49,13 @@ pub(super) fn cubic(x: f64, a: f64) -> f64 {
     }
 }
 
-/// The weights of four neighbours, the second and third of which surround the place `t` between them; every step is rounded.
+/// The weights of four neighbours, the second and third of which surround the place `t` between
+/// them; every step is rounded.
 pub(super) fn cubic_weights(t: f64, round: fn(f64) -> f64) -> [f64; 4] {
     const A: f64 = -0.75;
     // c₀ x³ + c₁ x² + c₂ x + c₃
-    let polynomial = |x: f64, c: [f64; 4]| c[1..].iter().fold(c[0], |sum, c| round(round(sum * x) + c));
+    let polynomial =
+        |x: f64, c: [f64; 4]| c[1..].iter().fold(c[0], |sum, c| round(round(sum * x) + c));
     let near = |x| polynomial(x, [A + 2.0, -(A + 3.0), 0.0, 1.0]);
     let far = |x| polynomial(x, [A, -5.0 * A, 8.0 * A, -4.0 * A]);
     let back = round(1.0 - t);
@@ -64,7 +67,9 @@ fn triangle(x: f64) -> f64 {
 }
 
 fn lanczos(x: f64) -> f64 {
-    let sinc = |x: f64| if x == 0.0 { 1.0 } else { (std::f64::consts::PI * x).sin() / (std::f64::consts::PI * x) };
+    let sinc = |x: f64| {
+        if x == 0.0 { 1.0 } else { (std::f64::consts::PI * x).sin() / (std::f64::consts::PI * x) }
+    };
     if x.abs() < 3.0 { sinc(x) * sinc(x / 3.0) } else { 0.0 }
 }
 
@@ -81,7 +86,11 @@ impl Axis {
     /// Where output element `i` lies among the input elements.
     fn position(&self, ratio: f64, i: usize) -> f64 {
         let i = i as f64;
-        if self.align_corners { (self.round)(ratio * i) } else { (self.round)((self.round)(ratio * (i + 0.5)) - 0.5) }
+        if self.align_corners {
+            (self.round)(ratio * i)
+        } else {
+            (self.round)((self.round)(ratio * (i + 0.5)) - 0.5)
+        }
     }
 
     /// The element before a position, and how far the position is from there to the next.
@@ -94,7 +103,8 @@ impl Axis {
         i.clamp(0.0, self.from as f64 - 1.0) as usize
     }
 
-    /// The one element that each place takes. Where images grow to their own size or twice it, PyTorch looks at no scale (`whole`).
+    /// The one element that each place takes. Where images grow to their own size or twice it,
+    /// PyTorch looks at no scale (`whole`).
     pub(super) fn nearest(&self, exact: bool, whole: bool) -> Result<Vec<usize>> {
         let ratio = single(self.ratio());
         table(self.to, |o| {
@@ -117,7 +127,10 @@ impl Axis {
                 }
                 let (i, t) = self.before(self.position(ratio, o).max(0.0));
                 let t = (self.keep)(t);
-                Taps::from_slice(&[(self.inside(i), (self.keep)(1.0 - t)), (self.inside(i + 1.0), t)])
+                Taps::from_slice(&[
+                    (self.inside(i), (self.keep)(1.0 - t)),
+                    (self.inside(i + 1.0), t),
+                ])
             })
             .collect()
     }
@@ -127,7 +140,10 @@ impl Axis {
         (0..self.to)
             .map(|o| {
                 let (i, t) = self.before(self.position(ratio, o));
-                (0..4).map(|k| self.inside(i + f64::from(k) - 1.0)).zip(cubic_weights(t, self.round).map(self.keep)).collect()
+                (0..4)
+                    .map(|k| self.inside(i + f64::from(k) - 1.0))
+                    .zip(cubic_weights(t, self.round).map(self.keep))
+                    .collect()
             })
             .collect()
     }
@@ -144,7 +160,9 @@ impl Axis {
                 let first = (center - reach + 0.5).max(0.0) as usize;
                 let end = ((center + reach + 0.5).max(0.0) as usize).min(self.from);
                 let r = self.round;
-                let mut taps: Taps = (first..end).map(|i| (i, filter(r((r(i as f64 - center) + 0.5) * narrowing)))).collect();
+                let mut taps: Taps = (first..end)
+                    .map(|i| (i, filter(r((r(i as f64 - center) + 0.5) * narrowing))))
+                    .collect();
                 let total: f64 = taps.iter().map(|t| t.1).sum();
                 if total != 0.0 {
                     taps.iter_mut().for_each(|t| t.1 /= total);
@@ -167,7 +185,8 @@ impl Axis {
     }
 }
 
-/// Makes the weights of all positions integers of 15 bits, as large as they can be; returns how many of the bits are fractional.
+/// Makes the weights of all positions integers of 15 bits, as large as they can be; returns how
+/// many of the bits are fractional.
 pub(super) fn quantise(all: &mut [Taps]) -> u32 {
     for taps in all.iter_mut() {
         // an element that is read twice is read once, with both weights

@@ -6,18 +6,22 @@ use crate::aten::host;
 use crate::aten::lower::{Class, Metas};
 use crate::aten::pooling::{max_sliding, pooled_meta};
 use crate::aten::table;
+use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
 use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::Value;
 use maquette_ir::DType;
 use smallvec::smallvec;
 
 #[track_caller]
 fn require_positions(indices: &Tensor, like: &Tensor) -> Result<()> {
     if indices.dtype() != DType::I64 {
-        return Err(Error::value(format!("argument `indices` must hold i64, found {}{}", indices.dtype(), dims_text(indices.sizes()))));
+        return Err(Error::value(format!(
+            "argument `indices` must hold i64, found {}{}",
+            indices.dtype(),
+            dims_text(indices.sizes())
+        )));
     }
     require_same(like.sizes(), indices.sizes(), || "argument `indices` must have".into())
 }
@@ -30,10 +34,15 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
     require_positions(a[1].tensor()?, x)?;
     require_full("self", x, 1)?;
     if to.len() != space {
-        return Err(Error::value(format!("`output_size` must hold {space} numbers, found {}", dims_text(to))));
+        return Err(Error::value(format!(
+            "`output_size` must hold {space} numbers, found {}",
+            dims_text(to)
+        )));
     }
     for &n in to {
-        require(n.ge(0), || format!("`output_size` must not be negative, found {}", dims_text(to)))?;
+        require(n.ge(0), || {
+            format!("`output_size` must not be negative, found {}", dims_text(to))
+        })?;
     }
     let sizes: Dims = x.sizes()[..x.dim() - space].iter().chain(to).copied().collect();
     if space == 3 {
@@ -45,19 +54,34 @@ fn unpooled_meta(a: &[Value], space: usize) -> Result<Metas> {
     Ok(smallvec![pooled_meta(x, sizes, x.dtype())?])
 }
 
-/// Puts every element of `x` at its place in its plane of `out`, which is zero elsewhere; `put` combines it with what is there.
-fn scatter_by_index(x: &Tensor, indices: &Tensor, out: &Tensor, space: usize, put: impl Fn(&mut f64, f64)) -> Result<()> {
+/// Puts every element of `x` at its place in its plane of `out`, which is zero elsewhere; `put`
+/// combines it with what is there.
+fn scatter_by_index(
+    x: &Tensor,
+    indices: &Tensor,
+    out: &Tensor,
+    space: usize,
+    put: impl Fn(&mut f64, f64),
+) -> Result<()> {
     if is_empty(out) && is_empty(x) {
         return Ok(());
     }
-    let plane = |t: &Tensor| -> Result<usize> { Ok(host::count(&host::sizes(t)?.split_off(t.dim() - space))) };
+    let plane = |t: &Tensor| -> Result<usize> {
+        Ok(host::count(&host::sizes(t)?.split_off(t.dim() - space)))
+    };
     let (small, large) = (plane(x)?, plane(out)?);
     let (elements, positions) = (host::reals(x)?, host::data::<i64>(indices)?);
     let mut result = host::filled(0.0, out.numel().as_i64().unwrap_or(0) as usize)?;
     for (i, (x, at)) in elements.into_iter().zip(positions).enumerate() {
-        let target = usize::try_from(at).ok().filter(|at| *at < large).and_then(|at| result.get_mut(i / small.max(1) * large + at));
+        let target = usize::try_from(at)
+            .ok()
+            .filter(|at| *at < large)
+            .and_then(|at| result.get_mut(i / small.max(1) * large + at));
         let target = target.ok_or_else(|| {
-            Error::value(format!("argument `indices` holds {at}, which is not a position in a plane of sizes {}", dims_text(out.sizes())))
+            Error::value(format!(
+                "argument `indices` holds {at}, which is not a position in a plane of sizes {}",
+                dims_text(out.sizes())
+            ))
         })?;
         put(target, x);
     }
@@ -84,9 +108,12 @@ table! {
     pub(super) static TABLE = {
         "aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor" =>
             compute(Class::Scatter, |_, a| unpooled_meta(a, 2), |a, out| unpool(a, &out[0], 2)),
-        "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor" =>
+        "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, \
+            int[3] padding) -> Tensor" =>
             compute(Class::Scatter, |_, a| unpooled_meta(a, 3), |a, out| unpool(a, &out[0], 3)),
-        "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor" =>
+        "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] \
+            kernel_size, int[2] stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor \
+            indices) -> Tensor" =>
             compute(Class::Scatter, |_, a| backward_meta(a), |a, out| {
                 let round = rounding(out[0].dtype());
                 scatter_by_index(a[0].tensor()?, a[7].tensor()?, &out[0], 2, |there, x| *there = round(*there + x))

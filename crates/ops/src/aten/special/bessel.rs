@@ -67,7 +67,11 @@ pub(super) fn scaled_k(order: i32, x: f64) -> f64 {
 
 /// `K(order, x)` for order 0 or 1; infinite at 0, NaN below.
 pub(super) fn k(order: i32, x: f64) -> f64 {
-    if (0.0..2.0).contains(&x) && x != 0.0 { small_k(order, x) } else { scaled_k(order, x) * libm::exp(-x) }
+    if (0.0..2.0).contains(&x) && x != 0.0 {
+        small_k(order, x)
+    } else {
+        scaled_k(order, x) * libm::exp(-x)
+    }
 }
 
 /// The ascending series, for `0 < x < 2`.
@@ -85,7 +89,8 @@ fn small_k(order: i32, x: f64) -> f64 {
     if order == 0 { sum } else { 1.0 / x - 0.5 * x * sum }
 }
 
-/// `exp(x) K(nu, x)` and `exp(x) K(nu + 1, x)` for `|nu| <= 1/2` and `x` not much below 2: Steed's continued fraction with Temme's sum.
+/// `exp(x) K(nu, x)` and `exp(x) K(nu + 1, x)` for `|nu| <= 1/2` and `x` not much below 2: Steed's
+/// continued fraction with Temme's sum.
 fn fraction_k(nu: f64, x: f64) -> (f64, f64) {
     if x.is_infinite() {
         return (0.0, 0.0);
@@ -163,7 +168,8 @@ fn airy_far_left(z: f64) -> f64 {
         let sign = if k / 2 % 2 == 0 { 1.0 } else { -1.0 };
         *(if k % 2 == 0 { &mut even } else { &mut odd }) += sign * u;
         let k = f64::from(k + 1);
-        u *= (6.0 * k - 5.0) * (6.0 * k - 3.0) * (6.0 * k - 1.0) / (216.0 * k * (2.0 * k - 1.0) * arg);
+        u *= (6.0 * k - 5.0) * (6.0 * k - 3.0) * (6.0 * k - 1.0)
+            / (216.0 * k * (2.0 * k - 1.0) * arg);
         if u < f64::EPSILON * 0.1 {
             break;
         }

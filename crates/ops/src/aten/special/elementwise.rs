@@ -1,13 +1,13 @@
-//! Elementwise by a function of numbers: dtypes, broadcasting and strides as the pointwise operators have them, values one at a time in
-//! `f64`, rounded once.
+//! Elementwise by a function of numbers: dtypes, broadcasting and strides as the pointwise
+//! operators have them, values one at a time in `f64`, rounded once.
 
 use super::super::host;
 use super::super::lower::{Metas, operand};
 use crate::dispatch::cpu_exec;
-use crate::error::{Error, Result};
-use crate::tensor::meta::Meta;
-use crate::tensor::Tensor;
 use crate::dispatch::value::Value;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
 use maquette_ir::sym::SymInt;
 use maquette_ir::typing::{broadcast, elementwise_strides, promote};
 use maquette_ir::{Category, DType};
@@ -30,7 +30,9 @@ impl Takes {
     /// The dtype that operands of these dtypes are computed in, and the result has.
     pub(super) fn dtype(self, operands: &[Value]) -> Result<DType> {
         let promoted = promote(operands.iter().map(operand));
-        let refused = |what: &str| Err(Error::value(format!("the operands must be {what}, found {promoted}")));
+        let refused = |what: &str| {
+            Err(Error::value(format!("the operands must be {what}, found {promoted}")))
+        };
         match (self, promoted) {
             (Takes::Wide, DType::F16 | DType::BF16) => refused("f32, f64, integers or bools"),
             (Takes::Numbers | Takes::Wide, d) if d.category() != Category::Float => Ok(DType::F32),
@@ -50,13 +52,20 @@ pub(super) fn meta(operands: &[Value], dtype: DType) -> Result<Meta> {
             _ => None,
         })
         .collect();
-    let first = tensors.first().ok_or_else(|| Error::value("an elementwise operator needs a tensor among its operands"))?;
+    let first = tensors
+        .first()
+        .ok_or_else(|| Error::value("an elementwise operator needs a tensor among its operands"))?;
     if let Some(other) = tensors.iter().find(|t| t.device() != first.device()) {
-        return Err(Error::value(format!("the operands must be on one device, found {} and {}", first.device(), other.device())));
+        return Err(Error::value(format!(
+            "the operands must be on one device, found {} and {}",
+            first.device(),
+            other.device()
+        )));
     }
     let shapes: SmallVec<[&[SymInt]; 2]> = tensors.iter().map(|t| t.sizes()).collect();
     let sizes = broadcast(&shapes)?;
-    let layouts: SmallVec<[(&[SymInt], &[SymInt]); 2]> = tensors.iter().map(|t| (t.sizes(), t.strides())).collect();
+    let layouts: SmallVec<[(&[SymInt], &[SymInt]); 2]> =
+        tensors.iter().map(|t| (t.sizes(), t.strides())).collect();
     let strides = elementwise_strides(&sizes, &layouts)?;
     Ok(Meta { strides, ..Meta::contiguous(sizes, dtype).on(first.device()) })
 }
@@ -89,7 +98,12 @@ pub(super) fn unary(x: &Value, outs: &[Tensor], f: &dyn Fn(f64) -> f64) -> Resul
 }
 
 /// `out = f(a, b)`.
-pub(super) fn binary(a: &Value, b: &Value, outs: &[Tensor], f: &dyn Fn(f64, f64) -> f64) -> Result<()> {
+pub(super) fn binary(
+    a: &Value,
+    b: &Value,
+    outs: &[Tensor],
+    f: &dyn Fn(f64, f64) -> f64,
+) -> Result<()> {
     let [out] = outs else { return Err(one_output(outs)) };
     let (a, b) = (values(a, out.dtype(), out)?, values(b, out.dtype(), out)?);
     let y: Vec<f64> = a.into_iter().zip(b).map(|(a, b)| f(a, b)).collect();
@@ -97,12 +111,20 @@ pub(super) fn binary(a: &Value, b: &Value, outs: &[Tensor], f: &dyn Fn(f64, f64)
 }
 
 /// `out = f(a, b)` of integers, where the result wraps into the dtype.
-pub(super) fn integers(a: &Value, b: &Value, outs: &[Tensor], f: &dyn Fn(i64, i64) -> i64) -> Result<()> {
+pub(super) fn integers(
+    a: &Value,
+    b: &Value,
+    outs: &[Tensor],
+    f: &dyn Fn(i64, i64) -> i64,
+) -> Result<()> {
     let [out] = outs else { return Err(one_output(outs)) };
-    let read = |v: &Value| host::data::<i64>(&cpu_exec::cast(&spread(v, out.dtype(), out)?, DType::I64)?);
+    let read =
+        |v: &Value| host::data::<i64>(&cpu_exec::cast(&spread(v, out.dtype(), out)?, DType::I64)?);
     let (a, b) = (read(a)?, read(b)?);
     let y = Tensor::allocate(Meta::contiguous(out.sizes(), DType::I64).on(out.device()))?;
-    host::fill_with::<i64>(&y, |y| y.iter_mut().zip(a.iter().zip(&b)).for_each(|(y, (a, b))| *y = f(*a, *b)))?;
+    host::fill_with::<i64>(&y, |y| {
+        y.iter_mut().zip(a.iter().zip(&b)).for_each(|(y, (a, b))| *y = f(*a, *b))
+    })?;
     cpu_exec::copy(&y, out)
 }
 

@@ -15,7 +15,10 @@ fn refine(mut z: f64, slope: f64, residual: impl Fn(f64) -> f64) -> f64 {
 fn erfc_inverse(q: f64) -> f64 {
     // the rational approximation of the normal quantile by Hastings, to 4.5e-4
     let t = (-2.0 * libm::log(0.5 * q)).sqrt();
-    let (above, below) = (2.515_517 + t * (0.802_853 + t * 0.010_328), 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308)));
+    let (above, below) = (
+        2.515_517 + t * (0.802_853 + t * 0.010_328),
+        1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308)),
+    );
     refine((t - above / below) * FRAC_1_SQRT_2, -FRAC_2_SQRT_PI, |z| libm::erfc(z) - q)
 }
 
@@ -54,7 +57,8 @@ pub(super) fn ndtri(p: f64) -> f64 {
 pub(super) fn erfcx(x: f64) -> f64 {
     if x > 25.0 {
         let z = 0.5 / (x * x);
-        return 0.5 * FRAC_2_SQRT_PI / x * (1.0 - z * (1.0 - 3.0 * z * (1.0 - 5.0 * z * (1.0 - 7.0 * z * (1.0 - 9.0 * z)))));
+        return 0.5 * FRAC_2_SQRT_PI / x
+            * (1.0 - z * (1.0 - 3.0 * z * (1.0 - 5.0 * z * (1.0 - 7.0 * z * (1.0 - 9.0 * z)))));
     }
     let square = x * x;
     // what the square lost by rounding

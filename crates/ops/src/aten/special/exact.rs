@@ -14,7 +14,8 @@ fn wrap(dtype: DType) -> fn(i64) -> i64 {
     }
 }
 
-/// The greatest common divisor, by Euclid's remainders; magnitudes wrap, so that the least integer stays negative.
+/// The greatest common divisor, by Euclid's remainders; magnitudes wrap, so that the least integer
+/// stays negative.
 pub(super) fn gcd(dtype: DType, a: i64, b: i64) -> i64 {
     let wrap = wrap(dtype);
     let (mut a, mut b) = (wrap(a.wrapping_abs()), wrap(b.wrapping_abs()));
@@ -77,7 +78,12 @@ pub(super) fn frexp(x: f64) -> (f64, f64) {
     (mantissa, f64::from(exponent))
 }
 
-/// `x 2^n`: exact for a whole exponent, else the product with a power rounded to the exponent's dtype.
+/// `x 2^n`: exact for a whole exponent, else the product with a power rounded to the exponent's
+/// dtype.
 pub(super) fn ldexp(exponent: DType, x: f64, n: f64) -> f64 {
-    if exponent.is_float() { x * round_to(exponent)(libm::exp2(n)) } else { libm::scalbn(x, n.clamp(-1e5, 1e5) as i32) }
+    if exponent.is_float() {
+        x * round_to(exponent)(libm::exp2(n))
+    } else {
+        libm::scalbn(x, n.clamp(-1e5, 1e5) as i32)
+    }
 }

@@ -18,10 +18,19 @@ pub(super) fn lgamma(x: f64) -> f64 {
     libm::lgamma(x)
 }
 
-/// The derivative of [`lgamma`]. NaN at the negative poles; at 0 an infinity with the opposite sign.
+/// The derivative of [`lgamma`]. NaN at the negative poles; at 0 an infinity with the opposite
+/// sign.
 pub(super) fn digamma(x: f64) -> f64 {
     // B(2k) / 2k
-    const ASYMPTOTIC: [f64; 7] = [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32760.0, 1.0 / 12.0];
+    const ASYMPTOTIC: [f64; 7] = [
+        1.0 / 12.0,
+        -1.0 / 120.0,
+        1.0 / 252.0,
+        -1.0 / 240.0,
+        1.0 / 132.0,
+        -691.0 / 32760.0,
+        1.0 / 12.0,
+    ];
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
     }
@@ -40,10 +49,12 @@ pub(super) fn digamma(x: f64) -> f64 {
     libm::log(x) - 0.5 / x - z * horner(z, &ASYMPTOTIC) - below
 }
 
-/// The derivative of [`digamma`]; `pi_times` multiplies by pi in the operand's precision, which decides the value at the negative poles.
+/// The derivative of [`digamma`]; `pi_times` multiplies by pi in the operand's precision, which
+/// decides the value at the negative poles.
 fn trigamma(x: f64, pi_times: fn(f64) -> f64) -> f64 {
     // B(2k)
-    const ASYMPTOTIC: [f64; 7] = [1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0, -691.0 / 2730.0, 7.0 / 6.0];
+    const ASYMPTOTIC: [f64; 7] =
+        [1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0, -691.0 / 2730.0, 7.0 / 6.0];
     if x < 0.5 {
         let s = libm::sin(pi_times(x));
         return PI * PI / (s * s) - trigamma(1.0 - x, pi_times);
@@ -57,11 +68,15 @@ fn trigamma(x: f64, pi_times: fn(f64) -> f64) -> f64 {
     below + (1.0 + 0.5 / x + z * horner(z, &ASYMPTOTIC)) / x
 }
 
-/// The `n`-th derivative of [`digamma`]. `narrow`: of an operand with the precision of `f32` at most.
+/// The `n`-th derivative of [`digamma`]. `narrow`: of an operand with the precision of `f32` at
+/// most.
 pub(super) fn polygamma(n: i64, x: f64, narrow: bool) -> f64 {
     match n {
         0 => digamma(x),
-        1 => trigamma(x, if narrow { |x| f64::from(x as f32 * std::f32::consts::PI) } else { |x| x * PI }),
+        1 => trigamma(
+            x,
+            if narrow { |x| f64::from(x as f32 * std::f32::consts::PI) } else { |x| x * PI },
+        ),
         _ => {
             let size = libm::exp(lgamma(n as f64 + 1.0)) * zeta(n as f64 + 1.0, x);
             if n % 2 == 0 { -size } else { size }
@@ -69,7 +84,8 @@ pub(super) fn polygamma(n: i64, x: f64, narrow: bool) -> f64 {
     }
 }
 
-/// The sum of `(q + k)^-x` over all `k >= 0`. NaN for `x < 1`, and for a negative `q` unless `x` is whole; infinite at the poles.
+/// The sum of `(q + k)^-x` over all `k >= 0`. NaN for `x < 1`, and for a negative `q` unless `x` is
+/// whole; infinite at the poles.
 pub(super) fn zeta(x: f64, q: f64) -> f64 {
     // (2k)! / B(2k)
     const EULER_MACLAURIN: [f64; 12] = [
@@ -133,7 +149,8 @@ pub(super) fn zeta(x: f64, q: f64) -> f64 {
     sum
 }
 
-/// The logarithm of the gamma function of `p` dimensions. `round` brings each step into the operand's precision, as PyTorch does.
+/// The logarithm of the gamma function of `p` dimensions. `round` brings each step into the
+/// operand's precision, as PyTorch does.
 pub(super) fn mvlgamma(x: f64, p: i64, round: fn(f64) -> f64) -> f64 {
     let sum: f64 = (0..p).map(|i| round(lgamma(round(x - 0.5 * i as f64)))).sum();
     let p = p as f64;

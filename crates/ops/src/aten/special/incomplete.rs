@@ -3,7 +3,8 @@
 use super::gamma::{EULER_GAMMA, horner, lgamma};
 use std::f64::consts::PI;
 
-/// Above this `a`, and near `x = a`, the expansion that is uniform in both is exact to the last digits and much shorter.
+/// Above this `a`, and near `x = a`, the expansion that is uniform in both is exact to the last
+/// digits and much shorter.
 const LARGE: f64 = 1e5;
 
 /// Enough for any `a` up to [`LARGE`].
@@ -85,7 +86,8 @@ fn log1p_less(x: f64) -> f64 {
 /// `x^a e^-x / gamma(a)`.
 fn front(a: f64, x: f64) -> f64 {
     // B(2k) / (2k (2k - 1)), of Stirling's series
-    const STIRLING: [f64; 6] = [1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0];
+    const STIRLING: [f64; 6] =
+        [1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0];
     if a < 10.0 {
         return libm::exp(a * libm::log(x) - x - lgamma(a));
     }
@@ -103,7 +105,11 @@ fn lower_series(a: f64, x: f64) -> f64 {
             break;
         }
     }
-    if a < 10.0 { libm::exp(a * libm::log(x) - x - lgamma(a + 1.0)) * sum } else { front(a, x) / a * sum }
+    if a < 10.0 {
+        libm::exp(a * libm::log(x) - x - lgamma(a + 1.0)) * sum
+    } else {
+        front(a, x) / a * sum
+    }
 }
 
 /// Lentz's evaluation of the continued fraction.
@@ -164,11 +170,18 @@ fn uniform(a: f64, x: f64, side: f64) -> f64 {
         -1.854_062_210_715_16e-6,
         8.296_711_340_953_086e-7,
     ];
-    const C1: [f64; 6] =
-        [-1.0 / 540.0, -1.0 / 288.0, 1.0 / 378.0, -9.902_263_374_485_597e-4, 2.057_613_168_724_28e-4, -4.018_775_720_164_609e-7];
+    const C1: [f64; 6] = [
+        -1.0 / 540.0,
+        -1.0 / 288.0,
+        1.0 / 378.0,
+        -9.902_263_374_485_597e-4,
+        2.057_613_168_724_28e-4,
+        -4.018_775_720_164_609e-7,
+    ];
     let excess = (x - a) / a;
     let half_square = -log1p_less(excess);
     let eta = (2.0 * half_square).sqrt().copysign(excess);
-    let rest = libm::exp(-a * half_square) / (2.0 * PI * a).sqrt() * (horner(eta, &C0) + horner(eta, &C1) / a);
+    let rest = libm::exp(-a * half_square) / (2.0 * PI * a).sqrt()
+        * (horner(eta, &C0) + horner(eta, &C1) / a);
     0.5 * libm::erfc(side * eta * (0.5 * a).sqrt()) + side * rest
 }

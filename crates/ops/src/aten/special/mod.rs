@@ -1,5 +1,5 @@
-//! Special functions. Those that need loops, series or tables are functions of plain numbers, applied an element at a time; short
-//! formulas are with the pointwise operators.
+//! Special functions. Those that need loops, series or tables are functions of plain numbers,
+//! applied an element at a time; short formulas are with the pointwise operators.
 
 mod alias;
 mod bessel;
@@ -16,10 +16,10 @@ use super::host;
 use super::lower::{Class, Compute, Lowering, Metas};
 use super::{OpDef, table};
 use crate::args;
-use crate::error::{Error, Result};
-use crate::tensor::meta::Meta;
-use crate::tensor::Tensor;
 use crate::dispatch::value::{Outputs, Value};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
 use elementwise::{Takes, meta, metas, round_to, values};
 use maquette_ir::DType;
 use smallvec::smallvec;
@@ -27,7 +27,10 @@ use smallvec::smallvec;
 /// The tables of this family.
 pub(super) const TABLES: [&[OpDef]; 4] = [TABLE, POLYNOMIALS, alias::TABLE, scan::TABLE];
 
-const fn scalar(metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>, run: fn(&[Value], &[Tensor]) -> Result<()>) -> Lowering {
+const fn scalar(
+    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
     Lowering::Compute(Compute { class: Class::Scalar, metas, run })
 }
 
@@ -46,7 +49,10 @@ macro_rules! each {
         scalar(|_, a| metas(a, Takes::$takes), |a, o| elementwise::unary(&a[0], o, &|$x| $f))
     };
     ($takes:ident, |$x:ident, $y:ident| $f:expr) => {
-        scalar(|_, a| metas(a, Takes::$takes), |a, o| elementwise::binary(&a[0], &a[1], o, &|$x, $y| $f))
+        scalar(
+            |_, a| metas(a, Takes::$takes),
+            |a, o| elementwise::binary(&a[0], &a[1], o, &|$x, $y| $f),
+        )
     };
     ($takes:ident, |$d:ident, $x:ident, $y:ident| $f:expr) => {
         scalar(
@@ -62,7 +68,9 @@ macro_rules! each {
 /// `n, self`.
 fn polygamma_metas(a: &[Value]) -> Result<Metas> {
     match a[0].int()?.as_i64() {
-        Some(n) if n < 0 => Err(Error::value(format!("`n`, the order of the derivative, must not be negative, found {n}"))),
+        Some(n) if n < 0 => Err(Error::value(format!(
+            "`n`, the order of the derivative, must not be negative, found {n}"
+        ))),
         _ => metas(&a[1..], Takes::Numbers),
     }
 }
@@ -76,7 +84,10 @@ fn polygamma(a: &[Value], outs: &[Tensor]) -> Result<()> {
 fn polygamma_in_place(a: &[Value]) -> Result<Outputs> {
     let (target, n) = (a[0].tensor()?, a[1].int()?);
     if !target.dtype().is_float() {
-        return Err(Error::value(format!("the result is a float, which cannot be written into a tensor of dtype {}", target.dtype())));
+        return Err(Error::value(format!(
+            "the result is a float, which cannot be written into a tensor of dtype {}",
+            target.dtype()
+        )));
     }
     let derivative = crate::call("aten::polygamma", args![n, target])?[0].clone();
     crate::call("aten::copy_", smallvec![a[0].clone(), derivative])
@@ -88,7 +99,9 @@ fn mvlgamma_metas(a: &[Value]) -> Result<Metas> {
     // each is a term of a sum, for every element
     const MOST: i64 = 1 << 24;
     if p.as_i64().is_some_and(|p| !(1..=MOST).contains(&p)) {
-        return Err(Error::value(format!("`p`, the number of dimensions, must be at least 1 and at most {MOST}, found {p}")));
+        return Err(Error::value(format!(
+            "`p`, the number of dimensions, must be at least 1 and at most {MOST}, found {p}"
+        )));
     }
     if x.dtype() == DType::Bool {
         return Err(Error::value("`self` must hold numbers, found bool"));
@@ -108,7 +121,8 @@ fn frexp_metas(a: &[Value]) -> Result<Metas> {
 }
 
 fn frexp(a: &[Value], outs: &[Tensor]) -> Result<()> {
-    let (mantissas, exponents): (Vec<f64>, Vec<f64>) = host::reals(a[0].tensor()?)?.into_iter().map(exact::frexp).unzip();
+    let (mantissas, exponents): (Vec<f64>, Vec<f64>) =
+        host::reals(a[0].tensor()?)?.into_iter().map(exact::frexp).unzip();
     host::store_reals(&outs[0], &mantissas)?;
     host::store_reals(&outs[1], &exponents)
 }
@@ -140,7 +154,10 @@ fn float_power(op: &str, a: &[Value]) -> Result<Outputs> {
 fn float_power_in_place(op: &str, a: &[Value]) -> Result<Outputs> {
     let base = a[0].tensor()?;
     if base.dtype() != DType::F64 {
-        return Err(Error::value(format!("`self` must be f64, which the result is, found {}", base.dtype())));
+        return Err(Error::value(format!(
+            "`self` must be f64, which the result is, found {}",
+            base.dtype()
+        )));
     }
     done(crate::call(op, smallvec![a[0].clone(), as_f64(&a[1])?])?[0].tensor()?.clone())
 }
@@ -152,17 +169,28 @@ table! {
         "aten::lgamma_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::lgamma"),
         "aten::digamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::digamma(x)),
         "aten::digamma_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::digamma"),
-        "aten::polygamma(int n, Tensor self) -> Tensor" => scalar(|_, a| polygamma_metas(a), polygamma),
-        "aten::polygamma_(Tensor(a!) self, int n) -> Tensor(a!)" => Lowering::Composite(polygamma_in_place),
-        "aten::mvlgamma(Tensor self, int p) -> Tensor" => scalar(|_, a| mvlgamma_metas(a), mvlgamma),
-        "aten::mvlgamma_(Tensor(a!) self, int p) -> Tensor(a!)" => Lowering::InPlace("aten::mvlgamma"),
-        "aten::igamma(Tensor self, Tensor other) -> Tensor" => each!(Floats, |a, x| incomplete::lower(a, x)),
-        "aten::igamma_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::igamma"),
-        "aten::igammac(Tensor self, Tensor other) -> Tensor" => each!(Floats, |a, x| incomplete::upper(a, x)),
-        "aten::igammac_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::igammac"),
-        "aten::special_zeta(Tensor self, Tensor other) -> Tensor" => each!(Wide, |x, q| gamma::zeta(x, q)),
-        "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor" => each!(Wide, |x, q| gamma::zeta(x, q)),
-        "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" => each!(Wide, |x, q| gamma::zeta(x, q)),
+        "aten::polygamma(int n, Tensor self) -> Tensor" =>
+            scalar(|_, a| polygamma_metas(a), polygamma),
+        "aten::polygamma_(Tensor(a!) self, int n) -> Tensor(a!)" =>
+            Lowering::Composite(polygamma_in_place),
+        "aten::mvlgamma(Tensor self, int p) -> Tensor" =>
+            scalar(|_, a| mvlgamma_metas(a), mvlgamma),
+        "aten::mvlgamma_(Tensor(a!) self, int p) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::mvlgamma"),
+        "aten::igamma(Tensor self, Tensor other) -> Tensor" =>
+            each!(Floats, |a, x| incomplete::lower(a, x)),
+        "aten::igamma_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::igamma"),
+        "aten::igammac(Tensor self, Tensor other) -> Tensor" =>
+            each!(Floats, |a, x| incomplete::upper(a, x)),
+        "aten::igammac_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::igammac"),
+        "aten::special_zeta(Tensor self, Tensor other) -> Tensor" =>
+            each!(Wide, |x, q| gamma::zeta(x, q)),
+        "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor" =>
+            each!(Wide, |x, q| gamma::zeta(x, q)),
+        "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" =>
+            each!(Wide, |x, q| gamma::zeta(x, q)),
 
         "aten::erfinv(Tensor self) -> Tensor" => each!(Numbers, |x| erf::erfinv(x)),
         "aten::erfinv_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::erfinv"),
@@ -175,34 +203,53 @@ table! {
         "aten::special_i0e(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::scaled_i(0, x)),
         "aten::special_i1(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(1, x)),
         "aten::special_i1e(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::scaled_i(1, x)),
-        "aten::special_modified_bessel_i0(Tensor self) -> Tensor" => each!(Wide, |x| bessel::i(0, x)),
-        "aten::special_modified_bessel_i1(Tensor self) -> Tensor" => each!(Wide, |x| bessel::i(1, x)),
-        "aten::special_modified_bessel_k0(Tensor self) -> Tensor" => each!(Wide, |x| bessel::k(0, x)),
-        "aten::special_modified_bessel_k1(Tensor self) -> Tensor" => each!(Wide, |x| bessel::k(1, x)),
-        "aten::special_scaled_modified_bessel_k0(Tensor x) -> Tensor" => each!(Wide, |x| bessel::scaled_k(0, x)),
-        "aten::special_scaled_modified_bessel_k1(Tensor x) -> Tensor" => each!(Wide, |x| bessel::scaled_k(1, x)),
-        "aten::special_bessel_j0(Tensor self) -> Tensor" => each!(Wide, |x| bessel::finite(libm::j0, x)),
-        "aten::special_bessel_j1(Tensor self) -> Tensor" => each!(Wide, |x| bessel::finite(libm::j1, x)),
-        "aten::special_bessel_y0(Tensor self) -> Tensor" => each!(Wide, |x| bessel::finite(libm::y0, x)),
-        "aten::special_bessel_y1(Tensor self) -> Tensor" => each!(Wide, |x| bessel::finite(libm::y1, x)),
-        "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" => each!(Wide, |x| bessel::spherical_j0(x)),
+        "aten::special_modified_bessel_i0(Tensor self) -> Tensor" =>
+            each!(Wide, |x| bessel::i(0, x)),
+        "aten::special_modified_bessel_i1(Tensor self) -> Tensor" =>
+            each!(Wide, |x| bessel::i(1, x)),
+        "aten::special_modified_bessel_k0(Tensor self) -> Tensor" =>
+            each!(Wide, |x| bessel::k(0, x)),
+        "aten::special_modified_bessel_k1(Tensor self) -> Tensor" =>
+            each!(Wide, |x| bessel::k(1, x)),
+        "aten::special_scaled_modified_bessel_k0(Tensor x) -> Tensor" =>
+            each!(Wide, |x| bessel::scaled_k(0, x)),
+        "aten::special_scaled_modified_bessel_k1(Tensor x) -> Tensor" =>
+            each!(Wide, |x| bessel::scaled_k(1, x)),
+        "aten::special_bessel_j0(Tensor self) -> Tensor" =>
+            each!(Wide, |x| bessel::finite(libm::j0, x)),
+        "aten::special_bessel_j1(Tensor self) -> Tensor" =>
+            each!(Wide, |x| bessel::finite(libm::j1, x)),
+        "aten::special_bessel_y0(Tensor self) -> Tensor" =>
+            each!(Wide, |x| bessel::finite(libm::y0, x)),
+        "aten::special_bessel_y1(Tensor self) -> Tensor" =>
+            each!(Wide, |x| bessel::finite(libm::y1, x)),
+        "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" =>
+            each!(Wide, |x| bessel::spherical_j0(x)),
         "aten::special_airy_ai(Tensor x) -> Tensor" => each!(Wide, |x| bessel::airy_ai(x)),
 
-        "aten::gcd(Tensor self, Tensor other) -> Tensor" => each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b)),
+        "aten::gcd(Tensor self, Tensor other) -> Tensor" =>
+            each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b)),
         "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::gcd"),
-        "aten::lcm(Tensor self, Tensor other) -> Tensor" => each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b)),
+        "aten::lcm(Tensor self, Tensor other) -> Tensor" =>
+            each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b)),
         "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::lcm"),
-        "aten::nextafter(Tensor self, Tensor other) -> Tensor" => each!(Floats, |dtype, x, y| exact::next_after(dtype, x, y)),
-        "aten::nextafter_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::nextafter"),
-        "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)" => scalar(|_, a| frexp_metas(a), frexp),
-        "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor" => scalar(|_, a| metas(a, Takes::Numbers), ldexp),
-        "aten::ldexp_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::ldexp.Tensor"),
+        "aten::nextafter(Tensor self, Tensor other) -> Tensor" =>
+            each!(Floats, |dtype, x, y| exact::next_after(dtype, x, y)),
+        "aten::nextafter_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::nextafter"),
+        "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)" =>
+            scalar(|_, a| frexp_metas(a), frexp),
+        "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor" =>
+            scalar(|_, a| metas(a, Takes::Numbers), ldexp),
+        "aten::ldexp_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::ldexp.Tensor"),
 
         "aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
             Lowering::Composite(|a| float_power("aten::pow.Tensor_Tensor", a)),
         "aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
             Lowering::Composite(|a| float_power("aten::pow.Tensor_Scalar", a)),
-        "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor" => Lowering::Composite(|a| float_power("aten::pow.Scalar", a)),
+        "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
+            Lowering::Composite(|a| float_power("aten::pow.Scalar", a)),
         "aten::float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
             Lowering::Composite(|a| float_power_in_place("aten::pow_.Tensor", a)),
         "aten::float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>

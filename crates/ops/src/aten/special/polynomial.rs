@@ -1,14 +1,21 @@
 //! Orthogonal polynomials, of a degree that is a number of its own for each element.
 //!
-//! The degree is rounded toward zero; a negative one, or one that is no number, gives 0. The arithmetic is in the operands' precision,
-//! with the products fused into the differences as in PyTorch: the recurrences amplify rounding, and overflow where PyTorch's do.
+//! The degree is rounded toward zero; a negative one, or one that is no number, gives 0. The
+//! arithmetic is in the operands' precision, with the products fused into the differences as in
+//! PyTorch: the recurrences amplify rounding, and overflow where PyTorch's do.
 
 use maquette_ir::DType;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// `f32` or `f64`.
 pub(super) trait Real:
-    Copy + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+    Copy
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
 {
     /// Rounded.
     fn of(x: f64) -> Self;
@@ -40,7 +47,13 @@ real!(f32, 128);
 real!(f64, 512);
 
 /// The polynomial of degree `n`, a float, at `x`, in the precision of the dtype.
-pub(super) fn at(dtype: DType, x: f64, n: f64, narrow: fn(f32, i64) -> f32, wide: fn(f64, i64) -> f64) -> f64 {
+pub(super) fn at(
+    dtype: DType,
+    x: f64,
+    n: f64,
+    narrow: fn(f32, i64) -> f32,
+    wide: fn(f64, i64) -> f64,
+) -> f64 {
     // as a conversion to i64 that has no value beyond its range
     if n.is_nan() || n.abs() >= 9.2e18 || n <= -1.0 {
         0.0
@@ -70,13 +83,14 @@ fn parity(n: i64) -> f64 {
     if n % 2 == 0 { 1.0 } else { -1.0 }
 }
 
-/// What the Chebyshev polynomials share: their values at 1 and -1, a quotient of functions of multiples of the angle inside, for degrees
-/// above `high`, and one recurrence.
+/// What the Chebyshev polynomials share: their values at 1 and -1, a quotient of functions of
+/// multiples of the angle inside, for degrees above `high`, and one recurrence.
 struct Chebyshev<T> {
     ends: (f64, f64),
     high: i64,
     inside: fn(f64) -> f64,
-    /// What the degree is raised by, and the multiple of the angle in the denominator; none for a denominator of 1.
+    /// What the degree is raised by, and the multiple of the angle in the denominator; none for a
+    /// denominator of 1.
     shift: f64,
     below: Option<f64>,
     first: T,
@@ -103,27 +117,59 @@ impl<T: Real> Chebyshev<T> {
 
 /// First kind.
 pub(super) fn chebyshev_t<T: Real>(x: T, n: i64) -> T {
-    Chebyshev { ends: (1.0, parity(n)), high: 6, inside: libm::cos, shift: 0.0, below: None, first: x }.at(x, n)
+    Chebyshev {
+        ends: (1.0, parity(n)),
+        high: 6,
+        inside: libm::cos,
+        shift: 0.0,
+        below: None,
+        first: x,
+    }
+    .at(x, n)
 }
 
 /// Second kind.
 pub(super) fn chebyshev_u<T: Real>(x: T, n: i64) -> T {
     let end = n as f64 + 1.0;
-    Chebyshev { ends: (end, parity(n) * end), high: 8, inside: libm::sin, shift: 1.0, below: Some(1.0), first: x + x }.at(x, n)
+    Chebyshev {
+        ends: (end, parity(n) * end),
+        high: 8,
+        inside: libm::sin,
+        shift: 1.0,
+        below: Some(1.0),
+        first: x + x,
+    }
+    .at(x, n)
 }
 
 /// Third kind.
 pub(super) fn chebyshev_v<T: Real>(x: T, n: i64) -> T {
     let end = 2.0 * n as f64 + 1.0;
     let first = x + x - T::of(1.0);
-    Chebyshev { ends: (1.0, parity(n) * end), high: 8, inside: libm::cos, shift: 0.5, below: Some(0.5), first }.at(x, n)
+    Chebyshev {
+        ends: (1.0, parity(n) * end),
+        high: 8,
+        inside: libm::cos,
+        shift: 0.5,
+        below: Some(0.5),
+        first,
+    }
+    .at(x, n)
 }
 
 /// Fourth kind.
 pub(super) fn chebyshev_w<T: Real>(x: T, n: i64) -> T {
     let end = 2.0 * n as f64 + 1.0;
     let first = x + x + T::of(1.0);
-    Chebyshev { ends: (end, parity(n)), high: 8, inside: libm::sin, shift: 0.5, below: Some(0.5), first }.at(x, n)
+    Chebyshev {
+        ends: (end, parity(n)),
+        high: 8,
+        inside: libm::sin,
+        shift: 0.5,
+        below: Some(0.5),
+        first,
+    }
+    .at(x, n)
 }
 
 /// From [0, 1] to [-1, 1].

@@ -3,11 +3,11 @@
 use super::elementwise::Takes;
 use crate::aten::lower::{Class, Compute, Lowering, Metas};
 use crate::aten::{host, table};
+use crate::dispatch::value::Value;
 use crate::error::Result;
+use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use crate::tensor::shape::wrap_dim;
-use crate::tensor::Tensor;
-use crate::dispatch::value::Value;
 use smallvec::smallvec;
 
 /// `self, dim`; row-major.
@@ -23,7 +23,11 @@ fn log_add(a: f64, b: f64) -> f64 {
         return f64::NAN;
     }
     let (least, greatest) = (a.min(b), a.max(b));
-    if least == greatest && least.is_infinite() { least } else { greatest + libm::log1p(libm::exp(least - greatest)) }
+    if least == greatest && least.is_infinite() {
+        least
+    } else {
+        greatest + libm::log1p(libm::exp(least - greatest))
+    }
 }
 
 fn run(a: &[Value], outs: &[Tensor]) -> Result<()> {
@@ -40,7 +44,8 @@ fn run(a: &[Value], outs: &[Tensor]) -> Result<()> {
     host::store_reals(&outs[0], &values)
 }
 
-const LOWERING: Lowering = Lowering::Compute(Compute { class: Class::Scan, metas: |_, a| metas(a), run });
+const LOWERING: Lowering =
+    Lowering::Compute(Compute { class: Class::Scan, metas: |_, a| metas(a), run });
 
 table! {
     /// Along one dimension.

@@ -20,7 +20,8 @@ pub(super) fn of(schema: &Schema) -> String {
         })
         .unzip();
     let cx = if values.iter().any(|v| v.contains("cx.")) { "cx" } else { "_cx" };
-    let params: Vec<String> = schema.args.iter().map(|a| format!("{}: {}", a.name, borrowed(a))).collect();
+    let params: Vec<String> =
+        schema.args.iter().map(|a| format!("{}: {}", a.name, borrowed(a))).collect();
     let params = if params.is_empty() { String::new() } else { format!(", {}", params.join(", ")) };
     format!("|{cx}: &FakeCtx{params}| -> Result<{}> {{ Ok({}) }}", tuple(types), tuple(values))
 }

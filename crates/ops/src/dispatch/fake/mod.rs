@@ -5,14 +5,14 @@ pub(crate) mod profile;
 
 pub use profile::{FakeProfile, FakeProfiles, Profiled, TensorProfile};
 
+use crate::dispatch::coerce_args::coerce_args;
 use crate::dispatch::device::device_of;
 use crate::dispatch::returned_argument;
+use crate::dispatch::value::{Args, Outputs, Value};
 use crate::error::{CallError, Error, ErrorKind, FakeError, Result};
-use crate::dispatch::coerce_args::coerce_args;
 use crate::library::{Op, OpState};
 use crate::mode;
 use crate::tensor::{Tensor, dims_text};
-use crate::dispatch::value::{Args, Outputs, Value};
 use maquette_ir::sym::{DataDependent, Range, Scope, SymError, SymInt};
 use maquette_ir::{Layout, Loc};
 use std::cell::{Cell, RefCell};
@@ -47,7 +47,8 @@ pub struct FakeCtx {
 }
 
 impl FakeCtx {
-    /// A new data-dependent size, at least 0. Each call of the operator gives another, also on the same arguments.
+    /// A new data-dependent size, at least 0. Each call of the operator gives another, also on the
+    /// same arguments.
     ///
     /// # Errors
     /// There is no trace to hold it.
@@ -55,11 +56,16 @@ impl FakeCtx {
         self.new_integer_in(0, i64::MAX)
     }
 
-    /// A new data-dependent size in `[min, max]`; the real size is checked against it in every run of the graph.
+    /// A new data-dependent size in `[min, max]`; the real size is checked against it in every run
+    /// of the graph.
     ///
     /// # Errors
     /// There is no trace to hold it, a bound is symbolic, or not `0 <= min <= max`.
-    pub fn new_dynamic_size_in(&self, min: impl Into<SymInt>, max: impl Into<SymInt>) -> Result<SymInt> {
+    pub fn new_dynamic_size_in(
+        &self,
+        min: impl Into<SymInt>,
+        max: impl Into<SymInt>,
+    ) -> Result<SymInt> {
         let (min, max) = (min.into(), max.into());
         if let Some(e) = min.poisoned().or_else(|| max.poisoned()) {
             return Err(SymError::Poisoned(e).into());
@@ -67,11 +73,14 @@ impl FakeCtx {
         match (min.as_i64(), max.as_i64()) {
             (Some(lo), Some(hi)) if 0 <= lo && lo <= hi => self.new_integer_in(lo, hi),
             (Some(min), Some(max)) => Err(FakeError::Bounds { min, max }.into()),
-            _ => Err(FakeError::SymbolicBounds { min: min.to_string(), max: max.to_string() }.into()),
+            _ => {
+                Err(FakeError::SymbolicBounds { min: min.to_string(), max: max.to_string() }.into())
+            }
         }
     }
 
-    /// A new data-dependent integer of any sign, for an operator that returns one; sizes are [`FakeCtx::new_dynamic_size`].
+    /// A new data-dependent integer of any sign, for an operator that returns one; sizes are
+    /// [`FakeCtx::new_dynamic_size`].
     ///
     /// # Errors
     /// There is no trace to hold it.
@@ -87,7 +96,8 @@ impl FakeCtx {
         Ok(integer)
     }
 
-    /// Takes arguments for the fake kernel. Where it wants a number and is given a symbol, the guard is of the line that called the operator.
+    /// Takes arguments for the fake kernel. Where it wants a number and is given a symbol, the
+    /// guard is of the line that called the operator.
     pub(crate) fn load<T>(&self, f: impl FnOnce() -> Result<T>) -> Result<T> {
         let Some(scope) = &self.scope else { return f() };
         let before = scope.with(|d| d.guards.len());
@@ -95,7 +105,11 @@ impl FakeCtx {
         scope.with(|d| d.guards.iter_mut().skip(before).for_each(|g| g.loc = self.loc));
         loaded.map_err(|e| match e.kind() {
             ErrorKind::Guard(SymError::DataDependent(d)) => {
-                SymError::DataDependent(Box::new(DataDependent { loc: self.loc, ..DataDependent::clone(d) })).into()
+                SymError::DataDependent(Box::new(DataDependent {
+                    loc: self.loc,
+                    ..DataDependent::clone(d)
+                }))
+                .into()
             }
             _ => e,
         })
@@ -103,7 +117,12 @@ impl FakeCtx {
 
     /// A context outside any trace, for metadata rules run on real tensors.
     pub(crate) fn eager<R>(op: Op, f: impl FnOnce(&FakeCtx) -> R) -> R {
-        f(&FakeCtx { scope: None, op, loc: mode::user_loc().unwrap_or_else(Loc::caller), fresh: RefCell::new(Vec::new()) })
+        f(&FakeCtx {
+            scope: None,
+            op,
+            loc: mode::user_loc().unwrap_or_else(Loc::caller),
+            fresh: RefCell::new(Vec::new()),
+        })
     }
 
     /// The operator whose fake kernel is running.
@@ -114,11 +133,13 @@ impl FakeCtx {
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// The scope of the trace on whose behalf fake code is running, for operators called by composites and fake kernels.
+    /// The scope of the trace on whose behalf fake code is running, for operators called by
+    /// composites and fake kernels.
     static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-/// Runs an operator on metadata: arguments and outputs are fake tensors; what is left out has its default. `scope` holds data-dependent sizes.
+/// Runs an operator on metadata: arguments and outputs are fake tensors; what is left out has its
+/// default. `scope` holds data-dependent sizes.
 ///
 /// # Errors
 /// The operator has no fake kernel, its fake kernel fails or breaks its contract.
@@ -137,14 +158,16 @@ pub fn call(op: Op, args: &[Value], scope: Option<&Scope>, loc: Loc) -> Result<O
         device_of(&state, args)?;
         let cx = FakeCtx { scope, op, loc, fresh: RefCell::new(Vec::new()) };
         match state.builtin {
-            Some(def) if state.fake.is_none() => mode::on_behalf_of(loc, || def.fake(&cx, &state, args)).and_then(well_formed),
+            Some(def) if state.fake.is_none() => {
+                mode::on_behalf_of(loc, || def.fake(&cx, &state, args)).and_then(well_formed)
+            }
             _ => custom(&cx, &state, args),
         }
     })
 }
 
-/// Runs `f` with nothing computed or drawn: builtin operators give tensors without contents, factories too, and custom operators need fake
-/// kernels. Sizes that data decide are errors.
+/// Runs `f` with nothing computed or drawn: builtin operators give tensors without contents,
+/// factories too, and custom operators need fake kernels. Sizes that data decide are errors.
 pub fn without_data<T>(f: impl FnOnce() -> T) -> T {
     within(None, |_| f())
 }
@@ -167,7 +190,9 @@ pub(crate) fn well_formed(outputs: Outputs) -> Result<Outputs> {
         }
         if m.sizes.iter().chain(&m.strides).any(|n| n.as_i64().is_some_and(|n| n < 0)) {
             let (sizes, strides) = (dims_text(&m.sizes), dims_text(&m.strides));
-            return Err(Error::value(format!("the result would have sizes {sizes} and strides {strides}; none may be negative")));
+            return Err(Error::value(format!(
+                "the result would have sizes {sizes} and strides {strides}; none may be negative"
+            )));
         }
     }
     Ok(outputs)
@@ -210,14 +235,22 @@ fn custom(cx: &FakeCtx, state: &OpState, args: &[Value]) -> Result<Outputs> {
             && !arg.tensors().zip(v.tensors()).all(|(a, b)| a.is_same(b))
         {
             let arg = state.facts.aliases.get(index).copied().flatten().map_or(0, usize::from);
-            return Err(contract(&CallError::NotTheArgument { output: index, arg: cx.op.arg_name(arg) }).into());
+            return Err(contract(&CallError::NotTheArgument {
+                output: index,
+                arg: cx.op.arg_name(arg),
+            })
+            .into());
         }
         for t in v.tensors() {
             if !t.ok()?.is_fake() || t.slot().is_some() {
                 return Err(FakeError::NotFake { index }.into());
             }
             if t.layout() != Layout::Strided {
-                let text = format!("its fake kernel promises output {index} in the layout {}, and only strided tensors exist", t.layout());
+                let text = format!(
+                    "its fake kernel promises output {index} in the layout {}, and only strided \
+                        tensors exist",
+                    t.layout()
+                );
                 return Err(FakeError::Contract(text).into());
             }
         }

@@ -1,8 +1,9 @@
 //! Better choices than the cheapest trees, where terms share operands: what is shared is paid once.
 //!
-//! A class's term is exchanged for another of its terms if what then nobody needs any more costs more than what is needed in addition: reference
-//! counts say so, as for the maximal fanout-free cones of logic synthesis. First only operands that were chosen before the class are taken, so that no
-//! cycle can come about; then, if a search finds none, any.
+//! A class's term is exchanged for another of its terms if what then nobody needs any more costs
+//! more than what is needed in addition: reference counts say so, as for the maximal fanout-free
+//! cones of logic synthesis. First only operands that were chosen before the class are taken, so
+//! that no cycle can come about; then, if a search finds none, any.
 
 use super::extract_tree::{NONE, Selection, cost, operand_classes};
 use super::worklist::Worklist;
@@ -41,14 +42,28 @@ pub(super) fn total(s: &Worklist<'_>, chosen: &Selection, roots: &[Id]) -> Optio
 }
 
 /// Exchanges terms while it pays. Gives the cost of the selection too.
-pub(super) fn extract_dag(s: &Worklist<'_>, chosen: Selection, roots: &[Id], allowed: &dyn Fn(usize) -> bool) -> (Selection, u64) {
-    let mut r = DagExtractor { s, uses: vec![0; s.len()], chosen, total: 0, steps: STEPS_PER_TERM * s.len() + 1000 };
+pub(super) fn extract_dag(
+    s: &Worklist<'_>,
+    chosen: Selection,
+    roots: &[Id],
+    allowed: &dyn Fn(usize) -> bool,
+) -> (Selection, u64) {
+    let mut r = DagExtractor {
+        s,
+        uses: vec![0; s.len()],
+        chosen,
+        total: 0,
+        steps: STEPS_PER_TERM * s.len() + 1000,
+    };
     for root in roots {
         let class = r.chosen.class_of(*root);
         r.add_use(class);
     }
-    let mut order: Vec<u32> =
-        (0..s.len() as u32).filter(|c| r.chosen.term[*c as usize] != NONE && s.terms(Id::from(*c as usize)).nth(1).is_some()).collect();
+    let mut order: Vec<u32> = (0..s.len() as u32)
+        .filter(|c| {
+            r.chosen.term[*c as usize] != NONE && s.terms(Id::from(*c as usize)).nth(1).is_some()
+        })
+        .collect();
     order.sort_by_key(|c| std::cmp::Reverse(r.chosen.rank[*c as usize]));
     for searched in [false, true] {
         for &class in &order {
@@ -111,7 +126,12 @@ impl DagExtractor<'_, '_> {
     }
 
     fn improve(&mut self, class: u32, searched: bool, allowed: &dyn Fn(usize) -> bool) {
-        let others: Vec<usize> = self.s.terms(Id::from(class as usize)).take(MAX_TRIED_TERMS).map(|(id, _)| usize::from(id)).collect();
+        let others: Vec<usize> = self
+            .s
+            .terms(Id::from(class as usize))
+            .take(MAX_TRIED_TERMS)
+            .map(|(id, _)| usize::from(id))
+            .collect();
         for other in others.into_iter().filter(|t| allowed(*t)) {
             let Some(now) = self.term(class).filter(|now| *now != other) else { continue };
             if self.uses[class as usize] == 0 || self.steps == 0 {

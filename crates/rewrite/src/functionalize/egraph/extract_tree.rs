@@ -1,9 +1,10 @@
-//! Choosing one term of each class: the cheapest tree first (Knuth 1977, a generalisation of Dijkstra's algorithm), which cannot have cycles,
-//! since a term settles after its operands. Then [`extract_dag`](super::extract_dag) counts what is shared once.
+//! Choosing one term of each class: the cheapest tree first (Knuth 1977, a generalisation of
+//! Dijkstra's algorithm), which cannot have cycles, since a term settles after its operands. Then
+//! [`extract_dag`](super::extract_dag) counts what is shared once.
 
 use super::lang::{Data, Term};
 use super::worklist::Worklist;
-use crate::functionalize::value_graph::{Kind, Interner};
+use crate::functionalize::value_graph::{Interner, Kind};
 use egg::{Id, Language};
 use maquette_ir::copy_cost::approximate_numel;
 use smallvec::SmallVec;
@@ -66,7 +67,8 @@ struct Lists {
 }
 
 impl Lists {
-    /// From pairs of a list's number and an item, which keep their order. `each` gives the same pairs twice.
+    /// From pairs of a list's number and an item, which keep their order. `each` gives the same
+    /// pairs twice.
     fn new(len: usize, each: impl Fn(&mut dyn FnMut(u32, u32))) -> Lists {
         let mut ends = vec![0u32; len + 1];
         each(&mut |list, _| ends[list as usize + 1] += 1);
@@ -98,24 +100,34 @@ pub(super) fn operand_classes(class: &[u32], t: &Term) -> SmallVec<[u32; 4]> {
     classes
 }
 
-/// Chooses a term for every class that is reachable in finitely many steps, among those `allowed`. Of equal costs a term that does not mutate wins, then a term of the program over a
-/// term of a rule, and then the earlier one.
-pub(super) fn cheapest_trees(s: &Worklist<'_>, program: &[Id], allowed: &dyn Fn(usize) -> bool) -> Selection {
+/// Chooses a term for every class that is reachable in finitely many steps, among those `allowed`.
+/// Of equal costs a term that does not mutate wins, then a term of the program over a term of a
+/// rule, and then the earlier one.
+pub(super) fn cheapest_trees(
+    s: &Worklist<'_>,
+    program: &[Id],
+    allowed: &dyn Fn(usize) -> bool,
+) -> Selection {
     let nodes = s.g.nodes();
-    let class: Vec<u32> = (0..nodes.len()).map(|i| usize::from(s.find(Id::from(i))) as u32).collect();
+    let class: Vec<u32> =
+        (0..nodes.len()).map(|i| usize::from(s.find(Id::from(i))) as u32).collect();
     let mut original = vec![false; nodes.len()];
     program.iter().for_each(|id| original[usize::from(*id)] = true);
     let users = Lists::new(nodes.len(), |each| {
-        nodes.iter().enumerate().for_each(|(i, t)| operand_classes(&class, t).into_iter().for_each(|c| each(c, i as u32)));
+        nodes.iter().enumerate().for_each(|(i, t)| {
+            operand_classes(&class, t).into_iter().for_each(|c| each(c, i as u32))
+        });
     });
-    let mut waits: Vec<u32> = nodes.iter().map(|t| operand_classes(&class, t).len() as u32).collect();
+    let mut waits: Vec<u32> =
+        nodes.iter().map(|t| operand_classes(&class, t).len() as u32).collect();
     let mut costs: Vec<u64> = nodes.iter().map(|t| cost(s, t)).collect();
     let calls = &s.g.analysis.interner.calls;
     let mutates = |t: &Term| matches!(t, Term::Call(call, _) if calls[call.index()].mutates);
     // costs of deep programs are all as large as can be
     let key = |at: usize, cost: u64| Reverse((cost, mutates(&nodes[at]), !original[at], at as u32));
     let leaves = (0..nodes.len()).filter(|&i| waits[i] == 0 && allowed(i));
-    let mut heap: BinaryHeap<Reverse<(u64, bool, bool, u32)>> = leaves.map(|i| key(i, costs[i])).collect();
+    let mut heap: BinaryHeap<Reverse<(u64, bool, bool, u32)>> =
+        leaves.map(|i| key(i, costs[i])).collect();
     let (mut term, mut rank) = (vec![NONE; nodes.len()], vec![NONE; nodes.len()]);
     let mut classes = 0;
     while let Some(Reverse((total, .., at))) = heap.pop() {
@@ -137,8 +149,14 @@ pub(super) fn cheapest_trees(s: &Worklist<'_>, program: &[Id], allowed: &dyn Fn(
     Selection { class, term, rank, classes: classes as usize }
 }
 
-/// Chooses a term of each class that `roots` need, and none that is `unavailable`. What comes out costs no more than the program that was put in, with its variants.
-pub(crate) fn extract(s: &Worklist<'_>, program: &[Id], roots: &[Id], unavailable: &[bool]) -> Selection {
+/// Chooses a term of each class that `roots` need, and none that is `unavailable`. What comes out
+/// costs no more than the program that was put in, with its variants.
+pub(crate) fn extract(
+    s: &Worklist<'_>,
+    program: &[Id],
+    roots: &[Id],
+    unavailable: &[bool],
+) -> Selection {
     let early = |term: usize| !unavailable.get(term).copied().unwrap_or(false);
     let seed = cheapest_trees(s, program, &early);
     if !s.has_choices() {
@@ -146,5 +164,9 @@ pub(crate) fn extract(s: &Worklist<'_>, program: &[Id], roots: &[Id], unavailabl
     }
     let (best, cost) = super::extract_dag::extract_dag(s, seed, roots, &early);
     let plain = cheapest_trees(s, program, &|term| s.is_plain(term) && early(term));
-    if super::extract_dag::total(s, &plain, roots).is_some_and(|plain| plain < cost) { plain } else { best }
+    if super::extract_dag::total(s, &plain, roots).is_some_and(|plain| plain < cost) {
+        plain
+    } else {
+        best
+    }
 }

@@ -20,7 +20,11 @@ impl Cx<'_> {
         let symbols = &self.interner.symbols;
         let number = |e: &Expr| symbols.eval(*e, &|_| Some(SIZE)).ok();
         let sizes = |m: &Option<_>| match m {
-            Some(m) => self.interner.metas[crate::functionalize::value_graph::MetaId::index(*m)].sizes.iter().map(number).collect(),
+            Some(m) => self.interner.metas[crate::functionalize::value_graph::MetaId::index(*m)]
+                .sizes
+                .iter()
+                .map(number)
+                .collect(),
             None => Some(SmallVec::new()),
         };
         let sizes: Vec<SmallVec<[i64; 4]>> = metas.iter().map(sizes).collect::<Option<_>>()?;
@@ -31,12 +35,20 @@ impl Cx<'_> {
         ask(self.facts, &args, &kwargs)
     }
 
-    fn argument<'a>(&'a self, call_arg: &CallArg, metas: &Metas, sizes: &'a [SmallVec<[i64; 4]>]) -> Option<ArgKind<'a>> {
+    fn argument<'a>(
+        &'a self,
+        call_arg: &CallArg,
+        metas: &Metas,
+        sizes: &'a [SmallVec<[i64; 4]>],
+    ) -> Option<ArgKind<'a>> {
         Some(match call_arg {
             CallArg::Operand(i) => {
                 let i = *i as usize;
                 let meta = (*metas.get(i)?)?;
-                ArgKind::Tensor { dtype: self.interner.metas[meta.index()].dtype, sizes: sizes.get(i)? }
+                ArgKind::Tensor {
+                    dtype: self.interner.metas[meta.index()].dtype,
+                    sizes: sizes.get(i)?,
+                }
             }
             CallArg::None => ArgKind::None,
             CallArg::Int(Expr::Int(i)) => ArgKind::Int(Some(*i)),
@@ -45,7 +57,9 @@ impl Cx<'_> {
             CallArg::Bool(b) => ArgKind::Bool(*b),
             CallArg::Str(s) => ArgKind::Str(self.interner.str(*s)),
             CallArg::DType(d) => ArgKind::DType(*d),
-            CallArg::List(l) => ArgKind::List(l.iter().map(|s| self.argument(s, metas, sizes)).collect::<Option<_>>()?),
+            CallArg::List(l) => ArgKind::List(
+                l.iter().map(|s| self.argument(s, metas, sizes)).collect::<Option<_>>()?,
+            ),
             CallArg::Device(_) | CallArg::Layout(_) | CallArg::MemoryFormat(_) => return None,
         })
     }

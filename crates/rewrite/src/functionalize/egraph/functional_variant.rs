@@ -1,19 +1,24 @@
-//! Operators that mutate leave the graph: in their place comes what their functional variants compute.
+//! Operators that mutate leave the graph: in their place comes what their functional variants
+//! compute.
 
 use super::lang::{Cx, Metas};
-use crate::functionalize::value_graph::{CallId, ResultKind, Kind, Meta, MetaId, Name, CallArg, SpecId, CallKey};
+use crate::functionalize::value_graph::{
+    CallArg, CallId, CallKey, Kind, Meta, MetaId, Name, ResultKind, SpecId,
+};
 use maquette_ir::DType;
 use maquette_ir::sym::Expr;
 use maquette_ir::typing::can_cast;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
-/// Copies from one tensor to another: the functional variant's value is the source itself, converted and expanded.
+/// Copies from one tensor to another: the functional variant's value is the source itself,
+/// converted and expanded.
 const COPY: &str = "aten::copy";
 /// The conversion of in-place operators.
 const CONVERT: &str = "aten::_to_copy";
 
-/// What a call that mutates leaves in its first argument: the value of a call of the same operands, or the second of them; converted; expanded.
+/// What a call that mutates leaves in its first argument: the value of a call of the same operands,
+/// or the second of them; converted; expanded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FunctionalVariant {
     pub call: Option<CallId>,
@@ -26,7 +31,10 @@ pub(super) fn find(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Funct
     let key = cx.interner.calls[call.index()].clone();
     let &Some(target) = metas.first()? else { return None };
     // the operator's one value is its first argument's
-    if key.serial != 0 || !matches!(key.args.first(), Some(CallArg::Operand(0))) || key.kind() != Kind::Tensor(target) {
+    if key.serial != 0
+        || !matches!(key.args.first(), Some(CallArg::Operand(0)))
+        || key.kind() != Kind::Tensor(target)
+    {
         return None;
     }
     let name = cx.facts.functional_variant(cx.interner.str(key.op))?.to_owned();
@@ -36,7 +44,8 @@ pub(super) fn find(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Funct
             _ => return None,
         }
     } else {
-        let dtype = cx.ask(&key, metas, |facts, args, kwargs| facts.result_dtype(&name, args, kwargs))?;
+        let dtype =
+            cx.ask(&key, metas, |facts, args, kwargs| facts.result_dtype(&name, args, kwargs))?;
         // what eager refuses to write stays an operator that refuses
         if !can_cast(dtype, cx.interner.metas[target.index()].dtype) {
             return None;
@@ -57,7 +66,8 @@ fn with_dtype(cx: &mut Cx<'_>, meta: MetaId, dtype: DType) -> MetaId {
 
 /// A call with one value.
 fn call_of(cx: &mut Cx<'_>, key: CallKey, value: MetaId) -> CallId {
-    cx.interner.call(CallKey { results: Box::from([ResultKind::Value(Kind::Tensor(value))]), ..key }, None)
+    cx.interner
+        .call(CallKey { results: Box::from([ResultKind::Value(Kind::Tensor(value))]), ..key }, None)
 }
 
 /// A value in a tensor's dtype.
@@ -85,7 +95,8 @@ fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> (Option<CallId>, Me
 /// A value broadcast to a tensor's sizes; `None` if it is not known which dimensions are repeated.
 fn expanded(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<SpecId> {
     let interner = &mut cx.interner;
-    let (source, target) = (interner.metas[from.index()].clone(), interner.metas[like.index()].clone());
+    let (source, target) =
+        (interner.metas[from.index()].clone(), interner.metas[like.index()].clone());
     let lead = target.sizes.len().checked_sub(source.sizes.len())?;
     let own = ViewSpec::contiguous(&source.sizes, &mut interner.symbols).ok()?;
     let mut strides: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), target.sizes.len());
@@ -96,7 +107,8 @@ fn expanded(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<SpecId> {
             return None;
         }
     }
-    let spec = ViewSpec::strided(Expr::Int(0), &target.sizes, &strides, &mut interner.symbols).ok()?;
+    let spec =
+        ViewSpec::strided(Expr::Int(0), &target.sizes, &strides, &mut interner.symbols).ok()?;
     let spec = interner.spec(spec);
     (source.device == target.device && interner.viewed(spec, from) == like).then_some(spec)
 }

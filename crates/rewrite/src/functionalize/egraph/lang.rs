@@ -1,7 +1,8 @@
-//! The e-graph's language. Payloads are indices given out in program order, so that no order depends on a hash or an address.
+//! The e-graph's language. Payloads are indices given out in program order, so that no order
+//! depends on a hash or an address.
 
 use super::op_semantics::OpSemantics;
-use crate::functionalize::value_graph::{CallId, Kind, MetaId, Interner, SpecId};
+use crate::functionalize::value_graph::{CallId, Interner, Kind, MetaId, SpecId};
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use maquette_ir::graph::OpFacts;
 use rustc_hash::FxHashMap;
@@ -35,8 +36,12 @@ impl Language for Term {
 
     fn matches(&self, other: &Self) -> bool {
         match (self, other) {
-            (Term::Input(a), Term::Input(b)) | (Term::Const(a), Term::Const(b)) | (Term::Proj(a, _), Term::Proj(b, _)) => a == b,
-            (Term::View(a, _), Term::View(b, _)) | (Term::Scatter(a, _), Term::Scatter(b, _)) => a == b,
+            (Term::Input(a), Term::Input(b))
+            | (Term::Const(a), Term::Const(b))
+            | (Term::Proj(a, _), Term::Proj(b, _)) => a == b,
+            (Term::View(a, _), Term::View(b, _)) | (Term::Scatter(a, _), Term::Scatter(b, _)) => {
+                a == b
+            }
             (Term::Call(a, x), Term::Call(b, y)) => a == b && x.len() == y.len(),
             _ => false,
         }
@@ -113,7 +118,10 @@ impl Cx<'_> {
                 one => one,
             },
             Term::Proj(i, [of]) => match self.data.get(usize::from(*of)) {
-                Some(Data::Tuple(call)) => self.interner.calls[call.index()].kinds().nth(*i as usize).unwrap_or(Kind::Tuple),
+                Some(Data::Tuple(call)) => self.interner.calls[call.index()]
+                    .kinds()
+                    .nth(*i as usize)
+                    .unwrap_or(Kind::Tuple),
                 _ => Kind::Tuple,
             },
         })
@@ -123,14 +131,16 @@ impl Cx<'_> {
 pub(crate) type Egraph<'f> = EGraph<Term, Cx<'f>>;
 
 impl<'f> Analysis<Term> for Cx<'f> {
-    /// What is known of a term never changes, and is kept by term: classes of what the program has are many, and small.
+    /// What is known of a term never changes, and is kept by term: classes of what the program has
+    /// are many, and small.
     type Data = ();
 
     fn make(g: &mut Egraph<'f>, term: &Term, id: Id) {
         if usize::from(id) == g.analysis.data.len() {
             let data = g.analysis.describe(term);
             g.analysis.data.push(data);
-            if let (Data::Value(Kind::Tensor(meta)), Term::Input(_) | Term::Const(_)) = (data, term) {
+            if let (Data::Value(Kind::Tensor(meta)), Term::Input(_) | Term::Const(_)) = (data, term)
+            {
                 g.analysis.leaves.entry(meta).or_insert(id);
             }
         }

@@ -1,13 +1,14 @@
-//! The chosen terms as a program again, in the order of the original one as far as what they need allows.
+//! The chosen terms as a program again, in the order of the original one as far as what they need
+//! allows.
 
 use super::availability::{Availability, SOON};
 use super::extract_tree::Selection;
 use super::lang::{Data, Term};
 use super::worklist::Worklist;
-use crate::functionalize::value_graph::{ValueGraph, Id as New, Kind, Node, NodeOrigin, Interner};
 use crate::error::{Reason, Result};
 use crate::functionalize::lift::Lifted;
-use crate::functionalize::lift::memory_ssa::{OutputValue, LiftedStmt, MemorySsa, StorageOrigin};
+use crate::functionalize::lift::memory_ssa::{LiftedStmt, MemorySsa, OutputValue, StorageOrigin};
+use crate::functionalize::value_graph::{Id as New, Interner, Kind, Node, NodeOrigin, ValueGraph};
 use egg::{Id, Language};
 use maquette_ir::fault_injection::fault_injected;
 use rustc_hash::FxHashSet;
@@ -40,7 +41,13 @@ struct Linearizer<'a, 'f> {
 }
 
 /// `program` is what was put into the e-graph, `terms` are its nodes there.
-pub(crate) fn linearize(worklist: Worklist<'_>, program: &ValueGraph, terms: &[Id], chosen: &Selection, lifted: Lifted) -> Result<Lifted> {
+pub(crate) fn linearize(
+    worklist: Worklist<'_>,
+    program: &ValueGraph,
+    terms: &[Id],
+    chosen: &Selection,
+    lifted: Lifted,
+) -> Result<Lifted> {
     let Lifted { mut memory, outputs, mut output_values } = lifted;
     let mut first = vec![u32::MAX; worklist.len()];
     for (i, id) in terms.iter().enumerate() {
@@ -76,8 +83,12 @@ pub(crate) fn linearize(worklist: Worklist<'_>, program: &ValueGraph, terms: &[I
     Ok(Lifted { memory, outputs, output_values })
 }
 
-/// The nodes of a program that are there whether or not they are used: inputs and constants; and calls with a place of their own, in their order.
-pub(crate) fn pinned_nodes<'a>(program: &'a ValueGraph, interner: &'a Interner) -> impl Iterator<Item = usize> + 'a {
+/// The nodes of a program that are there whether or not they are used: inputs and constants; and
+/// calls with a place of their own, in their order.
+pub(crate) fn pinned_nodes<'a>(
+    program: &'a ValueGraph,
+    interner: &'a Interner,
+) -> impl Iterator<Item = usize> + 'a {
     let is_pinned = |node: &Node| match node {
         Node::Input(_) | Node::Const(_) => true,
         Node::Call(call, _) => interner.calls[call.index()].serial != 0,
@@ -86,10 +97,17 @@ pub(crate) fn pinned_nodes<'a>(program: &'a ValueGraph, interner: &'a Interner) 
     program.nodes.iter().enumerate().filter(move |(_, n)| is_pinned(n)).map(|(i, _)| i)
 }
 
-/// What is needed at a time of its own, with the statement after which it is: what is pinned, and what symbols are bound from. In order, so that
-/// nothing that is needed early was put where it is needed late.
-fn timed_roots(worklist: &Worklist<'_>, program: &ValueGraph, terms: &[Id], stmts: &[LiftedStmt]) -> Vec<(u32, Id)> {
-    let is_pinned = pinned_nodes(program, &worklist.g.analysis.interner).map(|n| (program.origins[n].at, terms[n]));
+/// What is needed at a time of its own, with the statement after which it is: what is pinned, and
+/// what symbols are bound from. In order, so that nothing that is needed early was put where it is
+/// needed late.
+fn timed_roots(
+    worklist: &Worklist<'_>,
+    program: &ValueGraph,
+    terms: &[Id],
+    stmts: &[LiftedStmt],
+) -> Vec<(u32, Id)> {
+    let is_pinned = pinned_nodes(program, &worklist.g.analysis.interner)
+        .map(|n| (program.origins[n].at, terms[n]));
     let binds = stmts.iter().filter_map(|stmt| match stmt {
         LiftedStmt::Bind { value, at, .. } => Some((at.saturating_sub(1), terms[value.index()])),
         LiftedStmt::Node(_) | LiftedStmt::Assert { .. } => None,
@@ -99,8 +117,13 @@ fn timed_roots(worklist: &Worklist<'_>, program: &ValueGraph, terms: &[Id], stmt
     all
 }
 
-/// Every value that is asked for: by binds of symbols, as the contents of memory in the end, as an output.
-pub(crate) fn for_each_root(memory: &mut MemorySsa, output_values: &mut [OutputValue], f: &mut dyn FnMut(&mut New) -> Result<()>) -> Result<()> {
+/// Every value that is asked for: by binds of symbols, as the contents of memory in the end, as an
+/// output.
+pub(crate) fn for_each_root(
+    memory: &mut MemorySsa,
+    output_values: &mut [OutputValue],
+    f: &mut dyn FnMut(&mut New) -> Result<()>,
+) -> Result<()> {
     for stmt in &mut memory.stmts {
         if let LiftedStmt::Bind { value, .. } = stmt {
             f(value)?;
@@ -109,7 +132,9 @@ pub(crate) fn for_each_root(memory: &mut MemorySsa, output_values: &mut [OutputV
     let mut shared = FxHashSet::default();
     storages_of(output_values, &mut shared);
     for (i, storage) in memory.storages.iter_mut().enumerate() {
-        if storage.written.is_some() && storage.origin != StorageOrigin::Fresh || shared.contains(&i) {
+        if storage.written.is_some() && storage.origin != StorageOrigin::Fresh
+            || shared.contains(&i)
+        {
             f(&mut storage.version)?;
         }
     }
@@ -126,7 +151,10 @@ fn storages_of(output_values: &[OutputValue], storages: &mut FxHashSet<usize>) {
     }
 }
 
-fn values_of(output_values: &mut [OutputValue], f: &mut dyn FnMut(&mut New) -> Result<()>) -> Result<()> {
+fn values_of(
+    output_values: &mut [OutputValue],
+    f: &mut dyn FnMut(&mut New) -> Result<()>,
+) -> Result<()> {
     output_values.iter_mut().try_for_each(|x| match x {
         OutputValue::Value(id) => f(id),
         OutputValue::List(l) => values_of(l, f),
@@ -145,15 +173,23 @@ impl Linearizer<'_, '_> {
                 self.stack.pop();
                 continue;
             }
-            let term = self.chosen.term_of(class).ok_or(Reason::Internal("a value has no form without mutation"))?;
+            let term = self
+                .chosen
+                .term_of(class)
+                .ok_or(Reason::Internal("a value has no form without mutation"))?;
             let term = &worklist.g.nodes()[term];
-            let again = std::mem::replace(&mut self.marks[class as usize], Mark::Open) == Mark::Open;
+            let again =
+                std::mem::replace(&mut self.marks[class as usize], Mark::Open) == Mark::Open;
             let below = self.stack.len();
             for c in term.children().iter().rev() {
                 let c = self.chosen.class_of(*c);
                 match self.marks[c as usize] {
                     Mark::Done(_) => {}
-                    Mark::Open if again => return Err(Reason::Internal("the chosen values depend on each other").into()),
+                    Mark::Open if again => {
+                        return Err(
+                            Reason::Internal("the chosen values depend on each other").into()
+                        );
+                    }
                     Mark::New | Mark::Open => self.stack.push(c),
                 }
             }
@@ -169,7 +205,9 @@ impl Linearizer<'_, '_> {
     fn done(&self, id: Id) -> Result<New> {
         match self.marks[self.chosen.class_of(id) as usize] {
             Mark::Done(new) => Ok(new),
-            Mark::New | Mark::Open => Err(Reason::Internal("a value is needed before it is made").into()),
+            Mark::New | Mark::Open => {
+                Err(Reason::Internal("a value is needed before it is made").into())
+            }
         }
     }
 
@@ -179,7 +217,9 @@ impl Linearizer<'_, '_> {
             Term::Const(i) => Node::Const(*i),
             Term::View(s, [b]) => Node::View(*s, self.done(*b)?),
             Term::Scatter(s, [b, x]) => Node::Scatter(*s, self.done(*b)?, self.done(*x)?),
-            Term::Call(call, of) => Node::Call(*call, of.iter().map(|c| self.done(*c)).collect::<Result<_>>()?),
+            Term::Call(call, of) => {
+                Node::Call(*call, of.iter().map(|c| self.done(*c)).collect::<Result<_>>()?)
+            }
             Term::Proj(i, [of]) => Node::Proj(*i, self.done(*of)?),
         };
         let kind = match self.worklist.data(Id::from(class as usize)) {
@@ -188,11 +228,20 @@ impl Linearizer<'_, '_> {
         };
         let of = |s: &Self, c: &Id| s.done(*c).ok().map(|n| s.after[n.index()]);
         let mut after = term.children().iter().filter_map(|c| of(self, c)).max().unwrap_or(0);
-        // of the class, and of what the term was made of, which may be earlier: empty tensors that later statements make are equal; but no later
-        // than it is asked for
+        // of the class, and of what the term was made of, which may be earlier: empty tensors that
+        // later statements make are equal; but no later than it is asked for
         let first = self.origins.get(self.first[class as usize] as usize);
-        let from = self.chosen.term_of(class).and_then(|t| self.origins.get(self.worklist.from(t) as usize));
-        let at = first.into_iter().chain(from).map(|o| o.at).min().filter(|_| !fault_injected(SOON)).unwrap_or(0);
+        let from = self
+            .chosen
+            .term_of(class)
+            .and_then(|t| self.origins.get(self.worklist.from(t) as usize));
+        let at = first
+            .into_iter()
+            .chain(from)
+            .map(|o| o.at)
+            .min()
+            .filter(|_| !fault_injected(SOON))
+            .unwrap_or(0);
         after = after.max(at.min(self.by)).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node
             && self.worklist.g.analysis.interner.calls[call.index()].serial != 0
@@ -209,14 +258,17 @@ impl Linearizer<'_, '_> {
     fn symbols_after(&self, node: &Node) -> u32 {
         let interner = &self.worklist.g.analysis.interner;
         match node {
-            Node::View(spec, _) | Node::Scatter(spec, ..) => self.availability.of_view(interner, *spec),
+            Node::View(spec, _) | Node::Scatter(spec, ..) => {
+                self.availability.of_view(interner, *spec)
+            }
             Node::Call(call, _) => self.availability.of_call(interner, *call),
             Node::Input(_) | Node::Const(_) | Node::Proj(..) => 0,
         }
     }
 
-    /// Nodes by the statement they come after, then in the order they were made; binds behind those of their statement. Assertions come as soon as
-    /// calls with a place of their own allow, so that what they say holds where anything is computed from it.
+    /// Nodes by the statement they come after, then in the order they were made; binds behind those
+    /// of their statement. Assertions come as soon as calls with a place of their own allow, so
+    /// that what they say holds where anything is computed from it.
     fn stmts(&self, old: &[LiftedStmt]) -> Vec<LiftedStmt> {
         let mut order: Vec<u32> = (0..self.value_graph.nodes.len() as u32).collect();
         order.sort_by_key(|&i| self.after[i as usize]);

@@ -1,29 +1,31 @@
-//! Rewriting by equality saturation: the lifted program goes into an e-graph, rules add what is equal, and the cheapest program comes out.
+//! Rewriting by equality saturation: the lifted program goes into an e-graph, rules add what is
+//! equal, and the cheapest program comes out.
 //!
-//! Rules are tried on each term when it is made, on operands that went through them before, so that one pass over the program does nearly
-//! all; terms whose operands turn out to be more than was known are looked at again. Everything is bounded by counts, never by time, and ordered by
+//! Rules are tried on each term when it is made, on operands that went through them before, so that
+//! one pass over the program does nearly all; terms whose operands turn out to be more than was
+//! known are looked at again. Everything is bounded by counts, never by time, and ordered by
 //! position in the program: the same program gives the same graph.
 
-mod fact_query;
 mod availability;
-mod op_semantics;
-mod extract_tree;
-mod lang;
 mod extract_dag;
-mod rules;
-mod linearize;
-mod worklist;
+mod extract_tree;
+mod fact_query;
 mod functional_variant;
+mod lang;
+mod linearize;
+mod op_semantics;
+mod rules;
+mod worklist;
 
 use crate::Options;
-use crate::functionalize::value_graph::{ValueGraph, Kind, Node, Interner};
 use crate::error::{Reason, Result};
 use crate::functional_graph::Stats;
 use crate::functionalize::lift::Lifted;
-use op_semantics::CallSite;
+use crate::functionalize::value_graph::{Interner, Kind, Node, ValueGraph};
 use egg::Id;
 use lang::{Cx, Term};
 use maquette_ir::graph::OpFacts;
+use op_semantics::CallSite;
 use rules::{Apply, Found, RULES, Store, View};
 use rustc_hash::FxHashMap;
 use worklist::Worklist;
@@ -39,18 +41,45 @@ pub(crate) fn rules() -> &'static [Rule] {
 }
 
 /// Rewrites a lifted program.
-pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -> Result<(Lifted, Stats)> {
+pub(crate) fn optimize(
+    lifted: Lifted,
+    facts: &dyn OpFacts,
+    options: &Options,
+) -> Result<(Lifted, Stats)> {
     let Lifted { mut memory, outputs, mut output_values } = lifted;
     let value_graph = std::mem::take(&mut memory.value_graph);
     let interner = std::mem::replace(&mut memory.interner, Interner::new(Default::default()));
     let kinds = |input: bool| -> Vec<Kind> {
-        let of = |n: &Node| matches!(n, Node::Input(_)) && input || matches!(n, Node::Const(_)) && !input;
-        value_graph.nodes.iter().zip(&value_graph.origins).filter(|(n, _)| of(n)).map(|(_, o)| o.kind).collect()
+        let of = |n: &Node| {
+            matches!(n, Node::Input(_)) && input || matches!(n, Node::Const(_)) && !input
+        };
+        value_graph
+            .nodes
+            .iter()
+            .zip(&value_graph.origins)
+            .filter(|(n, _)| of(n))
+            .map(|(_, o)| o.kind)
+            .collect()
     };
-    let (data, calls, leaves) = (Vec::with_capacity(2 * value_graph.nodes.len()), FxHashMap::default(), FxHashMap::default());
-    let cx =
-        Cx { interner, facts, inputs: kinds(true), consts: kinds(false), data, calls, leaves, no_signed_zeros: options.no_signed_zeros };
-    let used = RULES.iter().map(|r| options.only.as_ref().is_none_or(|only| only.iter().any(|n| n == r.name))).collect();
+    let (data, calls, leaves) = (
+        Vec::with_capacity(2 * value_graph.nodes.len()),
+        FxHashMap::default(),
+        FxHashMap::default(),
+    );
+    let cx = Cx {
+        interner,
+        facts,
+        inputs: kinds(true),
+        consts: kinds(false),
+        data,
+        calls,
+        leaves,
+        no_signed_zeros: options.no_signed_zeros,
+    };
+    let used = RULES
+        .iter()
+        .map(|r| options.only.as_ref().is_none_or(|only| only.iter().any(|n| n == r.name)))
+        .collect();
     let mut saturation = Saturation {
         worklist: Worklist::new(cx, 2 * value_graph.nodes.len()),
         stop_at: options.stop_at,
@@ -62,7 +91,9 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -
     if !worklist.is_sound() {
         return Err(Reason::Internal("a rule merged values of different kinds").into());
     }
-    let mut roots: Vec<Id> = linearize::pinned_nodes(&value_graph, &worklist.g.analysis.interner).map(|i| terms[i]).collect();
+    let mut roots: Vec<Id> = linearize::pinned_nodes(&value_graph, &worklist.g.analysis.interner)
+        .map(|i| terms[i])
+        .collect();
     linearize::for_each_root(&mut memory, &mut output_values, &mut |id| {
         roots.push(terms[id.index()]);
         Ok(())
@@ -71,7 +102,13 @@ pub(crate) fn optimize(lifted: Lifted, facts: &dyn OpFacts, options: &Options) -
     let chosen = extract_tree::extract(&worklist, &terms, &roots, &unavailable);
     stats.after = worklist.len();
     stats.classes = chosen.classes;
-    let lifted = linearize::linearize(worklist, &value_graph, &terms, &chosen, Lifted { memory, outputs, output_values })?;
+    let lifted = linearize::linearize(
+        worklist,
+        &value_graph,
+        &terms,
+        &chosen,
+        Lifted { memory, outputs, output_values },
+    )?;
     Ok((lifted, stats))
 }
 
@@ -89,7 +126,8 @@ impl Saturation<'_> {
         let total = value_graph.nodes.len();
         let mut terms: Vec<Id> = Vec::with_capacity(total);
         for (done, node) in value_graph.nodes.iter().enumerate() {
-            let at = |id: &crate::functionalize::value_graph::Id| self.worklist.find(terms[id.index()]);
+            let at =
+                |id: &crate::functionalize::value_graph::Id| self.worklist.find(terms[id.index()]);
             let term = match node {
                 Node::Input(i) => Term::Input(*i),
                 Node::Const(i) => Term::Const(*i),
@@ -100,7 +138,8 @@ impl Saturation<'_> {
             };
             terms.push(self.worklist.add(term));
             self.worklist.mark(true, done as u32);
-            // each node still to come, and the functional variant of each, with a conversion and an expansion, fits under the bound
+            // each node still to come, and the functional variant of each, with a conversion and an
+            // expansion, fits under the bound
             self.drain(4 * (done + 1) + 1000, 16 * total as u64 + 1000);
         }
         self.stats.before = total;
@@ -113,7 +152,8 @@ impl Saturation<'_> {
         terms
     }
 
-    /// Looks at what there is to look at. Rules about memory make no more terms than `terms`; no more than `visits` terms are looked at.
+    /// Looks at what there is to look at. Rules about memory make no more terms than `terms`; no
+    /// more than `visits` terms are looked at.
     fn drain(&mut self, terms: usize, visits: u64) {
         while let Some((id, term)) = self.worklist.pop() {
             self.stats.visits += 1;
@@ -130,7 +170,9 @@ impl Saturation<'_> {
                         }
                     });
                 }
-                Term::View(..) | Term::Scatter(..) if self.worklist.len() > terms => self.stats.stopped = "size",
+                Term::View(..) | Term::Scatter(..) if self.worklist.len() > terms => {
+                    self.stats.stopped = "size"
+                }
                 Term::View(v, [b]) => {
                     let Some(view) = View::new(&self.worklist, id, v, b) else { continue };
                     self.each(id, |rule, s, found| {

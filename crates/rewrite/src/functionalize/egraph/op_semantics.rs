@@ -1,11 +1,11 @@
-//! What calls are equal to by their operators. It depends on the key and on the operands' metadata alone, and programs repeat themselves: so
-//! it is asked once.
+//! What calls are equal to by their operators. It depends on the key and on the operands' metadata
+//! alone, and programs repeat themselves: so it is asked once.
 
+use super::functional_variant::{self, FunctionalVariant};
 use super::lang::{Cx, Data, Metas, Operands, Term};
 use super::rules::Found;
 use super::worklist::Worklist;
-use super::functional_variant::{self, FunctionalVariant};
-use crate::functionalize::value_graph::{CallId, Kind, CallArg, SpecId};
+use crate::functionalize::value_graph::{CallArg, CallId, Kind, SpecId};
 use egg::Id;
 use maquette_ir::DType;
 use maquette_ir::graph::ArithOp;
@@ -53,7 +53,9 @@ fn semantics(cx: &mut Cx<'_>, call: CallId, metas: Metas) -> OpSemantics {
     let answer = match (key.mutates, key.serial) {
         (_, 1..) => None,
         (true, 0) => functional_variant::find(cx, call, metas).map(OpSemantics::HasVariant),
-        (false, 0) => same_elements(cx, call, metas).or_else(|| ignores(cx, call)).or_else(|| computes(cx, call, metas)),
+        (false, 0) => same_elements(cx, call, metas)
+            .or_else(|| ignores(cx, call))
+            .or_else(|| computes(cx, call, metas)),
     };
     let answer = answer.unwrap_or(OpSemantics::Unknown);
     cx.calls.insert(site, answer);
@@ -83,21 +85,27 @@ fn same_elements(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<OpSeman
 fn ignores(cx: &Cx<'_>, call: CallId) -> Option<OpSemantics> {
     let key = &cx.interner.calls[call.index()];
     let first = matches!(key.args.first(), Some(CallArg::Operand(0)));
-    (first && cx.facts.ignores_contents(cx.interner.str(key.op))).then_some(OpSemantics::IgnoresContents)
+    (first && cx.facts.ignores_contents(cx.interner.str(key.op)))
+        .then_some(OpSemantics::IgnoresContents)
 }
 
 fn computes(cx: &Cx<'_>, call: CallId, metas: &Metas) -> Option<OpSemantics> {
     let key = &cx.interner.calls[call.index()];
     let Kind::Tensor(result) = key.kind() else { return None };
     let own = metas.iter().all(|m| *m == Some(result));
-    let in_order = key.args.iter().zip(0..metas.len() as u32).all(|(s, i)| *s == CallArg::Operand(i));
+    let in_order =
+        key.args.iter().zip(0..metas.len() as u32).all(|(s, i)| *s == CallArg::Operand(i));
     if !own || !in_order {
         return None;
     }
     let op = cx.interner.str(key.op);
     let arith = cx.ask(key, metas, |facts, args, kwargs| facts.arith_op(op, args, kwargs))?;
     let dtype = cx.interner.metas[result.index()].dtype;
-    let has_identity = metas.len() == 1 && key.args.get(1).is_some_and(|n| is_identity_operand(arith, n, dtype, cx.no_signed_zeros));
+    let has_identity = metas.len() == 1
+        && key
+            .args
+            .get(1)
+            .is_some_and(|n| is_identity_operand(arith, n, dtype, cx.no_signed_zeros));
     Some(OpSemantics::Compute { arith, has_identity })
 }
 
@@ -143,7 +151,9 @@ pub(super) fn same_elements_as(s: &mut Worklist<'_>, t: &CallSite, found: &mut F
 }
 
 pub(super) fn identity_operand(_: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
-    if let (OpSemantics::Compute { has_identity: true, .. }, Some(&x)) = (t.semantics, t.operands.first()) {
+    if let (OpSemantics::Compute { has_identity: true, .. }, Some(&x)) =
+        (t.semantics, t.operands.first())
+    {
         found.push(x);
     }
 }
@@ -154,13 +164,22 @@ fn calls(s: &mut Worklist<'_>, id: Id) -> SmallVec<[CallSite; 2]> {
 }
 
 pub(super) fn involution_or_idempotent(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
-    let (OpSemantics::Compute { arith: outer @ (ArithOp::Neg | ArithOp::Abs | ArithOp::Relu | ArithOp::Not), .. }, Some(&x)) =
-        (t.semantics, t.operands.first())
+    let (
+        OpSemantics::Compute {
+            arith: outer @ (ArithOp::Neg | ArithOp::Abs | ArithOp::Relu | ArithOp::Not),
+            ..
+        },
+        Some(&x),
+    ) = (t.semantics, t.operands.first())
     else {
         return;
     };
     for inner in calls(s, x) {
-        let (OpSemantics::Compute { arith, .. }, Some(&y)) = (inner.semantics, inner.operands.first()) else { continue };
+        let (OpSemantics::Compute { arith, .. }, Some(&y)) =
+            (inner.semantics, inner.operands.first())
+        else {
+            continue;
+        };
         match (outer, arith) {
             (ArithOp::Neg, ArithOp::Neg) | (ArithOp::Not, ArithOp::Not) => found.push(y),
             (ArithOp::Abs, ArithOp::Abs) | (ArithOp::Relu, ArithOp::Relu) => found.push(x),
@@ -174,7 +193,13 @@ pub(super) fn involution_or_idempotent(s: &mut Worklist<'_>, t: &CallSite, found
 }
 
 pub(super) fn same_operands(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
-    if let (OpSemantics::Compute { arith: ArithOp::Max | ArithOp::Min | ArithOp::And | ArithOp::Or, .. }, [x, y]) = (t.semantics, t.operands.as_slice())
+    if let (
+        OpSemantics::Compute {
+            arith: ArithOp::Max | ArithOp::Min | ArithOp::And | ArithOp::Or,
+            ..
+        },
+        [x, y],
+    ) = (t.semantics, t.operands.as_slice())
         && s.find(*x) == s.find(*y)
     {
         found.push(*x);
@@ -195,7 +220,13 @@ pub(super) fn round_trip(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) 
 
 /// Only where the other order is there already: calls are not multiplied.
 pub(super) fn commute(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
-    if let (OpSemantics::Compute { arith: ArithOp::Add | ArithOp::Mul | ArithOp::And | ArithOp::Or, .. }, [x, y]) = (t.semantics, t.operands.as_slice())
+    if let (
+        OpSemantics::Compute {
+            arith: ArithOp::Add | ArithOp::Mul | ArithOp::And | ArithOp::Or,
+            ..
+        },
+        [x, y],
+    ) = (t.semantics, t.operands.as_slice())
         && x != y
         && s.dtype(*x).is_some_and(|d| !d.is_float())
     {
@@ -205,8 +236,14 @@ pub(super) fn commute(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
 
 /// In the place of the operand comes an input or constant of its kind, which costs nothing.
 pub(super) fn ignored_operand(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
-    let (OpSemantics::IgnoresContents, Some(&x)) = (t.semantics, t.operands.first()) else { return };
-    let Some(y) = s.meta(x).and_then(|m| s.cx().leaves.get(&m).copied()).filter(|y| s.find(*y) != s.find(x)) else { return };
+    let (OpSemantics::IgnoresContents, Some(&x)) = (t.semantics, t.operands.first()) else {
+        return;
+    };
+    let Some(y) =
+        s.meta(x).and_then(|m| s.cx().leaves.get(&m).copied()).filter(|y| s.find(*y) != s.find(x))
+    else {
+        return;
+    };
     let mut operands = t.operands.clone();
     operands[0] = s.find(y);
     found.push(s.add(Term::Call(t.call, operands)));

@@ -1,13 +1,15 @@
 //! The rules, all exact: for every content of memory both sides are the same bits.
 //!
-//! A rule is given a term and its class, and finds terms that are equal to it. To add one: state the equation and why it holds in its entry
-//! below; use only what the [view queries](crate::functionalize::view_queries) answers with `Yes` or a view (it proves, never guesses); never look at or make a
-//! call that has an effect, and never merge calls except by congruence; go towards fewer or smaller stores, or prove that the rule cannot
-//! undo another; and give it a test that shows it, and one where its condition fails.
+//! A rule is given a term and its class, and finds terms that are equal to it. To add one: state
+//! the equation and why it holds in its entry below; use only what the [view
+//! queries](crate::functionalize::view_queries) answers with `Yes` or a view (it proves, never
+//! guesses); never look at or make a call that has an effect, and never merge calls except by
+//! congruence; go towards fewer or smaller stores, or prove that the rule cannot undo another; and
+//! give it a test that shows it, and one where its condition fails.
 
 use super::op_semantics::{self, CallSite};
-use super::worklist::{Worklist, Stores, Views};
-use crate::functionalize::value_graph::{MetaId, Interner, SpecId};
+use super::worklist::{Stores, Views, Worklist};
+use crate::functionalize::value_graph::{Interner, MetaId, SpecId};
 use egg::Id;
 use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::view::TriBool;
@@ -75,7 +77,8 @@ pub(crate) type Found = SmallVec<[Id; 2]>;
 pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "functional-variant",
-        equation: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype, if that holds such results: so the operator is defined",
+        equation: "op_(x, …) leaves in x what op(x, …) returns, in x's dtype, if that holds such \
+            results: so the operator is defined",
         plain: true,
         apply: Apply::Call(op_semantics::functional_variant),
     },
@@ -87,19 +90,22 @@ pub(crate) static RULES: &[Rule] = &[
     },
     Rule {
         name: "round-trip",
-        equation: "convert(convert(x)) = x, in x's dtype, where the dtype between holds every value of it",
+        equation: "convert(convert(x)) = x, in x's dtype, where the dtype between holds every \
+            value of it",
         plain: false,
         apply: Apply::Call(op_semantics::round_trip),
     },
     Rule {
         name: "identity-operand",
-        equation: "x * 1 = x / 1 = x - 0.0 = x + -0.0 = x, in x's dtype; of integers x + 0 too. x + 0.0 is not: of -0.0 it is 0.0",
+        equation: "x * 1 = x / 1 = x - 0.0 = x + -0.0 = x, in x's dtype; of integers x + 0 too. x \
+            + 0.0 is not: of -0.0 it is 0.0",
         plain: false,
         apply: Apply::Call(op_semantics::identity_operand),
     },
     Rule {
         name: "involution-or-idempotent",
-        equation: "neg neg x = not not x = x; relu relu x = relu x; abs abs x = abs x; abs neg x = abs x, but for unsigned numbers",
+        equation: "neg neg x = not not x = x; relu relu x = relu x; abs abs x = abs x; abs neg x \
+            = abs x, but for unsigned numbers",
         plain: false,
         apply: Apply::Call(op_semantics::involution_or_idempotent),
     },
@@ -111,17 +117,24 @@ pub(crate) static RULES: &[Rule] = &[
     },
     Rule {
         name: "ignored-operand",
-        equation: "fill(x, c) = fill(y, c) for every y of x's sizes and dtype: what x holds is not looked at",
+        equation: "fill(x, c) = fill(y, c) for every y of x's sizes and dtype: what x holds is \
+            not looked at",
         plain: true,
         apply: Apply::Call(op_semantics::ignored_operand),
     },
     Rule {
         name: "commute",
-        equation: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x, not of floats: of two NaNs the first is the sum",
+        equation: "x + y = y + x, x * y = y * x, x & y = y & x, x | y = y | x, not of floats: of \
+            two NaNs the first is the sum",
         plain: false,
         apply: Apply::Call(op_semantics::commute),
     },
-    Rule { name: "whole-view", equation: "view(all of b, b) = b", plain: false, apply: Apply::View(whole_view) },
+    Rule {
+        name: "whole-view",
+        equation: "view(all of b, b) = b",
+        plain: false,
+        apply: Apply::View(whole_view),
+    },
     Rule {
         name: "view-view",
         equation: "view(v, view(w, b)) = view(w∘v, b): composition is by definition",
@@ -130,25 +143,29 @@ pub(crate) static RULES: &[Rule] = &[
     },
     Rule {
         name: "store-to-load",
-        equation: "view(v, scatter(w, b, x)) = view(v/w, x) where v lies in w: only stored elements are seen",
+        equation: "view(v, scatter(w, b, x)) = view(v/w, x) where v lies in w: only stored \
+            elements are seen",
         plain: false,
         apply: Apply::View(store_to_load),
     },
     Rule {
         name: "load-past-disjoint-store",
-        equation: "view(v, scatter(w, b, x)) = view(v, b) where v and w are disjoint: no stored element is seen",
+        equation: "view(v, scatter(w, b, x)) = view(v, b) where v and w are disjoint: no stored \
+            element is seen",
         plain: false,
         apply: Apply::View(load_past_disjoint_store),
     },
     Rule {
         name: "view-of-store",
-        equation: "view(v, scatter(w, b, x)) = scatter(w/v, view(v, b), x) where w lies in v and v repeats nothing",
+        equation: "view(v, scatter(w, b, x)) = scatter(w/v, view(v, b), x) where w lies in v and \
+            v repeats nothing",
         plain: false,
         apply: Apply::View(view_of_store),
     },
     Rule {
         name: "whole-store",
-        equation: "scatter(v, b, x) = view(v⁻¹, x) where v names every element of b once: nothing of b is left",
+        equation: "scatter(v, b, x) = view(v⁻¹, x) where v names every element of b once: nothing \
+            of b is left",
         plain: false,
         apply: Apply::Store(whole_store),
     },
@@ -160,25 +177,29 @@ pub(crate) static RULES: &[Rule] = &[
     },
     Rule {
         name: "dead-store",
-        equation: "scatter(v, scatter(w, b, x), y) = scatter(v, b, y) where w lies in v: nothing of x is left",
+        equation: "scatter(v, scatter(w, b, x), y) = scatter(v, b, y) where w lies in v: nothing \
+            of x is left",
         plain: false,
         apply: Apply::Store(dead_store),
     },
     Rule {
         name: "store-through-view",
-        equation: "scatter(v, scatter(w, b, x), y) = scatter(w, b, scatter(v/w, x, y)) where v lies in w",
+        equation: "scatter(v, scatter(w, b, x), y) = scatter(w, b, scatter(v/w, x, y)) where v \
+            lies in w",
         plain: false,
         apply: Apply::Store(store_through_view),
     },
     Rule {
         name: "nested-store",
-        equation: "scatter(v, b, scatter(w, view(v, b), x)) = scatter(v∘w, b, x): the rest of v is as it was",
+        equation: "scatter(v, b, scatter(w, view(v, b), x)) = scatter(v∘w, b, x): the rest of v \
+            is as it was",
         plain: false,
         apply: Apply::Store(nested_store),
     },
     Rule {
         name: "full-cover-stores",
-        equation: "scatter(v, … scatter(w, b, x) …, y) is the same for every b where v, …, w meet nowhere and leave nothing of b",
+        equation: "scatter(v, … scatter(w, b, x) …, y) is the same for every b where v, …, w meet \
+            nowhere and leave nothing of b",
         plain: false,
         apply: Apply::Store(full_cover_stores),
     },
@@ -214,7 +235,8 @@ fn load_past_disjoint_store(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
     for _ in 0..MAX_SCAN {
         let next = stores.iter().find(|(w, ..)| {
             let interner = &mut s.cx().interner;
-            let partly = fault_injected("past: a store that overlaps in part") && interner.relative(t.v, *w).is_none();
+            let partly = fault_injected("past: a store that overlaps in part")
+                && interner.relative(t.v, *w).is_none();
             interner.disjoint(t.v, *w) == TriBool::Yes || partly
         });
         let Some(&(_, b, _)) = next else { break };
@@ -229,7 +251,8 @@ fn load_past_disjoint_store(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
 fn view_of_store(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
     for &(w, b, x) in t.stores.iter().filter(|(w, ..)| *w != t.v) {
         let interner = &mut s.cx().interner;
-        if (interner.injective(t.v) == TriBool::Yes || fault_injected("push-in: into views that repeat elements"))
+        if (interner.injective(t.v) == TriBool::Yes
+            || fault_injected("push-in: into views that repeat elements"))
             && let Some(spec) = interner.relative(w, t.v)
         {
             let rest = s.view(t.v, b);
@@ -257,7 +280,8 @@ fn idempotent_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
 
 fn dead_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
     for &(w, b, _) in &t.stores {
-        let (inner, outer) = if fault_injected("dead-store: the other way round") { (t.v, w) } else { (w, t.v) };
+        let (inner, outer) =
+            if fault_injected("dead-store: the other way round") { (t.v, w) } else { (w, t.v) };
         if s.cx().interner.inside(inner, outer) == TriBool::Yes {
             found.push(s.scatter(t.v, b, t.x));
         }
@@ -292,7 +316,14 @@ fn full_cover_stores(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
     let mut cover: SmallVec<[(SpecId, Id); MAX_COVER_STORES]> = SmallVec::new();
     let mut next = Some((t.v, t.b, t.x));
     while let Some((v, b, x)) = next.take() {
-        let Some(size) = s.cx().interner.count(v).filter(|n| (1..=left).contains(n) && cover.len() < MAX_COVER_STORES) else { return };
+        let Some(size) = s
+            .cx()
+            .interner
+            .count(v)
+            .filter(|n| (1..=left).contains(n) && cover.len() < MAX_COVER_STORES)
+        else {
+            return;
+        };
         cover.push((v, x));
         left -= size;
         if left > 0 {
@@ -301,8 +332,13 @@ fn full_cover_stores(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
     }
     // as many elements as there are, none of them twice
     let interner = &mut s.cx().interner;
-    let disjoint = |interner: &mut Interner, i: usize| cover[..i].iter().all(|(w, _)| interner.disjoint(cover[i].0, *w) == TriBool::Yes);
-    if left > 0 || (0..cover.len()).any(|i| interner.injective(cover[i].0) != TriBool::Yes || !disjoint(interner, i)) {
+    let disjoint = |interner: &mut Interner, i: usize| {
+        cover[..i].iter().all(|(w, _)| interner.disjoint(cover[i].0, *w) == TriBool::Yes)
+    };
+    if left > 0
+        || (0..cover.len())
+            .any(|i| interner.injective(cover[i].0) != TriBool::Yes || !disjoint(interner, i))
+    {
         return;
     }
     let Some(&(_, x)) = cover.first().filter(|_| cover.len() > 1) else { return };

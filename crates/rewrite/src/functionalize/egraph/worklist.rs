@@ -1,4 +1,5 @@
-//! The e-graph as rules see it: classes with lists of their terms, and the terms that are still to be looked at.
+//! The e-graph as rules see it: classes with lists of their terms, and the terms that are still to
+//! be looked at.
 
 use super::lang::{Cx, Data, Egraph, Operands, Term};
 use crate::functionalize::value_graph::{CallId, MetaId, SpecId};
@@ -22,7 +23,8 @@ fn is_memory(t: &Term) -> bool {
     matches!(t, Term::View(..) | Term::Scatter(..))
 }
 
-/// The e-graph, in which every term is looked at when it is made, and again when a class it takes gets terms.
+/// The e-graph, in which every term is looked at when it is made, and again when a class it takes
+/// gets terms.
 pub(crate) struct Worklist<'f> {
     pub g: Egraph<'f>,
     /// For each term the next one of its class, in a ring.
@@ -46,9 +48,22 @@ pub(crate) struct Worklist<'f> {
 impl<'f> Worklist<'f> {
     /// For about so many terms.
     pub fn new(cx: Cx<'f>, terms: usize) -> Worklist<'f> {
-        let (next, plain, from) = (Vec::with_capacity(terms), Vec::with_capacity(terms), Vec::with_capacity(terms));
+        let (next, plain, from) =
+            (Vec::with_capacity(terms), Vec::with_capacity(terms), Vec::with_capacity(terms));
         let (revisit, queued, walked) = Default::default();
-        Worklist { g: EGraph::new(cx), next, visited: 0, revisit, queued, walk: 0, walked, plain, from, choices: false, stale: false }
+        Worklist {
+            g: EGraph::new(cx),
+            next,
+            visited: 0,
+            revisit,
+            queued,
+            walk: 0,
+            walked,
+            plain,
+            from,
+            choices: false,
+            stale: false,
+        }
     }
 
     pub fn cx(&mut self) -> &mut Cx<'f> {
@@ -77,7 +92,8 @@ impl<'f> Worklist<'f> {
         id
     }
 
-    /// Says of terms made since the last time whether they are the program's, and the node that they are or come from.
+    /// Says of terms made since the last time whether they are the program's, and the node that
+    /// they are or come from.
     pub fn mark(&mut self, plain: bool, from: u32) {
         self.plain.resize(self.len(), plain);
         self.from.resize(self.len(), from);
@@ -92,7 +108,8 @@ impl<'f> Worklist<'f> {
         self.plain.get(term).copied().unwrap_or(false)
     }
 
-    /// Whether classes have terms that a rule found, besides those that take the place of operators that mutate.
+    /// Whether classes have terms that a rule found, besides those that take the place of operators
+    /// that mutate.
     pub fn has_choices(&self) -> bool {
         self.choices
     }
@@ -120,7 +137,8 @@ impl<'f> Worklist<'f> {
         self.add(Term::Scatter(spec, [base, from]))
     }
 
-    /// The terms of a class, and their ids. Their operands may be named by ids that classes no longer have.
+    /// The terms of a class, and their ids. Their operands may be named by ids that classes no
+    /// longer have.
     pub fn terms(&self, id: Id) -> impl Iterator<Item = (Id, &Term)> {
         let first = usize::from(id);
         let after = move |&i: &usize| Some(self.next[i] as usize).filter(|&n| n != first);
@@ -128,17 +146,22 @@ impl<'f> Worklist<'f> {
     }
 
     pub fn stores(&self, id: Id) -> Stores {
-        let store = |(_, t): (Id, &Term)| if let Term::Scatter(s, [b, x]) = t { Some((*s, *b, *x)) } else { None };
+        let store = |(_, t): (Id, &Term)| {
+            if let Term::Scatter(s, [b, x]) = t { Some((*s, *b, *x)) } else { None }
+        };
         self.terms(id).take(MAX_SCANNED_TERMS).filter_map(store).take(MAX_CANDIDATES).collect()
     }
 
     pub fn views(&self, id: Id) -> Views {
-        let view = |(_, t): (Id, &Term)| if let Term::View(s, [b]) = t { Some((*s, *b)) } else { None };
+        let view =
+            |(_, t): (Id, &Term)| if let Term::View(s, [b]) = t { Some((*s, *b)) } else { None };
         self.terms(id).take(MAX_SCANNED_TERMS).filter_map(view).take(MAX_CANDIDATES).collect()
     }
 
     pub fn calls(&self, id: Id) -> SmallVec<[(CallId, Operands); 2]> {
-        let call = |(_, t): (Id, &Term)| if let Term::Call(c, of) = t { Some((*c, of.clone())) } else { None };
+        let call = |(_, t): (Id, &Term)| {
+            if let Term::Call(c, of) = t { Some((*c, of.clone())) } else { None }
+        };
         self.terms(id).take(MAX_SCANNED_TERMS).filter_map(call).take(MAX_CANDIDATES).collect()
     }
 
@@ -146,23 +169,31 @@ impl<'f> Worklist<'f> {
     pub fn has_view(&self, id: Id, spec: SpecId, base: Id) -> bool {
         let base = self.find(base);
         let data = |id: Id| self.g.analysis.data[usize::from(id)];
-        let version = |b: Id| self.find(b) == base || fault_injected("no-op-store: of any version") && data(self.find(b)) == data(base);
-        self.terms(id).take(MAX_SCANNED_TERMS).any(|(_, t)| matches!(t, Term::View(s, [b]) if *s == spec && version(*b)))
+        let version = |b: Id| {
+            self.find(b) == base
+                || fault_injected("no-op-store: of any version") && data(self.find(b)) == data(base)
+        };
+        self.terms(id)
+            .take(MAX_SCANNED_TERMS)
+            .any(|(_, t)| matches!(t, Term::View(s, [b]) if *s == spec && version(*b)))
     }
 
-    /// Merges two classes. A rule that finds a value of other sizes or another dtype has found nothing: expressions that are equal may be
-    /// spelled differently. Returns whether they were two.
+    /// Merges two classes. A rule that finds a value of other sizes or another dtype has found
+    /// nothing: expressions that are equal may be spelled differently. Returns whether they were
+    /// two.
     pub fn union(&mut self, a: Id, b: Id) -> bool {
         let data = |id: Id| self.g.analysis.data[usize::from(id)];
         let (a, b) = (self.find(a), self.find(b));
         if a == b || data(a) != data(b) {
             return false;
         }
-        // The older class keeps its id, as egg prefers the first: were it the newer, ids would lead to classes by ever longer ways.
+        // The older class keeps its id, as egg prefers the first: were it the newer, ids would lead
+        // to classes by ever longer ways.
         let (a, b) = (a.min(b), a.max(b));
         let has_parents = |id: Id| self.g[id].parents().next().is_some();
         self.stale |= has_parents(a) && has_parents(b);
-        let reached = |other: Id| self.terms(other).take(MAX_SCANNED_TERMS).any(|(_, t)| is_memory(t));
+        let reached =
+            |other: Id| self.terms(other).take(MAX_SCANNED_TERMS).any(|(_, t)| is_memory(t));
         let reached = [(a, reached(b)), (b, reached(a))];
         self.enqueue_users(reached.into_iter().filter(|(_, reached)| *reached).map(|(id, _)| id));
         self.g.union(a, b);
@@ -170,12 +201,15 @@ impl<'f> Worklist<'f> {
         true
     }
 
-    /// Classes got views or stores: the terms that take them are to be looked at again; so, one step further, are those that take a store among them.
+    /// Classes got views or stores: the terms that take them are to be looked at again; so, one
+    /// step further, are those that take a store among them.
     fn enqueue_users(&mut self, classes: impl Iterator<Item = Id>) {
         self.walk += 1;
         for class in classes {
             for parent in self.parents(class) {
-                if !self.enqueue(parent) || !matches!(self.g.nodes()[usize::from(parent)], Term::Scatter(..)) {
+                if !self.enqueue(parent)
+                    || !matches!(self.g.nodes()[usize::from(parent)], Term::Scatter(..))
+                {
                     continue;
                 }
                 // a class may have many terms that take the same ones
@@ -207,7 +241,8 @@ impl<'f> Worklist<'f> {
         true
     }
 
-    /// The next term to be looked at: new ones, in the order they were made, then those whose operands got terms.
+    /// The next term to be looked at: new ones, in the order they were made, then those whose
+    /// operands got terms.
     pub fn pop(&mut self) -> Option<(Id, Term)> {
         let at = match self.g.nodes().get(self.visited) {
             Some(_) => {
@@ -225,7 +260,8 @@ impl<'f> Worklist<'f> {
         Some((Id::from(at), term))
     }
 
-    /// Merges what is equal because its operands are. Returns whether anything is to be visited again.
+    /// Merges what is equal because its operands are. Returns whether anything is to be visited
+    /// again.
     pub fn rebuild(&mut self) -> bool {
         if !std::mem::take(&mut self.stale) {
             return false;
@@ -250,7 +286,8 @@ impl<'f> Worklist<'f> {
         true
     }
 
-    /// Whether the terms of each class are values of one kind. Where they are not, a rule is at fault.
+    /// Whether the terms of each class are values of one kind. Where they are not, a rule is at
+    /// fault.
     pub fn is_sound(&self) -> bool {
         (0..self.len()).map(Id::from).all(|id| self.data(id) == self.data(self.find(id)))
     }

@@ -2,23 +2,27 @@
 
 mod results;
 
-use crate::functionalize::value_graph::{Layouts, ResultKind, Id, Kind, Meta, MetaId, Name, Node, CallArg, SpecId, CallKey};
 use crate::error::{Reason, Result};
 use crate::functional_graph::{FunctionalGraph, Output, Stats};
 use crate::functionalize::lift::Lifted;
 use crate::functionalize::lift::memory_ssa::{LiftedStmt, MemorySsa, StorageOrigin};
+use crate::functionalize::value_graph::{
+    CallArg, CallKey, Id, Kind, Layouts, Meta, MetaId, Name, Node, ResultKind, SpecId,
+};
 use indexmap::IndexSet;
 use maquette_ir::Loc;
-use maquette_ir::graph::{Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType};
-use maquette_ir::fault_injection::fault_injected;
-use maquette_ir::sym::{Expr, SymTable, SymbolId, SymbolKind};
 use maquette_ir::copy_cost::SymbolicCount;
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::graph::{
+    Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType,
+};
+use maquette_ir::sym::{Expr, SymTable, SymbolId, SymbolKind};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-/// A call of an operator that mutates, on copies: its name, then its arguments. It returns what the operator returns, without the arguments
-/// among them, and then the copies.
+/// A call of an operator that mutates, on copies: its name, then its arguments. It returns what the
+/// operator returns, without the arguments among them, and then the copies.
 pub(crate) const CALL: &str = "ir::call";
 pub(crate) const VIEW: &str = "ir::view";
 pub(crate) const SCATTER: &str = "ir::scatter";
@@ -82,7 +86,11 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
     }
     let memories = e.memory.shared.clone();
     let mut mutations = e.mutations()?;
-    let mut given = outputs.iter().zip(&output_values).map(|(o, f)| e.output(o, f)).collect::<Result<Vec<_>>>()?;
+    let mut given = outputs
+        .iter()
+        .zip(&output_values)
+        .map(|(o, f)| e.output(o, f))
+        .collect::<Result<Vec<_>>>()?;
     let results = e.results.len();
     mutations.iter_mut().for_each(|m| m.layout = m.layout.map(|p| p + results));
     given.iter_mut().for_each(|o| shift(o, results));
@@ -92,14 +100,28 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<Functi
     let MemorySsa { absolute_offsets, eager, interner, .. } = e.memory;
     let constant = eager.copied.as_constant().is_some() && relayout_bound.as_constant().is_some();
     let symbols = if constant { SymTable::new() } else { interner.symbols };
-    Ok(FunctionalGraph { absolute_offsets, eager, relayout_bound, symbols, graph, memories, mutations, outputs: given, stats })
+    Ok(FunctionalGraph {
+        absolute_offsets,
+        eager,
+        relayout_bound,
+        symbols,
+        graph,
+        memories,
+        mutations,
+        outputs: given,
+        stats,
+    })
 }
 
 /// Places come after results, whose number is known in the end.
 fn shift(o: &mut Output, by: usize) {
     match o {
-        Output::Result { layout, .. } | Output::Alias { layout, .. } => *layout = layout.map(|p| p + by),
-        Output::Shared { storage_layout, layout, .. } => (*storage_layout, *layout) = (*storage_layout + by, *layout + by),
+        Output::Result { layout, .. } | Output::Alias { layout, .. } => {
+            *layout = layout.map(|p| p + by)
+        }
+        Output::Shared { storage_layout, layout, .. } => {
+            (*storage_layout, *layout) = (*storage_layout + by, *layout + by)
+        }
         Output::List(l) => l.iter_mut().for_each(|o| shift(o, by)),
     }
 }
@@ -108,7 +130,8 @@ impl Emit<'_> {
     /// Inputs and constants, all of them, with the names and types they have, and the guards.
     fn enter(&mut self) -> Result<()> {
         let graph = self.graph;
-        let (mut inputs, mut consts): (FxHashMap<u32, usize>, FxHashMap<u32, usize>) = Default::default();
+        let (mut inputs, mut consts): (FxHashMap<u32, usize>, FxHashMap<u32, usize>) =
+            Default::default();
         for (at, node) in self.memory.value_graph.nodes.iter().enumerate() {
             match node {
                 Node::Input(i) => drop(inputs.insert(*i, at)),
@@ -125,8 +148,15 @@ impl Emit<'_> {
                 }
                 (None, _) => {
                     let number = (i - graph.inputs().len()) as u32;
-                    let row = self.memory.storages.iter().find(|s| s.origin == StorageOrigin::Shared(number)).map(|s| s.base);
-                    let ty = self.value_type(Kind::Tensor(row.ok_or(Reason::Internal("memory that inputs share is lost"))?))?;
+                    let row = self
+                        .memory
+                        .storages
+                        .iter()
+                        .find(|s| s.origin == StorageOrigin::Shared(number))
+                        .map(|s| s.base);
+                    let ty = self.value_type(Kind::Tensor(
+                        row.ok_or(Reason::Internal("memory that inputs share is lost"))?,
+                    ))?;
                     self.builder.input(ty, Some("memory"))
                 }
             };
@@ -136,7 +166,11 @@ impl Emit<'_> {
             let ValueType::Tensor(ty) = self.original_type(graph.value_type(c.value())) else {
                 return Err(Reason::Internal("a constant that is no tensor").into());
             };
-            let value = self.builder.constant(ty, c.source().clone(), Some(&graph.value_name(c.value()).to_string()));
+            let value = self.builder.constant(
+                ty,
+                c.source().clone(),
+                Some(&graph.value_name(c.value()).to_string()),
+            );
             consts.get(&(i as u32)).into_iter().for_each(|at| self.values[*at].push(value));
         }
         graph.guards().iter().for_each(|&g| self.builder.guard(g));
@@ -145,7 +179,9 @@ impl Emit<'_> {
 
     fn original_type(&mut self, ty: ValueType) -> ValueType {
         match ty {
-            ValueType::Tensor(ty) => ValueType::Tensor(self.builder.intern_type(self.graph.type_of(ty).clone())),
+            ValueType::Tensor(ty) => {
+                ValueType::Tensor(self.builder.intern_type(self.graph.type_of(ty).clone()))
+            }
             other => other,
         }
     }
@@ -167,7 +203,8 @@ impl Emit<'_> {
         }
         let interner = &mut self.memory.interner;
         let Meta { dtype, device, layout, sizes } = interner.metas[m.index()].clone();
-        let plain = TensorType::contiguous(dtype, &sizes, &mut interner.symbols).map_err(|_| Reason::Internal("strides overflow"))?;
+        let plain = TensorType::contiguous(dtype, &sizes, &mut interner.symbols)
+            .map_err(|_| Reason::Internal("strides overflow"))?;
         let ty = self.builder.intern_type(TensorType { device, layout, ..plain });
         self.types.insert(m, ty);
         Ok(ty)
@@ -178,7 +215,10 @@ impl Emit<'_> {
             Node::Proj(i, of) => (*of, *i as usize),
             _ => (id, 0),
         };
-        Ok(self.values[of.index()].get(i).copied().ok_or(Reason::Internal("a value is used before it is made"))?)
+        Ok(self.values[of.index()]
+            .get(i)
+            .copied()
+            .ok_or(Reason::Internal("a value is used before it is made"))?)
     }
 
     fn view_args(&mut self, spec: SpecId) -> [Arg; 3] {
@@ -189,7 +229,8 @@ impl Emit<'_> {
         let spec = &self.memory.interner.specs[spec.index()];
         let sizes: SmallVec<[Arg; 4]> = spec.dims().iter().map(|d| Arg::Int(d.size)).collect();
         let strides: SmallVec<[Arg; 4]> = spec.dims().iter().map(|d| Arg::Int(d.stride)).collect();
-        let args = [self.builder.list(&sizes), self.builder.list(&strides), Arg::Int(spec.offset())];
+        let args =
+            [self.builder.list(&sizes), self.builder.list(&strides), Arg::Int(spec.offset())];
         self.specs.insert(number, args);
         args
     }
@@ -201,18 +242,33 @@ impl Emit<'_> {
                 let [sizes, strides, offset] = self.view_args(spec);
                 let (op, ty) = (self.builder.intern(VIEW), self.value_type(origin.kind)?);
                 let base = Arg::Value(self.value(base)?);
-                self.builder.node(op, &[base, sizes, strides, offset], &[], &[ResultSpec::Value(ty)], origin.loc)
+                self.builder.node(
+                    op,
+                    &[base, sizes, strides, offset],
+                    &[],
+                    &[ResultSpec::Value(ty)],
+                    origin.loc,
+                )
             }
             Node::Scatter(spec, base, from) => {
                 let [sizes, strides, offset] = self.view_args(spec);
                 let (op, ty) = (self.builder.intern(SCATTER), self.value_type(origin.kind)?);
                 let (base, from) = (Arg::Value(self.value(base)?), Arg::Value(self.value(from)?));
-                self.builder.node(op, &[base, from, sizes, strides, offset], &[], &[ResultSpec::Value(ty)], origin.loc)
+                self.builder.node(
+                    op,
+                    &[base, from, sizes, strides, offset],
+                    &[],
+                    &[ResultSpec::Value(ty)],
+                    origin.loc,
+                )
             }
             Node::Call(call, operands) => {
                 let (calls, result_strides) = (self.calls.clone(), self.result_strides.clone());
                 let (t, recorded) = (&calls[call.index()], &result_strides[call.index()]);
-                let mut values = operands.iter().map(|&o| self.value(o)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
+                let mut values = operands
+                    .iter()
+                    .map(|&o| self.value(o))
+                    .collect::<Result<SmallVec<[ValueId; 4]>>>()?;
                 for ((value, &id), strides) in values.iter_mut().zip(&operands).zip(&t.layouts) {
                     if let Some(meta) = self.memory.value_graph.meta(id) {
                         *value = self.strided(*value, meta, strides.as_deref(), origin.loc)?;
@@ -228,7 +284,8 @@ impl Emit<'_> {
                 for call_arg in &t.args {
                     args.push(self.arg(call_arg, &operands));
                 }
-                let kwargs: SmallVec<[(StrId, Arg); 2]> = t.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
+                let kwargs: SmallVec<[(StrId, Arg); 2]> =
+                    t.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
                 let mut types: SmallVec<[SmallVec<[ValueType; 1]>; 2]> = SmallVec::new();
                 let mut hints = recorded.iter().flatten();
                 // others lie in one way wherever operands do
@@ -241,7 +298,8 @@ impl Emit<'_> {
                             && (unknown || strides.is_some() && declared.is_none())
                             && !fault_injected("copies: all strides are told")
                         {
-                            self.relayout_bound.add(&self.memory.interner.metas[m.index()].sizes, 1);
+                            self.relayout_bound
+                                .add(&self.memory.interner.metas[m.index()].sizes, 1);
                         }
                         self.strided_type(k, declared)
                     };
@@ -273,25 +331,48 @@ impl Emit<'_> {
         Ok(())
     }
 
-    /// Whether strides are known where a value is: they have no symbols but those that calls bring, and those of the value's sizes.
+    /// Whether strides are known where a value is: they have no symbols but those that calls bring,
+    /// and those of the value's sizes.
     fn is_known_with(&self, kind: Kind, strides: &[Expr]) -> bool {
         let Kind::Tensor(meta) = kind else { return false };
         let interner = &self.memory.interner;
-        let known: Vec<_> = interner.metas[meta.index()].sizes.iter().flat_map(|e| interner.symbols.free_symbols(*e)).collect();
-        let is_known = |s: &SymbolId| known.contains(s) || interner.symbols.kind(*s) == SymbolKind::Backed;
+        let known: Vec<_> = interner.metas[meta.index()]
+            .sizes
+            .iter()
+            .flat_map(|e| interner.symbols.free_symbols(*e))
+            .collect();
+        let is_known =
+            |s: &SymbolId| known.contains(s) || interner.symbols.kind(*s) == SymbolKind::Backed;
         strides.iter().all(|e| interner.symbols.free_symbols(*e).iter().all(is_known))
     }
 
     /// The type of a value; row-major if there are no strides.
     fn strided_type(&mut self, kind: Kind, strides: Option<&[Expr]>) -> Result<ValueType> {
-        let (ValueType::Tensor(row_major), Some(strides)) = (self.value_type(kind)?, strides) else { return self.value_type(kind) };
-        let plain = self.builder.tensor_type(row_major).cloned().ok_or(Reason::Internal("a type is lost"))?;
-        Ok(ValueType::Tensor(self.builder.intern_type(TensorType { strides: strides.into(), ..plain })))
+        let (ValueType::Tensor(row_major), Some(strides)) = (self.value_type(kind)?, strides)
+        else {
+            return self.value_type(kind);
+        };
+        let plain = self
+            .builder
+            .tensor_type(row_major)
+            .cloned()
+            .ok_or(Reason::Internal("a type is lost"))?;
+        Ok(ValueType::Tensor(
+            self.builder.intern_type(TensorType { strides: strides.into(), ..plain }),
+        ))
     }
 
     /// The same elements with strides; row-major if there are none.
-    fn strided(&mut self, value: ValueId, meta: MetaId, strides: Option<&[Expr]>, loc: Option<Loc>) -> Result<ValueId> {
-        let ValueType::Tensor(ty) = self.strided_type(Kind::Tensor(meta), strides)? else { return Ok(value) };
+    fn strided(
+        &mut self,
+        value: ValueId,
+        meta: MetaId,
+        strides: Option<&[Expr]>,
+        loc: Option<Loc>,
+    ) -> Result<ValueId> {
+        let ValueType::Tensor(ty) = self.strided_type(Kind::Tensor(meta), strides)? else {
+            return Ok(value);
+        };
         let strides_of = |b: &GraphBuilder, ty| b.tensor_type(ty).map(|t| t.strides.clone());
         let strides = strides_of(&self.builder, ty).ok_or(Reason::Internal("a type is lost"))?;
         if matches!(self.builder.value_type(value), Some(ValueType::Tensor(own)) if strides_of(&self.builder, own).as_ref() == Some(&strides))
@@ -300,7 +381,13 @@ impl Emit<'_> {
         }
         let numbers: SmallVec<[Arg; 4]> = strides.iter().map(|&e| Arg::Int(e)).collect();
         let (op, list) = (self.builder.intern(STRIDED), self.builder.list(&numbers));
-        let made = self.builder.node(op, &[Arg::Value(value), list], &[], &[ResultSpec::Value(ValueType::Tensor(ty))], loc);
+        let made = self.builder.node(
+            op,
+            &[Arg::Value(value), list],
+            &[],
+            &[ResultSpec::Value(ValueType::Tensor(ty))],
+            loc,
+        );
         Ok(made.values.get(0).ok_or(Reason::Internal("a node without a value"))?)
     }
 
@@ -321,7 +408,8 @@ impl Emit<'_> {
             CallArg::Layout(l) => Arg::Layout(*l),
             CallArg::MemoryFormat(m) => Arg::MemoryFormat(*m),
             CallArg::List(l) => {
-                let elements: SmallVec<[Arg; 8]> = l.iter().map(|s| self.arg(s, operands)).collect();
+                let elements: SmallVec<[Arg; 8]> =
+                    l.iter().map(|s| self.arg(s, operands)).collect();
                 self.builder.list(&elements)
             }
         }

@@ -2,8 +2,8 @@
 
 use super::Emit;
 use crate::error::{Reason, Result};
-use crate::functional_graph::{Mutation, Output, ExternalTensor};
-use crate::functionalize::lift::memory_ssa::{OutputValue, OutputRef, StorageOrigin};
+use crate::functional_graph::{ExternalTensor, Mutation, Output};
+use crate::functionalize::lift::memory_ssa::{OutputRef, OutputValue, StorageOrigin};
 use maquette_ir::graph::{Arg, TypeId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 impl Emit<'_> {
     /// The number of a result; equal ones are one.
     fn result(&mut self, arg: Arg) -> usize {
-        let found = self.results.iter().position(|r| *r == arg).filter(|_| matches!(arg, Arg::Value(_)));
+        let found =
+            self.results.iter().position(|r| *r == arg).filter(|_| matches!(arg, Arg::Value(_)));
         found.unwrap_or_else(|| {
             self.results.push(arg);
             self.results.len() - 1
@@ -21,7 +22,8 @@ impl Emit<'_> {
 
     /// The number of a place.
     fn add_layout(&mut self, offset: Expr, sizes: &[Expr], strides: &[Expr]) -> usize {
-        let numbers: SmallVec<[Arg; 8]> = [offset].iter().chain(sizes).chain(strides).map(|&e| Arg::Int(e)).collect();
+        let numbers: SmallVec<[Arg; 8]> =
+            [offset].iter().chain(sizes).chain(strides).map(|&e| Arg::Int(e)).collect();
         let list = self.builder.list(&numbers);
         self.layouts.push(list);
         self.layouts.len() - 1
@@ -38,12 +40,26 @@ impl Emit<'_> {
         self.add_layout(offset, &t.sizes, &t.strides)
     }
 
-    /// The tensor from outside whose memory this is, its type unless it is a row, and where it begins.
-    fn external_tensor(&self, origin: StorageOrigin) -> Option<(ExternalTensor, Option<TypeId>, Expr)> {
+    /// The tensor from outside whose memory this is, its type unless it is a row, and where it
+    /// begins.
+    fn external_tensor(
+        &self,
+        origin: StorageOrigin,
+    ) -> Option<(ExternalTensor, Option<TypeId>, Expr)> {
         let (tensor, v) = match origin {
-            StorageOrigin::Input(i) => (ExternalTensor::Input(i as usize), self.graph.inputs()[i as usize]),
-            StorageOrigin::Const(i) => (ExternalTensor::Const(i as usize), self.graph.consts()[i as usize].value()),
-            StorageOrigin::Shared(i) => return Some((ExternalTensor::SharedMemory(i as usize), None, Expr::Int(self.memory.shared[i as usize].start))),
+            StorageOrigin::Input(i) => {
+                (ExternalTensor::Input(i as usize), self.graph.inputs()[i as usize])
+            }
+            StorageOrigin::Const(i) => {
+                (ExternalTensor::Const(i as usize), self.graph.consts()[i as usize].value())
+            }
+            StorageOrigin::Shared(i) => {
+                return Some((
+                    ExternalTensor::SharedMemory(i as usize),
+                    None,
+                    Expr::Int(self.memory.shared[i as usize].start),
+                ));
+            }
             StorageOrigin::Fresh => return None,
         };
         match self.graph.value_type(v) {
@@ -54,20 +70,35 @@ impl Emit<'_> {
 
     /// An offset counted from another.
     fn counted_from(&mut self, offset: Expr, start: Expr) -> Result<Expr> {
-        Ok(self.memory.interner.symbols.sub(offset, start).map_err(|_| Reason::Internal("an offset overflows"))?)
+        Ok(self
+            .memory
+            .interner
+            .symbols
+            .sub(offset, start)
+            .map_err(|_| Reason::Internal("an offset overflows"))?)
     }
 
     pub(super) fn mutations(&mut self) -> Result<Vec<Mutation>> {
         let mut out = Vec::new();
         for at in 0..self.memory.storages.len() {
             let s = &self.memory.storages[at];
-            let (Some((target, ty, start)), Some(first)) = (self.external_tensor(s.origin), s.written) else { continue };
+            let (Some((target, ty, start)), Some(first)) =
+                (self.external_tensor(s.origin), s.written)
+            else {
+                continue;
+            };
             let preceding_effects = self.effects.iter().filter(|at| **at < first).count();
-            let (version, base, region) = (s.version, s.base, self.memory.interner.specs[s.region.index()].clone());
+            let (version, base, region) =
+                (s.version, s.base, self.memory.interner.specs[s.region.index()].clone());
             let own = match ty {
                 Some(ty) => {
                     let t = self.graph.type_of(ty);
-                    ViewSpec::strided(t.offset, &t.sizes, &t.strides, &mut self.memory.interner.symbols)? == region
+                    ViewSpec::strided(
+                        t.offset,
+                        &t.sizes,
+                        &t.strides,
+                        &mut self.memory.interner.symbols,
+                    )? == region
                 }
                 None => true,
             };
@@ -97,8 +128,11 @@ impl Emit<'_> {
                         Output::Alias { of, layout: Some(self.layout_of_type(offset, t.ty)) }
                     }
                     None => {
-                        let (version, base, whole) =
-                            (storage.version, storage.base, self.memory.interner.specs[storage.region.index()].clone());
+                        let (version, base, whole) = (
+                            storage.version,
+                            storage.base,
+                            self.memory.interner.specs[storage.region.index()].clone(),
+                        );
                         let value = Arg::Value(self.value(version)?);
                         let result = self.result(value);
                         let layout = self.layout_of_type(self.graph.type_of(t.ty).offset, t.ty);
@@ -123,9 +157,12 @@ impl Emit<'_> {
                 let arg = self.plain(*arg);
                 Output::Result { result: self.result(arg), layout: None }
             }
-            (OutputRef::List(l), OutputValue::List(output_values)) => {
-                Output::List(l.iter().zip(output_values).map(|(o, f)| self.output(o, f)).collect::<Result<_>>()?)
-            }
+            (OutputRef::List(l), OutputValue::List(output_values)) => Output::List(
+                l.iter()
+                    .zip(output_values)
+                    .map(|(o, f)| self.output(o, f))
+                    .collect::<Result<_>>()?,
+            ),
             _ => return Err(Reason::Internal("an output and its value do not fit").into()),
         })
     }

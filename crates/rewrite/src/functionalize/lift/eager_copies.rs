@@ -1,15 +1,16 @@
 //! What the program writes as it is, to compare plans with.
 
-use super::{Binding, Lift, Operand};
 use super::memory_ssa::Handle;
-use maquette_ir::graph::{NodeId, ValueId};
-use maquette_ir::fault_injection::fault_injected;
+use super::{Binding, Lift, Operand};
 use maquette_ir::copy_cost::{OverlapCondition, Traffic, WriteModel};
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::graph::{NodeId, ValueId};
 use maquette_ir::view::{TriBool, ViewSpec};
 use smallvec::SmallVec;
 
 impl Lift<'_> {
-    /// Adds what a call writes where tensors lie as the program has them. Results that are `new` are not views of an operand.
+    /// Adds what a call writes where tensors lie as the program has them. Results that are `new`
+    /// are not views of an operand.
     pub(crate) fn count_eager_copies(
         &mut self,
         node: NodeId,
@@ -24,7 +25,13 @@ impl Lift<'_> {
         let mut reads: SmallVec<[(usize, ValueId, Handle); 4]> = operands
             .iter()
             .filter(is_read)
-            .filter_map(|o| if let Ok(Binding::Tensor(t)) = self.binding(o.value) { Some((o.arg, o.value, t)) } else { None })
+            .filter_map(|o| {
+                if let Ok(Binding::Tensor(t)) = self.binding(o.value) {
+                    Some((o.arg, o.value, t))
+                } else {
+                    None
+                }
+            })
             .collect();
         // keywords come in any order
         reads.sort_by_key(|(arg, ..)| *arg);
@@ -38,9 +45,13 @@ impl Lift<'_> {
                 let meets = match interner.disjoint(t.spec, u.spec) {
                     TriBool::Yes => fault_injected("copies: operands meet what is written"),
                     TriBool::No => true,
-                    TriBool::Unknown => interner.inside(t.spec, u.spec) == TriBool::Yes || fault_injected("copies: operands meet what is written"),
+                    TriBool::Unknown => {
+                        interner.inside(t.spec, u.spec) == TriBool::Yes
+                            || fault_injected("copies: operands meet what is written")
+                    }
                 };
-                meets && write_model.needs_operand_copy(|| !interner.differ(t.spec, u.spec), || true)
+                meets
+                    && write_model.needs_operand_copy(|| !interner.differ(t.spec, u.spec), || true)
             };
             if there().any(&mut certainly) {
                 self.memory.eager.add(sizes, Traffic::copy(1));
@@ -48,7 +59,8 @@ impl Lift<'_> {
             }
             let mut perhaps = |u: &Handle| {
                 let meets = interner.disjoint(t.spec, u.spec) != TriBool::Yes;
-                write_model.needs_operand_copy(|| interner.same_layout(t.spec, u.spec, true), || meets)
+                write_model
+                    .needs_operand_copy(|| interner.same_layout(t.spec, u.spec, true), || meets)
             };
             if let Some(u) = there().find(&mut perhaps) {
                 let symbols = &mut interner.symbols;
@@ -56,18 +68,24 @@ impl Lift<'_> {
                     let t = graph.type_of(t.ty);
                     ViewSpec::strided(t.offset, &t.sizes, &t.strides, symbols).ok()
                 };
-                let condition = memory_view(t).zip(memory_view(u)).and_then(|(t, u)| OverlapCondition::of(&t, &u, write_model, symbols));
+                let condition = memory_view(t)
+                    .zip(memory_view(u))
+                    .and_then(|(t, u)| OverlapCondition::of(&t, &u, write_model, symbols));
                 self.memory.eager.add_estimate(sizes, Traffic::copy(1));
                 condition.into_iter().for_each(|m| self.memory.eager.copied.add_if(m, 1));
             }
         }
         for (_, t) in mutated {
             let meta = &self.memory.interner.metas[t.meta.index()];
-            self.memory.eager.add(&meta.sizes, write_model.per_element(true, from != Some(meta.dtype)));
+            self.memory
+                .eager
+                .add(&meta.sizes, write_model.per_element(true, from != Some(meta.dtype)));
         }
         for (_, r) in graph.results(node).iter().enumerate().filter(|(i, _)| new(*i)) {
             for t in r.values().iter().filter_map(tensor) {
-                self.memory.eager.add(&t.sizes, write_model.per_element(false, from != Some(t.dtype)));
+                self.memory
+                    .eager
+                    .add(&t.sizes, write_model.per_element(false, from != Some(t.dtype)));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Who wrote what of a storage last: loads see the stores before them without a look at those that are elsewhere.
+//! Who wrote what of a storage last: loads see the stores before them without a look at those that
+//! are elsewhere.
 
 use crate::functionalize::value_graph::{Id, Interner, SpecId};
 use maquette_ir::Loc;
@@ -29,14 +30,22 @@ pub(crate) struct PendingStore {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastStores {
     pub stores: Vec<PendingStore>,
-    /// Spans that touch no other, by where they begin: where they end, and the last write that reaches into them.
+    /// Spans that touch no other, by where they begin: where they end, and the last write that
+    /// reaches into them.
     spans: BTreeMap<i64, (i64, u32)>,
     /// The last write whose span is not known.
     unbounded: Option<u32>,
 }
 
 impl LastStores {
-    pub fn push(&mut self, interner: &mut Interner, spec: SpecId, value: Id, at: u32, loc: Option<Loc>) {
+    pub fn push(
+        &mut self,
+        interner: &mut Interner,
+        spec: SpecId,
+        value: Id,
+        at: u32,
+        loc: Option<Loc>,
+    ) {
         let number = self.stores.len() as u32;
         let (span, dense) = interner.span(spec);
         match span {
@@ -48,7 +57,9 @@ impl LastStores {
 
     /// Puts a write's span over those before it; what lies wholly under it is dead.
     fn cover(&mut self, spec: SpecId, (start, end): (i64, i64), dense: bool, number: u32) {
-        while let Some((&s, &(e, under))) = self.spans.range(..end).next_back().filter(|(_, (e, _))| *e > start) {
+        while let Some((&s, &(e, under))) =
+            self.spans.range(..end).next_back().filter(|(_, (e, _))| *e > start)
+        {
             self.spans.remove(&s);
             if e > end {
                 self.spans.insert(end, (e, under));
@@ -57,7 +68,8 @@ impl LastStores {
                 self.spans.insert(s, (start, under));
             }
             let store = &mut self.stores[under as usize];
-            store.dead |= store.spec == spec || dense && store.span.is_some_and(|(s, e)| s >= start && e <= end);
+            store.dead |= store.spec == spec
+                || dense && store.span.is_some_and(|(s, e)| s >= start && e <= end);
         }
         self.spans.insert(start, (end, number));
     }
@@ -68,7 +80,8 @@ impl LastStores {
         let (span, _) = interner.span(spec);
         let mut at = match span {
             Some((start, end)) => {
-                let before = self.spans.range(..=start).next_back().filter(|(_, (e, _))| *e > start);
+                let before =
+                    self.spans.range(..=start).next_back().filter(|(_, (e, _))| *e > start);
                 let inside = self.spans.range(start + 1..end);
                 let mut touched = before.into_iter().chain(inside).map(|(_, (_, n))| *n);
                 let last = touched.by_ref().take(MAX_SCAN).max().max(self.unbounded);
@@ -81,8 +94,10 @@ impl LastStores {
             let disjoint = match (span, store.span) {
                 (Some((a, b)), Some((c, d))) if b <= c || d <= a => true,
                 _ => {
-                    let partly = fault_injected("last_stores: a write that overlaps in part") && interner.relative(spec, store.spec).is_none();
-                    store.spec != spec && (interner.disjoint(spec, store.spec) == TriBool::Yes || partly)
+                    let partly = fault_injected("last_stores: a write that overlaps in part")
+                        && interner.relative(spec, store.spec).is_none();
+                    store.spec != spec
+                        && (interner.disjoint(spec, store.spec) == TriBool::Yes || partly)
                 }
             };
             if !disjoint {

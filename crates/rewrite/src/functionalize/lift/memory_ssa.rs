@@ -1,14 +1,16 @@
 //! The values of a program's memory, as lifting makes them.
 
-use crate::functionalize::value_graph::{ValueGraph, Id, Kind, MetaId, Name, Node, NodeOrigin, Interner, SpecId};
+use super::last_stores::{LastStores, PendingStore};
 use crate::error::{Reason, Result};
 use crate::functional_graph::SharedMemory;
-use super::last_stores::{PendingStore, LastStores};
+use crate::functionalize::value_graph::{
+    Id, Interner, Kind, MetaId, Name, Node, NodeOrigin, SpecId, ValueGraph,
+};
 use maquette_ir::Loc;
-use maquette_ir::graph::{Arg, BindSource, TypeId, ValueId};
-use maquette_ir::fault_injection::fault_injected;
-use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::copy_cost::CopyCost;
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::graph::{Arg, BindSource, TypeId, ValueId};
+use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::view::TriBool;
 use rustc_hash::FxHashMap;
 
@@ -28,9 +30,11 @@ pub(crate) struct Storage {
     pub origin: StorageOrigin,
     /// What it was made for; none where inputs share it.
     pub made: Option<ValueId>,
-    /// The value now. Its elements are those that `region` names, in that order; see [`MemorySsa::materialize`].
+    /// The value now. Its elements are those that `region` names, in that order; see
+    /// [`MemorySsa::materialize`].
     pub version: Id,
-    /// Its elements in that order, where the version is still the value as it was made. Sizes of that view may be bound after it.
+    /// Its elements in that order, where the version is still the value as it was made. Sizes of
+    /// that view may be bound after it.
     pub pending_reorder: Option<SpecId>,
     /// The version's elements in memory.
     pub region: SpecId,
@@ -108,7 +112,8 @@ pub(crate) struct MemorySsa {
 }
 
 impl MemorySsa {
-    /// Of a program of about so many nodes. Loads see the stores before them, if `forward_stores`, and stores that nobody sees are none.
+    /// Of a program of about so many nodes. Loads see the stores before them, if `forward_stores`,
+    /// and stores that nobody sees are none.
     pub fn new(interner: Interner, forward_stores: bool, nodes: usize) -> MemorySsa {
         MemorySsa {
             interner,
@@ -163,9 +168,11 @@ impl MemorySsa {
         version
     }
 
-    /// The value of a storage after a write, where what later stores left nothing of may be missing.
+    /// The value of a storage after a write, where what later stores left nothing of may be
+    /// missing.
     fn version_after_store(&mut self, storage: usize, last: usize) -> Id {
-        let (mut version, base) = (self.version_before_stores(storage), self.storages[storage].base);
+        let (mut version, base) =
+            (self.version_before_stores(storage), self.storages[storage].base);
         let Some(mut last_stores) = self.last_stores.remove(&storage) else { return version };
         let made = last_stores.stores[..=last].iter().rposition(|w| w.version.is_some());
         version = made.and_then(|i| last_stores.stores[i].version).unwrap_or(version);
@@ -182,7 +189,10 @@ impl MemorySsa {
 
     /// The value of a tensor now.
     pub fn read(&mut self, t: Handle) -> Id {
-        let seen = self.last_stores.get(&t.storage).map(|w| (w, w.last_may_alias(&mut self.interner, t.spec)));
+        let seen = self
+            .last_stores
+            .get(&t.storage)
+            .map(|w| (w, w.last_may_alias(&mut self.interner, t.spec)));
         let (spec, from) = match seen {
             Some((last_stores, Some(i))) => {
                 let PendingStore { spec, value, .. } = last_stores.stores[i];
@@ -196,7 +206,8 @@ impl MemorySsa {
             }
             Some((_, None)) | None => (t.spec, self.version_before_stores(t.storage)),
         };
-        let whole = self.value_graph.meta(from) == Some(t.meta) && self.interner.is_whole(spec, t.meta);
+        let whole =
+            self.value_graph.meta(from) == Some(t.meta) && self.interner.is_whole(spec, t.meta);
         if whole { from } else { self.add(Node::View(spec, from), Kind::Tensor(t.meta)) }
     }
 
@@ -206,7 +217,8 @@ impl MemorySsa {
             let viewed = self.interner.text(&self.interner.specs[t.spec.index()]);
             return Err(Reason::WriteToOverlappingView { op: op.into(), viewed }.into());
         }
-        let (version, base) = (self.version_before_stores(t.storage), self.storages[t.storage].base);
+        let (version, base) =
+            (self.version_before_stores(t.storage), self.storages[t.storage].base);
         let whole = self.is_whole(t);
         if whole || !fault_injected("lift: a part of an input is written and not told") {
             self.storages[t.storage].written.get_or_insert(self.at);
@@ -216,9 +228,16 @@ impl MemorySsa {
             self.storages[t.storage].version = value;
         } else if self.forward_stores {
             let (at, loc) = (self.at, self.loc);
-            self.last_stores.entry(t.storage).or_default().push(&mut self.interner, t.spec, value, at, loc);
+            self.last_stores.entry(t.storage).or_default().push(
+                &mut self.interner,
+                t.spec,
+                value,
+                at,
+                loc,
+            );
         } else {
-            self.storages[t.storage].version = self.add(Node::Scatter(t.spec, version, value), Kind::Tensor(base));
+            self.storages[t.storage].version =
+                self.add(Node::Scatter(t.spec, version, value), Kind::Tensor(base));
         }
         Ok(())
     }
@@ -226,14 +245,20 @@ impl MemorySsa {
     /// Stores what was written to memory from outside.
     pub fn flush_external_stores(&mut self) {
         let written = |s: &Storage| s.written.is_some() && s.origin != StorageOrigin::Fresh;
-        let storages: Vec<usize> = self.storages.iter().enumerate().filter(|(_, s)| written(s)).map(|(i, _)| i).collect();
+        let storages: Vec<usize> =
+            self.storages.iter().enumerate().filter(|(_, s)| written(s)).map(|(i, _)| i).collect();
         for i in storages {
             self.materialize(i);
         }
     }
 
-    /// Reads the outputs that are memory of their own. Those of types that `repeats` elements are views of it.
-    pub fn output_values(&mut self, outputs: &[OutputRef], repeats: &dyn Fn(TypeId) -> bool) -> Vec<OutputValue> {
+    /// Reads the outputs that are memory of their own. Those of types that `repeats` elements are
+    /// views of it.
+    pub fn output_values(
+        &mut self,
+        outputs: &[OutputRef],
+        repeats: &dyn Fn(TypeId) -> bool,
+    ) -> Vec<OutputValue> {
         fn count(o: &OutputRef, seen: &mut FxHashMap<usize, usize>) {
             match o {
                 OutputRef::Tensor(t) => *seen.entry(t.storage).or_default() += 1,
@@ -246,17 +271,31 @@ impl MemorySsa {
         outputs.iter().map(|o| self.output_value(o, &seen, repeats)).collect()
     }
 
-    fn output_value(&mut self, o: &OutputRef, seen: &FxHashMap<usize, usize>, repeats: &dyn Fn(TypeId) -> bool) -> OutputValue {
-        let alone = |t: &Handle| seen.get(&t.storage) == Some(&1) || fault_injected("lift: outputs of one memory in several");
+    fn output_value(
+        &mut self,
+        o: &OutputRef,
+        seen: &FxHashMap<usize, usize>,
+        repeats: &dyn Fn(TypeId) -> bool,
+    ) -> OutputValue {
+        let alone = |t: &Handle| {
+            seen.get(&t.storage) == Some(&1)
+                || fault_injected("lift: outputs of one memory in several")
+        };
         match o {
-            OutputRef::Tensor(t) if self.storages[t.storage].origin != StorageOrigin::Fresh || !alone(t) || repeats(t.ty) => {
+            OutputRef::Tensor(t)
+                if self.storages[t.storage].origin != StorageOrigin::Fresh
+                    || !alone(t)
+                    || repeats(t.ty) =>
+            {
                 self.materialize(t.storage);
                 OutputValue::Storage(*t)
             }
             OutputRef::Tensor(t) => OutputValue::Value(self.read(*t)),
             OutputRef::Number(id) => OutputValue::Value(*id),
             OutputRef::Plain(arg) => OutputValue::Plain(*arg),
-            OutputRef::List(l) => OutputValue::List(l.iter().map(|o| self.output_value(o, seen, repeats)).collect()),
+            OutputRef::List(l) => {
+                OutputValue::List(l.iter().map(|o| self.output_value(o, seen, repeats)).collect())
+            }
         }
     }
 }

@@ -1,24 +1,29 @@
-//! From a program that mutates to values: every storage has a version, which each write replaces (memory SSA).
+//! From a program that mutates to values: every storage has a version, which each write replaces
+//! (memory SSA).
 //!
-//! A tensor of the program is a storage and a view of it; an operator that reads it reads that view of the storage's version at the time, and one
-//! that writes it makes a new version, with the view replaced. What an operator does to its arguments and which argument a result is a view of
-//! come from [`MemoryFacts`](maquette_ir::graph::MemoryFacts); where a view lies, from the metadata that the trace recorded.
+//! A tensor of the program is a storage and a view of it; an operator that reads it reads that view
+//! of the storage's version at the time, and one that writes it makes a new version, with the view
+//! replaced. What an operator does to its arguments and which argument a result is a view of come
+//! from [`MemoryFacts`](maquette_ir::graph::MemoryFacts); where a view lies, from the metadata that
+//! the trace recorded.
 
-use requirements::{Requirements, Requirement};
+use requirements::{Requirement, Requirements};
 mod eager_copies;
 mod last_stores;
 pub(crate) mod memory_ssa;
 pub(crate) mod requirements;
 mod storage_layout;
 
-use crate::functionalize::value_graph::{ResultKind, Id, Kind, Layouts, MetaId, Node, Interner, CallArg, SpecId, CallKey};
 use crate::error::{Reason, Result};
-use memory_ssa::{OutputValue, Handle, LiftedStmt, OutputRef, MemorySsa, StorageOrigin, Storage};
 use crate::functionalize::op_info::OpInfoCache;
-use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
+use crate::functionalize::value_graph::{
+    CallArg, CallKey, Id, Interner, Kind, Layouts, MetaId, Node, ResultKind, SpecId,
+};
 use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::TriBool;
+use memory_ssa::{Handle, LiftedStmt, MemorySsa, OutputRef, OutputValue, Storage, StorageOrigin};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -52,9 +57,15 @@ pub(crate) struct Lift<'g> {
     pub discovered: Vec<Requirement>,
 }
 
-/// Lifts a program. With `forward_stores`, loads see the stores before them, and what nobody can see is not stored. What is learnt on the way makes
-/// the result void: the program is to be lifted again.
-pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, requirements: &Requirements, forward_stores: bool) -> (Result<Lifted>, Vec<Requirement>) {
+/// Lifts a program. With `forward_stores`, loads see the stores before them, and what nobody can
+/// see is not stored. What is learnt on the way makes the result void: the program is to be lifted
+/// again.
+pub(crate) fn lift(
+    graph: &Graph,
+    facts: &dyn OpFacts,
+    requirements: &Requirements,
+    forward_stores: bool,
+) -> (Result<Lifted>, Vec<Requirement>) {
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
         // a guard that contradicts what is known is one that no call passes
@@ -65,7 +76,11 @@ pub(crate) fn lift(graph: &Graph, facts: &dyn OpFacts, requirements: &Requiremen
         graph,
         sources: graph.body().iter().filter_map(source).collect(),
         ops: OpInfoCache::new(facts),
-        memory: MemorySsa::new(Interner::new(symbols), forward_stores, graph.node_count() + graph.inputs().len()),
+        memory: MemorySsa::new(
+            Interner::new(symbols),
+            forward_stores,
+            graph.node_count() + graph.inputs().len(),
+        ),
         bindings: vec![None; graph.values().len()],
         types: vec![None; graph.type_count()],
         requirements,
@@ -101,7 +116,8 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
         }
     }
     (l.memory.at, l.memory.loc) = (graph.body().len() as u32, None);
-    let outputs: Vec<OutputRef> = graph.outputs().iter().map(|&a| l.output_ref(a)).collect::<Result<_>>()?;
+    let outputs: Vec<OutputRef> =
+        graph.outputs().iter().map(|&a| l.output_ref(a)).collect::<Result<_>>()?;
     let repeats = |ty| {
         let t = graph.type_of(ty);
         t.sizes.iter().zip(&t.strides).any(|(n, s)| *s == Expr::Int(0) && *n != Expr::Int(1))
@@ -109,7 +125,11 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
     l.memory.flush_external_stores();
     let output_values = l.memory.output_values(&outputs, &repeats);
     let symbols = Interner::new(Default::default());
-    Ok(Lifted { memory: std::mem::replace(&mut l.memory, MemorySsa::new(symbols, false, 0)), outputs, output_values })
+    Ok(Lifted {
+        memory: std::mem::replace(&mut l.memory, MemorySsa::new(symbols, false, 0)),
+        outputs,
+        output_values,
+    })
 }
 
 /// The one view whose offset counts from the start of the storage, wherever its tensor begins.
@@ -153,14 +173,18 @@ impl Lift<'_> {
         Ok(match self.binding(v)? {
             Binding::Tensor(t) => self.memory.read(t),
             Binding::Number(id) => id,
-            Binding::Static(_) => return Err(Reason::Internal("a number that types tell is computed").into()),
+            Binding::Static(_) => {
+                return Err(Reason::Internal("a number that types tell is computed").into());
+            }
         })
     }
 
     /// A value as it was made, before its symbols are bound.
     fn unordered_value(&mut self, v: ValueId) -> Result<Id> {
         match self.binding(v)? {
-            Binding::Tensor(t) if self.memory.storages[t.storage].pending_reorder.is_some() => Ok(self.memory.storages[t.storage].version),
+            Binding::Tensor(t) if self.memory.storages[t.storage].pending_reorder.is_some() => {
+                Ok(self.memory.storages[t.storage].version)
+            }
             _ => self.value(v),
         }
     }
@@ -182,8 +206,10 @@ impl Lift<'_> {
         if op_info.observes_storage {
             return Err(Reason::Storage { op: op.into() }.into());
         }
-        let (observes_strides, uses_rng, has_effect) = (op_info.observes_strides, op_info.uses_rng, op_info.has_effect);
-        let (keeps_elements, is_metadata_query, write_model) = (op_info.keeps_elements, op_info.is_metadata_query, op_info.write_model);
+        let (observes_strides, uses_rng, has_effect) =
+            (op_info.observes_strides, op_info.uses_rng, op_info.has_effect);
+        let (keeps_elements, is_metadata_query, write_model) =
+            (op_info.keeps_elements, op_info.is_metadata_query, op_info.write_model);
         // The argument that each result is, or is a view of.
         let aliases: SmallVec<[Option<usize>; 4]> = match graph.copies(node) {
             true => SmallVec::new(),
@@ -191,42 +217,64 @@ impl Lift<'_> {
         };
         let alias = |i: usize| aliases.get(i).copied().flatten();
         let written: SmallVec<[usize; 2]> = (0..numbers).filter(|&i| op_info.writes(i)).collect();
-        let writes = |o: &&Operand| written.contains(&o.arg) && matches!(graph.value_type(o.value), ValueType::Tensor(_));
+        let writes = |o: &&Operand| {
+            written.contains(&o.arg) && matches!(graph.value_type(o.value), ValueType::Tensor(_))
+        };
         let mutated: SmallVec<[(usize, Handle); 2]> = operands
             .iter()
             .filter(writes)
             .map(|o| match self.binding(o.value)? {
                 Binding::Tensor(t) => Ok((o.arg, t)),
-                Binding::Number(_) | Binding::Static(_) => Err(Reason::Internal("a number is written").into()),
+                Binding::Number(_) | Binding::Static(_) => {
+                    Err(Reason::Internal("a number is written").into())
+                }
             })
             .collect::<Result<_>>()?;
         self.check_mutated_args(op, &mutated)?;
-        let named = graph.args(node).len() > 3 || graph.kwargs(node).iter().any(|(name, _)| graph.str(*name) == "storage_offset");
+        let named = graph.args(node).len() > 3
+            || graph.kwargs(node).iter().any(|(name, _)| graph.str(*name) == "storage_offset");
         if op == AS_STRIDED && named {
             let is_external = |o: &Operand| match self.binding(o.value) {
-                Ok(Binding::Tensor(t)) => self.memory.storages[t.storage].origin != StorageOrigin::Fresh,
+                Ok(Binding::Tensor(t)) => {
+                    self.memory.storages[t.storage].origin != StorageOrigin::Fresh
+                }
                 _ => false,
             };
             self.memory.absolute_offsets |= operands.first().is_some_and(is_external);
         }
         let is_mutated = |arg: usize| mutated.iter().any(|(a, _)| *a == arg);
-        let all_views = graph.results(node).iter().enumerate().all(|(i, r)| r.values().is_empty() || alias(i).is_some());
+        let all_views = graph
+            .results(node)
+            .iter()
+            .enumerate()
+            .all(|(i, r)| r.values().is_empty() || alias(i).is_some());
         let effect = graph.has_effect(node) || has_effect;
         let is_view = all_views && mutated.is_empty() && !effect && !graph.results(node).is_empty();
         if !is_view {
             self.count_eager_copies(node, write_model, &operands, &mutated, |i| alias(i).is_none());
-            if is_metadata_query && !effect && mutated.is_empty() && self.bind_static_results(node) {
+            if is_metadata_query && !effect && mutated.is_empty() && self.bind_static_results(node)
+            {
                 return Ok(());
             }
-            let is_sequenced =
-                effect && !fault_injected("lift: effects are like other calls") || uses_rng && !fault_injected("lift: random numbers are like others");
-            let call = Call { operands: &operands, mutated: &mutated, observes_strides, serial: if is_sequenced { self.memory.at + 1 } else { 0 } };
+            let is_sequenced = effect && !fault_injected("lift: effects are like other calls")
+                || uses_rng && !fault_injected("lift: random numbers are like others");
+            let call = Call {
+                operands: &operands,
+                mutated: &mutated,
+                observes_strides,
+                serial: if is_sequenced { self.memory.at + 1 } else { 0 },
+            };
             self.call(node, call, |i| alias(i).is_some_and(is_mutated))?;
         }
         for (i, r) in graph.results(node).iter().enumerate() {
             let Some(arg) = alias(i) else { continue };
-            let of = operands.iter().find(|o| o.arg == arg).ok_or(Reason::Internal("a view of an argument that was not given"))?;
-            let Binding::Tensor(of) = self.binding(of.value)? else { return Err(Reason::Internal("a view of a number").into()) };
+            let of = operands
+                .iter()
+                .find(|o| o.arg == arg)
+                .ok_or(Reason::Internal("a view of an argument that was not given"))?;
+            let Binding::Tensor(of) = self.binding(of.value)? else {
+                return Err(Reason::Internal("a view of a number").into());
+            };
             for v in r.values().iter() {
                 if keeps_elements && !self.is_in_order(v, of)? {
                     return Err(Reason::Copies { op: op.into() }.into());
@@ -239,23 +287,36 @@ impl Lift<'_> {
 
     fn operand(&self, arg: usize, leaf: Arg) -> Option<Operand> {
         match leaf {
-            Arg::Value(value) if self.static_number(value).is_none() => Some(Operand { arg, value }),
+            Arg::Value(value) if self.static_number(value).is_none() => {
+                Some(Operand { arg, value })
+            }
             _ => None,
         }
     }
 
     fn static_number(&self, v: ValueId) -> Option<Expr> {
-        if let Some(Some(Binding::Static(e))) = self.bindings.get(v.index()) { Some(*e) } else { None }
+        if let Some(Some(Binding::Static(e))) = self.bindings.get(v.index()) {
+            Some(*e)
+        } else {
+            None
+        }
     }
 
-    /// Binds the results of a node that describes its arguments to what their types say, unless symbols get their values from them.
+    /// Binds the results of a node that describes its arguments to what their types say, unless
+    /// symbols get their values from them.
     fn bind_static_results(&mut self, node: NodeId) -> bool {
         let graph = self.graph;
         let number = |v: ValueId| match graph.value_type(v) {
             ValueType::Int(e) => Some((v, e)),
             _ => None,
         };
-        let Some(numbers) = graph.result_values(node).map(number).collect::<Option<SmallVec<[(ValueId, Expr); 1]>>>() else { return false };
+        let Some(numbers) = graph
+            .result_values(node)
+            .map(number)
+            .collect::<Option<SmallVec<[(ValueId, Expr); 1]>>>()
+        else {
+            return false;
+        };
         if numbers.iter().any(|(v, _)| self.sources.contains(v)) {
             return false;
         }
@@ -263,14 +324,21 @@ impl Lift<'_> {
         true
     }
 
-    /// A call, on the values that its operands have; the tensors that it writes have others afterwards. Results that `is_written` are none of
-    /// its own.
-    fn call(&mut self, node: NodeId, call: Call<'_>, is_written: impl Fn(usize) -> bool) -> Result<()> {
+    /// A call, on the values that its operands have; the tensors that it writes have others
+    /// afterwards. Results that `is_written` are none of its own.
+    fn call(
+        &mut self,
+        node: NodeId,
+        call: Call<'_>,
+        is_written: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let Call { operands, mutated, observes_strides, serial } = call;
         let (graph, op) = (self.graph, self.graph.op_name(node));
-        let ids: SmallVec<[Id; 4]> = operands.iter().map(|o| self.value(o.value)).collect::<Result<_>>()?;
+        let ids: SmallVec<[Id; 4]> =
+            operands.iter().map(|o| self.value(o.value)).collect::<Result<_>>()?;
         let mut number = 0;
-        let args: SmallVec<[CallArg; 8]> = graph.args(node).iter().map(|&a| self.call_arg(a, &mut number)).collect();
+        let args: SmallVec<[CallArg; 8]> =
+            graph.args(node).iter().map(|&a| self.call_arg(a, &mut number)).collect();
         let mut kwargs = Vec::with_capacity(graph.kwargs(node).len());
         for &(name, a) in graph.kwargs(node) {
             let name = self.memory.interner.name(graph.str(name));
@@ -279,7 +347,8 @@ impl Lift<'_> {
         let mut leaves: SmallVec<[Option<ValueId>; 4]> = SmallVec::new();
         let mut results: SmallVec<[ResultKind; 2]> = SmallVec::new();
         for (_, r) in graph.results(node).iter().enumerate().filter(|(i, _)| !is_written(*i)) {
-            let kinds: SmallVec<[Kind; 4]> = r.values().iter().map(|v| self.kind(graph.value_type(v))).collect();
+            let kinds: SmallVec<[Kind; 4]> =
+                r.values().iter().map(|v| self.kind(graph.value_type(v))).collect();
             leaves.extend(r.values().iter().map(Some));
             results.push(match r {
                 Res::Value(_) => ResultKind::Value(kinds[0]),
@@ -291,9 +360,15 @@ impl Lift<'_> {
             results.push(ResultKind::Value(Kind::Tensor(t.meta)));
             leaves.push(None);
         }
-        let layouts = if observes_strides { operands.iter().map(|o| self.recorded_strides(o.value)).collect() } else { Box::default() };
-        let strides: Layouts = leaves.iter().map(|v| v.and_then(|v| self.recorded_strides(v))).collect();
-        let strides = Some(if strides.iter().all(Option::is_none) { Box::default() } else { strides });
+        let layouts = if observes_strides {
+            operands.iter().map(|o| self.recorded_strides(o.value)).collect()
+        } else {
+            Box::default()
+        };
+        let strides: Layouts =
+            leaves.iter().map(|v| v.and_then(|v| self.recorded_strides(v))).collect();
+        let strides =
+            Some(if strides.iter().all(Option::is_none) { Box::default() } else { strides });
         let key = CallKey {
             op: self.memory.interner.name(op),
             args: args.into_boxed_slice(),
@@ -311,11 +386,16 @@ impl Lift<'_> {
         let id = self.memory.add(Node::Call(call, ids), kind);
         let mut written = mutated.iter();
         for (i, (leaf, &of)) in leaves.iter().zip(&kinds).enumerate() {
-            let value = if kind == Kind::Tuple { self.memory.add(Node::Proj(i as u32, id), of) } else { id };
+            let value = if kind == Kind::Tuple {
+                self.memory.add(Node::Proj(i as u32, id), of)
+            } else {
+                id
+            };
             match leaf {
                 Some(v) => self.bind_new_storage(*v, value, StorageOrigin::Fresh)?,
                 None => {
-                    let (_, t) = *written.next().ok_or(Reason::Internal("more values than were written"))?;
+                    let (_, t) =
+                        *written.next().ok_or(Reason::Internal("more values than were written"))?;
                     self.memory.write(t, value, op)?;
                 }
             }
@@ -335,12 +415,15 @@ impl Lift<'_> {
         }
     }
 
-    /// Elements that one operator writes to must not meet: the order of its writes would decide. Where sizes decide, it is checked in the run.
+    /// Elements that one operator writes to must not meet: the order of its writes would decide.
+    /// Where sizes decide, it is checked in the run.
     fn check_mutated_args(&mut self, op: &str, mutated: &[(usize, Handle)]) -> Result<()> {
         for (i, (second, a)) in mutated.iter().enumerate() {
             self.check_injective_storage(op, *a)?;
             // elements that are known to meet are refused by the write
-            if self.memory.interner.injective(a.spec) == TriBool::Unknown && !fault_injected("lift: elements that are written may meet") {
+            if self.memory.interner.injective(a.spec) == TriBool::Unknown
+                && !fault_injected("lift: elements that are written may meet")
+            {
                 self.add_injective_check(op, *a, *second);
             }
             for (first, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
@@ -355,8 +438,8 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// A value has an element for each index. Where several of a tensor from outside share their place, a write to one is one to all of them, and
-    /// the memory itself has to be the value.
+    /// A value has an element for each index. Where several of a tensor from outside share their
+    /// place, a write to one is one to all of them, and the memory itself has to be the value.
     fn check_injective_storage(&mut self, op: &str, t: Handle) -> Result<()> {
         let Storage { origin, region, written, .. } = self.memory.storages[t.storage];
         if written.is_some() || fault_injected("lift: elements of an input may meet") {
@@ -369,17 +452,28 @@ impl Lift<'_> {
                 self.discovered.push(reach);
                 return Err(Reason::ViewOutOfBounds { op: op.into(), viewed: viewed(self) }.into());
             }
-            (TriBool::No, None) => return Err(Reason::WriteToOverlappingView { op: op.into(), viewed: viewed(self) }.into()),
+            (TriBool::No, None) => {
+                return Err(
+                    Reason::WriteToOverlappingView { op: op.into(), viewed: viewed(self) }.into()
+                );
+            }
             (TriBool::Unknown, None) => {
                 let spec = &self.memory.interner.specs[region.index()];
-                let lists = [spec.sizes().collect::<Vec<_>>(), spec.dims().iter().map(|d| d.stride).collect()];
-                let [sizes, strides] = lists.map(|l| CallArg::List(l.into_iter().map(CallArg::Int).collect()));
+                let lists = [
+                    spec.sizes().collect::<Vec<_>>(),
+                    spec.dims().iter().map(|d| d.stride).collect(),
+                ];
+                let [sizes, strides] =
+                    lists.map(|l| CallArg::List(l.into_iter().map(CallArg::Int).collect()));
                 let external = match origin {
                     StorageOrigin::Input(i) => self.graph.inputs().get(i as usize).copied(),
-                    StorageOrigin::Const(i) => self.graph.consts().get(i as usize).map(|c| c.value()),
+                    StorageOrigin::Const(i) => {
+                        self.graph.consts().get(i as usize).map(|c| c.value())
+                    }
                     StorageOrigin::Shared(_) | StorageOrigin::Fresh => None,
                 };
-                let name = external.map_or_else(|| op.to_owned(), |v| self.graph.value_name(v).to_string());
+                let name = external
+                    .map_or_else(|| op.to_owned(), |v| self.graph.value_name(v).to_string());
                 let name = CallArg::Str(self.memory.interner.name(&name));
                 self.add_runtime_check(DISTINCT, Box::from([sizes, strides, name]));
             }
@@ -391,18 +485,23 @@ impl Lift<'_> {
         let interner = &mut self.memory.interner;
         let region = |t: Handle| {
             let spec = &interner.specs[t.spec.index()];
-            let numbers = [spec.offset()].into_iter().chain(spec.sizes()).chain(spec.dims().iter().map(|d| d.stride));
+            let numbers = [spec.offset()]
+                .into_iter()
+                .chain(spec.sizes())
+                .chain(spec.dims().iter().map(|d| d.stride));
             CallArg::List(numbers.map(CallArg::Int).collect())
         };
         let [first, second] = tensors.map(region);
-        let [first_name, second_name] = args.map(|a| CallArg::Str(interner.name(&self.ops.arg_name(op, a))));
+        let [first_name, second_name] =
+            args.map(|a| CallArg::Str(interner.name(&self.ops.arg_name(op, a))));
         self.add_runtime_check(APART, Box::from([first, second, first_name, second_name]));
     }
 
     /// Of the sizes and strides that the program sees, which are those that the eager error names.
     fn add_injective_check(&mut self, op: &str, t: Handle, arg: usize) {
         let ty = self.graph.type_of(t.ty);
-        let [sizes, strides] = [&ty.sizes, &ty.strides].map(|l| CallArg::List(l.iter().copied().map(CallArg::Int).collect()));
+        let [sizes, strides] = [&ty.sizes, &ty.strides]
+            .map(|l| CallArg::List(l.iter().copied().map(CallArg::Int).collect()));
         let name = CallArg::Str(self.memory.interner.name(&self.ops.arg_name(op, arg)));
         self.add_runtime_check(DISTINCT, Box::from([sizes, strides, name]));
     }
@@ -434,7 +533,9 @@ impl Lift<'_> {
                     CallArg::Operand(*number - 1)
                 }
             },
-            Arg::List(list) => CallArg::List(self.graph.list(list).iter().map(|&a| self.call_arg(a, number)).collect()),
+            Arg::List(list) => CallArg::List(
+                self.graph.list(list).iter().map(|&a| self.call_arg(a, number)).collect(),
+            ),
             Arg::None => CallArg::None,
             Arg::Int(e) => CallArg::Int(e),
             Arg::Float(x) => CallArg::Float(x),
@@ -454,7 +555,9 @@ impl Lift<'_> {
                 Binding::Number(id) => OutputRef::Number(id),
                 Binding::Static(e) => OutputRef::Plain(Arg::Int(e)),
             },
-            Arg::List(list) => OutputRef::List(self.graph.list(list).iter().map(|&a| self.output_ref(a)).collect::<Result<_>>()?),
+            Arg::List(list) => OutputRef::List(
+                self.graph.list(list).iter().map(|&a| self.output_ref(a)).collect::<Result<_>>()?,
+            ),
             plain => OutputRef::Plain(plain),
         })
     }

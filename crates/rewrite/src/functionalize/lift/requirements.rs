@@ -3,7 +3,8 @@
 use maquette_ir::graph::ValueId;
 use rustc_hash::FxHashSet;
 
-/// Inputs that see one memory, and which elements of it the program is known to reach besides theirs.
+/// Inputs that see one memory, and which elements of it the program is known to reach besides
+/// theirs.
 #[derive(Clone, Debug)]
 pub(crate) struct InputGroup {
     pub inputs: Vec<usize>,
@@ -38,7 +39,10 @@ pub(crate) struct Requirements {
 impl Requirements {
     /// Inputs that share memory.
     pub fn sharing(groups: &[Vec<usize>]) -> Requirements {
-        Requirements { groups: groups.iter().cloned().map(InputGroup::of).collect(), memory_order: FxHashSet::default() }
+        Requirements {
+            groups: groups.iter().cloned().map(InputGroup::of).collect(),
+            memory_order: FxHashSet::default(),
+        }
     }
 
     /// Adds requirements. Returns whether any of them is new.
@@ -51,10 +55,12 @@ impl Requirements {
         match requirement {
             Requirement::MemoryOrder(value) => self.memory_order.insert(value),
             Requirement::InputRange { input, start, end } => {
-                let at = self.groups.iter().position(|g| g.inputs.contains(&input)).unwrap_or_else(|| {
-                    self.groups.push(InputGroup::of(vec![input]));
-                    self.groups.len() - 1
-                });
+                let at = self.groups.iter().position(|g| g.inputs.contains(&input)).unwrap_or_else(
+                    || {
+                        self.groups.push(InputGroup::of(vec![input]));
+                        self.groups.len() - 1
+                    },
+                );
                 let group = &mut self.groups[at];
                 let wider = (group.start.min(start), group.end.max(end));
                 let is_new = wider != (group.start, group.end);

@@ -76,7 +76,11 @@ impl FromStr for FakeProfiles {
         let (_, head) = lines.next().unwrap_or_default();
         match head.strip_prefix(HEAD).map(str::trim) {
             Some(VERSION) => {}
-            Some(other) => return Err(Error::value(format!("the profiles are of version {other}; this build reads version {VERSION}"))),
+            Some(other) => {
+                return Err(Error::value(format!(
+                    "the profiles are of version {other}; this build reads version {VERSION}"
+                )));
+            }
             None => return Err(expected(&format!("`{HEAD}{VERSION}` in the first line"), head)),
         }
         let mut all = FakeProfiles::new();
@@ -92,7 +96,9 @@ impl FromStr for FakeProfiles {
                 }),
                 (None, None) => Err(expected("`op` and a schema", line)),
             };
-            read.map_err(|e| Error::value(format!("line {} of the profiles: {}", at + 1, e.kind())))?;
+            read.map_err(|e| {
+                Error::value(format!("line {} of the profiles: {}", at + 1, e.kind()))
+            })?;
         }
         Ok(all)
     }
@@ -104,7 +110,8 @@ impl FromStr for FakeProfile {
     /// # Errors
     /// The text is not that of a profile.
     fn from_str(text: &str) -> Result<FakeProfile> {
-        let (args, outputs) = text.split_once("->").ok_or_else(|| expected("arguments, `->` and outputs", text))?;
+        let (args, outputs) =
+            text.split_once("->").ok_or_else(|| expected("arguments, `->` and outputs", text))?;
         Ok(FakeProfile { args: items(args)?, outputs: items(outputs)? })
     }
 }
@@ -137,7 +144,9 @@ fn item(text: &str) -> Result<Profiled> {
         "int" => return Ok(Profiled::Int),
         "_" => return Ok(Profiled::Any),
         "true" | "false" => return Ok(Profiled::Choice(text.to_owned())),
-        _ if CHOICES.iter().any(|c| text.starts_with(c)) && text.ends_with(')') => return Ok(Profiled::Choice(text.to_owned())),
+        _ if CHOICES.iter().any(|c| text.starts_with(c)) && text.ends_with(')') => {
+            return Ok(Profiled::Choice(text.to_owned()));
+        }
         _ => {}
     }
     let malformed = || expected("`f32[_, _]`, `[…]`, `int`, `None`, `_` or `dtype(…)`", text);
@@ -151,7 +160,8 @@ fn item(text: &str) -> Result<Profiled> {
         return Err(malformed());
     }
     let dtype = DType::from_str(dtype).map_err(|_| malformed())?;
-    let mut profile = TensorProfile { rank: dims.len(), dtype, device: Device::Cpu, layout: Layout::Strided };
+    let mut profile =
+        TensorProfile { rank: dims.len(), dtype, device: Device::Cpu, layout: Layout::Strided };
     let mut word = || {
         let (word, after) = rest.trim_start().split_once(' ').unwrap_or((rest.trim_start(), ""));
         rest = after;
