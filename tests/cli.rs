@@ -230,7 +230,11 @@ fn rewriting_goes_as_far_as_it_is_told() {
         "{explained}"
     );
     // three rules, each once, in the order of the program
-    let all = ["1 x twice: neg neg x", "1 x twin: op_(x, …)", "1 x neutral: x * 1"];
+    let all = [
+        "1 x involution-or-idempotent: neg neg x",
+        "1 x functional-variant: op_(x, …)",
+        "1 x identity-operand: x * 1",
+    ];
     for n in 0..=all.len() {
         let stopped = told(&["--stop-at", &n.to_string(), "--explain"]);
         for (rule, uses) in all.iter().enumerate() {
