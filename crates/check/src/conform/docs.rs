@@ -44,11 +44,12 @@ fn summary(reports: &[OperatorReport], builtins: &BTreeMap<&str, String>) -> Str
         .sum();
     format!(
         "# Operators\n\n\
-         `maquette conform tests/data/aten --table docs/operators.md` writes this page, and a test\n\
-         compares the page with the operator table.\n\n\
-         There are {} builtin operators, with PyTorch's names and schemas. `maquette ops aten::add`\n\
-         prints the schemas. PyTorch recorded {all} calls (`tests/data/README.md`). Maquette makes\n\
-         each call eagerly, traced, and traced with symbolic sizes, and compares sizes, strides,\n\
+         `maquette conform tests/data/aten --table docs/operators.md` writes this page, and\n\
+         a test compares the page with the operator table.\n\n\
+         There are {} builtin operators, with PyTorch's names and schemas.\n\
+         `maquette ops aten::add` prints the schemas.\n\n\
+         PyTorch recorded {all} calls (`tests/data/README.md`). Maquette makes each call\n\
+         eagerly, traced, and traced with symbolic sizes, and compares sizes, strides,\n\
          offsets, dtypes and values.\n\n\
          | recorded calls | number |\n|---|--:|\n\
          | agree | {agree} ({:.1} %) |\n\
