@@ -75,11 +75,12 @@ fn missing<'a>(
     reports: &'a [OperatorReport],
     builtins: &BTreeMap<&str, String>,
 ) -> BTreeMap<&'static str, Vec<&'a str>> {
-    let unwritten = reports
-        .iter()
-        .filter(|r| !builtins.contains_key(r.name.as_str()))
-        .map(|r| (r.name.trim_start_matches("aten::"), UNWRITTEN));
-    let reasons: BTreeMap<&str, &'static str> = unwritten.chain(aten::all_unsupported()).collect();
+    let unwritten = reports.iter().filter(|r| !builtins.contains_key(r.name.as_str()));
+    let mut reasons: BTreeMap<&str, &'static str> =
+        unwritten.map(|r| (r.name.trim_start_matches("aten::"), UNWRITTEN)).collect();
+    for (name, reason) in aten::all_unsupported() {
+        reasons.insert(name, reason);
+    }
     let mut by_reason: BTreeMap<&'static str, Vec<&str>> = BTreeMap::new();
     for (name, reason) in reasons {
         by_reason.entry(reason).or_default().push(name);
