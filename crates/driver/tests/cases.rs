@@ -1,5 +1,5 @@
 //! The textbook of functionalization: small programs and the graphs they become, in one file to
-//! read from top to bottom. What is missing in the numbers is in `traps.rs`: 19
+//! read from top to bottom. What is missing in the numbers is in `aliasing_regressions.rs`: 19
 //! (`arguments_that_overlap`), 21 and 25 (`sizes_that_are_symbols`, `effects_and_random_numbers`);
 //! and in `scale.rs`: 27 and 28. The plan of 22 is in `in_place.rs`.
 

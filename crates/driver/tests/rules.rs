@@ -141,7 +141,7 @@ fn operators_that_mutate_leave() {
         );
         drop(call("aten::index_put_", args![t, at, &y.select(0, 0)]));
     });
-    // of a row, in another dtype than the twin's
+    // of a row, in another dtype than the functional variant's
     gone(&|t, y| drop(t.select(0, 1).copy_(&y.select(1, 1).to_dtype(F64))));
 }
 
