@@ -1,7 +1,16 @@
-//! Floor division and remainder.
+//! Canonical floor division and remainder, as `FloorDiv` and `Mod` of PyTorch's symbolic shapes.
 //!
-//! Both split the dividend: `a = b * quotient + factor * num + extra` with `b = factor * den`, so
-//! that `a // b = quotient + num // den` and `a % b = factor * (num % den) + extra`.
+//! Both split the dividend by the same identities. With `b = factor * den`, `factor > 0`,
+//! `0 <= extra < factor` and
+//!
+//! ```text
+//! a = b * quotient + factor * num + extra
+//! ```
+//!
+//! it follows that `a // b = quotient + num // den` and `a % b = factor * (num % den) + extra`. For
+//! example `(6 * s0 + 4) % 4` is `2 * (s0 % 2)`: `factor` is 2, `num` is `s0`, `den` is 2. A
+//! division or remainder node remains only for `num` and `den`, and disappears if declared ranges
+//! fix its value. A negative divisor negates both operands first.
 
 use super::arith::Op;
 use super::poly::{Mono, Poly, Term, gcd};
@@ -11,6 +20,7 @@ use super::{Expr, SymError, SymTable};
 use smallvec::SmallVec;
 
 impl SymTable {
+    /// `a // b` in canonical form; [`SymTable::floor_div`] caches it.
     pub(super) fn floor_div_new(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         match b {
             Expr::Int(0) => {
@@ -27,6 +37,7 @@ impl SymTable {
         }
     }
 
+    /// `a % b` in canonical form; [`SymTable::modulo`] caches it.
     pub(super) fn modulo_new(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         match b {
             Expr::Int(0) => {
@@ -44,7 +55,7 @@ impl SymTable {
         }
     }
 
-    /// By a number greater than one.
+    /// `a // d` for a number `d > 1`: terms whose coefficient `d` divides move to the quotient.
     fn floor_div_number(&mut self, a: Expr, d: i64) -> Result<Expr, SymError> {
         let p = self.poly(a);
         let (whole, rest): (Vec<Term>, Vec<Term>) =
@@ -61,7 +72,8 @@ impl SymTable {
         self.add(quotient, part)
     }
 
-    /// Of a dividend whose constant lies in `[0, d)`, without common factor, by a positive number.
+    /// `num // d` for `d > 0`, where the constant of `num` is in `[0, d)` and `num` and `d` have no
+    /// common factor.
     fn reduced_floor_div(&mut self, num: Poly, d: i64) -> Result<Expr, SymError> {
         let bounds = self.declared_poly(&num);
         if let (Some(lo), Some(hi)) =
@@ -84,10 +96,10 @@ impl SymTable {
         self.intern(Node::FloorDiv(num, Expr::Int(d)))
     }
 
-    /// By a number greater than one.
+    /// `a % d` for a number `d > 1`.
     fn modulo_number(&mut self, a: Expr, d: i64) -> Result<Expr, SymError> {
         let mut p = self.poly(a);
-        // x % m stands for x wherever d divides m.
+        // x % m is congruent to x modulo d if d divides m, so the inner remainder is dropped.
         let inner = |t: &Term| match t.mono.as_slice() {
             [f] => match *self.node(*f) {
                 Node::Mod(x, Expr::Int(m)) if m % d == 0 => Some(x),
@@ -136,7 +148,8 @@ impl SymTable {
         }
     }
 
-    /// Coefficients modulo `d`: those of terms in `(-d/2, d/2]`, the constant in `[0, d)`.
+    /// The polynomial with its coefficients reduced modulo `d`: those of terms to `(-d/2, d/2]`, so
+    /// that `s0 - s1` keeps its coefficient -1, and the constant to `[0, d)`.
     fn reduce_coefficients(&self, mut p: Poly, d: i64) -> Poly {
         for t in &mut p.terms {
             t.coeff = t.coeff.rem_euclid(d);
@@ -149,6 +162,7 @@ impl SymTable {
         p
     }
 
+    /// `a // b` for a divisor that is not a number.
     fn floor_div_symbolic(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         let Some((quotient, num, den, _)) = self.split(a, b)? else {
             let (a, b) = (self.mul(a, Expr::Int(-1))?, self.mul(b, Expr::Int(-1))?);
@@ -164,6 +178,7 @@ impl SymTable {
         self.add(quotient, part)
     }
 
+    /// `a % b` for a divisor that is not a number.
     fn modulo_symbolic(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         let Some((_, num, den, factor)) = self.split(a, b)? else {
             let (a, b) = (self.mul(a, Expr::Int(-1))?, self.mul(b, Expr::Int(-1))?);
@@ -180,7 +195,7 @@ impl SymTable {
         self.mul(factor, part)
     }
 
-    /// Whether `0 <= a < b` by declared ranges.
+    /// Whether `0 <= a < b` by declared ranges, which makes `a // b` zero and `a % b` equal to `a`.
     fn below(&self, a: Expr, b: Expr) -> bool {
         self.declared(a).lo >= 0
             && self
@@ -188,8 +203,9 @@ impl SymTable {
                 .is_some_and(|d| self.declared_poly(&d).hi < 0)
     }
 
-    /// Quotient, rest, divisor and common factor: `a = b * quotient + rest * factor`, `b = divisor
-    /// * factor`; none if the leading coefficient of `b` is negative.
+    /// The quotient, the numerator, the denominator and the common factor of the module's identity,
+    /// with `extra` zero: `a = b * quotient + factor * num` and `b = factor * den`. `None` if the
+    /// leading coefficient of `b` is negative; the caller then negates both operands.
     fn split(&mut self, a: Expr, b: Expr) -> Result<Option<(Expr, Expr, Expr, Expr)>, SymError> {
         let (p, q) = (self.poly(a), self.poly(b));
         if q.terms.first().is_some_and(|t| t.coeff < 0) {
@@ -243,8 +259,8 @@ impl SymTable {
         Ok(Some((quotient, rest, den, factor)))
     }
 
-    /// The largest monomial, with a positive coefficient, that divides every term and constant of
-    /// both.
+    /// The greatest common factor of all terms of both polynomials: a positive coefficient and a
+    /// monomial.
     fn common_factor(&self, a: &Poly, b: &Poly) -> (i64, Mono) {
         let constants = gcd(a.constant.unsigned_abs(), b.constant.unsigned_abs());
         let k = gcd(gcd(a.content(), b.content()), constants);
@@ -257,12 +273,13 @@ impl SymTable {
             let mut left = t.mono.clone();
             mono.retain(|f| left.iter().position(|x| x == f).map(|i| left.remove(i)).is_some());
         }
-        // Only i64::MIN alone has a content beyond i64.
+        // The gcd exceeds `i64` only if every coefficient is zero or `i64::MIN`.
         (i64::try_from(k).unwrap_or(1).max(1), mono)
     }
 }
 
-/// Divides the terms by `g` exactly, the constant rounding down, and gives `d / g`.
+/// Divides the terms by `g`, which divides them exactly, and the constant by `g` rounding down.
+/// Returns `d / g`.
 fn divide_content(p: &mut Poly, g: i64, d: i64) -> i64 {
     for t in &mut p.terms {
         t.coeff /= g;
