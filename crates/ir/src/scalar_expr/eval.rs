@@ -1,22 +1,23 @@
-//! The reference evaluator: plain, one element at a time; what every backend is tested against.
+//! The reference evaluator: one element at a time, without optimization. Backends are tested
+//! against it.
 
 use super::{BinaryOp, CmpOp, Op, Reg, ScalarExpr, UnaryOp};
 use crate::{DType, Scalar};
 use half::{bf16, f16};
 
-/// Why an evaluation failed.
+/// The error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvalError {
     /// An integer was divided by zero.
     #[error("integer division by zero")]
     DivisionByZero,
-    /// The wrong number of inputs was given.
+    /// The number of inputs is wrong.
     #[error("the expression takes {expected} inputs, found {found}")]
     Inputs {
-        /// How many it takes.
+        /// The number of inputs that the expression has.
         expected: usize,
-        /// How many were given.
+        /// The number of inputs passed.
         found: usize,
     },
 }
@@ -24,7 +25,7 @@ pub enum EvalError {
 /// 2^63.
 const I64_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 
-/// Converts a scalar to a dtype, by the rules of a cast.
+/// Converts a scalar to a dtype, by the rules of [`Op::Cast`].
 pub fn cast_scalar(x: Scalar, to: DType) -> Scalar {
     match to {
         DType::Bool => Scalar::Bool(x.to_bool()),
@@ -35,7 +36,8 @@ pub fn cast_scalar(x: Scalar, to: DType) -> Scalar {
                 x => x.to_i64(),
             },
         )),
-        // An integer goes to f32 in one rounding, as the hardware does it.
+        // An integer converts to f32 with a single rounding, as in hardware; through f64 it would
+        // round twice.
         DType::F64 => Scalar::Float(x.to_f64()),
         d => Scalar::Float(match x {
             Scalar::Int(i) => round(d, f64::from(i as f32)),
@@ -44,6 +46,7 @@ pub fn cast_scalar(x: Scalar, to: DType) -> Scalar {
     }
 }
 
+/// Truncates an integer to the width of an integer dtype.
 fn wrap(d: DType, i: i64) -> i64 {
     match d {
         DType::U8 => i64::from(i as u8),
@@ -54,7 +57,7 @@ fn wrap(d: DType, i: i64) -> i64 {
     }
 }
 
-/// Rounds to the dtype; the narrow ones by way of `f32`, in which they compute.
+/// Rounds to a float dtype. `bf16` and `f16` round through `f32`, because they compute in `f32`.
 fn round(d: DType, x: f64) -> f64 {
     match d {
         DType::F32 => f64::from(x as f32),
@@ -65,8 +68,11 @@ fn round(d: DType, x: f64) -> f64 {
 }
 
 impl ScalarExpr {
-    /// Evaluates the expression on one element of each input; inputs are first cast to their
+    /// Evaluates the expression on one element of each input. Inputs are first cast to their
     /// declared dtype.
+    ///
+    /// # Errors
+    /// The number of inputs is wrong, or an integer is divided by zero.
     pub fn eval(&self, inputs: &[Scalar]) -> Result<Vec<Scalar>, EvalError> {
         if inputs.len() != self.inputs().len() {
             return Err(EvalError::Inputs { expected: self.inputs().len(), found: inputs.len() });
@@ -160,7 +166,8 @@ fn float_unary(op: UnaryOp, x: f64, d: DType) -> f64 {
     }
 }
 
-/// Maclaurin series with positive terms: `2/sqrt(pi) e^{-x^2} sum 2^n x^{2n+1} / (2n+1)!!`.
+/// The error function by a series of positive terms, which has no cancellation (Abramowitz and
+/// Stegun 7.1.6): `2/sqrt(pi) e^{-x^2} sum 2^n x^{2n+1} / (2n+1)!!`.
 fn erf_series(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     for n in 1..100 {
@@ -170,7 +177,8 @@ fn erf_series(x: f64) -> f64 {
     std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }
 
-/// Continued fraction, for x >= 0.75.
+/// The complementary error function for `x >= 0.75`, by a continued fraction (Abramowitz and Stegun
+/// 7.1.14).
 fn erfc_tail(x: f64) -> f64 {
     if x > 30.0 {
         return 0.0;
@@ -226,6 +234,8 @@ fn int_binary(op: BinaryOp, a: i64, b: i64, d: DType) -> Result<i64, EvalError> 
     })
 }
 
+/// Integer power by repeated squaring, wrapping. A negative exponent gives 0 except for bases 1 and
+/// -1, as in PyTorch.
 fn int_pow(base: i64, exp: i64) -> i64 {
     match (base, exp) {
         (1, _) => 1,
@@ -253,7 +263,8 @@ fn int_pow(base: i64, exp: i64) -> i64 {
 
 fn float_binary(op: BinaryOp, a: f64, b: f64, d: DType) -> f64 {
     use BinaryOp::*;
-    // Each step of a composed operation rounds to the type it computes in.
+    // PyTorch computes `f32`, `bf16` and `f16` in `f32`, so each step of a composite operation is
+    // rounded to `f32`.
     let step = |x: f64| if d == DType::F64 { x } else { f64::from(x as f32) };
     let fmod = a % b;
     let nan = |pick: f64| {
@@ -271,6 +282,8 @@ fn float_binary(op: BinaryOp, a: f64, b: f64, d: DType) -> f64 {
         Mul | And => a * b,
         Div => a / b,
         FloorDiv if b == 0.0 => a / b,
+        // As PyTorch's `c10::div_floor_floating`: exact quotient of `a - fmod`, corrected for
+        // signs, then snapped to the nearest integer.
         FloorDiv => {
             let adjusted = step(step(a - fmod) / b)
                 - f64::from(u8::from(fmod != 0.0 && (b < 0.0) != (fmod < 0.0)));
