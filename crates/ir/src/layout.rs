@@ -4,7 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 macro_rules! named_enum {
-    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    (
+        $(#[$doc:meta])* $name:ident, $what:literal {
+            $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)?
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -30,7 +34,11 @@ macro_rules! named_enum {
             fn from_str(s: &str) -> Result<Self, Self::Err> {
                 match s.strip_prefix("torch.").unwrap_or(s) {
                     $($text => Ok($name::$variant),)+
-                    _ => Err(ParseLayoutError { what: $what, found: s.to_owned(), expected: &[$($text),+] }),
+                    _ => Err(ParseLayoutError {
+                        what: $what,
+                        found: s.to_owned(),
+                        expected: &[$($text),+],
+                    }),
                 }
             }
         }

@@ -117,7 +117,11 @@ impl fmt::Display for Scalar {
 }
 
 macro_rules! from {
-    ($($t:ty => $v:ident),*) => { $(impl From<$t> for Scalar { fn from(x: $t) -> Scalar { Scalar::$v(x.into()) } })* };
+    ($($t:ty => $v:ident),*) => { $(impl From<$t> for Scalar {
+        fn from(x: $t) -> Scalar {
+            Scalar::$v(x.into())
+        }
+    })* };
 }
 from!(bool => Bool, i32 => Int, i64 => Int, u8 => Int, u32 => Int, f32 => Float, f64 => Float);
 

@@ -1,4 +1,4 @@
-//! Examples: canonical texts, assert_prover_answers answers of the prover, errors, and scopes.
+//! Examples: canonical texts, known answers of the prover, errors, and scopes.
 
 use super::*;
 use crate::Loc;

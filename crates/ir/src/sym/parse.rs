@@ -194,7 +194,7 @@ impl<'a> Parser<'_, 'a> {
         Typed { value, text: self.text, at }
     }
 
-    /// Runs `f` one nesting binary_level deeper.
+    /// Runs `f` one nesting level deeper.
     fn nested(
         &mut self,
         f: impl FnOnce(&mut Self) -> Result<Value, SymError>,

@@ -1,14 +1,14 @@
 //! Composition of views: a view of a view as a view of the base.
 //!
 //! A position in the flat order of the outer view is a number in the mixed-radix system of its
-//! sizes: its digits are the indices digit_of the dimensions. A step digit_of a dimension of the inner
+//! sizes: its digits are the indices along the dimensions. A step along a dimension of the inner
 //! view changes each digit by a constant if no digit carries into the next. In that case the
 //! composition is strided, and its strides are the digit changes times the outer strides. The proof
 //! that no digit carries bounds each digit over all indices. Views of plain numbers for which the
 //! proof fails are composed by enumeration of at most [`MAX_ENUMERATED`] elements.
 //!
-//! For example, `v = 1 + (3, 4) (2, 2)` has radix `(3, 2)`. The inner view `0 + (3, 2)` starts at
-//! digits (0, 0), and a step of 2 adds (1, 0). The composition is `1 + (3, 4)`.
+//! For example, `v = 1 + (3, 4) (2, 2)` has the radices 3 and 2. The inner view `0 + (3, 2)` starts
+//! at digits (0, 0), and a step of 2 adds (1, 0). The composition is `1 + (3, 4)`.
 
 use super::arith::{ONE, SymArith, ZERO};
 use super::concrete::{ConcreteView, MAX_ENUMERATED};

@@ -1,4 +1,6 @@
-//! The checks that follow the program: values before their uses, and symbols before theirs.
+//! The checks that follow program order: values are defined before their uses (I3), and unbacked
+//! symbols are bound before theirs (I6, I9). One pass over the body with the state of each program
+//! point.
 
 use super::{Check, Invariant, Verifier};
 use crate::graph::types::{Arg, BindSource, NodeId, Stmt, TypeId, ValueId, ValueType};
@@ -6,22 +8,24 @@ use crate::sym::{Expr, SymbolId, SymbolKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// Unbacked symbols.
+/// A list of unbacked symbols.
 type Symbols = SmallVec<[SymbolId; 2]>;
 
-/// What is known at some point of the body.
+/// The state at a program point.
 #[derive(Default)]
 struct State {
-    /// Values below this are defined.
+    /// Values with a smaller index are defined.
     defined: usize,
+    /// The symbols bound so far.
     bound: FxHashSet<SymbolId>,
-    /// The node whose result binds a symbol, anywhere in the body.
+    /// For each symbol bound anywhere in the body, the node whose result binds it.
     binders: FxHashMap<SymbolId, Option<NodeId>>,
-    /// The unbacked symbols of types met before.
+    /// The unbacked symbols of each type visited so far.
     of_types: FxHashMap<TypeId, Symbols>,
 }
 
 impl Verifier<'_> {
+    /// Checks I3, I6 and I9.
     pub(super) fn flow(&self) -> Check {
         let g = self.g;
         let mut state = State { defined: g.inputs.len() + g.consts.len(), ..State::default() };
@@ -52,6 +56,7 @@ impl Verifier<'_> {
         g.outputs.iter().try_for_each(|output| self.arg(&state, *output, None))
     }
 
+    /// Checks that inputs, constants and guards contain no unbacked symbol.
     fn header(&self, state: &mut State) -> Check {
         let g = self.g;
         let free = |found: Option<SymbolId>, what: &dyn Fn() -> String| {
@@ -73,6 +78,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// Checks the operands of a node, and the symbols in the types of its results.
     fn node(&self, state: &mut State, node: NodeId, at: usize) -> Check {
         let g = self.g;
         for arg in g.args(node).iter().chain(g.kwargs(node).iter().map(|(_, arg)| arg)) {
@@ -105,6 +111,7 @@ impl Verifier<'_> {
         check
     }
 
+    /// Checks that a value is defined.
     fn operand(&self, state: &State, value: ValueId, at: Option<usize>) -> Check {
         let name = self.g.value_name(value);
         self.require(value.index() < state.defined, Invariant::Order, at, || {
@@ -112,16 +119,17 @@ impl Verifier<'_> {
         })
     }
 
-    /// Symbols must be bound by now, or by a result of `maker`.
+    /// Checks that symbols are bound, or are bound by a result of `producer`.
     fn all_bound(
         &self,
         state: &State,
         symbols: &[SymbolId],
-        maker: Option<NodeId>,
+        producer: Option<NodeId>,
         at: Option<usize>,
     ) -> Check {
-        let made_here = |s: &SymbolId| maker.is_some() && state.binders.get(s) == Some(&maker);
-        match symbols.iter().find(|s| !state.bound.contains(s) && !made_here(s)) {
+        let bound_here =
+            |s: &SymbolId| producer.is_some() && state.binders.get(s) == Some(&producer);
+        match symbols.iter().find(|s| !state.bound.contains(s) && !bound_here(s)) {
             None => Ok(()),
             Some(&s) => {
                 let name = self.g.symbols.name(s);
@@ -132,6 +140,7 @@ impl Verifier<'_> {
         }
     }
 
+    /// Checks that a bind statement defines an unbacked symbol from a value of exactly that type.
     fn bind(&self, symbol: SymbolId, value: ValueId, source: BindSource, at: usize) -> Check {
         let g = self.g;
         let name = g.symbols.name(symbol);
@@ -162,10 +171,12 @@ impl Verifier<'_> {
         })
     }
 
+    /// The unbacked ones among symbols.
     fn unbacked(&self, symbols: impl IntoIterator<Item = SymbolId>) -> Symbols {
         symbols.into_iter().filter(|s| self.g.symbols.kind(*s) == SymbolKind::Unbacked).collect()
     }
 
+    /// The unbacked symbols of a type.
     fn of_type(&self, state: &mut State, ty: ValueType) -> Symbols {
         let symbols = |e: Expr| self.unbacked(self.g.symbols.free_symbols(e));
         match ty {

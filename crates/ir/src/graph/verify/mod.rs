@@ -1,25 +1,25 @@
-//! What holds of every valid graph. [`Graph::verify`] checks it, in this order; a verified graph
-//! never panics a backend.
+//! The verifier. [`Graph::verify`] checks the invariants of a valid graph, in this order. A backend
+//! may rely on every invariant of a verified graph.
 //!
-//! - **I1 ids**: every id lies inside its table, every range inside its pool, and a list before
-//!   what contains it.
-//! - **I2 definitions**: values are numbered in the order of their definition: inputs, constants,
-//!   then the results of the nodes, which the body names in order and once each. A value's record
-//!   agrees with where it is defined.
-//! - **I3 order**: a statement takes only values defined before it.
-//! - **I4 names**: names of values are valid, split canonically into base and number, and different
-//!   from each other; the graph's name is an identifier.
-//! - **I5 operators**: operators are named `namespace::name` or `namespace::name.overload`,
-//!   keywords are identifiers and different from each other in one call, which has at most
-//!   [`MAX_KWARGS`].
-//! - **I6 unbacked symbols**: an unbacked symbol is bound before it is used, except in the types of
-//!   the node whose result binds it. Inputs, constants and guards mention none.
+//! - **I1 ids**: every id is within its table, every range is within its pool, and the elements of
+//!   a list precede those of the list that contains it.
+//! - **I2 definitions**: values are numbered in the order of their definitions: inputs, constants,
+//!   then the results of the nodes. The body lists each node once, in order. A value's record
+//!   agrees with its definition.
+//! - **I3 order**: a statement uses only values that are defined before it.
+//! - **I4 names**: value names are valid, split canonically into base and number, and unique; the
+//!   graph's name is an identifier.
+//! - **I5 operators**: operators are named `namespace::name` or `namespace::name.overload`. The
+//!   keywords of a call are distinct identifiers, at most [`MAX_KWARGS`] of them.
+//! - **I6 unbacked symbols**: an unbacked symbol is bound before its first use, except in the types
+//!   of the node whose result binds it. Inputs, constants and guards contain no unbacked symbol.
 //! - **I7 backed symbols**: a backed symbol is, by itself, a size, stride, offset or integer of
-//!   some input, so that a call can tell its value.
-//! - **I8 types**: a tensor has as many strides as sizes, at most [`MAX_RANK`]; sizes, strides and
-//!   offset are not negative; the layout is strided; only floats require grad.
-//! - **I9 binds**: a bind names an unbacked symbol that no other binds, and reads it where the
-//!   value's type has exactly that symbol: an existing dimension of a tensor, or an integer.
+//!   some input, so that a call determines its value.
+//! - **I8 types**: a tensor has equally many sizes and strides, at most [`MAX_RANK`]; sizes,
+//!   strides and offset are not negative; the layout is strided; only floating-point tensors
+//!   require grad.
+//! - **I9 binds**: a bind defines an unbacked symbol that no other bind defines. It reads a
+//!   dimension of a tensor, or an integer, whose type is exactly that symbol.
 //! - **I10 constants**: a constant is a tensor without symbols in its type.
 //! - **I11 lists**: lists nest at most [`MAX_LIST_DEPTH`] deep.
 
@@ -34,7 +34,7 @@ use crate::sym::{Expr, SymbolKind};
 use rustc_hash::FxHashSet;
 use std::fmt;
 
-/// Which invariant does not hold. The [module's page](self) describes them.
+/// The violated invariant; see the [module documentation](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Invariant {
     /// I1
@@ -67,18 +67,18 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// A graph is not valid.
+/// The error of an invalid graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid graph `{graph}` ({invariant}): \
     {message}{}{window}", if .window.is_empty() { "" } else { "\n" })]
 pub struct VerifyError {
     /// The graph's name.
     pub graph: String,
-    /// What does not hold.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// How, and where.
+    /// A description of the violation and its location.
     pub message: String,
-    /// The statements around, if one is to blame.
+    /// The statements around the violation, if a statement causes it.
     pub window: String,
 }
 
@@ -86,7 +86,7 @@ impl Graph {
     /// Checks that the graph is valid.
     ///
     /// # Errors
-    /// The first invariant that does not hold.
+    /// The first violated invariant.
     pub fn verify(&self) -> Result<(), VerifyError> {
         let v = Verifier { g: self };
         v.ids()?;
@@ -108,7 +108,8 @@ struct Verifier<'g> {
 }
 
 impl Verifier<'_> {
-    /// Fails unless `holds`; `at` is the position in the body of the statement to blame.
+    /// Fails unless `holds`. `at` is the index in the body of the statement that causes the
+    /// violation.
     fn require(
         &self,
         holds: bool,
@@ -125,6 +126,7 @@ impl Verifier<'_> {
         Err(VerifyError { graph, invariant, message: message(), window })
     }
 
+    /// I1
     fn ids(&self) -> Check {
         let g = self.g;
         let inside = |what: &str, index: usize, len: usize| {
@@ -140,7 +142,7 @@ impl Verifier<'_> {
                 format!("{what} {}..+{} reach outside their pool of {len}", s.start, s.len)
             })
         };
-        // A list may only hold lists that end before it begins, so that following them ends.
+        // The elements of nested lists must precede the list's own, so that traversal terminates.
         let arg = |arg: &Arg, before: usize| match *arg {
             Arg::Value(v) => value(v),
             Arg::Str(s) => str(s),
@@ -190,9 +192,10 @@ impl Verifier<'_> {
         })
     }
 
+    /// I11
     fn lists(&self) -> Check {
-        // Lists lie behind the lists in them, so one pass over the pool knows the depth of each
-        // element.
+        // The elements of nested lists precede those of the list, so one pass over the pool
+        // determines the nesting depth of each element.
         let mut depth_below: Vec<usize> = Vec::with_capacity(self.g.args.len());
         for (i, a) in self
             .g
@@ -224,6 +227,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// I2
     fn definitions(&self) -> Check {
         let g = self.g;
         let mut next = 0usize;
@@ -268,6 +272,7 @@ impl Verifier<'_> {
         })
     }
 
+    /// I4
     fn names(&self) -> Check {
         let g = self.g;
         self.require(names::is_ident(g.name()), Invariant::Names, None, || {
@@ -276,8 +281,8 @@ impl Verifier<'_> {
         let mut seen: FxHashSet<Name> = FxHashSet::default();
         for (v, value) in g.values().zip(&g.values) {
             let base = g.str(value.name.base);
-            // With a number behind it, any base is split off again; without one, it must not end in
-            // a number of its own.
+            // A base with a number always splits off again. A base without a number must not end in
+            // one.
             let canonical = value.name.number > 0 || names::split(base).1 == 0;
             self.require(names::is_valid(base) && canonical, Invariant::Names, None, || {
                 format!("`%{}` is no valid name, or not split canonically", g.value_name(v))
@@ -289,6 +294,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// I5
     fn operators(&self) -> Check {
         let g = self.g;
         for (at, stmt) in g.body.iter().enumerate() {
@@ -315,6 +321,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// I8
     fn types(&self) -> Check {
         let g = self.g;
         for (id, ty) in g.types.iter().enumerate() {
@@ -345,6 +352,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// I10
     fn constants(&self) -> Check {
         let g = self.g;
         for c in &g.consts {
@@ -361,6 +369,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// I7
     fn backed(&self) -> Check {
         let g = self.g;
         let mut plain: FxHashSet<String> = FxHashSet::default();

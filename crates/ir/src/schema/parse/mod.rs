@@ -1,4 +1,4 @@
-//! The parser: recursive descent over tokens.
+//! The parser of schemas: recursive descent over tokens.
 
 mod default;
 mod ty;
@@ -17,6 +17,7 @@ impl FromStr for Schema {
     }
 }
 
+/// Parses a schema; its namespace may be omitted if `ns` is given.
 pub(super) fn schema(text: &str, ns: Option<&str>) -> Result<Schema, SchemaError> {
     let mut p = Parser::new(text)?;
     let (name, span) = p.op_name(ns)?;
@@ -28,6 +29,7 @@ pub(super) fn schema(text: &str, ns: Option<&str>) -> Result<Schema, SchemaError
     p.rest_of_schema(name)
 }
 
+/// Parses a signature of the operator `name`.
 pub(super) fn signature(name: OpName, text: &str) -> Result<Schema, SchemaError> {
     let p = Parser::new(text)?;
     if let Token::Ident(_) = p.peek() {
@@ -46,6 +48,7 @@ pub(super) fn signature(name: OpName, text: &str) -> Result<Schema, SchemaError>
     p.rest_of_schema(name)
 }
 
+/// Parses an operator name.
 pub(super) fn name(text: &str) -> Result<OpName, SchemaError> {
     let mut p = Parser::new(text)?;
     let (mut name, _) = p.op_name(None)?;
@@ -86,11 +89,12 @@ impl<'a> Parser<'a> {
         self.tokens.get(self.at).map_or(self.text.len()..self.text.len(), |(_, s)| s.clone())
     }
 
-    /// The end of the last token read.
+    /// The byte offset of the end of the last consumed token.
     fn end(&self) -> usize {
         self.at.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |(_, s)| s.end)
     }
 
+    /// Consumes a punctuation token if it is next.
     fn eat(&mut self, punct: &str) -> bool {
         let found = matches!(self.peek(), Token::Punct(p) if *p == punct);
         self.at += usize::from(found);
@@ -123,7 +127,8 @@ impl<'a> Parser<'a> {
         self.fail(kind, self.span())
     }
 
-    /// A name, of namespace `ns` if that is given; otherwise the text must have one.
+    /// Parses an operator name. Its namespace must be `ns` and may be omitted if `ns` is given;
+    /// otherwise it is required.
     fn op_name(&mut self, ns: Option<&str>) -> Result<(OpName, Range<usize>), SchemaError> {
         let start = self.span().start;
         let first = self.ident("an operator name").map_err(|e| e.help(NAME_HELP))?;
@@ -162,6 +167,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
+    /// Parses arguments and returns, and validates the schema.
     fn rest_of_schema(mut self, name: OpName) -> Result<Schema, SchemaError> {
         if !matches!(self.peek(), Token::Punct("(")) {
             let help = match self.peek() {
@@ -187,7 +193,7 @@ impl<'a> Parser<'a> {
         Ok(schema)
     }
 
-    /// `( item, … )`; `whose` names the parenthesis in errors.
+    /// Parses `( item, … )`; `whose` names the parenthesis in error messages.
     fn parenthesized(
         &mut self,
         whose: &str,
