@@ -99,11 +99,11 @@ impl Canonicalizer<'_> {
             let value = self.define(input)?;
             self.out.inputs.push(value);
         }
-        for c in &from.consts {
-            let value = self.define(c.value)?;
+        for constant in &from.consts {
+            let value = self.define(constant.value)?;
             self.out.consts.push(Const {
                 value,
-                source: c.source.clone(),
+                source: constant.source.clone(),
                 digest: OnceLock::new(),
             });
         }
@@ -367,19 +367,22 @@ impl Graph {
                 }
                 ExprMut::Int(_) => {}
                 ExprMut::Bool(b) => used.extend(old.free_symbols_bool(*b)),
-                ExprMut::Symbol(s) => {
-                    used.insert(*s);
+                ExprMut::Symbol(symbol) => {
+                    used.insert(*symbol);
                 }
             }
             Ok(())
         })?;
         let mut table = SymTable::new();
         let mut symbols: FxHashMap<SymbolId, SymbolId> = FxHashMap::default();
-        for s in old.symbols().filter(|s| used.contains(s)) {
-            if is_reserved(old.name(s)) {
-                return Err(BuildError::Reserved(old.name(s).to_owned()));
+        for symbol in old.symbols().filter(|symbol| used.contains(symbol)) {
+            if is_reserved(old.name(symbol)) {
+                return Err(BuildError::Reserved(old.name(symbol).to_owned()));
             }
-            symbols.insert(s, table.symbol(old.name(s), old.kind(s), old.range(s))?);
+            symbols.insert(
+                symbol,
+                table.symbol(old.name(symbol), old.kind(symbol), old.range(symbol))?,
+            );
         }
         let mut moved: FxHashMap<Expr, Expr> = FxHashMap::default();
         self.visit_exprs::<SymError>(&mut |expr| {
@@ -396,9 +399,9 @@ impl Graph {
                     }
                 }
                 ExprMut::Bool(b) => *b = table.import_bool(old, *b)?,
-                ExprMut::Symbol(s) => {
-                    if let Some(&new) = symbols.get(s) {
-                        *s = new;
+                ExprMut::Symbol(symbol) => {
+                    if let Some(&new) = symbols.get(symbol) {
+                        *symbol = new;
                     }
                 }
             }

@@ -104,14 +104,14 @@ impl ExprBuilder {
     /// The operation does not accept the operand's dtype.
     pub fn unary(&mut self, op: UnaryOp, a: Reg) -> Result<Reg, BuildError> {
         use UnaryOp::*;
-        let d = self.dtype(a)?;
+        let dtype = self.dtype(a)?;
         let accepts = match op {
             Neg | Abs | Sign => Accepts::Numbers,
             Not => Accepts::Bits,
             _ => Accepts::Floats,
         };
-        accepts.check(op.name(), d)?;
-        let result = if matches!(op, IsNan | IsInf) { DType::Bool } else { d };
+        accepts.check(op.name(), dtype)?;
+        let result = if matches!(op, IsNan | IsInf) { DType::Bool } else { dtype };
         Ok(self.push(Op::Unary(op, a), result))
     }
 
@@ -127,7 +127,7 @@ impl ExprBuilder {
     /// The operands' dtypes differ, or the operation does not accept them.
     pub fn binary(&mut self, op: BinaryOp, a: Reg, b: Reg) -> Result<Reg, BuildError> {
         use BinaryOp::*;
-        let d = self.common_dtype(op.name(), a, b)?;
+        let dtype = self.common_dtype(op.name(), a, b)?;
         let accepts = match op {
             Sub | FloorDiv | TruncDiv | Fmod | Remainder | Pow => Accepts::Numbers,
             Add | Mul | Min | Max => Accepts::Any,
@@ -135,8 +135,8 @@ impl ExprBuilder {
             And | Or | Xor => Accepts::Bits,
             Shl | Shr => Accepts::Ints,
         };
-        accepts.check(op.name(), d)?;
-        Ok(self.push(Op::Binary(op, a, b), d))
+        accepts.check(op.name(), dtype)?;
+        Ok(self.push(Op::Binary(op, a, b), dtype))
     }
 
     /// Adds a comparison.
@@ -157,8 +157,8 @@ impl ExprBuilder {
         if found != DType::Bool {
             return Err(BuildError::DType { op: "select", expected: "a bool condition", found });
         }
-        let d = self.common_dtype("select", a, b)?;
-        Ok(self.push(Op::Select(cond, a, b), d))
+        let dtype = self.common_dtype("select", a, b)?;
+        Ok(self.push(Op::Select(cond, a, b), dtype))
     }
 
     /// Adds a conversion to `dtype`; returns the register itself if it already has this dtype.

@@ -138,10 +138,10 @@ impl ScalarExpr {
     /// # Errors
     /// The operation does not accept the dtype.
     pub fn unary(op: UnaryOp, dtype: DType) -> Result<ScalarExpr, BuildError> {
-        let mut b = ExprBuilder::new();
-        let x = b.input(dtype);
-        let r = b.unary(op, x)?;
-        b.finish(&[r])
+        let mut builder = ExprBuilder::new();
+        let x = builder.input(dtype);
+        let result = builder.unary(op, x)?;
+        builder.finish(&[result])
     }
 
     /// The expression of one binary operation on two inputs of one dtype.
@@ -149,10 +149,10 @@ impl ScalarExpr {
     /// # Errors
     /// The operation does not accept the dtype.
     pub fn binary(op: BinaryOp, dtype: DType) -> Result<ScalarExpr, BuildError> {
-        let mut b = ExprBuilder::new();
-        let (x, y) = (b.input(dtype), b.input(dtype));
-        let r = b.binary(op, x, y)?;
-        b.finish(&[r])
+        let mut builder = ExprBuilder::new();
+        let (x, y) = (builder.input(dtype), builder.input(dtype));
+        let result = builder.binary(op, x, y)?;
+        builder.finish(&[result])
     }
 }
 

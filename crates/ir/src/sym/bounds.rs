@@ -166,26 +166,26 @@ impl SymTable {
             return interval;
         }
         let mut seen: SmallVec<[ExprId; 4]> = SmallVec::new();
-        for f in p.terms.iter().flat_map(|t| &t.mono) {
-            if seen.contains(f) || seen.len() == 4 {
+        for atom in p.terms.iter().flat_map(|t| &t.mono) {
+            if seen.contains(atom) || seen.len() == 4 {
                 continue;
             }
-            seen.push(*f);
+            seen.push(*atom);
             let (with, rest): (Vec<Term>, Vec<Term>) =
-                p.terms.iter().cloned().partition(|t| t.mono.contains(f));
+                p.terms.iter().cloned().partition(|t| t.mono.contains(atom));
             if with.len() < 2 {
                 continue;
             }
             let mut inner = Poly::default();
             for t in with {
-                match Self::div_mono(&t.mono, &[*f]) {
+                match Self::div_mono(&t.mono, &[*atom]) {
                     Some(mono) if mono.is_empty() => inner.constant = t.coeff,
                     Some(mono) => inner.terms.push(Term { coeff: t.coeff, mono }),
                     None => {}
                 }
             }
             let rest = Poly { terms: rest.into(), constant: p.constant };
-            let product = part(Expr::Id(*f)).mul(self.factored(&inner, depth - 1));
+            let product = part(Expr::Id(*atom)).mul(self.factored(&inner, depth - 1));
             interval = interval.intersect(product.add(self.factored(&rest, depth - 1)));
         }
         interval

@@ -118,19 +118,19 @@ impl SymTable {
         Ok(())
     }
 
-    fn contradiction(&self, b: BoolExpr) -> SymError {
-        let symbols = self.free_symbols_bool(b);
+    fn contradiction(&self, fact: BoolExpr) -> SymError {
+        let symbols = self.free_symbols_bool(fact);
         let known: Vec<String> = symbols
             .iter()
             .take(8)
-            .map(|&s| match self.facts.subst.get(&s) {
-                Some(&e) => format!("{} == {}", self.name(s), self.display(e)),
-                None => format!("{} in {}", self.name(s), self.proven_range(s)),
+            .map(|&symbol| match self.facts.subst.get(&symbol) {
+                Some(&e) => format!("{} == {}", self.name(symbol), self.display(e)),
+                None => format!("{} in {}", self.name(symbol), self.proven_range(symbol)),
             })
             .collect();
         let known = if known.is_empty() { "it is a constant".into() } else { known.join(", ") };
         SymError::Contradiction {
-            fact: self.display_bool(b).to_string().into(),
+            fact: self.display_bool(fact).to_string().into(),
             known: known.into(),
         }
     }
@@ -169,18 +169,18 @@ impl SymTable {
     }
 
     /// Records a condition that is neither proved nor refuted; its consequences join the worklist.
-    fn record(&mut self, b: BoolExpr, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
-        let BoolExpr::Id(id) = b else { return Ok(()) };
+    fn record(&mut self, cond: BoolExpr, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
+        let BoolExpr::Id(id) = cond else { return Ok(()) };
         let node = self.bool_node(id).clone();
         if let BoolNode::And(parts) = node {
             queue.extend(parts.into_iter().map(BoolExpr::Id));
             return Ok(());
         }
-        for s in self.free_symbols_bool(b) {
-            self.facts.by_symbol.entry(s).or_default().push(b);
+        for symbol in self.free_symbols_bool(cond) {
+            self.facts.by_symbol.entry(symbol).or_default().push(cond);
         }
         self.facts.conds.insert(id, true);
-        if let BoolExpr::Id(opposite) = self.not(b) {
+        if let BoolExpr::Id(opposite) = self.not(cond) {
             self.facts.conds.insert(opposite, false);
         }
         let BoolNode::Rel(op, x, y) = node else { return Ok(()) };
@@ -415,8 +415,8 @@ impl SymTable {
 
     /// Indexes the symbols of a replacement in `used_by`.
     fn record_use(&mut self, user: SymbolId, e: Expr) {
-        for s in self.free_symbols(e) {
-            self.facts.used_by.entry(s).or_default().push(user);
+        for symbol in self.free_symbols(e) {
+            self.facts.used_by.entry(symbol).or_default().push(user);
         }
     }
 }

@@ -164,8 +164,8 @@ impl SymTable {
     /// the same sign.
     fn candidates(&self, term: &Term) -> SmallVec<[Poly; 4]> {
         let fits = |p: &&Poly| {
-            let c = p.coeff(&term.mono);
-            c != 0 && (c < 0) == (term.coeff < 0)
+            let coeff = p.coeff(&term.mono);
+            coeff != 0 && (coeff < 0) == (term.coeff < 0)
         };
         let mut out: SmallVec<[Poly; 4]> = self
             .facts

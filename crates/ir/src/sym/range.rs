@@ -92,14 +92,14 @@ impl FromStr for Range {
 
 /// Floor division; `None` if the divisor is zero or the quotient overflows.
 pub(super) fn floor_div(a: i128, b: i128) -> Option<i128> {
-    let q = a.checked_div(b)?;
-    Some(if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q })
+    let quotient = a.checked_div(b)?;
+    Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
 }
 
 /// The remainder of floor division, with the divisor's sign; `None` if the divisor is zero.
 pub(super) fn floor_mod(a: i128, b: i128) -> Option<i128> {
-    let r = a.checked_rem(b)?;
-    Some(if r != 0 && (r < 0) != (b < 0) { r + b } else { r })
+    let remainder = a.checked_rem(b)?;
+    Some(if remainder != 0 && (remainder < 0) != (b < 0) { remainder + b } else { remainder })
 }
 
 const NEG: i128 = i128::MIN;
@@ -159,13 +159,13 @@ impl Interval {
     }
 
     pub fn mul(self, other: Interval) -> Interval {
-        let c = [
+        let corners = [
             scale(self.lo, other.lo),
             scale(self.lo, other.hi),
             scale(self.hi, other.lo),
             scale(self.hi, other.hi),
         ];
-        c.iter().fold(Interval { lo: c[0], hi: c[0] }, |i, &x| Interval {
+        corners.iter().fold(Interval { lo: corners[0], hi: corners[0] }, |i, &x| Interval {
             lo: i.lo.min(x),
             hi: i.hi.max(x),
         })

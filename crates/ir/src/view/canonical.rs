@@ -26,15 +26,15 @@ impl ViewSpec {
         }
         let mut dims = Dims::new();
         // From the innermost outwards.
-        for &d in self.dims.iter().rev() {
-            if cx.is_unit(d) {
+        for &dim in self.dims.iter().rev() {
+            if cx.is_unit(dim) {
                 continue;
             }
             // The dimension has at most one element, so its stride is irrelevant.
-            let d = if cx.is_unit_or_empty(d) { Dim { stride: ZERO, ..d } } else { d };
+            let dim = if cx.is_unit_or_empty(dim) { Dim { stride: ZERO, ..dim } } else { dim };
             match dims.last_mut() {
-                Some(inner) if let Some(joined) = join(cx, d, *inner) => *inner = joined,
-                _ => dims.push(d),
+                Some(inner) if let Some(joined) = join(cx, dim, *inner) => *inner = joined,
+                _ => dims.push(dim),
             }
         }
         dims.reverse();

@@ -179,19 +179,19 @@ impl MixedRadix {
         cx: &mut SymArith,
         offset: Expr,
         start: &Digits,
-        d: Dim,
+        dim: Dim,
     ) -> Option<Digits> {
-        if cx.is_unit_or_empty(d) || d.stride == ZERO {
+        if cx.is_unit_or_empty(dim) || dim.stride == ZERO {
             return Some(Digits::from_elem(ZERO, self.dims.len()));
         }
         // A stride equal to a symbolic weight changes that digit by one. Symbolic division might
         // not find this decomposition.
         if let (Expr::Id(_), Some(i)) =
-            (d.stride, self.weights.iter().position(|&weight| weight == d.stride))
+            (dim.stride, self.weights.iter().position(|&weight| weight == dim.stride))
         {
             return Some((0..self.dims.len()).map(|j| if i == j { ONE } else { ZERO }).collect());
         }
-        let second = cx.add(offset, d.stride)?;
+        let second = cx.add(offset, dim.stride)?;
         let second = self.decompose(cx, second)?;
         second.iter().zip(start).map(|(&to, &from)| cx.sub(to, from)).collect()
     }

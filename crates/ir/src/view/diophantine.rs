@@ -97,21 +97,27 @@ fn is_residue(cx: &mut SymArith, target: Expr, steps: &Steps) -> bool {
 /// Delinearization at the stride `t`. The target is `t * q + r`; steps whose stride is a multiple
 /// of `t` sum to `t * coarse`, the other steps sum to `fine`. If `|fine - r| < t` for every
 /// possible `fine`, then the sums are equal exactly if `coarse = q` and `fine = r`.
-fn split(cx: &mut SymArith, target: Expr, steps: &Steps, t: Expr, budget: &mut u32) -> TriBool {
-    if t == ONE {
+fn split(
+    cx: &mut SymArith,
+    target: Expr,
+    steps: &Steps,
+    stride: Expr,
+    budget: &mut u32,
+) -> TriBool {
+    if stride == ONE {
         return TriBool::Unknown;
     }
     let (mut coarse, mut fine) = (Steps::new(), Steps::new());
-    for &d in steps {
-        match cx.divide(d.stride, t) {
-            Some((times, ZERO)) => coarse.push(Dim { stride: times, ..d }),
-            _ => fine.push(d),
+    for &step in steps {
+        match cx.divide(step.stride, stride) {
+            Some((times, ZERO)) => coarse.push(Dim { stride: times, ..step }),
+            _ => fine.push(step),
         }
     }
-    let (Some((q, r)), Some(total)) = (cx.divide(target, t), cx.extent(&fine)) else {
+    let (Some((q, r)), Some(total)) = (cx.divide(target, stride), cx.extent(&fine)) else {
         return TriBool::Unknown;
     };
-    match unique_decomposition(cx, q, r, t, total) {
+    match unique_decomposition(cx, q, r, stride, total) {
         Some((q, r)) => solve(cx, q, &coarse, budget).and(|| solve(cx, r, &fine, budget)),
         None => TriBool::Unknown,
     }

@@ -195,9 +195,9 @@ fn steps_cancel(cx: &mut SymArith, steps: &[Dim]) -> TriBool {
         let least = cx.extent(others)?;
         let mut shifted = Steps::new();
         shifted.push(Dim { size: cx.sub(first.size, ONE)?, stride: first.stride });
-        for d in others {
-            let both = cx.add(d.size, d.size)?;
-            shifted.push(Dim { size: cx.sub(both, ONE)?, stride: d.stride });
+        for step in others {
+            let both = cx.add(step.size, step.size)?;
+            shifted.push(Dim { size: cx.sub(both, ONE)?, stride: step.stride });
         }
         Some((cx.sub(least, first.stride)?, shifted))
     };
@@ -240,17 +240,19 @@ fn differ(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> bool {
     let differ = |cx: &mut SymArith, x: Option<Expr>, y: Option<Expr>| {
         x.zip(y).is_some_and(|(x, y)| cx.holds(x, Rel::Ne, y))
     };
-    let (m, n) = (cx.numel(&a.dims), cx.numel(&b.dims));
-    if differ(cx, m, n) {
+    let (numel_a, numel_b) = (cx.numel(&a.dims), cx.numel(&b.dims));
+    if differ(cx, numel_a, numel_b) {
         return true;
     }
     // It suffices that one view is nonempty: if the other is empty, they differ as well.
     if !cx.is_nonempty(&a.dims) && !cx.is_nonempty(&b.dims) {
         return false;
     }
-    let (p, q) = (cx.last(a), cx.last(b));
-    let (second, other) = (second(cx, a), second(cx, b));
-    cx.holds(a.offset, Rel::Ne, b.offset) || differ(cx, p, q) || differ(cx, second, other)
+    let (last_a, last_b) = (cx.last(a), cx.last(b));
+    let (second_a, second_b) = (second(cx, a), second(cx, b));
+    cx.holds(a.offset, Rel::Ne, b.offset)
+        || differ(cx, last_a, last_b)
+        || differ(cx, second_a, second_b)
 }
 
 /// The position of the second element in flat order; `None` unless the innermost size is provably

@@ -84,18 +84,18 @@ fn candidate(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> Option<ViewS
     let first = cx.sub(a.offset, inside.offset)?;
     let offset = flat(cx, first)?;
     let mut dims = Dims::new();
-    for &d in &a.dims {
-        let stride = if cx.is_unit_or_empty(d) || d.stride == ZERO {
+    for &dim in &a.dims {
+        let stride = if cx.is_unit_or_empty(dim) || dim.stride == ZERO {
             ZERO
         } else {
-            let second = cx.add(first, d.stride)?;
+            let second = cx.add(first, dim.stride)?;
             let second = flat(cx, second)?;
             cx.sub(second, offset)?
         };
         if !cx.holds(stride, Rel::Ge, ZERO) {
             return None;
         }
-        dims.push(Dim { size: d.size, stride });
+        dims.push(Dim { size: dim.size, stride });
     }
     Some(ViewSpec { offset, dims })
 }
@@ -127,8 +127,8 @@ fn digits(cx: &mut SymArith, position: Expr, dims: &[Dim], order: &Order) -> Opt
 fn greedy_digits(cx: &mut SymArith, position: Expr, sorted: &[Dim]) -> Option<Digits> {
     let mut remaining = position;
     let mut digits = Digits::new();
-    for d in sorted {
-        let (digit, remainder) = cx.digit(remaining, d.stride).unwrap_or((ZERO, remaining));
+    for dim in sorted {
+        let (digit, remainder) = cx.digit(remaining, dim.stride).unwrap_or((ZERO, remaining));
         digits.push(digit);
         remaining = remainder;
     }

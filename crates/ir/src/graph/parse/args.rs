@@ -28,7 +28,7 @@ impl Parser<'_> {
             (Kind::Value, _) => Ok(Arg::Value(self.value()?)),
             (Kind::Str, _) => {
                 let text = self.string()?;
-                Ok(Arg::Str(self.b.intern(&text)))
+                Ok(Arg::Str(self.builder.intern(&text)))
             }
             (Kind::Punct, "[") => {
                 if depth == MAX_LIST_DEPTH {
@@ -41,7 +41,7 @@ impl Parser<'_> {
                     items.push(p.arg(depth + 1)?);
                     Ok(())
                 })?;
-                Ok(self.b.list(&items))
+                Ok(self.builder.list(&items))
             }
             (Kind::Float, text) => self.float(text, 1.0),
             (Kind::Punct, "-") => {
@@ -92,26 +92,27 @@ impl Parser<'_> {
 
     /// Consumes a float with this text.
     fn float(&mut self, text: &str, sign: f64) -> Result<Arg> {
-        let x = match text.strip_prefix("nan:") {
-            Some(bits) => {
-                u64::from_str_radix(bits, 16).map(f64::from_bits).ok().filter(|x| x.is_nan())
-            }
+        let number = match text.strip_prefix("nan:") {
+            Some(bits) => u64::from_str_radix(bits, 16)
+                .map(f64::from_bits)
+                .ok()
+                .filter(|number| number.is_nan()),
             None => text.parse::<f64>().ok(),
         };
-        let Some(x) = x else {
+        let Some(number) = number else {
             return Err(self.error_at(self.pos, "this is not a floating-point number"));
         };
         self.pos += 1;
-        Ok(Arg::Float(if sign < 0.0 { -x } else { x }.into()))
+        Ok(Arg::Float(if sign < 0.0 { -number } else { number }.into()))
     }
 
     /// Parses a word and a parenthesized operand: `device(cuda:0)`.
     fn in_parens<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.pos += 1;
         self.expect("(")?;
-        let x = inner(self)?;
+        let inside = inner(self)?;
         self.expect(")")?;
-        Ok(x)
+        Ok(inside)
     }
 
     /// Parses a device: `cuda:0`.
@@ -168,7 +169,7 @@ impl Parser<'_> {
         let device = if self.eat_word("device") { self.device()? } else { Device::Cpu };
         let layout = if self.eat_word("layout") { self.named()? } else { Layout::Strided };
         let requires_grad = self.eat_word("requires_grad");
-        Ok(self.b.intern_type(TensorType {
+        Ok(self.builder.intern_type(TensorType {
             dtype,
             device,
             layout,

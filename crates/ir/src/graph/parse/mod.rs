@@ -51,12 +51,12 @@ impl Graph {
             ));
         }
         let tokens = lex(text).map_err(|(at, message)| ParseError::new(text, at, message))?;
-        let b = GraphBuilder::new("graph");
+        let builder = GraphBuilder::new("graph");
         Parser {
             text,
             tokens,
             pos: 0,
-            b,
+            builder,
             symbols: SymTable::new(),
             values: FxHashMap::default(),
             exprs: FxHashMap::default(),
@@ -86,7 +86,7 @@ struct Parser<'t> {
     text: &'t str,
     tokens: Vec<Token>,
     pos: usize,
-    b: GraphBuilder,
+    builder: GraphBuilder,
     symbols: SymTable,
     values: FxHashMap<&'t str, ValueId>,
     /// Parsed expressions by their text: most types repeat the same few expressions.
@@ -99,7 +99,7 @@ impl<'t> Parser<'t> {
         self.newline();
         self.keyword("graph")?;
         let name = self.ident("the graph's name")?;
-        self.b = GraphBuilder::new(name);
+        self.builder = GraphBuilder::new(name);
         let signature = self.pos;
         self.skip_group()?;
         self.expect("->")?;
@@ -114,7 +114,7 @@ impl<'t> Parser<'t> {
         self.list_until(Some(")"), |p| {
             let name = p.new_name()?;
             let ty = p.value_type()?;
-            let value = p.b.push_input(ty, name.1);
+            let value = p.builder.push_input(ty, name.1);
             p.values.insert(name.0, value);
             Ok(())
         })?;
@@ -145,7 +145,9 @@ impl<'t> Parser<'t> {
             ));
         }
         let (text, at) = (self.text, self.start_of(at));
-        self.b.finish(&self.symbols, &outputs).map_err(|e| ParseError::new(text, at, e.to_string()))
+        self.builder
+            .finish(&self.symbols, &outputs)
+            .map_err(|e| ParseError::new(text, at, e.to_string()))
     }
 
     /// Parses a declaration of the `where` clause: `n in [1, 64]`, `unbacked rows in [0, oo)`.
@@ -198,7 +200,7 @@ impl<'t> Parser<'t> {
             self.newline();
             if self.eat_word("guard") {
                 let cond = self.condition()?;
-                self.b.guard(cond);
+                self.builder.guard(cond);
             } else if self.eat_word("const") {
                 let (text, name) = self.new_name()?;
                 let at = self.pos;
@@ -209,7 +211,8 @@ impl<'t> Parser<'t> {
                 let token = self.take(Kind::Digest, "`sha256:` and 16 hexadecimal digits")?;
                 let digest =
                     u64::from_str_radix(token, 16).map_err(|e| self.error_at(self.pos, e))?;
-                let value = self.b.push_const(ty, Arc::new(Digest(digest.to_be_bytes())), name);
+                let value =
+                    self.builder.push_const(ty, Arc::new(Digest(digest.to_be_bytes())), name);
                 self.values.insert(text, value);
             } else {
                 return Ok(());
@@ -239,16 +242,16 @@ impl<'t> Parser<'t> {
                     .parse()
                     .map_err(|e| self.error_at(at, e))?;
                 self.expect(")")?;
-                self.b.bind(symbol, value, BindSource::Size(dim));
+                self.builder.bind(symbol, value, BindSource::Size(dim));
             } else {
                 let value = self.value()?;
-                self.b.bind(symbol, value, BindSource::Value);
+                self.builder.bind(symbol, value, BindSource::Value);
             }
             Ok(())
         } else if self.eat_word("assert") {
             let cond = self.condition()?;
             let message = if self.peek().kind == Kind::Str { Some(self.string()?) } else { None };
-            self.b.assert_(cond, message.as_deref());
+            self.builder.assert_(cond, message.as_deref());
             Ok(())
         } else {
             self.call()
@@ -286,7 +289,7 @@ impl<'t> Parser<'t> {
             self.expect("=")?;
         }
         let op = self.take(Kind::Op, "an operator as `namespace::name`")?;
-        let op = self.b.intern(op);
+        let op = self.builder.intern(op);
         self.expect("(")?;
         let (args, kwargs) = self.call_args()?;
         let mut remaining: &[ValueType] = &types;
@@ -305,15 +308,15 @@ impl<'t> Parser<'t> {
                 Group::Absent => ResultSpec::Absent,
             })
             .collect();
-        let created = self.b.push_node(op, &args, &kwargs, &specs, None);
+        let created = self.builder.push_node(op, &args, &kwargs, &specs, None);
         if self.eat_word("copy") {
-            self.b.set_copies(created.node);
+            self.builder.set_copies(created.node);
         }
         if self.eat_word("effect") {
-            self.b.set_effect(created.node);
+            self.builder.set_effect(created.node);
         }
         for (value, (text, name)) in created.values.iter().zip(names) {
-            self.b.name_value(value, name);
+            self.builder.name_value(value, name);
             self.values.insert(text, value);
         }
         Ok(())
@@ -328,7 +331,7 @@ impl<'t> Parser<'t> {
             if p.peek().kind == Kind::Ident && p.token_text(p.nth(1)) == "=" {
                 let at = p.pos;
                 let name = p.ident("a keyword")?;
-                let name = p.b.intern(name);
+                let name = p.builder.intern(name);
                 if kwargs.len() == MAX_KWARGS {
                     return Err(p.error_at(
                         at,
@@ -402,14 +405,14 @@ impl<'t> Parser<'t> {
     fn output_type(&self, arg: Arg) -> OutputType {
         match arg {
             Arg::Value(v) => {
-                self.b.value_type(v).map_or(OutputType::Other("value"), OutputType::Value)
+                self.builder.value_type(v).map_or(OutputType::Other("value"), OutputType::Value)
             }
             Arg::Int(e) => OutputType::Value(ValueType::Int(e)),
             Arg::Float(_) => OutputType::Value(ValueType::Float),
             Arg::Bool(_) => OutputType::Value(ValueType::Bool),
             Arg::Str(_) => OutputType::Value(ValueType::Str),
             Arg::List(list) => OutputType::List(
-                list.get(&self.b.args)
+                list.get(&self.builder.args)
                     .unwrap_or_default()
                     .iter()
                     .map(|a| self.output_type(*a))
@@ -423,7 +426,7 @@ impl<'t> Parser<'t> {
     fn new_name(&mut self) -> Result<(&'t str, Name)> {
         let at = self.pos;
         let text = self.take(Kind::Value, "a value's name, as `%x`")?;
-        let Some(name) = self.b.take_name(text) else {
+        let Some(name) = self.builder.take_name(text) else {
             return Err(self.error_at(at, format!("`%{text}` is defined twice")));
         };
         self.expect(":")?;

@@ -19,47 +19,47 @@ impl FromStr for Schema {
 
 /// Parses a schema; its namespace may be omitted if `ns` is given.
 pub(super) fn schema(text: &str, ns: Option<&str>) -> Result<Schema, SchemaError> {
-    let mut p = Parser::new(text)?;
-    let (name, span) = p.op_name(ns)?;
+    let mut parser = Parser::new(text)?;
+    let (name, span) = parser.op_name(ns)?;
     if name.overload == "default" || name.overload.starts_with("__") {
-        return Err(p
+        return Err(parser
             .fail(SchemaErrorKind::Overload(name.overload), span)
             .help("leave it out, or choose another name"));
     }
-    p.rest_of_schema(name)
+    parser.rest_of_schema(name)
 }
 
 /// Parses a signature of the operator `name`.
 pub(super) fn signature(name: OpName, text: &str) -> Result<Schema, SchemaError> {
-    let p = Parser::new(text)?;
-    if let Token::Ident(_) = p.peek() {
-        let start = p.span().start;
-        let end = p
+    let parser = Parser::new(text)?;
+    if let Token::Ident(_) = parser.peek() {
+        let start = parser.span().start;
+        let end = parser
             .tokens
             .iter()
             .find(|(t, _)| matches!(t, Token::Punct("(") | Token::End))
             .map_or(text.len(), |(_, s)| s.start);
         let found = text.get(start..end).unwrap_or_default().trim_end();
         let span = start..start + found.len();
-        return Err(p
+        return Err(parser
             .fail(SchemaErrorKind::NameInSignature(found.to_owned()), span)
             .help(format!("the name is already given: `{name}`")));
     }
-    p.rest_of_schema(name)
+    parser.rest_of_schema(name)
 }
 
 /// Parses an operator name.
 pub(super) fn name(text: &str) -> Result<OpName, SchemaError> {
-    let mut p = Parser::new(text)?;
-    let (mut name, _) = p.op_name(None)?;
-    match p.peek() {
+    let mut parser = Parser::new(text)?;
+    let (mut name, _) = parser.op_name(None)?;
+    match parser.peek() {
         Token::End => {}
         Token::Punct("::") => {
-            return Err(p
+            return Err(parser
                 .expected("the end of the name")
                 .help("an operator name has exactly one `::`"));
         }
-        _ => return Err(p.expected("the end of the name").help(NAME_HELP)),
+        _ => return Err(parser.expected("the end of the name").help(NAME_HELP)),
     }
     if name.overload == "default" {
         name.overload.clear();
