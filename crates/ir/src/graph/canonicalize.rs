@@ -82,6 +82,7 @@ enum UseSite {
     Return,
 }
 
+/// The first pass: the builder's graph, the graph under construction, and the renumberings.
 struct Canonicalizer<'a> {
     from: &'a GraphBuilder,
     out: Graph,

@@ -206,6 +206,7 @@ fn bool_binary(op: BinaryOp, a: bool, b: bool) -> bool {
     }
 }
 
+/// An integer operation on `i64`; the caller truncates the result to the dtype.
 fn int_binary(op: BinaryOp, a: i64, b: i64, dtype: DType) -> Result<i64, EvalError> {
     use BinaryOp::*;
     let bits = dtype.size() as i64 * 8;

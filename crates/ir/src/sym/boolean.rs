@@ -35,6 +35,7 @@ pub(super) struct BoolInfo {
     depth: u32,
 }
 
+/// The node of an id that this table does not have, which can only belong to another table.
 static FOREIGN: BoolNode = BoolNode::Rel(Rel::Ne, Expr::Int(0), Expr::Int(0));
 
 impl SymTable {
@@ -42,6 +43,7 @@ impl SymTable {
         self.bools.get_index(id.0 as usize).map_or(&FOREIGN, |(n, _)| n)
     }
 
+    /// Interns a condition of known size and depth.
     fn insert_bool(&mut self, node: BoolNode, size: u32, depth: u32) -> BoolExpr {
         if let Some(i) = self.bools.get_index_of(&node) {
             return BoolExpr::Id(BoolId(i as u32));
@@ -69,6 +71,7 @@ impl SymTable {
         relation
     }
 
+    /// [`SymTable::rel`] without the cache, for relations other than `Gt` and `Ge`.
     fn rel_new(&mut self, op: Rel, a: Expr, b: Expr) -> BoolExpr {
         let (op, a, b) = match self.normalized_sides(op, a, b) {
             Some(Ok(sides)) => sides,
@@ -209,6 +212,7 @@ impl SymTable {
         Ok(self.insert_bool(node, size + 1, depth + 1))
     }
 
+    /// Structural order of conditions.
     fn cmp_bool(&self, a: BoolId, b: BoolId) -> Ordering {
         if a == b {
             return Ordering::Equal;

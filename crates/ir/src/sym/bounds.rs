@@ -24,11 +24,13 @@ pub(super) struct Congruence {
 }
 
 impl Congruence {
+    /// Every integer: nothing is known.
     const NONE: Congruence = Congruence { modulus: 1, rem: 0 };
 
     /// A congruence with `0 <= rem < modulus`, or [`Congruence::NONE`] if the numbers are so large
     /// that a later product could overflow.
     pub fn new(modulus: i128, rem: i128) -> Congruence {
+        /// The products of two numbers below the limit fit `i128`.
         const LIMIT: i128 = 1 << 62;
         match modulus {
             0 if rem.abs() < LIMIT => Congruence { modulus: 0, rem },

@@ -22,6 +22,7 @@ impl SymTable {
         i64::try_from(wide).map_err(|_| SymError::Overflow(self.display(e).to_string().into()))
     }
 
+    /// [`SymTable::eval`] with a 128-bit result.
     fn eval_wide(&self, e: Expr, env: &dyn Fn(SymbolId) -> Option<i64>) -> Result<i128, SymError> {
         let id = match e {
             Expr::Int(n) => return Ok(n.into()),
@@ -167,6 +168,7 @@ impl SymTable {
         out
     }
 
+    /// Appends the symbols of a condition to `out`, each once.
     fn visit_bool(&self, id: BoolId, out: &mut Symbols) {
         match self.bool_node(id) {
             BoolNode::Rel(_, x, y) => {
@@ -179,6 +181,7 @@ impl SymTable {
         }
     }
 
+    /// Appends the symbols of an expression to `out`, each once.
     fn visit_symbols(&self, e: Expr, out: &mut Symbols) {
         let Expr::Id(id) = e else { return };
         match self.node(id) {

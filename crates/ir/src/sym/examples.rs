@@ -32,7 +32,7 @@ fn cond(text: &str) -> String {
 }
 
 /// Asserts the prover's answers to goals after assuming facts, in one table.
-fn assert_prover_answers(facts: &[&str], goals: &[(&str, Option<bool>)]) {
+fn check_proofs(facts: &[&str], goals: &[(&str, Option<bool>)]) {
     let mut t = table();
     for f in facts {
         let b = t.parse_bool(f).unwrap();
@@ -110,11 +110,11 @@ fn equal_conditions_print_one_canonical_text() {
 fn facts_decide_goals() {
     let yes = Some(true);
     let no = Some(false);
-    assert_prover_answers(
+    check_proofs(
         &["u0 > 4"],
         &[("u0 != 3", yes), ("u0 != 4", yes), ("u0 >= 5", yes), ("u0 != 5", None), ("u0 < 2", no)],
     );
-    assert_prover_answers(
+    check_proofs(
         &["u0 < s0"],
         &[
             ("u0 != s0", yes),
@@ -124,7 +124,7 @@ fn facts_decide_goals() {
             ("u0 > 0", None),
         ],
     );
-    assert_prover_answers(
+    check_proofs(
         &["u0 + u1 == 10"],
         &[
             ("u0 + u1 == 10", yes),
@@ -133,13 +133,13 @@ fn facts_decide_goals() {
             ("u0 == 5", None),
         ],
     );
-    assert_prover_answers(&["u0 == s0"], &[("u0 + 1 == s0 + 1", yes), ("u0 * s1 == s0 * s1", yes)]);
-    assert_prover_answers(&["s1 == 2 * s0"], &[("s1 % 2 == 0", yes), ("s1 >= s0", yes)]);
-    assert_prover_answers(
+    check_proofs(&["u0 == s0"], &[("u0 + 1 == s0 + 1", yes), ("u0 * s1 == s0 * s1", yes)]);
+    check_proofs(&["s1 == 2 * s0"], &[("s1 % 2 == 0", yes), ("s1 >= s0", yes)]);
+    check_proofs(
         &["u0 <= u1", "u1 <= u2", "u2 < s0"],
         &[("u0 < s0", yes), ("u0 <= u2", yes), ("u2 <= u0", None)],
     );
-    assert_prover_answers(
+    check_proofs(
         &["u0 % 4 == 0"],
         &[
             ("u0 % 2 == 0", yes),
@@ -149,30 +149,18 @@ fn facts_decide_goals() {
             ("(u0 + 1) % 4 == 1", yes),
         ],
     );
-    assert_prover_answers(
+    check_proofs(
         &["u0 % 2 == 1"],
         &[("u0 != 0", yes), ("(u0 + s0 + s0) % 2 == 1", yes), ("u0 % 4 == 2", no)],
     );
-    assert_prover_answers(&["s0 >= 2", "s1 >= 2"], &[("s0 * s1 > s1", yes), ("s0 * s1 >= 4", yes)]);
-    assert_prover_answers(
-        &["s0 // 4 == 3"],
-        &[("s0 >= 12", yes), ("s0 <= 15", yes), ("s0 == 13", None)],
-    );
-    assert_prover_answers(
-        &["u0 <= 10 * batch"],
-        &[("u0 <= 20 * batch", yes), ("u0 > 10 * batch", no)],
-    );
-    assert_prover_answers(&["u0 != 0"], &[("u0 >= 1", yes)]);
-    assert_prover_answers(&["u0 <= s0", "u0 != s0"], &[("u0 < s0", yes)]);
-    assert_prover_answers(&["s0 > 1 and s1 > s0"], &[("s1 > 2", yes)]);
-    assert_prover_answers(
-        &["s0 == 1 or s0 == 3"],
-        &[("s0 == 3 or s0 == 1", yes), ("s0 == 1", None)],
-    );
-    assert_prover_answers(
-        &["s0 == 3", "u0 == s0"],
-        &[("u0 == 3", yes), ("u0 * s1 == 3 * s1", yes)],
-    );
+    check_proofs(&["s0 >= 2", "s1 >= 2"], &[("s0 * s1 > s1", yes), ("s0 * s1 >= 4", yes)]);
+    check_proofs(&["s0 // 4 == 3"], &[("s0 >= 12", yes), ("s0 <= 15", yes), ("s0 == 13", None)]);
+    check_proofs(&["u0 <= 10 * batch"], &[("u0 <= 20 * batch", yes), ("u0 > 10 * batch", no)]);
+    check_proofs(&["u0 != 0"], &[("u0 >= 1", yes)]);
+    check_proofs(&["u0 <= s0", "u0 != s0"], &[("u0 < s0", yes)]);
+    check_proofs(&["s0 > 1 and s1 > s0"], &[("s1 > 2", yes)]);
+    check_proofs(&["s0 == 1 or s0 == 3"], &[("s0 == 3 or s0 == 1", yes), ("s0 == 1", None)]);
+    check_proofs(&["s0 == 3", "u0 == s0"], &[("u0 == 3", yes), ("u0 * s1 == 3 * s1", yes)]);
     let always = [
         ("u0 >= 0", yes),
         ("u0 == 0", None),
@@ -187,7 +175,7 @@ fn facts_decide_goals() {
         ("any * any >= 0", yes),
         ("any >= 0", None),
     ];
-    assert_prover_answers(&[], &always);
+    check_proofs(&[], &always);
 }
 
 #[test]
@@ -212,9 +200,9 @@ fn substitutions_follow_the_rules() {
     let u0 = t.lookup("u0").unwrap();
     assert_eq!((t.proven_range(u0), t.range(u0)), (Range::point(7), Range::SIZE));
     let error = assume(&mut t, "u0 == 8").unwrap_err().to_string();
-    assert_eq!(error, "`u0 == 8` contradicts what is already assert_prover_answers: u0 == 7");
+    assert_eq!(error, "`u0 == 8` contradicts what is already known: u0 == 7");
     let error = assume(&mut t, "u1 > 20").unwrap_err().to_string();
-    assert_eq!(error, "`u1 > 20` contradicts what is already assert_prover_answers: u1 in [0, 10]");
+    assert_eq!(error, "`u1 > 20` contradicts what is already known: u1 in [0, 10]");
 }
 
 #[test]

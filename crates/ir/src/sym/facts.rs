@@ -118,6 +118,7 @@ impl SymTable {
         Ok(())
     }
 
+    /// The error of a fact that contradicts the known facts about its symbols.
     fn contradiction(&self, fact: BoolExpr) -> SymError {
         let symbols = self.free_symbols_bool(fact);
         let known: Vec<String> = symbols
@@ -161,6 +162,7 @@ impl SymTable {
         self.rebuild_bool(None, b, &|t, s| Ok(t.substituted(s))).unwrap_or(b)
     }
 
+    /// The replacement of a symbol, or the symbol itself.
     fn substituted(&mut self, s: SymbolId) -> Expr {
         match self.facts.subst.get(&s) {
             Some(&e) => e,

@@ -110,6 +110,7 @@ enum Token<'a> {
     End,
 }
 
+/// Signs, each before its own prefixes: the first match is the longest.
 const SIGNS: [&str; 14] =
     ["//", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "%", "(", ")", ","];
 

@@ -51,6 +51,7 @@ impl Poly {
         }
     }
 
+    /// The polynomial times `k`; `None` on overflow.
     pub fn scale(mut self, k: i64) -> Option<Poly> {
         if k == 0 {
             return Some(Poly::default());
@@ -74,6 +75,7 @@ impl Poly {
     }
 }
 
+/// The greatest common divisor, by Euclid's algorithm; `gcd(0, n)` is `n`.
 pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

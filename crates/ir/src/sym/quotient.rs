@@ -18,11 +18,11 @@ impl SymTable {
     /// if `b` is a number below one, on overflow, and after [`STEPS`] terms.
     pub(crate) fn divide_terms(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
         let (mut rest, divisor) = (self.poly(a), self.poly(b));
-        let (lead, mono) = match divisor.terms.first() {
+        let (leading, mono) = match divisor.terms.first() {
             Some(t) => (t.coeff, t.mono.clone()),
             None => (divisor.constant, SmallVec::new()),
         };
-        if lead <= 0 {
+        if leading <= 0 {
             // Divides by `-b`, whose leading coefficient is positive.
             let minus =
                 if mono.is_empty() { return None } else { self.mul(b, Expr::Int(-1)).ok()? };
@@ -32,25 +32,26 @@ impl SymTable {
         let (mut quotient, mut remainder) = (Vec::new(), Vec::new());
         for _ in 0..STEPS {
             let Some(top) = rest.terms.first().cloned() else {
-                let by = if divisor.terms.is_empty() { rest.constant.div_euclid(lead) } else { 0 };
-                quotient.push(Term { coeff: by, mono: SmallVec::new() });
+                let whole =
+                    if divisor.terms.is_empty() { rest.constant.div_euclid(leading) } else { 0 };
+                quotient.push(Term { coeff: whole, mono: SmallVec::new() });
                 remainder.push(Term {
-                    coeff: rest.constant.checked_sub(by.checked_mul(lead)?)?,
+                    coeff: rest.constant.checked_sub(whole.checked_mul(leading)?)?,
                     mono: SmallVec::new(),
                 });
                 let (q, r) = (self.collect(quotient)?, self.collect(remainder)?);
                 return Some((self.intern_poly(q).ok()?, self.intern_poly(r).ok()?));
             };
             rest.terms.remove(0);
-            let coeff = top.coeff / lead;
-            let part = if coeff == 0 { None } else { Self::div_mono(&top.mono, &mono) };
-            let Some(part) = part else {
+            let coeff = top.coeff / leading;
+            let factor_mono = if coeff == 0 { None } else { Self::div_mono(&top.mono, &mono) };
+            let Some(factor_mono) = factor_mono else {
                 remainder.push(top);
                 continue;
             };
-            let left = top.coeff % lead;
-            if left != 0 {
-                remainder.push(Term { coeff: left, mono: top.mono.clone() });
+            let leftover = top.coeff % leading;
+            if leftover != 0 {
+                remainder.push(Term { coeff: leftover, mono: top.mono.clone() });
             }
             // Subtracts the product of the new quotient term and the divisor's other terms. The
             // leading term cancels by construction.
@@ -60,15 +61,15 @@ impl SymTable {
             } else {
                 tail.terms.remove(0);
             }
-            let factor = match part.is_empty() {
+            let factor = match factor_mono.is_empty() {
                 true => Poly::constant(coeff),
                 false => Poly {
-                    terms: SmallVec::from_elem(Term { coeff, mono: part.clone() }, 1),
+                    terms: SmallVec::from_elem(Term { coeff, mono: factor_mono.clone() }, 1),
                     constant: 0,
                 },
             };
             rest = self.add_scaled(&rest, -1, &self.mul_poly(&factor, &tail).ok()??)?;
-            quotient.push(Term { coeff, mono: part });
+            quotient.push(Term { coeff, mono: factor_mono });
         }
         None
     }

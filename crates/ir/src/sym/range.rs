@@ -158,6 +158,7 @@ impl Interval {
         Interval { lo, hi }
     }
 
+    /// The product: its bounds are products of bounds.
     pub fn mul(self, other: Interval) -> Interval {
         let corners = [
             scale(self.lo, other.lo),
@@ -175,6 +176,7 @@ impl Interval {
         Interval { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) }
     }
 
+    /// The smallest interval that contains both.
     fn union(self, other: Interval) -> Interval {
         Interval { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi) }
     }

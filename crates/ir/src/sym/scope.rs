@@ -264,12 +264,15 @@ struct CloseOnDrop(Arc<Shared>);
 #[derive(Clone, Debug)]
 pub struct Scope(Arc<CloseOnDrop>);
 
+/// The live scopes by number. The references are weak, so the registry keeps no scope open.
 static SCOPES: RwLock<HashMap<TableId, Weak<Shared>, FxBuildHasher>> =
     RwLock::new(HashMap::with_hasher(FxBuildHasher));
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
+    /// The scope that this thread used last.
     static LAST: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+    /// A thread-local whose address identifies the thread.
     static TOKEN: u8 = const { 0 };
 }
 

@@ -30,6 +30,7 @@ impl SymBool {
         }
     }
 
+    /// The relation of two handles.
     pub(super) fn relation(op: Rel, a: SymInt, b: SymInt) -> SymBool {
         match a.pair(b) {
             Pair::Int(a, b) => SymBool(Repr::Const(op.holds(a, b))),

@@ -89,6 +89,7 @@ pub struct SymTable {
     pub(super) facts: Facts,
 }
 
+/// Words of the expression grammar.
 const RESERVED: [&str; 8] = ["and", "or", "not", "true", "false", "min", "max", "oo"];
 
 fn valid_name(name: &str) -> bool {
@@ -200,6 +201,7 @@ impl SymTable {
         }
     }
 
+    /// A node and its properties.
     fn stored(&self, id: ExprId) -> (&Node, &Info) {
         self.nodes.get_index(id.0 as usize).unwrap_or((&FOREIGN.0, &FOREIGN.1))
     }
@@ -217,6 +219,7 @@ impl SymTable {
         self.stored(id).1
     }
 
+    /// Interns a node that is not in the table.
     fn insert(&mut self, node: Node, range: Range, size: u32, depth: u32) -> ExprId {
         let id = ExprId(self.nodes.len() as u32);
         self.nodes.insert(node, Info { id, range, size, depth });
@@ -319,6 +322,7 @@ impl SymTable {
         first.then(a.terms.len().cmp(&b.terms.len())).then(a.constant.cmp(&b.constant))
     }
 
+    /// Order by name, with trailing digits compared as a number.
     fn cmp_symbol(&self, a: SymbolId, b: SymbolId) -> Ordering {
         let (Some(x), Some(y)) = (self.entry(a), self.entry(b)) else { return a.cmp(&b) };
         x.name[..x.stem]

@@ -149,6 +149,7 @@ struct Aligned<'a, T> {
 /// caller's location.
 trait Compare {
     fn rank(&self) -> usize;
+    /// The order that the operands' strides require of two dimensions.
     #[track_caller]
     fn compare(&self, inner: usize, outer: usize) -> Result<Order, SymError>;
 }

@@ -155,11 +155,13 @@ impl Expected {
         Expected { positive: SymInt::from(1), exact: SymInt::from(1) }
     }
 
+    /// Whether the stride is provably as expected, or provably irrelevant because the size is 1.
     fn is_surely(&self, size: SymInt, stride: SymInt) -> bool {
         let surely = |b: crate::sym::SymBool| b.statically_known() == Some(true);
         surely(stride.eq(self.positive)) || surely(stride.eq(self.exact)) || surely(size.eq(1))
     }
 
+    /// Multiplies the expectation by the size of a dimension.
     fn push(&mut self, size: SymInt) {
         self.positive *= size.max(1);
         self.exact *= size;

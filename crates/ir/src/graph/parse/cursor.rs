@@ -142,6 +142,7 @@ impl<'t> Parser<'t> {
         Ok(text)
     }
 
+    /// The current token.
     pub(super) fn peek(&self) -> Token {
         self.nth(0)
     }
@@ -158,6 +159,7 @@ impl<'t> Parser<'t> {
         self.token_text(self.peek())
     }
 
+    /// The text of a token.
     pub(super) fn token_text(&self, token: Token) -> &'t str {
         self.text.get(token.start as usize..token.end as usize).unwrap_or_default()
     }

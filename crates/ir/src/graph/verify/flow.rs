@@ -93,6 +93,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// Checks the values and symbols in an argument.
     fn arg(&self, state: &State, arg: Arg, at: Option<usize>) -> Check {
         let mut check = Ok(());
         self.graph.for_each_leaf(arg, &mut |leaf| {

@@ -130,7 +130,7 @@ impl Verifier<'_> {
         Err(VerifyError { graph, invariant, message: message(), window })
     }
 
-    /// I1
+    /// Checks I1.
     fn ids(&self) -> Check {
         let graph = self.graph;
         let inside = |what: &str, index: usize, len: usize| {
@@ -202,7 +202,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// I11
+    /// Checks I11.
     fn lists(&self) -> Check {
         // The elements of nested lists precede those of the list, so one pass over the pool
         // determines the nesting depth of each element.
@@ -237,7 +237,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// I2
+    /// Checks I2.
     fn definitions(&self) -> Check {
         let graph = self.graph;
         let mut next = 0usize;
@@ -282,7 +282,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// I4
+    /// Checks I4.
     fn names(&self) -> Check {
         let graph = self.graph;
         self.require(names::is_ident(graph.name()), Invariant::Names, None, || {
@@ -304,7 +304,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// I5
+    /// Checks I5.
     fn operators(&self) -> Check {
         let graph = self.graph;
         for (at, stmt) in graph.body.iter().enumerate() {
@@ -331,7 +331,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// I8
+    /// Checks I8.
     fn types(&self) -> Check {
         let graph = self.graph;
         for (id, ty) in graph.types.iter().enumerate() {
@@ -363,7 +363,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// I10
+    /// Checks I10.
     fn constants(&self) -> Check {
         let graph = self.graph;
         for c in &graph.consts {
@@ -380,7 +380,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// I7
+    /// Checks I7.
     fn backed(&self) -> Check {
         let graph = self.graph;
         let mut plain: FxHashSet<String> = FxHashSet::default();

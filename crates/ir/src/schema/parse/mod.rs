@@ -119,6 +119,7 @@ impl<'a> Parser<'a> {
         SchemaError::new(kind, self.text, span)
     }
 
+    /// The error that the current token is not the expected syntax.
     fn expected(&self, expected: &str) -> SchemaError {
         let kind = SchemaErrorKind::Expected {
             expected: expected.to_owned(),
@@ -226,6 +227,7 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Parses the parenthesized arguments.
     fn args(&mut self, sites: &mut Sites) -> Result<Vec<Arg>, SchemaError> {
         let mut args = Vec::new();
         let mut kwarg_only = false;
@@ -246,6 +248,7 @@ impl<'a> Parser<'a> {
         Ok(args)
     }
 
+    /// Parses one argument.
     fn arg(&mut self, kwarg_only: bool) -> Result<Arg, SchemaError> {
         let (ty, alias) = self.ty()?;
         let name = self
@@ -256,6 +259,7 @@ impl<'a> Parser<'a> {
         Ok(Arg { name, ty, alias, default, kwarg_only })
     }
 
+    /// Parses one return, or several in parentheses.
     fn returns(&mut self, sites: &mut Sites) -> Result<Vec<Ret>, SchemaError> {
         let mut returns = Vec::new();
         let mut one = |p: &mut Self| {
