@@ -1,11 +1,11 @@
 //! An algebra of strided views: views of flat storage as values that can be compared, composed and
 //! inverted.
 //!
-//! A *base* is a flat sequence of elements. A [`ViewSpec`] is an offset and a size and a stride for
-//! each dimension, all in elements. It maps the multi-index `(i, j, …)` to the base position
+//! A *base* is a flat sequence of elements. A [`ViewSpec`] is an offset and, for each dimension, a
+//! size and a stride, all in elements. It maps the multi-index `(i, j, …)` to the base position
 //! `offset + i * stride_0 + j * stride_1 + …`, as `torch.as_strided` does. A view can itself serve
 //! as a base: its *flat order* is the row-major order of its elements. CuTe's layout algebra has
-//! the same operations: [`ViewSpec::canonical`] is its coalesce, [`ViewSpec::compose`] its
+//! similar operations: [`ViewSpec::canonical`] is its coalesce, [`ViewSpec::compose`] its
 //! composition, and [`ViewSpec::inverse`] its inverse.
 //!
 //! ```text
