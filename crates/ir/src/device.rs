@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What kind of device a tensor lives on. Kinds without a backend exist as names, so that operators
-/// can be registered for them.
+/// The kind of a device. Kinds without a backend exist as names, so that operators can be
+/// registered for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DeviceKind {
@@ -12,15 +12,15 @@ pub enum DeviceKind {
     Cpu,
     /// An NVIDIA GPU.
     Cuda,
-    /// Metadata without storage.
+    /// PyTorch's `meta` device: metadata without storage.
     Meta,
-    /// A name only.
+    /// Exists only as a name.
     Xla,
-    /// A name only.
+    /// Exists only as a name.
     Mps,
-    /// A name only.
+    /// Exists only as a name.
     Ipu,
-    /// A name only.
+    /// Exists only as a name.
     Xpu,
 }
 
@@ -36,7 +36,7 @@ impl DeviceKind {
         DeviceKind::Xpu,
     ];
 
-    /// The name, as in `cuda:0` before the colon.
+    /// The name before the colon of `cuda:0`.
     pub const fn name(self) -> &'static str {
         match self {
             DeviceKind::Cpu => "cpu",
@@ -56,7 +56,8 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// A device: a kind and, for all but the host and `meta`, an index.
+/// A device: a kind, and an index among the devices of this kind. The index of `cpu` and `meta` is
+/// 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Device {
     kind: DeviceKind,
@@ -67,7 +68,7 @@ pub struct Device {
 impl Device {
     /// The host.
     pub const Cpu: Device = Device { kind: DeviceKind::Cpu, index: 0 };
-    /// Metadata without storage.
+    /// PyTorch's `meta` device: metadata without storage.
     pub const Meta: Device = Device { kind: DeviceKind::Meta, index: 0 };
 
     /// The `index`-th NVIDIA GPU.
@@ -103,7 +104,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// The text names no device.
+/// The error of a text that names no device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown device `{0}`; expected one of cpu, cuda, meta, xla, mps, ipu, xpu, with an optional \

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The element type of a tensor. Names in text are Rust-like (`f32`, `i64`); [`DType::torch_name`]
-/// gives PyTorch's.
+/// The element type of a tensor. Graph text uses Rust-like names (`f32`, `i64`);
+/// [`DType::torch_name`] gives PyTorch's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DType {
@@ -30,17 +30,18 @@ pub enum DType {
     F64,
 }
 
-/// PyTorch's promotion categories, in rising order.
+/// The categories of PyTorch's type promotion, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Category {
-    /// `bool`
+    /// `bool`.
     Bool,
-    /// Integers, signed or not.
+    /// Signed and unsigned integers.
     Int,
     /// Floating point.
     Float,
 }
 
+/// Each dtype with its short name and PyTorch's name, in declaration order.
 const NAMES: [(DType, &str, &str); 10] = [
     (DType::Bool, "bool", "torch.bool"),
     (DType::U8, "u8", "torch.uint8"),
@@ -88,17 +89,17 @@ impl DType {
         }
     }
 
-    /// `f16`, `bf16`, `f32` or `f64`.
+    /// Whether this is `f16`, `bf16`, `f32` or `f64`.
     pub const fn is_float(self) -> bool {
         matches!(self.category(), Category::Float)
     }
 
-    /// An integer type; `bool` is not one.
+    /// Whether this is an integer dtype; `bool` is not.
     pub const fn is_int(self) -> bool {
         matches!(self.category(), Category::Int)
     }
 
-    /// The least and the largest value of an integer type.
+    /// The least and the greatest value of an integer dtype.
     pub const fn int_range(self) -> Option<(i64, i64)> {
         match self {
             DType::U8 => Some((0, u8::MAX as i64)),
@@ -110,7 +111,7 @@ impl DType {
         }
     }
 
-    /// The largest finite value of a floating-point type.
+    /// The largest finite value of a floating-point dtype.
     pub const fn largest_float(self) -> Option<f64> {
         match self {
             DType::F16 => Some(half::f16::MAX.to_f64_const()),
@@ -121,8 +122,8 @@ impl DType {
         }
     }
 
-    /// Whether every value of `other` is a value of this dtype, so that converting to it and back
-    /// changes nothing.
+    /// Whether every value of `other` is exactly representable in this dtype, so that a conversion
+    /// to it and back is lossless.
     pub const fn holds(self, other: DType) -> bool {
         use DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8};
         match (self, other) {
@@ -133,7 +134,7 @@ impl DType {
         }
     }
 
-    /// The short name, as in graph text: `f32`.
+    /// The short name that graph text uses: `f32`.
     pub const fn name(self) -> &'static str {
         NAMES[self as usize].1
     }
@@ -150,7 +151,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// The text names no dtype.
+/// The error of a text that names no dtype.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown dtype `{0}`; expected one of bool, u8, i8, i16, i32, i64, f16, bf16, f32, f64")]
 pub struct ParseDTypeError(pub String);

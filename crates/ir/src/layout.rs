@@ -1,17 +1,21 @@
-//! Layouts and memory formats, as schema arguments. Only strided tensors exist.
+//! Layouts and memory formats, as arguments of operators. Every tensor has the strided layout.
 
 use std::fmt;
 use std::str::FromStr;
 
 macro_rules! named_enum {
-    ($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+    (
+        $(#[$doc:meta])* $name:ident, $what:literal {
+            $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)?
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum $name { $($(#[$vdoc])* $variant),+ }
 
         impl $name {
-            /// The name, as PyTorch prints it after `torch.`.
+            /// The name that PyTorch prints after `torch.`.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text),+ }
             }
@@ -26,11 +30,15 @@ macro_rules! named_enum {
         impl FromStr for $name {
             type Err = ParseLayoutError;
 
-            /// With or without PyTorch's `torch.` prefix.
+            /// Accepts the name with or without the prefix `torch.`.
             fn from_str(s: &str) -> Result<Self, Self::Err> {
                 match s.strip_prefix("torch.").unwrap_or(s) {
                     $($text => Ok($name::$variant),)+
-                    _ => Err(ParseLayoutError { what: $what, found: s.to_owned(), expected: &[$($text),+] }),
+                    _ => Err(ParseLayoutError {
+                        what: $what,
+                        found: s.to_owned(),
+                        expected: &[$($text),+],
+                    }),
                 }
             }
         }
@@ -38,23 +46,24 @@ macro_rules! named_enum {
 }
 
 named_enum!(
-    /// How a tensor's elements are laid out. Sparse layouts exist as names only.
+    /// PyTorch's `torch.layout`. Sparse layouts exist only as names.
     Layout, "layout" {
-        /// Sizes and strides.
+        /// Dense storage addressed by sizes and strides.
         Strided = "strided",
-        /// A name only.
+        /// Coordinate format; exists only as a name.
         SparseCoo = "sparse_coo",
-        /// A name only.
+        /// Compressed rows; exists only as a name.
         SparseCsr = "sparse_csr",
     }
 );
 
 named_enum!(
-    /// The order of dimensions in memory that an operator is asked for.
+    /// PyTorch's `torch.memory_format`: the order of dimensions in memory that an operator's result
+    /// should have.
     MemoryFormat, "memory format" {
         /// Row-major.
         Contiguous = "contiguous_format",
-        /// As the input, where that is dense.
+        /// The order of the input if the input is dense, else row-major.
         Preserve = "preserve_format",
         /// NHWC order of an NCHW tensor.
         ChannelsLast = "channels_last",
@@ -63,7 +72,7 @@ named_enum!(
     }
 );
 
-/// The text names no layout or memory format.
+/// The error of a text that names no layout or memory format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{found}`; expected one of {}", expected.join(", "))]
 pub struct ParseLayoutError {

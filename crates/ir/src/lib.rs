@@ -1,4 +1,5 @@
-//! The intermediate representation: what a graph *is*, apart from any tensor, kernel or operator.
+//! The intermediate representation: graphs, tensor types, symbolic sizes, operator schemas, typing
+//! rules and views.
 //!
 //! **Architecture invariant:** this crate knows no operator by name, holds no tensor data and runs
 //! no kernel.

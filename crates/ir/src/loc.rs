@@ -3,17 +3,17 @@
 use std::fmt;
 use std::panic::Location;
 
-/// A line of source code: where an operator was called, a guard taken, an operator registered.
+/// A line of source code: the location of an operator call, a guard or a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loc {
-    /// The file, as the compiler names it.
+    /// The file path, as the compiler reports it.
     pub file: &'static str,
     /// The line, from 1.
     pub line: u32,
 }
 
 impl Loc {
-    /// The caller's line, through every `#[track_caller]` in between.
+    /// The caller's line, seen through every `#[track_caller]` function in between.
     #[track_caller]
     pub fn caller() -> Loc {
         Location::caller().into()

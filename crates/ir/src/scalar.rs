@@ -1,10 +1,10 @@
-//! Scalars: PyTorch's `Scalar` (a number of any category).
+//! Scalars: PyTorch's `Scalar`, a number of any category.
 
 use crate::{Category, DType};
 use std::fmt;
 
-/// A number of one of three categories. Equality is bitwise, so that `-0.0` and `0.0` differ and a
-/// NaN equals itself.
+/// A number of one of three categories. Equality is bitwise: `-0.0` and `0.0` differ, and a NaN
+/// equals a NaN of the same bits.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {
     /// `true` or `false`.
@@ -25,7 +25,7 @@ impl Scalar {
         }
     }
 
-    /// The dtype a 0-d tensor of this scalar has: `bool`, `i64` or the default float, `f32`.
+    /// The dtype of a 0-d tensor with this value: `bool`, `i64`, or the default float dtype `f32`.
     pub const fn dtype(self) -> DType {
         match self {
             Scalar::Bool(_) => DType::Bool,
@@ -52,9 +52,10 @@ impl Scalar {
         }
     }
 
-    /// Whether it lies in the range of a dtype, as PyTorch's checked conversions ask. Fractions are
-    /// cut off and floats rounded; negative integers wrap into `u8` if their opposites fit; floats
-    /// hold infinities and NaN; everything is a truth value.
+    /// Whether the value fits a dtype, by the rule of PyTorch's checked conversions
+    /// (`c10::overflows`). Fractions are truncated and floats rounded. A negative integer fits `u8`
+    /// if its absolute value does, because it wraps. Infinities and NaN fit every float dtype.
+    /// Every value fits `bool`.
     pub fn fits(self, d: DType) -> bool {
         match (self, d.int_range(), d.largest_float()) {
             (Scalar::Int(i), Some((0, most)), _) => i.unsigned_abs() <= most.unsigned_abs(),
@@ -68,7 +69,7 @@ impl Scalar {
         }
     }
 
-    /// Nonzero; a NaN is.
+    /// Whether the value is nonzero; true for NaN.
     pub fn to_bool(self) -> bool {
         match self {
             Scalar::Bool(b) => b,
@@ -77,6 +78,7 @@ impl Scalar {
         }
     }
 
+    /// The category and bits that define equality.
     fn key(self) -> (Category, u64) {
         let bits = match self {
             Scalar::Bool(b) => u64::from(b),
@@ -100,8 +102,7 @@ impl std::hash::Hash for Scalar {
 }
 
 impl fmt::Display for Scalar {
-    /// Prints so that the text parses back to the same category and bits: `true`, `3`, `3.0`,
-    /// `inf`, `nan`.
+    /// The text parses back to the same category and bits: `true`, `3`, `3.0`, `inf`, `nan`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Scalar::Bool(b) => write!(f, "{b}"),
@@ -116,7 +117,11 @@ impl fmt::Display for Scalar {
 }
 
 macro_rules! from {
-    ($($t:ty => $v:ident),*) => { $(impl From<$t> for Scalar { fn from(x: $t) -> Scalar { Scalar::$v(x.into()) } })* };
+    ($($t:ty => $v:ident),*) => { $(impl From<$t> for Scalar {
+        fn from(x: $t) -> Scalar {
+            Scalar::$v(x.into())
+        }
+    })* };
 }
 from!(bool => Bool, i32 => Int, i64 => Int, u8 => Int, u32 => Int, f32 => Float, f64 => Float);
 
@@ -125,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_what_checked_conversions_take() {
+    fn fits_agrees_with_checked_conversions() {
         let cases: &[(DType, &[Scalar], &[Scalar])] = &[
             (
                 DType::U8,

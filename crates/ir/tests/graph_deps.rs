@@ -1,4 +1,4 @@
-//! Edges between nodes, and petgraph's algorithms on them.
+//! Dataflow and dependence edges of a graph, and petgraph's algorithms on them.
 
 mod common;
 
@@ -21,8 +21,8 @@ const DIAMOND: &str = "graph diamond(%x: f32[4]) -> (f32[4])
   return %d
 }";
 
-/// What the operators of these tests do: `write` and `swap` write their first and second argument,
-/// `view` gives a view, `chunk` several.
+/// The memory effects of the test operators: `write` writes its first argument, `swap` its first
+/// two, `view` returns a view and `chunk` returns several.
 struct Facts;
 
 impl MemoryFacts for Facts {
@@ -50,7 +50,7 @@ impl MemoryFacts for Facts {
     }
 }
 
-/// One line per edge: `a -> b Data %x`, with the operators' names.
+/// One line per edge, with operator names: `a0 -> b1 Data %a`.
 fn edges(adjacency: &Adjacency<'_>) -> Vec<String> {
     let g = adjacency.graph();
     let show = |n: NodeId| format!("{}{}", g.op_name(n).trim_start_matches("t::"), n.index());
@@ -90,13 +90,13 @@ fn dataflow() {
 }
 
 #[test]
-fn algorithms_of_petgraph() {
+fn petgraph_algorithms_run_on_dataflow() {
     let g = parse(DIAMOND);
     let n: Vec<NodeId> = g.nodes().collect();
     let flow = g.dataflow();
     let order = toposort(&flow, None).unwrap();
-    let place = |x: NodeId| order.iter().position(|y| *y == x).unwrap();
-    assert!(flow.edge_references().all(|e| place(e.source()) < place(e.target())));
+    let position = |x: NodeId| order.iter().position(|y| *y == x).unwrap();
+    assert!(flow.edge_references().all(|e| position(e.source()) < position(e.target())));
     assert_eq!(order.len(), 5);
     assert!(
         has_path_connecting(&flow, n[0], n[3], None)
@@ -113,7 +113,7 @@ fn algorithms_of_petgraph() {
 }
 
 #[test]
-fn dot_is_readable() {
+fn dot_output() {
     insta::assert_snapshot!(parse(DIAMOND).to_dot(), @r#"
     digraph {
         0 [ shape=box label="t::a"]
@@ -131,14 +131,14 @@ fn dot_is_readable() {
 }
 
 #[test]
-fn memory_and_effects() {
+fn dependence_orders_memory_and_effects() {
     let cases: [(&str, &[&str]); 10] = [
         (
             "%y: f32[4] = t::read(%x)\n  t::write(%x)\n  t::read(%x)",
             &["read0 -> write1 WriteAfterRead %x", "write1 -> read2 ReadAfterWrite %x"],
         ),
         ("t::write(%x)\n  t::write(%z)\n  t::write(%x)", &["write0 -> write2 WriteAfterWrite %x"]),
-        // A write through a view is seen through the base, and through another view.
+        // A write through a view affects reads of the base and of other views.
         (
             "%v: f32[4] = t::view(%x)\n  t::write(%v)\n  t::read(%x)",
             &[
@@ -156,13 +156,13 @@ fn memory_and_effects() {
                 "write1 -> read2 ReadAfterWrite %w",
             ],
         ),
-        // Reading and writing one class in one call.
+        // One call reads and writes one alias class.
         ("t::swap(%x, [%x, %z])\n  t::swap(%z, %z)", &["swap0 -> swap1 WriteAfterWrite %z"]),
-        // By keyword.
+        // The written argument is passed by keyword.
         ("%o: f32[4] = t::into(%x, out=%z)\n  t::read(%z)", &["into0 -> read1 ReadAfterWrite %z"]),
-        // A keyword nobody knows counts as written.
+        // An unknown keyword counts as written.
         ("t::read(%x)\n  t::read(k=%x)", &["read0 -> read1 WriteAfterRead %x"]),
-        // An effect that only the graph knows of; random numbers have an order of their own.
+        // An effect that only the graph declares; random number generation has an order of its own.
         ("t::print()\n  t::unknown() effect\n  t::unknown()", &["print0 -> unknown1 Order"]),
         (
             "t::draw()\n  t::print()\n  t::draw()\n  t::print()",
@@ -183,7 +183,7 @@ fn memory_and_effects() {
 }
 
 #[test]
-fn dependence_is_linear_in_the_reads() {
+fn dependence_edges_are_linear_in_the_reads() {
     let reads = "  t::read(%x)\n".repeat(2000);
     let g = parse(&format!(
         "graph g(%x: f32[4]) -> ()\n{{\n{reads}  t::write(%x)\n{reads}  return ()\n}}"
@@ -195,13 +195,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn edges_lead_forward(choices in prop::collection::vec(any::<u32>(), 0..300)) {
+    fn edges_point_forward_in_program_order(
+        choices in prop::collection::vec(any::<u32>(), 0..300),
+    ) {
         let g = common::graph(&choices);
         for adjacency in [g.dataflow(), g.dependence(&Facts)] {
             prop_assert!(adjacency.edge_references().all(|e| e.source() < e.target()));
-            prop_assert_eq!(toposort(&adjacency, None).map(|order| order.len()).ok(), Some(g.node_count()));
-            let both: usize = g.nodes().map(|n| adjacency.edges_of(n, Direction::Incoming).count()).sum();
-            prop_assert_eq!(both, adjacency.edge_count());
+            let order = toposort(&adjacency, None).ok();
+            prop_assert_eq!(order.map(|order| order.len()), Some(g.node_count()));
+            let incoming = |n| adjacency.edges_of(n, Direction::Incoming).count();
+            prop_assert_eq!(g.nodes().map(incoming).sum::<usize>(), adjacency.edge_count());
         }
     }
 }

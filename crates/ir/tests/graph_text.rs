@@ -1,4 +1,4 @@
-//! The text form: what prints parses, to the same graph; what does not parse says where.
+//! The text form: printing and parsing are inverse, and syntax errors show their location.
 
 mod common;
 
@@ -7,7 +7,7 @@ use maquette_ir::sym::{Expr, Range, SymTable, SymbolKind};
 use maquette_ir::{DType, Device};
 use proptest::prelude::*;
 
-/// Parses, and checks that printing gives the text back and parsing that the graph.
+/// Parses a text and checks that printing reproduces the text, and parsing again the graph.
 #[track_caller]
 fn round_trip(text: &str) -> Graph {
     let g: Graph = text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"));
@@ -29,12 +29,12 @@ const MODEL: &str = r#"graph model(%x: f32[batch, 784], %w: f32[10, 784]) -> (f3
 }"#;
 
 #[test]
-fn the_example_of_the_design() {
+fn the_design_example_round_trips() {
     assert_eq!(round_trip(MODEL).verify(), Ok(()));
 }
 
 #[test]
-fn everything_at_once() {
+fn every_construct_round_trips() {
     let g = round_trip(
         r#"graph all(%x: f32[n, 3] strides [1, n] offset n + 1 device cuda:0 requires_grad, %k: int(k), %s: str) -> (f32[n, 3], [int(n), None], float, dtype)
   where n in [2, 64], k in (-oo, oo), unbacked rows in [0, oo), backed u7 in [1, 9]
@@ -55,12 +55,12 @@ fn everything_at_once() {
 }
 
 #[test]
-fn nothing_at_all() {
+fn the_empty_graph_round_trips() {
     round_trip("graph graph() -> ()\n{\n  return ()\n}");
 }
 
 #[test]
-fn comments_blank_lines_and_spacing_are_free() {
+fn comments_blank_lines_and_spacing_are_ignored() {
     let text = "\n# a comment\ngraph model (\n  %x : f32[ 2,3 ] , # first\n) -> ( f32[2, 3] ) \
         {\n\n  %y: f32[2, 3] = t::f( %x,\n dim = 1 )\n\n  return %y\n}\n";
     let error = Graph::parse(text).unwrap_err();
@@ -76,7 +76,7 @@ fn comments_blank_lines_and_spacing_are_free() {
 }
 
 #[test]
-fn built() {
+fn built_graphs_print_canonically() {
     let mut symbols = SymTable::new();
     let unused = symbols.symbol("unused", SymbolKind::Backed, Range { lo: 0, hi: 9 }).unwrap();
     let s = symbols.symbol("n", SymbolKind::Backed, Range { lo: 1, hi: i64::MAX }).unwrap();
@@ -122,7 +122,7 @@ fn built() {
 }
 
 #[test]
-fn building_wrongly_is_an_error() {
+fn invalid_builds_are_errors() {
     let symbols = SymTable::new();
     let mut foreign = GraphBuilder::new("other");
     let far = (0..3).map(|_| foreign.input(ValueType::Float, None)).last().unwrap();
@@ -199,7 +199,7 @@ fn errors_show_where() {
 }
 
 #[test]
-fn hostile_text_is_refused_quickly() {
+fn hostile_text_is_rejected_quickly() {
     let n = 200_000;
     for text in [
         "[".repeat(n),
@@ -223,7 +223,7 @@ fn hostile_text_is_refused_quickly() {
 }
 
 #[test]
-fn the_page_of_the_book_parses() {
+fn the_documentation_examples_round_trip() {
     let page = include_str!("../../../docs/graph-text.md");
     let blocks: Vec<&str> = page
         .split("```text\n")
@@ -237,7 +237,7 @@ fn the_page_of_the_book_parses() {
     }
 }
 
-/// A small edit of a text: cut, repeat, or put in something that means something.
+/// Applies a small edit to a text: deletes a range, duplicates a range, or inserts a token.
 fn edit(text: &mut String, (what, at, len, insert): (u8, usize, usize, usize)) {
     const PIECES: [&str; 24] = [
         "(",
@@ -298,7 +298,10 @@ proptest! {
     #[test]
     fn damaged_text_never_panics(
         choices in prop::collection::vec(any::<u32>(), 0..120),
-        edits in prop::collection::vec((any::<u8>(), any::<usize>(), 0usize..40, any::<usize>()), 1..6),
+        edits in prop::collection::vec(
+            (any::<u8>(), any::<usize>(), 0usize..40, any::<usize>()),
+            1..6,
+        ),
     ) {
         let mut text = common::graph(&choices).to_string();
         for e in edits {

@@ -1,10 +1,10 @@
-//! Views as programs make them: caches, heads, fused projections; with known and with symbolic
-//! sizes.
+//! Views as models create them: key-value caches, attention heads and fused projections, with
+//! constant and with symbolic sizes.
 
 use maquette_ir::sym::{Expr, Range, SymTable, SymbolKind};
 use maquette_ir::view::{TriBool, ViewError, ViewOp, ViewSpec};
 
-/// A table with sizes `s0`, `s1`, `s2`, which may be zero, and `d`, which is not.
+/// A symbol table with sizes `s0`, `s1` and `s2`, which may be zero, and `d`, which is positive.
 struct World(SymTable);
 
 impl World {
@@ -81,20 +81,20 @@ impl World {
 }
 
 #[test]
-fn what_is_written_to_a_cache_is_apart_from_what_is_in_it() {
+fn a_cache_write_is_disjoint_from_the_filled_part() {
     let mut w = World::new();
-    // As a decoder does: a cache of 128 places, of which s0 are taken.
+    // A decoder's cache with 128 positions, s0 of which are filled.
     w.assume("s0 + 1 <= 128");
     for head in ["64", "d"] {
         let cache = w.whole(["s2", "128", head]);
         let (new, old) = (w.slice(&cache, 1, "s0", "s0 + 1"), w.slice(&cache, 1, "0", "s0"));
         assert_eq!(new.disjoint(&old, &mut w.0), TriBool::Yes, "{head}");
         assert_eq!(old.disjoint(&new, &mut w.0), TriBool::Yes, "{head}");
-        // Nothing is known of s1: no answer, and no fact either.
+        // Without facts about s1, neither query has an answer.
         let other = w.slice(&cache, 1, "0", "s1");
         assert_eq!(new.disjoint(&other, &mut w.0), TriBool::Unknown, "{head}");
         assert_eq!(new.contained_in(&other, &mut w.0), TriBool::Unknown, "{head}");
-        // It is part of what is read next.
+        // The next step reads the new position.
         let next = w.slice(&cache, 1, "0", "s0 + 1");
         assert_eq!(new.contained_in(&next, &mut w.0), TriBool::Yes, "{head}");
         assert_eq!(old.contained_in(&next, &mut w.0), TriBool::Yes, "{head}");
@@ -122,7 +122,7 @@ fn a_cache_of_symbolic_length() {
 }
 
 #[test]
-fn columns_are_apart_whatever_the_rows_are() {
+fn columns_are_disjoint_for_all_rows() {
     let mut w = World::new();
     let matrix = w.whole(["s2", "s1", "96"]);
     let rows = [w.slice(&matrix, 1, "0", "s0"), w.slice(&matrix, 1, "s0", "s1")];
@@ -137,13 +137,13 @@ fn columns_are_apart_whatever_the_rows_are() {
 }
 
 #[test]
-fn heads_and_back() {
+fn splitting_heads_is_a_permutation_with_an_inverse() {
     let mut w = World::new();
     let x = w.whole(["s0", "s1", "96"]);
     let heads = w.reshape(&x, ["s0", "s1", "6", "16"]).unwrap();
     let heads = w.permute(&heads, &[0, 2, 1, 3]);
     assert_eq!(w.text(&heads), "0 + (s0, 96 * s1) (6, 16) (s1, 96) (16, 1)");
-    // The flat order of heads is not that of rows.
+    // The flat order of heads differs from that of rows.
     assert!(w.reshape(&heads, ["s0", "6 * s1", "16"]).is_none());
     let numel = w.e("96 * s0 * s1");
     assert_eq!(heads.is_permutation(numel, &mut w.0), TriBool::Yes);
@@ -155,7 +155,7 @@ fn heads_and_back() {
 }
 
 #[test]
-fn slices_inside_slices() {
+fn slices_are_relative_to_slices() {
     let mut w = World::new();
     let x = w.whole(["s0", "96"]);
     let part = w.slice(&x, 1, "32", "64");
@@ -168,12 +168,12 @@ fn slices_inside_slices() {
         TriBool::Unknown,
         "both are empty if s0 is zero"
     );
-    // Rows of a transposed matrix are columns.
+    // The rows of the transposed matrix are the columns of the matrix.
     let t = w.permute(&x, &[1, 0]);
     let column = w.select(&x, 1, "5");
     let row = column.relative(&t, &mut w.0).unwrap();
     assert_eq!(w.text(&row), "5 * s0 + (s0, 1)");
-    // A diagonal of a square is every (n + 1)-th element.
+    // The diagonal of a square takes every (n + 1)-th element.
     let square = w.whole(["s0", "s0"]);
     let diagonal = w.strided("0", ["s0"], ["s0 + 1"]);
     assert_eq!(diagonal.contained_in(&square, &mut w.0), TriBool::Yes);
@@ -185,7 +185,7 @@ fn slices_inside_slices() {
 #[test]
 fn strides_of_empty_tensors_do_not_matter() {
     let mut w = World::new();
-    // As PyTorch gives them: a size of zero counts as one.
+    // PyTorch's strides count a size of zero as one.
     let torch = w.strided("0", ["s0", "s1", "s2"], ["max(s1, 1) * max(s2, 1)", "max(s2, 1)", "1"]);
     let ours = w.whole(["s0", "s1", "s2"]);
     assert_eq!(torch, ours);
@@ -194,23 +194,22 @@ fn strides_of_empty_tensors_do_not_matter() {
     assert_eq!(empty.contained_in(&ours, &mut w.0), TriBool::Yes);
     let nothing = w.whole(["0"]);
     assert_eq!(empty.same(&nothing, &mut w.0), TriBool::Yes);
-    // Disjoint from itself only if it is empty.
+    // A view is disjoint from itself only if it is empty.
     assert_eq!(ours.disjoint(&ours, &mut w.0), TriBool::Unknown);
     w.assume("s0 > 0 and s1 > 0 and s2 > 0");
     assert_eq!(ours.disjoint(&ours, &mut w.0), TriBool::No);
 }
 
 #[test]
-fn halves_are_apart_whatever_the_sizes_are() {
+fn halves_are_disjoint_for_all_sizes() {
     let mut w = World::new();
-    // As PyTorch gives offsets: a size of zero counts as one; where it is one, both halves are
-    // empty.
+    // PyTorch's offset counts a size of zero as one. If a size is zero, both halves are empty.
     let keys = w.strided("0", ["s0", "s1"], ["max(s1, 1)", "1"]);
     let values = w.strided("max(s0, 1) * max(s1, 1)", ["s0", "s1"], ["max(s1, 1)", "1"]);
     assert_eq!(keys.disjoint(&values, &mut w.0), TriBool::Yes);
     let meets = w.strided("max(s0, 1) * max(s1, 1) - 1", ["s0", "s1"], ["max(s1, 1)", "1"]);
-    assert_eq!(keys.disjoint(&meets, &mut w.0), TriBool::Unknown, "of nothing they are");
-    // A stride is recognised where sizes are known under other names.
+    assert_eq!(keys.disjoint(&meets, &mut w.0), TriBool::Unknown, "disjoint if empty");
+    // A stride is recognised if facts give its size another name.
     w.assume("s1 == d + 1");
     let renamed = w.strided("0", ["s0", "d + 1"], ["max(s1, 1)", "1"]);
     let rows = w.whole(["s0", "d + 1"]);
@@ -218,16 +217,16 @@ fn halves_are_apart_whatever_the_sizes_are() {
 }
 
 #[test]
-fn stretched_and_overlapping_views_repeat_elements() {
+fn expanded_and_overlapping_views_are_not_injective() {
     let mut w = World::new();
     let stretched = w.strided("0", ["4", "d"], ["0", "1"]);
     assert_eq!(stretched.injective(&mut w.0), TriBool::No);
     let maybe = w.strided("0", ["s0", "d"], ["0", "1"]);
-    assert_eq!(maybe.injective(&mut w.0), TriBool::Unknown, "of one row it is");
+    assert_eq!(maybe.injective(&mut w.0), TriBool::Unknown, "injective for one row");
     let windows = w.strided("0", ["d + 1", "3"], ["2", "1"]);
     assert_eq!(windows.injective(&mut w.0), TriBool::No);
-    let apart = w.strided("0", ["s0", "3"], ["3", "1"]);
-    assert_eq!(apart.injective(&mut w.0), TriBool::Yes);
+    let adjacent = w.strided("0", ["s0", "3"], ["3", "1"]);
+    assert_eq!(adjacent.injective(&mut w.0), TriBool::Yes);
     let all = w.whole(["2 * d + 3"]);
     assert_eq!(windows.contained_in(&all, &mut w.0), TriBool::Yes);
     assert_eq!(all.contained_in(&windows, &mut w.0), TriBool::Yes);
@@ -288,9 +287,9 @@ fn bad_numbers_are_errors() {
     assert!(ViewSpec::strided(Expr::Int(0), &ints(&[0, 3]), &ints(&[5, i64::MAX]), t).is_ok());
 }
 
-/// A carry between digits that moves as far as a step without one.
+/// A digit carries, and the carry moves the position as far as a step without a carry does.
 #[test]
-fn strides_that_fit_by_chance() {
+fn composition_is_strided_despite_a_carry() {
     let mut w = World::new();
     let (view, inner) =
         (w.strided("0", ["2", "2", "2"], ["6", "4", "1"]), w.strided("0", ["3"], ["3"]));
@@ -300,7 +299,7 @@ fn strides_that_fit_by_chance() {
 }
 
 #[test]
-fn large_numbers_are_unknown_or_decided_but_never_wrong() {
+fn large_views_are_decided() {
     let t = &mut SymTable::new();
     let view = |offset: i64, dims: &[(i64, i64)], t: &mut SymTable| {
         let (sizes, strides): (Vec<Expr>, Vec<Expr>) =
@@ -314,7 +313,7 @@ fn large_numbers_are_unknown_or_decided_but_never_wrong() {
     assert_eq!(a.contained_in(&b, t), TriBool::No);
     let (even, odd) = (view(0, &[(huge, 2)], t), view(1, &[(huge, 2)], t));
     assert_eq!(even.disjoint(&odd, t), TriBool::Yes);
-    // Beyond enumeration: batches of a large activation.
+    // Too large for enumeration: batches of a large activation.
     let x = view(0, &[(32, 1 << 20), (1024, 1024), (512, 1)], t);
     let y = view(512, &[(32, 1 << 20), (1024, 1024), (512, 1)], t);
     assert_eq!(x.disjoint(&y, t), TriBool::Yes);

@@ -1,11 +1,11 @@
-//! Views of plain numbers against enumeration: every spec over small bases, every pair, every
-//! function. No answer may be wrong, and none may be missing.
+//! Exhaustive comparison of views of plain numbers with enumeration: every spec over small bases,
+//! every pair, every function. All answers must be correct, and none may be missing.
 
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{TriBool, ViewSpec};
 use std::collections::{BTreeMap, HashMap};
 
-/// A spec and what it enumerates.
+/// A spec and its enumerated positions.
 #[derive(Clone, Debug)]
 struct Case {
     spec: ViewSpec,
@@ -33,7 +33,7 @@ fn ints(numbers: &[i64]) -> Vec<Expr> {
     numbers.iter().map(|&n| Expr::Int(n)).collect()
 }
 
-/// All tuples below the bounds, the last entry fastest.
+/// All tuples below the bounds, in lexicographic order.
 fn tuples(bounds: &[i64]) -> Vec<Vec<i64>> {
     bounds.iter().fold(vec![vec![]], |all, &n| {
         all.iter().flat_map(|t| (0..n).map(move |i| [t.as_slice(), &[i]].concat())).collect()
@@ -47,7 +47,7 @@ fn enumerate(offset: i64, sizes: &[i64], strides: &[i64]) -> Vec<i64> {
         .collect()
 }
 
-/// What a spec that the library returned enumerates.
+/// The enumerated positions of a spec that the library returned.
 fn sequence(spec: &ViewSpec) -> Vec<i64> {
     let number = |e: Expr| e.as_i64().expect("numbers give numbers");
     let sizes: Vec<i64> = spec.sizes().map(number).collect();
@@ -55,8 +55,8 @@ fn sequence(spec: &ViewSpec) -> Vec<i64> {
     enumerate(number(spec.offset()), &sizes, &strides)
 }
 
-/// The strided spec with these sizes for a sequence, if there is one: what any composition would
-/// have to be.
+/// The strides of the only strided spec with these sizes that can enumerate a sequence; `None` if
+/// none does. Any correct composition has these strides.
 fn strided(seq: &[i64], sizes: &[i64]) -> Option<Vec<i64>> {
     let mut weight = seq.len() as i64;
     let mut strides = Vec::new();
@@ -69,12 +69,13 @@ fn strided(seq: &[i64], sizes: &[i64]) -> Option<Vec<i64>> {
     fits.then_some(strides)
 }
 
-/// Every spec over a base: sizes up to a limit for each rank, strides below the base's size.
+/// Every spec over a base: sizes up to a limit for each rank, and strides below the size of the
+/// base.
 fn specs(base: i64, limits: &[i64], t: &mut SymTable) -> Vec<Case> {
     let mut out = Vec::new();
     for (rank, &limit) in limits.iter().enumerate() {
         for sizes in tuples(&vec![limit + 1; rank]) {
-            // A stride that is never taken is any number.
+            // The stride of a dimension with at most one element is arbitrary.
             let bounds: Vec<i64> = sizes.iter().map(|&n| if n > 1 { base } else { 1 }).collect();
             for strides in tuples(&bounds) {
                 let strides: Vec<i64> = strides
@@ -91,7 +92,8 @@ fn specs(base: i64, limits: &[i64], t: &mut SymTable) -> Vec<Case> {
     out
 }
 
-/// One spec for each sequence, the one of the highest rank: the others have its key.
+/// One spec for each sequence, the one of the highest rank. The other specs of the sequence have
+/// the same canonical form.
 fn representatives(cases: &[Case]) -> Vec<Case> {
     let all: BTreeMap<&[i64], &Case> = cases.iter().map(|c| (c.seq.as_slice(), c)).collect();
     all.into_values().cloned().collect()
@@ -102,27 +104,31 @@ fn yes(b: bool) -> TriBool {
 }
 
 #[test]
-fn keys_are_equal_exactly_for_equal_sequences() {
+fn canonical_forms_are_equal_exactly_for_equal_sequences() {
     let t = &mut SymTable::new();
     let (mut by_key, mut by_seq) = (HashMap::new(), HashMap::new());
     for case in specs(8, &[1, 8, 4, 3], t) {
-        let key = case.spec.canonical(t);
+        let canonical = case.spec.canonical(t);
         if !case.seq.is_empty() {
-            assert_eq!(sequence(&key), case.seq, "{case:?}");
+            assert_eq!(sequence(&canonical), case.seq, "{case:?}");
         }
-        assert_eq!(key.canonical(t), key, "{case:?}");
+        assert_eq!(canonical.canonical(t), canonical, "{case:?}");
         assert_eq!(
-            by_key.entry(key.clone()).or_insert_with(|| case.seq.clone()),
+            by_key.entry(canonical.clone()).or_insert_with(|| case.seq.clone()),
             &case.seq,
             "{case:?}"
         );
-        assert_eq!(by_seq.entry(case.seq.clone()).or_insert_with(|| key.clone()), &key, "{case:?}");
+        assert_eq!(
+            by_seq.entry(case.seq.clone()).or_insert_with(|| canonical.clone()),
+            &canonical,
+            "{case:?}"
+        );
     }
     assert!(by_key.len() > 1500);
 }
 
 #[test]
-fn facts_of_one_view_are_exact() {
+fn properties_of_one_view_are_exact() {
     let t = &mut SymTable::new();
     for case in specs(8, &[1, 8, 4, 3], t) {
         assert_eq!(case.spec.numel(t), Some(Expr::Int(case.seq.len() as i64)), "{case:?}");
@@ -151,29 +157,34 @@ fn facts_of_one_view_are_exact() {
     }
 }
 
-/// Every function on an ordered pair over one base.
+/// Checks every function on an ordered pair of views of one base.
 fn check_pair(a: &Case, b: &Case, t: &mut SymTable) {
     let shown = || format!("{a:?} and {b:?}");
     assert_eq!(a.spec.disjoint(&b.spec, t), yes(a.set() & b.set() == 0), "{}", shown());
     assert_eq!(a.spec.contained_in(&b.spec, t), yes(a.set() & !b.set() == 0), "{}", shown());
     assert_eq!(a.spec.same(&b.spec, t), yes(a.seq == b.seq), "{}", shown());
     let found = a.spec.relative(&b.spec, t);
-    if let Some(r) = &found {
-        assert!(r.sizes().eq(a.spec.sizes()), "{}", shown());
-        let places = sequence(r);
+    if let Some(relative) = &found {
+        assert!(relative.sizes().eq(a.spec.sizes()), "{}", shown());
+        let flat_positions = sequence(relative);
         let through: Vec<Option<i64>> =
-            places.iter().map(|&i| b.seq.get(i as usize).copied()).collect();
-        assert!(through.iter().copied().eq(a.seq.iter().copied().map(Some)), "{}: {r:?}", shown());
+            flat_positions.iter().map(|&i| b.seq.get(i as usize).copied()).collect();
         assert!(
-            b.spec.compose(r, t).is_some_and(|c| c.same(&a.spec, t).is_yes()),
-            "{}: {r:?}",
+            through.iter().copied().eq(a.seq.iter().copied().map(Some)),
+            "{}: {relative:?}",
+            shown()
+        );
+        assert!(
+            b.spec.compose(relative, t).is_some_and(|c| c.same(&a.spec, t).is_yes()),
+            "{}: {relative:?}",
             shown()
         );
     }
     if b.is_injective() {
-        let places: Option<Vec<i64>> =
+        let flat_positions: Option<Vec<i64>> =
             a.seq.iter().map(|p| b.seq.iter().position(|q| p == q).map(|i| i as i64)).collect();
-        let exists = places.is_some_and(|places| strided(&places, &a.sizes).is_some());
+        let exists = flat_positions
+            .is_some_and(|flat_positions| strided(&flat_positions, &a.sizes).is_some());
         assert_eq!(found.is_some(), exists, "{}", shown());
     }
 }
@@ -190,7 +201,7 @@ fn relations_of_all_pairs_are_exact() {
 }
 
 #[test]
-fn relations_to_views_without_repetition_are_exact() {
+fn relations_to_injective_views_are_exact() {
     let t = &mut SymTable::new();
     let cases = representatives(&specs(8, &[1, 8, 4, 2], t));
     for b in cases.iter().filter(|b| b.is_injective()) {
@@ -200,7 +211,7 @@ fn relations_to_views_without_repetition_are_exact() {
     }
 }
 
-/// As above, for all pairs over a base of eight: some four million.
+/// All pairs over a base of eight elements: about four million.
 #[test]
 #[ignore = "minutes"]
 fn relations_of_all_larger_pairs_are_exact() {

@@ -1,5 +1,5 @@
-//! Views with symbolic sizes: what is answered must hold for every value the symbols may have, zero
-//! and one included.
+//! Property tests of views with symbolic sizes: every answer holds for all values of the symbols,
+//! including zero and one.
 
 use maquette_ir::sym::{BoolExpr, Expr, Range, Rel, SymTable, SymbolId, SymbolKind};
 use maquette_ir::view::{Dim, TriBool, ViewOp, ViewSpec};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use std::collections::BTreeMap;
 
-/// An operation before its numbers are made to fit: a kind, and three picks.
+/// A random operation before its parameters are made valid: a kind and three choices.
 type Pick = (u8, u8, u8, u8);
 
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ struct Program {
     base: Vec<u8>,
     left: Vec<Pick>,
     right: Vec<Pick>,
-    /// Whether bounds of slices are known facts, as in a graph whose guards say so.
+    /// Whether the bounds of slices are assumed facts, as guards of a graph provide them.
     facts: bool,
     range: usize,
 }
@@ -32,11 +32,11 @@ fn programs() -> impl Strategy<Value = Program> {
         .prop_map(|(base, left, right, facts, range)| Program { base, left, right, facts, range })
 }
 
-/// The symbols of a program and what is known of them.
+/// The symbols of a program and the facts about them.
 struct World {
     t: SymTable,
     symbols: [SymbolId; 3],
-    /// What was assumed.
+    /// The assumed facts.
     facts: Vec<BoolExpr>,
     assume: bool,
 }
@@ -80,13 +80,13 @@ impl World {
         let before = self.t.clone();
         match self.assume.then(|| self.t.assume(fact)) {
             Some(Ok(())) => self.facts.push(fact),
-            // A table that met a contradiction knows too much.
+            // After a contradiction the table may hold consequences of the rejected fact.
             Some(Err(_)) => self.t = before,
             None => {}
         }
     }
 
-    /// One more operation, or the same view where it does not fit.
+    /// Applies one operation; the view is unchanged if the operation does not apply.
     fn step(&mut self, spec: &ViewSpec, (kind, a, b, c): Pick) -> Option<ViewSpec> {
         let sizes: Vec<Expr> = spec.sizes().collect();
         let dim = usize::from(a) % sizes.len().max(1);
@@ -169,7 +169,7 @@ impl World {
         self.symbols.iter().position(|&s| s == symbol).map(|i| values[i])
     }
 
-    /// The values the symbols may have, of those tried.
+    /// The tried assignments that ranges and facts allow.
     fn cases(&self, range: usize) -> Vec<[i64; 3]> {
         let all = (0..125).map(|i| [i / 25, i / 5 % 5, i % 5]);
         let allowed = |v: &[i64; 3]| {
@@ -180,7 +180,8 @@ impl World {
     }
 }
 
-/// Sizes and positions at values; none where a number is negative, or where there are too many.
+/// Sizes and positions of a view under an assignment; `None` if a number is negative or there are
+/// too many positions.
 fn at(spec: &ViewSpec, w: &World, v: &[i64; 3]) -> Option<(Vec<i64>, Vec<i64>)> {
     let value = |e: Expr| w.t.eval(e, &|s| w.value(s, v)).ok().filter(|&n| n >= 0);
     let mut positions = vec![value(spec.offset())?];
@@ -197,7 +198,7 @@ fn at(spec: &ViewSpec, w: &World, v: &[i64; 3]) -> Option<(Vec<i64>, Vec<i64>)> 
     Some((sizes, positions))
 }
 
-/// Two views of one base, and what they are at each value.
+/// Two views of one base, and their positions under each assignment.
 struct Pair {
     w: World,
     base: Expr,
@@ -228,7 +229,7 @@ fn pair(p: &Program) -> Option<Pair> {
     Some(Pair { w, base, a, b, cases })
 }
 
-/// The question, the answer, and the truth in each case.
+/// A query, its answer, and the truth under each assignment.
 type Answer = (&'static str, TriBool, Vec<bool>);
 
 fn all_in(positions: &[i64], set: &[i64]) -> bool {
@@ -275,53 +276,66 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn answers_hold_for_all_values(program in programs()) {
+    fn answers_hold_for_all_assignments(program in programs()) {
         let Some(mut p) = pair(&program) else { return Ok(()) };
-        for (question, answer, truth) in answers(&mut p) {
+        for (query, answer, truth) in answers(&mut p) {
             for (case, truth) in p.cases.iter().zip(truth) {
-                prop_assert!(answer != TriBool::from(!truth), "{question}: {answer:?} is wrong at \
-                    {:?}: {}", case.values, text(&p));
+                let refuted = answer == TriBool::from(!truth);
+                let location = || format!("at {:?}: {}", case.values, text(&p));
+                prop_assert!(!refuted, "{query}: {answer:?} is wrong {}", location());
             }
         }
     }
 
     #[test]
-    fn returned_views_are_right_for_all_values(program in programs()) {
+    fn returned_views_are_correct_for_all_assignments(program in programs()) {
         let Some(mut p) = pair(&program) else { return Ok(()) };
-        let key = p.a.canonical(&mut p.w.t);
+        let canonical = p.a.canonical(&mut p.w.t);
         let relative = p.a.relative(&p.b, &mut p.w.t);
         let inverse = p.a.inverse(p.base, &mut p.w.t);
-        // `b` taken as a view of the flat value of `a`.
+        // `b` reinterpreted as a view of the flat order of `a`.
         let composed = p.a.compose(&p.b, &mut p.w.t);
         for c in &p.cases {
-            let view = |spec: &Option<ViewSpec>| spec.as_ref().map(|spec| at(spec, &p.w, &c.values));
-            let through = |outer: &[i64], inner: &[i64]| inner.iter().map(|&i| outer.get(i as usize).copied()).collect::<Option<Vec<i64>>>();
-            prop_assert_eq!(at(&key, &p.w, &c.values).map(|k| k.1), Some(c.a.1.clone()), "key at {:?}: {}", c.values, text(&p));
-            if let Some(r) = view(&relative) {
-                let Some((sizes, places)) = r else { return Err(TestCaseError::fail(format!("relative at {:?}: {}", c.values, text(&p)))) };
-                prop_assert_eq!(&sizes, &c.a.0, "relative at {:?}: {}", c.values, text(&p));
-                prop_assert_eq!(through(&c.b.1, &places), Some(c.a.1.clone()), "relative at {:?}: \
-                    {}", c.values, text(&p));
+            let location = || format!("at {:?}: {}", c.values, text(&p));
+            let view = |spec: &Option<ViewSpec>| {
+                spec.as_ref().map(|spec| at(spec, &p.w, &c.values))
+            };
+            // The base positions of `inner`, a list of positions in the flat order of `outer`.
+            let through = |outer: &[i64], inner: &[i64]| -> Option<Vec<i64>> {
+                inner.iter().map(|&i| outer.get(i as usize).copied()).collect()
+            };
+            let canonical = at(&canonical, &p.w, &c.values).map(|(_, positions)| positions);
+            prop_assert_eq!(canonical, Some(c.a.1.clone()), "canonical {}", location());
+            if let Some(relative) = view(&relative) {
+                let Some((sizes, flat_positions)) = relative else {
+                    return Err(TestCaseError::fail(format!("relative {}", location())));
+                };
+                prop_assert_eq!(&sizes, &c.a.0, "relative {}", location());
+                let found = through(&c.b.1, &flat_positions);
+                prop_assert_eq!(found, Some(c.a.1.clone()), "relative {}", location());
             }
-            if let Some(Some((_, places))) = view(&inverse) {
-                prop_assert_eq!(through(&c.a.1, &places), Some((0..c.base).collect()), "inverse at {:?}: {}", c.values, text(&p));
+            if let Some(Some((_, flat_positions))) = view(&inverse) {
+                let found = through(&c.a.1, &flat_positions);
+                prop_assert_eq!(found, Some((0..c.base).collect()), "inverse {}", location());
             }
-            if let (Some(Some((sizes, found))), Some(wanted)) = (view(&composed), through(&c.a.1, &c.b.1)) {
-                prop_assert_eq!(&sizes, &c.b.0, "composition at {:?}: {}", c.values, text(&p));
-                prop_assert_eq!(found, wanted, "composition at {:?}: {}", c.values, text(&p));
+            let wanted = through(&c.a.1, &c.b.1);
+            if let (Some(Some((sizes, found))), Some(wanted)) = (view(&composed), wanted) {
+                prop_assert_eq!(&sizes, &c.b.0, "composition {}", location());
+                prop_assert_eq!(found, wanted, "composition {}", location());
             }
         }
     }
 
     #[test]
-    fn chains_make_their_view(program in programs()) {
+    fn chains_produce_their_view(program in programs()) {
         let Some(mut p) = pair(&program) else { return Ok(()) };
         let sizes: Vec<Expr> = program.base.iter().map(|&n| p.w.size(n)).collect();
         let chain = p.a.chain(&sizes, &mut p.w.t).unwrap();
         let whole = ViewSpec::contiguous(&sizes, &mut p.w.t).unwrap();
-        let Some(made) = chain.0.iter().try_fold(whole, |spec, op| spec.apply(op, &mut p.w.t)) else { return Ok(()) };
+        let apply = |spec: ViewSpec, op| spec.apply(op, &mut p.w.t);
+        let Some(result) = chain.0.iter().try_fold(whole, apply) else { return Ok(()) };
         for c in p.cases.iter().filter(|c| c.a.1.iter().all(|&i| i < c.base)) {
-            prop_assert_eq!(at(&made, &p.w, &c.values), Some(c.a.clone()), "{} at {:?}: \
+            prop_assert_eq!(at(&result, &p.w, &c.values), Some(c.a.clone()), "{} at {:?}: \
                 {}", chain.display(&p.w.t), c.values, text(&p));
         }
     }
@@ -334,9 +348,9 @@ fn fixed(count: usize) -> impl Iterator<Item = Program> {
 }
 
 #[test]
-fn a_view_is_itself() {
+fn reflexive_queries_are_decided() {
     for program in fixed(600) {
-        // Facts that come after a spec may spell the same size in another way.
+        // Facts assumed after a spec was built may give the same size another canonical form.
         let Some(mut p) = pair(&Program { facts: false, ..program }) else { continue };
         let (a, t) = (&p.a, &mut p.w.t);
         let sizes: Vec<Expr> = a.sizes().collect();
@@ -357,17 +371,17 @@ fn a_view_is_itself() {
     }
 }
 
-/// How often no answer is given though all values tried agree. (They may disagree at values that
-/// were not tried.)
+/// The share of undecided queries among those with the same truth under all tried assignments. (The
+/// truth may differ under assignments that are not tried.)
 #[test]
-fn few_answers_are_missing() {
+fn few_queries_are_undecided() {
     let (mut decided, mut missing) = (BTreeMap::new(), BTreeMap::new());
     for program in fixed(600) {
         let Some(mut p) = pair(&program) else { continue };
-        for (question, answer, truth) in answers(&mut p) {
+        for (query, answer, truth) in answers(&mut p) {
             if truth.len() > 4 && truth.windows(2).all(|pair| pair[0] == pair[1]) {
                 let counts = if answer == TriBool::Unknown { &mut missing } else { &mut decided };
-                *counts.entry(question).or_insert(0) += 1;
+                *counts.entry(query).or_insert(0) += 1;
             }
         }
     }

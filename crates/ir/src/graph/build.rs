@@ -1,4 +1,5 @@
-//! Building a graph, one statement after another.
+//! The graph builder: appends statements one by one, and checks and canonicalizes the graph at the
+//! end.
 
 use super::canonicalize::canonicalize;
 use super::types::{
@@ -12,11 +13,11 @@ use indexmap::IndexSet;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::sync::{Arc, OnceLock};
 
-/// What was given to a [`GraphBuilder`] is not a graph.
+/// The error of statements that form no graph.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A statement or output takes a value that no earlier statement defines.
+    /// A statement or output uses a value that no earlier statement defines.
     #[error("{at} takes value {value}, which nothing before it defines")]
     Undefined {
         /// The operator, or the part of the graph.
@@ -24,51 +25,51 @@ pub enum BuildError {
         /// The value's number.
         value: usize,
     },
-    /// An id that this builder did not give out.
+    /// An id is not of this builder.
     #[error("a {what} id {index} is not of this graph, which has {len} of them")]
     Foreign {
-        /// What the id stands for.
+        /// The kind of the id.
         what: &'static str,
         /// The id.
         index: usize,
         /// The size of its table.
         len: usize,
     },
-    /// Lists nest too deeply.
+    /// An argument is a list nested too deeply.
     #[error("an argument of {at} is a list nested more than {} deep", super::MAX_LIST_DEPTH)]
     Depth {
         /// The operator, or the part of the graph.
         at: String,
     },
-    /// A symbol whose name means something else in text.
+    /// A symbol's name is a reserved word of graph text.
     #[error("a symbol cannot be named `{0}`: in a graph's text that word has a meaning of its own")]
     Reserved(String),
-    /// An expression does not carry over.
+    /// An expression cannot be copied into the graph's symbol table.
     #[error(transparent)]
     Sym(#[from] SymError),
 }
 
-/// One of the results an operator's schema declares, when building a node.
+/// The specification of one result of an operator's schema, for a new node.
 #[derive(Clone, Copy, Debug)]
 pub enum ResultSpec<'a> {
     /// A single value.
     Value(ValueType),
     /// A list of values.
     List(&'a [ValueType]),
-    /// An optional result that this call does not give.
+    /// An optional result that this call does not return.
     Absent,
 }
 
-/// A new node and the values it defines.
+/// A new node and its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Created {
     /// The node.
     pub node: NodeId,
-    /// Its values, in order.
+    /// The values it defines, in order.
     pub values: ValueRange,
 }
 
-/// Builds a [`Graph`]. Expressions given to it belong to the table given to
+/// Builds a [`Graph`]. Its expressions belong to the symbol table that is passed to
 /// [`GraphBuilder::finish`].
 #[derive(Debug)]
 pub struct GraphBuilder {
@@ -86,12 +87,12 @@ pub struct GraphBuilder {
     pub(super) body: Vec<Stmt>,
     pub(super) locs: Vec<Option<Loc>>,
     names: names::Names,
-    /// For each operator seen, the base name and number wanted for its results.
+    /// For each operator, the base name and the preferred number of its results' names.
     op_bases: FxHashMap<StrId, (StrId, u32)>,
 }
 
 impl GraphBuilder {
-    /// An empty graph. Characters that a name cannot have become `_`.
+    /// A builder of an empty graph. Characters that are invalid in a name become `_`.
     pub fn new(name: &str) -> GraphBuilder {
         let name = names::sanitize(name).replace('.', "_");
         GraphBuilder {
@@ -113,7 +114,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Makes room for so many more nodes.
+    /// Reserves capacity for `nodes` additional nodes.
     pub fn reserve(&mut self, nodes: usize) {
         self.values.reserve(nodes);
         self.nodes.reserve(nodes);
@@ -137,13 +138,13 @@ impl GraphBuilder {
         TypeId(self.types.insert_full(ty).0 as u32)
     }
 
-    /// Adds an input, named `hint` if that is free; without a hint, `in0`, `in1`, ….
+    /// Adds an input. Its name is `hint`, numbered if taken, or `in0`, `in1`, … without a hint.
     pub fn input(&mut self, ty: ValueType, hint: Option<&str>) -> ValueId {
         let name = self.name_for(hint, "in", self.inputs.len());
         self.push_input(ty, name)
     }
 
-    /// Adds a constant, named `hint` if that is free; without a hint, `c0`, `c1`, ….
+    /// Adds a constant. Its name is `hint`, numbered if taken, or `c0`, `c1`, … without a hint.
     pub fn constant(
         &mut self,
         ty: TypeId,
@@ -154,11 +155,12 @@ impl GraphBuilder {
         self.push_const(ty, source, name)
     }
 
-    /// Makes constants inputs, ahead of the input that is number `before` so far, in this order.
+    /// Turns constants into inputs, in this order, inserted before the current input number
+    /// `before`.
     pub fn lift_constants(&mut self, constants: &[ValueId], before: usize) {
-        let given = self.inputs.split_off(before.min(self.inputs.len()));
+        let later_inputs = self.inputs.split_off(before.min(self.inputs.len()));
         self.inputs.extend_from_slice(constants);
-        self.inputs.extend(given);
+        self.inputs.extend(later_inputs);
         self.consts.retain(|c| !constants.contains(&c.value));
         let inputs = self.inputs.iter().enumerate().map(|(i, v)| (*v, Def::Input(i as u32)));
         let consts = self.consts.iter().enumerate().map(|(i, c)| (c.value, Def::Const(i as u32)));
@@ -169,7 +171,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Makes a list argument.
+    /// Creates a list argument.
     pub fn list(&mut self, elements: &[Arg]) -> Arg {
         Arg::List(extend(&mut self.args, elements))
     }
@@ -191,7 +193,7 @@ impl GraphBuilder {
         created
     }
 
-    /// Appends a call whose results have no names yet.
+    /// Appends a call without naming its results.
     pub(super) fn push_node(
         &mut self,
         op: StrId,
@@ -242,38 +244,39 @@ impl GraphBuilder {
         }
     }
 
-    /// Marks a call as having an effect besides its results and mutations: it keeps its place among
-    /// its like, and is never dropped or merged.
+    /// Marks a call as having an effect besides its results and mutations. It keeps its order
+    /// relative to other effects, and is never removed or merged.
     pub fn set_effect(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(node.index()) {
             node.effect = true;
         }
     }
 
-    /// Marks a call of an operator whose results may be views of an argument: here they are copies.
+    /// Marks the results of a call as copies, for an operator whose results may be views of an
+    /// argument.
     pub fn set_copies(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(node.index()) {
             node.copies = true;
         }
     }
 
-    /// Appends the definition of an unbacked symbol.
+    /// Appends the definition of an unbacked symbol from a value.
     pub fn bind(&mut self, symbol: SymbolId, value: ValueId, source: BindSource) {
         self.body.push(Stmt::Bind { symbol, value, source });
     }
 
-    /// Appends a check at run time.
+    /// Appends a runtime assertion.
     pub fn assert_(&mut self, cond: BoolExpr, message: Option<&str>) {
         let message = message.map(|m| self.intern(m));
         self.body.push(Stmt::Assert { cond, message });
     }
 
-    /// Adds a condition on the inputs' sizes, unless it is there already.
+    /// Adds a guard, a condition on the inputs' sizes, unless it exists already.
     pub fn guard(&mut self, cond: BoolExpr) {
         self.guards.insert(cond);
     }
 
-    /// Renames a value: `name` itself if it is free, else the next number of its base.
+    /// Renames a value to `name`, or to the next free number of its base if `name` is taken.
     pub fn set_name(&mut self, value: ValueId, name: &str) {
         let (base, number) = self.split(name);
         if let Some(current) = self.values.get(value.index()).map(|v| v.name)
@@ -284,12 +287,12 @@ impl GraphBuilder {
         }
     }
 
-    /// A value's type; `None` if the value is not of this graph.
+    /// The type of a value; `None` if the value is not of this graph.
     pub fn value_type(&self, value: ValueId) -> Option<ValueType> {
         self.values.get(value.index()).map(|v| v.ty)
     }
 
-    /// A tensor type interned before; `None` if it is not of this graph.
+    /// An interned tensor type; `None` if the id is not of this graph.
     pub fn tensor_type(&self, ty: TypeId) -> Option<&TensorType> {
         self.types.get_index(ty.index())
     }
@@ -299,25 +302,26 @@ impl GraphBuilder {
         self.nodes.len()
     }
 
-    /// The graph that returns `outputs`, with every table in first-use order and only what is used
-    /// in it. `symbols` is the table all its expressions belong to; the graph gets a table of its
-    /// own with the symbols it uses, in the same order and with the same declared ranges.
+    /// Finishes the graph that returns `outputs`. The result is canonical: every table is in
+    /// first-use order and holds only used entries. `symbols` is the table of all expressions given
+    /// to the builder. The graph gets its own table with the symbols it uses, in the same order and
+    /// with the same declared ranges.
     ///
     /// # Errors
-    /// If an id is not of this builder, a value is used before it is defined, a list nests too
-    /// deeply or a symbol's name is a reserved word.
+    /// An id is not of this builder, a value is used before its definition, a list nests too
+    /// deeply, or a symbol's name is a reserved word.
     pub fn finish(self, symbols: &SymTable, outputs: &[Arg]) -> Result<Graph, BuildError> {
         canonicalize(self, symbols, outputs)
     }
 
-    /// Takes exactly this name for the value about to be defined; `None` if another has it.
+    /// Takes exactly this name for a new value; `None` if another value has it.
     pub(super) fn take_name(&mut self, name: &str) -> Option<Name> {
         let (base, number) = self.split(name);
         let name = Name { base, number };
         self.names.take(name).then_some(name)
     }
 
-    /// Gives a name that was taken to a value.
+    /// Assigns a name from [`GraphBuilder::take_name`] to a value.
     pub(super) fn name_value(&mut self, value: ValueId, name: Name) {
         if let Some(v) = self.values.get_mut(value.index()) {
             v.name = name;
@@ -347,12 +351,14 @@ impl GraphBuilder {
         value
     }
 
+    /// Sanitizes a name and splits it into its interned base and its number.
     fn split(&mut self, name: &str) -> (StrId, u32) {
         let name = names::sanitize(name);
         let (base, number) = names::split(&name);
         (self.intern(base), number)
     }
 
+    /// A fresh name from a hint, or from a prefix and an index.
     fn name_for(&mut self, hint: Option<&str>, prefix: &str, index: usize) -> Name {
         let (base, number) = match hint {
             Some(hint) => self.split(hint),
@@ -361,6 +367,7 @@ impl GraphBuilder {
         self.names.fresh(base, number)
     }
 
+    /// The cached base name of an operator's results.
     fn op_base(&mut self, op: StrId) -> (StrId, u32) {
         if let Some(&base) = self.op_bases.get(&op) {
             return base;
@@ -376,6 +383,7 @@ impl GraphBuilder {
     }
 }
 
+/// Appends entries to a pool.
 fn extend<T: Copy>(pool: &mut Vec<T>, new: &[T]) -> Span {
     let start = pool.len() as u32;
     pool.extend_from_slice(new);

@@ -1,9 +1,11 @@
-//! The last step of building: every table in first-use order, so that equal programs are equal
-//! values.
+//! Canonicalization, the last step of building: every table is in first-use order, so two graphs
+//! that print the same are equal as values.
 //!
-//! First the structure is copied, renumbering values, types and strings as they are met and leaving
-//! out what is never met. Then the expressions, still of the builder's table, are moved in one
-//! fixed order into a fresh table that has only the symbols they mention.
+//! The first pass copies the structure. It renumbers values, types and strings at their first use,
+//! and so drops what is never used. The second pass imports the expressions from the builder's
+//! symbol table into a new table that declares only the symbols they contain, in a fixed order of
+//! visiting. Types whose expressions have become equal are merged. Both passes are linear in the
+//! size of the graph.
 
 use super::build::{BuildError, GraphBuilder};
 use super::types::{
@@ -17,15 +19,17 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
-/// Words that cannot be symbols, as they would read as something else in an argument or condition.
+/// Words that cannot be symbol names, because graph text gives them another meaning in an argument
+/// or a condition.
 const RESERVED: [&str; 10] =
     ["None", "true", "false", "inf", "nan", "and", "or", "not", "min", "max"];
 
-/// Whether a symbol cannot have this name.
+/// Whether a name is reserved and so cannot be a symbol.
 pub(super) fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name) || crate::DType::ALL.iter().any(|d| d.name() == name)
 }
 
+/// Canonicalizes the builder's contents; see [`GraphBuilder::finish`].
 pub(super) fn canonicalize(
     from: GraphBuilder,
     symbols: &SymTable,
@@ -47,7 +51,7 @@ pub(super) fn canonicalize(
     Ok(out)
 }
 
-/// New numbers for table entries, in the order they are asked for.
+/// New indices of table entries, in the order of their first use.
 struct Renumber {
     new: Vec<u32>,
     order: Vec<usize>,
@@ -58,6 +62,7 @@ impl Renumber {
         Renumber { new: vec![u32::MAX; len], order: Vec::new() }
     }
 
+    /// The new index of an entry; assigned on first use.
     fn get(&mut self, what: &'static str, index: usize) -> Result<u32, BuildError> {
         let len = self.new.len();
         let new = self.new.get_mut(index).ok_or(BuildError::Foreign { what, index, len })?;
@@ -69,7 +74,7 @@ impl Renumber {
     }
 }
 
-/// What takes a value, for the error message.
+/// The user of a value, for error messages.
 #[derive(Clone, Copy)]
 enum UseSite {
     Node(StrId),
@@ -77,6 +82,7 @@ enum UseSite {
     Return,
 }
 
+/// The first pass: the builder's graph, the graph under construction, and the renumberings.
 struct Canonicalizer<'a> {
     from: &'a GraphBuilder,
     out: Graph,
@@ -86,6 +92,7 @@ struct Canonicalizer<'a> {
 }
 
 impl Canonicalizer<'_> {
+    /// Copies the structure of the graph in program order.
     fn run(&mut self, outputs: &[Arg]) -> Result<(), BuildError> {
         let from = self.from;
         self.out.name = self.str(from.name)?;
@@ -93,18 +100,18 @@ impl Canonicalizer<'_> {
             let value = self.define(input)?;
             self.out.inputs.push(value);
         }
-        for c in &from.consts {
-            let value = self.define(c.value)?;
+        for constant in &from.consts {
+            let value = self.define(constant.value)?;
             self.out.consts.push(Const {
                 value,
-                source: c.source.clone(),
+                source: constant.source.clone(),
                 digest: OnceLock::new(),
             });
         }
         self.out.guards = from.guards.iter().copied().collect();
         self.out.nodes.reserve_exact(from.nodes.len());
         self.out.body.reserve_exact(from.body.len());
-        self.out.args.reserve(self.args_behind_nodes());
+        self.out.args.reserve(self.copied_arg_count());
         self.out.values.reserve(from.values.len());
         self.out.results.reserve(from.results.len());
         self.out.locs.0.reserve(from.locs.len());
@@ -119,15 +126,17 @@ impl Canonicalizer<'_> {
         Ok(())
     }
 
-    /// How many arguments nodes have, with those of lists, which nodes may share in what is copied.
-    fn args_behind_nodes(&self) -> usize {
+    /// The number of arguments of all nodes, including those of list arguments. Nodes may share
+    /// lists in the builder, but each gets its own copy, so the result can exceed the builder's
+    /// pool.
+    fn copied_arg_count(&self) -> usize {
         let listed = |arg: &Arg| if let Arg::List(list) = arg { list.len as usize } else { 0 };
-        let of = |node: &Node| {
+        let count = |node: &Node| {
             node.args
                 .get(&self.from.args)
                 .map_or(0, |args| args.len() + args.iter().map(listed).sum::<usize>())
         };
-        self.from.nodes.iter().map(of).sum()
+        self.from.nodes.iter().map(count).sum()
     }
 
     fn stmt(&mut self, stmt: Stmt) -> Result<Stmt, BuildError> {
@@ -165,8 +174,8 @@ impl Canonicalizer<'_> {
         })
     }
 
-    /// Copies a list's elements behind those of the lists nested in it, so that each list stays in
-    /// one piece.
+    /// Copies a list. Nested lists are copied first, so that the elements of each list are
+    /// contiguous and follow those of the lists inside it.
     fn args(&mut self, span: Span, at: UseSite, depth: usize) -> Result<Span, BuildError> {
         let args = span.get(&self.from.args).ok_or(foreign(
             "list",
@@ -232,6 +241,7 @@ impl Canonicalizer<'_> {
         Ok(Span { start, len: results.len() as u32 })
     }
 
+    /// Copies a value at its definition and assigns its new id.
     fn define(&mut self, value: ValueId) -> Result<ValueId, BuildError> {
         let mut record = *self.from.values.get(value.index()).ok_or(foreign(
             "value",
@@ -251,6 +261,7 @@ impl Canonicalizer<'_> {
         Ok(new)
     }
 
+    /// The new id of a value that is already defined.
     fn used(&self, value: ValueId, at: UseSite) -> Result<ValueId, BuildError> {
         match self.values.get(value.index()) {
             Some(Some(new)) => Ok(*new),
@@ -258,6 +269,7 @@ impl Canonicalizer<'_> {
         }
     }
 
+    /// The text of a user of a value, for error messages.
     fn describe(&self, at: UseSite) -> String {
         match at {
             UseSite::Node(op) => self
@@ -280,7 +292,7 @@ fn foreign(what: &'static str, index: usize, len: usize) -> BuildError {
     BuildError::Foreign { what, index, len }
 }
 
-/// A place where a graph holds an expression.
+/// A mutable reference to an expression, condition or symbol in a graph.
 enum ExprMut<'a> {
     Int(&'a mut Expr),
     Bool(&'a mut BoolExpr),
@@ -310,7 +322,7 @@ impl Graph {
         }
     }
 
-    /// Visits every expression, always in the same order.
+    /// Visits every expression in a fixed order.
     fn visit_exprs<E>(
         &mut self,
         f: &mut impl FnMut(ExprMut<'_>) -> Result<(), E>,
@@ -345,7 +357,7 @@ impl Graph {
         })
     }
 
-    /// Moves all expressions out of `old` into the graph's own, still empty table.
+    /// Imports all expressions from the builder's table `old` into the graph's own table.
     fn move_exprs(&mut self, old: &SymTable) -> Result<(), BuildError> {
         let mut used: FxHashSet<SymbolId> = FxHashSet::default();
         let mut seen: FxHashSet<Expr> = FxHashSet::default();
@@ -356,19 +368,22 @@ impl Graph {
                 }
                 ExprMut::Int(_) => {}
                 ExprMut::Bool(b) => used.extend(old.free_symbols_bool(*b)),
-                ExprMut::Symbol(s) => {
-                    used.insert(*s);
+                ExprMut::Symbol(symbol) => {
+                    used.insert(*symbol);
                 }
             }
             Ok(())
         })?;
         let mut table = SymTable::new();
         let mut symbols: FxHashMap<SymbolId, SymbolId> = FxHashMap::default();
-        for s in old.symbols().filter(|s| used.contains(s)) {
-            if is_reserved(old.name(s)) {
-                return Err(BuildError::Reserved(old.name(s).to_owned()));
+        for symbol in old.symbols().filter(|symbol| used.contains(symbol)) {
+            if is_reserved(old.name(symbol)) {
+                return Err(BuildError::Reserved(old.name(symbol).to_owned()));
             }
-            symbols.insert(s, table.symbol(old.name(s), old.kind(s), old.range(s))?);
+            symbols.insert(
+                symbol,
+                table.symbol(old.name(symbol), old.kind(symbol), old.range(symbol))?,
+            );
         }
         let mut moved: FxHashMap<Expr, Expr> = FxHashMap::default();
         self.visit_exprs::<SymError>(&mut |expr| {
@@ -385,9 +400,9 @@ impl Graph {
                     }
                 }
                 ExprMut::Bool(b) => *b = table.import_bool(old, *b)?,
-                ExprMut::Symbol(s) => {
-                    if let Some(&new) = symbols.get(s) {
-                        *s = new;
+                ExprMut::Symbol(symbol) => {
+                    if let Some(&new) = symbols.get(symbol) {
+                        *symbol = new;
                     }
                 }
             }
@@ -410,8 +425,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Two expressions that the old table told apart may be one in the new table, and then so may
-    /// two types.
+    /// Merges equal types and renumbers them. Two expressions that differ in the old table can be
+    /// equal in the new one, which makes their types equal.
     fn merge_types(&mut self) {
         let mut merged: IndexSet<_, FxBuildHasher> = IndexSet::default();
         let new: Vec<u32> =

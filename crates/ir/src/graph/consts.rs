@@ -1,11 +1,12 @@
-//! Constants: tensors that existed before the graph did, known to it by type and digest only.
+//! Constants: tensors that exist before the graph is built. A graph holds their type and a digest
+//! of their contents; the contents are behind [`ConstSource`].
 
 use super::{Graph, ValueId};
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// The first 8 bytes of a SHA-256 over a constant's dtype, sizes and logical contents.
+/// The first 8 bytes of a SHA-256 digest over a constant's dtype, sizes and logical contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(pub [u8; 8]);
 
@@ -15,21 +16,22 @@ impl fmt::Display for Digest {
     }
 }
 
-/// What holds a constant's contents. Whoever made the graph can get it back by upcasting to
-/// [`Any`].
+/// The holder of a constant's contents. The crate that built the graph recovers its own type by
+/// upcasting to [`Any`].
 pub trait ConstSource: Any + Send + Sync {
-    /// The digest of the contents; asked for once per graph, when first needed.
+    /// The digest of the contents; computed at most once per graph, on first use.
     fn digest(&self) -> Digest;
 }
 
-/// A constant read from text: nothing is known of it but the digest.
+/// A constant read from text: only its digest is known.
 impl ConstSource for Digest {
     fn digest(&self) -> Digest {
         *self
     }
 }
 
-/// A constant of a graph. Two are equal if their digests are.
+/// A constant of a graph. Two constants are equal if they name the same value and their digests are
+/// equal.
 #[derive(Clone)]
 pub struct Const {
     pub(super) value: ValueId,
@@ -38,17 +40,17 @@ pub struct Const {
 }
 
 impl Const {
-    /// The value that stands for it in the graph.
+    /// The value that represents the constant in the graph.
     pub fn value(&self) -> ValueId {
         self.value
     }
 
-    /// Its contents.
+    /// The holder of its contents.
     pub fn source(&self) -> &Arc<dyn ConstSource> {
         &self.source
     }
 
-    /// Its contents as the type they were given as.
+    /// The holder of its contents as `T`, if it has this type.
     pub fn source_as<T: ConstSource>(&self) -> Option<&T> {
         let any: &dyn Any = &*self.source;
         any.downcast_ref()
@@ -61,10 +63,10 @@ impl Const {
 }
 
 impl Graph {
-    /// The same graph, with other holders of its constants' contents.
+    /// Replaces the holders of all constants' contents.
     ///
     /// # Errors
-    /// Those of `holder`.
+    /// The first error of `holder`.
     pub fn with_sources<E>(
         mut self,
         mut holder: impl FnMut(&Const) -> Result<Arc<dyn ConstSource>, E>,

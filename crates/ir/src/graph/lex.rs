@@ -1,15 +1,15 @@
-//! Tokens of the text form.
+//! The lexer of graph text. One pass over the bytes, in linear time.
 
 use super::names;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `batch`, `graph`, `f32`
     Ident,
     /// `aten::add.Tensor`
     Op,
-    /// `%add_1`; the token's text is without the `%`
+    /// `%add_1`; the token's range excludes the `%`.
     Value,
     /// Decimal digits.
     Int,
@@ -17,17 +17,17 @@ pub(super) enum Kind {
     Float,
     /// A string with its quotes.
     Str,
-    /// `sha256:` and 16 hexadecimal digits; the token's text is the digits.
+    /// `sha256:` and 16 hexadecimal digits; the token's range is the digits.
     Digest,
     /// Brackets, separators and operators.
     Punct,
-    /// The end of a line outside of parentheses and brackets; never two in a row.
+    /// The end of a line outside parentheses and brackets. Consecutive line ends give one token.
     Newline,
     /// The end of the text.
     End,
 }
 
-/// A token: a kind and a range of the text, in bytes.
+/// A token: its kind and its byte range in the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token {
     pub kind: Kind,
@@ -35,7 +35,7 @@ pub(super) struct Token {
     pub end: u32,
 }
 
-/// The length of the punctuation that starts with `b`, followed by `next`.
+/// The length of the punctuation token that starts with `b`, followed by `next`.
 fn punctuation(b: u8, next: Option<u8>) -> Option<usize> {
     match (b, next) {
         (b'-', Some(b'>')) | (b'/', Some(b'/')) | (b'=' | b'!' | b'<' | b'>', Some(b'=')) => {
@@ -50,8 +50,10 @@ fn punctuation(b: u8, next: Option<u8>) -> Option<usize> {
     }
 }
 
-/// Splits a text into tokens, the last of which is [`Kind::End`]. An error is a position and a
-/// message.
+/// Splits a text into tokens, the last of which is [`Kind::End`].
+///
+/// # Errors
+/// The byte offset of the error and a message.
 pub(super) fn lex(text: &str) -> Result<Vec<Token>, (usize, String)> {
     let bytes = text.as_bytes();
     let mut tokens: Vec<Token> = Vec::with_capacity(bytes.len() / 4);
@@ -101,7 +103,7 @@ pub(super) fn lex(text: &str) -> Result<Vec<Token>, (usize, String)> {
     Ok(tokens)
 }
 
-/// The end of the longest run of such bytes.
+/// The end of the longest run of accepted bytes from `from`.
 fn run(bytes: &[u8], from: usize, is: impl Fn(u8) -> bool) -> usize {
     bytes.iter().skip(from).position(|&b| !is(b)).map_or(bytes.len(), |n| from + n)
 }
@@ -110,7 +112,7 @@ fn is_word(b: u8) -> bool {
     b == b'_' || b.is_ascii_alphanumeric()
 }
 
-/// The end of a string that starts at `from`, behind its quote.
+/// The end of the string literal that starts at `from`, past its closing quote.
 fn string(text: &str, from: usize) -> Result<usize, (usize, String)> {
     let mut escaped = false;
     for (i, b) in text.bytes().enumerate().skip(from + 1) {
@@ -125,6 +127,7 @@ fn string(text: &str, from: usize) -> Result<usize, (usize, String)> {
     Err((from, "this string does not end on its line".to_owned()))
 }
 
+/// An integer or a float.
 fn number(bytes: &[u8], from: usize) -> Result<(Kind, usize, usize), (usize, String)> {
     let digits = |from| run(bytes, from, |b| b.is_ascii_digit());
     let mut end = digits(from);
@@ -142,8 +145,8 @@ fn number(bytes: &[u8], from: usize) -> Result<(Kind, usize, usize), (usize, Str
     }
 }
 
-/// An identifier, an operator's name, or one of the two words with hexadecimal digits behind a
-/// colon.
+/// An identifier, an operator name, or a word with hexadecimal digits after a colon: `sha256:` or
+/// `nan:`.
 fn word(text: &str, from: usize) -> Result<(Kind, usize, usize), (usize, String)> {
     let bytes = text.as_bytes();
     let end = run(bytes, from, is_word);

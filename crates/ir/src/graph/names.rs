@@ -1,9 +1,9 @@
-//! Names of values. A name is a base string and a number, so that the ten-thousandth `add` costs no
-//! string.
+//! Names of values: a base string and a number. Values of one operator share the base string, so a
+//! new name allocates no string.
 //!
-//! The text `base_N` with a canonical decimal `N >= 1` always means (`base`, `N`); any other text
-//! is a base with number 0. The split is at the last underscore and unique, so `add__1` is the
-//! second value of base `add_`, and never the first of base `add__1`.
+//! The text `base_N` with a canonical decimal `N >= 1` always denotes (`base`, `N`); any other text
+//! is a base with number 0. The split at the last underscore is unique: `add__1` is number 1 of
+//! base `add_`, and never number 0 of base `add__1`.
 
 use super::{Name, StrId};
 use rustc_hash::FxHashSet;
@@ -20,12 +20,12 @@ pub(super) fn split(text: &str) -> (&str, u32) {
     }
 }
 
+/// Whether a text is a decimal number without leading zero.
 fn is_canonical(digits: &str) -> bool {
     digits.bytes().all(|b| b.is_ascii_digit()) && digits.bytes().next().is_some_and(|b| b != b'0')
 }
 
-/// Whether a text can stand after `%`: letters, digits, `_` and `.`, not starting with a digit or a
-/// dot.
+/// Whether a text may follow `%`: letters, digits, `_` and `.`, starting with a letter or `_`.
 pub(super) fn is_valid(text: &str) -> bool {
     text.bytes().next().is_some_and(is_start) && text.bytes().all(is_continue)
 }
@@ -53,8 +53,8 @@ pub(super) fn is_continue(b: u8) -> bool {
     is_start(b) || b.is_ascii_digit() || b == b'.'
 }
 
-/// The nearest valid name: other characters become `_`, and a text that starts wrongly gets one in
-/// front.
+/// Converts a text to a valid name: invalid characters become `_`, and a text with an invalid start
+/// gets a leading `_`.
 pub(super) fn sanitize(text: &str) -> Cow<'_, str> {
     if is_valid(text) {
         return Cow::Borrowed(text);
@@ -67,31 +67,31 @@ pub(super) fn sanitize(text: &str) -> Cow<'_, str> {
     Cow::Owned(name)
 }
 
-/// The default base name of an operator's results: its name without namespace and overload. A
-/// trailing underscore stays: `aten::add_.Tensor` gives `add_`, `add__1`, …, which no result of
-/// `aten::add` is called.
+/// The default base name of an operator's results: the operator's name without namespace and
+/// overload. A trailing underscore stays: `aten::add_.Tensor` gives `add_`, `add__1`, …, which
+/// differ from all names of `aten::add`.
 pub(super) fn of_op(op: &str) -> &str {
     let name = op.rsplit_once("::").map_or(op, |(_, name)| name);
     name.split_once('.').map_or(name, |(name, _)| name)
 }
 
-/// Hands out names, each once.
+/// Allocates unique names. Taking a name is O(1); a fresh name skips only taken numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    /// By base: every number below this is taken.
+    /// For each base, a number below which every number is taken.
     next: Vec<u32>,
-    /// Taken numbers that are not below `next`.
+    /// Taken names whose number is not below `next`.
     ahead: FxHashSet<Name>,
 }
 
 impl Names {
-    /// Takes exactly this name; false if it is taken.
+    /// Takes exactly this name; `false` if it is already taken.
     pub fn take(&mut self, name: Name) -> bool {
         name.number >= self.next.get(name.base.index()).copied().unwrap_or(0)
             && self.ahead.insert(name)
     }
 
-    /// This name if it is free, else the next free number of its base.
+    /// Takes this name if it is free, else the next free number of its base.
     pub fn fresh(&mut self, base: StrId, wanted: u32) -> Name {
         let wanted = Name { base, number: wanted };
         if wanted.number > 0 && self.take(wanted) {

@@ -1,5 +1,5 @@
-//! The plain data of a graph: ids, types, arguments, nodes and statements. All of it is small and
-//! `Copy`, except [`TensorType`].
+//! The data types of a graph: ids, types, arguments, nodes and statements. All except
+//! [`TensorType`] are small and `Copy`.
 
 use crate::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use crate::{DType, Device, Layout, MemoryFormat};
@@ -12,7 +12,7 @@ macro_rules! ids {
         pub struct $name(pub(super) u32);
 
         impl $name {
-            /// The position in the graph's table.
+            /// The index in the graph's table.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -21,7 +21,7 @@ macro_rules! ids {
 }
 
 ids!(
-    /// A node: one call of an operator. In a finished graph, ids count up in program order.
+    /// A node: one call of an operator. In a finished graph, node ids increase in program order.
     NodeId,
     /// A value: an input, a constant or one result of a node.
     ValueId,
@@ -31,7 +31,7 @@ ids!(
     StrId,
 );
 
-/// A range of one of the graph's pools.
+/// A range in one of the graph's pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Span {
     pub(super) start: u32,
@@ -49,14 +49,14 @@ impl Span {
         self.len == 0
     }
 
-    /// The slice of a pool; `None` if it ends before the span does.
+    /// The slice of a pool; `None` if the range exceeds it.
     pub(super) fn get<T>(self, pool: &[T]) -> Option<&[T]> {
         let start = self.start as usize;
         pool.get(start..start.checked_add(self.len())?)
     }
 }
 
-/// Values with consecutive ids.
+/// A range of values with consecutive ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct ValueRange(pub(super) Span);
 
@@ -82,30 +82,30 @@ impl ValueRange {
     }
 }
 
-/// A tensor's metadata. Sizes and strides are in elements, and of equal rank.
+/// A tensor's metadata. Sizes and strides have the same rank; strides and offset are in elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TensorType {
-    /// Element type.
+    /// The element type.
     pub dtype: DType,
-    /// Where the storage is.
+    /// The device of the storage.
     pub device: Device,
-    /// Only strided tensors exist.
+    /// The layout; always strided in a valid graph.
     pub layout: Layout,
-    /// Extent of each dimension.
+    /// The number of elements along each dimension.
     pub sizes: SmallVec<[Expr; 4]>,
-    /// Distance between neighbours along each dimension, in elements.
+    /// The distance between consecutive elements along each dimension, in elements.
     pub strides: SmallVec<[Expr; 4]>,
-    /// First element's position in the storage, in elements.
+    /// The position of the first element in the storage, in elements.
     pub offset: Expr,
-    /// Whether gradients are recorded for it.
+    /// Whether the tensor requires gradients.
     pub requires_grad: bool,
 }
 
 impl TensorType {
-    /// A contiguous, strided tensor on the host with offset 0 and without gradient.
+    /// A contiguous tensor on the host, with offset 0 and without gradient.
     ///
     /// # Errors
-    /// If a stride overflows.
+    /// A stride overflows.
     pub fn contiguous(
         dtype: DType,
         sizes: &[Expr],
@@ -127,14 +127,13 @@ impl TensorType {
         self.sizes.len()
     }
 
-    /// Every expression in it: sizes, strides, offset.
+    /// All expressions of the type: sizes, strides, offset.
     pub fn exprs(&self) -> impl Iterator<Item = Expr> {
         self.sizes.iter().chain(&self.strides).copied().chain([self.offset])
     }
 }
 
-/// Row-major strides as PyTorch gives them: the product of `max(size, 1)` over the dimensions to
-/// the right.
+/// Row-major strides as in PyTorch: the product of `max(size, 1)` over the inner dimensions.
 pub(super) fn contiguous_strides(
     sizes: &[Expr],
     symbols: &mut SymTable,
@@ -155,13 +154,13 @@ pub(super) fn contiguous_strides(
     Ok(strides)
 }
 
-/// What kind of value an operator's result or an input is.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueType {
     /// A tensor.
     Tensor(TypeId),
-    /// An integer known as this expression; for an input or a data-dependent result, a plain
-    /// symbol.
+    /// An integer equal to this expression. For an input or a data-dependent result, the expression
+    /// is a single symbol.
     Int(Expr),
     /// A floating-point number.
     Float,
@@ -171,8 +170,8 @@ pub enum ValueType {
     Str,
 }
 
-/// A float compared and hashed by its bits, so that `-0.0` differs from `0.0` and a NaN equals
-/// itself.
+/// A float with bitwise equality and hash: `-0.0` differs from `0.0`, and a NaN equals a NaN of the
+/// same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FloatBits(u64);
 
@@ -194,7 +193,7 @@ impl From<f64> for FloatBits {
 pub enum Arg {
     /// A value of the graph.
     Value(ValueId),
-    /// An absent optional.
+    /// `None`: an absent optional argument.
     None,
     /// An integer, which may be symbolic.
     Int(Expr),
@@ -212,25 +211,25 @@ pub enum Arg {
     Layout(Layout),
     /// A memory format.
     MemoryFormat(MemoryFormat),
-    /// A list, in the graph's argument pool.
+    /// A list: a range in the graph's argument pool.
     List(Span),
 }
 
 const _: () = assert!(size_of::<Arg>() == 16);
 
-/// One of the results an operator's schema declares.
+/// One result of an operator's schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Res {
     /// A single value.
     Value(ValueId),
     /// A list of values.
     List(ValueRange),
-    /// An optional result that this call does not give.
+    /// An optional result that this call does not return.
     Absent,
 }
 
 impl Res {
-    /// The values in it.
+    /// The values of the result.
     pub fn values(self) -> ValueRange {
         match self {
             Res::Value(v) => ValueRange(Span { start: v.0, len: 1 }),
@@ -240,20 +239,20 @@ impl Res {
     }
 }
 
-/// One call of an operator. Read it through [`super::Graph::args`] and its neighbours.
+/// One call of an operator. [`super::Graph::args`] and similar methods resolve its ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     pub(super) op: StrId,
     pub(super) args: Span,
     pub(super) kwargs: Span,
     pub(super) results: Span,
-    /// It does something besides its results and mutations.
+    /// The call has an effect besides its results and mutations.
     pub(super) effect: bool,
-    /// Results that may be views of an argument are copies.
+    /// Results that the schema allows to be views of an argument are copies in this call.
     pub(super) copies: bool,
 }
 
-/// A statement. Their order is the program's order.
+/// A statement. The order of statements is the program order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stmt {
     /// A call of an operator.
@@ -262,30 +261,30 @@ pub enum Stmt {
     Bind {
         /// The symbol.
         symbol: SymbolId,
-        /// The value it is read from.
+        /// The value that determines it.
         value: ValueId,
-        /// What of the value.
+        /// The property of the value.
         source: BindSource,
     },
-    /// A check at run time.
+    /// A runtime assertion.
     Assert {
-        /// What must hold.
+        /// The condition that must hold.
         cond: BoolExpr,
-        /// What to say if it does not.
+        /// The message if it fails.
         message: Option<StrId>,
     },
 }
 
-/// What a bind statement reads.
+/// The property that a bind statement reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindSource {
-    /// A tensor's size in one dimension.
+    /// The size of a tensor along a dimension.
     Size(u32),
-    /// An integer value itself.
+    /// The integer value itself.
     Value,
 }
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Def {
     /// The `i`-th input.
@@ -296,12 +295,12 @@ pub enum Def {
     Node(NodeId),
 }
 
-/// A value's name: `base` alone if the number is 0, else `base_number`.
+/// The name of a value: `base` if the number is 0, else `base_number`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Name {
     /// The text before the number.
     pub base: StrId,
-    /// From 1; 0 stands for no number.
+    /// The number, from 1; 0 means no number.
     pub number: u32,
 }
 
@@ -312,8 +311,7 @@ pub(super) struct Value {
     pub def: Def,
 }
 
-/// Data beside a graph that is no part of its meaning (source locations, indexes built on demand):
-/// any two are equal.
+/// Data of a graph that its equality ignores: source locations, and indexes built on demand.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IgnoredInEq<T>(pub T);
 

@@ -1,31 +1,32 @@
-//! The builder, which is also the type checker.
+//! The builder of scalar expressions. It type-checks each instruction, so a finished [`ScalarExpr`]
+//! is well typed.
 
 use super::{BinaryOp, CmpOp, Instr, Op, Reg, ScalarExpr, UnaryOp, cast_scalar};
 use crate::{DType, Scalar};
 
-/// Why an instruction was refused.
+/// The error of an instruction that is not well typed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The register is not of this builder.
+    /// The register is not defined in this builder.
     #[error("register {reg} is not defined; this expression has {len} registers")]
     UnknownReg {
         /// The register.
         reg: Reg,
-        /// How many there are.
+        /// The number of defined registers.
         len: usize,
     },
-    /// The operation takes other dtypes.
+    /// The operation does not accept the operand's dtype.
     #[error("`{op}` takes {expected}, found {found}")]
     DType {
         /// The operation.
         op: &'static str,
-        /// What it takes.
+        /// The accepted dtypes.
         expected: &'static str,
-        /// What it was given.
+        /// The operand's dtype.
         found: DType,
     },
-    /// Two operands that must agree do not.
+    /// The operands must have one dtype and do not.
     #[error("`{op}` takes two operands of one dtype, found {left} and {right}; insert a cast")]
     Mismatch {
         /// The operation.
@@ -37,9 +38,9 @@ pub enum BuildError {
     },
 }
 
-/// Which dtypes an operation takes.
+/// The dtypes that an operation accepts.
 #[derive(Clone, Copy)]
-enum Takes {
+enum Accepts {
     Any,
     Numbers,
     Floats,
@@ -47,20 +48,20 @@ enum Takes {
     Ints,
 }
 
-impl Takes {
+impl Accepts {
     fn check(self, op: &'static str, found: DType) -> Result<(), BuildError> {
         let (ok, expected) = match self {
-            Takes::Any => (true, "any dtype"),
-            Takes::Numbers => (found != DType::Bool, "numbers"),
-            Takes::Floats => (found.is_float(), "floats"),
-            Takes::Bits => (!found.is_float(), "integers and bool"),
-            Takes::Ints => (found.is_int(), "integers"),
+            Accepts::Any => (true, "any dtype"),
+            Accepts::Numbers => (found != DType::Bool, "numbers"),
+            Accepts::Floats => (found.is_float(), "floats"),
+            Accepts::Bits => (!found.is_float(), "integers and bool"),
+            Accepts::Ints => (found.is_int(), "integers"),
         };
         if ok { Ok(()) } else { Err(BuildError::DType { op, expected, found }) }
     }
 }
 
-/// Builds a [`ScalarExpr`], an instruction at a time. It inserts nothing by itself.
+/// Builds a [`ScalarExpr`], one instruction at a time. It inserts no implicit conversions.
 #[derive(Clone, Debug, Default)]
 pub struct ExprBuilder {
     inputs: Vec<DType>,
@@ -86,76 +87,92 @@ impl ExprBuilder {
             .ok_or(BuildError::UnknownReg { reg, len: self.instrs.len() })
     }
 
-    /// The next input.
+    /// Adds an input.
     pub fn input(&mut self, dtype: DType) -> Reg {
         self.inputs.push(dtype);
         self.push(Op::Input(u32::try_from(self.inputs.len() - 1).unwrap_or(u32::MAX)), dtype)
     }
 
-    /// A constant, converted to `dtype` as a cast would.
+    /// Adds a constant, converted to `dtype` by the rules of a cast.
     pub fn constant(&mut self, value: impl Into<Scalar>, dtype: DType) -> Reg {
         self.push(Op::Const(cast_scalar(value.into(), dtype)), dtype)
     }
 
-    /// A unary operation.
+    /// Adds a unary operation.
+    ///
+    /// # Errors
+    /// The operation does not accept the operand's dtype.
     pub fn unary(&mut self, op: UnaryOp, a: Reg) -> Result<Reg, BuildError> {
         use UnaryOp::*;
-        let d = self.dtype(a)?;
-        let takes = match op {
-            Neg | Abs | Sign => Takes::Numbers,
-            Not => Takes::Bits,
-            _ => Takes::Floats,
+        let dtype = self.dtype(a)?;
+        let accepts = match op {
+            Neg | Abs | Sign => Accepts::Numbers,
+            Not => Accepts::Bits,
+            _ => Accepts::Floats,
         };
-        takes.check(op.name(), d)?;
-        let result = if matches!(op, IsNan | IsInf) { DType::Bool } else { d };
+        accepts.check(op.name(), dtype)?;
+        let result = if matches!(op, IsNan | IsInf) { DType::Bool } else { dtype };
         Ok(self.push(Op::Unary(op, a), result))
     }
 
-    fn same(&self, op: &'static str, a: Reg, b: Reg) -> Result<DType, BuildError> {
+    /// The common dtype of two operands.
+    fn common_dtype(&self, op: &'static str, a: Reg, b: Reg) -> Result<DType, BuildError> {
         let (left, right) = (self.dtype(a)?, self.dtype(b)?);
         if left == right { Ok(left) } else { Err(BuildError::Mismatch { op, left, right }) }
     }
 
-    /// A binary operation.
+    /// Adds a binary operation.
+    ///
+    /// # Errors
+    /// The operands' dtypes differ, or the operation does not accept them.
     pub fn binary(&mut self, op: BinaryOp, a: Reg, b: Reg) -> Result<Reg, BuildError> {
         use BinaryOp::*;
-        let d = self.same(op.name(), a, b)?;
-        let takes = match op {
-            Sub | FloorDiv | TruncDiv | Fmod | Remainder | Pow => Takes::Numbers,
-            Add | Mul | Min | Max => Takes::Any,
-            Div | Atan2 | Hypot | Copysign => Takes::Floats,
-            And | Or | Xor => Takes::Bits,
-            Shl | Shr => Takes::Ints,
+        let dtype = self.common_dtype(op.name(), a, b)?;
+        let accepts = match op {
+            Sub | FloorDiv | TruncDiv | Fmod | Remainder | Pow => Accepts::Numbers,
+            Add | Mul | Min | Max => Accepts::Any,
+            Div | Atan2 | Hypot | Copysign => Accepts::Floats,
+            And | Or | Xor => Accepts::Bits,
+            Shl | Shr => Accepts::Ints,
         };
-        takes.check(op.name(), d)?;
-        Ok(self.push(Op::Binary(op, a, b), d))
+        accepts.check(op.name(), dtype)?;
+        Ok(self.push(Op::Binary(op, a, b), dtype))
     }
 
-    /// A comparison.
+    /// Adds a comparison.
+    ///
+    /// # Errors
+    /// The operands' dtypes differ.
     pub fn compare(&mut self, op: CmpOp, a: Reg, b: Reg) -> Result<Reg, BuildError> {
-        self.same(op.name(), a, b)?;
+        self.common_dtype(op.name(), a, b)?;
         Ok(self.push(Op::Compare(op, a, b), DType::Bool))
     }
 
-    /// `if cond { a } else { b }`.
+    /// Adds `if cond { a } else { b }`.
+    ///
+    /// # Errors
+    /// The condition is not bool, or the other operands' dtypes differ.
     pub fn select(&mut self, cond: Reg, a: Reg, b: Reg) -> Result<Reg, BuildError> {
         let found = self.dtype(cond)?;
         if found != DType::Bool {
             return Err(BuildError::DType { op: "select", expected: "a bool condition", found });
         }
-        let d = self.same("select", a, b)?;
-        Ok(self.push(Op::Select(cond, a, b), d))
+        let dtype = self.common_dtype("select", a, b)?;
+        Ok(self.push(Op::Select(cond, a, b), dtype))
     }
 
-    /// Converts to `dtype`; the register itself if it already is.
+    /// Adds a conversion to `dtype`; returns the register itself if it already has this dtype.
     pub fn cast(&mut self, a: Reg, dtype: DType) -> Result<Reg, BuildError> {
         if self.dtype(a)? == dtype { Ok(a) } else { Ok(self.push(Op::Cast(a), dtype)) }
     }
 
-    /// Appends another expression with `args` for its inputs; gives its outputs.
+    /// Appends another expression with its inputs replaced by `args`; returns its output registers.
+    ///
+    /// # Errors
+    /// An argument is missing or has another dtype than the input.
     pub fn inline(&mut self, expr: &ScalarExpr, args: &[Reg]) -> Result<Vec<Reg>, BuildError> {
         let mut map: Vec<Reg> = Vec::with_capacity(expr.instrs().len());
-        let at = |map: &[Reg], r: Reg| {
+        let renamed = |map: &[Reg], r: Reg| {
             map.get(r.index()).copied().ok_or(BuildError::UnknownReg { reg: r, len: map.len() })
         };
         for instr in expr.instrs() {
@@ -173,19 +190,24 @@ impl ExprBuilder {
                     continue;
                 }
                 Op::Const(c) => Op::Const(c),
-                Op::Unary(o, a) => Op::Unary(o, at(&map, a)?),
-                Op::Binary(o, a, b) => Op::Binary(o, at(&map, a)?, at(&map, b)?),
-                Op::Compare(o, a, b) => Op::Compare(o, at(&map, a)?, at(&map, b)?),
-                Op::Select(c, a, b) => Op::Select(at(&map, c)?, at(&map, a)?, at(&map, b)?),
-                Op::Cast(a) => Op::Cast(at(&map, a)?),
+                Op::Unary(o, a) => Op::Unary(o, renamed(&map, a)?),
+                Op::Binary(o, a, b) => Op::Binary(o, renamed(&map, a)?, renamed(&map, b)?),
+                Op::Compare(o, a, b) => Op::Compare(o, renamed(&map, a)?, renamed(&map, b)?),
+                Op::Select(c, a, b) => {
+                    Op::Select(renamed(&map, c)?, renamed(&map, a)?, renamed(&map, b)?)
+                }
+                Op::Cast(a) => Op::Cast(renamed(&map, a)?),
             };
             let r = self.push(op, instr.dtype);
             map.push(r);
         }
-        expr.outputs().iter().map(|r| at(&map, *r)).collect()
+        expr.outputs().iter().map(|r| renamed(&map, *r)).collect()
     }
 
-    /// The finished expression.
+    /// The finished expression with these outputs.
+    ///
+    /// # Errors
+    /// An output is not defined.
     pub fn finish(self, outputs: &[Reg]) -> Result<ScalarExpr, BuildError> {
         for r in outputs {
             self.dtype(*r)?;

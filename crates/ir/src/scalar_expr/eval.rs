@@ -1,22 +1,23 @@
-//! The reference evaluator: plain, one element at a time; what every backend is tested against.
+//! The reference evaluator: one element at a time, without optimization. Backends are tested
+//! against it.
 
 use super::{BinaryOp, CmpOp, Op, Reg, ScalarExpr, UnaryOp};
 use crate::{DType, Scalar};
 use half::{bf16, f16};
 
-/// Why an evaluation failed.
+/// The error of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvalError {
     /// An integer was divided by zero.
     #[error("integer division by zero")]
     DivisionByZero,
-    /// The wrong number of inputs was given.
+    /// The number of inputs is wrong.
     #[error("the expression takes {expected} inputs, found {found}")]
     Inputs {
-        /// How many it takes.
+        /// The number of inputs that the expression has.
         expected: usize,
-        /// How many were given.
+        /// The number of inputs passed.
         found: usize,
     },
 }
@@ -24,28 +25,30 @@ pub enum EvalError {
 /// 2^63.
 const I64_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 
-/// Converts a scalar to a dtype, by the rules of a cast.
+/// Converts a scalar to a dtype, by the rules of [`Op::Cast`].
 pub fn cast_scalar(x: Scalar, to: DType) -> Scalar {
     match to {
         DType::Bool => Scalar::Bool(x.to_bool()),
-        d if d.is_int() => Scalar::Int(wrap(
-            d,
+        dtype if dtype.is_int() => Scalar::Int(wrap(
+            dtype,
             match x {
                 Scalar::Float(f) if !(-I64_LIMIT..I64_LIMIT).contains(&f) => i64::MIN,
                 x => x.to_i64(),
             },
         )),
-        // An integer goes to f32 in one rounding, as the hardware does it.
+        // An integer converts to f32 with a single rounding, as in hardware; through f64 it would
+        // round twice.
         DType::F64 => Scalar::Float(x.to_f64()),
-        d => Scalar::Float(match x {
-            Scalar::Int(i) => round(d, f64::from(i as f32)),
-            x => round(d, x.to_f64()),
+        dtype => Scalar::Float(match x {
+            Scalar::Int(i) => round(dtype, f64::from(i as f32)),
+            x => round(dtype, x.to_f64()),
         }),
     }
 }
 
-fn wrap(d: DType, i: i64) -> i64 {
-    match d {
+/// Truncates an integer to the width of an integer dtype.
+fn wrap(dtype: DType, i: i64) -> i64 {
+    match dtype {
         DType::U8 => i64::from(i as u8),
         DType::I8 => i64::from(i as i8),
         DType::I16 => i64::from(i as i16),
@@ -54,9 +57,9 @@ fn wrap(d: DType, i: i64) -> i64 {
     }
 }
 
-/// Rounds to the dtype; the narrow ones by way of `f32`, in which they compute.
-fn round(d: DType, x: f64) -> f64 {
-    match d {
+/// Rounds to a float dtype. `bf16` and `f16` round through `f32`, because they compute in `f32`.
+fn round(dtype: DType, x: f64) -> f64 {
+    match dtype {
         DType::F32 => f64::from(x as f32),
         DType::BF16 => bf16::from_f32(x as f32).to_f64(),
         DType::F16 => f16::from_f32(x as f32).to_f64(),
@@ -65,8 +68,11 @@ fn round(d: DType, x: f64) -> f64 {
 }
 
 impl ScalarExpr {
-    /// Evaluates the expression on one element of each input; inputs are first cast to their
+    /// Evaluates the expression on one element of each input. Inputs are first cast to their
     /// declared dtype.
+    ///
+    /// # Errors
+    /// The number of inputs is wrong, or an integer is divided by zero.
     pub fn eval(&self, inputs: &[Scalar]) -> Result<Vec<Scalar>, EvalError> {
         if inputs.len() != self.inputs().len() {
             return Err(EvalError::Inputs { expected: self.inputs().len(), found: inputs.len() });
@@ -74,17 +80,17 @@ impl ScalarExpr {
         let mut regs: Vec<Scalar> = Vec::with_capacity(self.instrs().len());
         for instr in self.instrs() {
             let get = |r: Reg| regs.get(r.index()).copied().unwrap_or(Scalar::Bool(false));
-            let d = instr.dtype;
+            let dtype = instr.dtype;
             let value = match instr.op {
                 Op::Input(k) => {
-                    cast_scalar(inputs.get(k as usize).copied().unwrap_or(Scalar::Int(0)), d)
+                    cast_scalar(inputs.get(k as usize).copied().unwrap_or(Scalar::Int(0)), dtype)
                 }
                 Op::Const(c) => c,
-                Op::Unary(op, a) => unary(op, get(a), d),
-                Op::Binary(op, a, b) => binary(op, get(a), get(b), d)?,
+                Op::Unary(op, a) => unary(op, get(a), dtype),
+                Op::Binary(op, a, b) => binary(op, get(a), get(b), dtype)?,
                 Op::Compare(op, a, b) => Scalar::Bool(compare(op, get(a), get(b))),
                 Op::Select(c, a, b) => get(if get(c).to_bool() { a } else { b }),
-                Op::Cast(a) => cast_scalar(get(a), d),
+                Op::Cast(a) => cast_scalar(get(a), dtype),
             };
             regs.push(value);
         }
@@ -96,12 +102,12 @@ impl ScalarExpr {
     }
 }
 
-fn unary(op: UnaryOp, x: Scalar, d: DType) -> Scalar {
+fn unary(op: UnaryOp, x: Scalar, dtype: DType) -> Scalar {
     use UnaryOp::*;
     match x {
         Scalar::Bool(b) => Scalar::Bool(!b),
         Scalar::Int(i) => Scalar::Int(wrap(
-            d,
+            dtype,
             match op {
                 Neg => i.wrapping_neg(),
                 Abs => i.wrapping_abs(),
@@ -111,11 +117,11 @@ fn unary(op: UnaryOp, x: Scalar, d: DType) -> Scalar {
         )),
         Scalar::Float(v) if op == IsNan => Scalar::Bool(v.is_nan()),
         Scalar::Float(v) if op == IsInf => Scalar::Bool(v.is_infinite()),
-        Scalar::Float(v) => Scalar::Float(round(d, float_unary(op, v, d))),
+        Scalar::Float(v) => Scalar::Float(round(dtype, float_unary(op, v, dtype))),
     }
 }
 
-fn float_unary(op: UnaryOp, x: f64, d: DType) -> f64 {
+fn float_unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
     use UnaryOp::*;
     match op {
         Neg => -x,
@@ -126,7 +132,7 @@ fn float_unary(op: UnaryOp, x: f64, d: DType) -> f64 {
         Round => x.round_ties_even(),
         Trunc => x.trunc(),
         Sqrt => x.sqrt(),
-        Rsqrt if d == DType::F64 => 1.0 / x.sqrt(),
+        Rsqrt if dtype == DType::F64 => 1.0 / x.sqrt(),
         Rsqrt => 1.0 / f64::from((x as f32).sqrt()),
         Reciprocal => 1.0 / x,
         Exp => x.exp(),
@@ -160,7 +166,8 @@ fn float_unary(op: UnaryOp, x: f64, d: DType) -> f64 {
     }
 }
 
-/// Maclaurin series with positive terms: `2/sqrt(pi) e^{-x^2} sum 2^n x^{2n+1} / (2n+1)!!`.
+/// The error function by a series of positive terms, which has no cancellation (Abramowitz and
+/// Stegun 7.1.6): `2/sqrt(pi) e^{-x^2} sum 2^n x^{2n+1} / (2n+1)!!`.
 fn erf_series(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     for n in 1..100 {
@@ -170,7 +177,8 @@ fn erf_series(x: f64) -> f64 {
     std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }
 
-/// Continued fraction, for x >= 0.75.
+/// The complementary error function for `x >= 0.75`, by a continued fraction (Abramowitz and Stegun
+/// 7.1.14).
 fn erfc_tail(x: f64) -> f64 {
     if x > 30.0 {
         return 0.0;
@@ -179,11 +187,13 @@ fn erfc_tail(x: f64) -> f64 {
     (-x * x).exp() / (std::f64::consts::PI.sqrt() * (x + tail))
 }
 
-fn binary(op: BinaryOp, a: Scalar, b: Scalar, d: DType) -> Result<Scalar, EvalError> {
+fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Result<Scalar, EvalError> {
     match (a, b) {
         (Scalar::Bool(a), Scalar::Bool(b)) => Ok(Scalar::Bool(bool_binary(op, a, b))),
-        (Scalar::Int(a), Scalar::Int(b)) => Ok(Scalar::Int(wrap(d, int_binary(op, a, b, d)?))),
-        (a, b) => Ok(Scalar::Float(float_binary(op, a.to_f64(), b.to_f64(), d))),
+        (Scalar::Int(a), Scalar::Int(b)) => {
+            Ok(Scalar::Int(wrap(dtype, int_binary(op, a, b, dtype)?)))
+        }
+        (a, b) => Ok(Scalar::Float(float_binary(op, a.to_f64(), b.to_f64(), dtype))),
     }
 }
 
@@ -196,9 +206,10 @@ fn bool_binary(op: BinaryOp, a: bool, b: bool) -> bool {
     }
 }
 
-fn int_binary(op: BinaryOp, a: i64, b: i64, d: DType) -> Result<i64, EvalError> {
+/// An integer operation on `i64`; the caller truncates the result to the dtype.
+fn int_binary(op: BinaryOp, a: i64, b: i64, dtype: DType) -> Result<i64, EvalError> {
     use BinaryOp::*;
-    let bits = d.size() as i64 * 8;
+    let bits = dtype.size() as i64 * 8;
     if b == 0 && matches!(op, FloorDiv | TruncDiv | Fmod | Remainder | Div) {
         return Err(EvalError::DivisionByZero);
     }
@@ -226,6 +237,8 @@ fn int_binary(op: BinaryOp, a: i64, b: i64, d: DType) -> Result<i64, EvalError> 
     })
 }
 
+/// Integer power by repeated squaring, wrapping. A negative exponent gives 0 except for bases 1 and
+/// -1, as in PyTorch.
 fn int_pow(base: i64, exp: i64) -> i64 {
     match (base, exp) {
         (1, _) => 1,
@@ -251,10 +264,11 @@ fn int_pow(base: i64, exp: i64) -> i64 {
     }
 }
 
-fn float_binary(op: BinaryOp, a: f64, b: f64, d: DType) -> f64 {
+fn float_binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
     use BinaryOp::*;
-    // Each step of a composed operation rounds to the type it computes in.
-    let step = |x: f64| if d == DType::F64 { x } else { f64::from(x as f32) };
+    // PyTorch computes `f32`, `bf16` and `f16` in `f32`, so each step of a composite operation is
+    // rounded to `f32`.
+    let step = |x: f64| if dtype == DType::F64 { x } else { f64::from(x as f32) };
     let fmod = a % b;
     let nan = |pick: f64| {
         if a.is_nan() {
@@ -271,6 +285,8 @@ fn float_binary(op: BinaryOp, a: f64, b: f64, d: DType) -> f64 {
         Mul | And => a * b,
         Div => a / b,
         FloorDiv if b == 0.0 => a / b,
+        // As PyTorch's `c10::div_floor_floating`: exact quotient of `a - fmod`, corrected for
+        // signs, then snapped to the nearest integer.
         FloorDiv => {
             let adjusted = step(step(a - fmod) / b)
                 - f64::from(u8::from(fmod != 0.0 && (b < 0.0) != (fmod < 0.0)));
@@ -293,7 +309,7 @@ fn float_binary(op: BinaryOp, a: f64, b: f64, d: DType) -> f64 {
         Copysign => a.copysign(b),
         Shl | Shr => a,
     };
-    round(d, value)
+    round(dtype, value)
 }
 
 fn compare(op: CmpOp, a: Scalar, b: Scalar) -> bool {

@@ -1,19 +1,22 @@
-//! The scalar language: what one element of a pointwise kernel computes.
+//! The scalar language: the computation of one element of a pointwise kernel.
 //!
-//! A [`ScalarExpr`] is straight-line SSA code. Each instruction defines one register, named by its
-//! position, with a [`DType`]; operands are earlier registers. Nothing is converted implicitly:
-//! mixing dtypes needs a [`Op::Cast`].
+//! A [`ScalarExpr`] is straight-line SSA code. Each instruction defines one register, identified by
+//! the instruction's index, and has a [`DType`]; its operands are earlier registers. No conversion
+//! is implicit: mixing dtypes needs an [`Op::Cast`].
 //!
-//! **Meaning.** Every instruction's result is rounded to its register's dtype:
-//! * `f32` and `f64` compute in themselves; `bf16` and `f16` compute in `f32`, then round to
-//!   nearest even;
-//! * integers wrap around; dividing an integer by zero is [`EvalError::DivisionByZero`];
-//! * a cast from float to integer truncates; what does not fit an `i64` (NaN too) becomes
-//!   `i64::MIN`, as x86's `cvttsd2si` and so PyTorch do, and narrower integers keep the low bits of
-//!   that; a cast to bool is `x != 0`.
+//! # Semantics
 //!
-//! Transcendental functions are meant as the correctly rounded ones; a backend may be off by a few
-//! units in the last place.
+//! The result of every instruction is rounded to the dtype of its register:
+//!
+//! - `f32` and `f64` compute in their own precision. `bf16` and `f16` compute in `f32`, and the
+//!   result is rounded to nearest even.
+//! - Integers wrap around. Division of an integer by zero is [`EvalError::DivisionByZero`].
+//! - A cast from float to integer truncates. A value that does not fit `i64`, or NaN, becomes
+//!   `i64::MIN`, as with the x86 instruction `cvttsd2si`, which PyTorch uses; narrower integers
+//!   keep the low bits of the `i64`. A cast to bool is `x != 0`.
+//!
+//! Transcendental functions are defined as correctly rounded. A backend may differ by a few units
+//! in the last place.
 
 mod build;
 mod eval;
@@ -28,12 +31,12 @@ pub use ops::{BinaryOp, CmpOp, UnaryOp};
 use crate::{DType, Scalar};
 use std::fmt;
 
-/// A register: the position of the instruction that defines it.
+/// A register, identified by the index of the instruction that defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reg(pub u32);
 
 impl Reg {
-    /// The position as an index.
+    /// The register's index as `usize`.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -45,27 +48,27 @@ impl fmt::Display for Reg {
     }
 }
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// The element of the input with this position.
+    /// The element of the input with this index.
     Input(u32),
-    /// A constant, already of the register's dtype.
+    /// A constant of the register's dtype.
     Const(Scalar),
-    /// One operand.
+    /// A unary operation.
     Unary(UnaryOp, Reg),
-    /// Two operands of one dtype.
+    /// A binary operation on operands of one dtype.
     Binary(BinaryOp, Reg, Reg),
-    /// Compares two operands of one dtype.
+    /// A comparison of operands of one dtype; the result is bool.
     Compare(CmpOp, Reg, Reg),
-    /// `if r0 { r1 } else { r2 }`; the condition is bool, the others are of one dtype.
+    /// `if r0 { r1 } else { r2 }`: the condition is bool and the other operands have one dtype.
     Select(Reg, Reg, Reg),
-    /// Converts to the register's dtype.
+    /// A conversion to the register's dtype.
     Cast(Reg),
 }
 
 impl Op {
-    /// The registers read, in order.
+    /// The operand registers, in order.
     pub fn operands(&self) -> impl Iterator<Item = Reg> + use<> {
         let (regs, n) = match *self {
             Op::Input(_) | Op::Const(_) => ([Reg(0); 3], 0),
@@ -80,13 +83,13 @@ impl Op {
 /// One instruction: an operation and the dtype of the register it defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Instr {
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// The dtype of its register.
+    /// The dtype of the register that it defines.
     pub dtype: DType,
 }
 
-/// A checked program from input elements to output elements; made by [`ExprBuilder`].
+/// A type-checked program from input elements to output elements; built by [`ExprBuilder`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScalarExpr {
     inputs: Vec<DType>,
@@ -100,12 +103,12 @@ impl ScalarExpr {
         &self.inputs
     }
 
-    /// The instructions; the position of each is its register.
+    /// The instructions. The index of an instruction is its register.
     pub fn instrs(&self) -> &[Instr] {
         &self.instrs
     }
 
-    /// The registers returned.
+    /// The output registers.
     pub fn outputs(&self) -> &[Reg] {
         &self.outputs
     }
@@ -115,12 +118,12 @@ impl ScalarExpr {
         self.outputs.iter().map(|r| self.dtype(*r))
     }
 
-    /// The dtype of a register of this expression; `bool` for one that is not.
+    /// The dtype of a register; `bool` for a register that this expression does not define.
     pub fn dtype(&self, r: Reg) -> DType {
         self.instrs.get(r.index()).map_or(DType::Bool, |i| i.dtype)
     }
 
-    /// The expression that returns its one input cast to `to`: a copy.
+    /// The expression that casts its only input to `to`; a copy if the dtypes are equal.
     pub fn cast(from: DType, to: DType) -> ScalarExpr {
         let mut instrs = vec![Instr { op: Op::Input(0), dtype: from }];
         if from != to {
@@ -130,20 +133,26 @@ impl ScalarExpr {
         ScalarExpr { inputs: vec![from], instrs, outputs: vec![last] }
     }
 
-    /// One unary operation on one input.
+    /// The expression of one unary operation on one input.
+    ///
+    /// # Errors
+    /// The operation does not accept the dtype.
     pub fn unary(op: UnaryOp, dtype: DType) -> Result<ScalarExpr, BuildError> {
-        let mut b = ExprBuilder::new();
-        let x = b.input(dtype);
-        let r = b.unary(op, x)?;
-        b.finish(&[r])
+        let mut builder = ExprBuilder::new();
+        let x = builder.input(dtype);
+        let result = builder.unary(op, x)?;
+        builder.finish(&[result])
     }
 
-    /// One binary operation on two inputs of one dtype.
+    /// The expression of one binary operation on two inputs of one dtype.
+    ///
+    /// # Errors
+    /// The operation does not accept the dtype.
     pub fn binary(op: BinaryOp, dtype: DType) -> Result<ScalarExpr, BuildError> {
-        let mut b = ExprBuilder::new();
-        let (x, y) = (b.input(dtype), b.input(dtype));
-        let r = b.binary(op, x, y)?;
-        b.finish(&[r])
+        let mut builder = ExprBuilder::new();
+        let (x, y) = (builder.input(dtype), builder.input(dtype));
+        let result = builder.binary(op, x, y)?;
+        builder.finish(&[result])
     }
 }
 

@@ -27,25 +27,26 @@ macro_rules! ops {
 }
 
 ops! {
-    /// One operand. Unless noted: floats only, and the result has the operand's dtype.
+    /// A unary operation. Unless noted otherwise it accepts floats, and the result has the
+    /// operand's dtype.
     UnaryOp {
-        /// Negation; numbers. Integers wrap.
+        /// Negation of numbers. Integers wrap.
         Neg = "neg",
-        /// Absolute value; numbers. Integers wrap.
+        /// Absolute value of numbers. Integers wrap.
         Abs = "abs",
-        /// -1, 0 or 1; numbers. NaN gives 0, as in PyTorch.
+        /// Sign of numbers: -1, 0 or 1. NaN gives 0, as in PyTorch.
         Sign = "sign",
-        /// Toward negative infinity.
+        /// Rounds toward negative infinity.
         Floor = "floor",
-        /// Toward positive infinity.
+        /// Rounds toward positive infinity.
         Ceil = "ceil",
-        /// To nearest, halves to even.
+        /// Rounds to nearest, halves to even.
         Round = "round",
-        /// Toward zero.
+        /// Rounds toward zero.
         Trunc = "trunc",
         /// Square root, correctly rounded.
         Sqrt = "sqrt",
-        /// `1 / sqrt(x)`, as those two rounded operations.
+        /// `1 / sqrt(x)`, with the square root and the quotient each rounded.
         Rsqrt = "rsqrt",
         /// `1 / x`.
         Reciprocal = "reciprocal",
@@ -93,9 +94,9 @@ ops! {
         Erfc = "erfc",
         /// `1 / (1 + e^-x)`, without overflow.
         Sigmoid = "sigmoid",
-        /// Is NaN; gives bool.
+        /// Whether the operand is NaN; the result is bool.
         IsNan = "isnan",
-        /// Is infinite; gives bool.
+        /// Whether the operand is infinite; the result is bool.
         IsInf = "isinf",
         /// Logical not of a bool, bitwise not of an integer.
         Not = "not",
@@ -103,7 +104,7 @@ ops! {
 }
 
 ops! {
-    /// Two operands of one dtype, which is the result's.
+    /// A binary operation on operands of one dtype, which is also the result's dtype.
     BinaryOp {
         /// Sum; numbers, and bool as logical or.
         Add = "add",
@@ -123,15 +124,15 @@ ops! {
         Remainder = "remainder",
         /// Power; numbers. A negative integer exponent gives 0, except for bases 1 and -1.
         Pow = "pow",
-        /// The smaller; NaN if either is. Any dtype.
+        /// Minimum; NaN if either operand is NaN. Any dtype.
         Min = "min",
-        /// The larger; NaN if either is. Any dtype.
+        /// Maximum; NaN if either operand is NaN. Any dtype.
         Max = "max",
-        /// The angle of (y, x); floats.
+        /// The angle of the point (x, y) for operands (y, x); floats.
         Atan2 = "atan2",
         /// sqrt(a^2 + b^2) without overflow; floats.
         Hypot = "hypot",
-        /// The magnitude of the first with the sign of the second; floats.
+        /// The magnitude of the first operand with the sign of the second; floats.
         Copysign = "copysign",
         /// Bitwise and; integers and bool.
         And = "and",
@@ -139,15 +140,15 @@ ops! {
         Or = "or",
         /// Bitwise exclusive or; integers and bool.
         Xor = "xor",
-        /// Shift left; integers. A count outside the width gives 0.
+        /// Shift left; integers. A count outside `0..width` gives 0.
         Shl = "shl",
-        /// Arithmetic shift right; integers. A count outside the width gives 0 or -1.
+        /// Arithmetic shift right; integers. A count outside `0..width` gives 0 or -1.
         Shr = "shr",
     }
 }
 
 ops! {
-    /// A comparison; gives bool. Any comparison with NaN is false, except `Ne`.
+    /// A comparison; the result is bool. Every comparison with NaN is false, except `Ne`.
     CmpOp {
         /// Equal.
         Eq = "eq",

@@ -5,7 +5,7 @@ use crate::{DType, Device, Layout, MemoryFormat};
 use std::hash::{Hash, Hasher};
 use std::mem::discriminant;
 
-/// The default value of an argument. Floats are equal if their bits are.
+/// The default value of an argument. Floats are equal if their bits are equal.
 #[derive(Clone, Debug)]
 pub enum Default {
     /// `None`
@@ -68,7 +68,7 @@ impl Hash for Default {
 }
 
 impl Default {
-    /// The dtype, layout or memory format with PyTorch's number `code`; `ty` says which of them.
+    /// The dtype, layout or memory format with number `code` in PyTorch; `ty` selects the kind.
     pub(super) fn from_code(ty: &Type, code: i64) -> Option<Default> {
         const LAYOUTS: [Layout; 3] = [Layout::Strided, Layout::SparseCoo, Layout::SparseCsr];
         const FORMATS: [MemoryFormat; 4] = [
@@ -92,7 +92,7 @@ impl Default {
     }
 }
 
-// PyTorch's numbers for these three types, which schemas print instead of names.
+// PyTorch's numbers of dtypes, layouts and memory formats, which schemas print instead of names.
 
 pub(super) const fn dtype_code(dtype: DType) -> i64 {
     match dtype {

@@ -1,4 +1,4 @@
-//! Printing, in PyTorch's canonical form.
+//! The printer of schemas, in PyTorch's canonical form.
 
 use super::default::{dtype_code, format_code, layout_code};
 use super::{Alias, AliasSet, Arg, Default, OpName, Ret, Schema, Type};
@@ -62,8 +62,8 @@ impl Display for Type {
     }
 }
 
-/// A type with its alias annotation, which comes before the `?` of a tensor, after the one of a
-/// list's element, and before any `[]`.
+/// Writes a type with its alias annotation. The annotation precedes the `?` of a tensor, follows
+/// the `?` of a list's element, and precedes every `[]`.
 fn typed(f: &mut Formatter<'_>, ty: &Type, alias: Option<&Alias>) -> fmt::Result {
     match ty {
         Type::Optional(inner) => {
@@ -88,6 +88,7 @@ fn typed(f: &mut Formatter<'_>, ty: &Type, alias: Option<&Alias>) -> fmt::Result
     }
 }
 
+/// Writes an alias annotation, if any.
 fn annotation(f: &mut Formatter<'_>, alias: Option<&Alias>) -> fmt::Result {
     alias.map_or(Ok(()), |a| a.fmt(f))
 }
@@ -106,6 +107,7 @@ impl Display for Alias {
     }
 }
 
+/// Writes items with a separator.
 fn separated<T: Display>(
     f: &mut Formatter<'_>,
     items: impl IntoIterator<Item = T>,
@@ -117,7 +119,8 @@ fn separated<T: Display>(
     Ok(())
 }
 
-/// A default value; `int[2] x=[1, 1]` is printed `int[2] x=1`, as PyTorch does for `int` alone.
+/// Writes a default value. `int[2] x=[1, 1]` prints as `int[2] x=1`; PyTorch does so for `int`
+/// only.
 fn default_of(f: &mut Formatter<'_>, ty: &Type, default: &Default) -> fmt::Result {
     if let (Type::List(element, Some(count)), Default::List(items)) = (ty, default)
         && let (Type::Int, [first, rest @ ..]) = (&**element, items.as_slice())
@@ -151,8 +154,8 @@ impl Display for Default {
     }
 }
 
-/// Whole numbers under 10^10 as `1.`, others with 17 significant digits as C's `%.17g`: what
-/// PyTorch prints.
+/// Writes a float as PyTorch prints it: whole numbers below 10^10 as `1.`, others with 17
+/// significant digits as C's `%.17g`.
 fn float(f: &mut Formatter<'_>, x: f64) -> fmt::Result {
     const DIGITS: i32 = 17;
     if !x.is_finite() {
@@ -178,10 +181,12 @@ fn float(f: &mut Formatter<'_>, x: f64) -> fmt::Result {
     write!(f, "{}e{sign}{:02}", trim_zeros(mantissa), exponent.abs())
 }
 
+/// Drops trailing zeros after the decimal point.
 fn trim_zeros(digits: &str) -> &str {
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
 }
 
+/// Writes a string literal with escapes.
 fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     f.write_char('"')?;
     for c in text.chars() {

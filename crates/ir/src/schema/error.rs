@@ -1,27 +1,27 @@
-//! Errors of schema texts.
+//! Errors of schema texts and operator names.
 
 use std::fmt;
 use std::ops::Range;
 
-/// What is wrong with a schema or an operator name.
+/// The kind of an error in a schema or an operator name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaErrorKind {
-    /// The grammar wants something else here.
+    /// A syntax error.
     #[error("expected {expected}, found {found}")]
     Expected {
-        /// What the grammar allows here.
+        /// The expected syntax.
         expected: String,
-        /// What is here.
+        /// The text found instead.
         found: String,
     },
-    /// A character that no schema contains.
+    /// A character that occurs in no schema.
     #[error("unexpected character `{}`", .0.escape_debug())]
     Character(char),
-    /// A string without its closing quote, or with an unknown escape.
+    /// A string without closing quote, or with an unknown escape.
     #[error("a string that is never closed, or has an unknown escape")]
     Str,
-    /// The text is longer than any schema, or types or lists nest deeper than any.
+    /// A limit on the length of the text or on the nesting of types and lists is exceeded.
     #[error("{0} is over the limit of {1}")]
     Limit(&'static str, usize),
     /// The operator's name has no namespace.
@@ -30,40 +30,40 @@ pub enum SchemaErrorKind {
             namespace"
     )]
     NoNamespace(String),
-    /// The operator is defined in one namespace, and its name is in another.
+    /// The operator's name has another namespace than the one it is defined in.
     #[error("expected namespace `{expected}`, found `{found}`")]
     Namespace {
-        /// The namespace that the schema is defined in.
+        /// The namespace in which the schema is defined.
         expected: String,
-        /// The one that its text names.
+        /// The namespace in the text.
         found: String,
     },
-    /// A name that is reserved or cannot be an overload name.
+    /// The overload name is reserved or invalid.
     #[error("`{0}` cannot be an overload name")]
     Overload(String),
-    /// A signature was asked for, and the text has a name too.
+    /// A signature without a name was expected, but the text has a name.
     #[error(
         "expected a signature without a name, like `(Tensor x) -> Tensor`, found the name `{0}`"
     )]
     NameInSignature(String),
-    /// No such type.
+    /// The type name is unknown.
     #[error("unknown type `{0}`")]
     UnknownType(String),
-    /// Two arguments, or two returned values, of the same name.
+    /// Two arguments, or two returned values, have the same name.
     #[error("{what} `{name}` is there twice")]
     Duplicate {
-        /// "argument" or "return".
+        /// The kind of the duplicate: "argument" or "return".
         what: &'static str,
         /// The name.
         name: String,
     },
-    /// An alias annotation on something that has no storage.
+    /// A value without storage has an alias annotation.
     #[error("`{0}` has no storage: only tensors and lists of tensors can be aliased or mutated")]
     NoStorage(String),
-    /// A returned value names an alias set that no argument is in.
+    /// A returned value is in an alias set that contains no argument.
     #[error("a return is in the alias set `{0}`, but no argument is")]
     UnknownAlias(String),
-    /// A returned value is marked as written, and no argument of its alias set is.
+    /// A returned value is marked as written, but no argument of its alias set is.
     #[error("a return is written in the alias set `{0}`, but no argument is")]
     WrittenReturn(String),
     /// The default value is not of the argument's type.
@@ -75,26 +75,26 @@ pub enum SchemaErrorKind {
         ty: String,
         /// The default value, as written.
         found: String,
-        /// What values the type has.
+        /// The values that the type accepts.
         expected: String,
     },
-    /// A positional argument without a default after one with a default.
+    /// A positional argument without default follows an argument with a default.
     #[error("positional argument `{arg}` has no default, but `{before}` before it has one")]
     DefaultOrder {
         /// The argument.
         arg: String,
-        /// The one before it that has a default.
+        /// The earlier argument that has a default.
         before: String,
     },
-    /// The parts of a built schema do not survive printing: a positional argument after a
-    /// keyword-only one, or a default, a name or an alias annotation that the grammar cannot
-    /// express.
+    /// The canonical text of a built schema parses to another schema, for example because a
+    /// positional argument follows a keyword-only one, or because the grammar cannot express a
+    /// default, a name or an alias annotation.
     #[error("the schema's parts are not in canonical form: its text means another schema")]
     NotCanonical,
 }
 
-/// A schema or an operator name that is wrong. Prints the fault, the text with a caret under the
-/// place, and what to write instead.
+/// The error of a schema or an operator name. Displays the error, the text with carets under the
+/// error's location, and a suggestion.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SchemaError(Box<Detail>);
 
@@ -116,7 +116,7 @@ impl SchemaError {
         self
     }
 
-    /// What is wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> &SchemaErrorKind {
         &self.0.kind
     }
@@ -126,7 +126,7 @@ impl SchemaError {
         &self.0.text
     }
 
-    /// The bytes of the text at fault; empty at its end if something is missing there.
+    /// The byte range of the error in the text; empty and at the end if the text ends too early.
     pub fn span(&self) -> Range<usize> {
         self.0.span.clone()
     }
@@ -142,7 +142,7 @@ impl fmt::Debug for SchemaError {
 
 impl fmt::Display for SchemaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Long texts are cut to a window around the fault.
+        // A long text is cut to a window around the error.
         const MARGIN: usize = 60;
         let Detail { kind, text, span, help } = &*self.0;
         let chars = |range: Range<usize>| {

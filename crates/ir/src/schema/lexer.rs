@@ -1,16 +1,16 @@
-//! Tokens of schema texts.
+//! The lexer of schema text.
 
 use super::{SchemaError, SchemaErrorKind};
 use std::fmt;
 use std::ops::Range;
 
-/// The longest text that is read: the longest real schema is under 2 KiB.
-const LONGEST: usize = 1 << 16;
+/// The longest accepted text, in bytes. Real schemas are below 2 KiB.
+const MAX_TEXT: usize = 1 << 16;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token<'a> {
     Ident(&'a str),
-    /// Unsigned, as written.
+    /// An unsigned number, as written.
     Number(&'a str),
     Str(String),
     Punct(&'static str),
@@ -31,11 +31,11 @@ impl fmt::Display for Token<'_> {
 const PUNCTUATION: [&str; 17] =
     ["->", "::", "...", "(", ")", "[", "]", ",", "*", "=", "?", "!", "|", ".", "-", "+", ":"];
 
-/// The tokens of `text` with their bytes; the last is [`Token::End`].
+/// The tokens of `text` with their byte ranges; the last token is [`Token::End`].
 pub(super) fn tokenize(text: &str) -> Result<Vec<(Token<'_>, Range<usize>)>, SchemaError> {
-    if text.len() > LONGEST {
+    if text.len() > MAX_TEXT {
         return Err(SchemaError::new(
-            SchemaErrorKind::Limit("the schema's length in bytes", LONGEST),
+            SchemaErrorKind::Limit("the schema's length in bytes", MAX_TEXT),
             "",
             0..0,
         ));
@@ -78,11 +78,12 @@ pub(super) fn tokenize(text: &str) -> Result<Vec<(Token<'_>, Range<usize>)>, Sch
     Ok(tokens)
 }
 
+/// The length of the longest prefix of accepted characters.
 fn prefix(text: &str, keep: impl Fn(char) -> bool) -> usize {
     text.find(|c| !keep(c)).unwrap_or(text.len())
 }
 
-/// The length of `12`, `1.`, `1.5`, `1e-05`.
+/// The length of a number: `12`, `1.`, `1.5`, `1e-05`.
 fn number(text: &str) -> usize {
     let digits = |from: usize| from + prefix(&text[from..], |c| c.is_ascii_digit());
     let mut end = digits(0);
@@ -99,8 +100,8 @@ fn number(text: &str) -> usize {
     end
 }
 
-/// The value of a quoted string and its length with quotes; `None` if it does not end or has an
-/// unknown escape.
+/// The value of a string literal and its length including quotes; `None` if it is not terminated or
+/// has an unknown escape.
 fn string(text: &str, quote: char) -> Option<(String, usize)> {
     let mut value = String::new();
     let mut chars = text.char_indices().skip(1);
@@ -120,7 +121,7 @@ fn string(text: &str, quote: char) -> Option<(String, usize)> {
     None
 }
 
-/// The character of an escape like `\007`: ASCII only.
+/// The character of an octal escape such as `\007`; ASCII only.
 fn octal(a: char, b: char, c: char) -> Option<u8> {
     let code = a.to_digit(8)? * 64 + b.to_digit(8)? * 8 + c.to_digit(8)?;
     u8::try_from(code).ok().filter(u8::is_ascii)

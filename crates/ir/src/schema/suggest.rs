@@ -1,15 +1,16 @@
-//! "Did you mean": the nearest of some names.
+//! Suggestions for misspelled names: the nearest name by edit distance.
 
-/// The candidate nearest to `found` by edit distance (a swap of neighbours counts as one, a change
-/// of case as nothing), if it is near enough to be a typing error: within a third of its length,
-/// and at least one.
+/// The candidate nearest to `found` by case-insensitive Damerau-Levenshtein distance, if its
+/// distance is at most a third of the length of `found` (and at least one is allowed); otherwise
+/// `None`.
 pub fn closest<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Names longer than this are not typing errors, and the distance is quadratic.
-    const LONGEST: usize = 64;
-    let lower =
-        |s: &str| s.chars().take(LONGEST + 1).flat_map(char::to_lowercase).collect::<Vec<char>>();
+    // The distance is quadratic in the length, and longer names are not typing errors.
+    const MAX_LENGTH: usize = 64;
+    let lower = |s: &str| {
+        s.chars().take(MAX_LENGTH + 1).flat_map(char::to_lowercase).collect::<Vec<char>>()
+    };
     let found = lower(found);
-    if found.len() > LONGEST {
+    if found.len() > MAX_LENGTH {
         return None;
     }
     let near = |name: &'a str| {
@@ -20,7 +21,8 @@ pub fn closest<'a>(found: &str, candidates: impl IntoIterator<Item = &'a str>) -
     candidates.into_iter().filter_map(near).min().map(|(_, name)| name)
 }
 
-/// The Damerau-Levenshtein distance, restricted to adjacent swaps.
+/// The Damerau-Levenshtein distance, restricted to transpositions of adjacent characters. The cost
+/// is the product of the lengths.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();

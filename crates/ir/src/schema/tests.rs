@@ -121,7 +121,7 @@ fn queries() {
     assert!(!parse("a::b(Tensor(a!) x) -> ()").returns_tensor_only());
     let split = parse("a::split(Tensor(a -> *) self, int n) -> Tensor(a)[]");
     assert!(split.is_view() && !split.is_mutable());
-    // Files store this number: it may never change.
+    // Exported files store this number, so it must not change.
     assert_eq!(inplace.hash64(), 3_908_592_787_740_567_266);
 }
 
@@ -319,7 +319,11 @@ fn args() -> impl Strategy<Value = Arg> {
 
 proptest! {
     #[test]
-    fn printed_schemas_parse_to_themselves(mut args in proptest::collection::vec(args(), 0..5), positional in 0usize..5, returns in types()) {
+    fn printed_schemas_parse_to_themselves(
+        mut args in proptest::collection::vec(args(), 0..5),
+        positional in 0usize..5,
+        returns in types(),
+    ) {
         for (i, arg) in args.iter_mut().enumerate() {
             arg.name = format!("x{i}");
             arg.kwarg_only = i >= positional;
@@ -328,7 +332,8 @@ proptest! {
         if defaults {
             args.iter_mut().for_each(|a| a.kwarg_only = true);
         }
-        let schema = Schema { name: name(), args, returns: vec![Ret { name: None, ty: returns, alias: None }] };
+        let returns = vec![Ret { name: None, ty: returns, alias: None }];
+        let schema = Schema { name: name(), args, returns };
         let text = schema.to_string();
         prop_assert_eq!(&parse(&text), &schema, "{}", text);
         prop_assert_eq!(parse(&text).to_string(), text);
@@ -337,8 +342,13 @@ proptest! {
     #[test]
     fn hostile_texts_give_errors(text in "(a::b\\()?([ \
         -~é]|Tensor|int|\\[|\\]|->|\\(a!\\)|=|,|\\?|'){0,30}") {
-        for result in [text.parse::<Schema>().err(), text.parse::<OpName>().err(), Schema::parse_signature(name(), &text).err()] {
-            prop_assert!(result.is_none_or(|e| !e.to_string().is_empty()));
+        let errors = [
+            text.parse::<Schema>().err(),
+            text.parse::<OpName>().err(),
+            Schema::parse_signature(name(), &text).err(),
+        ];
+        for error in errors {
+            prop_assert!(error.is_none_or(|e| !e.to_string().is_empty()));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum Type {
     /// A tensor.
     Tensor,
-    /// A plain integer: a symbolic one is specialised.
+    /// A plain integer; a symbolic argument is specialised to its value.
     Int,
     /// An integer that may be symbolic.
     SymInt,
@@ -42,12 +42,13 @@ pub enum Type {
     Any,
     /// `T?`: a value or `None`.
     Optional(Box<Type>),
-    /// `T[]`, or `T[N]`, for which a single value may be written where all `N` are equal.
+    /// `T[]` or `T[N]`. The default of a `T[N]` may be written as a single value, which is
+    /// repeated.
     List(Box<Type>, Option<u32>),
 }
 
 impl Type {
-    /// Every type that is neither optional nor a list.
+    /// All types that are neither optional nor lists.
     pub const LEAVES: [Type; 17] = [
         Type::Tensor,
         Type::Int,
@@ -76,7 +77,7 @@ impl Type {
         }
     }
 
-    /// The name of [`Type::leaf`], as schemas spell it.
+    /// The name of [`Type::leaf`] in schema text.
     pub fn leaf_name(&self) -> &'static str {
         match self {
             Type::Tensor => "Tensor",
@@ -100,12 +101,12 @@ impl Type {
         }
     }
 
-    /// A tensor, an optional tensor, or a list of them.
+    /// Whether this is a tensor, an optional tensor, or a list of them.
     pub fn is_tensors(&self) -> bool {
         matches!(self.leaf(), Type::Tensor)
     }
 
-    /// `None` is a value of it.
+    /// Whether `None` is a value of this type.
     pub fn is_optional(&self) -> bool {
         matches!(self, Type::Optional(_))
     }
@@ -119,7 +120,7 @@ impl Type {
     }
 }
 
-/// One alias set: values that may share storage are in the same one.
+/// An alias set: values in the same set may share storage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AliasSet {
     /// A set with a name, local to the schema.
@@ -140,24 +141,24 @@ impl fmt::Display for AliasSet {
 /// An alias annotation, such as `(a)`, `(a!)`, `(a|b)`, `(a -> *)`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Alias {
-    /// The sets that the value is in before the call. Never empty.
+    /// The sets that contain the value before the call. Never empty.
     pub before: BTreeSet<AliasSet>,
-    /// The call writes to the value's storage.
+    /// Whether the operator writes the value's storage.
     pub write: bool,
-    /// The sets that the value is in after the call; equal to `before` unless there is an `->`.
-    /// Never empty.
+    /// The sets that contain the value after the call; equal to `before` unless the annotation has
+    /// `->`. Never empty.
     pub after: BTreeSet<AliasSet>,
 }
 
 impl Alias {
-    /// `(name)`, or `(name!)` if it is written.
+    /// The annotation `(name)`, or `(name!)` if `write`.
     pub fn named(name: &str, write: bool) -> Alias {
         let set = BTreeSet::from([AliasSet::Named(name.to_owned())]);
         Alias { before: set.clone(), write, after: set }
     }
 
-    /// Whether a returned value with this annotation may share storage with an argument annotated
-    /// `arg`.
+    /// Whether a returned value with this annotation may share storage with an argument with
+    /// annotation `arg`.
     pub fn may_share(&self, arg: &Alias) -> bool {
         let wild = |sets: &BTreeSet<AliasSet>| sets.contains(&AliasSet::Wildcard);
         wild(&self.before)

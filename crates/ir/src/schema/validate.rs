@@ -1,17 +1,18 @@
-//! The rules of a schema beyond its grammar.
+//! The rules of a schema beyond its grammar: unique names, the order of defaults, and alias sets.
 
 use super::{AliasSet, Schema, SchemaError, SchemaErrorKind, Type};
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-/// Where in the text the arguments and returns are.
+/// The byte ranges of the arguments and returns, for error messages.
 #[derive(std::default::Default)]
 pub(super) struct Sites {
     pub(super) args: Vec<Range<usize>>,
     pub(super) returns: Vec<Range<usize>>,
 }
 
-/// Checks names, the order of defaults, and that returns alias only what arguments offer.
+/// Checks that names are unique, that positional arguments with defaults come last, that only
+/// tensors have alias annotations, and that the alias sets of returns occur in arguments.
 pub(super) fn validate(schema: &Schema, sites: &Sites, text: &str) -> Result<(), SchemaError> {
     let fail =
         |kind: SchemaErrorKind, span: &Range<usize>| SchemaError::new(kind, text, span.clone());
@@ -25,8 +26,8 @@ pub(super) fn validate(schema: &Schema, sites: &Sites, text: &str) -> Result<(),
                 site,
             ));
         }
-        // Lists are exempt, as in PyTorch, whose older schemas have some without a default after
-        // arguments with one.
+        // PyTorch exempts lists, because some of its older schemas have a list without default
+        // after an argument with a default.
         if let (Some(before), false, None, false) =
             (defaulted, arg.kwarg_only, &arg.default, matches!(arg.ty, Type::List(..)))
         {

@@ -1,4 +1,9 @@
-//! Sums, products, minima and maxima.
+//! Sums, products, minima and maxima, and the cached entry point of all binary operations.
+//!
+//! A minimum is flattened, deduplicated and sorted, and drops each operand that declared ranges
+//! prove to be no smaller than another operand; a maximum mirrors it. The result does not depend on
+//! the order of the operands. The dominance test is quadratic in the number of operands, at most
+//! [`MAX_ARGS`].
 
 use super::poly::Poly;
 use super::range::Interval;
@@ -30,7 +35,7 @@ impl Op {
         }
     }
 
-    /// On numbers; `None` if it overflows or divides by zero.
+    /// The value on two numbers; `None` if it overflows or divides by zero.
     pub(super) fn on_numbers(self, a: i64, b: i64) -> Option<i64> {
         match self {
             Op::Add => a.checked_add(b),
@@ -43,7 +48,7 @@ impl Op {
         }
     }
 
-    /// Why [`Op::on_numbers`] gave nothing.
+    /// The error for operands on which [`Op::on_numbers`] is `None`.
     pub(super) fn number_error(self, a: i64, b: i64) -> SymError {
         let text = format!("{a} {} {b}", self.symbol()).into();
         if b == 0 && matches!(self, Op::FloorDiv | Op::Mod) {
@@ -68,24 +73,46 @@ macro_rules! operations {
     };
 }
 operations!(
-    /// `a + b`; an error if a coefficient overflows.
+    /// The sum `a + b`.
+    ///
+    /// # Errors
+    /// A coefficient overflows, or the result exceeds a size limit.
     add = Add,
-    /// `a - b`; an error if a coefficient overflows.
+    /// The difference `a - b`.
+    ///
+    /// # Errors
+    /// A coefficient overflows, or the result exceeds a size limit.
     sub = Sub,
-    /// `a * b`; an error if a coefficient overflows.
+    /// The product `a * b`.
+    ///
+    /// # Errors
+    /// A coefficient overflows, or the result exceeds a size limit.
     mul = Mul,
-    /// `a // b`, rounded down; an error if `b` is the number zero.
+    /// The quotient `a // b`, rounded down.
+    ///
+    /// # Errors
+    /// `b` is the number zero, a coefficient overflows, or the result exceeds a size limit. A
+    /// symbolic divisor that may be zero is not an error here but on evaluation.
     floor_div = FloorDiv,
-    /// `a % b`, with the sign of `b`; an error if `b` is the number zero.
+    /// The remainder `a % b` of [`SymTable::floor_div`], with the sign of `b`.
+    ///
+    /// # Errors
+    /// As [`SymTable::floor_div`].
     modulo = Mod,
-    /// The smaller of both.
+    /// The minimum of `a` and `b`.
+    ///
+    /// # Errors
+    /// The result exceeds a size limit.
     min = Min,
-    /// The larger of both.
+    /// The maximum of `a` and `b`.
+    ///
+    /// # Errors
+    /// The result exceeds a size limit.
     max = Max
 );
 
 impl SymTable {
-    /// The operation on interned or constant operands, cached.
+    /// A binary operation, folded on numbers and cached otherwise.
     pub(super) fn binary(&mut self, op: Op, a: Expr, b: Expr) -> Result<Expr, SymError> {
         if let (Expr::Int(x), Expr::Int(y)) = (a, b) {
             return op.on_numbers(x, y).map(Expr::Int).ok_or_else(|| op.number_error(x, y));
@@ -112,7 +139,7 @@ impl SymTable {
         Ok(e)
     }
 
-    /// Interns a polynomial that overflowed if there is none.
+    /// Interns the polynomial of `a op b`, where `None` stands for an overflow.
     pub(super) fn intern_checked(
         &mut self,
         p: Option<Poly>,
@@ -126,14 +153,14 @@ impl SymTable {
         }
     }
 
+    /// The overflow error of `a op b`.
     pub(super) fn overflow(&self, op: Op, a: Expr, b: Expr) -> SymError {
         SymError::Overflow(
             format!("({}) {} ({})", self.display(a), op.symbol(), self.display(b)).into(),
         )
     }
 
-    /// The minimum or maximum: flattened, sorted, with operands dropped that declared ranges prove
-    /// to be never alone extreme.
+    /// The canonical minimum or maximum of operands.
     pub(super) fn extremum(
         &mut self,
         max: bool,
@@ -141,21 +168,21 @@ impl SymTable {
     ) -> Result<Expr, SymError> {
         let mut args = Args::new();
         let mut number: Option<i64> = None;
-        for e in operands {
-            let flat: Args = match e {
+        for operand in operands {
+            let flat: Args = match operand {
                 Expr::Id(id) => match self.node(id) {
                     Node::Min(inner) if !max => inner.clone(),
                     Node::Max(inner) if max => inner.clone(),
-                    _ => Args::from_elem(e, 1),
+                    _ => Args::from_elem(operand, 1),
                 },
-                Expr::Int(_) => Args::from_elem(e, 1),
+                Expr::Int(_) => Args::from_elem(operand, 1),
             };
-            for e in flat {
-                match e {
+            for operand in flat {
+                match operand {
                     Expr::Int(n) => {
                         number = Some(number.map_or(n, |m| if max { m.max(n) } else { m.min(n) }))
                     }
-                    Expr::Id(_) => args.push(e),
+                    Expr::Id(_) => args.push(operand),
                 }
             }
         }
@@ -166,32 +193,34 @@ impl SymTable {
             return Err(SymError::TooLarge { what: "operands of min or max", limit: MAX_ARGS });
         }
         let mut kept = Args::new();
-        for (i, &e) in args.iter().enumerate() {
+        for (i, &operand) in args.iter().enumerate() {
             let dominated = args.iter().enumerate().any(|(j, &other)| {
-                // Of operands that are always equal the first stays.
+                // Of operands that are provably equal, only the first is kept.
                 j != i
-                    && self.ordered(if max { (e, other) } else { (other, e) })
-                    && (j < i || !self.ordered(if max { (other, e) } else { (e, other) }))
+                    && self.ordered(if max { (operand, other) } else { (other, operand) })
+                    && (j < i
+                        || !self.ordered(if max { (other, operand) } else { (operand, other) }))
             });
             if !dominated {
-                kept.push(e);
+                kept.push(operand);
             }
         }
         match kept.as_slice() {
-            [e] => Ok(*e),
+            [operand] => Ok(*operand),
             _ if max => self.intern(Node::Max(kept)),
             _ => self.intern(Node::Min(kept)),
         }
     }
 
-    /// Whether `a <= b` by declared ranges, term by term. (Anything cleverer would not be
-    /// transitive, and order would matter.)
+    /// Whether `a <= b` by the declared ranges of the difference's terms. A stronger test (through
+    /// facts, or a search) would not be transitive, and the result would depend on the order of the
+    /// operands.
     fn ordered(&self, (a, b): (Expr, Expr)) -> bool {
         self.add_scaled(&self.poly(a), -1, &self.poly(b))
             .is_some_and(|d| self.declared_poly(&d).hi <= 0)
     }
 
-    /// The values of a polynomial by declared ranges, term by term.
+    /// The values of a polynomial by the declared ranges of its atoms, term by term.
     pub(super) fn declared_poly(&self, p: &Poly) -> Interval {
         self.interval_of_poly(p, &|e| self.declared(e))
     }

@@ -1,5 +1,12 @@
-//! Conditions: relations, conjunctions, disjunctions. Negation is pushed inwards, so no node is a
-//! negation.
+//! Conditions: relations, conjunctions and disjunctions, in negation normal form. Negation is
+//! pushed down to the relations, so no node is a negation.
+//!
+//! A relation `a op b` is normalized from the difference `a - b`. Common terms cancel, and the
+//! coefficients are divided by their greatest common divisor. The constant of an inequality is then
+//! rounded to the next integer, as in the Omega test (Pugh 1991): `2 * s0 <= 5` becomes `s0 <= 2`.
+//! An equation whose constant is not divisible is false: `2 * s0 == 3`. Terms with negative
+//! coefficients move to the right-hand side. The operands of `and` and `or` are flattened, sorted
+//! and deduplicated.
 
 use super::poly::{Poly, Term};
 use super::range::{floor_div, floor_mod};
@@ -11,8 +18,8 @@ use std::cmp::Ordering;
 /// The operands of a conjunction or disjunction.
 pub(super) type Conds = SmallVec<[BoolId; 2]>;
 
-/// A canonical condition that is not a constant. Relations are `Eq`, `Ne`, `Lt` or `Le`; operands
-/// of `And` and `Or` are sorted.
+/// A canonical condition that is not a constant. The relation is `Eq`, `Ne`, `Lt` or `Le`; `Gt` and
+/// `Ge` exchange their operands. The operands of `And` and `Or` are sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum BoolNode {
     Rel(Rel, Expr, Expr),
@@ -20,7 +27,7 @@ pub(super) enum BoolNode {
     Or(Conds),
 }
 
-/// As [`super::table::Info`], for conditions.
+/// Size and depth of a condition; see [`super::table::Info`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BoolInfo {
     id: BoolId,
@@ -28,6 +35,7 @@ pub(super) struct BoolInfo {
     depth: u32,
 }
 
+/// The node of an id that this table does not have, which can only belong to another table.
 static FOREIGN: BoolNode = BoolNode::Rel(Rel::Ne, Expr::Int(0), Expr::Int(0));
 
 impl SymTable {
@@ -35,6 +43,7 @@ impl SymTable {
         self.bools.get_index(id.0 as usize).map_or(&FOREIGN, |(n, _)| n)
     }
 
+    /// Interns a condition of known size and depth.
     fn insert_bool(&mut self, node: BoolNode, size: u32, depth: u32) -> BoolExpr {
         if let Some(i) = self.bools.get_index_of(&node) {
             return BoolExpr::Id(BoolId(i as u32));
@@ -44,8 +53,7 @@ impl SymTable {
         BoolExpr::Id(id)
     }
 
-    /// The relation between two expressions, common terms cancelled; constant if their difference
-    /// is.
+    /// The condition `a op b` in canonical form; a constant if `a - b` is constant.
     pub fn rel(&mut self, op: Rel, a: Expr, b: Expr) -> BoolExpr {
         if let (Expr::Int(x), Expr::Int(y)) = (a, b) {
             return BoolExpr::Const(op.holds(x, y));
@@ -58,16 +66,18 @@ impl SymTable {
         if let Some(&b) = self.relations.0.get(&(op, a, b)) {
             return b;
         }
-        let made = self.rel_new(op, a, b);
-        self.relations.0.insert((op, a, b), made);
-        made
+        let relation = self.rel_new(op, a, b);
+        self.relations.0.insert((op, a, b), relation);
+        relation
     }
 
+    /// [`SymTable::rel`] without the cache, for relations other than `Gt` and `Ge`.
     fn rel_new(&mut self, op: Rel, a: Expr, b: Expr) -> BoolExpr {
-        let (op, a, b) = match self.balanced(op, a, b) {
+        let (op, a, b) = match self.normalized_sides(op, a, b) {
             Some(Ok(sides)) => sides,
             Some(Err(known)) => return BoolExpr::Const(known),
-            // Too large to cancel: kept as it is, which is still right.
+            // The difference overflows, so the sides keep their common terms; the relation is still
+            // valid. Symmetric relations sort their sides.
             None if matches!(op, Rel::Eq | Rel::Ne) && self.cmp_expr(a, b) == Ordering::Less => {
                 (op, b, a)
             }
@@ -77,43 +87,57 @@ impl SymTable {
         self.insert_bool(BoolNode::Rel(op, a, b), s.saturating_add(t), d.max(e))
     }
 
-    /// Both sides after cancelling common terms and factors; or the answer; or nothing on overflow.
-    fn balanced(&mut self, op: Rel, a: Expr, b: Expr) -> Option<Result<(Rel, Expr, Expr), bool>> {
-        let mut d = self.add_scaled(&self.poly(a), -1, &self.poly(b))?;
-        if let Some(n) = d.as_const() {
+    /// The sides of the canonical relation, or `Err` with the truth value if it is constant, or
+    /// `None` on overflow.
+    fn normalized_sides(
+        &mut self,
+        op: Rel,
+        a: Expr,
+        b: Expr,
+    ) -> Option<Result<(Rel, Expr, Expr), bool>> {
+        let mut difference = self.add_scaled(&self.poly(a), -1, &self.poly(b))?;
+        if let Some(n) = difference.as_const() {
             return Some(Err(op.holds(n, 0)));
         }
-        let g = i64::try_from(d.content()).ok()?;
-        if g > 1 {
-            let (c, g128) = (i128::from(d.constant), i128::from(g));
+        let content = i64::try_from(difference.content()).ok()?;
+        if content > 1 {
+            let (constant, wide_content) = (i128::from(difference.constant), i128::from(content));
             match op {
-                Rel::Eq | Rel::Ne if floor_mod(c, g128) != Some(0) => {
+                Rel::Eq | Rel::Ne if floor_mod(constant, wide_content) != Some(0) => {
                     return Some(Err(op == Rel::Ne));
                 }
-                // g * p + c < 0 is p < ceil(-c / g), and likewise for <=, rounding down.
-                Rel::Lt => d.constant = floor_div(c, g128)?.try_into().ok()?,
-                _ => d.constant = i64::try_from(-floor_div(-c, g128)?).ok()?,
+                // With `content` g, and `constant` c: g * p + c < 0 is p < ceil(-c / g), and g * p
+                // + c <= 0 is p <= floor(-c / g).
+                Rel::Lt => {
+                    difference.constant = floor_div(constant, wide_content)?.try_into().ok()?
+                }
+                _ => {
+                    difference.constant =
+                        i64::try_from(-floor_div(-constant, wide_content)?).ok()?
+                }
             }
-            for t in &mut d.terms {
-                t.coeff /= g;
+            for t in &mut difference.terms {
+                t.coeff /= content;
             }
         }
-        if matches!(op, Rel::Eq | Rel::Ne) && d.terms.first().is_some_and(|t| t.coeff < 0) {
-            d = d.scale(-1)?;
+        if matches!(op, Rel::Eq | Rel::Ne) && difference.terms.first().is_some_and(|t| t.coeff < 0)
+        {
+            difference = difference.scale(-1)?;
         }
-        let minus = d.constant.checked_neg()?;
-        let (left, right): (Vec<Term>, Vec<Term>) = d.terms.into_iter().partition(|t| t.coeff > 0);
+        let minus = difference.constant.checked_neg()?;
+        let (left, right): (Vec<Term>, Vec<Term>) =
+            difference.terms.into_iter().partition(|t| t.coeff > 0);
         let mut left = Poly { terms: left.into(), constant: 0 };
         let mut right = Poly { terms: right.into(), constant: 0 }.scale(-1)?;
         if right.terms.is_empty() || (!left.terms.is_empty() && minus > 0) {
             right.constant = minus;
         } else {
-            left.constant = d.constant;
+            left.constant = difference.constant;
         }
         Some(Ok((op, self.intern_poly(left).ok()?, self.intern_poly(right).ok()?)))
     }
 
-    /// The negation.
+    /// The negation, pushed down to the relations by De Morgan's laws.
     pub fn not(&mut self, b: BoolExpr) -> BoolExpr {
         let id = match b {
             BoolExpr::Const(b) => return BoolExpr::Const(!b),
@@ -125,20 +149,27 @@ impl SymTable {
             BoolNode::Or(parts) => (true, parts),
         };
         let parts: Vec<BoolExpr> = parts.into_iter().map(|p| self.not(BoolExpr::Id(p))).collect();
-        // As large as what is negated, so within the limits.
+        // The negation has the size and depth of the operand, so the limits cannot be exceeded.
         self.junction(and, &parts).unwrap_or(BoolExpr::Const(and))
     }
 
-    /// Both; an error if the condition becomes too large.
+    /// The conjunction.
+    ///
+    /// # Errors
+    /// The condition exceeds a size limit.
     pub fn and(&mut self, a: BoolExpr, b: BoolExpr) -> Result<BoolExpr, SymError> {
         self.junction(true, &[a, b])
     }
 
-    /// One or both; an error if the condition becomes too large.
+    /// The disjunction.
+    ///
+    /// # Errors
+    /// The condition exceeds a size limit.
     pub fn or(&mut self, a: BoolExpr, b: BoolExpr) -> Result<BoolExpr, SymError> {
         self.junction(false, &[a, b])
     }
 
+    /// The conjunction (`and`) or disjunction of conditions.
     pub(super) fn junction(
         &mut self,
         and: bool,
@@ -159,7 +190,8 @@ impl SymTable {
         parts.sort_by(|&x, &y| self.cmp_bool(x, y));
         parts.dedup();
         for i in 0..parts.len() {
-            // Only relations can be exact opposites cheaply; others are left to `prove`.
+            // A relation and its negation among the operands decide the junction. Negating a
+            // compound operand is too costly here; `prove` handles it.
             if let BoolNode::Rel(op, x, y) = *self.bool_node(parts[i])
                 && let BoolExpr::Id(opposite) = self.rel(op.negate(), x, y)
                 && parts.contains(&opposite)
@@ -180,6 +212,7 @@ impl SymTable {
         Ok(self.insert_bool(node, size + 1, depth + 1))
     }
 
+    /// Structural order of conditions.
     fn cmp_bool(&self, a: BoolId, b: BoolId) -> Ordering {
         if a == b {
             return Ordering::Equal;
@@ -201,12 +234,12 @@ impl SymTable {
         }
     }
 
-    /// The relation as `difference op 0`; `None` on overflow.
+    /// The polynomial `a - b`, so that `a op b` is `difference op 0`; `None` on overflow.
     pub(super) fn difference(&self, a: Expr, b: Expr) -> Option<Poly> {
         self.add_scaled(&self.poly(a), -1, &self.poly(b))
     }
 
-    /// Whether an atom is a minimum or maximum, and its operands.
+    /// The operands, if the atom is a minimum or maximum.
     pub(super) fn arms(&self, n: &Node) -> Option<SmallVec<[Expr; 2]>> {
         match n {
             Node::Min(args) | Node::Max(args) => Some(args.clone()),
@@ -215,6 +248,7 @@ impl SymTable {
     }
 }
 
+/// The order of node kinds.
 fn rank(n: &BoolNode) -> u8 {
     match n {
         BoolNode::Rel(..) => 0,

@@ -1,4 +1,13 @@
-//! Which values an expression can have: intervals, and remainders known by assumption.
+//! Value analysis of expressions, with two abstract domains over the structure of an expression:
+//!
+//! - intervals, by interval arithmetic from declared ranges and assumed facts;
+//! - congruences `rem + modulus * Z` (Granger 1989), from assumed facts such as `u0 % 4 == 0`.
+//!
+//! Both are sound: the abstract value contains every value that the expression can take. The
+//! interval of a nonlinear polynomial with an infinite bound is refined by factoring out an atom:
+//! `a * b - a` is `a * (b - 1)`, which is nonnegative for `a >= 0` and `b >= 1`, while the terms
+//! one by one give no bound. At most [`MAX_FACTORINGS`] levels of factoring, 4 atoms per polynomial
+//! and 16 terms bound the cost.
 
 use super::poly::{Poly, Term, gcd};
 use super::range::{Interval, floor_div, floor_mod};
@@ -6,8 +15,8 @@ use super::table::Node;
 use super::{Expr, ExprId, Range, SymTable, SymbolId};
 use smallvec::SmallVec;
 
-/// All values are `rem` plus a multiple of `modulus`; modulus zero means the value `rem`, one means
-/// nothing is known.
+/// The set `rem + modulus * Z`. Modulus zero is the single value `rem`; modulus one is every
+/// integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Congruence {
     pub modulus: i128,
@@ -15,10 +24,13 @@ pub(super) struct Congruence {
 }
 
 impl Congruence {
+    /// Every integer: nothing is known.
     const NONE: Congruence = Congruence { modulus: 1, rem: 0 };
 
-    /// Reduced; unknown if the numbers grow too large to multiply safely.
+    /// A congruence with `0 <= rem < modulus`, or [`Congruence::NONE`] if the numbers are so large
+    /// that a later product could overflow.
     pub fn new(modulus: i128, rem: i128) -> Congruence {
+        /// The products of two numbers below the limit fit `i128`.
         const LIMIT: i128 = 1 << 62;
         match modulus {
             0 if rem.abs() < LIMIT => Congruence { modulus: 0, rem },
@@ -27,19 +39,20 @@ impl Congruence {
         }
     }
 
-    fn add(self, o: Congruence) -> Congruence {
-        Congruence::new(wide_gcd(self.modulus, o.modulus), self.rem + o.rem)
+    fn add(self, other: Congruence) -> Congruence {
+        Congruence::new(wide_gcd(self.modulus, other.modulus), self.rem + other.rem)
     }
 
-    fn mul(self, o: Congruence) -> Congruence {
-        let cross = wide_gcd(self.modulus * o.rem, o.modulus * self.rem);
-        Congruence::new(wide_gcd(self.modulus * o.modulus, cross), self.rem * o.rem)
+    fn mul(self, other: Congruence) -> Congruence {
+        let cross = wide_gcd(self.modulus * other.rem, other.modulus * self.rem);
+        Congruence::new(wide_gcd(self.modulus * other.modulus, cross), self.rem * other.rem)
     }
 
-    /// What both say, or the stronger of them where that is not one congruence.
-    pub fn and(self, o: Congruence) -> Congruence {
+    /// An approximation of the intersection: the congruence with the greater modulus. The exact
+    /// intersection would need the Chinese remainder theorem.
+    pub fn and(self, other: Congruence) -> Congruence {
         let rank = |c: Congruence| if c.modulus == 0 { i128::MAX } else { c.modulus };
-        if rank(o) > rank(self) { o } else { self }
+        if rank(other) > rank(self) { other } else { self }
     }
 }
 
@@ -51,16 +64,16 @@ fn wide_gcd(a: i128, b: i128) -> i128 {
     i128::try_from(a).unwrap_or(1)
 }
 
-/// Atoms taken out of a polynomial, one after the other.
-const FACTORED: u32 = 3;
+/// How many levels deep an atom is factored out of a polynomial.
+const MAX_FACTORINGS: u32 = 3;
 
 impl SymTable {
-    /// The values an expression can have, by declared ranges and assumed facts.
+    /// The values of an expression by declared ranges and assumed facts.
     pub fn bounds(&self, e: Expr) -> Range {
         self.proven(e).into()
     }
 
-    /// The range of a symbol by declaration and assumed facts.
+    /// The values of a symbol by its declared range and assumed facts.
     pub fn proven_range(&self, s: SymbolId) -> Range {
         match (self.facts.subst.get(&s), self.find(&Node::Symbol(s))) {
             (Some(&e), _) => self.bounds(e).intersect(self.range(s)),
@@ -69,7 +82,7 @@ impl SymTable {
         }
     }
 
-    /// The values of a node, given those of its parts.
+    /// The values of a node, given those of its operands.
     pub(super) fn interval_of(&self, node: &Node, part: &dyn Fn(Expr) -> Interval) -> Interval {
         match node {
             Node::Symbol(s) => self.range(*s).into(),
@@ -85,7 +98,7 @@ impl SymTable {
         }
     }
 
-    /// The values of a polynomial, term by term.
+    /// The values of a polynomial: the sum of the intervals of its terms.
     pub(super) fn interval_of_poly(&self, p: &Poly, part: &dyn Fn(Expr) -> Interval) -> Interval {
         p.terms
             .iter()
@@ -93,24 +106,27 @@ impl SymTable {
             .fold(Interval::point(p.constant), Interval::add)
     }
 
+    /// The values of a term. An even power is not negative, which plain interval products would
+    /// miss.
     fn interval_of_term(&self, t: &Term, part: &dyn Fn(Expr) -> Interval) -> Interval {
         let mut product = Interval::point(t.coeff);
         for power in t.mono.chunk_by(|x, y| x == y) {
             let base = part(Expr::Id(power[0]));
-            let mut i = power.iter().fold(Interval::point(1), |i, _| i.mul(base));
+            let mut powers = power.iter().fold(Interval::point(1), |powers, _| powers.mul(base));
             if power.len() % 2 == 0 {
-                i.lo = i.lo.max(0);
+                powers.lo = powers.lo.max(0);
             }
-            product = product.mul(i);
+            product = product.mul(powers);
         }
         product
     }
 
+    /// [`SymTable::bounds`] with 128-bit bounds.
     pub(super) fn proven(&self, e: Expr) -> Interval {
-        self.proven_within(e, FACTORED)
+        self.proven_within(e, MAX_FACTORINGS)
     }
 
-    /// `depth`: how often an atom may be taken out, of a polynomial and of those nested in it.
+    /// [`SymTable::proven`] with at most `depth` further levels of factoring.
     fn proven_within(&self, e: Expr, depth: u32) -> Interval {
         let part = |e| self.proven_within(e, depth);
         let id = match e {
@@ -135,57 +151,59 @@ impl SymTable {
         }
     }
 
-    /// The values of a polynomial by all that is known of its atoms, also with a common atom taken
-    /// out: `a * b - a` is `a * (b - 1)`.
+    /// The values of a polynomial by declared ranges and assumed facts, refined by factoring.
     pub(super) fn proven_poly(&self, p: &Poly) -> Interval {
-        self.factored(p, FACTORED)
+        self.factored(p, MAX_FACTORINGS)
     }
 
-    /// What is nested has fewer turns left: the work does not multiply with each level.
+    /// The term-by-term interval, intersected with the interval after factoring out each of the
+    /// first four atoms. Nested polynomials get a smaller `depth`, so the work does not multiply
+    /// with the nesting.
     fn factored(&self, p: &Poly, depth: u32) -> Interval {
         let part = |e| self.proven_within(e, depth.saturating_sub(1));
-        let mut i = self.interval_of_poly(p, &part);
+        let mut interval = self.interval_of_poly(p, &part);
         let nonlinear = p.terms.first().is_some_and(|t| t.mono.len() > 1);
-        let infinite = i.lo == i128::MIN || i.hi == i128::MAX;
+        let infinite = interval.lo == i128::MIN || interval.hi == i128::MAX;
         if !nonlinear || !infinite || depth == 0 || p.terms.len() > 16 {
-            return i;
+            return interval;
         }
         let mut seen: SmallVec<[ExprId; 4]> = SmallVec::new();
-        for f in p.terms.iter().flat_map(|t| &t.mono) {
-            if seen.contains(f) || seen.len() == 4 {
+        for atom in p.terms.iter().flat_map(|t| &t.mono) {
+            if seen.contains(atom) || seen.len() == 4 {
                 continue;
             }
-            seen.push(*f);
+            seen.push(*atom);
             let (with, rest): (Vec<Term>, Vec<Term>) =
-                p.terms.iter().cloned().partition(|t| t.mono.contains(f));
+                p.terms.iter().cloned().partition(|t| t.mono.contains(atom));
             if with.len() < 2 {
                 continue;
             }
             let mut inner = Poly::default();
             for t in with {
-                match Self::div_mono(&t.mono, &[*f]) {
+                match Self::div_mono(&t.mono, &[*atom]) {
                     Some(mono) if mono.is_empty() => inner.constant = t.coeff,
                     Some(mono) => inner.terms.push(Term { coeff: t.coeff, mono }),
                     None => {}
                 }
             }
             let rest = Poly { terms: rest.into(), constant: p.constant };
-            let product = part(Expr::Id(*f)).mul(self.factored(&inner, depth - 1));
-            i = i.intersect(product.add(self.factored(&rest, depth - 1)));
+            let product = part(Expr::Id(*atom)).mul(self.factored(&inner, depth - 1));
+            interval = interval.intersect(product.add(self.factored(&rest, depth - 1)));
         }
-        i
+        interval
     }
 
-    /// The values of `x % d` for positive `d`.
+    /// The values of `x % d` for positive `d`. If `x` is in `rem + modulus * Z`, the remainder is
+    /// `rem` modulo `gcd(modulus, d)`.
     pub(super) fn remainder(&self, x: Expr, d: i64) -> Interval {
         let d128 = i128::from(d);
-        let c = self.congruence(x);
-        let step = wide_gcd(c.modulus, d128);
-        let lo = c.rem.rem_euclid(step);
+        let congruence = self.congruence(x);
+        let step = wide_gcd(congruence.modulus, d128);
+        let lo = congruence.rem.rem_euclid(step);
         Interval { lo, hi: d128 - step + lo }
     }
 
-    /// What is known of the remainders of an expression.
+    /// The congruence of an expression.
     pub(super) fn congruence(&self, e: Expr) -> Congruence {
         let id = match e {
             Expr::Int(n) => return Congruence::new(0, n.into()),
@@ -195,14 +213,17 @@ impl SymTable {
             Node::Symbol(s) => {
                 self.facts.subst.get(s).map_or(Congruence::NONE, |&e| self.congruence(e))
             }
-            Node::Mod(x, Expr::Int(d)) => {
-                let c = self.congruence(*x);
-                Congruence::new(wide_gcd(c.modulus, (*d).into()), c.rem)
+            Node::Mod(x, Expr::Int(divisor)) => {
+                let dividend = self.congruence(*x);
+                Congruence::new(wide_gcd(dividend.modulus, (*divisor).into()), dividend.rem)
             }
-            Node::FloorDiv(x, Expr::Int(d)) => {
-                let (c, d) = (self.congruence(*x), i128::from(*d));
-                match (c.modulus != 0 && floor_mod(c.modulus, d) == Some(0), floor_div(c.rem, d)) {
-                    (true, Some(q)) => Congruence::new(c.modulus / d, q),
+            Node::FloorDiv(x, Expr::Int(divisor)) => {
+                let (c, divisor) = (self.congruence(*x), i128::from(*divisor));
+                match (
+                    c.modulus != 0 && floor_mod(c.modulus, divisor) == Some(0),
+                    floor_div(c.rem, divisor),
+                ) {
+                    (true, Some(q)) => Congruence::new(c.modulus / divisor, q),
                     _ => Congruence::NONE,
                 }
             }
@@ -219,13 +240,14 @@ impl SymTable {
         known.and(self.facts.congruences.get(&id).copied().unwrap_or(Congruence::NONE))
     }
 
+    /// The congruence of a polynomial.
     pub(super) fn congruence_poly(&self, p: &Poly) -> Congruence {
         let mut sum = Congruence::new(0, p.constant.into());
         for t in &p.terms {
             let factors = t.mono.iter().map(|&f| self.congruence(Expr::Id(f)));
             sum = sum.add(factors.fold(Congruence::new(0, t.coeff.into()), Congruence::mul));
         }
-        // A fact about the whole sum, which is kept without its constant.
+        // Facts about the remainder of a sum are stored under the sum without its constant.
         let base = Poly { constant: 0, ..p.clone() };
         match self.find(&Node::Poly(base)).and_then(|id| self.facts.congruences.get(&id)) {
             Some(&c) => sum.and(c.add(Congruence::new(0, p.constant.into()))),
@@ -233,14 +255,18 @@ impl SymTable {
         }
     }
 
-    /// The common factor of all coefficients does not divide the constant, or a known remainder is
-    /// not zero.
+    /// Whether `p` cannot be zero: the content does not divide the constant, or zero is not in the
+    /// congruence of `p`.
     pub(super) fn never_zero(&self, p: &Poly) -> bool {
-        let g = i128::from(gcd(p.content(), 0));
-        if g > 1 && floor_mod(p.constant.into(), g) != Some(0) {
+        let content = i128::from(gcd(p.content(), 0));
+        if content > 1 && floor_mod(p.constant.into(), content) != Some(0) {
             return true;
         }
-        let c = self.congruence_poly(p);
-        if c.modulus == 0 { c.rem != 0 } else { c.rem % c.modulus != 0 }
+        let congruence = self.congruence_poly(p);
+        if congruence.modulus == 0 {
+            congruence.rem != 0
+        } else {
+            congruence.rem % congruence.modulus != 0
+        }
     }
 }

@@ -1,7 +1,16 @@
-//! Floor division and remainder.
+//! Canonical floor division and remainder, as `FloorDiv` and `Mod` of PyTorch's symbolic shapes.
 //!
-//! Both split the dividend: `a = b * quotient + factor * num + extra` with `b = factor * den`, so
-//! that `a // b = quotient + num // den` and `a % b = factor * (num % den) + extra`.
+//! Both split the dividend by the same identities. With `b = factor * den`, `factor > 0`,
+//! `0 <= extra < factor` and
+//!
+//! ```text
+//! a = b * quotient + factor * num + extra
+//! ```
+//!
+//! it follows that `a // b = quotient + num // den` and `a % b = factor * (num % den) + extra`. For
+//! example `(6 * s0 + 4) % 4` is `2 * (s0 % 2)`: `factor` is 2, `num` is `s0`, `den` is 2. A
+//! division or remainder node remains only for `num` and `den`, and disappears if declared ranges
+//! fix its value. A negative divisor negates both operands first.
 
 use super::arith::Op;
 use super::poly::{Mono, Poly, Term, gcd};
@@ -11,6 +20,7 @@ use super::{Expr, SymError, SymTable};
 use smallvec::SmallVec;
 
 impl SymTable {
+    /// `a // b` in canonical form; [`SymTable::floor_div`] caches it.
     pub(super) fn floor_div_new(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         match b {
             Expr::Int(0) => {
@@ -27,6 +37,7 @@ impl SymTable {
         }
     }
 
+    /// `a % b` in canonical form; [`SymTable::modulo`] caches it.
     pub(super) fn modulo_new(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         match b {
             Expr::Int(0) => {
@@ -36,15 +47,15 @@ impl SymTable {
             Expr::Int(d) if d < 0 => {
                 let minus = self.mul(a, Expr::Int(-1))?;
                 let d = d.checked_neg().ok_or_else(|| self.overflow(Op::Mod, a, b))?;
-                let m = self.modulo(minus, Expr::Int(d))?;
-                self.mul(m, Expr::Int(-1))
+                let remainder = self.modulo(minus, Expr::Int(d))?;
+                self.mul(remainder, Expr::Int(-1))
             }
             Expr::Int(d) => self.modulo_number(a, d),
             Expr::Id(_) => self.modulo_symbolic(a, b),
         }
     }
 
-    /// By a number greater than one.
+    /// `a // d` for a number `d > 1`: terms whose coefficient `d` divides move to the quotient.
     fn floor_div_number(&mut self, a: Expr, d: i64) -> Result<Expr, SymError> {
         let p = self.poly(a);
         let (whole, rest): (Vec<Term>, Vec<Term>) =
@@ -54,14 +65,15 @@ impl SymTable {
             constant: p.constant.div_euclid(d),
         };
         let mut num = Poly { terms: rest.into(), constant: p.constant.rem_euclid(d) };
-        let g = gcd(num.content(), d.unsigned_abs()) as i64;
-        let den = divide_content(&mut num, g, d);
+        let content = gcd(num.content(), d.unsigned_abs()) as i64;
+        let den = divide_content(&mut num, content, d);
         let part = self.reduced_floor_div(num, den)?;
         let quotient = self.intern_poly(quotient)?;
         self.add(quotient, part)
     }
 
-    /// Of a dividend whose constant lies in `[0, d)`, without common factor, by a positive number.
+    /// `num // d` for `d > 0`, where the constant of `num` is in `[0, d)` and `num` and `d` have no
+    /// common factor.
     fn reduced_floor_div(&mut self, num: Poly, d: i64) -> Result<Expr, SymError> {
         let bounds = self.declared_poly(&num);
         if let (Some(lo), Some(hi)) =
@@ -84,10 +96,10 @@ impl SymTable {
         self.intern(Node::FloorDiv(num, Expr::Int(d)))
     }
 
-    /// By a number greater than one.
+    /// `a % d` for a number `d > 1`.
     fn modulo_number(&mut self, a: Expr, d: i64) -> Result<Expr, SymError> {
         let mut p = self.poly(a);
-        // x % m stands for x wherever d divides m.
+        // x % m is congruent to x modulo d if d divides m, so the inner remainder is dropped.
         let inner = |t: &Term| match t.mono.as_slice() {
             [f] => match *self.node(*f) {
                 Node::Mod(x, Expr::Int(m)) if m % d == 0 => Some(x),
@@ -112,13 +124,13 @@ impl SymTable {
             return self.modulo(e, Expr::Int(d));
         }
         p = self.reduce_coefficients(p, d);
-        let g = gcd(p.content(), d.unsigned_abs()) as i64;
-        if g > 1 {
-            let extra = p.constant.rem_euclid(g);
-            let den = divide_content(&mut p, g, d);
+        let content = gcd(p.content(), d.unsigned_abs()) as i64;
+        if content > 1 {
+            let extra = p.constant.rem_euclid(content);
+            let den = divide_content(&mut p, content, d);
             let num = self.intern_poly(p)?;
             let rest = if den == 1 { Expr::Int(0) } else { self.modulo(num, Expr::Int(den))? };
-            let scaled = self.mul(rest, Expr::Int(g))?;
+            let scaled = self.mul(rest, Expr::Int(content))?;
             return self.add(scaled, Expr::Int(extra));
         }
         let bounds = self.declared_poly(&p);
@@ -136,7 +148,8 @@ impl SymTable {
         }
     }
 
-    /// Coefficients modulo `d`: those of terms in `(-d/2, d/2]`, the constant in `[0, d)`.
+    /// The polynomial with its coefficients reduced modulo `d`: those of terms to `(-d/2, d/2]`, so
+    /// that `s0 - s1` keeps its coefficient -1, and the constant to `[0, d)`.
     fn reduce_coefficients(&self, mut p: Poly, d: i64) -> Poly {
         for t in &mut p.terms {
             t.coeff = t.coeff.rem_euclid(d);
@@ -149,6 +162,7 @@ impl SymTable {
         p
     }
 
+    /// `a // b` for a divisor that is not a number.
     fn floor_div_symbolic(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         let Some((quotient, num, den, _)) = self.split(a, b)? else {
             let (a, b) = (self.mul(a, Expr::Int(-1))?, self.mul(b, Expr::Int(-1))?);
@@ -164,11 +178,12 @@ impl SymTable {
         self.add(quotient, part)
     }
 
+    /// `a % b` for a divisor that is not a number.
     fn modulo_symbolic(&mut self, a: Expr, b: Expr) -> Result<Expr, SymError> {
         let Some((_, num, den, factor)) = self.split(a, b)? else {
             let (a, b) = (self.mul(a, Expr::Int(-1))?, self.mul(b, Expr::Int(-1))?);
-            let m = self.modulo(a, b)?;
-            return self.mul(m, Expr::Int(-1));
+            let remainder = self.modulo(a, b)?;
+            return self.mul(remainder, Expr::Int(-1));
         };
         let part = if num == Expr::Int(0) || self.below(num, den) {
             num
@@ -180,7 +195,7 @@ impl SymTable {
         self.mul(factor, part)
     }
 
-    /// Whether `0 <= a < b` by declared ranges.
+    /// Whether `0 <= a < b` by declared ranges, which makes `a // b` zero and `a % b` equal to `a`.
     fn below(&self, a: Expr, b: Expr) -> bool {
         self.declared(a).lo >= 0
             && self
@@ -188,20 +203,21 @@ impl SymTable {
                 .is_some_and(|d| self.declared_poly(&d).hi < 0)
     }
 
-    /// Quotient, rest, divisor and common factor: `a = b * quotient + rest * factor`, `b = divisor
-    /// * factor`; none if the leading coefficient of `b` is negative.
+    /// The quotient, the numerator, the denominator and the common factor of the module's identity,
+    /// with `extra` zero: `a = b * quotient + factor * num` and `b = factor * den`. `None` if the
+    /// leading coefficient of `b` is negative; the caller then negates both operands.
     fn split(&mut self, a: Expr, b: Expr) -> Result<Option<(Expr, Expr, Expr, Expr)>, SymError> {
-        let (p, q) = (self.poly(a), self.poly(b));
-        if q.terms.first().is_some_and(|t| t.coeff < 0) {
+        let (dividend, divisor) = (self.poly(a), self.poly(b));
+        if divisor.terms.first().is_some_and(|t| t.coeff < 0) {
             return Ok(None);
         }
-        if let Some(whole) = self.div_exact(&p, &q) {
+        if let Some(whole) = self.div_exact(&dividend, &divisor) {
             let whole = self.intern_poly(whole)?;
             return Ok(Some((whole, Expr::Int(0), b, Expr::Int(1))));
         }
         let mut quotient = Vec::new();
-        let mut rest = p;
-        if let ([t], 0) = (q.terms.as_slice(), q.constant) {
+        let mut rest = dividend;
+        if let ([t], 0) = (divisor.terms.as_slice(), divisor.constant) {
             rest.terms.retain(|x| match Self::div_mono(&x.mono, &t.mono) {
                 Some(mono) if x.coeff % t.coeff == 0 => {
                     quotient.push(Term { coeff: x.coeff / t.coeff, mono });
@@ -211,11 +227,11 @@ impl SymTable {
             });
         }
         let quotient = match self.collect(quotient) {
-            Some(q) => self.intern_poly(q)?,
+            Some(quotient) => self.intern_poly(quotient)?,
             None => return Err(self.overflow(Op::FloorDiv, a, b)),
         };
-        let (k, mono) = self.common_factor(&rest, &q);
-        if rest.as_const() == Some(0) || (k == 1 && mono.is_empty()) {
+        let (coeff, mono) = self.common_factor(&rest, &divisor);
+        if rest.as_const() == Some(0) || (coeff == 1 && mono.is_empty()) {
             return Ok(Some((quotient, self.intern_poly(rest)?, b, Expr::Int(1))));
         }
         let cancel = |p: Poly| Poly {
@@ -223,53 +239,54 @@ impl SymTable {
                 .terms
                 .iter()
                 .filter_map(|t| {
-                    Some(Term { coeff: t.coeff / k, mono: Self::div_mono(&t.mono, &mono)? })
+                    Some(Term { coeff: t.coeff / coeff, mono: Self::div_mono(&t.mono, &mono)? })
                 })
                 .filter(|t| !t.mono.is_empty())
                 .collect(),
-            constant: p.constant / k
+            constant: p.constant / coeff
                 + p.terms
                     .iter()
                     .find(|t| t.mono == mono && !mono.is_empty())
-                    .map_or(0, |t| t.coeff / k),
+                    .map_or(0, |t| t.coeff / coeff),
         };
-        let (rest, den) = (self.intern_poly(cancel(rest))?, self.intern_poly(cancel(q))?);
+        let (rest, den) = (self.intern_poly(cancel(rest))?, self.intern_poly(cancel(divisor))?);
         let factor = if mono.is_empty() {
-            Poly::constant(k)
+            Poly::constant(coeff)
         } else {
-            Poly { terms: SmallVec::from_elem(Term { coeff: k, mono }, 1), constant: 0 }
+            Poly { terms: SmallVec::from_elem(Term { coeff, mono }, 1), constant: 0 }
         };
         let factor = self.intern_poly(factor)?;
         Ok(Some((quotient, rest, den, factor)))
     }
 
-    /// The largest monomial, with a positive coefficient, that divides every term and constant of
-    /// both.
+    /// The greatest common factor of all terms of both polynomials: a positive coefficient and a
+    /// monomial.
     fn common_factor(&self, a: &Poly, b: &Poly) -> (i64, Mono) {
         let constants = gcd(a.constant.unsigned_abs(), b.constant.unsigned_abs());
-        let k = gcd(gcd(a.content(), b.content()), constants);
+        let coeff = gcd(gcd(a.content(), b.content()), constants);
         let mut all = a.terms.iter().chain(&b.terms);
         let mut mono = match all.next() {
-            Some(t) if constants == 0 => t.mono.clone(),
+            Some(term) if constants == 0 => term.mono.clone(),
             _ => Mono::new(),
         };
-        for t in all {
-            let mut left = t.mono.clone();
+        for term in all {
+            let mut left = term.mono.clone();
             mono.retain(|f| left.iter().position(|x| x == f).map(|i| left.remove(i)).is_some());
         }
-        // Only i64::MIN alone has a content beyond i64.
-        (i64::try_from(k).unwrap_or(1).max(1), mono)
+        // The gcd exceeds `i64` only if every coefficient is zero or `i64::MIN`.
+        (i64::try_from(coeff).unwrap_or(1).max(1), mono)
     }
 }
 
-/// Divides the terms by `g` exactly, the constant rounding down, and gives `d / g`.
-fn divide_content(p: &mut Poly, g: i64, d: i64) -> i64 {
+/// Divides the terms by `factor`, which divides them exactly, and the constant by `factor` rounding
+/// down. Returns `d / factor`.
+fn divide_content(p: &mut Poly, factor: i64, d: i64) -> i64 {
     for t in &mut p.terms {
-        t.coeff /= g;
+        t.coeff /= factor;
     }
-    p.constant = floor_div(p.constant.into(), g.into())
+    p.constant = floor_div(p.constant.into(), factor.into())
         .and_then(|c| i64::try_from(c).ok())
         .unwrap_or(p.constant);
-    debug_assert_eq!(floor_mod(d.into(), g.into()), Some(0));
-    d / g
+    debug_assert_eq!(floor_mod(d.into(), factor.into()), Some(0));
+    d / factor
 }

@@ -1,28 +1,28 @@
-//! What can go wrong with symbolic integers.
+//! Errors of symbolic integers.
 
 use super::Range;
 use crate::Loc;
 use std::error::Error;
 use std::sync::Arc;
 
-/// An operation on symbolic integers that could not be done.
+/// An error of an operation on symbolic integers.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SymError {
-    /// Not a name a symbol may have.
+    /// The text is not a valid symbol name.
     #[error(
         "`{0}` cannot name a symbol: expected an identifier (letters, digits, `_`, not starting \
             with a digit) other than `and`, \
          `or`, `not`, `true`, `false`, `min`, `max`, `oo`"
     )]
     InvalidName(Box<str>),
-    /// The name is taken.
+    /// Another symbol of the table has the name.
     #[error("a symbol named `{0}` exists already; symbols of one table have different names")]
     DuplicateName(Box<str>),
-    /// No symbol has the name.
+    /// The table has no symbol with the name.
     #[error("no symbol is named `{0}`")]
     UnknownSymbol(Box<str>),
-    /// A range without values.
+    /// The declared range is empty.
     #[error(
         "symbol `{name}` was given an empty range: its minimum {lo} is greater than its maximum \
             {hi}"
@@ -35,7 +35,7 @@ pub enum SymError {
         /// Its maximum.
         hi: i64,
     },
-    /// An example value outside the declared range.
+    /// The example value is outside the declared range.
     #[error("the example value {hint} of `{name}` is not in its range {range}")]
     HintOutOfRange {
         /// The symbol.
@@ -45,67 +45,67 @@ pub enum SymError {
         /// Its declared range.
         range: Range,
     },
-    /// A value or coefficient outside 64 bits.
+    /// A value or coefficient needs more than 64 bits.
     #[error("`{0}` overflows a 64-bit integer")]
     Overflow(Box<str>),
-    /// A divisor that is zero.
+    /// The divisor is zero.
     #[error("`{0}` divides by zero")]
     DivisionByZero(Box<str>),
-    /// An expression beyond the limits that keep everything fast.
+    /// The expression exceeds a limit on size, depth, degree or operands.
     #[error("an expression became too large: more than {limit} {what}")]
     TooLarge {
-        /// What was counted.
+        /// The limited quantity.
         what: &'static str,
-        /// How many are allowed.
+        /// The limit.
         limit: usize,
     },
-    /// Evaluation met a symbol without a value.
+    /// A symbol has no value in an evaluation.
     #[error("symbol `{0}` has no value")]
     Unbound(Box<str>),
-    /// A text that is not an expression.
+    /// The text is not an expression or condition.
     #[error("{0}")]
     Parse(Box<ParseSymError>),
-    /// A fact that cannot be true.
+    /// The fact contradicts the known facts.
     #[error("`{fact}` contradicts what is already known: {known}")]
     Contradiction {
-        /// What was to be assumed.
+        /// The fact.
         fact: Box<str>,
-        /// The ranges or facts it contradicts.
+        /// The ranges or assertions that the fact contradicts.
         known: Box<str>,
     },
-    /// A decision that depends on data.
+    /// A decision depends on data.
     #[error("{0}")]
     DataDependent(Box<DataDependent>),
-    /// A checked condition that is false.
+    /// An asserted condition is false.
     #[error("assertion `{cond}` is false{}", detail(.message))]
     AssertionFailed {
         /// The condition.
         cond: Box<str>,
-        /// The user's words, or nothing.
+        /// The user's message, or the empty string.
         message: Box<str>,
     },
-    /// The trace that owned a handle is over.
+    /// The trace of the handle has ended.
     #[error("a symbolic integer was used after the trace it belongs to has ended")]
     ScopeClosed,
-    /// Operands from two traces.
+    /// The operands belong to different traces.
     #[error("symbolic integers of two different traces were combined")]
     DifferentScopes,
-    /// A handle used while its scope's data are borrowed by this thread.
+    /// The handle was used inside [`super::Scope::with`] of its own scope.
     #[error(
         "a symbolic integer was used inside `Scope::with` of its own scope; use the table there \
             instead"
     )]
     ScopeBusy,
-    /// A failure that happened elsewhere and reached this value.
+    /// An error of another operation that the handle carries.
     #[error("{0}")]
     Poisoned(Arc<dyn Error + Send + Sync>),
-    /// More failures than are kept.
+    /// More errors were recorded than are stored.
     #[error("too many errors were recorded in this process; the first {0} are kept")]
     TooManyErrors(usize),
 }
 
 impl SymError {
-    /// The failure elsewhere that reached this value.
+    /// The error of another operation that the handle carries.
     pub fn poison_cause(&self) -> Option<&Arc<dyn Error + Send + Sync>> {
         match self {
             SymError::Poisoned(cause) => Some(cause),
@@ -118,21 +118,21 @@ fn detail(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-/// Where the text of an expression stops making sense.
+/// The syntax error of an expression's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found} at column {} of `{text}`", .at + 1)]
 pub struct ParseSymError {
     /// The text, shortened.
     pub text: String,
-    /// Byte offset from 0.
+    /// The byte offset of the error, from 0.
     pub at: usize,
-    /// What would have been right.
+    /// The expected syntax.
     pub expected: &'static str,
-    /// What stood there.
+    /// The text found instead.
     pub found: String,
 }
 
-/// A branch on a size that only data can decide.
+/// A decision on a size that is unknown until data are computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot {action} `{expr}` at {loc}: {symbol} is the data-dependent size made by {origin} at \
@@ -143,11 +143,11 @@ pub struct ParseSymError {
 pub struct DataDependent {
     /// `branch on` or `take the value of`.
     pub action: &'static str,
-    /// The expression that was to be decided.
+    /// The expression to be decided.
     pub expr: String,
-    /// The data-dependent symbol in it.
+    /// The unbacked symbol in the expression.
     pub symbol: String,
-    /// The operator that made the symbol.
+    /// The operator that produces the symbol's value.
     pub origin: String,
     /// The line of that operator.
     pub origin_loc: Loc,

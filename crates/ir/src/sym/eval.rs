@@ -1,4 +1,5 @@
-//! Values and free symbols.
+//! Evaluation of expressions and conditions, and their free symbols. Each is a recursive walk,
+//! linear in the tree size of the expression.
 
 use super::boolean::BoolNode;
 use super::poly::Poly;
@@ -7,17 +8,21 @@ use super::table::Node;
 use super::{BoolExpr, BoolId, Expr, SymError, SymInt, SymTable, SymbolId};
 use smallvec::SmallVec;
 
-/// Symbols, each once.
+/// A list of distinct symbols.
 pub type Symbols = SmallVec<[SymbolId; 4]>;
 
 impl SymTable {
-    /// The value of an expression, exact: an error if a symbol has no value, a divisor is zero, or
-    /// the value needs more than 64 bits.
+    /// The exact value of an expression. Intermediate values have 128 bits.
+    ///
+    /// # Errors
+    /// A symbol has no value, a divisor is zero, or a value overflows: 64 bits for the result, 128
+    /// bits for an intermediate value.
     pub fn eval(&self, e: Expr, env: &dyn Fn(SymbolId) -> Option<i64>) -> Result<i64, SymError> {
         let wide = self.eval_wide(e, env)?;
         i64::try_from(wide).map_err(|_| SymError::Overflow(self.display(e).to_string().into()))
     }
 
+    /// [`SymTable::eval`] with a 128-bit result.
     fn eval_wide(&self, e: Expr, env: &dyn Fn(SymbolId) -> Option<i64>) -> Result<i128, SymError> {
         let id = match e {
             Expr::Int(n) => return Ok(n.into()),
@@ -54,6 +59,7 @@ impl SymTable {
         }
     }
 
+    /// The value of a polynomial; `None` if it overflows 128 bits.
     fn eval_poly(
         &self,
         p: &Poly,
@@ -71,8 +77,11 @@ impl SymTable {
         Ok(sum)
     }
 
-    /// The expression with a handle in the place of each symbol: numbers, or handles of one scope.
-    /// What their arithmetic refuses poisons the result; an error if a symbol has no handle.
+    /// The value of an expression with a handle for each symbol. The handles are numbers or belong
+    /// to one scope. An error of their arithmetic poisons the result.
+    ///
+    /// # Errors
+    /// [`SymError::Unbound`] if a symbol has no handle.
     pub fn eval_handles(
         &self,
         e: Expr,
@@ -114,7 +123,10 @@ impl SymTable {
         }
     }
 
-    /// The value of a condition.
+    /// The truth value of a condition. `and` and `or` stop at the first operand that decides them.
+    ///
+    /// # Errors
+    /// As [`SymTable::eval`].
     pub fn eval_bool(
         &self,
         b: BoolExpr,
@@ -140,14 +152,14 @@ impl SymTable {
         }
     }
 
-    /// The symbols an expression depends on, in order of first occurrence.
+    /// The symbols of an expression, in order of first occurrence.
     pub fn free_symbols(&self, e: Expr) -> Symbols {
         let mut out = Symbols::new();
         self.visit_symbols(e, &mut out);
         out
     }
 
-    /// The symbols a condition depends on, in order of first occurrence.
+    /// The symbols of a condition, in order of first occurrence.
     pub fn free_symbols_bool(&self, b: BoolExpr) -> Symbols {
         let mut out = Symbols::new();
         if let BoolExpr::Id(id) = b {
@@ -156,6 +168,7 @@ impl SymTable {
         out
     }
 
+    /// Appends the symbols of a condition to `out`, each once.
     fn visit_bool(&self, id: BoolId, out: &mut Symbols) {
         match self.bool_node(id) {
             BoolNode::Rel(_, x, y) => {
@@ -168,6 +181,7 @@ impl SymTable {
         }
     }
 
+    /// Appends the symbols of an expression to `out`, each once.
     fn visit_symbols(&self, e: Expr, out: &mut Symbols) {
         let Expr::Id(id) = e else { return };
         match self.node(id) {

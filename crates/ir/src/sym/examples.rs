@@ -1,4 +1,4 @@
-//! Canonical texts, known answers, errors, scopes.
+//! Examples: canonical texts, known answers of the prover, errors, and scopes.
 
 use super::*;
 use crate::Loc;
@@ -31,8 +31,8 @@ fn cond(text: &str) -> String {
     }
 }
 
-/// Whether the goals are known after the facts, in one table.
-fn known(facts: &[&str], goals: &[(&str, Option<bool>)]) {
+/// Asserts the prover's answers to goals after assuming facts, in one table.
+fn check_proofs(facts: &[&str], goals: &[(&str, Option<bool>)]) {
     let mut t = table();
     for f in facts {
         let b = t.parse_bool(f).unwrap();
@@ -45,7 +45,7 @@ fn known(facts: &[&str], goals: &[(&str, Option<bool>)]) {
 }
 
 #[test]
-fn expressions_have_one_text() {
+fn equal_expressions_print_one_canonical_text() {
     let cases = [
         ("1 + batch", "batch + 1"),
         ("batch * 10", "10 * batch"),
@@ -84,7 +84,7 @@ fn expressions_have_one_text() {
 }
 
 #[test]
-fn conditions_have_one_text() {
+fn equal_conditions_print_one_canonical_text() {
     let cases = [
         ("u0 <= 10 * batch", "u0 <= 10 * batch"),
         ("u0 > 3", "u0 > 3"),
@@ -107,14 +107,14 @@ fn conditions_have_one_text() {
 }
 
 #[test]
-fn facts_answer_questions() {
+fn facts_decide_goals() {
     let yes = Some(true);
     let no = Some(false);
-    known(
+    check_proofs(
         &["u0 > 4"],
         &[("u0 != 3", yes), ("u0 != 4", yes), ("u0 >= 5", yes), ("u0 != 5", None), ("u0 < 2", no)],
     );
-    known(
+    check_proofs(
         &["u0 < s0"],
         &[
             ("u0 != s0", yes),
@@ -124,7 +124,7 @@ fn facts_answer_questions() {
             ("u0 > 0", None),
         ],
     );
-    known(
+    check_proofs(
         &["u0 + u1 == 10"],
         &[
             ("u0 + u1 == 10", yes),
@@ -133,13 +133,13 @@ fn facts_answer_questions() {
             ("u0 == 5", None),
         ],
     );
-    known(&["u0 == s0"], &[("u0 + 1 == s0 + 1", yes), ("u0 * s1 == s0 * s1", yes)]);
-    known(&["s1 == 2 * s0"], &[("s1 % 2 == 0", yes), ("s1 >= s0", yes)]);
-    known(
+    check_proofs(&["u0 == s0"], &[("u0 + 1 == s0 + 1", yes), ("u0 * s1 == s0 * s1", yes)]);
+    check_proofs(&["s1 == 2 * s0"], &[("s1 % 2 == 0", yes), ("s1 >= s0", yes)]);
+    check_proofs(
         &["u0 <= u1", "u1 <= u2", "u2 < s0"],
         &[("u0 < s0", yes), ("u0 <= u2", yes), ("u2 <= u0", None)],
     );
-    known(
+    check_proofs(
         &["u0 % 4 == 0"],
         &[
             ("u0 % 2 == 0", yes),
@@ -149,18 +149,18 @@ fn facts_answer_questions() {
             ("(u0 + 1) % 4 == 1", yes),
         ],
     );
-    known(
+    check_proofs(
         &["u0 % 2 == 1"],
         &[("u0 != 0", yes), ("(u0 + s0 + s0) % 2 == 1", yes), ("u0 % 4 == 2", no)],
     );
-    known(&["s0 >= 2", "s1 >= 2"], &[("s0 * s1 > s1", yes), ("s0 * s1 >= 4", yes)]);
-    known(&["s0 // 4 == 3"], &[("s0 >= 12", yes), ("s0 <= 15", yes), ("s0 == 13", None)]);
-    known(&["u0 <= 10 * batch"], &[("u0 <= 20 * batch", yes), ("u0 > 10 * batch", no)]);
-    known(&["u0 != 0"], &[("u0 >= 1", yes)]);
-    known(&["u0 <= s0", "u0 != s0"], &[("u0 < s0", yes)]);
-    known(&["s0 > 1 and s1 > s0"], &[("s1 > 2", yes)]);
-    known(&["s0 == 1 or s0 == 3"], &[("s0 == 3 or s0 == 1", yes), ("s0 == 1", None)]);
-    known(&["s0 == 3", "u0 == s0"], &[("u0 == 3", yes), ("u0 * s1 == 3 * s1", yes)]);
+    check_proofs(&["s0 >= 2", "s1 >= 2"], &[("s0 * s1 > s1", yes), ("s0 * s1 >= 4", yes)]);
+    check_proofs(&["s0 // 4 == 3"], &[("s0 >= 12", yes), ("s0 <= 15", yes), ("s0 == 13", None)]);
+    check_proofs(&["u0 <= 10 * batch"], &[("u0 <= 20 * batch", yes), ("u0 > 10 * batch", no)]);
+    check_proofs(&["u0 != 0"], &[("u0 >= 1", yes)]);
+    check_proofs(&["u0 <= s0", "u0 != s0"], &[("u0 < s0", yes)]);
+    check_proofs(&["s0 > 1 and s1 > s0"], &[("s1 > 2", yes)]);
+    check_proofs(&["s0 == 1 or s0 == 3"], &[("s0 == 3 or s0 == 1", yes), ("s0 == 1", None)]);
+    check_proofs(&["s0 == 3", "u0 == s0"], &[("u0 == 3", yes), ("u0 * s1 == 3 * s1", yes)]);
     let always = [
         ("u0 >= 0", yes),
         ("u0 == 0", None),
@@ -175,7 +175,7 @@ fn facts_answer_questions() {
         ("any * any >= 0", yes),
         ("any >= 0", None),
     ];
-    known(&[], &always);
+    check_proofs(&[], &always);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn bad_input_is_an_error() {
         t.symbol("e", SymbolKind::Backed, Range::new(5, 3)),
         Err(SymError::EmptyRange { lo: 5, hi: 3, .. })
     ));
-    // Growth without end is refused, in depth, size and degree.
+    // Unbounded growth is an error, in depth, size and degree.
     let (s0, two) = (t.parse_expr("s0 + s1").unwrap(), Expr::Int(2));
     type Step = fn(&mut SymTable, Expr, Expr) -> Result<Expr, SymError>;
     let steps: [Step; 3] = [
@@ -274,13 +274,13 @@ fn bad_input_is_an_error() {
         );
     }
     assert!(t.add(two, s0).is_ok());
-    // An id of another table is no symbol here.
+    // An id of another table is an unbound symbol here.
     let empty = SymTable::new();
     assert!(matches!(empty.eval(s0, &|_| Some(1)), Err(SymError::Unbound(_))));
 }
 
 #[test]
-fn ranges_have_one_text() {
+fn ranges_round_trip_through_text() {
     for text in ["[0, oo)", "[1, 64]", "(-oo, oo)", "(-oo, -3]"] {
         assert_eq!(text.parse::<Range>().unwrap().to_string(), text);
     }
@@ -290,7 +290,7 @@ fn ranges_have_one_text() {
 }
 
 #[test]
-fn guards_are_decided_on_examples() {
+fn guards_are_decided_on_example_values() {
     let scope = Scope::new();
     let s = scope.backed(Some("batch"), Range::SIZE, 6).unwrap();
     let n = scope.backed(None, Range::SIZE, 3).unwrap();
@@ -372,7 +372,7 @@ fn numbers_need_no_scope() {
 }
 
 #[test]
-fn scopes_do_not_mix() {
+fn handles_of_different_scopes_do_not_mix() {
     let (a, b) = (Scope::new(), Scope::new());
     let x = a.backed(None, Range::SIZE, 2).unwrap();
     let y = b.backed(None, Range::SIZE, 2).unwrap();
@@ -395,7 +395,7 @@ fn scopes_do_not_mix() {
 }
 
 #[test]
-fn imports_go_by_name() {
+fn imports_match_symbols_by_name() {
     let mut t = table();
     let e = t.parse_expr("min(s0, u0 // 2) + batch * s1").unwrap();
     let b = t.parse_bool("s0 <= 4 or batch % 2 == 1").unwrap();
@@ -410,7 +410,7 @@ fn imports_go_by_name() {
 }
 
 #[test]
-fn nested_products_are_bounded_without_a_search_at_each_level() {
+fn bounds_of_nested_products_take_bounded_time() {
     let mut t = table();
     let mut text = "s0".to_owned();
     for _ in 0..20 {

@@ -1,4 +1,20 @@
-//! Facts: what was asserted or guarded, and what follows for ranges, remainders and substitutions.
+//! The database of assumed facts, and their consequences.
+//!
+//! [`SymTable::assume`] processes a worklist. Each condition is simplified and proved first: a
+//! condition that is already known adds nothing, and a condition that is known to be false is a
+//! contradiction. A new fact has these effects:
+//!
+//! - `p == 0` that can be solved for a symbol becomes a substitution. The facts about the symbol
+//!   return to the worklist, now about its replacement.
+//! - `x % d == r` becomes a [`Congruence`] of `x`.
+//! - `p <= 0` is stored for the prover and indexed by its atoms.
+//! - The ranges of the atoms of `p` are narrowed by bounds propagation, as in interval constraint
+//!   solvers: `p <= 0` bounds each atom by the least values of the other terms. A narrowed range
+//!   revisits the inequalities that contain its atom, until a fixed point or [`BUDGET`]
+//!   refinements.
+//!
+//! Propagation over inconsistent inequalities with unbounded ranges need not terminate, hence the
+//! budget. Facts are added and never retracted.
 
 use super::boolean::BoolNode;
 use super::bounds::Congruence;
@@ -9,40 +25,42 @@ use super::{BoolExpr, BoolId, Expr, ExprId, Range, Rel, SymError, SymTable, Symb
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What is known beyond declarations.
+/// All assumed facts of a table, and caches of answers derived from them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
-    /// Ranges of atoms.
+    /// Narrowed ranges of atoms.
     pub ranges: FxHashMap<ExprId, Range>,
-    /// Remainders of atoms, and of sums without their constant.
+    /// Congruences of atoms, and of sums without their constant.
     pub congruences: FxHashMap<ExprId, Congruence>,
-    /// Conditions known as they are.
+    /// Truth values of whole conditions.
     pub conds: FxHashMap<BoolId, bool>,
-    /// Symbols that equal other expressions, which contain no such symbol themselves.
+    /// Substitutions of symbols. A replacement contains no substituted symbol.
     pub subst: FxHashMap<SymbolId, Expr>,
-    /// Polynomials known to be at most zero, and where each atom occurs.
+    /// The polynomials `p` of the facts `p <= 0`.
     le: Vec<Poly>,
+    /// The indices in `le` of the polynomials that contain an atom.
     le_by_atom: FxHashMap<ExprId, Vec<u32>>,
-    /// What was assumed, by symbol, to be looked at again when the symbol is substituted.
+    /// Assumed conditions by free symbol. They are assumed again when the symbol is substituted.
     by_symbol: FxHashMap<SymbolId, Vec<BoolExpr>>,
-    /// The substituted symbols whose expression has a symbol.
+    /// For each symbol, the substituted symbols whose replacement contains it.
     used_by: FxHashMap<SymbolId, Vec<SymbolId>>,
-    /// How many facts were recorded.
+    /// The version of the facts: the number of conditions processed. Cached answers carry it.
     count: u32,
-    /// Answers, each with the count of facts it is good for.
+    /// Answers of proofs by `BoolId`, each with the value of `count` for which it is valid.
     proved: Memo<Vec<(u32, Option<bool>)>>,
-    /// Simplified expressions, each with the number of substitutions it is good for.
+    /// Simplified expressions by `ExprId`, each with the number of substitutions for which it is
+    /// valid.
     simplified: Memo<Vec<(u32, Expr)>>,
 }
 
 impl Facts {
-    /// Known polynomials `<= 0` with an atom, the newest first.
+    /// The polynomials `p` of facts `p <= 0` that contain an atom, the newest fact first.
     pub fn constraints_on(&self, atom: ExprId) -> impl Iterator<Item = &Poly> {
         let indices = self.le_by_atom.get(&atom).map_or(&[][..], Vec::as_slice);
         indices.iter().rev().filter_map(|&i| self.le.get(i as usize))
     }
 
-    /// The remembered answer of a proof, if no fact came since.
+    /// The cached answer of a proof, if no fact was added since.
     pub fn cached_answer(&self, id: BoolId) -> Option<Option<bool>> {
         self.proved
             .0
@@ -51,13 +69,13 @@ impl Facts {
             .map(|&(_, answer)| answer)
     }
 
-    /// Remembers the answer of a proof.
+    /// Caches the answer of a proof.
     pub fn cache_answer(&mut self, id: BoolId, answer: Option<bool>) {
         set_at(&mut self.proved.0, id.0, (self.count, answer), (u32::MAX, None));
     }
 }
 
-/// Stores at an index, growing as needed.
+/// Stores a value at an index; grows the vector with `filler` as needed.
 fn set_at<T: Clone>(all: &mut Vec<T>, index: u32, value: T, filler: T) {
     let index = index as usize;
     if all.len() <= index {
@@ -66,17 +84,22 @@ fn set_at<T: Clone>(all: &mut Vec<T>, index: u32, value: T, filler: T) {
     all[index] = value;
 }
 
-/// Two facts exclude each other.
+/// The error of a fact that contradicts the others.
 struct Conflict;
 
-/// How many range refinements one assumption may cause.
+/// The most range refinements that one inequality may cause.
 const BUDGET: u32 = 256;
 
 impl SymTable {
-    /// Adds a fact. Ranges are refined; an equality of a symbol with a number, of an unbacked
-    /// symbol with an expression of backed ones or with another symbol, and of backed symbols
-    /// becomes a substitution. An error if the fact contradicts what is known; what the fact
-    /// implied may then be kept.
+    /// Adds a fact.
+    ///
+    /// An equality becomes a substitution if it determines any symbol by a number or by an
+    /// expression of backed symbols, or an unbacked symbol by another symbol. Other equalities
+    /// between data, such as `u1 + u2 == 10`, are stored as two inequalities.
+    ///
+    /// # Errors
+    /// [`SymError::Contradiction`] if the fact contradicts the known facts. Consequences derived
+    /// before the contradiction was found may remain.
     pub fn assume(&mut self, b: BoolExpr) -> Result<(), SymError> {
         let mut queue = vec![b];
         while let Some(next) = queue.pop() {
@@ -86,7 +109,7 @@ impl SymTable {
                 Some(false) => Err(Conflict),
                 None => self.record(next, &mut queue),
             };
-            // Answers change, whether or not all went well.
+            // Invalidates cached answers, also after a conflict, which may have left consequences.
             self.facts.count += 1;
             if result.is_err() {
                 return Err(self.contradiction(b));
@@ -95,24 +118,25 @@ impl SymTable {
         Ok(())
     }
 
-    fn contradiction(&self, b: BoolExpr) -> SymError {
-        let symbols = self.free_symbols_bool(b);
+    /// The error of a fact that contradicts the known facts about its symbols.
+    fn contradiction(&self, fact: BoolExpr) -> SymError {
+        let symbols = self.free_symbols_bool(fact);
         let known: Vec<String> = symbols
             .iter()
             .take(8)
-            .map(|&s| match self.facts.subst.get(&s) {
-                Some(&e) => format!("{} == {}", self.name(s), self.display(e)),
-                None => format!("{} in {}", self.name(s), self.proven_range(s)),
+            .map(|&symbol| match self.facts.subst.get(&symbol) {
+                Some(&e) => format!("{} == {}", self.name(symbol), self.display(e)),
+                None => format!("{} in {}", self.name(symbol), self.proven_range(symbol)),
             })
             .collect();
         let known = if known.is_empty() { "it is a constant".into() } else { known.join(", ") };
         SymError::Contradiction {
-            fact: self.display_bool(b).to_string().into(),
+            fact: self.display_bool(fact).to_string().into(),
             known: known.into(),
         }
     }
 
-    /// The expression with known equalities applied.
+    /// The expression with all substitutions applied.
     pub fn simplify(&mut self, e: Expr) -> Expr {
         let Expr::Id(id) = e else { return e };
         if self.facts.subst.is_empty() {
@@ -124,13 +148,13 @@ impl SymTable {
         {
             return s;
         }
-        // An overflow on the way leaves the expression as it is, which is still right.
+        // On overflow the expression stays unsubstituted, which is still correct.
         let s = self.rebuild(None, e, &|t, s| Ok(t.substituted(s))).unwrap_or(e);
         set_at(&mut self.facts.simplified.0, id.0, (count, s), (u32::MAX, Expr::Int(0)));
         s
     }
 
-    /// The condition with known equalities applied.
+    /// The condition with all substitutions applied.
     pub fn simplify_bool(&mut self, b: BoolExpr) -> BoolExpr {
         if self.facts.subst.is_empty() {
             return b;
@@ -138,6 +162,7 @@ impl SymTable {
         self.rebuild_bool(None, b, &|t, s| Ok(t.substituted(s))).unwrap_or(b)
     }
 
+    /// The replacement of a symbol, or the symbol itself.
     fn substituted(&mut self, s: SymbolId) -> Expr {
         match self.facts.subst.get(&s) {
             Some(&e) => e,
@@ -145,41 +170,42 @@ impl SymTable {
         }
     }
 
-    fn record(&mut self, b: BoolExpr, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
-        let BoolExpr::Id(id) = b else { return Ok(()) };
+    /// Records a condition that is neither proved nor refuted; its consequences join the worklist.
+    fn record(&mut self, cond: BoolExpr, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
+        let BoolExpr::Id(id) = cond else { return Ok(()) };
         let node = self.bool_node(id).clone();
         if let BoolNode::And(parts) = node {
             queue.extend(parts.into_iter().map(BoolExpr::Id));
             return Ok(());
         }
-        for s in self.free_symbols_bool(b) {
-            self.facts.by_symbol.entry(s).or_default().push(b);
+        for symbol in self.free_symbols_bool(cond) {
+            self.facts.by_symbol.entry(symbol).or_default().push(cond);
         }
         self.facts.conds.insert(id, true);
-        if let BoolExpr::Id(opposite) = self.not(b) {
+        if let BoolExpr::Id(opposite) = self.not(cond) {
             self.facts.conds.insert(opposite, false);
         }
         let BoolNode::Rel(op, x, y) = node else { return Ok(()) };
-        let Some(d) = self.difference(x, y) else { return Ok(()) };
-        let Some(minus) = d.clone().scale(-1) else { return Ok(()) };
+        let Some(difference) = self.difference(x, y) else { return Ok(()) };
+        let Some(minus) = difference.clone().scale(-1) else { return Ok(()) };
         match op {
-            Rel::Lt => self.add_negative(d, queue),
-            Rel::Ne if self.nonpositive(&d) => self.add_negative(d, queue),
+            Rel::Lt => self.add_negative(difference, queue),
+            Rel::Ne if self.nonpositive(&difference) => self.add_negative(difference, queue),
             Rel::Ne if self.nonpositive(&minus) => self.add_negative(minus, queue),
             Rel::Eq => {
-                if self.substitute(&d, queue) {
+                if self.substitute(&difference, queue) {
                     return Ok(());
                 }
-                self.add_congruence(&d);
-                self.add_nonpositive(d, queue)?;
+                self.add_congruence(&difference);
+                self.add_nonpositive(difference, queue)?;
                 self.add_nonpositive(minus, queue)
             }
-            Rel::Le => self.add_nonpositive(d, queue),
+            Rel::Le => self.add_nonpositive(difference, queue),
             _ => Ok(()),
         }
     }
 
-    /// `p < 0`
+    /// Adds `p < 0`, which is `p + 1 <= 0` over integers.
     fn add_negative(&mut self, p: Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
         match p.constant.checked_add(1) {
             Some(constant) => self.add_nonpositive(Poly { constant, ..p }, queue),
@@ -187,8 +213,7 @@ impl SymTable {
         }
     }
 
-    /// `p <= 0`: stored, and used to refine the ranges of atoms until nothing changes or the budget
-    /// is spent.
+    /// Adds `p <= 0`: stores the polynomial, unless a range can express it, and propagates bounds.
     fn add_nonpositive(&mut self, p: Poly, queue: &mut Vec<BoolExpr>) -> Result<(), Conflict> {
         let mut budget = BUDGET;
         let mut todo = vec![p.clone()];
@@ -224,27 +249,29 @@ impl SymTable {
         Ok(())
     }
 
-    /// The range of the atom of term `i` that `p <= 0` and the ranges of the other terms leave.
-    fn implied_range(&self, p: &Poly, i: usize, t: &Term) -> Option<Range> {
+    /// The range of the atom of term `i` that follows from `p <= 0` and the ranges of the other
+    /// terms.
+    fn implied_range(&self, p: &Poly, i: usize, term: &Term) -> Option<Range> {
         let mut others = p.clone();
         others.terms.remove(i);
         let least = self.proven_poly(&others).lo;
         if least == i128::MIN {
             return None;
         }
-        // coeff * atom <= -least
+        // The inequality is coeff * atom <= -least.
         let most = least.checked_neg()?;
-        let range = match t.coeff > 0 {
-            true => Interval { hi: floor_div(most, t.coeff.into())?, ..Interval::ALL },
+        let range = match term.coeff > 0 {
+            true => Interval { hi: floor_div(most, term.coeff.into())?, ..Interval::ALL },
             false => Interval {
-                lo: floor_div(most, -i128::from(t.coeff))?.checked_neg()?,
+                lo: floor_div(most, -i128::from(term.coeff))?.checked_neg()?,
                 ..Interval::ALL
             },
         };
         Some(range.into())
     }
 
-    /// Restricts an atom; whether that said anything new.
+    /// Narrows the range of an atom; `true` if the range changed. A symbol with a single value left
+    /// is substituted by it.
     fn tighten(
         &mut self,
         atom: ExprId,
@@ -266,8 +293,8 @@ impl SymTable {
         Ok(true)
     }
 
-    /// What the range of a division, minimum or maximum says of its operands, as polynomials `<=
-    /// 0`.
+    /// The constraints `p <= 0` on the operands of a division, minimum or maximum that follow from
+    /// the range of the atom: `x // d <= n` gives `x <= d * n + d - 1`.
     fn consequences(&self, atom: ExprId) -> Vec<Poly> {
         let range = self.bounds(Expr::Id(atom));
         let below = |e: Expr, n: i64| self.add_scaled(&self.poly(e), -1, &Poly::constant(n));
@@ -288,7 +315,8 @@ impl SymTable {
         }
     }
 
-    /// From `x % d == r`: the remainder of `x`, or of `x` without its constant if it is a sum.
+    /// Records the congruence of a fact `x % d == r`: of `x` without its constant if it is a sum,
+    /// and of the atom itself if `x` is a multiple of one atom with an invertible coefficient.
     fn add_congruence(&mut self, p: &Poly) {
         let [Term { coeff: coeff @ (1 | -1), mono }] = p.terms.as_slice() else { return };
         let &[atom] = mono.as_slice() else { return };
@@ -314,7 +342,7 @@ impl SymTable {
         }
     }
 
-    /// The inverse of a coefficient modulo `d`, where there is one of small size.
+    /// The inverse of a coefficient modulo `d`, if an inverse below 64 exists.
     fn inverse(&self, coeff: i64, d: i64) -> Option<i128> {
         match coeff {
             1 => Some(1),
@@ -325,21 +353,22 @@ impl SymTable {
         }
     }
 
-    /// Turns `p == 0` into a substitution where the rules of [`SymTable::assume`] allow one;
-    /// whether they did.
+    /// Turns `p == 0` into a substitution if [`SymTable::assume`] allows one; `true` if it did.
+    /// Unbacked symbols are preferred, then later symbols, so that data are expressed by input
+    /// sizes.
     fn substitute(&mut self, p: &Poly, queue: &mut Vec<BoolExpr>) -> bool {
         let candidate = |t: &Term| match (t.coeff, t.mono.as_slice()) {
-            (1 | -1, &[f]) => match self.node(f) {
-                Node::Symbol(s) => Some((self.kind(*s), *s, t.coeff, f)),
+            (1 | -1, &[atom]) => match self.node(atom) {
+                Node::Symbol(s) => Some((self.kind(*s), *s, t.coeff, atom)),
                 _ => None,
             },
             _ => None,
         };
         let mut candidates: Vec<_> = p.terms.iter().filter_map(candidate).collect();
         candidates.sort_by_key(|&(kind, s, ..)| std::cmp::Reverse((kind, s)));
-        for (kind, s, coeff, f) in candidates {
+        for (kind, s, coeff, atom) in candidates {
             let Some(rest) =
-                self.add_scaled(p, -coeff, &Poly::atom(f)).and_then(|r| r.scale(-coeff))
+                self.add_scaled(p, -coeff, &Poly::atom(atom)).and_then(|r| r.scale(-coeff))
             else {
                 continue;
             };
@@ -350,12 +379,14 @@ impl SymTable {
             if free.contains(&s) || (unbacked && !(symbol && kind == SymbolKind::Unbacked)) {
                 continue;
             }
-            self.replace_symbol(s, f, rest, queue);
+            self.replace_symbol(s, atom, rest, queue);
             return true;
         }
         false
     }
 
+    /// Substitutes a symbol: updates the replacements that contain it, and puts its facts on the
+    /// worklist.
     fn replace_symbol(&mut self, s: SymbolId, atom: ExprId, by: Expr, queue: &mut Vec<BoolExpr>) {
         let range = self.bounds(Expr::Id(atom));
         let congruence = self.facts.congruences.get(&atom).copied();
@@ -368,7 +399,7 @@ impl SymTable {
             }
         }
         self.record_use(s, by);
-        // What was known of the symbol is now known of the expression.
+        // The range and congruence of the symbol now hold for its replacement.
         if range.lo != i64::MIN {
             queue.push(self.rel(Rel::Ge, by, Expr::Int(range.lo)));
         }
@@ -383,10 +414,11 @@ impl SymTable {
         }
         queue.extend(self.facts.by_symbol.remove(&s).unwrap_or_default());
     }
-    /// Remembers which symbols the expression of a substituted symbol has.
+
+    /// Indexes the symbols of a replacement in `used_by`.
     fn record_use(&mut self, user: SymbolId, e: Expr) {
-        for s in self.free_symbols(e) {
-            self.facts.used_by.entry(s).or_default().push(user);
+        for symbol in self.free_symbols(e) {
+            self.facts.used_by.entry(symbol).or_default().push(user);
         }
     }
 }

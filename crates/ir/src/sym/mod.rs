@@ -1,17 +1,29 @@
-//! Symbolic integers: sizes that are not known while a program is traced.
+//! Symbolic integers: tensor sizes that are unknown while a program is traced, as in PyTorch's
+//! `torch.fx.experimental.symbolic_shapes`.
 //!
-//! A [`SymTable`] holds expressions in one canonical form, so that equal expressions are the same
-//! [`Expr`]: a polynomial with integer coefficients over *atoms*, which are symbols, floor
-//! divisions, remainders, minima and maxima of canonical expressions. Terms are kept in a
-//! structural order (degree, then names), never in the order of creation. Division and remainder
-//! follow the floor: `-7 // 2` is `-4` and `-7 % 2` is `1`.
+//! A [`SymTable`] hash-conses expressions in one canonical form, so two expressions are equal
+//! exactly when they are the same [`Expr`]. The canonical form is a polynomial with integer
+//! coefficients over *atoms*. An atom is a symbol, a floor division, a remainder, a minimum or a
+//! maximum, and the operands of an atom are canonical expressions. Terms are sorted structurally
+//! (by degree, then by the names of the symbols) and never by creation order, so the printed text
+//! does not depend on the order of construction. Division and remainder round down as in Python:
+//! `-7 // 2` is `-4` and `-7 % 2` is `1`.
 //!
-//! Arithmetic never uses assumed facts, only declared ranges, so a canonical form stays valid.
-//! Facts given to [`SymTable::assume`] are used by [`SymTable::prove`], [`SymTable::bounds`] and
-//! [`SymTable::simplify`].
+//! Arithmetic simplifies with declared ranges only, never with assumed facts. A canonical form
+//! therefore stays valid when facts are added. [`SymTable::assume`] adds a fact;
+//! [`SymTable::prove`], [`SymTable::bounds`] and [`SymTable::simplify`] use the facts.
 //!
-//! A [`Scope`] shares one table among the handles [`SymInt`] and [`SymBool`] of a trace, decides
-//! guards on example values and records guards and assertions.
+//! A [`Scope`] corresponds to PyTorch's `ShapeEnv`: it shares one table among the handles
+//! [`SymInt`] and [`SymBool`] of a trace, decides guards on example values, and records guards and
+//! assertions.
+//!
+//! | concept | modules |
+//! |---|---|
+//! | canonical form, interning | `poly`, `table`, `arith`, `div`, `quotient`, `boolean` |
+//! | value analysis | `range` (interval arithmetic), `bounds` (intervals and congruences) |
+//! | facts and proofs | `facts` (bounds propagation, substitution), `prove` (linear combinations) |
+//! | text, evaluation, copies between tables | `text`, `parse`, `eval`, `rebuild` |
+//! | handles | `scope`, `sym_int`, `sym_bool`, `poison`, `error` |
 
 mod arith;
 mod boolean;
@@ -55,18 +67,18 @@ pub struct ExprId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BoolId(pub(crate) u32);
 
-/// An integer expression. A constant is always `Int`, so within one table equality is equality of
+/// An integer expression. A constant is always `Int`, so within one table `==` on `Expr` compares
 /// canonical forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Expr {
     /// A number.
     Int(i64),
-    /// Anything else.
+    /// An interned expression that is not a constant.
     Id(ExprId),
 }
 
 impl Expr {
-    /// The number, if it is one.
+    /// The number, if the expression is a constant.
     pub const fn as_i64(self) -> Option<i64> {
         match self {
             Expr::Int(n) => Some(n),
@@ -86,12 +98,12 @@ impl From<i64> for Expr {
 pub enum BoolExpr {
     /// `true` or `false`.
     Const(bool),
-    /// Anything else.
+    /// An interned condition that is not a constant.
     Id(BoolId),
 }
 
 impl BoolExpr {
-    /// The value, if it is constant.
+    /// The truth value, if the condition is a constant.
     pub const fn as_bool(self) -> Option<bool> {
         match self {
             BoolExpr::Const(b) => Some(b),
@@ -100,12 +112,12 @@ impl BoolExpr {
     }
 }
 
-/// Where a symbol's value comes from.
+/// The source of a symbol's value; PyTorch distinguishes backed and unbacked SymInts likewise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SymbolKind {
-    /// The size of an input: known when a program is called.
+    /// The size of an input: known when the program is called.
     Backed,
-    /// Data: known only after the operator that makes it has run.
+    /// Data: known only after the operator that produces the value has run.
     Unbacked,
 }
 
@@ -137,7 +149,7 @@ pub enum Rel {
 }
 
 impl Rel {
-    /// Whether it holds between two numbers.
+    /// Whether the relation holds between `a` and `b`.
     pub fn holds<T: Ord>(self, a: T, b: T) -> bool {
         match self {
             Rel::Eq => a == b,
@@ -149,7 +161,7 @@ impl Rel {
         }
     }
 
-    /// The relation of `b` to `a`.
+    /// The relation with its operands exchanged: `a op b` is `b op.swap() a`.
     pub const fn swap(self) -> Rel {
         match self {
             Rel::Lt => Rel::Gt,
@@ -160,7 +172,7 @@ impl Rel {
         }
     }
 
-    /// The relation that holds exactly where this does not.
+    /// The complement: holds exactly where `self` does not.
     pub const fn negate(self) -> Rel {
         match self {
             Rel::Eq => Rel::Ne,
@@ -172,7 +184,7 @@ impl Rel {
         }
     }
 
-    /// As written: `==`, `<=`, …
+    /// The operator's text: `==`, `<=`, …
     pub const fn symbol(self) -> &'static str {
         match self {
             Rel::Eq => "==",

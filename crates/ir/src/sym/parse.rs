@@ -1,4 +1,6 @@
-//! Parsing: what [`SymTable::display`] prints, and anything written in the same grammar.
+//! The parser of expressions and conditions, by precedence climbing. It reads the text of
+//! [`SymTable::display`] and any text in the same grammar, and builds canonical expressions
+//! directly.
 //!
 //! ```text
 //! or      = and { "or" and }
@@ -6,27 +8,35 @@
 //! not     = "not" not | sum [ ("==" | "!=" | "<" | "<=" | ">" | ">=") sum ]
 //! sum     = product { ("+" | "-") product }
 //! product = unary { ("*" | "//" | "%") unary }
-//! unary   = "-" unary | number | name | ("min" | "max") "(" sum { "," sum } ")" | "true" | "false" | "(" or ")"
+//! unary   = "-" unary | number | name | ("min" | "max") "(" sum { "," sum } ")"
+//!          | "true" | "false" | "(" or ")"
 //! ```
+//!
+//! Integers and conditions share one grammar; [`Typed`] rejects an operand of the wrong kind.
+//! [`MAX_TEXT`] and [`MAX_NESTING`] bound the time and the stack.
 
 use super::arith::Op;
 use super::error::ParseSymError;
 use super::{BoolExpr, Expr, Rel, SymError, SymTable};
 
-/// The longest text that is read, in bytes.
+/// The longest accepted text, in bytes.
 const MAX_TEXT: usize = 1 << 20;
-/// The deepest nesting of parentheses and signs.
+/// The greatest nesting of parentheses and signs.
 const MAX_NESTING: usize = 160;
 
 impl SymTable {
-    /// The expression a text stands for: the inverse of [`SymTable::display`]. Symbols must be
-    /// declared.
+    /// Parses an expression; the inverse of [`SymTable::display`].
+    ///
+    /// # Errors
+    /// The text is malformed, or names an undeclared symbol, or the arithmetic fails.
     pub fn parse_expr(&mut self, text: &str) -> Result<Expr, SymError> {
         self.parse(text)?.expr(INT)
     }
 
-    /// The condition a text stands for: the inverse of [`SymTable::display_bool`]. Symbols must be
-    /// declared.
+    /// Parses a condition; the inverse of [`SymTable::display_bool`].
+    ///
+    /// # Errors
+    /// As [`SymTable::parse_expr`].
     pub fn parse_bool(&mut self, text: &str) -> Result<BoolExpr, SymError> {
         self.parse(text)?.condition("a condition such as `s0 <= 4`")
     }
@@ -35,11 +45,11 @@ impl SymTable {
         if text.len() > MAX_TEXT {
             return Err(SymError::TooLarge { what: "bytes of text", limit: MAX_TEXT });
         }
-        let mut p = Parser { table: self, text, at: 0, token: Token::End, start: 0, depth: 0 };
-        p.advance()?;
-        let value = p.level(0)?;
-        if p.token != Token::End {
-            return Err(p.unexpected("the end or an operator"));
+        let mut parser = Parser { table: self, text, at: 0, token: Token::End, start: 0, depth: 0 };
+        parser.advance()?;
+        let value = parser.binary_level(0)?;
+        if parser.token != Token::End {
+            return Err(parser.unexpected("the end or an operator"));
         }
         Ok(Typed { value, text, at: 0 })
     }
@@ -51,7 +61,7 @@ enum Value {
     Cond(BoolExpr),
 }
 
-/// A value and where it stood.
+/// A value and its byte offset in the text, for errors about its kind.
 struct Typed<'a> {
     value: Value,
     text: &'a str,
@@ -76,7 +86,7 @@ impl Typed<'_> {
     }
 }
 
-/// An operator between two operands.
+/// A binary operator.
 #[derive(Clone, Copy)]
 enum Infix {
     Junction(&'static str),
@@ -84,7 +94,7 @@ enum Infix {
     Op(Op),
 }
 
-/// How tightly `not` and sums bind; see [`Parser::infix`].
+/// The precedence of `not` and of sums; see [`Parser::infix`].
 const NOT: u8 = 3;
 const SUM: u8 = 5;
 
@@ -93,23 +103,24 @@ const COND: &str = "a condition";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'a> {
-    /// Up to 2^63, so that the least integer can be written.
+    /// An unsigned number up to 2^63, so that `-9223372036854775808` is readable.
     Number(u64),
     Name(&'a str),
     Sign(&'static str),
     End,
 }
 
+/// Signs, each before its own prefixes: the first match is the longest.
 const SIGNS: [&str; 14] =
     ["//", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "%", "(", ")", ","];
 
 struct Parser<'t, 'a> {
     table: &'t mut SymTable,
     text: &'a str,
-    /// Where the next token is looked for.
+    /// The byte offset at which the next token is searched.
     at: usize,
     token: Token<'a>,
-    /// Where the current token starts.
+    /// The byte offset of the current token.
     start: usize,
     depth: usize,
 }
@@ -137,6 +148,7 @@ impl<'a> Parser<'_, 'a> {
         self.error(expected, found)
     }
 
+    /// Reads the next token.
     fn advance(&mut self) -> Result<(), SymError> {
         let rest = self.text.get(self.at..).unwrap_or("");
         let trimmed = rest.trim_start();
@@ -170,6 +182,7 @@ impl<'a> Parser<'_, 'a> {
         Ok(())
     }
 
+    /// Consumes the current token if it is `token`.
     fn accept(&mut self, token: Token) -> Result<bool, SymError> {
         let found = self.token == token;
         if found {
@@ -182,7 +195,7 @@ impl<'a> Parser<'_, 'a> {
         Typed { value, text: self.text, at }
     }
 
-    /// Runs `f` one level deeper.
+    /// Runs `f` one nesting level deeper.
     fn nested(
         &mut self,
         f: impl FnOnce(&mut Self) -> Result<Value, SymError>,
@@ -196,7 +209,7 @@ impl<'a> Parser<'_, 'a> {
         value
     }
 
-    /// The operator at hand and how tightly it binds.
+    /// The current token as a binary operator, and its precedence.
     fn infix(&self) -> Option<(Infix, u8)> {
         let found = match self.token {
             Token::Name("or") => (Infix::Junction("or"), 1),
@@ -220,34 +233,36 @@ impl<'a> Parser<'_, 'a> {
         Some(found)
     }
 
-    /// Operands joined by operators that bind at least as tightly as `least`.
-    fn level(&mut self, least: u8) -> Result<Value, SymError> {
+    /// Parses operands joined by operators of precedence `least` or higher.
+    fn binary_level(&mut self, least: u8) -> Result<Value, SymError> {
         let at = self.start;
         let mut left = if least <= NOT && self.accept(Token::Name("not"))? {
             let at = self.start;
-            let value = self.nested(|p| p.level(NOT))?;
+            let value = self.nested(|p| p.binary_level(NOT))?;
             let cond = self.typed(value, at).condition(COND)?;
             Value::Cond(self.table.not(cond))
         } else {
             self.unary()?
         };
-        while let Some((infix, binds)) = self.infix().filter(|&(_, binds)| binds >= least) {
+        while let Some((infix, precedence)) =
+            self.infix().filter(|&(_, precedence)| precedence >= least)
+        {
             left = match infix {
                 Infix::Junction(word) => {
                     let mut parts = vec![self.typed(left, at).condition(COND)?];
                     while self.accept(Token::Name(word))? {
                         let at = self.start;
-                        let right = self.level(binds + 1)?;
+                        let right = self.binary_level(precedence + 1)?;
                         parts.push(self.typed(right, at).condition(COND)?);
                     }
                     Value::Cond(self.table.junction(word == "and", &parts)?)
                 }
                 Infix::Rel(op) => {
-                    let (a, b) = self.operands(left, at, binds)?;
+                    let (a, b) = self.operands(left, at, precedence)?;
                     Value::Cond(self.table.rel(op, a, b))
                 }
                 Infix::Op(op) => {
-                    let (a, b) = self.operands(left, at, binds)?;
+                    let (a, b) = self.operands(left, at, precedence)?;
                     Value::Expr(self.table.binary(op, a, b)?)
                 }
             };
@@ -255,15 +270,21 @@ impl<'a> Parser<'_, 'a> {
         Ok(left)
     }
 
-    /// The left operand as an integer, and the right one, after the operator.
-    fn operands(&mut self, left: Value, at: usize, binds: u8) -> Result<(Expr, Expr), SymError> {
+    /// The left operand as an integer, and the right operand parsed after the operator.
+    fn operands(
+        &mut self,
+        left: Value,
+        at: usize,
+        precedence: u8,
+    ) -> Result<(Expr, Expr), SymError> {
         let a = self.typed(left, at).expr(INT)?;
         self.advance()?;
         let at = self.start;
-        let right = self.level(binds + 1)?;
+        let right = self.binary_level(precedence + 1)?;
         Ok((a, self.typed(right, at).expr(INT)?))
     }
 
+    /// Parses an operand: a number, a name, a call, a sign or parentheses.
     fn unary(&mut self) -> Result<Value, SymError> {
         match self.token {
             Token::Sign("-") => {
@@ -297,7 +318,7 @@ impl<'a> Parser<'_, 'a> {
             }
             Token::Sign("(") => {
                 self.advance()?;
-                let value = self.nested(|p| p.level(0))?;
+                let value = self.nested(|p| p.binary_level(0))?;
                 self.close()?;
                 Ok(value)
             }
@@ -305,10 +326,12 @@ impl<'a> Parser<'_, 'a> {
         }
     }
 
+    /// Consumes a closing parenthesis.
     fn close(&mut self) -> Result<(), SymError> {
         if self.accept(Token::Sign(")"))? { Ok(()) } else { Err(self.unexpected("`)`")) }
     }
 
+    /// Parses a call of `min` or `max`.
     fn extremum(&mut self, max: bool) -> Result<Value, SymError> {
         self.advance()?;
         if !self.accept(Token::Sign("("))? {
@@ -317,7 +340,7 @@ impl<'a> Parser<'_, 'a> {
         let mut args = Vec::new();
         loop {
             let at = self.start;
-            let value = self.level(SUM)?;
+            let value = self.binary_level(SUM)?;
             args.push(self.typed(value, at).expr(INT)?);
             if !self.accept(Token::Sign(","))? {
                 break;

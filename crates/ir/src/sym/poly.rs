@@ -1,21 +1,28 @@
-//! Polynomials over atoms, the canonical form of expressions.
+//! Polynomials over atoms: the canonical form of integer expressions.
+//!
+//! A polynomial is a constant plus terms with nonzero coefficients and distinct monomials, in
+//! graded lexicographic order: higher degree first, then the structural order of the atoms. In this
+//! form equal polynomials have equal term lists, so hash-consing decides equality. Coefficients are
+//! `i64`; an operation that overflows gives `None` and the caller reports or avoids it.
+//!
+//! Addition merges two sorted term lists in linear time. Multiplication forms all pairs of terms
+//! and sorts them. [`MAX_TERMS`] and [`MAX_DEGREE`] bound both.
 
 use super::{Expr, ExprId, SymError, SymTable, table::Node};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// A product of atoms, in structural order, repeated for powers.
+/// A monomial: a product of atoms in structural order. A power repeats its atom: `x * x * y`.
 pub(super) type Mono = SmallVec<[ExprId; 2]>;
 
-/// A product with a nonzero coefficient.
+/// A monomial with a nonzero coefficient.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Term {
     pub coeff: i64,
     pub mono: Mono,
 }
 
-/// A sum of terms with different monomials, in structural order (highest degree first), and a
-/// constant.
+/// A constant plus terms with distinct monomials, in graded lexicographic order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Poly {
     pub terms: SmallVec<[Term; 2]>,
@@ -44,6 +51,7 @@ impl Poly {
         }
     }
 
+    /// The polynomial times `k`; `None` on overflow.
     pub fn scale(mut self, k: i64) -> Option<Poly> {
         if k == 0 {
             return Some(Poly::default());
@@ -55,24 +63,25 @@ impl Poly {
         Some(self)
     }
 
-    /// The greatest common divisor of the coefficients, without the constant; zero if there are
-    /// none.
+    /// The content: the greatest common divisor of the coefficients, without the constant. Zero if
+    /// there are no terms.
     pub fn content(&self) -> u64 {
         self.terms.iter().fold(0, |g, t| gcd(g, t.coeff.unsigned_abs()))
     }
 
-    /// The coefficient of a monomial, zero if it does not occur.
+    /// The coefficient of a monomial; zero if the monomial does not occur.
     pub fn coeff(&self, mono: &[ExprId]) -> i64 {
         self.terms.iter().find(|t| t.mono.as_slice() == mono).map_or(0, |t| t.coeff)
     }
 }
 
+/// The greatest common divisor, by Euclid's algorithm; `gcd(0, n)` is `n`.
 pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
 impl SymTable {
-    /// The polynomial of an expression.
+    /// The polynomial that an expression stands for.
     pub(super) fn poly(&self, e: Expr) -> Poly {
         match e {
             Expr::Int(n) => Poly::constant(n),
@@ -83,7 +92,7 @@ impl SymTable {
         }
     }
 
-    /// Higher degrees first, then by the first atom that differs.
+    /// Graded lexicographic order: higher degrees first, then the first atom that differs.
     pub(super) fn cmp_mono(&self, a: &[ExprId], b: &[ExprId]) -> Ordering {
         b.len().cmp(&a.len()).then_with(|| {
             a.iter()
@@ -157,12 +166,13 @@ impl SymTable {
         Ok(self.collect(products))
     }
 
-    /// Sorts terms and adds those of one monomial; `None` on overflow.
+    /// Sorts terms and adds the coefficients of equal monomials; `None` if a coefficient overflows.
     pub(super) fn collect(&self, mut terms: Vec<Term>) -> Option<Poly> {
         terms.sort_by(|x, y| self.cmp_mono(&x.mono, &y.mono));
         let mut out = Poly::default();
         for group in terms.chunk_by(|x, y| x.mono == y.mono) {
-            // Summed wide, so that the order of addition cannot matter.
+            // Partial sums are 128 bits wide: whether the sum overflows must not depend on the
+            // order of the terms.
             let sum = group.iter().try_fold(0i128, |s, t| s.checked_add(t.coeff.into()))?;
             let coeff = i64::try_from(sum).ok()?;
             match group.first() {
@@ -174,7 +184,7 @@ impl SymTable {
         Some(out)
     }
 
-    /// `a` without the factors `b`, if `b` divides it.
+    /// The monomial `a / b`, if `b` divides `a`.
     pub(super) fn div_mono(a: &[ExprId], b: &[ExprId]) -> Option<Mono> {
         let mut rest: Mono = a.iter().copied().collect();
         for f in b {
@@ -184,19 +194,20 @@ impl SymTable {
         Some(rest)
     }
 
-    /// The quotient `a / b` if `b` divides `a` exactly.
+    /// The quotient `a / b` if `b` divides `a` exactly, by multivariate polynomial long division.
     pub(super) fn div_exact(&self, a: &Poly, b: &Poly) -> Option<Poly> {
-        let lead = b.terms.first()?;
-        let mut rest = a.clone();
+        let leading = b.terms.first()?;
+        let mut remainder = a.clone();
         let mut quotient = Vec::new();
-        // Each step removes the leading term; the bound keeps hostile divisions short.
+        // Each step removes the leading term of the remainder. The iteration limit bounds the time
+        // that an adversarial dividend can cost.
         for _ in 0..64 {
-            let Some(top) = rest.terms.first() else {
-                return if rest.constant == 0 { self.collect(quotient) } else { None };
+            let Some(top) = remainder.terms.first() else {
+                return if remainder.constant == 0 { self.collect(quotient) } else { None };
             };
-            let mono = Self::div_mono(&top.mono, &lead.mono)?;
-            let coeff = top.coeff.checked_div(lead.coeff)?;
-            if coeff.checked_mul(lead.coeff)? != top.coeff {
+            let mono = Self::div_mono(&top.mono, &leading.mono)?;
+            let coeff = top.coeff.checked_div(leading.coeff)?;
+            if coeff.checked_mul(leading.coeff)? != top.coeff {
                 return None;
             }
             let step = Term { coeff, mono };
@@ -205,7 +216,7 @@ impl SymTable {
             } else {
                 Poly { terms: SmallVec::from_elem(step.clone(), 1), constant: 0 }
             };
-            rest = self.add_scaled(&rest, -1, &self.mul_poly(&factor, b).ok()??)?;
+            remainder = self.add_scaled(&remainder, -1, &self.mul_poly(&factor, b).ok()??)?;
             quotient.push(step);
         }
         None

@@ -1,4 +1,5 @@
-//! Laws of the canonical form, text round trips, and proofs against brute force.
+//! Property tests: algebraic laws of the canonical form, text round trips, and proofs compared with
+//! brute force.
 
 use super::*;
 use proptest::prelude::*;
@@ -13,9 +14,9 @@ enum Tree {
 
 const NAMES: [&str; 3] = ["s0", "u0", "n"];
 type Ranges = [Range; 3];
-/// All their values are tried.
+/// Ranges so small that every value is tried.
 const NARROW: Ranges = [Range::new(-4, 5), Range::new(0, 3), Range::new(-2, -1)];
-/// Only some of their values are tried.
+/// Infinite ranges, of which some values are tried.
 const WIDE: Ranges = [Range::ALL, Range::SIZE, Range::new(i64::MIN, -1)];
 
 fn table(ranges: Ranges) -> SymTable {
@@ -40,7 +41,7 @@ fn trees() -> impl Strategy<Value = Tree> {
     })
 }
 
-/// An error where a divisor is the number zero.
+/// Builds the canonical expression of a tree; an error if a divisor is the number zero.
 fn build(t: &mut SymTable, tree: &Tree) -> Result<Expr, SymError> {
     match tree {
         Tree::Int(n) => Ok(Expr::Int(*n)),
@@ -60,7 +61,7 @@ fn build(t: &mut SymTable, tree: &Tree) -> Result<Expr, SymError> {
     }
 }
 
-/// The value by the definition of each operation; `None` where it divides by zero.
+/// The value by the definition of each operation; `None` if a divisor is zero.
 fn value(tree: &Tree, env: &[i64; 3]) -> Option<i128> {
     match tree {
         Tree::Int(n) => Some((*n).into()),
@@ -92,7 +93,7 @@ fn relations() -> impl Strategy<Value = Relation> {
     )
 }
 
-/// The condition and its sides, if they can be built.
+/// The condition and its two sides, if they can be built.
 fn relation(t: &mut SymTable, (op, a, b): &Relation) -> Option<(BoolExpr, Vec<Expr>)> {
     let (a, b) = (build(t, a).ok()?, build(t, b).ok()?);
     Some((t.rel(*op, a, b), vec![a, b]))
@@ -119,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn simplified_values_are_right(tree in trees(), ranges in ranges()) {
+    fn canonical_expressions_keep_their_values(tree in trees(), ranges in ranges()) {
         let mut t = table(ranges);
         let Ok(e) = build(&mut t, &tree) else { return Ok(()) };
         let bounds = t.bounds(e);
@@ -133,9 +134,15 @@ proptest! {
     }
 
     #[test]
-    fn ring_laws_give_identical_expressions(a in trees(), b in trees(), c in trees(), ranges in ranges()) {
+    fn ring_laws_give_identical_expressions(
+        a in trees(),
+        b in trees(),
+        c in trees(),
+        ranges in ranges(),
+    ) {
         let mut t = table(ranges);
-        let (Ok(a), Ok(b), Ok(c)) = (build(&mut t, &a), build(&mut t, &b), build(&mut t, &c)) else { return Ok(()) };
+        let built = (build(&mut t, &a), build(&mut t, &b), build(&mut t, &c));
+        let (Ok(a), Ok(b), Ok(c)) = built else { return Ok(()) };
         let ab = t.add(a, b).unwrap();
         prop_assert_eq!(ab, t.add(b, a).unwrap());
         let bc = t.add(b, c).unwrap();
@@ -158,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn division_by_terms_adds_up(a in trees(), b in trees(), ranges in ranges()) {
+    fn polynomial_division_satisfies_its_identity(a in trees(), b in trees(), ranges in ranges()) {
         let mut t = table(ranges);
         let (Ok(a), Ok(b)) = (build(&mut t, &a), build(&mut t, &b)) else { return Ok(()) };
         let Some((q, r)) = t.divide_terms(a, b) else { return Ok(()) };
@@ -167,10 +174,12 @@ proptest! {
     }
 
     #[test]
-    fn what_is_positive_replaces_maxima(a in trees(), size in trees(), ranges in ranges()) {
+    fn positive_sizes_simplify_maxima(a in trees(), size in trees(), ranges in ranges()) {
         let mut t = table(ranges);
         let (Ok(a), Ok(size)) = (build(&mut t, &a), build(&mut t, &size)) else { return Ok(()) };
-        let (Ok(at_least_one), Ok(product)) = (t.max(size, Expr::Int(1)), t.mul(size, a)) else { return Ok(()) };
+        let (Ok(at_least_one), Ok(product)) = (t.max(size, Expr::Int(1)), t.mul(size, a)) else {
+            return Ok(());
+        };
         let Ok(stride) = t.mul(at_least_one, a) else { return Ok(()) };
         let simple = t.given_positive(stride, &[size]);
         // A factor of a positive product is positive only if none can be negative.
@@ -178,11 +187,13 @@ proptest! {
         for v in assignments(ranges) {
             let value = |e| t.eval(e, &env(&v)).ok();
             if value(product).is_some_and(|n| n >= 1) {
-                prop_assert_eq!(value(by_product), value(stride), "{} at {:?}", t.display(stride), v);
+                let found = value(by_product);
+                prop_assert_eq!(found, value(stride), "{} at {:?}", t.display(stride), v);
             }
             if value(size).is_some_and(|n| n >= 1) {
                 prop_assert_eq!(value(simple), value(stride), "{} at {:?}", t.display(stride), v);
-                prop_assert!(value(product).is_none() || value(product) == value(simple), "{} at {:?}", t.display(stride), v);
+                let agrees = value(product).is_none() || value(product) == value(simple);
+                prop_assert!(agrees, "{} at {:?}", t.display(stride), v);
             }
         }
     }
@@ -203,7 +214,7 @@ proptest! {
             let text = t.display_bool(c).to_string();
             prop_assert_eq!(t.parse_bool(&text).unwrap(), c, "{}", text);
         }
-        // Another table, with other ids, gives the same text.
+        // Another table with other ids prints the same text.
         let mut fresh = SymTable::new();
         for i in [2, 0, 1] {
             fresh.symbol(NAMES[i], SymbolKind::Backed, ranges[i]).unwrap();
@@ -213,7 +224,11 @@ proptest! {
     }
 
     #[test]
-    fn proofs_agree_with_brute_force(goal in relations(), facts in prop::collection::vec(relations(), 1..4), ranges in ranges()) {
+    fn proofs_agree_with_brute_force(
+        goal in relations(),
+        facts in prop::collection::vec(relations(), 1..4),
+        ranges in ranges(),
+    ) {
         let mut t = table(ranges);
         let Some((goal, mut parts)) = relation(&mut t, &goal) else { return Ok(()) };
         let mut conds = Vec::new();
@@ -222,29 +237,31 @@ proptest! {
             conds.push(cond);
             parts.extend(sides);
         }
-        let defined = |t: &SymTable, v: &[i64; 3]| parts.iter().all(|&e| t.eval(e, &env(v)).is_ok());
-        let mut cases: Vec<_> = assignments(ranges).into_iter().filter(|v| defined(&t, v)).collect();
-        let mut given = String::new();
+        let defined =
+            |t: &SymTable, v: &[i64; 3]| parts.iter().all(|&e| t.eval(e, &env(v)).is_ok());
+        let mut cases = assignments(ranges);
+        cases.retain(|v| defined(&t, v));
+        let mut assumed = String::new();
         for cond in std::iter::once(BoolExpr::Const(true)).chain(conds) {
             cases.retain(|v| t.eval_bool(cond, &env(v)).unwrap());
-            given += &format!("; {}", t.display_bool(cond));
+            assumed += &format!("; {}", t.display_bool(cond));
             if t.assume(cond).is_err() {
-                prop_assert!(cases.is_empty(), "can hold: {}", given);
+                prop_assert!(cases.is_empty(), "can hold: {}", assumed);
                 return Ok(());
             }
             if let Some(known) = t.prove(goal) {
                 let always = cases.iter().all(|v| t.eval_bool(goal, &env(v)).unwrap() == known);
                 prop_assert!(always, "{} is not always {known} after \
-                    {}", t.display_bool(goal), given);
+                    {}", t.display_bool(goal), assumed);
             }
             for &e in &parts {
                 let (simple, bounds) = (t.simplify(e), t.bounds(e));
                 for v in &cases {
                     let value = t.eval(e, &env(v)).unwrap();
                     prop_assert_eq!(t.eval(simple, &env(v)).unwrap(), value, "simplify {} after \
-                        {}", t.display(e), given);
+                        {}", t.display(e), assumed);
                     prop_assert!(bounds.contains(value), "{} in {bounds} after \
-                        {}", t.display(e), given);
+                        {}", t.display(e), assumed);
                 }
             }
         }

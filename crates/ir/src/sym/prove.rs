@@ -1,26 +1,43 @@
-//! Proving conditions, without guessing: an answer holds for every value the symbols may have.
+//! The prover: decides conditions that hold, or fail, for every assignment allowed by declared
+//! ranges and assumed facts. It is sound and incomplete; `None` means that no proof was found.
 //!
-//! An inequality `d <= 0` is proved by the interval of `d`, by cases of a minimum or maximum in it,
-//! or by adding known inequalities (asserted, or implied by what a division or remainder is) that
-//! cancel a term, or by leaving out a factor that is never negative. The search has a fixed budget.
+//! A relation is reduced to goals of the form `d <= 0`, where `d` is a polynomial. The prover
+//! tries, in this order:
+//!
+//! 1. the interval of `d`;
+//! 2. dropping a factor that is never negative: `a * e <= 0` follows from `e <= 0` and `a >= 0`;
+//! 3. a case split on a minimum or maximum: the goal must hold with each operand in its place;
+//! 4. cancelling a term with a known inequality `f <= 0`: if `d` and `f` have a monomial with
+//!    coefficients of the same sign, positive multiples of both are subtracted, and
+//!    `m * d - n * f <= 0` implies `d <= 0`. This step is Fourier-Motzkin elimination directed by
+//!    the goal; repeated, it searches for a nonnegative combination of facts, as in Farkas' lemma.
+//!
+//! The inequalities of step 4 are assumed facts, and those that define an atom: for `q = x // b`
+//! with `b > 0`, `b * q <= x` and `x < b * q + b`. For example, `u0 <= u1` and `u1 < s0` prove
+//! `u0 < s0`: the goal `u0 - s0 + 1 <= 0` minus the first fact is `u1 - s0 + 1 <= 0`, which is the
+//! second.
+//!
+//! The search depth is at most [`DEPTH`], and all steps of one goal share [`BUDGET`] terms.
 
 use super::boolean::BoolNode;
-use super::poly::{Poly, Term};
+use super::poly::{Mono, Poly, Term, gcd};
 use super::table::Node;
 use super::{BoolExpr, Expr, ExprId, Rel, SymTable};
 use smallvec::SmallVec;
 
-/// Terms looked at for one question, in all the inequalities that are tried.
+/// The most terms visited in the search for one goal.
 const BUDGET: u32 = 2048;
-/// Inequalities added in one proof.
+/// The greatest depth of the search: the most steps on one path of a proof.
 const DEPTH: u32 = 4;
-/// Inequalities tried for one term, of the latest so many with its atom.
+/// The most facts tried for one term.
 const CANDIDATES: usize = 12;
+/// The most facts examined for one term: the newest that contain its first atom.
 const SCANNED: usize = 64;
 
 impl SymTable {
-    /// Whether a condition always or never holds, by declared ranges and assumed facts; none if
-    /// that is not known.
+    /// `Some(true)` if the condition always holds, `Some(false)` if it never holds, by declared
+    /// ranges and assumed facts; `None` if no proof was found. Answers are cached until a fact is
+    /// added.
     pub fn prove(&mut self, b: BoolExpr) -> Option<bool> {
         let BoolExpr::Id(id) = b else { return b.as_bool() };
         if let Some(known) = self.facts.cached_answer(id) {
@@ -34,6 +51,7 @@ impl SymTable {
         known
     }
 
+    /// [`SymTable::prove`] of a simplified condition, without the cache.
     fn prove_new(&mut self, id: super::BoolId) -> Option<bool> {
         if let Some(&b) = self.facts.conds.get(&id) {
             return Some(b);
@@ -54,24 +72,26 @@ impl SymTable {
         all
     }
 
+    /// Decides `x op y` through goals on the difference `x - y`; `p < 0` is `p + 1 <= 0` over
+    /// integers.
     fn prove_rel(&self, op: Rel, x: Expr, y: Expr) -> Option<bool> {
-        let d = self.difference(x, y)?;
-        let minus = d.clone().scale(-1)?;
+        let difference = self.difference(x, y)?;
+        let minus = difference.clone().scale(-1)?;
         let plus =
             |p: &Poly, n: i64| Some(Poly { constant: p.constant.checked_add(n)?, ..p.clone() });
         match op {
-            Rel::Le if self.nonpositive(&d) => Some(true),
+            Rel::Le if self.nonpositive(&difference) => Some(true),
             Rel::Le if self.nonpositive(&plus(&minus, 1)?) => Some(false),
-            Rel::Lt if self.nonpositive(&plus(&d, 1)?) => Some(true),
+            Rel::Lt if self.nonpositive(&plus(&difference, 1)?) => Some(true),
             Rel::Lt if self.nonpositive(&minus) => Some(false),
             Rel::Eq | Rel::Ne => {
                 let ne = op == Rel::Ne;
-                if self.never_zero(&d)
-                    || self.nonpositive(&plus(&d, 1)?)
+                if self.never_zero(&difference)
+                    || self.nonpositive(&plus(&difference, 1)?)
                     || self.nonpositive(&plus(&minus, 1)?)
                 {
                     Some(ne)
-                } else if self.nonpositive(&d) && self.nonpositive(&minus) {
+                } else if self.nonpositive(&difference) && self.nonpositive(&minus) {
                     Some(!ne)
                 } else {
                     None
@@ -81,81 +101,87 @@ impl SymTable {
         }
     }
 
-    /// Whether `d <= 0` is proved.
+    /// Whether the search proves `d <= 0`.
     pub(super) fn nonpositive(&self, d: &Poly) -> bool {
         self.search(d, DEPTH, &mut { BUDGET })
     }
 
-    fn search(&self, d: &Poly, depth: u32, budget: &mut u32) -> bool {
+    /// One level of the search described at the head of the module.
+    fn search(&self, goal: &Poly, depth: u32, budget: &mut u32) -> bool {
         if *budget == 0 {
             return false;
         }
-        *budget = budget.saturating_sub(1 + d.terms.len() as u32);
-        if self.proven_poly(d).hi <= 0 {
+        *budget = budget.saturating_sub(1 + goal.terms.len() as u32);
+        if self.proven_poly(goal).hi <= 0 {
             return true;
         }
         if depth == 0 {
             return false;
         }
-        if let Some(rest) = self.without_common_atom(d)
+        if let Some(rest) = self.without_common_atom(goal)
             && self.search(&rest, depth - 1, budget)
         {
             return true;
         }
-        let atoms = d.terms.iter().flat_map(|t| t.mono.iter().copied());
+        let atoms = goal.terms.iter().flat_map(|term| term.mono.iter().copied());
         if let Some((atom, arms)) =
             atoms.into_iter().find_map(|f| Some((f, self.arms(self.node(f))?)))
             && arms.iter().all(|&a| {
-                self.replace(d, atom, &self.poly(a))
-                    .is_some_and(|d| self.search(&d, depth - 1, budget))
+                self.replace(goal, atom, &self.poly(a))
+                    .is_some_and(|goal| self.search(&goal, depth - 1, budget))
             })
         {
             return true;
         }
-        d.terms.iter().any(|t| {
-            let facts = self.candidates(t);
+        goal.terms.iter().any(|term| {
+            let facts = self.candidates(term);
             facts.iter().any(|f| {
                 *budget > 0
-                    && self.cancel(d, t, f).is_some_and(|d| self.search(&d, depth - 1, budget))
+                    && self
+                        .cancel(goal, term, f)
+                        .is_some_and(|goal| self.search(&goal, depth - 1, budget))
             })
         })
     }
 
-    /// A positive multiple of `d` minus a positive multiple of `fact`, without the term.
-    fn cancel(&self, d: &Poly, t: &Term, fact: &Poly) -> Option<Poly> {
-        let c = fact.coeff(&t.mono);
-        if c == 0 || (c < 0) != (t.coeff < 0) {
+    /// The goal after step 4 with the inequality `fact <= 0`: a positive multiple of `goal` minus a
+    /// positive multiple of `fact`, such that `term` cancels. `None` if the signs differ or on
+    /// overflow.
+    fn cancel(&self, goal: &Poly, term: &Term, fact: &Poly) -> Option<Poly> {
+        let coeff = fact.coeff(&term.mono);
+        if coeff == 0 || (coeff < 0) != (term.coeff < 0) {
             return None;
         }
-        let g = super::poly::gcd(c.unsigned_abs(), t.coeff.unsigned_abs());
+        let gcd = gcd(coeff.unsigned_abs(), term.coeff.unsigned_abs());
         let (up, down) = (
-            i64::try_from(c.unsigned_abs() / g).ok()?,
-            i64::try_from(t.coeff.unsigned_abs() / g).ok()?,
+            i64::try_from(coeff.unsigned_abs() / gcd).ok()?,
+            i64::try_from(term.coeff.unsigned_abs() / gcd).ok()?,
         );
-        self.add_scaled(&d.clone().scale(up)?, -down, fact)
+        self.add_scaled(&goal.clone().scale(up)?, -down, fact)
     }
 
-    /// Known inequalities `f <= 0` with the term's monomial and the sign of its coefficient.
-    fn candidates(&self, t: &Term) -> SmallVec<[Poly; 4]> {
+    /// The polynomials of known inequalities that contain the term's monomial with a coefficient of
+    /// the same sign.
+    fn candidates(&self, term: &Term) -> SmallVec<[Poly; 4]> {
         let fits = |p: &&Poly| {
-            let c = p.coeff(&t.mono);
-            c != 0 && (c < 0) == (t.coeff < 0)
+            let coeff = p.coeff(&term.mono);
+            coeff != 0 && (coeff < 0) == (term.coeff < 0)
         };
         let mut out: SmallVec<[Poly; 4]> = self
             .facts
-            .constraints_on(t.mono[0])
+            .constraints_on(term.mono[0])
             .take(SCANNED)
             .filter(fits)
             .take(CANDIDATES)
             .cloned()
             .collect();
-        for &f in &t.mono {
+        for &f in &term.mono {
             out.extend(self.implied(f).into_iter().filter(|p| fits(&p)));
         }
         out
     }
 
-    /// Inequalities `f <= 0` that hold by what the atom is.
+    /// The polynomials of inequalities that hold by the definition of an atom.
     fn implied(&self, atom: ExprId) -> SmallVec<[Poly; 4]> {
         let this = Poly::atom(atom);
         let mut out = SmallVec::new();
@@ -164,7 +190,7 @@ impl SymTable {
             Some(Poly { constant: i64::try_from(n).ok()?.checked_add(p.constant)?, ..p })
         };
         match self.node(atom) {
-            // d * q + r = x with r between the least and greatest remainder
+            // d * q + r = x, where r is between the least and the greatest remainder.
             Node::FloorDiv(x, b) if self.proven(*b).lo > 0 => {
                 let times = self.mul_poly(&self.poly(*b), &this).ok().flatten();
                 let below = times.and_then(|p| self.add_scaled(&p, -1, &self.poly(*x)));
@@ -199,11 +225,11 @@ impl SymTable {
         out
     }
 
-    /// The polynomial with an atom replaced; `None` on overflow.
+    /// The polynomial with an atom replaced by another polynomial; `None` on overflow.
     pub(super) fn replace(&self, p: &Poly, atom: ExprId, by: &Poly) -> Option<Poly> {
         let mut sum = Poly::constant(p.constant);
         for t in &p.terms {
-            let kept: super::poly::Mono = t.mono.iter().copied().filter(|&f| f != atom).collect();
+            let kept: Mono = t.mono.iter().copied().filter(|&f| f != atom).collect();
             let mut product = match kept.is_empty() {
                 true => Poly::constant(t.coeff),
                 false => Poly {

@@ -1,9 +1,10 @@
-//! Integer ranges, and interval arithmetic on them.
+//! Integer ranges, and the interval arithmetic that computes them: each operation returns an
+//! interval that contains the result for all operand values in the given intervals.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// All integers from `lo` to `hi`, both included. `i64::MIN` and `i64::MAX` stand for minus and
+/// All integers from `lo` to `hi`, both included. `i64::MIN` and `i64::MAX` represent minus and
 /// plus infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
@@ -16,7 +17,7 @@ pub struct Range {
 impl Range {
     /// Every integer.
     pub const ALL: Range = Range { lo: i64::MIN, hi: i64::MAX };
-    /// What a size can be: `[0, oo)`.
+    /// The values of a size: `[0, oo)`.
     pub const SIZE: Range = Range { lo: 0, hi: i64::MAX };
 
     /// From `lo` to `hi`, both included.
@@ -24,29 +25,29 @@ impl Range {
         Range { lo, hi }
     }
 
-    /// One value only.
+    /// The range that contains only `n`.
     pub const fn point(n: i64) -> Range {
         Range { lo: n, hi: n }
     }
 
-    /// Contains no value.
+    /// Whether the range contains no value.
     pub const fn is_empty(self) -> bool {
         self.lo > self.hi
     }
 
-    /// The value, if there is only one.
+    /// The only value, if the range contains exactly one.
     pub const fn single(self) -> Option<i64> {
         if self.lo == self.hi { Some(self.lo) } else { None }
     }
 
-    /// Whether `n` is in it.
+    /// Whether the range contains `n`.
     pub const fn contains(self, n: i64) -> bool {
         self.lo <= n && n <= self.hi
     }
 
-    /// What is in both; possibly empty.
-    pub fn intersect(self, o: Range) -> Range {
-        Range { lo: self.lo.max(o.lo), hi: self.hi.min(o.hi) }
+    /// The intersection; possibly empty.
+    pub fn intersect(self, other: Range) -> Range {
+        Range { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) }
     }
 }
 
@@ -63,7 +64,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// The text is not a range.
+/// The error of a text that is not a range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected a range such as `[0, oo)` or `[1, 64]`, found `{0}`")]
 pub struct ParseRangeError(String);
@@ -71,7 +72,7 @@ pub struct ParseRangeError(String);
 impl FromStr for Range {
     type Err = ParseRangeError;
 
-    /// The inverse of `Display`.
+    /// Parses the text that `Display` writes.
     fn from_str(s: &str) -> Result<Range, ParseRangeError> {
         let parse = || {
             let (lo, hi) = s.trim().split_once(',')?;
@@ -89,23 +90,23 @@ impl FromStr for Range {
     }
 }
 
-/// Floor division; `None` if the divisor is zero or the quotient does not fit.
+/// Floor division; `None` if the divisor is zero or the quotient overflows.
 pub(super) fn floor_div(a: i128, b: i128) -> Option<i128> {
-    let q = a.checked_div(b)?;
-    Some(if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q })
+    let quotient = a.checked_div(b)?;
+    Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
 }
 
 /// The remainder of floor division, with the divisor's sign; `None` if the divisor is zero.
 pub(super) fn floor_mod(a: i128, b: i128) -> Option<i128> {
-    let r = a.checked_rem(b)?;
-    Some(if r != 0 && (r < 0) != (b < 0) { r + b } else { r })
+    let remainder = a.checked_rem(b)?;
+    Some(if remainder != 0 && (remainder < 0) != (b < 0) { remainder + b } else { remainder })
 }
 
 const NEG: i128 = i128::MIN;
 const POS: i128 = i128::MAX;
 
-/// An interval wide enough that arithmetic on 64-bit bounds does not wrap; `i128::MIN` and `MAX`
-/// are infinite.
+/// An interval with 128-bit bounds, so that arithmetic on 64-bit bounds does not wrap. `i128::MIN`
+/// and `i128::MAX` are infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Interval {
     pub lo: i128,
@@ -122,15 +123,16 @@ impl From<Range> for Interval {
 }
 
 impl From<Interval> for Range {
-    /// Outwards: what does not fit becomes infinite.
+    /// Rounds outwards: a bound beyond 64 bits becomes infinite.
     fn from(i: Interval) -> Range {
         let clamp = |x: i128| i64::try_from(x).unwrap_or(if x < 0 { i64::MIN } else { i64::MAX });
         Range { lo: clamp(i.lo), hi: clamp(i.hi) }
     }
 }
 
+/// The product of two bounds.
 fn scale(a: i128, b: i128) -> i128 {
-    // Zero times infinity is zero: the bound is a limit of finite products.
+    // Zero times infinity is zero, because the infinite bound is a limit of finite values.
     if a == 0 || b == 0 { 0 } else { a.saturating_mul(b) }
 }
 
@@ -148,52 +150,57 @@ impl Interval {
         Interval { lo, hi }
     }
 
-    pub fn add(self, o: Interval) -> Interval {
-        let lo = if self.lo == NEG || o.lo == NEG { NEG } else { self.lo.saturating_add(o.lo) };
-        let hi = if self.hi == POS || o.hi == POS { POS } else { self.hi.saturating_add(o.hi) };
+    pub fn add(self, other: Interval) -> Interval {
+        let lo =
+            if self.lo == NEG || other.lo == NEG { NEG } else { self.lo.saturating_add(other.lo) };
+        let hi =
+            if self.hi == POS || other.hi == POS { POS } else { self.hi.saturating_add(other.hi) };
         Interval { lo, hi }
     }
 
-    pub fn mul(self, o: Interval) -> Interval {
-        let c = [
-            scale(self.lo, o.lo),
-            scale(self.lo, o.hi),
-            scale(self.hi, o.lo),
-            scale(self.hi, o.hi),
+    /// The product: its bounds are products of bounds.
+    pub fn mul(self, other: Interval) -> Interval {
+        let corners = [
+            scale(self.lo, other.lo),
+            scale(self.lo, other.hi),
+            scale(self.hi, other.lo),
+            scale(self.hi, other.hi),
         ];
-        c.iter().fold(Interval { lo: c[0], hi: c[0] }, |i, &x| Interval {
+        corners.iter().fold(Interval { lo: corners[0], hi: corners[0] }, |i, &x| Interval {
             lo: i.lo.min(x),
             hi: i.hi.max(x),
         })
     }
 
-    pub fn intersect(self, o: Interval) -> Interval {
-        Interval { lo: self.lo.max(o.lo), hi: self.hi.min(o.hi) }
+    pub fn intersect(self, other: Interval) -> Interval {
+        Interval { lo: self.lo.max(other.lo), hi: self.hi.min(other.hi) }
     }
 
-    fn union(self, o: Interval) -> Interval {
-        Interval { lo: self.lo.min(o.lo), hi: self.hi.max(o.hi) }
+    /// The smallest interval that contains both.
+    fn union(self, other: Interval) -> Interval {
+        Interval { lo: self.lo.min(other.lo), hi: self.hi.max(other.hi) }
     }
 
-    pub fn min(self, o: Interval) -> Interval {
-        Interval { lo: self.lo.min(o.lo), hi: self.hi.min(o.hi) }
+    pub fn min(self, other: Interval) -> Interval {
+        Interval { lo: self.lo.min(other.lo), hi: self.hi.min(other.hi) }
     }
 
-    pub fn max(self, o: Interval) -> Interval {
-        Interval { lo: self.lo.max(o.lo), hi: self.hi.max(o.hi) }
+    pub fn max(self, other: Interval) -> Interval {
+        Interval { lo: self.lo.max(other.lo), hi: self.hi.max(other.hi) }
     }
 
-    /// Applies `f`, defined for positive divisors, to the positive and to the negative divisors;
-    /// zero divisors give nothing.
+    /// Applies `f`, which is defined for positive divisors, to the positive part and to the negated
+    /// negative part of the divisor, and unites the results. `flip` maps a result back from the
+    /// negated operands. A divisor of zero contributes no value, since evaluation then fails.
     fn by_sign(
         self,
-        o: Interval,
+        other: Interval,
         f: fn(Interval, Interval) -> Interval,
         flip: fn(Interval) -> Interval,
     ) -> Interval {
-        let pos = (o.hi >= 1).then(|| f(self, Interval { lo: o.lo.max(1), hi: o.hi }));
-        let neg = (o.lo <= -1)
-            .then(|| flip(f(self.neg(), Interval { lo: o.lo, hi: o.hi.min(-1) }.neg())));
+        let pos = (other.hi >= 1).then(|| f(self, Interval { lo: other.lo.max(1), hi: other.hi }));
+        let neg = (other.lo <= -1)
+            .then(|| flip(f(self.neg(), Interval { lo: other.lo, hi: other.hi.min(-1) }.neg())));
         match (pos, neg) {
             (Some(p), Some(n)) => p.union(n),
             (Some(i), None) | (None, Some(i)) => i,
@@ -201,7 +208,7 @@ impl Interval {
         }
     }
 
-    pub fn floor_div(self, o: Interval) -> Interval {
+    pub fn floor_div(self, other: Interval) -> Interval {
         fn positive(a: Interval, b: Interval) -> Interval {
             let div = |x: i128, y: i128| match (x, y) {
                 (NEG | POS, _) => x,
@@ -210,13 +217,14 @@ impl Interval {
             };
             let lo = div(a.lo, if a.lo >= 0 { b.hi } else { b.lo });
             let hi = div(a.hi, if a.hi >= 0 { b.lo } else { b.hi });
-            // Both infinite: the quotient may be as small as zero.
+            // The near bound of the dividend is infinite and the divisor may be as well, so the
+            // quotient may be as small as 0 or as large as -1.
             Interval { lo: if a.lo == POS { 0 } else { lo }, hi: if a.hi == NEG { -1 } else { hi } }
         }
-        self.by_sign(o, positive, |i| i)
+        self.by_sign(other, positive, |i| i)
     }
 
-    pub fn modulo(self, o: Interval) -> Interval {
+    pub fn modulo(self, other: Interval) -> Interval {
         fn positive(a: Interval, b: Interval) -> Interval {
             if a.lo >= 0 && a.hi < b.lo {
                 return a;
@@ -224,6 +232,6 @@ impl Interval {
             let hi = if b.hi == POS { POS } else { b.hi - 1 };
             Interval { lo: 0, hi: if a.lo >= 0 { hi.min(a.hi) } else { hi } }
         }
-        self.by_sign(o, positive, Interval::neg)
+        self.by_sign(other, positive, Interval::neg)
     }
 }

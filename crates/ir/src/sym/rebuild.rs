@@ -1,25 +1,33 @@
-//! Expressions made again with other leaves: copies between tables, substitution.
+//! Bottom-up reconstruction of expressions with new leaves. It serves copies between tables
+//! (matched by symbol name) and substitution, and canonicalizes every node anew.
 
 use super::arith::Op;
 use super::boolean::BoolNode;
 use super::table::Node;
 use super::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 
-/// What a symbol becomes.
-type Leaf<'a> = &'a dyn Fn(&mut SymTable, SymbolId) -> Result<Expr, SymError>;
+/// The replacement of a symbol.
+type ReplaceSymbol<'a> = &'a dyn Fn(&mut SymTable, SymbolId) -> Result<Expr, SymError>;
 
 impl SymTable {
-    /// An expression of another table, by symbol names; an error if one is unknown here.
+    /// Copies an expression of another table; symbols are matched by name.
+    ///
+    /// # Errors
+    /// [`SymError::UnknownSymbol`] if this table has no symbol with a name, or an error of the
+    /// arithmetic.
     pub fn import(&mut self, other: &SymTable, e: Expr) -> Result<Expr, SymError> {
         self.rebuild(Some(other), e, &|t, s| t.named(other.name(s)))
     }
 
-    /// A condition of another table, by symbol names; an error if one is unknown here.
+    /// Copies a condition of another table; symbols are matched by name.
+    ///
+    /// # Errors
+    /// As [`SymTable::import`].
     pub fn import_bool(&mut self, other: &SymTable, b: BoolExpr) -> Result<BoolExpr, SymError> {
         self.rebuild_bool(Some(other), b, &|t, s| t.named(other.name(s)))
     }
 
-    /// The expression of the symbol of a name.
+    /// The expression of the symbol with a name.
     pub(super) fn named(&mut self, name: &str) -> Result<Expr, SymError> {
         match self.lookup(name) {
             Some(s) => Ok(self.expr(s)),
@@ -27,23 +35,23 @@ impl SymTable {
         }
     }
 
-    /// The expression with its symbols replaced, made in this table; its nodes are in `source`, or
-    /// here.
+    /// Rebuilds an expression in this table with its symbols replaced. Its nodes are in `source`,
+    /// or in this table if `source` is `None`.
     pub(super) fn rebuild(
         &mut self,
         source: Option<&SymTable>,
         e: Expr,
-        leaf: Leaf,
+        replace: ReplaceSymbol,
     ) -> Result<Expr, SymError> {
         let Expr::Id(id) = e else { return Ok(e) };
         let node = source.unwrap_or(self).node(id).clone();
         match node {
-            Node::Symbol(s) => leaf(self, s),
-            Node::FloorDiv(a, b) => self.rebuild_binary(Op::FloorDiv, source, a, b, leaf),
-            Node::Mod(a, b) => self.rebuild_binary(Op::Mod, source, a, b, leaf),
+            Node::Symbol(s) => replace(self, s),
+            Node::FloorDiv(a, b) => self.rebuild_binary(Op::FloorDiv, source, a, b, replace),
+            Node::Mod(a, b) => self.rebuild_binary(Op::Mod, source, a, b, replace),
             Node::Min(ref args) | Node::Max(ref args) => {
                 let args: Result<Vec<Expr>, SymError> =
-                    args.iter().map(|&a| self.rebuild(source, a, leaf)).collect();
+                    args.iter().map(|&a| self.rebuild(source, a, replace)).collect();
                 self.extremum(matches!(node, Node::Max(_)), args?)
             }
             Node::Poly(p) => {
@@ -51,7 +59,7 @@ impl SymTable {
                 for t in p.terms {
                     let mut product = Expr::Int(t.coeff);
                     for f in t.mono {
-                        let f = self.rebuild(source, Expr::Id(f), leaf)?;
+                        let f = self.rebuild(source, Expr::Id(f), replace)?;
                         product = self.mul(product, f)?;
                     }
                     sum = self.add(sum, product)?;
@@ -67,32 +75,32 @@ impl SymTable {
         source: Option<&SymTable>,
         a: Expr,
         b: Expr,
-        leaf: Leaf,
+        replace: ReplaceSymbol,
     ) -> Result<Expr, SymError> {
-        let a = self.rebuild(source, a, leaf)?;
-        let b = self.rebuild(source, b, leaf)?;
+        let a = self.rebuild(source, a, replace)?;
+        let b = self.rebuild(source, b, replace)?;
         self.binary(op, a, b)
     }
 
-    /// As [`SymTable::rebuild`], for conditions.
+    /// [`SymTable::rebuild`] for conditions.
     pub(super) fn rebuild_bool(
         &mut self,
         source: Option<&SymTable>,
         b: BoolExpr,
-        leaf: Leaf,
+        replace: ReplaceSymbol,
     ) -> Result<BoolExpr, SymError> {
         let BoolExpr::Id(id) = b else { return Ok(b) };
         let node = source.unwrap_or(self).bool_node(id).clone();
         match node {
             BoolNode::Rel(op, x, y) => {
-                let x = self.rebuild(source, x, leaf)?;
-                let y = self.rebuild(source, y, leaf)?;
+                let x = self.rebuild(source, x, replace)?;
+                let y = self.rebuild(source, y, replace)?;
                 Ok(self.rel(op, x, y))
             }
             BoolNode::And(ref parts) | BoolNode::Or(ref parts) => {
                 let parts: Result<Vec<BoolExpr>, SymError> = parts
                     .iter()
-                    .map(|&p| self.rebuild_bool(source, BoolExpr::Id(p), leaf))
+                    .map(|&p| self.rebuild_bool(source, BoolExpr::Id(p), replace))
                     .collect();
                 self.junction(matches!(node, BoolNode::And(_)), &parts?)
             }

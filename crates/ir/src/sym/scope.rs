@@ -1,7 +1,10 @@
-//! Scopes: the table that the handles of one trace share, with its guards and assertions.
+//! Scopes: the symbolic state of one trace, as PyTorch's `ShapeEnv`. A scope holds the symbol
+//! table, the example values, the guards and the deferred runtime assertions.
 //!
-//! Live scopes are registered under a number that is never used again, so a handle is two numbers;
-//! each thread remembers the scope it used last.
+//! Handles are `Copy`: a handle is the number of its scope and the index of an expression. Live
+//! scopes are registered in a process-wide map under a number that is never reused, so a handle
+//! that outlives its scope gives [`SymError::ScopeClosed`]. Each thread caches the scope that it
+//! used last, which spares the map lookup in the common case.
 
 use super::sym_int::SymInt;
 use super::{
@@ -14,60 +17,64 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
-/// What is said where a run's data decide a branch otherwise than the example's.
+/// The message of an assertion that stands for a branch on data, shown if a later run's data take
+/// another branch.
 const DECIDED: &str =
     "the program branched on this while it was traced, and other data take another branch";
 
-/// So many assertions are named where they exclude what is required.
-const MOST_NAMED: usize = 8;
+/// The most assertions named in a contradiction.
+const MAX_NAMED: usize = 8;
 
-/// A decision a trace took on example values: a graph holds for inputs where it is true.
+/// A decision that a trace took on example values. The graph is valid for inputs that satisfy it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
-    /// What was found true.
+    /// The condition that was true on the example values.
     pub cond: BoolExpr,
-    /// The line that asked.
+    /// The line of the decision.
     pub loc: Loc,
 }
 
-/// A condition that the program asserts and that is checked when it runs.
+/// A deferred runtime assertion: a condition that is checked when the graph runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assertion {
-    /// What must be true.
+    /// The condition that must be true.
     pub cond: BoolExpr,
-    /// The user's words.
+    /// The user's message.
     pub message: Option<Arc<str>>,
-    /// The line that asserts it.
+    /// The line of the assertion.
     pub loc: Loc,
 }
 
-/// Where an unbacked symbol comes from.
+/// The source of an unbacked symbol.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin {
-    /// The operator that made it.
+    /// The operator that produces the symbol's value.
     pub operator: Arc<str>,
     /// The line of that operator.
     pub loc: Loc,
 }
 
-/// What a scope holds.
+/// The contents of a scope.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScopeData {
-    /// Symbols, expressions, facts.
+    /// The symbols, expressions and facts.
     pub table: SymTable,
-    /// Decisions taken, in order.
+    /// The guards, in order of recording.
     pub guards: Vec<Guard>,
-    /// Deferred assertions, in order.
+    /// The deferred assertions, in order of recording.
     pub assertions: Vec<Assertion>,
-    /// The example values of backed symbols; of unbacked ones where real data were looked at.
+    /// The example values: of backed symbols, and of unbacked symbols whose real data were read.
     pub hints: FxHashMap<SymbolId, i64>,
-    /// The operators that made the unbacked symbols.
+    /// The sources of the unbacked symbols.
     pub origins: FxHashMap<SymbolId, Origin>,
 }
 
 impl ScopeData {
-    /// Decides a condition: as proved, else on example values, recording a guard. If data decide
-    /// it: an assertion where example values of the data are known too, else an error.
+    /// Decides a condition: by proof, or else on the example values. The second case records a
+    /// guard, or an assertion if unbacked symbols take part and all have example values.
+    ///
+    /// # Errors
+    /// [`SymError::DataDependent`] if an unbacked symbol takes part that has no example value.
     pub fn guard(&mut self, b: BoolExpr, loc: Loc) -> Result<bool, SymError> {
         if let Some(known) = self.table.prove(b) {
             return Ok(known);
@@ -77,8 +84,8 @@ impl ScopeData {
         let by_data =
             self.decided_by_data(&free, "branch on", &|t| t.display_bool(b).to_string(), loc)?;
         let value = self.table.eval_bool(simple, &|s| self.hints.get(&s).copied())?;
-        // what an assertion says of data may leave a condition on inputs: a guard can mention
-        // nothing else
+        // Facts about data can reduce the condition to one over inputs only. The guard is then the
+        // reduced form, because guards are checked before any data exist.
         let b = if by_data || !self.mentions_data(&self.table.free_symbols_bool(b)) {
             b
         } else {
@@ -89,8 +96,11 @@ impl ScopeData {
         Ok(value)
     }
 
-    /// The value of an expression: as proved, else the example value, recording a guard. If data
-    /// decide it, as [`ScopeData::guard`].
+    /// Decides the value of an expression as [`ScopeData::guard`] decides a condition; the recorded
+    /// guard is an equality with the value.
+    ///
+    /// # Errors
+    /// As [`ScopeData::guard`].
     pub fn guard_int(&mut self, e: Expr, loc: Loc) -> Result<i64, SymError> {
         let simple = self.table.simplify(e);
         if let Some(n) = self.table.bounds(simple).single() {
@@ -107,10 +117,12 @@ impl ScopeData {
         Ok(value)
     }
 
+    /// Whether any of the symbols is unbacked.
     fn mentions_data(&self, symbols: &[SymbolId]) -> bool {
         symbols.iter().any(|s| self.table.kind(*s) == SymbolKind::Unbacked)
     }
 
+    /// Assumes a decision and records it as an assertion or a guard.
     fn record_decision(&mut self, cond: BoolExpr, by_data: bool, loc: Loc) -> Result<(), SymError> {
         self.assume(cond)?;
         if by_data {
@@ -121,7 +133,10 @@ impl ScopeData {
         Ok(())
     }
 
-    /// Whether data take part in a decision; an error where no example of them is known.
+    /// Whether unbacked symbols take part in a decision.
+    ///
+    /// # Errors
+    /// [`SymError::DataDependent`] for the first unbacked symbol without an example value.
     fn decided_by_data(
         &self,
         free: &Symbols,
@@ -143,8 +158,12 @@ impl ScopeData {
         Err(SymError::DataDependent(Box::new(error)))
     }
 
-    /// Asserts a condition: an error if it is known to be false, also on example values; a deferred
-    /// assertion unless it is known to be true.
+    /// Asserts a condition. Unless it is provable, it is assumed and recorded as a deferred
+    /// assertion.
+    ///
+    /// # Errors
+    /// [`SymError::AssertionFailed`] if the condition is provably false or false on the example
+    /// values.
     pub fn check(&mut self, b: BoolExpr, message: &str, loc: Loc) -> Result<(), SymError> {
         let refuted =
             self.table.eval_bool(b, &|s| self.hints.get(&s).copied()).is_ok_and(|value| !value);
@@ -166,13 +185,14 @@ impl ScopeData {
         holds.then(|| self.asserted_against(b)).flatten()
     }
 
-    /// A contradiction with what was asserted, if anything was that has to do with it.
+    /// The contradiction of a condition with the assertions that concern it; `None` if there are
+    /// none.
     fn asserted_against(&self, b: BoolExpr) -> Option<SymError> {
         let mut symbols = self.table.free_symbols_bool(b);
         let mut rest: Vec<&Assertion> = self.assertions.iter().collect();
         let mut by: Vec<&Assertion> = Vec::new();
-        // what is asserted of these symbols, of others that are asserted to have to do with them,
-        // and so on
+        // The transitive closure: the assertions that share a symbol with the condition, then those
+        // that share a symbol with these, and so on.
         loop {
             let concerns = |a: &&Assertion| {
                 self.table.free_symbols_bool(a.cond).iter().any(|s| symbols.contains(s))
@@ -189,12 +209,14 @@ impl ScopeData {
             let message = a.message.as_ref().map_or_else(String::new, |m| format!(", {m}"));
             format!("`{}` was asserted at {}{message}", self.table.display_bool(a.cond), a.loc)
         };
-        let known: Vec<String> = by.iter().take(MOST_NAMED).map(|a| text(a)).collect();
+        let known: Vec<String> = by.iter().take(MAX_NAMED).map(|a| text(a)).collect();
         let fact = self.table.display_bool(b).to_string().into();
         (!known.is_empty())
             .then(|| SymError::Contradiction { fact, known: known.join("; ").into() })
     }
 
+    /// Assumes a condition. A contradiction names the assertions concerned, if any, instead of
+    /// ranges.
     fn assume(&mut self, b: BoolExpr) -> Result<(), SymError> {
         let known = self.table.assume(b);
         known.map_err(|e| {
@@ -206,6 +228,7 @@ impl ScopeData {
         })
     }
 
+    /// The error of a failed assertion.
     fn failed(&self, b: BoolExpr, message: &str) -> SymError {
         SymError::AssertionFailed {
             cond: self.table.display_bool(b).to_string().into(),
@@ -213,44 +236,47 @@ impl ScopeData {
         }
     }
 
-    /// The value on example values, if all symbols have one.
+    /// The value of an expression on the example values, if every symbol has one.
     pub fn hint(&mut self, e: Expr) -> Option<i64> {
         let simple = self.table.simplify(e);
         self.table.eval(simple, &|s| self.hints.get(&s).copied()).ok()
     }
 }
 
-/// The number of a scope.
+/// The process-wide number of a scope; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TableId(u32);
 
 #[derive(Debug)]
 struct Shared {
     id: TableId,
-    /// Nothing once closed.
+    /// `None` after the scope is closed.
     data: Mutex<Option<ScopeData>>,
-    /// The thread inside [`Scope::with`], as [`thread_token`], or zero.
+    /// The thread inside [`Scope::with`], as its [`thread_token`]; zero if there is none.
     owner: AtomicUsize,
 }
 
-/// Closes the scope when the last [`Scope`] is dropped, though threads may still remember `Shared`.
+/// Closes the scope when the last [`Scope`] is dropped, although threads may still cache `Shared`.
 #[derive(Debug)]
 struct CloseOnDrop(Arc<Shared>);
 
-/// What the handles of one trace share. Cloning gives the same scope.
+/// The shared state behind the handles of one trace. A clone refers to the same scope.
 #[derive(Clone, Debug)]
 pub struct Scope(Arc<CloseOnDrop>);
 
+/// The live scopes by number. The references are weak, so the registry keeps no scope open.
 static SCOPES: RwLock<HashMap<TableId, Weak<Shared>, FxBuildHasher>> =
     RwLock::new(HashMap::with_hasher(FxBuildHasher));
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
+    /// The scope that this thread used last.
     static LAST: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+    /// A thread-local whose address identifies the thread.
     static TOKEN: u8 = const { 0 };
 }
 
-/// A number no other live thread has, not zero.
+/// A nonzero number that no other live thread has: the address of a thread-local.
 fn thread_token() -> usize {
     TOKEN.try_with(|t| std::ptr::from_ref(t).addr()).unwrap_or(usize::MAX)
 }
@@ -266,6 +292,11 @@ impl Shared {
         owner != 0 && owner == thread_token()
     }
 
+    /// Runs `f` on the data.
+    ///
+    /// # Errors
+    /// [`SymError::ScopeBusy`] inside [`Scope::with`] on this thread, where the lock would
+    /// deadlock, and [`SymError::ScopeClosed`] after the end.
     fn run<R>(&self, f: impl FnOnce(&mut ScopeData) -> R) -> Result<R, SymError> {
         if self.is_held_here() {
             return Err(SymError::ScopeBusy);
@@ -277,14 +308,17 @@ impl Shared {
     }
 }
 
-/// Runs on the data of a scope, found by its number.
+/// Runs `f` on the data of a scope, found by its number.
+///
+/// # Errors
+/// [`SymError::ScopeBusy`] and [`SymError::ScopeClosed`].
 pub(super) fn with_data<R>(
     id: TableId,
     f: impl FnOnce(&mut ScopeData) -> R,
 ) -> Result<R, SymError> {
     let mut f = Some(f);
-    // Runs under the borrow, which saves counting a reference: nothing that runs on the data comes
-    // back here.
+    // The cached scope is used under the borrow of `LAST`, which saves a reference count. `f` never
+    // enters `with_data` again, so the borrow cannot conflict.
     let remembered = LAST.try_with(|last| match last.borrow().as_ref() {
         Some(shared) if shared.id == id => f.take().map(|f| shared.run(f)),
         _ => None,
@@ -295,7 +329,7 @@ pub(super) fn with_data<R>(
     let found =
         SCOPES.read().unwrap_or_else(PoisonError::into_inner).get(&id).and_then(Weak::upgrade);
     let shared = found.ok_or(SymError::ScopeClosed)?;
-    // A thread that is ending has no memory; that costs time only.
+    // Thread-locals of an ending thread are gone. Without its cache only the lookup is slower.
     let _ = LAST.try_with(|last| last.borrow_mut().replace(shared.clone()));
     f.map_or(Err(SymError::ScopeClosed), |f| shared.run(f))
 }
@@ -314,7 +348,7 @@ impl Default for Scope {
 }
 
 impl Scope {
-    /// An empty scope, registered until it is closed or its last clone dropped.
+    /// An empty scope, registered until it is closed or its last clone is dropped.
     pub fn new() -> Scope {
         let id = TableId(NEXT.fetch_add(1, Ordering::Relaxed));
         let shared = Arc::new(Shared {
@@ -326,14 +360,14 @@ impl Scope {
         Scope(Arc::new(CloseOnDrop(shared)))
     }
 
-    /// Ends the scope and gives what it held, nothing the second time. Its handles then give
-    /// [`SymError::ScopeClosed`].
+    /// Ends the scope and returns its data; a second call returns empty data. Handles of the scope
+    /// give [`SymError::ScopeClosed`] from then on.
     pub fn close(&self) -> ScopeData {
         SCOPES.write().unwrap_or_else(PoisonError::into_inner).remove(&self.shared().id);
         self.shared().lock().take().unwrap_or_default()
     }
 
-    /// Whether a number is this scope's.
+    /// Whether a number is the number of this scope.
     pub(super) fn is(&self, id: TableId) -> bool {
         self.shared().id == id
     }
@@ -342,47 +376,59 @@ impl Scope {
         &self.0.0
     }
 
-    /// A symbol for the size of an input, `s0`, `s1`, … if it has no name. `hint` is the example
-    /// value, on which guards are decided.
+    /// A backed symbol for the size of an input. Without a name it is called `s0`, `s1`, …. Guards
+    /// are decided on `hint`, the example value.
+    ///
+    /// # Errors
+    /// The name is invalid or taken, the range is empty or does not contain `hint`, or the scope is
+    /// closed.
     pub fn backed(&self, name: Option<&str>, range: Range, hint: i64) -> Result<SymInt, SymError> {
-        let e = self.shared().run(|d| {
-            let s = match name {
-                Some(name) => d.table.symbol(name, SymbolKind::Backed, range)?,
-                None => d.table.fresh(SymbolKind::Backed, range),
+        let e = self.shared().run(|data| {
+            let symbol = match name {
+                Some(name) => data.table.symbol(name, SymbolKind::Backed, range)?,
+                None => data.table.fresh(SymbolKind::Backed, range),
             };
             if !range.contains(hint) {
-                return Err(SymError::HintOutOfRange { name: d.table.name(s).into(), hint, range });
+                return Err(SymError::HintOutOfRange {
+                    name: data.table.name(symbol).into(),
+                    hint,
+                    range,
+                });
             }
-            d.hints.insert(s, hint);
-            Ok(d.table.expr(s))
+            data.hints.insert(symbol, hint);
+            Ok(data.table.expr(symbol))
         })??;
         Ok(self.lift(e))
     }
 
-    /// A symbol for a size that depends on data, `u0`, `u1`, …, made by an operator at a line.
+    /// An unbacked symbol `u0`, `u1`, … for a size that depends on data, produced by `operator` at
+    /// `loc`. Poisoned if the scope is closed.
     pub fn unbacked(&self, range: Range, operator: &str, loc: Loc) -> SymInt {
-        let made = self.shared().run(|d| {
-            let s = d.table.fresh(SymbolKind::Unbacked, range);
-            d.origins.insert(s, Origin { operator: operator.into(), loc });
-            d.table.expr(s)
+        let symbol = self.shared().run(|data| {
+            let symbol = data.table.fresh(SymbolKind::Unbacked, range);
+            data.origins.insert(symbol, Origin { operator: operator.into(), loc });
+            data.table.expr(symbol)
         });
-        match made {
+        match symbol {
             Ok(e) => self.lift(e),
             Err(e) => SymInt::poison(Arc::new(e)),
         }
     }
 
-    /// The handle of an expression of this scope's table.
+    /// The handle of an expression in this scope's table.
     pub fn lift(&self, e: Expr) -> SymInt {
         SymInt::of(self.shared().id, e)
     }
 
-    /// The expression of a handle; an error if it is poisoned or of another scope.
+    /// The expression of a handle.
+    ///
+    /// # Errors
+    /// The handle is poisoned or belongs to another scope.
     pub fn lower(&self, s: SymInt) -> Result<Expr, SymError> {
         s.lower(self.shared().id)
     }
 
-    /// Whether a symbol takes part in one of these expressions.
+    /// Whether any symbol of `symbol` occurs in one of the expressions.
     pub fn mentions(&self, exprs: &[SymInt], symbol: SymInt) -> bool {
         let Ok(wanted) = self.lower(symbol) else { return false };
         let lowered: Vec<Expr> = exprs.iter().filter_map(|&e| self.lower(e).ok()).collect();
@@ -392,13 +438,13 @@ impl Scope {
         })
     }
 
-    /// Runs on the data; on nothing, once the scope is closed. Handles of this scope cannot compute
-    /// meanwhile on this thread: they give [`SymError::ScopeBusy`].
+    /// Runs `f` on the data, or on empty data once the scope is closed. Meanwhile, operations on
+    /// handles of this scope give [`SymError::ScopeBusy`] on this thread.
     ///
     /// # Panics
-    /// If called inside itself, where two exclusive borrows of the data would be needed.
+    /// If called inside itself on the same scope, which would borrow the data exclusively twice.
     pub fn with<R>(&self, f: impl FnOnce(&mut ScopeData) -> R) -> R {
-        /// Clears the owner, also when `f` panics.
+        /// Clears the owner on exit, also when `f` panics.
         struct Clear<'a>(&'a AtomicUsize);
         impl Drop for Clear<'_> {
             fn drop(&mut self) {

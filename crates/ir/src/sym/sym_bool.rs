@@ -1,4 +1,4 @@
-//! [`SymBool`]: a condition on sizes that may not be known.
+//! [`SymBool`]: the handle of a condition on symbolic sizes, as PyTorch's `SymBool`.
 
 use super::poison::{self, PoisonId, SharedError};
 use super::scope::{TableId, with_data};
@@ -9,8 +9,8 @@ use std::fmt;
 use std::ops::{BitAnd, BitOr, Not};
 use std::sync::Arc;
 
-/// A condition: `true`, `false`, or decided by sizes; or an error, which every result then carries
-/// on.
+/// A condition: a constant, an expression of a [`super::Scope`], or an error. Operations on an
+/// error give the same error.
 #[derive(Clone, Copy)]
 pub struct SymBool(Repr);
 
@@ -30,22 +30,27 @@ impl SymBool {
         }
     }
 
+    /// The relation of two handles.
     pub(super) fn relation(op: Rel, a: SymInt, b: SymInt) -> SymBool {
         match a.pair(b) {
             Pair::Int(a, b) => SymBool(Repr::Const(op.holds(a, b))),
-            // equal canonical forms are equal numbers
+            // Equal canonical forms have equal values, so no table lookup is needed.
             Pair::Sym(_, a, b) if a == b => SymBool(Repr::Const(op.holds(0, 0))),
-            Pair::Sym(t, a, b) => SymBool::of(t, with_data(t, |d| d.table.rel(op, a, b))),
-            Pair::Poison(p) => SymBool(Repr::Poison(p)),
+            Pair::Sym(table, a, b) => {
+                SymBool::of(table, with_data(table, |data| data.table.rel(op, a, b)))
+            }
+            Pair::Poison(poison_id) => SymBool(Repr::Poison(poison_id)),
         }
     }
 
-    fn junction(self, and: bool, o: SymBool) -> SymBool {
-        match (self.0, o.0) {
-            (Repr::Poison(p), _) | (_, Repr::Poison(p)) => SymBool(Repr::Poison(p)),
+    fn junction(self, and: bool, other: SymBool) -> SymBool {
+        match (self.0, other.0) {
+            (Repr::Poison(poison_id), _) | (_, Repr::Poison(poison_id)) => {
+                SymBool(Repr::Poison(poison_id))
+            }
             (Repr::Const(b), _) => {
                 if b == and {
-                    o
+                    other
                 } else {
                     self
                 }
@@ -54,28 +59,31 @@ impl SymBool {
                 if b == and {
                     self
                 } else {
-                    o
+                    other
                 }
             }
-            (Repr::Sym(t, a), Repr::Sym(u, b)) if t == u => {
+            (Repr::Sym(table, a), Repr::Sym(u, b)) if table == u => {
                 let parts = [BoolExpr::Id(a), BoolExpr::Id(b)];
-                SymBool::of(t, with_data(t, |d| d.table.junction(and, &parts)).flatten())
+                SymBool::of(
+                    table,
+                    with_data(table, |data| data.table.junction(and, &parts)).flatten(),
+                )
             }
             (Repr::Sym(..), Repr::Sym(..)) => SymBool::poison(Arc::new(SymError::DifferentScopes)),
         }
     }
 
-    /// Both; also `&`.
-    pub fn and(self, o: impl Into<SymBool>) -> SymBool {
-        self.junction(true, o.into())
+    /// The conjunction; also `&`.
+    pub fn and(self, other: impl Into<SymBool>) -> SymBool {
+        self.junction(true, other.into())
     }
 
-    /// One or both; also `|`.
-    pub fn or(self, o: impl Into<SymBool>) -> SymBool {
-        self.junction(false, o.into())
+    /// The disjunction; also `|`.
+    pub fn or(self, other: impl Into<SymBool>) -> SymBool {
+        self.junction(false, other.into())
     }
 
-    /// The opposite; also `!`.
+    /// The negation; also `!`.
     #[expect(
         clippy::should_implement_trait,
         reason = "the trait is implemented too; the method needs no import"
@@ -83,12 +91,14 @@ impl SymBool {
     pub fn not(self) -> SymBool {
         match self.0 {
             Repr::Const(b) => SymBool(Repr::Const(!b)),
-            Repr::Sym(t, id) => SymBool::of(t, with_data(t, |d| d.table.not(BoolExpr::Id(id)))),
+            Repr::Sym(table, id) => {
+                SymBool::of(table, with_data(table, |data| data.table.not(BoolExpr::Id(id))))
+            }
             Repr::Poison(_) => self,
         }
     }
 
-    /// The value, if it is a plain one.
+    /// The truth value, if the condition is a constant.
     pub const fn as_bool(self) -> Option<bool> {
         match self.0 {
             Repr::Const(b) => Some(b),
@@ -96,63 +106,80 @@ impl SymBool {
         }
     }
 
-    /// The condition in the table of a scope; an error if it is poisoned or of another scope.
+    /// The condition in the table of a scope.
+    ///
+    /// # Errors
+    /// The handle is poisoned or belongs to another scope.
     pub fn lower(self, scope: &super::Scope) -> Result<BoolExpr, SymError> {
         match self.0 {
             Repr::Const(b) => Ok(BoolExpr::Const(b)),
-            Repr::Sym(t, id) if scope.is(t) => Ok(BoolExpr::Id(id)),
+            Repr::Sym(table, id) if scope.is(table) => Ok(BoolExpr::Id(id)),
             Repr::Sym(..) => Err(SymError::DifferentScopes),
-            Repr::Poison(p) => Err(poison::raise(p)),
+            Repr::Poison(poison_id) => Err(poison::raise(poison_id)),
         }
     }
 
-    /// Whether a data-dependent size takes part, so that a guard could not decide it.
+    /// Whether the simplified condition contains an unbacked symbol, so that a guard cannot decide
+    /// it.
     pub fn is_data_dependent(self) -> bool {
-        let Repr::Sym(t, id) = self.0 else { return false };
-        with_data(t, |d| {
-            let simple = d.table.simplify_bool(BoolExpr::Id(id));
-            d.table
+        let Repr::Sym(table, id) = self.0 else { return false };
+        with_data(table, |data| {
+            let simple = data.table.simplify_bool(BoolExpr::Id(id));
+            data.table
                 .free_symbols_bool(simple)
                 .iter()
-                .any(|&s| d.table.kind(s) == super::SymbolKind::Unbacked)
+                .any(|&s| data.table.kind(s) == super::SymbolKind::Unbacked)
         })
         .unwrap_or(false)
     }
 
-    /// The value, if ranges and what was guarded and checked prove it. Never records a guard.
+    /// The truth value, if ranges, guards and assertions prove it; as PyTorch's
+    /// `statically_known_true`. Never records a guard.
     pub fn statically_known(self) -> Option<bool> {
         match self.0 {
             Repr::Const(b) => Some(b),
-            Repr::Sym(t, id) => with_data(t, |d| d.table.prove(BoolExpr::Id(id))).ok().flatten(),
+            Repr::Sym(table, id) => {
+                with_data(table, |data| data.table.prove(BoolExpr::Id(id))).ok().flatten()
+            }
             Repr::Poison(_) => None,
         }
     }
 
-    /// Why it is known to be false though the example values make it true: what was asserted of
-    /// data excludes them. An error that names the assertions; nothing where the example values
-    /// make it false too.
+    /// For a condition that is known to be false although the example values make it true: an error
+    /// that names the recorded assertions about its symbols, which exclude it. `None` if the
+    /// example values make it false, if no assertion concerns its symbols, or if the handle is a
+    /// constant or an error.
     pub fn excluded(self) -> Option<SymError> {
-        let Repr::Sym(t, id) = self.0 else { return None };
-        with_data(t, |d| d.excluded(BoolExpr::Id(id))).ok().flatten()
+        let Repr::Sym(table, id) = self.0 else { return None };
+        with_data(table, |data| data.excluded(BoolExpr::Id(id))).ok().flatten()
     }
 
-    /// The value, to branch on: records a guard with the caller's line unless it is known. An error
-    /// if data decide it.
+    /// The truth value, to branch on. Unless it is provable, the value on the example values is
+    /// taken and recorded at the caller's line: as a guard, or as a runtime assertion if data with
+    /// example values take part.
+    ///
+    /// # Errors
+    /// [`SymError::DataDependent`] if the condition depends on data without example values, or the
+    /// handle's own error.
     #[track_caller]
     pub fn guard(self) -> Result<bool, SymError> {
         match self.0 {
             Repr::Const(b) => Ok(b),
-            Repr::Sym(t, id) => {
+            Repr::Sym(table, id) => {
                 let loc = Loc::caller();
-                with_data(t, |d| d.guard(BoolExpr::Id(id), loc))?
+                with_data(table, |data| data.guard(BoolExpr::Id(id), loc))?
             }
-            Repr::Poison(p) => Err(poison::raise(p)),
+            Repr::Poison(poison_id) => Err(poison::raise(poison_id)),
         }
     }
 
-    /// Asserts it: an error if it is known to be false; a deferred assertion, with the message and
-    /// the caller's line, unless it is known to be true. What is asserted counts as known from here
+    /// Asserts the condition, as PyTorch's `torch._check`. Unless it is provable, it is recorded as
+    /// a deferred runtime assertion with the message and the caller's line, and assumed from then
     /// on.
+    ///
+    /// # Errors
+    /// [`SymError::AssertionFailed`] if the condition is provably false or false on the example
+    /// values.
     #[track_caller]
     pub fn check(self, message: &str) -> Result<(), SymError> {
         match self.0 {
@@ -160,23 +187,23 @@ impl SymBool {
             Repr::Const(false) => {
                 Err(SymError::AssertionFailed { cond: "false".into(), message: message.into() })
             }
-            Repr::Sym(t, id) => {
+            Repr::Sym(table, id) => {
                 let loc = Loc::caller();
-                with_data(t, |d| d.check(BoolExpr::Id(id), message, loc))?
+                with_data(table, |data| data.check(BoolExpr::Id(id), message, loc))?
             }
-            Repr::Poison(p) => Err(poison::raise(p)),
+            Repr::Poison(poison_id) => Err(poison::raise(poison_id)),
         }
     }
 
-    /// A condition that stands for an error; what is computed from it carries the same error.
+    /// A poisoned condition; operations on it give the same error.
     pub fn poison(e: SharedError) -> SymBool {
         SymBool(Repr::Poison(poison::record(e)))
     }
 
-    /// The error it stands for.
+    /// The error, if the condition is poisoned.
     pub fn poisoned(self) -> Option<SharedError> {
         match self.0 {
-            Repr::Poison(p) => Some(poison::get(p)),
+            Repr::Poison(poison_id) => Some(poison::get(poison_id)),
             _ => None,
         }
     }
@@ -190,15 +217,15 @@ impl From<bool> for SymBool {
 
 impl<T: Into<SymBool>> BitAnd<T> for SymBool {
     type Output = SymBool;
-    fn bitand(self, o: T) -> SymBool {
-        self.and(o)
+    fn bitand(self, other: T) -> SymBool {
+        self.and(other)
     }
 }
 
 impl<T: Into<SymBool>> BitOr<T> for SymBool {
     type Output = SymBool;
-    fn bitor(self, o: T) -> SymBool {
-        self.or(o)
+    fn bitor(self, other: T) -> SymBool {
+        self.or(other)
     }
 }
 
@@ -210,17 +237,18 @@ impl Not for SymBool {
 }
 
 impl fmt::Display for SymBool {
-    /// As the scope's table prints it; never records a guard.
+    /// The text of [`super::SymTable::display_bool`]. Never records a guard.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Repr::Const(b) => write!(f, "{b}"),
-            Repr::Sym(t, id) => {
-                match with_data(t, |d| d.table.display_bool(BoolExpr::Id(id)).to_string()) {
+            Repr::Sym(table, id) => {
+                match with_data(table, |data| data.table.display_bool(BoolExpr::Id(id)).to_string())
+                {
                     Ok(text) => f.write_str(&text),
                     Err(e) => write!(f, "<{e}>"),
                 }
             }
-            Repr::Poison(p) => write!(f, "<{}>", poison::get(p)),
+            Repr::Poison(poison_id) => write!(f, "<{}>", poison::get(poison_id)),
         }
     }
 }

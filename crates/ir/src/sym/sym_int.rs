@@ -1,4 +1,4 @@
-//! [`SymInt`]: a size that may not be known.
+//! [`SymInt`]: the handle of a symbolic size, as PyTorch's `SymInt`.
 
 use super::arith::Op;
 use super::poison::{self, PoisonId, SharedError};
@@ -11,11 +11,11 @@ use std::iter::{Product, Sum};
 use std::ops::{Add, AddAssign, Mul, MulAssign, Neg, Rem, Sub, SubAssign};
 use std::sync::Arc;
 
-/// An integer: a number, or an expression of a [`super::Scope`]; or an error, which every result
-/// then carries on.
+/// An integer: a number, an expression of a [`super::Scope`], or an error. Operations on an error
+/// give the same error.
 ///
-/// It cannot be compared with `==` or `<`, because the answer may not be known: [`SymInt::eq`],
-/// [`SymInt::lt`], … give a [`SymBool`].
+/// The type implements neither `PartialEq` nor `PartialOrd`, because the answer may be unknown:
+/// [`SymInt::eq`], [`SymInt::lt`], … give a [`SymBool`].
 #[derive(Clone, Copy)]
 pub struct SymInt(Repr);
 
@@ -28,7 +28,7 @@ enum Repr {
 
 const _: () = assert!(size_of::<SymInt>() == 16);
 
-/// Operands in one scope.
+/// Two operands, lowered to one scope.
 pub(super) enum Pair {
     Int(i64, i64),
     Sym(TableId, Expr, Expr),
@@ -59,8 +59,9 @@ impl SymInt {
         }
     }
 
-    pub(super) fn pair(self, o: SymInt) -> Pair {
-        match (self.0, o.0) {
+    /// Lowers two operands to their common scope; poisons the pair if the scopes differ.
+    pub(super) fn pair(self, other: SymInt) -> Pair {
+        match (self.0, other.0) {
             (Repr::Int(a), Repr::Int(b)) => Pair::Int(a, b),
             (Repr::Poison(p), _) | (_, Repr::Poison(p)) => Pair::Poison(p),
             (Repr::Sym(t, a), Repr::Int(b)) => Pair::Sym(t, Expr::Id(a), Expr::Int(b)),
@@ -72,34 +73,38 @@ impl SymInt {
         }
     }
 
+    /// A binary operation. Numbers and neutral operands take no lock.
     #[inline]
-    fn binary(self, op: Op, o: SymInt) -> SymInt {
-        if let (Repr::Int(a), Repr::Int(b)) = (self.0, o.0)
+    fn binary(self, op: Op, other: SymInt) -> SymInt {
+        if let (Repr::Int(a), Repr::Int(b)) = (self.0, other.0)
             && let Some(n) = op.on_numbers(a, b)
         {
             return SymInt(Repr::Int(n));
         }
-        match (op, self.0, o.0) {
-            (Op::Mul, Repr::Int(1), _) | (Op::Add, Repr::Int(0), _) => o,
+        match (op, self.0, other.0) {
+            (Op::Mul, Repr::Int(1), _) | (Op::Add, Repr::Int(0), _) => other,
             (Op::Mul | Op::FloorDiv, _, Repr::Int(1)) | (Op::Add | Op::Sub, _, Repr::Int(0)) => {
                 self
             }
-            _ => self.binary_slow(op, o),
+            _ => self.binary_slow(op, other),
         }
     }
 
+    /// The operation through the scope's table, or its error. Kept out of line to keep
+    /// [`SymInt::binary`] small.
     #[inline(never)]
-    fn binary_slow(self, op: Op, o: SymInt) -> SymInt {
-        match self.pair(o) {
+    fn binary_slow(self, op: Op, other: SymInt) -> SymInt {
+        match self.pair(other) {
             Pair::Int(a, b) => SymInt::poison(Arc::new(op.number_error(a, b))),
-            Pair::Sym(t, a, b) => {
-                SymInt::from_result(t, with_data(t, |d| d.table.binary(op, a, b)).flatten())
-            }
+            Pair::Sym(table, a, b) => SymInt::from_result(
+                table,
+                with_data(table, |data| data.table.binary(op, a, b)).flatten(),
+            ),
             Pair::Poison(p) => SymInt(Repr::Poison(p)),
         }
     }
 
-    /// The quotient, rounded down.
+    /// The quotient, rounded down. A divisor that is the number zero poisons the result.
     pub fn floor_div(self, divisor: impl Into<SymInt>) -> SymInt {
         self.binary(Op::FloorDiv, divisor.into())
     }
@@ -109,17 +114,17 @@ impl SymInt {
         self.binary(Op::Mod, divisor.into())
     }
 
-    /// The smaller.
-    pub fn min(self, o: impl Into<SymInt>) -> SymInt {
-        self.binary(Op::Min, o.into())
+    /// The minimum.
+    pub fn min(self, other: impl Into<SymInt>) -> SymInt {
+        self.binary(Op::Min, other.into())
     }
 
-    /// The larger.
-    pub fn max(self, o: impl Into<SymInt>) -> SymInt {
-        self.binary(Op::Max, o.into())
+    /// The maximum.
+    pub fn max(self, other: impl Into<SymInt>) -> SymInt {
+        self.binary(Op::Max, other.into())
     }
 
-    /// The number, if it is a plain one.
+    /// The number, if the value is a constant.
     pub const fn as_i64(self) -> Option<i64> {
         match self.0 {
             Repr::Int(n) => Some(n),
@@ -127,48 +132,51 @@ impl SymInt {
         }
     }
 
-    /// The value as a number, specialising the trace to it: records the guard that it equals the
-    /// example value. An error if it depends on data.
+    /// The value as a number, which specialises the trace to it: unless the value is provable, the
+    /// guard that it equals the example value is recorded at the caller's line.
+    ///
+    /// # Errors
+    /// [`SymError::DataDependent`] if the value depends on data without example values.
     #[track_caller]
     pub fn guard_int(self) -> Result<i64, SymError> {
         match self.0 {
             Repr::Int(n) => Ok(n),
-            Repr::Sym(t, id) => {
+            Repr::Sym(table, id) => {
                 let loc = Loc::caller();
-                with_data(t, |d| d.guard_int(Expr::Id(id), loc))?
+                with_data(table, |data| data.guard_int(Expr::Id(id), loc))?
             }
             Repr::Poison(p) => Err(poison::raise(p)),
         }
     }
 
-    /// The value on the example inputs, if data do not decide it.
+    /// The value on the example inputs, if every symbol has an example value.
     pub fn hint(self) -> Option<i64> {
         match self.0 {
             Repr::Int(n) => Some(n),
-            Repr::Sym(t, id) => with_data(t, |d| d.hint(Expr::Id(id))).ok().flatten(),
+            Repr::Sym(table, id) => with_data(table, |data| data.hint(Expr::Id(id))).ok().flatten(),
             Repr::Poison(_) => None,
         }
     }
 
-    /// The values it can have, by declared ranges and all that was guarded and checked.
+    /// The range of possible values, by declared ranges, guards and assertions.
     pub fn range(self) -> Range {
         match self.0 {
             Repr::Int(n) => Range::point(n),
-            Repr::Sym(t, id) => with_data(t, |d| {
-                let e = d.table.simplify(Expr::Id(id));
-                d.table.bounds(e)
+            Repr::Sym(table, id) => with_data(table, |data| {
+                let e = data.table.simplify(Expr::Id(id));
+                data.table.bounds(e)
             })
             .unwrap_or(Range::ALL),
             Repr::Poison(_) => Range::ALL,
         }
     }
 
-    /// A value that stands for an error; what is computed from it carries the same error.
+    /// A poisoned value; operations on it give the same error.
     pub fn poison(e: SharedError) -> SymInt {
         SymInt(Repr::Poison(poison::record(e)))
     }
 
-    /// The error it stands for.
+    /// The error, if the value is poisoned.
     pub fn poisoned(self) -> Option<SharedError> {
         match self.0 {
             Repr::Poison(p) => Some(poison::get(p)),
@@ -181,24 +189,24 @@ macro_rules! relations {
     ($($(#[$doc:meta])* $name:ident = $rel:ident),*) => {
         impl SymInt {
             $($(#[$doc])*
-            pub fn $name(self, o: impl Into<SymInt>) -> SymBool {
-                SymBool::relation(Rel::$rel, self, o.into())
+            pub fn $name(self, other: impl Into<SymInt>) -> SymBool {
+                SymBool::relation(Rel::$rel, self, other.into())
             })*
         }
     };
 }
 relations!(
-    /// Whether both are equal.
+    /// Whether `self == other`.
     eq = Eq,
-    /// Whether they differ.
+    /// Whether `self != other`.
     ne = Ne,
-    /// Whether it is smaller.
+    /// Whether `self < other`.
     lt = Lt,
-    /// Whether it is smaller or equal.
+    /// Whether `self <= other`.
     le = Le,
-    /// Whether it is larger.
+    /// Whether `self > other`.
     gt = Gt,
-    /// Whether it is larger or equal.
+    /// Whether `self >= other`.
     ge = Ge
 );
 
@@ -207,15 +215,15 @@ macro_rules! operators {
         impl<T: Into<SymInt>> $trait<T> for SymInt {
             type Output = SymInt;
             #[inline]
-            fn $method(self, o: T) -> SymInt {
-                self.binary(Op::$op, o.into())
+            fn $method(self, other: T) -> SymInt {
+                self.binary(Op::$op, other.into())
             }
         }
         impl $trait<SymInt> for i64 {
             type Output = SymInt;
             #[inline]
-            fn $method(self, o: SymInt) -> SymInt {
-                SymInt::from(self).binary(Op::$op, o)
+            fn $method(self, other: SymInt) -> SymInt {
+                SymInt::from(self).binary(Op::$op, other)
             }
         }
     )* };
@@ -225,8 +233,8 @@ operators!(Add add = Add, Sub sub = Sub, Mul mul = Mul, Rem rem = Mod);
 macro_rules! assignments {
     ($($trait:ident $method:ident = $op:ident),*) => { $(
         impl<T: Into<SymInt>> $trait<T> for SymInt {
-            fn $method(&mut self, o: T) {
-                *self = self.binary(Op::$op, o.into());
+            fn $method(&mut self, other: T) {
+                *self = self.binary(Op::$op, other.into());
             }
         }
     )* };
@@ -262,7 +270,7 @@ from_small!(i8, i16, i32, i64, u8, u16, u32);
 
 macro_rules! from_large {
     ($($t:ty),*) => { $(impl From<$t> for SymInt {
-        /// Poisoned beyond the largest `i64`.
+        /// Poisoned if `n` is not an `i64`.
         #[inline]
         fn from(n: $t) -> SymInt {
             match i64::try_from(n) {
@@ -281,14 +289,16 @@ impl From<&SymInt> for SymInt {
 }
 
 impl fmt::Display for SymInt {
-    /// As the scope's table prints it; never records a guard.
+    /// The text of [`super::SymTable::display`]. Never records a guard.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Repr::Int(n) => write!(f, "{n}"),
-            Repr::Sym(t, id) => match with_data(t, |d| d.table.display(Expr::Id(id)).to_string()) {
-                Ok(text) => f.write_str(&text),
-                Err(e) => write!(f, "<{e}>"),
-            },
+            Repr::Sym(table, id) => {
+                match with_data(table, |data| data.table.display(Expr::Id(id)).to_string()) {
+                    Ok(text) => f.write_str(&text),
+                    Err(e) => write!(f, "<{e}>"),
+                }
+            }
             Repr::Poison(p) => write!(f, "<{}>", poison::get(p)),
         }
     }

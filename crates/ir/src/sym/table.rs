@@ -1,4 +1,13 @@
-//! The table: symbols, interned nodes, structural order.
+//! The symbol table: declared symbols and hash-consed expression nodes.
+//!
+//! Each distinct canonical node is stored once, in insertion order, and an [`ExprId`] is its index.
+//! Equality of expressions is therefore equality of indices. Every node keeps its range by declared
+//! symbol ranges, its tree size and its depth. [`MAX_SIZE`] and [`MAX_DEPTH`] bound size and depth,
+//! and with them the time and stack of every recursive walk over an expression.
+//!
+//! [`SymTable::cmp_id`] is a structural total order: it depends on names and shapes of expressions
+//! and not on indices, so two tables with the same names order terms the same way and print the
+//! same text.
 
 use super::arith::Op;
 use super::boolean::{BoolInfo, BoolNode};
@@ -23,39 +32,40 @@ pub(super) enum Node {
     Mod(Expr, Expr),
     Min(Args),
     Max(Args),
-    /// Never a single atom with coefficient one and constant zero: that is the atom itself.
+    /// Never a bare atom (coefficient one, constant zero): the atom's own node represents that
+    /// expression.
     Poly(Poly),
 }
 
-/// What is known of a node from its construction. Holding the id makes derived equality of tables
-/// compare ids too.
+/// Properties of a node, computed at construction. The id is stored so that the derived equality of
+/// tables also compares ids.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Info {
     id: ExprId,
-    /// From declared ranges.
+    /// The node's values by declared symbol ranges.
     pub range: Range,
-    /// Nodes, counted as a tree.
+    /// The number of nodes, counted as a tree (shared nodes count at each use).
     pub size: u32,
     pub depth: u32,
 }
 
-/// The most nodes of one expression, as a tree: bounds the work of every recursive walk.
+/// The most nodes of one expression, counted as a tree: bounds the time of every recursive walk.
 pub(super) const MAX_SIZE: u32 = 1 << 14;
-/// The deepest nesting: bounds the stack of every recursive walk.
+/// The greatest nesting depth: bounds the stack of every recursive walk.
 pub(super) const MAX_DEPTH: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq)]
 struct Symbol {
     name: Arc<str>,
-    /// The name's length without its trailing digits, and the digits' value: `s2` comes before
-    /// `s10`.
+    /// The length of the name without its trailing digits, and the value of these digits. Symbols
+    /// compare by both, so that `s2` comes before `s10`.
     stem: usize,
     number: u64,
     kind: SymbolKind,
     range: Range,
 }
 
-/// A cache. It takes no part in equality: tables that answer alike are alike.
+/// A cache that equality ignores: two tables that differ only in caches answer alike.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memo<T>(pub T);
 
@@ -65,12 +75,12 @@ impl<T> PartialEq for Memo<T> {
     }
 }
 
-/// Hash-consed canonical expressions, symbols with ranges, and asserted facts.
+/// Hash-consed canonical expressions, symbols with ranges, and assumed facts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SymTable {
     symbols: Vec<Symbol>,
     names: FxHashMap<Arc<str>, SymbolId>,
-    /// The next number to try for a fresh name, per kind.
+    /// The next number to try for a generated name, per [`SymbolKind`].
     next: [u32; 2],
     nodes: IndexMap<Node, Info, FxBuildHasher>,
     pub(super) bools: IndexMap<BoolNode, BoolInfo, FxBuildHasher>,
@@ -79,6 +89,7 @@ pub struct SymTable {
     pub(super) facts: Facts,
 }
 
+/// Words of the expression grammar.
 const RESERVED: [&str; 8] = ["and", "or", "not", "true", "false", "min", "max", "oo"];
 
 fn valid_name(name: &str) -> bool {
@@ -88,21 +99,24 @@ fn valid_name(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-/// What an id of another table stands for, if this one has no such id: a symbol that does not
-/// exist.
+/// The node of an id that this table does not have, which can only belong to another table: an
+/// undeclared symbol. Lookups need no error path this way.
 static FOREIGN: (Node, Info) = {
     let info = Info { id: ExprId(u32::MAX), range: Range::ALL, size: 1, depth: 1 };
     (Node::Symbol(SymbolId(u32::MAX)), info)
 };
 
 impl SymTable {
-    /// Without symbols.
+    /// A table without symbols.
     pub fn new() -> SymTable {
         SymTable::default()
     }
 
-    /// Declares a symbol. The name is a valid identifier that no other symbol has; the range is not
-    /// empty.
+    /// Declares a symbol.
+    ///
+    /// # Errors
+    /// The name must be an identifier that is not reserved and that no other symbol has; the range
+    /// must not be empty.
     pub fn symbol(
         &mut self,
         name: &str,
@@ -121,8 +135,8 @@ impl SymTable {
         Ok(self.declare(name.into(), kind, range))
     }
 
-    /// Declares a symbol with the next free name: `s0`, `s1`, … or `u0`, `u1`, …; an empty range
-    /// becomes its lower bound.
+    /// Declares a symbol with the next free name: `s0`, `s1`, … for a backed symbol, `u0`, `u1`, …
+    /// for an unbacked one. An empty range becomes its lower bound.
     pub fn fresh(&mut self, kind: SymbolKind, range: Range) -> SymbolId {
         let range = if range.is_empty() { Range::point(range.lo) } else { range };
         loop {
@@ -144,7 +158,7 @@ impl SymTable {
         id
     }
 
-    /// The symbol of a name.
+    /// The symbol with a name.
     pub fn lookup(&self, name: &str) -> Option<SymbolId> {
         self.names.get(name).copied()
     }
@@ -167,17 +181,18 @@ impl SymTable {
         self.entry(s).map_or("?", |s| &s.name)
     }
 
-    /// Whether a symbol is backed by a size or by data.
+    /// Whether a symbol is backed by an input size or by data; `Unbacked` for a symbol of another
+    /// table.
     pub fn kind(&self, s: SymbolId) -> SymbolKind {
         self.entry(s).map_or(SymbolKind::Unbacked, |s| s.kind)
     }
 
-    /// The declared range; [`SymTable::proven_range`] is what assumptions have made of it.
+    /// The declared range. [`SymTable::proven_range`] also applies assumed facts.
     pub fn range(&self, s: SymbolId) -> Range {
         self.entry(s).map_or(Range::ALL, |s| s.range)
     }
 
-    /// The expression of a symbol.
+    /// The expression that consists of one symbol.
     pub fn expr(&mut self, s: SymbolId) -> Expr {
         let key = Node::Symbol(s);
         match self.nodes.get_index_of(&key) {
@@ -186,11 +201,12 @@ impl SymTable {
         }
     }
 
+    /// A node and its properties.
     fn stored(&self, id: ExprId) -> (&Node, &Info) {
         self.nodes.get_index(id.0 as usize).unwrap_or((&FOREIGN.0, &FOREIGN.1))
     }
 
-    /// The id of a node that is interned already.
+    /// The id of a node, if the node is interned.
     pub(super) fn find(&self, node: &Node) -> Option<ExprId> {
         self.nodes.get_index_of(node).map(|i| ExprId(i as u32))
     }
@@ -203,13 +219,14 @@ impl SymTable {
         self.stored(id).1
     }
 
+    /// Interns a node that is not in the table.
     fn insert(&mut self, node: Node, range: Range, size: u32, depth: u32) -> ExprId {
         let id = ExprId(self.nodes.len() as u32);
         self.nodes.insert(node, Info { id, range, size, depth });
         id
     }
 
-    /// Size and depth of an expression.
+    /// Tree size and depth of an expression.
     pub(super) fn weight(&self, e: Expr) -> (u32, u32) {
         match e {
             Expr::Int(_) => (1, 1),
@@ -217,7 +234,7 @@ impl SymTable {
         }
     }
 
-    /// The node's expression, made if it is new.
+    /// The expression of a node, interned on first use.
     pub(super) fn intern(&mut self, node: Node) -> Result<Expr, SymError> {
         if let Some(i) = self.nodes.get_index_of(&node) {
             return Ok(Expr::Id(ExprId(i as u32)));
@@ -235,6 +252,7 @@ impl SymTable {
         Ok(Expr::Id(self.insert(node, range, size + 1, depth + 1)))
     }
 
+    /// Total tree size and greatest depth of operands.
     fn total(&self, parts: impl IntoIterator<Item = Expr>) -> (u32, u32) {
         parts
             .into_iter()
@@ -242,7 +260,7 @@ impl SymTable {
             .fold((0, 0), |(s, d), (s1, d1)| (s.saturating_add(s1), d.max(d1)))
     }
 
-    /// The expression of a polynomial.
+    /// The expression of a polynomial: a constant, an atom, or a polynomial node.
     pub(super) fn intern_poly(&mut self, p: Poly) -> Result<Expr, SymError> {
         match p.terms.as_slice() {
             [] => Ok(Expr::Int(p.constant)),
@@ -254,7 +272,7 @@ impl SymTable {
         }
     }
 
-    /// The values an expression can have by declared ranges alone.
+    /// The values of an expression by declared ranges alone.
     pub(super) fn declared(&self, e: Expr) -> Interval {
         match e {
             Expr::Int(n) => Interval::point(n),
@@ -262,7 +280,7 @@ impl SymTable {
         }
     }
 
-    /// Structural order of interned expressions; the same in every table with the same names.
+    /// Structural order of interned expressions, equal in every table with the same names.
     pub(super) fn cmp_id(&self, a: ExprId, b: ExprId) -> Ordering {
         if a == b {
             return Ordering::Equal;
@@ -286,7 +304,7 @@ impl SymTable {
         }
     }
 
-    /// Structural order; constants first.
+    /// Structural order of expressions; constants come first, by value.
     pub(super) fn cmp_expr(&self, a: Expr, b: Expr) -> Ordering {
         match (a, b) {
             (Expr::Id(x), Expr::Id(y)) => self.cmp_id(x, y),
@@ -304,6 +322,7 @@ impl SymTable {
         first.then(a.terms.len().cmp(&b.terms.len())).then(a.constant.cmp(&b.constant))
     }
 
+    /// Order by name, with trailing digits compared as a number.
     fn cmp_symbol(&self, a: SymbolId, b: SymbolId) -> Ordering {
         let (Some(x), Some(y)) = (self.entry(a), self.entry(b)) else { return a.cmp(&b) };
         x.name[..x.stem]
@@ -313,7 +332,7 @@ impl SymTable {
     }
 }
 
-/// Whether a node over parts of this total size and depth is within the limits.
+/// Whether a node whose operands have this total size and maximum depth is within the limits.
 pub(super) fn check_weight(size: u32, depth: u32) -> Result<(), SymError> {
     if size >= MAX_SIZE {
         return Err(SymError::TooLarge { what: "parts", limit: MAX_SIZE as usize });
@@ -324,6 +343,7 @@ pub(super) fn check_weight(size: u32, depth: u32) -> Result<(), SymError> {
     Ok(())
 }
 
+/// The order of node kinds.
 fn rank(n: &Node) -> u8 {
     match n {
         Node::Symbol(_) => 0,

@@ -1,4 +1,5 @@
-//! Printing. [`SymTable::parse_expr`] and [`SymTable::parse_bool`] read it back.
+//! The printer of expressions and conditions; [`SymTable::parse_expr`] and [`SymTable::parse_bool`]
+//! read its text back.
 
 use super::boolean::BoolNode;
 use super::poly::{Poly, Term};
@@ -21,8 +22,8 @@ impl Display for WithSymbols<'_, BoolExpr> {
 }
 
 impl SymTable {
-    /// The text of an expression: `batch + 1`, `10 * batch`, `s0 // 2`, `(s0 + 1) % 4`, `min(s0,
-    /// s1)`.
+    /// The text of an expression: `batch + 1`, `10 * batch`, `s0 // 2`, `(s0 + 1) % 4`,
+    /// `min(s0, s1)`.
     pub fn display(&self, e: Expr) -> impl Display + '_ {
         WithSymbols(self, e)
     }
@@ -62,8 +63,8 @@ impl SymTable {
         f.write_str(")")
     }
 
-    /// As an operand of a product, a division or a sign: in parentheses unless it holds together by
-    /// itself.
+    /// Writes an operand of a product, a division or a sign, in parentheses unless it is a symbol,
+    /// a call or a nonnegative number.
     fn write_factor(&self, f: &mut Formatter<'_>, e: Expr) -> fmt::Result {
         let tight = match e {
             Expr::Int(n) => n >= 0,
@@ -78,7 +79,7 @@ impl SymTable {
     }
 
     fn write_poly(&self, f: &mut Formatter<'_>, p: &Poly) -> fmt::Result {
-        // A sum starts with something positive if it has it: `5 - s0`.
+        // A sum starts with a positive term or constant if it has one: `5 - s0`.
         let starts_negative = p.terms.first().is_none_or(|t| t.coeff < 0);
         let constant_first =
             starts_negative && p.constant > 0 && p.terms.iter().all(|t| t.coeff < 0);
@@ -106,7 +107,7 @@ impl SymTable {
         }
     }
 
-    /// Without its sign, which is written already.
+    /// Writes a term without its sign, which the caller has written.
     fn write_term(&self, f: &mut Formatter<'_>, t: &Term, first: bool) -> fmt::Result {
         let size = t.coeff.unsigned_abs();
         let signed = first && t.coeff < 0;
@@ -129,7 +130,7 @@ impl SymTable {
             BoolExpr::Id(id) => id,
         };
         match self.bool_node(id) {
-            // Numbers read better on the right.
+            // A number is written on the right-hand side.
             BoolNode::Rel(op, x @ Expr::Int(_), y) => self.write_rel(f, op.swap(), *y, *x),
             BoolNode::Rel(op, x, y) => self.write_rel(f, *op, *x, *y),
             BoolNode::And(parts) => {

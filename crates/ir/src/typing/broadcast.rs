@@ -1,20 +1,23 @@
-//! Broadcasting.
+//! Broadcasting of shapes.
 
 use super::{Dims, TypingError};
 use crate::sym::{SymError, SymInt};
 use std::fmt::Write;
 
-/// The shape that these broadcast to: aligned at the last dimension, a size of 1 stretches to the
-/// other.
+/// The shape to which these shapes broadcast. They are aligned at the last dimension, and a size of
+/// 1 stretches to the other size.
 ///
-/// Where equality of two symbolic sizes cannot be proved, it is decided on the example values and
-/// guarded. A size that depends on data is assumed not to stretch, and a deferred assertion says
-/// so.
+/// If equality of two symbolic sizes cannot be proved, it is decided on the example values and
+/// guarded. A size that depends on data is assumed not to stretch; a deferred assertion checks the
+/// assumption.
+///
+/// # Errors
+/// [`TypingError::Broadcast`] if two sizes differ and neither is 1.
 #[track_caller]
 pub fn broadcast(shapes: &[&[SymInt]]) -> Result<Dims, TypingError> {
     let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
     let mut out = Dims::from_elem(SymInt::from(1), rank);
-    // The operand that each size comes from, for errors.
+    // The operand that determined each size, for error messages.
     let mut owner: smallvec::SmallVec<[Option<usize>; 4]> =
         smallvec::SmallVec::from_elem(None, rank);
     for (operand, shape) in shapes.iter().enumerate() {
@@ -51,7 +54,7 @@ enum Side {
     Right,
 }
 
-/// Which of two sizes of one dimension is the result's; `None` if they do not fit.
+/// The side whose size the result takes; `None` if the sizes are incompatible.
 #[track_caller]
 fn stretch(a: SymInt, b: SymInt, dim: usize) -> Result<Option<Side>, SymError> {
     if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
@@ -63,7 +66,8 @@ fn stretch(a: SymInt, b: SymInt, dim: usize) -> Result<Option<Side>, SymError> {
             None
         });
     }
-    // Of two equal sizes, the one that says more: a number, then one known before the graph runs.
+    // Of two equal sizes the more specific one: a number, then a size that is known before the
+    // graph runs.
     let better = if b.as_i64().is_some() || (a.hint().is_none() && b.hint().is_some()) {
         Side::Right
     } else {

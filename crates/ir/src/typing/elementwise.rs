@@ -1,4 +1,9 @@
-//! Strides of pointwise results.
+//! Strides of pointwise results, as PyTorch's `TensorIterator` computes them.
+//!
+//! If all operands have the shape of the result and the same dense layout, the result has this
+//! layout (the fast setup of `TensorIterator`). Otherwise the dimensions are sorted by the
+//! operands' strides with an insertion sort (`reorder_dimensions`), and the result is dense in this
+//! order. On symbolic sizes, the same comparisons are proved if possible and guarded otherwise.
 
 use super::strides::{is_at_most, is_channels_last_i64, is_surely_contiguous};
 use super::{Dims, DimsI64, TypingError, contiguous_strides, dense_strides_i64};
@@ -7,14 +12,16 @@ use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-/// The strides of a freshly made result of a pointwise operator, as PyTorch's `TensorIterator`
-/// chooses them.
+/// The strides of a newly allocated result of a pointwise operator.
 ///
-/// `out_sizes` is what the operands' sizes broadcast to. An operand is its sizes and strides; a
-/// number counts, and is a pair of empty slices. If all operands have the result's shape and are
-/// all contiguous, or all channels-last, or are dense with the same strides, so is the result.
-/// Otherwise the result is dense, in the order of the operands' strides, the first operand that
-/// tells two dimensions apart deciding.
+/// `out_sizes` is the shape to which the operands broadcast. An operand is its sizes and strides; a
+/// number also counts as an operand, with empty slices. If all operands have the result's shape and
+/// all are contiguous, or all are channels-last, or all are dense with the same strides, the result
+/// has these strides. Otherwise the result is dense in the order of the operands' strides; the
+/// first operand that orders two dimensions decides.
+///
+/// # Errors
+/// [`TypingError::Rank`] if an operand's sizes and strides differ in number or exceed the result's.
 #[track_caller]
 pub fn elementwise_strides(
     out_sizes: &[SymInt],
@@ -32,13 +39,14 @@ pub fn elementwise_strides(
     }
     let same_shape = |sizes: &[SymInt]| {
         sizes.len() == out_sizes.len()
-            && sizes.iter().zip(out_sizes).all(|(&a, &b)| surely_equal(a, b))
+            && sizes.iter().zip(out_sizes).all(|(&a, &b)| provably_equal(a, b))
     };
     let contiguous = contiguous_strides(out_sizes);
-    let as_made =
-        |strides: &[SymInt]| strides.iter().zip(&contiguous).all(|(&a, &b)| surely_equal(a, b));
+    let has_contiguous_strides =
+        |strides: &[SymInt]| strides.iter().zip(&contiguous).all(|(&a, &b)| provably_equal(a, b));
     if operands.iter().all(|(sizes, strides)| {
-        same_shape(sizes) && (as_made(strides) || is_surely_contiguous(sizes, strides))
+        same_shape(sizes)
+            && (has_contiguous_strides(strides) || is_surely_contiguous(sizes, strides))
     }) {
         return Ok(contiguous);
     }
@@ -51,11 +59,11 @@ pub fn elementwise_strides(
     on_symbols(out_sizes, operands)
 }
 
-fn surely_equal(a: SymInt, b: SymInt) -> bool {
+fn provably_equal(a: SymInt, b: SymInt) -> bool {
     a.eq(b).statically_known() == Some(true)
 }
 
-/// The rules on numbers, after the one for contiguous operands.
+/// The rules for plain numbers, after the rule for contiguous operands.
 fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64, SymError> {
     if operands.iter().all(|(sizes, _)| sizes == out) {
         let all = |dense: fn(&[i64], &[i64]) -> bool| {
@@ -86,30 +94,33 @@ fn on_numbers(out: &DimsI64, operands: &[(DimsI64, DimsI64)]) -> Result<DimsI64,
     Ok(dense_strides_i64(out, order))
 }
 
-/// The same on symbolic sizes. There a size is 1 only if that is proved, which is so for every size
-/// that was stretched. Where elements of an operand are repeated, or share their place, so that its
-/// strides do not order all dimensions, others of size 1 show: then it is a guard.
+/// The rules for symbolic sizes. A size counts as 1 only if this is proved, which holds for every
+/// stretched size. If an operand is expanded or has two equal strides, its strides do not order all
+/// dimensions; then the result depends on whether the other dimensions have size 1, and this is
+/// guarded.
 #[track_caller]
 fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dims, TypingError> {
     let orders_all = |(sizes, strides): &(&[SymInt], &[SymInt])| {
         let long: SmallVec<[SymInt; 6]> = sizes
             .iter()
             .zip(*strides)
-            .filter(|(n, _)| !surely_equal(**n, 1.into()))
+            .filter(|(n, _)| !provably_equal(**n, 1.into()))
             .map(|(_, &s)| s)
             .collect();
-        let tie = |i: usize, s: SymInt| long.iter().take(i).any(|&other| surely_equal(s, other));
+        let tie = |i: usize, s: SymInt| long.iter().take(i).any(|&other| provably_equal(s, other));
         !long.iter().enumerate().any(|(i, &s)| s.as_i64() == Some(0) || tie(i, s))
     };
-    let shows = out.len() > 2 && !operands.iter().all(orders_all);
+    let affects_result = out.len() > 2 && !operands.iter().all(orders_all);
     let mut aligned: SmallVec<[Dims; 3]> = SmallVec::new();
     for (sizes, strides) in operands {
         let mut own = Dims::from_elem(SymInt::from(0), out.len());
         let offset = out.len() - sizes.len();
         for ((to, &size), &stride) in own.iter_mut().skip(offset).zip(*sizes).zip(*strides) {
             let one = size.eq(1);
-            let asks = shows && stride.as_i64() != Some(0) && !one.is_data_dependent();
-            let is_one = if asks { one.guard()? } else { one.statically_known() == Some(true) };
+            let must_guard =
+                affects_result && stride.as_i64() != Some(0) && !one.is_data_dependent();
+            let is_one =
+                if must_guard { one.guard()? } else { one.statically_known() == Some(true) };
             *to = if is_one { 0.into() } else { stride };
         }
         aligned.push(own);
@@ -118,24 +129,27 @@ fn on_symbols(out: &[SymInt], operands: &[(&[SymInt], &[SymInt])]) -> Result<Dim
     Ok(super::dense_strides(out, order))
 }
 
-/// How two dimensions, of which the first now is further in, are to be ordered.
+/// The required order of two dimensions, the first of which is currently the inner one.
 enum Order {
     Keep,
     Swap,
     Either,
 }
 
-/// The result's sizes and the operands' strides, which are 0 where an operand is stretched, or has
-/// one element: such strides are not seen, and so decide nothing. (In PyTorch they do, where a
-/// comparison with another dimension is undecided.)
+/// The result's sizes and the operands' strides, aligned to the result. A stride is 0 where an
+/// operand is stretched or has size 1; such a stride cannot be observed and takes no part in the
+/// comparison. (PyTorch does compare it in a case that a comparison with another dimension leaves
+/// undecided.)
 struct Aligned<'a, T> {
     out: &'a [T],
     operands: SmallVec<[SmallVec<[T; 4]>; 3]>,
 }
 
-/// A trait, where a closure would do but for the caller's line.
+/// Comparison of dimensions. A trait instead of a closure, because a closure cannot pass on the
+/// caller's location.
 trait Compare {
     fn rank(&self) -> usize;
+    /// The order that the operands' strides require of two dimensions.
     #[track_caller]
     fn compare(&self, inner: usize, outer: usize) -> Result<Order, SymError>;
 }
@@ -171,17 +185,17 @@ impl Compare for Aligned<'_, SymInt> {
             if a.as_i64() == Some(0) || b.as_i64() == Some(0) {
                 continue;
             }
-            if !surely_equal(a, b) {
+            if !provably_equal(a, b) {
                 return Ok(if is_at_most(a, b)? { Order::Keep } else { Order::Swap });
             }
-            // only an operand that overlaps itself has such dimensions, unless one of them is of
-            // size 1: then their order does not show
+            // Only an operand that overlaps itself has two equal strides, unless one of the
+            // dimensions has size 1 and their order cannot be observed.
             let larger = self.out[inner].gt(self.out[outer]);
-            let shows = !surely_equal(self.out[inner], 1.into())
-                && !surely_equal(self.out[outer], 1.into());
+            let affects_result = !provably_equal(self.out[inner], 1.into())
+                && !provably_equal(self.out[outer], 1.into());
             if larger
                 .statically_known()
-                .map_or_else(|| if shows { larger.guard() } else { Ok(false) }, Ok)?
+                .map_or_else(|| if affects_result { larger.guard() } else { Ok(false) }, Ok)?
             {
                 return Ok(Order::Swap);
             }
@@ -190,8 +204,9 @@ impl Compare for Aligned<'_, SymInt> {
     }
 }
 
-/// The dimensions from inner to outer. An insertion sort from row-major order, because the
-/// comparison may be undecided for two neighbours and decided for their neighbours.
+/// The dimensions from innermost to outermost, by insertion sort from row-major order. The
+/// comparison may be undecided for two neighbours and decided for dimensions further apart, so a
+/// general sort would not be valid.
 #[track_caller]
 fn memory_order(dims: &impl Compare) -> Result<SmallVec<[usize; 4]>, SymError> {
     let mut order: SmallVec<[usize; 4]> = (0..dims.rank()).rev().collect();

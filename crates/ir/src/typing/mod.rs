@@ -1,9 +1,10 @@
-//! Typing rules shared by every operator: dtype promotion, broadcasting and the strides of results.
+//! Typing rules that operators share: dtype promotion, broadcasting, and the strides of results.
+//! They are PyTorch's rules.
 //!
-//! The rules are PyTorch's. On plain numbers they cost no allocation up to four dimensions. On
-//! symbolic sizes they decide what can be proved, guard on the example values where it cannot, and
-//! never guard to tell whether a size is 0 or 1 only for the sake of strides that cannot be
-//! observed: those of empty tensors and of dimensions of size 1.
+//! On plain numbers of up to four dimensions they allocate no memory. A decision on symbolic sizes
+//! is proved if possible, and otherwise guarded on the example values. No guard is recorded merely
+//! to determine strides that cannot be observed: those of empty tensors and of dimensions of size
+//! 1. Without this rule, every trace would specialise on whether its sizes are 0 or 1.
 
 mod broadcast;
 mod elementwise;
@@ -30,7 +31,7 @@ pub type Dims = SmallVec<[SymInt; 4]>;
 /// Sizes or strides that are plain numbers, in elements.
 pub type DimsI64 = SmallVec<[i64; 4]>;
 
-/// Sizes or strides that do not fit together.
+/// The error of operands with incompatible sizes or strides.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TypingError {
@@ -40,45 +41,46 @@ pub enum TypingError {
             operand {operand}, but {other_size} in operand {other}"
     )]
     Broadcast {
-        /// The position of the operand that has the size so far.
+        /// The position of the operand that determined the size so far.
         operand: usize,
-        /// Its sizes, printed.
+        /// The text of its sizes.
         shape: String,
-        /// The position of the operand that does not fit.
+        /// The position of the operand that is incompatible.
         other: usize,
-        /// Its sizes, printed.
+        /// The text of its sizes.
         other_shape: String,
         /// The dimension of the result.
         dim: usize,
-        /// The size so far, printed.
+        /// The text of the size so far.
         size: String,
-        /// The size that does not fit, printed.
+        /// The text of the incompatible size.
         other_size: String,
     },
-    /// An operand has another number of strides than sizes, or more dimensions than the result.
+    /// An operand's numbers of sizes and strides differ, or it has more dimensions than the result.
     #[error(
         "operand {operand} has {strides} strides for {sizes} sizes, in a result of {out} dimensions"
     )]
     Rank {
         /// The operand's position.
         operand: usize,
-        /// How many sizes it has.
+        /// The number of its sizes.
         sizes: usize,
-        /// How many strides it has.
+        /// The number of its strides.
         strides: usize,
         /// The number of dimensions of the result.
         out: usize,
     },
-    /// A symbolic size could not be decided on.
+    /// A decision on a symbolic size failed.
     #[error(transparent)]
     Sym(#[from] SymError),
 }
 
-/// The values, if all are plain numbers.
+/// The numbers, if all values are plain numbers.
 fn plain(values: &[SymInt]) -> Option<DimsI64> {
     values.iter().map(|v| v.as_i64()).collect()
 }
 
+/// Converts numbers to symbolic integers.
 fn symbolic(values: &[i64]) -> Dims {
     values.iter().map(|&v| SymInt::from(v)).collect()
 }

@@ -1,13 +1,13 @@
-//! Dtype promotion.
+//! Dtype promotion: PyTorch's `result_type`.
 
 use crate::{DType, Scalar};
 
-/// What an operand of a promoting operator is.
+/// The priority class of an operand in promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperandKind {
     /// A tensor of at least one dimension.
     Tensor,
-    /// A tensor of no dimensions. It does not raise the dtype within the category of a
+    /// A tensor without dimensions. It does not raise the dtype within the category of a
     /// [`OperandKind::Tensor`].
     ZeroDim,
     /// A number. It does not raise the dtype within the category of a tensor.
@@ -17,9 +17,9 @@ pub enum OperandKind {
 /// The dtype and kind of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
-    /// The dtype; of a floating-point number, any float stands for the default one.
+    /// The dtype. For a floating-point number, any float dtype represents the default one.
     pub dtype: DType,
-    /// Tensor or number.
+    /// The priority class.
     pub kind: OperandKind,
 }
 
@@ -35,11 +35,11 @@ impl Operand {
     }
 }
 
-/// The dtype in which an operator on `operands` computes: PyTorch's `result_type`, with default
-/// float f32, which is also the result for no operands.
+/// The dtype in which an operator on `operands` computes: PyTorch's `result_type` with default
+/// float dtype `f32`, which is also the result for no operands.
 ///
-/// Operands of one kind promote among themselves; then tensors give way to 0-d tensors, and those
-/// to numbers, only if the latter's category is higher.
+/// Operands of one kind promote among themselves. The result is the dtype of the tensors, unless
+/// the 0-d tensors have a higher category; likewise for 0-d tensors and numbers.
 pub fn promote(operands: impl IntoIterator<Item = Operand>) -> DType {
     let (mut tensors, mut zero_dim, mut scalars) = (None, None, None);
     for Operand { dtype, kind } in operands {
@@ -54,7 +54,7 @@ pub fn promote(operands: impl IntoIterator<Item = Operand>) -> DType {
     prefer(tensors, prefer(zero_dim, scalars)).unwrap_or(DType::F32)
 }
 
-/// `first`, unless `second` is of a higher category.
+/// `first`, unless `second` has a higher category.
 fn prefer(first: Option<DType>, second: Option<DType>) -> Option<DType> {
     match (first, second) {
         (Some(a), Some(b)) if a.category() < b.category() => Some(promote_pair(a, b)),
@@ -62,8 +62,8 @@ fn prefer(first: Option<DType>, second: Option<DType>) -> Option<DType> {
     }
 }
 
-/// The smallest dtype that both convert to: the higher category wins; `u8` with a signed integer is
-/// at least `i16`; `f16` with `bf16` is `f32`.
+/// The smallest dtype to which both convert (`torch.promote_types`): the higher category wins, `u8`
+/// with a signed integer gives at least `i16`, and `f16` with `bf16` gives `f32`.
 pub fn promote_pair(a: DType, b: DType) -> DType {
     let (low, high) =
         if (a.category(), a.size(), a) <= (b.category(), b.size(), b) { (a, b) } else { (b, a) };
@@ -74,8 +74,8 @@ pub fn promote_pair(a: DType, b: DType) -> DType {
     }
 }
 
-/// A result of dtype `from` may be stored into a tensor of dtype `to`: its category may not fall.
-/// (Values may still be rounded.)
+/// Whether a result of dtype `from` may be stored into a tensor of dtype `to` (`torch.can_cast`):
+/// the category must not decrease. Values may still be rounded.
 pub fn can_cast(from: DType, to: DType) -> bool {
     from.category() <= to.category()
 }

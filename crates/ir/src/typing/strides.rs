@@ -1,16 +1,19 @@
-//! Strides of dense tensors, and whether a tensor is dense.
+//! Strides of dense tensors, and tests for dense tensors.
+//!
+//! The functions with suffix `_i64` take plain numbers. The others take symbolic sizes; a decision
+//! is proved if possible and guarded otherwise.
 
 use super::{Dims, DimsI64, plain, symbolic};
 use crate::sym::{SymError, SymInt};
 use smallvec::SmallVec;
 
-/// The row-major strides of a tensor of these sizes; a size of 0 counts as 1, as in PyTorch. Wraps
-/// if the tensor is too large to exist.
+/// The row-major strides of a tensor with these sizes. A size of 0 counts as 1, as in PyTorch.
+/// Products wrap on overflow; such a tensor cannot exist.
 pub fn contiguous_strides_i64(sizes: &[i64]) -> DimsI64 {
     dense_strides_i64(sizes, (0..sizes.len()).rev())
 }
 
-/// The row-major strides of a tensor of these sizes; a size of 0 counts as 1, as in PyTorch.
+/// The row-major strides of a tensor with these sizes. A size of 0 counts as 1, as in PyTorch.
 pub fn contiguous_strides(sizes: &[SymInt]) -> Dims {
     let mut strides = Dims::from_elem(SymInt::from(1), sizes.len());
     let mut next = 1i64;
@@ -22,8 +25,8 @@ pub fn contiguous_strides(sizes: &[SymInt]) -> Dims {
     strides
 }
 
-/// The strides of a dense tensor whose dimensions lie in memory in the order `inner_to_outer`, a
-/// permutation; a size of 0 counts as 1. Channels-last is the order 1, 3, 2, 0.
+/// The strides of a dense tensor whose dimensions have the memory order `inner_to_outer`, a
+/// permutation. A size of 0 counts as 1. Channels-last is the order 1, 3, 2, 0.
 pub fn dense_strides_i64(
     sizes: &[i64],
     inner_to_outer: impl IntoIterator<Item = usize>,
@@ -39,8 +42,8 @@ pub fn dense_strides_i64(
     strides
 }
 
-/// The strides of a dense tensor whose dimensions lie in memory in the order `inner_to_outer`, a
-/// permutation; a size of 0 counts as 1.
+/// The strides of a dense tensor whose dimensions have the memory order `inner_to_outer`, a
+/// permutation. A size of 0 counts as 1.
 pub fn dense_strides(sizes: &[SymInt], inner_to_outer: impl IntoIterator<Item = usize>) -> Dims {
     if let Some(sizes) = plain(sizes) {
         return symbolic(&dense_strides_i64(&sizes, inner_to_outer));
@@ -50,7 +53,7 @@ pub fn dense_strides(sizes: &[SymInt], inner_to_outer: impl IntoIterator<Item = 
     let mut inner: Option<SymInt> = None;
     for dim in inner_to_outer {
         if let (Some(stride), Some(&size)) = (strides.get_mut(dim), sizes.get(dim)) {
-            // the outermost size takes part in no stride
+            // The outermost size is a factor of no stride, so its `max(size, 1)` is not computed.
             if let Some(inner) = inner.replace(size) {
                 next *= inner.max(1);
             }
@@ -60,17 +63,20 @@ pub fn dense_strides(sizes: &[SymInt], inner_to_outer: impl IntoIterator<Item = 
     strides
 }
 
-/// Row-major without gaps. Empty tensors are; strides of dimensions of size 1 do not matter.
+/// Whether a tensor is row-major and dense. An empty tensor is; strides of dimensions of size 1 are
+/// irrelevant.
 pub fn is_contiguous_i64(sizes: &[i64], strides: &[i64]) -> bool {
     is_dense_in_order(sizes, strides, (0..sizes.len()).rev())
 }
 
-/// [`is_contiguous_i64`] of channels-last order; only for four dimensions.
+/// Whether a tensor of four dimensions is dense in channels-last order.
 pub(super) fn is_channels_last_i64(sizes: &[i64], strides: &[i64]) -> bool {
-    // PyTorch does not exempt empty tensors here, which shows in no stride that can be observed.
+    // PyTorch does not exempt empty tensors here. The difference affects no stride that can be
+    // observed.
     sizes.len() == 4 && is_dense_in_order(sizes, strides, [1, 3, 2, 0])
 }
 
+/// Whether a tensor is dense with this memory order of its dimensions.
 fn is_dense_in_order(
     sizes: &[i64],
     strides: &[i64],
@@ -87,8 +93,10 @@ fn is_dense_in_order(
         })
 }
 
-/// Row-major without gaps: [`is_contiguous_i64`] on symbolic sizes. What cannot be proved is
-/// guarded, or an error if it depends on data.
+/// [`is_contiguous_i64`] for symbolic sizes.
+///
+/// # Errors
+/// [`SymError::DataDependent`] if the answer depends on data.
 #[track_caller]
 pub fn is_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool, SymError> {
     if let (Some(sizes), Some(strides)) = (plain(sizes), plain(strides)) {
@@ -97,6 +105,7 @@ pub fn is_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> Result<bool, SymEr
     is_dense_in_sym_order(sizes, strides, (0..sizes.len()).rev())
 }
 
+/// [`is_dense_in_order`] for symbolic sizes.
 #[track_caller]
 fn is_dense_in_sym_order(
     sizes: &[SymInt],
@@ -119,7 +128,7 @@ fn is_dense_in_sym_order(
     Ok(true)
 }
 
-/// Surely row-major without gaps; never guards.
+/// Whether a tensor is provably row-major and dense; never guards.
 pub(super) fn is_surely_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> bool {
     let mut expected = Expected::new();
     let empty = || sizes.iter().any(|size| size.as_i64() == Some(0));
@@ -133,8 +142,9 @@ pub(super) fn is_surely_contiguous(sizes: &[SymInt], strides: &[SymInt]) -> bool
     contiguous || empty()
 }
 
-/// The stride that the next dimension of a dense tensor has: a product of sizes, with and without
-/// counting 0 as 1. The two differ only for empty tensors, so a stride that is either will do.
+/// The expected stride of the next dimension of a dense tensor: the product of the inner sizes,
+/// once with 0 counted as 1 and once exactly. The two differ only for empty tensors, whose strides
+/// are irrelevant, so a stride may equal either.
 struct Expected {
     positive: SymInt,
     exact: SymInt,
@@ -145,18 +155,21 @@ impl Expected {
         Expected { positive: SymInt::from(1), exact: SymInt::from(1) }
     }
 
+    /// Whether the stride is provably as expected, or provably irrelevant because the size is 1.
     fn is_surely(&self, size: SymInt, stride: SymInt) -> bool {
         let surely = |b: crate::sym::SymBool| b.statically_known() == Some(true);
         surely(stride.eq(self.positive)) || surely(stride.eq(self.exact)) || surely(size.eq(1))
     }
 
+    /// Multiplies the expectation by the size of a dimension.
     fn push(&mut self, size: SymInt) {
         self.positive *= size.max(1);
         self.exact *= size;
     }
 }
 
-/// Each element has its own place and there are no gaps, in some order of the dimensions.
+/// Whether a tensor is dense and no two elements share a position, for some order of its
+/// dimensions.
 pub fn is_non_overlapping_and_dense_i64(sizes: &[i64], strides: &[i64]) -> bool {
     let mut dims: SmallVec<[(i64, i64); 4]> =
         strides.iter().copied().zip(sizes.iter().copied()).filter(|&(_, size)| size != 1).collect();
@@ -170,8 +183,10 @@ pub fn is_non_overlapping_and_dense_i64(sizes: &[i64], strides: &[i64]) -> bool 
         })
 }
 
-/// Each element has its own place and there are no gaps: [`is_non_overlapping_and_dense_i64`] on
-/// symbolic sizes. What cannot be proved is guarded, or an error if it depends on data.
+/// [`is_non_overlapping_and_dense_i64`] for symbolic sizes.
+///
+/// # Errors
+/// [`SymError::DataDependent`] if the answer depends on data.
 #[track_caller]
 pub fn is_non_overlapping_and_dense(
     sizes: &[SymInt],
@@ -197,15 +212,16 @@ pub fn is_non_overlapping_and_dense(
     is_dense_in_sym_order(sizes, strides, order)
 }
 
-/// `a <= b` of two strides of one tensor, or one is a whole multiple of the other. Guards if it
-/// must; never to tell a size of 0.
+/// Whether `a <= b` for two strides of one tensor. If neither is provably a multiple of the other,
+/// the comparison is guarded. No guard is recorded to determine whether a size is 0.
 #[track_caller]
 pub(super) fn is_at_most(a: SymInt, b: SymInt) -> Result<bool, SymError> {
     let le = a.le(b);
     if let Some(known) = le.statically_known() {
         return Ok(known);
     }
-    // A multiple is at least as large unless it is 0, and then so is some size.
+    // A nonzero multiple of a positive number is at least as large. A multiple is 0 only if a size
+    // is 0, and then strides are irrelevant.
     let is_multiple = |x: SymInt, of: SymInt| (x % of).eq(0).statically_known() == Some(true);
     match (is_multiple(b, a), is_multiple(a, b)) {
         (true, _) => Ok(true),

@@ -78,7 +78,7 @@ fn sizes_that_depend_on_data_do_not_broadcast() {
     let (batch, u) = (backed(&scope, "batch", 8), unbacked(&scope));
     assert_eq!(print(&broadcast(&[&[u], &[batch]]).unwrap()), "batch");
     assert_eq!((guards(&scope), assertions(&scope)), (vec![], vec!["batch == u0".to_owned()]));
-    // Known now, so nothing is added.
+    // The equality is known by now, so no assertion is added.
     broadcast(&[&[u], &[batch], &[number(1)]]).unwrap();
     assert_eq!((guards(&scope).len(), assertions(&scope).len()), (0, 1));
     let error = broadcast(&[
@@ -134,24 +134,32 @@ fn permuted() -> impl Strategy<Value = (Vec<i64>, Vec<usize>, bool)> {
 
 proptest! {
     #[test]
-    fn symbolic_strides_are_those_of_the_numbers((sizes, order, depends_on_data) in permuted(), contiguous_first in any::<bool>(), broadcast_dim in 0usize..4) {
+    fn symbolic_strides_are_those_of_the_numbers(
+        (sizes, order, depends_on_data) in permuted(),
+        contiguous_first in any::<bool>(),
+        broadcast_dim in 0usize..4,
+    ) {
         let scope = Scope::new();
         let symbols: Dims = sizes
             .iter()
             .enumerate()
-            .map(|(i, &n)| if depends_on_data { unbacked(&scope) } else { backed(&scope, &format!("n{i}"), n) })
+            .map(|(i, &n)| match depends_on_data {
+                true => unbacked(&scope),
+                false => backed(&scope, &format!("n{i}"), n),
+            })
             .collect();
         let plain_sizes = symbolic(&sizes);
         let strides_of = |sizes: &[SymInt]| {
             let permuted = dense_strides(sizes, order.iter().copied());
             let contiguous = contiguous_strides(sizes);
             // One operand is broadcast along a dimension.
-            let mut thin: Dims = sizes.into();
-            if let Some(size) = thin.get_mut(broadcast_dim) {
+            let mut stretched: Dims = sizes.into();
+            if let Some(size) = stretched.get_mut(broadcast_dim) {
                 *size = number(1);
             }
-            let thin_strides = contiguous_strides(&thin);
-            let mut operands = vec![(sizes, &permuted[..]), (&thin[..], &thin_strides[..])];
+            let stretched_strides = contiguous_strides(&stretched);
+            let mut operands =
+                vec![(sizes, &permuted[..]), (&stretched[..], &stretched_strides[..])];
             if contiguous_first {
                 operands.insert(0, (sizes, &contiguous[..]));
             }
@@ -161,9 +169,10 @@ proptest! {
         prop_assert_eq!(guards(&scope), Vec::<String>::new());
         prop_assert_eq!(assertions(&scope), Vec::<String>::new());
         let value = |e: SymInt| {
-            let at = |s| scope.with(|data| data.table.symbols().position(|x| x == s).map(|i| sizes[i]));
             let e = scope.lower(e).unwrap();
-            scope.with(|data| data.clone()).table.eval(e, &at).unwrap()
+            let table = scope.with(|data| data.table.clone());
+            let size_of = |s| table.symbols().position(|symbol| symbol == s).map(|i| sizes[i]);
+            table.eval(e, &size_of).unwrap()
         };
         let found: Vec<i64> = found.iter().map(|&s| value(s)).collect();
         prop_assert_eq!(found, plain(&expected).unwrap().to_vec());

@@ -38,7 +38,7 @@ fn operand(text: &str) -> Operand {
 
 #[test]
 fn recorded_promotions() {
-    // By PyTorch's documented rules, cases that no recording has.
+    // Cases of PyTorch's documented rules that the recording does not contain.
     let documented = [
         "tensor i32, scalar f32 -> f32",
         "tensor f16, scalar f64 -> f16",
@@ -96,7 +96,7 @@ fn sized(text: &str) -> (Dims, Dims) {
     (symbolic(&dims(sizes)), symbolic(&dims(strides)))
 }
 
-/// Strides of the result of operands like `[2,3]/[3,1]`.
+/// The sizes and strides of the result of operands such as `[2,3]/[3,1]`.
 fn strides_of(operands: &str) -> String {
     let operands: Vec<(Dims, Dims)> = operands.split(' ').map(sized).collect();
     let shapes: Vec<&[SymInt]> = operands.iter().map(|(sizes, _)| &sizes[..]).collect();
@@ -124,7 +124,7 @@ fn recorded_strides() {
 #[test]
 fn strides_follow_the_operands() {
     let table = [
-        // Transposed alike; then the first that is not broadcast decides.
+        // All operands are transposed. Otherwise the first operand that is not broadcast decides.
         ("[2,3]/[1,2] [2,3]/[1,2]", "[2,3]/[1,2]"),
         ("[2,3]/[1,2] [2,3]/[3,1]", "[2,3]/[1,2]"),
         ("[2,3]/[3,1] [2,3]/[1,2]", "[2,3]/[3,1]"),
@@ -132,7 +132,7 @@ fn strides_follow_the_operands() {
         ("[]/[] [2,3]/[1,2]", "[2,3]/[1,2]"),
         ("[3]/[1] [2,3]/[1,2]", "[2,3]/[1,2]"),
         ("[2,1]/[1,1] [2,3]/[1,2]", "[2,3]/[1,2]"),
-        // Gaps close, overlaps part.
+        // Gaps and overlaps of the operand are absent from the result, which is dense.
         ("[2,3]/[6,2]", "[2,3]/[3,1]"),
         ("[2,3]/[2,4]", "[2,3]/[1,2]"),
         ("[4,3]/[1,1]", "[4,3]/[3,1]"),
@@ -145,9 +145,9 @@ fn strides_follow_the_operands() {
         ("[2,3,4,5]/[60,1,15,3] [2,3,4,5]/[60,20,5,1]", "[2,3,4,5]/[60,1,15,3]"),
         ("[2,3,4,5]/[60,20,5,1] [2,3,4,5]/[60,1,15,3]", "[2,3,4,5]/[60,20,5,1]"),
         ("[2,3,4,5]/[60,1,15,3] []/[]", "[2,3,4,5]/[60,1,15,3]"),
-        // A size of 1 makes both orders true: contiguous is tried first.
+        // With a size of 1 both layouts apply; contiguous takes precedence.
         ("[2,1,4,5]/[20,1,5,1] [2,1,4,5]/[20,20,5,1]", "[2,1,4,5]/[20,20,5,1]"),
-        // The outer two dimensions are told apart by the second operand only.
+        // Only the second operand orders the outer two dimensions.
         ("[1,1,5]/[5,5,1] [2,3,5]/[5,10,1]", "[2,3,5]/[5,10,1]"),
         ("[2,3,4]/[1,8,2]", "[2,3,4]/[1,8,2]"),
         ("[]/[] []/[]", "[]/[]"),
@@ -239,20 +239,28 @@ fn observable(sizes: &[i64], strides: &[i64]) -> Vec<i64> {
 
 proptest! {
     #[test]
-    fn results_are_dense_and_keep_the_order_of_one_operand((sizes, order) in permuted(), gap in 1i64..3) {
+    fn results_are_dense_and_keep_the_order_of_one_operand(
+        (sizes, order) in permuted(),
+        gap in 1i64..3,
+    ) {
         let dense = dense_strides_i64(&sizes, order);
         let operand: DimsI64 = dense.iter().map(|s| s * gap).collect();
-        let (sizes_, operand) = (symbolic(&sizes), symbolic(&operand));
+        let (out_sizes, strides) = (symbolic(&sizes), symbolic(&operand));
+        let operand = (&out_sizes[..], &strides[..]);
         let number: (&[SymInt], &[SymInt]) = (&[], &[]);
-        for operands in [&[(&sizes_[..], &operand[..])][..], &[(&sizes_[..], &operand[..]), number][..]] {
-            let strides = plain(&elementwise_strides(&sizes_, operands).unwrap()).unwrap();
+        for operands in [&[operand][..], &[operand, number][..]] {
+            let strides = plain(&elementwise_strides(&out_sizes, operands).unwrap()).unwrap();
             prop_assert!(is_non_overlapping_and_dense_i64(&sizes, &strides));
             prop_assert_eq!(observable(&sizes, &strides), observable(&sizes, &dense));
         }
     }
 
     #[test]
-    fn broadcasting_does_not_depend_on_order(a in proptest::collection::vec(0i64..3, 0..4), b in proptest::collection::vec(0i64..3, 0..4), c in proptest::collection::vec(0i64..3, 0..4)) {
+    fn broadcasting_does_not_depend_on_order(
+        a in proptest::collection::vec(0i64..3, 0..4),
+        b in proptest::collection::vec(0i64..3, 0..4),
+        c in proptest::collection::vec(0i64..3, 0..4),
+    ) {
         let [a, b, c] = [symbolic(&a), symbolic(&b), symbolic(&c)];
         let shape = |shapes: &[&[SymInt]]| broadcast(shapes).ok().map(|s| plain(&s).unwrap());
         let abc = shape(&[&a, &b, &c]);

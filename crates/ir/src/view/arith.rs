@@ -1,4 +1,5 @@
-//! Arithmetic and questions on sizes: numbers at once, anything else through the table.
+//! Arithmetic and proofs on sizes: plain numbers directly, other expressions through the symbol
+//! table.
 
 use super::{Dim, TriBool, ViewSpec};
 use crate::fault_injection::fault_injected;
@@ -7,8 +8,8 @@ use crate::sym::{Expr, Rel, SymTable, SymbolId};
 pub(super) const ZERO: Expr = Expr::Int(0);
 pub(super) const ONE: Expr = Expr::Int(1);
 
-/// The table, asked. Results are none where they overflow or become too large; answers hold for all
-/// values of the symbols.
+/// A symbol table with arithmetic that returns `None` on overflow or excessive size, and with
+/// proofs that hold for all values of the symbols.
 pub(super) struct SymArith<'a>(pub &'a mut SymTable);
 
 impl SymArith<'_> {
@@ -40,15 +41,16 @@ impl SymArith<'_> {
         }
     }
 
-    /// `sum + a * b`
+    /// The value `sum + a * b`.
     #[inline]
     pub fn mul_add(&mut self, sum: Expr, a: Expr, b: Expr) -> Option<Expr> {
         let product = self.mul(a, b)?;
         self.add(sum, product)
     }
 
-    /// `q` and `r` with `a = q * b + r`; between numbers the floor quotient, else a guess that a
-    /// proof has to confirm.
+    /// `q` and `r` with `a = q * b + r`. For numbers this is Euclidean division. For other
+    /// expressions it is polynomial division; whether `r` is less than `b` is for the caller to
+    /// prove.
     #[inline]
     pub fn divide(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
         match (a, b) {
@@ -61,7 +63,8 @@ impl SymArith<'_> {
         }
     }
 
-    /// [`SymArith::divide`], with a remainder that is known not to be negative, if one can be had.
+    /// [`SymArith::divide`] with a provably nonnegative remainder, if the quotient or one less
+    /// gives one.
     pub fn digit(&mut self, a: Expr, b: Expr) -> Option<(Expr, Expr)> {
         let (q, r) = self.divide(a, b)?;
         if r != ZERO && !self.holds(r, Rel::Ge, ZERO) {
@@ -73,7 +76,7 @@ impl SymArith<'_> {
         Some((q, r))
     }
 
-    /// Whether a relation always or never holds.
+    /// Whether a relation holds for all values of the symbols, for none, or neither is provable.
     #[inline]
     pub fn known(&mut self, a: Expr, rel: Rel, b: Expr) -> TriBool {
         match (a, b) {
@@ -86,7 +89,7 @@ impl SymArith<'_> {
         }
     }
 
-    /// Whether a relation always holds.
+    /// Whether a relation provably holds for all values of the symbols.
     #[inline]
     pub fn holds(&mut self, a: Expr, rel: Rel, b: Expr) -> bool {
         let known = self.known(a, rel, b);
@@ -94,40 +97,42 @@ impl SymArith<'_> {
             || known == TriBool::Unknown && fault_injected("proofs: what is not known holds")
     }
 
-    /// Whether two expressions are always equal.
+    /// Whether two expressions are provably equal.
     pub fn equal(&mut self, a: Expr, b: Expr) -> bool {
         self.holds(a, Rel::Eq, b)
     }
 
-    /// Whether a dimension has one element, so that it can be left out.
+    /// Whether a dimension provably has one element, so that it can be dropped.
     pub fn is_unit(&mut self, d: Dim) -> bool {
         self.equal(d.size, ONE)
     }
 
-    /// Whether a dimension has at most one element, so that its stride does not matter.
+    /// Whether a dimension provably has at most one element, so that its stride is irrelevant.
     pub fn is_unit_or_empty(&mut self, d: Dim) -> bool {
         self.holds(d.size, Rel::Le, ONE)
     }
 
-    /// Whether one of the sizes is zero.
+    /// Whether one of the sizes is provably zero.
     pub fn is_empty(&mut self, dims: &[Dim]) -> bool {
         dims.iter().any(|d| self.holds(d.size, Rel::Le, ZERO))
     }
 
-    /// Whether all sizes are positive.
+    /// Whether all sizes are provably positive.
     pub fn is_nonempty(&mut self, dims: &[Dim]) -> bool {
         fault_injected("symbols: no size is 0")
             || dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
     }
 
-    /// How far the last element of a dimension is from its first; the negated stride for size zero.
+    /// The distance from the first to the last element of a dimension: `(size - 1) * stride`, which
+    /// is negative for size zero.
     pub fn dim_extent(&mut self, d: Dim) -> Option<Expr> {
         let steps = self.sub(d.size, ONE)?;
         self.mul(steps, d.stride)
     }
 
-    /// How far the last element is from the first. What is less than some bound in all views with
-    /// elements is less in empty ones too, as a size of zero makes it smaller.
+    /// The distance from the first to the last element of a view. An upper bound that holds for
+    /// nonempty views also holds for empty ones, because a size of zero only decreases the
+    /// distance.
     pub fn extent(&mut self, dims: &[Dim]) -> Option<Expr> {
         dims.iter().try_fold(ZERO, |sum, &d| {
             let extent = self.dim_extent(d)?;
@@ -146,8 +151,9 @@ impl SymArith<'_> {
         dims.iter().try_fold(ONE, |product, d| self.mul(product, d.size))
     }
 
-    /// A number to order strides by: the value where every symbol is large, each in a way of its
-    /// own. Only ever decides what is tried first.
+    /// A heuristic magnitude for sorting strides: the value of the expression where every symbol
+    /// has a large value of its own. The order affects only which attempts come first, never an
+    /// answer.
     pub fn magnitude(&self, e: Expr) -> i64 {
         match e {
             Expr::Int(n) => n,

@@ -1,4 +1,8 @@
-//! One spelling for each sequence of elements.
+//! The canonical form of a view (CuTe: coalesce): one spec for each sequence of elements.
+//!
+//! From the innermost dimension outwards, dimensions of size 1 are dropped, and a dimension merges
+//! with the one inside it if its stride is that one's size times stride. The cost is linear in the
+//! rank.
 
 use super::arith::{SymArith, ZERO};
 use super::{Dim, Dims, ViewSpec};
@@ -6,36 +10,38 @@ use crate::fault_injection::fault_injected;
 use crate::sym::SymTable;
 
 impl ViewSpec {
-    /// The key: without dimensions of size 1, neighbours joined where the stride of the outer one
-    /// is the extent of the inner one; all empty views are `0 + (0, 0)`. Specs with equal keys have
-    /// the same elements in the same order. With plain numbers the converse holds: the innermost
-    /// stride and size are those of the first run of equal distances, and so on outwards.
+    /// The canonical spec: dimensions of size 1 are dropped, and a dimension merges with the next
+    /// inner one if its stride equals the inner extent; every empty view becomes `0 + (0, 0)`.
+    /// Views with equal canonical specs have the same elements in the same order. For plain numbers
+    /// the converse also holds, because the sequence determines the innermost stride and size (the
+    /// first run of equal distances), and so on outwards.
     pub fn canonical(&self, symbols: &mut SymTable) -> ViewSpec {
         self.normalized(&mut SymArith(symbols))
     }
 
+    /// [`ViewSpec::canonical`].
     pub(super) fn normalized(&self, cx: &mut SymArith) -> ViewSpec {
         if cx.is_empty(&self.dims) {
             return ViewSpec::empty([ZERO].into_iter());
         }
         let mut dims = Dims::new();
         // From the innermost outwards.
-        for &d in self.dims.iter().rev() {
-            if cx.is_unit(d) {
+        for &dim in self.dims.iter().rev() {
+            if cx.is_unit(dim) {
                 continue;
             }
-            // Of one element or none: the stride is never taken.
-            let d = if cx.is_unit_or_empty(d) { Dim { stride: ZERO, ..d } } else { d };
+            // The dimension has at most one element, so its stride is irrelevant.
+            let dim = if cx.is_unit_or_empty(dim) { Dim { stride: ZERO, ..dim } } else { dim };
             match dims.last_mut() {
-                Some(inner) if let Some(joined) = join(cx, d, *inner) => *inner = joined,
-                _ => dims.push(d),
+                Some(inner) if let Some(joined) = join(cx, dim, *inner) => *inner = joined,
+                _ => dims.push(dim),
             }
         }
         dims.reverse();
         ViewSpec { offset: self.offset, dims }
     }
 
-    /// Whether two keys are surely equal.
+    /// Whether two canonical specs are provably equal.
     pub(super) fn provably_equals(&self, other: &ViewSpec, cx: &mut SymArith) -> bool {
         let mut equal = |a, b| cx.equal(a, b);
         self.rank() == other.rank()
@@ -48,7 +54,7 @@ impl ViewSpec {
     }
 }
 
-/// One dimension for two neighbours, if the outer one goes on where the inner one ends.
+/// Merges two adjacent dimensions, if the outer one continues where the inner one ends.
 pub(super) fn join(cx: &mut SymArith, outer: Dim, inner: Dim) -> Option<Dim> {
     let extent = if fault_injected("join: as if the inner stride were 1") {
         inner.size

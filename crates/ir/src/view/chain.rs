@@ -1,4 +1,11 @@
-//! Views as chains of the operations that make them: `select 0 0 |> slice 1 2:5 |> permute [1, 0]`.
+//! View operations, and the synthesis of a chain of them for a view:
+//! `select 0 0 |> slice 1 2:5 |> permute [1, 0]`.
+//!
+//! Synthesis matches each dimension of the view to a dimension of the base whose stride divides the
+//! view's stride. It slices the matched dimensions, selects one index along the others, permutes,
+//! and expands broadcast dimensions. A chain is returned only if applying it reproduces the view;
+//! otherwise the result is a single `as_strided`. The cost is quadratic in the number of
+//! dimensions.
 
 use super::arith::{ONE, SymArith, ZERO};
 use super::{Dim, ViewError, ViewSpec};
@@ -9,47 +16,46 @@ use std::fmt::{self, Display, Formatter};
 /// Sizes or strides.
 type Exprs = SmallVec<[Expr; 4]>;
 
-/// An operation that takes a tensor to a view of it. Dimensions count from zero.
+/// A view operation of PyTorch on a tensor. Dimensions count from zero.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ViewOp {
-    /// One position along a dimension, which goes.
+    /// `select`: one index along a dimension, which is removed.
     Select {
         /// The dimension.
         dim: usize,
-        /// The position.
+        /// The index.
         index: Expr,
     },
-    /// Every `step`-th position along a dimension, `start` included, `end` not.
+    /// `slice`: every `step`-th index of a dimension in `start..end`.
     Slice {
         /// The dimension.
         dim: usize,
-        /// The first position.
+        /// The first index.
         start: Expr,
-        /// The end.
+        /// The end, exclusive.
         end: Expr,
-        /// The distance, at least 1.
+        /// The step, at least 1.
         step: Expr,
     },
-    /// The dimensions in another order.
+    /// `permute`: output dimension `i` is input dimension `order[i]`.
     Permute(SmallVec<[usize; 4]>),
-    /// A dimension of size 1 before the given one.
+    /// `unsqueeze`: a new dimension of size 1 at this index.
     Unsqueeze(usize),
-    /// Dimensions of size 1 stretched to these sizes, of the same rank.
+    /// `expand`: dimensions of size 1 broadcast to these sizes; the rank is unchanged.
     Expand(Exprs),
-    /// The elements in order, in these sizes.
+    /// `reshape` without a copy: the elements in row-major order, with these sizes.
     Reshape(Exprs),
-    /// Anything, over the flat elements.
+    /// `as_strided` over the flat order of the elements.
     AsStrided(ViewSpec),
 }
 
-/// Operations, the first one first. See [`ViewSpec::chain`].
+/// Operations in order of application; see [`ViewSpec::chain`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ViewChain(pub SmallVec<[ViewOp; 4]>);
 
 impl ViewSpec {
-    /// The view after one more operation; positions are taken to be within bounds. `None` where the
-    /// operation does not fit the view's rank, where the result is no view, and where it is not
-    /// strided or not known to be.
+    /// Applies an operation; indices are assumed to be in bounds. `None` if the operation does not
+    /// match the rank, or if the result is not a strided view or cannot be proved to be one.
     pub fn apply(&self, op: &ViewOp, symbols: &mut SymTable) -> Option<ViewSpec> {
         let mut dims = self.dims.clone();
         let mut offset = self.offset;
@@ -63,7 +69,7 @@ impl ViewSpec {
                 let d = dims.get_mut(*dim)?;
                 offset = cx.mul_add(offset, *start, d.stride)?;
                 *d = Dim {
-                    size: sliced(cx, *start, *end, *step)?,
+                    size: slice_size(cx, *start, *end, *step)?,
                     stride: cx.mul(d.stride, *step)?,
                 };
             }
@@ -86,7 +92,7 @@ impl ViewSpec {
             ViewOp::Unsqueeze(_) | ViewOp::Expand(_) => return None,
             ViewOp::Reshape(sizes) => {
                 let inner = ViewSpec::contiguous(sizes, symbols).ok()?;
-                return self.compose_all(&inner, symbols);
+                return self.reshaped(&inner, symbols);
             }
             ViewOp::AsStrided(spec) => return self.compose(spec, symbols),
         }
@@ -94,17 +100,18 @@ impl ViewSpec {
         ViewSpec::strided(offset, &sizes, &strides, symbols).ok()
     }
 
-    /// The composition with a view that has as many elements.
-    fn compose_all(&self, inner: &ViewSpec, symbols: &mut SymTable) -> Option<ViewSpec> {
-        let (m, n) = (self.numel(symbols)?, inner.numel(symbols)?);
-        SymArith(symbols).equal(m, n).then(|| self.compose(inner, symbols))?
+    /// The composition with a view of the same number of elements; `None` if the numbers may
+    /// differ.
+    fn reshaped(&self, inner: &ViewSpec, symbols: &mut SymTable) -> Option<ViewSpec> {
+        let (own, wanted) = (self.numel(symbols)?, inner.numel(symbols)?);
+        SymArith(symbols).equal(own, wanted).then(|| self.compose(inner, symbols))?
     }
 
-    /// How a contiguous tensor of these sizes becomes the view: a chain of named operations where
-    /// one is found, else `as_strided([sizes], [strides], offset)`.
+    /// A chain of operations that takes a contiguous tensor of these sizes to the view: named
+    /// operations if a chain is found, else one `as_strided`.
     ///
     /// # Errors
-    /// Sizes that no tensor has, as [`ViewSpec::contiguous`].
+    /// The sizes define no tensor; see [`ViewSpec::contiguous`].
     pub fn chain(&self, base: &[Expr], symbols: &mut SymTable) -> Result<ViewChain, ViewError> {
         let whole = ViewSpec::contiguous(base, symbols)?;
         let flat: Option<Exprs> = whole.numel(symbols).map(|numel| [numel].into_iter().collect());
@@ -115,15 +122,16 @@ impl ViewSpec {
             }
             let start = ViewSpec::contiguous(&sizes, symbols).ok()?;
             chain.0.extend(self.steps(&start, symbols)?.0);
-            chain.makes(self, &whole, symbols).then_some(chain)
+            chain.produces(self, &whole, symbols).then_some(chain)
         });
         Ok(found
             .unwrap_or_else(|| ViewChain([ViewOp::AsStrided(self.clone())].into_iter().collect())))
     }
 
-    /// Operations that should make the view of a contiguous one: each of its dimensions is a slice
-    /// of one of the base, and what is left of the base is selected from; or the whole base, or a
-    /// stretch of it, is reshaped.
+    /// Proposes operations that take a contiguous base to the view, for the caller to verify. If
+    /// the view is the whole base, it is a reshape. Otherwise each dimension of the view is a slice
+    /// of one dimension of the base, and the remaining dimensions of the base are selected. A
+    /// contiguous run of a flat base is sliced and then reshaped.
     fn steps(&self, base: &ViewSpec, symbols: &mut SymTable) -> Option<ViewChain> {
         let cx = &mut SymArith(symbols);
         let mut chain = ViewChain::default();
@@ -136,27 +144,27 @@ impl ViewSpec {
             return Some(chain);
         }
         let key = self.normalized(cx);
-        let stretch = base.rank() == 1 && key.rank() == 1 && self.rank() != 1;
-        if stretch {
+        let is_flat_run = base.rank() == 1 && key.rank() == 1 && self.rank() != 1;
+        if is_flat_run {
             target = key;
         }
         let sources = sources(cx, &target, base);
         narrow(cx, &mut chain, &target, base, &sources)?;
         permute(&mut chain, &sources);
         expand_missing(&mut chain, &target, &sources);
-        if stretch {
+        if is_flat_run {
             chain.0.push(ViewOp::Reshape(self.sizes().collect()));
         }
         Some(chain)
     }
 }
 
-/// Of which dimension of the base a dimension of the view is a slice, and with which step; none for
-/// one that is stretched.
+/// The dimension of the base that a dimension of the view slices, and the slice's step; `None` for
+/// a broadcast dimension.
 type Source = Option<(usize, Expr)>;
 
-/// The first dimension of the base that is still free, whose stride divides the view's, and that is
-/// not too short.
+/// Matches each dimension of the view to the first unused dimension of the base whose stride
+/// divides the view's stride and whose size covers the slice.
 fn sources(cx: &mut SymArith, view: &ViewSpec, base: &ViewSpec) -> SmallVec<[Source; 4]> {
     let mut sources: SmallVec<[Source; 4]> = SmallVec::new();
     for &d in &view.dims {
@@ -177,7 +185,8 @@ fn sources(cx: &mut SymArith, view: &ViewSpec, base: &ViewSpec) -> SmallVec<[Sou
     sources
 }
 
-/// Slices and selections that leave the positions of the view, in the order of the base.
+/// Appends the slices and selections, in the order of the base's dimensions. `None` if the offset
+/// of the view is not a sum of whole strides of the base.
 fn narrow(
     cx: &mut SymArith,
     chain: &mut ViewChain,
@@ -185,10 +194,10 @@ fn narrow(
     base: &ViewSpec,
     sources: &[Source],
 ) -> Option<()> {
-    let (mut rest, mut dim) = (view.offset, 0);
+    let (mut remaining, mut dim) = (view.offset, 0);
     for (i, b) in base.dims.iter().enumerate() {
-        let (start, less) = cx.digit(rest, b.stride)?;
-        rest = less;
+        let (start, remainder) = cx.digit(remaining, b.stride)?;
+        remaining = remainder;
         let slice = sources
             .iter()
             .zip(&view.dims)
@@ -204,10 +213,10 @@ fn narrow(
         }
         dim += 1;
     }
-    (rest == ZERO).then_some(())
+    (remaining == ZERO).then_some(())
 }
 
-/// The order of the view's dimensions.
+/// Appends the permutation to the order of the view's dimensions, if they differ.
 fn permute(chain: &mut ViewChain, sources: &[Source]) {
     let mut kept: SmallVec<[usize; 4]> = sources.iter().flatten().map(|s| s.0).collect();
     let order = kept.clone();
@@ -219,7 +228,7 @@ fn permute(chain: &mut ViewChain, sources: &[Source]) {
     }
 }
 
-/// Dimensions that are in no slice.
+/// Appends `unsqueeze` and `expand` for dimensions that slice no dimension of the base.
 fn expand_missing(chain: &mut ViewChain, view: &ViewSpec, sources: &[Source]) {
     let new = || sources.iter().enumerate().filter(|(_, s)| s.is_none()).map(|(i, _)| i);
     chain.0.extend(new().map(ViewOp::Unsqueeze));
@@ -228,8 +237,8 @@ fn expand_missing(chain: &mut ViewChain, view: &ViewSpec, sources: &[Source]) {
     }
 }
 
-/// How many positions a slice has.
-fn sliced(cx: &mut SymArith, start: Expr, end: Expr, step: Expr) -> Option<Expr> {
+/// The size of a slice.
+fn slice_size(cx: &mut SymArith, start: Expr, end: Expr, step: Expr) -> Option<Expr> {
     let length = cx.sub(end, start)?;
     if step == ONE {
         return Some(length);
@@ -240,13 +249,14 @@ fn sliced(cx: &mut SymArith, start: Expr, end: Expr, step: Expr) -> Option<Expr>
 }
 
 impl ViewChain {
-    /// Whether the chain makes exactly the view, its sizes included.
-    fn makes(&self, view: &ViewSpec, base: &ViewSpec, symbols: &mut SymTable) -> bool {
-        let made = self.0.iter().try_fold(base.clone(), |spec, op| spec.apply(op, symbols));
-        made.is_some_and(|made| made.sizes().eq(view.sizes()) && made.same(view, symbols).is_yes())
+    /// Whether the chain takes `base` to exactly this view, including its sizes.
+    fn produces(&self, view: &ViewSpec, base: &ViewSpec, symbols: &mut SymTable) -> bool {
+        let result = self.0.iter().try_fold(base.clone(), |spec, op| spec.apply(op, symbols));
+        result
+            .is_some_and(|spec| spec.sizes().eq(view.sizes()) && spec.same(view, symbols).is_yes())
     }
 
-    /// The text, with the names of the symbols. The chain without operations is `whole`.
+    /// The text of the chain, such as `slice 1 n:n + 1`. An empty chain is `whole`.
     pub fn display<'a>(&'a self, symbols: &'a SymTable) -> impl Display + 'a {
         WithSymbols(symbols, self)
     }

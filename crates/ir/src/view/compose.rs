@@ -1,4 +1,14 @@
-//! Views of views.
+//! Composition of views: a view of a view as a view of the base.
+//!
+//! A position in the flat order of the outer view is a number in the mixed-radix system of its
+//! sizes: its digits are the indices along the dimensions. A step along a dimension of the inner
+//! view changes each digit by a constant if no digit carries into the next. In that case the
+//! composition is strided, and its strides are the digit changes times the outer strides. The proof
+//! that no digit carries bounds each digit over all indices. Views of plain numbers for which the
+//! proof fails are composed by enumeration of at most [`MAX_ENUMERATED`] elements.
+//!
+//! For example, `v = 1 + (3, 4) (2, 2)` has the radices 3 and 2. The inner view `0 + (3, 2)` starts
+//! at digits (0, 0), and a step of 2 adds (1, 0). The composition is `1 + (3, 4)`.
 
 use super::arith::{ONE, SymArith, ZERO};
 use super::concrete::{ConcreteView, MAX_ENUMERATED};
@@ -7,31 +17,31 @@ use crate::fault_injection::fault_injected;
 use crate::sym::{Expr, Rel, SymTable};
 use smallvec::SmallVec;
 
-/// Coefficients of a position, one for each dimension.
+/// Digits of a position, one for each dimension.
 pub(super) type Digits = SmallVec<[Expr; 4]>;
 
-/// What is known of the positions an inner view has.
+/// Whether the positions of the inner view are known to be in the outer view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InBounds {
-    /// They are positions of the outer view.
+    /// The caller guarantees it.
     Assumed,
-    /// That has to be proved.
+    /// The composition has to prove it.
     MustProve,
 }
 
-/// A mixed-radix number system for positions in row-major order: the dimensions, and the weight of
-/// each in the flat order.
+/// The mixed-radix number system of flat positions: the dimensions, and the weight of each, which
+/// is the product of the sizes of the dimensions inside it.
 pub(super) struct MixedRadix {
     dims: Dims,
     weights: Digits,
 }
 
 impl ViewSpec {
-    /// The view of this view's flat value that `inner` is, as a view of the base; with the sizes of
-    /// `inner`. `None` where no single spec says it, or none is known to: the flat order of a
-    /// transposed matrix is not strided.
+    /// Composes `inner`, a view of this view's flat order, with this view: the result is a view of
+    /// the base with the sizes of `inner`. `None` if no single spec expresses it or none can be
+    /// proved to; for example, the flat order of a transposed matrix is not strided.
     ///
-    /// The positions of `inner` are positions of this view: the caller has checked its bounds.
+    /// All positions of `inner` must be in bounds of this view; the caller checks them.
     pub fn compose(&self, inner: &ViewSpec, symbols: &mut SymTable) -> Option<ViewSpec> {
         let cx = &mut SymArith(symbols);
         if cx.is_empty(&inner.dims) {
@@ -45,7 +55,7 @@ impl ViewSpec {
     }
 }
 
-/// The last position is surely not one of the outer view.
+/// Whether the last position of `inner` is provably out of bounds.
 fn is_beyond(cx: &mut SymArith, outer: &ViewSpec, inner: &ViewSpec) -> bool {
     match (cx.numel(&outer.dims), cx.last(inner)) {
         (Some(numel), Some(last)) => cx.holds(last, Rel::Ge, numel),
@@ -53,8 +63,7 @@ fn is_beyond(cx: &mut SymArith, outer: &ViewSpec, inner: &ViewSpec) -> bool {
     }
 }
 
-/// The composition where moving along a dimension of `inner` moves each digit of the position
-/// evenly, without a carry. `outer` is canonical.
+/// The composition if no digit provably carries. `outer` is canonical.
 pub(super) fn affine(
     cx: &mut SymArith,
     outer: &ViewSpec,
@@ -67,17 +76,19 @@ pub(super) fn affine(
     for &d in &inner.dims {
         deltas.push(radix.digit_delta(cx, inner.offset, &start, d)?);
     }
-    let unproved = if in_bounds == InBounds::Assumed { 1 } else { 0 };
-    for (i, &d) in radix.dims.iter().enumerate().skip(unproved) {
-        let along = |digits: &Digits| digits.get(i).copied().unwrap_or(ZERO);
-        let ways = inner
+    // If the position is in bounds and no lower digit carries, the outermost digit is in bounds as
+    // well.
+    let skipped = if in_bounds == InBounds::Assumed { 1 } else { 0 };
+    for (i, &d) in radix.dims.iter().enumerate().skip(skipped) {
+        let digit_of = |digits: &Digits| digits.get(i).copied().unwrap_or(ZERO);
+        let moves = inner
             .dims
             .iter()
             .zip(&deltas)
-            .map(|(dim, digits)| Dim { size: dim.size, stride: along(digits) });
-        let (least, most) = span(cx, along(&start), ways)?;
-        // A digit of zero fits, if there are any: in an empty outer view, an inner one that lies in
-        // it is empty too.
+            .map(|(dim, digits)| Dim { size: dim.size, stride: digit_of(digits) });
+        let (least, most) = span(cx, digit_of(&start), moves)?;
+        // A digit of zero is below any positive size. If a size is zero the outer view is empty,
+        // and then an inner view that is in bounds is empty too.
         let fits = cx.holds(most, Rel::Lt, d.size)
             || in_bounds == InBounds::Assumed && cx.holds(most, Rel::Le, ZERO);
         if (!fits || !cx.holds(least, Rel::Ge, ZERO)) && !fault_injected("compose: digits carry") {
@@ -96,14 +107,14 @@ pub(super) fn affine(
     Some(ViewSpec { offset, dims })
 }
 
-/// The least and greatest value of a digit that starts somewhere and moves in these ways.
-fn span(cx: &mut SymArith, start: Expr, ways: impl Iterator<Item = Dim>) -> Option<(Expr, Expr)> {
+/// The least and greatest value of a digit that starts at `start` and changes by the given moves.
+fn span(cx: &mut SymArith, start: Expr, moves: impl Iterator<Item = Dim>) -> Option<(Expr, Expr)> {
     let (mut least, mut most) = (start, start);
-    for way in ways.filter(|way| way.stride != ZERO) {
-        let extent = cx.dim_extent(way)?;
-        if cx.holds(way.stride, Rel::Ge, ZERO) {
+    for step in moves.filter(|step| step.stride != ZERO) {
+        let extent = cx.dim_extent(step)?;
+        if cx.holds(step.stride, Rel::Ge, ZERO) {
             most = cx.add(most, extent)?;
-        } else if cx.holds(way.stride, Rel::Le, ZERO) {
+        } else if cx.holds(step.stride, Rel::Le, ZERO) {
             least = cx.add(least, extent)?;
         } else {
             return None;
@@ -112,7 +123,7 @@ fn span(cx: &mut SymArith, start: Expr, ways: impl Iterator<Item = Dim>) -> Opti
     Some((least, most))
 }
 
-/// The composition by trying every element; of plain numbers and few elements only. `outer` is
+/// The composition by enumeration of every element, for few elements of plain numbers. `outer` is
 /// canonical.
 pub(super) fn enumerated(outer: &ViewSpec, inner: &ViewSpec) -> Option<ViewSpec> {
     let (outer, inner) = (ConcreteView::new(outer)?, ConcreteView::new(inner)?);
@@ -133,7 +144,7 @@ pub(super) fn enumerated(outer: &ViewSpec, inner: &ViewSpec) -> Option<ViewSpec>
 }
 
 impl MixedRadix {
-    /// The dimensions of a canonical view; a single element counts as a dimension of size one.
+    /// The number system of a canonical view. A view without dimensions counts as one of size one.
     pub fn new(cx: &mut SymArith, spec: &ViewSpec) -> Option<MixedRadix> {
         let mut dims = spec.dims.clone();
         if dims.is_empty() {
@@ -148,43 +159,44 @@ impl MixedRadix {
         Some(MixedRadix { dims, weights })
     }
 
-    /// The digits of a flat position. They add up to it; whether each lies within its dimension is
-    /// for the caller to see.
+    /// Decomposes a flat position into digits. Their weighted sum is the position; the caller
+    /// proves that each digit is within its dimension.
     fn decompose(&self, cx: &mut SymArith, flat: Expr) -> Option<Digits> {
-        let mut rest = flat;
+        let mut remaining = flat;
         let mut digits = Digits::new();
         for &weight in &self.weights {
-            let (digit, less) = cx.digit(rest, weight).unwrap_or((ZERO, rest));
+            let (digit, remainder) = cx.digit(remaining, weight).unwrap_or((ZERO, remaining));
             digits.push(digit);
-            rest = less;
+            remaining = remainder;
         }
-        (rest == ZERO).then_some(digits)
+        (remaining == ZERO).then_some(digits)
     }
 
-    /// How the digits move with a step along a dimension that starts at a position with digits
+    /// The change of the digits by one step along dimension `d`, from a position with digits
     /// `start`.
     fn digit_delta(
         &self,
         cx: &mut SymArith,
         offset: Expr,
         start: &Digits,
-        d: Dim,
+        dim: Dim,
     ) -> Option<Digits> {
-        if cx.is_unit_or_empty(d) || d.stride == ZERO {
+        if cx.is_unit_or_empty(dim) || dim.stride == ZERO {
             return Some(Digits::from_elem(ZERO, self.dims.len()));
         }
-        // A symbolic weight is what it is, though division might not find it.
+        // A stride equal to a symbolic weight changes that digit by one. Symbolic division might
+        // not find this decomposition.
         if let (Expr::Id(_), Some(i)) =
-            (d.stride, self.weights.iter().position(|&weight| weight == d.stride))
+            (dim.stride, self.weights.iter().position(|&weight| weight == dim.stride))
         {
             return Some((0..self.dims.len()).map(|j| if i == j { ONE } else { ZERO }).collect());
         }
-        let second = cx.add(offset, d.stride)?;
+        let second = cx.add(offset, dim.stride)?;
         let second = self.decompose(cx, second)?;
         second.iter().zip(start).map(|(&to, &from)| cx.sub(to, from)).collect()
     }
 
-    /// `origin + Σ digit * stride`
+    /// The base position `origin + Σ digit * stride`.
     fn position(&self, cx: &mut SymArith, origin: Expr, digits: &[Expr]) -> Option<Expr> {
         self.dims
             .iter()
@@ -192,7 +204,7 @@ impl MixedRadix {
             .try_fold(origin, |sum, (d, &digit)| cx.mul_add(sum, d.stride, digit))
     }
 
-    /// The flat position of digits.
+    /// The flat position with these digits.
     pub fn linearize(&self, cx: &mut SymArith, digits: &[Expr]) -> Option<Expr> {
         self.weights
             .iter()

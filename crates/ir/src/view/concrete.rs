@@ -1,20 +1,21 @@
-//! Views of plain numbers, element by element.
+//! Views of plain numbers, for decisions by enumeration.
 
 use super::ViewSpec;
 use smallvec::SmallVec;
 
-/// Views of at most this many elements are decided by enumeration where nothing else decides.
+/// Queries that no other method decides are decided by enumeration for views of at most this many
+/// elements.
 pub const MAX_ENUMERATED: i64 = 4096;
 
-/// A spec of plain numbers.
+/// A view whose offset, sizes and strides are numbers.
 pub(super) struct ConcreteView {
     pub offset: i64,
-    /// Size and stride.
+    /// The size and stride of each dimension.
     pub dims: SmallVec<[(i64, i64); 4]>,
 }
 
 impl ConcreteView {
-    /// `None` if not everything is a number, or a stride is negative.
+    /// The numbers of a spec; `None` if it is symbolic or a stride is negative.
     pub fn new(spec: &ViewSpec) -> Option<ConcreteView> {
         let dim = |d: &super::Dim| Some((d.size.as_i64()?, d.stride.as_i64().filter(|&s| s >= 0)?));
         Some(ConcreteView {
@@ -28,22 +29,24 @@ impl ConcreteView {
         self.dims.iter().try_fold(1i64, |n, d| n.checked_mul(d.0))
     }
 
-    /// The position of the element at a place of the flat order; `None` outside of it.
+    /// The base position of the element at an index of the flat order; `None` if the index is out
+    /// of bounds.
     pub fn at(&self, flat: i64) -> Option<i64> {
-        let (mut rest, mut position) = (flat, self.offset);
+        let (mut remaining, mut position) = (flat, self.offset);
         for &(size, stride) in self.dims.iter().rev() {
-            position = position.checked_add(rest.checked_rem(size)?.checked_mul(stride)?)?;
-            rest /= size;
+            position = position.checked_add(remaining.checked_rem(size)?.checked_mul(stride)?)?;
+            remaining /= size;
         }
-        (rest == 0 && flat >= 0).then_some(position)
+        (remaining == 0 && flat >= 0).then_some(position)
     }
 
-    /// All positions, in flat order.
+    /// The base positions of all elements, in flat order.
     pub fn positions(&self) -> impl Iterator<Item = i64> + '_ {
         (0..self.numel().unwrap_or(0)).map_while(|flat| self.at(flat))
     }
 
-    /// All positions in ascending order, if there are few enough.
+    /// The base positions of all elements in ascending order; `None` if there are more than
+    /// [`MAX_ENUMERATED`].
     pub fn sorted(&self) -> Option<Vec<i64>> {
         if self.numel()? > MAX_ENUMERATED {
             return None;

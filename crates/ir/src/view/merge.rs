@@ -1,4 +1,7 @@
-//! Sets of positions as sums of steps, with few steps.
+//! Reduction of a set of positions, given as sums of steps, to fewer steps.
+//!
+//! Two steps merge into one if the outer stride continues the inner progression. Sorted by stride,
+//! one pass over neighbouring steps suffices.
 
 use super::arith::{ONE, SymArith, ZERO};
 use super::canonical::join;
@@ -8,27 +11,26 @@ use crate::sym::Rel;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 
-/// Numbers `Σ stride * i` with `0 <= i < size`: a set, so that the order of steps does not matter.
-/// Long strides come first.
+/// The set of numbers `Σ stride * i` with `0 <= i < size`. The order of the steps is irrelevant to
+/// the set; they are sorted by decreasing stride.
 pub(super) type Steps = SmallVec<[Dim; 8]>;
 
-/// Which steps may be merged.
+/// The steps that may be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Merge {
-    /// Those that meet without overlap. The set stays what it is.
+    /// Steps that tile exactly, without overlap. The set is unchanged.
     Tiles,
-    /// Those that overlap as well. The set stays what it is if no size is zero; otherwise it may
-    /// grow.
+    /// Also steps that overlap. The set is unchanged if no size is zero, and may grow otherwise.
     Overlaps,
 }
 
-/// Sorts and merges until nothing changes.
+/// Sorts the steps by decreasing stride and merges neighbours.
 pub(super) fn normalise(cx: &mut SymArith, mut steps: Steps, merge: Merge) -> Steps {
     steps.retain(|d| !(cx.is_unit(*d) || merge == Merge::Overlaps && d.stride == ZERO));
     steps.sort_by_key(|d| Reverse(cx.magnitude(d.stride)));
     let mut out = Steps::new();
     while let Some(next) = steps.pop() {
-        // Strides grow from here on.
+        // Steps are taken in order of increasing stride.
         match out.last_mut() {
             Some(inner) => match merged(cx, next, *inner, merge) {
                 Some(both) => *inner = both,
@@ -41,7 +43,7 @@ pub(super) fn normalise(cx: &mut SymArith, mut steps: Steps, merge: Merge) -> St
     out
 }
 
-/// One step for two, of which the outer one has the longer stride.
+/// Merges two steps; the outer one has the longer stride.
 fn merged(cx: &mut SymArith, outer: Dim, inner: Dim, merge: Merge) -> Option<Dim> {
     if let Some(tiled) = join(cx, outer, inner) {
         return Some(tiled);
@@ -49,8 +51,8 @@ fn merged(cx: &mut SymArith, outer: Dim, inner: Dim, merge: Merge) -> Option<Dim
     if merge == Merge::Tiles { None } else { overlapping(cx, outer, inner) }
 }
 
-/// Windows that reach into each other, or touch: the outer stride is a multiple of the inner one,
-/// and no longer than a window.
+/// Merges overlapping or adjacent windows: the outer stride is a multiple of the inner stride and
+/// at most one window long.
 fn overlapping(cx: &mut SymArith, outer: Dim, inner: Dim) -> Option<Dim> {
     let (times, ZERO) = cx.divide(outer.stride, inner.stride)? else { return None };
     if !cx.holds(times, Rel::Ge, ONE)
@@ -63,8 +65,8 @@ fn overlapping(cx: &mut SymArith, outer: Dim, inner: Dim) -> Option<Dim> {
     Some(Dim { size: cx.mul_add(inner.size, windows, times)?, stride: inner.stride })
 }
 
-/// A view with the same set of elements in the order of the base, as far as that is known. With
-/// [`Merge::Overlaps`] only for views that are not empty.
+/// The view of the same set of elements in the order of the base, as far as merging finds it. With
+/// [`Merge::Overlaps`], the view must not be empty.
 pub(super) fn footprint(cx: &mut SymArith, spec: &ViewSpec, merge: Merge) -> ViewSpec {
     let dims: Dims =
         normalise(cx, spec.dims.iter().copied().collect(), merge).into_iter().collect();

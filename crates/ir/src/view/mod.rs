@@ -1,20 +1,23 @@
-//! Views of flat storage, as values that can be compared, nested and inverted.
+//! An algebra of strided views: views of flat storage as values that can be compared, composed and
+//! inverted.
 //!
 //! A *base* is a flat sequence of elements. A [`ViewSpec`] is an offset and, for each dimension, a
-//! size and a stride, in elements: it maps the multi-index `(i, j, …)` to the base index `offset +
-//! i * stride_0 + j * stride_1 + …`. The view is a tensor of these sizes; taken as a base itself,
-//! it is the flat sequence of its elements in row-major order.
+//! size and a stride, all in elements. It maps the multi-index `(i, j, …)` to the base position
+//! `offset + i * stride_0 + j * stride_1 + …`, as `torch.as_strided` does. A view can itself serve
+//! as a base: its *flat order* is the row-major order of its elements. CuTe's layout algebra has
+//! similar operations: [`ViewSpec::canonical`] is its coalesce, [`ViewSpec::compose`] its
+//! composition, and [`ViewSpec::inverse`] its inverse.
 //!
 //! ```text
 //!   base, 12 elements                 0  1  2  3  4  5  6  7  8  9 10 11
 //!
-//!   v = 1 + (3, 4) (2, 2)             .  0  .  1  .  2  .  3  .  4  .  5     the view's own flat order
+//!   v = 1 + (3, 4) (2, 2)             .  0  .  1  .  2  .  3  .  4  .  5     v's flat order
 //!     sizes 3 x 2, strides 4 and 2       \_____/     \_____/     \_____/     rows 0, 1, 2
 //!
 //!   w = 0 + (3, 2), a view of v       .  0  .  .  .  1  .  .  .  2  .  .     the first column of v
 //!
-//!   v.compose(w)    = 1 + (3, 4)      a view of v, as a view of the base
-//!   (1 + (3, 4)).relative(v) = w      what lies in v, as a view of v
+//!   v.compose(w)    = 1 + (3, 4)      w as a view of the base
+//!   (1 + (3, 4)).relative(v) = w      the inverse of compose: a view of the base, as a view of v
 //!   v.disjoint(0 + (6, 2))   = Yes    odd and even elements
 //! ```
 //!
@@ -22,7 +25,7 @@
 //! use maquette_ir::sym::{Expr, Range, SymTable, SymbolKind};
 //! use maquette_ir::view::{TriBool, ViewOp, ViewSpec};
 //!
-//! // A cache of 128 places, of which `n` are taken.
+//! // A key-value cache with 128 positions, `n` of which are filled.
 //! let mut symbols = SymTable::new();
 //! let n = symbols.symbol("n", SymbolKind::Backed, Range::new(0, 127))?;
 //! let n = symbols.expr(n);
@@ -37,44 +40,47 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Keys
+//! # Canonical form
 //!
-//! Sequences are what matters for memory: [`ViewSpec::canonical`] drops dimensions of size 1 and
-//! joins neighbours that are one longer dimension (`(3, 4) (2, 2)` above is `(6, 2)`), and all
-//! empty views become one. Specs with equal keys have the same elements of the base in the same
-//! order, whatever their sizes; between specs of plain numbers the converse holds too.
+//! Memory analysis compares sequences of elements, not shapes. [`ViewSpec::canonical`] drops
+//! dimensions of size 1 and merges adjacent dimensions that form one longer dimension:
+//! `(3, 4) (2, 2)` above becomes `(6, 2)`. All empty views have one canonical form. Views with
+//! equal canonical forms have the same elements in the same order; for views of plain numbers the
+//! converse also holds.
 //!
 //! # Symbolic sizes
 //!
-//! Offsets, sizes and strides are expressions of a [`SymTable`]. Answers use what the table can
-//! [prove](SymTable::prove): declared ranges and assumed facts; nothing is ever guarded. A symbol
-//! may be zero unless its range says otherwise, and an empty view is disjoint from every view and
-//! inside every view.
+//! Offsets, sizes and strides are expressions of a [`SymTable`]. Queries use what the table can
+//! [prove](SymTable::prove) from declared ranges and assumed facts, and never record a guard. A
+//! symbol may be zero unless its range excludes zero. An empty view is disjoint from every view and
+//! contained in every view.
 //!
 //! # Guarantees
 //!
-//! - A [`TriBool::Yes`], a [`TriBool::No`] and every view returned are right for all values that
-//!   the symbols may have by ranges and facts, those excepted for which a size, stride or offset is
+//! - [`TriBool::Yes`], [`TriBool::No`] and every returned view are correct for all values of the
+//!   symbols allowed by ranges and facts, except values that make a size, stride or offset
 //!   negative.
-//! - With plain numbers, and views of at most [`MAX_ENUMERATED`] elements, nothing is
-//!   [`TriBool::Unknown`], and `None` means that there is no such view (for [`ViewSpec::relative`],
-//!   of a view that has no element twice). Larger ones are decided too, unless their strides
-//!   interlock in unusual ways.
-//! - Answers depend on the table and the operands alone. Nothing panics; what overflows 64 bits is
-//!   not known.
-//! - Between views of up to four dimensions of plain numbers, no memory is allocated, enumeration
-//!   apart.
+//! - For views of plain numbers with at most [`MAX_ENUMERATED`] elements, no query is
+//!   [`TriBool::Unknown`], and `None` means that no such view exists (for [`ViewSpec::relative`]:
+//!   if the containing view is injective). Larger views are decided too, unless their strides
+//!   interleave in unusual ways.
+//! - Answers depend only on the table and the operands. Nothing panics; an overflow of 64 bits
+//!   gives `Unknown` or `None`.
+//! - Queries on views of plain numbers with up to four dimensions allocate no memory, except for
+//!   enumeration.
 //!
-//! # How it is decided
+//! # Algorithms
 //!
-//! Two views `a` and `b` overlap where `first(a) + Σ s·x = first(b) + Σ t·y`. Counting `b`
-//! backwards makes this a sum of steps: `last(b) - first(a) = Σ s·x + Σ t·y'`, and the same
-//! question, *is a number a sum of so many of these steps*, decides disjointness, membership and
-//! injectivity. It is split at a stride `t`: multiples of `t` on one side, what is smaller on the
-//! other, each a shorter question of its own, as with the digits of a number; intervals and
-//! residues end it. Positions are taken apart into digits too where one view is expressed in
-//! another: [`ViewSpec::compose`] is right if no digit carries, and [`ViewSpec::relative`] proposes
-//! a view that composition then confirms.
+//! Whether views `a` and `b` overlap is a dependence test: does
+//! `first(a) + Σ s·x = first(b) + Σ t·y` have a solution within the sizes? Counting `b` backwards
+//! turns the difference into a sum, `last(b) - first(a) = Σ s·x + Σ t·y'`. Disjointness, membership
+//! and injectivity all reduce to this bounded linear Diophantine equation, which `diophantine`
+//! decides with the classical tests of loop compilers: bounds (Banerjee), gcd, and delinearization
+//! (Maslov 1992), which splits the equation at a stride into two shorter ones.
+//!
+//! Composition decomposes positions into mixed-radix digits: [`ViewSpec::compose`] is exact if no
+//! digit carries. [`ViewSpec::relative`] constructs a candidate from digits and verifies it by
+//! composition.
 
 mod arith;
 mod canonical;
@@ -96,47 +102,47 @@ use crate::sym::{Expr, Rel, SymError, SymTable};
 use arith::{ONE, SymArith, ZERO};
 use smallvec::SmallVec;
 
-/// A dimension of a view, in elements.
+/// A dimension of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim {
-    /// How many elements lie along it.
+    /// The number of elements along the dimension.
     pub size: Expr,
-    /// The distance of neighbours in the base.
+    /// The distance between consecutive elements in the base, in elements.
     pub stride: Expr,
 }
 
-/// Dimensions, the outermost first.
+/// Dimensions, outermost first.
 pub type Dims = SmallVec<[Dim; 4]>;
 
-/// A strided view of a flat base. See the [module's page](self).
+/// A strided view of a flat base; see the [module documentation](self).
 ///
-/// `==` compares spelling; [`ViewSpec::same`] compares what is viewed.
+/// `==` compares the representation. [`ViewSpec::same`] compares the viewed elements.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ViewSpec {
     offset: Expr,
     dims: Dims,
 }
 
-/// Numbers that make no view.
+/// The error of numbers that define no view.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ViewError {
-    /// Sizes and strides are not one for one.
+    /// The numbers of sizes and strides differ.
     #[error("a view needs a stride for each size; there are {sizes} sizes and {strides} strides")]
     Rank {
-        /// How many sizes.
+        /// The number of sizes.
         sizes: usize,
-        /// How many strides.
+        /// The number of strides.
         strides: usize,
     },
-    /// An offset, size or stride that cannot be zero or more.
+    /// An offset, size or stride is negative for all values of the symbols.
     #[error("the {what} `{value}` of a view is negative")]
     Negative {
-        /// `offset`, `size` or `stride`.
+        /// The negative quantity: `offset`, `size` or `stride`.
         what: &'static str,
-        /// Its text.
+        /// The text of its value.
         value: Box<str>,
     },
-    /// The number of elements, or the position of the last one, does not fit.
+    /// The number of elements, or the position of the last one, overflows 64 bits.
     #[error("a view's positions do not fit into 64 bits")]
     TooLarge,
 }
@@ -148,10 +154,10 @@ impl From<SymError> for ViewError {
 }
 
 impl ViewSpec {
-    /// The whole of a contiguous tensor: offset 0, row-major.
+    /// The row-major contiguous view with these sizes, at offset 0.
     ///
     /// # Errors
-    /// A negative size, or more elements than 64 bits can count.
+    /// A size is negative, or the number of elements overflows 64 bits.
     pub fn contiguous(sizes: &[Expr], symbols: &mut SymTable) -> Result<ViewSpec, ViewError> {
         let mut strides: SmallVec<[Expr; 4]> = SmallVec::from_elem(ONE, sizes.len());
         let mut next = ONE;
@@ -162,13 +168,13 @@ impl ViewSpec {
         ViewSpec::strided(ZERO, sizes, &strides, symbols)
     }
 
-    /// By offset, sizes and strides, in elements. Known equalities are applied; a stride `max(n,
-    /// 1)`, where `n` is one of the sizes, becomes `n`, as it differs in empty views only.
+    /// The view with this offset and these sizes and strides, in elements, with known equalities
+    /// applied. A stride `max(n, 1)`, where `n` is one of the sizes, becomes `n`: they differ only
+    /// if the view is empty.
     ///
     /// # Errors
-    /// As many strides as sizes are needed; none of the numbers is negative for all values of the
-    /// symbols; what can be computed of the number of elements and the last position fits into 64
-    /// bits.
+    /// The numbers of sizes and strides differ; an offset, size or stride is negative for all
+    /// values of the symbols; or the number of elements or the last position overflows 64 bits.
     pub fn strided(
         offset: Expr,
         sizes: &[Expr],
@@ -198,12 +204,12 @@ impl ViewSpec {
         Ok(spec)
     }
 
-    /// The position of the first element in the base.
+    /// The position of the first element in the base, in elements.
     pub const fn offset(&self) -> Expr {
         self.offset
     }
 
-    /// Sizes and strides.
+    /// The dimensions, outermost first.
     pub fn dims(&self) -> &[Dim] {
         &self.dims
     }
@@ -213,7 +219,7 @@ impl ViewSpec {
         self.dims.len()
     }
 
-    /// The tensor's sizes.
+    /// The sizes.
     pub fn sizes(&self) -> impl ExactSizeIterator<Item = Expr> + DoubleEndedIterator + '_ {
         self.dims.iter().map(|d| d.size)
     }
@@ -223,12 +229,12 @@ impl ViewSpec {
         SymArith(symbols).numel(&self.dims)
     }
 
-    /// The position of the last element, if there are any; `None` if it overflows.
+    /// The position of the last element, if the view is not empty; `None` if it overflows.
     pub fn last(&self, symbols: &mut SymTable) -> Option<Expr> {
         SymArith(symbols).last(self)
     }
 
-    /// Whether there is no element.
+    /// Whether the view has no elements.
     pub fn is_empty(&self, symbols: &mut SymTable) -> TriBool {
         let mut cx = SymArith(symbols);
         if cx.is_empty(&self.dims) {
@@ -240,13 +246,13 @@ impl ViewSpec {
         }
     }
 
-    /// No element, but these sizes; one of them is zero.
+    /// The canonical spec of an empty view with these sizes, one of which is zero.
     fn empty(sizes: impl Iterator<Item = Expr>) -> ViewSpec {
         ViewSpec { offset: ZERO, dims: sizes.map(|size| Dim { size, stride: ZERO }).collect() }
     }
 }
 
-/// The number, known equalities applied; an error if it is negative for all values.
+/// The expression with known equalities applied; an error if it is negative for all values.
 fn not_negative(what: &'static str, e: Expr, symbols: &mut SymTable) -> Result<Expr, ViewError> {
     let e = symbols.simplify(e);
     match SymArith(symbols).known(e, Rel::Lt, ZERO) {

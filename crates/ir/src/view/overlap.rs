@@ -1,4 +1,8 @@
-//! How two views lie to each other.
+//! Relations of two views: disjointness, containment and equality; and injectivity.
+//!
+//! Each reduces to the bounded Diophantine equation of [`has_solution`]; see the [module
+//! documentation](super). Queries that remain undecided are enumerated for small views of plain
+//! numbers.
 
 use super::arith::{ONE, SymArith, ZERO};
 use super::concrete::ConcreteView;
@@ -11,7 +15,7 @@ use crate::sym::{Expr, Rel, SymTable};
 use smallvec::SmallVec;
 
 impl ViewSpec {
-    /// Whether no element of the base is in both. Empty views are disjoint from all.
+    /// Whether no element of the base is in both views. Empty views are disjoint from every view.
     pub fn disjoint(&self, other: &ViewSpec, symbols: &mut SymTable) -> TriBool {
         let cx = &mut SymArith(symbols);
         if cx.is_empty(&self.dims) || cx.is_empty(&other.dims) {
@@ -26,6 +30,8 @@ impl ViewSpec {
             }
             overlaps => !overlaps,
         };
+        // If one of the views is empty the answer is `Yes`, so a second attempt may assume that all
+        // sizes are positive.
         let sizes = || self.sizes().chain(other.sizes()).collect::<SmallVec<[Expr; 8]>>();
         answer
             .or_else(|| {
@@ -41,16 +47,17 @@ impl ViewSpec {
             })
     }
 
-    /// The view where none of these sizes is 0, if that changes it.
+    /// The view under the assumption that these sizes are positive; `None` if that changes nothing.
     fn given_positive(&self, sizes: &[Expr], symbols: &mut SymTable) -> Option<ViewSpec> {
-        let mut of =
+        let mut simplify =
             |e: Expr| if let Expr::Id(_) = e { symbols.given_positive(e, sizes) } else { e };
-        let dims = self.dims.iter().map(|d| Dim { size: d.size, stride: of(d.stride) }).collect();
-        let there = ViewSpec { offset: of(self.offset), dims };
-        (there != *self).then_some(there)
+        let dims =
+            self.dims.iter().map(|d| Dim { size: d.size, stride: simplify(d.stride) }).collect();
+        let simplified = ViewSpec { offset: simplify(self.offset), dims };
+        (simplified != *self).then_some(simplified)
     }
 
-    /// Whether every element of this view is in the other one. Empty views are in all.
+    /// Whether every element of this view is in `inside`. Empty views are contained in every view.
     pub fn contained_in(&self, inside: &ViewSpec, symbols: &mut SymTable) -> TriBool {
         let cx = &mut SymArith(symbols);
         if cx.is_empty(&self.dims) {
@@ -67,7 +74,7 @@ impl ViewSpec {
         enumerate(self, inside, |a, b| a.iter().all(|p| b.binary_search(p).is_ok()))
     }
 
-    /// Whether no element of the base is in it twice.
+    /// Whether no element of the base occurs twice in the view.
     pub fn injective(&self, symbols: &mut SymTable) -> TriBool {
         let cx = &mut SymArith(symbols);
         if cx.is_empty(&self.dims) {
@@ -82,7 +89,8 @@ impl ViewSpec {
         })
     }
 
-    /// Whether both have the same elements of the base in the same order. Sizes may differ.
+    /// Whether both views have the same elements of the base in the same order. Their sizes may
+    /// differ.
     pub fn same(&self, other: &ViewSpec, symbols: &mut SymTable) -> TriBool {
         let cx = &mut SymArith(symbols);
         let (a, b) = (self.normalized(cx), other.normalized(cx));
@@ -93,24 +101,25 @@ impl ViewSpec {
         if plain || differ(cx, &a, &b) { TriBool::No } else { TriBool::Unknown }
     }
 
-    /// Whether both are known to have the same sizes, and the same strides along dimensions of more
-    /// than one element.
+    /// Whether both views provably have the same sizes, and the same strides along dimensions of
+    /// more than one element.
     pub fn same_layout(&self, other: &ViewSpec, symbols: &mut SymTable) -> bool {
         let cx = &mut SymArith(symbols);
         let pairs = || self.dims.iter().zip(&other.dims);
-        let alike = self.dims.len() == other.dims.len()
+        let same_sizes = self.dims.len() == other.dims.len()
             && pairs().all(|(d, e)| cx.holds(d.size, Rel::Eq, e.size));
-        alike
+        same_sizes
             && pairs()
                 .all(|(d, e)| cx.holds(d.stride, Rel::Eq, e.stride) || cx.is_unit_or_empty(*d))
     }
 
-    /// Whether the view is a base of `numel` elements, all of it and in order.
+    /// Whether the view is the whole of a base of `numel` elements, in order.
     pub fn is_full(&self, numel: Expr, symbols: &mut SymTable) -> TriBool {
         self.same(&ViewSpec::whole(numel), symbols)
     }
 
-    /// Whether the view has every element of a base of `numel` elements once, in any order.
+    /// Whether the view contains every element of a base of `numel` elements exactly once, in any
+    /// order.
     pub fn is_permutation(&self, numel: Expr, symbols: &mut SymTable) -> TriBool {
         if self.inverse(numel, symbols).is_some() {
             return TriBool::Yes;
@@ -122,30 +131,32 @@ impl ViewSpec {
         all.and(|| counts).and(|| self.injective(symbols))
     }
 
-    /// The same view with known equalities applied; none if that makes no view.
+    /// The view with known equalities applied; `None` if the result is no view.
     pub fn simplified(&self, symbols: &mut SymTable) -> Option<ViewSpec> {
-        let of = |symbols: &mut SymTable, part: fn(&Dim) -> Expr| -> Vec<Expr> {
+        let simplify_all = |symbols: &mut SymTable, part: fn(&Dim) -> Expr| -> Vec<Expr> {
             self.dims.iter().map(|d| symbols.simplify(part(d))).collect()
         };
-        let (sizes, strides) = (of(symbols, |d| d.size), of(symbols, |d| d.stride));
+        let (sizes, strides) =
+            (simplify_all(symbols, |d| d.size), simplify_all(symbols, |d| d.stride));
         ViewSpec::strided(symbols.simplify(self.offset), &sizes, &strides, symbols).ok()
     }
 
-    /// A base of so many elements, as a view.
+    /// A base of `numel` elements, as a view.
     fn whole(numel: Expr) -> ViewSpec {
         ViewSpec { offset: ZERO, dims: [Dim { size: numel, stride: ONE }].into_iter().collect() }
     }
 }
 
-/// Whether the views share an element, if both have elements: counting `b` from its end, positions
-/// are equal where `last(b) - first(a)` is a sum of steps of both.
+/// Whether two nonempty views share an element. Counting `b` from its end, they do exactly if
+/// `last(b) - first(a)` is a sum of steps of both.
 fn overlaps(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> TriBool {
     let target = cx.last(b).and_then(|last| cx.sub(last, a.offset));
     let Some(target) = target else { return TriBool::Unknown };
     has_solution(cx, target, a.dims.iter().chain(&b.dims).copied().collect())
 }
 
-/// Yes if the first or last element of one is one of the other; for views with elements.
+/// `Yes` if the first or last element of one view is in the other, for nonempty views; else
+/// `Unknown`.
 fn shares_endpoint(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> TriBool {
     let ends = |cx: &mut SymArith, spec: &ViewSpec| {
         [Some(spec.offset), cx.last(spec)].into_iter().flatten()
@@ -155,7 +166,7 @@ fn shares_endpoint(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> TriBool {
     if shared { TriBool::Yes } else { TriBool::Unknown }
 }
 
-/// Whether a position is one of the view's. Yes supposes that it has elements.
+/// Whether a position is in the view. `Yes` is valid only if the view is not empty.
 fn member(cx: &mut SymArith, position: Expr, spec: &ViewSpec) -> TriBool {
     match cx.sub(position, spec.offset) {
         Some(from) => has_solution(cx, from, spec.dims.iter().copied().collect()),
@@ -163,7 +174,7 @@ fn member(cx: &mut SymArith, position: Expr, spec: &ViewSpec) -> TriBool {
     }
 }
 
-/// Whether an element occurs twice, if there are elements.
+/// Whether an element of a nonempty view occurs twice.
 fn overlaps_itself(cx: &mut SymArith, spec: &ViewSpec) -> TriBool {
     if fault_injected("injective: every view") {
         return TriBool::No;
@@ -175,31 +186,31 @@ fn overlaps_itself(cx: &mut SymArith, spec: &ViewSpec) -> TriBool {
     })
 }
 
-/// Whether a way that begins with at least one of the first step leads back to where it began, with
-/// any of the others forwards or backwards: `Σ stride * count = 0`. Counting the others from their
-/// least count makes this a sum of steps.
+/// Whether counts exist with `Σ stride * count = 0`, a positive count of the first step, and counts
+/// of either sign of the others. Offsetting the other counts by their least values turns this into
+/// a sum of nonnegative counts.
 fn steps_cancel(cx: &mut SymArith, steps: &[Dim]) -> TriBool {
-    let mut ways = || {
+    let mut shifted = || {
         let (first, others) = steps.split_first()?;
-        let back = cx.extent(others)?;
-        let mut ways = Steps::new();
-        ways.push(Dim { size: cx.sub(first.size, ONE)?, stride: first.stride });
-        for d in others {
-            let both = cx.add(d.size, d.size)?;
-            ways.push(Dim { size: cx.sub(both, ONE)?, stride: d.stride });
+        let least = cx.extent(others)?;
+        let mut shifted = Steps::new();
+        shifted.push(Dim { size: cx.sub(first.size, ONE)?, stride: first.stride });
+        for step in others {
+            let both = cx.add(step.size, step.size)?;
+            shifted.push(Dim { size: cx.sub(both, ONE)?, stride: step.stride });
         }
-        Some((cx.sub(back, first.stride)?, ways))
+        Some((cx.sub(least, first.stride)?, shifted))
     };
-    let Some((target, ways)) = ways() else { return TriBool::Unknown };
-    let possible = cx.is_nonempty(&ways);
-    match has_solution(cx, target, ways) {
+    let Some((target, shifted)) = shifted() else { return TriBool::Unknown };
+    let possible = cx.is_nonempty(&shifted);
+    match has_solution(cx, target, shifted) {
         TriBool::Yes if !possible => TriBool::Unknown,
         answer => answer,
     }
 }
 
-/// Whether every element of `a` is surely in `inside`: as a view of it, both in the order of the
-/// base.
+/// Whether every element of `a` is provably in `inside`. Both are reduced to their footprints in
+/// the order of the base, and the question becomes whether one is a view of the other.
 fn covers(cx: &mut SymArith, inside: &ViewSpec, a: &ViewSpec) -> bool {
     let merge = if cx.is_nonempty(&inside.dims) { Merge::Overlaps } else { Merge::Tiles };
     let inside = footprint(cx, inside, merge);
@@ -207,8 +218,8 @@ fn covers(cx: &mut SymArith, inside: &ViewSpec, a: &ViewSpec) -> bool {
     relative(cx, &a, &inside).is_some()
 }
 
-/// Whether an element of `a`, which is not empty, is surely not in `inside`: its first or last one,
-/// or a neighbour of the first.
+/// Whether an element of the nonempty view `a` is provably not in `inside`. Tests the first and
+/// last elements and the neighbours of the first.
 fn has_element_outside(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> bool {
     let last = cx.last(a);
     [a.offset].into_iter().chain(last).any(|p| is_non_member(cx, p, inside))
@@ -218,39 +229,41 @@ fn has_element_outside(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> bo
         })
 }
 
-/// Whether a position is surely not one of the view's.
+/// Whether a position is provably not in the view.
 fn is_non_member(cx: &mut SymArith, position: Expr, spec: &ViewSpec) -> bool {
     cx.is_empty(&spec.dims) || member(cx, position, spec).is_no()
 }
 
-/// Whether two canonical views surely have different elements: in number, or the first, second or
-/// last of them.
+/// Whether two canonical views provably have different elements: a different number of them, or a
+/// different first, second or last one.
 fn differ(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> bool {
     let differ = |cx: &mut SymArith, x: Option<Expr>, y: Option<Expr>| {
         x.zip(y).is_some_and(|(x, y)| cx.holds(x, Rel::Ne, y))
     };
-    let (m, n) = (cx.numel(&a.dims), cx.numel(&b.dims));
-    if differ(cx, m, n) {
+    let (numel_a, numel_b) = (cx.numel(&a.dims), cx.numel(&b.dims));
+    if differ(cx, numel_a, numel_b) {
         return true;
     }
-    // One of them empty, the other one not, would do as well.
+    // It suffices that one view is nonempty: if the other is empty, they differ as well.
     if !cx.is_nonempty(&a.dims) && !cx.is_nonempty(&b.dims) {
         return false;
     }
-    let (p, q) = (cx.last(a), cx.last(b));
-    let (second, other) = (second(cx, a), second(cx, b));
-    cx.holds(a.offset, Rel::Ne, b.offset) || differ(cx, p, q) || differ(cx, second, other)
+    let (last_a, last_b) = (cx.last(a), cx.last(b));
+    let (second_a, second_b) = (second(cx, a), second(cx, b));
+    cx.holds(a.offset, Rel::Ne, b.offset)
+        || differ(cx, last_a, last_b)
+        || differ(cx, second_a, second_b)
 }
 
-/// The position of the second element in flat order, if there surely is one unless the view is
-/// empty.
+/// The position of the second element in flat order; `None` unless the innermost size is provably
+/// greater than 1.
 fn second(cx: &mut SymArith, spec: &ViewSpec) -> Option<Expr> {
     let inner = spec.dims.last().filter(|d| cx.holds(d.size, Rel::Gt, ONE))?;
     cx.add(spec.offset, inner.stride)
 }
 
-/// The answer by all positions of both, each in ascending order; of plain numbers and few elements
-/// only.
+/// The answer of a predicate on the sorted positions of both views, for few elements of plain
+/// numbers; else `Unknown`.
 fn enumerate(
     a: &ViewSpec,
     b: &ViewSpec,

@@ -1,4 +1,11 @@
-//! Views inside views, and inverses.
+//! The inverse of composition: a view of the base expressed as a view of another view, and the
+//! inverse of a permutation view.
+//!
+//! [`ViewSpec::relative`] decomposes the first element of the view, and the next element along each
+//! dimension, into digits over the strides of the containing view. The digits give a candidate,
+//! which is returned only if composing it with the containing view gives the view back. The
+//! decomposition can therefore be heuristic without being unsound. The cost is linear in the
+//! product of both ranks, plus the bounded search for digits.
 
 use super::arith::{SymArith, ZERO};
 use super::compose::{Digits, InBounds, MixedRadix, affine, enumerated};
@@ -9,22 +16,22 @@ use crate::sym::{Expr, Rel, SymTable};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 
-/// Positions in a list of dimensions.
+/// Indices of dimensions, in some order.
 type Order = SmallVec<[usize; 4]>;
 
 impl ViewSpec {
-    /// This view as a view of the flat value of `inside`: the spec `r`, with this view's sizes, for
-    /// which `inside.compose(r)` has the elements of this view. `None` where an element lies
-    /// outside, or no single spec says it, or none is known to.
+    /// Expresses this view as a view of the flat order of `inside`: the spec `r` with the sizes of
+    /// this view for which `inside.compose(r)` has the elements of this view. `None` if an element
+    /// is not in `inside`, if no single spec expresses the view, or if none can be proved to.
     ///
-    /// Where `inside` has an element twice there may be several; one may then be found, or none.
+    /// If `inside` contains an element twice, several specs may exist; any one or none is returned.
     pub fn relative(&self, inside: &ViewSpec, symbols: &mut SymTable) -> Option<ViewSpec> {
         relative(&mut SymArith(symbols), self, inside)
     }
 
-    /// For a view that has every element of a base of `numel` elements once: the view of its flat
-    /// value that is the base in order. `None` where the view is not such a one, or is not known to
-    /// be.
+    /// The inverse of a view that contains every element of a base of `numel` elements exactly
+    /// once: the view of its flat order that is the base in order. `None` if the view is not such a
+    /// permutation or cannot be proved to be one.
     pub fn inverse(&self, numel: Expr, symbols: &mut SymTable) -> Option<ViewSpec> {
         let cx = &mut SymArith(symbols);
         let own = self.normalized(cx);
@@ -39,6 +46,7 @@ impl ViewSpec {
     }
 }
 
+/// [`ViewSpec::relative`].
 pub(super) fn relative(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> Option<ViewSpec> {
     if cx.is_empty(&a.dims) {
         return Some(ViewSpec::empty(a.sizes()));
@@ -54,7 +62,8 @@ pub(super) fn relative(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> Op
     (fault_injected("relative: not confirmed") || is_equivalent(cx, &back, a)).then_some(candidate)
 }
 
-/// Whether two specs of the same sizes are surely the same where it matters.
+/// Whether two specs of equal sizes provably view the same elements; strides of dimensions with at
+/// most one element are irrelevant.
 fn is_equivalent(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> bool {
     cx.equal(a.offset, b.offset)
         && a.dims
@@ -63,8 +72,8 @@ fn is_equivalent(cx: &mut SymArith, a: &ViewSpec, b: &ViewSpec) -> bool {
             .all(|(x, y)| cx.equal(x.stride, y.stride) || cx.is_unit_or_empty(*x))
 }
 
-/// The view of the canonical `inside` that has the first element of `a` and its neighbours right.
-/// Only it can be the answer, if `inside` has no element twice and digits were found as they are.
+/// The view of the canonical `inside` that has the same first element as `a` and the same next
+/// element along each dimension. If `inside` is injective, no other view can be the answer.
 fn candidate(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> Option<ViewSpec> {
     let radix = MixedRadix::new(cx, inside)?;
     let order = by_stride(cx, &inside.dims);
@@ -75,31 +84,31 @@ fn candidate(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> Option<ViewS
     let first = cx.sub(a.offset, inside.offset)?;
     let offset = flat(cx, first)?;
     let mut dims = Dims::new();
-    for &d in &a.dims {
-        let stride = if cx.is_unit_or_empty(d) || d.stride == ZERO {
+    for &dim in &a.dims {
+        let stride = if cx.is_unit_or_empty(dim) || dim.stride == ZERO {
             ZERO
         } else {
-            let second = cx.add(first, d.stride)?;
+            let second = cx.add(first, dim.stride)?;
             let second = flat(cx, second)?;
             cx.sub(second, offset)?
         };
         if !cx.holds(stride, Rel::Ge, ZERO) {
             return None;
         }
-        dims.push(Dim { size: d.size, stride });
+        dims.push(Dim { size: dim.size, stride });
     }
     Some(ViewSpec { offset, dims })
 }
 
-/// The dimensions by stride, the longest first.
+/// The indices of the dimensions by decreasing stride.
 fn by_stride(cx: &SymArith, dims: &[Dim]) -> Order {
     let mut order: Order = (0..dims.len()).collect();
     order.sort_by_key(|&i| Reverse(dims.get(i).map(|d| cx.magnitude(d.stride))));
     order
 }
 
-/// A position as a sum of strides: how much of each. Found by search between numbers; otherwise
-/// each stride is greedy_digits by in turn.
+/// Decomposes a position into a sum of strides: how often each stride is taken. An exhaustive
+/// search decides plain numbers; otherwise each stride is divided off in turn.
 fn digits(cx: &mut SymArith, position: Expr, dims: &[Dim], order: &Order) -> Option<Digits> {
     let sorted: SmallVec<[Dim; 4]> = order.iter().filter_map(|&i| dims.get(i).copied()).collect();
     let found: Digits = match represent(position, &sorted) {
@@ -114,13 +123,14 @@ fn digits(cx: &mut SymArith, position: Expr, dims: &[Dim], order: &Order) -> Opt
     Some(digits)
 }
 
+/// Divides the position by each stride in turn, the longest first; `None` if a remainder is left.
 fn greedy_digits(cx: &mut SymArith, position: Expr, sorted: &[Dim]) -> Option<Digits> {
-    let mut rest = position;
+    let mut remaining = position;
     let mut digits = Digits::new();
-    for d in sorted {
-        let (digit, less) = cx.digit(rest, d.stride).unwrap_or((ZERO, rest));
+    for dim in sorted {
+        let (digit, remainder) = cx.digit(remaining, dim.stride).unwrap_or((ZERO, remaining));
         digits.push(digit);
-        rest = less;
+        remaining = remainder;
     }
-    (rest == ZERO).then_some(digits)
+    (remaining == ZERO).then_some(digits)
 }

@@ -1,31 +1,31 @@
-//! Answers that may not be known.
+//! Three-valued answers.
 
 use std::ops::Not;
 
-/// Whether something holds for all values that the symbols may have, for none, or it is not known
-/// which.
+/// Whether a property holds for all values of the symbols, for none, or neither is known (Kleene's
+/// three-valued logic).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TriBool {
-    /// Always.
+    /// The property always holds.
     Yes,
-    /// Never.
+    /// The property never holds.
     No,
-    /// Not decided; perhaps sometimes.
+    /// Undecided; the property may hold for some values only.
     Unknown,
 }
 
 impl TriBool {
-    /// Whether it always holds.
+    /// Whether the answer is [`TriBool::Yes`].
     pub const fn is_yes(self) -> bool {
         matches!(self, TriBool::Yes)
     }
 
-    /// Whether it never holds.
+    /// Whether the answer is [`TriBool::No`].
     pub const fn is_no(self) -> bool {
         matches!(self, TriBool::No)
     }
 
-    /// Both; the second is not asked where the first is no.
+    /// The conjunction. `other` is not evaluated if this answer is `No`.
     pub fn and(self, other: impl FnOnce() -> TriBool) -> TriBool {
         match self {
             TriBool::No => TriBool::No,
@@ -35,12 +35,12 @@ impl TriBool {
         }
     }
 
-    /// One or both; the second is not asked where the first is yes.
+    /// The disjunction. `other` is not evaluated if this answer is `Yes`.
     pub fn or(self, other: impl FnOnce() -> TriBool) -> TriBool {
         !(!self).and(|| !other())
     }
 
-    /// This answer, or another where it is not known.
+    /// This answer, or `other` if this one is `Unknown`.
     pub fn or_else(self, other: impl FnOnce() -> TriBool) -> TriBool {
         match self {
             TriBool::Unknown => other(),

@@ -1,4 +1,4 @@
-//! Random valid graphs, from a list of choices that proptest can shrink.
+//! Generator of random valid graphs from a list of choices, which proptest can shrink.
 
 use maquette_ir::graph::{
     Arg, BindSource, Digest, Graph, GraphBuilder, ResultSpec, TensorType, TypeId, ValueId,
@@ -35,13 +35,13 @@ struct Gen<'c> {
     choices: std::slice::Iter<'c, u32>,
     table: SymTable,
     b: GraphBuilder,
-    /// Expressions and values that may be used by now.
+    /// Expressions and values that later statements may use.
     exprs: Vec<Expr>,
     values: Vec<ValueId>,
     unbacked: usize,
 }
 
-/// A valid graph; when the choices run out, the first alternative is taken everywhere.
+/// A valid graph. When the choices run out, every decision takes its first alternative.
 pub fn graph(choices: &[u32]) -> Graph {
     let mut g = Gen {
         choices: choices.iter(),
@@ -57,7 +57,7 @@ pub fn graph(choices: &[u32]) -> Graph {
     }
     let outputs: Vec<Arg> = (0..g.pick(4)).map(|_| g.arg(0)).collect();
     let Gen { b, table, .. } = g;
-    b.finish(&table, &outputs).expect("the generator makes graphs")
+    b.finish(&table, &outputs).expect("the generator builds valid graphs")
 }
 
 impl Gen<'_> {
@@ -141,7 +141,7 @@ impl Gen<'_> {
         }
     }
 
-    /// A call whose result defines a new symbol.
+    /// A call whose result defines a new unbacked symbol.
     fn data_dependent(&mut self) {
         let name = if self.unbacked.is_multiple_of(2) {
             format!("u{}", 10 + self.unbacked)

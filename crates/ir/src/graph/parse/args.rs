@@ -1,4 +1,4 @@
-//! Arguments, types and expressions.
+//! The parsers of arguments, types and expressions.
 
 use super::{Parser, Result};
 use crate::graph::lex::Kind;
@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 impl Parser<'_> {
+    /// Parses a reference to a defined value.
     pub(super) fn value(&mut self) -> Result<ValueId> {
         let at = self.pos;
         let text = self.take(Kind::Value, "a value, as `%x`")?;
@@ -20,13 +21,14 @@ impl Parser<'_> {
             .ok_or_else(|| self.error_at(at, format!("`%{text}` is not defined before this line")))
     }
 
+    /// Parses an argument; `depth` is the number of enclosing lists.
     pub(super) fn arg(&mut self, depth: usize) -> Result<Arg> {
         let token = self.peek();
         match (token.kind, self.word()) {
             (Kind::Value, _) => Ok(Arg::Value(self.value()?)),
             (Kind::Str, _) => {
                 let text = self.string()?;
-                Ok(Arg::Str(self.b.intern(&text)))
+                Ok(Arg::Str(self.builder.intern(&text)))
             }
             (Kind::Punct, "[") => {
                 if depth == MAX_LIST_DEPTH {
@@ -39,7 +41,7 @@ impl Parser<'_> {
                     items.push(p.arg(depth + 1)?);
                     Ok(())
                 })?;
-                Ok(self.b.list(&items))
+                Ok(self.builder.list(&items))
             }
             (Kind::Float, text) => self.float(text, 1.0),
             (Kind::Punct, "-") => {
@@ -82,34 +84,38 @@ impl Parser<'_> {
         }
     }
 
+    /// Consumes a word that is an argument by itself.
     fn word_arg(&mut self, arg: Arg) -> Arg {
         self.pos += 1;
         arg
     }
 
+    /// Consumes a float with this text.
     fn float(&mut self, text: &str, sign: f64) -> Result<Arg> {
-        let x = match text.strip_prefix("nan:") {
-            Some(bits) => {
-                u64::from_str_radix(bits, 16).map(f64::from_bits).ok().filter(|x| x.is_nan())
-            }
+        let number = match text.strip_prefix("nan:") {
+            Some(bits) => u64::from_str_radix(bits, 16)
+                .map(f64::from_bits)
+                .ok()
+                .filter(|number| number.is_nan()),
             None => text.parse::<f64>().ok(),
         };
-        let Some(x) = x else {
+        let Some(number) = number else {
             return Err(self.error_at(self.pos, "this is not a floating-point number"));
         };
         self.pos += 1;
-        Ok(Arg::Float(if sign < 0.0 { -x } else { x }.into()))
+        Ok(Arg::Float(if sign < 0.0 { -number } else { number }.into()))
     }
 
+    /// Parses a word and a parenthesized operand: `device(cuda:0)`.
     fn in_parens<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.pos += 1;
         self.expect("(")?;
-        let x = inner(self)?;
+        let inside = inner(self)?;
         self.expect(")")?;
-        Ok(x)
+        Ok(inside)
     }
 
-    /// `cuda:0`
+    /// Parses a device: `cuda:0`.
     fn device(&mut self) -> Result<Device> {
         let at = self.pos;
         self.ident("a device")?;
@@ -119,12 +125,13 @@ impl Parser<'_> {
         self.slice(at).parse().map_err(|e| self.error_at(at, e))
     }
 
-    /// A layout or memory format, by name.
+    /// Parses a layout or memory format by name.
     fn named<T: FromStr<Err: Display>>(&mut self) -> Result<T> {
         let at = self.pos;
         self.ident("a name")?.parse().map_err(|e| self.error_at(at, e))
     }
 
+    /// Parses the type of a value.
     pub(super) fn value_type(&mut self) -> Result<ValueType> {
         let is_tensor = self.token_text(self.nth(1)) == "[";
         match (self.word(), dtype(self.word())) {
@@ -137,11 +144,13 @@ impl Parser<'_> {
         }
     }
 
+    /// Consumes a word that is a type by itself.
     fn plain_type(&mut self, ty: ValueType) -> ValueType {
         self.pos += 1;
         ty
     }
 
+    /// Parses a tensor type. Absent parts have default values; absent strides are contiguous.
     fn tensor_type(&mut self, dtype: DType) -> Result<TypeId> {
         let at = self.pos;
         self.pos += 1;
@@ -160,7 +169,7 @@ impl Parser<'_> {
         let device = if self.eat_word("device") { self.device()? } else { Device::Cpu };
         let layout = if self.eat_word("layout") { self.named()? } else { Layout::Strided };
         let requires_grad = self.eat_word("requires_grad");
-        Ok(self.b.intern_type(TensorType {
+        Ok(self.builder.intern_type(TensorType {
             dtype,
             device,
             layout,
@@ -171,7 +180,7 @@ impl Parser<'_> {
         }))
     }
 
-    /// Expressions in brackets.
+    /// Parses bracketed expressions: `[n, 4]`.
     fn expr_list(&mut self) -> Result<SmallVec<[Expr; 4]>> {
         let at = self.pos;
         let mut exprs = SmallVec::new();
@@ -186,6 +195,7 @@ impl Parser<'_> {
         Ok(exprs)
     }
 
+    /// Parses an integer literal.
     pub(super) fn int(&mut self) -> Result<i64> {
         let at = self.pos;
         self.eat("-");
@@ -193,8 +203,8 @@ impl Parser<'_> {
         self.slice(at).parse().map_err(|e| self.error_at(at, e))
     }
 
-    /// An integer expression: operands and operators in turn, so that it ends where an operand is
-    /// followed by something else.
+    /// Parses an integer expression. It finds the end of the expression by alternating operands and
+    /// operators, and parses the text in between with [`crate::sym::SymTable::parse_expr`].
     fn expr(&mut self) -> Result<Expr> {
         let at = self.pos;
         loop {
@@ -227,7 +237,7 @@ impl Parser<'_> {
         Ok(e)
     }
 
-    /// A condition: everything up to a string or the end of the line.
+    /// Parses a condition, which ends at a string or at the end of the line.
     pub(super) fn condition(&mut self) -> Result<BoolExpr> {
         let at = self.pos;
         while !matches!(self.peek().kind, Kind::Str | Kind::Newline | Kind::End) {
@@ -240,6 +250,7 @@ impl Parser<'_> {
         self.symbols.parse_bool(text).map_err(|e| self.error_at(at, e))
     }
 
+    /// Parses a string literal.
     pub(super) fn string(&mut self) -> Result<String> {
         let at = self.pos;
         let quoted = self.take(Kind::Str, "a string")?;
@@ -250,10 +261,12 @@ impl Parser<'_> {
     }
 }
 
+/// The dtype with this name.
 fn dtype(word: &str) -> Option<DType> {
     DType::ALL.into_iter().find(|d| d.name() == word)
 }
 
+/// Resolves the escapes of a string literal; `None` if one is unknown.
 fn unescape(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,10 +1,10 @@
-//! The parser's place in the text: looking at tokens, taking them, and errors that show where.
+//! The parser's cursor: token lookahead, token consumption, and errors with their location.
 
 use super::{Parser, Result};
 use crate::graph::lex::{Kind, Token};
 use std::fmt::Display;
 
-/// A text is not a graph. Shows the line and where in it.
+/// The syntax error of a graph's text; displays the line and a caret under the column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}\n  | {excerpt}\n  | {:caret$}^", "")]
 pub struct ParseError {
@@ -12,11 +12,11 @@ pub struct ParseError {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// What was expected and found.
+    /// The expected and the found syntax.
     pub message: String,
-    /// The line, or the part of a long one around the column.
+    /// The line, or the part of a long line around the column.
     excerpt: String,
-    /// The caret's column in the excerpt, from 0.
+    /// The column of the caret in the excerpt, from 0.
     caret: usize,
 }
 
@@ -41,7 +41,8 @@ impl ParseError {
 }
 
 impl<'t> Parser<'t> {
-    /// Items separated by commas: up to and including `close`, or at least one if there is none.
+    /// Parses items separated by commas: up to and including `close`, or one or more items if
+    /// `close` is `None`.
     pub(super) fn list_until(
         &mut self,
         close: Option<&str>,
@@ -63,7 +64,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Skips a group in parentheses.
+    /// Skips a parenthesized group.
     pub(super) fn skip_group(&mut self) -> Result<()> {
         let at = self.pos;
         self.expect("(")?;
@@ -82,6 +83,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
+    /// Consumes the end of a line.
     pub(super) fn end_of_line(&mut self) -> Result<()> {
         match self.peek().kind {
             Kind::Newline => {
@@ -92,24 +94,29 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// Consumes the end of a line if it is next.
     pub(super) fn newline(&mut self) {
         if self.peek().kind == Kind::Newline {
             self.pos += 1;
         }
     }
 
+    /// Consumes an identifier with this text.
     pub(super) fn keyword(&mut self, word: &str) -> Result<()> {
         if self.eat_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
     }
 
+    /// Consumes a punctuation token.
     pub(super) fn expect(&mut self, punct: &str) -> Result<()> {
         if self.eat(punct) { Ok(()) } else { Err(self.expected(&format!("`{punct}`"))) }
     }
 
+    /// Consumes an identifier with this text if it is next.
     pub(super) fn eat_word(&mut self, word: &str) -> bool {
         self.eat_if(Kind::Ident, word)
     }
 
+    /// Consumes a punctuation token if it is next.
     pub(super) fn eat(&mut self, punct: &str) -> bool {
         self.eat_if(Kind::Punct, punct)
     }
@@ -120,10 +127,12 @@ impl<'t> Parser<'t> {
         is
     }
 
+    /// Consumes an identifier; returns its text.
     pub(super) fn ident(&mut self, what: &str) -> Result<&'t str> {
         self.take(Kind::Ident, what)
     }
 
+    /// Consumes a token of a kind; returns its text.
     pub(super) fn take(&mut self, kind: Kind, what: &str) -> Result<&'t str> {
         if self.peek().kind != kind {
             return Err(self.expected(what));
@@ -133,10 +142,12 @@ impl<'t> Parser<'t> {
         Ok(text)
     }
 
+    /// The current token.
     pub(super) fn peek(&self) -> Token {
         self.nth(0)
     }
 
+    /// The token `n` positions ahead.
     pub(super) fn nth(&self, n: usize) -> Token {
         let end =
             Token { kind: Kind::End, start: self.text.len() as u32, end: self.text.len() as u32 };
@@ -148,28 +159,32 @@ impl<'t> Parser<'t> {
         self.token_text(self.peek())
     }
 
+    /// The text of a token.
     pub(super) fn token_text(&self, token: Token) -> &'t str {
         self.text.get(token.start as usize..token.end as usize).unwrap_or_default()
     }
 
-    /// The text from a token up to the last one taken.
+    /// The text from token `from` to the last consumed token.
     pub(super) fn slice(&self, from: usize) -> &'t str {
         let end =
             self.pos.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.end as usize);
         self.text.get(self.start_of(from)..end).unwrap_or_default()
     }
 
+    /// The byte offset of a token.
     pub(super) fn start_of(&self, token: usize) -> usize {
-        // A value's token begins behind its `%`.
+        // The range of a value token excludes its `%`.
         self.tokens
             .get(token)
             .map_or(self.text.len(), |t| t.start as usize - usize::from(t.kind == Kind::Value))
     }
 
+    /// The error at a token.
     pub(super) fn error_at(&self, token: usize, message: impl Display) -> ParseError {
         ParseError::new(self.text, self.start_of(token), message.to_string())
     }
 
+    /// The error that the current token is not the expected syntax.
     pub(super) fn expected(&self, what: &str) -> ParseError {
         const LONGEST: usize = 40;
         let found = match (self.peek().kind, self.word()) {

@@ -1,8 +1,9 @@
-//! Reading the text form: recursive descent over the tokens of [`super::lex`].
+//! The parser of graph text: recursive descent over the tokens of [`super::lex`], which builds the
+//! graph through [`GraphBuilder`].
 //!
-//! The signature mentions symbols that only the `where` clause behind it declares, so it is skipped
-//! at first and read when they are known. Nothing in a text makes the parser panic or take more
-//! than linear space; nesting is bounded.
+//! The signature contains symbols that the `where` clause after it declares. The parser therefore
+//! skips the signature, reads the `where` clause, and then returns to the signature. No input makes
+//! the parser panic or use more than linear memory; nesting is bounded.
 
 mod args;
 mod cursor;
@@ -22,7 +23,7 @@ use smallvec::SmallVec;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Longest text that is read, in bytes.
+/// The longest accepted text, in bytes.
 pub const MAX_TEXT: usize = 1 << 28;
 
 impl FromStr for Graph {
@@ -34,11 +35,10 @@ impl FromStr for Graph {
 }
 
 impl Graph {
-    /// Reads a graph from text. The result need not be valid: see [`Graph::verify`].
+    /// Parses a graph. The result may be invalid: see [`Graph::verify`].
     ///
     /// # Errors
-    /// If the text does not follow the grammar, or mentions a value or symbol that it does not
-    /// define.
+    /// The text does not match the grammar, or contains a value or symbol that it does not define.
     pub fn parse(text: &str) -> Result<Graph, ParseError> {
         if text.len() > MAX_TEXT {
             return Err(ParseError::new(
@@ -51,12 +51,12 @@ impl Graph {
             ));
         }
         let tokens = lex(text).map_err(|(at, message)| ParseError::new(text, at, message))?;
-        let b = GraphBuilder::new("graph");
+        let builder = GraphBuilder::new("graph");
         Parser {
             text,
             tokens,
             pos: 0,
-            b,
+            builder,
             symbols: SymTable::new(),
             values: FxHashMap::default(),
             exprs: FxHashMap::default(),
@@ -67,15 +67,15 @@ impl Graph {
 
 type Result<T, E = ParseError> = std::result::Result<T, E>;
 
-/// What the signature says of one output.
+/// The declared type of an output in the signature.
 #[derive(Debug, PartialEq)]
-enum Sig {
+enum OutputType {
     Value(ValueType),
     Other(&'static str),
-    List(Vec<Sig>),
+    List(Vec<OutputType>),
 }
 
-/// One result group on the left of a call: how many names it has.
+/// One result on the left-hand side of a call, with its number of values.
 enum Group {
     Value,
     List(usize),
@@ -86,19 +86,20 @@ struct Parser<'t> {
     text: &'t str,
     tokens: Vec<Token>,
     pos: usize,
-    b: GraphBuilder,
+    builder: GraphBuilder,
     symbols: SymTable,
     values: FxHashMap<&'t str, ValueId>,
-    /// Expressions by their text, as the same few occur in most types.
+    /// Parsed expressions by their text: most types repeat the same few expressions.
     exprs: FxHashMap<&'t str, Expr>,
 }
 
 impl<'t> Parser<'t> {
+    /// Parses a graph.
     fn graph(mut self) -> Result<Graph> {
         self.newline();
         self.keyword("graph")?;
         let name = self.ident("the graph's name")?;
-        self.b = GraphBuilder::new(name);
+        self.builder = GraphBuilder::new(name);
         let signature = self.pos;
         self.skip_group()?;
         self.expect("->")?;
@@ -113,13 +114,13 @@ impl<'t> Parser<'t> {
         self.list_until(Some(")"), |p| {
             let name = p.new_name()?;
             let ty = p.value_type()?;
-            let value = p.b.push_input(ty, name.1);
+            let value = p.builder.push_input(ty, name.1);
             p.values.insert(name.0, value);
             Ok(())
         })?;
         self.expect("->")?;
         self.expect("(")?;
-        let signature = (self.pos, self.sigs(")", 0)?);
+        let signature = (self.pos, self.output_types(")", 0)?);
         self.pos = clauses;
         self.clauses()?;
         self.expect("{")?;
@@ -136,7 +137,7 @@ impl<'t> Parser<'t> {
         if self.peek().kind != Kind::End {
             return Err(self.expected("the end of the text"));
         }
-        let returned: Vec<Sig> = outputs.iter().map(|o| self.sig_of(*o)).collect();
+        let returned: Vec<OutputType> = outputs.iter().map(|o| self.output_type(*o)).collect();
         if returned != signature.1 {
             return Err(self.error_at(
                 signature.0,
@@ -144,16 +145,19 @@ impl<'t> Parser<'t> {
             ));
         }
         let (text, at) = (self.text, self.start_of(at));
-        self.b.finish(&self.symbols, &outputs).map_err(|e| ParseError::new(text, at, e.to_string()))
+        self.builder
+            .finish(&self.symbols, &outputs)
+            .map_err(|e| ParseError::new(text, at, e.to_string()))
     }
 
+    /// Parses a declaration of the `where` clause: `n in [1, 64]`, `unbacked rows in [0, oo)`.
     fn symbol(&mut self) -> Result<()> {
         let marker = match self.word() {
             "unbacked" => Some(SymbolKind::Unbacked),
             "backed" => Some(SymbolKind::Backed),
             _ => None,
         };
-        // Both may also be a symbol's name; then `in` and a bracket follow.
+        // Either word may itself be a symbol's name; then `in` and a bracket follow.
         let marker =
             marker.filter(|_| self.nth(1).kind == Kind::Ident && self.nth(2).kind == Kind::Ident);
         if marker.is_some() {
@@ -190,12 +194,13 @@ impl<'t> Parser<'t> {
         declared.map(|_| ()).map_err(|e| self.error_at(at, e))
     }
 
+    /// Parses guards and constants.
     fn clauses(&mut self) -> Result<()> {
         loop {
             self.newline();
             if self.eat_word("guard") {
                 let cond = self.condition()?;
-                self.b.guard(cond);
+                self.builder.guard(cond);
             } else if self.eat_word("const") {
                 let (text, name) = self.new_name()?;
                 let at = self.pos;
@@ -206,7 +211,8 @@ impl<'t> Parser<'t> {
                 let token = self.take(Kind::Digest, "`sha256:` and 16 hexadecimal digits")?;
                 let digest =
                     u64::from_str_radix(token, 16).map_err(|e| self.error_at(self.pos, e))?;
-                let value = self.b.push_const(ty, Arc::new(Digest(digest.to_be_bytes())), name);
+                let value =
+                    self.builder.push_const(ty, Arc::new(Digest(digest.to_be_bytes())), name);
                 self.values.insert(text, value);
             } else {
                 return Ok(());
@@ -214,6 +220,7 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// Parses a statement of the body.
     fn stmt(&mut self) -> Result<()> {
         if self.eat_word("bind") {
             let at = self.pos;
@@ -235,22 +242,23 @@ impl<'t> Parser<'t> {
                     .parse()
                     .map_err(|e| self.error_at(at, e))?;
                 self.expect(")")?;
-                self.b.bind(symbol, value, BindSource::Size(dim));
+                self.builder.bind(symbol, value, BindSource::Size(dim));
             } else {
                 let value = self.value()?;
-                self.b.bind(symbol, value, BindSource::Value);
+                self.builder.bind(symbol, value, BindSource::Value);
             }
             Ok(())
         } else if self.eat_word("assert") {
             let cond = self.condition()?;
             let message = if self.peek().kind == Kind::Str { Some(self.string()?) } else { None };
-            self.b.assert_(cond, message.as_deref());
+            self.builder.assert_(cond, message.as_deref());
             Ok(())
         } else {
             self.call()
         }
     }
 
+    /// Parses a call and its results.
     fn call(&mut self) -> Result<()> {
         let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
         let mut names: SmallVec<[(&'t str, Name); 2]> = SmallVec::new();
@@ -281,14 +289,14 @@ impl<'t> Parser<'t> {
             self.expect("=")?;
         }
         let op = self.take(Kind::Op, "an operator as `namespace::name`")?;
-        let op = self.b.intern(op);
+        let op = self.builder.intern(op);
         self.expect("(")?;
         let (args, kwargs) = self.call_args()?;
-        let mut rest: &[ValueType] = &types;
+        let mut remaining: &[ValueType] = &types;
         let mut next = |n: usize| {
-            let (now, later) = rest.split_at(n.min(rest.len()));
-            rest = later;
-            now
+            let (taken, later) = remaining.split_at(n.min(remaining.len()));
+            remaining = later;
+            taken
         };
         let specs: SmallVec<[ResultSpec<'_>; 2]> = groups
             .iter()
@@ -300,20 +308,21 @@ impl<'t> Parser<'t> {
                 Group::Absent => ResultSpec::Absent,
             })
             .collect();
-        let created = self.b.push_node(op, &args, &kwargs, &specs, None);
+        let created = self.builder.push_node(op, &args, &kwargs, &specs, None);
         if self.eat_word("copy") {
-            self.b.set_copies(created.node);
+            self.builder.set_copies(created.node);
         }
         if self.eat_word("effect") {
-            self.b.set_effect(created.node);
+            self.builder.set_effect(created.node);
         }
         for (value, (text, name)) in created.values.iter().zip(names) {
-            self.b.name_value(value, name);
+            self.builder.name_value(value, name);
             self.values.insert(text, value);
         }
         Ok(())
     }
 
+    /// Parses positional arguments, then keyword arguments.
     #[allow(clippy::type_complexity)]
     fn call_args(&mut self) -> Result<(SmallVec<[Arg; 8]>, SmallVec<[(StrId, Arg); 4]>)> {
         let (mut args, mut kwargs): (SmallVec<[Arg; 8]>, SmallVec<[(StrId, Arg); 4]>) =
@@ -322,7 +331,7 @@ impl<'t> Parser<'t> {
             if p.peek().kind == Kind::Ident && p.token_text(p.nth(1)) == "=" {
                 let at = p.pos;
                 let name = p.ident("a keyword")?;
-                let name = p.b.intern(name);
+                let name = p.builder.intern(name);
                 if kwargs.len() == MAX_KWARGS {
                     return Err(p.error_at(
                         at,
@@ -346,6 +355,7 @@ impl<'t> Parser<'t> {
         Ok((args, kwargs))
     }
 
+    /// Parses the outputs after `return`.
     fn outputs(&mut self) -> Result<Vec<Arg>> {
         let mut outputs = Vec::new();
         if self.eat("(") {
@@ -361,9 +371,9 @@ impl<'t> Parser<'t> {
         Ok(outputs)
     }
 
-    /// Types in the signature's result list, up to and including `close`.
-    fn sigs(&mut self, close: &'static str, depth: usize) -> Result<Vec<Sig>> {
-        let mut sigs = Vec::new();
+    /// Parses the types of outputs in the signature, including the closing `close`.
+    fn output_types(&mut self, close: &'static str, depth: usize) -> Result<Vec<OutputType>> {
+        let mut output_types = Vec::new();
         self.list_until(Some(close), |p| {
             let others = [
                 Arg::None,
@@ -372,48 +382,51 @@ impl<'t> Parser<'t> {
                 Layout::Strided.into(),
                 MemoryFormat::Preserve.into(),
             ];
-            sigs.push(if p.eat("[") {
+            output_types.push(if p.eat("[") {
                 if depth == MAX_LIST_DEPTH {
                     return Err(
                         p.error_at(p.pos, format!("lists nest at most {MAX_LIST_DEPTH} deep"))
                     );
                 }
-                Sig::List(p.sigs("]", depth + 1)?)
+                OutputType::List(p.output_types("]", depth + 1)?)
             } else if let Some(other) = others.iter().map(kind_name).find(|name| *name == p.word())
             {
                 p.pos += 1;
-                Sig::Other(other)
+                OutputType::Other(other)
             } else {
-                Sig::Value(p.value_type()?)
+                OutputType::Value(p.value_type()?)
             });
             Ok(())
         })?;
-        Ok(sigs)
+        Ok(output_types)
     }
 
-    fn sig_of(&self, arg: Arg) -> Sig {
+    /// The signature's type of an actual output.
+    fn output_type(&self, arg: Arg) -> OutputType {
         match arg {
-            Arg::Value(v) => self.b.value_type(v).map_or(Sig::Other("value"), Sig::Value),
-            Arg::Int(e) => Sig::Value(ValueType::Int(e)),
-            Arg::Float(_) => Sig::Value(ValueType::Float),
-            Arg::Bool(_) => Sig::Value(ValueType::Bool),
-            Arg::Str(_) => Sig::Value(ValueType::Str),
-            Arg::List(list) => Sig::List(
-                list.get(&self.b.args)
+            Arg::Value(v) => {
+                self.builder.value_type(v).map_or(OutputType::Other("value"), OutputType::Value)
+            }
+            Arg::Int(e) => OutputType::Value(ValueType::Int(e)),
+            Arg::Float(_) => OutputType::Value(ValueType::Float),
+            Arg::Bool(_) => OutputType::Value(ValueType::Bool),
+            Arg::Str(_) => OutputType::Value(ValueType::Str),
+            Arg::List(list) => OutputType::List(
+                list.get(&self.builder.args)
                     .unwrap_or_default()
                     .iter()
-                    .map(|a| self.sig_of(*a))
+                    .map(|a| self.output_type(*a))
                     .collect(),
             ),
-            other => Sig::Other(kind_name(&other)),
+            other => OutputType::Other(kind_name(&other)),
         }
     }
 
-    /// `%name:` of a value about to be defined.
+    /// Parses `%name:` of a new value.
     fn new_name(&mut self) -> Result<(&'t str, Name)> {
         let at = self.pos;
         let text = self.take(Kind::Value, "a value's name, as `%x`")?;
-        let Some(name) = self.b.take_name(text) else {
+        let Some(name) = self.builder.take_name(text) else {
             return Err(self.error_at(at, format!("`%{text}` is defined twice")));
         };
         self.expect(":")?;

@@ -1,25 +1,25 @@
-//! What holds of every valid graph. [`Graph::verify`] checks it, in this order; a verified graph
-//! never panics a backend.
+//! The verifier. [`Graph::verify`] checks the invariants of a valid graph, in this order. A backend
+//! may rely on every invariant of a verified graph.
 //!
-//! - **I1 ids**: every id lies inside its table, every range inside its pool, and a list before
-//!   what contains it.
-//! - **I2 definitions**: values are numbered in the order of their definition: inputs, constants,
-//!   then the results of the nodes, which the body names in order and once each. A value's record
-//!   agrees with where it is defined.
-//! - **I3 order**: a statement takes only values defined before it.
-//! - **I4 names**: names of values are valid, split canonically into base and number, and different
-//!   from each other; the graph's name is an identifier.
-//! - **I5 operators**: operators are named `namespace::name` or `namespace::name.overload`,
-//!   keywords are identifiers and different from each other in one call, which has at most
-//!   [`MAX_KWARGS`].
-//! - **I6 unbacked symbols**: an unbacked symbol is bound before it is used, except in the types of
-//!   the node whose result binds it. Inputs, constants and guards mention none.
+//! - **I1 ids**: every id is within its table, every range is within its pool, and the elements of
+//!   a list precede those of the list that contains it.
+//! - **I2 definitions**: values are numbered in the order of their definitions: inputs, constants,
+//!   then the results of the nodes. The body lists each node once, in order. A value's record
+//!   agrees with its definition.
+//! - **I3 order**: a statement uses only values that are defined before it.
+//! - **I4 names**: value names are valid, split canonically into base and number, and unique; the
+//!   graph's name is an identifier.
+//! - **I5 operators**: operators are named `namespace::name` or `namespace::name.overload`. The
+//!   keywords of a call are distinct identifiers, at most [`MAX_KWARGS`] of them.
+//! - **I6 unbacked symbols**: an unbacked symbol is bound before its first use, except in the types
+//!   of the node whose result binds it. Inputs, constants and guards contain no unbacked symbol.
 //! - **I7 backed symbols**: a backed symbol is, by itself, a size, stride, offset or integer of
-//!   some input, so that a call can tell its value.
-//! - **I8 types**: a tensor has as many strides as sizes, at most [`MAX_RANK`]; sizes, strides and
-//!   offset are not negative; the layout is strided; only floats require grad.
-//! - **I9 binds**: a bind names an unbacked symbol that no other binds, and reads it where the
-//!   value's type has exactly that symbol: an existing dimension of a tensor, or an integer.
+//!   some input, so that a call determines its value.
+//! - **I8 types**: a tensor has equally many sizes and strides, at most [`MAX_RANK`]; sizes,
+//!   strides and offset are not negative; the layout is strided; only floating-point tensors
+//!   require grad.
+//! - **I9 binds**: a bind defines an unbacked symbol that no other bind defines. It reads a
+//!   dimension of a tensor, or an integer, whose type is exactly that symbol.
 //! - **I10 constants**: a constant is a tensor without symbols in its type.
 //! - **I11 lists**: lists nest at most [`MAX_LIST_DEPTH`] deep.
 
@@ -34,7 +34,7 @@ use crate::sym::{Expr, SymbolKind};
 use rustc_hash::FxHashSet;
 use std::fmt;
 
-/// Which invariant does not hold. The [module's page](self) describes them.
+/// The violated invariant; see the [module documentation](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Invariant {
     /// I1
@@ -67,18 +67,18 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// A graph is not valid.
+/// The error of an invalid graph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid graph `{graph}` ({invariant}): \
     {message}{}{window}", if .window.is_empty() { "" } else { "\n" })]
 pub struct VerifyError {
     /// The graph's name.
     pub graph: String,
-    /// What does not hold.
+    /// The violated invariant.
     pub invariant: Invariant,
-    /// How, and where.
+    /// A description of the violation and its location.
     pub message: String,
-    /// The statements around, if one is to blame.
+    /// The statements around the violation, if a statement causes it.
     pub window: String,
 }
 
@@ -86,29 +86,30 @@ impl Graph {
     /// Checks that the graph is valid.
     ///
     /// # Errors
-    /// The first invariant that does not hold.
+    /// The first violated invariant.
     pub fn verify(&self) -> Result<(), VerifyError> {
-        let v = Verifier { g: self };
-        v.ids()?;
-        v.lists()?;
-        v.definitions()?;
-        v.names()?;
-        v.operators()?;
-        v.types()?;
-        v.constants()?;
-        v.flow()?;
-        v.backed()
+        let verifier = Verifier { graph: self };
+        verifier.ids()?;
+        verifier.lists()?;
+        verifier.definitions()?;
+        verifier.names()?;
+        verifier.operators()?;
+        verifier.types()?;
+        verifier.constants()?;
+        verifier.flow()?;
+        verifier.backed()
     }
 }
 
 type Check = Result<(), VerifyError>;
 
-struct Verifier<'g> {
-    g: &'g Graph,
+struct Verifier<'graph> {
+    graph: &'graph Graph,
 }
 
 impl Verifier<'_> {
-    /// Fails unless `holds`; `at` is the position in the body of the statement to blame.
+    /// Fails unless `holds`. `at` is the index in the body of the statement that causes the
+    /// violation.
     fn require(
         &self,
         holds: bool,
@@ -119,70 +120,81 @@ impl Verifier<'_> {
         if holds {
             return Ok(());
         }
-        let window = at.map(|at| self.g.window_at(at, 2)).unwrap_or_default();
-        let graph =
-            self.g.strings.get(self.g.name.index()).map(|s| s.to_string()).unwrap_or_default();
+        let window = at.map(|at| self.graph.window_at(at, 2)).unwrap_or_default();
+        let graph = self
+            .graph
+            .strings
+            .get(self.graph.name.index())
+            .map(|s| s.to_string())
+            .unwrap_or_default();
         Err(VerifyError { graph, invariant, message: message(), window })
     }
 
+    /// Checks I1.
     fn ids(&self) -> Check {
-        let g = self.g;
+        let graph = self.graph;
         let inside = |what: &str, index: usize, len: usize| {
             self.require(index < len, Invariant::Ids, None, || {
                 format!("{what} {index} is outside its table of {len}")
             })
         };
-        let str = |s: StrId| inside("string", s.index(), g.strings.len());
-        let value = |v: ValueId| inside("value", v.index(), g.values.len());
+        let str = |s: StrId| inside("string", s.index(), graph.strings.len());
+        let value = |v: ValueId| inside("value", v.index(), graph.values.len());
         let span = |what: &str, s: Span, len: usize| {
             let fits = (s.start as usize).checked_add(s.len()).is_some_and(|end| end <= len);
             self.require(fits, Invariant::Ids, None, || {
                 format!("{what} {}..+{} reach outside their pool of {len}", s.start, s.len)
             })
         };
-        // A list may only hold lists that end before it begins, so that following them ends.
+        // The elements of nested lists must precede the list's own, so that traversal terminates.
         let arg = |arg: &Arg, before: usize| match *arg {
             Arg::Value(v) => value(v),
             Arg::Str(s) => str(s),
             Arg::List(list) => span("list elements", list, before),
             _ => Ok(()),
         };
-        str(g.name)?;
-        for v in &g.values {
+        str(graph.name)?;
+        for v in &graph.values {
             str(v.name.base)?;
             match v.def {
-                Def::Input(i) => inside("input", i as usize, g.inputs.len())?,
-                Def::Const(i) => inside("constant", i as usize, g.consts.len())?,
-                Def::Node(n) => inside("node", n.index(), g.nodes.len())?,
+                Def::Input(i) => inside("input", i as usize, graph.inputs.len())?,
+                Def::Const(i) => inside("constant", i as usize, graph.consts.len())?,
+                Def::Node(n) => inside("node", n.index(), graph.nodes.len())?,
             }
             if let ValueType::Tensor(ty) = v.ty {
-                inside("type", ty.index(), g.types.len().min(g.contiguous.len()))?;
+                inside("type", ty.index(), graph.types.len().min(graph.contiguous.len()))?;
             }
         }
-        g.inputs.iter().copied().chain(g.consts.iter().map(|c| c.value)).try_for_each(value)?;
+        graph
+            .inputs
+            .iter()
+            .copied()
+            .chain(graph.consts.iter().map(|c| c.value))
+            .try_for_each(value)?;
         let list_args = |s: Span| {
-            s.get(&g.args).unwrap_or_default().iter().try_for_each(|a| arg(a, s.start as usize))
+            s.get(&graph.args).unwrap_or_default().iter().try_for_each(|a| arg(a, s.start as usize))
         };
-        for a in g.args.iter().chain(&g.outputs).chain(g.kwargs.iter().map(|(_, a)| a)) {
-            arg(a, g.args.len())?;
+        for a in graph.args.iter().chain(&graph.outputs).chain(graph.kwargs.iter().map(|(_, a)| a))
+        {
+            arg(a, graph.args.len())?;
             if let Arg::List(list) = *a {
                 list_args(list)?;
             }
         }
-        for n in &g.nodes {
+        for n in &graph.nodes {
             str(n.op)?;
-            span("arguments", n.args, g.args.len())?;
-            span("keyword arguments", n.kwargs, g.kwargs.len())?;
-            span("results", n.results, g.results.len())?;
+            span("arguments", n.args, graph.args.len())?;
+            span("keyword arguments", n.kwargs, graph.kwargs.len())?;
+            span("results", n.results, graph.results.len())?;
             list_args(n.args)?;
         }
-        g.kwargs.iter().try_for_each(|(name, _)| str(*name))?;
-        for r in &g.results {
-            span("result values", r.values().0, g.values.len())?;
+        graph.kwargs.iter().try_for_each(|(name, _)| str(*name))?;
+        for r in &graph.results {
+            span("result values", r.values().0, graph.values.len())?;
         }
-        let symbols = g.symbols.symbols().count();
-        g.body.iter().try_for_each(|s| match *s {
-            Stmt::Node(n) => inside("node", n.index(), g.nodes.len()),
+        let symbols = graph.symbols.symbols().count();
+        graph.body.iter().try_for_each(|s| match *s {
+            Stmt::Node(n) => inside("node", n.index(), graph.nodes.len()),
             Stmt::Bind { symbol, value: v, .. } => {
                 value(v).and(inside("symbol", symbol.0 as usize, symbols))
             }
@@ -190,16 +202,17 @@ impl Verifier<'_> {
         })
     }
 
+    /// Checks I11.
     fn lists(&self) -> Check {
-        // Lists lie behind the lists in them, so one pass over the pool knows the depth of each
-        // element.
-        let mut depth_below: Vec<usize> = Vec::with_capacity(self.g.args.len());
+        // The elements of nested lists precede those of the list, so one pass over the pool
+        // determines the nesting depth of each element.
+        let mut depth_below: Vec<usize> = Vec::with_capacity(self.graph.args.len());
         for (i, a) in self
-            .g
+            .graph
             .args
             .iter()
-            .chain(self.g.kwargs.iter().map(|(_, a)| a))
-            .chain(&self.g.outputs)
+            .chain(self.graph.kwargs.iter().map(|(_, a)| a))
+            .chain(&self.graph.outputs)
             .enumerate()
         {
             let depth = match a {
@@ -217,40 +230,41 @@ impl Verifier<'_> {
             self.require(depth <= MAX_LIST_DEPTH, Invariant::Lists, None, || {
                 format!("an argument is a list nested more than {MAX_LIST_DEPTH} deep")
             })?;
-            if i < self.g.args.len() {
+            if i < self.graph.args.len() {
                 depth_below.push(depth);
             }
         }
         Ok(())
     }
 
+    /// Checks I2.
     fn definitions(&self) -> Check {
-        let g = self.g;
+        let graph = self.graph;
         let mut next = 0usize;
         let mut define = |value: ValueId, def: Def, at: Option<usize>| {
-            let agrees = value.index() == next && g.values[value.index()].def == def;
+            let agrees = value.index() == next && graph.values[value.index()].def == def;
             next += 1;
             self.require(agrees, Invariant::Definitions, at, || {
                 format!(
                     "`%{}` is defined out of order, more than once, or not where its record says",
-                    g.value_name(value)
+                    graph.value_name(value)
                 )
             })
         };
-        for (i, &v) in g.inputs.iter().enumerate() {
+        for (i, &v) in graph.inputs.iter().enumerate() {
             define(v, Def::Input(i as u32), None)?;
         }
-        for (i, c) in g.consts.iter().enumerate() {
+        for (i, c) in graph.consts.iter().enumerate() {
             define(c.value, Def::Const(i as u32), None)?;
         }
         let mut node = 0usize;
-        for (at, stmt) in g.body.iter().enumerate() {
+        for (at, stmt) in graph.body.iter().enumerate() {
             let Stmt::Node(n) = *stmt else { continue };
             self.require(n.index() == node, Invariant::Definitions, Some(at), || {
                 format!("node {} comes where node {node} should", n.0)
             })?;
             node += 1;
-            for v in g
+            for v in graph
                 .results(n)
                 .iter()
                 .copied()
@@ -259,7 +273,7 @@ impl Verifier<'_> {
                 define(v, Def::Node(n), Some(at))?;
             }
         }
-        let (nodes, values) = (g.nodes.len(), g.values.len());
+        let (nodes, values) = (graph.nodes.len(), graph.values.len());
         self.require(node == nodes && next == values, Invariant::Definitions, None, || {
             format!(
                 "the body has {node} nodes and defines {next} values, but the tables have \
@@ -268,45 +282,47 @@ impl Verifier<'_> {
         })
     }
 
+    /// Checks I4.
     fn names(&self) -> Check {
-        let g = self.g;
-        self.require(names::is_ident(g.name()), Invariant::Names, None, || {
-            format!("the graph's name `{}` is no identifier", g.name())
+        let graph = self.graph;
+        self.require(names::is_ident(graph.name()), Invariant::Names, None, || {
+            format!("the graph's name `{}` is no identifier", graph.name())
         })?;
         let mut seen: FxHashSet<Name> = FxHashSet::default();
-        for (v, value) in g.values().zip(&g.values) {
-            let base = g.str(value.name.base);
-            // With a number behind it, any base is split off again; without one, it must not end in
-            // a number of its own.
+        for (v, value) in graph.values().zip(&graph.values) {
+            let base = graph.str(value.name.base);
+            // A base with a number always splits off again. A base without a number must not end in
+            // one.
             let canonical = value.name.number > 0 || names::split(base).1 == 0;
             self.require(names::is_valid(base) && canonical, Invariant::Names, None, || {
-                format!("`%{}` is no valid name, or not split canonically", g.value_name(v))
+                format!("`%{}` is no valid name, or not split canonically", graph.value_name(v))
             })?;
             self.require(seen.insert(value.name), Invariant::Names, None, || {
-                format!("two values are called `%{}`", g.value_name(v))
+                format!("two values are called `%{}`", graph.value_name(v))
             })?;
         }
         Ok(())
     }
 
+    /// Checks I5.
     fn operators(&self) -> Check {
-        let g = self.g;
-        for (at, stmt) in g.body.iter().enumerate() {
+        let graph = self.graph;
+        for (at, stmt) in graph.body.iter().enumerate() {
             let Stmt::Node(n) = *stmt else { continue };
-            let op = g.op_name(n);
+            let op = graph.op_name(n);
             self.require(names::is_op(op), Invariant::Operators, Some(at), || {
                 format!("`{op}` is no operator name")
             })?;
-            let kwargs = g.kwargs(n);
+            let kwargs = graph.kwargs(n);
             self.require(kwargs.len() <= MAX_KWARGS, Invariant::Operators, Some(at), || {
                 format!("{} keyword arguments", kwargs.len())
             })?;
             for (i, (name, _)) in kwargs.iter().enumerate() {
-                let text = g.str(*name);
+                let text = graph.str(*name);
                 self.require(names::is_ident(text), Invariant::Operators, Some(at), || {
                     format!("`{text}` is no keyword")
                 })?;
-                let repeated = kwargs[..i].iter().any(|(other, _)| g.str(*other) == text);
+                let repeated = kwargs[..i].iter().any(|(other, _)| graph.str(*other) == text);
                 self.require(!repeated, Invariant::Operators, Some(at), || {
                     format!("keyword `{text}` is given twice")
                 })?;
@@ -315,10 +331,12 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// Checks I8.
     fn types(&self) -> Check {
-        let g = self.g;
-        for (id, ty) in g.types.iter().enumerate() {
-            let show = || g.display_type(ValueType::Tensor(super::TypeId(id as u32))).to_string();
+        let graph = self.graph;
+        for (id, ty) in graph.types.iter().enumerate() {
+            let show =
+                || graph.display_type(ValueType::Tensor(super::TypeId(id as u32))).to_string();
             let (sizes, strides) = (ty.sizes.len(), ty.strides.len());
             self.require(sizes == strides && sizes <= MAX_RANK, Invariant::Types, None, || {
                 format!(
@@ -327,12 +345,12 @@ impl Verifier<'_> {
                     show()
                 )
             })?;
-            let negative = ty.exprs().find(|e| g.symbols.bounds(*e).hi < 0);
+            let negative = ty.exprs().find(|e| graph.symbols.bounds(*e).hi < 0);
             self.require(negative.is_none(), Invariant::Types, None, || {
                 format!(
                     "type `{}` has the negative size, stride or offset {}",
                     show(),
-                    g.symbols.display(negative.unwrap_or(Expr::Int(0)))
+                    graph.symbols.display(negative.unwrap_or(Expr::Int(0)))
                 )
             })?;
             self.require(ty.layout == Layout::Strided, Invariant::Types, None, || {
@@ -345,34 +363,36 @@ impl Verifier<'_> {
         Ok(())
     }
 
+    /// Checks I10.
     fn constants(&self) -> Check {
-        let g = self.g;
-        for c in &g.consts {
-            let fixed = g
+        let graph = self.graph;
+        for c in &graph.consts {
+            let fixed = graph
                 .tensor_type(c.value)
                 .is_some_and(|ty| ty.exprs().all(|e| matches!(e, Expr::Int(_))));
             self.require(fixed, Invariant::Constants, None, || {
                 format!(
                     "constant `%{}` is not a tensor with a type free of symbols",
-                    g.value_name(c.value)
+                    graph.value_name(c.value)
                 )
             })?;
         }
         Ok(())
     }
 
+    /// Checks I7.
     fn backed(&self) -> Check {
-        let g = self.g;
+        let graph = self.graph;
         let mut plain: FxHashSet<String> = FxHashSet::default();
-        for &input in &g.inputs {
-            let ty = g.value_type(input);
+        for &input in &graph.inputs {
+            let ty = graph.value_type(input);
             let exprs =
-                g.tensor_type(input).into_iter().flat_map(|ty| ty.exprs().collect::<Vec<_>>());
+                graph.tensor_type(input).into_iter().flat_map(|ty| ty.exprs().collect::<Vec<_>>());
             let int = if let ValueType::Int(e) = ty { Some(e) } else { None };
-            plain.extend(exprs.chain(int).map(|e| g.symbols.display(e).to_string()));
+            plain.extend(exprs.chain(int).map(|e| graph.symbols.display(e).to_string()));
         }
-        for s in g.symbols.symbols().filter(|s| g.symbols.kind(*s) == SymbolKind::Backed) {
-            let name = g.symbols.name(s);
+        for s in graph.symbols.symbols().filter(|s| graph.symbols.kind(*s) == SymbolKind::Backed) {
+            let name = graph.symbols.name(s);
             self.require(plain.contains(name), Invariant::Backed, None, || {
                 format!(
                     "no input has `{name}` by itself as a size, stride, offset or integer, so \

@@ -1,5 +1,5 @@
-//! One graph that breaks each invariant, made from a valid one by text where text can say it, else
-//! by hand.
+//! Graphs that violate each invariant, derived from a valid graph: by a text edit if the text form
+//! can express the violation, else by modifying the tables.
 
 use super::*;
 use crate::graph::NodeId;
@@ -31,7 +31,7 @@ fn broken(invariant: Invariant, g: &Graph) -> VerifyError {
 }
 
 #[test]
-fn by_hand() {
+fn verifier_rejects_corrupt_tables() {
     type Break = fn(&mut Graph);
     let cases: &[(Invariant, Break)] = &[
         (Invariant::Ids, |g| g.name = StrId(999)),
@@ -44,7 +44,7 @@ fn by_hand() {
         (Invariant::Ids, |g| g.outputs[0] = Arg::Value(ValueId(99))),
         (Invariant::Ids, |g| g.kwargs[0].0 = StrId(999)),
         (Invariant::Ids, |g| {
-            // a list that contains itself
+            // A list that contains itself.
             let at = g.args.iter().position(|a| matches!(a, Arg::List(_))).unwrap();
             g.args[at] = Arg::List(Span { start: at as u32, len: 1 });
         }),
@@ -95,7 +95,7 @@ fn by_hand() {
 }
 
 #[test]
-fn by_text() {
+fn verifier_rejects_invalid_text() {
     let cases: &[(Invariant, &str, &str)] = &[
         (Invariant::Unbacked, "  bind u0 = size(%nz, 0)\n", ""),
         (Invariant::Unbacked, "%x: f32[n, 4], ", "%x: f32[n, 4], %z: f32[u0], "),
@@ -131,7 +131,7 @@ fn by_text() {
 }
 
 #[test]
-fn the_message_shows_where() {
+fn errors_show_the_statement() {
     let g = Graph::parse(&VALID.replacen("  bind u0 = size(%nz, 0)\n", "", 1)).unwrap();
     insta::assert_snapshot!(broken(Invariant::Unbacked, &g), @r#"
     invalid graph `g` (I6): `u0` is used before a statement binds it

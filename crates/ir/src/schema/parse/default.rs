@@ -1,4 +1,4 @@
-//! Default values, read by the type of their argument.
+//! The parser of default values, directed by the type of the argument.
 
 use super::super::lexer::Token;
 use super::super::{Default, SchemaError, SchemaErrorKind, Type};
@@ -7,7 +7,7 @@ use crate::{DType, Device, Layout, MemoryFormat};
 use std::str::FromStr;
 
 impl Parser<'_> {
-    /// A default value of type `ty`.
+    /// Parses a default value of type `ty`.
     pub(super) fn default(&mut self, arg: &str, ty: &Type) -> Result<Default, SchemaError> {
         if let Token::Ident("None") = self.peek() {
             if !ty.is_optional() {
@@ -55,7 +55,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A value of a type that is neither optional nor a list; `None` if it is not one.
+    /// Parses a value of a type that is neither optional nor a list; `None` if the text is no such
+    /// value.
     fn constant(&mut self, ty: &Type) -> Option<Default> {
         let minus = self.eat("-");
         let token = self.peek().clone();
@@ -71,7 +72,8 @@ impl Parser<'_> {
         };
         let value = match (ty, &token) {
             (Type::Int | Type::SymInt, Token::Number(digits)) => Default::Int(int(digits)?),
-            (Type::Int, Token::Ident("Mean")) if !minus => Default::Int(1), // a loss reduction's number
+            // PyTorch's loss functions default to the number of `at::Reduction::Mean`.
+            (Type::Int, Token::Ident("Mean")) if !minus => Default::Int(1),
             (Type::Float, Token::Number(digits)) => float(digits)?,
             (Type::Scalar, Token::Number(digits)) if digits.contains(['.', 'e', 'E']) => {
                 float(digits)?
@@ -99,7 +101,7 @@ impl Parser<'_> {
         Some(value)
     }
 
-    /// The default value here is not one of `ty`.
+    /// The error of a default value that is not of type `ty`.
     fn bad_default(&self, arg: &str, ty: &Type) -> SchemaError {
         let expected = match ty.required() {
             Type::Int | Type::SymInt => "an integer",

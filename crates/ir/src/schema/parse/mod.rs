@@ -1,4 +1,4 @@
-//! The parser: recursive descent over tokens.
+//! The parser of schemas: recursive descent over tokens.
 
 mod default;
 mod ty;
@@ -17,46 +17,49 @@ impl FromStr for Schema {
     }
 }
 
+/// Parses a schema; its namespace may be omitted if `ns` is given.
 pub(super) fn schema(text: &str, ns: Option<&str>) -> Result<Schema, SchemaError> {
-    let mut p = Parser::new(text)?;
-    let (name, span) = p.op_name(ns)?;
+    let mut parser = Parser::new(text)?;
+    let (name, span) = parser.op_name(ns)?;
     if name.overload == "default" || name.overload.starts_with("__") {
-        return Err(p
+        return Err(parser
             .fail(SchemaErrorKind::Overload(name.overload), span)
             .help("leave it out, or choose another name"));
     }
-    p.rest_of_schema(name)
+    parser.rest_of_schema(name)
 }
 
+/// Parses a signature of the operator `name`.
 pub(super) fn signature(name: OpName, text: &str) -> Result<Schema, SchemaError> {
-    let p = Parser::new(text)?;
-    if let Token::Ident(_) = p.peek() {
-        let start = p.span().start;
-        let end = p
+    let parser = Parser::new(text)?;
+    if let Token::Ident(_) = parser.peek() {
+        let start = parser.span().start;
+        let end = parser
             .tokens
             .iter()
             .find(|(t, _)| matches!(t, Token::Punct("(") | Token::End))
             .map_or(text.len(), |(_, s)| s.start);
         let found = text.get(start..end).unwrap_or_default().trim_end();
         let span = start..start + found.len();
-        return Err(p
+        return Err(parser
             .fail(SchemaErrorKind::NameInSignature(found.to_owned()), span)
             .help(format!("the name is already given: `{name}`")));
     }
-    p.rest_of_schema(name)
+    parser.rest_of_schema(name)
 }
 
+/// Parses an operator name.
 pub(super) fn name(text: &str) -> Result<OpName, SchemaError> {
-    let mut p = Parser::new(text)?;
-    let (mut name, _) = p.op_name(None)?;
-    match p.peek() {
+    let mut parser = Parser::new(text)?;
+    let (mut name, _) = parser.op_name(None)?;
+    match parser.peek() {
         Token::End => {}
         Token::Punct("::") => {
-            return Err(p
+            return Err(parser
                 .expected("the end of the name")
                 .help("an operator name has exactly one `::`"));
         }
-        _ => return Err(p.expected("the end of the name").help(NAME_HELP)),
+        _ => return Err(parser.expected("the end of the name").help(NAME_HELP)),
     }
     if name.overload == "default" {
         name.overload.clear();
@@ -86,11 +89,12 @@ impl<'a> Parser<'a> {
         self.tokens.get(self.at).map_or(self.text.len()..self.text.len(), |(_, s)| s.clone())
     }
 
-    /// The end of the last token read.
+    /// The byte offset of the end of the last consumed token.
     fn end(&self) -> usize {
         self.at.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |(_, s)| s.end)
     }
 
+    /// Consumes a punctuation token if it is next.
     fn eat(&mut self, punct: &str) -> bool {
         let found = matches!(self.peek(), Token::Punct(p) if *p == punct);
         self.at += usize::from(found);
@@ -115,6 +119,7 @@ impl<'a> Parser<'a> {
         SchemaError::new(kind, self.text, span)
     }
 
+    /// The error that the current token is not the expected syntax.
     fn expected(&self, expected: &str) -> SchemaError {
         let kind = SchemaErrorKind::Expected {
             expected: expected.to_owned(),
@@ -123,7 +128,8 @@ impl<'a> Parser<'a> {
         self.fail(kind, self.span())
     }
 
-    /// A name, of namespace `ns` if that is given; otherwise the text must have one.
+    /// Parses an operator name. Its namespace must be `ns` and may be omitted if `ns` is given;
+    /// otherwise it is required.
     fn op_name(&mut self, ns: Option<&str>) -> Result<(OpName, Range<usize>), SchemaError> {
         let start = self.span().start;
         let first = self.ident("an operator name").map_err(|e| e.help(NAME_HELP))?;
@@ -162,6 +168,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
+    /// Parses arguments and returns, and validates the schema.
     fn rest_of_schema(mut self, name: OpName) -> Result<Schema, SchemaError> {
         if !matches!(self.peek(), Token::Punct("(")) {
             let help = match self.peek() {
@@ -187,7 +194,7 @@ impl<'a> Parser<'a> {
         Ok(schema)
     }
 
-    /// `( item, … )`; `whose` names the parenthesis in errors.
+    /// Parses `( item, … )`; `whose` names the parenthesis in error messages.
     fn parenthesized(
         &mut self,
         whose: &str,
@@ -220,6 +227,7 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Parses the parenthesized arguments.
     fn args(&mut self, sites: &mut Sites) -> Result<Vec<Arg>, SchemaError> {
         let mut args = Vec::new();
         let mut kwarg_only = false;
@@ -240,6 +248,7 @@ impl<'a> Parser<'a> {
         Ok(args)
     }
 
+    /// Parses one argument.
     fn arg(&mut self, kwarg_only: bool) -> Result<Arg, SchemaError> {
         let (ty, alias) = self.ty()?;
         let name = self
@@ -250,6 +259,7 @@ impl<'a> Parser<'a> {
         Ok(Arg { name, ty, alias, default, kwarg_only })
     }
 
+    /// Parses one return, or several in parentheses.
     fn returns(&mut self, sites: &mut Sites) -> Result<Vec<Ret>, SchemaError> {
         let mut returns = Vec::new();
         let mut one = |p: &mut Self| {

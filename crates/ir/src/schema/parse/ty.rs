@@ -1,18 +1,19 @@
-//! Types and alias annotations.
+//! The parser of types and alias annotations.
 
 use super::super::lexer::Token;
 use super::super::{Alias, AliasSet, SchemaError, SchemaErrorKind, Type, closest};
 use super::Parser;
 use std::collections::BTreeSet;
 
-/// How many `?` and `[]` a type may have.
-const DEEPEST: usize = 8;
-/// The longest `[N]`; a single default value is repeated `N` times.
-const WIDEST: u32 = 1024;
+/// The most `?` and `[]` of one type.
+const MAX_MODIFIERS: usize = 8;
+/// The greatest `N` of `T[N]`. A single default value is repeated `N` times, so the limit bounds
+/// memory.
+const MAX_LIST_SIZE: u32 = 1024;
 const ALIAS_HELP: &str = "alias annotations look like `(a)`, `(a!)`, `(a|b)`, `(a -> *)`";
 
 impl Parser<'_> {
-    /// A type with at most one alias annotation, which is on a tensor or on the elements of a list.
+    /// Parses a type with at most one alias annotation, on a tensor or on the elements of a list.
     pub(super) fn ty(&mut self) -> Result<(Type, Option<Alias>), SchemaError> {
         let span = self.span();
         let name = match *self.peek() {
@@ -36,7 +37,7 @@ impl Parser<'_> {
             });
         };
         let mut alias = None;
-        for _ in 0..=DEEPEST {
+        for _ in 0..=MAX_MODIFIERS {
             let open = self.span();
             if self.eat("?") {
                 if ty.is_optional() {
@@ -64,23 +65,24 @@ impl Parser<'_> {
             }
         }
         Err(self.fail(
-            SchemaErrorKind::Limit("the number of `?` and `[]` of a type", DEEPEST),
+            SchemaErrorKind::Limit("the number of `?` and `[]` of a type", MAX_MODIFIERS),
             span.start..self.end(),
         ))
     }
 
+    /// Parses the `N` of `T[N]`, if present.
     fn list_size(&mut self) -> Result<Option<u32>, SchemaError> {
         let Token::Number(digits) = *self.peek() else { return Ok(None) };
         match digits.parse::<u32>() {
-            Ok(n) if n <= WIDEST => {
+            Ok(n) if n <= MAX_LIST_SIZE => {
                 self.at += 1;
                 Ok(Some(n))
             }
-            _ => Err(self.expected(&format!("a list size of at most {WIDEST}"))),
+            _ => Err(self.expected(&format!("a list size of at most {MAX_LIST_SIZE}"))),
         }
     }
 
-    /// What follows the `(` of an alias annotation.
+    /// Parses an alias annotation after its `(`.
     fn alias(&mut self) -> Result<Alias, SchemaError> {
         let before = self.alias_sets()?;
         let write = self.eat("!");
@@ -92,6 +94,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses alias sets separated by `|`.
     fn alias_sets(&mut self) -> Result<BTreeSet<AliasSet>, SchemaError> {
         let mut sets = BTreeSet::new();
         loop {
@@ -118,7 +121,7 @@ fn expected(expected: &str, found: &str) -> SchemaErrorKind {
     SchemaErrorKind::Expected { expected: expected.to_owned(), found: found.to_owned() }
 }
 
-/// What to write instead of an unknown type.
+/// A suggestion for an unknown type name.
 fn type_help(name: &str, next: &Token<'_>) -> Option<String> {
     let instead = match name {
         "int64_t" | "int32_t" | "i64" | "i32" | "usize" | "size_t" | "long" | "integer" => {
