@@ -4,6 +4,7 @@
 //! The program is a made-up transformer: residuals added in place, one buffer split in three,
 //! caches written by rows, a store that nobody sees.
 
+use maquette::ir::functional_ops::{CALL, SCATTER};
 use maquette::library::Facts;
 use maquette::prelude::*;
 use maquette_rewrite::{FunctionalGraph, Level, Options, functionalize};
@@ -77,11 +78,7 @@ fn copies(f: &FunctionalGraph) -> (usize, usize, i64) {
         ty.map_or(0, |t| t.sizes.iter().filter_map(|e| e.as_i64()).product::<i64>())
     };
     let of = |op: &'static str| f.graph.nodes().filter(move |&n| f.graph.op_name(n) == op);
-    (
-        of("ir::scatter").count(),
-        of("ir::call").count(),
-        of("ir::scatter").chain(of("ir::call")).map(elements).sum(),
-    )
+    (of(SCATTER).count(), of(CALL).count(), of(SCATTER).chain(of(CALL)).map(elements).sum())
 }
 
 fn main() {

@@ -40,6 +40,8 @@ pub use maquette_driver::{
     Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program,
     RangeConstraint, Signature,
 };
+pub use maquette_interp as interp;
+pub use maquette_interp::check_calls;
 pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
@@ -52,7 +54,7 @@ pub use maquette_ops::{
     Effect, Element, Error, ErrorKind, FakeCtx, IntoDims, Op, Reduction, Result, Tensor, Value,
     args, bail, ensure, fake, kwargs,
 };
-pub use maquette_trace::{Dim, TraceOptions, Traced, check_calls, run_graph, trace};
+pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
 #[cfg(feature = "check")]
 pub use {
     maquette_check as check, maquette_check::opcheck_suite, maquette_trace::assert_graph_snapshot,

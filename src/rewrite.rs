@@ -1,4 +1,4 @@
-//! Passes over graphs: programs that mutate as graphs of values. See `docs/functionalization.md`.
+//! Passes over graphs: programs that mutate as graphs of values, and plans for their memory.
+//! [`Interpreter`](crate::interp::Interpreter) runs them. See `docs/functionalization.md`.
 
-pub use maquette_driver::{Traffic, run_functional, run_in_place, run_planned};
 pub use maquette_rewrite::*;

@@ -6,9 +6,10 @@
 mod llama;
 
 use llama::{Cache, Config, Llama};
+use maquette::interp::{Execution, Interpreter};
 use maquette::library::Facts;
 use maquette::prelude::*;
-use maquette::rewrite::{ExecutionMode, Options, functionalize_in_place, run_planned};
+use maquette::rewrite::{ExecutionMode, Options, functionalize_in_place};
 
 const CONFIG: Config = Config {
     vocabulary: 100,
@@ -44,7 +45,7 @@ fn the_cache_is_not_copied() {
         .unwrap();
 
     let in_place = functionalize_in_place(step.graph(), &Facts, &Options::new()).unwrap();
-    let ExecutionMode::Planned(functional, plan) = in_place else {
+    let ExecutionMode::Buffered(functional, plan) = &in_place else {
         panic!("no plan is known to copy no more than the program")
     };
     functional.graph.verify().unwrap();
@@ -58,10 +59,11 @@ fn the_cache_is_not_copied() {
         for n in 1..=6 {
             let tokens: Vec<i64> = (0..n).map(|i| i * 7 % 100).collect();
             let expected = llama.step(&Tensor::from_vec(tokens.clone(), [n]), &eager).unwrap();
-            let (found, traffic) =
-                run_planned(&functional, &plan, &inputs(&tokens, &planned)).unwrap();
+            let Execution { results, traffic } =
+                Interpreter::new(&in_place).run(&inputs(&tokens, &planned)).unwrap();
+            let traffic = traffic.unwrap();
             let found =
-                found.iter().flat_map(Value::tensors).next().unwrap().to_vec::<f32>().unwrap();
+                results.iter().flat_map(Value::tensors).next().unwrap().to_vec::<f32>().unwrap();
             assert_eq!(found, expected.to_vec::<f32>().unwrap(), "at {n} tokens");
             assert!(
                 traffic.copied <= 2 * CONFIG.layers as u64 * row,

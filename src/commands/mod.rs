@@ -62,9 +62,9 @@ pub fn functionalize(
     let graph = read(file)?;
     let names: BTreeSet<&str> = graph.nodes().map(|n| graph.op_name(n)).collect();
     // a functional graph's own operators are in no registry
-    for name in
-        names.into_iter().filter(|name| !name.starts_with("ir::") && Op::find(name).is_err())
-    {
+    for name in names.into_iter().filter(|name| {
+        !maquette::ir::functional_ops::is_functional_op(name) && Op::find(name).is_err()
+    }) {
         anstream::eprintln!(
             "{BOLD}note{BOLD:#}: there is no operator `{name}` here; it is taken to write to all \
                 its tensors"
@@ -90,13 +90,15 @@ pub fn functionalize(
         text += &match rewrite::functionalize_in_place(&graph, &library::Facts, &options)
             .map_err(Error::other)?
         {
-            ExecutionMode::Planned(chosen, _) if chosen.graph == f.graph => {
+            ExecutionMode::Buffered(chosen, _) if chosen.graph == f.graph => {
                 "execution: by this plan\n".to_owned()
             }
-            ExecutionMode::Planned(chosen, plan) => {
+            ExecutionMode::Buffered(chosen, plan) => {
                 format!("execution: as lifted:\n{}\n{}", chosen.graph, plan.display(&chosen.graph))
             }
-            ExecutionMode::Original(_) => "execution: original program\n".to_owned(),
+            ExecutionMode::Original(_) | ExecutionMode::Functional(_) => {
+                "execution: original program\n".to_owned()
+            }
         };
     }
     print(&text)

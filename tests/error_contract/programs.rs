@@ -131,7 +131,7 @@ pub fn rows() -> Vec<Row> {
             let graph: Graph =
                 "graph g(%x: f32[3]) -> (f32[3]) {\n  %y: f32[3] = mylib::nz(%x)\n  return %y\n}"
                     .parse()?;
-            maquette::run_graph(&graph, &[x().into()])
+            maquette::interp::Interpreter::new(&graph).run(&[x().into()])
         }),
         fails!(
             "text that is not a graph",

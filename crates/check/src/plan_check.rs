@@ -6,15 +6,14 @@
 //! is where it should be; and if the invariants I1 to I7 hold at each step.
 
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
+use maquette_ir::functional_ops::{Callee, FunctionalOp, List, Region};
+use maquette_ir::functional_program::{ExternalTensor, FunctionalGraph, Output};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, Stmt, ValueId};
 use maquette_ir::sym::{Expr, SymTable, SymbolId};
-use maquette_rewrite::{CALL, ExternalTensor, FunctionalGraph, Output};
 use std::collections::{HashMap, HashSet};
 
 /// The values of symbols.
 pub type Env<'a> = dyn Fn(SymbolId) -> Option<i64> + 'a;
-
-const VIEW: &str = "ir::view";
 
 type ElementId = u64;
 type PlanResult<T = ()> = Result<T, String>;
@@ -81,21 +80,18 @@ impl Checker<'_> {
         table.eval(e, self.env).map_err(|e| e.to_string())
     }
 
-    fn list(&self, arg: Option<&Arg>) -> PlanResult<Vec<i64>> {
-        let Some(Arg::List(list)) = arg else { return Err("a view is not given by lists".into()) };
-        self.graph.list(*list).iter().map(|a| self.int(Some(a))).collect()
+    fn list(&self, list: List<'_>) -> PlanResult<Vec<i64>> {
+        list.iter().map(|e| self.eval(self.graph.symbols(), e)).collect()
     }
 
-    fn int(&self, arg: Option<&Arg>) -> PlanResult<i64> {
-        match arg {
-            Some(Arg::Int(e)) => self.eval(self.graph.symbols(), *e),
-            _ => Err("not an integer".into()),
-        }
+    /// The elements of a base, row-major, that a view has.
+    fn view_positions(&self, region: Region<'_>) -> PlanResult<Vec<i64>> {
+        let offset = self.eval(self.graph.symbols(), region.offset)?;
+        Ok(positions(offset, &self.list(region.sizes)?, &self.list(region.strides)?))
     }
 
-    /// The elements of a base, row-major, that a view's arguments name.
-    fn view_positions(&self, at: &[Arg]) -> PlanResult<Vec<i64>> {
-        Ok(positions(self.int(at.get(2))?, &self.list(at.first())?, &self.list(at.get(1))?))
+    fn decode(&self, node: NodeId) -> PlanResult<FunctionalOp<'_>> {
+        FunctionalOp::of(self.graph, node).map_err(|_| "a node is malformed".to_owned())
     }
 
     fn positions(&self, place: &BufferView) -> PlanResult<Vec<i64>> {
@@ -158,33 +154,25 @@ impl Checker<'_> {
         }
         self.initial_memory = self.memory.clone();
         for node in graph.nodes() {
-            let args = graph.args(node);
-            let first = |i: usize| {
-                if let Some(Arg::Value(v)) = args.get(i) {
-                    Ok(*v)
-                } else {
-                    Err("no tensor".to_owned())
-                }
-            };
             let results: Vec<ValueId> = graph.result_values(node).collect();
-            let made = match graph.op_name(node) {
-                VIEW => {
-                    let base = self.element_ids(first(0)?)?;
-                    self.view_positions(&args[1..])?
+            let made = match self.decode(node)? {
+                FunctionalOp::View { base, region } => {
+                    let base = self.element_ids(base)?;
+                    self.view_positions(region)?
                         .iter()
                         .map(|p| base.get(*p as usize).copied())
                         .collect::<Option<_>>()
                         .ok_or("a view leaves its base")?
                 }
-                "ir::scatter" => {
+                FunctionalOp::Scatter { base, source, region } => {
                     let (mut base, source) =
-                        (self.element_ids(first(0)?)?.clone(), self.element_ids(first(1)?)?);
-                    for (p, name) in self.view_positions(&args[2..])?.iter().zip(source) {
+                        (self.element_ids(base)?.clone(), self.element_ids(source)?);
+                    for (p, name) in self.view_positions(region)?.iter().zip(source) {
                         *base.get_mut(*p as usize).ok_or("a store leaves its base")? = *name;
                     }
                     base
                 }
-                "ir::strided" => self.element_ids(first(0)?)?.clone(),
+                FunctionalOp::Strided { operand } => self.element_ids(operand)?.clone(),
                 _ => {
                     for v in results {
                         if graph.tensor_type(v).is_some() {
@@ -203,20 +191,15 @@ impl Checker<'_> {
     /// The tensors that a node reads, and those it mutates, before and after.
     fn operands(&self, node: NodeId) -> (Vec<ValueId>, Vec<(ValueId, ValueId)>) {
         let graph = self.graph;
-        let (op, skip) = match (graph.op_name(node), graph.args(node).first()) {
-            (CALL, Some(Arg::Str(name))) => (graph.str(*name), 1),
-            (op, _) => (op, 0),
-        };
+        let Callee { op, args, mutates, .. } = Callee::of(graph, node);
         let (mut reads, mut mutated) = (Vec::new(), Vec::new());
         let named = graph
             .kwargs(node)
             .iter()
             .map(|(name, a)| (self.facts.arg_index(op, graph.str(*name)), *a));
-        for (index, arg) in
-            graph.args(node).iter().skip(skip).enumerate().map(|(i, a)| (Some(i), *a)).chain(named)
-        {
+        for (index, arg) in args.iter().enumerate().map(|(i, a)| (Some(i), *a)).chain(named) {
             let writes =
-                skip == 1 && index.is_none_or(|i| self.facts.arg_effect(op, i) == ArgEffect::Write);
+                mutates && index.is_none_or(|i| self.facts.arg_effect(op, i) == ArgEffect::Write);
             graph.for_each_leaf(arg, &mut |leaf| {
                 if let Arg::Value(v) = leaf
                     && graph.tensor_type(v).is_some()
@@ -347,8 +330,9 @@ impl Checker<'_> {
         if !self.done.insert(node) {
             return Err("a node runs twice".into());
         }
-        if self.graph.op_name(node) == VIEW {
-            return self.gathered_view(node, reads, results);
+        if let FunctionalOp::View { base, region } = self.decode(node)? {
+            let part = self.view_positions(region)?;
+            return self.gathered_view(base, &part, reads, results);
         }
         let (operands, mutated) = self.operands(node);
         for v in operands {
@@ -400,21 +384,16 @@ impl Checker<'_> {
     /// over later may be anything.
     fn gathered_view(
         &mut self,
-        node: NodeId,
+        viewed: ValueId,
+        part: &[i64],
         reads: &[(ValueId, BufferView)],
         results: &[(ValueId, ResultDest)],
     ) -> PlanResult {
         let ([(base, from)], [(_, ResultDest::Into(to))]) = (reads, results) else {
             return Err("a view that copies has no place".into());
         };
-        let (source, target, part) = (
-            self.positions(from)?,
-            self.positions(to)?,
-            self.view_positions(&self.graph.args(node)[1..])?,
-        );
-        if self.graph.args(node).first() != Some(&Arg::Value(*base))
-            || source.len() != self.element_ids(*base)?.len()
-        {
+        let (source, target) = (self.positions(from)?, self.positions(to)?);
+        if viewed != *base || source.len() != self.element_ids(*base)?.len() {
             return Err("a view is of another tensor".into());
         }
         if target.len() != part.len() {
@@ -432,9 +411,13 @@ impl Checker<'_> {
 
     fn check_outputs(&mut self) -> PlanResult {
         for node in self.graph.nodes() {
-            if !matches!(self.graph.op_name(node), VIEW | "ir::scatter" | "ir::strided")
-                && !self.done.contains(&node)
-            {
+            let only_moves = matches!(
+                self.decode(node)?,
+                FunctionalOp::View { .. }
+                    | FunctionalOp::Scatter { .. }
+                    | FunctionalOp::Strided { .. }
+            );
+            if !only_moves && !self.done.contains(&node) {
                 return Err(format!("{} never runs", self.graph.op_name(node)));
             }
         }
@@ -493,7 +476,8 @@ impl Checker<'_> {
             };
             let at = match m.layout {
                 Some(place) => {
-                    let numbers = self.list(self.graph.outputs().get(place))?;
+                    let numbers =
+                        self.list(self.program.layout(place).ok_or("a layout is no list")?)?;
                     let (sizes, strides) = numbers[1..].split_at((numbers.len() - 1) / 2);
                     positions(numbers[0], sizes, strides)
                 }

@@ -5,7 +5,7 @@ use maquette_check::oracle::{
     Eager, Fuzzer, Mode, PreparedProgram, TestProgram, Verdict, WriteCount, check,
     generate::generate, model, modes, register,
 };
-use maquette_driver::run_planned;
+use maquette_interp::Interpreter;
 use maquette_ir::DType;
 use maquette_ops::library::Facts;
 use maquette_ops::{Args, Op, Outputs, Result, Tensor, Value, call};
@@ -128,7 +128,7 @@ graph program(%in0: f32[8]) -> (f32[8])
     let f = functionalize(&program.graph, &Facts, &Options::new().level(Level::LiftOnly)).unwrap();
     let plan = plan(&f, &Facts).unwrap();
     let x = Value::from(&Tensor::ones([8], DType::F32));
-    let failed = run_planned(&f, &plan, &[x]).unwrap_err();
+    let failed = Interpreter::new((&f, &plan)).run(&[x]).unwrap_err();
     assert!(failed.to_string().contains("at most four"), "{failed}");
 }
 

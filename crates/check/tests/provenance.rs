@@ -3,10 +3,11 @@
 
 use maquette_check::oracle::{TestProgram, generate::generate, model};
 use maquette_ir::Loc;
-use maquette_ir::graph::{Arg, Graph, NodeId};
+use maquette_ir::functional_ops::FunctionalOp;
+use maquette_ir::graph::{Graph, NodeId};
 use maquette_ops::library::Facts;
 use maquette_ops::{Op, Result, Tensor, Value};
-use maquette_rewrite::{CALL, Level, Options, functionalize};
+use maquette_rewrite::{Level, Options, functionalize};
 use maquette_trace::TraceOptions;
 use std::collections::BTreeMap;
 
@@ -25,13 +26,11 @@ fn traced(program: &TestProgram) -> Result<Graph> {
     Ok(TraceOptions::new().keep_offsets(true).trace(code, given)?.graph().clone())
 }
 
-/// The operator that a node calls, builtin or not; `None` of a node that is the functional form's
-/// own.
+/// The library operator that a node calls; `None` for nodes of the functional dialect.
 fn called(graph: &Graph, node: NodeId) -> Option<&str> {
-    match (graph.op_name(node), graph.args(node).first()) {
-        (CALL, Some(Arg::Str(name))) => Some(graph.str(*name)),
-        (op, _) if op.starts_with("ir::") => None,
-        (op, _) => Some(op),
+    match FunctionalOp::of(graph, node) {
+        Ok(FunctionalOp::Call(callee)) => Some(callee.op),
+        _ => None,
     }
 }
 

@@ -1,16 +1,12 @@
-//! What joins tracing, passes and execution.
+//! Export: joins tracing, passes and execution into a [`Program`].
 //!
-//! **Architecture invariant:** nothing here computes: it calls what the crates below do, in order,
-//! and hands results over.
+//! **Architecture invariant:** nothing here computes. It calls the crates below in order.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod export;
-mod functional;
 
 pub use export::{
     Condition, ExportOptions, InputKind, InputSpec, OutputKind, OutputSpec, Program,
     RangeConstraint, Signature,
 };
-pub use functional::{run_functional, run_in_place, run_planned};
-pub use maquette_ir::copy_cost::Traffic;

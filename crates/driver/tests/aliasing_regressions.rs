@@ -460,7 +460,7 @@ fn sizes_that_are_symbols() {
         |v: Vec<Tensor>| v[0].nonzero().to_dtype(DType::F32) + Tensor::zeros([3i64, 1], DType::F32);
     let f = check_dynamic(&[], sum, &[&flags([1.0, 0.0, 2.0, 3.0])]);
     let one = [Value::Tensor(Tensor::from_vec(vec![0.0f32, 0.0, 0.0, 5.0], [4]))];
-    let refused = maquette_driver::run_functional(&f, &one).unwrap_err();
+    let refused = maquette_interp::Interpreter::new(&f).run(&one).unwrap_err();
     book.page(
         "return nonzero(x) + zeros(3, 1)",
         &format!("made for three rows, and says so when one would be repeated: {}", refused.kind()),

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{arange, check, check_shared};
-use maquette_driver::run_functional;
+use maquette_interp::Interpreter;
 use maquette_ir::DType::{F16, F32, F64};
 use maquette_ir::MemoryFormat;
 use maquette_ops::library::Facts;
@@ -243,7 +243,7 @@ fn inputs_of_one_memory() {
     writeln!(
         book,
         "# The same, made for inputs apart\nrefused: {}",
-        run_functional(&f, &inputs).unwrap_err().kind()
+        Interpreter::new(&f).run(&inputs).unwrap_err().kind()
     )
     .unwrap();
     insta::assert_snapshot!("inputs_of_one_memory", book);

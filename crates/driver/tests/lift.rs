@@ -3,7 +3,7 @@
 mod common;
 
 use common::{arange, check};
-use maquette_driver::{run_functional, run_planned};
+use maquette_interp::Interpreter;
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, Tensor, Value};
 use maquette_rewrite::{Level, Options, functionalize, plan};
@@ -116,7 +116,7 @@ fn a_transposed_square_of_one_symbol_is_written_where_it_lies() {
         options.trace(|x: Tensor| x.select(0, 0).fill_(7.0).ok().map(drop), rows().t()).unwrap();
     let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
     let (x, y) = (rows(), rows());
-    run_functional(&f, &[Value::from(&x.t())]).unwrap();
+    Interpreter::new(&f).run(&[Value::from(&x.t())]).unwrap();
     y.t().select(0, 0).fill_(7.0);
     assert_eq!(x.to_vec::<f32>().unwrap(), y.to_vec::<f32>().unwrap());
 }
@@ -160,8 +160,8 @@ fn elements_that_share_their_place_at_some_sizes_only_are_looked_at_in_the_run()
                     assert_eq!(x.to_vec::<f32>().unwrap(), eager.0.to_vec::<f32>().unwrap());
                 }
             };
-            ran(inputs(n), &|given| run_functional(&f, given).map(drop));
-            ran(inputs(n), &|given| run_planned(&f, &plan, given).map(drop));
+            ran(inputs(n), &|given| Interpreter::new(&f).run(given).map(drop));
+            ran(inputs(n), &|given| Interpreter::new((&f, &plan)).run(given).map(drop));
         }
     }
 }
@@ -175,15 +175,15 @@ fn captured_tensors_of_one_memory_are_not_taken_for_two() {
         .trace(|_: Tensor| (whole.neg_().ok().map(drop), part.clone() + 1.0), arange(3))
         .unwrap();
     let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
-    let e = run_functional(&f, &[Value::from(&arange(3))]).unwrap_err();
+    let e = Interpreter::new(&f).run(&[Value::from(&arange(3))]).unwrap_err();
     assert!(e.to_string().contains("share memory"), "{e}");
     // or is given a part of what it captured
     let t = TraceOptions::new()
         .trace(|x: Tensor| (whole.neg_().ok().map(drop), x + 1.0), arange(3))
         .unwrap();
     let f = functionalize(t.graph(), &Facts, &Options::new()).unwrap();
-    run_functional(&f, &[Value::from(&arange(3))]).unwrap();
-    let e = run_functional(&f, &[Value::from(&given)]).unwrap_err();
+    Interpreter::new(&f).run(&[Value::from(&arange(3))]).unwrap();
+    let e = Interpreter::new(&f).run(&[Value::from(&given)]).unwrap_err();
     assert!(e.to_string().contains("share memory"), "{e}");
 }
 

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{arange, check, copied, fresh};
+use maquette_interp::{Execution, Interpreter};
 use maquette_ir::DType;
 use maquette_ops::library::Facts;
 use maquette_ops::{Result, Tensor, Tree, Value, args, custom_op};
@@ -185,17 +186,17 @@ fn a_program_runs_in_place_by_a_plan_or_as_it_is() {
 }";
     let graph: maquette_ir::graph::Graph = program.parse().unwrap();
     let planned = functionalize_in_place(&graph, &Facts, &Options::new()).unwrap();
-    assert!(matches!(planned, ExecutionMode::Planned(..)));
-    for in_place in [planned, ExecutionMode::Original(Box::new(graph))] {
+    assert!(matches!(planned, ExecutionMode::Buffered(..)));
+    for in_place in [planned, ExecutionMode::from(&graph)] {
         let x = arange(4);
-        let (outputs, traffic) =
-            maquette_driver::run_in_place(&in_place, &[Value::Tensor(x.clone())]).unwrap();
+        let Execution { results, traffic } =
+            Interpreter::new(&in_place).run(&[Value::Tensor(x.clone())]).unwrap();
         assert_eq!(x.to_vec::<f32>().unwrap(), [-30.0, -20.0, -1.0, 0.0]);
-        let [Value::Tensor(out)] = outputs.as_slice() else { panic!("one tensor is returned") };
+        let [Value::Tensor(out)] = results.as_slice() else { panic!("one tensor is returned") };
         assert!(out.shares_storage(&x));
         assert_eq!(
             traffic.is_some_and(|t| t.copied == 0),
-            matches!(in_place, ExecutionMode::Planned(..))
+            matches!(in_place, ExecutionMode::Buffered(..))
         );
     }
 }
@@ -219,12 +220,10 @@ fn what_is_written_behind_an_assertion_that_fails_is_as_it_was() {
     let run = |before: &str, m: [f32; 4]| {
         let graph: maquette_ir::graph::Graph = program(before).parse().unwrap();
         let in_place = functionalize_in_place(&graph, &Facts, &Options::new()).unwrap();
-        assert!(matches!(in_place, ExecutionMode::Planned(..)));
+        assert!(matches!(in_place, ExecutionMode::Buffered(..)));
         let x = arange(4);
-        let done = maquette_driver::run_in_place(
-            &in_place,
-            &[Value::Tensor(x.clone()), Value::Tensor(Tensor::from(m))],
-        );
+        let done = Interpreter::new(&in_place)
+            .run(&[Value::Tensor(x.clone()), Value::Tensor(Tensor::from(m))]);
         (x.to_vec::<f32>().unwrap(), done.map(drop).map_err(|e| e.to_string()))
     };
     let before = "  %neg_: f32[4] = aten::neg_(%x)\n";

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{arange, check, check_under, uses_of};
-use maquette_driver::run_functional;
+use maquette_interp::Interpreter;
 use maquette_ir::DType::{F16, F32, F64, I64, U8};
 use maquette_ir::MemoryFormat;
 use maquette_ops::library::Facts;
@@ -162,7 +162,8 @@ fn what_cannot_be_written_has_no_functional_variant() {
         let f = functionalize(&text.parse().unwrap(), &Facts, &Options::new()).unwrap();
         assert!(!fired(&f, "functional-variant"), "{}", f.graph);
         let inputs = [Tensor::from_vec(vec![1i64, 2, 3, 4], [4i64]), arange(4)];
-        let e = run_functional(&f, &inputs.each_ref().map(Value::from)).unwrap_err().to_string();
+        let e =
+            Interpreter::new(&f).run(&inputs.each_ref().map(Value::from)).unwrap_err().to_string();
         assert!(e.contains("cannot be written"), "{call}: {e}");
         assert_eq!(inputs[0].to_vec::<i64>().unwrap(), [1, 2, 3, 4]);
     }

@@ -12,6 +12,8 @@ mod device;
 mod dtype;
 #[doc(hidden)]
 pub mod fault_injection;
+pub mod functional_ops;
+pub mod functional_program;
 pub mod graph;
 mod layout;
 mod loc;

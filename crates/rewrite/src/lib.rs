@@ -12,7 +12,6 @@
 #![warn(missing_docs)]
 
 mod error;
-mod functional_graph;
 mod select_plan;
 /// From a program that mutates to a graph of values: lifted, rewritten in an e-graph, and emitted.
 mod functionalize {
@@ -27,19 +26,15 @@ mod bufferize;
 
 pub use bufferize::plan;
 pub use error::{FunctionalizeError, Reason};
-pub use functional_graph::{
-    ExternalTensor, FunctionalGraph, Mutation, Output, SharedMemory, Stats,
+pub use maquette_ir::functional_program::{
+    ExecutionMode, ExternalTensor, FunctionalGraph, Mutation, Output, RewriteStats, SharedMemory,
 };
-pub use select_plan::{ExecutionMode, functionalize_in_place};
+pub use select_plan::functionalize_in_place;
 
 use functionalize::lift::requirements::Requirements;
 use functionalize::{egraph, emit, lift};
 use lift::Lifted;
 use maquette_ir::graph::{Graph, OpFacts};
-
-/// The name under which operators that mutate are called on copies. Its first argument is their
-/// name.
-pub const CALL: &str = emit::CALL;
 
 /// How much is rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -117,7 +112,9 @@ pub fn functionalize(
     options: &Options,
 ) -> Result<FunctionalGraph, FunctionalizeError> {
     match options.level {
-        Level::LiftOnly => emit::emit(graph, lift(graph, facts, options, false)?, Stats::default()),
+        Level::LiftOnly => {
+            emit::emit(graph, lift(graph, facts, options, false)?, RewriteStats::default())
+        }
         Level::Exact => match egraph::optimize(
             lift(graph, facts, options, !options.disable_forwarding)?,
             facts,
@@ -127,7 +124,7 @@ pub fn functionalize(
             Err(FunctionalizeError { kind: Reason::Internal(why), .. }) => emit::emit(
                 graph,
                 lift(graph, facts, options, false)?,
-                Stats { stopped: why, ..Stats::default() },
+                RewriteStats { stopped: why, ..RewriteStats::default() },
             ),
             done => done.and_then(|(lifted, stats)| emit::emit(graph, lifted, stats)),
         },

@@ -2,20 +2,11 @@
 
 use crate::bufferize::plan;
 use crate::error::FunctionalizeError;
-use crate::functional_graph::FunctionalGraph;
 use crate::{Level, Options, functionalize};
 use maquette_ir::buffer_plan::BufferPlan;
+use maquette_ir::functional_program::{ExecutionMode, FunctionalGraph};
 use maquette_ir::graph::{Graph, OpFacts};
-
-/// A program, and the memory that it runs in.
-#[derive(Clone, Debug)]
-pub enum ExecutionMode {
-    /// As values, in the memory of a plan that copies no more than the program as it is.
-    Planned(Box<FunctionalGraph>, Box<BufferPlan>),
-    /// As it is: no plan was found of which that is known. It then serves inputs that share memory
-    /// in any way.
-    Original(Box<Graph>),
-}
+use std::borrow::Cow;
 
 /// Makes a program functional and plans it, as it was rewritten or as it was lifted. Of the plans
 /// that [copy no more](FunctionalGraph::within_eager_copies) than the program as it is, it takes
@@ -27,7 +18,7 @@ pub fn functionalize_in_place(
     graph: &Graph,
     facts: &dyn OpFacts,
     options: &Options,
-) -> Result<ExecutionMode, FunctionalizeError> {
+) -> Result<ExecutionMode<'static>, FunctionalizeError> {
     let planned =
         |level: Level| -> Result<Option<(FunctionalGraph, BufferPlan)>, FunctionalizeError> {
             let functional = functionalize(graph, facts, &options.clone().level(level))?;
@@ -50,7 +41,9 @@ pub fn functionalize_in_place(
         }
     };
     Ok(match best {
-        Some((functional, plan)) => ExecutionMode::Planned(Box::new(functional), Box::new(plan)),
-        None => ExecutionMode::Original(Box::new(graph.clone())),
+        Some((functional, plan)) => {
+            ExecutionMode::Buffered(Cow::Owned(functional), Cow::Owned(plan))
+        }
+        None => ExecutionMode::Original(Cow::Owned(graph.clone())),
     })
 }

@@ -25,20 +25,14 @@
 //! existed before and are used by the program become constants that refer to their storage. Sizes
 //! are numbers, or symbols: see [`TraceOptions`].
 //!
-//! **Architecture invariant:** nothing here knows of passes or backends. The interpreter calls
-//! operators one by one, as the program would.
+//! **Architecture invariant:** nothing here executes a graph or knows of passes. [`Traced::run`]
+//! calls the interpreter of `maquette-interp`.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
-mod bindings;
-mod buffered;
-mod check_calls;
 mod consts;
 mod dim;
-mod functional;
 mod inputs;
-mod interpreter;
-mod metadata_check;
 mod op_record;
 mod options;
 mod real_propagation;
@@ -47,14 +41,8 @@ mod state;
 mod traced;
 mod tracer;
 
-pub use bindings::input_symbols;
-pub use buffered::{BufferedOutputs, run_planned};
-pub use check_calls::check_calls;
-pub use consts::Captured;
 pub use dim::Dim;
-pub use functional::{CALL, copy_for_write, copy_with_strides, run_functional, run_functional_at};
 pub use inputs::LeafKind;
-pub use interpreter::{SourceInfo, run_graph};
 pub use options::{TraceOptions, trace};
 pub use state::State;
 pub use traced::{Interface, Traced, TracedProgram};

@@ -2,8 +2,8 @@
 //! comes back decides what metadata cannot.
 
 use crate::inputs::symbolic_strides;
-use crate::metadata_check::{ExpectedMeta, check_metadata};
 use crate::record::unbound_symbols;
+use maquette_interp::metadata_check::{ExpectedMeta, check_metadata};
 use maquette_ir::sym::{Range, Scope, SymInt};
 use maquette_ir::{Device, Loc};
 use maquette_ops::random::{self, Philox};

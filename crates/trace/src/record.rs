@@ -1,8 +1,9 @@
 //! What a trace writes down: operator calls become nodes, with the symbols they bind and the
 //! assertions they raise in their places.
 
-use crate::consts::{Captured, ConstEntry, Consts};
+use crate::consts::{ConstEntry, Consts};
 use crate::op_record::OpRecord;
+use maquette_interp::Captured;
 use maquette_ir::Loc;
 use maquette_ir::graph::{
     Arg, BindSource, Created, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId,

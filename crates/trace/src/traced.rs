@@ -1,8 +1,8 @@
 //! A traced program.
 
 use crate::inputs::{LeafKind, part_label};
-use crate::interpreter::{SourceInfo, run_with};
 use crate::state::State;
+use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::Loc;
 use maquette_ir::graph::Graph;
 use maquette_ops::tree::TreeSpec;
@@ -137,16 +137,16 @@ impl<I: Tree, O: Tree> Traced<I, O> {
             .chain(interface.input_labels().map(ToOwned::to_owned))
             .collect();
         let source_info = SourceInfo {
-            guard_locs: guard_locs,
-            assert_locs: assert_locs,
+            guard_locs,
+            assert_locs,
             input_names: &labels,
             call_site: Loc::caller(),
         };
         let run = || {
             let own = state.iter().map(|s| Value::Tensor(s.tensor.clone()));
             let given: Vec<Value> = own.chain(interface.flatten_inputs(&inputs)?).collect();
-            let outputs = run_with(graph, &given, &source_info)?;
-            O::unflatten(&interface.out_spec, &mut outputs.into_iter())
+            let run = Interpreter::new(graph).with_source_info(source_info).run(&given)?;
+            O::unflatten(&interface.out_spec, &mut run.results.into_iter())
         };
         run().map_err(|e| source_info.locate(e))
     }

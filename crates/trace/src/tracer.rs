@@ -15,7 +15,7 @@ use maquette_ops::{
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 struct Tracer {
     tag: Arc<TraceTag>,
@@ -77,11 +77,7 @@ impl Tracer {
     /// Host data made by the program is a constant that every run copies anew, as the program would
     /// make it anew.
     fn lift(&self, t: &Tensor, loc: Loc) -> Result<Tensor> {
-        static LIFT: OnceLock<Option<Op>> = OnceLock::new();
-        let out = match LIFT.get_or_init(|| Op::find("aten::lift_fresh_copy").ok()) {
-            Some(lift) => self.call(*lift, args![t], loc)?,
-            None => self.call(Op::find("aten::clone")?, args![t, ()], loc)?,
-        };
+        let out = self.call(Op::lift_fresh_copy()?, args![t], loc)?;
         out.first().map_or_else(
             || Err(Error::value("a copy operator returned nothing")),
             |v| v.tensor().cloned(),

@@ -4,13 +4,14 @@ mod common;
 
 use common::{INC, call, vector};
 use insta::assert_snapshot;
+use maquette_interp::Interpreter;
 use maquette_ir::Device;
 use maquette_ir::graph::{EdgeKind, Graph, NodeId};
 use maquette_ops::library::Facts;
 use maquette_ops::{
     Effect, ErrorKind, FakeCtx, Op, RegisterError, Result, Tensor, Value, args, custom_op, random,
 };
-use maquette_trace::{run_graph, trace};
+use maquette_trace::trace;
 use petgraph::visit::{EdgeRef, IntoEdgeReferences};
 use std::sync::{Arc, Mutex};
 
@@ -81,7 +82,7 @@ fn effects_keep_their_order_and_their_repetitions() {
     let text = t.graph().to_string();
     let again: Graph = text.parse().unwrap();
     assert_eq!(again, *t.graph());
-    run_graph(&again, &[vector(2).into()]).unwrap();
+    Interpreter::new(&again).run(&[vector(2).into()]).unwrap();
     assert_eq!(*log.lock().unwrap(), eager);
     let unknown: Graph = text.replace("e::", "nobody::").parse().unwrap();
     assert_eq!(unknown.nodes().filter(|n| unknown.has_effect(*n)).count(), 4);
@@ -179,7 +180,7 @@ fn a_traced_program_draws_the_numbers_that_eager_draws() {
     assert_eq!((bits(t.run(x()).unwrap().unwrap()), random::state(Device::Cpu).offset), eager);
     random::manual_seed(5);
     let again: Graph = t.graph().to_string().parse().unwrap();
-    let out = run_graph(&again, &[Value::from(x())]).unwrap();
+    let out = Interpreter::new(&again).run(&[Value::from(x())]).unwrap().results;
     let tensors: Vec<Tensor> = out.iter().flat_map(Value::tensors).cloned().collect();
     assert_eq!(
         (

@@ -5,12 +5,14 @@ mod common;
 
 use common::{COUNT, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
+use maquette_interp::Interpreter;
+use maquette_ir::graph::Graph;
 use maquette_ir::sym::SymInt;
 use maquette_ir::{DType, Device};
 use maquette_ops::{
     ErrorKind, FakeCtx, FakeError, IntoDims, Meta, Op, Result, RunError, Tensor, args, custom_op,
 };
-use maquette_trace::{TraceOptions, run_graph, trace};
+use maquette_trace::{TraceOptions, trace};
 
 /// An error without line numbers.
 fn text(e: &maquette_ops::Error) -> String {
@@ -160,8 +162,9 @@ fn a_check_that_fails_in_a_run_says_its_message_and_line() {
     let t = symbolic().trace(move |x: Tensor| call(&op, args![&x]), vector(4)).unwrap();
     assert_snapshot!("a_check_that_fails", text(&t.run(Tensor::from([1.0f32, 2.0])).unwrap_err()));
     // and through the text form
-    let again = t.graph().to_string().parse().unwrap();
-    let e = run_graph(&again, &[Tensor::from([1.0f32, 2.0]).into()]).unwrap_err();
+    let again: Graph = t.graph().to_string().parse().unwrap();
+    let x = Tensor::from([1.0f32, 2.0]);
+    let e = Interpreter::new(&again).run(&[x.into()]).unwrap_err();
     assert!(e.to_string().contains("at most one positive element"), "{e}");
 }
 
@@ -315,8 +318,8 @@ fn every_promise_is_checked_in_every_run() {
             "{e}"
         );
         // a graph read from text promises the same
-        let again =
-            run_graph(&t.graph().to_string().parse().unwrap(), &[other.into()]).unwrap_err();
+        let parsed: Graph = t.graph().to_string().parse().unwrap();
+        let again = Interpreter::new(&parsed).run(&[other.into()]).unwrap_err();
         assert_eq!(e.kind().to_string(), again.kind().to_string());
         errors += &format!("{}\n", e.to_string().lines().next().unwrap_or_default());
     }

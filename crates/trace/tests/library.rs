@@ -2,12 +2,13 @@
 //! users' types.
 
 use insta::assert_snapshot;
+use maquette_interp::Interpreter;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::{Const, ConstArg, DispatchKey, Kind, Library, Tag};
 use maquette_ops::{
     CallError, Error, ErrorKind, FakeCtx, Result, Tensor, args, call, call_kw, custom_op, kwargs,
 };
-use maquette_trace::{TraceOptions, run_graph, trace};
+use maquette_trace::{TraceOptions, trace};
 use std::sync::LazyLock;
 
 fn tensor(out: Result<maquette_ops::Outputs>) -> Result<Tensor> {
@@ -199,6 +200,7 @@ fn a_constant_of_a_users_type_survives_the_text_of_a_graph() {
     }
     "#);
     let parsed: Graph = t.graph().to_string().parse().unwrap();
-    let out = run_graph(&parsed, &[Tensor::from([1.0f32, 2.0]).into()]).unwrap();
+    let x = Tensor::from([1.0f32, 2.0]);
+    let out = Interpreter::new(&parsed).run(&[x.into()]).unwrap().results;
     assert_eq!(out[0].tensor().unwrap().to_vec::<f32>().unwrap(), [8.0, 9.0]);
 }

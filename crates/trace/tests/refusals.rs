@@ -4,6 +4,7 @@ mod common;
 
 use common::{COUNT, FEW, NONZERO, call, matrix, vector};
 use insta::assert_snapshot;
+use maquette_interp::Interpreter;
 use maquette_ir::DType;
 use maquette_ir::graph::Graph;
 use maquette_ir::sym::SymInt;
@@ -11,7 +12,7 @@ use maquette_ops::{
     ErrorKind, FakeCtx, FakeError, IntoDims, Op, Result, RunError, Tensor, TraceError, args,
     custom_op,
 };
-use maquette_trace::{Dim, TraceOptions, run_graph, trace};
+use maquette_trace::{Dim, TraceOptions, trace};
 use std::sync::Mutex;
 
 /// An error without line numbers.
@@ -325,7 +326,10 @@ fn symbols_after_the_trace() {
 
 #[test]
 fn a_graph_read_from_text() {
-    let run = |text: &str| run_graph(&text.parse::<Graph>().unwrap(), &[vector(2).into()]);
+    let run = |text: &str| {
+        let graph = text.parse::<Graph>().unwrap();
+        Interpreter::new(&graph).run(&[vector(2).into()]).map(|run| run.results)
+    };
     let ok = "graph g(%x: f32[n]) -> (f32[n])\n  where n in [0, \
         oo)\n{\n  %y: f32[n] = aten::relu(%x)\n  return %y\n}";
     assert_eq!(run(ok).unwrap()[0].tensor().unwrap().to_vec::<f32>().unwrap(), [0.0, 0.0]);

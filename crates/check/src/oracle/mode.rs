@@ -5,13 +5,13 @@ use super::model;
 use super::planned::PlannedMode;
 use super::program::TestProgram;
 use crate::values::FlatValues;
-use maquette_driver::run_functional;
+use maquette_interp::Interpreter;
 use maquette_ir::copy_cost::Traffic;
 use maquette_ir::graph::Graph;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, Result, Tensor, Value, call_writes};
 use maquette_rewrite::{FunctionalizeError, Level, Options, functionalize};
-use maquette_trace::{Dim, TraceOptions, run_graph};
+use maquette_trace::{Dim, TraceOptions};
 
 /// A program made ready by a mode, to be run on inputs.
 pub type PreparedProgram = Box<dyn Fn(&[Tensor]) -> Result<RunResult>>;
@@ -194,7 +194,8 @@ impl Mode for Text {
         }
         graph.verify()?;
         Ok(Box::new(move |inputs| {
-            Ok(run_graph(&graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())?.into())
+            let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
+            Ok(Interpreter::new(&graph).run(&inputs)?.results.into())
         }))
     }
 
@@ -262,8 +263,8 @@ impl Mode for FunctionalMode {
             .transformed(program, sample, |graph, options| functionalize(graph, &Facts, options))?;
         check_functional(&functional)?;
         Ok(Box::new(move |inputs| {
-            Ok(run_functional(&functional, &inputs.iter().map(Value::from).collect::<Vec<_>>())?
-                .into())
+            let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
+            Ok(Interpreter::new(&functional).run(&inputs)?.results.into())
         }))
     }
 

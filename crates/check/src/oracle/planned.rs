@@ -5,7 +5,7 @@ use super::mode::{
 };
 use super::program::TestProgram;
 use crate::plan_check::check_plan;
-use maquette_driver::run_planned;
+use maquette_interp::{Execution, Interpreter, input_symbols};
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ops::library::Facts;
@@ -13,7 +13,6 @@ use maquette_ops::{Error, Result, Tensor, Value};
 use maquette_rewrite::{
     ExecutionMode, FunctionalizeError, Options, functionalize, functionalize_in_place, plan,
 };
-use maquette_trace::input_symbols;
 
 /// The program made functional, in the memory that a plan gives; the plan is checked on the names
 /// of elements first.
@@ -28,10 +27,10 @@ impl PlannedMode {
         graph: &Graph,
         options: &Options,
     ) -> Result<(maquette_rewrite::FunctionalGraph, BufferPlan, bool), FunctionalizeError> {
-        if let ExecutionMode::Planned(functional, plan) =
+        if let ExecutionMode::Buffered(functional, plan) =
             functionalize_in_place(graph, &Facts, options)?
         {
-            return Ok((*functional, *plan, true));
+            return Ok((functional.into_owned(), plan.into_owned(), true));
         }
         let functional = functionalize(graph, &Facts, options)?;
         let plan = plan(&functional, &Facts)?;
@@ -54,7 +53,9 @@ impl Mode for PlannedMode {
             let symbols = input_symbols(&functional.graph, &inputs)?;
             let value =
                 |name: &str| symbols.iter().find(|(n, _)| n == name).map(|(_, value)| *value);
-            let (outputs, traffic) = run_planned(&functional, &plan, &inputs)?;
+            let Execution { results: outputs, traffic } =
+                Interpreter::new((&functional, &plan)).run(&inputs)?;
+            let traffic = traffic.ok_or_else(|| Error::msg("the run counted no writes"))?;
             // sizes that depend on data are known in the run alone
             if !binds {
                 check_plan(&functional, &plan, &Facts, &|s| {

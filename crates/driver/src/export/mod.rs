@@ -13,11 +13,12 @@ pub use constraints::RangeConstraint;
 pub use program::{Condition, Program};
 pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
 
+use maquette_interp::Captured;
 use maquette_ir::Loc;
 use maquette_ops::library::Facts;
 use maquette_ops::{Error, ErrorKind, Module, Result, StorageCloner};
 use maquette_rewrite::{FunctionalizeError, Options, functionalize};
-use maquette_trace::{Captured, Dim, TraceOptions};
+use maquette_trace::{Dim, TraceOptions};
 use state::ModuleTensors;
 use std::sync::Arc;
 

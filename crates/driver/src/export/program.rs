@@ -3,13 +3,13 @@
 use super::constraints::{self, RangeConstraint};
 use super::signature::Signature;
 use super::state::ModuleTensors;
-use crate::functional::run_functional_at;
+use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::Loc;
 use maquette_ir::graph::{Graph, Stmt};
 use maquette_ops::module::Slot;
 use maquette_ops::{Result, Tensor, Tree, Value};
 use maquette_rewrite::FunctionalGraph;
-use maquette_trace::{Interface, SourceInfo, TracedProgram};
+use maquette_trace::{Interface, TracedProgram};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -97,7 +97,8 @@ impl<I: Tree, O: Tree> Program<I, O> {
         let run = || {
             let state = self.state.iter().cloned().map(Value::Tensor);
             let given: Vec<Value> = state.chain(self.interface.flatten_inputs(&inputs)?).collect();
-            let outputs = run_functional_at(&self.functional, &given, &source_info)?;
+            let interpreter = Interpreter::new(&self.functional).with_source_info(source_info);
+            let outputs = interpreter.run(&given)?.results;
             O::unflatten(&self.interface.out_spec, &mut outputs.into_iter())
         };
         run().map_err(|e| source_info.locate(e))

@@ -1,7 +1,8 @@
 //! Running a program both ways.
 #![allow(dead_code)]
 
-use maquette_driver::{Program, run_functional, run_planned};
+use maquette_driver::Program;
+use maquette_interp::Interpreter;
 use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::graph::Graph;
 use maquette_ir::{DType, MemoryFormat};
@@ -135,7 +136,7 @@ pub fn check_under<O: Tree, const N: usize>(
 /// How many elements a run by a plan copies.
 pub fn copied(f: &FunctionalGraph, plan: &BufferPlan, inputs: Vec<Tensor>) -> u64 {
     let values: Vec<Value> = inputs.into_iter().map(Value::Tensor).collect();
-    run_planned(f, plan, &values).unwrap().1.copied
+    Interpreter::new((f, plan)).run(&values).unwrap().traffic.unwrap().copied
 }
 
 /// How often a rule was of use.
@@ -165,8 +166,13 @@ fn compare<O: Tree>(
     };
     let eager_in = inputs();
     let eager = all(apart(&mut repeatable(), || leaves(&program(eager_in.clone()))), eager_in);
-    assert_eq!(run(&|values| run_functional(f, values)), eager, "{traced}\n{}", f.graph);
-    let planned = run(&|values| Ok(run_planned(f, &plan, values)?.0));
+    assert_eq!(
+        run(&|values| Ok(Interpreter::new(f).run(values)?.results)),
+        eager,
+        "{traced}\n{}",
+        f.graph
+    );
+    let planned = run(&|values| Ok(Interpreter::new((f, &plan)).run(values)?.results));
     assert_eq!(planned, eager, "{traced}\n{}\n{}", f.graph, plan.display(&f.graph));
 }
 

@@ -136,6 +136,28 @@ pub trait OpFacts: MemoryFacts {
     fn is_data_movement(&self, op: &str) -> bool {
         self.preserves_elements(op)
     }
+    /// The argument of an operator that is an offset from the start of its first argument's
+    /// storage, wherever that tensor begins.
+    fn absolute_offset_arg(&self, op: &str) -> Option<usize> {
+        let _ = op;
+        None
+    }
+    /// Whether an operator that returns a view may give elements of the storage that its tensor
+    /// does not have.
+    fn view_may_exceed_base(&self, op: &str) -> bool {
+        let _ = op;
+        true
+    }
+    /// For an operator that returns another operand's elements in the sizes and the dtype of its
+    /// first: that operand.
+    fn copied_operand(&self, op: &str) -> Option<usize> {
+        let _ = op;
+        None
+    }
+    /// The operator that converts its argument to the dtype given by the keyword `dtype`.
+    fn conversion(&self) -> Option<&str> {
+        None
+    }
     /// Whether an operator reads its argument's storage, of which values have no more than their
     /// own elements, in their own order.
     fn observes_storage(&self, op: &str) -> bool {

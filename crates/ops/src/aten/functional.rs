@@ -11,6 +11,7 @@ use crate::error::{AccessError, Error, Result};
 use crate::tensor::meta::{Concrete, Meta};
 use crate::tensor::overlap::{may_overlap, may_self_overlap};
 use crate::tensor::{Tensor, dims_text};
+use maquette_ir::functional_ops::schemas;
 use maquette_ir::sym::SymInt;
 use smallvec::{SmallVec, smallvec};
 
@@ -70,7 +71,7 @@ fn concrete_ints(v: &Value) -> Result<SmallVec<[i64; 6]>> {
 }
 
 /// Two regions are disjoint: each an offset, then sizes, then strides.
-fn apart(a: &[Value]) -> Result<Outputs> {
+fn disjoint(a: &[Value]) -> Result<Outputs> {
     let region = |v: &Value| -> Result<Concrete> {
         let numbers = concrete_ints(v)?;
         let Some((&offset, rest)) = numbers.split_first() else {
@@ -90,7 +91,7 @@ fn apart(a: &[Value]) -> Result<Outputs> {
 }
 
 /// No two elements of these sizes and strides share their place.
-fn distinct(a: &[Value]) -> Result<Outputs> {
+fn injective(a: &[Value]) -> Result<Outputs> {
     let (sizes, strides) = (concrete_ints(&a[0])?, concrete_ints(&a[1])?);
     let at = Concrete { sizes, strides, offset: 0, width: 1 };
     if may_self_overlap(&at) {
@@ -107,20 +108,19 @@ fn distinct(a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "ir::view(Tensor self, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor" =>
+        schemas::VIEW =>
             Lowering::Compute(Compute { class: Class::Copy, metas: |_, a| view_metas(a), run: view }),
-        "ir::strided(Tensor self, SymInt[] stride) -> Tensor" =>
+        schemas::STRIDED =>
             Lowering::Compute(Compute {
                 class: Class::Copy,
                 metas: |_, a| strided_metas(a),
                 run: |a, out| cpu_exec::copy(a[0].tensor()?, &out[0]),
             }),
-        "ir::apart(SymInt[] first, SymInt[] second, str first_name, str second_name) -> ()" =>
-            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: apart },
-        "ir::distinct(SymInt[] size, SymInt[] stride, str name) -> ()" =>
-            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: distinct },
-        "ir::scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt offset) -> \
-            Tensor" =>
+        schemas::DISJOINT =>
+            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: disjoint },
+        schemas::INJECTIVE =>
+            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: injective },
+        schemas::SCATTER =>
             Lowering::Compute(Compute { class: Class::Copy, metas: |_, a| scatter_metas(a), run: scatter }),
     }
 }

@@ -80,6 +80,11 @@ macro_rules! table {
 }
 pub(crate) use table;
 
+/// Whether a name is in the namespace of builtin operators, which nobody else registers.
+pub fn is_builtin_name(op: &str) -> bool {
+    op.starts_with("aten::")
+}
+
 /// Every table.
 pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
     let folders = linalg::TABLES

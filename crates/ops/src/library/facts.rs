@@ -7,6 +7,7 @@ use crate::fake::FakeCtx;
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
 use maquette_ir::DType;
+use maquette_ir::functional_ops;
 use maquette_ir::graph::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
 use smallvec::SmallVec;
 
@@ -123,6 +124,22 @@ impl OpFacts for Facts {
         KEEP.contains(&op) && is_plain_builtin(op)
     }
 
+    fn absolute_offset_arg(&self, op: &str) -> Option<usize> {
+        (op == "aten::as_strided").then_some(3)
+    }
+
+    fn view_may_exceed_base(&self, op: &str) -> bool {
+        op == "aten::as_strided" || !Op::find(op).is_ok_and(|op| op.is_builtin())
+    }
+
+    fn copied_operand(&self, op: &str) -> Option<usize> {
+        (op == "aten::copy").then_some(1)
+    }
+
+    fn conversion(&self) -> Option<&str> {
+        Some("aten::_to_copy")
+    }
+
     fn observes_storage(&self, op: &str) -> bool {
         const SEE: [&str; 3] =
             ["aten::as_strided_scatter", "aten::as_strided_copy", "aten::sym_storage_offset"];
@@ -145,7 +162,7 @@ impl OpFacts for Facts {
 
     fn is_data_movement(&self, op: &str) -> bool {
         self.preserves_elements(op)
-            || matches!(op, "aten::copy_" | "ir::view") && is_plain_builtin(op)
+            || matches!(op, "aten::copy_" | functional_ops::VIEW) && is_plain_builtin(op)
     }
 
     fn ignores_contents(&self, op: &str) -> bool {

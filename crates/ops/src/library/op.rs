@@ -359,6 +359,15 @@ impl Op {
         super::registry::find(name)
     }
 
+    /// The operator that copies host data of a program, so that every run of a trace makes the data
+    /// anew: `aten::lift_fresh_copy`.
+    ///
+    /// # Errors
+    /// The builtin operators are not there.
+    pub fn lift_fresh_copy() -> Result<Op> {
+        Op::find("aten::lift_fresh_copy")
+    }
+
     /// The parsed name.
     pub fn op_name(&self) -> Result<OpName> {
         Ok(self.state()?.schema.name.clone())

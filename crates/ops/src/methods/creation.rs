@@ -6,7 +6,7 @@ use crate::dispatch::value::Value;
 use crate::tensor::Tensor;
 use crate::tensor::meta::IntoDims;
 use maquette_ir::sym::SymInt;
-use maquette_ir::{DType, Loc, Scalar};
+use maquette_ir::{DType, Device, Loc, Scalar};
 
 calls! {
     /// Of these sizes and dtype on this tensor's device, the contents unspecified.
@@ -90,4 +90,14 @@ constructors! {
     fn randn(size: impl IntoDims, dtype: DType) = "randn", Value::from_dims(size), dtype;
     /// Integers from `low` up to but not `high`, as `i64`.
     fn randint(low: impl Into<SymInt>, high: impl Into<SymInt>, size: impl IntoDims) = "randint.low", low.into(), high.into(), Value::from_dims(size);
+}
+
+impl Tensor {
+    /// Of these sizes and dtype on a device, the contents unspecified.
+    ///
+    /// PyTorch: `aten::empty.memory_format`.
+    #[track_caller]
+    pub fn empty_on(size: impl IntoDims, dtype: DType, device: Device) -> Tensor {
+        aten!("empty.memory_format", Loc::caller(); Value::from_dims(size), dtype, (), device)
+    }
 }

@@ -4,12 +4,12 @@ use super::destinations::{DEPTH, Destination};
 use super::node_kind::{NodeKind, OpCall};
 use super::{BufferRegion, Planner, Time};
 use crate::error::{Reason, Result};
-use crate::functionalize::lift::{APART, DISTINCT};
 use crate::functionalize::value_graph::SpecId;
 use maquette_ir::buffer_plan::{Buffer, CopyReason, ResultDest, Step};
 use maquette_ir::copy_cost::{OverlapCondition, Traffic};
 use maquette_ir::fault_injection::fault_injected;
-use maquette_ir::graph::{Arg, NodeId, Placement, ValueId};
+use maquette_ir::functional_ops::FunctionalOp;
+use maquette_ir::graph::{NodeId, Placement, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
@@ -42,14 +42,16 @@ impl Planner<'_> {
 
     /// From a check on, what it checks holds, or the run has ended.
     fn assume_check(&mut self, node: NodeId) -> Result<()> {
-        match (self.graph.op_name(node), self.graph.args(node)) {
-            (APART, &[a, b, ..]) => {
-                let (a, b) = (self.layout_from_args(&[a])?, self.layout_from_args(&[b])?);
-                self.interner.assume_disjoint(a, b);
+        match FunctionalOp::of(self.graph, node) {
+            Ok(FunctionalOp::Disjoint { regions: [first, second] }) => {
+                let first = self.layout_from_ints(first.iter())?;
+                let second = self.layout_from_ints(second.iter())?;
+                self.interner.assume_disjoint(first, second);
             }
-            (DISTINCT, &[sizes, strides, ..]) => {
-                let like = self.layout_from_args(&[Arg::Int(Expr::Int(0)), sizes, strides])?;
-                self.interner.assume_injective(like);
+            Ok(FunctionalOp::Injective { sizes, strides }) => {
+                let numbers = [Expr::Int(0)].into_iter().chain(sizes.iter()).chain(strides.iter());
+                let region = self.layout_from_ints(numbers)?;
+                self.interner.assume_injective(region);
             }
             _ => {}
         }

@@ -3,9 +3,9 @@
 use super::node_kind::NodeKind;
 use super::{BufferRegion, Planner};
 use crate::error::{Reason, Result};
-use crate::functional_graph::{ExternalTensor, Output};
 use crate::functionalize::value_graph::{Meta, SpecId};
 use maquette_ir::buffer_plan::BufferId;
+use maquette_ir::functional_program::{ExternalTensor, Output};
 use maquette_ir::graph::{Arg, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
@@ -39,25 +39,19 @@ impl Planner<'_> {
 
     /// A result of the graph that is a list of integers, as a view.
     pub(super) fn returned_layout(&mut self, at: usize) -> Result<SpecId> {
-        let list = self.graph.outputs().get(at).copied();
-        self.layout_from_args(list.as_slice())
+        let list = self.program.layout(at);
+        let list = list.ok_or(Reason::Internal("a layout is no list of integers"))?;
+        self.layout_from_ints(list.iter())
     }
 
-    /// An offset, sizes and strides, which lists may hold, as a view.
-    pub(super) fn layout_from_args(&mut self, given: &[Arg]) -> Result<SpecId> {
-        let mut numbers: SmallVec<[Expr; 9]> = SmallVec::new();
-        let mut all = true;
-        for arg in given {
-            self.graph.for_each_leaf(*arg, &mut |leaf| match leaf {
-                Arg::Int(e) => numbers.push(e),
-                _ => all = false,
-            });
-        }
-        if !all {
-            return Err(Reason::Internal("a place is no list of integers").into());
-        }
+    /// An offset, then sizes, then strides, as a view.
+    pub(super) fn layout_from_ints(
+        &mut self,
+        numbers: impl IntoIterator<Item = Expr>,
+    ) -> Result<SpecId> {
+        let numbers: SmallVec<[Expr; 9]> = numbers.into_iter().collect();
         let (offset, rest) =
-            numbers.split_first().ok_or(Reason::Internal("a place has no offset"))?;
+            numbers.split_first().ok_or(Reason::Internal("a layout has no offset"))?;
         let (sizes, strides) = rest.split_at(rest.len() / 2);
         let spec = ViewSpec::strided(*offset, sizes, strides, &mut self.interner.symbols)?;
         Ok(self.interner.spec(spec))

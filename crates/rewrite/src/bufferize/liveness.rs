@@ -2,9 +2,9 @@
 
 use super::node_kind::NodeKind;
 use super::{Planner, Time};
-use crate::functional_graph::Output;
 use crate::functionalize::value_graph::SpecId;
 use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::functional_program::Output;
 use maquette_ir::graph::{Arg, Stmt, ValueId};
 use maquette_ir::view::TriBool;
 use smallvec::SmallVec;

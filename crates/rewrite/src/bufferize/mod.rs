@@ -21,13 +21,13 @@ mod node_kind;
 mod outputs;
 
 use crate::error::{FunctionalizeError, Reason, Result};
-use crate::functional_graph::FunctionalGraph;
 use crate::functionalize::value_graph::{Interner, SpecId};
 use destinations::Destination;
 use liveness::LiveRegions;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, CopyReason, Step};
 use maquette_ir::copy_cost::{CopyCost, Traffic};
 use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::graph::{Graph, OpFacts, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
 use maquette_ir::view::ViewSpec;

@@ -1,9 +1,9 @@
-//! What each node of a functional graph does, for whoever gives its values memory.
+//! What each node of a functional graph does with its operands and results, for bufferization.
 
 use crate::error::{Reason, Result};
-use crate::functionalize::emit::{CALL, SCATTER, STRIDED, VIEW};
 use crate::functionalize::value_graph::{Interner, SpecId};
 use maquette_ir::copy_cost::WriteModel;
+use maquette_ir::functional_ops::{Callee, FunctionalOp, Region};
 use maquette_ir::graph::{Arg, ArgEffect, Graph, NodeId, OpFacts, Placement, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
@@ -49,51 +49,44 @@ impl NodeKind {
         facts: &dyn OpFacts,
         interner: &mut Interner,
     ) -> Result<NodeKind> {
-        let (args, results): (&[Arg], SmallVec<[ValueId; 2]>) =
-            (graph.args(node), graph.result_values(node).collect());
+        let results: SmallVec<[ValueId; 2]> = graph.result_values(node).collect();
         let malformed = || Reason::Internal("a node of a functional graph is malformed");
-        match (graph.op_name(node), args, results.as_slice()) {
-            (VIEW, [Arg::Value(base), at @ ..], [result]) => Ok(NodeKind::View {
-                base: *base,
-                spec: view_spec(graph, at, interner)?,
-                result: *result,
-            }),
-            (SCATTER, [Arg::Value(base), Arg::Value(source), at @ ..], [result]) => {
-                Ok(NodeKind::Store {
-                    base: *base,
-                    source: *source,
-                    spec: view_spec(graph, at, interner)?,
-                    result: *result,
-                })
+        let op = FunctionalOp::of(graph, node).map_err(|_| malformed())?;
+        Ok(match (op, results.as_slice()) {
+            (FunctionalOp::View { base, region }, &[result]) => {
+                NodeKind::View { base, spec: view_spec(region, interner)?, result }
             }
-            (STRIDED, [Arg::Value(of), _], [result]) => {
-                Ok(NodeKind::Strided { of: *of, result: *result })
+            (FunctionalOp::Scatter { base, source, region }, &[result]) => {
+                NodeKind::Store { base, source, spec: view_spec(region, interner)?, result }
             }
-            (VIEW | SCATTER | STRIDED, ..) => Err(malformed().into()),
-            (op, _, results) => OpCall::of(graph, node, op, results, facts).map(NodeKind::Call),
-        }
+            (FunctionalOp::Strided { operand }, &[result]) => {
+                NodeKind::Strided { of: operand, result }
+            }
+            (
+                FunctionalOp::View { .. }
+                | FunctionalOp::Scatter { .. }
+                | FunctionalOp::Strided { .. },
+                _,
+            ) => return Err(malformed().into()),
+            (
+                FunctionalOp::Disjoint { .. }
+                | FunctionalOp::Injective { .. }
+                | FunctionalOp::Call(_),
+                results,
+            ) => NodeKind::Call(OpCall::of(graph, node, results, facts)?),
+        })
     }
 }
 
 impl OpCall {
-    fn of(
-        graph: &Graph,
-        node: NodeId,
-        op: &str,
-        results: &[ValueId],
-        facts: &dyn OpFacts,
-    ) -> Result<OpCall> {
-        let args = graph.args(node);
-        let (op, skip) = match (op, args.first()) {
-            (CALL, Some(Arg::Str(name))) => (graph.str(*name), 1),
-            (op, _) => (op, 0),
-        };
+    fn of(graph: &Graph, node: NodeId, results: &[ValueId], facts: &dyn OpFacts) -> Result<OpCall> {
+        let Callee { op, args, mutates, .. } = Callee::of(graph, node);
         let is_tensor = |v: ValueId| matches!(graph.value_type(v), ValueType::Tensor(_));
         let (mut reads, mut repeated_reads, mut mutated) =
             (SmallVec::new(), SmallVec::new(), SmallVec::<[ValueId; 2]>::new());
         let mut take = |index: Option<usize>, arg: Arg| {
             let writes =
-                skip > 0 && index.is_none_or(|i| facts.arg_effect(op, i) == ArgEffect::Write);
+                mutates && index.is_none_or(|i| facts.arg_effect(op, i) == ArgEffect::Write);
             graph.for_each_leaf(arg, &mut |leaf| match leaf {
                 Arg::Value(v) if !is_tensor(v) => {}
                 Arg::Value(v) if writes => mutated.push(v),
@@ -102,7 +95,7 @@ impl OpCall {
                 _ => {}
             });
         };
-        args.iter().skip(skip).enumerate().for_each(|(i, a)| take(Some(i), *a));
+        args.iter().enumerate().for_each(|(i, a)| take(Some(i), *a));
         graph
             .kwargs(node)
             .iter()
@@ -131,24 +124,10 @@ impl OpCall {
     }
 }
 
-/// Sizes, strides and an offset as a view.
-fn view_spec(graph: &Graph, at: &[Arg], interner: &mut Interner) -> Result<SpecId> {
-    let numbers = |a: &Arg| -> Option<SmallVec<[Expr; 4]>> {
-        let Arg::List(list) = a else { return None };
-        graph
-            .list(*list)
-            .iter()
-            .map(|a| if let Arg::Int(e) = a { Some(*e) } else { None })
-            .collect()
-    };
-    let parts = match at {
-        [sizes, strides, Arg::Int(offset)] => {
-            numbers(sizes).zip(numbers(strides)).map(|(n, s)| (n, s, *offset))
-        }
-        _ => None,
-    };
-    let (sizes, strides, offset) =
-        parts.ok_or(Reason::Internal("a view is not given by integers"))?;
+/// A region as a view.
+fn view_spec(region: Region<'_>, interner: &mut Interner) -> Result<SpecId> {
+    let Region { sizes, strides, offset } = region;
+    let [sizes, strides] = [sizes, strides].map(|l| l.iter().collect::<SmallVec<[Expr; 4]>>());
     let spec = ViewSpec::strided(offset, &sizes, &strides, &mut interner.symbols)?;
     Ok(interner.spec(spec))
 }

@@ -2,9 +2,9 @@
 
 use super::{BufferRegion, Planner, Time};
 use crate::error::{Reason, Result};
-use crate::functional_graph::Output;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, CopyReason};
 use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::functional_program::Output;
 use rustc_hash::FxHashMap;
 
 /// What outputs have taken.

@@ -59,6 +59,26 @@ impl<'g> OpInfoCache<'g> {
         self.facts.arg_name(op, arg).unwrap_or_else(|| format!("argument {arg}"))
     }
 
+    /// Whether an operator takes an offset that counts from the start of its tensor's storage.
+    pub fn has_absolute_offset(&self, op: &str) -> bool {
+        self.facts.absolute_offset_arg(op).is_some()
+    }
+
+    /// Whether a node gives such an offset.
+    pub fn names_absolute_offset(&self, graph: &Graph, node: NodeId) -> bool {
+        let op = graph.op_name(node);
+        self.facts.absolute_offset_arg(op).is_some_and(|offset| {
+            let is_offset = |name: StrId| self.facts.arg_index(op, graph.str(name)) == Some(offset);
+            graph.args(node).len() > offset
+                || graph.kwargs(node).iter().any(|(name, _)| is_offset(*name))
+        })
+    }
+
+    /// Whether an operator's views may have elements that their tensor does not have.
+    pub fn view_may_exceed_base(&self, op: &str) -> bool {
+        self.facts.view_may_exceed_base(op)
+    }
+
     /// The operator of a node, whose arguments are numbered below `args`.
     pub fn info(&mut self, graph: &Graph, node: NodeId, args: usize) -> &OpInfo {
         let (op, name, facts) = (graph.op(node).index(), graph.op_name(node), self.facts);

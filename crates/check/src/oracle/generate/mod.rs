@@ -13,11 +13,11 @@ use super::program::{Sizes, TestProgram};
 use super::program_builder::{BuilderArg, BuilderStmt, Call, ProgramBuilder, ResultGroup};
 use super::random::Rng;
 use super::{model, outcome};
+use maquette_interp::Interpreter;
 use maquette_ir::graph::{Arg, BindSource};
 use maquette_ir::sym::{Expr, Range, SymbolId, SymbolKind};
 use maquette_ir::{DType, Scalar};
 use maquette_ops::{Args, Error, ErrorKind, Kwargs, Op, Outputs, Result, RunError, Tensor, Value};
-use maquette_trace::run_graph;
 
 /// Larger results are not kept: a fuzzing run's time is for programs, not for elements.
 const LARGEST: i64 = 256;
@@ -165,7 +165,8 @@ impl Generator<'_> {
             };
             let eager = runs(&|inputs| model::call_all(&program.graph, inputs));
             let guards = runs(&|inputs| {
-                run_graph(&program.graph, &inputs.iter().map(Value::from).collect::<Vec<_>>())
+                let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();
+                Ok(Interpreter::new(&program.graph).run(&inputs)?.results)
             });
             let guarded = |e: &ErrorKind| {
                 matches!(e, ErrorKind::Run(RunError::Guard { .. } | RunError::Input { .. }))

@@ -11,12 +11,6 @@ use maquette_ir::typing::can_cast;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
-/// Copies from one tensor to another: the functional variant's value is the source itself,
-/// converted and expanded.
-const COPY: &str = "aten::copy";
-/// The conversion of in-place operators.
-const CONVERT: &str = "aten::_to_copy";
-
 /// What a call that mutates leaves in its first argument: the value of a call of the same operands,
 /// or the second of them; converted; expanded.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +32,9 @@ pub(super) fn find(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Funct
         return None;
     }
     let name = cx.facts.functional_variant(cx.interner.str(key.op))?.to_owned();
-    let (call, value) = if name == COPY {
-        match (key.args.get(1), metas.get(1)) {
+    let (call, value) = if let Some(copied) = cx.facts.copied_operand(&name) {
+        // the value is the source itself, converted and expanded
+        match (key.args.get(copied), metas.get(1)) {
             (Some(CallArg::Operand(1)), Some(&Some(source))) => (None, source),
             _ => return None,
         }
@@ -54,7 +49,7 @@ pub(super) fn find(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Funct
         let op = cx.interner.name(&name);
         (Some(call_of(cx, CallKey { op, mutates: false, ..key }, meta)), meta)
     };
-    let (convert, value) = converted(cx, value, target);
+    let (convert, value) = converted(cx, value, target)?;
     let expand = if value == target { None } else { Some(expanded(cx, value, target)?) };
     Some(FunctionalVariant { call, convert, expand })
 }
@@ -70,13 +65,14 @@ fn call_of(cx: &mut Cx<'_>, key: CallKey, value: MetaId) -> CallId {
         .call(CallKey { results: Box::from([ResultKind::Value(Kind::Tensor(value))]), ..key }, None)
 }
 
-/// A value in a tensor's dtype.
-fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> (Option<CallId>, MetaId) {
+/// A value in a tensor's dtype; `None` if no operator converts.
+fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<(Option<CallId>, MetaId)> {
     let dtype = cx.interner.metas[like.index()].dtype;
     if cx.interner.metas[from.index()].dtype == dtype {
-        return (None, from);
+        return Some((None, from));
     }
-    let (op, keyword): (Name, Name) = (cx.interner.name(CONVERT), cx.interner.name("dtype"));
+    let op: Name = cx.interner.name(cx.facts.conversion()?);
+    let keyword: Name = cx.interner.name("dtype");
     let key = CallKey {
         op,
         args: Box::from([CallArg::Operand(0)]),
@@ -89,7 +85,7 @@ fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> (Option<CallId>, Me
         serial: 0,
     };
     let meta = with_dtype(cx, from, dtype);
-    (Some(call_of(cx, key, meta)), meta)
+    Some((Some(call_of(cx, key, meta)), meta))
 }
 
 /// A value broadcast to a tensor's sizes; `None` if it is not known which dimensions are repeated.

@@ -19,11 +19,11 @@ mod worklist;
 
 use crate::Options;
 use crate::error::{Reason, Result};
-use crate::functional_graph::Stats;
 use crate::functionalize::lift::Lifted;
 use crate::functionalize::value_graph::{Interner, Kind, Node, ValueGraph};
 use egg::Id;
 use lang::{Cx, Term};
+use maquette_ir::functional_program::RewriteStats;
 use maquette_ir::graph::OpFacts;
 use op_semantics::CallSite;
 use rules::{Apply, Found, RULES, Store, View};
@@ -45,7 +45,7 @@ pub(crate) fn optimize(
     lifted: Lifted,
     facts: &dyn OpFacts,
     options: &Options,
-) -> Result<(Lifted, Stats)> {
+) -> Result<(Lifted, RewriteStats)> {
     let Lifted { mut memory, outputs, mut output_values } = lifted;
     let value_graph = std::mem::take(&mut memory.value_graph);
     let interner = std::mem::replace(&mut memory.interner, Interner::new(Default::default()));
@@ -84,10 +84,11 @@ pub(crate) fn optimize(
         worklist: Worklist::new(cx, 2 * value_graph.nodes.len()),
         stop_at: options.stop_at,
         used,
-        stats: Stats { stopped: "nothing left to do", ..Stats::default() },
+        applied_by_rule: vec![0; RULES.len()],
+        stats: RewriteStats { stopped: "nothing left to do", ..RewriteStats::default() },
     };
     let terms = saturation.insert(&value_graph);
-    let Saturation { worklist, mut stats, .. } = saturation;
+    let Saturation { worklist, mut stats, applied_by_rule, .. } = saturation;
     if !worklist.is_sound() {
         return Err(Reason::Internal("a rule merged values of different kinds").into());
     }
@@ -101,6 +102,12 @@ pub(crate) fn optimize(
     let unavailable = availability::Availability::of(&memory.stmts).unavailable(&worklist);
     let chosen = extract_tree::extract(&worklist, &terms, &roots, &unavailable);
     stats.after = worklist.len();
+    stats.rules = RULES
+        .iter()
+        .zip(applied_by_rule)
+        .filter(|(_, applied)| *applied > 0)
+        .map(|(rule, applied)| (rule.name, applied))
+        .collect();
     stats.classes = chosen.classes;
     let lifted = linearize::linearize(
         worklist,
@@ -117,7 +124,9 @@ struct Saturation<'f> {
     stop_at: Option<u64>,
     /// By rule.
     used: Vec<bool>,
-    stats: Stats,
+    /// By rule.
+    applied_by_rule: Vec<u64>,
+    stats: RewriteStats,
 }
 
 impl Saturation<'_> {
@@ -211,7 +220,7 @@ impl Saturation<'_> {
                         self.worklist.found_choice();
                     }
                     self.stats.applied += 1;
-                    self.stats.count(number, rule.name);
+                    self.applied_by_rule[number] += 1;
                 }
             }
         }

@@ -3,7 +3,6 @@
 mod results;
 
 use crate::error::{Reason, Result};
-use crate::functional_graph::{FunctionalGraph, Output, Stats};
 use crate::functionalize::lift::Lifted;
 use crate::functionalize::lift::memory_ssa::{LiftedStmt, MemorySsa, StorageOrigin};
 use crate::functionalize::value_graph::{
@@ -13,6 +12,8 @@ use indexmap::IndexSet;
 use maquette_ir::Loc;
 use maquette_ir::copy_cost::SymbolicCount;
 use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::functional_ops;
+use maquette_ir::functional_program::{FunctionalGraph, Output, RewriteStats};
 use maquette_ir::graph::{
     Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType,
 };
@@ -20,13 +21,6 @@ use maquette_ir::sym::{Expr, SymTable, SymbolId, SymbolKind};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::rc::Rc;
-
-/// A call of an operator that mutates, on copies: its name, then its arguments. It returns what the
-/// operator returns, without the arguments among them, and then the copies.
-pub(crate) const CALL: &str = "ir::call";
-pub(crate) const VIEW: &str = "ir::view";
-pub(crate) const SCATTER: &str = "ir::scatter";
-pub(crate) const STRIDED: &str = "ir::strided";
 
 type Calls = IndexSet<CallKey, FxBuildHasher>;
 
@@ -51,7 +45,7 @@ struct Emit<'a> {
     effects: Vec<u32>,
 }
 
-pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: Stats) -> Result<FunctionalGraph> {
+pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result<FunctionalGraph> {
     let Lifted { mut memory, outputs, output_values } = lifted;
     let mut e = Emit {
         graph,
@@ -240,7 +234,8 @@ impl Emit<'_> {
         let made = match self.memory.value_graph.node(id).clone() {
             Node::View(spec, base) => {
                 let [sizes, strides, offset] = self.view_args(spec);
-                let (op, ty) = (self.builder.intern(VIEW), self.value_type(origin.kind)?);
+                let (op, ty) =
+                    (self.builder.intern(functional_ops::VIEW), self.value_type(origin.kind)?);
                 let base = Arg::Value(self.value(base)?);
                 self.builder.node(
                     op,
@@ -252,7 +247,8 @@ impl Emit<'_> {
             }
             Node::Scatter(spec, base, from) => {
                 let [sizes, strides, offset] = self.view_args(spec);
-                let (op, ty) = (self.builder.intern(SCATTER), self.value_type(origin.kind)?);
+                let (op, ty) =
+                    (self.builder.intern(functional_ops::SCATTER), self.value_type(origin.kind)?);
                 let (base, from) = (Arg::Value(self.value(base)?), Arg::Value(self.value(from)?));
                 self.builder.node(
                     op,
@@ -278,7 +274,7 @@ impl Emit<'_> {
                 let name = self.str(t.op);
                 let (mut args, mut op) = (SmallVec::<[Arg; 8]>::new(), name);
                 if t.mutates {
-                    op = self.builder.intern(CALL);
+                    op = self.builder.intern(functional_ops::CALL);
                     args.push(Arg::Str(name));
                 }
                 for call_arg in &t.args {
@@ -380,7 +376,8 @@ impl Emit<'_> {
             return Ok(value);
         }
         let numbers: SmallVec<[Arg; 4]> = strides.iter().map(|&e| Arg::Int(e)).collect();
-        let (op, list) = (self.builder.intern(STRIDED), self.builder.list(&numbers));
+        let (op, list) =
+            (self.builder.intern(functional_ops::STRIDED), self.builder.list(&numbers));
         let made = self.builder.node(
             op,
             &[Arg::Value(value), list],

@@ -2,8 +2,8 @@
 
 use super::Emit;
 use crate::error::{Reason, Result};
-use crate::functional_graph::{ExternalTensor, Mutation, Output};
 use crate::functionalize::lift::memory_ssa::{OutputRef, OutputValue, StorageOrigin};
+use maquette_ir::functional_program::{ExternalTensor, Mutation, Output};
 use maquette_ir::graph::{Arg, TypeId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;

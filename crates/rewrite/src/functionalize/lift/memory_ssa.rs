@@ -2,13 +2,13 @@
 
 use super::last_stores::{LastStores, PendingStore};
 use crate::error::{Reason, Result};
-use crate::functional_graph::SharedMemory;
 use crate::functionalize::value_graph::{
     Id, Interner, Kind, MetaId, Name, Node, NodeOrigin, SpecId, ValueGraph,
 };
 use maquette_ir::Loc;
 use maquette_ir::copy_cost::CopyCost;
 use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::functional_program::SharedMemory;
 use maquette_ir::graph::{Arg, BindSource, TypeId, ValueId};
 use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::view::TriBool;

@@ -20,6 +20,7 @@ use crate::functionalize::value_graph::{
     CallArg, CallKey, Id, Interner, Kind, Layouts, MetaId, Node, ResultKind, SpecId,
 };
 use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::functional_ops;
 use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::TriBool;
@@ -132,13 +133,6 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
     })
 }
 
-/// The one view whose offset counts from the start of the storage, wherever its tensor begins.
-pub(crate) const AS_STRIDED: &str = "aten::as_strided";
-/// Checks in the run that two places share no element.
-pub(crate) const APART: &str = "ir::apart";
-/// Checks in the run that no two elements of a tensor share their place.
-pub(crate) const DISTINCT: &str = "ir::distinct";
-
 /// An operator's argument and what is done with it.
 #[derive(Clone, Copy)]
 pub(crate) struct Operand {
@@ -231,9 +225,7 @@ impl Lift<'_> {
             })
             .collect::<Result<_>>()?;
         self.check_mutated_args(op, &mutated)?;
-        let named = graph.args(node).len() > 3
-            || graph.kwargs(node).iter().any(|(name, _)| graph.str(*name) == "storage_offset");
-        if op == AS_STRIDED && named {
+        if self.ops.names_absolute_offset(graph, node) {
             let is_external = |o: &Operand| match self.binding(o.value) {
                 Ok(Binding::Tensor(t)) => {
                     self.memory.storages[t.storage].origin != StorageOrigin::Fresh
@@ -475,7 +467,10 @@ impl Lift<'_> {
                 let name = external
                     .map_or_else(|| op.to_owned(), |v| self.graph.value_name(v).to_string());
                 let name = CallArg::Str(self.memory.interner.name(&name));
-                self.add_runtime_check(DISTINCT, Box::from([sizes, strides, name]));
+                self.add_runtime_check(
+                    functional_ops::INJECTIVE,
+                    Box::from([sizes, strides, name]),
+                );
             }
         }
         Ok(())
@@ -494,7 +489,10 @@ impl Lift<'_> {
         let [first, second] = tensors.map(region);
         let [first_name, second_name] =
             args.map(|a| CallArg::Str(interner.name(&self.ops.arg_name(op, a))));
-        self.add_runtime_check(APART, Box::from([first, second, first_name, second_name]));
+        self.add_runtime_check(
+            functional_ops::DISJOINT,
+            Box::from([first, second, first_name, second_name]),
+        );
     }
 
     /// Of the sizes and strides that the program sees, which are those that the eager error names.
@@ -503,7 +501,7 @@ impl Lift<'_> {
         let [sizes, strides] = [&ty.sizes, &ty.strides]
             .map(|l| CallArg::List(l.iter().copied().map(CallArg::Int).collect()));
         let name = CallArg::Str(self.memory.interner.name(&self.ops.arg_name(op, arg)));
-        self.add_runtime_check(DISTINCT, Box::from([sizes, strides, name]));
+        self.add_runtime_check(functional_ops::INJECTIVE, Box::from([sizes, strides, name]));
     }
 
     /// A check in the run, at its position among effects.

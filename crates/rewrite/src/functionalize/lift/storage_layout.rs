@@ -2,12 +2,12 @@
 
 use super::memory_ssa::{Handle, LiftedStmt, Storage, StorageOrigin};
 use super::requirements::{InputGroup, Requirement};
-use super::{AS_STRIDED, Binding, Lift};
+use super::{Binding, Lift};
 use crate::error::{Reason, Result};
-use crate::functional_graph::SharedMemory;
 use crate::functionalize::value_graph::{Id, Kind, Meta, MetaId, Node, SpecId};
 use crate::functionalize::view_queries::{long_dims, row_gap_of};
 use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::functional_program::SharedMemory;
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
 use maquette_ir::sym::{Expr, Rel, SymTable};
 use maquette_ir::view::{TriBool, ViewSpec};
@@ -359,7 +359,8 @@ impl Lift<'_> {
                 }
             }
         };
-        if may_exceed_base(op)
+        if op != INPUT
+            && self.ops.view_may_exceed_base(op)
             && self.memory.interner.inside(region, whole) != TriBool::Yes
             && !fault_injected("lift: views reach what there is")
         {
@@ -410,7 +411,9 @@ impl Lift<'_> {
                 spec.dims().iter().flat_map(|d| [d.size, d.stride]).chain([spec.offset()]);
             numbers.any(|n| matches!(n, Expr::Id(_)))
         };
-        if op == AS_STRIDED || ![region, whole].iter().any(|s| is_open(&specs[s.index()])) {
+        if self.ops.has_absolute_offset(op)
+            || ![region, whole].iter().any(|s| is_open(&specs[s.index()]))
+        {
             return self.out_of_bounds(op, region);
         }
         Reason::UnresolvedView {
@@ -429,12 +432,6 @@ impl Lift<'_> {
 
 /// What an input's view of shared memory is called.
 const INPUT: &str = "an input";
-
-/// Whether an operator may give views of elements that its tensor does not have; of the builtin
-/// ones just one does.
-fn may_exceed_base(op: &str) -> bool {
-    op == AS_STRIDED || op != INPUT && !op.starts_with("aten::")
-}
 
 /// The first order of dimensions in which elements lie one behind the other, each as far from the
 /// last.

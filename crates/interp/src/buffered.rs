@@ -1,64 +1,58 @@
-//! Functional graphs in memory that a [`BufferPlan`] gives: nothing is copied but what the plan
-//! copies.
+//! Runs functional graphs in the memory of a [`BufferPlan`]: only the plan's copies are made.
+//!
+//! Steps run in order. A buffer is allocated at its first use and dropped after its last, so that
+//! the run needs the memory of the plan and no more. Every element written is counted by the rules
+//! of `ir::copy_cost`, so that a run can be compared with its plan and with eager execution.
 
-use crate::functional::copy_overlapping;
-use crate::interpreter::{Interpreter, SourceInfo};
+use crate::copies::copy_overlapping;
+use crate::frame::{Callable, Frame, Semantics};
+use crate::source_info::SourceInfo;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, ResultDest, Step};
 use maquette_ir::copy_cost::{Traffic, WriteModel};
+use maquette_ir::functional_ops;
 use maquette_ir::graph::{Arg, Graph, NodeId, Stmt, ValueId};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
-use maquette_ir::{DType, Device};
 use maquette_ops::library::Facts;
 use maquette_ops::{
-    AccessError, Error, ErrorKind, Op, Result, RunError, Tensor, TraceError, Value, args,
-    call_writes, concrete_numel, contiguous_copy_writes, copy_writes, kwargs, mode,
+    AccessError, Error, ErrorKind, Result, RunError, Tensor, Value, call_writes, concrete_numel,
+    contiguous_copy_writes, copy_writes,
 };
 use smallvec::SmallVec;
 
-/// A view that no strides give.
-const VIEW: &str = "ir::view";
-
-/// What a planned run gives.
-#[derive(Clone, Debug)]
-pub struct BufferedOutputs {
+/// The results of a run in planned memory.
+pub(crate) struct BufferedOutputs {
     /// What the graph returns; nothing for tensors.
-    pub results: Vec<Value>,
+    pub(crate) results: Vec<Value>,
     /// The tensors at the places of [`BufferPlan::outputs`].
-    pub outputs: Vec<Option<Tensor>>,
+    pub(crate) outputs: Vec<Option<Tensor>>,
     /// How many elements were written.
-    pub traffic: Traffic,
+    pub(crate) traffic: Traffic,
 }
 
-/// Runs a functional graph in the memory that a plan gives. What the plan writes to inputs and
-/// constants is written.
-///
-/// # Errors
-/// As [`run_graph`](crate::run_graph); the plan is not one of this graph.
-#[track_caller]
-pub fn run_planned(graph: &Graph, plan: &BufferPlan, inputs: &[Value]) -> Result<BufferedOutputs> {
-    let source_info = SourceInfo::of_caller();
-    if mode::is_active() {
-        return Err(Error::from(TraceError::Run).at(source_info.call_site));
-    }
-    mode::without_modes(|| {
-        let mut interpreter = Interpreter::new(graph, &source_info, false);
-        interpreter.bind_inputs(inputs)?;
-        BufferedInterpreter::new(interpreter, plan).run()
-    })
-    .map_err(|e| source_info.locate(e))
+/// Runs a functional graph in the memory that a plan gives, the mutated inputs and constants
+/// included.
+pub(crate) fn run(
+    graph: &Graph,
+    plan: &BufferPlan,
+    inputs: &[Value],
+    source_info: &SourceInfo<'_>,
+) -> Result<BufferedOutputs> {
+    let mut frame = Frame::new(graph, source_info, Semantics::Values);
+    frame.bind_inputs(inputs)?;
+    BufferedFrame::new(frame, plan).run()
 }
 
 /// Offset, sizes and strides.
 type ConcreteLayout = (i64, SmallVec<[i64; 4]>, SmallVec<[i64; 4]>);
 
-struct BufferedInterpreter<'g> {
-    interpreter: Interpreter<'g>,
+struct BufferedFrame<'g> {
+    frame: Frame<'g>,
     plan: &'g BufferPlan,
-    /// Whose first element is the buffer's first.
+    /// By buffer: a tensor whose first element is the buffer's first.
     buffers: Vec<Option<Tensor>>,
-    /// By buffer: what an operator returned, until it is looked at: symbols in its strides may not
-    /// be bound yet.
+    /// By buffer: the tensor that an operator returned, until it is read: symbols in its strides
+    /// may not be bound before.
     returned: Vec<Option<Tensor>>,
     /// By buffer: the step after which it is not needed; outputs always are.
     last: Vec<usize>,
@@ -69,9 +63,9 @@ struct BufferedInterpreter<'g> {
     traffic: Traffic,
 }
 
-impl<'g> BufferedInterpreter<'g> {
-    fn new(interpreter: Interpreter<'g>, plan: &'g BufferPlan) -> BufferedInterpreter<'g> {
-        let graph = interpreter.graph;
+impl<'g> BufferedFrame<'g> {
+    fn new(frame: Frame<'g>, plan: &'g BufferPlan) -> BufferedFrame<'g> {
+        let graph = frame.graph;
         let mut statements = vec![0; graph.node_count()];
         let mut bind_sources = Vec::new();
         for (at, stmt) in graph.body().iter().enumerate() {
@@ -94,8 +88,8 @@ impl<'g> BufferedInterpreter<'g> {
                 *l = usize::MAX;
             }
         }
-        BufferedInterpreter {
-            interpreter,
+        BufferedFrame {
+            frame,
             plan,
             buffers: vec![None; plan.buffers.len()],
             returned: vec![None; plan.buffers.len()],
@@ -112,16 +106,14 @@ impl<'g> BufferedInterpreter<'g> {
             match step {
                 Step::Alias { .. } => {}
                 Step::Stmt(at) => {
-                    let stmt = self.interpreter.graph.body().get(*at).ok_or_else(wrong_graph)?;
-                    self.interpreter
-                        .bind_or_assert(stmt)
-                        .map_err(|e| self.interpreter.in_window(e, *at))?;
+                    let stmt = self.frame.graph.body().get(*at).ok_or_else(wrong_graph)?;
+                    self.frame.bind_or_assert(stmt).map_err(|e| self.frame.in_window(e, *at))?;
                 }
                 Step::Copy { from, to, .. } => self.copy(from, to)?,
                 Step::Node { node, reads, writes, results } => {
                     let at = self.statements.get(node.index()).copied().ok_or_else(wrong_graph)?;
                     self.node(*node, reads, writes, results)
-                        .map_err(|e| self.interpreter.in_window(e, at))?;
+                        .map_err(|e| self.frame.in_window(e, at))?;
                 }
             }
             self.free_unused(at, step);
@@ -131,12 +123,12 @@ impl<'g> BufferedInterpreter<'g> {
             .iter()
             .map(|p| p.as_ref().map(|p| self.tensor(p)).transpose())
             .collect::<Result<_>>()?;
-        let graph = self.interpreter.graph;
+        let graph = self.frame.graph;
         let is_tensor = |a: &Arg| matches!(a, Arg::Value(v) if graph.tensor_type(*v).is_some());
         let results = graph
             .outputs()
             .iter()
-            .map(|a| if is_tensor(a) { Ok(Value::None) } else { self.interpreter.value(*a) });
+            .map(|a| if is_tensor(a) { Ok(Value::None) } else { self.frame.value(*a) });
         Ok(BufferedOutputs {
             results: results.collect::<Result<_>>()?,
             outputs,
@@ -145,7 +137,7 @@ impl<'g> BufferedInterpreter<'g> {
     }
 
     fn eval(&self, e: Expr) -> Result<i64> {
-        self.interpreter.bindings.eval_in(&self.plan.symbols, e)
+        self.frame.bindings.eval_in(&self.plan.symbols, e)
     }
 
     /// Offset, sizes and strides.
@@ -161,9 +153,9 @@ impl<'g> BufferedInterpreter<'g> {
             return Ok(t.clone());
         }
         let made = match self.plan.buffers.get(b.index()).ok_or_else(wrong_graph)? {
-            Buffer::Input(i) => self.tensor_of(self.interpreter.graph.inputs().get(*i).copied())?,
+            Buffer::Input(i) => self.tensor_of(self.frame.graph.inputs().get(*i).copied())?,
             Buffer::Const(i) => {
-                self.tensor_of(self.interpreter.graph.consts().get(*i).map(|c| c.value()))?
+                self.tensor_of(self.frame.graph.consts().get(*i).map(|c| c.value()))?
             }
             Buffer::New { dtype, device, layout } => {
                 let (offset, sizes, strides) = self.concrete_layout(layout)?;
@@ -172,15 +164,14 @@ impl<'g> BufferedInterpreter<'g> {
                 } else {
                     1 + offset + sizes.iter().zip(&strides).map(|(n, s)| (n - 1) * s).sum::<i64>()
                 };
-                allocate(&[len], *dtype, *device)?
+                Tensor::empty_on([len], *dtype, *device)
             }
             Buffer::Returned(v) => {
-                let missing = || RunError::Undefined {
-                    value: self.interpreter.graph.value_name(*v).to_string(),
-                };
+                let missing =
+                    || RunError::Undefined { value: self.frame.graph.value_name(*v).to_string() };
                 let t =
                     self.returned.get_mut(b.index()).and_then(Option::take).ok_or_else(missing)?;
-                let declared = self.interpreter.with_declared_strides(*v, t.clone())?;
+                let declared = self.frame.with_declared_strides(*v, t.clone())?;
                 if !declared.shares_storage(&t) {
                     self.traffic += Traffic::copy(concrete_numel(&t));
                 }
@@ -192,7 +183,7 @@ impl<'g> BufferedInterpreter<'g> {
     }
 
     fn tensor_of(&self, v: Option<ValueId>) -> Result<Tensor> {
-        match self.interpreter.value(Arg::Value(v.ok_or_else(wrong_graph)?))? {
+        match self.frame.value(Arg::Value(v.ok_or_else(wrong_graph)?))? {
             Value::Tensor(t) => Ok(t),
             _ => Err(wrong_graph()),
         }
@@ -238,12 +229,10 @@ impl<'g> BufferedInterpreter<'g> {
         writes: &[BufferView],
         results: &[(ValueId, ResultDest)],
     ) -> Result<()> {
-        let loc =
-            self.interpreter.graph.loc(node).unwrap_or(self.interpreter.source_info.call_site);
-        let (name, skip) = self.interpreter.callee(node);
-        let is_view = name == VIEW;
-        let op = Op::find(name).map_err(|e| e.at(loc))?;
-        let write_model = WriteModel::of(name, &Facts);
+        let loc = self.frame.loc(node);
+        let callee = self.frame.callee(node);
+        let Callable { op, .. } = self.frame.callable(callee.id).map_err(|e| e.at(loc))?;
+        let write_model = WriteModel::of(callee.op, &Facts);
         let operands = reads
             .iter()
             .map(|(v, p)| Ok((*v, self.tensor(p)?)))
@@ -258,14 +247,14 @@ impl<'g> BufferedInterpreter<'g> {
             operands.iter().find(|(u, _)| *u == v).map(|(_, t)| t).or(mutated.first()).cloned()
         };
         let mut arguments = self
-            .interpreter
-            .arguments(op, node, skip, &|a| planned_arg(&self.interpreter, a, &tensor))?;
+            .frame
+            .arguments(op, node, callee.args, &|a| planned_arg(&self.frame, a, &tensor))?;
         if let [(_, ResultDest::Into(place))] = results {
             let out = self.tensor(place)?;
             let direct = op.call_into(arguments, &out, loc)?;
             self.traffic += cost(&out);
             self.traffic += Traffic::copy(if direct { 0 } else { concrete_numel(&out) });
-            if is_view {
+            if callee.op == functional_ops::VIEW {
                 self.traffic += operands
                     .first()
                     .map(|(_, base)| contiguous_copy_writes(base))
@@ -274,28 +263,28 @@ impl<'g> BufferedInterpreter<'g> {
             return Ok(());
         }
         let mut next = mutated.iter();
-        let mutated = self.interpreter.replace_mutated(op, node, &mut arguments, &mut |_| {
+        let mutated = self.frame.replace_mutated(op, node, &mut arguments, &mut |_| {
             next.next().cloned().ok_or_else(wrong_graph)
         })?;
         self.traffic += call_writes(op, &arguments, &[]);
-        self.interpreter.call(op, node, arguments, mutated)?;
+        self.frame.call(op, node, arguments, mutated)?;
         for (v, made) in results {
             let ResultDest::Returned(b) = made else { return Err(wrong_graph()) };
             let t = self.tensor_of(Some(*v))?;
             self.traffic += cost(&t);
             *self.returned.get_mut(b.index()).ok_or_else(wrong_graph)? = Some(t);
         }
-        for v in self.interpreter.graph.result_values(node) {
-            if self.interpreter.graph.tensor_type(v).is_some() && !self.bind_sources.contains(&v) {
-                self.interpreter.drop_value(v);
+        for v in self.frame.graph.result_values(node) {
+            if self.frame.graph.tensor_type(v).is_some() && !self.bind_sources.contains(&v) {
+                self.frame.drop_value(v);
             }
         }
         Ok(())
     }
 
-    /// Drops the buffers that a step was the last to need.
+    /// Drops the buffers that a step was the last to use.
     fn free_unused(&mut self, at: usize, step: &Step) {
-        let BufferedInterpreter { buffers, returned, last, .. } = self;
+        let BufferedFrame { buffers, returned, last, .. } = self;
         step.for_each_buffer(&mut |b: BufferId| {
             if last.get(b.index()) == Some(&at)
                 && let (Some(buffer), Some(returned)) =
@@ -309,44 +298,27 @@ impl<'g> BufferedInterpreter<'g> {
 
 /// An argument, with tensors from a plan.
 fn planned_arg(
-    interpreter: &Interpreter<'_>,
+    frame: &Frame<'_>,
     arg: Arg,
     tensor: &dyn Fn(ValueId) -> Option<Tensor>,
 ) -> Result<Value> {
     match arg {
-        Arg::Value(v) if interpreter.graph.tensor_type(v).is_some() => {
+        Arg::Value(v) if frame.graph.tensor_type(v).is_some() => {
             Ok(Value::Tensor(tensor(v).ok_or_else(wrong_graph)?))
         }
         Arg::List(list)
-            if interpreter
-                .graph
-                .list(list)
-                .iter()
-                .any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) =>
+            if frame.graph.list(list).iter().any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) =>
         {
             Ok(Value::List(
-                interpreter
+                frame
                     .graph
                     .list(list)
                     .iter()
-                    .map(|&a| planned_arg(interpreter, a, tensor))
+                    .map(|&a| planned_arg(frame, a, tensor))
                     .collect::<Result<_>>()?,
             ))
         }
-        other => interpreter.value(other),
-    }
-}
-
-/// New memory.
-fn allocate(sizes: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
-    let made = maquette_ops::call_kw(
-        "aten::empty.memory_format",
-        args![sizes.to_vec()],
-        kwargs![dtype = dtype, device = device],
-    )?;
-    match made.into_iter().next() {
-        Some(Value::Tensor(t)) => Ok(t),
-        _ => Err(wrong_graph()),
+        other => frame.value(other),
     }
 }
 

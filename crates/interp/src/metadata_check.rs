@@ -1,32 +1,41 @@
-//! Whether a real tensor has the metadata that was promised, whoever can tell what the promised
-//! sizes are.
+//! Whether a real tensor has the metadata that a fake kernel promised. The sizes may be in any
+//! language that the caller can evaluate: a graph's expressions, or a running trace's symbols.
 
 use maquette_ir::{DType, Device, Layout};
 use maquette_ops::{Result, Tensor};
 
 /// The metadata promised of a tensor, its sizes in some language `E`.
-pub(crate) struct ExpectedMeta<'a, E> {
-    pub(crate) dtype: DType,
-    pub(crate) device: Device,
-    pub(crate) layout: Layout,
-    pub(crate) sizes: &'a [E],
-    pub(crate) strides: &'a [E],
-    pub(crate) offset: E,
+pub struct ExpectedMeta<'a, E> {
+    /// Its element type.
+    pub dtype: DType,
+    /// Its device.
+    pub device: Device,
+    /// Its layout.
+    pub layout: Layout,
+    /// Its sizes.
+    pub sizes: &'a [E],
+    /// Its strides.
+    pub strides: &'a [E],
+    /// Its offset.
+    pub offset: E,
     /// Whether strides and offset are promised too.
-    pub(crate) check_strides: bool,
+    pub check_strides: bool,
 }
 
-/// A mismatch: what, expected, found.
-pub(crate) struct MetadataMismatch<E> {
-    pub(crate) what: String,
-    pub(crate) expected: String,
-    pub(crate) found: String,
+/// A property of a tensor that is not the promised one.
+pub struct MetadataMismatch<E> {
+    /// The property that differs.
+    pub what: String,
+    /// Its promised value.
+    pub expected: String,
+    /// Its value.
+    pub found: String,
     /// The expression behind the expected number.
-    pub(crate) expr: Option<E>,
+    pub expr: Option<E>,
 }
 
 /// The first mismatch, and whether everything could be compared.
-pub(crate) type CheckResult<E> = (Option<MetadataMismatch<E>>, bool);
+pub type CheckResult<E> = (Option<MetadataMismatch<E>>, bool);
 
 pub(crate) fn mismatch<E>(
     what: impl Into<String>,
@@ -43,7 +52,10 @@ pub(crate) fn mismatch<E>(
 
 /// Compares a real tensor. `known` evaluates a size, as far as its symbols are known. `starts` are
 /// the offsets of other tensors of this storage from which the promised one may be counted.
-pub(crate) fn check_metadata<E: Copy>(
+///
+/// # Errors
+/// The tensor is poisoned, or `known` fails.
+pub fn check_metadata<E: Copy>(
     expected_meta: &ExpectedMeta<'_, E>,
     t: &Tensor,
     starts: impl Iterator<Item = i64>,

@@ -1,17 +1,19 @@
-//! Whether real tensors have the metadata that a graph declares: binds symbols, evaluates
-//! expressions, names the first mismatch.
+//! Symbols and metadata of one run: binds symbols from inputs and results, evaluates expressions,
+//! and names the first mismatch between a real tensor and the graph's declaration.
+//!
+//! Inputs bind the symbols that stand alone as a size, a stride or a value. All other expressions
+//! are only compared, once their symbols are bound.
 
-use crate::interpreter::declared_type;
 use crate::metadata_check::{
     CheckResult, ExpectedMeta, MetadataMismatch, check_metadata, mismatch,
 };
-use maquette_ir::graph::{Def, Graph, TensorType, ValueId};
+use maquette_ir::graph::{Def, Graph, TensorType, ValueId, ValueType};
 use maquette_ir::sym::{BoolExpr, Expr, SymError, SymTable, SymbolId};
 use maquette_ops::{FakeError, Result, RunError, Tensor, TraceError, Value};
 use rustc_hash::FxHashMap;
 
-/// What a graph says of a value.
-pub(crate) enum DeclaredType<'g> {
+/// The declared type of a value.
+enum DeclaredType<'g> {
     Tensor(&'g TensorType),
     Int(Expr),
     Other(&'static str),
@@ -20,20 +22,20 @@ pub(crate) enum DeclaredType<'g> {
 /// The symbols' values in one run.
 pub(crate) struct Bindings<'g> {
     graph: &'g Graph,
-    /// What inputs are called, where that is not their names.
+    /// Names of inputs for messages; the graph's own names where there are none.
     labels: &'g [String],
     values: FxHashMap<SymbolId, i64>,
     /// Where each was bound from: `` `x` dimension 0 ``.
     origins: FxHashMap<SymbolId, String>,
-    /// Inputs may begin anywhere in their storages, here in bytes, unless their types name an
-    /// offset; a graph counts offsets from there.
+    /// Inputs that do not begin where their storages do, with the distance in bytes. A graph
+    /// counts offsets from the input's start, unless the input's type names an offset.
     input_offsets: Vec<(Tensor, i64)>,
     /// Whether results have the strides and offsets of their types.
     check_strides: bool,
 }
 
-/// The values that inputs give to a graph's symbols, by name. What else the graph says of inputs is
-/// not checked.
+/// The values that inputs give to a graph's symbols, by name. Nothing else that the graph declares
+/// of inputs is checked.
 ///
 /// # Errors
 /// A size is not in the range of its symbol; an input has no data.
@@ -331,5 +333,16 @@ impl<'g> Bindings<'g> {
             .filter(|(input, _)| input.shares_storage(t))
             .map(|(_, start)| *start / width);
         check_metadata(&expected, t, starts, |e| self.known(e))
+    }
+}
+
+/// The metadata that a value of this type must have, as far as a graph says.
+fn declared_type(graph: &Graph, v: ValueId) -> DeclaredType<'_> {
+    match graph.value_type(v) {
+        ValueType::Tensor(ty) => DeclaredType::Tensor(graph.type_of(ty)),
+        ValueType::Int(e) => DeclaredType::Int(e),
+        ValueType::Float => DeclaredType::Other("a float"),
+        ValueType::Bool => DeclaredType::Other("a bool"),
+        ValueType::Str => DeclaredType::Other("a string"),
     }
 }

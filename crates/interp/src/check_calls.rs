@@ -1,14 +1,18 @@
-//! A graph's calls held against the operators, without data.
+//! Checks a graph's calls on fake tensors: are the operators known, do they take the arguments, and
+//! do results have the declared types.
 
-use crate::interpreter::{Interpreter, SourceInfo};
+use crate::frame::{Frame, Semantics};
+use crate::source_info::SourceInfo;
 use maquette_ir::graph::{Graph, Stmt, TensorType, ValueId};
 use maquette_ir::sym::{Expr, SymInt};
+use maquette_ops::aten::is_builtin_name;
 use maquette_ops::{CallError, Error, ErrorKind, FakeError, Meta, Result, Tensor, Value, fake};
 
-/// Checks that each call takes its arguments and gives what the graph declares, as far as numbers
-/// tell: up to the first call of an operator that is not known or has no fake kernel, or whose
-/// results data decide, in graphs whose inputs have no symbols for sizes. Nothing is computed.
-/// Traces are so; texts may not be.
+/// Checks that each operator takes its arguments and returns what the graph declares. Nothing is
+/// computed: fake kernels run on fake tensors. A trace passes by construction; graph text may not.
+///
+/// The check covers graphs whose inputs have constant sizes, up to the first call of an operator
+/// that is unknown, has no fake kernel, or returns sizes that depend on data.
 ///
 /// # Errors
 /// An operator does not exist, refuses its arguments, or gives results of another number, dtype or
@@ -20,17 +24,17 @@ pub fn check_calls(graph: &Graph) -> Result<()> {
 }
 
 fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
-    let mut interpreter = Interpreter::new(graph, source_info, true);
+    let mut frame = Frame::new(graph, source_info, Semantics::Memory);
     for v in graph.inputs().iter().copied().chain(graph.consts().iter().map(|c| c.value())) {
         let Some(t) = without_data(graph, v) else { return Ok(()) };
-        interpreter.set(v, Value::Tensor(t));
+        frame.set(v, Value::Tensor(t));
     }
     for (at, stmt) in graph.body().iter().enumerate() {
         let Stmt::Node(node) = *stmt else { return Ok(()) };
-        let Err(e) = interpreter.node(node) else { continue };
+        let Err(e) = frame.node(node) else { continue };
         let e = match e.kind() {
             ErrorKind::Fake(FakeError::Mismatch { output, what, expected, found }) => {
-                let loc = graph.loc(node).unwrap_or(source_info.call_site);
+                let loc = frame.loc(node);
                 Error::msg(format!(
                     "result {output} is declared with {what} {expected}, and has {found}"
                 ))
@@ -42,10 +46,10 @@ fn check(graph: &Graph, source_info: &SourceInfo<'_>) -> Result<()> {
             ) => e,
             ErrorKind::Call(
                 CallError::Unknown { name, .. } | CallError::Unsupported { name, .. },
-            ) if name.starts_with("aten::") => e,
+            ) if is_builtin_name(name) => e,
             _ => return Ok(()),
         };
-        return Err(interpreter.in_window(e, at));
+        return Err(frame.in_window(e, at));
     }
     Ok(())
 }

@@ -1,0 +1,138 @@
+//! The architecture's invariants that the source text can show: which crate may depend on which,
+//! and where operators may be named. See `ARCHITECTURE.md`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate, and the crates of the workspace that it may depend on. Dependencies of tests alone
+/// are not restricted.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("ir", &[]),
+    ("macros", &[]),
+    ("kernels", &["ir"]),
+    ("rewrite", &["ir"]),
+    ("ops", &["ir", "kernels"]),
+    ("interp", &["ir", "ops"]),
+    ("trace", &["interp", "ir", "ops"]),
+    ("driver", &["interp", "ir", "ops", "rewrite", "trace"]),
+    ("check", &["driver", "interp", "ir", "kernels", "ops", "rewrite", "trace"]),
+];
+
+/// Crates that know the operators by name: `ops` defines them, and `check` tests them.
+const NAME_OPERATORS: [&str; 2] = ["ops", "check"];
+
+/// The one file that names the operators of the functional dialect.
+const FUNCTIONAL_OPS: &str = "ir/src/functional_ops.rs";
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The libraries of the workspace: every folder under `crates` that others can depend on.
+fn libraries() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(crates())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("src/lib.rs").exists())
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The crates of the workspace that a manifest depends on, outside of tests.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            section = line;
+        } else if section.ends_with("dependencies]")
+            && !section.contains("dev-")
+            && let Some(rest) = line.strip_prefix("maquette-")
+        {
+            let end = rest.find(['.', ' ', '=']).unwrap_or(rest.len());
+            found.push(rest[..end].to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn crates_depend_only_on_those_below_them() {
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for name in libraries() {
+        let Some(allowed) = allowed.get(name.as_str()) else {
+            wrong.push(format!("`{name}` has no row in the table"));
+            continue;
+        };
+        let manifest = fs::read_to_string(crates().join(&name).join("Cargo.toml")).unwrap();
+        for other in dependencies(&manifest) {
+            if !allowed.contains(&other.as_str()) {
+                wrong.push(format!("`{name}` depends on `{other}`"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn manifests_are_read() {
+    let manifest = "[package]\nname = \"maquette-x\"\n[dependencies]\nmaquette-ir.workspace = true\n\
+        maquette-ops = { workspace = true }\nhalf = \"2\"\n[dev-dependencies]\nmaquette-trace = \"1\"";
+    assert_eq!(dependencies(manifest), ["ir", "ops"]);
+}
+
+/// Every line of code below `src` of a crate, with its file: no comments, no unit tests.
+fn code_lines(name: &str) -> Vec<(String, usize, String)> {
+    let mut lines = Vec::new();
+    let mut folders = vec![crates().join(name).join("src")];
+    while let Some(folder) = folders.pop() {
+        let mut entries: Vec<PathBuf> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        for path in entries {
+            let stem = path.file_stem().unwrap().to_str().unwrap();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") && !stem.ends_with("tests") {
+                let text = fs::read_to_string(&path).unwrap();
+                let relative = path.strip_prefix(crates()).unwrap().display().to_string();
+                let code = text.lines().enumerate().take_while(|(_, l)| *l != "#[cfg(test)]");
+                let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));
+                lines.extend(code.map(|(i, line)| (relative.clone(), i + 1, line.to_owned())));
+            }
+        }
+    }
+    lines
+}
+
+/// The lines that contain a text, as `file:line: code`.
+fn lines_with<'a>(name: &str, text: &'a str) -> impl Iterator<Item = String> + 'a {
+    let lines = code_lines(name).into_iter().filter(move |(_, _, line)| line.contains(text));
+    lines.map(|(file, at, line)| format!("{file}:{at}: {}", line.trim()))
+}
+
+#[test]
+fn operators_are_named_where_they_are_defined() {
+    let libraries = libraries();
+    let others = libraries.iter().filter(|name| !NAME_OPERATORS.contains(&name.as_str()));
+    let found: Vec<String> = others.flat_map(|name| lines_with(name, "\"aten::")).collect();
+    assert!(
+        found.is_empty(),
+        "a fact about operators belongs in `OpFacts`, answered in `ops`:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn the_functional_dialect_is_named_in_one_file() {
+    let found: Vec<String> = libraries()
+        .iter()
+        .flat_map(|name| lines_with(name, "\"ir::"))
+        .filter(|line| !line.starts_with(FUNCTIONAL_OPS))
+        .collect();
+    assert!(found.is_empty(), "use `ir::functional_ops`:\n{}", found.join("\n"));
+}

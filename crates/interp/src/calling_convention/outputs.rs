@@ -1,0 +1,174 @@
+//! Outputs in the memory that the original program returns them in.
+
+use super::external_tensors::ExternalTensors;
+use crate::copies::copy_with_strides;
+use maquette_ir::functional_program::Output;
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::contiguous_strides;
+use maquette_ops::{Error, Result, Tensor, Value};
+
+/// A layout among the results of a graph: an offset, sizes and strides in elements.
+pub(super) struct ResultLayout {
+    offset: i64,
+    sizes: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+impl ResultLayout {
+    fn of(value: &Value) -> Result<ResultLayout> {
+        let numbers: Vec<i64> = match value {
+            Value::Ints(l) => l.iter().filter_map(|i| i.as_i64()).collect(),
+            _ => Vec::new(),
+        };
+        let Some((&offset, rest)) = numbers.split_first() else {
+            return Err(Error::value("a layout is no list of integers"));
+        };
+        let (sizes, strides) = rest.split_at(rest.len() / 2);
+        Ok(ResultLayout { offset, sizes: sizes.to_vec(), strides: strides.to_vec() })
+    }
+
+    fn sym_strides(&self) -> Vec<SymInt> {
+        self.strides.iter().map(|s| (*s).into()).collect()
+    }
+
+    /// A view of a tensor's storage, counted from the storage's start.
+    fn view_of(&self, t: &Tensor) -> Result<Tensor> {
+        self.view_from(t, 0.into())
+    }
+
+    /// A view of a tensor's storage, counted from an element of it.
+    fn view_from(&self, t: &Tensor, start: SymInt) -> Result<Tensor> {
+        let start = start + self.offset;
+        Ok(t.as_strided(self.sizes.clone(), self.strides.clone(), Some(start)).ok()?.clone())
+    }
+}
+
+pub(super) fn tensor(v: &Value) -> Result<&Tensor> {
+    match v {
+        Value::Tensor(t) => Ok(t),
+        other => Err(Error::value(format!("expected a tensor, found {}", other.kind()))),
+    }
+}
+
+/// Makes the outputs of one run, in order.
+pub(super) struct OutputBuilder<'a> {
+    results: &'a [Value],
+    external: &'a ExternalTensors,
+    /// Outputs that have memory of their own already, one for each that is no list.
+    planned: &'a [Option<Tensor>],
+    /// By number, the memories that several outputs share.
+    shared: Vec<(usize, Tensor)>,
+    /// Results that are outputs already.
+    returned: Vec<usize>,
+    /// How many outputs that are no list were made.
+    leaf_count: usize,
+}
+
+impl<'a> OutputBuilder<'a> {
+    pub(super) fn new(
+        results: &'a [Value],
+        external: &'a ExternalTensors,
+        planned: &'a [Option<Tensor>],
+    ) -> OutputBuilder<'a> {
+        let (shared, returned) = (Vec::new(), Vec::new());
+        OutputBuilder { results, external, planned, shared, returned, leaf_count: 0 }
+    }
+
+    pub(super) fn result(&self, at: usize) -> Result<&'a Value> {
+        self.results.get(at).ok_or_else(|| {
+            Error::value("the graph returns fewer values than its program has results")
+        })
+    }
+
+    fn layout(&self, at: usize) -> Result<ResultLayout> {
+        ResultLayout::of(self.result(at)?)
+    }
+
+    /// A view of a tensor's storage, counted from the tensor's first element.
+    pub(super) fn view_at(&self, t: &Tensor, layout: Option<usize>) -> Result<Tensor> {
+        match layout {
+            Some(at) => self.layout(at)?.view_from(t, t.storage_offset()),
+            None => Ok(t.clone()),
+        }
+    }
+
+    /// An output, in the memory that the original program would return it in.
+    pub(super) fn output(&mut self, output: &Output) -> Result<Value> {
+        let is_leaf = !matches!(output, Output::List(_));
+        let planned = self.planned.get(self.leaf_count).filter(|_| is_leaf);
+        self.leaf_count += usize::from(is_leaf);
+        Ok(match (output, planned.and_then(Option::as_ref)) {
+            (Output::Result { .. }, Some(t)) => Value::Tensor(t.clone()),
+            (Output::Shared { layout, .. }, Some(t)) => {
+                Value::Tensor(self.layout(*layout)?.view_of(t)?)
+            }
+            (&Output::Result { result, layout }, None) => self.result_output(result, layout)?,
+            (Output::Alias { of, layout }, _) => {
+                Value::Tensor(self.view_at(self.external.get(*of)?, *layout)?)
+            }
+            (&Output::Shared { memory, result, storage_layout, layout }, None) => {
+                let storage = self.shared_storage(memory, result, storage_layout)?;
+                Value::Tensor(self.layout(layout)?.view_of(&storage)?)
+            }
+            (Output::List(list), _) => {
+                Value::List(list.iter().map(|o| self.output(o)).collect::<Result<_>>()?)
+            }
+        })
+    }
+
+    /// A result in memory of its own. The memory that the operator returned is used where it has
+    /// the layout, and no other output has it.
+    fn result_output(&mut self, result: usize, layout: Option<usize>) -> Result<Value> {
+        let t = match self.result(result)? {
+            Value::Tensor(t) => t.clone(),
+            other => return Ok(other.clone()),
+        };
+        let wanted = layout.map(|at| self.layout(at)).transpose()?;
+        let (offset, strides) = match &wanted {
+            Some(layout) => (layout.offset, layout.sym_strides()),
+            None => (0, contiguous_strides(t.sizes()).to_vec()),
+        };
+        let same = t.storage_offset().as_i64() == Some(offset)
+            && t.strides().iter().zip(&strides).all(|(a, b)| a.as_i64() == b.as_i64());
+        let is_returned = self.returned.contains(&result);
+        self.returned.push(result);
+        Ok(Value::Tensor(match wanted {
+            _ if same && !is_returned => t,
+            Some(layout) if offset != 0 => layout.view_of(&allocate_result(&t, &layout)?)?,
+            _ => copy_with_strides(&t, &strides)?,
+        }))
+    }
+
+    /// The memory that several outputs share, made for the first of them.
+    fn shared_storage(
+        &mut self,
+        memory: usize,
+        result: usize,
+        storage_layout: usize,
+    ) -> Result<Tensor> {
+        if let Some((_, storage)) = self.shared.iter().find(|(at, _)| *at == memory) {
+            return Ok(storage.clone());
+        }
+        let storage =
+            allocate_result(tensor(self.result(result)?)?, &self.layout(storage_layout)?)?;
+        self.shared.push((memory, storage.clone()));
+        Ok(storage)
+    }
+}
+
+/// New memory that holds a value's elements with a layout.
+fn allocate_result(value: &Tensor, layout: &ResultLayout) -> Result<Tensor> {
+    let strides = layout.sym_strides();
+    let rows = copy_with_strides(value, &strides)?;
+    if layout.offset == 0 || layout.sizes.contains(&0) {
+        return Ok(rows);
+    }
+    // the layout begins behind a margin
+    let last: i64 = layout.sizes.iter().zip(&layout.strides).map(|(n, s)| (n - 1) * s).sum();
+    let extent = 1 + last;
+    let flat = Tensor::zeros([layout.offset + extent], rows.dtype());
+    flat.slice(0, layout.offset..layout.offset + extent)
+        .copy_(&rows.as_strided([extent], [1i64], Some(0.into())))
+        .ok()?;
+    Ok(flat)
+}

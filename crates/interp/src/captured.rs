@@ -1,0 +1,69 @@
+//! Constants of graphs: real tensors, by reference to their live storage.
+
+use maquette_ir::DType;
+use maquette_ir::graph::{ConstSource, Digest};
+use maquette_ops::{Element, Result, Tensor};
+use sha2::{Digest as _, Sha256};
+
+/// A constant's contents: the captured tensor itself. Writes to it, by the graph or outside, are
+/// seen by both.
+#[derive(Clone, Debug)]
+pub struct Captured(pub Tensor);
+
+impl ConstSource for Captured {
+    /// Over dtype, sizes and the elements in row-major order, as they are now; zero where they
+    /// cannot be read.
+    fn digest(&self) -> Digest {
+        maquette_ops::mode::without_modes(|| self.sha256()).unwrap_or(Digest([0; 8]))
+    }
+}
+
+trait Bytes: Element {
+    fn update(self, hash: &mut Sha256);
+}
+
+macro_rules! bytes {
+    ($($t:ty),*) => { $(impl Bytes for $t {
+        fn update(self, hash: &mut Sha256) {
+            hash.update(self.to_le_bytes());
+        }
+    })* };
+}
+bytes!(u8, i8, i16, i32, i64, half::f16, half::bf16, f32, f64);
+
+impl Bytes for bool {
+    fn update(self, hash: &mut Sha256) {
+        hash.update([u8::from(self)]);
+    }
+}
+
+impl Captured {
+    fn sha256(&self) -> Result<Digest> {
+        let t = &self.0;
+        let mut hash = Sha256::new();
+        hash.update(t.dtype().name());
+        for n in t.sizes_i64()? {
+            hash.update(n.to_le_bytes());
+        }
+        match t.dtype() {
+            DType::Bool => elements::<bool>(t, &mut hash),
+            DType::U8 => elements::<u8>(t, &mut hash),
+            DType::I8 => elements::<i8>(t, &mut hash),
+            DType::I16 => elements::<i16>(t, &mut hash),
+            DType::I32 => elements::<i32>(t, &mut hash),
+            DType::I64 => elements::<i64>(t, &mut hash),
+            DType::F16 => elements::<half::f16>(t, &mut hash),
+            DType::BF16 => elements::<half::bf16>(t, &mut hash),
+            DType::F32 => elements::<f32>(t, &mut hash),
+            DType::F64 => elements::<f64>(t, &mut hash),
+        }?;
+        let mut first = [0; 8];
+        first.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
+        Ok(Digest(first))
+    }
+}
+
+fn elements<T: Bytes>(t: &Tensor, hash: &mut Sha256) -> Result<()> {
+    t.read::<T>()?.iter().for_each(|x| x.update(hash));
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Copies that choose their strides.
+
+use maquette_ir::sym::SymInt;
+use maquette_ir::typing::contiguous_strides;
+use maquette_ops::{AccessError, Error, ErrorKind, Result, Tensor};
+
+/// A copy in memory of its own, with strides; of elements that come to lie in one place, the last
+/// counts.
+///
+/// # Errors
+/// The strides do not fit, or there is no memory.
+pub fn copy_with_strides(t: &Tensor, strides: &[SymInt]) -> Result<Tensor> {
+    let out = Tensor::empty_strided(t.sizes(), strides, t.dtype());
+    match out.copy_(t).ok() {
+        Ok(_) => Ok(out),
+        Err(e) if matches!(e.kind(), ErrorKind::Access(AccessError::SelfOverlap { .. })) => {
+            copy_overlapping(t, strides, 0)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// As [`copy_with_strides`], element by element, and behind a margin.
+pub(crate) fn copy_overlapping(t: &Tensor, strides: &[SymInt], offset: i64) -> Result<Tensor> {
+    let plain = |l: &[SymInt]| l.iter().map(|i| i.as_i64()).collect::<Option<Vec<i64>>>();
+    let symbolic = || Error::msg("strides that overlap must be plain numbers");
+    let (sizes, steps) =
+        (plain(t.sizes()).ok_or_else(symbolic)?, plain(strides).ok_or_else(symbolic)?);
+    let mut positions = vec![offset];
+    for (n, s) in sizes.iter().zip(&steps) {
+        positions = positions.iter().flat_map(|p| (0..*n).map(move |i| p + i * s)).collect();
+    }
+    let extent = positions.iter().max().map_or(0, |p| p + 1);
+    let count = positions.len() as i64;
+    let flat = Tensor::zeros([extent], t.dtype());
+    let positions = Tensor::from_vec(positions, [count]);
+    flat.index_put_(&[Some(&positions)], &t.reshape([count]), false).ok()?;
+    Ok(flat.as_strided(t.sizes(), strides, Some(offset.into())).ok()?.clone())
+}
+
+/// A copy to write to, with the strides it has where no two elements share their place.
+///
+/// # Errors
+/// There is no memory.
+pub fn copy_for_write(t: &Tensor) -> Result<Tensor> {
+    let repeats = t
+        .strides()
+        .iter()
+        .zip(t.sizes())
+        .any(|(s, n)| s.as_i64() == Some(0) && n.as_i64() != Some(1));
+    if repeats {
+        copy_with_strides(t, &contiguous_strides(t.sizes()))
+    } else {
+        copy_with_strides(t, t.strides())
+    }
+}

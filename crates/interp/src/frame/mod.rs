@@ -1,0 +1,301 @@
+//! One run of one graph: the values computed so far, and the symbols bound so far.
+//!
+//! A frame checks everything that a trace took for granted: the metadata of inputs and results,
+//! guards, assertions and the ranges of symbols. It drops a value at the last statement that uses
+//! it, so that a run needs no more memory than the program did.
+
+mod liveness;
+mod results;
+
+use crate::bindings::Bindings;
+use crate::captured::Captured;
+use crate::source_info::SourceInfo;
+use maquette_ir::Loc;
+use maquette_ir::functional_ops::Callee;
+use maquette_ir::graph::{
+    Arg, BindSource, Graph, MemoryFacts, NodeId, OpFacts, Span, Stmt, StrId, ValueId,
+};
+use maquette_ir::sym::SymbolId;
+use maquette_ops::library::Facts;
+use maquette_ops::{Args, CallError, Error, Op, Result, RunError, Value};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// How many statements of the graph an error shows on each side.
+const WINDOW: usize = 2;
+
+/// How a frame executes nodes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Semantics {
+    /// Operators are called on the tensors themselves, and results have the strides of their types.
+    Memory,
+    /// Values have no strides, and operators that mutate are called on copies.
+    Values,
+}
+
+/// The state of one run.
+pub(crate) struct Frame<'g> {
+    pub(crate) graph: &'g Graph,
+    pub(crate) source_info: &'g SourceInfo<'g>,
+    pub(crate) bindings: Bindings<'g>,
+    values: Vec<Option<Value>>,
+    /// By value: the statement after which it is not needed.
+    last_use: Vec<usize>,
+    /// By name.
+    ops: FxHashMap<StrId, Callable>,
+    /// Results whose declared sizes have symbols that are bound later: node, output, value.
+    pending_checks: Vec<(NodeId, usize, ValueId, Value)>,
+    asserts_done: usize,
+    semantics: Semantics,
+}
+
+/// An operator, looked up once in a run.
+#[derive(Clone, Copy)]
+pub(crate) struct Callable {
+    pub(crate) op: Op,
+    pub(crate) observes_strides: bool,
+    absolute_offset_arg: Option<usize>,
+}
+
+impl<'g> Frame<'g> {
+    pub(crate) fn new(
+        graph: &'g Graph,
+        source_info: &'g SourceInfo<'g>,
+        semantics: Semantics,
+    ) -> Frame<'g> {
+        Frame {
+            graph,
+            source_info,
+            bindings: Bindings::new(graph, source_info.input_names, semantics == Semantics::Memory),
+            values: vec![None; graph.values().len()],
+            last_use: liveness::last_uses(graph),
+            ops: FxHashMap::default(),
+            pending_checks: Vec::new(),
+            asserts_done: 0,
+            semantics,
+        }
+    }
+
+    /// An error with the part of the graph in which it happened.
+    pub(crate) fn in_window(&self, e: Error, at: usize) -> Error {
+        e.with_window(self.graph.window_at(at, WINDOW))
+    }
+
+    /// Binds a symbol, or checks an assertion.
+    pub(crate) fn bind_or_assert(&mut self, stmt: &Stmt) -> Result<()> {
+        match *stmt {
+            Stmt::Node(_) => Ok(()),
+            Stmt::Bind { symbol, value, source } => self.bind(symbol, value, source),
+            Stmt::Assert { cond, message } => {
+                let line = self.source_info.assert_locs.get(self.asserts_done).copied();
+                self.asserts_done += 1;
+                if self.bindings.holds(cond)? {
+                    return Ok(());
+                }
+                let (cond, values) = self.bindings.explain(cond);
+                let message = message.map(|m| self.graph.str(m).to_owned());
+                let e = Error::from(RunError::Assertion { cond, message, values });
+                Err(line.map_or(e.clone(), |loc| e.at(loc)))
+            }
+        }
+    }
+
+    /// Takes inputs and constants, binds the inputs' symbols and checks everything known about
+    /// them.
+    pub(crate) fn bind_inputs(&mut self, inputs: &[Value]) -> Result<()> {
+        let graph = self.graph;
+        if inputs.len() != graph.inputs().len() {
+            return Err(RunError::InputCount {
+                expected: graph.inputs().len(),
+                found: inputs.len(),
+            }
+            .into());
+        }
+        for (&input, value) in graph.inputs().iter().zip(inputs) {
+            self.bindings.bind_input(input, value)?;
+        }
+        for (&input, value) in graph.inputs().iter().zip(inputs) {
+            self.bindings.check_input(input, value)?;
+            self.set(input, value.clone());
+        }
+        for c in graph.consts() {
+            let captured = c.source_as::<Captured>();
+            let missing = || RunError::Constant { name: graph.value_name(c.value()).to_string() };
+            self.set(c.value(), Value::Tensor(captured.ok_or_else(missing)?.0.clone()));
+        }
+        for (i, &guard) in graph.guards().iter().enumerate() {
+            // a guard that cannot be evaluated (it divides by a size that is 0 now) does not hold
+            if !self.bindings.holds(guard).unwrap_or(false) {
+                let (guard, values) = self.bindings.explain(guard);
+                let loc = self.source_info.guard_locs.get(i).map_or_else(
+                    || "a line the graph does not know".to_owned(),
+                    ToString::to_string,
+                );
+                return Err(RunError::Guard { guard, values, loc }.into());
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn drop_value(&mut self, v: ValueId) {
+        if let Some(slot) = self.values.get_mut(v.index()) {
+            *slot = None;
+        }
+    }
+
+    pub(crate) fn set(&mut self, v: ValueId, value: Value) {
+        if let Some(slot) = self.values.get_mut(v.index()) {
+            *slot = Some(value);
+        }
+    }
+
+    fn get(&self, v: ValueId) -> Result<&Value> {
+        let missing = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
+        Ok(self.values.get(v.index()).and_then(Option::as_ref).ok_or_else(missing)?)
+    }
+
+    pub(crate) fn value(&self, arg: Arg) -> Result<Value> {
+        Ok(match arg {
+            Arg::Value(v) => self.get(v)?.clone(),
+            Arg::None => Value::None,
+            Arg::Int(e) => Value::Int(self.bindings.eval(e)?.into()),
+            Arg::Float(x) => Value::Float(x.get()),
+            Arg::Bool(b) => Value::Bool(b),
+            Arg::Str(s) => Value::Str(self.graph.str(s).into()),
+            Arg::DType(d) => Value::DType(d),
+            Arg::Device(d) => Value::Device(d),
+            Arg::Layout(l) => Value::Layout(l),
+            Arg::MemoryFormat(m) => Value::MemoryFormat(m),
+            Arg::List(list) => self.list(list)?,
+        })
+    }
+
+    fn list(&self, list: Span) -> Result<Value> {
+        let elements =
+            self.graph.list(list).iter().map(|&a| self.value(a)).collect::<Result<Vec<Value>>>()?;
+        let ints: Option<Box<[_]>> =
+            elements.iter().map(|v| if let Value::Int(i) = v { Some(*i) } else { None }).collect();
+        Ok(match ints {
+            Some(ints) if !ints.is_empty() => Value::Ints(ints),
+            _ => Value::List(elements.into()),
+        })
+    }
+
+    /// Executes every statement, and returns what the graph returns.
+    pub(crate) fn run(mut self, inputs: &[Value]) -> Result<Vec<Value>> {
+        self.bind_inputs(inputs)?;
+        let graph = self.graph;
+        for (at, stmt) in graph.body().iter().enumerate() {
+            let done = match *stmt {
+                Stmt::Node(node) => match self.semantics {
+                    Semantics::Memory => self.node(node),
+                    Semantics::Values => self.functional_node(node),
+                },
+                Stmt::Bind { .. } | Stmt::Assert { .. } => self.bind_or_assert(stmt),
+            };
+            done.map_err(|e| self.in_window(e, at))?;
+            self.free_unused(at, stmt);
+        }
+        graph.outputs().iter().map(|&output| self.value(output)).collect()
+    }
+
+    /// The line of a node, or where the run was asked for.
+    pub(crate) fn loc(&self, node: NodeId) -> Loc {
+        self.graph.loc(node).unwrap_or(self.source_info.call_site)
+    }
+
+    /// Calls a node's operator on the tensors themselves.
+    pub(crate) fn node(&mut self, node: NodeId) -> Result<()> {
+        let loc = self.loc(node);
+        let Callable { op, absolute_offset_arg, .. } =
+            self.callable(self.graph.op(node)).map_err(|e| e.at(loc))?;
+        let arguments = self.arguments(op, node, self.graph.args(node), &|a| self.value(a))?;
+        if let Some(offset) = absolute_offset_arg
+            && let (Some(Value::Tensor(t)), Some(Value::Int(_))) =
+                (arguments.first(), arguments.get(offset))
+            && self.bindings.has_input_offset(t)
+        {
+            return Err(Error::from(RunError::AbsoluteOffset).at(loc));
+        }
+        let outputs = op.call_at(arguments, loc)?;
+        let name: Arc<str> = op.name().into();
+        self.set_results(node, outputs).map_err(|e| e.in_call(&name, loc))
+    }
+
+    /// The operator that a node calls, through `ir::call` or directly.
+    pub(crate) fn callee(&self, node: NodeId) -> Callee<'g> {
+        Callee::of(self.graph, node)
+    }
+
+    /// An operator by its name in the graph.
+    pub(crate) fn callable(&mut self, id: StrId) -> Result<Callable> {
+        if let Some(callable) = self.ops.get(&id) {
+            return Ok(*callable);
+        }
+        let name = self.graph.str(id);
+        let callable = Callable {
+            op: Op::find(name)?,
+            observes_strides: Facts.observes_strides(name),
+            absolute_offset_arg: Facts.absolute_offset_arg(name),
+        };
+        self.ops.insert(id, callable);
+        Ok(callable)
+    }
+
+    /// The arguments in the schema's order, of which these are positional.
+    pub(crate) fn arguments(
+        &self,
+        op: Op,
+        node: NodeId,
+        positional: &[Arg],
+        value: &dyn Fn(Arg) -> Result<Value>,
+    ) -> Result<Args> {
+        let mut args = positional.iter().map(|&a| value(a)).collect::<Result<Args>>()?;
+        let kwargs = self.graph.kwargs(node);
+        if kwargs.is_empty() {
+            return Ok(args);
+        }
+        let schema = op.schema()?;
+        for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
+            let given = kwargs.iter().find(|(name, _)| self.graph.str(*name) == decl.name);
+            match given {
+                Some(&(_, arg)) => args.push(value(arg)?),
+                None => args.push(op.default_value(index).ok_or_else(|| CallError::Missing {
+                    arg: decl.name.clone(),
+                    index,
+                    expected: decl.ty.to_string(),
+                    schema: schema.to_string(),
+                })?),
+            }
+        }
+        Ok(args)
+    }
+
+    fn bind(&mut self, symbol: SymbolId, v: ValueId, source: BindSource) -> Result<()> {
+        let value = match (self.get(v)?, source) {
+            (Value::Tensor(t), BindSource::Size(dim)) => {
+                t.sizes().get(dim as usize).and_then(|s| s.as_i64())
+            }
+            (Value::Int(i), BindSource::Value) => i.as_i64(),
+            _ => None,
+        };
+        let undefined = || RunError::Undefined { value: self.graph.value_name(v).to_string() };
+        let value = value.ok_or_else(undefined)?;
+        let (graph, call_site) = (self.graph, self.source_info.call_site);
+        let in_call = |e: Error, node: Option<NodeId>| match node {
+            Some(node) => {
+                e.in_call(&graph.op_name(node).into(), graph.loc(node).unwrap_or(call_site))
+            }
+            None => e,
+        };
+        self.bindings.bind(symbol, value).map_err(|e| in_call(e, self.graph.producer(v)))?;
+        for (node, output, v, value) in std::mem::take(&mut self.pending_checks) {
+            match self.bindings.check_result(v, output, &value) {
+                Ok(true) => {}
+                Ok(false) => self.pending_checks.push((node, output, v, value)),
+                Err(e) => return Err(in_call(e, Some(node))),
+            }
+        }
+        Ok(())
+    }
+}

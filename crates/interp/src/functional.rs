@@ -1,0 +1,129 @@
+//! Nodes of functional graphs: values have no strides, and operators that mutate are called on
+//! copies.
+
+use crate::copies::{copy_for_write, copy_with_strides};
+use crate::frame::{Callable, Frame};
+use maquette_ir::graph::{Arg, NodeId, ValueId};
+use maquette_ir::sym::SymInt;
+use maquette_ops::{Args, Error, Op, Outputs, Result, Tensor, Value};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+impl Frame<'_> {
+    /// Calls a node's operator on values: operands that it mutates are copies, and operands whose
+    /// strides it may observe ([`MemoryFacts::observes_strides`]) have the strides of their types.
+    ///
+    /// [`MemoryFacts::observes_strides`]: maquette_ir::graph::MemoryFacts::observes_strides
+    pub(crate) fn functional_node(&mut self, node: NodeId) -> Result<()> {
+        let loc = self.loc(node);
+        let callee = self.callee(node);
+        let Callable { op, observes_strides, .. } =
+            self.callable(callee.id).map_err(|e| e.at(loc))?;
+        let mut arguments = if observes_strides {
+            self.arguments(op, node, callee.args, &|a| self.value_with_declared_strides(a))?
+        } else {
+            self.arguments(op, node, callee.args, &|a| self.value(a))?
+        };
+        let mutated = self.replace_mutated(op, node, &mut arguments, &mut |t| copy_for_write(t))?;
+        self.call(op, node, arguments, mutated)
+    }
+
+    /// Replaces the tensors that are mutated, in the order in which the node gives them, and
+    /// returns what they were replaced by.
+    pub(crate) fn replace_mutated(
+        &self,
+        op: Op,
+        node: NodeId,
+        arguments: &mut Args,
+        by: &mut dyn FnMut(&Tensor) -> Result<Tensor>,
+    ) -> Result<SmallVec<[Value; 2]>> {
+        let mut mutated = SmallVec::new();
+        if !op.is_mutable() {
+            return Ok(mutated);
+        }
+        for index in self.given_arg_indices(op, node)? {
+            if let Some(argument) = arguments.get_mut(index).filter(|_| op.mutates(index)) {
+                *argument = match &*argument {
+                    Value::Tensor(t) => Value::Tensor(by(t)?),
+                    other => other.map_tensors(by)?,
+                };
+                mutated.extend(argument.tensors().cloned().map(Value::Tensor));
+            }
+        }
+        Ok(mutated)
+    }
+
+    /// Calls an operator, and takes what it returns, and what it mutated.
+    pub(crate) fn call(
+        &mut self,
+        op: Op,
+        node: NodeId,
+        arguments: Args,
+        mutated: SmallVec<[Value; 2]>,
+    ) -> Result<()> {
+        let loc = self.loc(node);
+        let callee = self.callee(node);
+        let name: Arc<str> = callee.op.into();
+        let returned =
+            |i: usize| callee.mutates && op.return_alias(i).is_some_and(|a| op.mutates(a));
+        let outputs = op.call_at(arguments, loc)?.into_iter().enumerate();
+        let outputs: Outputs =
+            outputs.filter(|(i, _)| !returned(*i)).map(|(_, v)| v).chain(mutated).collect();
+        self.set_results(node, outputs).map_err(|e| e.in_call(&name, loc))
+    }
+
+    /// The numbers of the arguments that a node gives, in its own order.
+    fn given_arg_indices(&self, op: Op, node: NodeId) -> Result<SmallVec<[usize; 6]>> {
+        let positional = self.callee(node).args.len();
+        let schema = op.schema()?;
+        let named = self
+            .graph
+            .kwargs(node)
+            .iter()
+            .filter_map(|(name, _)| schema.arg_index(self.graph.str(*name)));
+        Ok((0..positional).chain(named).collect())
+    }
+
+    /// As [`Frame::value`], tensors laid out as their types say.
+    fn value_with_declared_strides(&self, arg: Arg) -> Result<Value> {
+        match arg {
+            Arg::Value(v) => match self.value(arg)? {
+                Value::Tensor(t) => Ok(Value::Tensor(self.with_declared_strides(v, t)?)),
+                other => Ok(other),
+            },
+            Arg::List(list)
+                if self
+                    .graph
+                    .list(list)
+                    .iter()
+                    .any(|a| matches!(a, Arg::Value(_) | Arg::List(_))) =>
+            {
+                Ok(Value::List(
+                    self.graph
+                        .list(list)
+                        .iter()
+                        .map(|&a| self.value_with_declared_strides(a))
+                        .collect::<Result<_>>()?,
+                ))
+            }
+            other => self.value(other),
+        }
+    }
+
+    /// A tensor with the strides of a value's type.
+    pub(crate) fn with_declared_strides(&self, v: ValueId, t: Tensor) -> Result<Tensor> {
+        let Some(ty) = self.graph.tensor_type(v) else { return Ok(t) };
+        let strides = ty
+            .strides
+            .iter()
+            .map(|&e| Ok(self.bindings.eval(e)?.into()))
+            .collect::<Result<SmallVec<[SymInt; 4]>, Error>>()?;
+        let same = t
+            .strides()
+            .iter()
+            .zip(&strides)
+            .zip(t.sizes())
+            .all(|((a, b), n)| n.as_i64() == Some(1) || a.as_i64() == b.as_i64());
+        if same { Ok(t) } else { copy_with_strides(&t, &strides) }
+    }
+}
