@@ -22,8 +22,15 @@ pub fn probability(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a graph, verifies it, and holds it against the operators.
-fn read(file: &Path) -> Result<Graph> {
+/// A graph, and where the file has its statements.
+struct GraphFile {
+    graph: Graph,
+    /// By statement, its line, from 1.
+    lines: Vec<usize>,
+}
+
+/// Reads a graph, verifies it, and checks its calls against the operators.
+fn read(file: &Path) -> Result<GraphFile> {
     let text = if file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text)?;
@@ -32,19 +39,19 @@ fn read(file: &Path) -> Result<Graph> {
         std::fs::read_to_string(file)
             .map_err(|e| Error::msg(format!("cannot read {}: {e}", file.display())))?
     };
-    let graph: Graph = text.parse()?;
+    let (graph, lines) = Graph::parse_with_lines(&text)?;
     graph.verify()?;
     maquette::check_calls(&graph).map_err(|e| {
         // no line of this command is to blame
         let op = e.op().map(|op| format!("{op}: ")).unwrap_or_default();
         Error::msg(format!("{op}{}\n{}", e.kind(), e.window().unwrap_or_default().trim_end()))
     })?;
-    Ok(graph)
+    Ok(GraphFile { graph, lines })
 }
 
 /// Prints a graph again, or as DOT.
 pub fn graph(file: &Path, dot: bool) -> Result<()> {
-    let graph = read(file)?;
+    let GraphFile { graph, .. } = read(file)?;
     print(&if dot { graph.to_dot() } else { graph.to_string() })
 }
 
@@ -59,7 +66,16 @@ pub fn functionalize(
     if let Some(n) = stop_at {
         options = options.stopping_at(n);
     }
-    let graph = read(file)?;
+    let GraphFile { graph, lines } = read(file)?;
+    // where the file has the refused statement
+    let in_file = |e: rewrite::FunctionalizeError| match e
+        .statement
+        .as_ref()
+        .and_then(|s| lines.get(s.index))
+    {
+        Some(line) => Error::msg(format!("line {line}: {e}")),
+        None => Error::other(e),
+    };
     let names: BTreeSet<&str> = graph.nodes().map(|n| graph.op_name(n)).collect();
     // a functional graph's own operators are in no registry
     for name in names.into_iter().filter(|name| {
@@ -70,7 +86,7 @@ pub fn functionalize(
                 its tensors"
         );
     }
-    let f = rewrite::functionalize(&graph, &library::Facts, &options).map_err(Error::other)?;
+    let f = rewrite::functionalize(&graph, &library::Facts, &options).map_err(in_file)?;
     let mut text = format!("{}\n", f.graph);
     if explain {
         f.mutations.iter().for_each(|m| text += &format!("mutation: {m:?}\n"));

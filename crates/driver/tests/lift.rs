@@ -188,34 +188,6 @@ fn captured_tensors_of_one_memory_are_not_taken_for_two() {
 }
 
 #[test]
-fn a_view_named_by_an_offset_is_told_apart_however_the_offset_is_given() {
-    let absolute = |offset: &str| {
-        let graph: maquette_ir::graph::Graph = format!(
-            "graph program(%x: f32[4] offset 1) -> (f32[2] offset 1)
-{{
-  %v: f32[2] offset 1 = aten::as_strided(%x, [2], [1]{offset})
-  %neg_: f32[2] offset 1 = aten::neg_(%v)
-  return %v
-}}"
-        )
-        .parse()
-        .unwrap();
-        functionalize(&graph, &Facts, &Options::new()).unwrap().absolute_offsets
-    };
-    assert_eq!(["", ", 1", ", storage_offset=1"].map(absolute), [false, true, true]);
-}
-
-#[test]
-fn an_argument_that_an_operator_does_not_have() {
-    let graph: maquette_ir::graph::Graph = "graph program(%x: f32[4]) -> \
-            (f32[4])\n{\n  %y: f32[4] = aten::neg(%x, loudly=true)\n  return %y\n}"
-        .parse()
-        .unwrap();
-    let refused = functionalize(&graph, &Facts, &Options::new()).unwrap_err();
-    assert_eq!(refused.kind.to_string(), "aten::neg has no argument `loudly`");
-}
-
-#[test]
 fn what_lies_in_another_order_is_viewed_in_it() {
     let f = check(|x| x[0].t().relu().t().reshape([12i64]), || vec![arange(12).reshape([4i64, 3])]);
     insta::assert_snapshot!(f.graph, @"

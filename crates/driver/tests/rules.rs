@@ -1,5 +1,5 @@
-//! Rules about operators, in more programs than `rule_pairs.rs` beside it has of each; and what
-//! holds of every result.
+//! Rules about operators, in more programs than `crates/rewrite/filetests/rules` has of each; and
+//! what holds of every result.
 
 mod common;
 

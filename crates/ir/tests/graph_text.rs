@@ -2,6 +2,7 @@
 
 mod common;
 
+use maquette_ir::buffer_plan::BufferPlan;
 use maquette_ir::graph::{Arg, Graph, GraphBuilder, ResultSpec, TensorType, ValueType};
 use maquette_ir::sym::{Expr, Range, SymTable, SymbolKind};
 use maquette_ir::{DType, Device};
@@ -232,8 +233,16 @@ fn the_documentation_examples_round_trip() {
         .map(|(block, _)| block)
         .collect();
     assert!(blocks.len() >= 4);
+    let mut graph = None;
     for block in blocks {
-        assert_eq!(round_trip(block).verify(), Ok(()), "{block}");
+        if let (Some(graph), true) = (&graph, block.starts_with("plan ")) {
+            let plan = BufferPlan::parse(block, graph).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(plan.display(graph).to_string().trim_end(), block);
+            continue;
+        }
+        let parsed = round_trip(block);
+        assert_eq!(parsed.verify(), Ok(()), "{block}");
+        graph = Some(parsed);
     }
 }
 

@@ -1,28 +1,45 @@
 //! Why a program has no functional form.
 
 use maquette_ir::Loc;
-use maquette_ir::graph::BuildError;
+use maquette_ir::graph::{BuildError, Graph, Stmt};
 use maquette_ir::view::ViewError;
+use std::fmt;
 
-/// A program that could not be made functional. Displays with the line of the program, where it is
-/// known.
+/// A program that has no functional form.
+///
+/// Displays as the line of the program, where one is known, the reason, and a window of the graph
+/// around the refused statement.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{}{kind}", loc.map_or_else(String::new, |l| format!("{l}: ")))]
+#[error("{}{kind}{}", self.line_prefix(), self.window_suffix())]
 pub struct FunctionalizeError {
-    /// The line of the program.
-    pub loc: Option<Loc>,
-    /// What is wrong.
+    /// The reason.
     pub kind: Reason,
+    /// The statement that is refused. `None`: the fault is in the graph's inputs or results.
+    pub statement: Option<Box<StatementContext>>,
 }
 
-/// What is wrong.
+/// The statement that an error is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatementContext {
+    /// Its position in the graph's body.
+    pub index: usize,
+    /// The line of the program that recorded it.
+    pub loc: Option<Loc>,
+    /// The statements around it, as [`Graph::window_at`] shows them.
+    pub window: String,
+}
+
+/// How many statements a window shows before and behind the refused one.
+const WINDOW_RADIUS: usize = 2;
+
+/// Why a program is refused.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A tensor reaches elements of its storage that the tensor it comes from does not have.
+    /// A view has elements that lie outside the tensor which owns the storage.
     #[error(
-        "{op} gives a view of elements that are not among those of the tensor its storage belongs \
-            to ({viewed})"
+        "{op} gives a view of elements outside the tensor that owns the storage ({viewed}); only \
+            inputs of plain sizes can be viewed beyond their elements"
     )]
     ViewOutOfBounds {
         /// The operator.
@@ -30,10 +47,10 @@ pub enum Reason {
         /// The view.
         viewed: String,
     },
-    /// Sizes that are no plain numbers leave open which elements of a storage a view has.
+    /// The elements of a view depend on symbols in a way that the view algebra cannot express.
     #[error(
-        "{op} gives a view of which the sizes do not tell the elements ({viewed}); make what it \
-            views `contiguous` before, or its sizes plain"
+        "{op}: cannot determine the view's elements from its symbolic sizes ({viewed}); call \
+            `contiguous` on the viewed tensor first, or trace with plain sizes"
     )]
     UnresolvedView {
         /// The operator.
@@ -41,18 +58,19 @@ pub enum Reason {
         /// The view.
         viewed: String,
     },
-    /// A result that the graph takes for a view has other elements than the tensor it would be a
-    /// view of, or in another order.
+    /// The graph declares a result as a view of an argument, and no view has its dtype or its
+    /// elements.
     #[error(
-        "{op} has to copy here: no view has the elements of its argument in this order; the graph \
-            says so by `copy` behind the call"
+        "{op} has to copy here ({why}), and the graph declares a view; write `copy` behind the call"
     )]
     Copies {
         /// The operator.
         op: String,
+        /// Why no view will do.
+        why: CopyCause,
     },
-    /// A call names an argument that its operator does not have, or an operator that is not
-    /// registered.
+    /// A call gives an argument by a name that its operator does not have, or by any name where the
+    /// operator is not registered.
     #[error("{op} has no argument `{name}`")]
     Keyword {
         /// The operator.
@@ -60,15 +78,16 @@ pub enum Reason {
         /// The argument.
         name: String,
     },
-    /// An operator reads its argument's storage, and not just the argument.
+    /// An operator reads elements of its argument's storage outside the argument.
     #[error(
-        "{op} reads the storage of its argument; write to, or copy, an `as_strided` view instead"
+        "{op} reads the storage of its argument beyond the argument's elements; write to, or copy, \
+            an `as_strided` view instead"
     )]
     Storage {
         /// The operator.
         op: String,
     },
-    /// A view of other elements than the storage was made of: its bytes are read as another dtype.
+    /// A view reads the bytes of a storage as another dtype.
     #[error("{op} views {from} elements as {to}; write to a copy instead")]
     Reinterpreted {
         /// The operator.
@@ -78,8 +97,20 @@ pub enum Reason {
         /// The view's.
         to: String,
     },
-    /// An operator writes to a tensor some of whose elements share their place.
-    #[error("{op} writes to a tensor whose elements overlap ({viewed})")]
+    /// Inputs that share memory have different dtypes.
+    #[error("the inputs `{first}` ({from}) and `{second}` ({to}) share memory as two dtypes")]
+    SharedDtypes {
+        /// One input.
+        first: String,
+        /// Its dtype.
+        from: String,
+        /// The other.
+        second: String,
+        /// Its dtype.
+        to: String,
+    },
+    /// An operator writes to a tensor of which several indices name one element of memory.
+    #[error("{op} writes to a tensor whose elements overlap ({viewed}); write to a copy instead")]
     WriteToOverlappingView {
         /// The operator.
         op: String,
@@ -87,15 +118,15 @@ pub enum Reason {
         viewed: String,
     },
     /// Two arguments that an operator writes to share elements.
-    #[error("{op} writes to two arguments that share elements")]
+    #[error("{op} writes to two arguments that share elements; copy one of them first")]
     AliasedMutableArgs {
         /// The operator.
         op: String,
     },
     /// Inputs that share memory have symbolic sizes.
     #[error(
-        "inputs that share memory must have plain sizes: where they overlap decides what the \
-            program does"
+        "inputs that share memory must have plain sizes: which elements they share decides what \
+            the program computes"
     )]
     SymbolicAliasing,
     /// Offsets, sizes or strides that make no view.
@@ -109,17 +140,65 @@ pub enum Reason {
     Internal(&'static str),
 }
 
+/// Why a result that a graph declares as a view has to be a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CopyCause {
+    /// It has another dtype.
+    DType,
+    /// It has other elements, or the same in another order.
+    Elements,
+    /// The call says `copy=true`.
+    Requested,
+}
+
+impl fmt::Display for CopyCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CopyCause::DType => "the result has another dtype",
+            CopyCause::Elements => "no view has these elements in this order",
+            CopyCause::Requested => "it is called with `copy=true`",
+        })
+    }
+}
+
 pub(crate) type Result<T> = std::result::Result<T, FunctionalizeError>;
 
 impl<E: Into<Reason>> From<E> for FunctionalizeError {
     fn from(e: E) -> FunctionalizeError {
-        FunctionalizeError { loc: None, kind: e.into() }
+        FunctionalizeError { kind: e.into(), statement: None }
     }
 }
 
 impl FunctionalizeError {
-    /// The same at a line, unless it has one.
-    pub(crate) fn at(self, loc: Option<Loc>) -> FunctionalizeError {
-        FunctionalizeError { loc: self.loc.or(loc), ..self }
+    /// The line of the program, where it is known.
+    pub fn loc(&self) -> Option<Loc> {
+        self.statement.as_ref().and_then(|s| s.loc)
+    }
+
+    /// The statements around the refused one; empty if none is refused.
+    pub fn window(&self) -> &str {
+        self.statement.as_ref().map_or("", |s| s.window.trim_end())
+    }
+
+    /// The same error about the `index`-th statement of a graph, unless it names one already.
+    pub(crate) fn at_statement(self, graph: &Graph, index: usize) -> FunctionalizeError {
+        let statement = self.statement.or_else(|| {
+            let loc = graph.body().get(index).and_then(|s| match *s {
+                Stmt::Node(node) => graph.loc(node),
+                Stmt::Bind { .. } | Stmt::Assert { .. } => None,
+            });
+            let window = graph.window_at(index, WINDOW_RADIUS);
+            Some(Box::new(StatementContext { index, loc, window }))
+        });
+        FunctionalizeError { statement, ..self }
+    }
+
+    fn line_prefix(&self) -> String {
+        self.loc().map_or_else(String::new, |l| format!("{l}: "))
+    }
+
+    fn window_suffix(&self) -> String {
+        if self.window().is_empty() { String::new() } else { format!("\n{}", self.window()) }
     }
 }

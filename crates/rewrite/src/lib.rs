@@ -25,7 +25,7 @@ mod functionalize {
 mod bufferize;
 
 pub use bufferize::plan;
-pub use error::{FunctionalizeError, Reason};
+pub use error::{CopyCause, FunctionalizeError, Reason, StatementContext};
 pub use maquette_ir::functional_program::{
     ExecutionMode, ExternalTensor, FunctionalGraph, Mutation, Output, RewriteStats, SharedMemory,
 };
@@ -151,9 +151,8 @@ fn lift(
             lifted => refused = lifted.err().or(refused),
         }
         if !requirements.extend(discovered) {
-            let loc = refused.and_then(|e| e.loc);
             return Err(FunctionalizeError {
-                loc,
+                statement: refused.and_then(|e| e.statement),
                 kind: Reason::Internal("lifting discovers a requirement that it was given"),
             });
         }

@@ -96,7 +96,9 @@ fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
         Reason::UnresolvedView { .. } => {
             Some("a view of symbolic sizes that do not tell its elements")
         }
-        Reason::Reinterpreted { .. } => Some("memory seen as two dtypes"),
+        Reason::Reinterpreted { .. } | Reason::SharedDtypes { .. } => {
+            Some("memory seen as two dtypes")
+        }
         Reason::SymbolicAliasing => Some("inputs of symbolic sizes that share memory"),
         Reason::Storage { .. } => Some("an operator that reads its argument's storage"),
         _ => None,

@@ -38,6 +38,16 @@ impl PlannedMode {
     }
 }
 
+/// Checks that a plan's text parses back to a plan of the same text.
+fn check_plan_text(graph: &Graph, plan: &BufferPlan) -> Result<()> {
+    let text = plan.display(graph).to_string();
+    let parsed = BufferPlan::parse(&text, graph)
+        .map_err(|e| Error::msg(format!("the plan's text does not parse: {e}\n{graph}\n{text}")))?;
+    let again = parsed.display(graph).to_string();
+    maquette_ops::ensure!(again == text, "the plan's text parses to another:\n{text}\n{again}");
+    Ok(())
+}
+
 impl Mode for PlannedMode {
     fn name(&self) -> &'static str {
         self.of.name
@@ -47,6 +57,7 @@ impl Mode for PlannedMode {
         let (traced, (functional, plan, proven)) =
             self.of.transformed(program, sample, PlannedMode::plan)?;
         check_functional(&functional)?;
+        check_plan_text(&functional.graph, &plan)?;
         let binds = traced.body().iter().any(|s| matches!(s, Stmt::Bind { .. }));
         Ok(Box::new(move |inputs| {
             let inputs: Vec<Value> = inputs.iter().map(Value::from).collect();

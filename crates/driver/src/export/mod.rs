@@ -99,6 +99,7 @@ impl ExportOptions {
 
 /// A program that has no functional form, at its line where that is known.
 fn functionalize_error(e: FunctionalizeError, export: Loc) -> Error {
-    Error::from(ErrorKind::Other(Box::new(FunctionalizeError::from(e.kind))))
-        .at(e.loc.unwrap_or(export))
+    let (loc, window) = (e.loc().unwrap_or(export), e.window().to_owned());
+    let error = Error::from(ErrorKind::Other(Box::new(FunctionalizeError::from(e.kind)))).at(loc);
+    if window.is_empty() { error } else { error.with_window(window) }
 }

@@ -40,7 +40,7 @@ fn bits(t: &Tensor) -> Vec<u32> {
 
 /// What can be seen of a program's end: outputs and inputs, their metadata, and which share memory.
 /// Strides of tensors without elements, and along dimensions of size 1, mean nothing.
-fn seen(tensors: &[Tensor]) -> Vec<(Vec<u32>, String, Vec<usize>)> {
+pub fn seen(tensors: &[Tensor]) -> Vec<(Vec<u32>, String, Vec<usize>)> {
     let strides = |t: &Tensor| -> Vec<Option<i64>> {
         let sizes: Vec<Option<i64>> = t.sizes().iter().map(|n| n.as_i64()).collect();
         let any = !sizes.contains(&Some(0));

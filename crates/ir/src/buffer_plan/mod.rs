@@ -19,6 +19,7 @@
 //! - **I6** Two tensors that one operator mutates share no element.
 //! - **I7** Steps run in order; a step reads what the steps before it wrote.
 
+mod parse;
 mod print;
 
 use crate::copy_cost::CopyCost;
@@ -192,7 +193,7 @@ impl Step {
 }
 
 impl BufferPlan {
-    /// As text: one line a step.
+    /// The text form: buffers, then one line a step. [`BufferPlan::parse`] reads it back.
     pub fn display<'a>(&'a self, graph: &'a Graph) -> BufferPlanText<'a> {
         BufferPlanText { plan: self, graph }
     }

@@ -4,7 +4,7 @@ use super::names;
 
 /// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// `batch`, `graph`, `f32`
     Ident,
     /// `aten::add.Tensor`
@@ -29,7 +29,7 @@ pub(super) enum Kind {
 
 /// A token: its kind and its byte range in the text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token {
+pub(crate) struct Token {
     pub kind: Kind,
     pub start: u32,
     pub end: u32,

@@ -140,7 +140,9 @@ fn plan_with(
     planner.compute_destinations()?;
     for (at, stmt) in graph.body().iter().enumerate() {
         match stmt {
-            Stmt::Node(node) => planner.node(at, *node)?,
+            Stmt::Node(node) => {
+                planner.node(at, *node).map_err(|e| e.at_statement(graph, at))?;
+            }
             Stmt::Bind { .. } => planner.steps.push(Step::Stmt(at)),
             Stmt::Assert { cond, .. } => {
                 planner.steps.push(Step::Stmt(at));

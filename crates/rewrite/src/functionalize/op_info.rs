@@ -54,6 +54,11 @@ impl<'g> OpInfoCache<'g> {
             .or_insert_with(|| facts.arg_index(graph.str(op), graph.str(name)))
     }
 
+    /// The number of the argument of this name, if the operator has one.
+    pub fn named_index(&self, op: &str, name: &str) -> Option<usize> {
+        self.facts.arg_index(op, name)
+    }
+
     /// An argument, as messages name it.
     pub fn arg_name(&self, op: &str, arg: usize) -> String {
         self.facts.arg_name(op, arg).unwrap_or_else(|| format!("argument {arg}"))

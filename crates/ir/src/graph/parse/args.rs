@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 impl Parser<'_> {
     /// Parses a reference to a defined value.
-    pub(super) fn value(&mut self) -> Result<ValueId> {
+    pub(crate) fn value(&mut self) -> Result<ValueId> {
         let at = self.pos;
         let text = self.take(Kind::Value, "a value, as `%x`")?;
         self.values
@@ -116,7 +116,7 @@ impl Parser<'_> {
     }
 
     /// Parses a device: `cuda:0`.
-    fn device(&mut self) -> Result<Device> {
+    pub(crate) fn device(&mut self) -> Result<Device> {
         let at = self.pos;
         self.ident("a device")?;
         if self.eat(":") {
@@ -142,6 +142,13 @@ impl Parser<'_> {
             ("str", _) => Ok(self.plain_type(ValueType::Str)),
             _ => Err(self.expected("a type, as `f32[2, 3]`, `int(n)`, `float`, `bool` or `str`")),
         }
+    }
+
+    /// Parses a dtype by name.
+    pub(crate) fn dtype(&mut self) -> Result<DType> {
+        let found = dtype(self.word()).ok_or_else(|| self.expected("a dtype, as `f32`"))?;
+        self.pos += 1;
+        Ok(found)
     }
 
     /// Consumes a word that is a type by itself.
@@ -181,7 +188,7 @@ impl Parser<'_> {
     }
 
     /// Parses bracketed expressions: `[n, 4]`.
-    fn expr_list(&mut self) -> Result<SmallVec<[Expr; 4]>> {
+    pub(crate) fn expr_list(&mut self) -> Result<SmallVec<[Expr; 4]>> {
         let at = self.pos;
         let mut exprs = SmallVec::new();
         self.expect("[")?;
@@ -196,7 +203,7 @@ impl Parser<'_> {
     }
 
     /// Parses an integer literal.
-    pub(super) fn int(&mut self) -> Result<i64> {
+    pub(crate) fn int(&mut self) -> Result<i64> {
         let at = self.pos;
         self.eat("-");
         self.take(Kind::Int, "an integer")?;
@@ -205,7 +212,7 @@ impl Parser<'_> {
 
     /// Parses an integer expression. It finds the end of the expression by alternating operands and
     /// operators, and parses the text in between with [`crate::sym::SymTable::parse_expr`].
-    fn expr(&mut self) -> Result<Expr> {
+    pub(crate) fn expr(&mut self) -> Result<Expr> {
         let at = self.pos;
         loop {
             while self.eat("-") {}

@@ -21,7 +21,7 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    pub(super) fn new(text: &str, at: usize, message: String) -> ParseError {
+    pub(crate) fn new(text: &str, at: usize, message: String) -> ParseError {
         const AROUND: usize = 60;
         let at = at.min(text.len());
         let before = text.get(..at).unwrap_or_default();
@@ -43,7 +43,7 @@ impl ParseError {
 impl<'t> Parser<'t> {
     /// Parses items separated by commas: up to and including `close`, or one or more items if
     /// `close` is `None`.
-    pub(super) fn list_until(
+    pub(crate) fn list_until(
         &mut self,
         close: Option<&str>,
         mut item: impl FnMut(&mut Self) -> Result<()>,
@@ -65,7 +65,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Skips a parenthesized group.
-    pub(super) fn skip_group(&mut self) -> Result<()> {
+    pub(crate) fn skip_group(&mut self) -> Result<()> {
         let at = self.pos;
         self.expect("(")?;
         let mut depth = 1usize;
@@ -84,7 +84,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Consumes the end of a line.
-    pub(super) fn end_of_line(&mut self) -> Result<()> {
+    pub(crate) fn end_of_line(&mut self) -> Result<()> {
         match self.peek().kind {
             Kind::Newline => {
                 self.pos += 1;
@@ -95,29 +95,29 @@ impl<'t> Parser<'t> {
     }
 
     /// Consumes the end of a line if it is next.
-    pub(super) fn newline(&mut self) {
+    pub(crate) fn newline(&mut self) {
         if self.peek().kind == Kind::Newline {
             self.pos += 1;
         }
     }
 
     /// Consumes an identifier with this text.
-    pub(super) fn keyword(&mut self, word: &str) -> Result<()> {
+    pub(crate) fn keyword(&mut self, word: &str) -> Result<()> {
         if self.eat_word(word) { Ok(()) } else { Err(self.expected(&format!("`{word}`"))) }
     }
 
     /// Consumes a punctuation token.
-    pub(super) fn expect(&mut self, punct: &str) -> Result<()> {
+    pub(crate) fn expect(&mut self, punct: &str) -> Result<()> {
         if self.eat(punct) { Ok(()) } else { Err(self.expected(&format!("`{punct}`"))) }
     }
 
     /// Consumes an identifier with this text if it is next.
-    pub(super) fn eat_word(&mut self, word: &str) -> bool {
+    pub(crate) fn eat_word(&mut self, word: &str) -> bool {
         self.eat_if(Kind::Ident, word)
     }
 
     /// Consumes a punctuation token if it is next.
-    pub(super) fn eat(&mut self, punct: &str) -> bool {
+    pub(crate) fn eat(&mut self, punct: &str) -> bool {
         self.eat_if(Kind::Punct, punct)
     }
 
@@ -128,12 +128,12 @@ impl<'t> Parser<'t> {
     }
 
     /// Consumes an identifier; returns its text.
-    pub(super) fn ident(&mut self, what: &str) -> Result<&'t str> {
+    pub(crate) fn ident(&mut self, what: &str) -> Result<&'t str> {
         self.take(Kind::Ident, what)
     }
 
     /// Consumes a token of a kind; returns its text.
-    pub(super) fn take(&mut self, kind: Kind, what: &str) -> Result<&'t str> {
+    pub(crate) fn take(&mut self, kind: Kind, what: &str) -> Result<&'t str> {
         if self.peek().kind != kind {
             return Err(self.expected(what));
         }
@@ -143,36 +143,36 @@ impl<'t> Parser<'t> {
     }
 
     /// The current token.
-    pub(super) fn peek(&self) -> Token {
+    pub(crate) fn peek(&self) -> Token {
         self.nth(0)
     }
 
     /// The token `n` positions ahead.
-    pub(super) fn nth(&self, n: usize) -> Token {
+    pub(crate) fn nth(&self, n: usize) -> Token {
         let end =
             Token { kind: Kind::End, start: self.text.len() as u32, end: self.text.len() as u32 };
         self.tokens.get(self.pos + n).copied().unwrap_or(end)
     }
 
     /// The next token's text.
-    pub(super) fn word(&self) -> &'t str {
+    pub(crate) fn word(&self) -> &'t str {
         self.token_text(self.peek())
     }
 
     /// The text of a token.
-    pub(super) fn token_text(&self, token: Token) -> &'t str {
+    pub(crate) fn token_text(&self, token: Token) -> &'t str {
         self.text.get(token.start as usize..token.end as usize).unwrap_or_default()
     }
 
     /// The text from token `from` to the last consumed token.
-    pub(super) fn slice(&self, from: usize) -> &'t str {
+    pub(crate) fn slice(&self, from: usize) -> &'t str {
         let end =
             self.pos.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.end as usize);
         self.text.get(self.start_of(from)..end).unwrap_or_default()
     }
 
     /// The byte offset of a token.
-    pub(super) fn start_of(&self, token: usize) -> usize {
+    pub(crate) fn start_of(&self, token: usize) -> usize {
         // The range of a value token excludes its `%`.
         self.tokens
             .get(token)
@@ -180,12 +180,12 @@ impl<'t> Parser<'t> {
     }
 
     /// The error at a token.
-    pub(super) fn error_at(&self, token: usize, message: impl Display) -> ParseError {
+    pub(crate) fn error_at(&self, token: usize, message: impl Display) -> ParseError {
         ParseError::new(self.text, self.start_of(token), message.to_string())
     }
 
     /// The error that the current token is not the expected syntax.
-    pub(super) fn expected(&self, what: &str) -> ParseError {
+    pub(crate) fn expected(&self, what: &str) -> ParseError {
         const LONGEST: usize = 40;
         let found = match (self.peek().kind, self.word()) {
             (Kind::End, _) => "the end of the text".to_owned(),

@@ -40,28 +40,25 @@ impl Graph {
     /// # Errors
     /// The text does not match the grammar, or contains a value or symbol that it does not define.
     pub fn parse(text: &str) -> Result<Graph, ParseError> {
-        if text.len() > MAX_TEXT {
-            return Err(ParseError::new(
-                "",
-                0,
-                format!(
-                    "a graph's text has at most {MAX_TEXT} bytes, and this one has {}",
-                    text.len()
-                ),
-            ));
+        Parser::of_text(text, SymTable::new(), FxHashMap::default())?.graph()
+    }
+
+    /// Parses a graph as [`Graph::parse`] does, and gives the line of each statement, from 1.
+    ///
+    /// # Errors
+    /// As [`Graph::parse`].
+    pub fn parse_with_lines(text: &str) -> Result<(Graph, Vec<usize>), ParseError> {
+        let mut parser = Parser::of_text(text, SymTable::new(), FxHashMap::default())?;
+        let graph = parser.graph()?;
+        let (mut line, mut seen, mut lines) = (1, 0, Vec::with_capacity(graph.body().len()));
+        for &token in &parser.statements {
+            let start = parser.start_of(token);
+            let between = text.get(seen..start).unwrap_or_default();
+            line += between.bytes().filter(|&b| b == b'\n').count();
+            seen = start;
+            lines.push(line);
         }
-        let tokens = lex(text).map_err(|(at, message)| ParseError::new(text, at, message))?;
-        let builder = GraphBuilder::new("graph");
-        Parser {
-            text,
-            tokens,
-            pos: 0,
-            builder,
-            symbols: SymTable::new(),
-            values: FxHashMap::default(),
-            exprs: FxHashMap::default(),
-        }
-        .graph()
+        Ok((graph, lines))
     }
 }
 
@@ -82,20 +79,45 @@ enum Group {
     Absent,
 }
 
-struct Parser<'t> {
+/// The tokens of a text and the position of the parser, shared with the text form of plans.
+pub(crate) struct Parser<'t> {
     text: &'t str,
     tokens: Vec<Token>,
-    pos: usize,
+    pub(crate) pos: usize,
     builder: GraphBuilder,
-    symbols: SymTable,
+    pub(crate) symbols: SymTable,
     values: FxHashMap<&'t str, ValueId>,
     /// Parsed expressions by their text: most types repeat the same few expressions.
     exprs: FxHashMap<&'t str, Expr>,
+    /// The tokens at which statements begin.
+    statements: Vec<usize>,
 }
 
 impl<'t> Parser<'t> {
+    /// A parser of a text that contains these symbols and values.
+    pub(crate) fn of_text(
+        text: &'t str,
+        symbols: SymTable,
+        values: FxHashMap<&'t str, ValueId>,
+    ) -> Result<Parser<'t>> {
+        if text.len() > MAX_TEXT {
+            let message = format!("a text has at most {MAX_TEXT} bytes; this has {}", text.len());
+            return Err(ParseError::new("", 0, message));
+        }
+        Ok(Parser {
+            text,
+            tokens: lex(text).map_err(|(at, message)| ParseError::new(text, at, message))?,
+            pos: 0,
+            builder: GraphBuilder::new("graph"),
+            symbols,
+            values,
+            exprs: FxHashMap::default(),
+            statements: Vec::new(),
+        })
+    }
+
     /// Parses a graph.
-    fn graph(mut self) -> Result<Graph> {
+    fn graph(&mut self) -> Result<Graph> {
         self.newline();
         self.keyword("graph")?;
         let name = self.ident("the graph's name")?;
@@ -126,6 +148,7 @@ impl<'t> Parser<'t> {
         self.expect("{")?;
         self.newline();
         while !self.eat_word("return") {
+            self.statements.push(self.pos);
             self.stmt()?;
             self.end_of_line()?;
         }
@@ -145,7 +168,8 @@ impl<'t> Parser<'t> {
             ));
         }
         let (text, at) = (self.text, self.start_of(at));
-        self.builder
+        let builder = std::mem::replace(&mut self.builder, GraphBuilder::new(""));
+        builder
             .finish(&self.symbols, &outputs)
             .map_err(|e| ParseError::new(text, at, e.to_string()))
     }

@@ -1,23 +1,21 @@
 //! From values back to a graph.
 
+mod calls;
 mod results;
 
 use crate::error::{Reason, Result};
 use crate::functionalize::lift::Lifted;
 use crate::functionalize::lift::memory_ssa::{LiftedStmt, MemorySsa, StorageOrigin};
-use crate::functionalize::value_graph::{
-    CallArg, CallKey, Id, Kind, Layouts, Meta, MetaId, Name, Node, ResultKind, SpecId,
-};
+use crate::functionalize::value_graph::{CallKey, Id, Kind, Layouts, Meta, MetaId, Node, SpecId};
 use indexmap::IndexSet;
-use maquette_ir::Loc;
 use maquette_ir::copy_cost::SymbolicCount;
 use maquette_ir::fault_injection::fault_injected;
 use maquette_ir::functional_ops;
 use maquette_ir::functional_program::{FunctionalGraph, Output, RewriteStats};
 use maquette_ir::graph::{
-    Arg, Graph, GraphBuilder, ResultSpec, StrId, TensorType, TypeId, ValueId, ValueType,
+    Arg, Graph, GraphBuilder, ResultSpec, TensorType, TypeId, ValueId, ValueType,
 };
-use maquette_ir::sym::{Expr, SymTable, SymbolId, SymbolKind};
+use maquette_ir::sym::SymTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -66,7 +64,10 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
     e.enter()?;
     for stmt in std::mem::take(&mut e.memory.stmts) {
         match stmt {
-            LiftedStmt::Node(id) => e.node(id)?,
+            LiftedStmt::Node(id) => {
+                let at = e.memory.value_graph.origins[id.index()].at as usize;
+                e.node(id).map_err(|error| error.at_statement(graph, at))?;
+            }
             LiftedStmt::Bind { symbol, value, source, .. } => {
                 let value = e.value(value)?;
                 e.builder.bind(symbol, value, source);
@@ -258,162 +259,10 @@ impl Emit<'_> {
                     origin.loc,
                 )
             }
-            Node::Call(call, operands) => {
-                let (calls, result_strides) = (self.calls.clone(), self.result_strides.clone());
-                let (t, recorded) = (&calls[call.index()], &result_strides[call.index()]);
-                let mut values = operands
-                    .iter()
-                    .map(|&o| self.value(o))
-                    .collect::<Result<SmallVec<[ValueId; 4]>>>()?;
-                for ((value, &id), strides) in values.iter_mut().zip(&operands).zip(&t.layouts) {
-                    if let Some(meta) = self.memory.value_graph.meta(id) {
-                        *value = self.strided(*value, meta, strides.as_deref(), origin.loc)?;
-                    }
-                }
-                let operands = values;
-                let name = self.str(t.op);
-                let (mut args, mut op) = (SmallVec::<[Arg; 8]>::new(), name);
-                if t.mutates {
-                    op = self.builder.intern(functional_ops::CALL);
-                    args.push(Arg::Str(name));
-                }
-                for call_arg in &t.args {
-                    args.push(self.arg(call_arg, &operands));
-                }
-                let kwargs: SmallVec<[(StrId, Arg); 2]> =
-                    t.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
-                let mut types: SmallVec<[SmallVec<[ValueType; 1]>; 2]> = SmallVec::new();
-                let mut hints = recorded.iter().flatten();
-                // others lie in one way wherever operands do
-                let unknown = recorded.is_none() && !t.layouts.is_empty();
-                for r in &t.results {
-                    let typed = |&k| {
-                        let strides = hints.next().and_then(Option::as_deref);
-                        let declared = strides.filter(|strides| self.is_known_with(k, strides));
-                        if let Kind::Tensor(m) = k
-                            && (unknown || strides.is_some() && declared.is_none())
-                            && !fault_injected("copies: all strides are told")
-                        {
-                            self.relayout_bound
-                                .add(&self.memory.interner.metas[m.index()].sizes, 1);
-                        }
-                        self.strided_type(k, declared)
-                    };
-                    types.push(r.kinds().iter().map(typed).collect::<Result<_>>()?);
-                }
-                let specs: SmallVec<[ResultSpec<'_>; 2]> = t
-                    .results
-                    .iter()
-                    .zip(&types)
-                    .map(|(r, types)| match r {
-                        ResultKind::Value(_) => ResultSpec::Value(types[0]),
-                        ResultKind::List(_) => ResultSpec::List(types),
-                        ResultKind::Absent => ResultSpec::Absent,
-                    })
-                    .collect();
-                let made = self.builder.node(op, &args, &kwargs, &specs, origin.loc);
-                if t.effect {
-                    self.effects.push(t.serial.saturating_sub(1));
-                    self.builder.set_effect(made.node);
-                }
-                if t.copies {
-                    self.builder.set_copies(made.node);
-                }
-                made
-            }
+            Node::Call(call, operands) => self.call(call, &operands, origin.loc)?,
             Node::Input(_) | Node::Const(_) | Node::Proj(..) => return Ok(()),
         };
         self.values[id.index()] = made.values.iter().collect();
         Ok(())
-    }
-
-    /// Whether strides are known where a value is: they have no symbols but those that calls bring,
-    /// and those of the value's sizes.
-    fn is_known_with(&self, kind: Kind, strides: &[Expr]) -> bool {
-        let Kind::Tensor(meta) = kind else { return false };
-        let interner = &self.memory.interner;
-        let known: Vec<_> = interner.metas[meta.index()]
-            .sizes
-            .iter()
-            .flat_map(|e| interner.symbols.free_symbols(*e))
-            .collect();
-        let is_known =
-            |s: &SymbolId| known.contains(s) || interner.symbols.kind(*s) == SymbolKind::Backed;
-        strides.iter().all(|e| interner.symbols.free_symbols(*e).iter().all(is_known))
-    }
-
-    /// The type of a value; row-major if there are no strides.
-    fn strided_type(&mut self, kind: Kind, strides: Option<&[Expr]>) -> Result<ValueType> {
-        let (ValueType::Tensor(row_major), Some(strides)) = (self.value_type(kind)?, strides)
-        else {
-            return self.value_type(kind);
-        };
-        let plain = self
-            .builder
-            .tensor_type(row_major)
-            .cloned()
-            .ok_or(Reason::Internal("a type is lost"))?;
-        Ok(ValueType::Tensor(
-            self.builder.intern_type(TensorType { strides: strides.into(), ..plain }),
-        ))
-    }
-
-    /// The same elements with strides; row-major if there are none.
-    fn strided(
-        &mut self,
-        value: ValueId,
-        meta: MetaId,
-        strides: Option<&[Expr]>,
-        loc: Option<Loc>,
-    ) -> Result<ValueId> {
-        let ValueType::Tensor(ty) = self.strided_type(Kind::Tensor(meta), strides)? else {
-            return Ok(value);
-        };
-        let strides_of = |b: &GraphBuilder, ty| b.tensor_type(ty).map(|t| t.strides.clone());
-        let strides = strides_of(&self.builder, ty).ok_or(Reason::Internal("a type is lost"))?;
-        if matches!(self.builder.value_type(value), Some(ValueType::Tensor(own)) if strides_of(&self.builder, own).as_ref() == Some(&strides))
-        {
-            return Ok(value);
-        }
-        let numbers: SmallVec<[Arg; 4]> = strides.iter().map(|&e| Arg::Int(e)).collect();
-        let (op, list) =
-            (self.builder.intern(functional_ops::STRIDED), self.builder.list(&numbers));
-        let made = self.builder.node(
-            op,
-            &[Arg::Value(value), list],
-            &[],
-            &[ResultSpec::Value(ValueType::Tensor(ty))],
-            loc,
-        );
-        Ok(made.values.get(0).ok_or(Reason::Internal("a node without a value"))?)
-    }
-
-    fn str(&mut self, name: Name) -> StrId {
-        self.builder.intern(self.memory.interner.str(name))
-    }
-
-    fn arg(&mut self, call_arg: &CallArg, operands: &[ValueId]) -> Arg {
-        match call_arg {
-            CallArg::Operand(i) => Arg::Value(operands[*i as usize]),
-            CallArg::None => Arg::None,
-            CallArg::Int(e) => Arg::Int(*e),
-            CallArg::Float(x) => Arg::Float(*x),
-            CallArg::Bool(b) => Arg::Bool(*b),
-            CallArg::Str(s) => Arg::Str(self.str(*s)),
-            CallArg::DType(d) => Arg::DType(*d),
-            CallArg::Device(d) => Arg::Device(*d),
-            CallArg::Layout(l) => Arg::Layout(*l),
-            CallArg::MemoryFormat(m) => Arg::MemoryFormat(*m),
-            CallArg::List(l) => {
-                let elements: SmallVec<[Arg; 8]> =
-                    l.iter().map(|s| self.arg(s, operands)).collect();
-                self.builder.list(&elements)
-            }
-        }
-    }
-
-    /// An argument without values, with strings of the new graph.
-    fn plain(&mut self, arg: Arg) -> Arg {
-        if let Arg::Str(s) = arg { Arg::Str(self.builder.intern(self.graph.str(s))) } else { arg }
     }
 }

@@ -10,8 +10,12 @@
 use requirements::{Requirement, Requirements};
 mod eager_copies;
 mod last_stores;
+mod locate_view;
+mod memory_order;
 pub(crate) mod memory_ssa;
+mod mutable_args;
 pub(crate) mod requirements;
+mod shared_memory;
 mod storage_layout;
 
 use crate::error::{Reason, Result};
@@ -20,11 +24,10 @@ use crate::functionalize::value_graph::{
     CallArg, CallKey, Id, Interner, Kind, Layouts, MetaId, Node, ResultKind, SpecId,
 };
 use maquette_ir::fault_injection::fault_injected;
-use maquette_ir::functional_ops;
 use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
 use maquette_ir::sym::Expr;
-use maquette_ir::view::TriBool;
-use memory_ssa::{Handle, LiftedStmt, MemorySsa, OutputRef, OutputValue, Storage, StorageOrigin};
+
+use memory_ssa::{Handle, LiftedStmt, MemorySsa, OutputRef, OutputValue, StorageOrigin};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -104,10 +107,10 @@ fn program(l: &mut Lift<'_>) -> Result<Lifted> {
         match *stmt {
             Stmt::Node(node) => {
                 l.memory.loc = graph.loc(node);
-                l.node(node).map_err(|e| e.at(graph.loc(node)))?;
+                l.node(node).map_err(|e| e.at_statement(graph, at))?;
             }
             Stmt::Bind { symbol, value, source } => {
-                let value = l.unordered_value(value)?;
+                let value = l.unordered_value(value).map_err(|e| e.at_statement(graph, at))?;
                 l.memory.stmts.push(LiftedStmt::Bind { symbol, value, source, at: at as u32 });
             }
             Stmt::Assert { cond, message } => {
@@ -141,6 +144,9 @@ pub(crate) struct Operand {
 }
 
 type Operands = SmallVec<[Operand; 4]>;
+
+/// By result: the argument that it is, or is a view of.
+type Aliases = SmallVec<[Option<usize>; 4]>;
 
 /// What is known of a call before it is made.
 struct Call<'a> {
@@ -183,20 +189,13 @@ impl Lift<'_> {
         }
     }
 
+    /// A call of the program: views are bound to their storages, everything else is called.
     fn node(&mut self, node: NodeId) -> Result<()> {
         let graph = self.graph;
         let op = graph.op_name(node);
-        let mut operands = Operands::new();
-        for (i, &a) in graph.args(node).iter().enumerate() {
-            graph.for_each_leaf(a, &mut |leaf| operands.extend(self.operand(i, leaf)));
-        }
-        for &(name, a) in graph.kwargs(node) {
-            let unknown = || Reason::Keyword { op: op.into(), name: graph.str(name).into() };
-            let index = self.ops.keyword_index(graph, graph.op(node), name).ok_or_else(unknown)?;
-            graph.for_each_leaf(a, &mut |leaf| operands.extend(self.operand(index, leaf)));
-        }
-        let numbers = operands.iter().map(|o| o.arg + 1).max().unwrap_or(0);
-        let op_info = self.ops.info(graph, node, numbers);
+        let operands = self.operands(node)?;
+        let arg_count = operands.iter().map(|o| o.arg + 1).max().unwrap_or(0);
+        let op_info = self.ops.info(graph, node, arg_count);
         if op_info.observes_storage {
             return Err(Reason::Storage { op: op.into() }.into());
         }
@@ -204,36 +203,15 @@ impl Lift<'_> {
             (op_info.observes_strides, op_info.uses_rng, op_info.has_effect);
         let (keeps_elements, is_metadata_query, write_model) =
             (op_info.keeps_elements, op_info.is_metadata_query, op_info.write_model);
-        // The argument that each result is, or is a view of.
-        let aliases: SmallVec<[Option<usize>; 4]> = match graph.copies(node) {
+        let aliases: Aliases = match graph.copies(node) {
             true => SmallVec::new(),
             false => (0..graph.results(node).len()).map(|i| op_info.alias(i)).collect(),
         };
         let alias = |i: usize| aliases.get(i).copied().flatten();
-        let written: SmallVec<[usize; 2]> = (0..numbers).filter(|&i| op_info.writes(i)).collect();
-        let writes = |o: &&Operand| {
-            written.contains(&o.arg) && matches!(graph.value_type(o.value), ValueType::Tensor(_))
-        };
-        let mutated: SmallVec<[(usize, Handle); 2]> = operands
-            .iter()
-            .filter(writes)
-            .map(|o| match self.binding(o.value)? {
-                Binding::Tensor(t) => Ok((o.arg, t)),
-                Binding::Number(_) | Binding::Static(_) => {
-                    Err(Reason::Internal("a number is written").into())
-                }
-            })
-            .collect::<Result<_>>()?;
+        let written: SmallVec<[usize; 2]> = (0..arg_count).filter(|&i| op_info.writes(i)).collect();
+        let mutated = self.mutated_args(&operands, &written)?;
         self.check_mutated_args(op, &mutated)?;
-        if self.ops.names_absolute_offset(graph, node) {
-            let is_external = |o: &Operand| match self.binding(o.value) {
-                Ok(Binding::Tensor(t)) => {
-                    self.memory.storages[t.storage].origin != StorageOrigin::Fresh
-                }
-                _ => false,
-            };
-            self.memory.absolute_offsets |= operands.first().is_some_and(is_external);
-        }
+        self.note_absolute_offset(node, &operands);
         let is_mutated = |arg: usize| mutated.iter().any(|(a, _)| *a == arg);
         let all_views = graph
             .results(node)
@@ -258,8 +236,71 @@ impl Lift<'_> {
             };
             self.call(node, call, |i| alias(i).is_some_and(is_mutated))?;
         }
-        for (i, r) in graph.results(node).iter().enumerate() {
-            let Some(arg) = alias(i) else { continue };
+        self.bind_views(node, &operands, &aliases, keeps_elements)
+    }
+
+    /// The values that a call is given, in order, each with the number of its argument.
+    fn operands(&mut self, node: NodeId) -> Result<Operands> {
+        let graph = self.graph;
+        let mut operands = Operands::new();
+        for (i, &a) in graph.args(node).iter().enumerate() {
+            graph.for_each_leaf(a, &mut |leaf| operands.extend(self.operand(i, leaf)));
+        }
+        for &(name, a) in graph.kwargs(node) {
+            let index = self.ops.keyword_index(graph, graph.op(node), name).ok_or_else(|| {
+                Reason::Keyword { op: graph.op_name(node).into(), name: graph.str(name).into() }
+            })?;
+            graph.for_each_leaf(a, &mut |leaf| operands.extend(self.operand(index, leaf)));
+        }
+        Ok(operands)
+    }
+
+    /// The tensors among the operands that arguments of these numbers give to be written.
+    fn mutated_args(
+        &self,
+        operands: &[Operand],
+        written: &[usize],
+    ) -> Result<SmallVec<[(usize, Handle); 2]>> {
+        let is_tensor = |v| matches!(self.graph.value_type(v), ValueType::Tensor(_));
+        operands
+            .iter()
+            .filter(|o| written.contains(&o.arg) && is_tensor(o.value))
+            .map(|o| match self.binding(o.value)? {
+                Binding::Tensor(t) => Ok((o.arg, t)),
+                Binding::Number(_) | Binding::Static(_) => {
+                    Err(Reason::Internal("a number is written").into())
+                }
+            })
+            .collect()
+    }
+
+    /// An absolute offset counts from the start of the storage (`as_strided`). The start of an
+    /// external tensor's storage is known only if the run checks where the tensor begins.
+    fn note_absolute_offset(&mut self, node: NodeId, operands: &[Operand]) {
+        let graph = self.graph;
+        if self.ops.names_absolute_offset(graph, node) {
+            let is_external = |o: &Operand| match self.binding(o.value) {
+                Ok(Binding::Tensor(t)) => {
+                    self.memory.storages[t.storage].origin != StorageOrigin::Fresh
+                }
+                _ => false,
+            };
+            self.memory.absolute_offsets |= operands.first().is_some_and(is_external);
+        }
+    }
+
+    /// Binds results that are, or are views of, arguments.
+    fn bind_views(
+        &mut self,
+        node: NodeId,
+        operands: &[Operand],
+        aliases: &Aliases,
+        keeps_elements: bool,
+    ) -> Result<()> {
+        let graph = self.graph;
+        let op = graph.op_name(node);
+        for (r, alias) in graph.results(node).iter().zip(aliases) {
+            let Some(arg) = *alias else { continue };
             let of = operands
                 .iter()
                 .find(|o| o.arg == arg)
@@ -268,8 +309,8 @@ impl Lift<'_> {
                 return Err(Reason::Internal("a view of a number").into());
             };
             for v in r.values().iter() {
-                if keeps_elements && !self.is_in_order(v, of)? {
-                    return Err(Reason::Copies { op: op.into() }.into());
+                if keeps_elements && let Some(why) = self.copy_cause(node, v, of)? {
+                    return Err(Reason::Copies { op: op.into(), why }.into());
                 }
                 self.view(v, of, op)?;
             }
@@ -405,120 +446,6 @@ impl Lift<'_> {
             }
             _ => None,
         }
-    }
-
-    /// Elements that one operator writes to must not meet: the order of its writes would decide.
-    /// Where sizes decide, it is checked in the run.
-    fn check_mutated_args(&mut self, op: &str, mutated: &[(usize, Handle)]) -> Result<()> {
-        for (i, (second, a)) in mutated.iter().enumerate() {
-            self.check_injective_storage(op, *a)?;
-            // elements that are known to meet are refused by the write
-            if self.memory.interner.injective(a.spec) == TriBool::Unknown
-                && !fault_injected("lift: elements that are written may meet")
-            {
-                self.add_injective_check(op, *a, *second);
-            }
-            for (first, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
-                match self.memory.interner.disjoint(a.spec, b.spec) {
-                    _ if fault_injected("lift: arguments that are written may overlap") => {}
-                    TriBool::Yes => {}
-                    TriBool::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
-                    TriBool::Unknown => self.add_disjoint_check(op, [*b, *a], [*first, *second]),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// A value has an element for each index. Where several of a tensor from outside share their
-    /// place, a write to one is one to all of them, and the memory itself has to be the value.
-    fn check_injective_storage(&mut self, op: &str, t: Handle) -> Result<()> {
-        let Storage { origin, region, written, .. } = self.memory.storages[t.storage];
-        if written.is_some() || fault_injected("lift: elements of an input may meet") {
-            return Ok(());
-        }
-        let viewed = |l: &Self| l.memory.interner.text(&l.memory.interner.specs[region.index()]);
-        match (self.memory.interner.injective(region), self.input_range(t, region)) {
-            (TriBool::Yes, _) => {}
-            (_, Some(reach)) => {
-                self.discovered.push(reach);
-                return Err(Reason::ViewOutOfBounds { op: op.into(), viewed: viewed(self) }.into());
-            }
-            (TriBool::No, None) => {
-                return Err(
-                    Reason::WriteToOverlappingView { op: op.into(), viewed: viewed(self) }.into()
-                );
-            }
-            (TriBool::Unknown, None) => {
-                let spec = &self.memory.interner.specs[region.index()];
-                let lists = [
-                    spec.sizes().collect::<Vec<_>>(),
-                    spec.dims().iter().map(|d| d.stride).collect(),
-                ];
-                let [sizes, strides] =
-                    lists.map(|l| CallArg::List(l.into_iter().map(CallArg::Int).collect()));
-                let external = match origin {
-                    StorageOrigin::Input(i) => self.graph.inputs().get(i as usize).copied(),
-                    StorageOrigin::Const(i) => {
-                        self.graph.consts().get(i as usize).map(|c| c.value())
-                    }
-                    StorageOrigin::Shared(_) | StorageOrigin::Fresh => None,
-                };
-                let name = external
-                    .map_or_else(|| op.to_owned(), |v| self.graph.value_name(v).to_string());
-                let name = CallArg::Str(self.memory.interner.name(&name));
-                self.add_runtime_check(
-                    functional_ops::INJECTIVE,
-                    Box::from([sizes, strides, name]),
-                );
-            }
-        }
-        Ok(())
-    }
-
-    fn add_disjoint_check(&mut self, op: &str, tensors: [Handle; 2], args: [usize; 2]) {
-        let interner = &mut self.memory.interner;
-        let region = |t: Handle| {
-            let spec = &interner.specs[t.spec.index()];
-            let numbers = [spec.offset()]
-                .into_iter()
-                .chain(spec.sizes())
-                .chain(spec.dims().iter().map(|d| d.stride));
-            CallArg::List(numbers.map(CallArg::Int).collect())
-        };
-        let [first, second] = tensors.map(region);
-        let [first_name, second_name] =
-            args.map(|a| CallArg::Str(interner.name(&self.ops.arg_name(op, a))));
-        self.add_runtime_check(
-            functional_ops::DISJOINT,
-            Box::from([first, second, first_name, second_name]),
-        );
-    }
-
-    /// Of the sizes and strides that the program sees, which are those that the eager error names.
-    fn add_injective_check(&mut self, op: &str, t: Handle, arg: usize) {
-        let ty = self.graph.type_of(t.ty);
-        let [sizes, strides] = [&ty.sizes, &ty.strides]
-            .map(|l| CallArg::List(l.iter().copied().map(CallArg::Int).collect()));
-        let name = CallArg::Str(self.memory.interner.name(&self.ops.arg_name(op, arg)));
-        self.add_runtime_check(functional_ops::INJECTIVE, Box::from([sizes, strides, name]));
-    }
-
-    /// A check in the run, at its position among effects.
-    fn add_runtime_check(&mut self, check: &str, args: Box<[CallArg]>) {
-        let key = CallKey {
-            op: self.memory.interner.name(check),
-            args,
-            kwargs: Box::default(),
-            mutates: false,
-            effect: true,
-            copies: false,
-            results: Box::default(),
-            layouts: Box::default(),
-            serial: self.memory.at + 1,
-        };
-        let call = self.memory.interner.call(key, None);
-        self.memory.add(Node::Call(call, SmallVec::new()), Kind::Tuple);
     }
 
     /// An argument, whose values are those operands of the call that come next.

@@ -1,0 +1,200 @@
+//! Calls of the emitted graph: their operands with the strides that operators look at, and the
+//! types of their results.
+
+use super::Emit;
+use crate::error::{Reason, Result};
+use crate::functionalize::value_graph::{
+    CallArg, CallId, CallKey, Id, Kind, Layouts, MetaId, Name, ResultKind,
+};
+use maquette_ir::Loc;
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::functional_ops;
+use maquette_ir::graph::{
+    Arg, Created, GraphBuilder, ResultSpec, StrId, TensorType, ValueId, ValueType,
+};
+use maquette_ir::sym::{Expr, SymbolId, SymbolKind};
+use smallvec::SmallVec;
+
+impl Emit<'_> {
+    pub(super) fn call(
+        &mut self,
+        call: CallId,
+        operands: &[Id],
+        loc: Option<Loc>,
+    ) -> Result<Created> {
+        let (calls, result_strides) = (self.calls.clone(), self.result_strides.clone());
+        let (key, recorded) = (&calls[call.index()], &result_strides[call.index()]);
+        let operands = self.laid_out_operands(key, operands, loc)?;
+        let name = self.str(key.op);
+        let (mut args, mut op) = (SmallVec::<[Arg; 8]>::new(), name);
+        if key.mutates {
+            op = self.builder.intern(functional_ops::CALL);
+            args.push(Arg::Str(name));
+        }
+        for call_arg in &key.args {
+            args.push(self.arg(call_arg, &operands));
+        }
+        let kwargs: SmallVec<[(StrId, Arg); 2]> =
+            key.kwargs.iter().map(|(n, s)| (self.str(*n), self.arg(s, &operands))).collect();
+        let types = self.result_types(key, recorded.as_ref())?;
+        let specs: SmallVec<[ResultSpec<'_>; 2]> = key
+            .results
+            .iter()
+            .zip(&types)
+            .map(|(r, types)| match r {
+                ResultKind::Value(_) => ResultSpec::Value(types[0]),
+                ResultKind::List(_) => ResultSpec::List(types),
+                ResultKind::Absent => ResultSpec::Absent,
+            })
+            .collect();
+        let made = self.builder.node(op, &args, &kwargs, &specs, loc);
+        if key.effect {
+            self.effects.push(key.serial.saturating_sub(1));
+            self.builder.set_effect(made.node);
+        }
+        if key.copies {
+            self.builder.set_copies(made.node);
+        }
+        Ok(made)
+    }
+
+    /// The operands of a call, with the strides that its operator may look at.
+    fn laid_out_operands(
+        &mut self,
+        key: &CallKey,
+        operands: &[Id],
+        loc: Option<Loc>,
+    ) -> Result<SmallVec<[ValueId; 4]>> {
+        let mut values =
+            operands.iter().map(|&o| self.value(o)).collect::<Result<SmallVec<[ValueId; 4]>>>()?;
+        for ((value, &id), strides) in values.iter_mut().zip(operands).zip(&key.layouts) {
+            if let Some(meta) = self.memory.value_graph.meta(id) {
+                *value = self.strided(*value, meta, strides.as_deref(), loc)?;
+            }
+        }
+        Ok(values)
+    }
+
+    /// The types of a call's results, with the strides that they have eagerly where those are known
+    /// at the call. Results of other strides may be copied where they are made.
+    fn result_types(
+        &mut self,
+        key: &CallKey,
+        recorded: Option<&Layouts>,
+    ) -> Result<SmallVec<[SmallVec<[ValueType; 1]>; 2]>> {
+        let mut strides_of = recorded.into_iter().flatten();
+        // others lie in one way wherever operands do
+        let unknown = recorded.is_none() && !key.layouts.is_empty();
+        let mut types = SmallVec::new();
+        for r in &key.results {
+            let typed = |&kind| {
+                let strides = strides_of.next().and_then(Option::as_deref);
+                let declared = strides.filter(|strides| self.is_known_with(kind, strides));
+                if let Kind::Tensor(m) = kind
+                    && (unknown || strides.is_some() && declared.is_none())
+                    && !fault_injected("copies: all strides are told")
+                {
+                    self.relayout_bound.add(&self.memory.interner.metas[m.index()].sizes, 1);
+                }
+                self.strided_type(kind, declared)
+            };
+            types.push(r.kinds().iter().map(typed).collect::<Result<_>>()?);
+        }
+        Ok(types)
+    }
+
+    /// Whether strides are known where a value is: they have no symbols but those that calls bring,
+    /// and those of the value's sizes.
+    fn is_known_with(&self, kind: Kind, strides: &[Expr]) -> bool {
+        let Kind::Tensor(meta) = kind else { return false };
+        let interner = &self.memory.interner;
+        let known: Vec<_> = interner.metas[meta.index()]
+            .sizes
+            .iter()
+            .flat_map(|e| interner.symbols.free_symbols(*e))
+            .collect();
+        let is_known =
+            |s: &SymbolId| known.contains(s) || interner.symbols.kind(*s) == SymbolKind::Backed;
+        strides.iter().all(|e| interner.symbols.free_symbols(*e).iter().all(is_known))
+    }
+
+    /// The type of a value; row-major if there are no strides.
+    fn strided_type(&mut self, kind: Kind, strides: Option<&[Expr]>) -> Result<ValueType> {
+        let (ValueType::Tensor(row_major), Some(strides)) = (self.value_type(kind)?, strides)
+        else {
+            return self.value_type(kind);
+        };
+        let plain = self
+            .builder
+            .tensor_type(row_major)
+            .cloned()
+            .ok_or(Reason::Internal("a type is lost"))?;
+        Ok(ValueType::Tensor(
+            self.builder.intern_type(TensorType { strides: strides.into(), ..plain }),
+        ))
+    }
+
+    /// The same elements with strides; row-major if there are none.
+    fn strided(
+        &mut self,
+        value: ValueId,
+        meta: MetaId,
+        strides: Option<&[Expr]>,
+        loc: Option<Loc>,
+    ) -> Result<ValueId> {
+        let ValueType::Tensor(ty) = self.strided_type(Kind::Tensor(meta), strides)? else {
+            return Ok(value);
+        };
+        let strides_of = |b: &GraphBuilder, ty| b.tensor_type(ty).map(|t| t.strides.clone());
+        let strides = strides_of(&self.builder, ty).ok_or(Reason::Internal("a type is lost"))?;
+        let has_strides = match self.builder.value_type(value) {
+            Some(ValueType::Tensor(own)) => {
+                strides_of(&self.builder, own).as_ref() == Some(&strides)
+            }
+            _ => false,
+        };
+        if has_strides {
+            return Ok(value);
+        }
+        let numbers: SmallVec<[Arg; 4]> = strides.iter().map(|&e| Arg::Int(e)).collect();
+        let (op, list) =
+            (self.builder.intern(functional_ops::STRIDED), self.builder.list(&numbers));
+        let made = self.builder.node(
+            op,
+            &[Arg::Value(value), list],
+            &[],
+            &[ResultSpec::Value(ValueType::Tensor(ty))],
+            loc,
+        );
+        Ok(made.values.get(0).ok_or(Reason::Internal("a node without a value"))?)
+    }
+
+    fn str(&mut self, name: Name) -> StrId {
+        self.builder.intern(self.memory.interner.str(name))
+    }
+
+    fn arg(&mut self, call_arg: &CallArg, operands: &[ValueId]) -> Arg {
+        match call_arg {
+            CallArg::Operand(i) => Arg::Value(operands[*i as usize]),
+            CallArg::None => Arg::None,
+            CallArg::Int(e) => Arg::Int(*e),
+            CallArg::Float(x) => Arg::Float(*x),
+            CallArg::Bool(b) => Arg::Bool(*b),
+            CallArg::Str(s) => Arg::Str(self.str(*s)),
+            CallArg::DType(d) => Arg::DType(*d),
+            CallArg::Device(d) => Arg::Device(*d),
+            CallArg::Layout(l) => Arg::Layout(*l),
+            CallArg::MemoryFormat(m) => Arg::MemoryFormat(*m),
+            CallArg::List(l) => {
+                let elements: SmallVec<[Arg; 8]> =
+                    l.iter().map(|s| self.arg(s, operands)).collect();
+                self.builder.list(&elements)
+            }
+        }
+    }
+
+    /// An argument without values, with strings of the new graph.
+    pub(super) fn plain(&mut self, arg: Arg) -> Arg {
+        if let Arg::Str(s) = arg { Arg::Str(self.builder.intern(self.graph.str(s))) } else { arg }
+    }
+}

@@ -1,0 +1,184 @@
+//! Where a view lies: its elements among those of the storage that it views.
+//!
+//! The types of the graph say where a view lies in memory, and where its storage does. The view
+//! algebra expresses the one as a view of the other. Where it cannot, lifting may start again with
+//! the storage in another order, or with more of an input's memory; else the program is refused.
+
+use super::memory_ssa::{Handle, LiftedStmt, Storage, StorageOrigin};
+use super::requirements::Requirement;
+use super::shared_memory::INPUT;
+use super::{Binding, Lift};
+use crate::error::{CopyCause, Reason, Result};
+use crate::functionalize::value_graph::SpecId;
+use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::graph::{Arg, NodeId, ValueId, ValueType};
+use maquette_ir::sym::{Expr, Rel};
+use maquette_ir::view::{TriBool, ViewSpec};
+
+impl Lift<'_> {
+    /// The elements of an input's memory that a view reaches, where they are plain numbers.
+    pub(crate) fn input_range(&self, of: Handle, region: SpecId) -> Option<Requirement> {
+        let number = |e: Expr| if let Expr::Int(n) = e { Some(n) } else { None };
+        let input = match self.memory.storages[of.storage].origin {
+            StorageOrigin::Input(i) => i as usize,
+            StorageOrigin::Shared(i) => *self.memory.shared[i as usize].inputs.first()?,
+            StorageOrigin::Const(_) | StorageOrigin::Fresh => return None,
+        };
+        let spec = &self.memory.interner.specs[region.index()];
+        let start = number(spec.offset())?;
+        let steps = spec
+            .dims()
+            .iter()
+            .map(|d| number(d.size)?.checked_sub(1)?.max(0).checked_mul(number(d.stride)?));
+        let last = steps.sum::<Option<i64>>()?;
+        Some(Requirement::InputRange {
+            input,
+            start,
+            end: start.checked_add(last)?.checked_add(1)?,
+        })
+    }
+
+    /// What would have to be known of a tensor's storage for a view of it to be found, where
+    /// anything would do.
+    fn requirement_for(&mut self, of: Handle, region: SpecId) -> Result<Option<Requirement>> {
+        if let Some(reach) = self.input_range(of, region) {
+            return Ok(Some(reach));
+        }
+        let made = self.memory.storages[of.storage]
+            .made
+            .filter(|v| !self.requirements.memory_order.contains(v));
+        let Some((v, ValueType::Tensor(ty))) = made.map(|v| (v, self.graph.value_type(v))) else {
+            return Ok(None);
+        };
+        Ok(self
+            .storage_layout(ty, true)?
+            .filter(|layout| layout.reorder.is_some())
+            .map(|_| Requirement::MemoryOrder(v)))
+    }
+
+    /// A tensor that is a view of a storage.
+    pub(crate) fn view(&mut self, v: ValueId, of: Handle, op: &str) -> Result<()> {
+        let ValueType::Tensor(ty) = self.graph.value_type(v) else {
+            return Err(Reason::Internal("a result that is no tensor is a view").into());
+        };
+        let (region, meta) = (self.region(ty)?, self.meta(ty));
+        let Storage { base, region: whole, .. } = self.memory.storages[of.storage];
+        let interner = &mut self.memory.interner;
+        let (from, to) = (interner.metas[base.index()].dtype, interner.metas[meta.index()].dtype);
+        if from != to {
+            return Err(Reason::Reinterpreted {
+                op: op.into(),
+                from: from.to_string(),
+                to: to.to_string(),
+            }
+            .into());
+        }
+        let spec = match interner.located(region, whole) {
+            Some(spec) => spec,
+            None => {
+                let requirement = self.requirement_for(of, region)?;
+                self.discovered.extend(requirement);
+                match requirement {
+                    // something in its place, to learn more of the program
+                    Some(Requirement::MemoryOrder(_)) => {
+                        self.memory.interner.all(meta).ok_or(Reason::Internal("sizes overflow"))?
+                    }
+                    _ => return Err(self.unresolved(op, region, whole).into()),
+                }
+            }
+        };
+        if op != INPUT
+            && self.ops.view_may_exceed_base(op)
+            && self.memory.interner.inside(region, whole) != TriBool::Yes
+            && !fault_injected("lift: views reach what there is")
+        {
+            self.add_bounds_check(op, region, whole)?;
+        }
+        self.bind(v, Binding::Tensor(Handle { storage: of.storage, spec, meta, ty }));
+        Ok(())
+    }
+
+    /// Why a result of an operator that keeps its argument's elements has to be a copy; `None` if a
+    /// view will do.
+    pub(crate) fn copy_cause(
+        &mut self,
+        node: NodeId,
+        v: ValueId,
+        of: Handle,
+    ) -> Result<Option<CopyCause>> {
+        let ValueType::Tensor(ty) = self.graph.value_type(v) else { return Ok(None) };
+        if self.requests_copy(node) {
+            return Ok(Some(CopyCause::Requested));
+        }
+        if self.graph.type_of(ty).dtype != self.graph.type_of(of.ty).dtype {
+            return Ok(Some(CopyCause::DType));
+        }
+        let (a, b) = (self.region(ty)?, self.region(of.ty)?);
+        let (a, b, symbols) = self.memory.interner.pair(a, b);
+        let in_order = a == b || a.same(b, symbols) != TriBool::No;
+        Ok((!in_order).then_some(CopyCause::Elements))
+    }
+
+    /// Whether a call is given `copy=true`.
+    fn requests_copy(&mut self, node: NodeId) -> bool {
+        let graph = self.graph;
+        let by_name =
+            graph.kwargs(node).iter().find(|(name, _)| graph.str(*name) == "copy").map(|(_, a)| *a);
+        let by_position = || {
+            let index = self.ops.named_index(graph.op_name(node), "copy")?;
+            graph.args(node).get(index).copied()
+        };
+        by_name.or_else(by_position) == Some(Arg::Bool(true))
+    }
+
+    /// Checks in the run that a view has no element beyond its tensor's.
+    fn add_bounds_check(&mut self, op: &str, region: SpecId, whole: SpecId) -> Result<()> {
+        let interner = &mut self.memory.interner;
+        let (inner, outer, symbols) = interner.pair(region, whole);
+        let ends = inner
+            .last(symbols)
+            .zip(outer.last(symbols))
+            .zip(inner.numel(symbols).zip(outer.numel(symbols)));
+        let Some(((last, end), (numel, there))) = ends else {
+            return Err(self.out_of_bounds(op, region).into());
+        };
+        let begins = symbols.rel(Rel::Ge, inner.offset(), outer.offset());
+        let ends = symbols.rel(Rel::Le, last, end);
+        // of no elements there is no last one
+        let some = symbols.rel(Rel::Gt, there, Expr::Int(0));
+        let empty = symbols.rel(Rel::Eq, numel, Expr::Int(0));
+        let within = symbols.and(begins, ends).and_then(|within| symbols.and(some, within));
+        let cond = within.and_then(|within| symbols.or(empty, within));
+        let cond = cond.map_err(|_| Reason::Internal("a condition on a view overflows"))?;
+        let message = Some(interner.name("a view has no elements but those of its tensor"));
+        let at = self.memory.at;
+        self.memory.stmts.push(LiftedStmt::Assert { cond, message, at });
+        Ok(())
+    }
+
+    /// Why a view was not found in its storage.
+    fn unresolved(&self, op: &str, region: SpecId, whole: SpecId) -> Reason {
+        let specs = &self.memory.interner.specs;
+        let is_open = |spec: &ViewSpec| {
+            let mut numbers =
+                spec.dims().iter().flat_map(|d| [d.size, d.stride]).chain([spec.offset()]);
+            numbers.any(|n| matches!(n, Expr::Id(_)))
+        };
+        if self.ops.has_absolute_offset(op)
+            || ![region, whole].iter().any(|s| is_open(&specs[s.index()]))
+        {
+            return self.out_of_bounds(op, region);
+        }
+        Reason::UnresolvedView {
+            op: op.into(),
+            viewed: self.memory.interner.text(&specs[region.index()]),
+        }
+    }
+
+    fn out_of_bounds(&self, op: &str, region: SpecId) -> Reason {
+        Reason::ViewOutOfBounds {
+            op: op.into(),
+            viewed: self.memory.interner.text(&self.memory.interner.specs[region.index()]),
+        }
+    }
+}
