@@ -139,21 +139,23 @@ fn softmax_backward(a: &[Value], log: bool) -> Result<Tensor> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] \
-            expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>
+        General "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, \
+            int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>
             Lowering::Composite(|a| done(trilinear(a)?)),
-        "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> \
-            Tensor" =>
-            Lowering::Composite(|a| done(bilinear(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].opt_tensor()?)?)),
-        "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" =>
+        General "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, \
+            Tensor? bias=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(bilinear(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].opt_tensor()?)?)
+            }),
+        General "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" =>
             Lowering::Pointwise(Pointwise { types: Types::Promote, build: prelu_kernel }),
-        "aten::prelu(Tensor self, Tensor weight) -> Tensor" =>
+        General "aten::prelu(Tensor self, Tensor weight) -> Tensor" =>
             Lowering::Composite(|a| prelu(a[0].tensor()?, a[1].tensor()?)),
-        "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType \
-            input_dtype) -> Tensor" =>
+        General "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, \
+            ScalarType input_dtype) -> Tensor" =>
             Lowering::Composite(|a| done(softmax_backward(a, false)?)),
-        "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType \
-            input_dtype) -> Tensor" =>
+        General "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, \
+            ScalarType input_dtype) -> Tensor" =>
             Lowering::Composite(|a| done(softmax_backward(a, true)?)),
     }
 }

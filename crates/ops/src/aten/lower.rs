@@ -40,6 +40,8 @@ pub enum Lowering {
         fake: fn(&FakeCtx, &[Value]) -> Result<Outputs>,
         /// Outputs of real ones.
         run: fn(&[Value]) -> Result<Outputs>,
+        /// Whether operands of equal elements and different strides may give different outputs.
+        observes_strides: bool,
     },
     /// Other operators, called in turn.
     Composite(fn(&[Value]) -> Result<Outputs>),
@@ -94,47 +96,93 @@ pub enum Class {
 impl Class {
     /// Whether the bits of its results may depend on the strides of its operands.
     pub(crate) const fn order_depends_on_layout(self) -> bool {
-        matches!(self, Class::Gemm | Class::Convolution | Class::Attention | Class::Recurrent)
-    }
-
-    /// Whether the strides of its results may follow from those of its operands.
-    pub(crate) const fn preserves_strides(self) -> bool {
-        matches!(self, Class::Copy | Class::Norm | Class::Scalar | Class::Sort | Class::Window)
+        match self {
+            Class::Gemm | Class::Convolution | Class::Attention | Class::Recurrent => true,
+            Class::Reduce
+            | Class::Norm
+            | Class::Gather
+            | Class::Scatter
+            | Class::Scan
+            | Class::Sort
+            | Class::Window
+            | Class::Random
+            | Class::Fill
+            | Class::Copy
+            | Class::Scalar => false,
+        }
     }
 
     /// Whether its kernels write to tensors of any strides.
     pub(crate) const fn supports_strided_output(self) -> bool {
-        matches!(self, Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random)
+        match self {
+            Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random => true,
+            Class::Reduce
+            | Class::Gemm
+            | Class::Convolution
+            | Class::Attention
+            | Class::Norm
+            | Class::Scan
+            | Class::Sort
+            | Class::Window
+            | Class::Recurrent
+            | Class::Scalar => false,
+        }
     }
 
     /// Whether its kernels may draw random numbers: recurrent layers drop elements between one
     /// another in training.
     pub(crate) const fn uses_rng(self) -> bool {
-        matches!(self, Class::Random | Class::Recurrent)
+        match self {
+            Class::Random | Class::Recurrent => true,
+            Class::Reduce
+            | Class::Gemm
+            | Class::Convolution
+            | Class::Attention
+            | Class::Norm
+            | Class::Gather
+            | Class::Scatter
+            | Class::Scan
+            | Class::Sort
+            | Class::Window
+            | Class::Fill
+            | Class::Copy
+            | Class::Scalar => false,
+        }
     }
 
     /// Whether its kernels write every element of their outputs, whatever the operands are.
     pub(crate) const fn overwrites_output(self) -> bool {
-        matches!(
-            self,
+        match self {
             Class::Reduce
-                | Class::Gemm
-                | Class::Convolution
-                | Class::Attention
-                | Class::Norm
-                | Class::Gather
-                | Class::Scatter
-                | Class::Scan
-                | Class::Random
-                | Class::Copy
-        )
+            | Class::Gemm
+            | Class::Convolution
+            | Class::Attention
+            | Class::Norm
+            | Class::Gather
+            | Class::Scatter
+            | Class::Scan
+            | Class::Random
+            | Class::Copy => true,
+            Class::Sort | Class::Window | Class::Recurrent | Class::Fill | Class::Scalar => false,
+        }
     }
+}
+
+/// How the strides of results come about, where the operator chooses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strides {
+    /// Results are row-major.
+    RowMajor,
+    /// They may follow from the strides of the operands.
+    FromOperands,
 }
 
 /// Outputs whose metadata is known beforehand.
 pub struct Compute {
     /// The kernel class.
     pub class: Class,
+    /// How the strides in `metas` come about.
+    pub strides: Strides,
     /// The outputs' metadata, from arguments real or fake.
     pub metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     /// Fills freshly allocated outputs of that metadata.

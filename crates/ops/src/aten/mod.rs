@@ -35,6 +35,7 @@ mod random;
 mod reduce;
 mod reshape;
 mod rnn;
+mod role;
 mod scan;
 mod scatter;
 mod spatial;
@@ -45,7 +46,8 @@ mod unsupported;
 mod views;
 
 pub use loss::Reduction;
-pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
+pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Strides, Types};
+pub use role::Role;
 pub use unsupported::{all_unsupported, unsupported};
 
 use maquette_ir::Loc;
@@ -54,9 +56,11 @@ use maquette_ir::Loc;
 pub struct OpDef {
     /// PyTorch's schema, name included.
     pub schema: &'static str,
+    /// What passes may rely on beyond the schema and the lowering.
+    pub role: Role,
     /// What it computes.
     pub lowering: Lowering,
-    /// The entry's own line.
+    /// Where its table is.
     pub loc: Loc,
 }
 
@@ -67,12 +71,15 @@ impl OpDef {
     }
 }
 
-/// One table: `"schema" => lowering,` a line each.
+/// One table: `Role "schema" => lowering,` an entry each.
 macro_rules! table {
-    ($(#[$doc:meta])* $vis:vis static $name:ident = { $($schema:expr => $lowering:expr,)* }) => {
+    ($(#[$doc:meta])* $vis:vis static $name:ident = {
+        $($role:ident $schema:expr => $lowering:expr,)*
+    }) => {
         $(#[$doc])*
         $vis static $name: &[$crate::aten::OpDef] = &[$($crate::aten::OpDef {
             schema: $schema,
+            role: $crate::aten::Role::$role,
             lowering: $lowering,
             loc: ::maquette_ir::Loc { file: file!(), line: line!() },
         }),*];

@@ -1,7 +1,7 @@
 //! Along one dimension: running results, order, softmax.
 
 use super::dims::{done, fresh_like};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lower::{Class, Compute, Lowering, Metas, Strides};
 use super::reduce::accumulated;
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -18,10 +18,11 @@ use smallvec::smallvec;
 
 const fn along(
     class: Class,
+    strides: Strides,
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class, metas, run })
+    Lowering::Compute(Compute { class, strides, metas, run })
 }
 
 fn dim(args: &[Value], i: usize) -> Result<usize> {
@@ -187,41 +188,102 @@ fn converted(args: &[Value]) -> Result<Tensor> {
 table! {
     /// Along one dimension.
     pub(super) static TABLE = {
-        "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
-            along(Class::Scan, |_, a| scan_meta(a), |a, o| scan(a, o, ScanOp::Sum)),
-        "aten::cumsum_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)" =>
+        General "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
+            along(
+                Class::Scan,
+                Strides::RowMajor,
+                |_, a| scan_meta(a),
+                |a, o| scan(a, o, ScanOp::Sum),
+            ),
+        General "aten::cumsum_(Tensor(a!) self, int dim, *, \
+            ScalarType? dtype=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::cumsum"),
-        "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
-            along(Class::Scan, |_, a| scan_meta(a), |a, o| scan(a, o, ScanOp::Prod)),
-        "aten::cumprod_(Tensor(a!) self, int dim, *, ScalarType? dtype=None) -> Tensor(a!)" =>
+        General "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor" =>
+            along(
+                Class::Scan,
+                Strides::RowMajor,
+                |_, a| scan_meta(a),
+                |a, o| scan(a, o, ScanOp::Prod),
+            ),
+        General "aten::cumprod_(Tensor(a!) self, int dim, *, \
+            ScalarType? dtype=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::cumprod"),
-        "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
-            along(Class::Scan, |_, a| extreme_meta(a), |a, o| extreme(a, o, true)),
-        "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
-            along(Class::Scan, |_, a| extreme_meta(a), |a, o| extreme(a, o, false)),
-        "aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor \
-            indices)" =>
-            along(Class::Sort, |_, a| sort_meta(a, 1), |a, o| sort(a, 1, &o[0], &o[1])),
-        "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> \
-            (Tensor values, Tensor indices)" =>
-            along(Class::Sort, |_, a| sort_meta(a, 2), |a, o| sort(a, 2, &o[0], &o[1])),
-        "aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor" =>
-            along(Class::Sort, |_, a| Ok(smallvec![sort_meta(a, 1)?.swap_remove(1)]), |a, o| argsort(a, o, 1)),
-        "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> \
-            Tensor" =>
-            along(Class::Sort, |_, a| Ok(smallvec![sort_meta(a, 2)?.swap_remove(1)]), |a, o| argsort(a, o, 2)),
-        "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> \
-            (Tensor values, Tensor indices)" =>
-            along(Class::Sort, |_, a| topk_meta(a), topk),
-        "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
-            along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::softmax)),
-        "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
-            along(Class::Reduce, |_, a| softmax_meta(a), |a, o| softmax(a, o, maquette_kernels::log_softmax)),
-        "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
-            along(Class::Reduce, |_, a| safe_softmax_meta(a), |a, o| safe_softmax(a, &o[0])),
-        "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| done(aten!("_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))),
-        "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| done(aten!("_log_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))),
+        General "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
+            along(
+                Class::Scan,
+                Strides::RowMajor,
+                |_, a| extreme_meta(a),
+                |a, o| extreme(a, o, true),
+            ),
+        General "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)" =>
+            along(
+                Class::Scan,
+                Strides::RowMajor,
+                |_, a| extreme_meta(a),
+                |a, o| extreme(a, o, false),
+            ),
+        General "aten::sort(Tensor self, int dim=-1, \
+            bool descending=False) -> (Tensor values, Tensor indices)" =>
+            along(
+                Class::Sort,
+                Strides::FromOperands,
+                |_, a| sort_meta(a, 1),
+                |a, o| sort(a, 1, &o[0], &o[1]),
+            ),
+        General "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, \
+            bool descending=False) -> (Tensor values, Tensor indices)" =>
+            along(
+                Class::Sort,
+                Strides::FromOperands,
+                |_, a| sort_meta(a, 2),
+                |a, o| sort(a, 2, &o[0], &o[1]),
+            ),
+        General "aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor" =>
+            along(
+                Class::Sort,
+                Strides::FromOperands,
+                |_, a| Ok(smallvec![sort_meta(a, 1)?.swap_remove(1)]),
+                |a, o| argsort(a, o, 1),
+            ),
+        General "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, \
+            bool descending=False) -> Tensor" =>
+            along(
+                Class::Sort,
+                Strides::FromOperands,
+                |_, a| Ok(smallvec![sort_meta(a, 2)?.swap_remove(1)]),
+                |a, o| argsort(a, o, 2),
+            ),
+        General "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, \
+            bool sorted=True) -> (Tensor values, Tensor indices)" =>
+            along(Class::Sort, Strides::RowMajor, |_, a| topk_meta(a), topk),
+        General "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
+            along(
+                Class::Reduce,
+                Strides::RowMajor,
+                |_, a| softmax_meta(a),
+                |a, o| softmax(a, o, maquette_kernels::softmax),
+            ),
+        General "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
+            along(
+                Class::Reduce,
+                Strides::RowMajor,
+                |_, a| softmax_meta(a),
+                |a, o| softmax(a, o, maquette_kernels::log_softmax),
+            ),
+        General "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
+            along(
+                Class::Reduce,
+                Strides::RowMajor,
+                |_, a| safe_softmax_meta(a),
+                |a, o| safe_softmax(a, &o[0]),
+            ),
+        General "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(aten!("_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))
+            }),
+        General "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(aten!("_log_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))
+            }),
     }
 }

@@ -47,15 +47,24 @@ fn isclose(a: &[Value]) -> Result<Tensor> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::equal(Tensor self, Tensor other) -> bool" =>
-            Lowering::Dynamic { fake: |_, _| unknown_without_data("two tensors are \
-                equal"), run: equal },
-        "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float \
-            atol=1e-08, bool equal_nan=False) -> Tensor" =>
-            Lowering::Composite(|a| done(isclose(a)?)),
-        "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float \
-            atol=1e-08, bool equal_nan=False) -> bool" =>
+        General "aten::equal(Tensor self, Tensor other) -> bool" =>
             Lowering::Dynamic {
+                observes_strides: true,
+                fake: |_, _| {
+                    unknown_without_data(
+                        "two tensors are \
+                equal",
+                    )
+                },
+                run: equal,
+            },
+        General "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
+            float atol=1e-08, bool equal_nan=False) -> Tensor" =>
+            Lowering::Composite(|a| done(isclose(a)?)),
+        General "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
+            float atol=1e-08, bool equal_nan=False) -> bool" =>
+            Lowering::Dynamic {
+                observes_strides: true,
                 fake: |_, _| unknown_without_data("two tensors are close"),
                 run: |a| Ok(smallvec![Value::Bool(isclose(a)?.all().item::<bool>()?)]),
             },
