@@ -18,6 +18,7 @@ mod consts;
 mod deps;
 mod dot;
 mod lex;
+mod memory_deps;
 mod names;
 mod op_facts;
 mod parse;
