@@ -1,7 +1,7 @@
 //! Do two strided regions share a byte? Does one meet itself? `false` only where it is certain.
 
 use crate::tensor::meta::Concrete;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{TriBool, ViewSpec};
 use smallvec::SmallVec;
@@ -24,7 +24,7 @@ pub fn may_overlap(a: &Concrete, b: &Concrete) -> bool {
         _ => {
             a.width != b.width
                 || !proven_disjoint(a, b)
-                || fault_injected("copies: runs know less of many elements than plans")
+                || fault_injected(Fault::RunsKnowLessThanPlans)
         }
     }
 }

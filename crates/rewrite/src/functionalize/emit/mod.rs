@@ -11,7 +11,7 @@ use crate::functionalize::value_graph::{
 use indexmap::IndexSet;
 use maquette_ir::Loc;
 use maquette_ir::copy_cost::SymbolicCount;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::functional_program::{FunctionalGraph, Output, RewriteStats};
 use maquette_ir::graph::{
@@ -71,7 +71,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
                 let value = e.value(value)?;
                 e.builder.bind(symbol, value, source);
             }
-            LiftedStmt::Assert { .. } if fault_injected("emit: assertions are left out") => {}
+            LiftedStmt::Assert { .. } if fault_injected(Fault::AssertionsLeftOut) => {}
             LiftedStmt::Assert { cond, message, at } => {
                 e.effects.push(at);
                 e.builder.assert_(cond, message.map(|m| e.memory.interner.str(m)));
@@ -292,7 +292,7 @@ impl Emit<'_> {
                         let declared = strides.filter(|strides| self.is_known_with(k, strides));
                         if let Kind::Tensor(m) = k
                             && (unknown || strides.is_some() && declared.is_none())
-                            && !fault_injected("copies: all strides are told")
+                            && !fault_injected(Fault::AllStridesKnown)
                         {
                             self.relayout_bound
                                 .add(&self.memory.interner.metas[m.index()].sizes, 1);

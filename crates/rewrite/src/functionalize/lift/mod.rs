@@ -19,7 +19,7 @@ use crate::functionalize::op_info::OpInfoCache;
 use crate::functionalize::value_graph::{
     CallArg, CallKey, Id, Interner, Kind, Layouts, MetaId, Node, ResultKind, SpecId,
 };
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
 use maquette_ir::sym::Expr;
@@ -248,8 +248,8 @@ impl Lift<'_> {
             {
                 return Ok(());
             }
-            let is_sequenced = effect && !fault_injected("lift: effects are like other calls")
-                || uses_rng && !fault_injected("lift: random numbers are like others");
+            let is_sequenced = effect && !fault_injected(Fault::EffectsUnordered)
+                || uses_rng && !fault_injected(Fault::RandomCallsUnordered);
             let call = Call {
                 operands: &operands,
                 mutated: &mutated,
@@ -414,13 +414,13 @@ impl Lift<'_> {
             self.check_injective_storage(op, *a)?;
             // elements that are known to meet are refused by the write
             if self.memory.interner.injective(a.spec) == TriBool::Unknown
-                && !fault_injected("lift: elements that are written may meet")
+                && !fault_injected(Fault::WrittenElementsOverlap)
             {
                 self.add_injective_check(op, *a, *second);
             }
             for (first, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
                 match self.memory.interner.disjoint(a.spec, b.spec) {
-                    _ if fault_injected("lift: arguments that are written may overlap") => {}
+                    _ if fault_injected(Fault::WrittenArgumentsOverlap) => {}
                     TriBool::Yes => {}
                     TriBool::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
                     TriBool::Unknown => self.add_disjoint_check(op, [*b, *a], [*first, *second]),
@@ -434,7 +434,7 @@ impl Lift<'_> {
     /// place, a write to one is one to all of them, and the memory itself has to be the value.
     fn check_injective_storage(&mut self, op: &str, t: Handle) -> Result<()> {
         let Storage { origin, region, written, .. } = self.memory.storages[t.storage];
-        if written.is_some() || fault_injected("lift: elements of an input may meet") {
+        if written.is_some() || fault_injected(Fault::InputElementsOverlap) {
             return Ok(());
         }
         let viewed = |l: &Self| l.memory.interner.text(&l.memory.interner.specs[region.index()]);

@@ -6,7 +6,7 @@ use super::{Binding, Lift};
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{Id, Kind, Meta, MetaId, Node, SpecId};
 use crate::functionalize::view_queries::{long_dims, row_gap_of};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::SharedMemory;
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
 use maquette_ir::sym::{Expr, Rel, SymTable};
@@ -226,7 +226,7 @@ impl Lift<'_> {
         self.memory.shared.push(SharedMemory {
             inputs: group.clone(),
             start,
-            from_first: if fault_injected("share: counted from the storage") {
+            from_first: if fault_injected(Fault::ShareCountedFromStorage) {
                 start
             } else {
                 start - first
@@ -262,7 +262,7 @@ impl Lift<'_> {
         let narrow = (0..t.sizes.len()).any(repeats);
         let mut sizes = t.sizes.clone();
         for d in (0..sizes.len()).filter(|&d| repeats(d)) {
-            sizes[d] = match fault_injected("repeated elements: there is one") {
+            sizes[d] = match fault_injected(Fault::OneRepeatedElement) {
                 true => Expr::Int(1),
                 false => interner
                     .symbols
@@ -295,7 +295,7 @@ impl Lift<'_> {
         };
         let (own, made, in_order) = (row(&t.sizes)?, row(&extents)?, row(&pick(&extents))?);
         let mut back: SmallVec<[Expr; 4]> = made.clone();
-        if !fault_injected("order of memory: not taken back") {
+        if !fault_injected(Fault::MemoryOrderKept) {
             order.iter().zip(&in_order).for_each(|(&d, stride)| back[d] = *stride);
         }
         (0..back.len()).filter(|&d| repeats(d)).for_each(|d| back[d] = Expr::Int(0));
@@ -362,7 +362,7 @@ impl Lift<'_> {
         if op != INPUT
             && self.ops.view_may_exceed_base(op)
             && self.memory.interner.inside(region, whole) != TriBool::Yes
-            && !fault_injected("lift: views reach what there is")
+            && !fault_injected(Fault::ViewsReachAnything)
         {
             self.add_bounds_check(op, region, whole)?;
         }
