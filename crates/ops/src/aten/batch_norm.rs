@@ -219,13 +219,19 @@ impl<'a> BatchNorm<'a> {
         let (x, w, b, momentum, eps) = (self.x, self.weight, self.bias, self.momentum, self.eps);
         let parts: [Tensor; 3] = results(match self.running {
             Some([mean, var]) if self.training => {
-                aten_outputs!("_native_batch_norm_legit", loc; x, w, b, mean, var, true, momentum, eps)
+                aten_outputs!("_native_batch_norm_legit", loc;
+                    x, w, b, mean, var, true, momentum, eps
+                )
             }
             Some([mean, var]) => {
-                aten_outputs!("_native_batch_norm_legit_no_training", loc; x, w, b, mean, var, momentum, eps)
+                aten_outputs!("_native_batch_norm_legit_no_training", loc;
+                    x, w, b, mean, var, momentum, eps
+                )
             }
             None => {
-                aten_outputs!("_native_batch_norm_legit.no_stats", loc; x, w, b, true, momentum, eps)
+                aten_outputs!("_native_batch_norm_legit.no_stats", loc;
+                    x, w, b, true, momentum, eps
+                )
             }
         });
         parts.iter().try_for_each(|t| t.ok().map(drop))?;
@@ -291,7 +297,10 @@ fn instance_norm(a: &[Value]) -> Result<Outputs> {
     let running = n.running.map(|r| r.map(side_by_side));
     let (mean, var) = (running.as_ref().map(|r| &r[0]), running.as_ref().map(|r| &r[1]));
     let flat = n.x.reshape(sizes);
-    let y = aten!("batch_norm", loc; &flat, weight.as_ref(), bias.as_ref(), mean, var, n.training, n.momentum, n.eps, false);
+    let (weight, bias) = (weight.as_ref(), bias.as_ref());
+    let y = aten!("batch_norm", loc;
+        &flat, weight, bias, mean, var, n.training, n.momentum, n.eps, false
+    );
     if let (Some(given), Some(new), true) = (n.running, &running, n.training) {
         for (given, new) in given.into_iter().zip(new) {
             let mean = new.view([samples, channels]).mean_dim(0i64, false);

@@ -264,15 +264,16 @@ table! {
             SymInt[1] stride=1, str padding=\"valid\", SymInt[1] dilation=1, \
             SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 1, false)?)),
-        General "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, \
-            1], SymInt[2] padding=[0, 0], SymInt[2] dilation=[1, 1], SymInt groups=1) -> Tensor" =>
+        General "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[2] stride=[1, 1], SymInt[2] padding=[0, 0], SymInt[2] dilation=[1, 1], \
+            SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, false)?)),
         General "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[2] stride=1, str padding=\"valid\", SymInt[2] dilation=1, \
             SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, false)?)),
-        General "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, \
-            1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] dilation=[1, 1, 1], \
+        General "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] dilation=[1, 1, 1], \
             SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 3, false)?)),
         General "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
@@ -291,8 +292,9 @@ table! {
             SymInt groups=1, SymInt[1] dilation=[1]) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 1, true)?)),
         General "aten::conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, \
-            SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] output_padding=[0, \
-            0, 0], SymInt groups=1, SymInt[3] dilation=[1, 1, 1]) -> Tensor" =>
+            SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], \
+            SymInt[3] output_padding=[0, 0, 0], SymInt groups=1, \
+            SymInt[3] dilation=[1, 1, 1]) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 3, true)?)),
         General "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, \
             SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, \

@@ -145,7 +145,6 @@ fn number(v: &Value) -> Result<Scalar> {
 }
 
 // ---- ranges
-// ------------------------------------------------------------------------------------------------------------------------
 
 /// `start`, `end` and `step`, as an overload of `arange` gives them.
 fn bounds(args: &[Value], count: usize) -> (Value, Value, Value) {
@@ -249,7 +248,9 @@ fn spaced(args: &[Value], outs: &[Tensor], map: impl Fn(f64) -> f64) -> Result<(
     let value = |i: i64| {
         map(if n == 1 || i < n / 2 { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 })
     };
-    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| (0..).zip(o).for_each(|(i, o)| *o = T::store(Class::cast(value(i))))))
+    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| {
+        (0..).zip(o).for_each(|(i, o)| *o = T::store(Class::cast(value(i))));
+    }))
 }
 
 fn eye(outs: &[Tensor]) -> Result<()> {
@@ -265,8 +266,10 @@ fn eye(outs: &[Tensor]) -> Result<()> {
 
 macro_rules! options {
     ($head:literal $($more:literal)?) => {
-        concat!("aten::", $head, ", *, ScalarType? dtype=None, Layout? layout=None, Device? \
-            device=None, bool? pin_memory=None", $($more,)? ") -> Tensor")
+        concat!(
+            "aten::", $head, ", *, ScalarType? dtype=None, Layout? layout=None, \
+            Device? device=None, bool? pin_memory=None", $($more,)? ") -> Tensor"
+        )
     };
     (like $head:literal) => { options!($head ", MemoryFormat? memory_format=None") };
 }
@@ -275,8 +278,7 @@ pub(super) use options;
 table! {
     /// Tensors from sizes and numbers.
     pub(super) static TABLE = {
-        General options!("empty.memory_format(SymInt[] size" ", \
-            MemoryFormat? memory_format=None") =>
+        General options!(like "empty.memory_format(SymInt[] size") =>
             filled(
                 |_, a| {
                     let metas = sized(a, 1, DEFAULT)?;

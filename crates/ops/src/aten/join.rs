@@ -280,7 +280,10 @@ fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     typed!(x.dtype(), T => fill_with::<T>(out, |o| {
         for (r, row) in o.chunks_exact_mut(cols).enumerate() {
             let edge = ((r % rows) as i64).saturating_add(k);
-            let (keep_from, keep_to) = if lower { (0, edge.saturating_add(1)) } else { (edge, i64::MAX) };
+            let (keep_from, keep_to) = match lower {
+                true => (0, edge.saturating_add(1)),
+                false => (edge, i64::MAX),
+            };
             for (c, v) in row.iter_mut().enumerate() {
                 if !(keep_from..keep_to).contains(&(c as i64)) {
                     *v = T::default();

@@ -304,9 +304,9 @@ table! {
         General "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
             float? eps=None) -> Tensor" =>
             Lowering::Composite(|a| {
-                let [y, _] = results(
-                    aten_outputs!("_fused_rms_norm", Loc::caller(); a[0].clone(), a[1].clone(), a[2].clone(), a[3].clone()),
-                );
+                let [x, shape, weight, eps] = [0, 1, 2, 3].map(|i| a[i].clone());
+                let [y, _] =
+                    results(aten_outputs!("_fused_rms_norm", Loc::caller(); x, shape, weight, eps));
                 done(y)
             }),
     }

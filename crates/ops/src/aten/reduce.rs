@@ -278,11 +278,24 @@ fn with_index_meta(args: &[Value]) -> Result<Metas> {
 /// One output over dimensions that `$dims` gives, of dtype `$dtype`; `$meta` is `reduced` or
 /// `picked`.
 macro_rules! reduce {
-    ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => { reduce!(custom |x, dims, out| fold($op, x, dims, out), |$a| $dims, keep $keep, $dtype) };
-    (custom |$x:ident, $d:ident, $out:ident| $run:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
+    ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
+        reduce!(custom |x, dims, out| fold($op, x, dims, out), |$a| $dims, keep $keep, $dtype)
+    };
+    (
+        custom |$x:ident, $d:ident, $out:ident| $run:expr,
+        |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr
+    ) => {
         reduction(
-            |_, $a| { let keep: Option<usize> = $keep; let t = $a[0].tensor()?; Ok(smallvec![reduced(t, &$dims?, keep.map_or(Ok(false), |i| $a[i].bool())?, $dtype?)]) },
-            |$a, outs| { let ($x, $d, $out): (&Tensor, &[usize], &Tensor) = ($a[0].tensor()?, &$dims?, &outs[0]); $run },
+            |_, $a| {
+                let (t, keep): (&Tensor, Option<usize>) = ($a[0].tensor()?, $keep);
+                let keep = keep.map_or(Ok(false), |i| $a[i].bool())?;
+                Ok(smallvec![reduced(t, &$dims?, keep, $dtype?)])
+            },
+            |$a, outs| {
+                let ($x, $d, $out): (&Tensor, &[usize], &Tensor) =
+                    ($a[0].tensor()?, &$dims?, &outs[0]);
+                $run
+            },
         )
     };
 }
@@ -322,23 +335,44 @@ table! {
     /// Reductions.
     pub(super) static TABLE = {
         General "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
+            reduce!(
+                custom |x, d, o| total(ReduceOp::Sum, x, d, o),
+                |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
+            ),
         General "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
+            reduce!(
+                custom |x, d, o| total(ReduceOp::Sum, x, d, o),
+                |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
+            ),
         General "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| nansum(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
+            reduce!(
+                custom |x, d, o| nansum(x, d, o),
+                |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
+            ),
         General "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
+            reduce!(
+                custom |x, d, o| total(ReduceOp::Prod, x, d, o),
+                |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
+            ),
         General "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])),
+            reduce!(
+                custom |x, d, o| total(ReduceOp::Prod, x, d, o),
+                |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])
+            ),
         General "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| mean(x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")),
+            reduce!(
+                custom |x, d, o| mean(x, d, o),
+                |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")
+            ),
         General "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, \
             ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| mean(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")),
+            reduce!(
+                custom |x, d, o| mean(x, d, o),
+                |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")
+            ),
         General "aten::max(Tensor self) -> Tensor" =>
             pick!(ReduceOp::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
         General "aten::min(Tensor self) -> Tensor" =>
@@ -384,9 +418,15 @@ table! {
         General "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
             reduce!(ReduceOp::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
         General "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" =>
-            reduce!(custom |x, d, o| count_nonzero(x, d, o), |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)),
+            reduce!(
+                custom |x, d, o| count_nonzero(x, d, o),
+                |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)
+            ),
         General "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" =>
-            reduce!(custom |x, d, o| count_nonzero(x, d, o), |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)),
+            reduce!(
+                custom |x, d, o| count_nonzero(x, d, o),
+                |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)
+            ),
         General "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
             reduce!(custom |x, d, o| logsumexp(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2),
             t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })),

@@ -74,7 +74,7 @@ impl Role {
     }
 
     /// What may be on the host in a call on another device; `None` where the lowering tells.
-    pub(crate) const fn from_host(self) -> Option<FromHost> {
+    pub(crate) const fn host_args(self) -> Option<FromHost> {
         match self {
             Role::CopiesAcrossDevices => Some(FromHost::Anything),
             Role::TakesHostIndices => Some(FromHost::Indices),

@@ -44,7 +44,6 @@ pub(super) fn written(a: &[Value], op: &str) -> Result<Outputs> {
 }
 
 // ---- diagonals
-// ---------------------------------------------------------------------------------------------------------------------
 
 fn trace(x: &Tensor) -> Result<Tensor> {
     require_rank("self", x, 2..=2)?;
@@ -96,7 +95,6 @@ fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 // ---- blocks
-// ------------------------------------------------------------------------------------------------------------------------
 
 /// Rows and columns of a block: a vector is a row, a number a matrix of one.
 fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
@@ -168,7 +166,6 @@ fn chunk_cat(a: &[Value]) -> Result<Tensor> {
 }
 
 // ---- parts in memory of their own
-// --------------------------------------------------------------------------------------------------
 
 /// StorageCloner each part; its strides and offset are those it has in the whole.
 fn parts(
@@ -222,7 +219,8 @@ fn window(a: &[Value], out: &Tensor) -> Result<()> {
     let src = cpu_exec::cast(src, x.dtype())?;
     typed!(x.dtype(), T => {
         let (mut elements, new) = (host::data::<T>(x)?, host::data::<T>(&src)?);
-        let written: rustc_hash::FxHashMap<i64, T> = positions(&window)?.into_iter().zip(new).collect();
+        let written: rustc_hash::FxHashMap<i64, T> =
+            positions(&window)?.into_iter().zip(new).collect();
         for (e, at) in elements.iter_mut().zip(positions(x.meta())?) {
             if let Some(v) = written.get(&at) {
                 *e = *v;
@@ -248,7 +246,6 @@ fn positions(m: &Meta) -> Result<Vec<i64>> {
 }
 
 // ---- triangles
-// ---------------------------------------------------------------------------------------------------------------------
 
 /// The part of a matrix on one side of a diagonal.
 struct Triangle {
@@ -323,7 +320,6 @@ fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
 }
 
 // ---- masked indexing
-// ---------------------------------------------------------------------------------------------------------------
 
 /// The indices, with those that lie outside moved inside: the mask tells which results count.
 fn clamped(x: &Tensor, indices: &Value) -> Result<Vec<Option<Tensor>>> {

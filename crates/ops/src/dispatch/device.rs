@@ -44,7 +44,7 @@ pub(crate) enum FromHost {
 
 pub(crate) fn from_host(state: &OpState) -> FromHost {
     let Some(def) = state.builtin else { return FromHost::Nothing };
-    if let Some(stated) = def.role.from_host() {
+    if let Some(stated) = def.role.host_args() {
         return stated;
     }
     match &def.lowering {

@@ -68,7 +68,8 @@ fn first_from(a: &Concrete, at: i64) -> Option<Option<i64>> {
     if dims.last().is_some_and(|(s, _)| *s < 0) {
         return None;
     }
-    let mut reach: i64 = dims.iter().map(|(s, n)| s * (n - 1)).sum(); // of the dimensions that are left
+    // of the dimensions that are left
+    let mut reach: i64 = dims.iter().map(|(s, n)| s * (n - 1)).sum();
     let mut element = a.offset;
     for (s, n) in dims {
         reach -= s * (n - 1);

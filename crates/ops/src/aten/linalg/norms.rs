@@ -143,8 +143,8 @@ table! {
                     &a[4],
                 )?)
             }),
-        General "aten::linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", int[] dim=[-2, \
-            -1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
+        General "aten::linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", \
+            int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| {
                 done(Order::name(a[1].str()?)?.apply(
                     a[0].tensor()?,

@@ -271,9 +271,13 @@ macro_rules! polynomials {
             static POLYNOMIALS = { $(
                 General concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") =>
                     each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
-                General concat!("aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor") =>
+                General concat!(
+                    "aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor"
+                ) =>
                     each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
-                General concat!("aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor") =>
+                General concat!(
+                    "aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor"
+                ) =>
                     each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
             )* }
         }
