@@ -1,6 +1,6 @@
 //! Operators under a second name.
 
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::{Role, table, views};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};

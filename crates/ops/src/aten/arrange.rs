@@ -2,7 +2,7 @@
 //! elements, sums to a size.
 
 use super::dims::{done, fresh, is_one, known_equal, require, require_index, require_rank};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::{host, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use super::dims::{
     fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype,
 };
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;

@@ -2,7 +2,7 @@
 //! stored.
 
 use super::dims::{done, fresh, in_format_of, require, require_rank};
-use super::lower::{Lowering, Metas, Strides};
+use super::lowering::{Lowering, Metas, Strides};
 use super::norm::{blend, compute_dtype, norm, per_channel, require_affine, require_float};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};

@@ -1,7 +1,7 @@
 //! Differences and integrals along a dimension.
 
 use super::dims::{decide, done, require_rank};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::order::refuse_bool;
 use super::{table, views};
 use crate::dispatch::value::{Outputs, Value};

@@ -2,7 +2,7 @@
 //! hold.
 
 use super::dims::{known_equal, require};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::{host, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
 use super::host;
 use super::loss::{Reduction, require_floats};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};

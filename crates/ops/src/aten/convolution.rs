@@ -3,7 +3,7 @@
 use super::dims::{
     channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype,
 };
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;

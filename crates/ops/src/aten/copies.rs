@@ -4,7 +4,7 @@
 use super::dims::{
     done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous,
 };
-use super::lower::{Class, Compute, Lowering, Metas, Pointwise, Strides, Types};
+use super::lowering::{Class, Compute, Lowering, Metas, Pointwise, Strides, Types};
 use super::{reshape, table};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};

@@ -2,7 +2,7 @@
 
 use super::dims::format_strides;
 use super::host::{self, typed};
-use super::lower::{self, Compute, Lowering, Metas, Strides};
+use super::lowering::{self, Compute, Lowering, Metas, Strides};
 use super::number::{filling, require_argument_fits, require_fits};
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -23,7 +23,12 @@ const fn filled(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: lower::Class::Fill, strides: Strides::RowMajor, metas, run })
+    Lowering::Compute(Compute {
+        class: lowering::Class::Fill,
+        strides: Strides::RowMajor,
+        metas,
+        run,
+    })
 }
 
 fn nothing(_: &[Value], _: &[Tensor]) -> Result<()> {
@@ -418,7 +423,7 @@ table! {
             Lowering::View(|_, a| Ok(smallvec![a[0].tensor()?.meta().clone()])),
         General "aten::lift_fresh_copy(Tensor self) -> Tensor" =>
             Lowering::Compute(Compute {
-                class: lower::Class::Copy,
+                class: lowering::Class::Copy,
                 strides: Strides::FromOperands,
                 metas: |_, a| like(a, 1),
                 run: |a, o| cpu_exec::copy(a[0].tensor()?, &o[0]),

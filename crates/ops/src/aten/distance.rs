@@ -3,7 +3,7 @@
 use super::dims::{done, fresh, require_rank, require_same_dtype};
 use super::host;
 use super::loss::{Reduction, promoted, require_floats};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Products of tensors by the labels of their dimensions: `einsum`, and what is a case of it.
 
 use super::dims::{decide, done, is_one, product, require_rank};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::structure::{list, tensors};
 use super::table;
 use crate::dispatch::value::Value;

@@ -3,7 +3,7 @@
 //! memory is.
 
 use super::dims::{fresh, require};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};

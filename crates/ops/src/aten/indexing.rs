@@ -2,7 +2,7 @@
 //! operators whose sizes depend on a mask.
 
 use super::dims::{fresh, fresh_like, require_index, require_mask, require_same_dtype};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::{Outputs, Value};

@@ -6,7 +6,7 @@ use super::dims::{
     require, require_rank,
 };
 use super::host::{self, fill_with, separable, typed};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::number::require_argument_fits;
 use super::table;
 use super::views;
@@ -43,7 +43,8 @@ fn is_placeholder(t: &Tensor) -> bool {
 
 #[track_caller]
 fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
-    let dtype = promote(parts.iter().map(|t| super::lower::operand(&Value::Tensor((*t).clone()))));
+    let dtype =
+        promote(parts.iter().map(|t| super::lowering::operand(&Value::Tensor((*t).clone()))));
     let Some(first) = parts.iter().find(|t| !is_placeholder(t)) else {
         return Ok(fresh(parts[0], parts[0].sizes().into(), dtype));
     };

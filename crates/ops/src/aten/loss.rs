@@ -2,7 +2,7 @@
 
 use super::dims::{done, fresh};
 use super::host;
-use super::lower::{Class, Compute, Lowering, Metas, Strides, operand, wide};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides, operand, wide};
 use super::{table, views};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Matrix products, and the composites that are made of them.
 
 use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
-use super::lower::{Class, Compute, Lowering, Metas, Strides, wide};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides, wide};
 use super::number::require_argument_fits;
 use super::{table, views};
 use crate::dispatch::cpu_exec;

@@ -17,6 +17,7 @@ mod creation;
 mod dims;
 mod distance;
 mod einsum;
+mod execute;
 mod functional;
 mod host;
 mod indexing;
@@ -24,7 +25,7 @@ mod join;
 mod layers;
 mod linalg;
 mod loss;
-pub(crate) mod lower;
+pub(crate) mod lowering;
 mod matrix;
 mod norm;
 mod number;
@@ -38,6 +39,8 @@ mod rnn;
 mod role;
 mod scan;
 mod scatter;
+mod softmax;
+mod sort;
 mod spatial;
 mod special;
 mod split;
@@ -46,7 +49,7 @@ mod unsupported;
 mod views;
 
 pub use loss::Reduction;
-pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Strides, Types};
+pub use lowering::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Strides, Types};
 pub use role::Role;
 pub use unsupported::{all_unsupported, unsupported};
 
@@ -128,6 +131,8 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         rnn::TABLE,
         scan::TABLE,
         scatter::TABLE,
+        softmax::TABLE,
+        sort::TABLE,
         split::TABLE,
         structure::TABLE,
         views::TABLE,

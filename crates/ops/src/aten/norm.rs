@@ -1,7 +1,7 @@
 //! Normalisations over the last dimensions and over groups of channels.
 
 use super::dims::{done, fresh, in_format_of, is_contiguous, product, require, require_rank};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;

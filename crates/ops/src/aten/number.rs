@@ -1,7 +1,7 @@
 //! Numbers out of tensors: what a program may compute sizes with.
 
 use super::dims::require;
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::table;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};

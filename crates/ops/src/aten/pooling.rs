@@ -1,7 +1,7 @@
 //! Pooling: windows that slide over the last dimensions.
 
 use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::spatial::regions::stepwise_means;
 use super::spatial::{require_dtype, require_float};
 use super::table;

@@ -2,7 +2,7 @@
 //! on `i`, nothing else.
 
 use super::creation::{factory, like, options};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::number::require_fits;
 use super::table;
 use crate::dispatch::cpu_exec;

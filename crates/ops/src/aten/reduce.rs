@@ -1,6 +1,6 @@
 //! Reductions over dimensions. Results are row-major.
 
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::norm::compute_dtype;
 use super::table;
 use crate::dispatch::cpu_exec;

@@ -2,7 +2,7 @@
 //! single cells.
 
 use super::dims::{done, fresh, require, require_rank, require_same_dtype};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};

@@ -2,7 +2,7 @@
 
 use super::dims::{fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
 use super::host::{self, fill_with};
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::norm::compute_dtype;
 use super::number::require_argument_fits;
 use super::{table, views};

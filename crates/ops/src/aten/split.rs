@@ -2,7 +2,7 @@
 //! as far as that.
 
 use super::dims::{div_ceil, require};
-use super::lower::Metas;
+use super::lowering::Metas;
 use super::table;
 use super::views::{meta, nonzero_rank, one, select, slice, view};
 use crate::error::{Error, Result};

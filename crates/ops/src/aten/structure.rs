@@ -2,9 +2,10 @@
 //! their own.
 
 use super::dims::{done, fresh, fresh_like, require_rank};
+use super::execute::fits_into;
 use super::host::{self, typed};
 use super::loss::promoted;
-use super::lower::{Class, Compute, Lowering, Metas, Strides, fits_into};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{split, table, views};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};

@@ -2,7 +2,7 @@
 //! numbers.
 
 use super::dims::{decide, div_ceil, done, is_one, known_equal, product, require};
-use super::lower::{Lowering, Metas};
+use super::lowering::{Lowering, Metas};
 use super::{reshape, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, ErrorKind, Result};

@@ -16,6 +16,7 @@ mod nn;
 mod order;
 mod pointwise;
 mod reductions;
+mod softmax;
 mod spatial;
 mod special;
 mod structure;

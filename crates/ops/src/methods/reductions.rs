@@ -48,10 +48,6 @@ methods! {
     fn cumprod(dim: i64) = "cumprod";
     /// The positions that sort a dimension; equal elements keep their order.
     fn argsort(dim: i64, descending: bool) = "argsort";
-    /// `exp(x) / sum(exp(x))` along a dimension.
-    fn softmax(dim: i64) = "softmax.int";
-    /// The logarithm of [`Tensor::softmax`].
-    fn log_softmax(dim: i64) = "log_softmax.int";
     /// The variance, divided by the number of elements less one.
     fn var() = "var";
 }
@@ -84,8 +80,6 @@ calls! {
         "linalg_vector_norm", ord.into(), Value::from_dims(dim), keepdim;
     /// How many elements are nonzero along a dimension.
     fn count_nonzero_dim(dim: impl IntoDims) = "count_nonzero.dim_IntList", Value::from_dims(dim);
-    /// As [`Tensor::softmax`], converted to `dtype` first.
-    fn softmax_dtype(dim: i64, dtype: DType) = "softmax.int", dim, dtype;
 }
 
 /// Methods with two results, both poisoned where the call fails.

@@ -2,7 +2,7 @@
 
 use super::shape;
 use crate::aten::dims::{done, require, require_rank};
-use crate::aten::lower::Lowering;
+use crate::aten::lowering::Lowering;
 use crate::aten::structure::tensors;
 use crate::aten::table;
 use crate::error::{Error, Result};

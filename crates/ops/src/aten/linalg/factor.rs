@@ -3,7 +3,7 @@
 use super::dense::{Matrix, cholesky, householder, lu, reflect};
 use super::{columns, dense, load, load_rows, matrix, sizes, square, store};
 use crate::aten::dims::{fresh, require, require_same_dtype};
-use crate::aten::lower::{Lowering, Metas};
+use crate::aten::lowering::{Lowering, Metas};
 use crate::aten::{host, table};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

@@ -9,7 +9,7 @@ mod solve;
 use super::OpDef;
 use super::dims::{fresh, require, require_rank, require_same_dtype};
 use super::host;
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::views;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

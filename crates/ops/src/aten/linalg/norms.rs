@@ -2,7 +2,7 @@
 
 use crate::aten::dims::done;
 use crate::aten::loss::require_floats;
-use crate::aten::lower::Lowering;
+use crate::aten::lowering::Lowering;
 use crate::aten::{table, views};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

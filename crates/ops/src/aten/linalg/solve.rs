@@ -4,7 +4,7 @@ use super::dense::{Lu, Matrix, lu, solve_triangular};
 use super::factor::{check_info, load_pivots, lu_metas, require_pivots, store_pivots};
 use super::{columns, common_batch, dense, load, matrix, shape, sizes, square, store};
 use crate::aten::dims::{fresh, is_contiguous, known_equal, require, require_same_dtype};
-use crate::aten::lower::{Lowering, Metas};
+use crate::aten::lowering::{Lowering, Metas};
 use crate::aten::{host, table, views};
 use crate::dispatch::value::Value;
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! Whole tensors compared: equal, or close.
 
 use super::super::dims::{done, require_same_dtype};
-use super::super::lower::Lowering;
+use super::super::lowering::Lowering;
 use super::super::table;
 use super::{Keys, promoted, unknown_without_data};
 use crate::dispatch::value::{Outputs, Value};

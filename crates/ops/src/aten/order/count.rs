@@ -1,7 +1,7 @@
 //! Counts of integers, positions of elements, and integers as rows with a 1 in their place.
 
 use super::super::dims::{decide, done, fresh, require};
-use super::super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table, views};
 use super::{Keys, dynamic_size, integers, store_integers};
 use crate::dispatch::cpu_exec::{input, output};

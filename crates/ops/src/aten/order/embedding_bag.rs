@@ -3,7 +3,7 @@
 use super::super::dims::{
     decide, fresh, fresh_like, require, require_index, require_rank, require_same_dtype,
 };
-use super::super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::{Lines, integers, require_float, store_integers};
 use crate::dispatch::value::{Outputs, Value};

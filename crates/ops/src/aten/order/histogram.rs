@@ -4,7 +4,7 @@
 //! dtype at every step.
 
 use super::super::dims::{fresh, require, require_same_dtype};
-use super::super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::require_float;
 use crate::dispatch::value::{Outputs, Value};

@@ -17,7 +17,7 @@ mod unique;
 
 use super::OpDef;
 use super::host::{self, typed};
-use super::lower::operand;
+use super::lowering::operand;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

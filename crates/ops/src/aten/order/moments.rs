@@ -1,7 +1,7 @@
 //! Covariances, correlations, and means that leave NaN out.
 
 use super::super::dims::{done, fresh, is_one};
-use super::super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::{refuse_bool, require_float};
 use crate::dispatch::value::{Outputs, Value};

@@ -4,7 +4,7 @@
 //! every step, as PyTorch's do.
 
 use super::super::dims::{fresh, require};
-use super::super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::reduce::reduced;
 use super::super::{host, table};
 use super::{Lines, key};

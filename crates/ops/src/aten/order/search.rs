@@ -1,7 +1,7 @@
 //! Positions in ordered sequences, and membership.
 
 use super::super::dims::{fresh, require};
-use super::super::lower::{Class, Compute, Lowering, Metas, Strides, operand};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides, operand};
 use super::super::table;
 use super::{Keys, Lines, integers, promoted, refuse_bool, store_integers};
 use crate::dispatch::value::Value;

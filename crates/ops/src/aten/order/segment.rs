@@ -2,7 +2,7 @@
 //! begin.
 
 use super::super::dims::{fresh, require, require_index};
-use super::super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::{integers, require_float};
 use crate::dispatch::value::Value;

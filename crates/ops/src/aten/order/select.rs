@@ -1,7 +1,7 @@
 //! One element of each line: medians, modes, the k-th least.
 
 use super::super::dims::{done, require};
-use super::super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::reduce::{picked, reduced};
 use super::super::{host, table};
 use super::{Keys, Lines, refuse_bool, store_integers, take};

@@ -4,7 +4,7 @@
 //! Results are in ascending order, also where `sorted` is false and PyTorch leaves the order open.
 
 use super::super::dims::fresh;
-use super::super::lower::{Lowering, Metas};
+use super::super::lowering::{Lowering, Metas};
 use super::super::table;
 use super::{Keys, Lines, group_count, store_integers, take};
 use crate::dispatch::value::{Outputs, Value};

@@ -5,7 +5,7 @@
 //! sees.
 
 use super::super::dims::{require_mask, require_rank};
-use super::super::lower::PointwiseCx;
+use super::super::lowering::PointwiseCx;
 use super::super::number::require_fits;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@ use super::taps::cubic_weights;
 use super::{compute, each_index, is_empty, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
 use crate::aten::host;
-use crate::aten::lower::{Class, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

@@ -13,7 +13,7 @@ mod unpool;
 use super::OpDef;
 use super::dims::require;
 use super::host;
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;

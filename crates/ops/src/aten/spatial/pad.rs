@@ -5,7 +5,7 @@ use super::{compute, is_empty, require_dtype, require_full};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host::{self, separable};
 use crate::aten::join::padding;
-use crate::aten::lower::{Class, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::dispatch::value::{Outputs, Value};

@@ -3,7 +3,7 @@
 use super::{compute, is_empty, numbers, require_dtype, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
-use crate::aten::lower::{Class, Metas, Strides};
+use crate::aten::lowering::{Class, Metas, Strides};
 use crate::aten::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

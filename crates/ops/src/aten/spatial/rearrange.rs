@@ -3,7 +3,7 @@
 
 use super::{compute, is_empty, require_float};
 use crate::aten::dims::{done, fresh, require, require_rank};
-use crate::aten::lower::{Class, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::aten::views::narrow;

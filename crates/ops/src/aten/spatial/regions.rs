@@ -4,7 +4,7 @@
 use super::{compute, each_index, is_empty, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
-use crate::aten::lower::{Class, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::dispatch::value::{Outputs, Value};

@@ -4,7 +4,7 @@ use super::taps::{Axis, Filter, Taps, quantise, single};
 use super::{compute, is_empty, require_dtype, require_full, rounding};
 use crate::aten::dims::{is_channels_last, require, require_rank};
 use crate::aten::host::{self, separable};
-use crate::aten::lower::{Class, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::dispatch::value::{Args, Outputs, Value};

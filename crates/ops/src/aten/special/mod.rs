@@ -13,7 +13,7 @@ mod scan;
 
 use super::dims::done;
 use super::host;
-use super::lower::{Class, Compute, Lowering, Metas, Strides};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{OpDef, table};
 use crate::args;
 use crate::dispatch::value::{Outputs, Value};

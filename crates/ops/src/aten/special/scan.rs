@@ -1,7 +1,7 @@
 //! The running logarithm of a sum of exponentials.
 
 use super::elementwise::Takes;
-use crate::aten::lower::{Class, Compute, Lowering, Metas, Strides};
+use crate::aten::lowering::{Class, Compute, Lowering, Metas, Strides};
 use crate::aten::{host, table};
 use crate::dispatch::value::Value;
 use crate::error::Result;
