@@ -1,7 +1,7 @@
 //! Layer norm over the last dimensions.
 //!
-//! The mean of a row is corrected by the mean of the deviations from it, the two-pass algorithm with
-//! compensation (Chan, Golub and LeVeque 1983): without it, rows whose deviations are near the
+//! The mean of a row is corrected by the mean of the deviations from it: the two-pass algorithm
+//! with compensation (Chan, Golub and LeVeque 1983). Without it, rows whose deviations are near the
 //! rounding error of the mean become noise. Every step rounds in the class (`f32` or `f64`), and
 //! sums have the order of [`reduce`](crate::reduce()).
 

@@ -1,5 +1,5 @@
-//! The vocabulary of the tables: the few classes of computation, one of which every builtin operator
-//! is, and the facts that follow from each.
+//! The vocabulary of the tables: the few classes of computation, of which every builtin operator is
+//! one, and the facts that follow from each.
 
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
