@@ -1,5 +1,5 @@
-//! Would the oracle find a fault? Faults are made in lifting, the view algebra, the rules and
-//! plans, one at a time; each must be found.
+//! Fault injection: the oracle must find every [`Fault`], of lifting, the view algebra, the rules
+//! and buffer plans. Random programs must show a fault, or else a program that once failed.
 //!
 //! `cargo test --release -p maquette-check --features fault-injection --test fault_injection --
 //! --nocapture` prints how many programs each took.
@@ -7,141 +7,87 @@
 use maquette_check::oracle::{
     Mode, TestProgram, Verdict, check, generate::generate, modes, register,
 };
-use maquette_ir::fault_injection;
+use maquette_ir::fault_injection::{self, Fault};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// By the name at the place that is wrong.
-const FAULTS: &[&str] = &[
-    // the view algebra
-    "disjoint: views that share their ends are apart",
-    "diophantine: a remainder may be longer than the stride",
-    "residues: of the longest stride",
-    "relative: not confirmed",
-    "compose: digits carry",
-    "join: as if the inner stride were 1",
-    "proofs: what is not known holds",
-    "symbols: no size is 0",
-    "merge: windows with gaps between them",
-    "injective: every view",
-    // rules
-    "dead-store: the other way round",
-    "no-op-store: of any version",
-    "past: a store that overlaps in part",
-    "push-in: into views that repeat elements",
-    "nested-store: not placed",
-    "whole-store: not inverted",
-    "schedule: as soon as operands are there",
-    // lifting
-    "writers: a write that overlaps in part",
-    "lift: a part of an input is written and not told",
-    "lift: outputs of one memory in several",
-    "lift: effects are like other calls",
-    "lift: random numbers are like others",
-    "lift: arguments that are written may overlap",
-    "share: counted from the storage",
-    "order of memory: not taken back",
-    "located: gaps are not counted",
-    "whole: in any order",
-    // plans
-    "plan: needed until the statement before",
-    "plan: views hold nothing",
-    "plan: inputs that are left alone may be written",
-    "plan: mutated tensors may meet",
-    "plan: any operator may write over an operand",
-    "plan: operands are never in the way",
-    "plan: copies never overlap",
-    "plan: a base is dead once something is stored in it",
-    "plan: outputs share memory",
-    "plan: outputs lie in inputs",
-    "plan: written back over what is written back later",
-    "plan: what is mutated may have any strides",
-    "plan: holes where elements share their place",
-    // what plans copy
-    "copies: any plan will do",
-    "copies: operands meet what is written",
-    "copies: operands in the way are free",
-];
-
 /// Faults that random programs show too rarely, and a program that once failed and shows each.
-const RARE: &[(&str, &str)] = &[
+const RARE: &[(Fault, &str)] = &[
     (
-        "emit: assertions are left out",
+        Fault::AssertionsLeftOut,
         include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt"),
     ),
     (
-        "lift: views reach what there is",
+        Fault::ViewsReachAnything,
         include_str!("../../../tests/programs/as_strided_beyond_a_symbolic_size.txt"),
     ),
+    (Fault::AvailableAtAnyTime, include_str!("../../../tests/programs/effects_stay_in_order.txt")),
     (
-        "bound: calls in their places are made at any time",
-        include_str!("../../../tests/programs/effects_stay_in_order.txt"),
-    ),
-    (
-        "copies: all strides are told",
+        Fault::AllStridesKnown,
         include_str!("../../../tests/programs/strides_of_what_a_twin_makes.txt"),
     ),
     (
-        "copies: runs know less of many elements than plans",
+        Fault::RunsKnowLessThanPlans,
         include_str!("../../../tests/programs/apart_among_many_elements.txt"),
     ),
     (
-        "lift: elements of an input may meet",
+        Fault::InputElementsOverlap,
         include_str!("../../../tests/programs/windows_that_are_written.txt"),
     ),
+    (Fault::OneRepeatedElement, include_str!("../../../tests/programs/repeated_no_times.txt")),
     (
-        "repeated elements: there is one",
-        include_str!("../../../tests/programs/repeated_no_times.txt"),
-    ),
-    (
-        "lift: elements that are written may meet",
+        Fault::WrittenElementsOverlap,
         include_str!("../../../tests/programs/write_to_an_expansion_by_data.txt"),
     ),
 ];
 
-/// The faults that the research on functionalization tried, by what it calls them.
-const TRIED: &[(&str, &str)] = &[
-    ("disjoint off by one", "disjoint: views that share their ends are apart"),
-    ("reversed dead-store containment", "dead-store: the other way round"),
-    ("no-op store ignoring the version", "no-op-store: of any version"),
-    ("residue test wrong", "residues: of the longest stride"),
-    ("lift forwards past a partial overlap", "writers: a write that overlaps in part"),
-    ("relative-view arithmetic", "relative: not confirmed"),
-    ("missing mutated-input flag", "lift: a part of an input is written and not told"),
-    ("missing temporary on an overlapping copy", "plan: copies never overlap"),
-    ("view aliases ignored in liveness", "plan: views hold nothing"),
-    ("unchecked call operand", "plan: operands are never in the way"),
-    ("liveness off by one", "plan: needed until the statement before"),
-    ("base assumed dead after a store", "plan: a base is dead once something is stored in it"),
-    ("operand and destination overlap", "plan: any operator may write over an operand"),
-    ("write into an input that is not mutated", "plan: inputs that are left alone may be written"),
+/// The faults that the research on functionalization tried, under its names.
+const TRIED: &[(&str, Fault)] = &[
+    ("disjoint off by one", Fault::ViewsThatShareEndsAreDisjoint),
+    ("reversed dead-store containment", Fault::DeadStoreReversed),
+    ("no-op store ignoring the version", Fault::NoOpStoreOfAnyVersion),
+    ("residue test wrong", Fault::ResiduesOfLongestStride),
+    ("lift forwards past a partial overlap", Fault::LastStoreIgnoresPartialOverlap),
+    ("relative-view arithmetic", Fault::RelativeViewUnconfirmed),
+    ("missing mutated-input flag", Fault::PartialInputWriteUnreported),
+    ("missing temporary on an overlapping copy", Fault::CopiesNeverOverlap),
+    ("view aliases ignored in liveness", Fault::ViewsKeepNothingAlive),
+    ("unchecked call operand", Fault::OperandsNeverConflict),
+    ("liveness off by one", Fault::LiveOneStatementLess),
+    ("base assumed dead after a store", Fault::BaseDeadAfterStore),
+    ("operand and destination overlap", Fault::AnyOperatorInPlace),
+    ("write into an input that is not mutated", Fault::UnmutatedInputsWritten),
     // it did not find these three
-    ("end of an input's life not checked", "plan: written back over what is written back later"),
-    ("overlap that only streaming kernels show", "plan: copies never overlap"),
-    ("two mutated arguments share a region", "plan: mutated tensors may meet"),
+    ("end of an input's life not checked", Fault::WriteBackInAnyOrder),
+    ("overlap that only streaming kernels show", Fault::CopiesNeverOverlap),
+    ("two mutated arguments share a region", Fault::MutatedTensorsOverlap),
 ];
 
-/// Faults that sizes which are symbols show, or views of several dimensions: with one dimension of
-/// a known size nothing would come of them.
-const IN_SEVERAL_DIMENSIONS: &[&str] = &[
-    "diophantine: a remainder may be longer than the stride",
-    "compose: digits carry",
-    "join: as if the inner stride were 1",
-    "proofs: what is not known holds",
-    "symbols: no size is 0",
-    "merge: windows with gaps between them",
-    "whole-store: not inverted",
-    "schedule: as soon as operands are there",
-    "order of memory: not taken back",
-    "located: gaps are not counted",
-    "whole: in any order",
-    "plan: holes where elements share their place",
+/// Faults that only symbolic sizes or views of several dimensions show: with one dimension of a
+/// known size they change nothing.
+const IN_SEVERAL_DIMENSIONS: &[Fault] = &[
+    Fault::RemainderLongerThanStride,
+    Fault::ComposedDigitsCarry,
+    Fault::JoinIgnoresInnerStride,
+    Fault::UnknownIsProved,
+    Fault::NoSizeIsZero,
+    Fault::MergeWindowsWithGaps,
+    Fault::WholeStoreNotInverted,
+    Fault::ScheduleAsSoonAsReady,
+    Fault::MemoryOrderKept,
+    Fault::GapsNotCounted,
+    Fault::WholeInAnyOrder,
+    Fault::HolesWhereElementsShare,
 ];
 
 /// No fault may take more programs than this to be found.
 const ENOUGH: u64 = 6000;
 
-/// What is seen of a fault in a program; whether anything asked for it.
-fn seen(fault: &'static str, program: &TestProgram, modes: &[&dyn Mode]) -> (Option<String>, bool) {
+fn is_rare(fault: Fault) -> bool {
+    RARE.iter().any(|(rare, _)| *rare == fault)
+}
+
+/// The mismatch that a fault causes in a program; whether anything asked for the fault.
+fn seen(fault: Fault, program: &TestProgram, modes: &[&dyn Mode]) -> (Option<String>, bool) {
     let (verdict, asked) = fault_injection::with(fault, || check(program, modes).unwrap());
     match verdict {
         Verdict::Mismatch { mode, what } => {
@@ -151,9 +97,9 @@ fn seen(fault: &'static str, program: &TestProgram, modes: &[&dyn Mode]) -> (Opt
     }
 }
 
-/// How many programs it takes to find a fault, and what is seen of it; whether anything asked for
-/// it.
-fn found(fault: &'static str, modes: &[&dyn Mode]) -> (Option<(u64, String)>, bool) {
+/// The number of programs that it takes to find a fault, and the mismatch; whether anything asked
+/// for the fault.
+fn found(fault: Fault, modes: &[&dyn Mode]) -> (Option<(u64, String)>, bool) {
     let mut asked = false;
     for index in 0..ENOUGH {
         let (what, here) = seen(fault, &generate(7, index, 12).unwrap().program, modes);
@@ -184,17 +130,18 @@ fn programs_that_once_failed_show_rare_faults() {
 }
 
 #[test]
-fn faults_that_others_tried_are_among_them() {
-    assert!(TRIED.iter().all(|(_, fault)| FAULTS.contains(fault)));
+fn random_programs_show_the_faults_that_others_tried() {
+    assert!(TRIED.iter().all(|(_, fault)| !is_rare(*fault)));
     assert!(
         IN_SEVERAL_DIMENSIONS.len() >= 10
-            && IN_SEVERAL_DIMENSIONS.iter().all(|fault| FAULTS.contains(fault))
+            && IN_SEVERAL_DIMENSIONS.iter().all(|fault| !is_rare(*fault))
     );
 }
 
 #[test]
 fn every_fault_is_found() {
     register().unwrap();
+    let faults: Vec<Fault> = Fault::ALL.iter().copied().filter(|f| !is_rare(*f)).collect();
     let next = AtomicUsize::new(0);
     let work = || {
         let modes = |names: &[&str]| -> Vec<&dyn Mode> {
@@ -202,15 +149,9 @@ fn every_fault_is_found() {
         };
         let (functional, planned) = (modes(FUNCTIONAL), modes(&["planned-lifted", "planned"]));
         let mut all = Vec::new();
-        while let Some(&fault) = FAULTS.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let (seen, asked) = found(
-                fault,
-                if fault.starts_with("plan:") || fault.starts_with("copies:") {
-                    &planned
-                } else {
-                    &functional
-                },
-            );
+        while let Some(&fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let of_plans = ["plan:", "copies:"].iter().any(|part| fault.text().starts_with(part));
+            let (seen, asked) = found(fault, if of_plans { &planned } else { &functional });
             match &seen {
                 Some((programs, what)) => eprintln!("{programs:>6}  {fault:<50} {what}"),
                 None => eprintln!(
@@ -222,11 +163,11 @@ fn every_fault_is_found() {
         }
         all
     };
-    let all: Vec<(&str, bool)> = std::thread::scope(|s| {
+    let all: Vec<(Fault, bool)> = std::thread::scope(|s| {
         let threads: Vec<_> = (0..2).map(|_| s.spawn(work)).collect();
         threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
     });
     let missed: Vec<&str> =
-        all.iter().filter(|(_, found)| !found).map(|(fault, _)| *fault).collect();
+        all.iter().filter(|(_, found)| !found).map(|(fault, _)| fault.text()).collect();
     assert!(missed.is_empty(), "not found in {ENOUGH} programs: {missed:?}");
 }

@@ -78,7 +78,9 @@ pub fn attention(
         same_sizes(KERNEL, "the logarithms", &with(&[n]), lse.sizes())?;
     }
     let asked = Attention { mask, ..asked };
-    dispatch!(float KERNEL, "the query", out.dtype(), T => typed::<T, <T as Element>::Class>(q, k, v, asked, out))
+    dispatch!(float KERNEL, "the query", out.dtype(), T => {
+        typed::<T, <T as Element>::Class>(q, k, v, asked, out)
+    })
 }
 
 /// Matrices of one class in the last two dimensions: where they start, and their strides.

@@ -90,8 +90,14 @@ macro_rules! class {
         }
     };
 }
-class!(f32, to_f32, x => x, f64::from(x), if (-LIMIT as f32..LIMIT as f32).contains(&x) { x as i64 } else { i64::MIN }, x != 0.0);
-class!(f64, to_f64, x => x as f32, x, if (-LIMIT..LIMIT).contains(&x) { x as i64 } else { i64::MIN }, x != 0.0);
+class!(
+    f32, to_f32, x => x, f64::from(x),
+    if (-LIMIT as f32..LIMIT as f32).contains(&x) { x as i64 } else { i64::MIN }, x != 0.0
+);
+class!(
+    f64, to_f64, x => x as f32, x,
+    if (-LIMIT..LIMIT).contains(&x) { x as i64 } else { i64::MIN }, x != 0.0
+);
 class!(i64, to_i64, x => x as f32, x as f64, x, x != 0);
 class!(bool, to_bool, x => f32::from(u8::from(x)), f64::from(u8::from(x)), i64::from(x), x);
 
@@ -121,7 +127,8 @@ element! {
     i32, I32, i64, x => i64::from(x), x as i32;
     i64, I64, i64, x => x, x;
     f16, F16, f32, x => x.to_f32(), f16::from_f32(x);
-    bf16, BF16, f32, x => f32::from_bits(u32::from(x.to_bits()) << 16), bf16::from_bits(bf16_bits(x));
+    bf16, BF16, f32, x => f32::from_bits(u32::from(x.to_bits()) << 16),
+        bf16::from_bits(bf16_bits(x));
     f32, F32, f32, x => x, x;
     f64, F64, f64, x => x, x;
 }

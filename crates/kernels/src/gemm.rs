@@ -110,12 +110,22 @@ macro_rules! float_product {
     ($($t:ident)*) => {
         $(impl Product for $t {
             #[inline]
-            unsafe fn product(m: usize, n: usize, k: usize, c: Mat<Self>, a: Mat<Self>, b: Mat<Self>, alpha: Self, beta: Self) {
+            unsafe fn product(
+                m: usize,
+                n: usize,
+                k: usize,
+                c: Mat<Self>,
+                a: Mat<Self>,
+                b: Mat<Self>,
+                alpha: Self,
+                beta: Self,
+            ) {
                 // The crate names them the other way round: its alpha scales C, its beta the
                 // product. SAFETY: the caller's promise.
                 unsafe {
                     gemm::gemm(
-                        m, n, k, c.0.0, c.2, c.1, beta != 0.0, a.0.0, a.2, a.1, b.0.0, b.2, b.1, beta, alpha, false, false, false,
+                        m, n, k, c.0.0, c.2, c.1, beta != 0.0, a.0.0, a.2, a.1, b.0.0, b.2, b.1,
+                        beta, alpha, false, false, false,
                         gemm::Parallelism::None,
                     )
                 }

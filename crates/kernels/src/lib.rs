@@ -16,16 +16,18 @@ mod error;
 mod gemm;
 mod index;
 mod isa;
+mod layer_norm;
 mod layout;
 mod load_store;
 mod math;
-mod normalization;
 mod pointwise;
 mod pooling;
 mod random;
 mod reduce;
+mod row_loops;
 mod scan;
 mod scratch;
+mod softmax;
 mod sort;
 #[cfg(test)]
 mod tests;
@@ -43,12 +45,13 @@ pub use index::{
     masked_scatter, masked_select, nonzero, scatter,
 };
 pub use isa::Isa;
-pub use normalization::{LayerNorm, layer_norm, log_softmax, softmax};
+pub use layer_norm::{LayerNorm, layer_norm};
 pub use pointwise::{ContiguousKernel, pointwise, pointwise_on};
 pub use pooling::{Window, adaptive_avg_pool, avg_pool, max_pool};
 pub use random::{Philox, normal, philox4x32, randint, uniform};
 pub use reduce::{ReduceOp, argminmax, minmax_with_index, reduce, reduce_on};
 pub use scan::{ScanOp, cumulative_extreme, scan};
+pub use softmax::{log_softmax, softmax};
 pub use sort::{sort, topk};
 pub use thread_pool::num_threads;
 pub use view::{Dims, View, ViewMut};

@@ -183,7 +183,8 @@ pub fn max_pool(
                 let fit = (p.in_sizes[d] - lo[d] + w.dilation[d] - 1) / w.dilation[d];
                 count.push((w.kernel[d] - skip).min(fit).max(0));
             }
-            let step = |s: &[i64]| -> Dims { s.iter().zip(&w.dilation).map(|(s, d)| s * d).collect() };
+            let step =
+                |s: &[i64]| -> Dims { s.iter().zip(&w.dilation).map(|(s, d)| s * d).collect() };
             let (i0, f0) = (base + dot(&lo, p.strides(input)), dot(&lo, &flat));
             let mut best: Option<(T, i64)> = None;
             for_each(&count, [&step(p.strides(input)), &step(&flat)], |[i, f]| {
@@ -269,7 +270,9 @@ pub fn avg_pool(
     match input.dtype() {
         DType::I64 => average::<i64, TruncDiv>(input, out, spatial, work, window),
         dtype => {
-            dispatch!(float KERNEL, "the input", dtype, T => average::<T, Div>(input, out, spatial, work, window))
+            dispatch!(float KERNEL, "the input", dtype, T => {
+                average::<T, Div>(input, out, spatial, work, window)
+            })
         }
     }
 }
@@ -299,5 +302,7 @@ pub fn adaptive_avg_pool(input: &View<'_>, spatial: usize, out: &mut ViewMut<'_>
         }
         len.iter().product()
     };
-    dispatch!(float KERNEL, "the input", input.dtype(), T => average::<T, Div>(input, out, spatial, 8, window))
+    dispatch!(float KERNEL, "the input", input.dtype(), T => {
+        average::<T, Div>(input, out, spatial, 8, window)
+    })
 }

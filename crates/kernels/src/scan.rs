@@ -151,7 +151,8 @@ pub fn cumulative_extreme(
         let (src, v, ix) = (input.typed::<T>(), values.typed::<T>(), indices.typed::<i64>());
         let (si, sv, sx) = (lines.stride(input), lines.stride(values), lines.stride(indices));
         lines.each(|line| {
-            let (i0, v0, x0) = (lines.start(input, line), lines.start(values, line), lines.start(indices, line));
+            let (i0, v0) = (lines.start(input, line), lines.start(values, line));
+            let x0 = lines.start(indices, line);
             // SAFETY: elements of this line, which is one task's and not empty.
             unsafe {
                 let (mut best, mut at) = (src.get(i0), 0);

@@ -79,11 +79,14 @@ fn leading(
         let (src, v, ix) = (input.typed::<T>(), values.typed::<T>(), indices.typed::<i64>());
         let (si, sv, sx) = (lines.stride(input), lines.stride(values), lines.stride(indices));
         lines.each(|line| {
-            let (i0, v0, x0) = (lines.start(input, line), lines.start(values, line), lines.start(indices, line));
+            let (i0, v0) = (lines.start(input, line), lines.start(values, line));
+            let x0 = lines.start(indices, line);
             // SAFETY: elements of this line, which is one task's; positions come from the line.
             unsafe {
                 let mut items = Vec::new();
-                items.try_reserve_exact(lines.len).map_err(|_| KernelError::Memory { kernel, elements: lines.len })?;
+                items
+                    .try_reserve_exact(lines.len)
+                    .map_err(|_| KernelError::Memory { kernel, elements: lines.len })?;
                 items.extend((0..lines.len as i64).map(|i| (src.get(i0 + i * si).load(), i)));
                 first_k(&mut items, k, descending);
                 for (j, (_, i)) in (0..k as i64).zip(items) {

@@ -19,17 +19,38 @@ fn view_mut<'a, T: Element>(x: &'a mut [T], sizes: &[i64]) -> ViewMut<'a> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn products(m in 0usize..20, n in 0usize..20, k in 0usize..20, batch in 1usize..3, transpose in any::<bool>(), beta in 0u8..2) {
+    fn products(
+        m in 0usize..20,
+        n in 0usize..20,
+        k in 0usize..20,
+        batch in 1usize..3,
+        transpose in any::<bool>(),
+        beta in 0u8..2,
+    ) {
         let (a, b) = (values(batch * m * k), values(batch * k * n));
         let beta = f64::from(beta);
         let mut c = vec![0.5f64; batch * m * n];
         let (bi, mi, ni, ki) = (batch as i64, m as i64, n as i64, k as i64);
-        let va = if transpose { view(&a, &[bi, ki, mi]).permute(&[0, 2, 1]).expect("permutes") } else { view(&a, &[bi, mi, ki]) };
-        batched_gemm(&va, &view(&b, &[bi, ki, ni]), &mut view_mut(&mut c, &[bi, mi, ni]), 2.0, beta).expect("multiplies");
+        let va = if transpose {
+            view(&a, &[bi, ki, mi]).permute(&[0, 2, 1]).expect("permutes")
+        } else {
+            view(&a, &[bi, mi, ki])
+        };
+        batched_gemm(
+            &va,
+            &view(&b, &[bi, ki, ni]),
+            &mut view_mut(&mut c, &[bi, mi, ni]),
+            2.0,
+            beta,
+        )
+        .expect("multiplies");
         for (p, got) in c.iter().enumerate() {
             let (t, i, j) = (p / (m * n), p / n % m, p % n);
-            let at = |q: usize| if transpose { a[t * m * k + q * m + i] } else { a[t * m * k + i * k + q] };
-            let want: f64 = beta * 0.5 + 2.0 * (0..k).map(|q| at(q) * b[t * k * n + q * n + j]).sum::<f64>();
+            let at = |q: usize| {
+                if transpose { a[t * m * k + q * m + i] } else { a[t * m * k + i * k + q] }
+            };
+            let want: f64 =
+                beta * 0.5 + 2.0 * (0..k).map(|q| at(q) * b[t * k * n + q * n + j]).sum::<f64>();
             prop_assert!((got - want).abs() < 1e-9, "{got} {want}");
         }
     }
@@ -95,33 +116,62 @@ proptest! {
     /// Convolution in two dimensions, and its transpose, which must be its adjoint: <conv(x), y> =
     /// <x, conv_t(y)>.
     #[test]
-    fn convolutions(size in 5i64..9, kernel in 1i64..4, stride in 1i64..3, padding in 0i64..2, dilation in 1i64..3, groups in 1i64..3) {
+    fn convolutions(
+        size in 5i64..9,
+        kernel in 1i64..4,
+        stride in 1i64..3,
+        padding in 0i64..2,
+        dilation in 1i64..3,
+        groups in 1i64..3,
+    ) {
         let w = window(&[kernel, kernel], stride, padding, dilation);
         let (cin, cout, o) = (2 * groups, groups * 3, w.output_size(0, size));
-        let (x, wt) = (values((2 * cin * size * size) as usize), values((cout * 2 * kernel * kernel) as usize));
+        let (x, wt) = (
+            values((2 * cin * size * size) as usize),
+            values((cout * 2 * kernel * kernel) as usize),
+        );
         let bias = values(cout as usize);
         let mut y = vec![0f64; (2 * cout * o * o) as usize];
         let (xs, ws, ys) = ([2, cin, size, size], [cout, 2, kernel, kernel], [2, cout, o, o]);
-        conv(&view(&x, &xs), &view(&wt, &ws), Some(&View::from_slice(&bias)), &w, groups, &mut view_mut(&mut y, &ys)).expect("convolves");
+        conv(
+            &view(&x, &xs),
+            &view(&wt, &ws),
+            Some(&View::from_slice(&bias)),
+            &w,
+            groups,
+            &mut view_mut(&mut y, &ys),
+        )
+        .expect("convolves");
         for (p, got) in y.iter().enumerate() {
             let p = p as i64;
             let (b, c, i, j) = (p / (cout * o * o), p / (o * o) % cout, p / o % o, p % o);
             let mut want = bias[c as usize];
             for ci in 0..2 {
                 for (u, v) in (0..kernel).flat_map(|u| (0..kernel).map(move |v| (u, v))) {
-                    let (r, s) = (i * stride - padding + u * dilation, j * stride - padding + v * dilation);
+                    let (r, s) =
+                        (i * stride - padding + u * dilation, j * stride - padding + v * dilation);
                     if (0..size).contains(&r) && (0..size).contains(&s) {
                         let channel = c / 3 * 2 + ci;
-                        want += x[(((b * cin + channel) * size + r) * size + s) as usize] * wt[(((c * 2 + ci) * kernel + u) * kernel + v) as usize];
+                        want += x[(((b * cin + channel) * size + r) * size + s) as usize]
+                            * wt[(((c * 2 + ci) * kernel + u) * kernel + v) as usize];
                     }
                 }
             }
             prop_assert!((got - want).abs() < 1e-9, "{got} {want}");
         }
         let mut plain = vec![0f64; y.len()];
-        conv(&view(&x, &xs), &view(&wt, &ws), None, &w, groups, &mut view_mut(&mut plain, &ys)).expect("convolves");
+        conv(&view(&x, &xs), &view(&wt, &ws), None, &w, groups, &mut view_mut(&mut plain, &ys))
+            .expect("convolves");
         let mut back = vec![0f64; x.len()];
-        conv_transpose(&view(&y, &ys), &view(&wt, &ws), None, &w, groups, &mut view_mut(&mut back, &xs)).expect("transposes");
+        conv_transpose(
+            &view(&y, &ys),
+            &view(&wt, &ws),
+            None,
+            &w,
+            groups,
+            &mut view_mut(&mut back, &xs),
+        )
+        .expect("transposes");
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
         let (l, r) = (dot(&plain, &y), dot(&x, &back));
         prop_assert!((l - r).abs() <= 1e-9 * l.abs().max(1.0), "{l} {r}");
@@ -429,9 +479,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Against the definition, in any layout of the keys, with blocks of more than one size.
     #[test]
-    fn attention_of_blocks(b in 1usize..3, n in 0usize..40, l in 0usize..40, e in 0usize..5, d in 0usize..5, causal in any::<bool>(), kind in 0u8..3) {
+    fn attention_of_blocks(
+        b in 1usize..3,
+        n in 0usize..40,
+        l in 0usize..40,
+        e in 0usize..5,
+        d in 0usize..5,
+        causal in any::<bool>(),
+        kind in 0u8..3,
+    ) {
         let (q, k, v) = (values(b * n * e), values(b * l * e), values(b * l * d));
-        let (seen, added) = (values(n * l).iter().map(|x| *x > 0.0).collect::<Vec<bool>>(), values(n * l));
+        let (seen, added) =
+            (values(n * l).iter().map(|x| *x > 0.0).collect::<Vec<bool>>(), values(n * l));
         let [bi, ni, li, ei, di] = [b, n, l, e, d].map(|x| x as i64);
         let mask = match kind {
             0 => None,
@@ -440,22 +499,43 @@ proptest! {
         };
         let (mut out, mut lse) = (vec![7.0f64; b * n * d], vec![7.0f64; b * n]);
         // the keys lie transposed in memory
-        let keys: Vec<f64> = (0..b * e * l).map(|p| k[p / (e * l).max(1) * e * l + p % l.max(1) * e + p / l.max(1) % e.max(1)]).collect();
+        let keys: Vec<f64> = (0..b * e * l)
+            .map(|p| k[p / (e * l).max(1) * e * l + p % l.max(1) * e + p / l.max(1) % e.max(1)])
+            .collect();
         let key = view(&keys, &[bi, ei, li]).permute(&[0, 2, 1]).expect("permutes");
-        let asked = Attention { scale: 0.5, causal, mask, round: false, logsumexp: Some(view_mut(&mut lse, &[bi, ni])) };
-        attention(&view(&q, &[bi, ni, ei]), &key, &view(&v, &[bi, li, di]), asked, &mut view_mut(&mut out, &[bi, ni, di])).expect("attends");
+        let asked = Attention {
+            scale: 0.5,
+            causal,
+            mask,
+            round: false,
+            logsumexp: Some(view_mut(&mut lse, &[bi, ni])),
+        };
+        attention(
+            &view(&q, &[bi, ni, ei]),
+            &key,
+            &view(&v, &[bi, li, di]),
+            asked,
+            &mut view_mut(&mut out, &[bi, ni, di]),
+        )
+        .expect("attends");
         for (t, i) in (0..b).flat_map(|t| (0..n).map(move |i| (t, i))) {
             let score = |j: usize| -> f64 {
-                let dot: f64 = (0..e).map(|c| q[(t * n + i) * e + c] * k[(t * l + j) * e + c]).sum();
+                let dot: f64 =
+                    (0..e).map(|c| q[(t * n + i) * e + c] * k[(t * l + j) * e + c]).sum();
                 let hidden = causal && j > i || kind == 1 && !seen[i * l + j];
-                if hidden { f64::NEG_INFINITY } else { 0.5 * dot + if kind == 2 { added[i * l + j] } else { 0.0 } }
+                if hidden {
+                    f64::NEG_INFINITY
+                } else {
+                    0.5 * dot + if kind == 2 { added[i * l + j] } else { 0.0 }
+                }
             };
             let sum: f64 = (0..l).map(|j| score(j).exp()).sum();
             let expected = if sum == 0.0 { 0.0 } else { sum.ln() };
             prop_assert!((lse[t * n + i] - expected).abs() < 1e-9, "{} {expected}", lse[t * n + i]);
             for c in 0..d {
                 let weighted: f64 = (0..l).map(|j| score(j).exp() * v[(t * l + j) * d + c]).sum();
-                let (found, expected) = (out[(t * n + i) * d + c], if sum == 0.0 { 0.0 } else { weighted / sum });
+                let (found, expected) =
+                    (out[(t * n + i) * d + c], if sum == 0.0 { 0.0 } else { weighted / sum });
                 prop_assert!((found - expected).abs() < 1e-9, "{found} {expected}");
             }
         }

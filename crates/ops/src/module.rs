@@ -114,7 +114,9 @@ macro_rules! elements {
     ($(($($generics:tt)*) $t:ty;)*) => { $(
         impl<$($generics)*> State for $t {
             fn visit_at(&self, path: &str, slot: Slot, v: &mut dyn FnMut(&str, Slot, &Tensor)) {
-                self.iter().enumerate().for_each(|(i, x)| visit_part(x, path, &i.to_string(), slot, v));
+                for (i, x) in self.iter().enumerate() {
+                    visit_part(x, path, &i.to_string(), slot, v);
+                }
             }
         }
     )* };

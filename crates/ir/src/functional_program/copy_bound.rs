@@ -7,7 +7,7 @@
 use super::FunctionalGraph;
 use crate::buffer_plan::BufferPlan;
 use crate::copy_cost::{Bound, SymbolicCount};
-use crate::fault_injection::fault_injected;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::SymTable;
 
 impl FunctionalGraph {
@@ -54,7 +54,7 @@ impl FunctionalGraph {
     /// Whether a plan of this program provably copies no more elements than the original program, in
     /// every run that ends without an error.
     pub fn within_eager_copies(&self, plan: &BufferPlan) -> bool {
-        if fault_injected("copies: any plan will do") {
+        if fault_injected(Fault::AnyPlanIsCheapEnough) {
             return true;
         }
         let (planned, relayout_bound, eager) =

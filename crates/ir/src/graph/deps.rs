@@ -5,8 +5,9 @@
 //! edges of memory and of effects, and orders any graph. Both are an [`Adjacency`], on whose
 //! references petgraph's algorithms run: `toposort(&graph.dataflow(), None)`.
 
+use super::op_facts::MemoryFacts;
 use super::types::{Arg, NodeId, Stmt, TypeId, ValueId, ValueType};
-use super::{Graph, op_facts};
+use super::{Graph, memory_deps};
 use crate::sym::{Expr, SymbolId, SymbolKind};
 use petgraph::visit::{
     Data, EdgeCount, GraphBase, GraphProp, IntoEdgeReferences, IntoEdges, IntoEdgesDirected,
@@ -65,9 +66,9 @@ impl Graph {
     }
 
     /// The edges of data, memory and effects, as `facts` tells of the operators.
-    pub fn dependence(&self, facts: &dyn op_facts::MemoryFacts) -> Adjacency<'_> {
+    pub fn dependence(&self, facts: &dyn MemoryFacts) -> Adjacency<'_> {
         let mut edges = self.data_edges();
-        op_facts::add_memory_edges(self, facts, &mut edges);
+        memory_deps::add_memory_edges(self, facts, &mut edges);
         Adjacency::new(self, edges)
     }
 

@@ -18,6 +18,7 @@ mod consts;
 mod deps;
 mod dot;
 pub(crate) mod lex;
+mod memory_deps;
 mod names;
 mod op_facts;
 pub(crate) mod parse;

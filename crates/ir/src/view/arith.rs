@@ -2,7 +2,7 @@
 //! table.
 
 use super::{Dim, TriBool, ViewSpec};
-use crate::fault_injection::fault_injected;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::{Expr, Rel, SymTable, SymbolId};
 
 pub(super) const ZERO: Expr = Expr::Int(0);
@@ -93,8 +93,7 @@ impl SymArith<'_> {
     #[inline]
     pub fn holds(&mut self, a: Expr, rel: Rel, b: Expr) -> bool {
         let known = self.known(a, rel, b);
-        known.is_yes()
-            || known == TriBool::Unknown && fault_injected("proofs: what is not known holds")
+        known.is_yes() || known == TriBool::Unknown && fault_injected(Fault::UnknownIsProved)
     }
 
     /// Whether two expressions are provably equal.
@@ -119,8 +118,7 @@ impl SymArith<'_> {
 
     /// Whether all sizes are provably positive.
     pub fn is_nonempty(&mut self, dims: &[Dim]) -> bool {
-        fault_injected("symbols: no size is 0")
-            || dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
+        fault_injected(Fault::NoSizeIsZero) || dims.iter().all(|d| self.holds(d.size, Rel::Ge, ONE))
     }
 
     /// The distance from the first to the last element of a dimension: `(size - 1) * stride`, which

@@ -6,7 +6,7 @@
 
 use super::arith::{SymArith, ZERO};
 use super::{Dim, Dims, ViewSpec};
-use crate::fault_injection::fault_injected;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::SymTable;
 
 impl ViewSpec {
@@ -56,7 +56,7 @@ impl ViewSpec {
 
 /// Merges two adjacent dimensions, if the outer one continues where the inner one ends.
 pub(super) fn join(cx: &mut SymArith, outer: Dim, inner: Dim) -> Option<Dim> {
-    let extent = if fault_injected("join: as if the inner stride were 1") {
+    let extent = if fault_injected(Fault::JoinIgnoresInnerStride) {
         inner.size
     } else {
         cx.mul(inner.size, inner.stride)?

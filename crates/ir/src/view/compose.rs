@@ -13,7 +13,7 @@
 use super::arith::{ONE, SymArith, ZERO};
 use super::concrete::{ConcreteView, MAX_ENUMERATED};
 use super::{Dim, Dims, ViewSpec};
-use crate::fault_injection::fault_injected;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::{Expr, Rel, SymTable};
 use smallvec::SmallVec;
 
@@ -91,7 +91,8 @@ pub(super) fn affine(
         // and then an inner view that is in bounds is empty too.
         let fits = cx.holds(most, Rel::Lt, d.size)
             || in_bounds == InBounds::Assumed && cx.holds(most, Rel::Le, ZERO);
-        if (!fits || !cx.holds(least, Rel::Ge, ZERO)) && !fault_injected("compose: digits carry") {
+        if (!fits || !cx.holds(least, Rel::Ge, ZERO)) && !fault_injected(Fault::ComposedDigitsCarry)
+        {
             return None;
         }
     }

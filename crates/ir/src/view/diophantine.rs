@@ -20,7 +20,7 @@ use super::arith::{ONE, SymArith, ZERO};
 use super::merge::{Merge, Steps, normalise};
 use super::search::{Search, represent};
 use super::{Dim, TriBool};
-use crate::fault_injection::fault_injected;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::{Expr, Rel, gcd};
 
 /// The most equations examined for one answer.
@@ -70,11 +70,8 @@ fn solve(cx: &mut SymArith, target: Expr, steps: &Steps, budget: &mut u32) -> Tr
 
 /// Bounds test: whether the target is less than the least sum or greater than the greatest.
 fn is_outside(cx: &mut SymArith, target: Expr, total: Expr) -> bool {
-    let beyond = if fault_injected("disjoint: views that share their ends are apart") {
-        Rel::Ge
-    } else {
-        Rel::Gt
-    };
+    let beyond =
+        if fault_injected(Fault::ViewsThatShareEndsAreDisjoint) { Rel::Ge } else { Rel::Gt };
     cx.holds(target, Rel::Lt, ZERO) || cx.holds(target, beyond, total)
 }
 
@@ -136,7 +133,7 @@ fn unique_decomposition(
         let above = cx.sub(total, r)?;
         Some(cx.holds(r, Rel::Lt, t) && cx.holds(above, Rel::Lt, t))
     };
-    if fits(cx, r)? || fault_injected("diophantine: a remainder may be longer than the stride") {
+    if fits(cx, r)? || fault_injected(Fault::RemainderLongerThanStride) {
         return Some((q, r));
     }
     // For numbers, `r` is the least nonnegative remainder, and a larger one cannot fit.

@@ -6,7 +6,7 @@
 use super::arith::{ONE, SymArith, ZERO};
 use super::canonical::join;
 use super::{Dim, Dims, ViewSpec};
-use crate::fault_injection::fault_injected;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::Rel;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -56,8 +56,7 @@ fn merged(cx: &mut SymArith, outer: Dim, inner: Dim, merge: Merge) -> Option<Dim
 fn overlapping(cx: &mut SymArith, outer: Dim, inner: Dim) -> Option<Dim> {
     let (times, ZERO) = cx.divide(outer.stride, inner.stride)? else { return None };
     if !cx.holds(times, Rel::Ge, ONE)
-        || !cx.holds(times, Rel::Le, inner.size)
-            && !fault_injected("merge: windows with gaps between them")
+        || !cx.holds(times, Rel::Le, inner.size) && !fault_injected(Fault::MergeWindowsWithGaps)
     {
         return None;
     }

@@ -10,7 +10,7 @@ use super::diophantine::has_solution;
 use super::merge::{Merge, Steps, footprint, normalise};
 use super::relative::relative;
 use super::{Dim, TriBool, ViewSpec};
-use crate::fault_injection::fault_injected;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::{Expr, Rel, SymTable};
 use smallvec::SmallVec;
 
@@ -176,7 +176,7 @@ fn member(cx: &mut SymArith, position: Expr, spec: &ViewSpec) -> TriBool {
 
 /// Whether an element of a nonempty view occurs twice.
 fn overlaps_itself(cx: &mut SymArith, spec: &ViewSpec) -> TriBool {
-    if fault_injected("injective: every view") {
+    if fault_injected(Fault::EveryViewIsInjective) {
         return TriBool::No;
     }
     let steps: Steps = spec.dims.iter().filter(|d| !cx.is_unit_or_empty(**d)).copied().collect();

@@ -11,7 +11,7 @@ use super::arith::{SymArith, ZERO};
 use super::compose::{Digits, InBounds, MixedRadix, affine, enumerated};
 use super::search::{Search, represent};
 use super::{Dim, Dims, ViewSpec};
-use crate::fault_injection::fault_injected;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::{Expr, Rel, SymTable};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -59,7 +59,8 @@ pub(super) fn relative(cx: &mut SymArith, a: &ViewSpec, inside: &ViewSpec) -> Op
     let candidate = candidate(cx, a, &inside)?;
     let back = affine(cx, &inside, &candidate, InBounds::MustProve)
         .or_else(|| enumerated(&inside, &candidate))?;
-    (fault_injected("relative: not confirmed") || is_equivalent(cx, &back, a)).then_some(candidate)
+    (fault_injected(Fault::RelativeViewUnconfirmed) || is_equivalent(cx, &back, a))
+        .then_some(candidate)
 }
 
 /// Whether two specs of equal sizes provably view the same elements; strides of dimensions with at

@@ -4,7 +4,7 @@
 //! limits it in any case.
 
 use super::Dim;
-use crate::fault_injection::fault_injected;
+use crate::fault_injection::{Fault, fault_injected};
 use crate::sym::{Expr, gcd};
 use smallvec::SmallVec;
 
@@ -70,7 +70,7 @@ fn descend(target: i64, steps: &[Step], counts: &mut Counts, budget: &mut u32) -
 fn is_residue(target: i64, steps: &[Step]) -> bool {
     let common =
         steps.iter().filter(|s| s.size > 1).fold(0, |g, s| match s.stride.unsigned_abs() {
-            stride if fault_injected("residues: of the longest stride") => stride.max(g),
+            stride if fault_injected(Fault::ResiduesOfLongestStride) => stride.max(g),
             stride => gcd(g, stride),
         });
     // Without steps the gcd is zero, and only zero is a multiple of zero.

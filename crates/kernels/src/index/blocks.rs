@@ -109,8 +109,10 @@ fn blocks(
     debug_assert_eq!(&blocks.sizes[..], out.sizes());
     let (si, so) = (blocks.block.inner_stride(0), blocks.block.inner_stride(1));
     dispatch!(size input.dtype(), T => {
-        let (src, dst): (Ptr<T>, Ptr<T>) = (Ptr(input.as_ptr().cast_mut().cast()), Ptr(out.as_ptr().cast_mut().cast()));
-        thread_pool::ranges(blocks.starts.len(), (thread_pool::GRAIN / blocks.block.numel().max(1)).max(1), 1, &|from, to| {
+        let src: Ptr<T> = Ptr(input.as_ptr().cast_mut().cast());
+        let dst: Ptr<T> = Ptr(out.as_ptr().cast_mut().cast());
+        let grain = (thread_pool::GRAIN / blocks.block.numel().max(1)).max(1);
+        thread_pool::ranges(blocks.starts.len(), grain, 1, &|from, to| {
             for p in from..to {
                 blocks.runs(p, |a, b, len| {
                     // SAFETY: indices were checked; each position writes its own block. The type is
@@ -118,7 +120,8 @@ fn blocks(
                     unsafe {
                         match (si, so) {
                             (1, 1) => dst.slice_mut(b, len).copy_from_slice(src.slice(a, len)),
-                            _ => (0..len as i64).for_each(|i| dst.set(b + i * so, src.get(a + i * si))),
+                            _ => (0..len as i64)
+                                .for_each(|i| dst.set(b + i * so, src.get(a + i * si))),
                         }
                     }
                 });
@@ -141,7 +144,10 @@ pub fn index_put(
     same_dtype(KERNEL, "the values", out.dtype(), values.dtype())?;
     let blocks = Blocks::new(KERNEL, out, indices, Negative::Wraps, values)?;
     dispatch!(out.dtype(), T => {
-        if accumulate { put::<T, Add>(&blocks, out, values) } else { put::<T, Replace>(&blocks, out, values) }
+        match accumulate {
+            true => put::<T, Add>(&blocks, out, values),
+            false => put::<T, Replace>(&blocks, out, values),
+        }
     });
     Ok(())
 }

@@ -2,8 +2,10 @@
 //! atanh((m-1)/(m+1))` by its series.
 
 macro_rules! logarithm {
-    ($t:ident, $bits:ident, $int:ident, mantissa $m:literal, sqrt_half $half:expr, up $up:expr, $up_log:literal,
-     ln2 $hi:expr, $lo:expr, [$($c:expr),*]) => {
+    (
+        $t:ident, $bits:ident, $int:ident, mantissa $m:literal, sqrt_half $half:expr,
+        up $up:expr, $up_log:literal, ln2 $hi:expr, $lo:expr, [$($c:expr),*]
+    ) => {
         pub(crate) mod $t {
             /// 2/(2k+1) from the highest, down to 2/3.
             const SERIES: &[$t] = &[$($c),*];
@@ -35,9 +37,11 @@ macro_rules! logarithm {
     };
 }
 
-logarithm!(f32, u32, i32, mantissa 23, sqrt_half std::f32::consts::FRAC_1_SQRT_2, up 33_554_432.0, 25,
-    ln2 0.693_145_75, 1.428_606_8e-6, [2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0]);
+logarithm!(f32, u32, i32, mantissa 23, sqrt_half std::f32::consts::FRAC_1_SQRT_2,
+    up 33_554_432.0, 25, ln2 0.693_145_75, 1.428_606_8e-6,
+    [2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0]);
 
-logarithm!(f64, u64, i64, mantissa 52, sqrt_half std::f64::consts::FRAC_1_SQRT_2, up 18_014_398_509_481_984.0, 54,
-    ln2 0.693_147_180_369_123_8, 1.908_214_929_270_587_7e-10,
-    [2.0 / 23.0, 2.0 / 21.0, 2.0 / 19.0, 2.0 / 17.0, 2.0 / 15.0, 2.0 / 13.0, 2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0]);
+logarithm!(f64, u64, i64, mantissa 52, sqrt_half std::f64::consts::FRAC_1_SQRT_2,
+    up 18_014_398_509_481_984.0, 54, ln2 0.693_147_180_369_123_8, 1.908_214_929_270_587_7e-10,
+    [2.0 / 23.0, 2.0 / 21.0, 2.0 / 19.0, 2.0 / 17.0, 2.0 / 15.0, 2.0 / 13.0,
+     2.0 / 11.0, 2.0 / 9.0, 2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0]);

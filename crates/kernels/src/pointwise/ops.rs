@@ -92,7 +92,9 @@ pub(crate) fn choose<A: Copy>(isa: Isa, c: &[bool], a: &[A], b: &[A], out: &mut 
 
 /// Declares operations as types: `Name: [generics] Op1 A -> R => |x| …`.
 macro_rules! op {
-    ($($name:ident { $([$($g:tt)*] $tr:ident<$a:ty, $r:ty> |$x:ident $(, $y:ident)?| $body:expr;)+ })*) => {
+    ($($name:ident {
+        $([$($g:tt)*] $tr:ident<$a:ty, $r:ty> |$x:ident $(, $y:ident)?| $body:expr;)+
+    })*) => {
         $(pub(crate) struct $name;
         $(impl<$($g)*> $tr<$a, $r> for $name {
             #[inline(always)]
@@ -166,7 +168,8 @@ op! {
     Neg { [T: Float] Op1<T, T> |x| -x; [] Op1<i64, i64> |x| x.wrapping_neg(); }
     Abs { [T: Float] Op1<T, T> |x| x.abs(); [] Op1<i64, i64> |x| x.wrapping_abs(); }
     Sign {
-        [T: Float] Op1<T, T> |x| if x > T::ZERO { T::ONE } else if x < T::ZERO { -T::ONE } else { T::ZERO };
+        [T: Float] Op1<T, T> |x|
+            if x > T::ZERO { T::ONE } else if x < T::ZERO { -T::ONE } else { T::ZERO };
         [] Op1<i64, i64> |x| x.signum();
     }
     Not { [] Op1<bool, bool> |x| !x; [] Op1<i64, i64> |x| !x; }
@@ -219,7 +222,10 @@ op! {
     Fmod { [T: Float] Op2<T, T> |a, b| a % b; [] Op2<i64, i64> |a, b| rem_int(a, b); }
     Remainder {
         [T: Float] Op2<T, T> |a, b| { let r = a % b; if off(r, b) { r + b } else { r } };
-        [] Op2<i64, i64> |a, b| { let r = rem_int(a, b); if off_int(r, b) { r.wrapping_add(b) } else { r } };
+        [] Op2<i64, i64> |a, b| {
+            let r = rem_int(a, b);
+            if off_int(r, b) { r.wrapping_add(b) } else { r }
+        };
     }
     Pow { [T: Float] Op2<T, T> |a, b| a.pow(b); [] Op2<i64, i64> |a, b| pow_int(a, b); }
     Min {

@@ -213,8 +213,10 @@ fn unary_float<T: Float + Banked>(op: UnaryOp) -> Option<StepFn> {
         UnaryOp::IsNan => Some(step1::<T, bool, ops::IsNan>),
         UnaryOp::IsInf => Some(step1::<T, bool, ops::IsInf>),
         _ => {
-            table!(step1<T, T>, UnaryOp, op; Neg Abs Sign Floor Ceil Round Trunc Sqrt Rsqrt Reciprocal Exp Exp2 Expm1 Log Log2 Log10
-            Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc Sigmoid)
+            table!(step1<T, T>, UnaryOp, op;
+                Neg Abs Sign Floor Ceil Round Trunc Sqrt Rsqrt Reciprocal Exp Exp2 Expm1
+                Log Log2 Log10 Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh
+                Asinh Acosh Atanh Erf Erfc Sigmoid)
         }
     }
 }
@@ -230,7 +232,8 @@ pub(crate) fn unary_fn(op: UnaryOp, d: DType) -> Option<StepFn> {
 }
 
 fn binary_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
-    table!(step2<T, T>, BinaryOp, op; Add Sub Mul Div FloorDiv TruncDiv Fmod Remainder Pow Min Max Atan2 Hypot Copysign)
+    table!(step2<T, T>, BinaryOp, op;
+        Add Sub Mul Div FloorDiv TruncDiv Fmod Remainder Pow Min Max Atan2 Hypot Copysign)
 }
 
 fn in_place_float<T: Float + Banked>(op: BinaryOp) -> Option<StepFn> {
@@ -274,7 +277,8 @@ pub(crate) fn binary_fn(op: BinaryOp, d: DType) -> Option<StepFn> {
             _ => shift::<64>(op),
         },
         Kind::I64 => {
-            table!(step2<i64, i64>, BinaryOp, op; Add Sub Mul FloorDiv TruncDiv Fmod Remainder Pow Min Max And Or Xor)
+            table!(step2<i64, i64>, BinaryOp, op;
+                Add Sub Mul FloorDiv TruncDiv Fmod Remainder Pow Min Max And Or Xor)
         }
         Kind::Bool => table!(step2<bool, bool>, BinaryOp, op; Add Mul Min Max And Or Xor),
     }

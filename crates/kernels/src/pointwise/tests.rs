@@ -20,7 +20,11 @@ pub(crate) fn scalar_at(d: DType, bytes: &[u64], i: usize) -> Scalar {
     dispatch!(d, T => {
         // SAFETY: the caller's index is within what `bytes_of` wrote.
         let x = unsafe { bytes.as_ptr().cast::<T>().add(i).read() };
-        if d.is_float() { Scalar::Float(cast(x)) } else if d == DType::Bool { Scalar::Bool(cast(x)) } else { Scalar::Int(cast(x)) }
+        match d {
+            DType::Bool => Scalar::Bool(cast(x)),
+            d if d.is_float() => Scalar::Float(cast(x)),
+            _ => Scalar::Int(cast(x)),
+        }
     })
 }
 
@@ -31,9 +35,11 @@ fn run(
     inputs: &[Vec<u64>],
 ) -> Result<Vec<Vec<u64>>, KernelError> {
     let sizes = [n as i64];
-    let views: Vec<View> =
+    let view = |(d, b): (&DType, &Vec<u64>)| {
         // SAFETY: the buffers hold n elements.
-        expr.inputs().iter().zip(inputs).map(|(d, b)| unsafe { View::from_raw(b.as_ptr().cast(), *d, &sizes, &[1]) }).collect();
+        unsafe { View::from_raw(b.as_ptr().cast(), *d, &sizes, &[1]) }
+    };
+    let views: Vec<View> = expr.inputs().iter().zip(inputs).map(view).collect();
     let mut outs: Vec<Vec<u64>> =
         expr.output_dtypes().map(|d| bytes_of(d, &vec![Scalar::Int(0); n])).collect();
     let mut views_out: Vec<ViewMut> = expr
@@ -192,20 +198,37 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Any layout: permuted, stepped, expanded, empty, in place.
     #[test]
-    fn layouts(sizes in prop::collection::vec(0i64..6, 0..4), step in 1i64..3, flip in any::<bool>(), broadcast in 0usize..4, seed in any::<u32>()) {
+    fn layouts(
+        sizes in prop::collection::vec(0i64..6, 0..4),
+        step in 1i64..3,
+        flip in any::<bool>(),
+        broadcast in 0usize..4,
+        seed in any::<u32>(),
+    ) {
         let n = crate::view::numel(&sizes);
-        let mut strides: Vec<i64> = crate::view::contiguous(&sizes).iter().map(|s| s * step).collect();
+        let mut strides: Vec<i64> =
+            crate::view::contiguous(&sizes).iter().map(|s| s * step).collect();
         let mut shown = sizes.clone();
-        if flip { strides.reverse(); shown.reverse(); }
+        if flip {
+            strides.reverse();
+            shown.reverse();
+        }
         let mut b_strides = strides.clone();
-        if broadcast < b_strides.len() { b_strides[broadcast] = 0; }
-        let a: Vec<f32> = (0..n as i64 * step + 1).map(|i| ((i * 37 + i64::from(seed % 97)) % 101) as f32).collect();
+        if broadcast < b_strides.len() {
+            b_strides[broadcast] = 0;
+        }
+        let a: Vec<f32> = (0..n as i64 * step + 1)
+            .map(|i| ((i * 37 + i64::from(seed % 97)) % 101) as f32)
+            .collect();
         let expr = ScalarExpr::binary(BinaryOp::Sub, DType::F32).expect("typed");
         let mut out = vec![-1f32; n];
         {
             // SAFETY: the strides stay within the buffers.
             let (va, vb) = unsafe {
-                (View::from_raw(a.as_ptr().cast(), DType::F32, &shown, &strides), View::from_raw(a.as_ptr().cast(), DType::F32, &shown, &b_strides))
+                (
+                    View::from_raw(a.as_ptr().cast(), DType::F32, &shown, &strides),
+                    View::from_raw(a.as_ptr().cast(), DType::F32, &shown, &b_strides),
+                )
             };
             let mut vo = ViewMut::from_slice_sized(&mut out, &shown).expect("fits");
             pointwise(&expr, &[va, vb], std::slice::from_mut(&mut vo)).expect("runs");
@@ -357,25 +380,49 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     /// What is prepared gives the bits, and the errors, of what is not.
     #[test]
-    fn prepared(choices in prop::collection::vec(any::<(u8, u8, u8)>(), 0..12), outputs in prop::collection::vec(0u8..9, 1..4), at in 0usize..8) {
+    fn prepared(
+        choices in prop::collection::vec(any::<(u8, u8, u8)>(), 0..12),
+        outputs in prop::collection::vec(0u8..9, 1..4),
+        at in 0usize..8,
+    ) {
         let expr = expression(&choices, &outputs);
         let n = [1, 2, 255, 1023, 1024, 1025, 3000, 70_001][at];
-        let inputs: Vec<Vec<u64>> = expr.inputs().iter().enumerate().map(|(k, d)| {
-            let s = specials(*d);
-            bytes_of(*d, &(0..n).map(|i| s[(i * (k + 1) + i / 7) % s.len()]).collect::<Vec<_>>())
-        }).collect();
+        let inputs: Vec<Vec<u64>> = expr
+            .inputs()
+            .iter()
+            .enumerate()
+            .map(|(k, d)| {
+                let s = specials(*d);
+                bytes_of(
+                    *d,
+                    &(0..n).map(|i| s[(i * (k + 1) + i / 7) % s.len()]).collect::<Vec<_>>(),
+                )
+            })
+            .collect();
         let expected = run(&expr, Isa::detect(), n, &inputs);
         let Some(p) = ContiguousKernel::new(&expr) else { return Ok(()) };
         let sizes = [n as i64];
-        let views: Vec<View> =
+        let view = |(d, b): (&DType, &Vec<u64>)| {
             // SAFETY: the buffers hold n elements.
-            expr.inputs().iter().zip(&inputs).map(|(d, b)| unsafe { View::from_raw(b.as_ptr().cast(), *d, &sizes, &[1]) }).collect();
-        let mut outs: Vec<Vec<u64>> = expr.output_dtypes().map(|d| bytes_of(d, &vec![Scalar::Int(0); n])).collect();
+            unsafe { View::from_raw(b.as_ptr().cast(), *d, &sizes, &[1]) }
+        };
+        let views: Vec<View> = expr.inputs().iter().zip(&inputs).map(view).collect();
+        let mut outs: Vec<Vec<u64>> =
+            expr.output_dtypes().map(|d| bytes_of(d, &vec![Scalar::Int(0); n])).collect();
         // SAFETY: as above.
-        let mut targets: Vec<ViewMut> =
-            expr.output_dtypes().zip(&mut outs).map(|(d, b)| unsafe { ViewMut::from_raw(b.as_mut_ptr().cast(), d, &sizes, &[1]) }).collect();
+        let mut targets: Vec<ViewMut> = expr
+            .output_dtypes()
+            .zip(&mut outs)
+            .map(|(d, b)| unsafe { ViewMut::from_raw(b.as_mut_ptr().cast(), d, &sizes, &[1]) })
+            .collect();
         let ran = p.run(&views, &mut targets);
-        prop_assert_eq!(ran.map(|done| { assert!(done); outs }), expected);
+        prop_assert_eq!(
+            ran.map(|done| {
+                assert!(done);
+                outs
+            }),
+            expected
+        );
     }
 }
 

@@ -56,12 +56,29 @@ proptest! {
     /// Every layout gives the naive result, and the same bits as a contiguous copy of it and as the
     /// scalar code.
     #[test]
-    fn any_layout(sizes in prop::collection::vec(1i64..40, 1..4), mask in 0usize..8, flip in any::<bool>(), which in 0usize..7, seed in 0u64..100) {
-        let ops = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Mean, ReduceOp::Norm(3.0), ReduceOp::Var { correction: 0.0 }];
+    fn any_layout(
+        sizes in prop::collection::vec(1i64..40, 1..4),
+        mask in 0usize..8,
+        flip in any::<bool>(),
+        which in 0usize..7,
+        seed in 0u64..100,
+    ) {
+        let ops = [
+            ReduceOp::Sum,
+            ReduceOp::Prod,
+            ReduceOp::Min,
+            ReduceOp::Max,
+            ReduceOp::Mean,
+            ReduceOp::Norm(3.0),
+            ReduceOp::Var { correction: 0.0 },
+        ];
         let op = ops[which];
         let x = values(crate::view::numel(&sizes), seed);
         let (mut shown, mut strides) = (sizes.clone(), contiguous(&sizes));
-        if flip { shown.reverse(); strides.reverse(); }
+        if flip {
+            shown.reverse();
+            strides.reverse();
+        }
         let dims: Vec<usize> = (0..sizes.len()).filter(|d| mask >> d & 1 == 1).collect();
         // SAFETY: a permutation of a contiguous layout.
         let v = unsafe { View::from_raw(x.as_ptr().cast(), DType::F32, &shown, &strides) };

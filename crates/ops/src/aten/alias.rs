@@ -1,7 +1,7 @@
 //! Operators under a second name.
 
-use super::lower::Lowering;
-use super::{table, views};
+use super::lowering::Lowering;
+use super::{Role, table, views};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::dims_text;
@@ -17,12 +17,15 @@ macro_rules! names {
     ($($alias:literal = $name:literal $overload:literal $args:literal;)*) => { &[$(
         $crate::aten::OpDef {
             schema: concat!("aten::", $alias, $overload, "(Tensor self", $args, ") -> Tensor"),
+            role: Role::General,
             lowering: Lowering::Composite(|a| forward(concat!("aten::", $name, $overload), a)),
             loc: ::maquette_ir::Loc { file: file!(), line: line!() },
         },
         $crate::aten::OpDef {
-            schema: concat!("aten::", $alias, "_", $overload, "(Tensor(a!) \
-                self", $args, ") -> Tensor(a!)"),
+            schema: concat!(
+                "aten::", $alias, "_", $overload, "(Tensor(a!) self", $args, ") -> Tensor(a!)"
+            ),
+            role: Role::General,
             lowering: Lowering::Composite(|a| forward(concat!("aten::", $name, "_", $overload), a)),
             loc: ::maquette_ir::Loc { file: file!(), line: line!() },
         },
@@ -80,66 +83,73 @@ const ITSELF: Lowering = views::view(|_, a| views::one(views::meta(a)?.clone()))
 table! {
     /// Other second names, and views that are the identity for real numbers.
     pub(super) static OTHERS = {
-        "aten::__iand__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::__iand__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bitwise_and.Tensor"),
-        "aten::__iand__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+        General "aten::__iand__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bitwise_and.Scalar"),
-        "aten::__ior__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::__ior__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bitwise_or.Tensor"),
-        "aten::__ior__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+        General "aten::__ior__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bitwise_or.Scalar"),
-        "aten::__ixor__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::__ixor__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bitwise_xor.Tensor"),
-        "aten::__ixor__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+        General "aten::__ixor__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bitwise_xor.Scalar"),
-        "aten::__ilshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::__ilshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::__lshift__.Tensor"),
-        "aten::__ilshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+        General "aten::__ilshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::__lshift__.Scalar"),
-        "aten::__irshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::__irshift__.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::__rshift__.Tensor"),
-        "aten::__irshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+        General "aten::__irshift__.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::__rshift__.Scalar"),
-        "aten::concat(Tensor[] tensors, int dim=0) -> Tensor" =>
+        General "aten::concat(Tensor[] tensors, int dim=0) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::cat", a)),
-        "aten::concatenate(Tensor[] tensors, int dim=0) -> Tensor" =>
+        General "aten::concatenate(Tensor[] tensors, int dim=0) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::cat", a)),
-        "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" =>
+        TakesHostIndices "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::index.Tensor", a)),
-        "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool \
-            accumulate=False) -> Tensor" =>
+        TakesHostIndices "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, \
+            bool accumulate=False) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::index_put", a)),
-        "aten::where(Tensor condition) -> Tensor[]" =>
+        General "aten::where(Tensor condition) -> Tensor[]" =>
             Lowering::Composite(|a| forward("aten::nonzero_numpy", a)),
-        "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]" =>
+        General "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, \
+            int dim=0) -> Tensor(a)[]" =>
             Lowering::Composite(|a| forward("aten::split_with_sizes", a)),
-        "aten::moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
+        General "aten::moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
             Lowering::Composite(|a| forward("aten::movedim.int", a)),
-        "aten::moveaxis.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)" =>
+        General "aten::moveaxis.intlist(Tensor(a) self, int[] source, \
+            int[] destination) -> Tensor(a)" =>
             Lowering::Composite(|a| forward("aten::movedim.intlist", a)),
-        "aten::swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)" =>
+        General "aten::swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)" =>
             Lowering::Composite(|a| forward("aten::transpose.int", a)),
-        "aten::swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" =>
+        General "aten::swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" =>
             Lowering::Composite(|a| forward("aten::transpose.int", a)),
-        "aten::broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
+        General "aten::broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
             views::view(|_, a| views::one(views::expand(views::meta(a)?, a[1].ints()?)?)),
-        "aten::mT(Tensor(a) self) -> Tensor(a)" =>
+        General "aten::mT(Tensor(a) self) -> Tensor(a)" =>
             views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
-        "aten::mH(Tensor(a) self) -> Tensor(a)" =>
+        General "aten::mH(Tensor(a) self) -> Tensor(a)" =>
             views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
-        "aten::adjoint(Tensor(a) self) -> Tensor(a)" =>
+        General "aten::adjoint(Tensor(a) self) -> Tensor(a)" =>
             views::view(|_, a| views::one(matrix_transpose(views::meta(a)?)?)),
-        "aten::matrix_H(Tensor(a) self) -> Tensor(a)" => views::view(|_, a| {
-            super::dims::require_rank("self", a[0].tensor()?, 2..=2)?;
-            views::one(matrix_transpose(views::meta(a)?)?)
-        }),
-        "aten::numpy_T(Tensor(a) self) -> Tensor(a)" => views::view(|_, a| {
-            let m = views::meta(a)?;
-            views::one(m.with_dims(m.sizes.iter().rev().copied().collect(), m.strides.iter().rev().copied().collect()))
-        }),
-        "aten::real(Tensor(a) self) -> Tensor(a)" => ITSELF,
-        "aten::conj(Tensor(a) self) -> Tensor(a)" => ITSELF,
-        "aten::resolve_conj(Tensor(a) self) -> Tensor(a)" => ITSELF,
-        "aten::resolve_neg(Tensor(a) self) -> Tensor(a)" => ITSELF,
+        General "aten::matrix_H(Tensor(a) self) -> Tensor(a)" =>
+            views::view(|_, a| {
+                super::dims::require_rank("self", a[0].tensor()?, 2..=2)?;
+                views::one(matrix_transpose(views::meta(a)?)?)
+            }),
+        General "aten::numpy_T(Tensor(a) self) -> Tensor(a)" =>
+            views::view(|_, a| {
+                let m = views::meta(a)?;
+                views::one(m.with_dims(
+                    m.sizes.iter().rev().copied().collect(),
+                    m.strides.iter().rev().copied().collect(),
+                ))
+            }),
+        General "aten::real(Tensor(a) self) -> Tensor(a)" => ITSELF,
+        General "aten::conj(Tensor(a) self) -> Tensor(a)" => ITSELF,
+        General "aten::resolve_conj(Tensor(a) self) -> Tensor(a)" => ITSELF,
+        General "aten::resolve_neg(Tensor(a) self) -> Tensor(a)" => ITSELF,
     }
 }

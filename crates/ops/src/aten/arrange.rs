@@ -2,7 +2,7 @@
 //! elements, sums to a size.
 
 use super::dims::{done, fresh, is_one, known_equal, require, require_index, require_rank};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::{host, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -217,65 +217,81 @@ fn repeat_by_tensor(a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::atleast_1d(Tensor self) -> Tensor" =>
+        General "aten::atleast_1d(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 1))),
-        "aten::atleast_2d(Tensor self) -> Tensor" =>
+        General "aten::atleast_2d(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 2))),
-        "aten::atleast_3d(Tensor self) -> Tensor" =>
+        General "aten::atleast_3d(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(at_least(&own(a[0].tensor()?), 3))),
-        "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]" =>
+        General "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]" =>
             Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 1)))),
-        "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]" =>
+        General "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]" =>
             Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 2)))),
-        "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]" =>
+        General "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]" =>
             Lowering::Composite(|a| all(a[0].tensors().map(|t| at_least(&own(t), 3)))),
-        "aten::hstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(hstack),
-        "aten::vstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| stacked(a, 2, 0)),
-        "aten::row_stack(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| stacked(a, 2, 0)),
-        "aten::dstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(|a| stacked(a, 3, 2)),
-        "aten::column_stack(Tensor[] tensors) -> Tensor" => Lowering::Composite(column_stack),
-        "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]" =>
+        General "aten::hstack(Tensor[] tensors) -> Tensor" => Lowering::Composite(hstack),
+        General "aten::vstack(Tensor[] tensors) -> Tensor" =>
+            Lowering::Composite(|a| stacked(a, 2, 0)),
+        General "aten::row_stack(Tensor[] tensors) -> Tensor" =>
+            Lowering::Composite(|a| stacked(a, 2, 0)),
+        General "aten::dstack(Tensor[] tensors) -> Tensor" =>
+            Lowering::Composite(|a| stacked(a, 3, 2)),
+        General "aten::column_stack(Tensor[] tensors) -> Tensor" =>
+            Lowering::Composite(column_stack),
+        General "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]" =>
             Lowering::Composite(broadcast_tensors),
-        "aten::ravel(Tensor(a) self) -> Tensor(a)" =>
-            Lowering::Composite(|a| done(aten!("contiguous", Loc::caller(); a[0].tensor()?).view([-1i64]))),
-        "aten::fliplr(Tensor self) -> Tensor" => Lowering::Composite(|a| {
-            require_rank("self", a[0].tensor()?, 2..=64)?;
-            done(a[0].tensor()?.flip(1i64))
-        }),
-        "aten::flipud(Tensor self) -> Tensor" => Lowering::Composite(|a| {
-            require_rank("self", a[0].tensor()?, 1..=64)?;
-            done(a[0].tensor()?.flip(0i64))
-        }),
-        "aten::nonzero_numpy(Tensor self) -> Tensor[]" => Lowering::Composite(|a| {
-            let x = a[0].tensor()?;
-            let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
-            all(x.nonzero().unbind(1)?)
-        }),
-        "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" =>
+        PreservesElements "aten::ravel(Tensor(a) self) -> Tensor(a)" =>
+            Lowering::Composite(|a| {
+                done(aten!("contiguous", Loc::caller(); a[0].tensor()?).view([-1i64]))
+            }),
+        General "aten::fliplr(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| {
+                require_rank("self", a[0].tensor()?, 2..=64)?;
+                done(a[0].tensor()?.flip(1i64))
+            }),
+        General "aten::flipud(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| {
+                require_rank("self", a[0].tensor()?, 1..=64)?;
+                done(a[0].tensor()?.flip(0i64))
+            }),
+        General "aten::nonzero_numpy(Tensor self) -> Tensor[]" =>
+            Lowering::Composite(|a| {
+                let x = a[0].tensor()?;
+                let x = if x.dim() == 0 { x.unsqueeze(0) } else { x.clone() };
+                all(x.nonzero().unbind(1)?)
+            }),
+        General "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor" =>
             Lowering::Composite(|a| sum_to_size(a[0].tensor()?, a[1].ints()?)),
-        "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor" =>
+        General "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor" =>
             Lowering::Composite(take_along_dim),
-        "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? \
-            output_size=None) -> Tensor" =>
-            Lowering::Composite(repeat_each),
-        "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, \
+        General "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, \
             SymInt? output_size=None) -> Tensor" =>
-            Lowering::Dynamic { fake: repeat_by_tensor_fake, run: repeat_by_tensor },
-        "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor" =>
+            Lowering::Composite(repeat_each),
+        General "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, \
+            *, SymInt? output_size=None) -> Tensor" =>
             Lowering::Dynamic {
-            fake: |cx, a| {
-                let repeats = a[0].tensor()?;
-                require_index("repeats", repeats)?;
-                require_rank("repeats", repeats, 1..=1)?;
-                let m = Meta::contiguous([repeated_size(cx, &a[1])?], repeats.dtype()).on(repeats.device());
-                Ok(smallvec![Value::Tensor(Tensor::fake_of(m))])
+                observes_strides: true,
+                fake: repeat_by_tensor_fake,
+                run: repeat_by_tensor,
             },
-            run: |a| {
-                let repeats = a[0].tensor()?;
-                require_index("repeats", repeats)?;
-                require_rank("repeats", repeats, 1..=1)?;
-                done(repeated_indices(repeats, None, &a[1])?.to_dtype(repeats.dtype()))
+        General "aten::repeat_interleave.Tensor(Tensor repeats, *, \
+            SymInt? output_size=None) -> Tensor" =>
+            Lowering::Dynamic {
+                observes_strides: true,
+                fake: |cx, a| {
+                    let repeats = a[0].tensor()?;
+                    require_index("repeats", repeats)?;
+                    require_rank("repeats", repeats, 1..=1)?;
+                    let m = Meta::contiguous([repeated_size(cx, &a[1])?], repeats.dtype())
+                        .on(repeats.device());
+                    Ok(smallvec![Value::Tensor(Tensor::fake_of(m))])
+                },
+                run: |a| {
+                    let repeats = a[0].tensor()?;
+                    require_index("repeats", repeats)?;
+                    require_rank("repeats", repeats, 1..=1)?;
+                    done(repeated_indices(repeats, None, &a[1])?.to_dtype(repeats.dtype()))
+                },
             },
-        },
     }
 }

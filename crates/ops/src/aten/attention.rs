@@ -3,7 +3,7 @@
 use super::dims::{
     fresh, fresh_like, known_equal, require, require_index, require_rank, require_same_dtype,
 };
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;
@@ -265,24 +265,39 @@ fn rows_metas(a: &[Value]) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? \
-            attn_mask=None, float dropout_p=0., bool is_causal=False, *, float? scale=None, bool \
-            enable_gqa=False) -> Tensor" =>
+        General "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, \
+            Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, *, \
+            float? scale=None, bool enable_gqa=False) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Attention,
+                strides: Strides::RowMajor,
                 metas: |_, a| scaled_metas(a),
-                run: |a, out| scaled(a).and_then(|(operands, asked)| asked.run(operands, &out[0], None)),
+                run: |a, out| {
+                    scaled(a).and_then(|(operands, asked)| asked.run(operands, &out[0], None))
+                },
             }),
-        "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor \
-            value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? \
-            scale=None) -> (Tensor output, Tensor logsumexp)" =>
-            Lowering::Compute(Compute { class: Class::Attention, metas: |_, a| flash_metas(a), run: flash }),
-        "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool \
-            scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
+        General "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, \
+            Tensor value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, \
+            float? scale=None) -> (Tensor output, Tensor logsumexp)" =>
+            Lowering::Compute(Compute {
+                class: Class::Attention,
+                strides: Strides::RowMajor,
+                metas: |_, a| flash_metas(a),
+                run: flash,
+            }),
+        General "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, \
+            bool scale_grad_by_freq=False, bool sparse=False) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Gather,
+                strides: Strides::RowMajor,
                 metas: |_, a| rows_metas(a),
-                run: |a, out| Ok(kernels::embedding(&input(a[0].tensor()?)?, &input(a[1].tensor()?)?, &mut output(&out[0])?)?),
+                run: |a, out| {
+                    Ok(kernels::embedding(
+                        &input(a[0].tensor()?)?,
+                        &input(a[1].tensor()?)?,
+                        &mut output(&out[0])?,
+                    )?)
+                },
             }),
     }
 }

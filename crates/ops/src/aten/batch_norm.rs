@@ -2,7 +2,7 @@
 //! stored.
 
 use super::dims::{done, fresh, in_format_of, require, require_rank};
-use super::lower::{Lowering, Metas};
+use super::lowering::{Lowering, Metas, Strides};
 use super::norm::{blend, compute_dtype, norm, per_channel, require_affine, require_float};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};
@@ -219,13 +219,19 @@ impl<'a> BatchNorm<'a> {
         let (x, w, b, momentum, eps) = (self.x, self.weight, self.bias, self.momentum, self.eps);
         let parts: [Tensor; 3] = results(match self.running {
             Some([mean, var]) if self.training => {
-                aten_outputs!("_native_batch_norm_legit", loc; x, w, b, mean, var, true, momentum, eps)
+                aten_outputs!("_native_batch_norm_legit", loc;
+                    x, w, b, mean, var, true, momentum, eps
+                )
             }
             Some([mean, var]) => {
-                aten_outputs!("_native_batch_norm_legit_no_training", loc; x, w, b, mean, var, momentum, eps)
+                aten_outputs!("_native_batch_norm_legit_no_training", loc;
+                    x, w, b, mean, var, momentum, eps
+                )
             }
             None => {
-                aten_outputs!("_native_batch_norm_legit.no_stats", loc; x, w, b, true, momentum, eps)
+                aten_outputs!("_native_batch_norm_legit.no_stats", loc;
+                    x, w, b, true, momentum, eps
+                )
             }
         });
         parts.iter().try_for_each(|t| t.ok().map(drop))?;
@@ -291,7 +297,10 @@ fn instance_norm(a: &[Value]) -> Result<Outputs> {
     let running = n.running.map(|r| r.map(side_by_side));
     let (mean, var) = (running.as_ref().map(|r| &r[0]), running.as_ref().map(|r| &r[1]));
     let flat = n.x.reshape(sizes);
-    let y = aten!("batch_norm", loc; &flat, weight.as_ref(), bias.as_ref(), mean, var, n.training, n.momentum, n.eps, false);
+    let (weight, bias) = (weight.as_ref(), bias.as_ref());
+    let y = aten!("batch_norm", loc;
+        &flat, weight, bias, mean, var, n.training, n.momentum, n.eps, false
+    );
     if let (Some(given), Some(new), true) = (n.running, &running, n.training) {
         for (given, new) in given.into_iter().zip(new) {
             let mean = new.view([samples, channels]).mean_dim(0i64, false);
@@ -304,56 +313,101 @@ fn instance_norm(a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? \
-            running_mean, Tensor? running_var, bool training, float momentum, float eps) -> \
-            (Tensor, Tensor, Tensor)" =>
-            Lowering::HiddenMutation { when: updates, body: |a| Ok(BatchNorm::of(a, Form::Full)?.declared()?.map(Value::Tensor).into_iter().collect()) },
-        "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) \
-            running_mean, Tensor(b!) running_var, bool training, float momentum, float eps) -> \
-            (Tensor, Tensor, Tensor)" =>
-            norm(|_, a| BatchNorm::of(a, Form::Full)?.metas(a), |a, out| { let n = BatchNorm::of(a, Form::Full)?; n.run(out, n.running) }),
-        "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool \
-            training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(|_, a| BatchNorm::of(a, Form::NoStats)?.metas(a), |a, out| BatchNorm::of(a, Form::NoStats)?.run(out, None)),
-        "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, \
-            Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, \
-            Tensor, Tensor)" =>
-            norm(|_, a| BatchNorm::of(a, Form::Fixed(false))?.metas(a), |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None)),
-        "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, \
-            Tensor running_mean, Tensor running_var, bool training, float momentum, float eps) -> \
-            (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" =>
+        General "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
+            Tensor? running_mean, Tensor? running_var, bool training, float momentum, \
+            float eps) -> (Tensor, Tensor, Tensor)" =>
+            Lowering::HiddenMutation {
+                when: updates,
+                body: |a| {
+                    Ok(BatchNorm::of(a, Form::Full)?
+                        .declared()?
+                        .map(Value::Tensor)
+                        .into_iter()
+                        .collect())
+                },
+            },
+        General "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, \
+            Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, \
+            float eps) -> (Tensor, Tensor, Tensor)" =>
             norm(
-            |_, a| { let n = BatchNorm::of(a, Form::Full)?; Ok(functional_metas(n.metas(a)?, &n)) },
-            |a, out| run_functional(&BatchNorm::of(a, Form::Full)?, out),
-        ),
-        "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) \
-            running_mean, Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, \
-            Tensor, Tensor)" =>
+                Strides::FromOperands,
+                |_, a| BatchNorm::of(a, Form::Full)?.metas(a),
+                |a, out| {
+                    let n = BatchNorm::of(a, Form::Full)?;
+                    n.run(out, n.running)
+                },
+            ),
+        General "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, \
+            Tensor? bias, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)" =>
             norm(
-            |_, a| { let n = BatchNorm::of(a, Form::Fixed(true))?; Ok(with_reserve(n.metas(a)?, n.x)) },
-            |a, out| { let n = BatchNorm::of(a, Form::Fixed(true))?; n.run(out, n.running) },
-        ),
-        "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, \
-            Tensor running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, \
-            Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" =>
+                Strides::FromOperands,
+                |_, a| BatchNorm::of(a, Form::NoStats)?.metas(a),
+                |a, out| BatchNorm::of(a, Form::NoStats)?.run(out, None),
+            ),
+        General "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, \
+            Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, \
+            float eps) -> (Tensor, Tensor, Tensor)" =>
             norm(
-            |_, a| { let n = BatchNorm::of(a, Form::Fixed(true))?; Ok(functional_metas(with_reserve(n.metas(a)?, n.x), &n)) },
-            |a, out| run_functional(&BatchNorm::of(a, Form::Fixed(true))?, out),
-        ),
-        "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? \
-            running_mean, Tensor? running_var, float momentum, float eps) -> (Tensor, Tensor, \
-            Tensor, Tensor)" =>
+                Strides::FromOperands,
+                |_, a| BatchNorm::of(a, Form::Fixed(false))?.metas(a),
+                |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None),
+            ),
+        General "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, \
+            Tensor? bias, Tensor running_mean, Tensor running_var, bool training, float momentum, \
+            float eps) \
+            -> (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" =>
             norm(
-            |_, a| { let n = BatchNorm::of(a, Form::Fixed(false))?; Ok(with_reserve(n.metas(a)?, n.x)) },
-            |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None),
-        ),
-        "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, \
-            Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> \
-            Tensor" =>
+                Strides::FromOperands,
+                |_, a| {
+                    let n = BatchNorm::of(a, Form::Full)?;
+                    Ok(functional_metas(n.metas(a)?, &n))
+                },
+                |a, out| run_functional(&BatchNorm::of(a, Form::Full)?, out),
+            ),
+        General "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, \
+            Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, \
+            float eps) -> (Tensor, Tensor, Tensor, Tensor)" =>
+            norm(
+                Strides::FromOperands,
+                |_, a| {
+                    let n = BatchNorm::of(a, Form::Fixed(true))?;
+                    Ok(with_reserve(n.metas(a)?, n.x))
+                },
+                |a, out| {
+                    let n = BatchNorm::of(a, Form::Fixed(true))?;
+                    n.run(out, n.running)
+                },
+            ),
+        General "aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, \
+            Tensor? bias, Tensor running_mean, Tensor running_var, float momentum, \
+            float eps) \
+            -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)" =>
+            norm(
+                Strides::FromOperands,
+                |_, a| {
+                    let n = BatchNorm::of(a, Form::Fixed(true))?;
+                    Ok(functional_metas(with_reserve(n.metas(a)?, n.x), &n))
+                },
+                |a, out| run_functional(&BatchNorm::of(a, Form::Fixed(true))?, out),
+            ),
+        General "aten::_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, \
+            Tensor? running_mean, Tensor? running_var, float momentum, \
+            float eps) -> (Tensor, Tensor, Tensor, Tensor)" =>
+            norm(
+                Strides::FromOperands,
+                |_, a| {
+                    let n = BatchNorm::of(a, Form::Fixed(false))?;
+                    Ok(with_reserve(n.metas(a)?, n.x))
+                },
+                |a, out| BatchNorm::of(a, Form::Fixed(false))?.run(out, None),
+            ),
+        General "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, \
+            Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
+            bool cudnn_enabled) -> Tensor" =>
             Lowering::HiddenMutation { when: updates, body: batch_norm },
-        "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, \
-            Tensor? running_var, bool use_input_stats, float momentum, float eps, bool \
-            cudnn_enabled) -> Tensor" =>
+        General "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, \
+            Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, \
+            float eps, bool cudnn_enabled) -> Tensor" =>
             Lowering::HiddenMutation { when: updates, body: instance_norm },
     }
 }

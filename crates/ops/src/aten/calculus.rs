@@ -1,7 +1,7 @@
 //! Differences and integrals along a dimension.
 
 use super::dims::{decide, done, require_rank};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::order::refuse_bool;
 use super::{table, views};
 use crate::dispatch::value::{Outputs, Value};
@@ -161,19 +161,20 @@ macro_rules! integral {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) \
-            -> Tensor" =>
+        General "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, \
+            Tensor? append=None) -> Tensor" =>
             Lowering::Composite(diff),
-        "aten::trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
+        General "aten::trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
             integral!(trapezoid points),
-        "aten::trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" =>
+        General "aten::trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" =>
             integral!(trapezoid even),
-        "aten::trapz.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" => integral!(trapezoid points),
-        "aten::trapz.dx(Tensor y, *, float dx=1., int dim=-1) -> Tensor" =>
+        General "aten::trapz.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
+            integral!(trapezoid points),
+        General "aten::trapz.dx(Tensor y, *, float dx=1., int dim=-1) -> Tensor" =>
             integral!(trapezoid even),
-        "aten::cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
+        General "aten::cumulative_trapezoid.x(Tensor y, Tensor x, *, int dim=-1) -> Tensor" =>
             integral!(cumulative points),
-        "aten::cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" =>
+        General "aten::cumulative_trapezoid.dx(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor" =>
             integral!(cumulative even),
     }
 }

@@ -2,7 +2,7 @@
 //! hold.
 
 use super::dims::{known_equal, require};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::{host, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -61,12 +61,21 @@ fn holds(t: &Tensor, message: &str) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, \
-            ScalarType? dtype=None, *, Device? device=None, Layout? layout=None) -> ()" =>
-            Lowering::Dynamic { fake: |_, a| metadata(a), run: metadata },
-        "aten::_assert_async(Tensor self) -> ()" =>
-            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: |a| holds(a[0].tensor()?, "an asserted tensor is zero") },
-        "aten::_assert_async.msg(Tensor self, str assert_msg) -> ()" =>
-            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: |a| holds(a[0].tensor()?, a[1].str()?) },
+        General "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, \
+            SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, \
+            Layout? layout=None) -> ()" =>
+            Lowering::Dynamic { observes_strides: true, fake: |_, a| metadata(a), run: metadata },
+        General "aten::_assert_async(Tensor self) -> ()" =>
+            Lowering::Dynamic {
+                observes_strides: true,
+                fake: |_, _| Ok(Outputs::new()),
+                run: |a| holds(a[0].tensor()?, "an asserted tensor is zero"),
+            },
+        General "aten::_assert_async.msg(Tensor self, str assert_msg) -> ()" =>
+            Lowering::Dynamic {
+                observes_strides: true,
+                fake: |_, _| Ok(Outputs::new()),
+                run: |a| holds(a[0].tensor()?, a[1].str()?),
+            },
     }
 }

@@ -3,7 +3,7 @@
 use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
 use super::host;
 use super::loss::{Reduction, require_floats};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -19,7 +19,7 @@ const fn reduce(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Reduce, metas, run })
+    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
 }
 
 /// The dimension of the classes: the second, or the only one.
@@ -358,31 +358,40 @@ fn forward(op: &str, a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt \
-            ignore_index) -> (Tensor output, Tensor total_weight)" =>
-            reduce(|_, a| nll_metas(a, 1..=2), nll),
-        "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, \
+        General "aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, \
             SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
+            reduce(|_, a| nll_metas(a, 1..=2), nll),
+        General "aten::nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, \
+            int reduction, SymInt ignore_index) -> (Tensor output, Tensor total_weight)" =>
             reduce(|_, a| nll_metas(a, 4..=4), nll),
-        "aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt \
-            ignore_index=-100) -> Tensor" =>
+        General "aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, \
+            SymInt ignore_index=-100) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::nll_loss_forward", a)),
-        "aten::nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, \
-            SymInt ignore_index=-100) -> Tensor" =>
+        General "aten::nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, \
+            int reduction=1, SymInt ignore_index=-100) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::nll_loss2d_forward", a)),
-        "aten::nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, \
-            SymInt ignore_index=-100) -> Tensor" =>
-            Lowering::Composite(|a| done(nll_nd(a[0].tensor()?, a[1].tensor()?, a[2].opt_tensor()?, Reduction::of(&a[3])?, a[4].int()?)?)),
-        "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int \
-            reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor" =>
+        General "aten::nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, \
+            int reduction=1, SymInt ignore_index=-100) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(nll_nd(
+                    a[0].tensor()?,
+                    a[1].tensor()?,
+                    a[2].opt_tensor()?,
+                    Reduction::of(&a[3])?,
+                    a[4].int()?,
+                )?)
+            }),
+        General "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, \
+            int reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor" =>
             Lowering::Composite(|a| CrossEntropy::of(a)?.run()),
-        "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? \
-            weight=None, int reduction=1) -> Tensor" =>
+        General "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, \
+            Tensor? weight=None, int reduction=1) -> Tensor" =>
             reduce(|_, a| multi_margin_metas(a), |a, out| multi_margin(a, &out[0])),
-        "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> \
-            (Tensor output, Tensor is_target)" =>
+        General "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, \
+            int reduction) -> (Tensor output, Tensor is_target)" =>
             reduce(|_, a| multilabel_metas(a), multilabel_margin),
-        "aten::multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor" =>
+        General "aten::multilabel_margin_loss(Tensor self, Tensor target, \
+            int reduction=1) -> Tensor" =>
             Lowering::Composite(|a| forward("aten::multilabel_margin_loss_forward", a)),
     }
 }

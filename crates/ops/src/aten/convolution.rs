@@ -3,7 +3,7 @@
 use super::dims::{
     channels_last_strides, done, fresh, is_channels_last, require, require_rank, require_same_dtype,
 };
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{input, output};
 use crate::dispatch::value::Value;
@@ -247,52 +247,58 @@ fn named_padding(
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] \
-            padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) \
-            -> Tensor" =>
+        General "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, \
+            SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, \
+            SymInt groups) -> Tensor" =>
             Lowering::Compute(Compute {
                 class: Class::Convolution,
+                strides: Strides::RowMajor,
                 metas: |_, a| -> Result<Metas> { Ok(smallvec![Convolution::of(a)?.meta()?]) },
                 run: |a, out| Convolution::of(a)?.run(&out[0]),
             }),
-        "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], \
-            SymInt[1] padding=[0], SymInt[1] dilation=[1], SymInt groups=1) -> Tensor" =>
+        General "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] dilation=[1], \
+            SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 1, false)?)),
-        "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, \
-            str padding=\"valid\", SymInt[1] dilation=1, SymInt groups=1) -> Tensor" =>
+        General "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[1] stride=1, str padding=\"valid\", SymInt[1] dilation=1, \
+            SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 1, false)?)),
-        "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, 1], \
-            SymInt[2] padding=[0, 0], SymInt[2] dilation=[1, 1], SymInt groups=1) -> Tensor" =>
+        General "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[2] stride=[1, 1], SymInt[2] padding=[0, 0], SymInt[2] dilation=[1, 1], \
+            SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, false)?)),
-        "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, \
-            str padding=\"valid\", SymInt[2] dilation=1, SymInt groups=1) -> Tensor" =>
+        General "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[2] stride=1, str padding=\"valid\", SymInt[2] dilation=1, \
+            SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, false)?)),
-        "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, 1, 1], \
-            SymInt[3] padding=[0, 0, 0], SymInt[3] dilation=[1, 1, 1], SymInt groups=1) -> \
-            Tensor" =>
+        General "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] dilation=[1, 1, 1], \
+            SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 3, false)?)),
-        "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] \
-            stride=[1, 1, 1], str padding=\"valid\", SymInt[3] dilation=[1, 1, 1], SymInt \
-            groups=1) -> Tensor" =>
+        General "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[3] stride=[1, 1, 1], str padding=\"valid\", SymInt[3] dilation=[1, 1, 1], \
+            SymInt groups=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 3, false)?)),
-        "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, str \
-            padding, SymInt[] dilation, SymInt groups) -> Tensor" =>
+        General "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, \
+            SymInt[] stride, str padding, SymInt[] dilation, SymInt groups) -> Tensor" =>
             Lowering::Composite(|a| {
                 let weight = a[1].tensor()?;
                 require_rank("weight", weight, 3..=5)?;
                 done(conv(a, weight.dim() - 2, false)?)
             }),
-        "aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] \
-            stride=[1], SymInt[1] padding=[0], SymInt[1] output_padding=[0], SymInt groups=1, \
-            SymInt[1] dilation=[1]) -> Tensor" =>
+        General "aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[1] stride=[1], SymInt[1] padding=[0], SymInt[1] output_padding=[0], \
+            SymInt groups=1, SymInt[1] dilation=[1]) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 1, true)?)),
-        "aten::conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] \
-            stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], SymInt[3] output_padding=[0, 0, 0], \
-            SymInt groups=1, SymInt[3] dilation=[1, 1, 1]) -> Tensor" =>
+        General "aten::conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[3] stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], \
+            SymInt[3] output_padding=[0, 0, 0], SymInt groups=1, \
+            SymInt[3] dilation=[1, 1, 1]) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 3, true)?)),
-        "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] \
-            stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, SymInt[2] \
-            dilation=1) -> Tensor" =>
+        General "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, \
+            SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, \
+            SymInt[2] dilation=1) -> Tensor" =>
             Lowering::Composite(|a| done(conv(a, 2, true)?)),
     }
 }

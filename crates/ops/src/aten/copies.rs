@@ -4,7 +4,7 @@
 use super::dims::{
     done, format_strides, fresh, is_channels_last, is_channels_last_contiguous, is_contiguous,
 };
-use super::lower::{Class, Compute, Lowering, Metas, Pointwise, Types};
+use super::lowering::{Class, Compute, Lowering, Metas, Pointwise, Strides, Types};
 use super::{reshape, table};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -18,6 +18,7 @@ use smallvec::smallvec;
 pub(crate) const fn copying(metas: fn(&FakeCtx, &[Value]) -> Result<Metas>) -> Lowering {
     Lowering::Compute(Compute {
         class: Class::Copy,
+        strides: Strides::FromOperands,
         metas,
         run: |a, out| copy_all(a[0].tensor()?, &out[0]),
     })
@@ -31,6 +32,7 @@ fn copy_all(from: &Tensor, to: &Tensor) -> Result<()> {
 pub(crate) const fn unsafe_view() -> Lowering {
     Lowering::Compute(Compute {
         class: Class::Copy,
+        strides: Strides::FromOperands,
         metas: |_, a| {
             let x = a[0].tensor()?;
             Ok(smallvec![fresh(x, reshape::view(x.meta(), a[1].ints()?)?.sizes, x.dtype())])
@@ -130,104 +132,144 @@ fn viewed_copy(op: &str, args: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor" =>
+        PreservesElements "aten::clone(Tensor self, *, \
+            MemoryFormat? memory_format=None) -> Tensor" =>
             copying(|_, a| {
-            let x = a[0].tensor()?;
-            clone_meta(x, format_of(&a[1])?, x.dtype(), x.device())
-        }),
-        "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> \
-            Tensor(a)" =>
+                let x = a[0].tensor()?;
+                clone_meta(x, format_of(&a[1])?, x.dtype(), x.device())
+            }),
+        PreservesElements "aten::contiguous(Tensor(a) self, *, \
+            MemoryFormat memory_format=contiguous_format) -> Tensor(a)" =>
             Lowering::Composite(|a| {
-            let (x, format) = (a[0].tensor()?, format_of(&a[1])?);
-            if has_format(x, format)? { done(x.clone()) } else { done(x.clone_as(format)) }
-        }),
-        "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor" =>
-            Lowering::Pointwise(Pointwise {
-            types: Types::First,
-            build: |cx| cx.arg(1),
-        }),
-        "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)" =>
+                let (x, format) = (a[0].tensor()?, format_of(&a[1])?);
+                if has_format(x, format)? { done(x.clone()) } else { done(x.clone_as(format)) }
+            }),
+        CopiesAcrossDevices "aten::copy(Tensor self, Tensor src, \
+            bool non_blocking=False) -> Tensor" =>
+            Lowering::Pointwise(Pointwise { types: Types::First, build: |cx| cx.arg(1) }),
+        MovesElements "aten::copy_(Tensor(a!) self, Tensor src, \
+            bool non_blocking=False) -> Tensor(a!)" =>
             Lowering::InPlace("aten::copy"),
-        "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? \
-            device=None, bool? pin_memory=None, bool non_blocking=False, MemoryFormat? \
-            memory_format=None) -> Tensor" =>
+        PreservesElements "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, \
+            Layout? layout=None, Device? device=None, bool? pin_memory=None, \
+            bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor" =>
             copying(|_, a| {
                 let x = a[0].tensor()?;
                 require_strided(&a[2])?;
-                let (dtype, device) = (a[1].opt(Value::dtype)?.unwrap_or(x.dtype()), a[3].opt(Value::device)?.unwrap_or(x.device()));
+                let (dtype, device) = (
+                    a[1].opt(Value::dtype)?.unwrap_or(x.dtype()),
+                    a[3].opt(Value::device)?.unwrap_or(x.device()),
+                );
                 clone_meta(x, format_of(&a[6])?, dtype, device)
             }),
-        "aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool \
-            copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" =>
+        PreservesElements "aten::to.dtype(Tensor(a) self, ScalarType dtype, \
+            bool non_blocking=False, bool copy=False, \
+            MemoryFormat? memory_format=None) -> Tensor(a)" =>
             Lowering::Composite(|a| {
-            To { dtype: Some(a[1].dtype()?), device: None, copy: a[3].bool()?, format: format_of(&a[4])? }.apply(a[0].tensor()?)
-        }),
-        "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, bool \
-            non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" =>
+                To {
+                    dtype: Some(a[1].dtype()?),
+                    device: None,
+                    copy: a[3].bool()?,
+                    format: format_of(&a[4])?,
+                }
+                .apply(a[0].tensor()?)
+            }),
+        PreservesElements "aten::to.device(Tensor(a) self, Device device, ScalarType dtype, \
+            bool non_blocking=False, bool copy=False, \
+            MemoryFormat? memory_format=None) -> Tensor(a)" =>
             Lowering::Composite(|a| {
-            To { dtype: Some(a[2].dtype()?), device: Some(a[1].device()?), copy: a[4].bool()?, format: format_of(&a[5])? }.apply(a[0].tensor()?)
-        }),
-        "aten::to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, \
-            Device? device=None, bool? pin_memory=None, bool non_blocking=False, bool copy=False, \
+                To {
+                    dtype: Some(a[2].dtype()?),
+                    device: Some(a[1].device()?),
+                    copy: a[4].bool()?,
+                    format: format_of(&a[5])?,
+                }
+                .apply(a[0].tensor()?)
+            }),
+        PreservesElements "aten::to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, \
+            Layout? layout=None, Device? device=None, bool? pin_memory=None, \
+            bool non_blocking=False, bool copy=False, \
             MemoryFormat? memory_format=None) -> Tensor(a)" =>
             Lowering::Composite(|a| {
                 require_strided(&a[2])?;
-                To { dtype: a[1].opt(Value::dtype)?, device: a[3].opt(Value::device)?, copy: a[6].bool()?, format: format_of(&a[7])? }.apply(a[0].tensor()?)
+                To {
+                    dtype: a[1].opt(Value::dtype)?,
+                    device: a[3].opt(Value::device)?,
+                    copy: a[6].bool()?,
+                    format: format_of(&a[7])?,
+                }
+                .apply(a[0].tensor()?)
             }),
-        "aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, \
-            MemoryFormat? memory_format=None) -> Tensor(a)" =>
+        PreservesElements "aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, \
+            bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)" =>
             Lowering::Composite(|a| {
-            let other = a[1].tensor()?;
-            To { dtype: Some(other.dtype()), device: Some(other.device()), copy: a[3].bool()?, format: format_of(&a[4])? }.apply(a[0].tensor()?)
-        }),
+                let other = a[1].tensor()?;
+                To {
+                    dtype: Some(other.dtype()),
+                    device: Some(other.device()),
+                    copy: a[3].bool()?,
+                    format: format_of(&a[4])?,
+                }
+                .apply(a[0].tensor()?)
+            }),
         // PyTorch's schema leaves out that it may be `self`, as `to` is
-        "aten::type_as(Tensor(a) self, Tensor other) -> Tensor(a)" => Lowering::Composite(|a| {
-            let other = a[1].tensor()?;
-            To { dtype: Some(other.dtype()), device: Some(other.device()), copy: false, format: MemoryFormat::Preserve }.apply(a[0].tensor()?)
-        }),
+        PreservesElements "aten::type_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
+            Lowering::Composite(|a| {
+                let other = a[1].tensor()?;
+                To {
+                    dtype: Some(other.dtype()),
+                    device: Some(other.device()),
+                    copy: false,
+                    format: MemoryFormat::Preserve,
+                }
+                .apply(a[0].tensor()?)
+            }),
         // where there is no view, the copy is in the order of the elements all the same
-        "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" =>
+        PreservesElements "aten::view_copy(Tensor self, SymInt[] size) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::reshape", a)),
-        "aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor" =>
+        General "aten::view_copy.dtype(Tensor self, ScalarType dtype) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::view.dtype", a)),
-        "aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor" =>
+        General "aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::expand", a)),
-        "aten::permute_copy(Tensor self, int[] dims) -> Tensor" =>
+        General "aten::permute_copy(Tensor self, int[] dims) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::permute", a)),
-        "aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor" =>
+        General "aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::transpose.int", a)),
-        "aten::t_copy(Tensor self) -> Tensor" => Lowering::Composite(|a| viewed_copy("aten::t", a)),
-        "aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor" =>
+        General "aten::t_copy(Tensor self) -> Tensor" =>
+            Lowering::Composite(|a| viewed_copy("aten::t", a)),
+        General "aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::select.int", a)),
-        "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, \
-            SymInt step=1) -> Tensor" =>
+        General "aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, \
+            SymInt? end=None, SymInt step=1) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::slice.Tensor", a)),
-        "aten::narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor" =>
+        General "aten::narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::narrow", a)),
-        "aten::squeeze_copy(Tensor self) -> Tensor" =>
+        General "aten::squeeze_copy(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::squeeze", a)),
-        "aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor" =>
+        General "aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::squeeze.dim", a)),
-        "aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor" =>
+        General "aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::squeeze.dims", a)),
-        "aten::unsqueeze_copy(Tensor self, int dim) -> Tensor" =>
+        General "aten::unsqueeze_copy(Tensor self, int dim) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::unsqueeze", a)),
-        "aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor" =>
+        General "aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, \
+            int dim2=1) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::diagonal", a)),
-        "aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor" =>
+        General "aten::unfold_copy(Tensor self, int dimension, int size, int step) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::unfold", a)),
-        "aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? \
-            storage_offset=None) -> Tensor" =>
+        ObservesStorage "aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, \
+            SymInt? storage_offset=None) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::as_strided", a)),
-        "aten::alias_copy(Tensor self) -> Tensor" =>
+        General "aten::alias_copy(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::alias", a)),
-        "aten::detach_copy(Tensor self) -> Tensor" =>
+        General "aten::detach_copy(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| viewed_copy("aten::detach", a)),
-        "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]" =>
+        General "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]" =>
             Lowering::Composite(|a| viewed_copy("aten::unbind.int", a)),
-        "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" =>
+        General "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" =>
             Lowering::Composite(|a| viewed_copy("aten::split.Tensor", a)),
-        "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]" =>
+        General "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, \
+            int dim=0) -> Tensor[]" =>
             Lowering::Composite(|a| viewed_copy("aten::split_with_sizes", a)),
     }
 }

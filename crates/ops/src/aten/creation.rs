@@ -2,7 +2,7 @@
 
 use super::dims::format_strides;
 use super::host::{self, typed};
-use super::lower::{self, Compute, Lowering, Metas};
+use super::lowering::{self, Compute, Lowering, Metas, Strides};
 use super::number::{filling, require_argument_fits, require_fits};
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -23,7 +23,12 @@ const fn filled(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: lower::Class::Fill, metas, run })
+    Lowering::Compute(Compute {
+        class: lowering::Class::Fill,
+        strides: Strides::RowMajor,
+        metas,
+        run,
+    })
 }
 
 fn nothing(_: &[Value], _: &[Tensor]) -> Result<()> {
@@ -145,7 +150,6 @@ fn number(v: &Value) -> Result<Scalar> {
 }
 
 // ---- ranges
-// ------------------------------------------------------------------------------------------------------------------------
 
 /// `start`, `end` and `step`, as an overload of `arange` gives them.
 fn bounds(args: &[Value], count: usize) -> (Value, Value, Value) {
@@ -249,7 +253,9 @@ fn spaced(args: &[Value], outs: &[Tensor], map: impl Fn(f64) -> f64) -> Result<(
     let value = |i: i64| {
         map(if n == 1 || i < n / 2 { a + step * i as f64 } else { b - step * (n - 1 - i) as f64 })
     };
-    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| (0..).zip(o).for_each(|(i, o)| *o = T::store(Class::cast(value(i))))))
+    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| {
+        (0..).zip(o).for_each(|(i, o)| *o = T::store(Class::cast(value(i))));
+    }))
 }
 
 fn eye(outs: &[Tensor]) -> Result<()> {
@@ -265,8 +271,10 @@ fn eye(outs: &[Tensor]) -> Result<()> {
 
 macro_rules! options {
     ($head:literal $($more:literal)?) => {
-        concat!("aten::", $head, ", *, ScalarType? dtype=None, Layout? layout=None, Device? \
-            device=None, bool? pin_memory=None", $($more,)? ") -> Tensor")
+        concat!(
+            "aten::", $head, ", *, ScalarType? dtype=None, Layout? layout=None, \
+            Device? device=None, bool? pin_memory=None", $($more,)? ") -> Tensor"
+        )
     };
     (like $head:literal) => { options!($head ", MemoryFormat? memory_format=None") };
 }
@@ -275,68 +283,150 @@ pub(super) use options;
 table! {
     /// Tensors from sizes and numbers.
     pub(super) static TABLE = {
-        options!("empty.memory_format(SymInt[] \
-            size" ", MemoryFormat? memory_format=None") => filled(|_, a| {
-            let metas = sized(a, 1, DEFAULT)?;
-            let format = if let Value::MemoryFormat(m) = a[5] { m } else { MemoryFormat::Contiguous };
-            metas.into_iter().map(|m| Ok(Meta { strides: format_strides(format, &m.sizes, &m)?, ..m })).collect()
-        }, nothing),
-        options!("empty_strided(SymInt[] size, SymInt[] \
-            stride") => filled(|_, a| strided(&a[0], &a[1], factory(a[0].ints()?, a, 2, DEFAULT, Device::Cpu)?), nothing),
-        options!("empty_permuted(SymInt[] size, int[] \
-            physical_layout") => filled(|_, a| permuted(a), nothing),
-        options!("zeros(SymInt[] size") => filled(|_, a| sized(a, 1, DEFAULT), nothing),
-        options!("ones(SymInt[] size") => filled(|_, a| sized(a, 1, DEFAULT), |_, o| all(o, 1)),
-        options!("full(SymInt[] size, Scalar \
-            fill_value") => filled(|_, a| filled_with(sized(a, 2, a[1].scalar()?.dtype())?, "fill_value", &a[1], own), |a, o| all(o, a[1].scalar()?)),
-        options!("scalar_tensor(Scalar \
-            s") => filled(|_, a| filled_with(smallvec![factory(&[], a, 1, DEFAULT, Device::Cpu)?], "s", &a[0], filling), |a, o| all(o, a[0].scalar()?)),
-        options!(like "empty_like(Tensor self") => filled(|_, a| like(a, 1), nothing),
-        options!(like "zeros_like(Tensor self") => filled(|_, a| like(a, 1), nothing),
-        options!(like "ones_like(Tensor self") => filled(|_, a| like(a, 1), |_, o| all(o, 1)),
-        options!(like "full_like(Tensor self, Scalar \
-            fill_value") => filled(|_, a| filled_with(like(a, 2)?, "fill_value", &a[1], filling), |a, o| all(o, a[1].scalar()?)),
-        options!("new_empty(Tensor self, SymInt[] size") => filled(|_, a| new(a, 2), nothing),
-        options!("new_zeros(Tensor self, SymInt[] size") => filled(|_, a| new(a, 2), nothing),
-        options!("new_ones(Tensor self, SymInt[] \
-            size") => filled(|_, a| new(a, 2), |_, o| all(o, 1)),
-        options!("new_full(Tensor self, SymInt[] size, Scalar \
-            fill_value") => filled(|_, a| filled_with(new(a, 3)?, "fill_value", &a[2], own), |a, o| all(o, a[2].scalar()?)),
-        options!("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride") => filled(|_, a| {
-            let t = a[0].tensor()?;
-            strided(&a[1], &a[2], factory(a[1].ints()?, a, 3, t.dtype(), t.device())?)
-        }, nothing),
-        options!("arange(Scalar end") => filled(|_, a| arange_meta(a, 1), |a, o| arange(a, o, 1)),
-        options!("arange.start(Scalar start, Scalar \
-            end") => filled(|_, a| arange_meta(a, 2), |a, o| arange(a, o, 2)),
-        options!("arange.start_step(Scalar start, Scalar end, Scalar \
-            step=1") => filled(|_, a| arange_meta(a, 3), |a, o| arange(a, o, 3)),
-        options!("linspace(Scalar start, Scalar end, int \
-            steps") => filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
-        options!("linspace.Tensor_Tensor(Tensor start, Tensor end, int \
-            steps") => filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
-        options!("linspace.Tensor_Scalar(Tensor start, Scalar end, int \
-            steps") => filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
-        options!("linspace.Scalar_Tensor(Scalar start, Tensor end, int \
-            steps") => filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
-        options!("logspace(Scalar start, Scalar end, int steps, float \
-            base=10.") => filled(|_, a| spaced_meta(a, 4), |a, o| { let b = a[3].float()?; spaced(a, o, |x| b.powf(x)) }),
-        options!("logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, float \
-            base=10.") => filled(|_, a| spaced_meta(a, 4), |a, o| { let b = a[3].float()?; spaced(a, o, |x| b.powf(x)) }),
-        options!("logspace.Tensor_Scalar(Tensor start, Scalar end, int steps, float \
-            base=10.") => filled(|_, a| spaced_meta(a, 4), |a, o| { let b = a[3].float()?; spaced(a, o, |x| b.powf(x)) }),
-        options!("logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, float \
-            base=10.") => filled(|_, a| spaced_meta(a, 4), |a, o| { let b = a[3].float()?; spaced(a, o, |x| b.powf(x)) }),
-        options!("eye(SymInt \
-            n") => filled(|_, a| { let n = a[0].int()?; Ok(smallvec![factory(&[n, n], a, 1, DEFAULT, Device::Cpu)?]) }, |_, o| eye(o)),
-        options!("eye.m(SymInt n, SymInt \
-            m") => filled(|_, a| Ok(smallvec![factory(&[a[0].int()?, a[1].int()?], a, 2, DEFAULT, Device::Cpu)?]), |_, o| eye(o)),
-        "aten::lift_fresh(Tensor(a) self) -> Tensor(a)" =>
+        General options!(like "empty.memory_format(SymInt[] size") =>
+            filled(
+                |_, a| {
+                    let metas = sized(a, 1, DEFAULT)?;
+                    let format = if let Value::MemoryFormat(m) = a[5] {
+                        m
+                    } else {
+                        MemoryFormat::Contiguous
+                    };
+                    metas
+                        .into_iter()
+                        .map(|m| Ok(Meta { strides: format_strides(format, &m.sizes, &m)?, ..m }))
+                        .collect()
+                },
+                nothing,
+            ),
+        General options!("empty_strided(SymInt[] size, SymInt[] stride") =>
+            filled(
+                |_, a| strided(&a[0], &a[1], factory(a[0].ints()?, a, 2, DEFAULT, Device::Cpu)?),
+                nothing,
+            ),
+        General options!("empty_permuted(SymInt[] size, int[] physical_layout") =>
+            filled(|_, a| permuted(a), nothing),
+        General options!("zeros(SymInt[] size") => filled(|_, a| sized(a, 1, DEFAULT), nothing),
+        General options!("ones(SymInt[] size") =>
+            filled(|_, a| sized(a, 1, DEFAULT), |_, o| all(o, 1)),
+        General options!("full(SymInt[] size, Scalar fill_value") =>
+            filled(
+                |_, a| filled_with(sized(a, 2, a[1].scalar()?.dtype())?, "fill_value", &a[1], own),
+                |a, o| all(o, a[1].scalar()?),
+            ),
+        General options!("scalar_tensor(Scalar s") =>
+            filled(
+                |_, a| {
+                    filled_with(
+                        smallvec![factory(&[], a, 1, DEFAULT, Device::Cpu)?],
+                        "s",
+                        &a[0],
+                        filling,
+                    )
+                },
+                |a, o| all(o, a[0].scalar()?),
+            ),
+        General options!(like "empty_like(Tensor self") => filled(|_, a| like(a, 1), nothing),
+        IgnoresContents options!(like "zeros_like(Tensor self") =>
+            filled(|_, a| like(a, 1), nothing),
+        IgnoresContents options!(like "ones_like(Tensor self") =>
+            filled(|_, a| like(a, 1), |_, o| all(o, 1)),
+        IgnoresContents options!(like "full_like(Tensor self, Scalar fill_value") =>
+            filled(
+                |_, a| filled_with(like(a, 2)?, "fill_value", &a[1], filling),
+                |a, o| all(o, a[1].scalar()?),
+            ),
+        General options!("new_empty(Tensor self, SymInt[] size") =>
+            filled(|_, a| new(a, 2), nothing),
+        General options!("new_zeros(Tensor self, SymInt[] size") =>
+            filled(|_, a| new(a, 2), nothing),
+        General options!("new_ones(Tensor self, SymInt[] size") =>
+            filled(|_, a| new(a, 2), |_, o| all(o, 1)),
+        General options!("new_full(Tensor self, SymInt[] size, Scalar fill_value") =>
+            filled(
+                |_, a| filled_with(new(a, 3)?, "fill_value", &a[2], own),
+                |a, o| all(o, a[2].scalar()?),
+            ),
+        General options!("new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride") =>
+            filled(
+                |_, a| {
+                    let t = a[0].tensor()?;
+                    strided(&a[1], &a[2], factory(a[1].ints()?, a, 3, t.dtype(), t.device())?)
+                },
+                nothing,
+            ),
+        General options!("arange(Scalar end") =>
+            filled(|_, a| arange_meta(a, 1), |a, o| arange(a, o, 1)),
+        General options!("arange.start(Scalar start, Scalar end") =>
+            filled(|_, a| arange_meta(a, 2), |a, o| arange(a, o, 2)),
+        General options!("arange.start_step(Scalar start, Scalar end, Scalar step=1") =>
+            filled(|_, a| arange_meta(a, 3), |a, o| arange(a, o, 3)),
+        General options!("linspace(Scalar start, Scalar end, int steps") =>
+            filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
+        General options!("linspace.Tensor_Tensor(Tensor start, Tensor end, int steps") =>
+            filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
+        General options!("linspace.Tensor_Scalar(Tensor start, Scalar end, int steps") =>
+            filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
+        General options!("linspace.Scalar_Tensor(Scalar start, Tensor end, int steps") =>
+            filled(|_, a| spaced_meta(a, 3), |a, o| spaced(a, o, |x| x)),
+        General options!("logspace(Scalar start, Scalar end, int steps, float base=10.") =>
+            filled(
+                |_, a| spaced_meta(a, 4),
+                |a, o| {
+                    let b = a[3].float()?;
+                    spaced(a, o, |x| b.powf(x))
+                },
+            ),
+        General options!("logspace.Tensor_Tensor(Tensor start, Tensor end, int steps, \
+            float base=10.") =>
+            filled(
+                |_, a| spaced_meta(a, 4),
+                |a, o| {
+                    let b = a[3].float()?;
+                    spaced(a, o, |x| b.powf(x))
+                },
+            ),
+        General options!("logspace.Tensor_Scalar(Tensor start, Scalar end, int steps, \
+            float base=10.") =>
+            filled(
+                |_, a| spaced_meta(a, 4),
+                |a, o| {
+                    let b = a[3].float()?;
+                    spaced(a, o, |x| b.powf(x))
+                },
+            ),
+        General options!("logspace.Scalar_Tensor(Scalar start, Tensor end, int steps, \
+            float base=10.") =>
+            filled(
+                |_, a| spaced_meta(a, 4),
+                |a, o| {
+                    let b = a[3].float()?;
+                    spaced(a, o, |x| b.powf(x))
+                },
+            ),
+        General options!("eye(SymInt n") =>
+            filled(
+                |_, a| {
+                    let n = a[0].int()?;
+                    Ok(smallvec![factory(&[n, n], a, 1, DEFAULT, Device::Cpu)?])
+                },
+                |_, o| eye(o),
+            ),
+        General options!("eye.m(SymInt n, SymInt m") =>
+            filled(
+                |_, a| {
+                    Ok(smallvec![factory(&[a[0].int()?, a[1].int()?], a, 2, DEFAULT, Device::Cpu)?])
+                },
+                |_, o| eye(o),
+            ),
+        General "aten::lift_fresh(Tensor(a) self) -> Tensor(a)" =>
             Lowering::View(|_, a| Ok(smallvec![a[0].tensor()?.meta().clone()])),
-        "aten::lift_fresh_copy(Tensor self) -> Tensor" => Lowering::Compute(Compute {
-            class: lower::Class::Copy,
-            metas: |_, a| like(a, 1),
-            run: |a, o| cpu_exec::copy(a[0].tensor()?, &o[0]),
-        }),
+        General "aten::lift_fresh_copy(Tensor self) -> Tensor" =>
+            Lowering::Compute(Compute {
+                class: lowering::Class::Copy,
+                strides: Strides::FromOperands,
+                metas: |_, a| like(a, 1),
+                run: |a, o| cpu_exec::copy(a[0].tensor()?, &o[0]),
+            }),
     }
 }

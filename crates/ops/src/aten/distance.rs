@@ -3,7 +3,7 @@
 use super::dims::{done, fresh, require_rank, require_same_dtype};
 use super::host;
 use super::loss::{Reduction, promoted, require_floats};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ const fn compute(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Reduce, metas, run })
+    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
 }
 
 /// The `p`-norm of differences, of which `greatest` chooses the greater for the infinite one.
@@ -183,34 +183,70 @@ fn triplet_margin(a: &[Value]) -> Result<Tensor> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor" => Lowering::Composite(|a| {
-            let (x, y, p): (_, _, Scalar) = (a[0].tensor()?, a[1].tensor()?, a[2].scalar()?);
-            require_floats("dist", &[("self", x), ("other", y)])?;
-            done((x - y).norm(p))
-        }),
-        "aten::_cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor" =>
-            compute(|_, a| cdist_metas(a), |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], order(&a[2])?)),
-        "aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor" =>
-            Lowering::Composite(|a| crate::call("aten::_cdist_forward", a.iter().cloned().collect())),
-        "aten::_euclidean_dist(Tensor x1, Tensor x2) -> Tensor" => compute(|_, a| {
-            require_floats("_euclidean_dist", &[("x1", a[0].tensor()?)])?;
-            pairs_meta(a[0].tensor()?, a[1].tensor()?)
-        }, |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], 2.0)),
-        "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor" =>
+        General "aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor" =>
+            Lowering::Composite(|a| {
+                let (x, y, p): (_, _, Scalar) = (a[0].tensor()?, a[1].tensor()?, a[2].scalar()?);
+                require_floats("dist", &[("self", x), ("other", y)])?;
+                done((x - y).norm(p))
+            }),
+        General "aten::_cdist_forward(Tensor x1, Tensor x2, float p, \
+            int? compute_mode) -> Tensor" =>
+            compute(
+                |_, a| cdist_metas(a),
+                |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], order(&a[2])?),
+            ),
+        General "aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                crate::call("aten::_cdist_forward", a.iter().cloned().collect())
+            }),
+        General "aten::_euclidean_dist(Tensor x1, Tensor x2) -> Tensor" =>
+            compute(
+                |_, a| {
+                    require_floats("_euclidean_dist", &[("x1", a[0].tensor()?)])?;
+                    pairs_meta(a[0].tensor()?, a[1].tensor()?)
+                },
+                |a, out| pairs(a[0].tensor()?, a[1].tensor()?, &out[0], 2.0),
+            ),
+        General "aten::_pdist_forward(Tensor self, float p=2.) -> Tensor" =>
             compute(|_, a| pdist_metas(a), |a, out| pdist(a, &out[0])),
-        "aten::pdist(Tensor self, float p=2.) -> Tensor" =>
-            Lowering::Composite(|a| crate::call("aten::_pdist_forward", a.iter().cloned().collect())),
-        "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float \
-            eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor" =>
-            Lowering::Composite(|a| done(pairwise(a[0].tensor()?, a[1].tensor()?, a[2].float()?, a[3].float()?, a[4].bool()?)?)),
-        "aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor" =>
-            Lowering::Composite(|a| done(cosine_similarity(a[0].tensor()?, a[1].tensor()?, a[2].int_i64()?, a[3].float()?)?)),
-        "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float \
-            margin=0., int reduction=1) -> Tensor" =>
-            Lowering::Composite(|a| Reduction::of(&a[4])?.apply(cosine_embedding(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].float()?)?)),
-        "aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float \
-            margin=1., float p=2., float eps=9.9999999999999995e-07, bool swap=False, int \
-            reduction=1) -> Tensor" =>
+        General "aten::pdist(Tensor self, float p=2.) -> Tensor" =>
+            Lowering::Composite(|a| {
+                crate::call("aten::_pdist_forward", a.iter().cloned().collect())
+            }),
+        General "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., \
+            float eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(pairwise(
+                    a[0].tensor()?,
+                    a[1].tensor()?,
+                    a[2].float()?,
+                    a[3].float()?,
+                    a[4].bool()?,
+                )?)
+            }),
+        General "aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, \
+            float eps=1e-08) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(cosine_similarity(
+                    a[0].tensor()?,
+                    a[1].tensor()?,
+                    a[2].int_i64()?,
+                    a[3].float()?,
+                )?)
+            }),
+        General "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, \
+            float margin=0., int reduction=1) -> Tensor" =>
+            Lowering::Composite(|a| {
+                Reduction::of(&a[4])?.apply(cosine_embedding(
+                    a[0].tensor()?,
+                    a[1].tensor()?,
+                    a[2].tensor()?,
+                    a[3].float()?,
+                )?)
+            }),
+        General "aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, \
+            float margin=1., float p=2., float eps=9.9999999999999995e-07, bool swap=False, \
+            int reduction=1) -> Tensor" =>
             Lowering::Composite(|a| Reduction::of(&a[7])?.apply(triplet_margin(a)?)),
     }
 }

@@ -1,7 +1,7 @@
 //! Products of tensors by the labels of their dimensions: `einsum`, and what is a case of it.
 
 use super::dims::{decide, done, is_one, product, require_rank};
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::structure::{list, tensors};
 use super::table;
 use crate::dispatch::value::Value;
@@ -463,37 +463,46 @@ fn pair(a: &[Value]) -> Result<(&Tensor, &Tensor)> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor" =>
+        General "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor" =>
             Lowering::Composite(|a| done(einsum(a[0].str()?, &tensors("tensors", &a[1])?)?)),
-        "aten::tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor" =>
+        General "aten::tensordot(Tensor self, Tensor other, int[] dims_self, \
+            int[] dims_other) -> Tensor" =>
             Lowering::Composite(|a| {
-            let (x, y) = pair(a)?;
-            done(tensordot(x, y, &a[2].ints_i64()?, &a[3].ints_i64()?)?)
-        }),
-        "aten::inner(Tensor self, Tensor other) -> Tensor" =>
+                let (x, y) = pair(a)?;
+                done(tensordot(x, y, &a[2].ints_i64()?, &a[3].ints_i64()?)?)
+            }),
+        General "aten::inner(Tensor self, Tensor other) -> Tensor" =>
             Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(inner(x, y)?))),
-        "aten::kron(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::kron(Tensor self, Tensor other) -> Tensor" =>
             Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(kron(x, y)))),
-        "aten::ger(Tensor self, Tensor vec2) -> Tensor" =>
+        General "aten::ger(Tensor self, Tensor vec2) -> Tensor" =>
             Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(x.outer(y)))),
-        "aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor" =>
-            Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(legacy_cross(x, y, a[2].opt(Value::int_i64)?)?))),
-        "aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor" =>
+        General "aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                pair(a).and_then(|(x, y)| done(legacy_cross(x, y, a[2].opt(Value::int_i64)?)?))
+            }),
+        General "aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor" =>
             Lowering::Composite(|a| pair(a).and_then(|(x, y)| done(cross(x, y, a[2].int_i64()?)?))),
-        "aten::meshgrid(Tensor[] tensors) -> Tensor[]" =>
+        General "aten::meshgrid(Tensor[] tensors) -> Tensor[]" =>
             Lowering::Composite(|a| list(meshgrid(&tensors("tensors", &a[0])?, false)?)),
-        "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]" =>
+        General "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]" =>
             Lowering::Composite(|a| match a[1].str()? {
-            order @ ("ij" | "xy") => list(meshgrid(&tensors("tensors", &a[0])?, order == "xy")?),
-            other => Err(Error::value(format!("`indexing` must be ij or xy, found {other:?}"))),
-        }),
-        "aten::cartesian_prod(Tensor[] tensors) -> Tensor" =>
+                order @ ("ij" | "xy") => {
+                    list(meshgrid(&tensors("tensors", &a[0])?, order == "xy")?)
+                }
+                other => Err(Error::value(format!("`indexing` must be ij or xy, found {other:?}"))),
+            }),
+        General "aten::cartesian_prod(Tensor[] tensors) -> Tensor" =>
             Lowering::Composite(|a| done(cartesian_prod(&tensors("tensors", &a[0])?)?)),
-        "aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor" =>
-            Lowering::Composite(|a| done(combinations(a[0].tensor()?, a[1].int_i64()?, a[2].bool()?)?)),
-        "aten::vander(Tensor x, int? N=None, bool increasing=False) -> Tensor" =>
-            Lowering::Composite(|a| done(vander(a[0].tensor()?, a[1].opt(Value::int)?, a[2].bool()?)?)),
-        "aten::linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor" =>
+        General "aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(combinations(a[0].tensor()?, a[1].int_i64()?, a[2].bool()?)?)
+            }),
+        General "aten::vander(Tensor x, int? N=None, bool increasing=False) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(vander(a[0].tensor()?, a[1].opt(Value::int)?, a[2].bool()?)?)
+            }),
+        General "aten::linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor" =>
             Lowering::Composite(|a| done(powers(a[0].tensor()?, a[1].opt(Value::int)?)?)),
     }
 }

@@ -3,7 +3,7 @@
 //! memory is.
 
 use super::dims::{fresh, require};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -108,19 +108,38 @@ fn injective(a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        schemas::VIEW =>
-            Lowering::Compute(Compute { class: Class::Copy, metas: |_, a| view_metas(a), run: view }),
-        schemas::STRIDED =>
+        MovesElements schemas::VIEW =>
             Lowering::Compute(Compute {
                 class: Class::Copy,
+                strides: Strides::FromOperands,
+                metas: |_, a| view_metas(a),
+                run: view,
+            }),
+        General schemas::STRIDED =>
+            Lowering::Compute(Compute {
+                class: Class::Copy,
+                strides: Strides::FromOperands,
                 metas: |_, a| strided_metas(a),
                 run: |a, out| cpu_exec::copy(a[0].tensor()?, &out[0]),
             }),
-        schemas::DISJOINT =>
-            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: disjoint },
-        schemas::INJECTIVE =>
-            Lowering::Dynamic { fake: |_, _| Ok(Outputs::new()), run: injective },
-        schemas::SCATTER =>
-            Lowering::Compute(Compute { class: Class::Copy, metas: |_, a| scatter_metas(a), run: scatter }),
+        General schemas::DISJOINT =>
+            Lowering::Dynamic {
+                observes_strides: true,
+                fake: |_, _| Ok(Outputs::new()),
+                run: disjoint,
+            },
+        General schemas::INJECTIVE =>
+            Lowering::Dynamic {
+                observes_strides: true,
+                fake: |_, _| Ok(Outputs::new()),
+                run: injective,
+            },
+        General schemas::SCATTER =>
+            Lowering::Compute(Compute {
+                class: Class::Copy,
+                strides: Strides::FromOperands,
+                metas: |_, a| scatter_metas(a),
+                run: scatter,
+            }),
     }
 }

@@ -70,7 +70,9 @@ pub(crate) fn reals(t: &Tensor) -> Result<Vec<f64>> {
 
 /// Fills a fresh output with values in row-major order, each rounded once to its dtype.
 pub(crate) fn store_reals(out: &Tensor, values: &[f64]) -> Result<()> {
-    typed!(out.dtype(), T => fill_with::<T>(out, |o| o.iter_mut().zip(values).for_each(|(o, x)| *o = T::store(Class::cast(*x)))))
+    typed!(out.dtype(), T => fill_with::<T>(out, |o| {
+        o.iter_mut().zip(values).for_each(|(o, x)| *o = T::store(Class::cast(*x)));
+    }))
 }
 
 /// Plain sizes.

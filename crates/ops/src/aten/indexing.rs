@@ -2,7 +2,7 @@
 //! operators whose sizes depend on a mask.
 
 use super::dims::{fresh, fresh_like, require_index, require_mask, require_same_dtype};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::{Outputs, Value};
@@ -238,45 +238,73 @@ fn masked_scatter_meta(args: &[Value]) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" => Lowering::Dynamic {
-            fake: |cx, a| {
-                let (x, list) = with_scalar_masks(a[0].tensor()?, &a[1])?;
-                let positions = |mask: &Tensor| Ok(Tensor::fake_of(nonzero_meta(mask, fake_count(cx, mask.numel())?)));
-                Ok(smallvec![Value::Tensor(Tensor::fake_of(indexed(&x, per_dimension(&x, &list, &positions)?)?.meta))])
+        TakesHostIndices "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor" =>
+            Lowering::Dynamic {
+                observes_strides: true,
+                fake: |cx, a| {
+                    let (x, list) = with_scalar_masks(a[0].tensor()?, &a[1])?;
+                    let positions = |mask: &Tensor| {
+                        Ok(Tensor::fake_of(nonzero_meta(mask, fake_count(cx, mask.numel())?)))
+                    };
+                    Ok(smallvec![Value::Tensor(Tensor::fake_of(
+                        indexed(&x, per_dimension(&x, &list, &positions)?)?.meta
+                    ))])
+                },
+                run: index,
             },
-            run: index,
-        },
-        "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> \
-            Tensor" =>
-            Lowering::Compute(Compute { class: Class::Scatter, metas: |_, a| index_put_meta(a), run: |a, out| index_put(a, &out[0]) }),
-        "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool \
-            accumulate=False) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::index_put"),
-        "aten::nonzero(Tensor self) -> Tensor" => Lowering::Dynamic {
-            fake: |cx, a| {
-                let x = a[0].tensor()?;
-                Ok(smallvec![Value::Tensor(Tensor::fake_of(nonzero_meta(x, fake_count(cx, x.numel())?)))])
-            },
-            run: |a| Ok(smallvec![Value::Tensor(nonzero(a[0].tensor()?)?)]),
-        },
-        "aten::masked_select(Tensor self, Tensor mask) -> Tensor" => Lowering::Dynamic {
-            fake: |cx, a| {
-                let (x, _) = masked(a)?;
-                Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(&x, smallvec![fake_count(cx, x.numel())?], x.dtype())))])
-            },
-            run: masked_select,
-        },
-        "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor" =>
+        TakesHostIndices "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, \
+            bool accumulate=False) -> Tensor" =>
             Lowering::Compute(Compute {
-            class: Class::Scatter,
-            metas: |_, a| masked_scatter_meta(a),
-            run: |a, out| {
-                let (x, mask) = masked(a)?;
-                cpu_exec::copy(&x, &out[0])?;
-                Ok(kernels::masked_scatter(&mut output(&out[0])?, &input(&mask)?, &input(a[2].tensor()?)?)?)
+                class: Class::Scatter,
+                strides: Strides::RowMajor,
+                metas: |_, a| index_put_meta(a),
+                run: |a, out| index_put(a, &out[0]),
+            }),
+        General "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, \
+            bool accumulate=False) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::index_put"),
+        General "aten::nonzero(Tensor self) -> Tensor" =>
+            Lowering::Dynamic {
+                observes_strides: false,
+                fake: |cx, a| {
+                    let x = a[0].tensor()?;
+                    Ok(smallvec![Value::Tensor(Tensor::fake_of(nonzero_meta(
+                        x,
+                        fake_count(cx, x.numel())?
+                    )))])
+                },
+                run: |a| Ok(smallvec![Value::Tensor(nonzero(a[0].tensor()?)?)]),
             },
-        }),
-        "aten::masked_scatter_(Tensor(a!) self, Tensor mask, Tensor source) -> Tensor(a!)" =>
+        General "aten::masked_select(Tensor self, Tensor mask) -> Tensor" =>
+            Lowering::Dynamic {
+                observes_strides: false,
+                fake: |cx, a| {
+                    let (x, _) = masked(a)?;
+                    Ok(smallvec![Value::Tensor(Tensor::fake_of(fresh(
+                        &x,
+                        smallvec![fake_count(cx, x.numel())?],
+                        x.dtype()
+                    )))])
+                },
+                run: masked_select,
+            },
+        General "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor" =>
+            Lowering::Compute(Compute {
+                class: Class::Scatter,
+                strides: Strides::RowMajor,
+                metas: |_, a| masked_scatter_meta(a),
+                run: |a, out| {
+                    let (x, mask) = masked(a)?;
+                    cpu_exec::copy(&x, &out[0])?;
+                    Ok(kernels::masked_scatter(
+                        &mut output(&out[0])?,
+                        &input(&mask)?,
+                        &input(a[2].tensor()?)?,
+                    )?)
+                },
+            }),
+        General "aten::masked_scatter_(Tensor(a!) self, Tensor mask, \
+            Tensor source) -> Tensor(a!)" =>
             Lowering::InPlace("aten::masked_scatter"),
     }
 }

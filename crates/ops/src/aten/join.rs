@@ -6,7 +6,7 @@ use super::dims::{
     require, require_rank,
 };
 use super::host::{self, fill_with, separable, typed};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::number::require_argument_fits;
 use super::table;
 use super::views;
@@ -24,10 +24,11 @@ use smallvec::smallvec;
 
 const fn compute(
     class: Class,
+    strides: Strides,
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class, metas, run })
+    Lowering::Compute(Compute { class, strides, metas, run })
 }
 
 fn tensors(v: &Value) -> Result<Vec<&Tensor>> {
@@ -42,7 +43,8 @@ fn is_placeholder(t: &Tensor) -> bool {
 
 #[track_caller]
 fn cat_meta(parts: &[&Tensor], dim: i64) -> Result<Meta> {
-    let dtype = promote(parts.iter().map(|t| super::lower::operand(&Value::Tensor((*t).clone()))));
+    let dtype =
+        promote(parts.iter().map(|t| super::lowering::operand(&Value::Tensor((*t).clone()))));
     let Some(first) = parts.iter().find(|t| !is_placeholder(t)) else {
         return Ok(fresh(parts[0], parts[0].sizes().into(), dtype));
     };
@@ -279,7 +281,10 @@ fn triangle(args: &[Value], out: &Tensor, lower: bool) -> Result<()> {
     typed!(x.dtype(), T => fill_with::<T>(out, |o| {
         for (r, row) in o.chunks_exact_mut(cols).enumerate() {
             let edge = ((r % rows) as i64).saturating_add(k);
-            let (keep_from, keep_to) = if lower { (0, edge.saturating_add(1)) } else { (edge, i64::MAX) };
+            let (keep_from, keep_to) = match lower {
+                true => (0, edge.saturating_add(1)),
+                false => (edge, i64::MAX),
+            };
             for (c, v) in row.iter_mut().enumerate() {
                 if !(keep_from..keep_to).contains(&(c as i64)) {
                     *v = T::default();
@@ -325,46 +330,99 @@ fn diagonal(m: &Meta, a: &[Value]) -> Result<Meta> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" =>
-            compute(Class::Copy, |_, a| Ok(smallvec![cat_meta(&tensors(&a[0])?, a[1].int_i64()?)?]), |a, out| cat(a, &out[0])),
-        "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" =>
+        General "aten::cat(Tensor[] tensors, int dim=0) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| Ok(smallvec![cat_meta(&tensors(&a[0])?, a[1].int_i64()?)?]),
+                |a, out| cat(a, &out[0]),
+            ),
+        General "aten::stack(Tensor[] tensors, int dim=0) -> Tensor" =>
             Lowering::Composite(|a| done(stack(&tensors(&a[0])?, a[1].int_i64()?)?)),
-        "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
-            compute(Class::Gather, |_, a| Ok(smallvec![repeat_meta(a[0].tensor()?, a[1].ints()?)?]), |a, out| unless_empty(a, &out[0], repeat)),
-        "aten::tile(Tensor self, SymInt[] dims) -> Tensor" => Lowering::Composite(|a| {
-            let (x, dims) = (a[0].tensor()?, a[1].ints()?);
-            let mut repeats: Dims = smallvec![SymInt::from(1); x.dim().saturating_sub(dims.len())];
-            repeats.extend_from_slice(dims);
-            done(x.repeat(repeats))
-        }),
-        "aten::flip(Tensor self, int[] dims) -> Tensor" => compute(Class::Gather, |_, a| {
-            let x = a[0].tensor()?;
-            views::wrap_dims(&a[1].ints_i64()?, x.dim())?;
-            Ok(smallvec![fresh_like(x, x.dtype())?])
-        }, |a, out| unless_empty(a, &out[0], flip)),
-        "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" =>
-            compute(Class::Gather, |_, a| {
-            roll_shifts(a)?;
-            let x = a[0].tensor()?;
-            Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
-        }, |a, out| unless_empty(a, &out[0], roll)),
-        "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
-            compute(Class::Copy, |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?, &a[2])?]), |a, out| constant_pad(a, &out[0])),
-        "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" =>
-            compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], true)),
-        "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" =>
-            compute(Class::Copy, |_, a| matrix_like(a), |a, out| triangle(a, &out[0], false)),
-        "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
+        General "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor" =>
+            compute(
+                Class::Gather,
+                Strides::RowMajor,
+                |_, a| Ok(smallvec![repeat_meta(a[0].tensor()?, a[1].ints()?)?]),
+                |a, out| unless_empty(a, &out[0], repeat),
+            ),
+        General "aten::tile(Tensor self, SymInt[] dims) -> Tensor" =>
+            Lowering::Composite(|a| {
+                let (x, dims) = (a[0].tensor()?, a[1].ints()?);
+                let mut repeats: Dims =
+                    smallvec![SymInt::from(1); x.dim().saturating_sub(dims.len())];
+                repeats.extend_from_slice(dims);
+                done(x.repeat(repeats))
+            }),
+        General "aten::flip(Tensor self, int[] dims) -> Tensor" =>
+            compute(
+                Class::Gather,
+                Strides::RowMajor,
+                |_, a| {
+                    let x = a[0].tensor()?;
+                    views::wrap_dims(&a[1].ints_i64()?, x.dim())?;
+                    Ok(smallvec![fresh_like(x, x.dtype())?])
+                },
+                |a, out| unless_empty(a, &out[0], flip),
+            ),
+        General "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor" =>
+            compute(
+                Class::Gather,
+                Strides::RowMajor,
+                |_, a| {
+                    roll_shifts(a)?;
+                    let x = a[0].tensor()?;
+                    Ok(smallvec![fresh(x, x.sizes().into(), x.dtype())])
+                },
+                |a, out| unless_empty(a, &out[0], roll),
+            ),
+        General "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| Ok(smallvec![constant_pad_meta(a[0].tensor()?, a[1].ints()?, &a[2])?]),
+                |a, out| constant_pad(a, &out[0]),
+            ),
+        General "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| matrix_like(a),
+                |a, out| triangle(a, &out[0], true),
+            ),
+        General "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| matrix_like(a),
+                |a, out| triangle(a, &out[0], false),
+            ),
+        General "aten::tril_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
             Lowering::InPlace("aten::tril"),
-        "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
+        General "aten::triu_(Tensor(a!) self, SymInt diagonal=0) -> Tensor(a!)" =>
             Lowering::InPlace("aten::triu"),
-        "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? \
-            end=None, SymInt step=1) -> Tensor" =>
-            compute(Class::Copy, |_, a| replaced(a, sliced), |a, out| replace(a, &out[0], sliced)),
-        "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" =>
-            compute(Class::Copy, |_, a| replaced(a, selected), |a, out| replace(a, &out[0], selected)),
-        "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> \
-            Tensor" =>
-            compute(Class::Copy, |_, a| replaced(a, diagonal), |a, out| replace(a, &out[0], diagonal)),
+        General "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, \
+            SymInt? end=None, SymInt step=1) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| replaced(a, sliced),
+                |a, out| replace(a, &out[0], sliced),
+            ),
+        General "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| replaced(a, selected),
+                |a, out| replace(a, &out[0], selected),
+            ),
+        General "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, \
+            int dim2=1) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| replaced(a, diagonal),
+                |a, out| replace(a, &out[0], diagonal),
+            ),
     }
 }

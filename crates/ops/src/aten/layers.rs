@@ -1,16 +1,14 @@
-//! Parts of networks between the families: bilinear maps, slopes that are learnt, gradients of
-//! softmax.
+//! Parts of networks between the families: bilinear maps and learnt slopes.
 
 use super::dims::{done, require, require_rank};
 use super::einsum::{Label, Labelled, contract};
-use super::loss::require_floats;
-use super::lower::{Lowering, Types, wide};
+use super::lowering::{Lowering, Types};
 use super::views::wrap_dims;
 use super::{Pointwise, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::meta::Dims;
-use crate::tensor::shape::{require_same, wrap_dim};
+use crate::tensor::shape::require_same;
 use crate::tensor::{Tensor, dims_text};
 use maquette_ir::scalar_expr::{BinaryOp, CmpOp, Reg};
 use maquette_ir::sym::SymInt;
@@ -118,42 +116,20 @@ fn prelu(x: &Tensor, weight: &Tensor) -> Result<Outputs> {
     crate::call("aten::_prelu_kernel", crate::args![x, weight.reshape(sizes)])
 }
 
-/// The gradient of a softmax, or of its logarithm, from that of its output.
-fn softmax_backward(a: &[Value], log: bool) -> Result<Tensor> {
-    let (grad, output, dtype) = (a[0].tensor()?, a[1].tensor()?, a[3].dtype()?);
-    require_floats("softmax", &[("grad_output", grad), ("output", output)])?;
-    require_same(grad.sizes(), output.sizes(), || {
-        "argument `output` must have, as `grad_output`,".into()
-    })?;
-    let dim = wrap_dim(a[2].int_i64()?, grad.dim())? as i64;
-    let wide = wide(grad.dtype());
-    let (g, y) = (grad.to_dtype(wide).contiguous(), output.to_dtype(wide).contiguous());
-    let result = if log {
-        &g - y.exp() * g.sum_dim([dim], true)
-    } else {
-        (&g - (&g * &y).sum_dim([dim], true)) * y
-    };
-    Ok(result.to_dtype(dtype))
-}
-
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] \
-            expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>
+        General "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, \
+            int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor" =>
             Lowering::Composite(|a| done(trilinear(a)?)),
-        "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> \
-            Tensor" =>
-            Lowering::Composite(|a| done(bilinear(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].opt_tensor()?)?)),
-        "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" =>
+        General "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, \
+            Tensor? bias=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(bilinear(a[0].tensor()?, a[1].tensor()?, a[2].tensor()?, a[3].opt_tensor()?)?)
+            }),
+        General "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor" =>
             Lowering::Pointwise(Pointwise { types: Types::Promote, build: prelu_kernel }),
-        "aten::prelu(Tensor self, Tensor weight) -> Tensor" =>
+        General "aten::prelu(Tensor self, Tensor weight) -> Tensor" =>
             Lowering::Composite(|a| prelu(a[0].tensor()?, a[1].tensor()?)),
-        "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType \
-            input_dtype) -> Tensor" =>
-            Lowering::Composite(|a| done(softmax_backward(a, false)?)),
-        "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType \
-            input_dtype) -> Tensor" =>
-            Lowering::Composite(|a| done(softmax_backward(a, true)?)),
     }
 }

@@ -1,7 +1,7 @@
 //! Matrix products, and the composites that are made of them.
 
 use super::dims::{done, fresh, known_equal, product, require_rank, require_same_dtype};
-use super::lower::{Class, Compute, Lowering, Metas, wide};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides, wide};
 use super::number::require_argument_fits;
 use super::{table, views};
 use crate::dispatch::cpu_exec;
@@ -21,7 +21,7 @@ const fn gemm(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Gemm, metas, run })
+    Lowering::Compute(Compute { class: Class::Gemm, strides: Strides::RowMajor, metas, run })
 }
 
 /// Two operands by name.
@@ -348,64 +348,90 @@ fn addr(a: &[Value]) -> Result<Tensor> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::mm(Tensor self, Tensor mat2) -> Tensor" => gemm(
-            |_, a| Ok(smallvec![product_meta([("self", a[0].tensor()?), ("mat2", a[1].tensor()?)], 2)?]),
-            |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
-        ),
-        "aten::bmm(Tensor self, Tensor mat2) -> Tensor" => gemm(
-            |_, a| Ok(smallvec![product_meta([("self", a[0].tensor()?), ("mat2", a[1].tensor()?)], 3)?]),
-            |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
-        ),
-        "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> \
-            Tensor" =>
-            gemm(|_, a| added_meta(a, ["mat1", "mat2"], 2), |a, out| add_matrix_product(a, &out[0])),
-        "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar \
-            alpha=1) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::addmm"),
-        "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar \
-            alpha=1) -> Tensor" =>
-            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |a, out| add_product(a, &out[0])),
-        "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar \
-            alpha=1) -> Tensor(a!)" =>
-            Lowering::InPlace("aten::baddbmm"),
-        "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar \
-            alpha=1) -> Tensor" =>
-            Lowering::Composite(|a| done(addbmm(a)?)),
-        "aten::mv(Tensor self, Tensor vec) -> Tensor" =>
-            gemm(|_, a| vector_meta(mv_pair(a)?), |a, out| multiply_vector(mv_pair(a)?, &out[0], 1.0, 0.0)),
-        "aten::dot(Tensor self, Tensor tensor) -> Tensor" =>
-            gemm(|_, a| vector_meta(dot_pair(a)?), |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0)),
-        "aten::vdot(Tensor self, Tensor other) -> Tensor" =>
-            gemm(|_, a| vector_meta(dot_pair(a)?), |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0)),
-        "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> \
-            Tensor" =>
+        General "aten::mm(Tensor self, Tensor mat2) -> Tensor" =>
             gemm(
-            |_, a| {
-                let metas = vector_meta(addmv_pair(a)?)?;
-                require_same_dtype(("self", a[0].tensor()?), ("mat", a[1].tensor()?))?;
-                require_argument_fits("beta", &a[3], wide(metas[0].dtype))?;
-                require_argument_fits("alpha", &a[4], wide(metas[0].dtype))?;
-                views::expand(a[0].tensor()?.meta(), &metas[0].sizes)?;
-                Ok(metas)
-            },
-            |a, out| {
-                let (beta, alpha) = scales(a, &out[0])?;
-                let [(of, x), (by, y)] = addmv_pair(a)?;
-                let (x, y) = counted(x, y, alpha)?;
-                multiply_vector([(of, &x), (by, &y)], &out[0], alpha, beta)
-            },
-        ),
-        "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) \
-            -> Tensor(a!)" =>
+                |_, a| {
+                    Ok(smallvec![product_meta(
+                        [("self", a[0].tensor()?), ("mat2", a[1].tensor()?)],
+                        2
+                    )?])
+                },
+                |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
+            ),
+        General "aten::bmm(Tensor self, Tensor mat2) -> Tensor" =>
+            gemm(
+                |_, a| {
+                    Ok(smallvec![product_meta(
+                        [("self", a[0].tensor()?), ("mat2", a[1].tensor()?)],
+                        3
+                    )?])
+                },
+                |a, out| multiply(a[0].tensor()?, a[1].tensor()?, &out[0], 1.0, 0.0),
+            ),
+        General "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" =>
+            gemm(
+                |_, a| added_meta(a, ["mat1", "mat2"], 2),
+                |a, out| add_matrix_product(a, &out[0]),
+            ),
+        General "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::addmm"),
+        General "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" =>
+            gemm(|_, a| added_meta(a, ["batch1", "batch2"], 3), |a, out| add_product(a, &out[0])),
+        General "aten::baddbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::baddbmm"),
+        General "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" =>
+            Lowering::Composite(|a| done(addbmm(a)?)),
+        General "aten::mv(Tensor self, Tensor vec) -> Tensor" =>
+            gemm(
+                |_, a| vector_meta(mv_pair(a)?),
+                |a, out| multiply_vector(mv_pair(a)?, &out[0], 1.0, 0.0),
+            ),
+        General "aten::dot(Tensor self, Tensor tensor) -> Tensor" =>
+            gemm(
+                |_, a| vector_meta(dot_pair(a)?),
+                |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0),
+            ),
+        General "aten::vdot(Tensor self, Tensor other) -> Tensor" =>
+            gemm(
+                |_, a| vector_meta(dot_pair(a)?),
+                |a, out| multiply_vector(dot_pair(a)?, &out[0], 1.0, 0.0),
+            ),
+        General "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" =>
+            gemm(
+                |_, a| {
+                    let metas = vector_meta(addmv_pair(a)?)?;
+                    require_same_dtype(("self", a[0].tensor()?), ("mat", a[1].tensor()?))?;
+                    require_argument_fits("beta", &a[3], wide(metas[0].dtype))?;
+                    require_argument_fits("alpha", &a[4], wide(metas[0].dtype))?;
+                    views::expand(a[0].tensor()?.meta(), &metas[0].sizes)?;
+                    Ok(metas)
+                },
+                |a, out| {
+                    let (beta, alpha) = scales(a, &out[0])?;
+                    let [(of, x), (by, y)] = addmv_pair(a)?;
+                    let (x, y) = counted(x, y, alpha)?;
+                    multiply_vector([(of, &x), (by, &y)], &out[0], alpha, beta)
+                },
+            ),
+        General "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::addmv"),
-        "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> \
-            Tensor" =>
+        General "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor" =>
             Lowering::Composite(|a| done(addr(a)?)),
-        "aten::outer(Tensor self, Tensor vec2) -> Tensor" =>
+        General "aten::outer(Tensor self, Tensor vec2) -> Tensor" =>
             Lowering::Composite(|a| done(outer(a[0].tensor()?, a[1].tensor()?)?)),
-        "aten::matmul(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::matmul(Tensor self, Tensor other) -> Tensor" =>
             Lowering::Composite(|a| done(matmul(a[0].tensor()?, a[1].tensor()?)?)),
-        "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" =>
-            Lowering::Composite(|a| done(linear(a[0].tensor()?, a[1].tensor()?, a[2].opt_tensor()?)?)),
+        General "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(linear(a[0].tensor()?, a[1].tensor()?, a[2].opt_tensor()?)?)
+            }),
     }
 }

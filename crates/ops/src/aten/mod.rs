@@ -17,6 +17,7 @@ mod creation;
 mod dims;
 mod distance;
 mod einsum;
+mod execute;
 mod functional;
 mod host;
 mod indexing;
@@ -24,7 +25,7 @@ mod join;
 mod layers;
 mod linalg;
 mod loss;
-pub(crate) mod lower;
+pub(crate) mod lowering;
 mod matrix;
 mod norm;
 mod number;
@@ -35,8 +36,11 @@ mod random;
 mod reduce;
 mod reshape;
 mod rnn;
+mod role;
 mod scan;
 mod scatter;
+mod softmax;
+mod sort;
 mod spatial;
 mod special;
 mod split;
@@ -45,7 +49,8 @@ mod unsupported;
 mod views;
 
 pub use loss::Reduction;
-pub use lower::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Types};
+pub use lowering::{Class, Compute, Lowering, Metas, Pointwise, PointwiseCx, Strides, Types};
+pub use role::Role;
 pub use unsupported::{all_unsupported, unsupported};
 
 use maquette_ir::Loc;
@@ -54,9 +59,11 @@ use maquette_ir::Loc;
 pub struct OpDef {
     /// PyTorch's schema, name included.
     pub schema: &'static str,
+    /// What passes may rely on beyond the schema and the lowering.
+    pub role: Role,
     /// What it computes.
     pub lowering: Lowering,
-    /// The entry's own line.
+    /// Where its table is.
     pub loc: Loc,
 }
 
@@ -67,12 +74,15 @@ impl OpDef {
     }
 }
 
-/// One table: `"schema" => lowering,` a line each.
+/// One table: `Role "schema" => lowering,` an entry each.
 macro_rules! table {
-    ($(#[$doc:meta])* $vis:vis static $name:ident = { $($schema:expr => $lowering:expr,)* }) => {
+    ($(#[$doc:meta])* $vis:vis static $name:ident = {
+        $($role:ident $schema:expr => $lowering:expr,)*
+    }) => {
         $(#[$doc])*
         $vis static $name: &[$crate::aten::OpDef] = &[$($crate::aten::OpDef {
             schema: $schema,
+            role: $crate::aten::Role::$role,
             lowering: $lowering,
             loc: ::maquette_ir::Loc { file: file!(), line: line!() },
         }),*];
@@ -121,6 +131,8 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static [OpDef]> {
         rnn::TABLE,
         scan::TABLE,
         scatter::TABLE,
+        softmax::TABLE,
+        sort::TABLE,
         split::TABLE,
         structure::TABLE,
         views::TABLE,

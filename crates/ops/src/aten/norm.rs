@@ -1,7 +1,7 @@
 //! Normalisations over the last dimensions and over groups of channels.
 
 use super::dims::{done, fresh, in_format_of, is_contiguous, product, require, require_rank};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::table;
 use crate::dispatch::cpu_exec::{self, input, output};
 use crate::dispatch::value::Value;
@@ -17,10 +17,11 @@ use maquette_kernels::{self as kernels, LayerNorm};
 use smallvec::smallvec;
 
 pub(super) const fn norm(
+    strides: Strides,
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Norm, metas, run })
+    Lowering::Compute(Compute { class: Class::Norm, strides, metas, run })
 }
 
 pub(super) fn require_float(x: &Tensor) -> Result<()> {
@@ -258,31 +259,55 @@ fn group_norm(a: &[Value], out: &[Tensor]) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? \
-            bias, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(|_, a| layer_norm_metas(a), layer_norm),
-        "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? \
-            bias=None, float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor" =>
-            Lowering::Composite(|a| done(a[0].tensor()?.native_layer_norm(a[1].ints()?, a[2].opt_tensor()?, a[3].opt_tensor()?, a[4].float()?).0)),
-        "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, \
-            SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)" =>
-            norm(|_, a| group_norm_metas(a), group_norm),
-        "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, \
-            float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor" =>
+        General "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, \
+            Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)" =>
+            norm(Strides::RowMajor, |_, a| layer_norm_metas(a), layer_norm),
+        General "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
+            Tensor? bias=None, float eps=1.0000000000000001e-05, \
+            bool cudnn_enable=True) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(
+                    a[0].tensor()?
+                        .native_layer_norm(
+                            a[1].ints()?,
+                            a[2].opt_tensor()?,
+                            a[3].opt_tensor()?,
+                            a[4].float()?,
+                        )
+                        .0,
+                )
+            }),
+        General "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, \
+            SymInt C, SymInt HxW, int group, float eps) -> (Tensor, Tensor, Tensor)" =>
+            norm(Strides::FromOperands, |_, a| group_norm_metas(a), group_norm),
+        General "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, \
+            Tensor? bias=None, float eps=1.0000000000000001e-05, \
+            bool cudnn_enabled=True) -> Tensor" =>
             Lowering::Composite(|a| {
                 let x = a[0].tensor()?;
                 require_rank("input", x, 2..=64)?;
                 let (n, c, space) = (x.sizes()[0], x.sizes()[1], product(&x.sizes()[2..]));
-                done(x.native_group_norm(a[2].opt_tensor()?, a[3].opt_tensor()?, [n, c, space], a[1].int_i64()?, a[4].float()?).0)
+                done(
+                    x.native_group_norm(
+                        a[2].opt_tensor()?,
+                        a[3].opt_tensor()?,
+                        [n, c, space],
+                        a[1].int_i64()?,
+                        a[4].float()?,
+                    )
+                    .0,
+                )
             }),
-        "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) \
-            -> (Tensor, Tensor)" =>
-            norm(|_, a| rms_norm_metas(a), rms_norm),
-        "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? \
-            eps=None) -> Tensor" =>
+        General "aten::_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, \
+            float? eps) -> (Tensor, Tensor)" =>
+            norm(Strides::FromOperands, |_, a| rms_norm_metas(a), rms_norm),
+        General "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, \
+            float? eps=None) -> Tensor" =>
             Lowering::Composite(|a| {
-            let [y, _] = results(aten_outputs!("_fused_rms_norm", Loc::caller(); a[0].clone(), a[1].clone(), a[2].clone(), a[3].clone()));
-            done(y)
-        }),
+                let [x, shape, weight, eps] = [0, 1, 2, 3].map(|i| a[i].clone());
+                let [y, _] =
+                    results(aten_outputs!("_fused_rms_norm", Loc::caller(); x, shape, weight, eps));
+                done(y)
+            }),
     }
 }

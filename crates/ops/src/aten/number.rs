@@ -1,7 +1,7 @@
 //! Numbers out of tensors: what a program may compute sizes with.
 
 use super::dims::require;
-use super::lower::Lowering;
+use super::lowering::Lowering;
 use super::table;
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
@@ -80,13 +80,20 @@ pub(super) fn require_argument_fits(name: &str, v: &Value, dtype: DType) -> Resu
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::item(Tensor self) -> Scalar" => Lowering::Dynamic { fake: fake_item, run: item },
-        "aten::_local_scalar_dense(Tensor self) -> Scalar" =>
-            Lowering::Dynamic { fake: fake_item, run: item },
-        "aten::is_nonzero(Tensor self) -> bool" => Lowering::Dynamic {
-            fake: |_, _| Err(Error::value("whether an element is nonzero is known only from its \
-                data, which a trace does not have")),
-            run: |a| Ok(smallvec![Value::Bool(single(a)?.ne(0).item::<bool>()?)]),
-        },
+        General "aten::item(Tensor self) -> Scalar" =>
+            Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },
+        General "aten::_local_scalar_dense(Tensor self) -> Scalar" =>
+            Lowering::Dynamic { observes_strides: true, fake: fake_item, run: item },
+        General "aten::is_nonzero(Tensor self) -> bool" =>
+            Lowering::Dynamic {
+                observes_strides: true,
+                fake: |_, _| {
+                    Err(Error::value(
+                        "whether an element is nonzero is known only from its \
+                data, which a trace does not have",
+                    ))
+                },
+                run: |a| Ok(smallvec![Value::Bool(single(a)?.ne(0).item::<bool>()?)]),
+            },
     }
 }

@@ -1,7 +1,7 @@
 //! Pooling: windows that slide over the last dimensions.
 
 use super::dims::{channels_last_strides, done, fresh, is_channels_last, require, require_rank};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::spatial::regions::stepwise_means;
 use super::spatial::{require_dtype, require_float};
 use super::table;
@@ -20,7 +20,7 @@ const fn window(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Window, metas, run })
+    Lowering::Compute(Compute { class: Class::Window, strides: Strides::FromOperands, metas, run })
 }
 
 /// What slides.
@@ -225,55 +225,83 @@ fn max_pool_rows(a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] \
-            padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
+        General "aten::max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2] stride=[], \
+            int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             window(|_, a| max_pool_metas(a, 2), |a, out| max_pool_run(a, out, 2)),
-        "aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] \
-            padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
+        General "aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], \
+            int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             window(|_, a| max_pool_metas(a, 3), |a, out| max_pool_run(a, out, 3)),
-        "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, \
-            int[2] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            Lowering::Composite(|a| done(a[0].tensor()?.max_pool2d_with_indices(a[1].ints()?, a[2].ints()?, a[3].ints()?, a[4].ints()?, a[5].bool()?).0)),
-        "aten::max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, \
-            int[3] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            Lowering::Composite(|a| Ok(crate::call("aten::max_pool3d_with_indices", a.iter().cloned().collect())?.into_iter().take(1).collect())),
-        "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] \
-            padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
+        General "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], \
+            int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(
+                    a[0].tensor()?
+                        .max_pool2d_with_indices(
+                            a[1].ints()?,
+                            a[2].ints()?,
+                            a[3].ints()?,
+                            a[4].ints()?,
+                            a[5].bool()?,
+                        )
+                        .0,
+                )
+            }),
+        General "aten::max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], \
+            int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor" =>
+            Lowering::Composite(|a| {
+                Ok(crate::call("aten::max_pool3d_with_indices", a.iter().cloned().collect())?
+                    .into_iter()
+                    .take(1)
+                    .collect())
+            }),
+        General "aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], \
+            int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)" =>
             Lowering::Composite(max_pool_rows),
-        "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, \
-            int[1] dilation=1, bool ceil_mode=False) -> Tensor" =>
-            // PyTorch's kernel for the values alone keeps no memory format
+        // PyTorch's kernel for the values alone keeps no memory format
+        General "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], \
+            int[1] padding=0, int[1] dilation=1, bool ceil_mode=False) -> Tensor" =>
             Lowering::Composite(|a| done(max_pool_rows(a)?[0].tensor()?.contiguous())),
-        "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, \
-            bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> \
-            Tensor" =>
-            window(|_, a| Ok(smallvec![avg_pool_meta(a, 2)?]), |a, out| avg_pool_run(a, &out[0], 2)),
-        "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, \
-            bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> \
-            Tensor" =>
+        General "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], \
+            int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, \
+            int? divisor_override=None) -> Tensor" =>
+            window(
+                |_, a| Ok(smallvec![avg_pool_meta(a, 2)?]),
+                |a, out| avg_pool_run(a, &out[0], 2),
+            ),
+        General "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], \
+            int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, \
+            int? divisor_override=None) -> Tensor" =>
             window(|_, a| row_major(avg_pool_meta(a, 3)?), |a, out| avg_pool_run(a, &out[0], 3)),
-        "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, \
-            bool ceil_mode=False, bool count_include_pad=True) -> Tensor" =>
+        General "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], \
+            int[1] padding=0, bool ceil_mode=False, bool count_include_pad=True) -> Tensor" =>
             Lowering::Composite(|a| {
                 let (x, k, s, p) = (a[0].tensor()?, row(1, &a[1])?, row(1, &a[2])?, row(0, &a[3])?);
                 require_rank("self", x, 2..=3)?;
                 let [k, s, p] = [k, s, p].map(Value::from_dims);
-                let out = crate::call("aten::avg_pool2d", crate::args![x.unsqueeze(-2), k, s, p, a[4].bool()?, a[5].bool()?])?;
+                let out = crate::call(
+                    "aten::avg_pool2d",
+                    crate::args![x.unsqueeze(-2), k, s, p, a[4].bool()?, a[5].bool()?],
+                )?;
                 done(out[0].tensor()?.squeeze_dim(-2))
             }),
-        "aten::_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" =>
-            window(|_, a| Ok(smallvec![adaptive_meta(a, 2)?]), |a, out| adaptive_avg(a, &out[0], 2)),
-        "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
+        General "aten::_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" =>
+            window(
+                |_, a| Ok(smallvec![adaptive_meta(a, 2)?]),
+                |a, out| adaptive_avg(a, &out[0], 2),
+            ),
+        General "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
             window(|_, a| row_major(adaptive_meta(a, 3)?), |a, out| adaptive_avg(a, &out[0], 3)),
-        "aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor" =>
+        General "aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor" =>
             Lowering::Composite(|a| {
-            let (x, n) = (a[0].tensor()?, a[1].ints()?);
-            require_rank("self", x, 2..=3)?;
-            as_rows(x, |x| [x._adaptive_avg_pool2d(&[&[SymInt::from(1)], n].concat())])
-        }),
-        "aten::adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
-            Lowering::Composite(|a| crate::call("aten::_adaptive_avg_pool3d", a.iter().cloned().collect())),
-        "aten::adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" =>
+                let (x, n) = (a[0].tensor()?, a[1].ints()?);
+                require_rank("self", x, 2..=3)?;
+                as_rows(x, |x| [x._adaptive_avg_pool2d(&[&[SymInt::from(1)], n].concat())])
+            }),
+        General "aten::adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor" =>
+            Lowering::Composite(|a| {
+                crate::call("aten::_adaptive_avg_pool3d", a.iter().cloned().collect())
+            }),
+        General "aten::adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?._adaptive_avg_pool2d(a[1].ints()?))),
     }
 }

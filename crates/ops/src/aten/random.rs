@@ -2,7 +2,7 @@
 //! on `i`, nothing else.
 
 use super::creation::{factory, like, options};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::number::require_fits;
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -18,7 +18,7 @@ const fn random(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Random, metas, run })
+    Lowering::Compute(Compute { class: Class::Random, strides: Strides::RowMajor, metas, run })
 }
 
 /// Fills the output from the device's sequence.
@@ -186,55 +186,85 @@ macro_rules! integer_options {
 table! {
     /// Random tensors.
     pub(super) static TABLE = {
-        options!("rand(SymInt[] size") => random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0)),
-        options!("randn(SymInt[] size") => random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0)),
-        options!(like "rand_like(Tensor \
-            self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0)),
-        options!(like "randn_like(Tensor \
-            self") => random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0)),
-        integer_options!("randint(SymInt high, SymInt[] size") =>
-            random(|_, a| range_of(smallvec![factory(a[1].ints()?, a, 2, DType::I64, Device::Cpu)?], &Value::from(0), &a[0]), |a, o| integers(o, &Value::from(0), &a[0])),
-        integer_options!("randint.low(SymInt low, SymInt high, SymInt[] size") =>
-            random(|_, a| range_of(smallvec![factory(a[2].ints()?, a, 3, DType::I64, Device::Cpu)?], &a[0], &a[1]), |a, o| integers(o, &a[0], &a[1])),
-        options!(like "randint_like(Tensor self, SymInt \
-            high") => random(|_, a| range_of(like(a, 2)?, &Value::from(0), &a[1]), |a, o| integers(o, &Value::from(0), &a[1])),
-        options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt \
-            high") => random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2])),
-        "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> \
-            Tensor" =>
+        General options!("rand(SymInt[] size") =>
+            random(|_, a| sized(a), |_, o| uniform(o, 0.0, 1.0)),
+        General options!("randn(SymInt[] size") =>
+            random(|_, a| sized(a), |_, o| normal(o, 0.0, 1.0)),
+        General options!(like "rand_like(Tensor self") =>
+            random(|_, a| floats(like(a, 1)?, "random"), |_, o| uniform(o, 0.0, 1.0)),
+        General options!(like "randn_like(Tensor self") =>
+            random(|_, a| floats(like(a, 1)?, "random"), |_, o| normal(o, 0.0, 1.0)),
+        General integer_options!("randint(SymInt high, SymInt[] size") =>
+            random(
+                |_, a| {
+                    range_of(
+                        smallvec![factory(a[1].ints()?, a, 2, DType::I64, Device::Cpu)?],
+                        &Value::from(0),
+                        &a[0],
+                    )
+                },
+                |a, o| integers(o, &Value::from(0), &a[0]),
+            ),
+        General integer_options!("randint.low(SymInt low, SymInt high, SymInt[] size") =>
+            random(
+                |_, a| {
+                    range_of(
+                        smallvec![factory(a[2].ints()?, a, 3, DType::I64, Device::Cpu)?],
+                        &a[0],
+                        &a[1],
+                    )
+                },
+                |a, o| integers(o, &a[0], &a[1]),
+            ),
+        General options!(like "randint_like(Tensor self, SymInt high") =>
+            random(
+                |_, a| range_of(like(a, 2)?, &Value::from(0), &a[1]),
+                |a, o| integers(o, &Value::from(0), &a[1]),
+            ),
+        General options!(like "randint_like.low_dtype(Tensor self, SymInt low, SymInt high") =>
+            random(|_, a| range_of(like(a, 3)?, &a[1], &a[2]), |a, o| integers(o, &a[1], &a[2])),
+        General "aten::uniform(Tensor self, float from=0., float to=1., *, \
+            Generator? generator=None) -> Tensor" =>
             random(|_, a| interval(a), |a, o| uniform(o, a[1].float()?, a[2].float()?)),
-        "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? \
-            generator=None) -> Tensor(a!)" =>
+        General "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, \
+            Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::uniform"),
-        "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? \
-            generator=None) -> Tensor" =>
+        General "aten::normal_functional(Tensor self, float mean=0., float std=1., *, \
+            Generator? generator=None) -> Tensor" =>
             random(|_, a| deviating(a), |a, o| normal(o, a[1].float()?, a[2].float()?)),
-        "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? \
-            generator=None) -> Tensor(a!)" =>
+        General "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, \
+            Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::normal_functional"),
-        "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
+        General "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor" =>
             random(|_, a| floats(like(&a[..1], 1)?, "bernoulli"), |a, o| chance(o, a[0].tensor()?)),
-        "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor" =>
-            random(|_, a| {
-            super::views::expand(a[1].tensor()?.meta(), a[0].tensor()?.sizes())?;
-            like(&a[..1], 1)
-        }, |a, o| chance(o, a[1].tensor()?)),
-        "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> \
-            Tensor(a!)" =>
+        General "aten::bernoulli.Tensor(Tensor self, Tensor p, *, \
+            Generator? generator=None) -> Tensor" =>
+            random(
+                |_, a| {
+                    super::views::expand(a[1].tensor()?.meta(), a[0].tensor()?.sizes())?;
+                    like(&a[..1], 1)
+                },
+                |a, o| chance(o, a[1].tensor()?),
+            ),
+        General "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, \
+            Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bernoulli.Tensor"),
-        "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" =>
-            random(|_, a| {
-                probability(a[1].float()?)?;
-                like(&a[..1], 1)
-            }, |a, o| chance(o, &Tensor::adopt(vec![a[1].float()? as f32], [0i64; 0])?)),
-        "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> \
-            Tensor(a!)" =>
+        General "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor" =>
+            random(
+                |_, a| {
+                    probability(a[1].float()?)?;
+                    like(&a[..1], 1)
+                },
+                |a, o| chance(o, &Tensor::adopt(vec![a[1].float()? as f32], [0i64; 0])?),
+            ),
+        General "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, \
+            Generator? generator=None) -> Tensor(a!)" =>
             Lowering::InPlace("aten::bernoulli.p"),
-        "aten::dropout(Tensor input, float p, bool train) -> Tensor" =>
+        General "aten::dropout(Tensor input, float p, bool train) -> Tensor" =>
             Lowering::RandomComposite(dropout),
-        "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" =>
+        General "aten::dropout_(Tensor(a!) self, float p, bool train) -> Tensor(a!)" =>
             Lowering::RandomComposite(dropout_in_place),
-        "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)" =>
+        General "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)" =>
             Lowering::RandomComposite(native_dropout),
     }
 }

@@ -1,6 +1,6 @@
 //! Reductions over dimensions. Results are row-major.
 
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::norm::compute_dtype;
 use super::table;
 use crate::dispatch::cpu_exec;
@@ -20,7 +20,7 @@ const fn reduction(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Reduce, metas, run })
+    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
 }
 
 /// Every dimension.
@@ -278,11 +278,24 @@ fn with_index_meta(args: &[Value]) -> Result<Metas> {
 /// One output over dimensions that `$dims` gives, of dtype `$dtype`; `$meta` is `reduced` or
 /// `picked`.
 macro_rules! reduce {
-    ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => { reduce!(custom |x, dims, out| fold($op, x, dims, out), |$a| $dims, keep $keep, $dtype) };
-    (custom |$x:ident, $d:ident, $out:ident| $run:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
+    ($op:expr, |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr) => {
+        reduce!(custom |x, dims, out| fold($op, x, dims, out), |$a| $dims, keep $keep, $dtype)
+    };
+    (
+        custom |$x:ident, $d:ident, $out:ident| $run:expr,
+        |$a:ident| $dims:expr, keep $keep:expr, $dtype:expr
+    ) => {
         reduction(
-            |_, $a| { let keep: Option<usize> = $keep; let t = $a[0].tensor()?; Ok(smallvec![reduced(t, &$dims?, keep.map_or(Ok(false), |i| $a[i].bool())?, $dtype?)]) },
-            |$a, outs| { let ($x, $d, $out): (&Tensor, &[usize], &Tensor) = ($a[0].tensor()?, &$dims?, &outs[0]); $run },
+            |_, $a| {
+                let (t, keep): (&Tensor, Option<usize>) = ($a[0].tensor()?, $keep);
+                let keep = keep.map_or(Ok(false), |i| $a[i].bool())?;
+                Ok(smallvec![reduced(t, &$dims?, keep, $dtype?)])
+            },
+            |$a, outs| {
+                let ($x, $d, $out): (&Tensor, &[usize], &Tensor) =
+                    ($a[0].tensor()?, &$dims?, &outs[0]);
+                $run
+            },
         )
     };
 }
@@ -321,125 +334,207 @@ fn index(_: &Tensor) -> DType {
 table! {
     /// Reductions.
     pub(super) static TABLE = {
-        "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
-        "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? \
-            dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| total(ReduceOp::Sum, x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
-        "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
-            dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| nansum(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])),
-        "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])),
-        "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) \
-            -> Tensor" =>
-            reduce!(custom |x, d, o| total(ReduceOp::Prod, x, d, o), |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])),
-        "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
-            reduce!(custom |x, d, o| mean(x, d, o), |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")),
-        "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) \
-            -> Tensor" =>
-            reduce!(custom |x, d, o| mean(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")),
-        "aten::max(Tensor self) -> Tensor" =>
+        General "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
+            reduce!(
+                custom |x, d, o| total(ReduceOp::Sum, x, d, o),
+                |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
+            ),
+        General "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" =>
+            reduce!(
+                custom |x, d, o| total(ReduceOp::Sum, x, d, o),
+                |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
+            ),
+        General "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" =>
+            reduce!(
+                custom |x, d, o| nansum(x, d, o),
+                |a| listed(t(a)?, &a[1]), keep Some(2), accumulated(t(a)?, &a[3])
+            ),
+        General "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
+            reduce!(
+                custom |x, d, o| total(ReduceOp::Prod, x, d, o),
+                |a| Ok::<_, Error>(every(t(a)?)), keep None, accumulated(t(a)?, &a[1])
+            ),
+        General "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" =>
+            reduce!(
+                custom |x, d, o| total(ReduceOp::Prod, x, d, o),
+                |a| one(a, 1), keep Some(2), accumulated(t(a)?, &a[3])
+            ),
+        General "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor" =>
+            reduce!(
+                custom |x, d, o| mean(x, d, o),
+                |a| Ok::<_, Error>(every(t(a)?)), keep None, averaged(t(a)?, &a[1], "the mean")
+            ),
+        General "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" =>
+            reduce!(
+                custom |x, d, o| mean(x, d, o),
+                |a| listed(t(a)?, &a[1]), keep Some(2), averaged(t(a)?, &a[3], "the mean")
+            ),
+        General "aten::max(Tensor self) -> Tensor" =>
             pick!(ReduceOp::Max, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
-        "aten::min(Tensor self) -> Tensor" =>
+        General "aten::min(Tensor self) -> Tensor" =>
             pick!(ReduceOp::Min, |a| Ok::<_, Error>(every(t(a)?)), keep None, own),
-        "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
+        General "aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
             pick!(ReduceOp::Max, |a| listed(t(a)?, &a[1]), keep Some(2), own),
-        "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
+        General "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor" =>
             pick!(ReduceOp::Min, |a| listed(t(a)?, &a[1]), keep Some(2), own),
-        "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
+        General "aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
             pick!(ReduceOp::ArgMax, |a| one_or_all(a, 1), keep Some(2), index),
-        "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
+        General "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor" =>
             pick!(ReduceOp::ArgMin, |a| one_or_all(a, 1), keep Some(2), index),
-        "aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor \
-            indices)" =>
+        General "aten::max.dim(Tensor self, int dim, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
             reduction(|_, a| with_index_meta(a), |a, o| with_index(a, o, true)),
-        "aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor \
-            indices)" =>
+        General "aten::min.dim(Tensor self, int dim, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
             reduction(|_, a| with_index_meta(a), |a, o| with_index(a, o, false)),
-        "aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor \
-            max)" =>
-            reduction(|_, a| {
-            Ok(SmallVec::from_elem(picked(t(a)?, &one_or_all(a, 1)?, a[2].bool()?, t(a)?.dtype())?, 2))
-        }, |a, o| {
-            fold(ReduceOp::Min, t(a)?, &one_or_all(a, 1)?, &o[0])?;
-            fold(ReduceOp::Max, t(a)?, &one_or_all(a, 1)?, &o[1])
-        }),
-        "aten::any(Tensor self) -> Tensor" =>
+        General "aten::aminmax(Tensor self, *, int? dim=None, \
+            bool keepdim=False) -> (Tensor min, Tensor max)" =>
+            reduction(
+                |_, a| {
+                    Ok(SmallVec::from_elem(
+                        picked(t(a)?, &one_or_all(a, 1)?, a[2].bool()?, t(a)?.dtype())?,
+                        2,
+                    ))
+                },
+                |a, o| {
+                    fold(ReduceOp::Min, t(a)?, &one_or_all(a, 1)?, &o[0])?;
+                    fold(ReduceOp::Max, t(a)?, &one_or_all(a, 1)?, &o[1])
+                },
+            ),
+        General "aten::any(Tensor self) -> Tensor" =>
             reduce!(ReduceOp::Any, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
-        "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
+        General "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
             reduce!(ReduceOp::Any, |a| one(a, 1), keep Some(2), t(a).map(truth)),
-        "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
+        General "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
             reduce!(ReduceOp::Any, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
-        "aten::all(Tensor self) -> Tensor" =>
+        General "aten::all(Tensor self) -> Tensor" =>
             reduce!(ReduceOp::All, |a| Ok::<_, Error>(every(t(a)?)), keep None, t(a).map(truth)),
-        "aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
+        General "aten::all.dim(Tensor self, int dim, bool keepdim=False) -> Tensor" =>
             reduce!(ReduceOp::All, |a| one(a, 1), keep Some(2), t(a).map(truth)),
-        "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
+        General "aten::all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor" =>
             reduce!(ReduceOp::All, |a| listed_or_none(t(a)?, &a[1]), keep Some(2), t(a).map(truth)),
-        "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" =>
-            reduce!(custom |x, d, o| count_nonzero(x, d, o), |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)),
-        "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" =>
-            reduce!(custom |x, d, o| count_nonzero(x, d, o), |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)),
-        "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
+        General "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor" =>
+            reduce!(
+                custom |x, d, o| count_nonzero(x, d, o),
+                |a| one_or_all(a, 1), keep None, Ok::<_, Error>(DType::I64)
+            ),
+        General "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor" =>
+            reduce!(
+                custom |x, d, o| count_nonzero(x, d, o),
+                |a| listed(t(a)?, &a[1]), keep None, Ok::<_, Error>(DType::I64)
+            ),
+        General "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor" =>
             reduce!(custom |x, d, o| logsumexp(x, d, o), |a| listed(t(a)?, &a[1]), keep Some(2),
             t(a).map(|x| if x.dtype().is_float() { x.dtype() } else { DType::F32 })),
-        "aten::var(Tensor self, bool unbiased=True) -> Tensor" => reduction(|_, a| {
-            Ok(smallvec![reduced(t(a)?, &every(t(a)?), false, averaged(t(a)?, &Value::None, "the variance")?)])
-        }, |a, o| fold(legacy_spread(a, 1)?, t(a)?, &every(t(a)?), &o[0])),
-        "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> \
-            Tensor" =>
-            reduction(|_, a| {
-            Ok(smallvec![reduced(t(a)?, &listed(t(a)?, &a[1])?, a[3].bool()?, averaged(t(a)?, &Value::None, "the variance")?)])
-        }, |a, o| fold(legacy_spread(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0])),
-        "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool \
-            keepdim=False) -> Tensor" =>
+        General "aten::var(Tensor self, bool unbiased=True) -> Tensor" =>
+            reduction(
+                |_, a| {
+                    Ok(smallvec![reduced(
+                        t(a)?,
+                        &every(t(a)?),
+                        false,
+                        averaged(t(a)?, &Value::None, "the variance")?
+                    )])
+                },
+                |a, o| fold(legacy_spread(a, 1)?, t(a)?, &every(t(a)?), &o[0]),
+            ),
+        General "aten::var.dim(Tensor self, int[1]? dim, bool unbiased=True, \
+            bool keepdim=False) -> Tensor" =>
+            reduction(
+                |_, a| {
+                    Ok(smallvec![reduced(
+                        t(a)?,
+                        &listed(t(a)?, &a[1])?,
+                        a[3].bool()?,
+                        averaged(t(a)?, &Value::None, "the variance")?
+                    )])
+                },
+                |a, o| fold(legacy_spread(a, 2)?, t(a)?, &listed(t(a)?, &a[1])?, &o[0]),
+            ),
+        General "aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
+            bool keepdim=False) -> Tensor" =>
             reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, false)),
-        "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool \
-            keepdim=False) -> Tensor" =>
+        General "aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
+            bool keepdim=False) -> Tensor" =>
             reduction(|_, a| spread_meta(a, 1), |a, o| run_spread(a, o, true)),
-        "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-            bool keepdim=False) -> (Tensor, Tensor)" =>
+        General "aten::var_mean.correction(Tensor self, int[1]? dim=None, *, \
+            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
             reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, false)),
-        "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, \
-            bool keepdim=False) -> (Tensor, Tensor)" =>
+        General "aten::std_mean.correction(Tensor self, int[1]? dim=None, *, \
+            Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)" =>
             reduction(|_, a| spread_meta(a, 2), |a, o| run_spread(a, o, true)),
-        "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
-            Lowering::Composite(|a| by_correction("aten::std.correction", &a[0], None, &a[1], false)),
-        "aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> \
-            Tensor" =>
-            Lowering::Composite(|a| by_correction("aten::std.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
-        "aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| by_correction("aten::std_mean.correction", &a[0], None, &a[1], false)),
-        "aten::std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> \
-            (Tensor, Tensor)" =>
-            Lowering::Composite(|a| by_correction("aten::std_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
-        "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
-            Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], None, &a[1], false)),
-        "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> \
-            (Tensor, Tensor)" =>
-            Lowering::Composite(|a| by_correction("aten::var_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)),
-        "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" => reduction(|_, a| {
-            norm_meta(a, &every(t(a)?), false, &Value::None)
-        }, |a, o| norm(a, o, &every(t(a)?))),
-        "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor" =>
+        General "aten::std(Tensor self, bool unbiased=True) -> Tensor" =>
             Lowering::Composite(|a| {
-            crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[2].dtype()?), a[1].clone(), Value::from_dims([0i64; 0])])
-        }),
-        "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, \
+                by_correction("aten::std.correction", &a[0], None, &a[1], false)
+            }),
+        General "aten::std.dim(Tensor self, int[1]? dim, bool unbiased=True, \
+            bool keepdim=False) -> Tensor" =>
+            Lowering::Composite(|a| {
+                by_correction("aten::std.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
+            }),
+        General "aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
+            Lowering::Composite(|a| {
+                by_correction("aten::std_mean.correction", &a[0], None, &a[1], false)
+            }),
+        General "aten::std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
+            bool keepdim=False) -> (Tensor, Tensor)" =>
+            Lowering::Composite(|a| {
+                by_correction("aten::std_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
+            }),
+        General "aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)" =>
+            Lowering::Composite(|a| {
+                by_correction("aten::var_mean.correction", &a[0], None, &a[1], false)
+            }),
+        General "aten::var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, \
+            bool keepdim=False) -> (Tensor, Tensor)" =>
+            Lowering::Composite(|a| {
+                by_correction("aten::var_mean.correction", &a[0], Some(&a[1]), &a[2], a[3].bool()?)
+            }),
+        General "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor" =>
+            reduction(
+                |_, a| norm_meta(a, &every(t(a)?), false, &Value::None),
+                |a, o| norm(a, o, &every(t(a)?)),
+            ),
+        General "aten::norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, \
             ScalarType dtype) -> Tensor" =>
             Lowering::Composite(|a| {
-            crate::call("aten::norm.ScalarOpt_dim", crate::args![t(a)?.to_dtype(a[4].dtype()?), a[1].clone(), a[2].clone(), a[3].clone()])
-        }),
-        "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> \
-            Tensor" =>
-            reduction(|_, a| {
-            norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None)
-        }, |a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
-        "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool \
-            keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            reduction(|_, a| {
-            norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4])
-        }, |a, o| norm(a, o, &listed(t(a)?, &a[2])?)),
+                crate::call(
+                    "aten::norm.ScalarOpt_dim",
+                    crate::args![
+                        t(a)?.to_dtype(a[2].dtype()?),
+                        a[1].clone(),
+                        Value::from_dims([0i64; 0])
+                    ],
+                )
+            }),
+        General "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, \
+            *, ScalarType dtype) -> Tensor" =>
+            Lowering::Composite(|a| {
+                crate::call(
+                    "aten::norm.ScalarOpt_dim",
+                    crate::args![
+                        t(a)?.to_dtype(a[4].dtype()?),
+                        a[1].clone(),
+                        a[2].clone(),
+                        a[3].clone()
+                    ],
+                )
+            }),
+        General "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, \
+            bool keepdim=False) -> Tensor" =>
+            reduction(
+                |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &Value::None),
+                |a, o| norm(a, o, &listed(t(a)?, &a[2])?),
+            ),
+        General "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, \
+            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
+            reduction(
+                |_, a| norm_meta(a, &listed(t(a)?, &a[2])?, a[3].bool()?, &a[4]),
+                |a, o| norm(a, o, &listed(t(a)?, &a[2])?),
+            ),
     }
 }

@@ -2,7 +2,7 @@
 //! single cells.
 
 use super::dims::{done, fresh, require, require_rank, require_same_dtype};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{table, views};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -310,6 +310,7 @@ macro_rules! sequence {
     ($cell:expr) => {
         Lowering::Compute(Compute {
             class: Class::Recurrent,
+            strides: Strides::RowMajor,
             metas: |_, a| Rnn::of(a, $cell)?.metas(),
             run: |a, out| Rnn::of(a, $cell)?.run(out),
         })
@@ -319,33 +320,33 @@ macro_rules! sequence {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int \
-            num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> \
-            (Tensor, Tensor, Tensor)" =>
+        General "aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, \
+            int num_layers, float dropout, bool train, bool bidirectional, \
+            bool batch_first) -> (Tensor, Tensor, Tensor)" =>
             sequence!(Cell::Lstm),
-        "aten::gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int \
-            num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> \
-            (Tensor, Tensor)" =>
+        General "aten::gru.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
+            int num_layers, float dropout, bool train, bool bidirectional, \
+            bool batch_first) -> (Tensor, Tensor)" =>
             sequence!(Cell::Gru),
-        "aten::rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int \
-            num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> \
-            (Tensor, Tensor)" =>
+        General "aten::rnn_tanh.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
+            int num_layers, float dropout, bool train, bool bidirectional, \
+            bool batch_first) -> (Tensor, Tensor)" =>
             sequence!(Cell::Tanh),
-        "aten::rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int \
-            num_layers, float dropout, bool train, bool bidirectional, bool batch_first) -> \
-            (Tensor, Tensor)" =>
+        General "aten::rnn_relu.input(Tensor input, Tensor hx, Tensor[] params, bool has_biases, \
+            int num_layers, float dropout, bool train, bool bidirectional, \
+            bool batch_first) -> (Tensor, Tensor)" =>
             sequence!(Cell::Relu),
-        "aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, \
-            Tensor? b_hh=None) -> (Tensor, Tensor)" =>
+        General "aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, \
+            Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, Tensor)" =>
             Lowering::Composite(|a| step(a, Cell::Lstm)),
-        "aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, \
-            Tensor? b_hh=None) -> Tensor" =>
+        General "aten::gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, \
+            Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" =>
             Lowering::Composite(|a| step(a, Cell::Gru)),
-        "aten::rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? \
-            b_ih=None, Tensor? b_hh=None) -> Tensor" =>
+        General "aten::rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, \
+            Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" =>
             Lowering::Composite(|a| step(a, Cell::Tanh)),
-        "aten::rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? \
-            b_ih=None, Tensor? b_hh=None) -> Tensor" =>
+        General "aten::rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, \
+            Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor" =>
             Lowering::Composite(|a| step(a, Cell::Relu)),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::dims::{fresh, fresh_like, require, require_index, require_rank, require_same_dtype};
 use super::host::{self, fill_with};
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::norm::compute_dtype;
 use super::number::require_argument_fits;
 use super::{table, views};
@@ -23,14 +23,14 @@ const fn gather(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Gather, metas, run })
+    Lowering::Compute(Compute { class: Class::Gather, strides: Strides::RowMajor, metas, run })
 }
 
 const fn scatter(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Scatter, metas, run })
+    Lowering::Compute(Compute { class: Class::Scatter, strides: Strides::RowMajor, metas, run })
 }
 
 /// An index of the tensor's own rank, no larger than it except along `dim`.
@@ -425,89 +425,127 @@ fn take_meta(x: &Tensor, index: &Tensor) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor" =>
-            gather(|_, a| {
-            let (x, index) = (a[0].tensor()?, a[2].tensor()?);
-            check_index(x, a[1].int_i64()?, index, x, "self", false)?;
-            Ok(smallvec![fresh(x, index.sizes().into(), x.dtype())])
-        }, |a, out| {
-            if out[0].numel().as_i64() == Some(0) {
-                return Ok(());
-            }
-            let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
-            Ok(kernels::gather(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
-        }),
-        "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" =>
-            gather(|_, a| index_select_meta(a), |a, out| {
-            let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
-            Ok(kernels::index_select(&input(a[0].tensor()?)?, dim, &input(a[2].tensor()?)?, &mut output(&out[0])?)?)
-        }),
-        "aten::take(Tensor self, Tensor index) -> Tensor" =>
+        General "aten::gather(Tensor self, int dim, Tensor index, *, \
+            bool sparse_grad=False) -> Tensor" =>
+            gather(
+                |_, a| {
+                    let (x, index) = (a[0].tensor()?, a[2].tensor()?);
+                    check_index(x, a[1].int_i64()?, index, x, "self", false)?;
+                    Ok(smallvec![fresh(x, index.sizes().into(), x.dtype())])
+                },
+                |a, out| {
+                    if out[0].numel().as_i64() == Some(0) {
+                        return Ok(());
+                    }
+                    let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
+                    Ok(kernels::gather(
+                        &input(a[0].tensor()?)?,
+                        dim,
+                        &input(a[2].tensor()?)?,
+                        &mut output(&out[0])?,
+                    )?)
+                },
+            ),
+        General "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor" =>
+            gather(
+                |_, a| index_select_meta(a),
+                |a, out| {
+                    let dim = wrap_dim(a[1].int_i64()?, a[0].tensor()?.dim())?;
+                    Ok(kernels::index_select(
+                        &input(a[0].tensor()?)?,
+                        dim,
+                        &input(a[2].tensor()?)?,
+                        &mut output(&out[0])?,
+                    )?)
+                },
+            ),
+        General "aten::take(Tensor self, Tensor index) -> Tensor" =>
             gather(|_, a| take_meta(a[0].tensor()?, a[1].tensor()?), |a, out| take(a, &out[0])),
-        "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor" =>
+        General "aten::put(Tensor self, Tensor index, Tensor source, \
+            bool accumulate=False) -> Tensor" =>
             scatter(|_, a| put_meta(a), |a, out| put(a, &out[0])),
-        "aten::put_(Tensor(a!) self, Tensor index, Tensor source, bool accumulate=False) -> \
-            Tensor(a!)" =>
+        General "aten::put_(Tensor(a!) self, Tensor index, Tensor source, \
+            bool accumulate=False) -> Tensor(a!)" =>
             Lowering::InPlace("aten::put"),
-        "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
+        General "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
             scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], SET, true)),
-        "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" =>
+        General "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" =>
             scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], SET)),
-        "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> \
-            Tensor" =>
-            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, true)),
-        "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str \
-            reduce) -> Tensor" =>
-            scatter(|_, a| scatter_meta(a), |a, out| scatter_value(a, &out[0], Combine::parse(a[4].str()?)?)),
-        "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
-            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::With(ScatterOp::Add), true)),
-        "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, \
-            bool include_self=True) -> Tensor" =>
-            scatter(|_, a| scatter_meta(a), |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?)),
-        "aten::scatter_.src(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" =>
+        General "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, \
+            str reduce) -> Tensor" =>
+            scatter(
+                |_, a| scatter_meta(a),
+                |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, true),
+            ),
+        General "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, \
+            str reduce) -> Tensor" =>
+            scatter(
+                |_, a| scatter_meta(a),
+                |a, out| scatter_value(a, &out[0], Combine::parse(a[4].str()?)?),
+            ),
+        General "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor" =>
+            scatter(
+                |_, a| scatter_meta(a),
+                |a, out| scatter_src(a, &out[0], Combine::With(ScatterOp::Add), true),
+            ),
+        General "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, \
+            str reduce, *, bool include_self=True) -> Tensor" =>
+            scatter(
+                |_, a| scatter_meta(a),
+                |a, out| scatter_src(a, &out[0], Combine::parse(a[4].str()?)?, a[5].bool()?),
+            ),
+        General "aten::scatter_.src(Tensor(a!) self, int dim, Tensor index, \
+            Tensor src) -> Tensor(a!)" =>
             Lowering::InPlace("aten::scatter.src"),
-        "aten::scatter_.value(Tensor(a!) self, int dim, Tensor index, Scalar value) -> \
-            Tensor(a!)" =>
+        General "aten::scatter_.value(Tensor(a!) self, int dim, Tensor index, \
+            Scalar value) -> Tensor(a!)" =>
             Lowering::InPlace("aten::scatter.value"),
-        "aten::scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, str reduce) \
-            -> Tensor(a!)" =>
+        General "aten::scatter_.reduce(Tensor(a!) self, int dim, Tensor index, Tensor src, *, \
+            str reduce) -> Tensor(a!)" =>
             Lowering::InPlace("aten::scatter.reduce"),
-        "aten::scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, *, str \
-            reduce) -> Tensor(a!)" =>
+        General "aten::scatter_.value_reduce(Tensor(a!) self, int dim, Tensor index, Scalar value, \
+            *, str reduce) -> Tensor(a!)" =>
             Lowering::InPlace("aten::scatter.value_reduce"),
-        "aten::scatter_add_(Tensor(a!) self, int dim, Tensor index, Tensor src) -> Tensor(a!)" =>
+        General "aten::scatter_add_(Tensor(a!) self, int dim, Tensor index, \
+            Tensor src) -> Tensor(a!)" =>
             Lowering::InPlace("aten::scatter_add"),
-        "aten::scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, str \
-            reduce, *, bool include_self=True) -> Tensor(a!)" =>
+        General "aten::scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, \
+            str reduce, *, bool include_self=True) -> Tensor(a!)" =>
             Lowering::InPlace("aten::scatter_reduce.two"),
-        "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> \
-            Tensor" =>
-            scatter(|_, a| {
-            require_argument_fits("alpha", &a[4], a[0].tensor()?.dtype())?;
-            slices_meta(a)
-        }, |a, out| index_add(a, &out[0])),
-        "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, Scalar \
-            alpha=1) -> Tensor(a!)" =>
+        General "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, \
+            Scalar alpha=1) -> Tensor" =>
+            scatter(
+                |_, a| {
+                    require_argument_fits("alpha", &a[4], a[0].tensor()?.dtype())?;
+                    slices_meta(a)
+                },
+                |a, out| index_add(a, &out[0]),
+            ),
+        General "aten::index_add_(Tensor(a!) self, int dim, Tensor index, Tensor source, *, \
+            Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_add"),
-        "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor" =>
+        General "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor" =>
             scatter(|_, a| slices_meta(a), |a, out| slices_from(a, &out[0], SET, true)),
-        "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, Tensor source) -> Tensor(a!)" =>
+        General "aten::index_copy_(Tensor(a!) self, int dim, Tensor index, \
+            Tensor source) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_copy"),
-        "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, \
-            bool include_self=True) -> Tensor" =>
+        General "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, \
+            *, bool include_self=True) -> Tensor" =>
             scatter(|_, a| slices_meta(a), |a, out| index_reduce(a, &out[0])),
-        "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, str reduce, \
-            *, bool include_self=True) -> Tensor(a!)" =>
+        General "aten::index_reduce_(Tensor(a!) self, int dim, Tensor index, Tensor source, \
+            str reduce, *, bool include_self=True) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_reduce"),
-        "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor" =>
+        TakesHostNumbers "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, \
+            Scalar value) -> Tensor" =>
             scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
-        "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor" =>
+        TakesHostNumbers "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, \
+            Tensor value) -> Tensor" =>
             scatter(|_, a| fill_meta(a), |a, out| index_fill(a, &out[0])),
-        "aten::index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, Scalar value) -> \
-            Tensor(a!)" =>
+        General "aten::index_fill_.int_Scalar(Tensor(a!) self, int dim, Tensor index, \
+            Scalar value) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_fill.int_Scalar"),
-        "aten::index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, Tensor value) -> \
-            Tensor(a!)" =>
+        General "aten::index_fill_.int_Tensor(Tensor(a!) self, int dim, Tensor index, \
+            Tensor value) -> Tensor(a!)" =>
             Lowering::InPlace("aten::index_fill.int_Tensor"),
     }
 }

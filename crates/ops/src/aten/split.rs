@@ -2,7 +2,7 @@
 //! as far as that.
 
 use super::dims::{div_ceil, require};
-use super::lower::Metas;
+use super::lowering::Metas;
 use super::table;
 use super::views::{meta, nonzero_rank, one, select, slice, view};
 use crate::error::{Error, Result};
@@ -165,32 +165,33 @@ fn unbind(m: &Meta, dim: i64) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]" =>
+        General "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, \
+            int dim=0) -> Tensor(a)[]" =>
             view(|_, a| split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
-        "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> \
-            Tensor(a)[]" =>
+        General "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, \
+            int dim=0) -> Tensor(a)[]" =>
             view(|_, a| split_with_sizes(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
-        "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" =>
+        General "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]" =>
             view(|_, a| chunk(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)),
-        "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> \
-            Tensor(a)[]" =>
+        General "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, \
+            int dim=0) -> Tensor(a)[]" =>
             view(|_, a| tensor_split(meta(a)?, a[1].int()?, a[2].int_i64()?)),
-        "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> \
-            Tensor(a)[]" =>
+        General "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, \
+            int dim=0) -> Tensor(a)[]" =>
             view(|_, a| split_at(meta(a)?, a[1].ints()?, a[2].int_i64()?)),
-        "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
+        General "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
             view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 0)),
-        "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
+        General "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
             view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 1)),
-        "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
+        General "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]" =>
             view(|_, a| split_evenly(meta(a)?, a[1].int_i64()?, 2)),
-        "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
+        General "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
             view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 0)?)),
-        "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
+        General "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
             view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 1)?)),
-        "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
+        General "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]" =>
             view(|_, a| split_at(meta(a)?, a[1].ints()?, fixed_dim(meta(a)?, 2)?)),
-        "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" =>
+        General "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]" =>
             view(|_, a| unbind(meta(a)?, a[1].int_i64()?)),
     }
 }

@@ -2,9 +2,10 @@
 //! their own.
 
 use super::dims::{done, fresh, fresh_like, require_rank};
+use super::execute::fits_into;
 use super::host::{self, typed};
 use super::loss::promoted;
-use super::lower::{Class, Compute, Lowering, Metas, fits_into};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{split, table, views};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::{Outputs, Value};
@@ -22,7 +23,7 @@ const fn copying(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Copy, metas, run })
+    Lowering::Compute(Compute { class: Class::Copy, strides: Strides::FromOperands, metas, run })
 }
 
 pub(super) fn tensors<'a>(name: &str, v: &'a Value) -> Result<Vec<&'a Tensor>> {
@@ -44,7 +45,6 @@ pub(super) fn written(a: &[Value], op: &str) -> Result<Outputs> {
 }
 
 // ---- diagonals
-// ---------------------------------------------------------------------------------------------------------------------
 
 fn trace(x: &Tensor) -> Result<Tensor> {
     require_rank("self", x, 2..=2)?;
@@ -96,7 +96,6 @@ fn diag_embed(a: &[Value], out: &Tensor) -> Result<()> {
 }
 
 // ---- blocks
-// ------------------------------------------------------------------------------------------------------------------------
 
 /// Rows and columns of a block: a vector is a row, a number a matrix of one.
 fn block(i: usize, t: &Tensor) -> Result<[SymInt; 2]> {
@@ -168,7 +167,6 @@ fn chunk_cat(a: &[Value]) -> Result<Tensor> {
 }
 
 // ---- parts in memory of their own
-// --------------------------------------------------------------------------------------------------
 
 /// StorageCloner each part; its strides and offset are those it has in the whole.
 fn parts(
@@ -222,7 +220,8 @@ fn window(a: &[Value], out: &Tensor) -> Result<()> {
     let src = cpu_exec::cast(src, x.dtype())?;
     typed!(x.dtype(), T => {
         let (mut elements, new) = (host::data::<T>(x)?, host::data::<T>(&src)?);
-        let written: rustc_hash::FxHashMap<i64, T> = positions(&window)?.into_iter().zip(new).collect();
+        let written: rustc_hash::FxHashMap<i64, T> =
+            positions(&window)?.into_iter().zip(new).collect();
         for (e, at) in elements.iter_mut().zip(positions(x.meta())?) {
             if let Some(v) = written.get(&at) {
                 *e = *v;
@@ -248,7 +247,6 @@ fn positions(m: &Meta) -> Result<Vec<i64>> {
 }
 
 // ---- triangles
-// ---------------------------------------------------------------------------------------------------------------------
 
 /// The part of a matrix on one side of a diagonal.
 struct Triangle {
@@ -323,7 +321,6 @@ fn triangle(a: &[Value], out: &Tensor, lower: bool) -> Result<()> {
 }
 
 // ---- masked indexing
-// ---------------------------------------------------------------------------------------------------------------
 
 /// The indices, with those that lie outside moved inside: the mask tells which results count.
 fn clamped(x: &Tensor, indices: &Value) -> Result<Vec<Option<Tensor>>> {
@@ -373,44 +370,62 @@ fn masked_index_put(x: &Tensor, mask: &Tensor, indices: &Value, values: &Tensor)
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::trace(Tensor self) -> Tensor" =>
+        General "aten::trace(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(trace(a[0].tensor()?)?)),
-        "aten::diag(Tensor self, int diagonal=0) -> Tensor" =>
+        General "aten::diag(Tensor self, int diagonal=0) -> Tensor" =>
             Lowering::Composite(|a| done(diag(a[0].tensor()?, a[1].int_i64()?)?)),
-        "aten::diagflat(Tensor self, int offset=0) -> Tensor" =>
-            Lowering::Composite(|a| done(a[0].tensor()?.reshape([-1i64]).diag_embed(a[1].int_i64()?, -2, -1))),
-        "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" =>
+        General "aten::diagflat(Tensor self, int offset=0) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(a[0].tensor()?.reshape([-1i64]).diag_embed(a[1].int_i64()?, -2, -1))
+            }),
+        General "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor" =>
             copying(|_, a| diag_embed_metas(a), |a, out| diag_embed(a, &out[0])),
-        "aten::block_diag(Tensor[] tensors) -> Tensor" =>
+        General "aten::block_diag(Tensor[] tensors) -> Tensor" =>
             copying(|_, a| block_diag_metas(a), |a, out| block_diag(a, &out[0])),
-        "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" =>
+        General "aten::_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor" =>
             Lowering::Composite(|a| done(chunk_cat(a)?)),
-        "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]" =>
+        General "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, \
+            int dim=0) -> Tensor[]" =>
             copying(split_metas, |a, out| parts(a, out, split_metas)),
-        "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]" =>
+        General "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, \
+            int dim=0) -> Tensor[]" =>
             copying(split_with_sizes_metas, |a, out| parts(a, out, split_with_sizes_metas)),
-        "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" =>
+        General "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]" =>
             copying(chunk_metas, |a, out| parts(a, out, chunk_metas)),
-        "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, \
-            SymInt? storage_offset=None) -> Tensor" =>
+        ObservesStorage "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, \
+            SymInt[] stride, SymInt? storage_offset=None) -> Tensor" =>
             copying(|_, a| window_metas(a), |a, out| window(a, &out[0])),
-        "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? \
-            layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
-            Lowering::Compute(Compute { class: Class::Fill, metas: |_, a| triangle_metas(a, true), run: |a, out| triangle(a, &out[0], true) }),
-        "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? \
-            layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
-            Lowering::Compute(Compute { class: Class::Fill, metas: |_, a| triangle_metas(a, false), run: |a, out| triangle(a, &out[0], false) }),
-        "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> \
-            Tensor" =>
-            Lowering::Composite(|a| done(masked_index(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].scalar()?)?)),
-        "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, \
-            Tensor values) -> Tensor" =>
-            Lowering::Composite(|a| done(masked_index_put(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].tensor()?)?)),
-        "aten::addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar \
-            alpha=1) -> Tensor(a!)" =>
+        General "aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
+            Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
+            Lowering::Compute(Compute {
+                class: Class::Fill,
+                strides: Strides::RowMajor,
+                metas: |_, a| triangle_metas(a, true),
+                run: |a, out| triangle(a, &out[0], true),
+            }),
+        General "aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, \
+            Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor" =>
+            Lowering::Compute(Compute {
+                class: Class::Fill,
+                strides: Strides::RowMajor,
+                metas: |_, a| triangle_metas(a, false),
+                run: |a, out| triangle(a, &out[0], false),
+            }),
+        General "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, \
+            Scalar fill) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(masked_index(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].scalar()?)?)
+            }),
+        TakesHostIndices "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, \
+            Tensor?[] indices, Tensor values) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(masked_index_put(a[0].tensor()?, a[1].tensor()?, &a[2], a[3].tensor()?)?)
+            }),
+        General "aten::addbmm_(Tensor(a!) self, Tensor batch1, Tensor batch2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::Composite(|a| written(a, "aten::addbmm")),
-        "aten::addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) \
-            -> Tensor(a!)" =>
+        General "aten::addr_(Tensor(a!) self, Tensor vec1, Tensor vec2, *, Scalar beta=1, \
+            Scalar alpha=1) -> Tensor(a!)" =>
             Lowering::Composite(|a| written(a, "aten::addr")),
     }
 }

@@ -2,7 +2,7 @@
 //! numbers.
 
 use super::dims::{decide, div_ceil, done, is_one, known_equal, product, require};
-use super::lower::{Lowering, Metas};
+use super::lowering::{Lowering, Metas};
 use super::{reshape, table};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, ErrorKind, Result};
@@ -412,7 +412,7 @@ const fn number(
     f: fn(&[Value]) -> Result<Outputs>,
     fake: fn(&FakeCtx, &[Value]) -> Result<Outputs>,
 ) -> Lowering {
-    Lowering::Dynamic { fake, run: f }
+    Lowering::Dynamic { observes_strides: true, fake, run: f }
 }
 
 pub(super) fn meta(args: &[Value]) -> Result<&Meta> {
@@ -428,81 +428,115 @@ fn dim_of(args: &[Value], of: fn(&Meta) -> &Dims) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
+        General "aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)" =>
             view(|_, a| one(reshape::view(meta(a)?, a[1].ints()?)?)),
-        "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)" =>
+        General "aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)" =>
             view(|_, a| one(reshape::view_dtype(meta(a)?, a[1].dtype()?)?)),
         // its schema says that the result is fresh, so it is
-        "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor" => super::copies::unsafe_view(),
-        "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)" =>
+        General "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor" =>
+            super::copies::unsafe_view(),
+        PreservesElements "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)" =>
             Lowering::Composite(|a| done(reshape_or_copy(a[0].tensor()?, a[1].ints()?)?)),
-        "aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
+        PreservesElements "aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
             Lowering::Composite(|a| done(reshape_or_copy(a[0].tensor()?, a[1].tensor()?.sizes())?)),
-        "aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
+        General "aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
             Lowering::Composite(|a| done(a[0].tensor()?.view(a[1].tensor()?.sizes()))),
-        "aten::flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)" =>
-            Lowering::Composite(|a| done(flatten(a[0].tensor()?, a[1].int_i64()?, a[2].int_i64()?)?)),
-        "aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)" =>
-            Lowering::Composite(|a| done(unflatten(a[0].tensor()?, a[1].int_i64()?, a[2].ints()?)?)),
-        "aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)" =>
+        PreservesElements "aten::flatten.using_ints(Tensor(a) self, int start_dim=0, \
+            int end_dim=-1) -> Tensor(a)" =>
+            Lowering::Composite(|a| {
+                done(flatten(a[0].tensor()?, a[1].int_i64()?, a[2].int_i64()?)?)
+            }),
+        General "aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)" =>
+            Lowering::Composite(|a| {
+                done(unflatten(a[0].tensor()?, a[1].int_i64()?, a[2].ints()?)?)
+            }),
+        General "aten::expand(Tensor(a) self, SymInt[] size, *, \
+            bool implicit=False) -> Tensor(a)" =>
             view(|_, a| one(expand(meta(a)?, a[1].ints()?)?)),
-        "aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
+        General "aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)" =>
             Lowering::Composite(|a| done(a[0].tensor()?.expand(a[1].tensor()?.sizes()))),
-        "aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)" => view(|_, a| {
-            let (m, dims) = (meta(a)?, a[1].ints_i64()?);
-            if dims.len() != m.rank() {
-                return Err(Error::value(format!("`dims` must name all {} dimensions, found \
-                    {dims:?}", m.rank())));
-            }
-            one(permute(m, &wrap_dims(&dims, m.rank())?))
-        }),
-        "aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" =>
-            view(|_, a| one(transpose(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)?)),
-        "aten::t(Tensor(a) self) -> Tensor(a)" => view(|_, a| {
-            super::dims::require_rank("self", a[0].tensor()?, 0..=2)?;
-            let m = meta(a)?;
-            one(if m.rank() == 2 { transpose(m, 0, 1)? } else { m.clone() })
-        }),
-        "aten::movedim.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)" =>
-            view(|_, a| one(movedim(meta(a)?, &a[1].ints_i64()?, &a[2].ints_i64()?)?)),
-        "aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
-            view(|_, a| one(movedim(meta(a)?, &[a[1].int_i64()?], &[a[2].int_i64()?])?)),
-        "aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)" =>
-            view(|_, a| one(select(meta(a)?, a[1].int_i64()?, a[2].int()?)?)),
-        "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, \
-            SymInt step=1) -> Tensor(a)" =>
+        General "aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)" =>
             view(|_, a| {
-            one(slice(meta(a)?, a[1].int_i64()?, a[2].opt(Value::int)?, a[3].opt(Value::int)?, a[4].int()?)?)
-        }),
-        "aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)" =>
+                let (m, dims) = (meta(a)?, a[1].ints_i64()?);
+                if dims.len() != m.rank() {
+                    return Err(Error::value(format!(
+                        "`dims` must name all {} dimensions, found \
+                    {dims:?}",
+                        m.rank()
+                    )));
+                }
+                one(permute(m, &wrap_dims(&dims, m.rank())?))
+            }),
+        General "aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)" =>
+            view(|_, a| one(transpose(meta(a)?, a[1].int_i64()?, a[2].int_i64()?)?)),
+        General "aten::t(Tensor(a) self) -> Tensor(a)" =>
+            view(|_, a| {
+                super::dims::require_rank("self", a[0].tensor()?, 0..=2)?;
+                let m = meta(a)?;
+                one(if m.rank() == 2 { transpose(m, 0, 1)? } else { m.clone() })
+            }),
+        General "aten::movedim.intlist(Tensor(a) self, int[] source, \
+            int[] destination) -> Tensor(a)" =>
+            view(|_, a| one(movedim(meta(a)?, &a[1].ints_i64()?, &a[2].ints_i64()?)?)),
+        General "aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)" =>
+            view(|_, a| one(movedim(meta(a)?, &[a[1].int_i64()?], &[a[2].int_i64()?])?)),
+        General "aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)" =>
+            view(|_, a| one(select(meta(a)?, a[1].int_i64()?, a[2].int()?)?)),
+        General "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, \
+            SymInt? end=None, SymInt step=1) -> Tensor(a)" =>
+            view(|_, a| {
+                one(slice(
+                    meta(a)?,
+                    a[1].int_i64()?,
+                    a[2].opt(Value::int)?,
+                    a[3].opt(Value::int)?,
+                    a[4].int()?,
+                )?)
+            }),
+        General "aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)" =>
             view(|_, a| one(narrow(meta(a)?, a[1].int_i64()?, a[2].int()?, a[3].int()?)?)),
-        "aten::squeeze(Tensor(a) self) -> Tensor(a)" => view(|_, a| one(squeeze(meta(a)?, None)?)),
-        "aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)" =>
-            view(|_, a| one(squeeze(meta(a)?, Some(&[wrap_dim(a[1].int_i64()?, meta(a)?.rank())?]))?)),
-        "aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)" =>
-            view(|_, a| one(squeeze(meta(a)?, Some(&wrap_dims(&a[1].ints_i64()?, meta(a)?.rank())?))?)),
-        "aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)" =>
+        General "aten::squeeze(Tensor(a) self) -> Tensor(a)" =>
+            view(|_, a| one(squeeze(meta(a)?, None)?)),
+        General "aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)" =>
+            view(|_, a| {
+                one(squeeze(meta(a)?, Some(&[wrap_dim(a[1].int_i64()?, meta(a)?.rank())?]))?)
+            }),
+        General "aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)" =>
+            view(|_, a| {
+                one(squeeze(meta(a)?, Some(&wrap_dims(&a[1].ints_i64()?, meta(a)?.rank())?))?)
+            }),
+        General "aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)" =>
             view(|_, a| one(unsqueeze(meta(a)?, a[1].int_i64()?)?)),
-        "aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)" =>
-            view(|_, a| one(diagonal(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?)),
-        "aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)" =>
+        General "aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, \
+            int dim2=1) -> Tensor(a)" =>
+            view(|_, a| {
+                one(diagonal(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?)
+            }),
+        General "aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)" =>
             view(|_, a| one(unfold(meta(a)?, a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?)),
-        "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? \
-            storage_offset=None) -> Tensor(a)" =>
-            view(|_, a| one(as_strided(a[0].tensor()?, a[1].ints()?, a[2].ints()?, a[3].opt(Value::int)?)?)),
-        "aten::alias(Tensor(a) self) -> Tensor(a)" => view(|_, a| one(meta(a)?.clone())),
-        "aten::detach(Tensor(a) self) -> Tensor(a)" =>
+        AddressesStorage "aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, \
+            SymInt? storage_offset=None) -> Tensor(a)" =>
+            view(|_, a| {
+                one(as_strided(a[0].tensor()?, a[1].ints()?, a[2].ints()?, a[3].opt(Value::int)?)?)
+            }),
+        General "aten::alias(Tensor(a) self) -> Tensor(a)" => view(|_, a| one(meta(a)?.clone())),
+        General "aten::detach(Tensor(a) self) -> Tensor(a)" =>
             view(|_, a| one(Meta { requires_grad: false, ..meta(a)?.clone() })),
-        "aten::sym_size.int(Tensor self, int dim) -> SymInt" =>
+        MetadataQuery "aten::sym_size.int(Tensor self, int dim) -> SymInt" =>
             number(|a| dim_of(a, |m| &m.sizes), |_, a| dim_of(a, |m| &m.sizes)),
-        "aten::sym_stride.int(Tensor self, int dim) -> SymInt" =>
+        MetadataQuery "aten::sym_stride.int(Tensor self, int dim) -> SymInt" =>
             number(|a| dim_of(a, |m| &m.strides), |_, a| dim_of(a, |m| &m.strides)),
-        "aten::sym_numel(Tensor self) -> SymInt" =>
+        MetadataQuery "aten::sym_numel(Tensor self) -> SymInt" =>
             number(|a| ints(meta(a)?.numel()), |_, a| ints(meta(a)?.numel())),
-        "aten::sym_storage_offset(Tensor self) -> SymInt" => number(
-            |a| ints(meta(a)?.offset),
-            |_, _| Err(Error::value("the storage offset of a tensor is not known while tracing: \
-                an input may begin anywhere in its storage")),
-        ),
+        ObservesStorage "aten::sym_storage_offset(Tensor self) -> SymInt" =>
+            number(
+                |a| ints(meta(a)?.offset),
+                |_, _| {
+                    Err(Error::value(
+                        "the storage offset of a tensor is not known while tracing: \
+                an input may begin anywhere in its storage",
+                    ))
+                },
+            ),
     }
 }

@@ -27,7 +27,7 @@ impl Op {
     pub fn call_into(self, mut args: Args, out: &Tensor, loc: Loc) -> Result<bool> {
         let call = || -> Result<bool> {
             let state = self.state()?;
-            if let Some(def) = state.builtin.filter(|_| !state.overridden) {
+            if let Some(def) = state.plain_builtin() {
                 coerce_args(&state, &mut args)?;
                 if let Some(done) =
                     mode::on_behalf_of(loc, || def.run_into(self, &state, &mut args, out))?
@@ -56,11 +56,17 @@ impl Op {
 /// Where an operator can write its result.
 pub(crate) fn placement(state: &OpState) -> Placement {
     let one = matches!(state.schema.returns.as_slice(), [r] if matches!(r.ty, Type::Tensor));
-    match state.builtin.filter(|_| one && !state.overridden).map(|def| &def.lowering) {
-        Some(Lowering::Pointwise(_)) => Placement::Elementwise,
-        Some(Lowering::Compute(c)) if c.class.supports_strided_output() => Placement::Anywhere,
-        Some(Lowering::Compute(_)) => Placement::Dense,
-        _ => Placement::Allocates,
+    let Some(def) = state.plain_builtin().filter(|_| one) else { return Placement::Allocates };
+    match &def.lowering {
+        Lowering::Pointwise(_) => Placement::Elementwise,
+        Lowering::Compute(c) if c.class.supports_strided_output() => Placement::Anywhere,
+        Lowering::Compute(_) => Placement::Dense,
+        Lowering::View(_)
+        | Lowering::InPlace(_)
+        | Lowering::Dynamic { .. }
+        | Lowering::Composite(_)
+        | Lowering::RandomComposite(_)
+        | Lowering::HiddenMutation { .. } => Placement::Allocates,
     }
 }
 

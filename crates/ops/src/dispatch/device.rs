@@ -31,8 +31,8 @@ pub(crate) fn device_of(state: &OpState, args: &[Value]) -> Result<Device> {
 }
 
 /// What a builtin operator takes from the host while the call is on another device.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum FromHost {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FromHost {
     Nothing,
     /// Tensors without dimensions, which stand for numbers.
     Numbers,
@@ -42,18 +42,10 @@ enum FromHost {
     Anything,
 }
 
-fn from_host(state: &OpState) -> FromHost {
+pub(crate) fn from_host(state: &OpState) -> FromHost {
     let Some(def) = state.builtin else { return FromHost::Nothing };
-    match def.name() {
-        "aten::copy" | "aten::copy_" => return FromHost::Anything,
-        name if name.starts_with("aten::index.")
-            || name.contains("index_put")
-            || name.starts_with("aten::_unsafe_index") =>
-        {
-            return FromHost::Indices;
-        }
-        name if name.starts_with("aten::index_fill") => return FromHost::Numbers,
-        _ => {}
+    if let Some(stated) = def.role.host_args() {
+        return stated;
     }
     match &def.lowering {
         Lowering::Pointwise(_) => FromHost::Numbers,

@@ -269,7 +269,13 @@ impl Value {
 }
 
 macro_rules! from {
-    ($($t:ty => |$x:ident| $e:expr),* $(,)?) => { $(impl From<$t> for Value { fn from($x: $t) -> Value { $e } })* };
+    ($($t:ty => |$x:ident| $e:expr),* $(,)?) => { $(
+        impl From<$t> for Value {
+            fn from($x: $t) -> Value {
+                $e
+            }
+        }
+    )* };
 }
 
 from!(

@@ -8,8 +8,11 @@ use maquette_ir::{Device, DeviceKind};
 #[non_exhaustive]
 pub enum CallError {
     /// No such operator.
-    #[error("there is no operator \
-        `{name}`{}{}", did_you_mean(.similar), undefined(.registered).unwrap_or_else(|| link_hint(.crate_hint)))]
+    #[error(
+        "there is no operator `{name}`{}{}",
+        did_you_mean(.similar),
+        undefined(.registered).unwrap_or_else(|| link_hint(.crate_hint))
+    )]
     Unknown {
         /// As asked for.
         name: String,

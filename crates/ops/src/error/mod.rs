@@ -231,7 +231,9 @@ impl std::error::Error for Error {
 /// Returns an [`Error`] with a formatted message from the surrounding function.
 #[macro_export]
 macro_rules! bail {
-    ($($arg:tt)*) => { return ::std::result::Result::Err($crate::Error::msg(::std::format!($($arg)*))) };
+    ($($arg:tt)*) => {
+        return ::std::result::Result::Err($crate::Error::msg(::std::format!($($arg)*)))
+    };
 }
 
 /// Returns an [`Error`] from the surrounding function unless the condition holds; the message

@@ -12,7 +12,8 @@ use std::str::FromStr;
 ///
 /// ```
 /// use maquette_ops::{Result, Tensor, library::infer_schema};
-/// let schema = infer_schema("doc::add_", &|x: &mut Tensor, n: i64| -> Result<()> { Ok(()) }, ["x", "n"])?;
+/// let kernel = |x: &mut Tensor, n: i64| -> Result<()> { Ok(()) };
+/// let schema = infer_schema("doc::add_", &kernel, ["x", "n"])?;
 /// assert_eq!(schema.to_string(), "doc::add_(Tensor(a0!) x, SymInt n) -> ()");
 /// # Ok::<(), maquette_ops::Error>(())
 /// ```

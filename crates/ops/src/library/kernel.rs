@@ -20,7 +20,10 @@ use std::sync::atomic::Ordering;
 /// let former = get_kernel("aten::relu", "cpu")?;
 /// let lib = Library::new("aten", Kind::Impl)?;
 /// lib.impl_("relu", "cpu", move |x: &Tensor| -> Result<Tensor> {
-///     if x.numel().as_i64() == Some(1) { Ok(Tensor::from([42.0f32])) } else { former.call(args![x])?[0].tensor().cloned() }
+///     match x.numel().as_i64() {
+///         Some(1) => Ok(Tensor::from([42.0f32])),
+///         _ => former.call(args![x])?[0].tensor().cloned(),
+///     }
 /// })?;
 /// assert_eq!(Tensor::from([-1.0f32]).relu().to_vec::<f32>()?, [42.0]);
 /// assert_eq!(Tensor::from([-1.0f32, 1.0]).relu().to_vec::<f32>()?, [0.0, 1.0]);

@@ -1,4 +1,5 @@
-//! [`Library`]: registrations that live as long as it does, and free functions whose registrations stay.
+//! [`Library`]: registrations that live as long as it does, and free functions whose registrations
+//! stay.
 
 use super::builder::{RESERVED, definition};
 use super::key::{DispatchKey, IntoKey, key_for};
@@ -37,7 +38,9 @@ pub enum Kind {
 /// use maquette_ops::{Result, Tensor, args, call};
 /// let x = Tensor::from([6.0f32]);
 /// let lib = Library::new("aten", Kind::Impl)?;
-/// lib.impl_("div.Tensor", DispatchKey::Cpu, |_: &Tensor, _: &Tensor| -> Result<Tensor> { Ok(Tensor::from([7.0f32])) })?;
+/// lib.impl_("div.Tensor", DispatchKey::Cpu, |_: &Tensor, _: &Tensor| -> Result<Tensor> {
+///     Ok(Tensor::from([7.0f32]))
+/// })?;
 /// assert_eq!((&x / 2.0).to_vec::<f32>()?, [7.0]);
 /// drop(lib);
 /// assert_eq!((&x / 2.0).to_vec::<f32>()?, [3.0]);

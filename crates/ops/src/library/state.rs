@@ -82,6 +82,11 @@ pub(crate) struct OpState {
 }
 
 impl OpState {
+    /// The entry of a builtin operator that no registration has replaced.
+    pub(crate) fn plain_builtin(&self) -> Option<&'static OpDef> {
+        self.builtin.filter(|_| !self.overridden)
+    }
+
     /// The kernel of a call on this kind of device; none where a builtin operator's own is to run,
     /// or where there is none at all.
     pub(crate) fn kernel(&self, device: DeviceKind) -> Option<&KernelFn> {

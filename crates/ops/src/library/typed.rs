@@ -89,6 +89,20 @@ macro_rules! owned_arg {
     )* };
 }
 
+fn layout_of(v: &Value) -> Result<Layout> {
+    match v {
+        Value::Layout(l) => Ok(*l),
+        other => Err(unexpected("a layout", other)),
+    }
+}
+
+fn memory_format_of(v: &Value) -> Result<MemoryFormat> {
+    match v {
+        Value::MemoryFormat(m) => Ok(*m),
+        other => Err(unexpected("a memory format", other)),
+    }
+}
+
 owned_arg!(
     i64, Type::SymInt, Value::int_i64;
     SymInt, Type::SymInt, Value::int;
@@ -97,8 +111,8 @@ owned_arg!(
     Scalar, Type::Scalar, Value::scalar;
     DType, Type::ScalarType, Value::dtype;
     Device, Type::Device, Value::device;
-    Layout, Type::Layout, |v: &Value| match v { Value::Layout(l) => Ok(*l), other => Err(unexpected("a layout", other)) };
-    MemoryFormat, Type::MemoryFormat, |v: &Value| match v { Value::MemoryFormat(m) => Ok(*m), other => Err(unexpected("a memory format", other)) };
+    Layout, Type::Layout, layout_of;
+    MemoryFormat, Type::MemoryFormat, memory_format_of;
 );
 
 macro_rules! borrowed_arg {
@@ -115,7 +129,9 @@ macro_rules! borrowed_arg {
             type Item<'a> = Option<&'a $t>;
             fn ty() -> Type { optional($ty) }
             fn load(v: &Value) -> Result<Self::State<'_>> { v.opt($load) }
-            fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> { s.as_ref().map(|x| -> &$t { x }) }
+            fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> {
+                s.as_ref().map(|x| -> &$t { x })
+            }
         }
     )* };
 }
@@ -129,7 +145,8 @@ borrowed_arg!(
     [bool], Vec<bool>, many(Type::Bool), |v: &Value| each(v, Value::bool);
     [Scalar], Vec<Scalar>, many(Type::Scalar), |v: &Value| each(v, Value::scalar);
     [Tensor], Vec<Tensor>, many(Type::Tensor), |v: &Value| each(v, |x| x.tensor().cloned());
-    [Option<Tensor>], Vec<Option<Tensor>>, many(optional(Type::Tensor)), |v: &Value| each(v, |x| x.opt_tensor().map(Option::<&Tensor>::cloned));
+    [Option<Tensor>], Vec<Option<Tensor>>, many(optional(Type::Tensor)),
+        |v: &Value| each(v, |x| x.opt_tensor().map(Option::<&Tensor>::cloned));
 );
 
 macro_rules! mutable_arg {
@@ -318,7 +335,10 @@ macro_rules! kernels {
 
             fn into_kernel(self) -> KernelFn {
                 const COUNT: usize = <[&str]>::len(&[$(stringify!($t)),*]);
-                fn call<Out, $($t: KernelArg),*>(f: impl Fn($($t::Item<'_>),*) -> Result<Out>, $($t: $t::Item<'_>),*) -> Result<Out> {
+                fn call<Out, $($t: KernelArg),*>(
+                    f: impl Fn($($t::Item<'_>),*) -> Result<Out>,
+                    $($t: $t::Item<'_>),*
+                ) -> Result<Out> {
                     f($($t),*)
                 }
                 Arc::new(move |args: &[Value]| {
@@ -326,7 +346,10 @@ macro_rules! kernels {
                     let [$($t),*] = args else { return Err(arity(COUNT, found)) };
                     let mut state = ($($t::load($t)?,)*);
                     let out = call::<Out, $($t),*>(&self, $($t::item(&mut state.$i)),*)?;
-                    $(if !$t::kept(&state.$i, $t) { return Err(ErrorKind::from(crate::error::CallError::ReplacedArgument { index: $i }).into()); })*
+                    $(if !$t::kept(&state.$i, $t) {
+                        let replaced = crate::error::CallError::ReplacedArgument { index: $i };
+                        return Err(ErrorKind::from(replaced).into());
+                    })*
                     let _ = state;
                     Ok(out.outputs())
                 })
@@ -338,7 +361,8 @@ macro_rules! kernels {
             Func: Send + Sync + 'static,
             Out: KernelOutput,
             $($t: KernelArg,)*
-            for<'a> &'a Func: Fn(&FakeCtx, $($t),*) -> Result<Out> + Fn(&FakeCtx, $($t::Item<'_>),*) -> Result<Out>,
+            for<'a> &'a Func: Fn(&FakeCtx, $($t),*) -> Result<Out>
+                + Fn(&FakeCtx, $($t::Item<'_>),*) -> Result<Out>,
         {
             fn signature() -> Signature {
                 Signature { args: vec![$(($t::ty(), $t::MUTATED)),*], returns: Out::types() }

@@ -24,7 +24,11 @@ macro_rules! number_first {
 }
 
 macro_rules! operators {
-    ($($trait:ident $method:ident $name:literal, $assign_trait:ident $assign:ident $in_place:literal, $($number:ty)*;)*) => { $(
+    ($(
+        $trait:ident $method:ident $name:literal,
+        $assign_trait:ident $assign:ident $in_place:literal,
+        $($number:ty)*;
+    )*) => { $(
         impl<R: Into<Operand>> std::ops::$trait<R> for &Tensor {
             type Output = Tensor;
             #[track_caller]

@@ -28,9 +28,11 @@ calls! {
     /// The sum over the dimensions that broadcasting from `size` would repeat.
     fn sum_to_size(size: impl IntoDims) = "sum_to_size", Value::from_dims(size);
     /// Each element of a dimension `repeats` times, one after the other.
-    fn repeat_interleave(repeats: impl Into<SymInt>, dim: i64) = "repeat_interleave.self_int", repeats.into(), dim;
+    fn repeat_interleave(repeats: impl Into<SymInt>, dim: i64) =
+        "repeat_interleave.self_int", repeats.into(), dim;
     /// Element `i` of a dimension `repeats[i]` times.
-    fn repeat_interleave_by(repeats: &Tensor, dim: i64) = "repeat_interleave.self_Tensor", repeats, dim;
+    fn repeat_interleave_by(repeats: &Tensor, dim: i64) =
+        "repeat_interleave.self_Tensor", repeats, dim;
     /// The integral along a dimension at the points `x`, by the trapezoidal rule.
     fn trapezoid(x: &Tensor, dim: i64) = "trapezoid.x", x, dim;
 }

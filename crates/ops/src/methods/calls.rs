@@ -7,7 +7,10 @@ use crate::tensor::Tensor;
 /// Declares methods by the boxed arguments they pass: `/// doc  fn view(size: impl IntoDims) =
 /// "view", Value::from_dims(size);`
 macro_rules! calls {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $op:literal $(, $value:expr)*;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $op:literal $(, $value:expr)*;
+    )*) => {
         impl $crate::Tensor {
             $(
                 $(#[$doc])*
@@ -26,7 +29,8 @@ pub(crate) use calls;
 /// Calls a builtin operator with several results.
 macro_rules! aten_outputs {
     ($name:literal, $loc:expr; $($arg:expr),* $(,)?) => {{
-        static OP: $crate::methods::Builtin = $crate::methods::Builtin::new(concat!("aten::", $name));
+        static OP: $crate::methods::Builtin =
+            $crate::methods::Builtin::new(concat!("aten::", $name));
         OP.call($crate::args![$($arg),*], $loc)
     }};
 }

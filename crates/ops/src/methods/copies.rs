@@ -54,18 +54,23 @@ calls! {
     /// [`Tensor::repeat`], where missing leading entries count as 1.
     fn tile(dims: impl IntoDims) = "tile", Value::from_dims(dims);
     /// Rotated by `shifts` along `dims`; with one shift and no dims, as if it had one dimension.
-    fn roll(shifts: impl IntoDims, dims: impl IntoDims) = "roll", Value::from_dims(shifts), Value::from_dims(dims);
+    fn roll(shifts: impl IntoDims, dims: impl IntoDims) =
+        "roll", Value::from_dims(shifts), Value::from_dims(dims);
     /// Reversed along these dimensions.
     fn flip(dims: impl IntoDims) = "flip", Value::from_dims(dims);
     /// With `value` added around it: two numbers for each dimension, the last dimension first.
     /// Negative numbers cut off.
-    fn constant_pad_nd(pad: impl IntoDims, value: impl Into<Scalar>) = "constant_pad_nd", Value::from_dims(pad), value.into();
+    fn constant_pad_nd(pad: impl IntoDims, value: impl Into<Scalar>) =
+        "constant_pad_nd", Value::from_dims(pad), value.into();
     /// Padded by a mode: `constant`, `reflect`, `replicate` or `circular`.
-    fn pad(pad: impl IntoDims, mode: &str, value: Option<f64>) = "pad", Value::from_dims(pad), mode, value;
+    fn pad(pad: impl IntoDims, mode: &str, value: Option<f64>) =
+        "pad", Value::from_dims(pad), mode, value;
     /// A copy with element `index` of a dimension replaced by `src`.
-    fn select_scatter(src: &Tensor, dim: i64, index: impl Into<SymInt>) = "select_scatter", src, dim, index.into();
+    fn select_scatter(src: &Tensor, dim: i64, index: impl Into<SymInt>) =
+        "select_scatter", src, dim, index.into();
     /// Resampled to `output_size` by taking the nearest element.
-    fn upsample_nearest2d(output_size: impl IntoDims) = "upsample_nearest2d", Value::from_dims(output_size);
+    fn upsample_nearest2d(output_size: impl IntoDims) =
+        "upsample_nearest2d", Value::from_dims(output_size);
 }
 
 impl Tensor {

@@ -12,13 +12,15 @@ calls! {
     /// Of these sizes and dtype on this tensor's device, the contents unspecified.
     fn new_empty(size: impl IntoDims, dtype: DType) = "new_empty", Value::from_dims(size), dtype;
     /// As [`Tensor::new_empty`], with these strides.
-    fn new_empty_strided(size: impl IntoDims, stride: impl IntoDims, dtype: DType) = "new_empty_strided", Value::from_dims(size), Value::from_dims(stride), dtype;
+    fn new_empty_strided(size: impl IntoDims, stride: impl IntoDims, dtype: DType) =
+        "new_empty_strided", Value::from_dims(size), Value::from_dims(stride), dtype;
     /// Zeros of these sizes and dtype on this tensor's device.
     fn new_zeros(size: impl IntoDims, dtype: DType) = "new_zeros", Value::from_dims(size), dtype;
     /// Ones of these sizes and dtype on this tensor's device.
     fn new_ones(size: impl IntoDims, dtype: DType) = "new_ones", Value::from_dims(size), dtype;
     /// `fill_value` in these sizes and dtype on this tensor's device.
-    fn new_full(size: impl IntoDims, fill_value: impl Into<Scalar>, dtype: DType) = "new_full", Value::from_dims(size), fill_value.into(), dtype;
+    fn new_full(size: impl IntoDims, fill_value: impl Into<Scalar>, dtype: DType) =
+        "new_full", Value::from_dims(size), fill_value.into(), dtype;
     /// Of this tensor's sizes, dtype and memory order, the contents unspecified.
     fn empty_like() = "empty_like";
     /// Zeros of this tensor's sizes, dtype and memory order.
@@ -32,7 +34,8 @@ calls! {
     /// Normal with mean 0 and deviation 1, of this tensor's sizes, dtype and memory order.
     fn randn_like() = "randn_like";
     /// Integers from `low` up to but not `high`, of this tensor's sizes, dtype and memory order.
-    fn randint_like(low: impl Into<SymInt>, high: impl Into<SymInt>) = "randint_like.low_dtype", low.into(), high.into();
+    fn randint_like(low: impl Into<SymInt>, high: impl Into<SymInt>) =
+        "randint_like.low_dtype", low.into(), high.into();
     /// 1 with the probability that each element is, else 0.
     fn bernoulli() = "bernoulli";
     /// Filled with uniform numbers in `[from, to)`.
@@ -48,7 +51,10 @@ calls! {
 
 /// Constructors: the operator's arguments before its options, and the dtype.
 macro_rules! constructors {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident : $ty:ty),*) = $op:literal, $($value:expr),*;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $op:literal, $($value:expr),*;
+    )*) => {
         impl Tensor {
             $(
                 $(#[$doc])*
@@ -66,22 +72,27 @@ macro_rules! constructors {
 
 constructors! {
     /// Of these sizes, the contents unspecified.
-    fn empty(size: impl IntoDims, dtype: DType) = "empty.memory_format", Value::from_dims(size), dtype;
+    fn empty(size: impl IntoDims, dtype: DType) =
+        "empty.memory_format", Value::from_dims(size), dtype;
     /// Of these sizes and strides, the contents unspecified.
-    fn empty_strided(size: impl IntoDims, stride: impl IntoDims, dtype: DType) = "empty_strided", Value::from_dims(size), Value::from_dims(stride), dtype;
+    fn empty_strided(size: impl IntoDims, stride: impl IntoDims, dtype: DType) =
+        "empty_strided", Value::from_dims(size), Value::from_dims(stride), dtype;
     /// Zeros.
     fn zeros(size: impl IntoDims, dtype: DType) = "zeros", Value::from_dims(size), dtype;
     /// Ones.
     fn ones(size: impl IntoDims, dtype: DType) = "ones", Value::from_dims(size), dtype;
     /// `fill_value` everywhere.
-    fn full(size: impl IntoDims, fill_value: impl Into<Scalar>, dtype: DType) = "full", Value::from_dims(size), fill_value.into(), dtype;
+    fn full(size: impl IntoDims, fill_value: impl Into<Scalar>, dtype: DType) =
+        "full", Value::from_dims(size), fill_value.into(), dtype;
     /// The integers from 0 up to but not `end`, as `i64`.
     fn arange(end: impl Into<SymInt>) = "arange", end.into();
     /// From `start` in steps of `step` up to but not `end`; `i64` where all are integers, else
     /// `f32`.
-    fn arange_step(start: impl Into<Scalar>, end: impl Into<Scalar>, step: impl Into<Scalar>) = "arange.start_step", start.into(), end.into(), step.into();
+    fn arange_step(start: impl Into<Scalar>, end: impl Into<Scalar>, step: impl Into<Scalar>) =
+        "arange.start_step", start.into(), end.into(), step.into();
     /// `steps` evenly spaced numbers, both ends included, as `f32`.
-    fn linspace(start: impl Into<Scalar>, end: impl Into<Scalar>, steps: impl Into<SymInt>) = "linspace", start.into(), end.into(), steps.into();
+    fn linspace(start: impl Into<Scalar>, end: impl Into<Scalar>, steps: impl Into<SymInt>) =
+        "linspace", start.into(), end.into(), steps.into();
     /// The identity matrix.
     fn eye(n: impl Into<SymInt>, dtype: DType) = "eye", n.into(), dtype;
     /// Uniform in [0, 1).
@@ -89,7 +100,8 @@ constructors! {
     /// Normal with mean 0 and deviation 1.
     fn randn(size: impl IntoDims, dtype: DType) = "randn", Value::from_dims(size), dtype;
     /// Integers from `low` up to but not `high`, as `i64`.
-    fn randint(low: impl Into<SymInt>, high: impl Into<SymInt>, size: impl IntoDims) = "randint.low", low.into(), high.into(), Value::from_dims(size);
+    fn randint(low: impl Into<SymInt>, high: impl Into<SymInt>, size: impl IntoDims) =
+        "randint.low", low.into(), high.into(), Value::from_dims(size);
 }
 
 impl Tensor {

@@ -27,9 +27,11 @@ methods! {
     /// [`Tensor::scatter_add`] in place.
     fn scatter_add_(dim: i64, index: &Tensor, src: &Tensor) = "scatter_add_";
     /// A copy with `src` combined into it at `index`: `sum`, `prod`, `mean`, `amax` or `amin`.
-    fn scatter_reduce(dim: i64, index: &Tensor, src: &Tensor, reduce: &str, include_self: bool) = "scatter_reduce.two";
+    fn scatter_reduce(dim: i64, index: &Tensor, src: &Tensor, reduce: &str, include_self: bool) =
+        "scatter_reduce.two";
     /// [`Tensor::scatter_reduce`] in place.
-    fn scatter_reduce_(dim: i64, index: &Tensor, src: &Tensor, reduce: &str, include_self: bool) = "scatter_reduce_.two";
+    fn scatter_reduce_(dim: i64, index: &Tensor, src: &Tensor, reduce: &str, include_self: bool) =
+        "scatter_reduce_.two";
     /// A copy with the slices of `source` added to those at `index` of a dimension.
     fn index_add(dim: i64, index: &Tensor, source: &Tensor) = "index_add";
     /// [`Tensor::index_add`] in place.
@@ -42,13 +44,17 @@ methods! {
 
 calls! {
     /// A copy with a number written at `index` along a dimension.
-    fn scatter_value(dim: i64, index: &Tensor, value: impl Into<Scalar>) = "scatter.value", dim, index, value.into();
+    fn scatter_value(dim: i64, index: &Tensor, value: impl Into<Scalar>) =
+        "scatter.value", dim, index, value.into();
     /// [`Tensor::scatter_value`] in place.
-    fn scatter_value_(dim: i64, index: &Tensor, value: impl Into<Scalar>) = "scatter_.value", dim, index, value.into();
+    fn scatter_value_(dim: i64, index: &Tensor, value: impl Into<Scalar>) =
+        "scatter_.value", dim, index, value.into();
     /// A copy with the slices at `index` of a dimension filled with a number.
-    fn index_fill(dim: i64, index: &Tensor, value: impl Into<Scalar>) = "index_fill.int_Scalar", dim, index, value.into();
+    fn index_fill(dim: i64, index: &Tensor, value: impl Into<Scalar>) =
+        "index_fill.int_Scalar", dim, index, value.into();
     /// [`Tensor::index_fill`] in place.
-    fn index_fill_(dim: i64, index: &Tensor, value: impl Into<Scalar>) = "index_fill_.int_Scalar", dim, index, value.into();
+    fn index_fill_(dim: i64, index: &Tensor, value: impl Into<Scalar>) =
+        "index_fill_.int_Scalar", dim, index, value.into();
 }
 
 /// Indices for leading dimensions, `None` for those left whole.

@@ -36,23 +36,64 @@ calls! {
         "rms_norm", Value::from_dims(normalized_shape), weight, eps;
     /// Normalised by the statistics of the batch, channel by channel; the running mean and
     /// variance, if given, move towards them by `momentum`.
-    fn batch_norm_train(weight: Option<&Tensor>, bias: Option<&Tensor>, running: Option<(&Tensor, &Tensor)>, momentum: f64, eps: f64) =
-        "batch_norm", weight, bias, running.map(|r| r.0), running.map(|r| r.1), true, momentum, eps, false;
+    fn batch_norm_train(
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        running: Option<(&Tensor, &Tensor)>,
+        momentum: f64,
+        eps: f64,
+    ) =
+        "batch_norm", weight, bias, running.map(|r| r.0), running.map(|r| r.1), true, momentum, eps,
+        false;
     /// Each sample's channels normalised by their own statistics.
-    fn instance_norm(weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) = "instance_norm", weight, bias, (), (), true, 0.0, eps, false;
+    fn instance_norm(weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) =
+        "instance_norm", weight, bias, (), (), true, 0.0, eps, false;
     /// A convolution of volumes `[N, C, D, H, W]` or `[C, D, H, W]` with kernels `[O, C / groups,
     /// KD, KH, KW]`.
-    fn conv3d(weight: &Tensor, bias: Option<&Tensor>, stride: impl IntoDims, padding: impl IntoDims, dilation: impl IntoDims, groups: i64) =
-        "conv3d", weight, bias, Value::from_dims(stride), Value::from_dims(padding), Value::from_dims(dilation), groups;
+    fn conv3d(
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        stride: impl IntoDims,
+        padding: impl IntoDims,
+        dilation: impl IntoDims,
+        groups: i64,
+    ) =
+        "conv3d", weight, bias, Value::from_dims(stride), Value::from_dims(padding),
+        Value::from_dims(dilation), groups;
     /// A transposed convolution of signals with kernels `[C, O / groups, K]`.
-    fn conv_transpose1d(weight: &Tensor, bias: Option<&Tensor>, stride: impl IntoDims, padding: impl IntoDims, output_padding: impl IntoDims, groups: i64, dilation: impl IntoDims) =
-        "conv_transpose1d", weight, bias, Value::from_dims(stride), Value::from_dims(padding), Value::from_dims(output_padding), groups, Value::from_dims(dilation);
+    fn conv_transpose1d(
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        stride: impl IntoDims,
+        padding: impl IntoDims,
+        output_padding: impl IntoDims,
+        groups: i64,
+        dilation: impl IntoDims,
+    ) =
+        "conv_transpose1d", weight, bias, Value::from_dims(stride), Value::from_dims(padding),
+        Value::from_dims(output_padding), groups, Value::from_dims(dilation);
     /// A transposed convolution of volumes with kernels `[C, O / groups, KD, KH, KW]`.
-    fn conv_transpose3d(weight: &Tensor, bias: Option<&Tensor>, stride: impl IntoDims, padding: impl IntoDims, output_padding: impl IntoDims, groups: i64, dilation: impl IntoDims) =
-        "conv_transpose3d.input", weight, bias, Value::from_dims(stride), Value::from_dims(padding), Value::from_dims(output_padding), groups, Value::from_dims(dilation);
+    fn conv_transpose3d(
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        stride: impl IntoDims,
+        padding: impl IntoDims,
+        output_padding: impl IntoDims,
+        groups: i64,
+        dilation: impl IntoDims,
+    ) =
+        "conv_transpose3d.input", weight, bias, Value::from_dims(stride), Value::from_dims(padding),
+        Value::from_dims(output_padding), groups, Value::from_dims(dilation);
     /// One step of a gated recurrent unit from the state `hx`; weights are `[3 hidden, features]`
     /// and `[3 hidden, hidden]`.
-    fn gru_cell(hx: &Tensor, w_ih: &Tensor, w_hh: &Tensor, b_ih: Option<&Tensor>, b_hh: Option<&Tensor>) = "gru_cell", hx, w_ih, w_hh, b_ih, b_hh;
+    fn gru_cell(
+        hx: &Tensor,
+        w_ih: &Tensor,
+        w_hh: &Tensor,
+        b_ih: Option<&Tensor>,
+        b_hh: Option<&Tensor>,
+    ) =
+        "gru_cell", hx, w_ih, w_hh, b_ih, b_hh;
 }
 
 impl Tensor {
@@ -69,7 +110,9 @@ impl Tensor {
         r: Recurrence,
     ) -> (Tensor, Tensor, Tensor) {
         let [y, h, c] = results(aten_outputs!("lstm.input", Loc::caller();
-            self, list([hx.0, hx.1]), list(params), r.biases, r.layers, r.dropout, r.train, r.bidirectional, r.batch_first));
+            self, list([hx.0, hx.1]), list(params), r.biases, r.layers, r.dropout, r.train,
+            r.bidirectional, r.batch_first
+        ));
         (y, h, c)
     }
 
@@ -79,7 +122,9 @@ impl Tensor {
     #[track_caller]
     pub fn gru(&self, hx: &Tensor, params: &[Tensor], r: Recurrence) -> (Tensor, Tensor) {
         let [y, h] = results(aten_outputs!("gru.input", Loc::caller();
-            self, hx, list(params), r.biases, r.layers, r.dropout, r.train, r.bidirectional, r.batch_first));
+            self, hx, list(params), r.biases, r.layers, r.dropout, r.train, r.bidirectional,
+            r.batch_first
+        ));
         (y, h)
     }
 
@@ -95,9 +140,9 @@ impl Tensor {
         b_ih: Option<&Tensor>,
         b_hh: Option<&Tensor>,
     ) -> (Tensor, Tensor) {
-        let [h, c] = results(
-            aten_outputs!("lstm_cell", Loc::caller(); self, list([hx.0, hx.1]), w_ih, w_hh, b_ih, b_hh),
-        );
+        let [h, c] = results(aten_outputs!("lstm_cell", Loc::caller();
+            self, list([hx.0, hx.1]), w_ih, w_hh, b_ih, b_hh
+        ));
         (h, c)
     }
 }

@@ -40,17 +40,22 @@ methods! {
 
 calls! {
     /// `x` such that a triangle of this matrix times `x` is `b`, or `x` times it where not `left`.
-    fn linalg_solve_triangular(b: &Tensor, upper: bool, left: bool, unitriangular: bool) = "linalg_solve_triangular", b, upper, left, unitriangular;
+    fn linalg_solve_triangular(b: &Tensor, upper: bool, left: bool, unitriangular: bool) =
+        "linalg_solve_triangular", b, upper, left, unitriangular;
     /// The norm of matrices of order 1, -1, infinity or its negative.
-    fn linalg_matrix_norm(ord: impl Into<Scalar>, dim: impl IntoDims, keepdim: bool) = "linalg_matrix_norm", ord.into(), Value::from_dims(dim), keepdim;
+    fn linalg_matrix_norm(ord: impl Into<Scalar>, dim: impl IntoDims, keepdim: bool) =
+        "linalg_matrix_norm", ord.into(), Value::from_dims(dim), keepdim;
     /// The Frobenius norm of matrices.
-    fn linalg_frobenius_norm(dim: impl IntoDims, keepdim: bool) = "linalg_matrix_norm.str_ord", "fro", Value::from_dims(dim), keepdim;
+    fn linalg_frobenius_norm(dim: impl IntoDims, keepdim: bool) =
+        "linalg_matrix_norm.str_ord", "fro", Value::from_dims(dim), keepdim;
     /// The `p`-norm of all elements.
     fn norm(p: impl Into<Scalar>) = "norm.Scalar", p.into();
     /// The `p`-norm over these dimensions; none means all.
-    fn norm_dim(p: impl Into<Scalar>, dim: impl IntoDims, keepdim: bool) = "norm.ScalarOpt_dim", p.into(), Value::from_dims(dim), keepdim;
+    fn norm_dim(p: impl Into<Scalar>, dim: impl IntoDims, keepdim: bool) =
+        "norm.ScalarOpt_dim", p.into(), Value::from_dims(dim), keepdim;
     /// Sums over pairs of dimensions of this tensor and `other`.
-    fn tensordot(other: &Tensor, dims_self: impl IntoDims, dims_other: impl IntoDims) = "tensordot", other, Value::from_dims(dims_self), Value::from_dims(dims_other);
+    fn tensordot(other: &Tensor, dims_self: impl IntoDims, dims_other: impl IntoDims) =
+        "tensordot", other, Value::from_dims(dims_self), Value::from_dims(dims_other);
 }
 
 impl Tensor {

@@ -16,6 +16,7 @@ mod nn;
 mod order;
 mod pointwise;
 mod reductions;
+mod softmax;
 mod spatial;
 mod special;
 mod structure;
@@ -92,7 +93,8 @@ fn one_tensor(mut out: Outputs) -> Result<Tensor> {
 /// call site.
 macro_rules! aten {
     ($name:literal, $loc:expr; $($arg:expr),* $(,)?) => {{
-        static OP: $crate::methods::Builtin = $crate::methods::Builtin::new(concat!("aten::", $name));
+        static OP: $crate::methods::Builtin =
+            $crate::methods::Builtin::new(concat!("aten::", $name));
         OP.tensor($crate::args![$($arg),*], $loc)
     }};
 }
@@ -127,6 +129,12 @@ impl From<Operand> for Value {
 }
 
 macro_rules! operand {
-    ($($t:ty),*) => { $(impl From<$t> for Operand { fn from(x: $t) -> Operand { Operand(Value::from(x)) } })* };
+    ($($t:ty),*) => { $(
+        impl From<$t> for Operand {
+            fn from(x: $t) -> Operand {
+                Operand(Value::from(x))
+            }
+        }
+    )* };
 }
 operand!(Tensor, &Tensor, SymInt, i64, i32, f64, f32, bool, Scalar);

@@ -35,19 +35,24 @@ methods! {
 
 calls! {
     /// The first `size` positions of nonzero elements, a row each, filled up with `fill_value`.
-    fn nonzero_static(size: impl Into<SymInt>, fill_value: i64) = "nonzero_static", size.into(), fill_value;
+    fn nonzero_static(size: impl Into<SymInt>, fill_value: i64) =
+        "nonzero_static", size.into(), fill_value;
     /// How many elements fall into each of `bins` bins of equal width from `min` to `max`; of
     /// floats.
-    fn histc(bins: i64, min: impl Into<Scalar>, max: impl Into<Scalar>) = "histc", bins, min.into(), max.into();
+    fn histc(bins: i64, min: impl Into<Scalar>, max: impl Into<Scalar>) =
+        "histc", bins, min.into(), max.into();
     /// Whether each element is among those of `test_elements`.
     fn isin(test_elements: &Tensor) = "isin.Tensor_Tensor", test_elements;
     /// Consecutive segments of a dimension, of these lengths, combined: `sum`, `mean`, `max`, `min`
     /// or `prod`; of floats.
-    fn segment_reduce(reduce: &str, lengths: &Tensor, axis: i64) = "segment_reduce", reduce, lengths, (), (), axis;
+    fn segment_reduce(reduce: &str, lengths: &Tensor, axis: i64) =
+        "segment_reduce", reduce, lengths, (), (), axis;
     /// The slices of a dimension, each scaled down to a `p`-norm of at most `maxnorm`.
-    fn renorm(p: impl Into<Scalar>, dim: i64, maxnorm: impl Into<Scalar>) = "renorm", p.into(), dim, maxnorm.into();
+    fn renorm(p: impl Into<Scalar>, dim: i64, maxnorm: impl Into<Scalar>) =
+        "renorm", p.into(), dim, maxnorm.into();
     /// [`Tensor::renorm`] in place.
-    fn renorm_(p: impl Into<Scalar>, dim: i64, maxnorm: impl Into<Scalar>) = "renorm_", p.into(), dim, maxnorm.into();
+    fn renorm_(p: impl Into<Scalar>, dim: i64, maxnorm: impl Into<Scalar>) =
+        "renorm_", p.into(), dim, maxnorm.into();
 }
 
 pairs! {
@@ -66,7 +71,10 @@ pairs! {
 
 /// Methods with three results, all poisoned where the call fails.
 macro_rules! triples {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident : $ty:ty),*) = $op:literal, $($value:expr),*;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $op:literal, $($value:expr),*;
+    )*) => {
         impl Tensor {
             $(
                 $(#[$doc])*

@@ -283,7 +283,8 @@ calls! {
     /// Bits moved down, with the sign.
     fn bitwise_right_shift(other: impl Into<Operand>) = "bitwise_right_shift.Tensor", other.into();
     /// As [`Tensor::bitwise_right_shift`], in place.
-    fn bitwise_right_shift_(other: impl Into<Operand>) = "bitwise_right_shift_.Tensor", other.into();
+    fn bitwise_right_shift_(other: impl Into<Operand>) =
+        "bitwise_right_shift_.Tensor", other.into();
     /// Where both are nonzero.
     fn logical_and(other: impl Into<Operand>) = "logical_and", other.into();
     /// As [`Tensor::logical_and`], in place.
@@ -329,23 +330,30 @@ calls! {
     /// `other - self`.
     fn rsub(other: impl Into<Operand>) = "rsub.Tensor", other.into();
     /// `self + alpha other`.
-    fn add_alpha(other: impl Into<Operand>, alpha: impl Into<Scalar>) = "add.Tensor", other.into(), alpha.into();
+    fn add_alpha(other: impl Into<Operand>, alpha: impl Into<Scalar>) =
+        "add.Tensor", other.into(), alpha.into();
     /// As [`Tensor::add_alpha`], in place.
-    fn add_alpha_(other: impl Into<Operand>, alpha: impl Into<Scalar>) = "add_.Tensor", other.into(), alpha.into();
+    fn add_alpha_(other: impl Into<Operand>, alpha: impl Into<Scalar>) =
+        "add_.Tensor", other.into(), alpha.into();
     /// `self - alpha other`.
-    fn sub_alpha(other: impl Into<Operand>, alpha: impl Into<Scalar>) = "sub.Tensor", other.into(), alpha.into();
+    fn sub_alpha(other: impl Into<Operand>, alpha: impl Into<Scalar>) =
+        "sub.Tensor", other.into(), alpha.into();
     /// As [`Tensor::sub_alpha`], in place.
-    fn sub_alpha_(other: impl Into<Operand>, alpha: impl Into<Scalar>) = "sub_.Tensor", other.into(), alpha.into();
+    fn sub_alpha_(other: impl Into<Operand>, alpha: impl Into<Scalar>) =
+        "sub_.Tensor", other.into(), alpha.into();
     /// The quotient rounded by `"trunc"` or `"floor"`.
-    fn div_mode(other: impl Into<Operand>, rounding_mode: &str) = "div.Tensor_mode", other.into(), rounding_mode;
+    fn div_mode(other: impl Into<Operand>, rounding_mode: &str) =
+        "div.Tensor_mode", other.into(), rounding_mode;
     /// As [`Tensor::div_mode`], in place.
-    fn div_mode_(other: impl Into<Operand>, rounding_mode: &str) = "div_.Tensor_mode", other.into(), rounding_mode;
+    fn div_mode_(other: impl Into<Operand>, rounding_mode: &str) =
+        "div_.Tensor_mode", other.into(), rounding_mode;
     /// To `decimals` places after the point; before it where negative.
     fn round_decimals(decimals: i64) = "round.decimals", decimals;
     /// `log(x / (1 - x))`, of `x` brought into `[eps, 1 - eps]` where `eps` is given.
     fn logit(eps: Option<f64>) = "logit", eps;
     /// NaN and the infinities as these numbers; `None` gives 0 and the dtype's largest.
-    fn nan_to_num(nan: Option<f64>, posinf: Option<f64>, neginf: Option<f64>) = "nan_to_num", nan, posinf, neginf;
+    fn nan_to_num(nan: Option<f64>, posinf: Option<f64>, neginf: Option<f64>) =
+        "nan_to_num", nan, posinf, neginf;
     /// `x Phi(x)`; `approximate` is `"none"` or `"tanh"`.
     fn gelu_approximate(approximate: &str) = "gelu", approximate;
     /// `x` above 0, `alpha (exp(x) - 1)` below.
@@ -357,11 +365,14 @@ calls! {
     /// As [`Tensor::leaky_relu`], in place.
     fn leaky_relu_(negative_slope: impl Into<Scalar>) = "leaky_relu_", negative_slope.into();
     /// `log(1 + exp(beta x)) / beta`; `x` itself where `beta x` is above `threshold`.
-    fn softplus(beta: impl Into<Scalar>, threshold: impl Into<Scalar>) = "softplus", beta.into(), threshold.into();
+    fn softplus(beta: impl Into<Scalar>, threshold: impl Into<Scalar>) =
+        "softplus", beta.into(), threshold.into();
     /// `x` brought into `[min_val, max_val]`.
-    fn hardtanh(min_val: impl Into<Scalar>, max_val: impl Into<Scalar>) = "hardtanh", min_val.into(), max_val.into();
+    fn hardtanh(min_val: impl Into<Scalar>, max_val: impl Into<Scalar>) =
+        "hardtanh", min_val.into(), max_val.into();
     /// `x` above `threshold`, else `value`.
-    fn threshold(threshold: impl Into<Scalar>, value: impl Into<Scalar>) = "threshold", threshold.into(), value.into();
+    fn threshold(threshold: impl Into<Scalar>, value: impl Into<Scalar>) =
+        "threshold", threshold.into(), value.into();
     /// Not below `min`.
     fn clamp_min(min: impl Into<Operand>) = "clamp_min.Tensor", min.into();
     /// As [`Tensor::clamp_min`], in place.
@@ -375,21 +386,27 @@ calls! {
     /// As [`Tensor::clamp`], in place.
     fn clamp_(min: impl Into<Scalar>, max: impl Into<Scalar>) = "clamp_", min.into(), max.into();
     /// `value` where `mask` holds, `self` elsewhere.
-    fn masked_fill(mask: &Tensor, value: impl Into<Scalar>) = "masked_fill.Scalar", mask, value.into();
+    fn masked_fill(mask: &Tensor, value: impl Into<Scalar>) =
+        "masked_fill.Scalar", mask, value.into();
     /// As [`Tensor::masked_fill`], in place.
-    fn masked_fill_(mask: &Tensor, value: impl Into<Scalar>) = "masked_fill_.Scalar", mask, value.into();
+    fn masked_fill_(mask: &Tensor, value: impl Into<Scalar>) =
+        "masked_fill_.Scalar", mask, value.into();
     /// The point at `weight` of the way from `self` to `end`.
     fn lerp(end: &Tensor, weight: impl Into<Scalar>) = "lerp.Scalar", end, weight.into();
     /// As [`Tensor::lerp`], in place.
     fn lerp_(end: &Tensor, weight: impl Into<Scalar>) = "lerp_.Scalar", end, weight.into();
     /// `self + value tensor1 tensor2`.
-    fn addcmul(tensor1: &Tensor, tensor2: &Tensor, value: impl Into<Scalar>) = "addcmul", tensor1, tensor2, value.into();
+    fn addcmul(tensor1: &Tensor, tensor2: &Tensor, value: impl Into<Scalar>) =
+        "addcmul", tensor1, tensor2, value.into();
     /// As [`Tensor::addcmul`], in place.
-    fn addcmul_(tensor1: &Tensor, tensor2: &Tensor, value: impl Into<Scalar>) = "addcmul_", tensor1, tensor2, value.into();
+    fn addcmul_(tensor1: &Tensor, tensor2: &Tensor, value: impl Into<Scalar>) =
+        "addcmul_", tensor1, tensor2, value.into();
     /// `self + value tensor1 / tensor2`.
-    fn addcdiv(tensor1: &Tensor, tensor2: &Tensor, value: impl Into<Scalar>) = "addcdiv", tensor1, tensor2, value.into();
+    fn addcdiv(tensor1: &Tensor, tensor2: &Tensor, value: impl Into<Scalar>) =
+        "addcdiv", tensor1, tensor2, value.into();
     /// As [`Tensor::addcdiv`], in place.
-    fn addcdiv_(tensor1: &Tensor, tensor2: &Tensor, value: impl Into<Scalar>) = "addcdiv_", tensor1, tensor2, value.into();
+    fn addcdiv_(tensor1: &Tensor, tensor2: &Tensor, value: impl Into<Scalar>) =
+        "addcdiv_", tensor1, tensor2, value.into();
     /// Every element set to `value`.
     fn fill_(value: impl Into<Scalar>) = "fill_.Scalar", value.into();
 }

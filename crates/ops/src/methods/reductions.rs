@@ -48,19 +48,17 @@ methods! {
     fn cumprod(dim: i64) = "cumprod";
     /// The positions that sort a dimension; equal elements keep their order.
     fn argsort(dim: i64, descending: bool) = "argsort";
-    /// `exp(x) / sum(exp(x))` along a dimension.
-    fn softmax(dim: i64) = "softmax.int";
-    /// The logarithm of [`Tensor::softmax`].
-    fn log_softmax(dim: i64) = "log_softmax.int";
     /// The variance, divided by the number of elements less one.
     fn var() = "var";
 }
 
 calls! {
     /// As [`Tensor::sum`], over these dimensions.
-    fn sum_dim(dim: impl IntoDims, keepdim: bool) = "sum.dim_IntList", Value::from_dims(dim), keepdim;
+    fn sum_dim(dim: impl IntoDims, keepdim: bool) =
+        "sum.dim_IntList", Value::from_dims(dim), keepdim;
     /// As [`Tensor::sum_dim`], accumulated in and of this dtype.
-    fn sum_dtype(dim: impl IntoDims, keepdim: bool, dtype: DType) = "sum.dim_IntList", Value::from_dims(dim), keepdim, dtype;
+    fn sum_dtype(dim: impl IntoDims, keepdim: bool, dtype: DType) =
+        "sum.dim_IntList", Value::from_dims(dim), keepdim, dtype;
     /// As [`Tensor::mean`], over these dimensions.
     fn mean_dim(dim: impl IntoDims, keepdim: bool) = "mean.dim", Value::from_dims(dim), keepdim;
     /// The greatest over these dimensions.
@@ -70,22 +68,26 @@ calls! {
     /// `log(sum(exp(x)))` over these dimensions, without overflow.
     fn logsumexp(dim: impl IntoDims, keepdim: bool) = "logsumexp", Value::from_dims(dim), keepdim;
     /// The variance over these dimensions, divided by their extent less `correction`.
-    fn var_dim(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) = "var.correction", Value::from_dims(dim), correction.into(), keepdim;
+    fn var_dim(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) =
+        "var.correction", Value::from_dims(dim), correction.into(), keepdim;
     /// The standard deviation over these dimensions, with `correction` as in [`Tensor::var_dim`].
-    fn std_dim(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) = "std.correction", Value::from_dims(dim), correction.into(), keepdim;
+    fn std_dim(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) =
+        "std.correction", Value::from_dims(dim), correction.into(), keepdim;
     /// The standard deviation of all elements, with `correction` as in [`Tensor::var_dim`].
     fn std(correction: impl Into<Scalar>) = "std.correction", (), correction.into();
     /// `(sum |x|^ord)^(1/ord)` over these dimensions; none means all.
-    fn linalg_vector_norm(ord: impl Into<Scalar>, dim: impl IntoDims, keepdim: bool) = "linalg_vector_norm", ord.into(), Value::from_dims(dim), keepdim;
+    fn linalg_vector_norm(ord: impl Into<Scalar>, dim: impl IntoDims, keepdim: bool) =
+        "linalg_vector_norm", ord.into(), Value::from_dims(dim), keepdim;
     /// How many elements are nonzero along a dimension.
     fn count_nonzero_dim(dim: impl IntoDims) = "count_nonzero.dim_IntList", Value::from_dims(dim);
-    /// As [`Tensor::softmax`], converted to `dtype` first.
-    fn softmax_dtype(dim: i64, dtype: DType) = "softmax.int", dim, dtype;
 }
 
 /// Methods with two results, both poisoned where the call fails.
 macro_rules! pairs {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident : $ty:ty),*) = $op:literal, $($value:expr),*;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($arg:ident : $ty:ty),* $(,)?) = $op:literal, $($value:expr),*;
+    )*) => {
         impl Tensor {
             $(
                 $(#[$doc])*
@@ -114,8 +116,10 @@ pairs! {
     /// The `k` greatest (or least) along a dimension in order, and where they were.
     fn topk(k: impl Into<SymInt>, dim: i64, largest: bool) = "topk", k.into(), dim, largest;
     /// Variance and mean over these dimensions, with `correction` as in [`Tensor::var_dim`].
-    fn var_mean(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) = "var_mean.correction", Value::from_dims(dim), correction.into(), keepdim;
+    fn var_mean(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) =
+        "var_mean.correction", Value::from_dims(dim), correction.into(), keepdim;
     /// Standard deviation and mean over these dimensions, with `correction` as in
     /// [`Tensor::var_dim`].
-    fn std_mean(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) = "std_mean.correction", Value::from_dims(dim), correction.into(), keepdim;
+    fn std_mean(dim: impl IntoDims, correction: impl Into<Scalar>, keepdim: bool) =
+        "std_mean.correction", Value::from_dims(dim), correction.into(), keepdim;
 }

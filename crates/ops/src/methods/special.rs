@@ -105,29 +105,41 @@ calls! {
     /// Hurwitz's zeta function of exponent `self`, from `other` on; not of f16 or bf16.
     fn special_zeta(other: impl Into<Operand>) = "special_zeta", other.into();
     /// The Chebyshev polynomial of the first kind of degree `n`.
-    fn special_chebyshev_polynomial_t(n: impl Into<Operand>) = "special_chebyshev_polynomial_t", n.into();
+    fn special_chebyshev_polynomial_t(n: impl Into<Operand>) =
+        "special_chebyshev_polynomial_t", n.into();
     /// The Chebyshev polynomial of the second kind of degree `n`.
-    fn special_chebyshev_polynomial_u(n: impl Into<Operand>) = "special_chebyshev_polynomial_u", n.into();
+    fn special_chebyshev_polynomial_u(n: impl Into<Operand>) =
+        "special_chebyshev_polynomial_u", n.into();
     /// The Chebyshev polynomial of the third kind of degree `n`.
-    fn special_chebyshev_polynomial_v(n: impl Into<Operand>) = "special_chebyshev_polynomial_v", n.into();
+    fn special_chebyshev_polynomial_v(n: impl Into<Operand>) =
+        "special_chebyshev_polynomial_v", n.into();
     /// The Chebyshev polynomial of the fourth kind of degree `n`.
-    fn special_chebyshev_polynomial_w(n: impl Into<Operand>) = "special_chebyshev_polynomial_w", n.into();
+    fn special_chebyshev_polynomial_w(n: impl Into<Operand>) =
+        "special_chebyshev_polynomial_w", n.into();
     /// As [`Tensor::special_chebyshev_polynomial_t`], at `2x - 1`.
-    fn special_shifted_chebyshev_polynomial_t(n: impl Into<Operand>) = "special_shifted_chebyshev_polynomial_t", n.into();
+    fn special_shifted_chebyshev_polynomial_t(n: impl Into<Operand>) =
+        "special_shifted_chebyshev_polynomial_t", n.into();
     /// As [`Tensor::special_chebyshev_polynomial_u`], at `2x - 1`.
-    fn special_shifted_chebyshev_polynomial_u(n: impl Into<Operand>) = "special_shifted_chebyshev_polynomial_u", n.into();
+    fn special_shifted_chebyshev_polynomial_u(n: impl Into<Operand>) =
+        "special_shifted_chebyshev_polynomial_u", n.into();
     /// As [`Tensor::special_chebyshev_polynomial_v`], at `2x - 1`.
-    fn special_shifted_chebyshev_polynomial_v(n: impl Into<Operand>) = "special_shifted_chebyshev_polynomial_v", n.into();
+    fn special_shifted_chebyshev_polynomial_v(n: impl Into<Operand>) =
+        "special_shifted_chebyshev_polynomial_v", n.into();
     /// As [`Tensor::special_chebyshev_polynomial_w`], at `2x - 1`.
-    fn special_shifted_chebyshev_polynomial_w(n: impl Into<Operand>) = "special_shifted_chebyshev_polynomial_w", n.into();
+    fn special_shifted_chebyshev_polynomial_w(n: impl Into<Operand>) =
+        "special_shifted_chebyshev_polynomial_w", n.into();
     /// The physicists' Hermite polynomial of degree `n`.
-    fn special_hermite_polynomial_h(n: impl Into<Operand>) = "special_hermite_polynomial_h", n.into();
+    fn special_hermite_polynomial_h(n: impl Into<Operand>) =
+        "special_hermite_polynomial_h", n.into();
     /// The probabilists' Hermite polynomial of degree `n`.
-    fn special_hermite_polynomial_he(n: impl Into<Operand>) = "special_hermite_polynomial_he", n.into();
+    fn special_hermite_polynomial_he(n: impl Into<Operand>) =
+        "special_hermite_polynomial_he", n.into();
     /// The Laguerre polynomial of degree `n`.
-    fn special_laguerre_polynomial_l(n: impl Into<Operand>) = "special_laguerre_polynomial_l", n.into();
+    fn special_laguerre_polynomial_l(n: impl Into<Operand>) =
+        "special_laguerre_polynomial_l", n.into();
     /// The Legendre polynomial of degree `n`.
-    fn special_legendre_polynomial_p(n: impl Into<Operand>) = "special_legendre_polynomial_p", n.into();
+    fn special_legendre_polynomial_p(n: impl Into<Operand>) =
+        "special_legendre_polynomial_p", n.into();
 }
 
 impl Tensor {

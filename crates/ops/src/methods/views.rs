@@ -26,11 +26,13 @@ calls! {
     /// Its dimensions in another order.
     fn permute(dims: impl IntoDims) = "permute", Value::from_dims(dims);
     /// Its dimensions `source` moved to the places `destination`.
-    fn movedim(source: impl IntoDims, destination: impl IntoDims) = "movedim.intlist", Value::from_dims(source), Value::from_dims(destination);
+    fn movedim(source: impl IntoDims, destination: impl IntoDims) =
+        "movedim.intlist", Value::from_dims(source), Value::from_dims(destination);
     /// Element `index` of a dimension, which disappears; counted from the end where negative.
     fn select(dim: i64, index: impl Into<SymInt>) = "select.int", dim, index.into();
     /// `length` elements of a dimension from `start` on.
-    fn narrow(dim: i64, start: impl Into<SymInt>, length: impl Into<SymInt>) = "narrow", dim, start.into(), length.into();
+    fn narrow(dim: i64, start: impl Into<SymInt>, length: impl Into<SymInt>) =
+        "narrow", dim, start.into(), length.into();
     /// Without these dimensions, where they have size 1.
     fn squeeze_dims(dims: impl IntoDims) = "squeeze.dims", Value::from_dims(dims);
     /// Any sizes and strides over the storage, from `storage_offset` or its own offset.
@@ -107,9 +109,9 @@ impl Tensor {
     /// As [`Tensor::split`]; and the lengths do not add up.
     #[track_caller]
     pub fn split_with_sizes(&self, split_sizes: impl IntoDims, dim: i64) -> Result<Vec<Tensor>> {
-        tensors(
-            aten_outputs!("split_with_sizes", Loc::caller(); self, Value::from_dims(split_sizes), dim),
-        )
+        tensors(aten_outputs!("split_with_sizes", Loc::caller();
+            self, Value::from_dims(split_sizes), dim
+        ))
     }
 
     /// At most `chunks` views of equal length of a dimension; the last may be smaller.

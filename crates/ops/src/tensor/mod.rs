@@ -1,4 +1,5 @@
-//! [`Tensor`]: a cheap handle to a view of a storage, real or fake, traced or not, or to the error it died of.
+//! [`Tensor`]: a cheap handle to a view of a storage, real or fake, traced or not, or to the error
+//! of the call that failed to make it.
 
 pub(crate) mod access;
 pub(crate) mod alloc;
@@ -292,7 +293,10 @@ impl Tensor {
 
     /// Metadata only: a fake, traced or `meta` tensor.
     pub fn is_fake(&self) -> bool {
-        matches!(&*self.node, Node::Live(Live { storage, .. }) if matches!(storage.data, Data::Fake))
+        match &*self.node {
+            Node::Live(Live { storage, .. }) => matches!(storage.data, Data::Fake),
+            _ => false,
+        }
     }
 
     /// Whether both see the same storage.
@@ -342,7 +346,6 @@ impl Tensor {
     }
 
     // ---- metadata
-    // ------------------------------------------------------------------------------------------------------------
 
     /// The element type.
     pub fn dtype(&self) -> DType {

@@ -1,7 +1,7 @@
 //! Do two strided regions share a byte? Does one meet itself? `false` only where it is certain.
 
 use crate::tensor::meta::Concrete;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::{Expr, SymTable};
 use maquette_ir::view::{TriBool, ViewSpec};
 use smallvec::SmallVec;
@@ -24,7 +24,7 @@ pub fn may_overlap(a: &Concrete, b: &Concrete) -> bool {
         _ => {
             a.width != b.width
                 || !proven_disjoint(a, b)
-                || fault_injected("copies: runs know less of many elements than plans")
+                || fault_injected(Fault::RunsKnowLessThanPlans)
         }
     }
 }
@@ -68,7 +68,8 @@ fn first_from(a: &Concrete, at: i64) -> Option<Option<i64>> {
     if dims.last().is_some_and(|(s, _)| *s < 0) {
         return None;
     }
-    let mut reach: i64 = dims.iter().map(|(s, n)| s * (n - 1)).sum(); // of the dimensions that are left
+    // of the dimensions that are left
+    let mut reach: i64 = dims.iter().map(|(s, n)| s * (n - 1)).sum();
     let mut element = a.offset;
     for (s, n) in dims {
         reach -= s * (n - 1);

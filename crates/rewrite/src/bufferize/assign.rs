@@ -7,7 +7,7 @@ use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::SpecId;
 use maquette_ir::buffer_plan::{Buffer, CopyReason, ResultDest, Step};
 use maquette_ir::copy_cost::{OverlapCondition, Traffic};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops::FunctionalOp;
 use maquette_ir::graph::{NodeId, Placement, ValueId};
 use maquette_ir::sym::Expr;
@@ -243,7 +243,7 @@ impl Planner<'_> {
                 made[own..].iter().map(|(_, to)| *to).filter(&mut needs_copy).collect();
             let condition = match there.as_slice() {
                 [] => continue,
-                _ if fault_injected("copies: operands in the way are free") => continue,
+                _ if fault_injected(Fault::ConflictingOperandsAreFree) => continue,
                 [to] => {
                     let (read, written, symbols) = self.interner.pair(at.spec, to.spec);
                     OverlapCondition::of(read, written, call.write_model, symbols)
@@ -302,7 +302,7 @@ impl Planner<'_> {
         let fits = |p: &mut Self, at: BufferRegion| {
             !call.observes_strides
                 || p.same_layout(at.spec, layout, false)
-                || fault_injected("plan: what is mutated may have any strides")
+                || fault_injected(Fault::MutatedInAnyStrides)
         };
         let price = self.elements(before).saturating_mul(if self.is_destination(after, here) {
             2
@@ -311,7 +311,7 @@ impl Planner<'_> {
         });
         if fits(self, here)
             && (taken.iter().all(|t| self.disjoint(*t, here))
-                || fault_injected("plan: mutated tensors may meet"))
+                || fault_injected(Fault::MutatedTensorsOverlap))
             && self.is_writable(here, now)
             && self.try_free(here, now, false, price)?
         {
@@ -445,12 +445,11 @@ impl Planner<'_> {
         placement: Placement,
     ) -> SmallVec<[usize; 2]> {
         let elementwise = placement == Placement::Elementwise;
-        let elementwise =
-            elementwise || fault_injected("plan: any operator may write over an operand");
+        let elementwise = elementwise || fault_injected(Fault::AnyOperatorInPlace);
         let clash = |p: &mut Self, o: BufferRegion| {
             !(elementwise && p.same(o, at)
                 || p.disjoint(o, at)
-                || fault_injected("plan: operands are never in the way"))
+                || fault_injected(Fault::OperandsNeverConflict))
         };
         (0..reads.len()).filter(|i| clash(self, reads[*i].1)).collect()
     }

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::functionalize::value_graph::SpecId;
 use maquette_ir::buffer_plan::{Buffer, CopyReason};
 use maquette_ir::copy_cost::approximate_numel;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::ValueId;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::TriBool;
@@ -106,7 +106,7 @@ impl Planner<'_> {
         before: bool,
         looked_at: usize,
     ) -> Option<Vec<ValueId>> {
-        let until = time + usize::from(fault_injected("plan: needed until the statement before"));
+        let until = time + usize::from(fault_injected(Fault::LiveOneStatementLess));
         let is_later = |last: Time| last > until || before && last == until;
         let mut there = std::mem::take(&mut self.occupants[at.buffer.index()]);
         there.retain(|w| {
@@ -134,7 +134,7 @@ impl Planner<'_> {
                 .producer(w)
                 .is_some_and(|n| matches!(p.node_kinds[n.index()], NodeKind::View { .. }))
         };
-        fault_injected("plan: views hold nothing") && is_view(self)
+        fault_injected(Fault::ViewsKeepNothingAlive) && is_view(self)
     }
 
     /// Whether elements of a value that lie here are needed.
@@ -146,8 +146,7 @@ impl Planner<'_> {
     ) -> bool {
         let Some(own) = self.regions[w.index()] else { return false };
         // where elements share their place, a hole is none
-        let holes =
-            self.injective(own) || fault_injected("plan: holes where elements share their place");
+        let holes = self.injective(own) || fault_injected(Fault::HolesWhereElementsShare);
         for live in self.live[w.index()].clone().iter().filter(|n| is_later(n.last)) {
             let region = match live.region {
                 Some(r) => self.interner.compose(own.spec, r).unwrap_or(own.spec),
@@ -177,7 +176,7 @@ impl Planner<'_> {
     /// and no two elements in one place.
     pub(super) fn is_writable(&mut self, at: BufferRegion, time: Time) -> bool {
         let ours = !self.is_external(at)
-            || fault_injected("plan: inputs that are left alone may be written")
+            || fault_injected(Fault::UnmutatedInputsWritten)
             || self.program.mutations.iter().any(|m| {
                 self.external_buffer(m.target) == at.buffer
                     && self.effects_are_done(m.preceding_effects, time)

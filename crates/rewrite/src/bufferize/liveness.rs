@@ -3,7 +3,7 @@
 use super::node_kind::NodeKind;
 use super::{Planner, Time};
 use crate::functionalize::value_graph::SpecId;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::Output;
 use maquette_ir::graph::{Arg, Stmt, ValueId};
 use maquette_ir::view::TriBool;
@@ -131,7 +131,7 @@ impl Planner<'_> {
             };
             self.add_live(source, LiveRegion { region, excluding: SmallVec::new(), last: at });
         }
-        if !within && !fault_injected("plan: a base is dead once something is stored in it") {
+        if !within && !fault_injected(Fault::BaseDeadAfterStore) {
             let mut excluding = live.excluding;
             if !disjoint {
                 // the last hole found is that of the store before, whose place is asked for next

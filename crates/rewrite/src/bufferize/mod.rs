@@ -26,7 +26,7 @@ use destinations::Destination;
 use liveness::LiveRegions;
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferPlan, BufferView, CopyReason, Step};
 use maquette_ir::copy_cost::{CopyCost, Traffic};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::FunctionalGraph;
 use maquette_ir::graph::{Graph, OpFacts, Stmt, ValueId, ValueType};
 use maquette_ir::sym::{Expr, SymbolId};
@@ -246,7 +246,7 @@ impl<'a> Planner<'a> {
     }
 
     fn copy(&mut self, value: ValueId, from: BufferRegion, to: BufferRegion, reason: CopyReason) {
-        let overlaps = !self.disjoint(from, to) && !fault_injected("plan: copies never overlap");
+        let overlaps = !self.disjoint(from, to) && !fault_injected(Fault::CopiesNeverOverlap);
         // what overlaps is copied away first; elements that share their place are laid out apart
         let times = if overlaps { 2 } else { 1 } + if self.injective(to) { 0 } else { 2 };
         self.count_copies(value, times);

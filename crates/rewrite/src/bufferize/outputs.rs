@@ -3,7 +3,7 @@
 use super::{BufferRegion, Planner, Time};
 use crate::error::{Reason, Result};
 use maquette_ir::buffer_plan::{Buffer, BufferId, BufferView, CopyReason};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::Output;
 use rustc_hash::FxHashMap;
 
@@ -58,9 +58,9 @@ impl Planner<'_> {
         let (layout, mut at) = (self.layout(v, place)?, self.region(v)?);
         let own =
             matches!(self.buffers[at.buffer.index()], Buffer::New { .. } | Buffer::Returned(_))
-                || fault_injected("plan: outputs lie in inputs");
+                || fault_injected(Fault::OutputsLieInInputs);
         let twice =
-            taken.buffers.contains(&at.buffer) && !fault_injected("plan: outputs share memory");
+            taken.buffers.contains(&at.buffer) && !fault_injected(Fault::OutputsShareMemory);
         if !own || twice || !self.same_layout(at.spec, layout, true) {
             let to = self.new_buffer(v, layout)?;
             self.copy(v, at, to, CopyReason::Output);
@@ -78,7 +78,7 @@ impl Planner<'_> {
             return Ok(());
         }
         // what is written back later, and lies where this is written
-        if !fault_injected("plan: written back over what is written back later")
+        if !fault_injected(Fault::WriteBackInAnyOrder)
             && !self.try_free(to, now, false, u64::MAX)?
         {
             return Err(Reason::Internal("too much lies where a value is written back").into());

@@ -2,7 +2,7 @@
 //! so answers are kept.
 
 use crate::functionalize::value_graph::{Interner, MetaId, SpecId};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::{BoolExpr, Expr, Rel, SymTable};
 use maquette_ir::view::{Dim, TriBool, ViewSpec};
 use rustc_hash::FxHashMap;
@@ -219,7 +219,7 @@ impl Interner {
                         SmallVec::from_elem(Expr::Int(0), sizes.len());
                     return ViewSpec::strided(Expr::Int(0), &sizes, &nowhere, symbols).ok();
                 }
-                let gap = if fault_injected("located: gaps are not counted") {
+                let gap = if fault_injected(Fault::GapsNotCounted) {
                     row_gap(whole, symbols).map(|_| 1)?
                 } else {
                     row_gap(whole, symbols)?
@@ -330,7 +330,7 @@ impl Interner {
         if self.all(of) == Some(a) {
             return true;
         }
-        if fault_injected("whole: in any order") {
+        if fault_injected(Fault::WholeInAnyOrder) {
             return self.specs[a.index()].numel(&mut self.symbols) == self.numel(of);
         }
         let whole = self.tri(Query::Whole(a, of), |s| match s.numel(of) {

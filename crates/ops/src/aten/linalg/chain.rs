@@ -2,7 +2,7 @@
 
 use super::shape;
 use crate::aten::dims::{done, require, require_rank};
-use crate::aten::lower::Lowering;
+use crate::aten::lowering::Lowering;
 use crate::aten::structure::tensors;
 use crate::aten::table;
 use crate::error::{Error, Result};
@@ -113,15 +113,15 @@ fn power(x: &Tensor, n: i64) -> Result<Tensor> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor" =>
+        General "aten::linalg_multi_dot(Tensor[] tensors) -> Tensor" =>
             Lowering::Composite(|a| done(multi_dot(&tensors("tensors", &a[0])?)?)),
-        "aten::chain_matmul(Tensor[] matrices) -> Tensor" =>
+        General "aten::chain_matmul(Tensor[] matrices) -> Tensor" =>
             Lowering::Composite(|a| done(chain_matmul(&tensors("matrices", &a[0])?)?)),
-        "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?.matmul(a[1].tensor()?))),
-        "aten::linalg_matrix_power(Tensor self, int n) -> Tensor" =>
+        General "aten::linalg_matrix_power(Tensor self, int n) -> Tensor" =>
             Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
-        "aten::matrix_power(Tensor self, int n) -> Tensor" =>
+        General "aten::matrix_power(Tensor self, int n) -> Tensor" =>
             Lowering::Composite(|a| done(power(a[0].tensor()?, a[1].int_i64()?)?)),
     }
 }

@@ -3,7 +3,7 @@
 use super::dense::{Matrix, cholesky, householder, lu, reflect};
 use super::{columns, dense, load, load_rows, matrix, sizes, square, store};
 use crate::aten::dims::{fresh, require, require_same_dtype};
-use crate::aten::lower::{Lowering, Metas};
+use crate::aten::lowering::{Lowering, Metas};
 use crate::aten::{host, table};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -300,33 +300,55 @@ fn checked(op: &str, args: crate::Args, count: usize) -> Result<crate::Outputs> 
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> \
-            (Tensor LU, Tensor pivots, Tensor info)" =>
+        General "aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, \
+            bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)" =>
             dense(|_, a| lu_factor_metas(a), lu_factor),
-        "aten::linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)" =>
-            Lowering::Composite(|a| checked("aten::linalg_lu_factor_ex", crate::args![a[0].tensor()?, a[1].bool()?, true], 2)),
-        "aten::linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)" =>
+        General "aten::linalg_lu_factor(Tensor A, *, \
+            bool pivot=True) -> (Tensor LU, Tensor pivots)" =>
             Lowering::Composite(|a| {
-            let f = crate::call("aten::linalg_lu_factor_ex", crate::args![a[0].tensor()?, a[1].bool()?])?;
-            crate::call("aten::lu_unpack", crate::args![super::tensor(&f, 0)?, super::tensor(&f, 1)?])
-        }),
-        "aten::lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool \
-            unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)" =>
+                checked(
+                    "aten::linalg_lu_factor_ex",
+                    crate::args![a[0].tensor()?, a[1].bool()?, true],
+                    2,
+                )
+            }),
+        General "aten::linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)" =>
+            Lowering::Composite(|a| {
+                let f = crate::call(
+                    "aten::linalg_lu_factor_ex",
+                    crate::args![a[0].tensor()?, a[1].bool()?],
+                )?;
+                crate::call(
+                    "aten::lu_unpack",
+                    crate::args![super::tensor(&f, 0)?, super::tensor(&f, 1)?],
+                )
+            }),
+        General "aten::lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, \
+            bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)" =>
             dense(|_, a| lu_unpack_metas(a), lu_unpack),
-        "aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> \
-            (Tensor L, Tensor info)" =>
+        General "aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, \
+            bool check_errors=False) -> (Tensor L, Tensor info)" =>
             dense(|_, a| cholesky_metas(a), cholesky_ex),
-        "aten::linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor" =>
-            Lowering::Composite(|a| checked("aten::linalg_cholesky_ex", crate::args![a[0].tensor()?, a[1].bool()?, true], 1)),
-        "aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)" => dense(|_, a| geqrf_metas(a), geqrf),
-        "aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool \
-            transpose=False) -> Tensor" =>
+        General "aten::linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor" =>
+            Lowering::Composite(|a| {
+                checked(
+                    "aten::linalg_cholesky_ex",
+                    crate::args![a[0].tensor()?, a[1].bool()?, true],
+                    1,
+                )
+            }),
+        General "aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)" =>
+            dense(|_, a| geqrf_metas(a), geqrf),
+        General "aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, \
+            bool transpose=False) -> Tensor" =>
             dense(|_, a| ormqr_metas(a), |a, out| ormqr(a, &out[0])),
-        "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor" =>
+        General "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor" =>
             dense(|_, a| householder_product_metas(a), |a, out| householder_product(a, &out[0])),
-        "aten::orgqr(Tensor self, Tensor input2) -> Tensor" =>
-            Lowering::Composite(|a| crate::call("aten::linalg_householder_product", a.iter().cloned().collect())),
-        "aten::linalg_qr(Tensor A, str mode=\"reduced\") -> (Tensor Q, Tensor \
-            R)" => dense(|_, a| qr_metas(a), qr),
+        General "aten::orgqr(Tensor self, Tensor input2) -> Tensor" =>
+            Lowering::Composite(|a| {
+                crate::call("aten::linalg_householder_product", a.iter().cloned().collect())
+            }),
+        General "aten::linalg_qr(Tensor A, str mode=\"reduced\") -> (Tensor Q, Tensor R)" =>
+            dense(|_, a| qr_metas(a), qr),
     }
 }

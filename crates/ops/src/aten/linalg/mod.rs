@@ -9,7 +9,7 @@ mod solve;
 use super::OpDef;
 use super::dims::{fresh, require, require_rank, require_same_dtype};
 use super::host;
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::views;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -28,7 +28,7 @@ const fn dense(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Gemm, metas, run })
+    Lowering::Compute(Compute { class: Class::Gemm, strides: Strides::RowMajor, metas, run })
 }
 
 /// Result `i` of a call.

@@ -2,7 +2,7 @@
 
 use crate::aten::dims::done;
 use crate::aten::loss::require_floats;
-use crate::aten::lower::Lowering;
+use crate::aten::lowering::Lowering;
 use crate::aten::{table, views};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -133,22 +133,43 @@ fn vecdot(x: &Tensor, y: &Tensor, dim: i64) -> Result<Tensor> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], bool \
-            keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| done(Order::number(a[1].scalar()?.to_f64())?.apply(a[0].tensor()?, &a[2].ints_i64()?, a[3].bool()?, &a[4])?)),
-        "aten::linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", int[] dim=[-2, -1], bool \
-            keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
-            Lowering::Composite(|a| done(Order::name(a[1].str()?)?.apply(a[0].tensor()?, &a[2].ints_i64()?, a[3].bool()?, &a[4])?)),
-        "aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, \
-            *, ScalarType? dtype=None) -> Tensor" =>
+        General "aten::linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], \
+            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(Order::number(a[1].scalar()?.to_f64())?.apply(
+                    a[0].tensor()?,
+                    &a[2].ints_i64()?,
+                    a[3].bool()?,
+                    &a[4],
+                )?)
+            }),
+        General "aten::linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", \
+            int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(Order::name(a[1].str()?)?.apply(
+                    a[0].tensor()?,
+                    &a[2].ints_i64()?,
+                    a[3].bool()?,
+                    &a[4],
+                )?)
+            }),
+        General "aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, \
+            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| done(norm(a)?)),
-        "aten::linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, \
-            ScalarType? dtype=None) -> Tensor" =>
+        General "aten::linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, \
+            bool keepdim=False, *, ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(|a| done(named_norm(a)?)),
-        "aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor" =>
+        General "aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor" =>
             Lowering::Composite(|a| done(vecdot(a[0].tensor()?, a[1].tensor()?, a[2].int_i64()?)?)),
-        "aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> \
-            Tensor(a)" =>
-            Lowering::View(|_, a| Ok(smallvec![views::diagonal(a[0].tensor()?.meta(), a[1].int_i64()?, a[2].int_i64()?, a[3].int_i64()?)?])),
+        General "aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, \
+            int dim2=-1) -> Tensor(a)" =>
+            Lowering::View(|_, a| {
+                Ok(smallvec![views::diagonal(
+                    a[0].tensor()?.meta(),
+                    a[1].int_i64()?,
+                    a[2].int_i64()?,
+                    a[3].int_i64()?
+                )?])
+            }),
     }
 }

@@ -4,7 +4,7 @@ use super::dense::{Lu, Matrix, lu, solve_triangular};
 use super::factor::{check_info, load_pivots, lu_metas, require_pivots, store_pivots};
 use super::{columns, common_batch, dense, load, matrix, shape, sizes, square, store};
 use crate::aten::dims::{fresh, is_contiguous, known_equal, require, require_same_dtype};
-use crate::aten::lower::{Lowering, Metas};
+use crate::aten::lowering::{Lowering, Metas};
 use crate::aten::{host, table, views};
 use crate::dispatch::value::Value;
 use crate::error::Result;
@@ -250,49 +250,55 @@ fn square_like(a: &[Value]) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, \
+        General "aten::triangular_solve(Tensor self, Tensor A, bool upper=True, \
+            bool transpose=False, \
             bool unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)" =>
             dense(|_, a| triangular_solve_metas(a), triangular_solve),
-        "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool \
-            unitriangular=False) -> Tensor" =>
+        General "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, \
+            bool left=True, bool unitriangular=False) -> Tensor" =>
             dense(|_, a| solve_triangular_metas(a), |a, out| run_solve_triangular(a, &out[0])),
-        "aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor" =>
-            dense(|_, a| cholesky_solve_metas(a), |a, out| {
-            let upper = a[2].bool()?;
-            solve_each(a[1].tensor()?, a[0].tensor()?, &out[0], true, |factor, b| with_factor(factor, b, upper))
-        }),
-        "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor" =>
+        General "aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor" =>
+            dense(
+                |_, a| cholesky_solve_metas(a),
+                |a, out| {
+                    let upper = a[2].bool()?;
+                    solve_each(a[1].tensor()?, a[0].tensor()?, &out[0], true, |factor, b| {
+                        with_factor(factor, b, upper)
+                    })
+                },
+            ),
+        General "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor" =>
             dense(|_, a| square_like(a), |a, out| cholesky_inverse(a, &out[0])),
-        "aten::linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor \
-            info)" =>
+        General "aten::linalg_inv_ex(Tensor A, *, \
+            bool check_errors=False) -> (Tensor inverse, Tensor info)" =>
             dense(|_, a| inv_metas(a), inv),
-        "aten::linalg_inv(Tensor A) -> Tensor" =>
+        General "aten::linalg_inv(Tensor A) -> Tensor" =>
             Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
-        "aten::inverse(Tensor self) -> Tensor" =>
+        General "aten::inverse(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| some("aten::linalg_inv_ex", with_check(a, true), &[0])),
-        "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)" =>
+        General "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)" =>
             dense(|_, a| det_metas(a, 1), det),
-        "aten::linalg_det(Tensor A) -> Tensor" =>
+        General "aten::linalg_det(Tensor A) -> Tensor" =>
             Lowering::Composite(|a| some("aten::_linalg_det", given(a), &[0])),
-        "aten::det(Tensor self) -> Tensor" =>
+        General "aten::det(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| some("aten::_linalg_det", given(a), &[0])),
-        "aten::_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor \
-            pivots)" =>
+        General "aten::_linalg_slogdet(Tensor A) \
+            -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)" =>
             dense(|_, a| det_metas(a, 2), slogdet),
-        "aten::linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)" =>
+        General "aten::linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)" =>
             Lowering::Composite(|a| some("aten::_linalg_slogdet", given(a), &[0, 1])),
-        "aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)" =>
+        General "aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)" =>
             Lowering::Composite(|a| some("aten::_linalg_slogdet", given(a), &[0, 1])),
-        "aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) \
-            -> (Tensor result, Tensor LU, Tensor pivots, Tensor info)" =>
+        General "aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
+            bool check_errors=False) -> (Tensor result, Tensor LU, Tensor pivots, Tensor info)" =>
             dense(|_, a| solve_metas(a), solve),
-        "aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> \
-            (Tensor result, Tensor info)" =>
+        General "aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, \
+            bool check_errors=False) -> (Tensor result, Tensor info)" =>
             Lowering::Composite(|a| some("aten::_linalg_solve_ex", given(a), &[0, 3])),
-        "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor" =>
+        General "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor" =>
             Lowering::Composite(|a| some("aten::_linalg_solve_ex", with_check(a, true), &[0])),
-        "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool \
-            adjoint=False) -> Tensor" =>
+        General "aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, \
+            bool adjoint=False) -> Tensor" =>
             dense(|_, a| lu_solve_metas(a), |a, out| lu_solve(a, &out[0])),
     }
 }

@@ -1,7 +1,7 @@
 //! Whole tensors compared: equal, or close.
 
 use super::super::dims::{done, require_same_dtype};
-use super::super::lower::Lowering;
+use super::super::lowering::Lowering;
 use super::super::table;
 use super::{Keys, promoted, unknown_without_data};
 use crate::dispatch::value::{Outputs, Value};
@@ -47,15 +47,24 @@ fn isclose(a: &[Value]) -> Result<Tensor> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::equal(Tensor self, Tensor other) -> bool" =>
-            Lowering::Dynamic { fake: |_, _| unknown_without_data("two tensors are \
-                equal"), run: equal },
-        "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float \
-            atol=1e-08, bool equal_nan=False) -> Tensor" =>
-            Lowering::Composite(|a| done(isclose(a)?)),
-        "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float \
-            atol=1e-08, bool equal_nan=False) -> bool" =>
+        General "aten::equal(Tensor self, Tensor other) -> bool" =>
             Lowering::Dynamic {
+                observes_strides: true,
+                fake: |_, _| {
+                    unknown_without_data(
+                        "two tensors are \
+                equal",
+                    )
+                },
+                run: equal,
+            },
+        General "aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
+            float atol=1e-08, bool equal_nan=False) -> Tensor" =>
+            Lowering::Composite(|a| done(isclose(a)?)),
+        General "aten::allclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, \
+            float atol=1e-08, bool equal_nan=False) -> bool" =>
+            Lowering::Dynamic {
+                observes_strides: true,
                 fake: |_, _| unknown_without_data("two tensors are close"),
                 run: |a| Ok(smallvec![Value::Bool(isclose(a)?.all().item::<bool>()?)]),
             },

@@ -1,7 +1,7 @@
 //! Counts of integers, positions of elements, and integers as rows with a 1 in their place.
 
 use super::super::dims::{decide, done, fresh, require};
-use super::super::lower::{Class, Compute, Lowering, Metas};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table, views};
 use super::{Keys, dynamic_size, integers, store_integers};
 use crate::dispatch::cpu_exec::{input, output};
@@ -167,26 +167,29 @@ fn one_hot(args: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" =>
-            Lowering::Dynamic { fake: fake_bincount, run: bincount },
-        "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor" =>
+        General "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor" =>
+            Lowering::Dynamic { observes_strides: false, fake: fake_bincount, run: bincount },
+        General "aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor" =>
             Lowering::Compute(Compute {
-            class: Class::Gather,
-            metas: |_, a| nonzero_static_meta(a),
-            run: |a, out| nonzero_static(a, &out[0]),
-        }),
-        "aten::argwhere(Tensor self) -> Tensor" =>
+                class: Class::Gather,
+                strides: Strides::RowMajor,
+                metas: |_, a| nonzero_static_meta(a),
+                run: |a, out| nonzero_static(a, &out[0]),
+            }),
+        General "aten::argwhere(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?.nonzero())),
-        "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor" => Lowering::Dynamic {
-            fake: |cx, a| {
-                let x = a[0].tensor()?;
-                let n = match classes(x, &a[1])? {
-                    Some(n) => n.into(),
-                    None => cx.new_dynamic_size_in(1, i64::MAX)?,
-                };
-                Ok(smallvec![Value::Tensor(Tensor::fake_of(one_hot_meta(x, n)))])
+        General "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor" =>
+            Lowering::Dynamic {
+                observes_strides: false,
+                fake: |cx, a| {
+                    let x = a[0].tensor()?;
+                    let n = match classes(x, &a[1])? {
+                        Some(n) => n.into(),
+                        None => cx.new_dynamic_size_in(1, i64::MAX)?,
+                    };
+                    Ok(smallvec![Value::Tensor(Tensor::fake_of(one_hot_meta(x, n)))])
+                },
+                run: one_hot,
             },
-            run: one_hot,
-        },
     }
 }

@@ -3,7 +3,7 @@
 use super::super::dims::{
     decide, fresh, fresh_like, require, require_index, require_rank, require_same_dtype,
 };
-use super::super::lower::{Class, Compute, Lowering, Metas};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::{Lines, integers, require_float, store_integers};
 use crate::dispatch::value::{Outputs, Value};
@@ -181,6 +181,7 @@ macro_rules! bags {
     ($forward_only:literal) => {
         Lowering::Compute(Compute {
             class: Class::Gather,
+            strides: Strides::FromOperands,
             metas: |_, a| Bags::of(a)?.metas($forward_only),
             run: |a, o| Bags::of(a)?.run(o),
         })
@@ -290,42 +291,50 @@ fn embedding_renorm(a: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::_embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, bool \
-            scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? \
-            per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> \
-            (Tensor, Tensor, Tensor, Tensor)" =>
+        General "aten::_embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, \
+            bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \
+            Tensor? per_sample_weights=None, bool include_last_offset=False, \
+            int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" =>
             bags!(true),
-        "aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool \
-            scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? \
-            per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> \
-            (Tensor, Tensor, Tensor, Tensor)" =>
+        General "aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, \
+            bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \
+            Tensor? per_sample_weights=None, bool include_last_offset=False, \
+            int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)" =>
             bags!(false),
-        "aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool \
-            scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? \
-            per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor, \
-            Tensor)" =>
+        General "aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, \
+            bool scale_grad_by_freq=False, int mode=0, bool sparse=False, \
+            Tensor? per_sample_weights=None, \
+            bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)" =>
             Lowering::Composite(embedding_bag),
-        "aten::embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool \
-            scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, bool \
-            include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)" =>
+        General "aten::embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, \
+            bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, \
+            bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)" =>
             Lowering::Composite(embedding_bag),
-        "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor" =>
+        General "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor" =>
             Lowering::Compute(Compute {
-            class: Class::Norm,
-            metas: |_, a| Ok(smallvec![renorm_args(a).map(|(x, ..)| fresh(x, x.sizes().into(), x.dtype()))?]),
-            run: |a, out| renorm(a, &out[0]),
-        }),
-        "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)" =>
+                class: Class::Norm,
+                strides: Strides::FromOperands,
+                metas: |_, a| {
+                    Ok(smallvec![renorm_args(a).map(|(x, ..)| fresh(
+                        x,
+                        x.sizes().into(),
+                        x.dtype()
+                    ))?])
+                },
+                run: |a, out| renorm(a, &out[0]),
+            }),
+        General "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)" =>
             Lowering::InPlace("aten::renorm"),
-        "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> \
-            Tensor" =>
+        General "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, \
+            float norm_type) -> Tensor" =>
             Lowering::Compute(Compute {
-            class: Class::Norm,
-            metas: |_, a| embedding_renorm_meta(a),
-            run: |a, out| embedding_renorm(a, &out[0]),
-        }),
-        "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, float \
-            norm_type) -> Tensor(a!)" =>
+                class: Class::Norm,
+                strides: Strides::FromOperands,
+                metas: |_, a| embedding_renorm_meta(a),
+                run: |a, out| embedding_renorm(a, &out[0]),
+            }),
+        General "aten::embedding_renorm_(Tensor(a!) self, Tensor indices, float max_norm, \
+            float norm_type) -> Tensor(a!)" =>
             Lowering::InPlace("aten::embedding_renorm"),
     }
 }

@@ -4,7 +4,7 @@
 //! dtype at every step.
 
 use super::super::dims::{fresh, require, require_same_dtype};
-use super::super::lower::{Class, Compute, Lowering, Metas};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::require_float;
 use crate::dispatch::value::{Outputs, Value};
@@ -22,7 +22,7 @@ const fn counted(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Scatter, metas, run })
+    Lowering::Compute(Compute { class: Class::Scatter, strides: Strides::RowMajor, metas, run })
 }
 
 /// Rounding to a dtype.
@@ -358,66 +358,93 @@ fn repeated(x: &Tensor, bins: &Value) -> Result<Value> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" =>
+        General "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor" =>
             counted(|_, a| histc_meta(a), |a, o| histc(a, &o[0])),
-        "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? \
-            weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" =>
-            counted(|_, a| {
-            let (p, n) = bin_ct(a)?;
-            Ok(smallvec![p.hist(smallvec![n.into()]), p.edges(n)])
-        }, |a, o| {
-            let (p, n) = bin_ct(a)?;
-            let axes = p.even(&[n], &a[2])?;
-            host::store_reals(&o[1], &axes[0].edges)?;
-            p.run(&axes, &o[0])
-        }),
-        "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, bool \
-            density=False) -> (Tensor hist, Tensor bin_edges)" =>
-            counted(|_, a| {
-            let (p, bins) = (Points::elements(&a[0], &a[2], &a[3])?, a[1].tensor()?);
-            Ok(smallvec![p.hist(smallvec![bins_of(p.x, bins)?]), fresh(bins, bins.sizes().into(), bins.dtype())])
-        }, |a, o| {
-            let axes = [given_edges(a[1].tensor()?)?];
-            host::store_reals(&o[1], &axes[0].edges)?;
-            Points::elements(&a[0], &a[2], &a[3])?.run(&axes, &o[0])
-        }),
-        "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, Tensor? \
-            weight=None, bool density=False) -> Tensor[]" =>
-            counted(|_, a| {
-            let (p, bins) = rows(a)?;
-            Ok(bins.iter().map(|n| p.edges(*n)).collect())
-        }, |a, outs| {
-            let (p, bins) = rows(a)?;
-            p.even(&bins, &a[2])?.iter().zip(outs).try_for_each(|(axis, o)| host::store_reals(o, &axis.edges))
-        }),
-        "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, Tensor? \
-            weight=None, bool density=False) -> Tensor" =>
-            counted(|_, a| {
-            let (p, bins) = rows(a)?;
-            Ok(smallvec![p.hist(bins.iter().map(|n| SymInt::from(*n)).collect())])
-        }, |a, o| {
-            let (p, bins) = rows(a)?;
-            p.run(&p.even(&bins, &a[2])?, &o[0])
-        }),
-        "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, Tensor? weight=None, \
-            bool density=False) -> Tensor" =>
-            counted(|_, a| {
-            let (p, bins) = rows_over_tensors(a)?;
-            Ok(smallvec![p.hist(bins.iter().map(|b| bins_of(p.x, b)).collect::<Result<_>>()?)])
-        }, |a, o| {
-            let (p, bins) = rows_over_tensors(a)?;
-            p.run(&bins.into_iter().map(given_edges).collect::<Result<Vec<_>>>()?, &o[0])
-        }),
-        "aten::histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, \
-            bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
-            Lowering::Composite(|a| histogramdd(a, a[1].clone())),
-        "aten::histogramdd.int_bins(Tensor self, int bins, float[]? range=None, Tensor? \
-            weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
-            Lowering::Composite(|a| histogramdd(a, repeated(a[0].tensor()?, &a[1])?)),
-        "aten::histogramdd.TensorList_bins(Tensor self, Tensor[] bins, float[]? range=None, \
+        General "aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor bin_edges)" =>
+            counted(
+                |_, a| {
+                    let (p, n) = bin_ct(a)?;
+                    Ok(smallvec![p.hist(smallvec![n.into()]), p.edges(n)])
+                },
+                |a, o| {
+                    let (p, n) = bin_ct(a)?;
+                    let axes = p.even(&[n], &a[2])?;
+                    host::store_reals(&o[1], &axes[0].edges)?;
+                    p.run(&axes, &o[0])
+                },
+            ),
+        General "aten::histogram.bins_tensor(Tensor self, Tensor bins, *, Tensor? weight=None, \
+            bool density=False) -> (Tensor hist, Tensor bin_edges)" =>
+            counted(
+                |_, a| {
+                    let (p, bins) = (Points::elements(&a[0], &a[2], &a[3])?, a[1].tensor()?);
+                    Ok(smallvec![
+                        p.hist(smallvec![bins_of(p.x, bins)?]),
+                        fresh(bins, bins.sizes().into(), bins.dtype())
+                    ])
+                },
+                |a, o| {
+                    let axes = [given_edges(a[1].tensor()?)?];
+                    host::store_reals(&o[1], &axes[0].edges)?;
+                    Points::elements(&a[0], &a[2], &a[3])?.run(&axes, &o[0])
+                },
+            ),
+        General "aten::_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> Tensor[]" =>
+            counted(
+                |_, a| {
+                    let (p, bins) = rows(a)?;
+                    Ok(bins.iter().map(|n| p.edges(*n)).collect())
+                },
+                |a, outs| {
+                    let (p, bins) = rows(a)?;
+                    p.even(&bins, &a[2])?
+                        .iter()
+                        .zip(outs)
+                        .try_for_each(|(axis, o)| host::store_reals(o, &axis.edges))
+                },
+            ),
+        General "aten::_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> Tensor" =>
+            counted(
+                |_, a| {
+                    let (p, bins) = rows(a)?;
+                    Ok(smallvec![p.hist(bins.iter().map(|n| SymInt::from(*n)).collect())])
+                },
+                |a, o| {
+                    let (p, bins) = rows(a)?;
+                    p.run(&p.even(&bins, &a[2])?, &o[0])
+                },
+            ),
+        General "aten::_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, \
+            Tensor? weight=None, bool density=False) -> Tensor" =>
+            counted(
+                |_, a| {
+                    let (p, bins) = rows_over_tensors(a)?;
+                    Ok(smallvec![
+                        p.hist(bins.iter().map(|b| bins_of(p.x, b)).collect::<Result<_>>()?)
+                    ])
+                },
+                |a, o| {
+                    let (p, bins) = rows_over_tensors(a)?;
+                    p.run(&bins.into_iter().map(given_edges).collect::<Result<Vec<_>>>()?, &o[0])
+                },
+            ),
+        General "aten::histogramdd(Tensor self, int[] bins, float[]? range=None, \
             Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
+            Lowering::Composite(|a| histogramdd(a, a[1].clone())),
+        General "aten::histogramdd.int_bins(Tensor self, int bins, float[]? range=None, \
+            Tensor? weight=None, bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
+            Lowering::Composite(|a| histogramdd(a, repeated(a[0].tensor()?, &a[1])?)),
+        General "aten::histogramdd.TensorList_bins(Tensor self, Tensor[] bins, \
+            float[]? range=None, Tensor? weight=None, \
+            bool density=False) -> (Tensor hist, Tensor[] bin_edges)" =>
             Lowering::Composite(|a| {
-                let hist = crate::call("aten::_histogramdd_from_bin_tensors", crate::args![a[0].clone(), a[1].clone(), a[3].clone(), a[4].clone()])?;
+                let hist = crate::call(
+                    "aten::_histogramdd_from_bin_tensors",
+                    crate::args![a[0].clone(), a[1].clone(), a[3].clone(), a[4].clone()],
+                )?;
                 Ok(hist.into_iter().chain([a[1].clone()]).collect())
             }),
     }

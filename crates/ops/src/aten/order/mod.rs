@@ -17,7 +17,7 @@ mod unique;
 
 use super::OpDef;
 use super::host::{self, typed};
-use super::lower::operand;
+use super::lowering::operand;
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -89,14 +89,18 @@ fn integers(t: &Tensor) -> Result<Vec<i64>> {
 
 /// Fills a fresh output with integers in row-major order.
 fn store_integers(out: &Tensor, values: &[i64]) -> Result<()> {
-    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| o.iter_mut().zip(values).for_each(|(o, x)| *o = T::store(Class::cast(*x)))))
+    typed!(out.dtype(), T => host::fill_with::<T>(out, |o| {
+        o.iter_mut().zip(values).for_each(|(o, x)| *o = T::store(Class::cast(*x)));
+    }))
 }
 
 /// Fills a fresh output with the elements of `x` at these row-major positions.
 fn take(x: &Tensor, at: &[usize], out: &Tensor) -> Result<()> {
     typed!(x.dtype(), T => {
         let x = host::data::<T>(x)?;
-        host::fill_with::<T>(out, |o| o.iter_mut().zip(at).for_each(|(o, &i)| *o = x.get(i).copied().unwrap_or_default()))
+        host::fill_with::<T>(out, |o| {
+            o.iter_mut().zip(at).for_each(|(o, &i)| *o = x.get(i).copied().unwrap_or_default());
+        })
     })
 }
 

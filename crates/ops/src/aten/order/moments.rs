@@ -1,7 +1,7 @@
 //! Covariances, correlations, and means that leave NaN out.
 
 use super::super::dims::{done, fresh, is_one};
-use super::super::lower::{Class, Compute, Lowering, Metas};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::{refuse_bool, require_float};
 use crate::dispatch::value::{Outputs, Value};
@@ -140,20 +140,23 @@ fn nanmean(a: &[Value]) -> Result<Outputs> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? \
-            aweights=None) -> Tensor" =>
+        General "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, \
+            Tensor? aweights=None) -> Tensor" =>
             Lowering::Compute(Compute {
-            class: Class::Reduce,
-            metas: |_, a| Sample::of(a)?.metas(),
-            run: |a, out| host::store_reals(&out[0], &Sample::of(a)?.covariances()?),
-        }),
-        "aten::corrcoef(Tensor self) -> Tensor" => Lowering::Compute(Compute {
-            class: Class::Reduce,
-            metas: |_, a| Sample::of(a)?.metas(),
-            run: |a, out| host::store_reals(&out[0], &Sample::of(a)?.correlations()?),
-        }),
-        "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
-            dtype=None) -> Tensor" =>
+                class: Class::Reduce,
+                strides: Strides::RowMajor,
+                metas: |_, a| Sample::of(a)?.metas(),
+                run: |a, out| host::store_reals(&out[0], &Sample::of(a)?.covariances()?),
+            }),
+        General "aten::corrcoef(Tensor self) -> Tensor" =>
+            Lowering::Compute(Compute {
+                class: Class::Reduce,
+                strides: Strides::RowMajor,
+                metas: |_, a| Sample::of(a)?.metas(),
+                run: |a, out| host::store_reals(&out[0], &Sample::of(a)?.correlations()?),
+            }),
+        General "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, \
+            ScalarType? dtype=None) -> Tensor" =>
             Lowering::Composite(nanmean),
     }
 }

@@ -4,7 +4,7 @@
 //! every step, as PyTorch's do.
 
 use super::super::dims::{fresh, require};
-use super::super::lower::{Class, Compute, Lowering, Metas};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::reduce::reduced;
 use super::super::{host, table};
 use super::{Lines, key};
@@ -155,6 +155,7 @@ macro_rules! quantile {
     ($skip_nan:literal) => {
         Lowering::Compute(Compute {
             class: Class::Sort,
+            strides: Strides::FromOperands,
             metas: |_, a| -> Result<Metas> { Ok(smallvec![Quantile::of(a)?.meta()?]) },
             run: |a, out| Quantile::of(a)?.run(&out[0], $skip_nan),
         })
@@ -164,13 +165,17 @@ macro_rules! quantile {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str \
-            interpolation=\"linear\") -> Tensor" => quantile!(false),
-        "aten::quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str \
-            interpolation=\"linear\") -> Tensor" => quantile!(false),
-        "aten::nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str \
-            interpolation=\"linear\") -> Tensor" => quantile!(true),
-        "aten::nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str \
-            interpolation=\"linear\") -> Tensor" => quantile!(true),
+        General "aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
+            str interpolation=\"linear\") -> Tensor" =>
+            quantile!(false),
+        General "aten::quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, \
+            str interpolation=\"linear\") -> Tensor" =>
+            quantile!(false),
+        General "aten::nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, \
+            str interpolation=\"linear\") -> Tensor" =>
+            quantile!(true),
+        General "aten::nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, \
+            *, str interpolation=\"linear\") -> Tensor" =>
+            quantile!(true),
     }
 }

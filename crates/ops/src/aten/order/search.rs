@@ -1,7 +1,7 @@
 //! Positions in ordered sequences, and membership.
 
 use super::super::dims::{fresh, require};
-use super::super::lower::{Class, Compute, Lowering, Metas, operand};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides, operand};
 use super::super::table;
 use super::{Keys, Lines, integers, promoted, refuse_bool, store_integers};
 use crate::dispatch::value::Value;
@@ -18,7 +18,7 @@ const fn gathered(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Gather, metas, run })
+    Lowering::Compute(Compute { class: Class::Gather, strides: Strides::RowMajor, metas, run })
 }
 
 /// A search: what is ordered, what is looked for, and how.
@@ -193,26 +193,28 @@ fn membership(a: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, \
-            bool right=False, str? side=None, Tensor? sorter=None) -> Tensor" =>
+        General "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, \
+            bool out_int32=False, bool right=False, str? side=None, \
+            Tensor? sorter=None) -> Tensor" =>
             gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0])),
-        "aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, \
-            bool right=False, str? side=None, Tensor? sorter=None) -> Tensor" =>
+        General "aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, \
+            bool out_int32=False, bool right=False, str? side=None, \
+            Tensor? sorter=None) -> Tensor" =>
             gathered(|_, a| Search::sorted(a)?.meta(), |a, o| Search::sorted(a)?.run(&o[0])),
-        "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, bool \
-            right=False) -> Tensor" =>
+        General "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, \
+            bool right=False) -> Tensor" =>
             gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0])),
-        "aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool \
-            right=False) -> Tensor" =>
+        General "aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, \
+            bool right=False) -> Tensor" =>
             gathered(|_, a| Search::buckets(a)?.meta(), |a, o| Search::buckets(a)?.run(&o[0])),
-        "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool \
-            assume_unique=False, bool invert=False) -> Tensor" =>
+        General "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, \
+            bool assume_unique=False, bool invert=False) -> Tensor" =>
             gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
-        "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool \
-            assume_unique=False, bool invert=False) -> Tensor" =>
+        General "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, \
+            bool assume_unique=False, bool invert=False) -> Tensor" =>
             gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
-        "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool \
-            assume_unique=False, bool invert=False) -> Tensor" =>
+        General "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, \
+            bool assume_unique=False, bool invert=False) -> Tensor" =>
             gathered(|_, a| membership_meta(a), |a, o| membership(a, &o[0])),
     }
 }

@@ -2,7 +2,7 @@
 //! begin.
 
 use super::super::dims::{fresh, require, require_index};
-use super::super::lower::{Class, Compute, Lowering, Metas};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::{host, table};
 use super::{integers, require_float};
 use crate::dispatch::value::Value;
@@ -186,9 +186,14 @@ impl<'a> Segments<'a> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? \
-            indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? \
-            initial=None) -> Tensor" =>
-            Lowering::Compute(Compute { class: Class::Reduce, metas: |_, a| Segments::of(a)?.metas(), run: |a, o| Segments::of(a)?.run(&o[0]) }),
+        General "aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, \
+            Tensor? indices=None, Tensor? offsets=None, int axis=0, bool unsafe=False, \
+            Scalar? initial=None) -> Tensor" =>
+            Lowering::Compute(Compute {
+                class: Class::Reduce,
+                strides: Strides::RowMajor,
+                metas: |_, a| Segments::of(a)?.metas(),
+                run: |a, o| Segments::of(a)?.run(&o[0]),
+            }),
     }
 }

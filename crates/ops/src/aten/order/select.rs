@@ -1,7 +1,7 @@
 //! One element of each line: medians, modes, the k-th least.
 
 use super::super::dims::{done, require};
-use super::super::lower::{Class, Compute, Lowering, Metas};
+use super::super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::super::reduce::{picked, reduced};
 use super::super::{host, table};
 use super::{Keys, Lines, refuse_bool, store_integers, take};
@@ -18,7 +18,7 @@ const fn sorted(
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Sort, metas, run })
+    Lowering::Compute(Compute { class: Class::Sort, strides: Strides::FromOperands, metas, run })
 }
 
 /// Values and positions over dimension `args[dim]`, kept where `args[dim + 1]`.
@@ -126,26 +126,36 @@ fn kthvalue_metas(args: &[Value]) -> Result<Metas> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::median(Tensor self) -> Tensor" =>
+        General "aten::median(Tensor self) -> Tensor" =>
             sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], false)),
-        "aten::nanmedian(Tensor self) -> Tensor" =>
+        General "aten::nanmedian(Tensor self) -> Tensor" =>
             sorted(|_, a| median_of_all_meta(a), |a, o| median_of_all(a, &o[0], true)),
-        "aten::median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor \
-            indices)" =>
-            sorted(|_, a| median_metas(a), |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, false))),
-        "aten::nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor \
-            indices)" =>
-            sorted(|_, a| median_metas(a), |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, true))),
-        "aten::mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor \
-            indices)" =>
+        General "aten::median.dim(Tensor self, int dim, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
+            sorted(
+                |_, a| median_metas(a),
+                |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, false)),
+            ),
+        General "aten::nanmedian.dim(Tensor self, int dim, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
+            sorted(
+                |_, a| median_metas(a),
+                |a, o| choose_along(a, 1, o, |keys, line| median(keys, line, true)),
+            ),
+        General "aten::mode(Tensor self, int dim=-1, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
             sorted(|_, a| metas(a, 1), |a, o| choose_along(a, 1, o, mode)),
-        "aten::kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, \
-            Tensor indices)" =>
-            sorted(|_, a| kthvalue_metas(a), |a, o| {
-                let k = usize::try_from(a[1].int_i64()? - 1).map_err(|_| Error::value("`k` must be at least 1"))?;
-                choose_along(a, 2, o, |_, line| kth(line, k))
-            }),
-        "aten::msort(Tensor self) -> Tensor" =>
+        General "aten::kthvalue(Tensor self, SymInt k, int dim=-1, \
+            bool keepdim=False) -> (Tensor values, Tensor indices)" =>
+            sorted(
+                |_, a| kthvalue_metas(a),
+                |a, o| {
+                    let k = usize::try_from(a[1].int_i64()? - 1)
+                        .map_err(|_| Error::value("`k` must be at least 1"))?;
+                    choose_along(a, 2, o, |_, line| kth(line, k))
+                },
+            ),
+        General "aten::msort(Tensor self) -> Tensor" =>
             Lowering::Composite(|a| done(a[0].tensor()?.sort(0, false).0)),
     }
 }

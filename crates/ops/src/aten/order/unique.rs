@@ -4,7 +4,7 @@
 //! Results are in ascending order, also where `sorted` is false and PyTorch leaves the order open.
 
 use super::super::dims::fresh;
-use super::super::lower::{Lowering, Metas};
+use super::super::lowering::{Lowering, Metas};
 use super::super::table;
 use super::{Keys, Lines, group_count, store_integers, take};
 use crate::dispatch::value::{Outputs, Value};
@@ -175,6 +175,7 @@ impl Groups {
 macro_rules! distinct {
     (|$a:ident| $request:expr) => {
         Lowering::Dynamic {
+            observes_strides: true,
             fake: |cx, $a| {
                 let (x, request) = ($a[0].tensor()?, $request?);
                 let n = group_count(cx, request.extent(x))?;
@@ -192,20 +193,20 @@ macro_rules! distinct {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, \
-            Tensor)" =>
+        General "aten::_unique(Tensor self, bool sorted=True, \
+            bool return_inverse=False) -> (Tensor, Tensor)" =>
             distinct!(|a| Request::elements(false, &a[2], None)),
-        "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool \
-            return_counts=False) -> (Tensor, Tensor, Tensor)" =>
+        General "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, \
+            bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
             distinct!(|a| Request::elements(false, &a[2], Some(&a[3]))),
-        "aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool \
-            return_counts=False) -> (Tensor, Tensor, Tensor)" =>
+        General "aten::unique_dim(Tensor self, int dim, bool sorted=True, \
+            bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
             distinct!(|a| Request::slices(a[0].tensor()?, &a[1], false)),
-        "aten::unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, bool \
-            return_counts=False) -> (Tensor, Tensor, Tensor)" =>
+        General "aten::unique_dim_consecutive(Tensor self, int dim, bool return_inverse=False, \
+            bool return_counts=False) -> (Tensor, Tensor, Tensor)" =>
             distinct!(|a| Request::slices(a[0].tensor()?, &a[1], true)),
-        "aten::unique_consecutive(Tensor self, bool return_inverse=False, bool \
-            return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)" =>
+        General "aten::unique_consecutive(Tensor self, bool return_inverse=False, \
+            bool return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)" =>
             distinct!(|a| Request::neighbours(a)),
     }
 }

@@ -45,60 +45,77 @@ fn elu<'c>(f: &'c Formula<'c>, alpha: f64, scale: f64, input_scale: f64) -> X<'c
 with_in_place! {
     /// Each element by itself.
     pub(super) static TABLE = {
-        "relu" "" "" => Promote |f| relu(f);
-        "relu6" "" "" => Promote |f| relu(f).min(6);
-        "silu" "" "" => Promote |f| { let x = f.arg(0); x / ((-x).exp() + 1) };
-        "mish" "" "" => Promote |f| { let x = f.arg(0); x * x.exp().log1p().tanh() };
-        "gelu" "" ", *, str approximate=\"none\"" => Promote |f| gelu(f);
-        "elu" "" ", Scalar alpha=1, Scalar scale=1, Scalar \
-            input_scale=1" => Promote |f| elu(f, f.float(1), f.float(2), f.float(3));
-        "selu" "" "" => Promote |f| elu(f, 1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0);
-        "celu" "" ", Scalar alpha=1." => Promote |f| {
+        Arith(Relu) "relu" "" "" => Promote |f| relu(f);
+        General "relu6" "" "" => Promote |f| relu(f).min(6);
+        General "silu" "" "" => Promote |f| {
+            let x = f.arg(0);
+            x / ((-x).exp() + 1)
+        };
+        General "mish" "" "" => Promote |f| {
+            let x = f.arg(0);
+            x * x.exp().log1p().tanh()
+        };
+        General "gelu" "" ", *, str approximate=\"none\"" => Promote |f| gelu(f);
+        General "elu" "" ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1" =>
+            Promote |f| elu(f, f.float(1), f.float(2), f.float(3));
+        General "selu" "" "" =>
+            Promote |f| elu(f, 1.673_263_242_354_377_2, 1.050_700_987_355_480_5, 1.0);
+        General "celu" "" ", Scalar alpha=1." => Promote |f| {
             f.refuse(f.float(1) == 0.0, "`alpha` must not be 0");
             elu(f, f.float(1), 1.0, 1.0 / f.float(1))
         };
-        "leaky_relu" "" ", Scalar negative_slope=0.01" => Promote |f| { let x = f.arg(0); x.gt(0).select(x, x * f.number(1)) };
-        "hardsigmoid" "" "" => Promote |f| hard_ramp(f) / 6;
-        "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6;
-        "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => Promote |f| {
+        General "leaky_relu" "" ", Scalar negative_slope=0.01" => Promote |f| {
+            let x = f.arg(0);
+            x.gt(0).select(x, x * f.number(1))
+        };
+        General "hardsigmoid" "" "" => Promote |f| hard_ramp(f) / 6;
+        General "hardswish" "" "" => Promote |f| f.arg(0) * hard_ramp(f) / 6;
+        General "hardtanh" "" ", Scalar min_val=-1, Scalar max_val=1" => Promote |f| {
             f.refuse(f.dtype == DType::Bool, "`hardtanh` takes numbers, not bools");
             f.at_most(f.at_least(f.arg(0), 1), 2)
         };
-        "threshold" "" ", Scalar threshold, Scalar value" => Promote |f| {
+        General "threshold" "" ", Scalar threshold, Scalar value" => Promote |f| {
             let x = f.arg(0);
             x.le(f.number_of(1, f.result)).select(f.number_of(2, f.result), x)
         };
         ;
-        "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool \
-            training=False, Generator? generator=None) -> Tensor" =>
+        General "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, \
+            bool training=False, Generator? generator=None) -> Tensor" =>
             pointwise!(Promote, |f| {
-            f.refuse(f.float(3) != 0.0, "`training` must be false: random slopes are not \
-                implemented");
-            let x = f.arg(0);
-            x.gt(0).select(x, x * ((f.float(1) + f.float(2)) / 2.0))
-        }),
-        "aten::rrelu_(Tensor(a!) self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool \
-            training=False, Generator? generator=None) -> Tensor(a!)" =>
+                f.refuse(
+                    f.float(3) != 0.0,
+                    "`training` must be false: random slopes are not \
+                implemented",
+                );
+                let x = f.arg(0);
+                x.gt(0).select(x, x * ((f.float(1) + f.float(2)) / 2.0))
+            }),
+        General "aten::rrelu_(Tensor(a!) self, Scalar lower=0.125, \
+            Scalar upper=0.33333333333333331, bool training=False, \
+            Generator? generator=None) -> Tensor(a!)" =>
             crate::aten::Lowering::InPlace("aten::rrelu"),
-        "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" =>
+        General "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor" =>
             pointwise!(Promote, |f| {
-            let x = f.arg(0);
-            let scaled = x * f.number(1);
-            scaled.gt(f.number(2)).select(x, scaled.exp().log1p() / f.number(1))
-        }),
-        "aten::log_sigmoid(Tensor self) -> Tensor" => pointwise!(PromoteContiguous, |f| {
-            let x = f.arg(0);
-            x.min(0) - (-x.abs()).exp().log1p()
-        }),
-        "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => pointwise!(Promote, |f| {
-            let (x, l) = (f.arg(0), f.number_of(1, f.result));
-            x.ge(-l).and(x.le(l)).select(0, x)
-        }),
-        "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor" => pointwise!(Promote, |f| {
-            let (x, l) = (f.arg(0), f.number_of(1, f.result));
-            f.refuse(f.float(1) < 0.0, "`lambd` must not be negative");
-            // NaN keeps through `x * 0`
-            x.gt(l).select(x - l, x.lt(-l).select(x + l, x * 0))
-        }),
+                let x = f.arg(0);
+                let scaled = x * f.number(1);
+                scaled.gt(f.number(2)).select(x, scaled.exp().log1p() / f.number(1))
+            }),
+        General "aten::log_sigmoid(Tensor self) -> Tensor" =>
+            pointwise!(PromoteContiguous, |f| {
+                let x = f.arg(0);
+                x.min(0) - (-x.abs()).exp().log1p()
+            }),
+        General "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor" =>
+            pointwise!(Promote, |f| {
+                let (x, l) = (f.arg(0), f.number_of(1, f.result));
+                x.ge(-l).and(x.le(l)).select(0, x)
+            }),
+        General "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor" =>
+            pointwise!(Promote, |f| {
+                let (x, l) = (f.arg(0), f.number_of(1, f.result));
+                f.refuse(f.float(1) < 0.0, "`lambd` must not be negative");
+                // NaN keeps through `x * 0`
+                x.gt(l).select(x - l, x.lt(-l).select(x + l, x * 0))
+            }),
     }
 }

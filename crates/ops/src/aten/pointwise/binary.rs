@@ -64,12 +64,6 @@ fn log_add<'c>(f: &'c Formula<'c>, exp: fn(X<'c>) -> X<'c>, log: fn(X<'c>) -> X<
     a.isinf().and(a.eq(b)).select(a, a.max(b) + log(exp(-(a - b).abs())))
 }
 
-/// `x log y`, which is 0 where `x` is, unless `y` is NaN.
-fn x_log_y<'c>(f: &'c Formula<'c>) -> X<'c> {
-    let (x, y) = (f.arg(0), f.arg(1));
-    y.isnan().select(f64::NAN, x.eq(0).select(0, x * y.log()))
-}
-
 fn shift<'c>(f: &'c Formula<'c>, left: bool) -> X<'c> {
     if left { f.arg(0).shl(f.arg(1)) } else { f.arg(0).shr(f.arg(1)) }
 }
@@ -77,120 +71,128 @@ fn shift<'c>(f: &'c Formula<'c>, left: bool) -> X<'c> {
 with_in_place! {
     /// Elements of two operands that are broadcast.
     pub(super) static TABLE = {
-        "add" ".Tensor" ", Tensor other, *, Scalar \
-            alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
-        "add" ".Scalar" ", Scalar other, Scalar alpha=1" => Promote |f| f.arg(0) + f.scaled(1, 2);
-        "sub" ".Tensor" ", Tensor other, *, Scalar \
-            alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
-        "sub" ".Scalar" ", Scalar other, Scalar \
-            alpha=1" => Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
-        "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1);
-        "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1);
-        "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1);
-        "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1);
-        "div" ".Tensor_mode" ", Tensor other, *, str? \
-            rounding_mode" => FloatIfNone(2) |f| divided(f);
-        "div" ".Scalar_mode" ", Scalar other, *, str? \
-            rounding_mode" => FloatIfNone(2) |f| divided(f);
-        "remainder" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).remainder(f.arg(1));
-        "remainder" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).remainder(f.arg(1));
-        "fmod" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).fmod(f.arg(1));
-        "fmod" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).fmod(f.arg(1));
-        "atan2" "" ", Tensor other" => Float |f| f.arg(0).atan2(f.arg(1));
-        "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1));
-        "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1));
-        "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1));
-        "xlogy" ".Tensor" ", Tensor other" => Float |f| x_log_y(f);
-        "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| x_log_y(f);
-        "heaviside" "" ", Tensor values" => Promote |f| {
+        ArithUnlessScaled(Add) "add" ".Tensor" ", Tensor other, *, Scalar alpha=1" =>
+            Promote |f| f.arg(0) + f.scaled(1, 2);
+        ArithUnlessScaled(Add) "add" ".Scalar" ", Scalar other, Scalar alpha=1" =>
+            Promote |f| f.arg(0) + f.scaled(1, 2);
+        ArithUnlessScaled(Sub) "sub" ".Tensor" ", Tensor other, *, Scalar alpha=1" =>
+            Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
+        ArithUnlessScaled(Sub) "sub" ".Scalar" ", Scalar other, Scalar alpha=1" =>
+            Promote |f| difference(f, f.arg(0), f.scaled(1, 2));
+        Arith(Mul) "mul" ".Tensor" ", Tensor other" => Promote |f| f.arg(0) * f.exact(1);
+        Arith(Mul) "mul" ".Scalar" ", Scalar other" => Promote |f| f.arg(0) * f.exact(1);
+        Arith(Div) "div" ".Tensor" ", Tensor other" => Float |f| f.arg(0) / f.exact(1);
+        Arith(Div) "div" ".Scalar" ", Scalar other" => Float |f| f.arg(0) / f.exact(1);
+        General "div" ".Tensor_mode" ", Tensor other, *, str? rounding_mode" =>
+            FloatIfNone(2) |f| divided(f);
+        General "div" ".Scalar_mode" ", Scalar other, *, str? rounding_mode" =>
+            FloatIfNone(2) |f| divided(f);
+        General "remainder" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).remainder(f.arg(1));
+        General "remainder" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).remainder(f.arg(1));
+        General "fmod" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).fmod(f.arg(1));
+        General "fmod" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).fmod(f.arg(1));
+        General "atan2" "" ", Tensor other" => Float |f| f.arg(0).atan2(f.arg(1));
+        General "hypot" "" ", Tensor other" => Promote |f| f.arg(0).hypot(f.arg(1));
+        General "copysign" ".Tensor" ", Tensor other" => Float |f| f.arg(0).copysign(f.arg(1));
+        General "copysign" ".Scalar" ", Scalar other" => Float |f| f.arg(0).copysign(f.arg(1));
+        General "heaviside" "" ", Tensor values" => Promote |f| {
             let x = f.arg(0);
-            if f.dtype == DType::Bool { return x.or(f.arg(1)); }
+            if f.dtype == DType::Bool {
+                return x.or(f.arg(1));
+            }
             x.eq(0).select(f.arg(1), x.gt(0).select(1, 0))
         };
-        "bitwise_and" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).and(f.arg(1));
-        "bitwise_and" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).and(f.arg(1));
-        "bitwise_or" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).or(f.arg(1));
-        "bitwise_or" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).or(f.arg(1));
-        "bitwise_xor" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).xor(f.arg(1));
-        "bitwise_xor" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).xor(f.arg(1));
-        "bitwise_left_shift" ".Tensor" ", Tensor other" => Promote |f| shift(f, true);
-        "bitwise_left_shift" ".Tensor_Scalar" ", Scalar other" => Promote |f| shift(f, true);
-        "bitwise_right_shift" ".Tensor" ", Tensor other" => Promote |f| shift(f, false);
-        "bitwise_right_shift" ".Tensor_Scalar" ", Scalar other" => Promote |f| shift(f, false);
+        Arith(And) "bitwise_and" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).and(f.arg(1));
+        General "bitwise_and" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).and(f.arg(1));
+        Arith(Or) "bitwise_or" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).or(f.arg(1));
+        General "bitwise_or" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).or(f.arg(1));
+        General "bitwise_xor" ".Tensor" ", Tensor other" => Promote |f| f.arg(0).xor(f.arg(1));
+        General "bitwise_xor" ".Scalar" ", Scalar other" => Promote |f| f.arg(0).xor(f.arg(1));
+        General "bitwise_left_shift" ".Tensor" ", Tensor other" => Promote |f| shift(f, true);
+        General "bitwise_left_shift" ".Tensor_Scalar" ", Scalar other" =>
+            Promote |f| shift(f, true);
+        General "bitwise_right_shift" ".Tensor" ", Tensor other" => Promote |f| shift(f, false);
+        General "bitwise_right_shift" ".Tensor_Scalar" ", Scalar other" =>
+            Promote |f| shift(f, false);
         ;
-        "aten::floor_divide(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::floor_divide(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
-        "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor" =>
+        General "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).floor_div(f.arg(1))),
-        "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             crate::aten::Lowering::InPlace("aten::floor_divide"),
-        "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
+        General "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)" =>
             crate::aten::Lowering::InPlace("aten::floor_divide.Scalar"),
-        "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+        General "aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).remainder(f.arg(1))),
         // the layout of `other` comes first
-        "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" =>
-            crate::aten::Lowering::Composite(|a| crate::call("aten::sub.Tensor", crate::args![a[1].clone(), a[0].clone(), a[2].clone()])),
-        "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" =>
+        General "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor" =>
+            crate::aten::Lowering::Composite(|a| {
+                crate::call(
+                    "aten::sub.Tensor",
+                    crate::args![a[1].clone(), a[0].clone(), a[2].clone()],
+                )
+            }),
+        General "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor" =>
             pointwise!(Promote, |f| difference(f, f.arg(1), f.scaled(0, 2))),
-        "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
+        General "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).pow(f.arg(1))),
-        "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
+        General "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
             pointwise!(Promote, |f| power_of_scalar(f)),
-        "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
+        General "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
             pointwise!(PromoteContiguous, |f| match f.scalar(0) {
-            Scalar::Int(2) | Scalar::Float(2.0) if f.dtype.is_float() => f.arg(1).exp2(),
-            _ => f.arg(0).pow(f.arg(1)),
-        }),
-        "aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
+                Scalar::Int(2) | Scalar::Float(2.0) if f.dtype.is_float() => f.arg(1).exp2(),
+                _ => f.arg(0).pow(f.arg(1)),
+            }),
+        General "aten::pow_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
             crate::aten::Lowering::InPlace("aten::pow.Tensor_Tensor"),
-        "aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>
+        General "aten::pow_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>
             crate::aten::Lowering::InPlace("aten::pow.Tensor_Scalar"),
-        "aten::maximum(Tensor self, Tensor other) -> Tensor" =>
+        Arith(Max) "aten::maximum(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
-        "aten::minimum(Tensor self, Tensor other) -> Tensor" =>
+        Arith(Min) "aten::minimum(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
-        "aten::max.other(Tensor self, Tensor other) -> Tensor" =>
+        Arith(Max) "aten::max.other(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).max(f.arg(1))),
-        "aten::min.other(Tensor self, Tensor other) -> Tensor" =>
+        Arith(Min) "aten::min.other(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).min(f.arg(1))),
-        "aten::fmax(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::fmax(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.max(b))),
-        "aten::fmin(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::fmin(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| ignoring_nan(f, |a, b| a.min(b))),
-        "aten::logaddexp(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::logaddexp(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| log_add(f, X::exp, X::log1p)),
-        "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::logaddexp2(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| log_add(f, X::exp2, |x| (x + 1).log2())),
-        "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+        General "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| shift(f, true)),
-        "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+        General "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| shift(f, false)),
-        "aten::bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+        General "aten::bitwise_and.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
-        "aten::bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+        General "aten::bitwise_or.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
-        "aten::bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
+        General "aten::bitwise_xor.Scalar_Tensor(Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
-        "aten::__and__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::__and__.Tensor(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
-        "aten::__and__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+        General "aten::__and__.Scalar(Tensor self, Scalar other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).and(f.arg(1))),
-        "aten::__or__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::__or__.Tensor(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
-        "aten::__or__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+        General "aten::__or__.Scalar(Tensor self, Scalar other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).or(f.arg(1))),
-        "aten::__xor__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::__xor__.Tensor(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
-        "aten::__xor__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+        General "aten::__xor__.Scalar(Tensor self, Scalar other) -> Tensor" =>
             pointwise!(Promote, |f| f.arg(0).xor(f.arg(1))),
-        "aten::__lshift__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::__lshift__.Tensor(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| shift(f, true)),
-        "aten::__lshift__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+        General "aten::__lshift__.Scalar(Tensor self, Scalar other) -> Tensor" =>
             pointwise!(Promote, |f| shift(f, true)),
-        "aten::__rshift__.Tensor(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::__rshift__.Tensor(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Promote, |f| shift(f, false)),
-        "aten::__rshift__.Scalar(Tensor self, Scalar other) -> Tensor" =>
+        General "aten::__rshift__.Scalar(Tensor self, Scalar other) -> Tensor" =>
             pointwise!(Promote, |f| shift(f, false)),
     }
 }

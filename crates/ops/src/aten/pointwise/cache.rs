@@ -3,7 +3,7 @@
 //! caches the latest ones.
 
 use crate::aten::OpDef;
-use crate::aten::lower::{Pointwise, PointwiseCx, Types, operand, wide};
+use crate::aten::lowering::{Pointwise, PointwiseCx, Types, operand, wide};
 use crate::aten::number::{filling, require_fits};
 use crate::dispatch::value::{Args, Value};
 use crate::error::{Error, Result};

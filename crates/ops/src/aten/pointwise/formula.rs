@@ -5,7 +5,7 @@
 //! sees.
 
 use super::super::dims::{require_mask, require_rank};
-use super::super::lower::PointwiseCx;
+use super::super::lowering::PointwiseCx;
 use super::super::number::require_fits;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -262,9 +262,13 @@ macro_rules! unary {
     )* } };
 }
 unary! {
-    abs Abs sign Sign floor Floor ceil Ceil round Round trunc Trunc sqrt Sqrt rsqrt Rsqrt reciprocal Reciprocal exp Exp exp2 Exp2 expm1 Expm1
-    log Log log2 Log2 log10 Log10 log1p Log1p sin Sin cos Cos tan Tan asin Asin acos Acos atan Atan sinh Sinh cosh Cosh tanh Tanh
-    asinh Asinh acosh Acosh atanh Atanh erf Erf erfc Erfc sigmoid Sigmoid isnan IsNan isinf IsInf not Not neg Neg
+    abs Abs sign Sign neg Neg not Not isnan IsNan isinf IsInf
+    floor Floor ceil Ceil round Round trunc Trunc
+    sqrt Sqrt rsqrt Rsqrt reciprocal Reciprocal
+    exp Exp exp2 Exp2 expm1 Expm1 log Log log2 Log2 log10 Log10 log1p Log1p
+    sin Sin cos Cos tan Tan asin Asin acos Acos atan Atan
+    sinh Sinh cosh Cosh tanh Tanh asinh Asinh acosh Acosh atanh Atanh
+    erf Erf erfc Erfc sigmoid Sigmoid
 }
 
 macro_rules! binary {
@@ -276,7 +280,8 @@ macro_rules! binary {
     )* } };
 }
 binary! {
-    plus Add minus Sub times Mul over Div floor_div FloorDiv trunc_div TruncDiv fmod Fmod remainder Remainder pow Pow min Min max Max
+    plus Add minus Sub times Mul over Div pow Pow min Min max Max
+    floor_div FloorDiv trunc_div TruncDiv fmod Fmod remainder Remainder
     atan2 Atan2 hypot Hypot copysign Copysign and And or Or xor Xor shl Shl shr Shr
 }
 

@@ -32,30 +32,40 @@ macro_rules! pointwise {
 }
 use pointwise;
 
-/// A table of operators that each have an in-place variant: name, overload, arguments after `self`,
-/// then the functional lowering.
+/// A table of operators that each have an in-place variant: role, name, overload, arguments after
+/// `self`, then the functional lowering. Other operators follow, as in [`table`](super::table).
 macro_rules! with_in_place {
     ($(#[$doc:meta])* $vis:vis static $table:ident = {
-        $($name:literal $overload:literal $args:literal => $types:ident $(($arg:literal))? |$f:ident| $body:expr;)*
-        $(; $($schema:literal => $lowering:expr,)*)?
+        $(
+            $role:ident $(($op:ident))? $name:literal $overload:literal $args:literal =>
+                $types:ident $(($arg:literal))? |$f:ident| $body:expr;
+        )*
+        $(; $($other:ident $(($other_op:ident))? $schema:literal => $lowering:expr,)*)?
     }) => {
         $(#[$doc])*
         $vis static $table: &[$crate::aten::OpDef] = &[
             $(
                 $crate::aten::OpDef {
-                    schema: concat!("aten::", $name, $overload, "(Tensor self", $args, ") -> Tensor"),
+                    schema: concat!(
+                        "aten::", $name, $overload, "(Tensor self", $args, ") -> Tensor"
+                    ),
+                    role: $crate::aten::Role::$role $((::maquette_ir::graph::ArithOp::$op))?,
                     lowering: $crate::aten::pointwise::pointwise!($types $(($arg))?, |$f| $body),
                     loc: ::maquette_ir::Loc { file: file!(), line: line!() },
                 },
                 $crate::aten::OpDef {
-                    schema: concat!("aten::", $name, "_", $overload, "(Tensor(a!) \
-                        self", $args, ") -> Tensor(a!)"),
+                    schema: concat!(
+                        "aten::", $name, "_", $overload, "(Tensor(a!) self", $args,
+                        ") -> Tensor(a!)"
+                    ),
+                    role: $crate::aten::Role::General,
                     lowering: $crate::aten::Lowering::InPlace(concat!("aten::", $name, $overload)),
                     loc: ::maquette_ir::Loc { file: file!(), line: line!() },
                 },
             )*
             $($($crate::aten::OpDef {
                 schema: $schema,
+                role: $crate::aten::Role::$other $((::maquette_ir::graph::ArithOp::$other_op))?,
                 lowering: $lowering,
                 loc: ::maquette_ir::Loc { file: file!(), line: line!() },
             },)*)?

@@ -13,26 +13,30 @@ fn times_log<'c>(f: &'c Formula<'c>, log: fn(X<'c>) -> X<'c>) -> X<'c> {
 with_in_place! {
     /// Special functions of one or two operands.
     pub(super) static TABLE = {
-        "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| times_log(f, X::log);
-        "conj_physical" "" "" => Promote |f| f.arg(0);
+        General "xlogy" ".Tensor" ", Tensor other" => Float |f| times_log(f, X::log);
+        General "xlogy" ".Scalar_Other" ", Scalar other" => Float |f| times_log(f, X::log);
+        General "conj_physical" "" "" => Promote |f| f.arg(0);
         ;
-        "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor" =>
+        General "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Float, |f| times_log(f, X::log)),
-        "aten::special_xlog1py(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::special_xlog1py(Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Float, |f| times_log(f, X::log1p)),
-        "aten::special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor" =>
+        General "aten::special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Float, |f| times_log(f, X::log1p)),
-        "aten::special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor" =>
+        General "aten::special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor" =>
             pointwise!(Float, |f| times_log(f, X::log1p)),
-        "aten::special_entr(Tensor self) -> Tensor" => pointwise!(Float, |f| {
-            let x = f.arg(0);
-            x.gt(0).select(-x * x.log(), x.eq(0).select(0, x.isnan().select(x, f64::NEG_INFINITY)))
-        }),
-        "aten::special_ndtr(Tensor self) -> Tensor" =>
+        General "aten::special_entr(Tensor self) -> Tensor" =>
+            pointwise!(Float, |f| {
+                let x = f.arg(0);
+                x.gt(0)
+                    .select(-x * x.log(), x.eq(0).select(0, x.isnan().select(x, f64::NEG_INFINITY)))
+            }),
+        General "aten::special_ndtr(Tensor self) -> Tensor" =>
             pointwise!(Float, |f| (f.arg(0) * -FRAC_1_SQRT_2).erfc() * 0.5),
-        "aten::angle(Tensor self) -> Tensor" => pointwise!(Float, |f| {
-            let x = f.arg(0);
-            x.isnan().select(x, x.lt(0).select(PI, 0))
-        }),
+        General "aten::angle(Tensor self) -> Tensor" =>
+            pointwise!(Float, |f| {
+                let x = f.arg(0);
+                x.isnan().select(x, x.lt(0).select(PI, 0))
+            }),
     }
 }

@@ -37,32 +37,33 @@ fn chosen<'c>(f: &'c Formula<'c>) -> X<'c> {
 with_in_place! {
     /// Elements of up to three operands that are broadcast.
     pub(super) static TABLE = {
-        "clamp" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f);
-        "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f);
-        "clip" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f);
-        "clip" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f);
-        "clamp_min" "" ", Scalar min" => Promote |f| f.at_least(f.arg(0), 1);
-        "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.at_least(f.arg(0), 1);
-        "clamp_max" "" ", Scalar max" => Promote |f| f.at_most(f.arg(0), 1);
-        "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.at_most(f.arg(0), 1);
-        "masked_fill" ".Scalar" ", Tensor mask, Scalar \
-            value" => Masked |f| f.mask(1, None).select(f.number(2), f.arg(0));
-        "masked_fill" ".Tensor" ", Tensor mask, Tensor \
-            value" => Masked |f| f.mask(1, None).select(f.element(2), f.arg(0));
-        "lerp" ".Scalar" ", Tensor end, Scalar weight" => Promote |f| blended(f, f.number(2));
-        "lerp" ".Tensor" ", Tensor end, Tensor weight" => Promote |f| blended(f, f.arg(2));
-        "addcmul" "" ", Tensor tensor1, Tensor tensor2, *, Scalar \
-            value=1" => Promote |f| f.arg(0) + f.number(3) * f.arg(1) * f.arg(2);
-        "addcdiv" "" ", Tensor tensor1, Tensor tensor2, *, Scalar \
-            value=1" => Promote |f| quotient_added(f);
+        General "clamp" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f);
+        General "clamp" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f);
+        General "clip" "" ", Scalar? min=None, Scalar? max=None" => Promote |f| clamped(f);
+        General "clip" ".Tensor" ", Tensor? min=None, Tensor? max=None" => Promote |f| clamped(f);
+        General "clamp_min" "" ", Scalar min" => Promote |f| f.at_least(f.arg(0), 1);
+        General "clamp_min" ".Tensor" ", Tensor min" => Promote |f| f.at_least(f.arg(0), 1);
+        General "clamp_max" "" ", Scalar max" => Promote |f| f.at_most(f.arg(0), 1);
+        General "clamp_max" ".Tensor" ", Tensor max" => Promote |f| f.at_most(f.arg(0), 1);
+        General "masked_fill" ".Scalar" ", Tensor mask, Scalar value" =>
+            Masked |f| f.mask(1, None).select(f.number(2), f.arg(0));
+        General "masked_fill" ".Tensor" ", Tensor mask, Tensor value" =>
+            Masked |f| f.mask(1, None).select(f.element(2), f.arg(0));
+        General "lerp" ".Scalar" ", Tensor end, Scalar weight" =>
+            Promote |f| blended(f, f.number(2));
+        General "lerp" ".Tensor" ", Tensor end, Tensor weight" => Promote |f| blended(f, f.arg(2));
+        General "addcmul" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" =>
+            Promote |f| f.arg(0) + f.number(3) * f.arg(1) * f.arg(2);
+        General "addcdiv" "" ", Tensor tensor1, Tensor tensor2, *, Scalar value=1" =>
+            Promote |f| quotient_added(f);
         ;
-        "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor" =>
+        General "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor" =>
             pointwise!(Select, |f| chosen(f)),
-        "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor" =>
+        General "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor" =>
             pointwise!(Select, |f| chosen(f)),
-        "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor" =>
+        General "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor" =>
             pointwise!(Select, |f| chosen(f)),
-        "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" =>
+        General "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor" =>
             pointwise!(Select, |f| chosen(f)),
     }
 }

@@ -62,80 +62,109 @@ fn nan_to_num<'c>(f: &'c Formula<'c>) -> X<'c> {
 with_in_place! {
     /// Each element by itself.
     pub(super) static TABLE = {
-        "abs" "" "" => Promote |f| if f.dtype == DType::Bool { f.arg(0) } else { f.arg(0).abs() };
-        "neg" "" "" => Promote |f| {
-            f.refuse(f.dtype == DType::Bool, "a bool tensor has no negative; to invert a mask use \
-                `logical_not` or the `!` operator");
+        Arith(Abs) "abs" "" "" =>
+            Promote |f| if f.dtype == DType::Bool { f.arg(0) } else { f.arg(0).abs() };
+        Arith(Neg) "neg" "" "" => Promote |f| {
+            f.refuse(
+                f.dtype == DType::Bool,
+                "a bool tensor has no negative; to invert a mask use \
+            `logical_not` or the `!` operator",
+            );
             -f.arg(0)
         };
-        "sign" "" "" => Promote |f| sign_of_number(f);
-        "sgn" "" "" => Promote |f| sign_of_number(f);
-        "floor" "" "" => Promote |f| rounded(f, X::floor);
-        "ceil" "" "" => Promote |f| rounded(f, X::ceil);
-        "round" "" "" => Promote |f| rounded(f, X::round);
-        "round" ".decimals" ", *, int decimals" => Promote |f| round_decimals(f);
-        "trunc" "" "" => Promote |f| rounded(f, X::trunc);
-        "frac" "" "" => Promote |f| { let x = f.arg(0); x - x.trunc() };
-        "sqrt" "" "" => Float |f| f.arg(0).sqrt();
-        "rsqrt" "" "" => Float |f| f.arg(0).rsqrt();
-        "reciprocal" "" "" => Float |f| f.arg(0).reciprocal();
-        "exp" "" "" => Float |f| f.arg(0).exp();
-        "exp2" "" "" => Float |f| f.arg(0).exp2();
-        "expm1" "" "" => Float |f| f.arg(0).expm1();
-        "log" "" "" => Float |f| f.arg(0).log();
-        "log2" "" "" => Float |f| f.arg(0).log2();
-        "log10" "" "" => Float |f| f.arg(0).log10();
-        "log1p" "" "" => Float |f| f.arg(0).log1p();
-        "sin" "" "" => Float |f| f.arg(0).sin();
-        "cos" "" "" => Float |f| f.arg(0).cos();
-        "tan" "" "" => Float |f| f.arg(0).tan();
-        "asin" "" "" => Float |f| f.arg(0).asin();
-        "acos" "" "" => Float |f| f.arg(0).acos();
-        "atan" "" "" => Float |f| f.arg(0).atan();
-        "sinh" "" "" => Float |f| f.arg(0).sinh();
-        "cosh" "" "" => Float |f| f.arg(0).cosh();
-        "tanh" "" "" => Float |f| f.arg(0).tanh();
-        "asinh" "" "" => Float |f| f.arg(0).asinh();
-        "acosh" "" "" => Float |f| f.arg(0).acosh();
-        "atanh" "" "" => Float |f| f.arg(0).atanh();
-        "erf" "" "" => Float |f| f.arg(0).erf();
-        "erfc" "" "" => Float |f| f.arg(0).erfc();
-        "sigmoid" "" "" => Float |f| f.arg(0).sigmoid();
-        "logit" "" ", float? eps=None" => Float |f| logit(f);
-        "sinc" "" "" => Float |f| {
+        General "sign" "" "" => Promote |f| sign_of_number(f);
+        General "sgn" "" "" => Promote |f| sign_of_number(f);
+        General "floor" "" "" => Promote |f| rounded(f, X::floor);
+        General "ceil" "" "" => Promote |f| rounded(f, X::ceil);
+        General "round" "" "" => Promote |f| rounded(f, X::round);
+        General "round" ".decimals" ", *, int decimals" => Promote |f| round_decimals(f);
+        General "trunc" "" "" => Promote |f| rounded(f, X::trunc);
+        General "frac" "" "" => Promote |f| {
+            let x = f.arg(0);
+            x - x.trunc()
+        };
+        General "sqrt" "" "" => Float |f| f.arg(0).sqrt();
+        General "rsqrt" "" "" => Float |f| f.arg(0).rsqrt();
+        General "reciprocal" "" "" => Float |f| f.arg(0).reciprocal();
+        General "exp" "" "" => Float |f| f.arg(0).exp();
+        General "exp2" "" "" => Float |f| f.arg(0).exp2();
+        General "expm1" "" "" => Float |f| f.arg(0).expm1();
+        General "log" "" "" => Float |f| f.arg(0).log();
+        General "log2" "" "" => Float |f| f.arg(0).log2();
+        General "log10" "" "" => Float |f| f.arg(0).log10();
+        General "log1p" "" "" => Float |f| f.arg(0).log1p();
+        General "sin" "" "" => Float |f| f.arg(0).sin();
+        General "cos" "" "" => Float |f| f.arg(0).cos();
+        General "tan" "" "" => Float |f| f.arg(0).tan();
+        General "asin" "" "" => Float |f| f.arg(0).asin();
+        General "acos" "" "" => Float |f| f.arg(0).acos();
+        General "atan" "" "" => Float |f| f.arg(0).atan();
+        General "sinh" "" "" => Float |f| f.arg(0).sinh();
+        General "cosh" "" "" => Float |f| f.arg(0).cosh();
+        General "tanh" "" "" => Float |f| f.arg(0).tanh();
+        General "asinh" "" "" => Float |f| f.arg(0).asinh();
+        General "acosh" "" "" => Float |f| f.arg(0).acosh();
+        General "atanh" "" "" => Float |f| f.arg(0).atanh();
+        General "erf" "" "" => Float |f| f.arg(0).erf();
+        General "erfc" "" "" => Float |f| f.arg(0).erfc();
+        General "sigmoid" "" "" => Float |f| f.arg(0).sigmoid();
+        General "logit" "" ", float? eps=None" => Float |f| logit(f);
+        General "sinc" "" "" => Float |f| {
             let x = f.arg(0) * PI;
             x.eq(0).select(1, x.sin() / x)
         };
-        "deg2rad" "" "" => Float |f| f.arg(0) * (PI / 180.0);
-        "rad2deg" "" "" => Float |f| f.arg(0) * (180.0 / PI);
-        "nan_to_num" "" ", float? nan=None, float? posinf=None, float? \
-            neginf=None" => Promote |f| nan_to_num(f);
-        "logical_not" "" "" => Compare |f| f.arg(0).truth().not();
-        "bitwise_not" "" "" => Promote |f| f.arg(0).not();
-        "zero" "" "" => First |f| f.c(0);
-        "fill" ".Scalar" ", Scalar value" => First |f| f.number_of(1, filling(f.dtype));
-        "fill" ".Tensor" ", Tensor value" => First |f| f.element(1);
+        General "deg2rad" "" "" => Float |f| f.arg(0) * (PI / 180.0);
+        General "rad2deg" "" "" => Float |f| f.arg(0) * (180.0 / PI);
+        General "nan_to_num" "" ", float? nan=None, float? posinf=None, float? neginf=None" =>
+            Promote |f| nan_to_num(f);
+        General "logical_not" "" "" => Compare |f| f.arg(0).truth().not();
+        Arith(Not) "bitwise_not" "" "" => Promote |f| f.arg(0).not();
+        IgnoresContents "zero" "" "" => First |f| f.c(0);
+        IgnoresContents "fill" ".Scalar" ", Scalar value" =>
+            First |f| f.number_of(1, filling(f.dtype));
+        IgnoresContents "fill" ".Tensor" ", Tensor value" => First |f| f.element(1);
         ;
         // a power: the squares of bools are integers
-        "aten::square(Tensor self) -> Tensor" =>
-            crate::aten::Lowering::Composite(|a| crate::call("aten::pow.Tensor_Scalar", crate::args![a[0].clone(), 2])),
-        "aten::square_(Tensor(a!) self) -> Tensor(a!)" =>
-            crate::aten::Lowering::Composite(|a| crate::call("aten::pow_.Scalar", crate::args![a[0].clone(), 2])),
-        "aten::positive(Tensor(a) self) -> Tensor(a)" =>
-            crate::aten::Lowering::View(|_, args| Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])),
-        "aten::isreal(Tensor self) -> Tensor" => pointwise!(Compare, |f| f.bool(true)),
-        "aten::isnan(Tensor self) -> Tensor" =>
-            pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isnan() } else { f.bool(false) }),
-        "aten::isinf(Tensor self) -> Tensor" =>
-            pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).isinf() } else { f.bool(false) }),
-        "aten::isfinite(Tensor self) -> Tensor" =>
-            pointwise!(Compare, |f| if f.dtype.is_float() { f.arg(0).abs().lt(f64::INFINITY) } else { f.bool(true) }),
-        "aten::isposinf(Tensor self) -> Tensor" => pointwise!(Compare, |f| inf_with_sign(f, true)),
-        "aten::isneginf(Tensor self) -> Tensor" => pointwise!(Compare, |f| inf_with_sign(f, false)),
-        "aten::signbit(Tensor self) -> Tensor" => pointwise!(Compare, |f| match f.dtype {
-            DType::Bool => f.bool(false),
-            d if d.is_float() => f.c(1).copysign(f.arg(0)).lt(0),
-            _ => f.arg(0).lt(0),
-        }),
+        General "aten::square(Tensor self) -> Tensor" =>
+            crate::aten::Lowering::Composite(|a| {
+                crate::call("aten::pow.Tensor_Scalar", crate::args![a[0].clone(), 2])
+            }),
+        General "aten::square_(Tensor(a!) self) -> Tensor(a!)" =>
+            crate::aten::Lowering::Composite(|a| {
+                crate::call("aten::pow_.Scalar", crate::args![a[0].clone(), 2])
+            }),
+        General "aten::positive(Tensor(a) self) -> Tensor(a)" =>
+            crate::aten::Lowering::View(|_, args| {
+                Ok(smallvec::smallvec![args[0].tensor()?.meta().clone()])
+            }),
+        General "aten::isreal(Tensor self) -> Tensor" => pointwise!(Compare, |f| f.bool(true)),
+        General "aten::isnan(Tensor self) -> Tensor" =>
+            pointwise!(Compare, |f| if f.dtype.is_float() {
+                f.arg(0).isnan()
+            } else {
+                f.bool(false)
+            }),
+        General "aten::isinf(Tensor self) -> Tensor" =>
+            pointwise!(Compare, |f| if f.dtype.is_float() {
+                f.arg(0).isinf()
+            } else {
+                f.bool(false)
+            }),
+        General "aten::isfinite(Tensor self) -> Tensor" =>
+            pointwise!(Compare, |f| if f.dtype.is_float() {
+                f.arg(0).abs().lt(f64::INFINITY)
+            } else {
+                f.bool(true)
+            }),
+        General "aten::isposinf(Tensor self) -> Tensor" =>
+            pointwise!(Compare, |f| inf_with_sign(f, true)),
+        General "aten::isneginf(Tensor self) -> Tensor" =>
+            pointwise!(Compare, |f| inf_with_sign(f, false)),
+        General "aten::signbit(Tensor self) -> Tensor" =>
+            pointwise!(Compare, |f| match f.dtype {
+                DType::Bool => f.bool(false),
+                d if d.is_float() => f.c(1).copysign(f.arg(0)).lt(0),
+                _ => f.arg(0).lt(0),
+            }),
     }
 }

@@ -4,7 +4,7 @@ use super::taps::cubic_weights;
 use super::{compute, each_index, is_empty, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank, require_same_dtype};
 use crate::aten::host;
-use crate::aten::lower::{Class, Lowering, Metas};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -297,19 +297,39 @@ fn affine(a: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int \
-            padding_mode, bool align_corners) -> Tensor" =>
-            compute(Class::Gather, |_, a| sampled_meta(a, 2), |a, out| sample(a, &out[0], 2)),
-        "aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int \
-            padding_mode, bool align_corners) -> Tensor" =>
-            compute(Class::Gather, |_, a| sampled_meta(a, 3), |a, out| sample(a, &out[0], 3)),
-        "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, \
-            bool align_corners) -> Tensor" =>
+        General "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, \
+            int padding_mode, bool align_corners) -> Tensor" =>
+            compute(
+                Class::Gather,
+                Strides::RowMajor,
+                |_, a| sampled_meta(a, 2),
+                |a, out| sample(a, &out[0], 2),
+            ),
+        General "aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, \
+            int padding_mode, bool align_corners) -> Tensor" =>
+            compute(
+                Class::Gather,
+                Strides::RowMajor,
+                |_, a| sampled_meta(a, 3),
+                |a, out| sample(a, &out[0], 3),
+            ),
+        General "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, \
+            int padding_mode, bool align_corners) -> Tensor" =>
             Lowering::Composite(|a| {
-            let name = if a[0].tensor()?.dim() == 5 { "aten::grid_sampler_3d" } else { "aten::grid_sampler_2d" };
-            crate::call(name, a.iter().cloned().collect())
-        }),
-        "aten::affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor" =>
-            compute(Class::Fill, |_, a| affine_meta(a), |a, out| affine(a, &out[0])),
+                let name = if a[0].tensor()?.dim() == 5 {
+                    "aten::grid_sampler_3d"
+                } else {
+                    "aten::grid_sampler_2d"
+                };
+                crate::call(name, a.iter().cloned().collect())
+            }),
+        General "aten::affine_grid_generator(Tensor theta, SymInt[] size, \
+            bool align_corners) -> Tensor" =>
+            compute(
+                Class::Fill,
+                Strides::RowMajor,
+                |_, a| affine_meta(a),
+                |a, out| affine(a, &out[0]),
+            ),
     }
 }

@@ -13,7 +13,7 @@ mod unpool;
 use super::OpDef;
 use super::dims::require;
 use super::host;
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
 use crate::fake::FakeCtx;
@@ -33,10 +33,11 @@ pub(super) static TABLES: [&[OpDef]; 7] = [
 
 const fn compute(
     class: Class,
+    strides: Strides,
     metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class, metas, run })
+    Lowering::Compute(Compute { class, strides, metas, run })
 }
 
 /// A tensor argument must have one of the dtypes that the words name.

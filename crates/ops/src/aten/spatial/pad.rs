@@ -5,7 +5,7 @@ use super::{compute, is_empty, require_dtype, require_full};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host::{self, separable};
 use crate::aten::join::padding;
-use crate::aten::lower::{Class, Lowering, Metas};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::dispatch::value::{Outputs, Value};
@@ -176,6 +176,7 @@ macro_rules! border {
     ($mode:ident, $space:literal) => {
         compute(
             Class::Gather,
+            Strides::RowMajor,
             |_, a| Ok(one(border_meta(a, $space, Mode::$mode)?)),
             |a, out| run(a, &out[0], Mode::$mode),
         )
@@ -189,21 +190,39 @@ fn one(m: Meta) -> Metas {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor" => border!(Reflect, 1),
-        "aten::reflection_pad2d(Tensor self, SymInt[4] padding) -> Tensor" => border!(Reflect, 2),
-        "aten::reflection_pad3d(Tensor self, SymInt[6] padding) -> Tensor" => border!(Reflect, 3),
-        "aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
+        General "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
+            border!(Reflect, 1),
+        General "aten::reflection_pad2d(Tensor self, SymInt[4] padding) -> Tensor" =>
+            border!(Reflect, 2),
+        General "aten::reflection_pad3d(Tensor self, SymInt[6] padding) -> Tensor" =>
+            border!(Reflect, 3),
+        General "aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor" =>
             border!(Replicate, 1),
-        "aten::replication_pad2d(Tensor self, SymInt[4] padding) -> Tensor" =>
+        General "aten::replication_pad2d(Tensor self, SymInt[4] padding) -> Tensor" =>
             border!(Replicate, 2),
-        "aten::replication_pad3d(Tensor self, SymInt[6] padding) -> Tensor" =>
+        General "aten::replication_pad3d(Tensor self, SymInt[6] padding) -> Tensor" =>
             border!(Replicate, 3),
-        "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor" =>
-            compute(Class::Gather, |_, a| Ok(one(circular_meta(a)?)), |a, out| run(a, &out[0], Mode::Circular)),
-        "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, float? value=None) -> Tensor" =>
-            Lowering::Composite(|a| pad(a[0].tensor()?, a[1].ints()?, numbered(a[2].int_i64()?)?, a[3].opt(Value::float)?)),
-        "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> \
-            Tensor" =>
-            Lowering::Composite(|a| pad(a[0].tensor()?, a[1].ints()?, a[2].str()?, a[3].opt(Value::float)?)),
+        General "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor" =>
+            compute(
+                Class::Gather,
+                Strides::RowMajor,
+                |_, a| Ok(one(circular_meta(a)?)),
+                |a, out| run(a, &out[0], Mode::Circular),
+            ),
+        General "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, \
+            float? value=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                pad(
+                    a[0].tensor()?,
+                    a[1].ints()?,
+                    numbered(a[2].int_i64()?)?,
+                    a[3].opt(Value::float)?,
+                )
+            }),
+        General "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", \
+            float? value=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                pad(a[0].tensor()?, a[1].ints()?, a[2].str()?, a[3].opt(Value::float)?)
+            }),
     }
 }

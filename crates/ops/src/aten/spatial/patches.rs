@@ -3,7 +3,7 @@
 use super::{compute, is_empty, numbers, require_dtype, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
-use crate::aten::lower::{Class, Metas};
+use crate::aten::lowering::{Class, Metas, Strides};
 use crate::aten::table;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};
@@ -194,11 +194,21 @@ fn image(a: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] \
-            stride) -> Tensor" =>
-            compute(Class::Window, |_, a| columns_meta(a), |a, out| columns(a, &out[0])),
-        "aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, \
-            int[2] padding, int[2] stride) -> Tensor" =>
-            compute(Class::Window, |_, a| image_meta(a), |a, out| image(a, &out[0])),
+        General "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, \
+            int[2] stride) -> Tensor" =>
+            compute(
+                Class::Window,
+                Strides::FromOperands,
+                |_, a| columns_meta(a),
+                |a, out| columns(a, &out[0]),
+            ),
+        General "aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, \
+            int[2] dilation, int[2] padding, int[2] stride) -> Tensor" =>
+            compute(
+                Class::Window,
+                Strides::FromOperands,
+                |_, a| image_meta(a),
+                |a, out| image(a, &out[0]),
+            ),
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{compute, is_empty, require_float};
 use crate::aten::dims::{done, fresh, require, require_rank};
-use crate::aten::lower::{Class, Lowering, Metas};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::aten::views::narrow;
@@ -184,17 +184,44 @@ fn gate(a: &[Value], out: &Tensor) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor" =>
-            compute(Class::Copy, |_, a| shuffled_meta(a), |a, out| shuffle(a, &out[0])),
-        "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" =>
-            compute(Class::Copy, |_, a| unshuffled_meta(a), |a, out| unshuffle(a, &out[0])),
-        "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
-            compute(Class::Copy, |_, a| channels_meta(a), |a, out| shuffle_channels(a, &out[0])),
-        "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
-            compute(Class::Copy, |_, a| channels_meta(a), |a, out| shuffle_channels(a, &out[0])),
-        "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
-            Lowering::Composite(|a| done(turned(a[0].tensor()?, a[1].int_i64()?, &a[2].ints_i64()?)?)),
-        "aten::glu(Tensor self, int dim=-1) -> Tensor" =>
-            compute(Class::Gather, |_, a| gated_meta(a), |a, out| gate(a, &out[0])),
+        General "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| shuffled_meta(a),
+                |a, out| shuffle(a, &out[0]),
+            ),
+        General "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| unshuffled_meta(a),
+                |a, out| unshuffle(a, &out[0]),
+            ),
+        General "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| channels_meta(a),
+                |a, out| shuffle_channels(a, &out[0]),
+            ),
+        General "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor" =>
+            compute(
+                Class::Copy,
+                Strides::FromOperands,
+                |_, a| channels_meta(a),
+                |a, out| shuffle_channels(a, &out[0]),
+            ),
+        General "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(turned(a[0].tensor()?, a[1].int_i64()?, &a[2].ints_i64()?)?)
+            }),
+        General "aten::glu(Tensor self, int dim=-1) -> Tensor" =>
+            compute(
+                Class::Gather,
+                Strides::RowMajor,
+                |_, a| gated_meta(a),
+                |a, out| gate(a, &out[0]),
+            ),
     }
 }

@@ -4,7 +4,7 @@
 use super::{compute, each_index, is_empty, numbers, require_float, require_full, rounding};
 use crate::aten::dims::{fresh, require, require_rank};
 use crate::aten::host;
-use crate::aten::lower::{Class, Lowering, Metas};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::dispatch::value::{Outputs, Value};
@@ -228,17 +228,37 @@ fn fractional<const N: usize>(a: &[Value], out: &[Tensor]) -> Result<()> {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)" =>
+        General "aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)" =>
             Lowering::Composite(adaptive_signal),
-        "aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)" =>
-            compute(Class::Window, |_, a| adaptive_metas::<2>(a), adaptive::<2>),
-        "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)" =>
-            compute(Class::Window, |_, a| adaptive_metas::<3>(a), adaptive::<3>),
-        "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor \
-            random_samples) -> (Tensor, Tensor)" =>
-            compute(Class::Window, |_, a| fractional_metas::<2>(a), fractional::<2>),
-        "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor \
-            random_samples) -> (Tensor, Tensor)" =>
-            compute(Class::Window, |_, a| fractional_metas::<3>(a), fractional::<3>),
+        General "aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)" =>
+            compute(
+                Class::Window,
+                Strides::FromOperands,
+                |_, a| adaptive_metas::<2>(a),
+                adaptive::<2>,
+            ),
+        General "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)" =>
+            compute(
+                Class::Window,
+                Strides::FromOperands,
+                |_, a| adaptive_metas::<3>(a),
+                adaptive::<3>,
+            ),
+        General "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, \
+            Tensor random_samples) -> (Tensor, Tensor)" =>
+            compute(
+                Class::Window,
+                Strides::FromOperands,
+                |_, a| fractional_metas::<2>(a),
+                fractional::<2>,
+            ),
+        General "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, \
+            Tensor random_samples) -> (Tensor, Tensor)" =>
+            compute(
+                Class::Window,
+                Strides::FromOperands,
+                |_, a| fractional_metas::<3>(a),
+                fractional::<3>,
+            ),
     }
 }

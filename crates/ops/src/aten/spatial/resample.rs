@@ -4,7 +4,7 @@ use super::taps::{Axis, Filter, Taps, quantise, single};
 use super::{compute, is_empty, require_dtype, require_full, rounding};
 use crate::aten::dims::{is_channels_last, require, require_rank};
 use crate::aten::host::{self, separable};
-use crate::aten::lower::{Class, Lowering, Metas};
+use crate::aten::lowering::{Class, Lowering, Metas, Strides};
 use crate::aten::pooling::pooled_meta;
 use crate::aten::table;
 use crate::dispatch::value::{Args, Outputs, Value};
@@ -249,6 +249,7 @@ macro_rules! resampling {
     ($way:expr, $space:literal) => {
         compute(
             Class::Window,
+            Strides::FromOperands,
             |_, a| Resampler::of($way, $space).metas(a),
             |a, out| Resampler::of($way, $space).run(a, &out[0]),
         )
@@ -264,83 +265,84 @@ macro_rules! vec_form {
 table! {
     /// See the module.
     pub(super) static TABLE = {
-        "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, float? scales=None) -> \
-            Tensor" =>
+        General "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, \
+            float? scales=None) -> Tensor" =>
             resampling!(Way::Nearest, 1),
-        "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, float? scales_h=None, \
-            float? scales_w=None) -> Tensor" =>
+        General "aten::upsample_nearest2d(Tensor self, SymInt[2] output_size, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" =>
             resampling!(Way::Nearest, 2),
-        "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, float? scales_d=None, \
-            float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::Nearest, 3),
-        "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, float? scales=None) \
-            -> Tensor" =>
-            resampling!(Way::NearestExact, 1),
-        "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, float? \
-            scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::NearestExact, 2),
-        "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, float? \
-            scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::NearestExact, 3),
-        "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? \
-            scales=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Linear), 1),
-        "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? \
-            scales_h=None, float? scales_w=None) -> Tensor" =>
-            resampling!(Way::By(Filter::Linear), 2),
-        "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, \
+        General "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, \
             float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::Nearest, 3),
+        General "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, \
+            float? scales=None) -> Tensor" =>
+            resampling!(Way::NearestExact, 1),
+        General "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::NearestExact, 2),
+        General "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, \
+            float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::NearestExact, 3),
+        General "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, \
+            float? scales=None) -> Tensor" =>
+            resampling!(Way::By(Filter::Linear), 1),
+        General "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" =>
+            resampling!(Way::By(Filter::Linear), 2),
+        General "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, \
+            bool align_corners, float? scales_d=None, float? scales_h=None, \
+            float? scales_w=None) -> Tensor" =>
             resampling!(Way::By(Filter::Linear), 3),
-        "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, float? \
-            scales_h=None, float? scales_w=None) -> Tensor" =>
+        General "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, \
+            float? scales_h=None, float? scales_w=None) -> Tensor" =>
             resampling!(Way::By(Filter::Cubic), 2),
-        "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, \
-            float? scales_h=None, float? scales_w=None) -> Tensor" =>
+        General "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, \
+            bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
             resampling!(Way::By(Filter::SmoothLinear), 2),
-        "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, \
-            float? scales_h=None, float? scales_w=None) -> Tensor" =>
+        General "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, \
+            bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
             resampling!(Way::By(Filter::SmoothCubic), 2),
-        "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, \
-            float? scales_h=None, float? scales_w=None) -> Tensor" =>
+        General "aten::_upsample_lanczos2d_aa(Tensor self, SymInt[2] output_size, \
+            bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor" =>
             resampling!(Way::By(Filter::SmoothLanczos), 2),
-        "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, float[]? \
-            scale_factors) -> Tensor" =>
+        General "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::upsample_nearest1d"),
-        "aten::upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, float[]? \
-            scale_factors) -> Tensor" =>
+        General "aten::upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::upsample_nearest2d"),
-        "aten::upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, float[]? \
-            scale_factors) -> Tensor" =>
+        General "aten::upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::upsample_nearest3d"),
-        "aten::_upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, float[]? \
-            scale_factors) -> Tensor" =>
+        General "aten::_upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::_upsample_nearest_exact1d"),
-        "aten::_upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, float[]? \
-            scale_factors) -> Tensor" =>
+        General "aten::_upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::_upsample_nearest_exact2d"),
-        "aten::_upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, float[]? \
-            scale_factors) -> Tensor" =>
+        General "aten::_upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, \
+            float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::_upsample_nearest_exact3d"),
-        "aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, \
-            float[]? scale_factors) -> Tensor" =>
+        General "aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::upsample_linear1d"),
-        "aten::upsample_bilinear2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, \
-            float[]? scale_factors) -> Tensor" =>
+        General "aten::upsample_bilinear2d.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::upsample_bilinear2d"),
-        "aten::upsample_trilinear3d.vec(Tensor input, SymInt[]? output_size, bool align_corners, \
-            float[]? scale_factors) -> Tensor" =>
+        General "aten::upsample_trilinear3d.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::upsample_trilinear3d"),
-        "aten::upsample_bicubic2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, \
-            float[]? scale_factors) -> Tensor" =>
+        General "aten::upsample_bicubic2d.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::upsample_bicubic2d"),
-        "aten::_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool \
-            align_corners, float[]? scale_factors) -> Tensor" =>
+        General "aten::_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::_upsample_bilinear2d_aa"),
-        "aten::_upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, bool \
-            align_corners, float[]? scale_factors) -> Tensor" =>
+        General "aten::_upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::_upsample_bicubic2d_aa"),
-        "aten::_upsample_lanczos2d_aa.vec(Tensor input, SymInt[]? output_size, bool \
-            align_corners, float[]? scale_factors) -> Tensor" =>
+        General "aten::_upsample_lanczos2d_aa.vec(Tensor input, SymInt[]? output_size, \
+            bool align_corners, float[]? scale_factors) -> Tensor" =>
             vec_form!("aten::_upsample_lanczos2d_aa"),
     }
 }

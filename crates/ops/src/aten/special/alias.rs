@@ -8,8 +8,10 @@ macro_rules! aliases {
         table! {
             /// Second names.
             pub(super) static TABLE = {
-                $(concat!("aten::special_", $name, " -> Tensor") =>
-                    Lowering::Composite(|a| crate::call(concat!("aten::", $op), a.iter().cloned().collect())),)*
+                $(General concat!("aten::special_", $name, " -> Tensor") =>
+                    Lowering::Composite(|a| {
+                        crate::call(concat!("aten::", $op), a.iter().cloned().collect())
+                    }),)*
             }
         }
     };

@@ -2,7 +2,7 @@
 //! operators have them, values one at a time in `f64`, rounded once.
 
 use super::super::host;
-use super::super::lower::{Metas, operand};
+use super::super::lowering::{Metas, operand};
 use crate::dispatch::cpu_exec;
 use crate::dispatch::value::Value;
 use crate::error::{Error, Result};

@@ -13,7 +13,7 @@ mod scan;
 
 use super::dims::done;
 use super::host;
-use super::lower::{Class, Compute, Lowering, Metas};
+use super::lowering::{Class, Compute, Lowering, Metas, Strides};
 use super::{OpDef, table};
 use crate::args;
 use crate::dispatch::value::{Outputs, Value};
@@ -31,7 +31,7 @@ const fn scalar(
     metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
     run: fn(&[Value], &[Tensor]) -> Result<()>,
 ) -> Lowering {
-    Lowering::Compute(Compute { class: Class::Scalar, metas, run })
+    Lowering::Compute(Compute { class: Class::Scalar, strides: Strides::FromOperands, metas, run })
 }
 
 /// A function of one or two numbers, by the dtypes it takes; of two integers in their dtype.
@@ -165,94 +165,100 @@ fn float_power_in_place(op: &str, a: &[Value]) -> Result<Outputs> {
 table! {
     /// Functions of one or two numbers.
     static TABLE = {
-        "aten::lgamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::lgamma(x)),
-        "aten::lgamma_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::lgamma"),
-        "aten::digamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::digamma(x)),
-        "aten::digamma_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::digamma"),
-        "aten::polygamma(int n, Tensor self) -> Tensor" =>
+        General "aten::lgamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::lgamma(x)),
+        General "aten::lgamma_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::lgamma"),
+        General "aten::digamma(Tensor self) -> Tensor" => each!(Numbers, |x| gamma::digamma(x)),
+        General "aten::digamma_(Tensor(a!) self) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::digamma"),
+        General "aten::polygamma(int n, Tensor self) -> Tensor" =>
             scalar(|_, a| polygamma_metas(a), polygamma),
-        "aten::polygamma_(Tensor(a!) self, int n) -> Tensor(a!)" =>
+        General "aten::polygamma_(Tensor(a!) self, int n) -> Tensor(a!)" =>
             Lowering::Composite(polygamma_in_place),
-        "aten::mvlgamma(Tensor self, int p) -> Tensor" =>
+        General "aten::mvlgamma(Tensor self, int p) -> Tensor" =>
             scalar(|_, a| mvlgamma_metas(a), mvlgamma),
-        "aten::mvlgamma_(Tensor(a!) self, int p) -> Tensor(a!)" =>
+        General "aten::mvlgamma_(Tensor(a!) self, int p) -> Tensor(a!)" =>
             Lowering::InPlace("aten::mvlgamma"),
-        "aten::igamma(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::igamma(Tensor self, Tensor other) -> Tensor" =>
             each!(Floats, |a, x| incomplete::lower(a, x)),
-        "aten::igamma_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::igamma_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::igamma"),
-        "aten::igammac(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::igammac(Tensor self, Tensor other) -> Tensor" =>
             each!(Floats, |a, x| incomplete::upper(a, x)),
-        "aten::igammac_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::igammac_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::igammac"),
-        "aten::special_zeta(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::special_zeta(Tensor self, Tensor other) -> Tensor" =>
             each!(Wide, |x, q| gamma::zeta(x, q)),
-        "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor" =>
+        General "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor" =>
             each!(Wide, |x, q| gamma::zeta(x, q)),
-        "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" =>
+        General "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor" =>
             each!(Wide, |x, q| gamma::zeta(x, q)),
 
-        "aten::erfinv(Tensor self) -> Tensor" => each!(Numbers, |x| erf::erfinv(x)),
-        "aten::erfinv_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::erfinv"),
-        "aten::special_erfcx(Tensor self) -> Tensor" => each!(Wide, |x| erf::erfcx(x)),
-        "aten::special_ndtri(Tensor self) -> Tensor" => each!(Wide, |x| erf::ndtri(x)),
-        "aten::special_log_ndtr(Tensor self) -> Tensor" => each!(Wide, |x| erf::log_ndtr(x)),
+        General "aten::erfinv(Tensor self) -> Tensor" => each!(Numbers, |x| erf::erfinv(x)),
+        General "aten::erfinv_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::erfinv"),
+        General "aten::special_erfcx(Tensor self) -> Tensor" => each!(Wide, |x| erf::erfcx(x)),
+        General "aten::special_ndtri(Tensor self) -> Tensor" => each!(Wide, |x| erf::ndtri(x)),
+        General "aten::special_log_ndtr(Tensor self) -> Tensor" =>
+            each!(Wide, |x| erf::log_ndtr(x)),
 
-        "aten::i0(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(0, x)),
-        "aten::i0_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::i0"),
-        "aten::special_i0e(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::scaled_i(0, x)),
-        "aten::special_i1(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(1, x)),
-        "aten::special_i1e(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::scaled_i(1, x)),
-        "aten::special_modified_bessel_i0(Tensor self) -> Tensor" =>
+        General "aten::i0(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(0, x)),
+        General "aten::i0_(Tensor(a!) self) -> Tensor(a!)" => Lowering::InPlace("aten::i0"),
+        General "aten::special_i0e(Tensor self) -> Tensor" =>
+            each!(Numbers, |x| bessel::scaled_i(0, x)),
+        General "aten::special_i1(Tensor self) -> Tensor" => each!(Numbers, |x| bessel::i(1, x)),
+        General "aten::special_i1e(Tensor self) -> Tensor" =>
+            each!(Numbers, |x| bessel::scaled_i(1, x)),
+        General "aten::special_modified_bessel_i0(Tensor self) -> Tensor" =>
             each!(Wide, |x| bessel::i(0, x)),
-        "aten::special_modified_bessel_i1(Tensor self) -> Tensor" =>
+        General "aten::special_modified_bessel_i1(Tensor self) -> Tensor" =>
             each!(Wide, |x| bessel::i(1, x)),
-        "aten::special_modified_bessel_k0(Tensor self) -> Tensor" =>
+        General "aten::special_modified_bessel_k0(Tensor self) -> Tensor" =>
             each!(Wide, |x| bessel::k(0, x)),
-        "aten::special_modified_bessel_k1(Tensor self) -> Tensor" =>
+        General "aten::special_modified_bessel_k1(Tensor self) -> Tensor" =>
             each!(Wide, |x| bessel::k(1, x)),
-        "aten::special_scaled_modified_bessel_k0(Tensor x) -> Tensor" =>
+        General "aten::special_scaled_modified_bessel_k0(Tensor x) -> Tensor" =>
             each!(Wide, |x| bessel::scaled_k(0, x)),
-        "aten::special_scaled_modified_bessel_k1(Tensor x) -> Tensor" =>
+        General "aten::special_scaled_modified_bessel_k1(Tensor x) -> Tensor" =>
             each!(Wide, |x| bessel::scaled_k(1, x)),
-        "aten::special_bessel_j0(Tensor self) -> Tensor" =>
+        General "aten::special_bessel_j0(Tensor self) -> Tensor" =>
             each!(Wide, |x| bessel::finite(libm::j0, x)),
-        "aten::special_bessel_j1(Tensor self) -> Tensor" =>
+        General "aten::special_bessel_j1(Tensor self) -> Tensor" =>
             each!(Wide, |x| bessel::finite(libm::j1, x)),
-        "aten::special_bessel_y0(Tensor self) -> Tensor" =>
+        General "aten::special_bessel_y0(Tensor self) -> Tensor" =>
             each!(Wide, |x| bessel::finite(libm::y0, x)),
-        "aten::special_bessel_y1(Tensor self) -> Tensor" =>
+        General "aten::special_bessel_y1(Tensor self) -> Tensor" =>
             each!(Wide, |x| bessel::finite(libm::y1, x)),
-        "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" =>
+        General "aten::special_spherical_bessel_j0(Tensor x) -> Tensor" =>
             each!(Wide, |x| bessel::spherical_j0(x)),
-        "aten::special_airy_ai(Tensor x) -> Tensor" => each!(Wide, |x| bessel::airy_ai(x)),
+        General "aten::special_airy_ai(Tensor x) -> Tensor" => each!(Wide, |x| bessel::airy_ai(x)),
 
-        "aten::gcd(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::gcd(Tensor self, Tensor other) -> Tensor" =>
             each!(Integers, |dtype, a, b| exact::gcd(dtype, a, b)),
-        "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::gcd"),
-        "aten::lcm(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::gcd"),
+        General "aten::lcm(Tensor self, Tensor other) -> Tensor" =>
             each!(Integers, |dtype, a, b| exact::lcm(dtype, a, b)),
-        "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)" => Lowering::InPlace("aten::lcm"),
-        "aten::nextafter(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+            Lowering::InPlace("aten::lcm"),
+        General "aten::nextafter(Tensor self, Tensor other) -> Tensor" =>
             each!(Floats, |dtype, x, y| exact::next_after(dtype, x, y)),
-        "aten::nextafter_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::nextafter_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::nextafter"),
-        "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)" =>
+        General "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)" =>
             scalar(|_, a| frexp_metas(a), frexp),
-        "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor" =>
+        General "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor" =>
             scalar(|_, a| metas(a, Takes::Numbers), ldexp),
-        "aten::ldexp_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
+        General "aten::ldexp_(Tensor(a!) self, Tensor other) -> Tensor(a!)" =>
             Lowering::InPlace("aten::ldexp.Tensor"),
 
-        "aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
+        General "aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor" =>
             Lowering::Composite(|a| float_power("aten::pow.Tensor_Tensor", a)),
-        "aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
+        General "aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor" =>
             Lowering::Composite(|a| float_power("aten::pow.Tensor_Scalar", a)),
-        "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
+        General "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor" =>
             Lowering::Composite(|a| float_power("aten::pow.Scalar", a)),
-        "aten::float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
+        General "aten::float_power_.Tensor(Tensor(a!) self, Tensor exponent) -> Tensor(a!)" =>
             Lowering::Composite(|a| float_power_in_place("aten::pow_.Tensor", a)),
-        "aten::float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>
+        General "aten::float_power_.Scalar(Tensor(a!) self, Scalar exponent) -> Tensor(a!)" =>
             Lowering::Composite(|a| float_power_in_place("aten::pow_.Scalar", a)),
     }
 }
@@ -263,11 +269,15 @@ macro_rules! polynomials {
         table! {
             /// Orthogonal polynomials.
             static POLYNOMIALS = { $(
-                concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") =>
+                General concat!("aten::special_", $name, "(Tensor x, Tensor n) -> Tensor") =>
                     each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
-                concat!("aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor") =>
+                General concat!(
+                    "aten::special_", $name, ".x_scalar(Scalar x, Tensor n) -> Tensor"
+                ) =>
                     each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
-                concat!("aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor") =>
+                General concat!(
+                    "aten::special_", $name, ".n_scalar(Tensor x, Scalar n) -> Tensor"
+                ) =>
                     each!(Wide, |dtype, x, n| polynomial::at(dtype, x, n, $p, $p)),
             )* }
         }

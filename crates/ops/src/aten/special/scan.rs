@@ -1,7 +1,7 @@
 //! The running logarithm of a sum of exponentials.
 
 use super::elementwise::Takes;
-use crate::aten::lower::{Class, Compute, Lowering, Metas};
+use crate::aten::lowering::{Class, Compute, Lowering, Metas, Strides};
 use crate::aten::{host, table};
 use crate::dispatch::value::Value;
 use crate::error::Result;
@@ -44,13 +44,17 @@ fn run(a: &[Value], outs: &[Tensor]) -> Result<()> {
     host::store_reals(&outs[0], &values)
 }
 
-const LOWERING: Lowering =
-    Lowering::Compute(Compute { class: Class::Scan, metas: |_, a| metas(a), run });
+const LOWERING: Lowering = Lowering::Compute(Compute {
+    class: Class::Scan,
+    strides: Strides::RowMajor,
+    metas: |_, a| metas(a),
+    run,
+});
 
 table! {
     /// Along one dimension.
     pub(super) static TABLE = {
-        "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
-        "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
+        General "aten::logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
+        General "aten::_logcumsumexp(Tensor self, int dim) -> Tensor" => LOWERING,
     }
 }

@@ -10,14 +10,11 @@ use super::worklist::Worklist;
 use crate::functionalize::lift::memory_ssa::LiftedStmt;
 use crate::functionalize::value_graph::{CallArg, CallId, Interner, SpecId};
 use egg::{Id, Language};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::sym::{Expr, SymbolId};
 use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-/// A fault: see [`fault_injected`].
-pub(super) const SOON: &str = "schedule: as soon as operands are there";
 
 /// The statements that bind symbols.
 #[derive(Debug, Default)]
@@ -49,7 +46,7 @@ impl Availability {
     }
 
     fn of_all(&self, interner: &Interner, exprs: impl Iterator<Item = Expr>) -> u32 {
-        if self.0.is_empty() || fault_injected(SOON) {
+        if self.0.is_empty() || fault_injected(Fault::ScheduleAsSoonAsReady) {
             return 0;
         }
         exprs
@@ -75,9 +72,7 @@ impl Availability {
             .iter()
             .map(|t| match t {
                 Term::View(spec, _) | Term::Scatter(spec, _) => self.of_view(interner, *spec),
-                Term::Call(call, _)
-                    if fault_injected("bound: calls in their places are made at any time") =>
-                {
+                Term::Call(call, _) if fault_injected(Fault::AvailableAtAnyTime) => {
                     self.of_call(interner, *call)
                 }
                 Term::Call(call, _) => {

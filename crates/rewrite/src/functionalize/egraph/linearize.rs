@@ -1,7 +1,7 @@
 //! The chosen terms as a program again, in the order of the original one as far as what they need
 //! allows.
 
-use super::availability::{Availability, SOON};
+use super::availability::Availability;
 use super::extract_tree::Selection;
 use super::lang::{Data, Term};
 use super::worklist::Worklist;
@@ -10,7 +10,7 @@ use crate::functionalize::lift::Lifted;
 use crate::functionalize::lift::memory_ssa::{LiftedStmt, MemorySsa, OutputValue, StorageOrigin};
 use crate::functionalize::value_graph::{Id as New, Interner, Kind, Node, NodeOrigin, ValueGraph};
 use egg::{Id, Language};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use rustc_hash::FxHashSet;
 
 /// Where a class stands.
@@ -240,7 +240,7 @@ impl Linearizer<'_, '_> {
             .chain(from)
             .map(|o| o.at)
             .min()
-            .filter(|_| !fault_injected(SOON))
+            .filter(|_| !fault_injected(Fault::ScheduleAsSoonAsReady))
             .unwrap_or(0);
         after = after.max(at.min(self.by)).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node

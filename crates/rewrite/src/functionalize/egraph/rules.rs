@@ -11,7 +11,7 @@ use super::op_semantics::{self, CallSite};
 use super::worklist::{Stores, Views, Worklist};
 use crate::functionalize::value_graph::{Interner, MetaId, SpecId};
 use egg::Id;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::view::TriBool;
 use smallvec::SmallVec;
 
@@ -235,7 +235,7 @@ fn load_past_disjoint_store(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
     for _ in 0..MAX_SCAN {
         let next = stores.iter().find(|(w, ..)| {
             let interner = &mut s.cx().interner;
-            let partly = fault_injected("past: a store that overlaps in part")
+            let partly = fault_injected(Fault::LoadPastPartialOverlap)
                 && interner.relative(t.v, *w).is_none();
             interner.disjoint(t.v, *w) == TriBool::Yes || partly
         });
@@ -252,7 +252,7 @@ fn view_of_store(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
     for &(w, b, x) in t.stores.iter().filter(|(w, ..)| *w != t.v) {
         let interner = &mut s.cx().interner;
         if (interner.injective(t.v) == TriBool::Yes
-            || fault_injected("push-in: into views that repeat elements"))
+            || fault_injected(Fault::ViewOfStoreIntoRepeats))
             && let Some(spec) = interner.relative(w, t.v)
         {
             let rest = s.view(t.v, b);
@@ -267,7 +267,7 @@ fn whole_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
     if base == source && interner.is_whole(t.v, base) {
         found.push(t.x);
     } else if let Some(spec) = interner.inverse(t.v, base) {
-        let spec = if fault_injected("whole-store: not inverted") { t.v } else { spec };
+        let spec = if fault_injected(Fault::WholeStoreNotInverted) { t.v } else { spec };
         found.push(s.view(spec, t.x));
     }
 }
@@ -281,7 +281,7 @@ fn idempotent_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
 fn dead_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
     for &(w, b, _) in &t.stores {
         let (inner, outer) =
-            if fault_injected("dead-store: the other way round") { (t.v, w) } else { (w, t.v) };
+            if fault_injected(Fault::DeadStoreReversed) { (t.v, w) } else { (w, t.v) };
         if s.cx().interner.inside(inner, outer) == TriBool::Yes {
             found.push(s.scatter(t.v, b, t.x));
         }
@@ -302,7 +302,7 @@ fn nested_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
         if s.has_view(rest, t.v, t.b)
             && let Some(spec) = s.cx().interner.compose(t.v, w)
         {
-            let spec = if fault_injected("nested-store: not placed") { w } else { spec };
+            let spec = if fault_injected(Fault::NestedStoreUnplaced) { w } else { spec };
             found.push(s.scatter(spec, t.b, x));
         }
     }

@@ -5,7 +5,7 @@ use super::lang::{Cx, Data, Egraph, Operands, Term};
 use crate::functionalize::value_graph::{CallId, MetaId, SpecId};
 use egg::{EGraph, Id, Language};
 use maquette_ir::DType;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -171,7 +171,7 @@ impl<'f> Worklist<'f> {
         let data = |id: Id| self.g.analysis.data[usize::from(id)];
         let version = |b: Id| {
             self.find(b) == base
-                || fault_injected("no-op-store: of any version") && data(self.find(b)) == data(base)
+                || fault_injected(Fault::NoOpStoreOfAnyVersion) && data(self.find(b)) == data(base)
         };
         self.terms(id)
             .take(MAX_SCANNED_TERMS)

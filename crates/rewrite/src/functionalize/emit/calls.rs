@@ -7,7 +7,7 @@ use crate::functionalize::value_graph::{
     CallArg, CallId, CallKey, Id, Kind, Layouts, MetaId, Name, ResultKind,
 };
 use maquette_ir::Loc;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::graph::{
     Arg, Created, GraphBuilder, ResultSpec, StrId, TensorType, ValueId, ValueType,
@@ -92,7 +92,7 @@ impl Emit<'_> {
                 let declared = strides.filter(|strides| self.is_known_with(kind, strides));
                 if let Kind::Tensor(m) = kind
                     && (unknown || strides.is_some() && declared.is_none())
-                    && !fault_injected("copies: all strides are told")
+                    && !fault_injected(Fault::AllStridesKnown)
                 {
                     self.relayout_bound.add(&self.memory.interner.metas[m.index()].sizes, 1);
                 }

@@ -9,7 +9,7 @@ use crate::functionalize::lift::memory_ssa::{LiftedStmt, MemorySsa, StorageOrigi
 use crate::functionalize::value_graph::{CallKey, Id, Kind, Layouts, Meta, MetaId, Node, SpecId};
 use indexmap::IndexSet;
 use maquette_ir::copy_cost::SymbolicCount;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::functional_program::{FunctionalGraph, Output, RewriteStats};
 use maquette_ir::graph::{
@@ -72,7 +72,7 @@ pub(crate) fn emit(graph: &Graph, lifted: Lifted, stats: RewriteStats) -> Result
                 let value = e.value(value)?;
                 e.builder.bind(symbol, value, source);
             }
-            LiftedStmt::Assert { .. } if fault_injected("emit: assertions are left out") => {}
+            LiftedStmt::Assert { .. } if fault_injected(Fault::AssertionsLeftOut) => {}
             LiftedStmt::Assert { cond, message, at } => {
                 e.effects.push(at);
                 e.builder.assert_(cond, message.map(|m| e.memory.interner.str(m)));

@@ -3,7 +3,7 @@
 use super::memory_ssa::Handle;
 use super::{Binding, Lift, Operand};
 use maquette_ir::copy_cost::{OverlapCondition, Traffic, WriteModel};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{NodeId, ValueId};
 use maquette_ir::view::{TriBool, ViewSpec};
 use smallvec::SmallVec;
@@ -43,11 +43,11 @@ impl Lift<'_> {
             let mut certainly = |u: Handle| {
                 // what is copied has elements
                 let meets = match interner.disjoint(t.spec, u.spec) {
-                    TriBool::Yes => fault_injected("copies: operands meet what is written"),
+                    TriBool::Yes => fault_injected(Fault::OperandOverlapCertain),
                     TriBool::No => true,
                     TriBool::Unknown => {
                         interner.inside(t.spec, u.spec) == TriBool::Yes
-                            || fault_injected("copies: operands meet what is written")
+                            || fault_injected(Fault::OperandOverlapCertain)
                     }
                 };
                 meets

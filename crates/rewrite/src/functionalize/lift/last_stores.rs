@@ -3,7 +3,7 @@
 
 use crate::functionalize::value_graph::{Id, Interner, SpecId};
 use maquette_ir::Loc;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::view::TriBool;
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ impl LastStores {
             let disjoint = match (span, store.span) {
                 (Some((a, b)), Some((c, d))) if b <= c || d <= a => true,
                 _ => {
-                    let partly = fault_injected("last_stores: a write that overlaps in part")
+                    let partly = fault_injected(Fault::LastStoreIgnoresPartialOverlap)
                         && interner.relative(spec, store.spec).is_none();
                     store.spec != spec
                         && (interner.disjoint(spec, store.spec) == TriBool::Yes || partly)

@@ -10,7 +10,7 @@ use super::shared_memory::INPUT;
 use super::{Binding, Lift};
 use crate::error::{CopyCause, Reason, Result};
 use crate::functionalize::value_graph::SpecId;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{Arg, NodeId, ValueId, ValueType};
 use maquette_ir::sym::{Expr, Rel};
 use maquette_ir::view::{TriBool, ViewSpec};
@@ -90,7 +90,7 @@ impl Lift<'_> {
         if op != INPUT
             && self.ops.view_may_exceed_base(op)
             && self.memory.interner.inside(region, whole) != TriBool::Yes
-            && !fault_injected("lift: views reach what there is")
+            && !fault_injected(Fault::ViewsReachAnything)
         {
             self.add_bounds_check(op, region, whole)?;
         }

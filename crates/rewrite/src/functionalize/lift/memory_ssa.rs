@@ -7,7 +7,7 @@ use crate::functionalize::value_graph::{
 };
 use maquette_ir::Loc;
 use maquette_ir::copy_cost::CopyCost;
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::SharedMemory;
 use maquette_ir::graph::{Arg, BindSource, TypeId, ValueId};
 use maquette_ir::sym::{BoolExpr, SymbolId};
@@ -220,7 +220,7 @@ impl MemorySsa {
         let (version, base) =
             (self.version_before_stores(t.storage), self.storages[t.storage].base);
         let whole = self.is_whole(t);
-        if whole || !fault_injected("lift: a part of an input is written and not told") {
+        if whole || !fault_injected(Fault::PartialInputWriteUnreported) {
             self.storages[t.storage].written.get_or_insert(self.at);
         }
         if whole {
@@ -278,8 +278,7 @@ impl MemorySsa {
         repeats: &dyn Fn(TypeId) -> bool,
     ) -> OutputValue {
         let alone = |t: &Handle| {
-            seen.get(&t.storage) == Some(&1)
-                || fault_injected("lift: outputs of one memory in several")
+            seen.get(&t.storage) == Some(&1) || fault_injected(Fault::SharedOutputsSplit)
         };
         match o {
             OutputRef::Tensor(t)

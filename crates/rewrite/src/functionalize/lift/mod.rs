@@ -23,7 +23,7 @@ use crate::functionalize::op_info::OpInfoCache;
 use crate::functionalize::value_graph::{
     CallArg, CallKey, Id, Interner, Kind, Layouts, MetaId, Node, ResultKind, SpecId,
 };
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{Arg, Graph, NodeId, OpFacts, Res, Stmt, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 
@@ -226,8 +226,8 @@ impl Lift<'_> {
             {
                 return Ok(());
             }
-            let is_sequenced = effect && !fault_injected("lift: effects are like other calls")
-                || uses_rng && !fault_injected("lift: random numbers are like others");
+            let is_sequenced = effect && !fault_injected(Fault::EffectsUnordered)
+                || uses_rng && !fault_injected(Fault::RandomCallsUnordered);
             let call = Call {
                 operands: &operands,
                 mutated: &mutated,

@@ -8,7 +8,7 @@ use super::Lift;
 use super::memory_ssa::{Handle, Storage, StorageOrigin};
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{CallArg, CallKey, Kind, Node};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_ops;
 use maquette_ir::view::TriBool;
 use smallvec::SmallVec;
@@ -25,13 +25,13 @@ impl Lift<'_> {
             self.check_injective_storage(op, *a)?;
             // elements that are known to meet are refused by the write
             if self.memory.interner.injective(a.spec) == TriBool::Unknown
-                && !fault_injected("lift: elements that are written may meet")
+                && !fault_injected(Fault::WrittenElementsOverlap)
             {
                 self.add_injective_check(op, *a, *second);
             }
             for (first, b) in mutated.iter().take(i).filter(|(_, b)| a.storage == b.storage) {
                 match self.memory.interner.disjoint(a.spec, b.spec) {
-                    _ if fault_injected("lift: arguments that are written may overlap") => {}
+                    _ if fault_injected(Fault::WrittenArgumentsOverlap) => {}
                     TriBool::Yes => {}
                     TriBool::No => return Err(Reason::AliasedMutableArgs { op: op.into() }.into()),
                     TriBool::Unknown => self.add_disjoint_check(op, [*b, *a], [*first, *second]),
@@ -45,7 +45,7 @@ impl Lift<'_> {
     /// place, a write to one is one to all of them, and the memory itself has to be the value.
     fn check_injective_storage(&mut self, op: &str, t: Handle) -> Result<()> {
         let Storage { origin, region, written, .. } = self.memory.storages[t.storage];
-        if written.is_some() || fault_injected("lift: elements of an input may meet") {
+        if written.is_some() || fault_injected(Fault::InputElementsOverlap) {
             return Ok(());
         }
         let viewed = |l: &Self| l.memory.interner.text(&l.memory.interner.specs[region.index()]);

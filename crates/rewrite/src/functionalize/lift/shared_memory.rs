@@ -6,7 +6,7 @@ use super::memory_ssa::{Handle, Storage, StorageOrigin};
 use super::requirements::InputGroup;
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{Kind, Node};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::functional_program::SharedMemory;
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
 use maquette_ir::sym::Expr;
@@ -83,7 +83,7 @@ impl Lift<'_> {
         self.memory.shared.push(SharedMemory {
             inputs: group.clone(),
             start,
-            from_first: if fault_injected("share: counted from the storage") {
+            from_first: if fault_injected(Fault::ShareCountedFromStorage) {
                 start
             } else {
                 start - first

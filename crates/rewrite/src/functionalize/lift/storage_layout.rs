@@ -11,7 +11,7 @@ use super::memory_ssa::{Handle, Storage, StorageOrigin};
 use super::{Binding, Lift};
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{Id, Kind, Meta, MetaId, Node, SpecId};
-use maquette_ir::fault_injection::fault_injected;
+use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::graph::{TypeId, ValueId, ValueType};
 use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
@@ -145,7 +145,7 @@ impl Lift<'_> {
         let narrow = (0..t.sizes.len()).any(repeats);
         let mut sizes = t.sizes.clone();
         for d in (0..sizes.len()).filter(|&d| repeats(d)) {
-            sizes[d] = match fault_injected("repeated elements: there is one") {
+            sizes[d] = match fault_injected(Fault::OneRepeatedElement) {
                 true => Expr::Int(1),
                 false => interner
                     .symbols
@@ -178,7 +178,7 @@ impl Lift<'_> {
         };
         let (own, made, in_order) = (row(&t.sizes)?, row(&extents)?, row(&pick(&extents))?);
         let mut back: SmallVec<[Expr; 4]> = made.clone();
-        if !fault_injected("order of memory: not taken back") {
+        if !fault_injected(Fault::MemoryOrderKept) {
             order.iter().zip(&in_order).for_each(|(&d, stride)| back[d] = *stride);
         }
         (0..back.len()).filter(|&d| repeats(d)).for_each(|d| back[d] = Expr::Int(0));

@@ -1,7 +1,10 @@
-//! Lowerings: the few classes of computation that every builtin operator is one of, and what
-//! follows from each.
+//! The executor of lowerings: outputs of fake arguments by metadata, and of real ones on the host.
+//!
+//! Metadata is found before anything is written, so that only a kernel's own error poisons the
+//! tensors that it was to write.
 
 use super::OpDef;
+use super::lowering::{Lowering, Pointwise, Types};
 use super::pointwise::cache::{CompiledExpr, tensor_operands};
 use crate::dispatch::call_borrows::{borrow_args, mutated_args, resolve_overlap};
 use crate::dispatch::cpu_exec;
@@ -12,191 +15,10 @@ use crate::fake::FakeCtx;
 use crate::library::{Op, OpState};
 use crate::tensor::Tensor;
 use crate::tensor::meta::Meta;
-use maquette_ir::scalar_expr::{ExprBuilder, Reg};
-use maquette_ir::typing::{
-    Operand, OperandKind, broadcast, can_cast, contiguous_strides, elementwise_strides,
-};
-use maquette_ir::{DType, Layout};
+use maquette_ir::Layout;
+use maquette_ir::typing::{broadcast, can_cast, contiguous_strides, elementwise_strides};
 use smallvec::SmallVec;
 use std::rc::Rc;
-
-/// The metadata of an operator's outputs.
-pub type Metas = SmallVec<[Meta; 2]>;
-
-/// What a builtin operator computes.
-pub enum Lowering {
-    /// Broadcasting and promotion, then a scalar expression.
-    Pointwise(Pointwise),
-    /// Outputs whose metadata is known beforehand, filled by a kernel of a class.
-    Compute(Compute),
-    /// Other metadata over the storage of the argument that the schema says is aliased.
-    View(fn(&FakeCtx, &[Value]) -> Result<Metas>),
-    /// The named operator's result, written into the first argument, which is returned.
-    InPlace(&'static str),
-    /// Outputs that are not tensors, or whose sizes depend on data: metadata by one function,
-    /// values by another.
-    Dynamic {
-        /// Outputs of fake arguments.
-        fake: fn(&FakeCtx, &[Value]) -> Result<Outputs>,
-        /// Outputs of real ones.
-        run: fn(&[Value]) -> Result<Outputs>,
-    },
-    /// Other operators, called in turn.
-    Composite(fn(&[Value]) -> Result<Outputs>),
-    /// A composite of which a part draws random numbers.
-    RandomComposite(fn(&[Value]) -> Result<Outputs>),
-    /// A composite that, where `when` holds, writes to arguments its schema does not mark. A trace
-    /// then records its parts, whose schemas do.
-    HiddenMutation {
-        /// Whether a call writes.
-        when: fn(&[Value]) -> Result<bool>,
-        /// Calls the parts.
-        body: fn(&[Value]) -> Result<Outputs>,
-    },
-}
-
-impl std::fmt::Display for Lowering {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Lowering::Pointwise(_) => f.write_str("pointwise"),
-            Lowering::Compute(c) => write!(f, "{}", format!("{:?}", c.class).to_lowercase()),
-            Lowering::View(_) => f.write_str("view"),
-            Lowering::InPlace(name) => write!(f, "in place of `{name}`"),
-            Lowering::Dynamic { .. } => f.write_str("data-dependent"),
-            Lowering::Composite(_)
-            | Lowering::RandomComposite(_)
-            | Lowering::HiddenMutation { .. } => f.write_str("composite"),
-        }
-    }
-}
-
-/// The kernel class of a [`Compute`], by which a backend knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names are the documentation")]
-pub enum Class {
-    Reduce,
-    Gemm,
-    Convolution,
-    Attention,
-    Norm,
-    Gather,
-    Scatter,
-    Scan,
-    Sort,
-    Window,
-    Random,
-    Recurrent,
-    Fill,
-    Copy,
-    Scalar,
-}
-
-impl Class {
-    /// Whether the bits of its results may depend on the strides of its operands.
-    pub(crate) const fn order_depends_on_layout(self) -> bool {
-        matches!(self, Class::Gemm | Class::Convolution | Class::Attention | Class::Recurrent)
-    }
-
-    /// Whether the strides of its results may follow from those of its operands.
-    pub(crate) const fn preserves_strides(self) -> bool {
-        matches!(self, Class::Copy | Class::Norm | Class::Scalar | Class::Sort | Class::Window)
-    }
-
-    /// Whether its kernels write to tensors of any strides.
-    pub(crate) const fn supports_strided_output(self) -> bool {
-        matches!(self, Class::Copy | Class::Fill | Class::Gather | Class::Scatter | Class::Random)
-    }
-
-    /// Whether its kernels may draw random numbers: recurrent layers drop elements between one
-    /// another in training.
-    pub(crate) const fn uses_rng(self) -> bool {
-        matches!(self, Class::Random | Class::Recurrent)
-    }
-
-    /// Whether its kernels write every element of their outputs, whatever the operands are.
-    pub(crate) const fn overwrites_output(self) -> bool {
-        matches!(
-            self,
-            Class::Reduce
-                | Class::Gemm
-                | Class::Convolution
-                | Class::Attention
-                | Class::Norm
-                | Class::Gather
-                | Class::Scatter
-                | Class::Scan
-                | Class::Random
-                | Class::Copy
-        )
-    }
-}
-
-/// Outputs whose metadata is known beforehand.
-pub struct Compute {
-    /// The kernel class.
-    pub class: Class,
-    /// The outputs' metadata, from arguments real or fake.
-    pub metas: fn(&FakeCtx, &[Value]) -> Result<Metas>,
-    /// Fills freshly allocated outputs of that metadata.
-    pub run: fn(&[Value], &[Tensor]) -> Result<()>,
-}
-
-/// A scalar expression over operands that are broadcast and promoted.
-pub struct Pointwise {
-    /// How dtypes follow from the operands'.
-    pub types: Types,
-    /// Builds the expression.
-    pub build: fn(&mut PointwiseCx) -> Result<Reg>,
-}
-
-/// How a pointwise operator's dtypes follow from its operands'.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Types {
-    /// Computes and returns the promoted dtype.
-    Promote,
-    /// As [`Types::Promote`]; the result is row-major.
-    PromoteContiguous,
-    /// As [`Types::Promote`], but integers and bools are computed as the default float.
-    Float,
-    /// As [`Types::Float`] where this argument is absent, else as [`Types::Promote`].
-    FloatIfNone(usize),
-    /// Computes in the promoted dtype, returns bool.
-    Compare,
-    /// Computes in and returns the first operand's own dtype; the others are left as they are.
-    First,
-    /// As [`Types::First`]; the result is row-major.
-    Masked,
-    /// Computes in and returns the promoted dtype of every operand but the first, which is a bool
-    /// mask.
-    Select,
-}
-
-/// What a pointwise operator builds its expression from.
-pub struct PointwiseCx<'a> {
-    /// The expression being built.
-    pub b: ExprBuilder,
-    /// The dtype it computes in.
-    pub dtype: DType,
-    /// The dtype of its result, which may be narrower.
-    pub result: DType,
-    /// The operator's arguments.
-    pub args: &'a [Value],
-    /// What the schema says of them.
-    pub declared: &'a [maquette_ir::schema::Arg],
-    /// For each argument that is an operand, its value in the compute dtype.
-    pub regs: SmallVec<[Option<Reg>; 4]>,
-}
-
-impl PointwiseCx<'_> {
-    /// The operand that argument `i` is.
-    pub fn arg(&self, i: usize) -> Result<Reg> {
-        self.regs
-            .get(i)
-            .copied()
-            .flatten()
-            .ok_or_else(|| Error::value(format!("argument {i} is not an operand")))
-    }
-}
 
 /// A pointwise operator's call, worked out: the compiled expression, the tensor operands, and the
 /// output.
@@ -265,28 +87,6 @@ impl Pointwise {
             }
         };
         Ok(PointwiseCall { compiled, operands, meta })
-    }
-}
-
-/// The dtype that formulas compute in: narrow floats compute wide and round once, as PyTorch's
-/// kernels do.
-pub(crate) const fn wide(d: DType) -> DType {
-    match d {
-        DType::F16 | DType::BF16 => DType::F32,
-        d => d,
-    }
-}
-
-/// How a value promotes.
-pub(crate) fn operand(v: &Value) -> Operand {
-    match v {
-        Value::Tensor(t) if t.dim() == 0 => {
-            Operand { dtype: t.dtype(), kind: OperandKind::ZeroDim }
-        }
-        Value::Tensor(t) => Operand { dtype: t.dtype(), kind: OperandKind::Tensor },
-        Value::Float(_) => Operand { dtype: DType::F32, kind: OperandKind::Scalar },
-        Value::Bool(_) => Operand { dtype: DType::Bool, kind: OperandKind::Scalar },
-        _ => Operand { dtype: DType::I64, kind: OperandKind::Scalar },
     }
 }
 
@@ -364,7 +164,12 @@ impl OpDef {
             | Lowering::RandomComposite(f)
             | Lowering::HiddenMutation { body: f, .. } => f(args),
             _ => {
-                let same_view_is_safe = matches!(&self.lowering, Lowering::InPlace(name) if matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_)));
+                let same_view_is_safe = match &self.lowering {
+                    Lowering::InPlace(name) => {
+                        matches!(self.functional(name)?.1.lowering, Lowering::Pointwise(_))
+                    }
+                    _ => false,
+                };
                 let written = mutated_args(state, args);
                 resolve_overlap(state, args, same_view_is_safe)?;
                 let borrowed = borrow_args(op, state, args)?;

@@ -1,0 +1,122 @@
+//! Memory dependences: the order that memory imposes on a graph that mutates.
+//!
+//! Values are sorted into alias classes by union-find: a result joins the class of the argument it
+//! aliases, and everything else has a class of its own, because the overlap of inputs is a guard of
+//! every callable. Within a class, a read follows the last write before it, and a write follows
+//! that write and every read since. Effects, and calls that draw random numbers, form a chain
+//! each. The cost is nearly linear in the number of arguments.
+
+use super::Graph;
+use super::deps::{Edge, EdgeKind};
+use super::op_facts::{ArgEffect, MemoryFacts};
+use super::types::{Arg, NodeId, ValueId, ValueType};
+use petgraph::unionfind::UnionFind;
+
+/// Who accessed a class last.
+#[derive(Clone, Debug, Default)]
+struct LastAccess {
+    writer: Option<NodeId>,
+    /// Since the last write.
+    readers: Vec<NodeId>,
+}
+
+/// Adds the edges of memory and effects.
+pub(super) fn add_memory_edges(
+    graph: &Graph,
+    facts: &dyn MemoryFacts,
+    edges: &mut Vec<(NodeId, NodeId, Edge)>,
+) {
+    let classes = alias_classes(graph, facts);
+    let mut accesses = vec![LastAccess::default(); classes.len()];
+    let (mut last_effect, mut last_rng) = (None, None);
+    let mut accessed: Vec<(ValueId, ArgEffect)> = Vec::new();
+    for node in graph.nodes() {
+        let op = graph.op_name(node);
+        accessed.clear();
+        for_each_arg(graph, facts, node, |index, arg| {
+            // A keyword unknown to the facts could do anything.
+            let effect = index.map_or(ArgEffect::Write, |i| facts.arg_effect(op, i));
+            for_each_tensor(graph, arg, |v| accessed.push((v, effect)));
+        });
+        // Reads first, so that a node which reads and writes a class does not wait for itself.
+        for effect in [ArgEffect::Read, ArgEffect::Write] {
+            for &(value, _) in accessed.iter().filter(|(_, e)| *e == effect) {
+                let Some(access) = classes.get(value.index()).and_then(|&c| accesses.get_mut(c))
+                else {
+                    continue;
+                };
+                let mut edge = |from: NodeId, kind| {
+                    if from != node {
+                        edges.push((from, node, Edge { kind, value: Some(value) }));
+                    }
+                };
+                if effect == ArgEffect::Read {
+                    access.writer.into_iter().for_each(|w| edge(w, EdgeKind::ReadAfterWrite));
+                    if access.readers.last() != Some(&node) {
+                        access.readers.push(node);
+                    }
+                } else {
+                    // Written memory may be read too: it comes after the last write either way.
+                    access.writer.into_iter().for_each(|w| edge(w, EdgeKind::WriteAfterWrite));
+                    access.readers.drain(..).for_each(|r| edge(r, EdgeKind::WriteAfterRead));
+                    access.writer = Some(node);
+                }
+            }
+        }
+        for (is, last) in [
+            (graph.has_effect(node) || facts.has_effect(op), &mut last_effect),
+            (facts.uses_rng(op), &mut last_rng),
+        ] {
+            if is && let Some(before) = last.replace(node) {
+                edges.push((before, node, Edge { kind: EdgeKind::Order, value: None }));
+            }
+        }
+    }
+}
+
+/// For each value, the number of its class.
+fn alias_classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
+    let mut classes: UnionFind<usize> = UnionFind::new(graph.values().len());
+    for node in graph.nodes() {
+        let op = graph.op_name(node);
+        for (i, result) in graph.results(node).iter().enumerate() {
+            let Some(aliased) = facts.result_aliases(op, i).filter(|_| !graph.copies(node)) else {
+                continue;
+            };
+            for_each_arg(graph, facts, node, |index, arg| {
+                if index == Some(aliased) {
+                    for_each_tensor(graph, arg, |v| {
+                        for r in result.values().iter() {
+                            classes.union(r.index(), v.index());
+                        }
+                    });
+                }
+            });
+        }
+    }
+    classes.into_labeling()
+}
+
+fn for_each_arg(
+    graph: &Graph,
+    facts: &dyn MemoryFacts,
+    node: NodeId,
+    mut f: impl FnMut(Option<usize>, Arg),
+) {
+    for (i, &arg) in graph.args(node).iter().enumerate() {
+        f(Some(i), arg);
+    }
+    for &(name, arg) in graph.kwargs(node) {
+        f(facts.arg_index(graph.op_name(node), graph.str(name)), arg);
+    }
+}
+
+fn for_each_tensor(graph: &Graph, arg: Arg, mut f: impl FnMut(ValueId)) {
+    graph.for_each_leaf(arg, &mut |leaf| {
+        if let Arg::Value(v) = leaf
+            && matches!(graph.value_type(v), ValueType::Tensor(_))
+        {
+            f(v);
+        }
+    });
+}

@@ -1,0 +1,124 @@
+//! Layer norm over the last dimensions.
+//!
+//! The mean of a row is corrected by the mean of the deviations from it: the two-pass algorithm
+//! with compensation (Chan, Golub and LeVeque 1983). Without it, rows whose deviations are near the
+//! rounding error of the mean become noise. Every step rounds in the class (`f32` or `f64`), and
+//! sums have the order of [`reduce`](crate::reduce()).
+
+use crate::copy::{copy, same_sizes, to_vec};
+use crate::element::{Element, dispatch};
+use crate::error::{KernelError, Result};
+use crate::isa::Simd;
+use crate::math::Float;
+use crate::pointwise::ops::Add;
+use crate::reduce::lanes::{deviations, row, row_of};
+use crate::row_loops::RowLoops;
+use crate::scratch::filled;
+use crate::view::{Ptr, View, ViewMut};
+
+/// The optional operands of [`layer_norm`].
+#[derive(Debug, Default)]
+pub struct LayerNorm<'a> {
+    /// Scale, of the normalized sizes and the input's dtype.
+    pub weight: Option<View<'a>>,
+    /// Shift, likewise.
+    pub bias: Option<View<'a>>,
+    /// Receives the means: any float dtype, one element per row, as a flat view.
+    pub mean: Option<ViewMut<'a>>,
+    /// Receives `1 / sqrt(var + eps)`, likewise.
+    pub rstd: Option<ViewMut<'a>>,
+}
+
+/// `(x - mean) * rstd * weight + bias` over the last `normalized` dimensions; floats. May run in
+/// place.
+pub fn layer_norm(
+    input: &View<'_>,
+    normalized: usize,
+    eps: f64,
+    operands: LayerNorm<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    const KERNEL: &str = "layer_norm";
+    let Some(first) = input.rank().checked_sub(normalized) else {
+        return Err(KernelError::Dim { kernel: KERNEL, dim: normalized, rank: input.rank() });
+    };
+    for (name, v) in [("weight", &operands.weight), ("bias", &operands.bias)] {
+        if let Some(v) = v {
+            same_sizes(KERNEL, name, &input.sizes()[first..], v.sizes())?;
+        }
+    }
+    let rows = RowLoops::new(KERNEL, input, out, |d| d >= first)?;
+    dispatch!(float KERNEL, "the input", input.dtype(), T => {
+        layer_norm_rows::<T, <T as Element>::Class>(&rows, input, eps, operands, out)
+    })
+}
+
+fn layer_norm_rows<T: Element<Class = A>, A: Float>(
+    rows: &RowLoops,
+    input: &View<'_>,
+    eps: f64,
+    operands: LayerNorm<'_>,
+    out: &mut ViewMut<'_>,
+) -> Result<()> {
+    // Where there is none: 1 and -0 change no bit.
+    let or = |v: &Option<View<'_>>, none: A| {
+        v.as_ref().map_or_else(|| filled("layer_norm", none, rows.n), to_vec::<A>)
+    };
+    let (weight, bias) = (or(&operands.weight, A::ONE)?, or(&operands.bias, -A::ZERO)?);
+    let count = rows.outer.numel();
+    let (mut means, mut rstds) =
+        (filled("layer_norm", A::ZERO, count)?, filled("layer_norm", A::ZERO, count)?);
+    let (mp, rp) = (Ptr(means.as_mut_ptr()), Ptr(rstds.as_mut_ptr()));
+    let n = A::from_f64(rows.n as f64);
+    rows.each::<T>("layer_norm", input, out, |isa, r, xs, ys| {
+        let mut near = row::<A, Add>(isa, xs, A::ZERO) / n;
+        if near.abs() == A::INFINITY {
+            // the sum was too large, or an element is
+            near = row_of::<A, Add, _>(isa, xs, A::ZERO, |x: A| x / n);
+        }
+        let [sum, squares] = deviations(isa, xs, near);
+        // What the mean lost in rounding: without it, rows whose deviations are near it become
+        // noise.
+        let lost = sum / n;
+        let mean = if lost.abs() < A::INFINITY { near + lost } else { near };
+        let squares = match sum * lost {
+            excess if excess < A::INFINITY && squares < A::INFINITY => squares - excess,
+            // So large that squares overflow: those around the mean itself may not.
+            _ => deviations(isa, xs, mean)[1],
+        };
+        let variance = if squares < A::ZERO { A::ZERO } else { squares / n };
+        let rstd = A::ONE / (variance + A::from_f64(eps)).sqrt();
+        isa.dispatch(Normalize { xs, ys, mean, rstd, weight: &weight, bias: &bias });
+        // SAFETY: row `r` is one task's, and below `count`.
+        unsafe {
+            mp.set(r as i64, mean);
+            rp.set(r as i64, rstd);
+        }
+    })?;
+    for (values, out) in [(&means, operands.mean), (&rstds, operands.rstd)] {
+        if let Some(mut out) = out {
+            copy(&View::from_slice(values), &mut out)?;
+        }
+    }
+    Ok(())
+}
+
+/// `y = (x - mean) * rstd * weight + bias`, rounded at each step.
+struct Normalize<'a, A> {
+    xs: &'a [A],
+    ys: &'a mut [A],
+    mean: A,
+    rstd: A,
+    weight: &'a [A],
+    bias: &'a [A],
+}
+
+impl<A: Float> Simd for Normalize<'_, A> {
+    type Out = ();
+    #[inline(always)]
+    fn run(self) {
+        for (((y, x), w), b) in self.ys.iter_mut().zip(self.xs).zip(self.weight).zip(self.bias) {
+            *y = (*x - self.mean) * self.rstd * *w + *b;
+        }
+    }
+}

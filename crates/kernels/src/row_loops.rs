@@ -1,0 +1,136 @@
+//! Walking two operands row by row, for kernels that use a reduction of each row on that row.
+//!
+//! A row is converted to the class of its dtype (`f32` or `f64`), in a buffer of one row for each
+//! task. Rows that are of the class and contiguous are used in place.
+
+use crate::copy::{same_dtype, same_sizes};
+use crate::element::Element;
+use crate::error::Result;
+use crate::isa::Isa;
+use crate::layout::Loops;
+use crate::math::Float;
+use crate::pointwise::steps::{Load, Store};
+use crate::scratch::Scratch;
+use crate::thread_pool;
+use crate::view::{Dims, Ptr, View, ViewMut, numel};
+
+/// The loops over the rows of an input and an output of the same sizes.
+pub(crate) struct RowLoops {
+    /// Over rows; operand 0 the output, 1 the input.
+    pub outer: Loops,
+    /// Over the elements of a row, likewise, in logical order.
+    inner: Loops,
+    /// The number of elements of a row.
+    pub n: usize,
+}
+
+impl RowLoops {
+    /// `in_row`: whether a dimension is part of a row.
+    pub fn new(
+        kernel: &'static str,
+        input: &View<'_>,
+        out: &ViewMut<'_>,
+        in_row: impl Fn(usize) -> bool,
+    ) -> Result<RowLoops> {
+        same_dtype(kernel, "the output", input.dtype(), out.dtype())?;
+        same_sizes(kernel, "the output", input.sizes(), out.sizes())?;
+        let first = (0..input.rank()).find(|d| in_row(*d)).unwrap_or(input.rank());
+        if input.is_contiguous() && out.is_contiguous() && (first..input.rank()).all(&in_row) {
+            let (rows, n) = (numel(&input.sizes()[..first]), numel(&input.sizes()[first..]));
+            return Ok(RowLoops {
+                n,
+                outer: Loops::line(rows, [n, n]),
+                inner: Loops::line(n, [1, 1]),
+            });
+        }
+        let pick = |of: &[i64], row: bool| -> Dims {
+            (0..of.len()).filter(|d| in_row(*d) == row).map(|d| of[d]).collect()
+        };
+        let loops = |row, sort| {
+            let (o, i) = (pick(out.strides(), row), pick(input.strides(), row));
+            Loops::new(&pick(input.sizes(), row), [&o[..], &i[..]], sort)
+        };
+        let (outer, inner) = (loops(false, false), loops(true, false));
+        Ok(RowLoops { n: inner.numel(), outer, inner })
+    }
+
+    fn read<T: Element>(&self, isa: Isa, src: Ptr<T>, r: usize, xs: &mut [T::Class]) {
+        let (base, stride) = (self.outer.offset(1, r), self.inner.inner_stride(1));
+        self.inner.runs(1, 0, self.n, |pos, at, len| {
+            let xs = &mut xs[pos..pos + len];
+            // SAFETY: the row's elements.
+            match stride {
+                1 => isa.dispatch(Load::<T>(unsafe { src.slice(base + at, len) }, xs)),
+                _ => (0..)
+                    .zip(xs)
+                    .for_each(|(i, x)| *x = unsafe { src.get(base + at + i * stride) }.load()),
+            }
+        });
+    }
+
+    fn write<T: Element>(&self, isa: Isa, dst: Ptr<T>, r: usize, xs: &[T::Class]) {
+        let (base, stride) = (self.outer.offset(0, r), self.inner.inner_stride(0));
+        self.inner.runs(0, 0, self.n, |pos, at, len| {
+            let xs = &xs[pos..pos + len];
+            // SAFETY: the row's elements, which no other task has.
+            match stride {
+                1 => isa.dispatch(Store::<T>(xs, unsafe { dst.slice_mut(base + at, len) })),
+                _ => (0..)
+                    .zip(xs)
+                    .for_each(|(i, x)| unsafe { dst.set(base + at + i * stride, T::store(*x)) }),
+            }
+        });
+    }
+
+    /// Calls `f(row, elements, results)` for every row. An input may be exactly the output.
+    pub fn each<T: Element<Class: Float>>(
+        &self,
+        kernel: &'static str,
+        input: &View<'_>,
+        out: &ViewMut<'_>,
+        f: impl Fn(Isa, usize, &[T::Class], &mut [T::Class]) + Sync,
+    ) -> Result<()> {
+        let (isa, src, dst) = (Isa::detect(), input.typed::<T>(), out.typed::<T>());
+        if self.n == 0 {
+            return Ok(());
+        }
+        // Where the elements are of the class and lie one after another, they are used as they lie.
+        let plain = |operand| {
+            T::DTYPE == T::Class::DTYPE
+                && self.inner.sizes.len() == 1
+                && self.inner.inner_stride(operand) == 1
+        };
+        let (read_there, write_there) = (plain(1) && !out.overlaps(input), plain(0));
+        thread_pool::ranges(
+            self.outer.numel(),
+            (thread_pool::GRAIN / 4 / self.n).max(1),
+            1,
+            &|from, to| {
+                let mut xs = Scratch::new(kernel, if read_there { 0 } else { self.n })?;
+                let mut ys = Scratch::new(kernel, if write_there { 0 } else { self.n })?;
+                for r in from..to {
+                    let x: &[T::Class] = match read_there {
+                        // SAFETY: the row's elements, of the class's own type, which no row's
+                        // results overlap.
+                        true => unsafe { Ptr(src.0.cast()).slice(self.outer.offset(1, r), self.n) },
+                        false => {
+                            self.read(isa, src, r, xs.get());
+                            xs.get()
+                        }
+                    };
+                    match write_there {
+                        // SAFETY: likewise; this task alone has the row.
+                        true => f(isa, r, x, unsafe {
+                            Ptr(dst.0.cast()).slice_mut(self.outer.offset(0, r), self.n)
+                        }),
+                        false => {
+                            f(isa, r, x, ys.get());
+                            self.write(isa, dst, r, ys.get());
+                        }
+                    }
+                }
+                Ok(())
+            },
+        )
+    }
+}

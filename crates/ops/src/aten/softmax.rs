@@ -1,0 +1,142 @@
+//! Softmax: the function, its logarithm, the variant for rows that are masked entirely, and the
+//! gradients.
+
+use super::dims::done;
+use super::loss::require_floats;
+use super::lowering::{Class, Compute, Lowering, Metas, Strides, wide};
+use super::scan::{dim, same_sizes};
+use super::table;
+use crate::dispatch::cpu_exec;
+use crate::dispatch::value::Value;
+use crate::error::{Error, Result};
+use crate::methods::aten;
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
+use crate::tensor::shape::{require_same, wrap_dim};
+use maquette_ir::scalar_expr::CmpOp;
+use maquette_ir::{DType, Loc};
+use maquette_kernels::{KernelError, ReduceOp, View, ViewMut};
+use smallvec::smallvec;
+
+const fn row_wise(
+    metas: fn(&crate::FakeCtx, &[Value]) -> Result<Metas>,
+    run: fn(&[Value], &[Tensor]) -> Result<()>,
+) -> Lowering {
+    Lowering::Compute(Compute { class: Class::Reduce, strides: Strides::RowMajor, metas, run })
+}
+
+fn softmax_meta(args: &[Value]) -> Result<Metas> {
+    let x = args[0].tensor()?;
+    if !x.dtype().is_float() {
+        return Err(Error::value(format!(
+            "a softmax takes floats, found {}; convert first, or give `dtype`",
+            x.dtype()
+        )));
+    }
+    if args[2].bool()? && x.dtype() != DType::F16 {
+        return Err(Error::value(format!("`half_to_float` takes f16, found {}", x.dtype())));
+    }
+    Ok(smallvec![same_sizes(args, 1, if args[2].bool()? { DType::F32 } else { x.dtype() })?])
+}
+
+type Rows = fn(&View<'_>, usize, &mut ViewMut<'_>) -> Result<(), KernelError>;
+
+fn softmax(args: &[Value], outs: &[Tensor], kernel: Rows) -> Result<()> {
+    let x = cpu_exec::cast(args[0].tensor()?, outs[0].dtype())?;
+    Ok(kernel(&cpu_exec::input(&x)?, dim(args, 1)?, &mut cpu_exec::output(&outs[0])?)?)
+}
+
+fn safe_softmax_meta(args: &[Value]) -> Result<Metas> {
+    let dtype = args[2].opt(Value::dtype)?.unwrap_or(args[0].tensor()?.dtype());
+    if !dtype.is_float() {
+        return Err(Error::value(format!("a softmax takes floats, found {dtype}; give `dtype`")));
+    }
+    Ok(smallvec![same_sizes(args, 1, dtype)?])
+}
+
+/// As a softmax, but a row of nothing but negative infinity gives zeros.
+fn safe_softmax(args: &[Value], out: &Tensor) -> Result<()> {
+    let x = cpu_exec::cast(args[0].tensor()?, out.dtype())?;
+    if x.numel().as_i64() == Some(0) {
+        return Ok(());
+    }
+    let d = dim(args, 1)?;
+    let (shares, mut row) = (Tensor::allocate(out.meta().clone())?, out.meta().sizes.clone());
+    maquette_kernels::softmax(&cpu_exec::input(&x)?, d, &mut cpu_exec::output(&shares)?)?;
+    if let Some(n) = row.get_mut(d) {
+        *n = 1.into();
+    }
+    let max = Tensor::allocate(Meta::contiguous(row, out.dtype()).on(out.device()))?;
+    let dims: &[usize] = if x.dim() == 0 { &[] } else { &[d] };
+    maquette_kernels::reduce(
+        ReduceOp::Max,
+        &cpu_exec::input(&x)?,
+        dims,
+        &mut cpu_exec::output(&max)?,
+    )?;
+    cpu_exec::map_into(out, &[&shares, &max], |b, r| {
+        let (least, zero) =
+            (b.constant(f64::NEG_INFINITY, out.dtype()), b.constant(0, out.dtype()));
+        let masked = b.compare(CmpOp::Eq, r[1], least)?;
+        b.select(masked, zero, r[0])
+    })
+}
+
+/// Argument 0 in the dtype that argument 2 asks for.
+fn converted(args: &[Value]) -> Result<Tensor> {
+    let x = args[0].tensor()?;
+    match args[2].opt(Value::dtype)? {
+        Some(d) => crate::call("aten::to.dtype", crate::args![x, d])?.swap_remove(0).into_tensor(),
+        None => Ok(x.clone()),
+    }
+}
+
+/// The gradient of a softmax, or of its logarithm, from that of its output.
+fn softmax_backward(a: &[Value], log: bool) -> Result<Tensor> {
+    let (grad, output, dtype) = (a[0].tensor()?, a[1].tensor()?, a[3].dtype()?);
+    require_floats("softmax", &[("grad_output", grad), ("output", output)])?;
+    require_same(grad.sizes(), output.sizes(), || {
+        "argument `output` must have, as `grad_output`,".into()
+    })?;
+    let dim = wrap_dim(a[2].int_i64()?, grad.dim())? as i64;
+    let wide = wide(grad.dtype());
+    let (g, y) = (grad.to_dtype(wide).contiguous(), output.to_dtype(wide).contiguous());
+    let result = if log {
+        &g - y.exp() * g.sum_dim([dim], true)
+    } else {
+        (&g - (&g * &y).sum_dim([dim], true)) * y
+    };
+    Ok(result.to_dtype(dtype))
+}
+
+table! {
+    /// Softmax and its gradients.
+    pub(super) static TABLE = {
+        General "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
+            row_wise(|_, a| softmax_meta(a),
+                |a, o| softmax(a, o, maquette_kernels::softmax),
+            ),
+        General "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor" =>
+            row_wise(|_, a| softmax_meta(a),
+                |a, o| softmax(a, o, maquette_kernels::log_softmax),
+            ),
+        General "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
+            row_wise(|_, a| safe_softmax_meta(a),
+                |a, o| safe_softmax(a, &o[0]),
+            ),
+        General "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(aten!("_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))
+            }),
+        General "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor" =>
+            Lowering::Composite(|a| {
+                done(aten!("_log_softmax", Loc::caller(); converted(a)?, a[1].clone(), false))
+            }),
+        General "aten::_softmax_backward_data(Tensor grad_output, Tensor output, int dim, \
+            ScalarType input_dtype) -> Tensor" =>
+            Lowering::Composite(|a| done(softmax_backward(a, false)?)),
+        General "aten::_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, \
+            ScalarType input_dtype) -> Tensor" =>
+            Lowering::Composite(|a| done(softmax_backward(a, true)?)),
+    }
+}

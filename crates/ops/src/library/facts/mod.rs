@@ -1,0 +1,218 @@
+//! Facts of registered operators for passes: the answers to [`OpFacts`].
+//!
+//! A fact of a builtin operator follows from its lowering or from its [`Role`] in the table. An
+//! operator that a registration has replaced has no facts: the answers are those that hold for any
+//! operator.
+
+use super::op::Op;
+use crate::aten::{Lowering, OpDef, Role, Strides};
+use crate::dispatch::value::{Args, Value};
+use crate::fake::FakeCtx;
+use crate::tensor::Tensor;
+use crate::tensor::meta::Meta;
+use maquette_ir::DType;
+use maquette_ir::graph::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
+use smallvec::SmallVec;
+
+/// What registered operators do to memory, by name: the facts for
+/// [`Graph::dependence`](maquette_ir::graph::Graph::dependence). An operator that is not registered
+/// may do anything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts;
+
+impl MemoryFacts for Facts {
+    fn arg_index(&self, op: &str, name: &str) -> Option<usize> {
+        Op::find(op).ok()?.schema().ok()?.arg_index(name)
+    }
+
+    fn arg_name(&self, op: &str, arg: usize) -> Option<String> {
+        Some(Op::find(op).ok()?.schema().ok()?.args.get(arg)?.name.clone())
+    }
+
+    fn arg_effect(&self, op: &str, arg: usize) -> ArgEffect {
+        match Op::find(op) {
+            Ok(op) if !op.mutates(arg) => ArgEffect::Read,
+            _ => ArgEffect::Write,
+        }
+    }
+
+    fn result_aliases(&self, op: &str, result: usize) -> Option<usize> {
+        Op::find(op).ok()?.return_alias(result)
+    }
+
+    fn has_effect(&self, op: &str) -> bool {
+        Op::find(op).map_or(true, |op| op.effect().is_some())
+    }
+
+    fn observes_strides(&self, op: &str) -> bool {
+        let Ok(state) = Op::find(op).and_then(|op| op.state()) else { return true };
+        let Some(def) = state.plain_builtin() else { return true };
+        match &def.lowering {
+            Lowering::Pointwise(_) | Lowering::View(_) => false,
+            Lowering::InPlace(name) => self.observes_strides(name),
+            Lowering::Compute(c) => {
+                // a result that is written where the caller wants it has the caller's strides
+                let placed = crate::dispatch::call_into::placement(&state) == Placement::Anywhere;
+                c.class.order_depends_on_layout() || c.strides == Strides::FromOperands && !placed
+            }
+            Lowering::Dynamic { observes_strides, .. } => *observes_strides,
+            // one of the operators that they call may
+            Lowering::Composite(_)
+            | Lowering::RandomComposite(_)
+            | Lowering::HiddenMutation { .. } => true,
+        }
+    }
+
+    fn uses_rng(&self, op: &str) -> bool {
+        Op::find(op).map_or(true, |op| op.is_random())
+    }
+}
+
+impl OpFacts for Facts {
+    fn functional_variant(&self, op: &str) -> Option<&str> {
+        match &plain_builtin(op)?.lowering {
+            Lowering::InPlace(name) => Some(name),
+            Lowering::Pointwise(_)
+            | Lowering::Compute(_)
+            | Lowering::View(_)
+            | Lowering::Dynamic { .. }
+            | Lowering::Composite(_)
+            | Lowering::RandomComposite(_)
+            | Lowering::HiddenMutation { .. } => None,
+        }
+    }
+
+    fn placement(&self, op: &str) -> Placement {
+        Op::find(op)
+            .and_then(|op| op.state())
+            .map_or(Placement::Allocates, |state| crate::dispatch::call_into::placement(&state))
+    }
+
+    fn preserves_elements(&self, op: &str) -> bool {
+        plain_builtin(op).is_some_and(|def| def.role.preserves_elements())
+    }
+
+    // the next four: also of an operator that a registration replaces
+    fn absolute_offset_arg(&self, op: &str) -> Option<usize> {
+        builtin(op)?.role.absolute_offset_arg()
+    }
+
+    fn view_may_exceed_base(&self, op: &str) -> bool {
+        builtin(op).is_none_or(|def| def.role.absolute_offset_arg().is_some())
+    }
+
+    fn copied_operand(&self, op: &str) -> Option<usize> {
+        builtin(op)?.role.copied_operand()
+    }
+
+    fn observes_storage(&self, op: &str) -> bool {
+        builtin(op).is_some_and(|def| def.role == Role::ObservesStorage)
+    }
+
+    fn conversion(&self) -> Option<&str> {
+        Some("aten::_to_copy")
+    }
+
+    fn is_metadata_query(&self, op: &str) -> bool {
+        plain_builtin(op).is_some_and(|def| def.role == Role::MetadataQuery)
+    }
+
+    fn copies_operands(&self, op: &str) -> bool {
+        plain_builtin(op).is_none_or(|def| match def.lowering {
+            Lowering::Composite(_) | Lowering::RandomComposite(_) => false,
+            Lowering::Pointwise(_)
+            | Lowering::Compute(_)
+            | Lowering::View(_)
+            | Lowering::InPlace(_)
+            | Lowering::Dynamic { .. }
+            | Lowering::HiddenMutation { .. } => true,
+        })
+    }
+
+    fn is_data_movement(&self, op: &str) -> bool {
+        plain_builtin(op).is_some_and(|def| def.role.is_data_movement())
+    }
+
+    fn ignores_contents(&self, op: &str) -> bool {
+        plain_builtin(op).is_some_and(|def| def.role == Role::IgnoresContents)
+    }
+
+    fn result_dtype(
+        &self,
+        op: &str,
+        args: &[ArgKind<'_>],
+        kwargs: &[(&str, ArgKind<'_>)],
+    ) -> Option<DType> {
+        let op = Op::find(op).ok()?;
+        let state = op.state().ok()?;
+        let def = state.plain_builtin()?;
+        let mut values: Args = args.iter().map(placeholder_value).collect();
+        for (i, decl) in state.schema.args.iter().enumerate().skip(args.len()) {
+            values.push(match kwargs.iter().find(|(name, _)| *name == decl.name) {
+                Some((_, kind)) => placeholder_value(kind),
+                None => op.default_value(i)?,
+            });
+        }
+        match &def.lowering {
+            Lowering::Pointwise(p) => Some(p.compile(def, &state, &values, None).ok()?.out_dtype),
+            Lowering::Compute(_) => {
+                let out = FakeCtx::eager(op, |cx| def.fake(cx, &state, &values)).ok()?;
+                let [Value::Tensor(out)] = out.as_slice() else { return None };
+                let sizes = |t: &Tensor| {
+                    t.sizes().iter().map(|n| n.as_i64()).collect::<Option<SmallVec<[i64; 4]>>>()
+                };
+                (sizes(out)? == sizes(values.first()?.tensor().ok()?)?).then(|| out.dtype())
+            }
+            _ => None,
+        }
+    }
+
+    fn arith_op(
+        &self,
+        op: &str,
+        args: &[ArgKind<'_>],
+        kwargs: &[(&str, ArgKind<'_>)],
+    ) -> Option<ArithOp> {
+        let alpha = kwargs.iter().find(|(name, _)| *name == "alpha").map(|(_, kind)| kind);
+        let scaled = alpha
+            .or_else(|| args.get(2))
+            .is_some_and(|s| !matches!(s, ArgKind::Int(Some(1))) && *s != ArgKind::Float(1.0));
+        plain_builtin(op)?.role.arith_op(scaled)
+    }
+}
+
+/// The entry of a builtin operator.
+fn builtin(op: &str) -> Option<&'static OpDef> {
+    Op::find(op).and_then(|op| op.state()).ok().and_then(|state| state.builtin)
+}
+
+/// The entry of a builtin operator that no registration has replaced.
+fn plain_builtin(op: &str) -> Option<&'static OpDef> {
+    Op::find(op).and_then(|op| op.state()).ok().and_then(|state| state.plain_builtin())
+}
+
+/// A value that gives results the dtypes that the argument gives them.
+fn placeholder_value(kind: &ArgKind<'_>) -> Value {
+    match kind {
+        ArgKind::Tensor { dtype, sizes } => {
+            Value::Tensor(Tensor::fake_of(Meta::contiguous(*sizes, *dtype)))
+        }
+        ArgKind::None => Value::None,
+        ArgKind::Int(i) => Value::from(i.unwrap_or(1)),
+        ArgKind::Float(x) => Value::Float(*x),
+        ArgKind::Bool(b) => Value::Bool(*b),
+        ArgKind::Str(s) => Value::Str((*s).into()),
+        ArgKind::DType(d) => Value::DType(*d),
+        ArgKind::List(l) if !l.is_empty() && l.iter().all(|k| matches!(k, ArgKind::Int(_))) => {
+            Value::Ints(
+                l.iter()
+                    .map(|k| if let ArgKind::Int(i) = k { i.unwrap_or(1).into() } else { 1.into() })
+                    .collect(),
+            )
+        }
+        ArgKind::List(l) => Value::List(l.iter().map(placeholder_value).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
