@@ -1,5 +1,5 @@
-//! Operators that write nothing: their results are new memory for later statements to look at and
-//! write into.
+//! Operators that mutate nothing. Their results are new memory, which later statements view and
+//! mutate.
 
 use super::super::program_builder::BuilderArg;
 use super::{Generator, LiveTensor};
@@ -77,7 +77,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Of which the strides of results follow from those of operands.
+    /// A batch norm: the strides of its result follow those of its operand.
     fn norm(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let absent = || BuilderArg::Plain(Arg::None);
         let args = vec![t.arg(), absent(), absent(), true.into(), 0.125.into(), 0.5.into()];
@@ -110,7 +110,7 @@ impl Generator<'_> {
         let (sizes, dtype) = (t.sizes(), t.dtype());
         let other = self.pick(|l| l.dtype() == dtype && l.sizes() == sizes)?;
         if t.rank() == 1 && self.rng.chance(40) {
-            // results whose elements are repeated
+            // the results are expanded
             return self.emit("aten::meshgrid", vec![BuilderArg::List(vec![t.arg(), other.arg()])]);
         }
         let (_, dim) = self.dim(t)?;
@@ -140,7 +140,7 @@ impl Generator<'_> {
         self.emit("aten::where.self", vec![mask.arg(), t.arg(), other.arg()])
     }
 
-    /// Operators with an order: some of several results.
+    /// Sorting and indexing operators; some have several results.
     fn ordered(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (d, dim) = self.dim(t)?;
         match self.rng.below(5) {
@@ -167,7 +167,8 @@ impl Generator<'_> {
         self.emit(op, vec![t.arg()])
     }
 
-    /// A size that depends on data; then a view of the tensor, and a write into it.
+    /// An operator with a data-dependent size; sometimes with a view of the result, which is then
+    /// mutated.
     fn data_dependent(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         if self.data_dependent_sizes() == 2 {
             return None;

@@ -1,4 +1,4 @@
-//! Views: statements that give another look at the same memory.
+//! Views: statements that return another tensor over the same memory.
 
 use super::super::program_builder::BuilderArg;
 use super::{Generator, LiveTensor};
@@ -68,8 +68,8 @@ impl Generator<'_> {
         self.emit("aten::permute", vec![t.arg(), BuilderArg::List(dims)])
     }
 
-    /// A dense tensor in the order of memory, in one dimension; now and then a result that lies as
-    /// it does.
+    /// Flattens a dense tensor in memory order; sometimes applied to a new element-wise result,
+    /// which follows the strides of its operand.
     fn straighten(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let made = if self.rng.chance(60) { self.elementwise(t)?.into_iter().next() } else { None };
         let t = made.as_ref().unwrap_or(t);
@@ -86,8 +86,8 @@ impl Generator<'_> {
         self.emit("aten::view", vec![straight.arg(), flat])
     }
 
-    /// Sizes of the same number of elements: two neighbours joined, one split, all in one, or one
-    /// left open.
+    /// Reshapes to sizes with the same number of elements: joins two dimensions, splits one,
+    /// flattens, or inserts a dimension of size 1; sometimes one size is -1.
     fn reshape(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let mut sizes = t.sizes();
         let at = self.rng.below(sizes.len());
@@ -132,8 +132,8 @@ impl Generator<'_> {
         self.part_of_a_copy(made)
     }
 
-    /// Now and then a copy of a view that repeats elements, and a part of the copy: which of them a
-    /// write was to shows there.
+    /// Sometimes clones an expanded view and selects a part of the copy. In the copy, a write to
+    /// one of the repeated elements is distinguishable from a write to another.
     fn part_of_a_copy(&mut self, made: Vec<LiveTensor>) -> Option<Vec<LiveTensor>> {
         if let (true, Some(wide)) = (self.rng.chance(25), made.first()) {
             let copy = self.emit("aten::clone", vec![wide.arg()])?.into_iter().next()?;
@@ -183,10 +183,10 @@ impl Generator<'_> {
         }
     }
 
-    /// Any layout within what the tensor spans and, where it has gaps, without what is in them; now
-    /// and then anything, which only eager can follow in any case.
+    /// A random layout within the memory span of the tensor that skips the same gaps; rarely any
+    /// layout, which only eager execution can follow.
     fn as_strided(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
-        // at other sizes most of them leave their tensor, which is refused
+        // at other sizes most such views exceed their tensor, which is refused
         if !self.symbols.is_empty() && self.rng.chance(85) {
             return None;
         }

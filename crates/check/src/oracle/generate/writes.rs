@@ -1,4 +1,4 @@
-//! Writes: builtin operators in place, through whatever view was picked.
+//! In-place operators on a random target, often a view.
 
 use super::super::program_builder::BuilderArg;
 use super::{Generator, LiveTensor};
@@ -39,7 +39,7 @@ impl Generator<'_> {
         self.emit(&format!("aten::{name}{overload}"), vec![t.arg(), other.arg()])
     }
 
-    /// Of another dtype now and then.
+    /// Copies from another tensor, sometimes of another dtype.
     fn copy(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let dtype = if self.rng.chance(15) {
             self.rng.one(&[DType::F32, DType::I64, DType::Bool])?
@@ -80,8 +80,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Places in a dimension of size `n`, one for each of `count`: all different, or as data has
-    /// it.
+    /// Random indices into a dimension of size `n`: `count` distinct ones, or arbitrary ones from
+    /// data.
     pub(super) fn indices(&mut self, n: i64, count: i64) -> Option<LiveTensor> {
         if n == 0 {
             return None;
@@ -196,7 +196,7 @@ impl Generator<'_> {
         self.emit("aten::masked_fill_.Scalar", vec![t.arg(), mask.arg(), s])
     }
 
-    /// Operators over a whole tensor: products, scans, chance.
+    /// Operators on whole tensors: matrix products, scans, random numbers.
     fn whole(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         match (self.rng.below(3), t.sizes().as_slice()) {
             (0, &[n, m]) => {
