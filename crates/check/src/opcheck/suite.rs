@@ -1,12 +1,12 @@
-//! Tests of many operators on many samples.
+//! Test suites: many operators on many samples.
 
 use super::{Check, OpcheckOptions, opcheck_with};
 use maquette_ops::{Args, Error, Op, Result};
 
-/// Makes a `#[test]` of each operator: it is checked on each of its samples.
+/// Defines a `#[test]` for each operator, which checks it on each of its samples.
 ///
 /// A line is `name: operator, [samples];`. Checks that are known to fail are listed as `xfail`; a
-/// test fails where one of them passes on every sample, so that the list stays true.
+/// test fails if such a check passes on every sample, so that the list stays true.
 ///
 /// ```
 /// # use maquette_check::opcheck_suite;
@@ -30,10 +30,10 @@ macro_rules! opcheck_suite {
     )* };
 }
 
-/// What a test of [`opcheck_suite!`](crate::opcheck_suite) does.
+/// The body of a test of [`opcheck_suite!`](crate::opcheck_suite).
 ///
 /// # Errors
-/// A check fails that is not known to, or a known one passes everywhere.
+/// A check fails that is not listed as `xfail`, or a listed one passes on every sample.
 #[doc(hidden)]
 #[track_caller]
 pub fn suite(op: &Op, samples: Vec<Args>, known: &[Check]) -> Result<()> {
