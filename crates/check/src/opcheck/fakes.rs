@@ -29,7 +29,7 @@ fn fake_args(subject: &OpUnderTest<'_>, args: &[Value]) -> Result<maquette_ops::
         let sharing = operands.iter().zip(&fakes).find(|(p, _)| p.tensor.shares_storage(&o.tensor));
         let meta = o.tensor.meta().clone();
         fakes.push(match sharing {
-            Some((_, fakes)) => fakes.fake_view(meta)?,
+            Some((_, fake)) => fake.fake_view(meta)?,
             None => Tensor::fake_of(meta),
         });
     }

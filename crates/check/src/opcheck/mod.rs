@@ -35,8 +35,13 @@ use sample_variants::{SampleVariant, VariantGenerator, VariantKind};
 /// ```
 /// use maquette_check::opcheck::opcheck;
 /// use maquette_ops::{Result, Tensor, args, custom_op};
-/// let op = custom_op("doc::twice").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) }).register()?;
-/// op.register_fake(|_cx: &maquette_ops::FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) })?;
+/// # use maquette_ops::FakeCtx;
+/// let op = custom_op("doc::twice")
+///     .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) })
+///     .register()?;
+/// op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+///     Ok(x.new_empty(x.sizes(), x.dtype()))
+/// })?;
 /// opcheck(&op, args![Tensor::from([1.0f32, 2.0])])?;
 /// # Ok::<(), maquette_ops::Error>(())
 /// ```

@@ -64,10 +64,10 @@ pub(super) fn replace(
 /// The arguments in the schema's order, with defaults filled in. Every tensor must be real and on
 /// the host.
 pub(super) fn complete(op: Op, schema: &Schema, given: Args) -> Result<Args> {
-    let (mut args, found) = (given, schema.args.len());
-    if args.len() > found {
+    let (mut args, declared) = (given, schema.args.len());
+    if args.len() > declared {
         return Err(CallError::TooMany {
-            expected: found,
+            expected: declared,
             found: args.len(),
             schema: schema.to_string(),
         }
@@ -106,7 +106,8 @@ pub(super) fn copy(schema: &Schema, args: &[Value]) -> Result<Args> {
                 // aligned for all.
                 let sharing = operands.iter().map(|o| &o.tensor).filter(|o| o.shares_storage(t));
                 let widest = sharing.max_by_key(|o| o.dtype().size()).unwrap_or(t);
-                let storage = typed!(widest.dtype(), T => Tensor::from(whole_storage(widest)?.to_vec::<T>()?));
+                let flat = whole_storage(widest)?;
+                let storage = typed!(widest.dtype(), T => Tensor::from(flat.to_vec::<T>()?));
                 storages.push((t, storage.clone()));
                 storage
             }

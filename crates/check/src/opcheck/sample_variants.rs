@@ -164,10 +164,10 @@ impl<'a> VariantGenerator<'a> {
             })
         };
         let numel = |c: Option<Concrete>| c.and_then(|c| c.numel()).unwrap_or(0);
-        let given = self.layouts.iter().map(|c| numel(Some(c.clone()))).fold(0, i64::max);
+        let sample_largest = self.layouts.iter().map(|c| numel(Some(c.clone()))).fold(0, i64::max);
         let largest =
             self.layouts.iter().enumerate().map(|(k, c)| numel(layout(k, c))).fold(0, i64::max);
-        if largest > LARGEST.max(2 * given) {
+        if largest > LARGEST.max(2 * sample_largest) {
             return Ok(());
         }
         let args = self.with_layouts(&layout, &|_| true)?;
@@ -320,13 +320,13 @@ impl<'a> VariantGenerator<'a> {
     /// can be changed.
     pub(super) fn with_initial_contents(&self, byte: u8, op: Op) -> Result<Option<Args>> {
         let mutated = |o: &Operand| {
-            let given = self
+            let tensors = self
                 .args
                 .iter()
                 .enumerate()
                 .filter(|(i, _)| op.mutates(*i))
                 .flat_map(|(_, v)| v.tensors());
-            !o.shares && given.into_iter().any(|t| t.shares_storage(&o.tensor))
+            !o.shares && tensors.into_iter().any(|t| t.shares_storage(&o.tensor))
         };
         if !self.operands.iter().any(mutated) {
             return Ok(None);

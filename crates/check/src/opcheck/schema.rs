@@ -68,8 +68,9 @@ pub(super) fn never_written(
     report: &mut CheckReport,
 ) {
     for (i, a) in subject.schema.args.iter().enumerate() {
-        let given = args.get(i).is_some_and(|v| v.tensors().any(|t| t.numel().as_i64() != Some(0)));
-        if subject.op.mutates(i) && given && !written.0.contains(&i) {
+        let nonempty =
+            args.get(i).is_some_and(|v| v.tensors().any(|t| t.numel().as_i64() != Some(0)));
+        if subject.op.mutates(i) && nonempty && !written.0.contains(&i) {
             report.warnings.push(format!(
                 "argument `{}` is declared as mutated, and no call changed it",
                 a.name

@@ -13,7 +13,10 @@ use maquette_ops::{Args, Error, Op, Result};
 /// # use maquette_ops::{Op, Result, Tensor, args, custom_op};
 /// # fn find(name: &str) -> Op { Op::find(name).unwrap() }
 /// opcheck_suite! {
-///     add: find("aten::add.Tensor"), [args![Tensor::from([1.0f32]), 2.0], args![Tensor::from([1i64]), Tensor::from([2.0f32])]];
+///     add: find("aten::add.Tensor"), [
+///         args![Tensor::from([1.0f32]), 2.0],
+///         args![Tensor::from([1i64]), Tensor::from([2.0f32])],
+///     ];
 ///     no_fake: find("mylib::no_fake"), [args![Tensor::from([1.0f32])]], xfail [Fake];
 /// }
 /// ```

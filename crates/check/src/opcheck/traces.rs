@@ -21,8 +21,9 @@ impl OpUnderTest<'_> {
     /// one.
     fn trace(&self, options: &TraceOptions, args: &Args, calls: usize) -> Result<Trace> {
         let places = operands(self.schema, args);
-        let program = |given: FlatValues| -> Result<FlatValues> {
-            let tensors = given.0.iter().flat_map(Value::tensors).cloned().collect::<Vec<Tensor>>();
+        let program = |values: FlatValues| -> Result<FlatValues> {
+            let tensors =
+                values.0.iter().flat_map(Value::tensors).cloned().collect::<Vec<Tensor>>();
             let args = replace(&places, args, &tensors)?;
             let mut outputs = Vec::new();
             for _ in 0..calls {

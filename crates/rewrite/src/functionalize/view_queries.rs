@@ -65,7 +65,7 @@ pub(crate) type Span = Option<(i64, i64)>;
 impl Interner {
     /// The cached answer to a yes-no query. Facts cannot refute a `Yes` or `No`, only decide an
     /// `Unknown`.
-    fn tri(&mut self, q: Query, ask: impl FnOnce(&mut Interner) -> TriBool) -> TriBool {
+    fn tri(&mut self, q: Query, compute: impl FnOnce(&mut Interner) -> TriBool) -> TriBool {
         let facts = self.queries.facts;
         if let Some((Answer::TriBool(t), then)) = self.queries.answers.get(&q)
             && (*t != TriBool::Unknown || *then == facts)

@@ -11,7 +11,7 @@ const NONE: BuilderArg = BuilderArg::Plain(Arg::None);
 impl Generator<'_> {
     pub(super) fn custom(&mut self) -> bool {
         let Some(x) = self.target() else { return false };
-        let made = match self.rng.below(100) {
+        let emitted = match self.rng.below(100) {
             0..7 => self.with_read(&x, "oracle::mix_"),
             7..10 => self.with_read(&x, "oracle::strides_"),
             10..18 => self.with_read(&x, "oracle::acc_"),
@@ -28,7 +28,7 @@ impl Generator<'_> {
             _ if self.data_dependent_sizes() < 2 => self.emit("oracle::count_", vec![x.arg()]),
             _ => None,
         };
-        made.is_some()
+        emitted.is_some()
     }
 
     /// A tensor of the same dtype as `x`, often one that shares its storage.

@@ -396,9 +396,9 @@ impl Generator<'_> {
             }
             let e = table.expr(s);
             let mut offer =
-                |value: i64, made: std::result::Result<Expr, maquette_ir::sym::SymError>| {
+                |value: i64, candidate: std::result::Result<Expr, maquette_ir::sym::SymError>| {
                     if value == n {
-                        fitting.extend(made.ok());
+                        fitting.extend(candidate.ok());
                     }
                 };
             offer(v, Ok(e));

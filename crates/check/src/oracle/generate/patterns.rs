@@ -8,13 +8,13 @@ const NONE: BuilderArg = BuilderArg::Plain(Arg::None);
 
 impl Generator<'_> {
     pub(super) fn pattern(&mut self) -> bool {
-        let made = match self.rng.below(100) {
+        let emitted = match self.rng.below(100) {
             0..35 => self.rotation(),
             35..60 => self.permuted_store(),
             60..80 => self.stored_later(),
             _ => self.late_copy(),
         };
-        made.is_some()
+        emitted.is_some()
     }
 
     fn first(&mut self, op: &str, args: Vec<BuilderArg>) -> Option<LiveTensor> {
@@ -112,10 +112,10 @@ impl Generator<'_> {
             }
             false => self.transpose(&t)?.into_iter().next()?,
         };
-        let made = self.elementwise(&part)?.into_iter().next()?;
-        let y = self.pick(|l| l.dtype() == made.dtype())?;
-        self.emit("oracle::strides_", vec![made.arg(), y.arg()])?;
-        self.emit("aten::copy_", vec![part.arg(), made.arg()])
+        let computed = self.elementwise(&part)?.into_iter().next()?;
+        let y = self.pick(|l| l.dtype() == computed.dtype())?;
+        self.emit("oracle::strides_", vec![computed.arg(), y.arg()])?;
+        self.emit("aten::copy_", vec![part.arg(), computed.arg()])
     }
 
     /// A copy that must not be delayed: clones a tensor, expands and logs the copy, mutates the

@@ -9,7 +9,7 @@ use maquette_ir::{DType, MemoryFormat};
 impl Generator<'_> {
     pub(super) fn pure(&mut self) -> bool {
         let Some(t) = self.any() else { return false };
-        let made = match self.rng.below(100) {
+        let emitted = match self.rng.below(100) {
             0..28 => self.binary(&t),
             28..40 => self.elementwise(&t),
             40..48 => self.reduction(&t),
@@ -22,7 +22,7 @@ impl Generator<'_> {
             90..93 => self.random(&t),
             _ => self.data_dependent(&t),
         };
-        made.is_some()
+        emitted.is_some()
     }
 
     fn binary(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
@@ -173,7 +173,7 @@ impl Generator<'_> {
         if self.data_dependent_sizes() == 2 {
             return None;
         }
-        let made = match self.rng.below(4) {
+        let emitted = match self.rng.below(4) {
             0 => self.emit("aten::nonzero", vec![t.arg()]),
             1 => {
                 let mask = self.operand(DType::Bool, &t.sizes())?;
@@ -183,7 +183,7 @@ impl Generator<'_> {
             _ => return self.emit("oracle::count_", vec![t.arg()]),
         }?;
         if self.rng.chance(60)
-            && let Some(data_dependent) = made.first()
+            && let Some(data_dependent) = emitted.first()
         {
             let (start, step) = (self.rng.between(0, 1), self.rng.between(1, 2));
             let part = self.emit(
@@ -200,6 +200,6 @@ impl Generator<'_> {
             let s = self.scalar(part.dtype());
             self.emit("aten::fill_.Scalar", vec![part.arg(), s])?;
         }
-        Some(made)
+        Some(emitted)
     }
 }

@@ -8,7 +8,7 @@ use maquette_ir::graph::Arg;
 impl Generator<'_> {
     pub(super) fn write(&mut self) -> bool {
         let Some(t) = self.target() else { return false };
-        let made = match self.rng.below(100) {
+        let emitted = match self.rng.below(100) {
             0..24 => self.pointwise(&t),
             24..40 => self.copy(&t),
             40..50 => self.fill(&t),
@@ -20,7 +20,7 @@ impl Generator<'_> {
             92..97 => self.masked(&t),
             _ => self.whole(&t),
         };
-        made.is_some()
+        emitted.is_some()
     }
 
     fn pointwise(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
@@ -88,12 +88,12 @@ impl Generator<'_> {
         }
         if count <= n && self.rng.chance(60) {
             let end = self.int(count);
-            let made = self.emit_kw(
+            let range = self.emit_kw(
                 "aten::arange",
                 vec![end],
                 vec![("dtype", BuilderArg::Plain(Arg::DType(DType::I64)))],
             )?;
-            return made.into_iter().next();
+            return range.into_iter().next();
         }
         let numbers = self.pick(|l| l.dtype() == DType::I64 && l.sizes() == [count])?;
         let n = self.int(n);
