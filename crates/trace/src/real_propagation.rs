@@ -62,6 +62,7 @@ impl RealValues {
         Ok(())
     }
 
+    /// Records the real tensor of a traced one.
     fn insert(&mut self, traced: &Tensor, real: Tensor) {
         if let Some(slot) = traced.slot() {
             self.by_slot.insert(slot.value, real);
@@ -76,6 +77,7 @@ impl RealValues {
         })
     }
 
+    /// An argument with real tensors and with the values that symbols have on the samples.
     fn real_value(&mut self, v: &Value) -> Result<Value> {
         let number = |i: &SymInt| {
             i.hint()

@@ -12,6 +12,7 @@ use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 const BITS: usize = 192;
 /// The precision of intermediate results from which another number is subtracted.
 const MORE: usize = 320;
+/// Rounding to nearest, ties to even.
 const RM: RoundingMode = RoundingMode::ToEven;
 
 /// Evaluates functions to [`BITS`] bits, and caches the constants that they need.

@@ -36,6 +36,7 @@ pub struct Row {
 }
 
 impl Row {
+    /// The documented bound.
     fn stated(&self) -> Option<f64> {
         bound(self.op.name()).map(|b| b.of(self.dtype))
     }
@@ -68,6 +69,7 @@ impl Row {
         }
     }
 
+    /// Arguments as text: values and bit patterns.
     fn arguments(&self, at: [u64; 2]) -> String {
         let one = |bits: u64| match self.dtype {
             DType::F64 => format!("{:e} ({bits:#018x})", f64::from_bits(bits)),
@@ -189,6 +191,7 @@ pub fn line(row: &Row) -> String {
 /// printed by `benches/peers/torch_ulp.py`.
 const PYTORCH: &str = include_str!("pytorch.tsv");
 
+/// PyTorch's largest error of a function; empty if it was not measured.
 fn pytorch(name: &str) -> &str {
     PYTORCH
         .lines()

@@ -140,6 +140,7 @@ fn spread<S: Send>(
     })
 }
 
+/// The errors of all threads together.
 fn merged<T>(parts: Vec<T>, errors: impl Fn(&T) -> &Errors) -> Errors {
     let mut all = Errors::default();
     for p in &parts {
@@ -203,6 +204,7 @@ impl<T: Format> Bench<T> {
     }
 }
 
+/// The bit patterns of the `i`-th arguments.
 fn arguments<T: Format>(x: &[T], y: &[T], i: usize) -> [u64; 2] {
     [x, y].map(|v| v.get(i).map_or(0, |v| v.pattern()))
 }
@@ -296,6 +298,7 @@ pub fn binary_f64(f: &Binary, n: u64, threads: usize) -> Result<Errors, Error> {
     wide(f.op, n, threads, Random::pair::<f64>, exact)
 }
 
+/// Measures an `f64` function on samples and edges.
 fn wide(
     op: Op,
     n: u64,

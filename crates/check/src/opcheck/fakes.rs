@@ -76,11 +76,13 @@ impl SymbolBindings<'_> {
         }
     }
 
+    /// Whether a promised number, once symbols have values, is not the real one.
     fn differs(&self, promised: SymInt, real: SymInt) -> bool {
         self.eval(promised) != real.as_i64()
     }
 }
 
+/// The message for a difference.
 fn mismatch_text(
     what: &str,
     expected: impl std::fmt::Display,

@@ -79,6 +79,7 @@ pub(super) fn never_written(
     }
 }
 
+/// The name of the first argument that shares a tensor's storage.
 fn name_of(subject: &OpUnderTest<'_>, ran: &CallRecord, t: &Tensor) -> String {
     let named = subject
         .schema

@@ -104,6 +104,7 @@ impl Traces {
         }
     }
 
+    /// Reports a guard that refused a variant, once.
     fn note(&mut self, guard: &str, loc: &str, report: &mut CheckReport) {
         if self.guards.iter().any(|g| g == guard) {
             return;
@@ -131,6 +132,7 @@ fn options(options: TraceOptions) -> TraceOptions {
     options.keep_offsets(true)
 }
 
+/// Runs a trace on a sample, and compares it with the call.
 fn compare(
     subject: &OpUnderTest<'_>,
     trace: &Trace,
@@ -144,6 +146,7 @@ fn compare(
     }
 }
 
+/// Reports the differences of a traced run from the call.
 fn differ(
     subject: &OpUnderTest<'_>,
     tried: &SampleRun,

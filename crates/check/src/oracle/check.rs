@@ -30,6 +30,7 @@ pub enum Verdict {
     },
 }
 
+/// The reason for a refusal that follows from an assertion about data.
 const ASSUMED: &str = "an assumption about a data-dependent size, which does not hold";
 
 /// The documented reason for which a mode may refuse a program that eager runs; `None` if it may
@@ -169,6 +170,7 @@ pub(super) fn check_with_stats(
     Ok(verdict)
 }
 
+/// Runs a program in one mode at all its sizes.
 fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> Result<Verdict> {
     let mut prepared: Option<PreparedProgram> = None;
     let mut verdict = Verdict::Agree;
@@ -203,6 +205,7 @@ fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> R
     Ok(verdict)
 }
 
+/// Runs a program, prepared anew unless the mode can reuse `prepared`.
 fn attempt(
     program: &TestProgram,
     mode: &dyn Mode,
@@ -224,6 +227,7 @@ fn mismatch(mode: &dyn Mode, at: &Sizes, what: &str) -> Verdict {
     Verdict::Mismatch { mode: mode.name(), what: format!("{at}{what}") }
 }
 
+/// Compares the outcome of a mode with that of eager execution.
 fn compare_outcomes(
     program: &TestProgram,
     mode: &dyn Mode,

@@ -146,6 +146,7 @@ fn mix_strides(x: &mut Tensor, y: &Tensor) -> Result<()> {
     })
 }
 
+/// Mixes each tensor into the other.
 fn swap(x: &mut Tensor, y: &mut Tensor) -> Result<()> {
     let before = x.clone_tensor();
     mix_into(x, y)?;
@@ -157,10 +158,12 @@ fn nonzero_positions(x: &Tensor) -> Result<Vec<i64>> {
     typed!(x, T => Ok(x.to_vec::<T>()?.into_iter().enumerate().filter(|(_, v)| !v.is_zero()).map(|(i, _)| i as i64).collect()))
 }
 
+/// An empty tensor of the same sizes and dtype.
 fn like(x: &Tensor) -> Tensor {
     x.new_empty(x.sizes(), x.dtype())
 }
 
+/// A builder for the operator with this schema in the namespace `oracle`.
 fn op(schema: &str) -> OpBuilder {
     let (name, rest) = schema.split_at(schema.find('(').unwrap_or(schema.len()));
     custom_op(&format!("oracle::{name}")).schema(rest)

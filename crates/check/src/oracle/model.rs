@@ -55,6 +55,7 @@ pub fn call_all(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Value>> {
     run(graph, inputs, &mut |_, op, args| op.call(args))
 }
 
+/// The state of a run: the values and symbols that are defined so far.
 struct GraphRunner<'g> {
     graph: &'g Graph,
     values: Vec<Option<Value>>,
@@ -110,6 +111,7 @@ impl GraphRunner<'_> {
         })
     }
 
+    /// Makes the call of a node, and defines its results.
     fn node(&mut self, node: NodeId, call: &mut Caller<'_>) -> Result<()> {
         let op = Op::find(self.graph.op_name(node))?;
         let args = self.arguments(op, node)?;

@@ -24,6 +24,7 @@ pub struct Outcome {
     pub(super) written: WriteCount,
 }
 
+/// An output as observed after the run.
 #[derive(Debug)]
 struct Output {
     value: Value,

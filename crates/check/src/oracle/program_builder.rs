@@ -78,6 +78,7 @@ impl ResultGroup {
     }
 }
 
+/// A call of an operator.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) op: String,
@@ -93,6 +94,7 @@ impl Call {
     }
 }
 
+/// A statement of the program.
 #[derive(Clone, Debug)]
 pub(super) enum BuilderStmt {
     Call(Call),
@@ -100,6 +102,7 @@ pub(super) enum BuilderStmt {
     Bind(SymbolId, usize, BindSource),
 }
 
+/// An input of the program.
 #[derive(Clone, Debug)]
 pub(super) struct Input {
     pub(super) value: usize,
@@ -121,6 +124,7 @@ pub(super) struct ProgramBuilder {
     pub(super) sizes: Vec<Sizes>,
 }
 
+/// An argument of a graph in the form of builders.
 fn builder_arg(graph: &Graph, arg: Arg) -> BuilderArg {
     match arg {
         Arg::Value(v) => BuilderArg::Value(v.index()),
@@ -377,6 +381,7 @@ impl ProgramBuilder {
     }
 }
 
+/// A result of a graph in the form of builders.
 fn group(result: Res) -> ResultGroup {
     match result {
         Res::Value(v) => ResultGroup::One(v.index()),
@@ -385,6 +390,7 @@ fn group(result: Res) -> ResultGroup {
     }
 }
 
+/// The declaration of a result with these types.
 fn spec<'a>(group: &ResultGroup, types: &'a [ValueType]) -> ResultSpec<'a> {
     match (group, types) {
         (ResultGroup::One(_), [ty]) => ResultSpec::Value(*ty),
@@ -393,6 +399,7 @@ fn spec<'a>(group: &ResultGroup, types: &'a [ValueType]) -> ResultSpec<'a> {
     }
 }
 
+/// The graph value of a builder's value.
 fn find(values: &FxHashMap<usize, ValueId>, v: usize) -> Result<ValueId> {
     values
         .get(&v)
@@ -400,6 +407,7 @@ fn find(values: &FxHashMap<usize, ValueId>, v: usize) -> Result<ValueId> {
         .ok_or_else(|| Error::value(format!("value {v} of a builder is used before it is defined")))
 }
 
+/// An argument of a builder in the form of graphs.
 fn arg(
     graph_builder: &mut GraphBuilder,
     values: &FxHashMap<usize, ValueId>,
@@ -417,6 +425,7 @@ fn arg(
     })
 }
 
+/// The graph type of a value that an eager run computed, or a placeholder.
 fn result_type(
     graph_builder: &mut GraphBuilder,
     table: &mut SymTable,

@@ -24,6 +24,7 @@ pub fn shrink(program: &TestProgram, fails: &dyn Fn(&TestProgram) -> bool) -> Te
     shrinker.program
 }
 
+/// The best program so far, in both forms.
 struct Shrinker<'f> {
     builder: ProgramBuilder,
     program: TestProgram,
@@ -59,6 +60,7 @@ impl Shrinker<'_> {
         better
     }
 
+    /// Applies an edit and keeps it if the program still fails. Returns whether it was kept.
     fn try_edit(&mut self, edit: impl FnOnce(&mut ProgramBuilder) -> bool) -> bool {
         let mut builder = self.builder.clone();
         if self.tries >= MAX_TRIES || !edit(&mut builder) {
@@ -144,6 +146,7 @@ impl Shrinker<'_> {
     }
 }
 
+/// Removes an element, unless only `at_least` are left.
 fn drop_at<T>(from: &mut Vec<T>, i: usize, at_least: usize) -> bool {
     let droppable = i < from.len() && from.len() > at_least;
     if droppable {

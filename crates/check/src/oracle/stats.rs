@@ -194,6 +194,7 @@ fn has_unbacked_args(program: &TestProgram, node: maquette_ir::graph::NodeId) ->
     found
 }
 
+/// Observes an eager run, and collects the features that occur.
 #[derive(Default)]
 struct FeatureCollector {
     found: BTreeSet<&'static str>,
@@ -391,6 +392,7 @@ impl FeatureCollector {
     }
 }
 
+/// Whether the memory spans of two tensors intersect, even if their elements do not.
 fn spans_intersect(a: &Tensor, b: &Tensor) -> bool {
     let span = |t: &Tensor| t.meta().concrete().and_then(|c| c.span());
     matches!((span(a), span(b)), (Some(a), Some(b)) if a.0 < b.1 && b.0 < a.1)

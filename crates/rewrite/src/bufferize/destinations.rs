@@ -148,6 +148,7 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Reserves a buffer for an output that needs memory of its own.
     fn output_destination(&mut self, o: &Output) -> Result<()> {
         let (result, layout) = match o {
             Output::Result { result, layout } => (*result, *layout),
@@ -188,6 +189,7 @@ impl Planner<'_> {
         found
     }
 
+    /// Collects the candidates of a value, following its users from `depth` on.
     fn collect_destinations(
         &mut self,
         v: ValueId,

@@ -8,15 +8,15 @@
 //! example, where row 0 of the input `out` is to become `x * y`:
 //!
 //! ```text
-//! %a = aten::mul(%x, %y)           writes row 0 of `out` directly
-//! %o = ir::scatter(%out, %a, v)    aliases `out`: no code           v: row 0 of `out`
-//!                                  %o is written back to `out`: it is already there
+//! %a = aten::mul(%x, %y)               is computed directly in row 0 of `out`
+//! %o = ir::scatter(%out, %a, row 0)    aliases `out`, and copies nothing
+//! write %o back to `out`               copies nothing: it is already there
 //! ```
 //!
-//! **Algorithm.** As MLIR's One-Shot Bufferize and PyTorch's `reinplace` pass, it decides for each
-//! operand whether it can be overwritten, by searching for read-after-write conflicts. It differs
-//! in two points: liveness is tracked for regions of a value, and destinations are found before
-//! values are computed. Two backward passes and one forward pass over the graph:
+//! **Algorithm.** Like MLIR's One-Shot Bufferize and PyTorch's `reinplace` pass, it decides for
+//! each operand whether it can be overwritten, by searching for read-after-write conflicts. It
+//! differs in two points: liveness is tracked for regions of a value, and destinations are found
+//! before values are computed. Two backward passes and one forward pass over the graph:
 //!
 //! 1. [`liveness`] (backward) computes which elements of each value are read, and until when.
 //! 2. [`destinations`] (backward) computes the memory in which each value ends: a write-back to

@@ -78,6 +78,7 @@ impl LiveTensor {
     }
 }
 
+/// The state of generating one program.
 struct Generator<'r> {
     rng: &'r mut Rng,
     builder: ProgramBuilder,
@@ -192,6 +193,7 @@ impl Generator<'_> {
         self.emit_kw(op, args, Vec::new())
     }
 
+    /// Like `emit`, with keyword arguments.
     fn emit_kw(
         &mut self,
         op: &str,
@@ -324,6 +326,7 @@ impl Generator<'_> {
         self.pick(|_| true)
     }
 
+    /// A tensor that passes a test; recent ones are more likely.
     fn pick(&mut self, test: impl Fn(&LiveTensor) -> bool) -> Option<LiveTensor> {
         let data_dependent = self.rng.chance(12);
         let recent = self.live.len().saturating_sub(6);

@@ -17,6 +17,7 @@ impl Generator<'_> {
         emitted.is_some()
     }
 
+    /// Like `emit`; returns the first result.
     fn first(&mut self, op: &str, args: Vec<BuilderArg>) -> Option<LiveTensor> {
         self.emit(op, args)?.into_iter().next()
     }

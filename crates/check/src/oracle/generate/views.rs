@@ -247,6 +247,7 @@ impl Generator<'_> {
     }
 }
 
+/// The greatest common divisor.
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

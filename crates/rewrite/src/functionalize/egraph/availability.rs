@@ -42,6 +42,7 @@ pub(super) const SOON: &str = "schedule: as soon as operands are there";
 pub(super) struct Availability(FxHashMap<SymbolId, u32>);
 
 impl Availability {
+    /// Collects the binds of a program.
     pub fn of(stmts: &[LiftedStmt]) -> Availability {
         let bind = |stmt: &LiftedStmt| {
             if let LiftedStmt::Bind { symbol, at, .. } = stmt { Some((*symbol, *at)) } else { None }
@@ -66,6 +67,7 @@ impl Availability {
         self.of_all(interner, exprs.into_iter())
     }
 
+    /// The statement that binds the last of the symbols in these expressions.
     fn of_all(&self, interner: &Interner, exprs: impl Iterator<Item = Expr>) -> u32 {
         if self.0.is_empty() || fault_injected(SOON) {
             return 0;

@@ -31,6 +31,7 @@ const MAX_CYCLE_SEARCH: usize = 256;
 /// The step budget for each term of the e-graph.
 const STEPS_PER_TERM: usize = 8;
 
+/// The state of the local search.
 struct DagExtractor<'a, 'f> {
     worklist: &'a Worklist<'f>,
     chosen: Selection,

@@ -42,6 +42,7 @@ impl Selection {
         self.class[usize::from(id)]
     }
 
+    /// The selected term of a class.
     pub fn term_of(&self, class: u32) -> Option<usize> {
         Some(self.term[class as usize]).filter(|t| *t != NO_TERM).map(|t| t as usize)
     }

@@ -100,6 +100,7 @@ pub(crate) struct Cx<'f> {
 }
 
 impl Cx<'_> {
+    /// The kind of a class's value.
     fn kind(&self, id: Id) -> Kind {
         match self.data.get(usize::from(id)) {
             Some(Data::Value(k)) => *k,

@@ -45,6 +45,7 @@ enum Mark {
     Done(NodeId),
 }
 
+/// The state of the traversal.
 struct Linearizer<'a, 'f> {
     worklist: &'a Worklist<'f>,
     chosen: &'a Selection,
@@ -166,6 +167,7 @@ pub(crate) fn for_each_root(
     values_of(output_values, f)
 }
 
+/// The storages that output values are views of.
 fn storages_of(output_values: &[OutputValue], storages: &mut FxHashSet<usize>) {
     for f in output_values {
         match f {
@@ -176,6 +178,7 @@ fn storages_of(output_values: &[OutputValue], storages: &mut FxHashSet<usize>) {
     }
 }
 
+/// Calls `f` with every output value that is not memory.
 fn values_of(
     output_values: &mut [OutputValue],
     f: &mut dyn FnMut(&mut NodeId) -> Result<()>,
@@ -228,6 +231,7 @@ impl Linearizer<'_, '_> {
         self.done(id)
     }
 
+    /// The node of a class that has been emitted.
     fn done(&self, id: Id) -> Result<NodeId> {
         match self.marks[self.chosen.class_of(id) as usize] {
             Mark::Done(new) => Ok(new),
@@ -237,6 +241,7 @@ impl Linearizer<'_, '_> {
         }
     }
 
+    /// Emits a term whose operands have been emitted, and computes its anchor.
     fn emit_term(&mut self, class: u32, term: &Term) -> Result<NodeId> {
         let node = match term {
             Term::Input(i) => Node::Input(*i),

@@ -156,6 +156,7 @@ pub(super) fn functional_variant(worklist: &mut Worklist<'_>, site: &CallSite, f
     found.push(value);
 }
 
+/// `clone(x) = x`, and `reshape(x)` is a view of `x`.
 pub(super) fn same_elements_as(worklist: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
     if let (OpSemantics::SameElements(view), Some(&x)) = (site.semantics, site.operands.first()) {
         found.push(match view {
@@ -165,6 +166,7 @@ pub(super) fn same_elements_as(worklist: &mut Worklist<'_>, site: &CallSite, fou
     }
 }
 
+/// `x * 1 = x` and the like.
 pub(super) fn identity_operand(_: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
     if let (OpSemantics::Compute { has_identity: true, .. }, Some(&x)) =
         (site.semantics, site.operands.first())
@@ -182,6 +184,7 @@ fn calls(worklist: &mut Worklist<'_>, id: Id) -> SmallVec<[CallSite; 2]> {
         .collect()
 }
 
+/// `neg(neg(x)) = x`, `relu(relu(x)) = relu(x)` and the like.
 pub(super) fn involution_or_idempotent(
     worklist: &mut Worklist<'_>,
     site: &CallSite,
@@ -216,6 +219,7 @@ pub(super) fn involution_or_idempotent(
     }
 }
 
+/// `max(x, x) = x` and the like.
 pub(super) fn same_operands(worklist: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
     if let (
         OpSemantics::Compute {

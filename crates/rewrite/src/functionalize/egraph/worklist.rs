@@ -89,6 +89,7 @@ impl<'f> Worklist<'f> {
         &mut self.egraph.analysis
     }
 
+    /// The canonical id of a term's class.
     pub fn find(&self, id: Id) -> Id {
         self.egraph.find(id)
     }
@@ -98,6 +99,7 @@ impl<'f> Worklist<'f> {
         self.egraph.nodes().len()
     }
 
+    /// The metadata of a class if it is a tensor.
     pub fn meta(&self, id: Id) -> Option<MetaId> {
         self.egraph.analysis.meta(id)
     }
@@ -144,6 +146,7 @@ impl<'f> Worklist<'f> {
         self.egraph.lookup(term)
     }
 
+    /// The dtype of a class if it is a tensor.
     pub fn dtype(&mut self, id: Id) -> Option<DType> {
         let meta = self.meta(id)?;
         Some(self.cx().interner.metas[meta.index()].dtype)

@@ -7,10 +7,11 @@
 //!
 //! **Algorithm.** Stores are *pending*: recorded, without a node. An interval map assigns each span
 //! of elements to the last store that touched it; a new store overwrites its span in the map. A
-//! load looks up its span: the latest store found, or one with an unknown span, is the only
-//! candidate that may alias. An earlier store becomes an `ir::scatter` node only if some load
-//! observes it in part. A store that is covered by a later one before any load observed it is dead
-//! and never becomes a node. For example:
+//! load looks up its span and starts at the latest store found, or at the latest store with an
+//! unknown span if that is later; from there it steps back over stores that are provably disjoint
+//! from it. A load inside the store where it stops reads the stored value. Any other load needs a
+//! version: only then do that store and those before it become `ir::scatter` nodes. A store that
+//! later stores cover before that is dead and never becomes a node. For example:
 //!
 //! ```text
 //! x[0] = a     spans: 0 → #0

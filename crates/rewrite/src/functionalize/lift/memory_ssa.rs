@@ -144,6 +144,7 @@ impl MemorySsa {
         self.add_of(node, NodeOrigin { kind, at: self.at, loc: self.loc })
     }
 
+    /// Appends a node. Inputs, constants and projections are no statements.
     fn add_of(&mut self, node: Node, origin: NodeOrigin) -> Id {
         let listed = !matches!(node, Node::Input(_) | Node::Const(_) | Node::Proj(..));
         let id = self.value_graph.add(node, origin);
@@ -285,6 +286,7 @@ impl MemorySsa {
         outputs.iter().map(|o| self.output_value(o, &seen, repeats)).collect()
     }
 
+    /// The final value of one output; `seen` counts the outputs of each storage.
     fn output_value(
         &mut self,
         o: &OutputRef,

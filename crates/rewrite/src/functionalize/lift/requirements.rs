@@ -60,6 +60,7 @@ impl Requirements {
         new > 0
     }
 
+    /// Adds a requirement. Returns whether it is new.
     fn insert(&mut self, requirement: Requirement) -> bool {
         match requirement {
             Requirement::MemoryOrder(value) => self.memory_order.insert(value),
