@@ -15,7 +15,7 @@ const MORE: usize = 320;
 /// Rounding to nearest, ties to even.
 const RM: RoundingMode = RoundingMode::ToEven;
 
-/// Evaluates functions to [`BITS`] bits, and caches the constants that they need.
+/// Evaluates functions to 192 bits, and caches the constants that they need.
 pub struct Big {
     consts: Consts,
 }

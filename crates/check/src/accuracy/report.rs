@@ -171,7 +171,7 @@ pub fn measure(
     Ok(rows)
 }
 
-/// The heading for the lines of [`line`].
+/// The heading for the lines of [`line()`].
 pub const HEADING: &str =
     "function    dtype      results    max ULP   mean ULP   stated  wrong  differ  worst at";
 

@@ -1,10 +1,10 @@
 //! Reduces a failing program: fewer outputs, statements and inputs, smaller sizes, simpler values,
 //! as long as it still fails.
 //!
-//! Greedy delta debugging on the [`ProgramBuilder`]: each edit removes or simplifies one part and
-//! is kept if the program still fails. Passes over all edits repeat until none succeeds, or until
-//! `MAX_TRIES` programs were tried. Removing a statement connects its users to its first operand,
-//! so that the rest of the program stays valid.
+//! Greedy delta debugging on the program in editable form: each edit removes or simplifies one part
+//! and is kept if the program still fails. Passes over all edits repeat until none succeeds, or
+//! until `MAX_TRIES` programs were tried. Removing a statement connects its users to its first
+//! operand, so that the rest of the program stays valid.
 
 use super::program::TestProgram;
 use super::program_builder::{BuilderArg, BuilderStmt, ProgramBuilder};
