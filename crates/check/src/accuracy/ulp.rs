@@ -32,7 +32,10 @@ pub trait Format: Element {
 }
 
 macro_rules! format {
-    ($t:ident, $bits:ident, $narrow:expr, precision $p:literal, exponents $lo:literal $hi:literal) => {
+    (
+        $t:ident, $bits:ident, $narrow:expr,
+        precision $p:literal, exponents $lo:literal $hi:literal
+    ) => {
         impl Format for $t {
             const PRECISION: i32 = $p;
             const MIN_EXP: i32 = $lo;

@@ -22,13 +22,17 @@ use maquette_ops::{Args, Error, Op, Result};
 /// ```
 #[macro_export]
 macro_rules! opcheck_suite {
-    ($($(#[$attr:meta])* $name:ident : $op:expr, [$($sample:expr),* $(,)?] $(, xfail [$($check:ident),* $(,)?])?);* $(;)?) => { $(
+    ($(
+        $(#[$attr:meta])*
+        $name:ident : $op:expr, [$($sample:expr),* $(,)?] $(, xfail [$($check:ident),* $(,)?])?
+    );* $(;)?) => { $(
         $(#[$attr])*
         #[test]
         fn $name() -> $crate::maquette_ops::Result<()> {
             let op = $op;
             let known: &[$crate::opcheck::Check] = &[$($($crate::opcheck::Check::$check),*)?];
-            $crate::opcheck::suite(::std::borrow::Borrow::borrow(&op), ::std::vec![$($sample),*], known)
+            let op = ::std::borrow::Borrow::borrow(&op);
+            $crate::opcheck::suite(op, ::std::vec![$($sample),*], known)
         }
     )* };
 }

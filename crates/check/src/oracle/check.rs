@@ -182,9 +182,8 @@ fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> R
         let mut found = attempt(program, mode, &program.run_inputs(at)?, &mut prepared);
         // A trace made at other sizes may refuse these by a guard; a trace made at these sizes may
         // not.
-        if reused
-            && matches!(&found, Err(e) if matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })))
-        {
+        let is_guard = |e: &Error| matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. }));
+        if reused && found.as_ref().is_err_and(is_guard) {
             prepared = None;
             found = attempt(program, mode, &program.run_inputs(at)?, &mut prepared);
         }

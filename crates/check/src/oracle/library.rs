@@ -111,7 +111,10 @@ fn mix_into(x: &mut Tensor, y: &Tensor) -> Result<Tensor> {
 
 /// The elements of `x` mixed with themselves, as a new tensor.
 fn mixed_with_itself(x: &Tensor) -> Result<Tensor> {
-    typed!(x, T => Ok(Tensor::from_vec(x.to_vec::<T>()?.into_iter().map(|v| v.mix(v)).collect(), x.sizes())))
+    typed!(x, T => {
+        let mixed = x.to_vec::<T>()?.into_iter().map(|v| v.mix(v)).collect();
+        Ok(Tensor::from_vec(mixed, x.sizes()))
+    })
 }
 
 /// Mixes the elements of `prev` into `out`, in row-major order. If the two overlap, `prev` must be
@@ -155,7 +158,11 @@ fn swap(x: &mut Tensor, y: &mut Tensor) -> Result<()> {
 
 /// The positions of nonzero elements in row-major order.
 fn nonzero_positions(x: &Tensor) -> Result<Vec<i64>> {
-    typed!(x, T => Ok(x.to_vec::<T>()?.into_iter().enumerate().filter(|(_, v)| !v.is_zero()).map(|(i, _)| i as i64).collect()))
+    typed!(x, T => {
+        let elements = x.to_vec::<T>()?;
+        let nonzero = elements.into_iter().enumerate().filter(|(_, v)| !v.is_zero());
+        Ok(nonzero.map(|(i, _)| i as i64).collect())
+    })
 }
 
 /// An empty tensor of the same sizes and dtype.

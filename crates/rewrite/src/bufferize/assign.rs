@@ -57,7 +57,7 @@ impl Planner<'_> {
         }
     }
 
-    /// After a run-time check, its condition holds, since the run ends otherwise.
+    /// After a runtime check, its condition holds, since the run ends otherwise.
     fn assume_check(&mut self, node: NodeId) -> Result<()> {
         match FunctionalOp::of(self.graph, node) {
             Ok(FunctionalOp::Disjoint { regions: [first, second] }) => {

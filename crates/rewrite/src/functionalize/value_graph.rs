@@ -63,7 +63,7 @@ pub(crate) enum Kind {
     Float,
     Bool,
     Str,
-    /// The results of a call that has none or several, or that is sequenced; projections select
+    /// The results of a call that has none or several, or that is serial; projections select
     /// them.
     Tuple,
 }
@@ -123,13 +123,13 @@ pub(crate) struct CallKey {
     /// The strides of operands that are not row-major; empty if the operator does not observe
     /// strides.
     pub layouts: Layouts,
-    /// Unique for a *sequenced* call, which must not be merged with an equal one: an effect, a
-    /// random number, uninitialized memory. 0 for all other calls.
+    /// Unique for a *serial* call, which must not be merged with an equal one: an effect, a random
+    /// number, a runtime check, uninitialized memory. 0 for all other calls.
     pub serial: u32,
 }
 
 impl CallKey {
-    /// The kind of a node with this key: its one value, or a tuple. A sequenced call is always a
+    /// The kind of a node with this key: its one value, or a tuple. A serial call is always a
     /// tuple: rules may find its values equal to others, but never the tuple, so the call itself
     /// stays.
     pub fn kind(&self) -> Kind {

@@ -228,7 +228,7 @@ impl Interner {
     ///
     /// If `whole` is row-major, possibly with a constant gap between elements, no proof that the
     /// region lies inside is needed: operators only return views of elements that their tensor has,
-    /// and `lift` adds run-time checks for `as_strided` and custom operators.
+    /// and `lift` adds runtime checks for `as_strided` and custom operators.
     pub fn located(&mut self, region: SpecId, whole: SpecId) -> Option<SpecId> {
         self.derived(Query::Located(region, whole), |s| {
             let (region, whole, symbols) = s.pair(region, whole);

@@ -3,11 +3,12 @@
 //!
 //! **Problem.** Two kinds of terms are tied to a position in the program. A term whose sizes,
 //! strides or arguments mention a data-dependent symbol (`u0`) can be computed only after the
-//! statement that binds the symbol. A *sequenced* call (an effect, a random number; `serial != 0`)
-//! runs at its own statement. An e-graph knows no positions, so extraction may choose a late term
-//! for a value that the program needs early. For example, all empty tensors of one type are equal:
-//! the empty input of the call that `u0` is bound from may be in one class with an empty view whose
-//! offset mentions `u0`. If extraction chose that view, the call would depend on its own result.
+//! statement that binds the symbol. A *serial* call (an effect, a random number, a runtime check;
+//! `serial != 0`) runs at its own statement. An e-graph knows no positions, so extraction may
+//! choose a late term for a value that the program needs early. For example, all empty tensors of
+//! one type are equal: the empty input of the call that `u0` is bound from may be in one class with
+//! an empty view whose offset mentions `u0`. If extraction chose that view, the call would depend
+//! on its own result.
 //!
 //! **Algorithm.** Earliest availability by Dijkstra's algorithm over the e-graph (Knuth's
 //! generalization, as in [`extract_tree`](super::extract_tree), with `max` in place of the sum). A
@@ -20,7 +21,7 @@
 //! so the restriction loses no value.
 //!
 //! **Cost.** O(n log n) for n operand edges. Programs without data-dependent symbols and without
-//! sequenced calls are skipped.
+//! serial calls are skipped.
 
 use super::lang::Term;
 use super::worklist::Worklist;

@@ -8,7 +8,7 @@
 //! with an `f16` tensor `x` and an `f32` tensor `y` becomes `convert<f16>(add(x, y))`, and
 //! `x.copy_(y)` becomes `expand(convert(y))`.
 //!
-//! Sequenced calls (effects, random numbers) keep their mutating form.
+//! Serial calls (effects, random numbers) keep their mutating form.
 
 use super::lang::{Cx, Metas};
 use crate::functionalize::value_graph::{

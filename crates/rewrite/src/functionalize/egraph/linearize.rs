@@ -3,9 +3,9 @@
 //!
 //! **Problem.** Extraction selects a DAG without positions. The emitted program must define each
 //! value before its uses and each data-dependent symbol before the values that mention it, keep
-//! sequenced calls (effects, random numbers) in their order, and keep assertions before the code
-//! that relies on them. Beyond that, nodes stay at the statement of the original program that they
-//! come from.
+//! serial calls (effects, random numbers, runtime checks) in their order, and keep assertions
+//! before the code that relies on them. Beyond that, nodes stay at the statement of the original
+//! program that they come from.
 //!
 //! **Algorithm.** Roots are visited in the order of their deadlines (the statement that needs
 //! them). A depth-first traversal with an explicit stack emits each term after its operands
@@ -14,7 +14,7 @@
 //!
 //! anchor = max(anchors of operands, binds of its symbols, min(original statement, deadline))
 //!
-//! A sequenced call also follows the sequenced call before it. A stable sort by anchor then gives
+//! A serial call also follows the serial call before it. A stable sort by anchor then gives
 //! the statements.
 //!
 //! **Invariant.** An operand's anchor is at most its user's anchor and it is emitted earlier, so
@@ -59,7 +59,7 @@ struct Linearizer<'a, 'f> {
     /// The emitted nodes, and below, for each, the statement that it follows.
     value_graph: ValueGraph,
     after: Vec<u32>,
-    /// The anchors of sequenced calls, in their order.
+    /// The anchors of serial calls, in their order.
     serial: Vec<u32>,
     /// The deadline of the current root: the first statement that needs it.
     deadline: u32,
@@ -110,7 +110,7 @@ pub(crate) fn linearize(
 }
 
 /// The nodes of a program that are emitted whether or not they are used: inputs, constants, and
-/// sequenced calls in their order.
+/// serial calls in their order.
 pub(crate) fn pinned_nodes<'a>(
     program: &'a ValueGraph,
     interner: &'a Interner,
@@ -299,7 +299,7 @@ impl Linearizer<'_, '_> {
     }
 
     /// The statements: nodes by anchor, then in the order of emission; binds after the nodes of
-    /// their statement. Assertions come as early as the sequenced calls before them allow, so that
+    /// their statement. Assertions come as early as the serial calls before them allow, so that
     /// the condition is established before code that relies on it.
     fn stmts(&self, old: &[LiftedStmt]) -> Vec<LiftedStmt> {
         let mut order: Vec<u32> = (0..self.value_graph.nodes.len() as u32).collect();
