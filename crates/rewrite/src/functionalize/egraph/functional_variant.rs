@@ -80,11 +80,7 @@ fn intern_call(cx: &mut Cx<'_>, key: CallKey, value: MetaId) -> CallId {
 
 /// The conversion of a value to the dtype of `like`, if the dtypes differ, and the metadata after
 /// it; `None` if no operator converts.
-fn conversion_to(
-    cx: &mut Cx<'_>,
-    from: MetaId,
-    like: MetaId,
-) -> Option<(Option<CallId>, MetaId)> {
+fn conversion_to(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<(Option<CallId>, MetaId)> {
     let dtype = cx.interner.metas[like.index()].dtype;
     if cx.interner.metas[from.index()].dtype == dtype {
         return Some((None, from));
