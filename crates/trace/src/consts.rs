@@ -1,12 +1,12 @@
-//! Constants: real tensors that existed before the trace, by reference to their live storage.
+//! Constants of a trace: real tensors that existed before it, by reference to their live storage.
 
 use maquette_ir::DType;
 use maquette_ir::graph::ValueId;
 use maquette_ops::{Concrete, Result, Tensor};
 use rustc_hash::FxHashMap;
 
-/// A real tensor that the graph refers to: what it is in the graph, and the fake tensor that stands
-/// for it in fake kernels.
+/// A real tensor that the graph refers to: its value in the graph, and the fake tensor that
+/// represents it in fake kernels.
 #[derive(Clone)]
 pub(crate) struct ConstEntry {
     pub(crate) value: ValueId,
@@ -15,30 +15,32 @@ pub(crate) struct ConstEntry {
 }
 
 impl ConstEntry {
-    /// Whether the program writes to its memory.
+    /// Whether the program writes to the tensor's memory: the version of the fake storage counts
+    /// writes.
     pub(crate) fn is_mutated(&self) -> bool {
         self.fake.storage().is_ok_and(|s| s.version() > 0)
     }
 }
 
-/// The real tensors of a trace, in the order they were met.
+/// The real tensors of a trace, in the order of their first use.
 #[derive(Default)]
 pub(crate) struct Consts {
     entries: Vec<ConstEntry>,
-    /// By storage, layout and dtype.
+    /// Indices by storage address, dtype and layout.
     by_view: FxHashMap<(usize, DType, Vec<i64>), usize>,
-    /// By storage: one of those that see it; all of them have one fake storage too.
+    /// By storage address: the index of one tensor with that storage. Fake tensors of one storage
+    /// share a fake storage.
     by_storage: FxHashMap<usize, usize>,
 }
 
 impl Consts {
-    /// Which a real tensor is: as met before, or with what `define` makes of it now.
+    /// The index of a real tensor. A new one is added with the value that `define` returns.
     pub(crate) fn get_or_define(
         &mut self,
         t: &Tensor,
         define: impl FnOnce(&Tensor) -> Result<ValueId>,
     ) -> Result<usize> {
-        // a known tensor keeps its storage alive, so its address stays its own
+        // an entry keeps its tensor's storage alive, so the address is not reused
         let storage = std::sync::Arc::as_ptr(t.storage()?).addr();
         let view = (storage, t.dtype(), t.meta().concrete().map(flat).unwrap_or_default());
         if let Some(&at) = self.by_view.get(&view) {
@@ -61,6 +63,7 @@ impl Consts {
     }
 }
 
-fn flat(c: Concrete) -> Vec<i64> {
-    c.sizes.iter().chain(&c.strides).copied().chain([c.offset]).collect()
+/// Sizes, strides and offset as one key.
+fn flat(layout: Concrete) -> Vec<i64> {
+    layout.sizes.iter().chain(&layout.strides).copied().chain([layout.offset]).collect()
 }

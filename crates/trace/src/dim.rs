@@ -3,8 +3,7 @@
 use maquette_ir::sym::Range;
 use std::fmt;
 
-/// A dimension whose size may differ from call to call. Used at several places, the same name means
-/// that the sizes are equal.
+/// A dimension whose size may differ between calls. All dimensions with one name have equal sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dim {
     name: String,
@@ -12,18 +11,19 @@ pub struct Dim {
 }
 
 impl Dim {
-    /// A size of at least 0, named in graphs as `name`: an identifier.
+    /// A dimension of any size, 0 included. Graphs print its symbol as `name`, which must be an
+    /// identifier.
     pub fn new(name: impl Into<String>) -> Dim {
         Dim { name: name.into(), range: Range { lo: 0, hi: i64::MAX } }
     }
 
-    /// The least size, 0 by default.
+    /// The smallest size; 0 by default.
     pub fn min(mut self, min: i64) -> Dim {
         self.range.lo = min;
         self
     }
 
-    /// The greatest size, unbounded by default.
+    /// The largest size; unbounded by default.
     pub fn max(mut self, max: i64) -> Dim {
         self.range.hi = max;
         self
@@ -34,13 +34,13 @@ impl Dim {
         &self.name
     }
 
-    /// The sizes it may have.
+    /// The range of sizes.
     pub fn range(&self) -> Range {
         self.range
     }
 }
 
-/// As one writes it.
+/// The expression that creates the dimension.
 impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Dim::new(\"{}\")", self.name)?;

@@ -1,4 +1,4 @@
-//! The inputs of a trace: symbols for their sizes, fake tensors, names.
+//! Prepares the inputs of a trace: symbols for dynamic sizes, fake tensors, and names.
 
 use crate::dim::Dim;
 use crate::options::TraceOptions;
@@ -10,38 +10,40 @@ use maquette_ops::{Concrete, Dims, Meta, Result, Tensor, TraceError, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What became of a leaf of the input tree.
+/// How the graph receives a leaf of the input tree.
 #[derive(Clone, Debug)]
 pub enum LeafKind {
     /// The next input of the graph.
     Input,
-    /// A number that is a constant of the graph: a run must give the same.
+    /// A constant of the graph: every run must pass an equal value.
     Fixed(Value),
 }
 
-/// What a trace is asked to take.
+/// The inputs of a trace, with its options.
 pub(crate) struct TraceInputs<'a> {
     pub(crate) options: &'a TraceOptions,
     pub(crate) leaves: &'a [Leaf],
-    /// Per leaf, whether an integer is a plain number of the program; empty where all are.
+    /// For each leaf: whether an integer is specialized to its value, since the input type holds an
+    /// `i64` and not a `SymInt`. Empty unless sizes are symbolic.
     pub(crate) fixed: &'a [bool],
-    /// Tensors of the program's own that are inputs too, if those are asked for.
+    /// The program's own tensors, if they are to become inputs.
     pub(crate) state: Option<&'a [(String, Tensor)]>,
 }
 
-/// Where a named dimension was met first: its declaration, input, dimension and size; and its
-/// symbol.
+/// The first use of a named dimension: its declaration; its input, dimension and sample size; and
+/// its symbol.
 type FirstUse<'a> = (&'a Dim, (usize, usize, i64), SymInt);
 
-/// The leaves that the program sees, and what each of them is to the graph.
+/// The leaves that the program gets, and how the graph receives each of them.
 pub(crate) struct PreparedInputs {
     pub(crate) values: Vec<Value>,
     pub(crate) kinds: Vec<LeafKind>,
     pub(crate) labels: Vec<String>,
 }
 
-/// Which integers among the leaves the tree's type turns into plain numbers: those on which
-/// rebuilding it guards.
+/// For each leaf: whether it is an integer that the input type stores as a plain number. `i64` and
+/// `SymInt` flatten to the same leaf, so `rebuild` is called with a fresh symbol in place of each
+/// integer: an `i64` must read its value, which records a guard.
 pub(crate) fn guarded_integers(
     leaves: &[Leaf],
     rebuild: impl Fn(&mut dyn Iterator<Item = Value>) -> Result<()>,
@@ -61,24 +63,25 @@ pub(crate) fn guarded_integers(
                 .enumerate()
                 .map(|(i, l)| if i == at { Value::Int(symbol) } else { l.value.clone() });
             let rebuilt = rebuild(&mut values);
-            let asked = !probe.close().guards.is_empty();
-            asked || rebuilt.is_err()
+            let guarded = !probe.close().guards.is_empty();
+            guarded || rebuilt.is_err()
         })
         .collect()
 }
 
+/// An error about an input.
 fn refuse<T>(message: String) -> Result<T> {
     Err(TraceError::Input(message).into())
 }
 
-/// A letter or `_`, then letters, digits and `_`.
+/// Whether a name is a letter or `_`, followed by letters, digits and `_`.
 fn is_identifier(name: &str) -> bool {
     name.bytes().next().is_some_and(|b| b == b'_' || b.is_ascii_alphabetic())
         && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
 }
 
 impl TraceInputs<'_> {
-    /// Makes symbols, fake tensors and graph inputs.
+    /// Creates the symbols, fake tensors and graph inputs.
     pub(crate) fn prepare(&self, scope: &Scope, recorder: &mut Recorder) -> Result<PreparedInputs> {
         let labels = self.labels()?;
         let dynamic = self.dynamic(scope)?;
@@ -139,7 +142,7 @@ impl TraceInputs<'_> {
         Ok(PreparedInputs { values, kinds, labels })
     }
 
-    /// What each leaf is called: as given, or its path in the tree.
+    /// The label of each leaf: the given name, or its path in the tree, or `in0`, `in1`….
     fn labels(&self) -> Result<Vec<String>> {
         let Some(names) = &self.options.names else {
             return Ok(self
@@ -170,7 +173,7 @@ impl TraceInputs<'_> {
         Ok(names.clone())
     }
 
-    /// The sample's metadata in plain numbers. Fake and traced tensors have some too.
+    /// The metadata of a sample as plain numbers; fake tensors may have these too.
     fn concrete(&self, index: usize, t: &Tensor) -> Result<Concrete> {
         match t.meta().concrete() {
             Some(c) => Ok(c),
@@ -181,13 +184,16 @@ impl TraceInputs<'_> {
         }
     }
 
-    /// The symbols asked for by input and dimension.
+    /// The symbols of the declared dynamic dimensions, by input and dimension.
+    ///
+    /// # Errors
+    /// A declaration does not fit its input, or two declarations with one name disagree.
     fn dynamic(&self, scope: &Scope) -> Result<FxHashMap<(usize, usize), SymInt>> {
         let mut by_name: FxHashMap<&str, FirstUse<'_>> = FxHashMap::default();
         let mut out = FxHashMap::default();
-        for (input, dim, symbol) in &self.options.dims {
+        for (input, dim, declared) in &self.options.dims {
             let (input, dim) = (*input, *dim);
-            let (name, range) = (symbol.name(), symbol.range());
+            let (name, range) = (declared.name(), declared.range());
             let Some(leaf) = self.leaves.get(input) else {
                 return refuse(format!(
                     "dynamic dimension `{name}` is of input {input}, but there are {} inputs",
@@ -219,13 +225,13 @@ impl TraceInputs<'_> {
                         of `{name}`"
                 ));
             }
-            let s = match by_name.get(name) {
+            let symbol = match by_name.get(name) {
                 None => {
-                    let s = scope
+                    let symbol = scope
                         .backed(Some(name), range, size)
                         .map_err(|e| TraceError::Input(e.to_string()))?;
-                    by_name.insert(name, (symbol, (input, dim, size), s));
-                    s
+                    by_name.insert(name, (declared, (input, dim, size), symbol));
+                    symbol
                 }
                 Some((first, ..)) if first.range() != range => {
                     return refuse(format!(
@@ -240,9 +246,9 @@ impl TraceInputs<'_> {
                          stands for one size"
                     ));
                 }
-                Some((.., s)) => *s,
+                Some((.., symbol)) => *symbol,
             };
-            if out.insert((input, dim), s).is_some() {
+            if out.insert((input, dim), symbol).is_some() {
                 return refuse(format!(
                     "dimension {dim} of input {input} is declared dynamic twice"
                 ));
@@ -252,7 +258,8 @@ impl TraceInputs<'_> {
     }
 }
 
-/// What a leaf is called after its path, `layers.0.weight`; positions alone name nothing.
+/// The label of a leaf with a path such as `layers.0.weight`; `None` if the path has only
+/// positions.
 fn label_of_path(path: &str) -> Option<String> {
     if path.bytes().all(|b| b == b'.' || b.is_ascii_digit()) {
         return None;
@@ -260,7 +267,7 @@ fn label_of_path(path: &str) -> Option<String> {
     Some(part_label(path))
 }
 
-/// What a part of the inputs is called after its path; empty for all of them.
+/// The label of a part of the inputs with this path; empty for the whole.
 pub(crate) fn part_label(path: &str) -> String {
     if path.starts_with(|c: char| c.is_ascii_digit()) {
         format!("in{path}")
@@ -269,13 +276,17 @@ pub(crate) fn part_label(path: &str) -> String {
     }
 }
 
-/// Strides as expressions over the sizes, where the sample's are those of a dense layout in some
-/// order of dimensions; else as numbers.
+/// The strides of an input as expressions of its sizes.
+///
+/// Dimensions are visited from the innermost outwards, by the sample's strides. A stride that
+/// equals the product of the inner sizes in the sample becomes the product of the inner symbols;
+/// any other stride stays the sample's number. For example, a transposed sample of sizes `[3, 4]`
+/// and strides `[1, 3]` gets strides `[1, s0]`.
 pub(crate) fn symbolic_strides(sample: &Concrete, sizes: &[SymInt]) -> Dims {
     if sample.is_contiguous() {
         return contiguous_strides(sizes);
     }
-    // inner dimensions first; of equal strides a dimension of size 1 is the inner one, as in
+    // of two equal strides, that of a dimension of size 1 is the inner one, as in
     // `contiguous_strides`
     let mut order: SmallVec<[usize; 6]> = (0..sizes.len()).rev().collect();
     order.sort_by_key(|&d| (sample.strides[d], sample.sizes[d] > 1));

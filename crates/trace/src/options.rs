@@ -1,4 +1,4 @@
-//! How to trace: which sizes are symbols, and what things are called.
+//! Options of a trace: which sizes are symbols, and how inputs and the graph are named.
 
 use crate::dim::Dim;
 use crate::inputs::{TraceInputs, guarded_integers};
@@ -7,7 +7,7 @@ use crate::tracer::TraceSession;
 use maquette_ir::Loc;
 use maquette_ops::{Result, Tensor, Tree, tree};
 
-/// Traces `f` with every size a plain number. Equal to `TraceOptions::new().trace(f, inputs)`.
+/// Traces `f` with static sizes: `TraceOptions::new().trace(f, inputs)`.
 ///
 /// # Errors
 /// As [`TraceOptions::trace`].
@@ -16,8 +16,8 @@ pub fn trace<I: Tree, O: Tree>(f: impl FnOnce(I) -> O, inputs: I) -> Result<Trac
     TraceOptions::new().trace(f, inputs)
 }
 
-/// Options of a trace. Inputs are counted as the leaves of the input tree, in order: the second
-/// tensor of a tuple is input 1.
+/// Options of a trace. Inputs are the leaves of the input tree, in order: the second tensor of a
+/// tuple is input 1.
 #[derive(Clone, Debug, Default)]
 pub struct TraceOptions {
     pub(crate) name: Option<String>,
@@ -30,14 +30,14 @@ pub struct TraceOptions {
 }
 
 impl TraceOptions {
-    /// Every size is the sample's number.
+    /// Static sizes: every size is the sample's number.
     pub fn new() -> TraceOptions {
         TraceOptions::default()
     }
 
-    /// Every size of every input tensor, and every [`SymInt`](maquette_ir::sym::SymInt) among the
-    /// inputs, is a symbol in `[0, oo)`: `s0`, `s1`… No size is special, 0 and 1 included, unless
-    /// the program branches on it.
+    /// Symbolic sizes: every size of every input tensor is a symbol in `[0, oo)` (`s0`, `s1`…), and
+    /// so is every [`SymInt`](maquette_ir::sym::SymInt) among the inputs, without a range. No size
+    /// is specialized, 0 and 1 included, unless the program branches on it.
     pub fn symbolic() -> TraceOptions {
         TraceOptions { symbolic: true, ..TraceOptions::default() }
     }
@@ -48,59 +48,60 @@ impl TraceOptions {
         self
     }
 
-    /// Names for the inputs, one each. By default an input is named by its path in the input tree
-    /// (`layers_0_weight`), or `in0`, `in1`…
+    /// The names of the inputs, one for each. By default an input is named after its path in the
+    /// input tree (`layers_0_weight`), or `in0`, `in1`….
     pub fn names<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> TraceOptions {
         self.names = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// The dimensions that [`TraceOptions::dynamic`] was told of: input, dimension, and the symbol.
+    /// The dimensions declared with [`TraceOptions::dynamic`]: input, dimension and symbol.
     pub fn dynamic_dims(&self) -> &[(usize, usize, Dim)] {
         &self.dims
     }
 
-    /// The graph's name, `graph` by default.
+    /// The name of the graph; `graph` by default.
     pub fn name(mut self, name: impl Into<String>) -> TraceOptions {
         self.name = Some(name.into());
         self
     }
 
-    /// Whether sizes that are equal in the sample share a symbol. Off by default.
+    /// Duck shaping: sizes that are equal in the sample share a symbol. Off by default.
     pub fn duck_shaping(mut self, on: bool) -> TraceOptions {
         self.duck = on;
         self
     }
 
-    /// Whether inputs begin where the samples begin in their storages, and the graph refuses
-    /// others: what a program needs that names a place in a storage, as `as_strided` with an offset
-    /// does. Off by default: an input may begin anywhere.
+    /// Specializes the storage offsets of inputs to the samples': the graph then refuses inputs
+    /// that begin elsewhere in their storage. A program needs this if it uses absolute offsets, as
+    /// `as_strided` with an offset does. Off by default: an input may begin anywhere.
     pub fn keep_offsets(mut self, on: bool) -> TraceOptions {
         self.keep_offsets = on;
         self
     }
 
-    /// Whether every call is also made on copies of the samples, which then need data. Off by
-    /// default. With it
-    /// - a branch on data-dependent sizes is decided as the samples decide it, and asserted in the
-    ///   graph with its line: a run on data that decides it otherwise is refused;
-    /// - an operator without a fake kernel gets outputs of the rank and dtype that its kernel
-    ///   returned, in sizes that depend on data;
-    /// - each fake kernel is checked against its kernel while tracing.
+    /// Also makes every call on copies of the samples, which then need data. Off by default. It has
+    /// three effects:
+    /// - A branch on data-dependent sizes takes the direction that the samples give. The graph
+    ///   asserts that direction with the branch's line, so a run on data that decides otherwise is
+    ///   refused.
+    /// - An operator without a fake kernel gets outputs with the rank and dtype that its kernel
+    ///   returned, and with data-dependent sizes.
+    /// - Each fake kernel is checked against its kernel while tracing.
     ///
-    /// Kernels run, and so do their effects; samples, captured tensors and random numbers stay as
-    /// they are.
+    /// Kernels run, and so do their effects. Samples, captured tensors and the state of random
+    /// numbers do not change.
     pub fn propagate_real(mut self, on: bool) -> TraceOptions {
         self.real = on;
         self
     }
 
-    /// Runs `f` once on fake tensors for `inputs` and returns the graph of what it did. The data of
-    /// `inputs` is neither read nor written.
+    /// Runs `f` once on fake tensors that have the metadata of `inputs`, and returns the graph of
+    /// its calls. The data of `inputs` is neither read nor written.
     ///
     /// # Errors
-    /// The options do not fit the inputs; or the first error of any operation in `f`, even if
-    /// nothing came of its result.
+    /// The options do not fit the inputs; or the first error of any operation in `f`, even if its
+    /// result is unused.
     #[track_caller]
     pub fn trace<I: Tree, O: Tree>(
         &self,
@@ -110,7 +111,7 @@ impl TraceOptions {
         self.record(f, None, inputs, Loc::caller())
     }
 
-    /// Traces `f`. With `state`, tensors of the program's own are inputs.
+    /// Traces `f`; with `state`, the program's own tensors are inputs.
     pub(crate) fn record<I: Tree, O: Tree>(
         &self,
         f: impl FnOnce(I) -> O,
@@ -119,8 +120,8 @@ impl TraceOptions {
         loc: Loc,
     ) -> Result<Traced<I, O>> {
         let (in_spec, leaves) = tree::flatten(&inputs)?;
-        // an `i64` and a `SymInt` flatten alike; the one that asks for its number while the tree is
-        // rebuilt stays a number
+        // An `i64` and a `SymInt` flatten to the same leaf. An integer whose number is read while
+        // the tree is rebuilt belongs to an `i64`, and is specialized.
         let fixed = if self.symbolic {
             guarded_integers(&leaves, |values| I::unflatten(&in_spec, values).map(drop))
         } else {

@@ -1,5 +1,12 @@
-//! Real tensors beside the traced ones: every call is also made on copies of the samples, and what
-//! comes back decides what metadata cannot.
+//! Real-tensor propagation: runs every call on copies of the samples beside the fake kernel, as
+//! PyTorch's `fake_tensor_propagate_real_tensors` does.
+//!
+//! The real results give values to data-dependent symbols, so that branches on them can be decided;
+//! they give metadata to operators without a fake kernel; and they check the fake kernels of all
+//! others.
+//!
+//! Samples and captured tensors are cloned by storage, so that aliases stay aliases and the
+//! originals do not change.
 
 use crate::inputs::symbolic_strides;
 use crate::record::unbound_symbols;
@@ -13,15 +20,15 @@ use maquette_ops::{
 };
 use rustc_hash::FxHashMap;
 
-/// The values that the program would compute from the samples.
+/// The real tensors of a trace.
 pub(crate) struct RealValues {
     cloner: StorageCloner,
     by_slot: FxHashMap<u32, Tensor>,
-    /// Samples that do not begin where their storages do, and where they begin, in bytes; a trace
-    /// counts offsets from there.
+    /// Samples that do not begin at the start of their storages, each with its offset in bytes. A
+    /// traced input has offset 0, so this offset is subtracted when metadata is compared.
     input_offsets: Vec<(Tensor, i64)>,
-    /// Where the random numbers of the traced program are, which must not advance those of anybody
-    /// else.
+    /// The state of the random number generator for these calls, so that the program's own
+    /// generator does not advance.
     random: Philox,
 }
 
@@ -35,7 +42,7 @@ impl RealValues {
         }
     }
 
-    /// Takes a sample for the input that stands for it.
+    /// Clones a sample for its traced input.
     pub(crate) fn input(&mut self, index: usize, sample: &Tensor, traced: &Tensor) -> Result<()> {
         if sample.is_fake() {
             let tensor = sample.meta();
@@ -55,13 +62,14 @@ impl RealValues {
         Ok(())
     }
 
+    /// Records the real tensor of a traced one.
     fn insert(&mut self, traced: &Tensor, real: Tensor) {
         if let Some(slot) = traced.slot() {
             self.by_slot.insert(slot.value, real);
         }
     }
 
-    /// Makes the call on real tensors.
+    /// Makes a call on the real tensors.
     pub(crate) fn call(&mut self, op: Op, args: &Args, loc: Loc) -> Result<Outputs> {
         let args = args.iter().map(|v| self.real_value(v)).collect::<Result<Args>>()?;
         random::apart(&mut self.random, || {
@@ -69,6 +77,7 @@ impl RealValues {
         })
     }
 
+    /// An argument with real tensors and with the values that symbols have on the samples.
     fn real_value(&mut self, v: &Value) -> Result<Value> {
         let number = |i: &SymInt| {
             i.hint()
@@ -88,8 +97,11 @@ impl RealValues {
         })
     }
 
-    /// Checks the fake outputs of a call against the real ones; the data-dependent sizes among them
-    /// get their values.
+    /// Binds data-dependent symbols of the fake outputs to their real values, and checks the
+    /// metadata of the fake outputs against the real ones.
+    ///
+    /// # Errors
+    /// A fake output differs from the real one, or a value is outside its symbol's declared range.
     pub(crate) fn check_and_bind(
         &self,
         scope: &Scope,
@@ -133,7 +145,7 @@ impl RealValues {
         Ok(())
     }
 
-    /// Remembers the results of a call for the tensors that the program got.
+    /// Records the real results of a call for the traced tensors that the program gets.
     pub(crate) fn insert_all(&mut self, traced: &Outputs, real: Outputs) {
         for (traced, real) in traced.iter().zip(&real) {
             traced.tensors().zip(real.tensors()).for_each(|(t, r)| self.insert(t, r.clone()));
@@ -141,9 +153,10 @@ impl RealValues {
     }
 }
 
-/// Fake outputs where there is no fake kernel: of the ranks, dtypes and devices of the real ones,
-/// in sizes that depend on data, as the samples alone do not tell what they depend on. Nothing
-/// where a result is a view, whose place in its storage they do not tell either.
+/// The fake outputs of an operator without a fake kernel: with the ranks, dtypes and devices of the
+/// real outputs, and with a fresh data-dependent symbol for each size, since one sample does not
+/// show how sizes depend on the inputs. `None` if a result is a view, since its offset and strides
+/// in its storage are not known either.
 pub(crate) fn infer_outputs(
     op: Op,
     fake_args: &Args,
@@ -169,7 +182,7 @@ pub(crate) fn infer_outputs(
     real.iter().enumerate().map(output).collect()
 }
 
-/// Gives the data-dependent sizes of fake outputs the values that the real ones have.
+/// Gives the data-dependent symbols in fake outputs their real values.
 fn bind(scope: &Scope, fake: &Outputs, real: &Outputs) -> Result<()> {
     for (output, (f, r)) in fake.iter().zip(real).enumerate() {
         let differs = |what: &str, expected: String, found: String| -> Result<()> {
@@ -193,7 +206,8 @@ fn bind(scope: &Scope, fake: &Outputs, real: &Outputs) -> Result<()> {
     Ok(())
 }
 
-/// Gives a data-dependent symbol the value it really has, if it is in the range that was declared.
+/// Gives a data-dependent symbol its real value, and checks that the value is in its declared
+/// range.
 fn bind_int(scope: &Scope, fake: SymInt, real: SymInt) -> Result<()> {
     let (Some(value), None) = (real.as_i64(), fake.as_i64()) else { return Ok(()) };
     let e = scope.lower(fake)?;

@@ -1,5 +1,14 @@
-//! What a trace writes down: operator calls become nodes, with the symbols they bind and the
-//! assertions they raise in their places.
+//! The recorder: appends operator calls to a graph under construction, together with the binds of
+//! data-dependent symbols and the assertions that the calls raise.
+//!
+//! A call is recorded in two steps around its fake kernel. [`Recorder::prepare`] translates the
+//! arguments, for the graph and for the fake kernel; [`Recorder::record`] adds the node with the
+//! result types that the fake kernel determined. The recorder is not borrowed in between, since a
+//! fake kernel is user code.
+//!
+//! **Invariants.** A data-dependent symbol (`u0`) is bound directly after the first node whose
+//! results mention it, from a size or an integer result that is exactly the symbol. An assertion is
+//! placed at the first position at which all its symbols are bound.
 
 use crate::consts::{ConstEntry, Consts};
 use crate::op_record::OpRecord;
@@ -19,17 +28,18 @@ use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A call on its way into the graph.
+/// A call whose arguments are translated and whose fake kernel has not run yet.
 pub(crate) struct PendingCall {
     pub(crate) op: Rc<OpRecord>,
     args: SmallVec<[Arg; 6]>,
     kwargs: SmallVec<[(StrId, Arg); 2]>,
-    /// The arguments as the fake kernel gets them.
+    /// The arguments for the fake kernel: fake tensors in place of traced and real ones.
     pub(crate) fake_args: Args,
 }
 
 impl PendingCall {
-    /// Whether results that may be views of an argument are none.
+    /// Whether all results that the schema declares as possible views are copies in this trace, as
+    /// the result of `reshape` may be.
     fn returns_copies(&self, outputs: &Outputs) -> bool {
         let viewed = |(i, output): (usize, &Value)| -> Option<bool> {
             let argument = self.fake_args.get(self.op.views_arg.get(i).copied().flatten()?)?;
@@ -40,27 +50,30 @@ impl PendingCall {
     }
 }
 
-/// The graph being written.
+/// The state of a graph under construction.
 pub(crate) struct Recorder {
     scope: Scope,
     tag: Arc<TraceTag>,
     pub(crate) builder: GraphBuilder,
-    /// By slot.
+    /// For each slot of a traced tensor: the tensor's value in the graph.
     values: Vec<ValueId>,
-    /// By the address of the operator's name, which is its own and permanent.
+    /// By the address of the operator's name, which is unique and permanent, so that no name is
+    /// hashed.
     ops: FxHashMap<usize, Rc<OpRecord>>,
     pub(crate) consts: Consts,
-    /// What the first of `consts` are that are inputs: numbers of the tensors that the trace was
-    /// told of.
+    /// For the first entries of `consts`, which are inputs: their indices in the state given to the
+    /// trace.
     pub(crate) state: Vec<Vec<usize>>,
-    /// Types below this have been looked at for data-dependent sizes.
+    /// Types with smaller ids have been searched for data-dependent sizes.
     types_seen: usize,
     bound_symbols: FxHashSet<SymbolId>,
-    /// How many of the scope's assertions were taken over, and how many of its guards were seen.
+    /// The number of the scope's assertions that have been taken over, and of its guards whose
+    /// lines have been set.
     assertions_seen: usize,
     guards_seen: usize,
-    /// Assertions about symbols that are not bound yet.
+    /// Assertions with symbols that are not bound yet.
     pending_assertions: Vec<Assertion>,
+    /// The lines of the assertions in the body, in order.
     pub(crate) assert_locs: Vec<Loc>,
 }
 
@@ -83,26 +96,27 @@ impl Recorder {
         }
     }
 
-    /// Adds an input, and gives the tensor that the program sees for it.
+    /// Adds a tensor input. Returns the traced tensor that the program gets.
     pub(crate) fn input_tensor(&mut self, fake: Tensor, name: &str) -> Result<Tensor> {
         let ty = self.tensor_type(fake.meta())?;
         let value = self.builder.input(ValueType::Tensor(ty), Some(name));
         Ok(fake.with_slot(self.slot(value)))
     }
 
-    /// Adds an integer as an input.
+    /// Adds an integer input.
     pub(crate) fn input_int(&mut self, i: SymInt, name: &str) -> Result<()> {
         let ty = ValueType::Int(self.expr(i)?);
         self.builder.input(ty, Some(name));
         Ok(())
     }
 
+    /// A new slot for a value.
     fn slot(&mut self, value: ValueId) -> TraceSlot {
         self.values.push(value);
         TraceSlot { trace: self.tag.clone(), value: self.values.len() as u32 - 1 }
     }
 
-    /// What the graph needs to know of an operator.
+    /// The record of an operator, cached.
     fn op_record(&mut self, op: Op) -> Result<Rc<OpRecord>> {
         let key = op.name().as_ptr().addr();
         if let Some(record) = self.ops.get(&key) {
@@ -113,13 +127,15 @@ impl Recorder {
         Ok(record)
     }
 
-    /// Translates the arguments of a call: into the graph, and into what the fake kernel takes.
-    pub(crate) fn prepare(&mut self, op: Op, given: &Args) -> Result<PendingCall> {
+    /// Translates the arguments of a call. Arguments equal to their defaults are dropped at the end
+    /// of the positional ones and among the keywords, so that a call has one canonical node.
+    pub(crate) fn prepare(&mut self, op: Op, program_args: &Args) -> Result<PendingCall> {
         self.flush_assertions(None);
         let op = self.op_record(op)?;
-        let is_default =
-            |i: usize| op.args.get(i).zip(given.get(i)).is_some_and(|(a, v)| a.is_default(v));
-        let mut positional = op.positional.min(given.len());
+        let is_default = |i: usize| {
+            op.args.get(i).zip(program_args.get(i)).is_some_and(|(a, v)| a.is_default(v))
+        };
+        let mut positional = op.positional.min(program_args.len());
         while positional > 0 && is_default(positional - 1) {
             positional -= 1;
         }
@@ -129,7 +145,7 @@ impl Recorder {
             fake_args: Args::new(),
             op: op.clone(),
         };
-        for (i, value) in given.iter().enumerate() {
+        for (i, value) in program_args.iter().enumerate() {
             if i < positional {
                 let arg = self.arg(value)?;
                 call.args.push(arg);
@@ -144,12 +160,19 @@ impl Recorder {
         Ok(call)
     }
 
-    /// Writes a call down, and gives its outputs as the program sees them. `given` are the
-    /// arguments as the program gave them.
+    /// Adds the node of a call, with its binds and assertions. `program_args` are the arguments as
+    /// the program passed them.
+    ///
+    /// Returns the outputs as the program gets them: traced tensors, or the argument itself where
+    /// the schema returns an argument (`add_` returns `self`).
+    ///
+    /// # Errors
+    /// A result has a type that graphs cannot represent, or a data-dependent symbol cannot be
+    /// bound.
     pub(crate) fn record(
         &mut self,
         call: PendingCall,
-        given: &Args,
+        program_args: &Args,
         outputs: Outputs,
         loc: Loc,
     ) -> Result<Outputs> {
@@ -207,7 +230,7 @@ impl Recorder {
         for (i, output) in outputs.into_iter().enumerate() {
             let traced = self.wrap(output, &mut values)?;
             wrapped.push(
-                match op.returns_arg.get(i).copied().flatten().and_then(|a| given.get(a)) {
+                match op.returns_arg.get(i).copied().flatten().and_then(|a| program_args.get(a)) {
                     Some(argument) => argument.clone(),
                     None => traced,
                 },
@@ -216,8 +239,8 @@ impl Recorder {
         Ok(wrapped)
     }
 
-    /// A result as the program sees it. `values` are the node's, one for each tensor and each
-    /// integer.
+    /// Turns a result into the traced one. `values` yields the node's values, one for each tensor
+    /// and each integer.
     fn wrap(&mut self, v: Value, values: &mut dyn Iterator<Item = ValueId>) -> Result<Value> {
         Ok(match v {
             Value::Tensor(t) => {
@@ -241,6 +264,7 @@ impl Recorder {
         })
     }
 
+    /// The graph type of a result, which must be a tensor or an integer.
     fn result_type(&mut self, v: &Value, output: usize) -> Result<ValueType> {
         match v {
             Value::Tensor(t) => Ok(ValueType::Tensor(self.tensor_type(t.meta())?)),
@@ -249,7 +273,11 @@ impl Recorder {
         }
     }
 
-    /// Binds the data-dependent symbols that a node's results are the first to have.
+    /// Binds the data-dependent symbols that occur for the first time in the results of a node.
+    ///
+    /// # Errors
+    /// Such a symbol occurs only inside a larger expression, in a stride or in an offset, so that
+    /// no run could determine its value.
     fn bind(&mut self, created: Created, types: &[ValueType]) -> Result<()> {
         let mut unbound: SmallVec<[SymbolId; 4]> = SmallVec::new();
         for (value, ty) in created.values.iter().zip(types) {
@@ -288,9 +316,9 @@ impl Recorder {
         }
     }
 
-    /// Moves assertions into the body that are about bound symbols only, in the order they were
-    /// raised. Guards and assertions raised since the last time are the program's at `line`, where
-    /// builtin code raised them for it.
+    /// Moves the assertions whose symbols are all bound into the body, in the order in which they
+    /// were raised. With `line`, guards and assertions raised since the last call get that line:
+    /// builtin code raised them for the program's call there.
     pub(crate) fn flush_assertions(&mut self, line: Option<Loc>) {
         let Recorder {
             scope,
@@ -327,6 +355,7 @@ impl Recorder {
         });
     }
 
+    /// The interned type of a tensor.
     fn tensor_type(&mut self, m: &Meta) -> Result<TypeId> {
         let ty = TensorType {
             dtype: m.dtype,
@@ -343,7 +372,7 @@ impl Recorder {
     }
 
     fn exprs(&self, dims: &[SymInt]) -> Result<SmallVec<[Expr; 4]>> {
-        // a loop: collecting results costs twice as much, for every node
+        // a loop, since collecting `Result`s takes twice as long and runs for every node
         let mut out = SmallVec::with_capacity(dims.len());
         for &i in dims {
             out.push(self.expr(i)?);
@@ -351,6 +380,7 @@ impl Recorder {
         Ok(out)
     }
 
+    /// An integer as an expression of the scope's table.
     fn expr(&self, i: SymInt) -> Result<Expr> {
         match i.as_i64() {
             Some(i) => Ok(Expr::Int(i)),
@@ -358,7 +388,7 @@ impl Recorder {
         }
     }
 
-    /// The graph's argument for a value.
+    /// The graph's argument for an argument of the program.
     pub(crate) fn arg(&mut self, v: &Value) -> Result<Arg> {
         Ok(match v {
             Value::None => Arg::None,
@@ -386,6 +416,8 @@ impl Recorder {
         })
     }
 
+    /// The graph value of a tensor: a traced tensor's slot, or a constant. Fails for a tensor of
+    /// another trace.
     fn value_of(&mut self, t: &Tensor) -> Result<ValueId> {
         match t.ok()?.slot() {
             Some(slot) if Arc::ptr_eq(&slot.trace, &self.tag) => {
@@ -403,7 +435,7 @@ impl Recorder {
         }
     }
 
-    /// A real tensor in the graph: a constant, unless it is known as something else.
+    /// The entry of a real tensor, which becomes a constant unless it is already known.
     fn constant(&mut self, t: &Tensor) -> Result<&ConstEntry> {
         let at = self.const_index(t, |r, ty, t| {
             r.builder.constant(ty, Arc::new(Captured(t.clone())), None)
@@ -411,7 +443,10 @@ impl Recorder {
         self.consts.all().get(at).ok_or_else(|| TraceError::Internal("a constant is lost").into())
     }
 
-    /// The number of a real tensor. `define` adds it to the graph, the first time.
+    /// The index of a real tensor in `consts`. If it is new, `define` adds it to the graph.
+    ///
+    /// # Errors
+    /// The tensor is fake but does not belong to a trace.
     pub(crate) fn const_index(
         &mut self,
         t: &Tensor,
@@ -433,6 +468,8 @@ impl Recorder {
         found
     }
 
+    /// The argument for the fake kernel. A traced tensor keeps its slot only if the fake kernel
+    /// reads nothing but metadata; otherwise it gets a plain fake tensor.
     fn fake_arg(&mut self, v: &Value, traced: bool) -> Result<Value> {
         let mut tensor = |t: &Tensor| match t.slot() {
             Some(_) if traced => Ok(t.clone()),
@@ -445,7 +482,8 @@ impl Recorder {
         }
     }
 
-    /// The finished graph; the recorder is empty afterwards. `table` is the closed scope's.
+    /// Finishes the graph and leaves the recorder empty. `table` is the table of the closed scope.
+    /// Returns the graph and the lines of its guards, without duplicate guards.
     pub(crate) fn finish(
         &mut self,
         table: &SymTable,
@@ -467,8 +505,8 @@ impl Recorder {
     }
 }
 
-/// The data-dependent symbols in an expression that nothing has bound, and whether it is just one
-/// of them.
+/// The data-dependent symbols of an expression that are not bound, and whether the expression is
+/// exactly one such symbol.
 pub(crate) fn unbound_symbols(
     table: &mut SymTable,
     e: Expr,

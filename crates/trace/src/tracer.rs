@@ -1,4 +1,8 @@
-//! The tracer: a dispatch mode that computes metadata only and writes down what was called.
+//! The tracer: a dispatch mode that runs fake kernels instead of kernels, and records every call.
+//!
+//! Like PyTorch's `make_fx` with fake tensors, tracing executes the program once on tensors that
+//! have metadata and no contents. With `propagate_real`, each call also runs its real kernel on
+//! copies of the samples.
 
 use crate::inputs::{PreparedInputs, TraceInputs};
 use crate::real_propagation::{self, RealValues};
@@ -17,24 +21,27 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// The state of one trace, as a dispatch mode.
 struct Tracer {
     tag: Arc<TraceTag>,
     scope: Scope,
     recorder: RefCell<Recorder>,
-    /// Real tensors beside the traced ones, if asked for.
+    /// With `propagate_real`: the real tensors that correspond to the traced ones.
     real_values: Option<RefCell<RealValues>>,
     first_error: RefCell<Option<Error>>,
 }
 
 impl Mode for Tracer {
     fn call(&self, op: Op, args: Args, loc: Loc) -> Result<Outputs> {
-        // the recorder is free while the fake kernel, which is user code, runs
+        // no borrow of the recorder is held while the fake kernel runs, since that is user code and
+        // may call operators
         let call = self.recorder.borrow_mut().prepare(op, &args)?;
         let outputs = fake::call(op, &call.fake_args, Some(&self.scope), loc);
         let Some(real_values) = &self.real_values else {
             return self.recorder.borrow_mut().record(call, &args, outputs?, loc);
         };
-        // an error with an operator is of a call that the fake kernel made
+        // an error that names an operator comes from a call inside the fake kernel, and is not
+        // about this operator's own fake kernel
         let missing = |e: &Error| {
             e.op().is_none() && matches!(e.kind(), ErrorKind::Fake(FakeError::Missing { .. }))
         };
@@ -74,8 +81,8 @@ impl Mode for Tracer {
 }
 
 impl Tracer {
-    /// Host data made by the program is a constant that every run copies anew, as the program would
-    /// make it anew.
+    /// Records host data that the program creates. The data is a constant, copied at each run as
+    /// the program would create it each time.
     fn lift(&self, t: &Tensor, loc: Loc) -> Result<Tensor> {
         let out = self.call(Op::lift_fresh_copy()?, args![t], loc)?;
         out.first().map_or_else(
@@ -85,16 +92,19 @@ impl Tracer {
     }
 }
 
-/// A running trace. Its tensors and symbols are dead once it is dropped.
+/// A running trace. Its tensors and symbols become invalid when it is dropped.
 pub(crate) struct TraceSession {
     tracer: Rc<Tracer>,
     inputs: PreparedInputs,
-    /// Whether tensors of the program's own become inputs.
+    /// Whether the program's own tensors become inputs.
     with_state: bool,
 }
 
 impl TraceSession {
-    /// Starts a trace of these inputs.
+    /// Starts a trace.
+    ///
+    /// # Errors
+    /// The options do not fit the inputs, or a sample is no valid input.
     pub(crate) fn begin(trace_inputs: &TraceInputs<'_>) -> Result<TraceSession> {
         let name = trace_inputs.options.name.as_deref().unwrap_or("graph");
         let (tag, scope) = (TraceTag::new(name), Scope::new());
@@ -126,17 +136,21 @@ impl TraceSession {
         })
     }
 
-    /// The leaves that the program gets.
+    /// The leaves from which the program's input is rebuilt.
     pub(crate) fn leaves(&self) -> &[Value] {
         &self.inputs.values
     }
 
-    /// Runs the program.
+    /// Runs the program under the tracer.
     pub(crate) fn run<R>(&self, f: impl FnOnce() -> R) -> R {
         mode::with_mode(self.tracer.clone(), f)
     }
 
-    /// Ends the trace. `output` is what the program returned, flattened.
+    /// Ends the trace. `output` is the flattened output of the program.
+    ///
+    /// # Errors
+    /// The first error of any operation in the program, even if its result is unused; an assertion
+    /// about a symbol that was never bound; an output that graphs cannot represent.
     pub(crate) fn finish(
         self,
         in_spec: TreeSpec,

@@ -1,29 +1,36 @@
-//! References of `f64` functions in arbitrary precision.
+//! Arbitrary-precision references for the `f64` functions.
+//!
+//! For `f32`, a platform's `f64` function is an accurate enough reference. For `f64` the reference
+//! must have more bits than the result, so the functions are evaluated with `astro_float_num`, in
+//! 192 bits, and in 320 bits where a subtraction follows.
 
 use super::{Error, Op};
 use astro_float_num::{BigFloat, Consts, RoundingMode};
 use maquette_ir::scalar_expr::{BinaryOp, UnaryOp};
 
-/// Bits of a reference.
+/// The precision of a reference, in bits.
 const BITS: usize = 192;
-/// Bits where a subtraction follows.
+/// The precision of intermediate results from which another number is subtracted.
 const MORE: usize = 320;
+/// Rounding to nearest, ties to even.
 const RM: RoundingMode = RoundingMode::ToEven;
 
-/// Evaluates functions to [`BITS`] bits; holds the constants they need.
+/// Evaluates functions to 192 bits, and caches the constants that they need.
 pub struct Big {
     consts: Consts,
 }
 
 impl Big {
-    /// With constants to come.
+    /// An evaluator with an empty cache.
     pub fn new() -> Result<Self, Error> {
         Ok(Big { consts: Consts::new().map_err(|e| Error::Constants(format!("{e:?}")))? })
     }
 
-    /// The error of `got` in ULP of `f64`. `approx` is what the platform's function gives: where it
-    /// says NaN, or where the arguments are not `regular` (zeros, infinities, NaN), its bits are
-    /// right, as they are where it and `got` agree on an infinity or a zero.
+    /// The error of `got` in ULP of `f64`; `None` if it is wrong in a way that has no distance.
+    ///
+    /// `approx` is the result of the platform's function. It decides about NaN and signs, and it is
+    /// taken as exact if the arguments are not `regular` (zeros, infinities, NaN), or if `got`
+    /// equals it and is an infinity or a zero.
     pub fn error(
         &mut self,
         got: f64,
@@ -45,13 +52,13 @@ impl Big {
         Some(distance(got, &exact))
     }
 
-    /// The function at a finite `x` other than 0; `None` for a function that is not known here.
+    /// The function at a finite `x` other than 0; `None` for an unknown function.
     pub fn unary(&mut self, op: UnaryOp, x: f64) -> Option<BigFloat> {
         use UnaryOp::*;
         let b = big(x);
         let one = big(1.0);
         let cc = &mut self.consts;
-        // Beyond this every exponential is an infinity, a zero or 1 to all bits.
+        // beyond this bound, every exponential is an infinity, a zero, or 1 to all bits
         let c = big(x.clamp(-1.0e4, 1.0e4));
         let tiny = x.abs() < 1.0e-12;
         Some(match op {
@@ -89,15 +96,16 @@ impl Big {
         })
     }
 
-    /// The function at two finite numbers other than 0; `None` for one that `f64` computes exactly.
+    /// The function at two finite numbers other than 0; `None` for a function that `f64` computes
+    /// exactly.
     pub fn binary(&mut self, op: Op, x: f64, y: f64) -> Option<BigFloat> {
         let Op::Binary(op) = op else { return None };
         let (a, b) = (big(x.abs()), big(y.abs()));
         match op {
             BinaryOp::Pow => {
                 let t = a.ln(MORE, RM, &mut self.consts).mul(&big(y), MORE, RM);
-                // Close to 1 a correctly rounded exponential would look for digits that are not
-                // there.
+                // Close to 1, a correctly rounded exponential would iterate for digits that do not
+                // exist.
                 let near = t.exponent().is_none_or(|e| e < -(BITS as i32));
                 let p = if near {
                     t.add(&big(1.0), BITS, RM)
@@ -118,7 +126,8 @@ impl Big {
         }
     }
 
-    /// `2/sqrt(pi) e^{-x^2} sum 2^n x^{2n+1} / (2n+1)!!`, whose terms are of one sign.
+    /// The error function by the series `2/sqrt(pi) e^{-x^2} sum 2^n x^{2n+1} / (2n+1)!!`. All its
+    /// terms have one sign, so there is no cancellation.
     fn erf(&mut self, x: f64, bits: usize) -> BigFloat {
         if x.abs() > 40.0 {
             return BigFloat::from_f64(1f64.copysign(x), bits);
@@ -150,19 +159,19 @@ impl Big {
         sum.mul(&scale, bits, RM).div(&pi, bits, RM)
     }
 
-    /// `1 - erf(x)`, with as many more bits as that cancels.
+    /// `1 - erf(x)`, with additional bits to make up for the cancellation.
     fn erfc(&mut self, x: f64) -> BigFloat {
         if x > 40.0 {
             return BigFloat::new(BITS);
         }
         let cancelled = if x > 0.0 { (x * x * std::f64::consts::LOG2_E) as usize } else { 0 };
-        // The series' relative error is that of an exponential of -x^2.
+        // the relative error of the series is about that of the exponential of -x^2
         let bits = MORE + cancelled + 64;
         BigFloat::from_f64(1.0, bits).sub(&self.erf(x, bits), BITS, RM)
     }
 }
 
-/// The same value. (`BigFloat` itself misreads subnormal numbers.)
+/// Converts exactly. `BigFloat::from_f64` misreads subnormal numbers, so these are scaled first.
 fn big(x: f64) -> BigFloat {
     if x.is_normal() || x == 0.0 {
         return BigFloat::from_f64(x, BITS);
@@ -171,7 +180,8 @@ fn big(x: f64) -> BigFloat {
     BigFloat::from_f64(x * scale, BITS).div(&BigFloat::from_f64(scale, BITS), BITS, RM)
 }
 
-/// `sum x^k / divisors[k-1]`, for a tiny x.
+/// `sum x^k / divisors[k-1]`: a truncated power series for a tiny `x`, where the direct formula
+/// would cancel.
 fn polynomial(x: &BigFloat, divisors: &[f64]) -> BigFloat {
     let mut power = x.clone();
     let mut sum = BigFloat::new(BITS);
@@ -182,13 +192,13 @@ fn polynomial(x: &BigFloat, divisors: &[f64]) -> BigFloat {
     sum
 }
 
-/// The difference of two numbers of one sign, in ULP of `exact`.
+/// The distance of two numbers of one sign, in ULP of `exact`.
 fn distance(got: f64, exact: &BigFloat) -> f64 {
     let limit = big(f64::MAX).add(&big(2f64.powi(970)), BITS, RM);
     let exact = exact.abs().min(&limit);
     let got = if got.is_infinite() { limit } else { big(got.abs()) };
     let difference = got.sub(&exact, BITS, RM).abs();
-    // A zero has no exponent worth the name; its ULP is that of the subnormal numbers.
+    // zero has no meaningful exponent; its ULP is that of the subnormal numbers
     let exponent = if exact.is_zero() {
         -1022
     } else {

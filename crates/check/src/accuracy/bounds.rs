@@ -1,22 +1,22 @@
-//! What is promised: the largest error of each function. The binary `ulp` and CI fail where it is
-//! exceeded.
+//! The documented error bounds of the elementary functions. The binary `ulp` and CI fail if a
+//! function exceeds its bound.
 
 use maquette_ir::DType;
 
-/// The largest error of a function, in ULP of the dtype.
+/// The maximum error of a function, in ULP of the dtype.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
-    /// The function's name in the scalar language.
+    /// The name of the function in the scalar language.
     pub name: &'static str,
-    /// Of `f32`, over every argument.
+    /// The bound for `f32`, over all arguments.
     pub f32: f64,
-    /// Of `f64`, over the arguments sampled.
+    /// The bound for `f64`, over the sampled arguments.
     pub f64: f64,
 }
 
 impl Bound {
-    /// The bound for a dtype. The narrow dtypes compute in `f32` and round once; one ULP of theirs
-    /// is 2^13 or 2^16 of `f32`.
+    /// The bound for a dtype. `f16` and `bf16` compute in `f32` and round once, and one ULP of
+    /// theirs is 2^13 or 2^16 ULP of `f32`.
     pub fn of(&self, dtype: DType) -> f64 {
         match dtype {
             DType::F64 => self.f64,
@@ -27,7 +27,7 @@ impl Bound {
     }
 }
 
-/// The bound of a function; `None` for one that promises nothing.
+/// The bound of a function; `None` if it has none.
 pub fn bound(name: &str) -> Option<&'static Bound> {
     BOUNDS.iter().find(|b| b.name == name)
 }
@@ -36,7 +36,7 @@ const fn ulp(name: &'static str, f32: f64, f64: f64) -> Bound {
     Bound { name, f32, f64 }
 }
 
-/// Every function's bound.
+/// The bounds of all functions.
 pub const BOUNDS: &[Bound] = &[
     ulp("exp", 0.92, 1.0),
     ulp("exp2", 0.51, 1.0),

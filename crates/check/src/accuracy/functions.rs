@@ -1,42 +1,42 @@
-//! The functions, with their references in `f64`.
+//! The measured functions, with their `f64` references.
 //!
-//! A reference is the platform's `f64` function (the `libm` crate's for the error functions, which
-//! are checked against arbitrary precision like all of `f64`). Those are within 1 ULP of `f64`,
-//! which is 2^-29 ULP of `f32`: no figure of an `f32` function is off by more than 0.000 000 01 for
-//! it.
+//! A reference is the platform's `f64` function, or that of the `libm` crate for the error
+//! functions; like all `f64` functions, they are checked against arbitrary precision. Their error
+//! is below 1 ULP of `f64`, which is 2^-29 ULP of `f32`, so it affects the figures of `f32`
+//! functions by less than 0.00000001.
 
 use super::Op;
 use maquette_ir::scalar_expr::BinaryOp::{Atan2, Fmod, Hypot, Pow, Remainder};
 use maquette_ir::scalar_expr::UnaryOp::{self, *};
 
-/// What `f(-x)` says of `f(x)`.
+/// The symmetry of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parity {
     /// `f(-x) = -f(x)`.
     Odd,
     /// `f(-x) = f(x)`.
     Even,
-    /// Nothing.
+    /// No symmetry.
     Neither,
 }
 
-/// A function of one argument.
+/// A function with one argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Unary {
     /// The operation.
     pub op: UnaryOp,
-    /// Its symmetry, which halves the work of the reference.
+    /// The symmetry, which halves the number of reference evaluations.
     pub parity: Parity,
-    /// Its reference.
+    /// The `f64` reference.
     pub exact: fn(f64) -> f64,
 }
 
-/// A function of two arguments.
+/// A function with two arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Binary {
     /// The operation.
     pub op: Op,
-    /// Its reference.
+    /// The `f64` reference.
     pub exact: fn(f64, f64) -> f64,
 }
 
@@ -50,7 +50,7 @@ const fn plain(op: UnaryOp, exact: fn(f64) -> f64) -> Unary {
     Unary { op, parity: Parity::Neither, exact }
 }
 
-/// Every elementary function of one argument.
+/// All elementary functions with one argument.
 pub const UNARY: &[Unary] = &[
     plain(Exp, f64::exp),
     plain(Exp2, f64::exp2),
@@ -79,7 +79,7 @@ pub const UNARY: &[Unary] = &[
     odd(Reciprocal, |x| 1.0 / x),
 ];
 
-/// Every elementary function of two arguments.
+/// All elementary functions with two arguments.
 pub const BINARY: &[Binary] = &[
     Binary { op: Op::Binary(Pow), exact: f64::powf },
     Binary { op: Op::Binary(Atan2), exact: f64::atan2 },
@@ -88,7 +88,7 @@ pub const BINARY: &[Binary] = &[
     Binary { op: Op::Binary(Remainder), exact: remainder },
 ];
 
-/// Without overflow where the result is small.
+/// The logistic function, without overflow where the result is small.
 fn sigmoid(x: f64) -> f64 {
     let e = (-x.abs()).exp();
     if x < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }

@@ -1,10 +1,10 @@
-//! How far the elementary functions are from the truth, in units in the last place (ULP), on every
+//! Measures the errors of the elementary functions, in units in the last place (ULP), on every
 //! instruction set.
 //!
-//! `sweep` runs a function over bit patterns and keeps the worst; `functions` lists what there is
-//! to run, each with its reference in `f64`, `big` has the references of `f64` itself; `bounds` is
-//! what is promised, and the one place that says so. The binary `ulp` runs every pattern, the test
-//! `accuracy` a sample.
+//! [`sweep`] evaluates a function at many bit patterns and records the largest error. [`functions`]
+//! lists the functions with their `f64` references, and [`big`] has references for `f64` itself.
+//! [`bounds`] holds the documented bounds, and is the only place that does. The binary `ulp`
+//! measures every `f32` pattern; the test `accuracy` measures a sample.
 
 pub mod big;
 pub mod bounds;
@@ -17,25 +17,25 @@ use maquette_ir::DType;
 use maquette_ir::scalar_expr::{BuildError, ScalarExpr};
 use maquette_kernels::{Element, Isa, KernelError, View, ViewMut, pointwise_on};
 
-/// Why a function could not be measured.
+/// The reasons for which a function cannot be measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The scalar language refused the function.
+    /// The scalar language rejects the function.
     #[error(transparent)]
     Build(#[from] BuildError),
     /// The kernel failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// A measuring thread ended without a result.
+    /// A measuring thread panicked.
     #[error("a measuring thread panicked")]
     Thread,
-    /// Arbitrary-precision constants could not be made.
+    /// The arbitrary-precision constants cannot be computed.
     #[error("arbitrary-precision constants: {0}")]
     Constants(String),
 }
 
-/// The instruction sets this machine has, the best first.
+/// The instruction sets of this machine, the best one first.
 pub fn instruction_sets() -> Vec<Isa> {
     let best = Isa::best();
     [Isa::Avx512, Isa::Avx2, Isa::Scalar].into_iter().filter(|i| *i <= best).collect()
@@ -44,14 +44,14 @@ pub fn instruction_sets() -> Vec<Isa> {
 /// A function of the scalar language.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// Of one argument.
+    /// A function with one argument.
     Unary(maquette_ir::scalar_expr::UnaryOp),
-    /// Of two arguments.
+    /// A function with two arguments.
     Binary(maquette_ir::scalar_expr::BinaryOp),
 }
 
 impl Op {
-    /// Its name in the scalar language.
+    /// The name in the scalar language.
     pub fn name(self) -> &'static str {
         match self {
             Op::Unary(op) => op.name(),
@@ -67,7 +67,7 @@ impl Op {
     }
 }
 
-/// A function ready to run on one dtype.
+/// A function compiled for one dtype.
 pub(crate) struct Kernel {
     expr: ScalarExpr,
 }
@@ -77,7 +77,7 @@ impl Kernel {
         Ok(Kernel { expr: op.expr(dtype)? })
     }
 
-    /// Fills `out`; `y` is the second argument, of a function that has one.
+    /// Evaluates the function into `out`; `y` holds the second arguments, if the function has two.
     pub(crate) fn run<T: Element>(
         &self,
         isa: Isa,

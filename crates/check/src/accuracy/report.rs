@@ -1,4 +1,4 @@
-//! Measuring what was asked for, and the tables of it.
+//! Runs the requested measurements, and formats their results.
 
 use super::bounds::{Bound, bound};
 use super::functions::{BINARY, Binary, UNARY, Unary};
@@ -9,38 +9,39 @@ use half::{bf16, f16};
 use maquette_ir::DType;
 use std::fmt::Write;
 
-/// How much to measure.
+/// The extent of a measurement.
 #[derive(Clone, Debug)]
 pub struct Effort {
-    /// Of `f32`, every `step`th pattern.
+    /// Every `step`-th `f32` pattern is measured.
     pub step: u64,
-    /// Of `f32` too, so many patterns to either side of each edge and each hard point.
+    /// So many `f32` patterns on each side of each edge and each hard point are measured too.
     pub reach: u64,
-    /// How many pairs of `f32` a function of two arguments gets.
+    /// The number of `f32` pairs for a function with two arguments.
     pub pairs: u64,
-    /// How many arguments of `f64`.
+    /// The number of `f64` arguments.
     pub wide: u64,
-    /// How many threads.
+    /// The number of threads.
     pub threads: usize,
 }
 
-/// One function's errors in one dtype.
+/// The errors of one function in one dtype.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The function.
     pub op: Op,
     /// The dtype.
     pub dtype: DType,
-    /// What was found.
+    /// The errors.
     pub errors: Errors,
 }
 
 impl Row {
+    /// The documented bound.
     fn stated(&self) -> Option<f64> {
         bound(self.op.name()).map(|b| b.of(self.dtype))
     }
 
-    /// Why this row breaks what is promised; `None` if it keeps it.
+    /// The reason for which this row violates the bound; `None` if it does not.
     pub fn failure(&self) -> Option<String> {
         let (name, d, e) = (self.op.name(), self.dtype, &self.errors);
         let at = |a: Option<[u64; 2]>| self.arguments(a.unwrap_or_default());
@@ -68,6 +69,7 @@ impl Row {
         }
     }
 
+    /// Arguments as text: values and bit patterns.
     fn arguments(&self, at: [u64; 2]) -> String {
         let one = |bits: u64| match self.dtype {
             DType::F64 => format!("{:e} ({bits:#018x})", f64::from_bits(bits)),
@@ -82,7 +84,7 @@ impl Row {
     }
 }
 
-/// Where wider runs found functions at their worst.
+/// The arguments at which exhaustive runs found the largest errors.
 const HARD: &[f32] = &[
     // exp
     -27.379_068,
@@ -110,8 +112,8 @@ fn binary<T: Format>(f: &Binary, n: u64, threads: usize) -> Result<Row, Error> {
     Ok(Row { op: f.op, dtype: T::DTYPE, errors: sweep::binary::<T>(f, n, threads)? })
 }
 
-/// Measures the functions that `wanted` names in the dtypes it wants, and shows each row as it
-/// comes.
+/// Measures the functions and dtypes that `wanted` selects. Calls `show` for each row as it is
+/// finished.
 pub fn measure(
     effort: &Effort,
     wanted: impl Fn(&str, DType) -> bool,
@@ -169,11 +171,11 @@ pub fn measure(
     Ok(rows)
 }
 
-/// The heading of [`line`]s.
+/// The heading for the lines of [`line()`].
 pub const HEADING: &str =
     "function    dtype      results    max ULP   mean ULP   stated  wrong  differ  worst at";
 
-/// A row as a line of text.
+/// A row as a line of a table.
 pub fn line(row: &Row) -> String {
     let e = &row.errors;
     let stated = row.stated().map_or("none".to_string(), |b| format!("{b:.4}"));
@@ -185,10 +187,11 @@ pub fn line(row: &Row) -> String {
     )
 }
 
-/// What PyTorch's functions do over a sample of `f32`: lines of a name and its largest error, as
-/// `benches/peers/torch_ulp.py` prints them.
+/// The largest errors of PyTorch's functions on a sample of `f32`: lines of a name and an error, as
+/// printed by `benches/peers/torch_ulp.py`.
 const PYTORCH: &str = include_str!("pytorch.tsv");
 
+/// PyTorch's largest error of a function; empty if it was not measured.
 fn pytorch(name: &str) -> &str {
     PYTORCH
         .lines()
@@ -197,7 +200,7 @@ fn pytorch(name: &str) -> &str {
         .map_or("", |(_, v)| v)
 }
 
-/// The rows as a table in Markdown, a line for each function.
+/// The rows as a Markdown table, one line for each function.
 pub fn markdown(rows: &[Row]) -> String {
     let mut out = String::from(
         "| function | f32 results | max | stated | worst at | mean | PyTorch | bf16 max | f16 max \
@@ -213,7 +216,7 @@ pub fn markdown(rows: &[Row]) -> String {
         let at = of(DType::F32).map_or(String::new(), |r| r.arguments(r.errors.at));
         let count = of(DType::F32).map_or(String::new(), |r| r.errors.count.to_string());
         let mean = of(DType::F32).map_or(String::new(), |r| format!("{:.4}", r.errors.mean()));
-        // A string takes every write.
+        // writing to a string cannot fail
         let _ = writeln!(
             out,
             "| `{name}` | {} | {} | {} | {at} | {mean} | {} | {} | {} | {} | {} |",

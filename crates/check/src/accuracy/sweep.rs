@@ -1,5 +1,4 @@
-//! Running a function over many arguments on every instruction set, on as many threads as asked
-//! for.
+//! Evaluates a function at many arguments, on every instruction set and several threads.
 
 use super::big::Big;
 use super::functions::{Binary, Parity, Unary};
@@ -8,28 +7,28 @@ use super::{Error, Kernel, Op, instruction_sets};
 use maquette_kernels::Isa;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Arguments of one kernel call.
+/// The number of arguments in one kernel call.
 const BLOCK: usize = 1 << 14;
 
-/// Bit patterns of non-negative numbers and NaNs: `count` of them from `first`, `step` apart. Each
-/// is run with either sign.
+/// A range of bit patterns of non-negative numbers and NaNs. Each pattern is evaluated with both
+/// signs.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// The first pattern.
     pub first: u64,
-    /// From one to the next.
+    /// The distance between patterns.
     pub step: u64,
-    /// How many.
+    /// The number of patterns.
     pub count: u64,
 }
 
-/// Every `step`th pattern of a dtype.
+/// Every `step`-th pattern of a dtype.
 pub fn patterns<T: Format>(step: u64) -> Vec<Span> {
     let all = 1u64 << (T::BITS - 1);
     vec![Span { first: 0, step, count: all.div_ceil(step) }]
 }
 
-/// The patterns about each of `points`, to `reach` on either side.
+/// The patterns around each of `points`, up to `reach` on each side.
 pub fn about<T: Format>(points: &[T], reach: u64) -> Vec<Span> {
     let span = |x: &T| {
         let bits = x.pattern() & !(1 << (T::BITS - 1));
@@ -39,8 +38,8 @@ pub fn about<T: Format>(points: &[T], reach: u64) -> Vec<Span> {
     points.iter().map(span).collect()
 }
 
-/// Where anything special happens: zero, the subnormal numbers' ends, the functions' domains and
-/// thresholds, infinity, NaN.
+/// Special points: zero, the ends of the subnormal range, the boundaries of the functions' domains
+/// and of their branches, infinity, NaN.
 pub const EDGES: &[f32] = &[
     0.0,
     f32::MIN_POSITIVE,
@@ -73,7 +72,7 @@ pub const EDGES: &[f32] = &[
     f32::NAN,
 ];
 
-/// Pseudo-random arguments (SplitMix64).
+/// Pseudo-random arguments, by SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -84,18 +83,18 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// In [0, 1).
+    /// A uniform number in [0, 1).
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Of either sign, with its exponent evenly in `lo..hi`.
+    /// A number of random sign, whose exponent is uniform in `lo..hi`.
     fn exponents(&mut self, lo: f64, hi: f64) -> f64 {
         let x = (1.0 + self.unit()) * (lo + (hi - lo) * self.unit()).floor().exp2();
         if self.next() & 1 == 0 { x } else { -x }
     }
 
-    /// An argument for a function of one: of any bits, of the size where functions bend, or near 1.
+    /// An argument: with random bits, of a moderate size, or near 1.
     fn argument(&mut self) -> f64 {
         match self.next() % 8 {
             0 => f64::from_bits(self.next()),
@@ -105,7 +104,7 @@ impl Random {
         }
     }
 
-    /// Two arguments: of any bits, of sizes whose powers are finite, or of one size.
+    /// A pair of arguments: with random bits, with finite powers, or of similar size.
     fn pair<T: Format>(&mut self) -> [T; 2] {
         match self.next() % 4 {
             0 => [T::from_pattern(self.next()), T::from_pattern(self.next())],
@@ -116,8 +115,8 @@ impl Random {
     }
 }
 
-/// Calls `work(state, k)` for `k` in `0..n` from `threads` threads, and gives what each thread
-/// collected.
+/// Calls `work(state, k)` for each `k` in `0..n` on `threads` threads, each with a state of its
+/// own. Returns the states.
 fn spread<S: Send>(
     n: usize,
     threads: usize,
@@ -135,12 +134,13 @@ fn spread<S: Send>(
             work(&mut state, k)?;
         }
     };
-    std::thread::scope(|s| {
-        let handles: Vec<_> = (0..threads.max(1)).map(|_| s.spawn(one)).collect();
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(one)).collect();
         handles.into_iter().map(|h| h.join().unwrap_or(Err(Error::Thread))).collect()
     })
 }
 
+/// The errors of all threads together.
 fn merged<T>(parts: Vec<T>, errors: impl Fn(&T) -> &Errors) -> Errors {
     let mut all = Errors::default();
     for p in &parts {
@@ -149,7 +149,7 @@ fn merged<T>(parts: Vec<T>, errors: impl Fn(&T) -> &Errors) -> Errors {
     all
 }
 
-/// A kernel with room for a block of arguments and results.
+/// A kernel, with buffers for a block of arguments and results.
 struct Bench<T> {
     kernel: Kernel,
     isas: Vec<Isa>,
@@ -176,8 +176,8 @@ impl<T: Format> Bench<T> {
         })
     }
 
-    /// Runs `x` (and `y`) on every instruction set; the best one's results are in `out`,
-    /// differences are counted.
+    /// Evaluates `x` (and `y`) on every instruction set. The results of the best one are left in
+    /// `out`; results that differ between instruction sets are counted.
     fn run(&mut self) -> Result<(), Error> {
         self.out.resize(self.x.len(), T::default());
         self.again.resize(self.x.len(), T::default());
@@ -196,7 +196,7 @@ impl<T: Format> Bench<T> {
         Ok(())
     }
 
-    /// Compares the results with `exact`.
+    /// Compares the results with the references in `exact`.
     fn compare(&mut self) {
         for (i, (got, exact)) in self.out.iter().zip(&self.exact).enumerate() {
             self.errors.add(arguments(&self.x, &self.y, i), error(*got, *exact));
@@ -204,11 +204,12 @@ impl<T: Format> Bench<T> {
     }
 }
 
+/// The bit patterns of the `i`-th arguments.
 fn arguments<T: Format>(x: &[T], y: &[T], i: usize) -> [u64; 2] {
     [x, y].map(|v| v.get(i).map_or(0, |v| v.pattern()))
 }
 
-/// A function over spans of a dtype narrower than `f64`, against its `f64` reference.
+/// Measures a function on spans of a dtype narrower than `f64`, against its `f64` reference.
 pub fn unary<T: Format>(f: &Unary, spans: &[Span], threads: usize) -> Result<Errors, Error> {
     let blocks: Vec<Span> = spans
         .iter()
@@ -246,7 +247,7 @@ pub fn unary<T: Format>(f: &Unary, spans: &[Span], threads: usize) -> Result<Err
     Ok(merged(spread(blocks.len(), threads, work, || Bench::new(Op::Unary(f.op)))?, |b| &b.errors))
 }
 
-/// A function of two arguments over `n` pseudo-random pairs and every pair of edges.
+/// Measures a function on `n` pseudo-random pairs and all pairs of edges.
 pub fn binary<T: Format>(f: &Binary, n: u64, threads: usize) -> Result<Errors, Error> {
     let blocks = n.div_ceil(BLOCK as u64) as usize;
     let work = |bench: &mut Bench<T>, k: usize| {
@@ -278,7 +279,8 @@ pub fn binary<T: Format>(f: &Binary, n: u64, threads: usize) -> Result<Errors, E
     Ok(merged(spread(blocks + 1, threads, work, || Bench::new(f.op))?, |b| &b.errors))
 }
 
-/// A function of `f64` over `n` pseudo-random arguments and the edges, against arbitrary precision.
+/// Measures an `f64` function on `n` pseudo-random arguments and the edges, against arbitrary
+/// precision.
 pub fn unary_f64(f: &Unary, n: u64, threads: usize) -> Result<Errors, Error> {
     let exact = |big: &mut Big, got: f64, [x, _]: [f64; 2]| {
         big.error(got, (f.exact)(x), x != 0.0 && x.is_finite(), |b| b.unary(f.op, x))
@@ -286,7 +288,7 @@ pub fn unary_f64(f: &Unary, n: u64, threads: usize) -> Result<Errors, Error> {
     wide(Op::Unary(f.op), n, threads, |r| [r.argument(), 0.0], exact)
 }
 
-/// A function of two `f64` over `n` pseudo-random pairs and every pair of edges, against arbitrary
+/// Measures an `f64` function on `n` pseudo-random pairs and all pairs of edges, against arbitrary
 /// precision.
 pub fn binary_f64(f: &Binary, n: u64, threads: usize) -> Result<Errors, Error> {
     let exact = |big: &mut Big, got: f64, [x, y]: [f64; 2]| {
@@ -296,6 +298,7 @@ pub fn binary_f64(f: &Binary, n: u64, threads: usize) -> Result<Errors, Error> {
     wide(f.op, n, threads, Random::pair::<f64>, exact)
 }
 
+/// Measures an `f64` function on samples and edges.
 fn wide(
     op: Op,
     n: u64,
@@ -303,7 +306,7 @@ fn wide(
     sample: impl Fn(&mut Random) -> [f64; 2] + Sync,
     error: impl Fn(&mut Big, f64, [f64; 2]) -> Option<f64> + Sync,
 ) -> Result<Errors, Error> {
-    /// Arguments of one piece of work: arbitrary precision is slow.
+    /// The arguments of one work item: fewer than a block, since arbitrary precision is slow.
     const PIECE: u64 = 256;
     let pieces = n.div_ceil(PIECE) as usize;
     let two = matches!(op, Op::Binary(_));

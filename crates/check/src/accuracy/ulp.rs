@@ -1,36 +1,41 @@
-//! The unit in the last place, and errors measured in it.
+//! Errors in units in the last place (ULP).
 //!
-//! The error of a result is its distance from the exact value, divided by the ULP *of the exact
-//! value*: the spacing of the dtype's numbers in the binade that holds it, of subnormal numbers
-//! below the least normal one. A correctly rounded result is within 0.5. An infinite result counts
-//! as the power of two after the largest finite number, and so does an exact value beyond it; an
-//! exact NaN or a zero of the other sign cannot be measured and is *wrong*, whatever the distance.
+//! The error of a result is its distance from the exact value, divided by the ULP of the exact
+//! value: the spacing of the dtype's numbers in the binade of the exact value, or of the subnormal
+//! numbers below the smallest normal one. A correctly rounded result has an error of at most 0.5.
+//!
+//! Infinite results, and exact values beyond the largest finite number, count as the power of two
+//! after that number. A NaN in only one of the two, or a zero of the wrong sign, has no distance;
+//! such a result is *wrong*.
 
 use half::{bf16, f16};
 use maquette_kernels::Element;
 
-/// A float dtype as measured here.
+/// A floating-point dtype that can be measured.
 pub trait Format: Element {
-    /// Bits of the significand, with the leading one.
+    /// The bits of the significand, including the leading one.
     const PRECISION: i32;
-    /// The exponent of the least normal number.
+    /// The exponent of the smallest normal number.
     const MIN_EXP: i32;
     /// The exponent of the largest finite number.
     const MAX_EXP: i32;
-    /// How many bits a pattern has.
+    /// The number of bits in a pattern.
     const BITS: u32;
-    /// The number with these bits.
+    /// The number with this bit pattern.
     fn from_pattern(bits: u64) -> Self;
-    /// Its bits.
+    /// The bit pattern.
     fn pattern(self) -> u64;
-    /// Its value; exact.
+    /// The exact value in `f64`.
     fn wide(self) -> f64;
-    /// The nearest number.
+    /// The nearest number to an `f64`.
     fn narrow(x: f64) -> Self;
 }
 
 macro_rules! format {
-    ($t:ident, $bits:ident, $narrow:expr, precision $p:literal, exponents $lo:literal $hi:literal) => {
+    (
+        $t:ident, $bits:ident, $narrow:expr,
+        precision $p:literal, exponents $lo:literal $hi:literal
+    ) => {
         impl Format for $t {
             const PRECISION: i32 = $p;
             const MIN_EXP: i32 = $lo;
@@ -61,14 +66,13 @@ format!(bf16, u16, bf16::from_f64, precision 8, exponents -126 127);
 format!(f32, u32, |x| x as f32, precision 24, exponents -126 127);
 format!(f64, u64, |x| x, precision 53, exponents -1022 1023);
 
-/// 2^n of a normal result.
+/// 2^n, for a normal result.
 #[inline]
 fn pow2(n: i32) -> f64 {
     f64::from_bits(((n + 1023) as u64) << 52)
 }
 
-/// The error of `got` where `exact` is the truth, in ULP of a dtype narrower than `f64`; `None` if
-/// it is wrong.
+/// The error of `got` in ULP of a dtype narrower than `f64`; `None` if it is wrong.
 #[inline]
 pub fn error<T: Format>(got: T, exact: f64) -> Option<f64> {
     let got = got.wide();
@@ -86,29 +90,29 @@ pub fn error<T: Format>(got: T, exact: f64) -> Option<f64> {
     Some((got - exact).abs() * pow2(T::PRECISION - 1 - exponent))
 }
 
-/// The worst and the mean of many errors.
+/// The maximum and the mean of many errors.
 #[derive(Clone, Debug, Default)]
 pub struct Errors {
-    /// How many results there were.
+    /// The number of results.
     pub count: u64,
     /// The largest error.
     pub max: f64,
-    /// Its arguments' bits.
+    /// The bit patterns of its arguments.
     pub at: [u64; 2],
     /// The sum of the errors.
     pub sum: f64,
-    /// How many results have a NaN or a sign of zero that is not the exact value's.
+    /// The number of wrong results.
     pub wrong: u64,
-    /// The first such arguments' bits.
+    /// The bit patterns of the first arguments with a wrong result.
     pub wrong_at: Option<[u64; 2]>,
-    /// How many results have other bits on another instruction set.
+    /// The number of results that differ on another instruction set.
     pub differ: u64,
-    /// The first such arguments' bits.
+    /// The bit patterns of the first such arguments.
     pub differ_at: Option<[u64; 2]>,
 }
 
 impl Errors {
-    /// Counts one result.
+    /// Adds a result.
     #[inline]
     pub fn add(&mut self, at: [u64; 2], error: Option<f64>) {
         self.count += 1;
@@ -126,13 +130,13 @@ impl Errors {
         }
     }
 
-    /// Counts one result whose bits differ between instruction sets.
+    /// Adds a result that differs between instruction sets.
     pub fn add_difference(&mut self, at: [u64; 2]) {
         self.differ += 1;
         self.differ_at.get_or_insert(at);
     }
 
-    /// Takes in what another thread found.
+    /// Adds the errors of another thread.
     pub fn merge(&mut self, other: &Errors) {
         self.count += other.count;
         self.sum += other.sum;
@@ -145,7 +149,7 @@ impl Errors {
         }
     }
 
-    /// The mean error.
+    /// The mean error of the results that are not wrong.
     pub fn mean(&self) -> f64 {
         self.sum / (self.count - self.wrong).max(1) as f64
     }

@@ -1,4 +1,4 @@
-//! Calls of the operator on copies of a sample, and how two of them differ.
+//! Calls of the operator on copies of a sample, and the differences between two calls.
 
 use super::sample::{StorageSnapshot, copy, snapshot_storages};
 use super::sample_variants::SampleVariant;
@@ -14,24 +14,24 @@ pub(super) struct OpUnderTest<'a> {
     pub(super) loc: Loc,
 }
 
-/// What a call did.
+/// The record of a call.
 pub(super) struct CallRecord {
     pub(super) args: Args,
     pub(super) outputs: Vec<Value>,
-    /// Of every tensor among the arguments, before the call.
+    /// The metadata of every tensor among the arguments, before the call.
     pub(super) metadata: Vec<String>,
     pub(super) before: Vec<StorageSnapshot>,
     pub(super) after: Vec<StorageSnapshot>,
 }
 
-/// A sample that the operator took, and what came of it.
+/// A sample that the operator accepts, with the record of the call on it.
 pub(super) struct SampleRun {
     pub(super) variant: SampleVariant,
     pub(super) ran: CallRecord,
 }
 
-/// Whether an error is one that no kernel may cause, on whatever arguments it is called: anything
-/// else may be a refusal of these.
+/// Whether an error means that the kernel broke its contract, which it may not do on any arguments.
+/// Any other error may be a legitimate refusal of these arguments.
 pub(super) fn breaks_contract(e: &Error) -> bool {
     use maquette_ops::{AccessError, CallError, ErrorKind};
     match e.kind() {
@@ -55,7 +55,7 @@ pub(super) fn breaks_contract(e: &Error) -> bool {
 }
 
 impl OpUnderTest<'_> {
-    /// Calls the operator with copies of `args`, as `call` does it.
+    /// Calls the operator on copies of `args`, by `call`.
     pub(super) fn on_copies(
         &self,
         args: &[Value],
@@ -72,7 +72,7 @@ impl OpUnderTest<'_> {
         Ok(CallRecord { args, outputs, metadata, before, after })
     }
 
-    /// One eager call.
+    /// Makes one eager call.
     pub(super) fn run(&self, args: &[Value]) -> Result<CallRecord> {
         self.on_copies(args, |args| {
             catch_panics("its kernel", || Ok(self.op.call_at(args.clone(), self.loc)?.into_vec()))
@@ -80,11 +80,11 @@ impl OpUnderTest<'_> {
     }
 }
 
-/// Two calls that should be equal to the bit, and what to call them.
+/// Two calls that should agree in every bit, with their names in messages.
 pub(super) struct Pair<'a> {
     pub(super) first: (&'a str, &'a CallRecord),
     pub(super) second: (&'a str, &'a CallRecord),
-    /// Whether values count, or metadata and aliasing only.
+    /// Whether values are compared, or only metadata and aliasing.
     pub(super) values: bool,
 }
 
@@ -93,7 +93,7 @@ impl Pair<'_> {
         format!("{a} {}, {b} {}", self.first.0, self.second.0)
     }
 
-    /// How they differ.
+    /// The differences between the two calls.
     pub(super) fn differences(&self, schema: &Schema) -> Vec<String> {
         let ((_, first), (_, second)) = (self.first, self.second);
         let mut out = Vec::new();
@@ -159,7 +159,7 @@ impl Pair<'_> {
     }
 }
 
-/// Which outputs share memory with which arguments and other outputs.
+/// For each output: the arguments and the other outputs that share its memory.
 pub(super) fn aliasing(schema: &Schema, ran: &CallRecord) -> Vec<String> {
     let outputs: Vec<(usize, Tensor)> = flatten(&ran.outputs)
         .iter()

@@ -1,4 +1,4 @@
-//! The fake kernel's outputs, against the real ones.
+//! Compares the fake kernel's outputs with the kernel's.
 
 use super::calls::{OpUnderTest, SampleRun};
 use super::report::CheckReport;
@@ -10,33 +10,33 @@ use maquette_ir::sym::{Expr, Range, Scope, ScopeData, SymInt, SymbolId, SymbolKi
 use maquette_ops::{Meta, Result, Tensor, Value, fake};
 use rustc_hash::FxHashMap;
 
-/// What a data-dependent size was on one sample, and what else was known there by name.
+/// The value of a data-dependent size on one sample, with the other numbers known there by name.
 struct ObservedSize {
     kind: VariantKind,
     value: i64,
     known: Vec<(String, i64)>,
 }
 
-/// The data-dependent sizes of all samples, by their number.
+/// The data-dependent sizes of all samples, by symbol name.
 #[derive(Default)]
 pub(super) struct DataDependentSizes(Vec<(String, Vec<ObservedSize>)>);
 
-/// The arguments without their data, sharing storages as the real ones do.
-fn fake_args(s: &OpUnderTest<'_>, args: &[Value]) -> Result<maquette_ops::Args> {
-    let operands = operands(s.schema, args);
-    let mut made: Vec<Tensor> = Vec::new();
+/// Fake tensors for the arguments, which share storages as the real ones do.
+fn fake_args(subject: &OpUnderTest<'_>, args: &[Value]) -> Result<maquette_ops::Args> {
+    let operands = operands(subject.schema, args);
+    let mut fakes: Vec<Tensor> = Vec::new();
     for o in &operands {
-        let sharing = operands.iter().zip(&made).find(|(p, _)| p.tensor.shares_storage(&o.tensor));
+        let sharing = operands.iter().zip(&fakes).find(|(p, _)| p.tensor.shares_storage(&o.tensor));
         let meta = o.tensor.meta().clone();
-        made.push(match sharing {
-            Some((_, made)) => made.fake_view(meta)?,
+        fakes.push(match sharing {
+            Some((_, fake)) => fake.fake_view(meta)?,
             None => Tensor::fake_of(meta),
         });
     }
-    super::sample::replace(&operands, args, &made)
+    super::sample::replace(&operands, args, &fakes)
 }
 
-/// The values of the data-dependent sizes, by what the real outputs have in their places.
+/// The values of data-dependent symbols, taken from the real outputs.
 struct SymbolBindings<'a> {
     data: &'a ScopeData,
     scope: &'a Scope,
@@ -52,7 +52,7 @@ impl SymbolBindings<'_> {
         self.data.table.eval(self.expr(i)?, &|s| self.values.get(&s).copied()).ok()
     }
 
-    /// Takes the real number for a size that is one symbol.
+    /// Binds a promised size that is exactly one symbol to the real size.
     fn bind(&mut self, promised: SymInt, real: SymInt) {
         let (Some(e @ Expr::Id(_)), Some(real)) = (self.expr(promised), real.as_i64()) else {
             return;
@@ -64,7 +64,7 @@ impl SymbolBindings<'_> {
         }
     }
 
-    /// A number that the fake kernel promises, to be read: `2*u0 = 4`.
+    /// A promised number as text, with its value if it is symbolic: `2*u0, which is 4`.
     fn text(&self, i: SymInt) -> String {
         match (i.as_i64(), self.expr(i)) {
             (Some(n), _) => n.to_string(),
@@ -76,11 +76,13 @@ impl SymbolBindings<'_> {
         }
     }
 
+    /// Whether a promised number, once symbols have values, is not the real one.
     fn differs(&self, promised: SymInt, real: SymInt) -> bool {
         self.eval(promised) != real.as_i64()
     }
 }
 
+/// The message for a difference.
 fn mismatch_text(
     what: &str,
     expected: impl std::fmt::Display,
@@ -89,7 +91,7 @@ fn mismatch_text(
     format!("{what}: the fake kernel promises {expected}, the kernel gives {found}")
 }
 
-/// Compares metadata; one message, the most telling one.
+/// Compares metadata. Returns one message, for the most significant difference.
 fn tensor(bindings: &SymbolBindings<'_>, what: &str, p: &Meta, r: &Meta) -> Option<String> {
     let pairs: [(&str, String, String); 4] = [
         ("dtype", p.dtype.to_string(), r.dtype.to_string()),
@@ -118,25 +120,26 @@ fn tensor(bindings: &SymbolBindings<'_>, what: &str, p: &Meta, r: &Meta) -> Opti
         .then(|| mismatch_text(&format!("{what}, offset"), bindings.text(p.offset), r.offset))
 }
 
-/// Compares the fake kernel's outputs with a call's.
+/// Compares the fake kernel's outputs with those of a call.
 pub(super) fn call(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     tried: &SampleRun,
     report: &mut CheckReport,
     sizes: &mut DataDependentSizes,
 ) -> Result<()> {
     let (ran, SampleVariant { kind, what: sample, .. }) = (&tried.ran, &tried.variant);
     let scope = Scope::new();
-    let args = fake_args(s, &ran.args)?;
-    let promised =
-        match catch_panics("its fake kernel", || fake::call(s.op, &args, Some(&scope), s.loc)) {
-            Ok(outputs) => outputs.into_vec(),
-            Err(e) => {
-                report.fail(sample, &s.text(&e));
-                return Ok(());
-            }
-        };
-    // handles know their scope, so it stays open while they are looked at
+    let args = fake_args(subject, &ran.args)?;
+    let promised = match catch_panics("its fake kernel", || {
+        fake::call(subject.op, &args, Some(&scope), subject.loc)
+    }) {
+        Ok(outputs) => outputs.into_vec(),
+        Err(e) => {
+            report.fail(sample, &subject.text(&e));
+            return Ok(());
+        }
+    };
+    // symbolic sizes refer to their scope, so the scope stays open while they are examined
     let data = scope.with(|data| data.clone());
     let mut bindings = SymbolBindings { data: &data, scope: &scope, values: FxHashMap::default() };
     for m in compare(&mut bindings, &promised, &ran.outputs) {
@@ -152,7 +155,11 @@ pub(super) fn call(
             );
             report.fail(sample, &message);
         }
-        sizes.note(name, ObservedSize { kind: *kind, value, known: known(s, &ran.args) }, range);
+        sizes.note(
+            name,
+            ObservedSize { kind: *kind, value, known: known(subject, &ran.args) },
+            range,
+        );
     }
     for a in &data.assertions {
         if data
@@ -212,7 +219,7 @@ fn compare(bindings: &mut SymbolBindings<'_>, promised: &[Value], real: &[Value]
                 out.push(mismatch_text(&what, bindings.text(*p), r) + hint);
             }
             (Value::Int(_), Value::Int(_)) | (Value::None, Value::None) => {}
-            // what data decide cannot be known beforehand
+            // values that depend on data have no promise
             (Value::Float(_), Value::Float(_))
             | (Value::Bool(_), Value::Bool(_))
             | (Value::Str(_), Value::Str(_)) => {}
@@ -222,11 +229,11 @@ fn compare(bindings: &mut SymbolBindings<'_>, promised: &[Value], real: &[Value]
     out
 }
 
-/// The numbers that a size may turn out to be: the sizes of the arguments, their numbers of
-/// elements, the integers given.
-fn known(s: &OpUnderTest<'_>, args: &[Value]) -> Vec<(String, i64)> {
+/// The numbers to which a data-dependent size is compared: the arguments' sizes, their numbers of
+/// elements, and integer arguments.
+fn known(subject: &OpUnderTest<'_>, args: &[Value]) -> Vec<(String, i64)> {
     let mut out = Vec::new();
-    for o in operands(s.schema, args) {
+    for o in operands(subject.schema, args) {
         let sizes = o.tensor.sizes().iter().enumerate();
         out.extend(
             sizes.filter_map(|(d, n)| Some((format!("size {d} of `{}`", o.name), n.as_i64()?))),
@@ -238,7 +245,7 @@ fn known(s: &OpUnderTest<'_>, args: &[Value]) -> Vec<(String, i64)> {
                 .map(|n| (format!("the number of elements of `{}`", o.name), n)),
         );
     }
-    for (a, v) in s.schema.args.iter().zip(args) {
+    for (a, v) in subject.schema.args.iter().zip(args) {
         if let Value::Int(i) = v {
             out.extend(i.as_i64().map(|i| (format!("`{}`", a.name), i)));
         }
@@ -248,7 +255,7 @@ fn known(s: &OpUnderTest<'_>, args: &[Value]) -> Vec<(String, i64)> {
 
 impl DataDependentSizes {
     fn note(&mut self, name: &str, seen: ObservedSize, range: Range) {
-        // a declared single value is no accident
+        // a range with a single value is a declaration, and no accident
         if range.lo == range.hi {
             return;
         }
@@ -258,7 +265,8 @@ impl DataDependentSizes {
         }
     }
 
-    /// Warns of sizes that never depended on data, where other sizes and other contents were tried.
+    /// Warns of data-dependent sizes that equalled the same known number, or one constant, on all
+    /// samples, if other sizes and other contents were tried.
     pub(super) fn warn_of_constants(&self, report: &mut CheckReport) {
         for (name, all) in &self.0 {
             let tried = |kind: VariantKind| all.iter().any(|s| s.kind == kind);

@@ -1,16 +1,15 @@
-//! Whether an operator keeps its contract: [`opcheck`] calls it, traces it and compares, on a
-//! sample and on samples derived from it.
+//! Checks the contract of an operator: [`opcheck`] calls it, traces it and compares the results, on
+//! a sample and on variants of the sample. It is the counterpart of PyTorch's
+//! `torch.library.opcheck`.
 //!
-//! What is compared is bits and metadata, never "close enough". Samples are copied for every call,
-//! and keep their aliasing: tensors that share memory do so in the copies. Derived samples have
-//! other sizes (equal sizes change together, then one by one), other contents, other layouts and
-//! other integers; those that the kernel refuses are left out, and the report says which sizes
-//! could not be varied.
+//! All comparisons are exact, of bits and metadata. Every call gets copies of its arguments, so
+//! samples should be small; arguments that share memory share it in the copies too. The variants
+//! have other sizes (equal sizes change together, then one by one), other contents, other layouts
+//! and other integers. Variants that the kernel refuses are skipped, and the report lists the sizes
+//! that could not be varied.
 //!
-//! Every call is made on copies, so samples should be small.
-//!
-//! What it does not see: a write through a raw pointer of the bits that were there already; an
-//! effect outside of tensors.
+//! Not detected: a write through a raw pointer of the bits that were already there; an effect
+//! outside of tensors.
 
 mod calls;
 mod fakes;
@@ -31,29 +30,34 @@ use maquette_ops::library::Tag;
 use maquette_ops::{Args, Error, Op, Result, mode};
 use sample_variants::{SampleVariant, VariantGenerator, VariantKind};
 
-/// Checks an operator on sample arguments, given as for [`Op::call`].
+/// Checks an operator on sample arguments, which are given as for [`Op::call`].
 ///
 /// ```
 /// use maquette_check::opcheck::opcheck;
 /// use maquette_ops::{Result, Tensor, args, custom_op};
-/// let op = custom_op("doc::twice").kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) }).register()?;
-/// op.register_fake(|_cx: &maquette_ops::FakeCtx, x: &Tensor| -> Result<Tensor> { Ok(x.new_empty(x.sizes(), x.dtype())) })?;
+/// # use maquette_ops::FakeCtx;
+/// let op = custom_op("doc::twice")
+///     .kernel(|x: &Tensor| -> Result<Tensor> { Ok(x + x) })
+///     .register()?;
+/// op.register_fake(|_: &FakeCtx, x: &Tensor| -> Result<Tensor> {
+///     Ok(x.new_empty(x.sizes(), x.dtype()))
+/// })?;
 /// opcheck(&op, args![Tensor::from([1.0f32, 2.0])])?;
 /// # Ok::<(), maquette_ops::Error>(())
 /// ```
 ///
 /// # Errors
-/// A check failed: the error is the whole report. Or the sample does not fit the schema, or is not
-/// of real tensors on the host.
+/// A check failed: the error contains the whole report. The sample does not fit the schema, or has
+/// tensors that are not real or not on the host.
 #[track_caller]
 pub fn opcheck(op: &Op, args: Args) -> Result<Report> {
     opcheck_with(op, args, OpcheckOptions::new())
 }
 
-/// As [`opcheck`], with options.
+/// Like [`opcheck`], with options.
 ///
 /// # Errors
-/// As [`opcheck`]; failed checks are in the report only, where [`OpcheckOptions::raise`] is off.
+/// As [`opcheck`]. Without [`OpcheckOptions::raise`], failed checks are only in the report.
 #[track_caller]
 pub fn opcheck_with(op: &Op, args: Args, options: OpcheckOptions) -> Result<Report> {
     let loc = Loc::caller();
@@ -64,7 +68,7 @@ pub fn opcheck_with(op: &Op, args: Args, options: OpcheckOptions) -> Result<Repo
     Ok(report)
 }
 
-/// What [`opcheck_with`] does.
+/// The options of [`opcheck_with`].
 #[derive(Clone, Debug)]
 pub struct OpcheckOptions {
     checks: Vec<Check>,
@@ -85,45 +89,44 @@ impl Default for OpcheckOptions {
 }
 
 impl OpcheckOptions {
-    /// Every check, on up to 32 derived samples; a failed check is an error.
+    /// All checks, on up to 32 variants of the sample; a failed check is an error.
     pub fn new() -> OpcheckOptions {
         OpcheckOptions::default()
     }
 
-    /// Only these checks.
+    /// Makes only these checks.
     pub fn only(mut self, checks: impl IntoIterator<Item = Check>) -> OpcheckOptions {
         self.checks = checks.into_iter().collect();
         self
     }
 
-    /// Not this one.
+    /// Omits a check.
     pub fn skip(mut self, check: Check) -> OpcheckOptions {
         self.checks.retain(|c| *c != check);
         self
     }
 
-    /// Whether a failed check is an error, as by default, or is in the report only.
+    /// Whether a failed check is an error (the default), or only part of the report.
     pub fn raise(mut self, on: bool) -> OpcheckOptions {
         self.raise = on;
         self
     }
 
-    /// How many samples are derived at most; none for kernels that must not see other sizes or
-    /// contents than the sample's.
+    /// The maximum number of variants; 0 for kernels that must not get other sizes or contents than
+    /// the sample's.
     pub fn derive(mut self, most: usize) -> OpcheckOptions {
         self.derive = most;
         self
     }
 
-    /// Whether the operator is taken for random, as one with the tag is: its values are not
-    /// compared.
+    /// Treats the operator as nondeterministic, as its tag would: values are not compared.
     pub fn nondeterministic(mut self, on: bool) -> OpcheckOptions {
         self.nondeterministic = on;
         self
     }
 }
 
-/// Why equal inputs need not give equal bits, if so.
+/// The reason for which equal inputs need not give equal bits; `None` if they must.
 fn nondeterministic(op: Op, options: &OpcheckOptions) -> Option<&'static str> {
     if options.nondeterministic
         || [Tag::NondeterministicSeeded, Tag::NondeterministicBitwise]
@@ -193,20 +196,20 @@ fn run(op: Op, args: Args, options: &OpcheckOptions, loc: Loc) -> Result<Report>
     Ok(report)
 }
 
-/// The operator fails on the sample itself: nothing else can be checked.
-fn refused(s: &OpUnderTest<'_>, report: &mut Report, e: &Error) {
+/// Reports that the operator fails on the sample itself, so that nothing else can be checked.
+fn refused(subject: &OpUnderTest<'_>, report: &mut Report, e: &Error) {
     for (i, check) in report.checks.iter_mut().enumerate() {
         if i == 0 {
-            check.fail("the sample", &s.text(e));
+            check.fail("the sample", &subject.text(e));
         } else {
             check.not_run("the operator fails on the sample");
         }
     }
 }
 
-/// The derived samples that the operator takes. What could not be varied is noted.
+/// The variants that the operator accepts. Adds to the report what could not be varied.
 fn variants(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     derive: &VariantGenerator<'_>,
     options: &OpcheckOptions,
     report: &mut Report,
@@ -219,14 +222,14 @@ fn variants(
             .push(format!("more than {most} derived samples, as the given one is large"));
     }
     for variant in derive.variants(most)? {
-        match s.run(&variant.args) {
+        match subject.run(&variant.args) {
             Ok(ran) => tried.push(SampleRun { variant, ran }),
             Err(e) if calls::breaks_contract(&e) => broken.push((variant, e)),
             Err(e) => refused.push((variant, e)),
         }
     }
     if let Some(check) = report.checks.iter_mut().find(|c| c.check == Check::Schema) {
-        broken.iter().for_each(|(v, e)| check.fail(&v.what, &s.text(e)));
+        broken.iter().for_each(|(v, e)| check.fail(&v.what, &subject.text(e)));
     }
     report.derived = tried.len();
     let why = |e: &Error| e.kind().to_string().lines().next().unwrap_or_default().to_owned();
@@ -251,17 +254,17 @@ fn variants(
     Ok(tried)
 }
 
-/// The calls that were made, for the checks to look at.
+/// The calls that were made, which the checks examine.
 struct CheckContext<'a> {
     subject: &'a OpUnderTest<'a>,
     derive: &'a VariantGenerator<'a>,
-    /// The sample first.
+    /// The sample comes first.
     tried: &'a [SampleRun],
     random: Option<&'static str>,
 }
 
 impl CheckContext<'_> {
-    /// Each sample in turn; where the given one fails, the derived ones are not looked at.
+    /// Applies `f` to each sample. If the given sample fails, its variants are skipped.
     fn each(&self, check: &mut CheckReport, mut f: impl FnMut(&SampleRun, &mut CheckReport)) {
         for t in self.tried {
             f(t, check);
@@ -272,33 +275,35 @@ impl CheckContext<'_> {
     }
 
     fn schema(&self, check: &mut CheckReport) -> Result<()> {
-        let s = self.subject;
+        let subject = self.subject;
         let mut written = schema::WrittenArgs::default();
-        self.each(check, |t, check| schema::call(s, &t.ran, &t.variant.what, check, &mut written));
+        self.each(check, |t, check| {
+            schema::call(subject, &t.ran, &t.variant.what, check, &mut written)
+        });
         if check.failed() {
             return Ok(());
         }
         if let Some(given) = self.tried.first() {
-            schema::never_written(s, &given.variant.args, &written, check);
+            schema::never_written(subject, &given.variant.args, &written, check);
         }
-        if s.op.is_builtin() {
+        if subject.op.is_builtin() {
             return Ok(());
         }
-        schema::margins(s, self.derive, self.random.is_none(), check)?;
-        if self.random.is_none() && s.op.is_mutable() && !check.failed() {
-            schema::note_initial_contents_dependence(s, self.derive, check)?;
+        schema::margins(subject, self.derive, self.random.is_none(), check)?;
+        if self.random.is_none() && subject.op.is_mutable() && !check.failed() {
+            schema::note_initial_contents_dependence(subject, self.derive, check)?;
         }
         Ok(())
     }
 
-    /// Whether the fake kernel is wrong.
+    /// Checks the fake kernel. Returns whether it is wrong.
     fn fakes(&self, report: &mut Report) -> Result<bool> {
         let mut unasked = CheckReport::new(Check::Fake);
         let check =
             report.checks.iter_mut().find(|c| c.check == Check::Fake).unwrap_or(&mut unasked);
-        let s = self.subject;
-        if let Some((output, ty)) = sample::untraceable(s.schema)
-            && (s.op.is_builtin() || !s.op.has_fake())
+        let subject = self.subject;
+        if let Some((output, ty)) = sample::untraceable(subject.schema)
+            && (subject.op.is_builtin() || !subject.op.has_fake())
         {
             check.not_run(format!(
                 "output {output} is a {ty}, which data decide; there is nothing to promise"
@@ -308,7 +313,7 @@ impl CheckContext<'_> {
         let mut sizes = fakes::DataDependentSizes::default();
         let mut error = None;
         self.each(check, |t, check| {
-            if let Err(e) = fakes::call(s, t, check, &mut sizes) {
+            if let Err(e) = fakes::call(subject, t, check, &mut sizes) {
                 error.get_or_insert(e);
             }
         });
@@ -322,19 +327,21 @@ impl CheckContext<'_> {
         if let Some(why) = self.random {
             return check.not_run(why);
         }
-        let s = self.subject;
-        self.each(check, |t, check| match s.run(&t.variant.args) {
+        let subject = self.subject;
+        self.each(check, |t, check| match subject.run(&t.variant.args) {
             Ok(again) => {
                 let pair = Pair {
                     first: ("in one call", &t.ran),
                     second: ("in the next", &again),
                     values: true,
                 };
-                for d in pair.differences(s.schema) {
+                for d in pair.differences(subject.schema) {
                     check.fail(&t.variant.what, &d);
                 }
             }
-            Err(e) => check.fail(&t.variant.what, &format!("a second call fails: {}", s.text(&e))),
+            Err(e) => {
+                check.fail(&t.variant.what, &format!("a second call fails: {}", subject.text(&e)))
+            }
         });
         if check.failed() {
             check.notes.push(
@@ -346,14 +353,17 @@ impl CheckContext<'_> {
     }
 
     fn traces(&self, check: &mut CheckReport, fakes_wrong: bool) {
-        let s = self.subject;
-        if check.check == Check::Effects && s.op.effect().is_none() && !s.op.is_mutable() {
+        let subject = self.subject;
+        if check.check == Check::Effects
+            && subject.op.effect().is_none()
+            && !subject.op.is_mutable()
+        {
             return check.not_run("it mutates nothing and has no effect");
         }
         if fakes_wrong {
             return check.not_run("the fake kernel must be right first");
         }
-        if let Some((output, ty)) = sample::untraceable(s.schema) {
+        if let Some((output, ty)) = sample::untraceable(subject.schema) {
             return check.not_run(format!(
                 "output {output} is a {ty}, which data decide; a trace cannot hold it"
             ));
@@ -361,11 +371,11 @@ impl CheckContext<'_> {
         let values = self.random.is_none();
         let mut traces = traces::Traces::default();
         match (check.check, self.tried.first()) {
-            (Check::Effects, Some(given)) => traces::effects(s, given, values, check),
+            (Check::Effects, Some(given)) => traces::effects(subject, given, values, check),
             (Check::StaticTrace, _) => {
-                self.each(check, |t, check| traces::Traces::fixed(s, t, values, check))
+                self.each(check, |t, check| traces::Traces::fixed(subject, t, values, check))
             }
-            _ => self.each(check, |t, check| traces.symbolic(s, t, values, check)),
+            _ => self.each(check, |t, check| traces.symbolic(subject, t, values, check)),
         }
     }
 }

@@ -1,26 +1,26 @@
-//! What was found.
+//! The report of an opcheck run.
 
 use std::fmt;
 
-/// A part of the contract.
+/// A part of an operator's contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Check {
-    /// The schema says what is written, and what aliases what.
+    /// The schema declares all mutation and aliasing.
     Schema,
-    /// The fake kernel gives the real outputs' metadata.
+    /// The fake kernel's metadata equals the kernel's.
     Fake,
     /// Equal inputs give equal bits.
     Determinism,
-    /// A trace with the sizes as numbers does what the operator does.
+    /// A trace with static sizes agrees with the operator.
     StaticTrace,
-    /// A trace with every size a symbol does what the operator does, for other sizes too.
+    /// A trace with symbolic sizes agrees with the operator, at other sizes too.
     DynamicTrace,
-    /// Calls that write, or have an effect, keep their number and order in a trace.
+    /// Calls that mutate or have an effect keep their number and order in a trace.
     Effects,
 }
 
 impl Check {
-    /// All of them, in the order they are reported.
+    /// All checks, in the order of the report.
     pub const ALL: [Check; 6] = [
         Check::Schema,
         Check::Fake,
@@ -44,35 +44,35 @@ impl fmt::Display for Check {
     }
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing wrong was found.
+    /// No failure was found.
     Passed,
-    /// The operator breaks its contract: see [`CheckReport::failures`].
+    /// The operator breaks its contract; see [`CheckReport::failures`].
     Failed,
-    /// Why it was not made.
+    /// The check was not made, for this reason.
     NotRun(String),
 }
 
-/// One check.
+/// One check of a report.
 #[derive(Clone, Debug)]
 pub struct CheckReport {
-    /// Which.
+    /// The check.
     pub check: Check,
-    /// How it ended.
+    /// The result.
     pub outcome: Outcome,
-    /// How the operator breaks its contract.
+    /// The violations of the contract.
     pub failures: Vec<String>,
-    /// What is allowed, and probably not meant.
+    /// Properties that are allowed but probably unintended.
     pub warnings: Vec<String>,
-    /// What is good to know.
+    /// Further information.
     pub notes: Vec<String>,
-    /// Failures that are counted only.
+    /// The number of failures that are counted but not listed.
     more: usize,
 }
 
-/// How many findings of a check are kept; the others are counted.
+/// The maximum number of listed failures for each check.
 const KEPT: usize = 3;
 
 impl CheckReport {
@@ -94,12 +94,12 @@ impl CheckReport {
         }
     }
 
-    /// A failure on a sample, unless it is one that is known already.
+    /// Adds a failure on a sample, unless the same one is listed.
     pub(super) fn fail(&mut self, sample: &str, message: &str) {
         self.outcome = Outcome::Failed;
         let message = message.trim_end();
         if self.failures.iter().any(|f| f.starts_with(message)) {
-            // once is enough
+            // one report of a failure is enough
         } else if self.failures.len() < KEPT {
             self.failures.push(format!("{message}\non {sample}"));
         } else {
@@ -138,12 +138,12 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// What [`opcheck`](super::opcheck) found.
+/// The result of [`opcheck`](super::opcheck).
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(super) schema: String,
     pub(super) sample: String,
-    /// Where everything was registered; shown where something failed.
+    /// The places of the operator's registrations, shown if a check fails.
     pub(super) registrations: Vec<String>,
     pub(super) checks: Vec<CheckReport>,
     pub(super) derived: usize,
@@ -156,12 +156,12 @@ impl Report {
         self.checks.iter().all(|c| !c.failed())
     }
 
-    /// Every check that was asked for.
+    /// All requested checks.
     pub fn checks(&self) -> &[CheckReport] {
         &self.checks
     }
 
-    /// One check; nothing where it was not asked for.
+    /// One check; `None` if it was not requested.
     pub fn check(&self, check: Check) -> Option<&CheckReport> {
         self.checks.iter().find(|c| c.check == check)
     }
@@ -171,17 +171,17 @@ impl Report {
         self.checks.iter().filter(|c| c.failed()).map(|c| c.check).collect()
     }
 
-    /// Every warning.
+    /// All warnings.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.checks.iter().flat_map(|c| c.warnings.iter().map(String::as_str))
     }
 
-    /// How many samples were derived from the one given and taken by the operator.
+    /// The number of variants that the operator accepted.
     pub fn derived(&self) -> usize {
         self.derived
     }
 
-    /// What could not be varied, and why.
+    /// What could not be varied, with the reasons.
     pub fn skipped_variants(&self) -> &[String] {
         &self.skipped_variants
     }
@@ -208,7 +208,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// An operator that breaks its contract.
+/// The error for an operator that breaks its contract.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct OpcheckError(pub Report);

@@ -1,20 +1,20 @@
-//! Sample arguments: copies that share memory where the sample's do, and what is in that memory.
+//! Sample arguments: copies that preserve aliasing, and snapshots of the storages.
 
 use crate::values::{Bytes, call_single, element_bytes, whole_storage};
 use maquette_ir::DType;
 use maquette_ir::schema::{Schema, Type};
 use maquette_ops::{Args, CallError, Concrete, Error, Op, Result, Tensor, Value, args, typed};
 
-/// A tensor among the arguments. One that is given twice is one operand.
+/// A tensor among the arguments. A tensor that is passed twice is one operand.
 pub(super) struct Operand {
     pub(super) tensor: Tensor,
-    /// `x`, or `xs[1]`.
+    /// Its name: `x`, or `xs[1]`.
     pub(super) name: String,
-    /// Another operand sees the same storage through other metadata.
+    /// Another operand has the same storage with other metadata.
     pub(super) shares: bool,
 }
 
-/// Whether both handles see the same elements.
+/// Whether both handles refer to the same elements.
 fn same(a: &Tensor, b: &Tensor) -> bool {
     a.is_same(b)
         || a.shares_storage(b)
@@ -22,7 +22,7 @@ fn same(a: &Tensor, b: &Tensor) -> bool {
             && a.meta().concrete() == b.meta().concrete()
 }
 
-/// The tensors among arguments, each once, in order.
+/// The tensors among the arguments, without duplicates, in order.
 pub(super) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
     let mut out: Vec<Operand> = Vec::new();
     for (decl, v) in schema.args.iter().zip(args) {
@@ -45,25 +45,29 @@ pub(super) fn operands(schema: &Schema, args: &[Value]) -> Vec<Operand> {
     out
 }
 
-/// The same arguments with `made` in place of the operands.
-pub(super) fn replace(operands: &[Operand], args: &[Value], made: &[Tensor]) -> Result<Args> {
+/// The arguments with `replacements` in place of the operands.
+pub(super) fn replace(
+    operands: &[Operand],
+    args: &[Value],
+    replacements: &[Tensor],
+) -> Result<Args> {
     let mut at = |t: &Tensor| {
         let place = operands.iter().position(|o| same(&o.tensor, t));
         place
-            .and_then(|i| made.get(i))
+            .and_then(|i| replacements.get(i))
             .cloned()
             .ok_or_else(|| Error::value("a tensor is not among the operands"))
     };
     args.iter().map(|v| v.map_tensors(&mut at)).collect()
 }
 
-/// The arguments in the schema's order with the defaults filled in; every tensor has data on the
-/// host.
+/// The arguments in the schema's order, with defaults filled in. Every tensor must be real and on
+/// the host.
 pub(super) fn complete(op: Op, schema: &Schema, given: Args) -> Result<Args> {
-    let (mut args, found) = (given, schema.args.len());
-    if args.len() > found {
+    let (mut args, declared) = (given, schema.args.len());
+    if args.len() > declared {
         return Err(CallError::TooMany {
-            expected: found,
+            expected: declared,
             found: args.len(),
             schema: schema.to_string(),
         }
@@ -88,31 +92,33 @@ pub(super) fn complete(op: Op, schema: &Schema, given: Args) -> Result<Args> {
     Ok(args)
 }
 
-/// Fresh arguments of the same values, whole storages included; tensors share a storage where the
-/// given ones do.
+/// Copies of the arguments, with whole storages. Tensors share a storage exactly where the
+/// originals do.
 pub(super) fn copy(schema: &Schema, args: &[Value]) -> Result<Args> {
     let operands = operands(schema, args);
     let mut storages: Vec<(&Tensor, Tensor)> = Vec::new();
-    let mut made = Vec::new();
+    let mut copies = Vec::new();
     for Operand { tensor: t, .. } in &operands {
         let storage = match storages.iter().find(|(of, _)| of.shares_storage(t)) {
             Some((_, storage)) => storage.clone(),
             None => {
-                // the widest elements, so that the memory is aligned for all
+                // Allocate with the widest dtype that views the storage, so that the memory is
+                // aligned for all.
                 let sharing = operands.iter().map(|o| &o.tensor).filter(|o| o.shares_storage(t));
                 let widest = sharing.max_by_key(|o| o.dtype().size()).unwrap_or(t);
-                let storage = typed!(widest.dtype(), T => Tensor::from(whole_storage(widest)?.to_vec::<T>()?));
+                let flat = whole_storage(widest)?;
+                let storage = typed!(widest.dtype(), T => Tensor::from(flat.to_vec::<T>()?));
                 storages.push((t, storage.clone()));
                 storage
             }
         };
         let c = concrete(t)?;
-        made.push(view(&storage, t.dtype(), &c)?);
+        copies.push(view(&storage, t.dtype(), &c)?);
     }
-    replace(&operands, args, &made)
+    replace(&operands, args, &copies)
 }
 
-/// A storage, given as a flat tensor, seen through a layout.
+/// A view, with this layout, of a storage that is given as a flat tensor.
 fn view(storage: &Tensor, dtype: DType, c: &Concrete) -> Result<Tensor> {
     let storage = if storage.dtype() == dtype {
         storage.clone()
@@ -128,21 +134,22 @@ pub(super) fn concrete(t: &Tensor) -> Result<Concrete> {
     })
 }
 
-/// How to make a tensor anew: its layout, what its elements become, and what is beside them in its
+/// A tensor to be created from another one: the layout, the new elements, and the rest of the
 /// storage.
 pub(super) struct Relayout<'a> {
     pub(super) layout: &'a Concrete,
-    /// Elements by their place in row-major order: kept, or made of the byte `other`.
+    /// Which elements are kept, by position in row-major order; the others consist of the byte
+    /// `other`.
     pub(super) keep: &'a dyn Fn(usize) -> bool,
     pub(super) other: u8,
-    /// Elements after the last one, for [`Relayout::filler`].
+    /// The number of extra elements after the last one, filled with [`Relayout::filler`].
     pub(super) beyond: usize,
-    /// The byte that fills everything which is not an element.
+    /// The byte that fills the storage outside of the elements.
     pub(super) filler: u8,
 }
 
 impl Relayout<'_> {
-    /// The tensor in a storage of its own. Where it has grown, its elements repeat.
+    /// Creates the tensor in a storage of its own. If its sizes have grown, elements repeat.
     pub(super) fn of(&self, t: &Tensor) -> Result<Tensor> {
         typed!(t.dtype(), T => self.typed::<T>(t))
     }
@@ -173,7 +180,7 @@ impl Relayout<'_> {
     }
 }
 
-/// Every index of these sizes, in row-major order.
+/// Every index into these sizes, in row-major order.
 pub(super) fn indices(sizes: &[i64]) -> impl Iterator<Item = Vec<i64>> + '_ {
     let total: i64 = sizes.iter().product();
     (0..total).map(move |mut place| {
@@ -186,7 +193,7 @@ pub(super) fn indices(sizes: &[i64]) -> impl Iterator<Item = Vec<i64>> + '_ {
     })
 }
 
-/// The bytes of a storage that a layout sees, each element's first.
+/// The position in bytes of each element of a layout.
 pub(super) fn element_starts(c: &Concrete) -> impl Iterator<Item = usize> + '_ {
     indices(&c.sizes).map(|index| {
         let at = index.iter().zip(&c.strides).fold(c.offset, |at, (i, s)| at + i * s);
@@ -194,14 +201,14 @@ pub(super) fn element_starts(c: &Concrete) -> impl Iterator<Item = usize> + '_ {
     })
 }
 
-/// A storage, by the first operand that sees it, and its bytes.
+/// The bytes of a storage, identified by the first operand that has it.
 pub(super) struct StorageSnapshot {
     pub(super) of: Tensor,
     pub(super) bytes: Vec<u8>,
     pub(super) version: u64,
 }
 
-/// What is in the storages of the arguments now.
+/// The current contents of the arguments' storages.
 pub(super) fn snapshot_storages(args: &[Value]) -> Result<Vec<StorageSnapshot>> {
     let mut out: Vec<StorageSnapshot> = Vec::new();
     for t in args.iter().flat_map(Value::tensors) {
@@ -216,7 +223,7 @@ pub(super) fn snapshot_storages(args: &[Value]) -> Result<Vec<StorageSnapshot>> 
     Ok(out)
 }
 
-/// `x: f32[3], n: 2`.
+/// The arguments as text: `x: f32[3], n: 2`.
 pub(super) fn describe(schema: &Schema, args: &[Value]) -> String {
     fn value(v: &Value) -> String {
         match v {
@@ -234,7 +241,8 @@ pub(super) fn describe(schema: &Schema, args: &[Value]) -> String {
         .join(", ")
 }
 
-/// The first return that a graph cannot hold: a number that data decide.
+/// The first return that a graph cannot represent: a number that is neither an integer nor in a
+/// tensor.
 pub(super) fn untraceable(schema: &Schema) -> Option<(usize, &Type)> {
     fn holds(ty: &Type) -> bool {
         match ty {

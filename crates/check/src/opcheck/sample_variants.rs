@@ -1,40 +1,40 @@
-//! Samples derived from the one given: other sizes, other contents, other layouts, other integers.
+//! Variants of a sample: other sizes, other contents, other layouts, other integers.
 
 use super::sample::{Operand, Relayout, concrete, operands, replace};
 use maquette_ir::schema::{Schema, Type};
 use maquette_ops::{Args, Concrete, Op, Result, Value};
 
-/// What a sample is for.
+/// The property in which a sample differs from the given one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VariantKind {
     Given,
     /// Other sizes.
     Sizes,
-    /// Other elements of the same sizes.
+    /// Other contents of the same sizes.
     Contents,
-    /// The same elements, elsewhere in memory.
+    /// The same elements in another layout.
     Layout,
     /// Another integer argument.
     Integers,
 }
 
-/// Arguments to try the operator on.
+/// Arguments on which the operator is tried.
 pub(super) struct SampleVariant {
     pub(super) kind: VariantKind,
     pub(super) args: Args,
-    /// `with 4 instead of 3 as size 0 of x`.
+    /// The difference in words: `with 4 instead of 3 as size 0 of x`.
     pub(super) what: String,
-    /// The dimensions that differ from the sample's: operand, dimension.
+    /// The dimensions that differ: operand, dimension.
     pub(super) dims: Vec<(usize, usize)>,
 }
 
-/// All derived samples together have about this many elements at most.
+/// About the maximum number of elements in all variants together.
 const BUDGET: i64 = 1 << 22;
 
-/// Derived samples have at most this many elements, unless the sample has more.
+/// The maximum number of elements in a variant, unless the sample has more.
 const LARGEST: i64 = 1 << 18;
 
-/// The row-major-like strides of these sizes that keep the order of the sample's, and its expanded
+/// Dense strides for these sizes that keep the sample's order of dimensions and its expanded
 /// dimensions.
 fn strides_like(sample: &Concrete, sizes: &[i64]) -> Vec<i64> {
     let mut order: Vec<usize> = (0..sizes.len()).rev().collect();
@@ -52,7 +52,7 @@ fn strides_like(sample: &Concrete, sizes: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// Makes the derived samples.
+/// Creates the variants of a sample.
 pub(super) struct VariantGenerator<'a> {
     schema: &'a Schema,
     args: &'a Args,
@@ -67,7 +67,7 @@ impl<'a> VariantGenerator<'a> {
         Ok(VariantGenerator { schema, args, operands, layouts })
     }
 
-    /// Every dimension of a tensor that has its storage to itself: operand, dimension, size.
+    /// The dimensions of tensors with a storage of their own: operand, dimension, size.
     pub(super) fn dims(&self) -> Vec<(usize, usize, i64)> {
         let own =
             self.operands.iter().zip(&self.layouts).enumerate().filter(|(_, (o, _))| !o.shares);
@@ -80,14 +80,14 @@ impl<'a> VariantGenerator<'a> {
         format!("size {dim} of `{name}`")
     }
 
-    /// How many of these many to try: fewer where the sample is large.
+    /// How many of `most` variants to try: fewer if the sample is large.
     pub(super) fn max_variants(&self, most: usize) -> usize {
         let elements: i64 =
             self.layouts.iter().filter_map(Concrete::numel).fold(0, i64::saturating_add);
         most.min(usize::try_from(BUDGET / elements.max(1)).unwrap_or(most))
     }
 
-    /// The first `most` of them, in the order in which they are tried.
+    /// The first `most` variants, in the order in which they are tried.
     pub(super) fn variants(&self, most: usize) -> Result<Vec<SampleVariant>> {
         let mut out = Vec::new();
         if most == 0 {
@@ -164,10 +164,10 @@ impl<'a> VariantGenerator<'a> {
             })
         };
         let numel = |c: Option<Concrete>| c.and_then(|c| c.numel()).unwrap_or(0);
-        let given = self.layouts.iter().map(|c| numel(Some(c.clone()))).fold(0, i64::max);
+        let sample_largest = self.layouts.iter().map(|c| numel(Some(c.clone()))).fold(0, i64::max);
         let largest =
             self.layouts.iter().enumerate().map(|(k, c)| numel(layout(k, c))).fold(0, i64::max);
-        if largest > LARGEST.max(2 * given) {
+        if largest > LARGEST.max(2 * sample_largest) {
             return Ok(());
         }
         let args = self.with_layouts(&layout, &|_| true)?;
@@ -175,22 +175,23 @@ impl<'a> VariantGenerator<'a> {
         Ok(())
     }
 
-    /// The arguments with each operand laid out anew where `layout` says how, and with the elements
-    /// that `keep` keeps.
+    /// The arguments with the operands in new layouts, where `layout` returns one, and with the
+    /// elements that `keep` selects.
     fn with_layouts(
         &self,
         layout: &dyn Fn(usize, &Concrete) -> Option<Concrete>,
         keep: &dyn Fn(usize) -> bool,
     ) -> Result<Args> {
-        let made = self.operands.iter().zip(&self.layouts).enumerate().map(|(k, (o, c))| {
-            match layout(k, c).filter(|_| !o.shares) {
-                Some(c) => {
-                    Relayout { layout: &c, keep, other: 0, beyond: 0, filler: 0 }.of(&o.tensor)
+        let replacements =
+            self.operands.iter().zip(&self.layouts).enumerate().map(|(k, (o, c))| {
+                match layout(k, c).filter(|_| !o.shares) {
+                    Some(c) => {
+                        Relayout { layout: &c, keep, other: 0, beyond: 0, filler: 0 }.of(&o.tensor)
+                    }
+                    None => Ok(o.tensor.clone()),
                 }
-                None => Ok(o.tensor.clone()),
-            }
-        });
-        replace(&self.operands, self.args, &made.collect::<Result<Vec<_>>>()?)
+            });
+        replace(&self.operands, self.args, &replacements.collect::<Result<Vec<_>>>()?)
     }
 
     fn contents(&self, out: &mut Vec<SampleVariant>) -> Result<()> {
@@ -213,7 +214,8 @@ impl<'a> VariantGenerator<'a> {
         Ok(())
     }
 
-    /// Every matrix and larger tensor with its elements in the opposite order of dimensions.
+    /// A variant in which every tensor of rank 2 or more has the opposite order of dimensions in
+    /// memory.
     fn transposed(&self, out: &mut Vec<SampleVariant>) -> Result<()> {
         let layout = |_: usize, c: &Concrete| {
             if c.sizes.iter().filter(|n| **n > 1).count() < 2
@@ -248,7 +250,7 @@ impl<'a> VariantGenerator<'a> {
         Ok(())
     }
 
-    /// Each `SymInt` and each element of a list of them one greater.
+    /// Variants with one `SymInt`, or one element of a list of these, increased by 1.
     fn integers(&self, out: &mut Vec<SampleVariant>) {
         let mut push = |i: usize, v: Value, what: String| {
             let mut args = self.args.clone();
@@ -297,13 +299,13 @@ impl<'a> VariantGenerator<'a> {
         }
     }
 
-    /// The sample in larger storages: a margin before and behind every tensor, filled with a byte.
+    /// The sample with a margin before and after every tensor in its storage, filled with a byte.
     pub(super) fn with_margins(&self, filler: u8) -> Result<Option<Args>> {
         const MARGIN: i64 = 16;
         if self.operands.iter().all(|o| o.shares) {
             return Ok(None);
         }
-        let made = self.operands.iter().zip(&self.layouts).map(|(o, c)| {
+        let replacements = self.operands.iter().zip(&self.layouts).map(|(o, c)| {
             if o.shares {
                 return Ok(o.tensor.clone());
             }
@@ -311,29 +313,29 @@ impl<'a> VariantGenerator<'a> {
             Relayout { layout: &moved, keep: &|_| true, other: 0, beyond: MARGIN as usize, filler }
                 .of(&o.tensor)
         });
-        replace(&self.operands, self.args, &made.collect::<Result<Vec<_>>>()?).map(Some)
+        replace(&self.operands, self.args, &replacements.collect::<Result<Vec<_>>>()?).map(Some)
     }
 
-    /// The sample with every element of its mutated arguments made of this byte; nothing where
-    /// there is none to change.
+    /// The sample with mutated arguments that consist of this byte; `None` if there are none that
+    /// can be changed.
     pub(super) fn with_initial_contents(&self, byte: u8, op: Op) -> Result<Option<Args>> {
         let mutated = |o: &Operand| {
-            let given = self
+            let tensors = self
                 .args
                 .iter()
                 .enumerate()
                 .filter(|(i, _)| op.mutates(*i))
                 .flat_map(|(_, v)| v.tensors());
-            !o.shares && given.into_iter().any(|t| t.shares_storage(&o.tensor))
+            !o.shares && tensors.into_iter().any(|t| t.shares_storage(&o.tensor))
         };
         if !self.operands.iter().any(mutated) {
             return Ok(None);
         }
-        let made = self.operands.iter().zip(&self.layouts).map(|(o, c)| match mutated(o) {
+        let replacements = self.operands.iter().zip(&self.layouts).map(|(o, c)| match mutated(o) {
             true => Relayout { layout: c, keep: &|_| false, other: byte, beyond: 0, filler: 0 }
                 .of(&o.tensor),
             false => Ok(o.tensor.clone()),
         });
-        replace(&self.operands, self.args, &made.collect::<Result<Vec<_>>>()?).map(Some)
+        replace(&self.operands, self.args, &replacements.collect::<Result<Vec<_>>>()?).map(Some)
     }
 }

@@ -1,4 +1,4 @@
-//! What a call writes and aliases, against what the schema says.
+//! Compares what a call mutates and aliases with the declarations of the schema.
 
 use super::calls::{CallRecord, OpUnderTest, Pair, breaks_contract};
 use super::report::CheckReport;
@@ -7,30 +7,30 @@ use super::sample_variants::VariantGenerator;
 use crate::values::{Bytes, flatten};
 use maquette_ops::{Args, Tensor, Value, typed};
 
-/// What is remembered over all samples: which arguments were written by some call.
+/// The arguments that some call changed, over all samples.
 #[derive(Default)]
 pub(super) struct WrittenArgs(Vec<usize>);
 
 /// Checks one call.
 pub(super) fn call(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     ran: &CallRecord,
     sample: &str,
     report: &mut CheckReport,
     written: &mut WrittenArgs,
 ) {
     for (before, after) in ran.before.iter().zip(&ran.after) {
-        for message in undeclared(s, ran, before, after) {
+        for message in undeclared(subject, ran, before, after) {
             report.fail(sample, &message);
         }
-        let writers = (0..s.schema.args.len())
-            .filter(|i| s.op.mutates(*i))
+        let writers = (0..subject.schema.args.len())
+            .filter(|i| subject.op.mutates(*i))
             .filter_map(|i| ran.args.get(i))
             .flat_map(Value::tensors);
         let expected = writers.filter(|t| t.shares_storage(&before.of)).count() as u64;
         let counted = after.version.wrapping_sub(before.version);
         if counted != expected {
-            let name = name_of(s, ran, &before.of);
+            let name = name_of(subject, ran, &before.of);
             report.fail(
                 sample,
                 &format!(
@@ -40,18 +40,18 @@ pub(super) fn call(
             );
         }
     }
-    for (i, v) in ran.args.iter().enumerate().filter(|(i, _)| s.op.mutates(*i)) {
+    for (i, v) in ran.args.iter().enumerate().filter(|(i, _)| subject.op.mutates(*i)) {
         if !written.0.contains(&i) && v.tensors().any(|t| changed(ran, t)) {
             written.0.push(i);
         }
     }
-    for message in undeclared_aliases(s, ran) {
+    for message in undeclared_aliases(subject, ran) {
         report.fail(sample, &message);
     }
-    // a handle cannot be turned into another, so this finds defects of the library only
+    // a kernel cannot replace a handle's metadata, so a difference is a defect of the library
     for (t, before) in ran.args.iter().flat_map(Value::tensors).zip(&ran.metadata) {
         if t.meta().to_string() != *before {
-            let (name, now) = (name_of(s, ran, t), t.meta());
+            let (name, now) = (name_of(subject, ran, t), t.meta());
             report.fail(
                 sample,
                 &format!("the metadata of argument `{name}` changed from {before} to {now}"),
@@ -60,16 +60,17 @@ pub(super) fn call(
     }
 }
 
-/// Arguments that are declared as mutated and that no call changed.
+/// Warns of arguments that are declared as mutated but were never changed.
 pub(super) fn never_written(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     args: &Args,
     written: &WrittenArgs,
     report: &mut CheckReport,
 ) {
-    for (i, a) in s.schema.args.iter().enumerate() {
-        let given = args.get(i).is_some_and(|v| v.tensors().any(|t| t.numel().as_i64() != Some(0)));
-        if s.op.mutates(i) && given && !written.0.contains(&i) {
+    for (i, a) in subject.schema.args.iter().enumerate() {
+        let nonempty =
+            args.get(i).is_some_and(|v| v.tensors().any(|t| t.numel().as_i64() != Some(0)));
+        if subject.op.mutates(i) && nonempty && !written.0.contains(&i) {
             report.warnings.push(format!(
                 "argument `{}` is declared as mutated, and no call changed it",
                 a.name
@@ -78,9 +79,14 @@ pub(super) fn never_written(
     }
 }
 
-fn name_of(s: &OpUnderTest<'_>, ran: &CallRecord, t: &Tensor) -> String {
-    let named =
-        s.schema.args.iter().zip(&ran.args).find(|(_, v)| v.tensors().any(|u| u.shares_storage(t)));
+/// The name of the first argument that shares a tensor's storage.
+fn name_of(subject: &OpUnderTest<'_>, ran: &CallRecord, t: &Tensor) -> String {
+    let named = subject
+        .schema
+        .args
+        .iter()
+        .zip(&ran.args)
+        .find(|(_, v)| v.tensors().any(|u| u.shares_storage(t)));
     named.map_or_else(String::new, |(a, _)| a.name.clone())
 }
 
@@ -97,7 +103,7 @@ fn changed(ran: &CallRecord, t: &Tensor) -> bool {
     })
 }
 
-/// Which bytes of a storage some tensors see.
+/// A mask of the bytes of a storage that belong to some tensors.
 fn seen(tensors: &[&Tensor], bytes: usize) -> Vec<bool> {
     let mut mask = vec![false; bytes];
     for c in tensors.iter().filter_map(|t| t.meta().concrete()) {
@@ -108,9 +114,9 @@ fn seen(tensors: &[&Tensor], bytes: usize) -> Vec<bool> {
     mask
 }
 
-/// Changes in a storage outside of what is declared as mutated.
+/// Changes in a storage outside of the tensors that are declared as mutated.
 fn undeclared(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     ran: &CallRecord,
     before: &StorageSnapshot,
     after: &StorageSnapshot,
@@ -119,13 +125,13 @@ fn undeclared(
         return Vec::new();
     }
     let here = |mutated: bool| {
-        let named = s
+        let named = subject
             .schema
             .args
             .iter()
             .enumerate()
             .zip(&ran.args)
-            .filter(move |((i, _), _)| s.op.mutates(*i) == mutated);
+            .filter(move |((i, _), _)| subject.op.mutates(*i) == mutated);
         let tensors = named.flat_map(|((_, a), v)| v.tensors().map(move |t| (a.name.as_str(), t)));
         tensors.filter(|(_, t)| t.shares_storage(&before.of)).collect::<Vec<_>>()
     };
@@ -194,9 +200,8 @@ fn undeclared(
     out
 }
 
-/// Outputs that share memory without the schema saying so. The dispatcher refuses these of custom
-/// operators.
-fn undeclared_aliases(s: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String> {
+/// Undeclared aliasing of outputs. The dispatcher already refuses it for custom operators.
+fn undeclared_aliases(subject: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String> {
     let mut out = Vec::new();
     let tensors = |v: &Value| -> Vec<Tensor> {
         flatten(std::slice::from_ref(v)).iter().flat_map(Value::tensors).cloned().collect()
@@ -204,10 +209,10 @@ fn undeclared_aliases(s: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String> {
     let argument =
         |i: Option<usize>| i.and_then(|a| ran.args.get(a)).map(tensors).unwrap_or_default();
     for (i, v) in ran.outputs.iter().enumerate() {
-        let declared = argument(s.op.return_alias(i));
+        let declared = argument(subject.op.return_alias(i));
         for t in tensors(v) {
             let allowed = |u: &Tensor| declared.iter().any(|d| d.shares_storage(u));
-            for (a, arg) in s.schema.args.iter().zip(&ran.args) {
+            for (a, arg) in subject.schema.args.iter().zip(&ran.args) {
                 if arg.tensors().any(|u| u.shares_storage(&t) && !allowed(u)) {
                     out.push(format!(
                         "output {i} shares memory with argument `{}`, and the schema \
@@ -217,7 +222,7 @@ fn undeclared_aliases(s: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String> {
                 }
             }
             for (j, w) in ran.outputs.iter().enumerate().take(i) {
-                if s.op.return_alias(j).is_none()
+                if subject.op.return_alias(j).is_none()
                     && tensors(w).iter().any(|u| u.shares_storage(&t) && !allowed(u))
                 {
                     out.push(format!(
@@ -230,29 +235,29 @@ fn undeclared_aliases(s: &OpUnderTest<'_>, ran: &CallRecord) -> Vec<String> {
     out
 }
 
-/// Says whether results depend on what mutated arguments held before.
+/// Notes whether results depend on the former contents of mutated arguments.
 pub(super) fn note_initial_contents_dependence(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     derive: &VariantGenerator<'_>,
     report: &mut CheckReport,
 ) -> maquette_ops::Result<()> {
     const CONTENTS: [u8; 2] = [0, 0x3f];
     let mut runs = Vec::new();
     for byte in CONTENTS {
-        let Some(args) = derive.with_initial_contents(byte, s.op)? else { return Ok(()) };
-        match s.run(&args) {
+        let Some(args) = derive.with_initial_contents(byte, subject.op)? else { return Ok(()) };
+        match subject.run(&args) {
             Ok(ran) => runs.push(ran),
             Err(_) => return Ok(()),
         }
     }
     if let [a, b] = &runs[..] {
         let differ = !Pair { first: ("", a), second: ("", b), values: true }
-            .differences(s.schema)
+            .differences(subject.schema)
             .is_empty();
-        let names: Vec<String> = s
+        let names: Vec<String> = subject
             .schema
             .mutates()
-            .filter_map(|i| Some(format!("`{}`", s.schema.args.get(i)?.name)))
+            .filter_map(|i| Some(format!("`{}`", subject.schema.args.get(i)?.name)))
             .collect();
         let verb = if differ { "depend" } else { "do not depend" };
         report
@@ -262,39 +267,41 @@ pub(super) fn note_initial_contents_dependence(
     Ok(())
 }
 
-/// Calls with margins around every tensor: nothing may be written there, and nothing may depend on
-/// what is there.
+/// Calls the operator with a margin around every tensor, to find accesses out of bounds: a margin
+/// must not change, and its contents must not affect the results.
 pub(super) fn margins(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     derive: &VariantGenerator<'_>,
     values: bool,
     report: &mut CheckReport,
 ) -> maquette_ops::Result<()> {
-    // twice the same, to tell what depends on the margin from what depends on nothing
+    // the first two are equal, to distinguish a dependence on the margin from nondeterminism
     const FILLERS: [u8; 3] = [0x5a, 0x5a, 0];
     let mut runs = Vec::new();
     for filler in FILLERS {
         let Some(args) = derive.with_margins(filler)? else { return Ok(()) };
-        match s.run(&args) {
+        match subject.run(&args) {
             Ok(ran) => runs.push(ran),
             Err(e) if breaks_contract(&e) => {
-                report.fail("the sample with a margin around every tensor", &s.text(&e));
+                report.fail("the sample with a margin around every tensor", &subject.text(&e));
                 return Ok(());
             }
-            // a kernel may insist on where a tensor begins
+            // a kernel may require a storage offset
             Err(_) => return Ok(()),
         }
     }
     let sample = "the sample with a margin around every tensor";
     let [a, again, b] = &runs[..] else { return Ok(()) };
-    call(s, a, sample, report, &mut WrittenArgs::default());
+    call(subject, a, sample, report, &mut WrittenArgs::default());
     let repeats = || {
-        Pair { first: ("", a), second: ("", again), values: true }.differences(s.schema).is_empty()
+        Pair { first: ("", a), second: ("", again), values: true }
+            .differences(subject.schema)
+            .is_empty()
     };
     if values && repeats() {
         let pair =
             Pair { first: ("with one margin", a), second: ("with another", b), values: true };
-        for d in pair.differences(s.schema) {
+        for d in pair.differences(subject.schema) {
             report.fail(
                 sample,
                 &format!(

@@ -1,4 +1,4 @@
-//! Traces of a call, run beside the call itself.
+//! Compares traces of a call with the call itself.
 
 use super::calls::{CallRecord, OpUnderTest, Pair, SampleRun};
 use super::report::CheckReport;
@@ -10,16 +10,20 @@ use maquette_trace::{TraceOptions, Traced};
 
 type Trace = Traced<FlatValues, Result<FlatValues>>;
 
-fn inputs(s: &OpUnderTest<'_>, args: &[Value]) -> FlatValues {
-    FlatValues(operands(s.schema, args).into_iter().map(|o| Value::Tensor(o.tensor)).collect())
+fn inputs(subject: &OpUnderTest<'_>, args: &[Value]) -> FlatValues {
+    FlatValues(
+        operands(subject.schema, args).into_iter().map(|o| Value::Tensor(o.tensor)).collect(),
+    )
 }
 
 impl OpUnderTest<'_> {
-    /// Traces `calls` calls in turn on the same arguments, and returns the results of the last.
+    /// Traces `calls` successive calls on the same arguments, and returns the results of the last
+    /// one.
     fn trace(&self, options: &TraceOptions, args: &Args, calls: usize) -> Result<Trace> {
         let places = operands(self.schema, args);
-        let program = |given: FlatValues| -> Result<FlatValues> {
-            let tensors = given.0.iter().flat_map(Value::tensors).cloned().collect::<Vec<Tensor>>();
+        let program = |values: FlatValues| -> Result<FlatValues> {
+            let tensors =
+                values.0.iter().flat_map(Value::tensors).cloned().collect::<Vec<Tensor>>();
             let args = replace(&places, args, &tensors)?;
             let mut outputs = Vec::new();
             for _ in 0..calls {
@@ -37,39 +41,39 @@ impl OpUnderTest<'_> {
     }
 }
 
-/// As the operator's outputs are in a graph: lists taken apart, absent ones left out.
+/// The outputs as a graph returns them: lists flattened, absent ones omitted.
 fn flat(ran: &CallRecord) -> Vec<Value> {
     flatten(&ran.outputs).into_iter().filter(|v| !v.is_none()).collect()
 }
 
-/// The traces of a sample, for the samples derived from it.
+/// The traces of the given sample, which are reused for its variants.
 #[derive(Default)]
 pub(super) struct Traces {
     symbolic: Option<Trace>,
-    /// Guards that were noted already.
+    /// Guards that have been reported.
     guards: Vec<String>,
 }
 
 impl Traces {
-    /// Runs a trace of the call with the sizes as numbers.
+    /// Compares a trace with static sizes.
     pub(super) fn fixed(
-        s: &OpUnderTest<'_>,
+        subject: &OpUnderTest<'_>,
         tried: &SampleRun,
         values: bool,
         report: &mut CheckReport,
     ) {
         let sample = &tried.variant.what;
-        match s.trace(&options(TraceOptions::new()), &tried.variant.args, 1) {
-            Ok(trace) => compare(s, &trace, tried, values, report),
-            Err(e) => report.fail(sample, &s.text(&e)),
+        match subject.trace(&options(TraceOptions::new()), &tried.variant.args, 1) {
+            Ok(trace) => compare(subject, &trace, tried, values, report),
+            Err(e) => report.fail(sample, &subject.text(&e)),
         }
     }
 
-    /// Runs the symbolic trace of the sample on this one; where a guard refuses it, a symbolic
-    /// trace of its own.
+    /// Compares the symbolic trace of the given sample. If a guard refuses this variant, a symbolic
+    /// trace of the variant is compared instead.
     pub(super) fn symbolic(
         &mut self,
-        s: &OpUnderTest<'_>,
+        subject: &OpUnderTest<'_>,
         tried: &SampleRun,
         values: bool,
         report: &mut CheckReport,
@@ -78,34 +82,36 @@ impl Traces {
         let reusable =
             matches!(kind, VariantKind::Given | VariantKind::Sizes | VariantKind::Contents);
         if let Some(trace) = self.symbolic.as_ref().filter(|_| reusable) {
-            match s.run_trace(trace, args) {
-                Ok(ran) => return differ(s, tried, &ran, values, report),
+            match subject.run_trace(trace, args) {
+                Ok(ran) => return differ(subject, tried, &ran, values, report),
                 Err(e) => match e.kind() {
                     ErrorKind::Run(RunError::Guard { guard, loc, .. }) => {
                         self.note(guard, loc, report)
                     }
                     ErrorKind::Run(RunError::Input { .. }) => {}
-                    _ => return report.fail(sample, &s.text(&e)),
+                    _ => return report.fail(sample, &subject.text(&e)),
                 },
             }
         }
-        match s.trace(&options(TraceOptions::symbolic()), args, 1) {
+        match subject.trace(&options(TraceOptions::symbolic()), args, 1) {
             Ok(trace) => {
-                compare(s, &trace, tried, values, report);
+                compare(subject, &trace, tried, values, report);
                 if *kind == VariantKind::Given {
                     self.symbolic = Some(trace);
                 }
             }
-            Err(e) => report.fail(sample, &s.text(&e)),
+            Err(e) => report.fail(sample, &subject.text(&e)),
         }
     }
 
+    /// Reports a guard that refused a variant, once.
     fn note(&mut self, guard: &str, loc: &str, report: &mut CheckReport) {
         if self.guards.iter().any(|g| g == guard) {
             return;
         }
         self.guards.push(guard.to_owned());
-        // a size that is pinned serves one size only; any other guard cuts the sizes in two
+        // a guard such as `s0 == 3` specializes the trace; others, as `s0 > 4`, divide the sizes
+        // into two sets
         let number = |t: &str| t.trim().parse::<i64>().is_ok();
         let text = format!("the guard `{guard}`, taken at {loc}");
         if guard
@@ -121,26 +127,28 @@ impl Traces {
     }
 }
 
-/// A derived sample begins where the sample does in its storage, and so do its copies.
+/// Samples keep their storage offsets: variants begin where the sample does.
 fn options(options: TraceOptions) -> TraceOptions {
     options.keep_offsets(true)
 }
 
+/// Runs a trace on a sample, and compares it with the call.
 fn compare(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     trace: &Trace,
     tried: &SampleRun,
     values: bool,
     report: &mut CheckReport,
 ) {
-    match s.run_trace(trace, &tried.variant.args) {
-        Ok(ran) => differ(s, tried, &ran, values, report),
-        Err(e) => report.fail(&tried.variant.what, &s.text(&e)),
+    match subject.run_trace(trace, &tried.variant.args) {
+        Ok(ran) => differ(subject, tried, &ran, values, report),
+        Err(e) => report.fail(&tried.variant.what, &subject.text(&e)),
     }
 }
 
+/// Reports the differences of a traced run from the call.
 fn differ(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     tried: &SampleRun,
     traced: &CallRecord,
     values: bool,
@@ -154,33 +162,35 @@ fn differ(
         after: Vec::new(),
     };
     for d in (Pair { first: ("called", &eager), second: ("traced", traced), values })
-        .differences(s.schema)
+        .differences(subject.schema)
     {
         report.fail(&tried.variant.what, &d);
     }
 }
 
-/// Two calls in turn: both are in the graph, and write what two calls write.
+/// Compares two successive calls with their trace, which must contain both and write what both
+/// write.
 pub(super) fn effects(
-    s: &OpUnderTest<'_>,
+    subject: &OpUnderTest<'_>,
     given: &SampleRun,
     values: bool,
     report: &mut CheckReport,
 ) {
     let SampleVariant { args, what: sample, .. } = &given.variant;
-    let trace = match s.trace(&options(TraceOptions::new()), args, 2) {
+    let trace = match subject.trace(&options(TraceOptions::new()), args, 2) {
         Ok(trace) => trace,
-        Err(e) => return report.fail(sample, &s.text(&e)),
+        Err(e) => return report.fail(sample, &subject.text(&e)),
     };
-    let found = trace.graph().nodes().filter(|n| trace.graph().op_name(*n) == s.op.name()).count();
+    let found =
+        trace.graph().nodes().filter(|n| trace.graph().op_name(*n) == subject.op.name()).count();
     if found != 2 {
         report.fail(sample, &format!("a trace of two calls has {found} nodes of the operator"));
     }
     let twice = |args: &Args| -> Result<Vec<Value>> {
-        s.op.call_at(args.clone(), s.loc)?;
-        Ok(s.op.call_at(args.clone(), s.loc)?.into_vec())
+        subject.op.call_at(args.clone(), subject.loc)?;
+        Ok(subject.op.call_at(args.clone(), subject.loc)?.into_vec())
     };
-    match s.on_copies(args, |args| catch_panics("its kernel", || twice(args))) {
+    match subject.on_copies(args, |args| catch_panics("its kernel", || twice(args))) {
         Ok(ran) => {
             let variant = SampleVariant {
                 kind: VariantKind::Given,
@@ -188,19 +198,21 @@ pub(super) fn effects(
                 what: "two calls on the sample".into(),
                 dims: Vec::new(),
             };
-            compare(s, &trace, &SampleRun { variant, ran }, values, report);
+            compare(subject, &trace, &SampleRun { variant, ran }, values, report);
         }
-        Err(e) => report
-            .fail(sample, &format!("a second call on the same arguments fails: {}", s.text(&e))),
+        Err(e) => report.fail(
+            sample,
+            &format!("a second call on the same arguments fails: {}", subject.text(&e)),
+        ),
     }
 }
 
 impl OpUnderTest<'_> {
-    /// An error, to be read in a report that names the operator.
+    /// An error as text for the report, which already names the operator.
     pub(super) fn text(&self, e: &Error) -> String {
         let text = e.to_string();
         let text = text.strip_prefix(&format!("{}: ", self.op.name())).unwrap_or(&text);
-        // the line that called opcheck says nothing new
+        // the line of the call to opcheck adds no information
         let here = format!("at {}", self.loc);
         text.lines()
             .filter(|l| !l.trim_start().ends_with(&here) || !l.starts_with("  "))

@@ -1,4 +1,4 @@
-//! One program, run every way: the verdict.
+//! Runs one program in every mode and compares the outcomes with eager execution.
 
 use super::copy_stats::CopyStats;
 use super::library;
@@ -13,27 +13,29 @@ use maquette_ir::view::{TriBool, ViewSpec};
 use maquette_ops::{AccessError, Error, ErrorKind, Result, RunError};
 use maquette_rewrite::{FunctionalizeError, Reason};
 
-/// What came of a program.
+/// The result of checking a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every mode did what eager did.
+    /// Every mode agrees with eager execution.
     Agree,
-    /// Nothing did another thing, but something was refused: by eager and every mode, or for a
-    /// published reason by a mode.
+    /// No mode disagrees, but some run was refused: by eager and the mode alike, or by the mode for
+    /// a documented reason.
     Refused(&'static str),
-    /// A mode did something else.
+    /// A mode disagrees with eager execution.
     Mismatch {
-        /// Which.
+        /// The name of the mode.
         mode: &'static str,
-        /// What.
+        /// The first difference.
         what: String,
     },
 }
 
+/// The reason for a refusal that follows from an assertion about data.
 const ASSUMED: &str = "an assumption about a data-dependent size, which does not hold";
 
-/// Why a mode may refuse what eager runs, if sizes of inputs are `symbolic` to it or not;
-/// `docs/oracle.md` explains each.
+/// The documented reason for which a mode may refuse a program that eager runs; `None` if it may
+/// not. `symbolic`: the mode traces with symbolic input sizes. `docs/oracle.md` explains each
+/// reason.
 pub fn documented_refusal(
     program: &TestProgram,
     e: &Error,
@@ -58,7 +60,8 @@ pub fn documented_refusal(
             {
                 Some(WINDOWS)
             }
-            // every other view has no elements but those of its tensor
+            // no operator except `as_strided` returns a view of elements that its tensor does not
+            // have
             Reason::ViewOutOfBounds { .. }
                 if !program.uses_as_strided() && !has_overlapping_inputs(&program.graph) =>
             {
@@ -73,7 +76,7 @@ pub fn documented_refusal(
         ErrorKind::Run(RunError::Assertion { values, .. }) if mentions_unbacked_symbol(values) => {
             Some(ASSUMED)
         }
-        // the assumption does not hold at the sizes that the trace is made at, either
+        // the assumption already fails at the sizes with which the trace is made
         ErrorKind::Guard(SymError::Contradiction { .. })
         | ErrorKind::Typing(TypingError::Sym(SymError::Contradiction { .. }))
             if binds() || mentions_unbacked_symbol(&e.kind().to_string()) =>
@@ -89,7 +92,7 @@ pub fn documented_refusal(
     }
 }
 
-/// Why a program that eager runs has no functional form.
+/// The documented reason for which a program that eager runs has no functional form.
 fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
     match why {
         Reason::ViewOutOfBounds { .. } => Some("a view of elements that its tensor does not have"),
@@ -105,24 +108,21 @@ fn functionalize_refusal(why: &Reason) -> Option<&'static str> {
     }
 }
 
-/// A fault of a pass, which nothing in a program excuses.
+/// Whether an error is a fault of a pass, which no program excuses.
 fn is_internal(e: &Error) -> bool {
     let of_a_pass = |e: &FunctionalizeError| matches!(e.kind, Reason::Internal(_));
     matches!(e.kind(), ErrorKind::Other(e) if e.downcast_ref().is_some_and(of_a_pass))
 }
 
-/// Why any way to run a program may refuse it where its own assertions about data do not hold: what
-/// a trace asserts, what follows takes for given.
+/// The reason for which every mode may refuse a program at sizes where one of its own assertions
+/// about data fails: code after an assertion relies on it.
 fn violated_assumption(program: &TestProgram, at: &Sizes) -> Option<&'static str> {
-    let given = program.run_inputs(at).ok()?;
-    let asserted = Outcome::of(&given, |inputs| Text.prepare(program, inputs)?(inputs));
-    asserted
-        .err()
-        .and_then(|e| documented_refusal(program, &e, false))
-        .filter(|why| *why == ASSUMED)
+    let run_inputs = program.run_inputs(at).ok()?;
+    let outcome = Outcome::of(&run_inputs, |inputs| Text.prepare(program, inputs)?(inputs));
+    outcome.err().and_then(|e| documented_refusal(program, &e, false)).filter(|why| *why == ASSUMED)
 }
 
-/// Whether elements of an input share their place, other than as repeated ones do.
+/// Whether an input overlaps itself, other than by expanded dimensions (stride 0).
 fn has_overlapping_inputs(graph: &Graph) -> bool {
     graph.inputs().iter().filter_map(|v| graph.tensor_type(*v)).any(|t| {
         let (sizes, strides): (Vec<Expr>, Vec<Expr>) =
@@ -133,13 +133,14 @@ fn has_overlapping_inputs(graph: &Graph) -> bool {
     })
 }
 
-/// Whether a text has the symbol of a data-dependent size: u0, u1…; those of inputs are s0, s1….
+/// Whether a text mentions a data-dependent symbol (`u0`, `u1`…), as opposed to those of input
+/// sizes (`s0`, `s1`…).
 fn mentions_unbacked_symbol(text: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|word| word.strip_prefix('u').is_some_and(|n| n.parse::<u32>().is_ok()))
 }
 
-/// Runs a program in every mode, at every size.
+/// Runs a program in every mode, at every of its sizes.
 ///
 /// # Errors
 /// The program itself cannot be run: its inputs do not fit its sizes, or the oracle's operators
@@ -148,7 +149,7 @@ pub fn check(program: &TestProgram, modes: &[&dyn Mode]) -> Result<Verdict> {
     check_with_stats(program, modes, &mut CopyStats::default())
 }
 
-/// As [`check`], and adds up what was copied.
+/// Like [`check`], and adds the elements that were copied.
 pub(super) fn check_with_stats(
     program: &TestProgram,
     modes: &[&dyn Mode],
@@ -160,8 +161,7 @@ pub(super) fn check_with_stats(
     }
     let mut verdict = Verdict::Agree;
     for mode in modes {
-        // the inputs were made once, so what fails now is a panic, which nobody may answer a
-        // program with
+        // the inputs were created above, so an error here is a panic, which is never allowed
         match catch_panics(mode.name(), || one_mode(program, *mode, copies)) {
             Ok(Verdict::Agree) => {}
             Ok(refused @ Verdict::Refused(_)) => verdict = refused,
@@ -172,6 +172,7 @@ pub(super) fn check_with_stats(
     Ok(verdict)
 }
 
+/// Runs a program in one mode at all its sizes.
 fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> Result<Verdict> {
     let mut prepared: Option<PreparedProgram> = None;
     let mut verdict = Verdict::Agree;
@@ -181,10 +182,10 @@ fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> R
             Eager.prepare(program, &reference.inputs).and_then(|p| Outcome::of(&reference, &*p));
         let reused = prepared.is_some() && mode.serves_all_sizes(program);
         let mut found = attempt(program, mode, &program.run_inputs(at)?, &mut prepared);
-        // a trace that is not the program at these sizes says so; one made for them must do
-        if reused
-            && matches!(&found, Err(e) if matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })))
-        {
+        // A trace made at other sizes may refuse these by a guard; a trace made at these sizes may
+        // not.
+        let is_guard = |e: &Error| matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. }));
+        if reused && found.as_ref().is_err_and(is_guard) {
             prepared = None;
             found = attempt(program, mode, &program.run_inputs(at)?, &mut prepared);
         }
@@ -205,13 +206,14 @@ fn one_mode(program: &TestProgram, mode: &dyn Mode, copies: &mut CopyStats) -> R
     Ok(verdict)
 }
 
+/// Runs a program, prepared anew unless the mode can reuse `prepared`.
 fn attempt(
     program: &TestProgram,
     mode: &dyn Mode,
-    given: &RunInputs,
+    run_inputs: &RunInputs,
     prepared: &mut Option<PreparedProgram>,
 ) -> Result<Outcome> {
-    Outcome::of(given, |inputs| {
+    Outcome::of(run_inputs, |inputs| {
         let ready = match prepared.take().filter(|_| mode.serves_all_sizes(program)) {
             Some(ready) => ready,
             None => mode.prepare(program, inputs)?,
@@ -226,6 +228,7 @@ fn mismatch(mode: &dyn Mode, at: &Sizes, what: &str) -> Verdict {
     Verdict::Mismatch { mode: mode.name(), what: format!("{at}{what}") }
 }
 
+/// Compares the outcome of a mode with that of eager execution.
 fn compare_outcomes(
     program: &TestProgram,
     mode: &dyn Mode,

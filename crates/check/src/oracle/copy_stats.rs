@@ -1,22 +1,22 @@
-//! How many elements are copied, by the eager programs and by what is compared with them.
+//! Statistics of copied elements, in eager execution and in the modes that count them.
 
 use super::mode::{CountedWrites, WriteCount};
 use maquette_ir::copy_cost::Traffic;
 use std::fmt::{Display, Formatter};
 
-/// Elements written in the programs of a fuzzing run, by modes that count them.
+/// The elements written in the programs of a fuzzing run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyStats {
-    /// By the eager programs.
+    /// By eager execution.
     pub eager: Traffic,
     /// By the modes.
     pub planned: Traffic,
-    /// So many runs were to copy no more than eagerly.
+    /// The number of runs that had to copy no more than eager execution.
     pub runs: u64,
-    /// For so many of them no plan was known to: the program would run as it is.
+    /// How many of them had no plan within that bound, so that the original program would run.
     pub original: u64,
-    /// In so many of them what the plan says it copies at most, and lifting at least, was compared
-    /// too.
+    /// How many of them also compared both bounds: the plan's upper bound, and lifting's lower
+    /// bound for eager execution.
     pub bounded: u64,
 }
 
@@ -24,8 +24,8 @@ impl CopyStats {
     /// Adds a run.
     ///
     /// # Errors
-    /// It copied more than the eager program, and was not to; or more than its plan said, or the
-    /// eager program less than lifting said.
+    /// The run copied more elements than eager execution or than its plan's bound, or eager
+    /// execution copied fewer than lifting's bound.
     pub(super) fn count(&mut self, eager: WriteCount, found: WriteCount) -> Result<(), String> {
         let (eager, found) = match (eager, found) {
             (WriteCount::Counted(eager), WriteCount::Counted(found)) => (eager.traffic, found),

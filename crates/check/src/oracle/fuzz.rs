@@ -1,4 +1,4 @@
-//! Many programs: generated, checked, and the failing ones made small.
+//! A fuzzing run: generates and checks many programs, and shrinks those that fail.
 
 use super::check::{Verdict, check, check_with_stats};
 use super::copy_stats::CopyStats;
@@ -11,48 +11,49 @@ use crate::values::catch_panics;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What to check.
+/// The parameters of a fuzzing run.
 #[derive(Clone)]
 pub struct Fuzzer {
-    /// How many programs.
+    /// The number of programs.
     pub programs: u64,
-    /// The programs of a seed are always the same.
+    /// The seed. Equal seeds give equal programs.
     pub seed: u64,
-    /// About how many statements a program has at most.
+    /// About the maximum number of statements in a program.
     pub statements: usize,
-    /// How to run each.
+    /// The modes in which each program is run.
     pub modes: Vec<&'static dyn Mode>,
-    /// On how many threads; the report does not depend on it.
+    /// The number of threads. The report does not depend on it.
     pub threads: usize,
-    /// Whether to count what the programs exercise.
+    /// Whether to count the features that the programs exercise.
     pub stats: bool,
 }
 
-/// A program that some mode does not run as eager does.
+/// A program that a mode does not run as eager execution does.
 #[derive(Clone, Debug)]
 pub struct FuzzFailure {
-    /// The program's number.
+    /// The number of the program.
     pub index: u64,
-    /// The mode's name.
+    /// The name of the mode.
     pub mode: &'static str,
-    /// The first difference, of the small program.
+    /// The first difference, in the reduced program.
     pub what: String,
-    /// The program made small; nothing where it could not even be made.
+    /// The reduced program; `None` if it could not be generated.
     pub program: Option<TestProgram>,
 }
 
-/// The result of a fuzzing run. Displays as its last line.
+/// The result of a fuzzing run. Displays as a summary line.
 #[derive(Clone, Debug, Default)]
 pub struct FuzzReport {
-    /// How many programs were run.
+    /// The number of programs that were run.
     pub programs: u64,
-    /// In the order of their numbers.
+    /// The failures, in the order of program numbers.
     pub failures: Vec<FuzzFailure>,
-    /// How many programs were refused at some size by eager, or for a published reason.
+    /// The number of programs that were refused at some size, by eager execution or for a
+    /// documented reason.
     pub refused: u64,
-    /// What was exercised, and why programs were refused.
+    /// The exercised features, and the reasons for refusals.
     pub stats: Stats,
-    /// What was copied, by the modes that count it.
+    /// The copied elements, in the modes that count them.
     pub copies: CopyStats,
 }
 
@@ -69,7 +70,7 @@ impl fmt::Display for FuzzReport {
 }
 
 impl Fuzzer {
-    /// Checks every program. `failed` is told of failures as they are found, in any order.
+    /// Checks every program. Calls `failed` for each failure as it is found, in any order.
     pub fn run(&self, failed: &(dyn Fn(&FuzzFailure) + Sync)) -> FuzzReport {
         let next = AtomicU64::new(0);
         let work = || {
@@ -102,14 +103,14 @@ impl Fuzzer {
 
     fn run_one(&self, index: u64, report: &mut FuzzReport, failed: &(dyn Fn(&FuzzFailure) + Sync)) {
         report.programs += 1;
-        // an operator that panics while a program is made is found as well
-        let made = catch_panics("an operator", || generate(self.seed, index, self.statements));
-        let verdict = made.and_then(|made| {
+        // an operator that panics while a program is generated is a failure as well
+        let generated = catch_panics("an operator", || generate(self.seed, index, self.statements));
+        let verdict = generated.and_then(|generated| {
             if self.stats {
-                report.stats.count(&made);
+                report.stats.count(&generated);
             }
-            let verdict = check_with_stats(&made.program, &self.modes, &mut report.copies)?;
-            Ok((verdict, made.program))
+            let verdict = check_with_stats(&generated.program, &self.modes, &mut report.copies)?;
+            Ok((verdict, generated.program))
         });
         let failure = match verdict {
             Ok((Verdict::Agree, _)) => return,

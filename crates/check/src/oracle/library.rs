@@ -1,5 +1,7 @@
-//! The custom operators of random programs, each a shape of signature that a pass must handle, and
-//! the log of their effects.
+//! The custom operators of random programs, and the log of their effects.
+//!
+//! Each operator has a kind of signature that passes must handle: several mutated arguments,
+//! mutated optionals and lists, results that alias, data-dependent sizes, effects.
 
 use crate::values::{Bytes, element_bytes};
 use maquette_ir::DType;
@@ -14,12 +16,12 @@ thread_local! {
     static LOG: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What effectful operators did on this thread since the last call.
+/// Takes the log of this thread: the effects since the last call.
 pub(super) fn take_log() -> Vec<String> {
     LOG.with_borrow_mut(std::mem::take)
 }
 
-/// Writes down what an operator saw: its name, a tag, and the tensor to the bit.
+/// Logs a call: the operator, a tag, and the bits of the tensor.
 fn note(op: &str, tag: i64, x: &Tensor) -> Result<()> {
     let mut line = format!("{op} {tag} {}{:?}", x.dtype(), x.sizes_i64()?);
     for byte in element_bytes(x)? {
@@ -30,9 +32,10 @@ fn note(op: &str, tag: i64, x: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// Elements that the kernels compute with.
+/// An element type of the kernels.
 trait Mix: Bytes {
-    /// Neither commutative nor idempotent: an order of calls, or their number, shows.
+    /// A combination that is neither commutative nor idempotent, so that a changed order or number
+    /// of calls changes the result.
     fn mix(self, other: Self) -> Self;
     /// A number as an element.
     fn of(n: i64) -> Self;
@@ -75,7 +78,7 @@ impl Mix for bool {
     }
 }
 
-/// Runs an expression with `T` bound to the tensor's element type.
+/// Evaluates an expression with `T` bound to the tensor's element type.
 macro_rules! typed {
     ($t:expr, $T:ident => $body:expr) => {
         match $t.dtype() {
@@ -96,8 +99,8 @@ macro_rules! typed {
     };
 }
 
-/// `x` becomes the mixture of itself and `y`, which is repeated; unchanged where `y` is empty.
-/// Returns what `x` was.
+/// Mixes `y` into `x`, repeating `y`'s elements; an empty `y` changes nothing. Returns the old
+/// value of `x`.
 fn mix_into(x: &mut Tensor, y: &Tensor) -> Result<Tensor> {
     typed!(x, T => {
         let (before, other) = (x.to_vec::<T>()?, y.to_vec::<T>()?);
@@ -106,13 +109,16 @@ fn mix_into(x: &mut Tensor, y: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// The elements of `x` mixed with themselves, in memory of their own.
+/// The elements of `x` mixed with themselves, as a new tensor.
 fn mixed_with_itself(x: &Tensor) -> Result<Tensor> {
-    typed!(x, T => Ok(Tensor::from_vec(x.to_vec::<T>()?.into_iter().map(|v| v.mix(v)).collect(), x.sizes())))
+    typed!(x, T => {
+        let mixed = x.to_vec::<T>()?.into_iter().map(|v| v.mix(v)).collect();
+        Ok(Tensor::from_vec(mixed, x.sizes()))
+    })
 }
 
-/// In row-major order, each element mixed with what is read at its place: what it reads must be as
-/// it was before the call.
+/// Mixes the elements of `prev` into `out`, in row-major order. If the two overlap, `prev` must be
+/// read as it was before the call.
 fn scan(prev: &Tensor, out: &mut Tensor) -> Result<()> {
     typed!(out, T => {
         let mut out = out.write::<T>()?;
@@ -121,8 +127,8 @@ fn scan(prev: &Tensor, out: &mut Tensor) -> Result<()> {
     })
 }
 
-/// A number that says how a tensor lies; dimensions of size 1 lie anyhow, and so does what has no
-/// elements.
+/// A number that depends on a tensor's strides, as far as they are observable: dimensions of size 1
+/// have no observable stride.
 fn stride_number(x: &Tensor) -> Result<i64> {
     let layout =
         x.meta().concrete().ok_or_else(|| Error::value("takes tensors of known strides"))?;
@@ -130,7 +136,7 @@ fn stride_number(x: &Tensor) -> Result<i64> {
     Ok(apart.fold(0, |sum, (_, stride)| 3 * sum + stride))
 }
 
-/// `x` becomes the mixture of itself and of how it and `y` lie.
+/// Mixes a number that depends on the strides of `x` and `y` into `x`.
 fn mix_strides(x: &mut Tensor, y: &Tensor) -> Result<()> {
     let strides = if y.numel().as_i64() == Some(0) {
         stride_number(x)?
@@ -143,30 +149,37 @@ fn mix_strides(x: &mut Tensor, y: &Tensor) -> Result<()> {
     })
 }
 
+/// Mixes each tensor into the other.
 fn swap(x: &mut Tensor, y: &mut Tensor) -> Result<()> {
     let before = x.clone_tensor();
     mix_into(x, y)?;
     mix_into(y, &before).map(drop)
 }
 
-/// The places in row-major order where an element is not zero.
+/// The positions of nonzero elements in row-major order.
 fn nonzero_positions(x: &Tensor) -> Result<Vec<i64>> {
-    typed!(x, T => Ok(x.to_vec::<T>()?.into_iter().enumerate().filter(|(_, v)| !v.is_zero()).map(|(i, _)| i as i64).collect()))
+    typed!(x, T => {
+        let elements = x.to_vec::<T>()?;
+        let nonzero = elements.into_iter().enumerate().filter(|(_, v)| !v.is_zero());
+        Ok(nonzero.map(|(i, _)| i as i64).collect())
+    })
 }
 
+/// An empty tensor of the same sizes and dtype.
 fn like(x: &Tensor) -> Tensor {
     x.new_empty(x.sizes(), x.dtype())
 }
 
+/// A builder for the operator with this schema in the namespace `oracle`.
 fn op(schema: &str) -> OpBuilder {
     let (name, rest) = schema.split_at(schema.find('(').unwrap_or(schema.len()));
     custom_op(&format!("oracle::{name}")).schema(rest)
 }
 
-/// Registers the operators, the first time.
+/// Registers the operators once.
 ///
 /// # Errors
-/// Somebody else has registered operators of these names.
+/// Operators with these names are already registered.
 pub fn register() -> Result<()> {
     static DONE: OnceLock<Result<()>> = OnceLock::new();
     DONE.get_or_init(|| pure().and_then(|()| mutating()).and_then(|()| effects())).clone()

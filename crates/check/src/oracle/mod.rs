@@ -1,10 +1,11 @@
-//! The oracle: random programs that view, write and alias, run every way there is, and compared
-//! with the eager run to the bit.
+//! The oracle: a differential fuzzer for everything that executes programs. Random programs that
+//! view, mutate and alias are run in every mode and compared bit for bit with eager execution.
 //!
-//! [`generate`](generate::generate) makes a [`TestProgram`], which is an imperative graph with the
-//! memory it is given. A [`Mode`] runs it. [`check`](fn@check) compares outputs, what is in memory
-//! afterwards, effects, and who shares memory with whom; [`shrink`](shrink::shrink) makes what
-//! fails small. `docs/oracle.md` says how to use it, and what may be refused.
+//! [`generate`](generate::generate) creates a [`TestProgram`]: an imperative graph, with the memory
+//! that its inputs view. A [`Mode`] runs it. [`check`](fn@check) compares the outputs, the contents
+//! of memory afterwards, the order of effects, and which tensors share memory.
+//! [`shrink`](shrink::shrink) reduces a failing program. `docs/oracle.md` describes its use, and
+//! the refusals that are allowed.
 
 mod check;
 mod copy_stats;

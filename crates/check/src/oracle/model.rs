@@ -1,23 +1,23 @@
-//! A graph as model code: its statements called one after another, on real tensors or on traced
-//! ones.
+//! Executes a graph as model code: calls its operators one after another, on real tensors or under
+//! a trace.
 //!
-//! Nothing that the graph says of its values is used: not their types, nor its guards and
-//! assertions. So it can be run where all of that is to be found out, and eagerly at any size.
-//! Symbols are read from the inputs' sizes, and from data where the graph binds them.
+//! Only the calls of the graph are used, not its types, guards or assertions. So the same graph can
+//! be run eagerly at any size, or traced again so that all of these are derived anew. Symbols get
+//! their values from the inputs' sizes, and from data where the graph binds them.
 
 use maquette_ir::graph::{Arg, BindSource, Graph, NodeId, Res, Stmt, ValueId};
 use maquette_ir::sym::{Expr, SymInt, SymbolId};
 use maquette_ops::{Args, CallError, Error, Op, Outputs, Result, RunError, Tensor, Value};
 use rustc_hash::FxHashMap;
 
-/// Makes a call for a node of the graph: the arguments are complete and in the schema's order.
+/// Makes the call of a node. The arguments are complete and in the schema's order.
 pub type Caller<'a> = dyn FnMut(NodeId, Op, Args) -> Result<Outputs> + 'a;
 
-/// Runs the statements of `graph` through `call`, and gives what it returns.
+/// Runs the statements of `graph` through `call`, and returns its outputs.
 ///
 /// # Errors
-/// The first that a call gives; the graph takes what it does not define, or an operator returns
-/// another number of values.
+/// The first error of a call; a value is used before it is defined; an operator returns a different
+/// number of values than the graph expects.
 pub fn run(graph: &Graph, inputs: &[Tensor], call: &mut Caller<'_>) -> Result<Vec<Value>> {
     let mut runner = GraphRunner {
         graph,
@@ -55,6 +55,7 @@ pub fn call_all(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Value>> {
     run(graph, inputs, &mut |_, op, args| op.call(args))
 }
 
+/// The state of a run: the values and symbols that are defined so far.
 struct GraphRunner<'g> {
     graph: &'g Graph,
     values: Vec<Option<Value>>,
@@ -62,7 +63,7 @@ struct GraphRunner<'g> {
 }
 
 impl GraphRunner<'_> {
-    /// A size that is a symbol is where the symbol's value is found.
+    /// Binds a symbol to an input size, if the size is exactly that symbol.
     fn bind_size(&mut self, e: Expr, n: SymInt) {
         let table = self.graph.symbols();
         if let [symbol] = table.free_symbols(e).as_slice()
@@ -77,8 +78,8 @@ impl GraphRunner<'_> {
     }
 
     fn set(&mut self, v: ValueId, value: Value) {
-        if let Some(place) = self.values.get_mut(v.index()) {
-            *place = Some(value);
+        if let Some(slot) = self.values.get_mut(v.index()) {
+            *slot = Some(value);
         }
     }
 
@@ -110,6 +111,7 @@ impl GraphRunner<'_> {
         })
     }
 
+    /// Makes the call of a node, and defines its results.
     fn node(&mut self, node: NodeId, call: &mut Caller<'_>) -> Result<()> {
         let op = Op::find(self.graph.op_name(node))?;
         let args = self.arguments(op, node)?;
@@ -138,18 +140,18 @@ impl GraphRunner<'_> {
         Ok(())
     }
 
-    /// The arguments in the schema's order, those left out by their defaults.
+    /// The arguments in the schema's order, with defaults for those that are left out.
     fn arguments(&self, op: Op, node: NodeId) -> Result<Args> {
         let mut args =
             self.graph.args(node).iter().map(|&a| self.value(a)).collect::<Result<Args>>()?;
         let (schema, kwargs) = (op.schema()?, self.graph.kwargs(node));
         for (index, decl) in schema.args.iter().enumerate().skip(args.len()) {
-            let given = kwargs
+            let by_keyword = kwargs
                 .iter()
                 .find(|(name, _)| self.graph.str(*name) == decl.name)
                 .map(|&(_, arg)| self.value(arg))
                 .transpose()?;
-            args.push(given.or_else(|| op.default_value(index)).ok_or_else(|| {
+            args.push(by_keyword.or_else(|| op.default_value(index)).ok_or_else(|| {
                 CallError::Missing {
                     arg: decl.name.clone(),
                     index,

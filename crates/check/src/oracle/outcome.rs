@@ -1,4 +1,4 @@
-//! What a run of a program did, as far as anybody can see, and how two of them differ.
+//! The observable outcome of a run, and the comparison of two outcomes.
 
 use super::library;
 use super::mode::{RunResult, WriteCount};
@@ -7,29 +7,30 @@ use crate::values::{compare_metadata, element_bytes, flatten, show};
 use maquette_ops::random::{Philox, apart};
 use maquette_ops::{Result, Tensor, Value};
 
-/// Runs `f` with random numbers that begin at the same place in every run, and are not seen to be
-/// drawn by anybody else.
+/// Runs `f` with a fixed state of the random number generator. Draws do not advance the thread's
+/// own generator.
 pub(super) fn with_fixed_seed<R>(f: impl FnOnce() -> R) -> R {
     apart(&mut Philox { seed: 7, offset: 0 }, f)
 }
 
-/// What can be seen of a run.
+/// Everything that a run makes observable.
 #[derive(Debug)]
 pub struct Outcome {
     outputs: Vec<Output>,
-    /// The contents of every memory afterwards, what no input sees included.
+    /// The contents of every memory afterwards, including elements that no input views.
     memories: Vec<Vec<u8>>,
     log: Vec<String>,
-    /// How many elements were written.
+    /// The number of elements that were written.
     pub(super) written: WriteCount,
 }
 
+/// An output as observed after the run.
 #[derive(Debug)]
 struct Output {
     value: Value,
-    /// Of a tensor.
+    /// The elements, if the output is a tensor.
     bytes: Vec<u8>,
-    /// Inputs, and outputs before it, that have its storage.
+    /// The inputs, and the earlier outputs, that share its storage.
     shares: Vec<String>,
 }
 
@@ -38,13 +39,13 @@ fn is_empty(t: &Tensor) -> bool {
 }
 
 impl Outcome {
-    /// Runs `f` on `given` and looks at everything afterwards.
+    /// Runs `f` on `run_inputs` and records the outcome.
     pub(super) fn of(
-        given: &RunInputs,
+        run_inputs: &RunInputs,
         f: impl FnOnce(&[Tensor]) -> Result<RunResult>,
     ) -> Result<Outcome> {
         library::take_log();
-        let returned = with_fixed_seed(|| f(&given.inputs));
+        let returned = with_fixed_seed(|| f(&run_inputs.inputs));
         let log = library::take_log();
         let RunResult { outputs: returned, written } = returned?;
         let values = flatten(&returned);
@@ -53,9 +54,9 @@ impl Outcome {
             let mut output = Output { value: value.clone(), bytes: Vec::new(), shares: Vec::new() };
             if let Value::Tensor(t) = value {
                 output.bytes = element_bytes(t)?;
-                // that nothing is shared with anything cannot be seen
+                // whether an empty tensor shares memory is not observable
                 let share = |u: &Tensor| u.shares_storage(t) && !is_empty(u) && !is_empty(t);
-                let inputs = given
+                let inputs = run_inputs
                     .inputs
                     .iter()
                     .enumerate()
@@ -71,12 +72,12 @@ impl Outcome {
             }
             outputs.push(output);
         }
-        let memories = given.memories.iter().map(element_bytes).collect::<Result<_>>()?;
+        let memories = run_inputs.memories.iter().map(element_bytes).collect::<Result<_>>()?;
         Ok(Outcome { outputs, memories, log, written })
     }
 
-    /// The first difference of `found` from this outcome. Strides of empty tensors and of
-    /// dimensions of size 1 are not observable.
+    /// Compares `found` with this outcome; an error describes the first difference. Strides of
+    /// empty tensors and of dimensions of size 1 are not observable.
     pub(super) fn difference(&self, found: &Outcome) -> Result<(), String> {
         if self.outputs.len() != found.outputs.len() {
             return Err(format!(
@@ -90,7 +91,7 @@ impl Outcome {
                 (Value::Tensor(a), Value::Tensor(b)) => {
                     compare_metadata(a, b).map_err(|what| format!("output {i}: {what}"))?
                 }
-                // numbers, to the bit as they print
+                // numbers are compared as printed, which distinguishes all bits
                 (a, b) if show(a) == show(b) => {}
                 (a, b) => return Err(format!("output {i} is {} instead of {}", show(b), show(a))),
             }

@@ -1,8 +1,9 @@
-//! A program taken apart, to be added to by the generator and cut by the shrinker, and how it
-//! becomes a graph again.
+//! A program in editable form, which the generator extends and the shrinker reduces, and its
+//! conversion to a graph.
 //!
-//! A builder has no types. With plain sizes they are those that an eager run finds; with symbols,
-//! for sizes or for data, a trace writes the graph.
+//! A builder has no types; [`ProgramBuilder::program`] derives them. With static sizes, they are
+//! the types found in an eager run. With symbols, for sizes or for data, a trace of the program
+//! gives the graph.
 
 use super::program::{
     AS_STRIDED, InputLocation, MemoryInit, RunInputs, Sizes, TestProgram, tensor_input,
@@ -19,15 +20,14 @@ use maquette_ops::{Args, Concrete, Error, Op, Result, Tensor, Value};
 use maquette_trace::{Dim, TraceOptions};
 use rustc_hash::FxHashMap;
 
-/// An argument, or an output of the program.
+/// An argument of a call, or an output of the program.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum BuilderArg {
     /// A value of the builder, by its number.
     Value(usize),
     Str(String),
     List(Vec<BuilderArg>),
-    /// Anything that mentions neither values nor strings of a graph; expressions are of the
-    /// builder's table.
+    /// An argument without values and strings of a graph. Expressions refer to the builder's table.
     Plain(Arg),
 }
 
@@ -41,7 +41,7 @@ where
 }
 
 impl BuilderArg {
-    /// Calls `f` with every expression in it, as long as it gives something.
+    /// Calls `f` with every expression in the argument, until `f` returns `None`.
     fn for_each_expr(&mut self, f: &impl Fn(&mut Expr) -> Option<()>) -> Option<()> {
         match self {
             BuilderArg::Plain(Arg::Int(e)) => f(e),
@@ -50,7 +50,7 @@ impl BuilderArg {
         }
     }
 
-    /// Calls `f` with every value in it.
+    /// Calls `f` with every value in the argument.
     pub(super) fn for_each_value(&mut self, f: &mut impl FnMut(&mut usize)) {
         match self {
             BuilderArg::Value(v) => f(v),
@@ -60,7 +60,7 @@ impl BuilderArg {
     }
 }
 
-/// The values that one result of an operator is.
+/// The values of one result of an operator.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ResultGroup {
     One(usize),
@@ -78,6 +78,7 @@ impl ResultGroup {
     }
 }
 
+/// A call of an operator.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) op: String,
@@ -93,24 +94,26 @@ impl Call {
     }
 }
 
+/// A statement of the program.
 #[derive(Clone, Debug)]
 pub(super) enum BuilderStmt {
     Call(Call),
-    /// Reads a symbol from a value.
+    /// Binds a symbol to a property of a value.
     Bind(SymbolId, usize, BindSource),
 }
 
+/// An input of the program.
 #[derive(Clone, Debug)]
 pub(super) struct Input {
     pub(super) value: usize,
     pub(super) dtype: DType,
     pub(super) sizes: Vec<Expr>,
-    /// Row-major where there are none.
+    /// The strides; `None` if row-major.
     pub(super) strides: Option<Vec<Expr>>,
     pub(super) location: InputLocation,
 }
 
-/// A program without types. See the [module's page](self).
+/// A program without types. See the [module](self).
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProgramBuilder {
     pub(super) table: SymTable,
@@ -121,6 +124,7 @@ pub(super) struct ProgramBuilder {
     pub(super) sizes: Vec<Sizes>,
 }
 
+/// An argument of a graph in the form of builders.
 fn builder_arg(graph: &Graph, arg: Arg) -> BuilderArg {
     match arg {
         Arg::Value(v) => BuilderArg::Value(v.index()),
@@ -132,12 +136,12 @@ fn builder_arg(graph: &Graph, arg: Arg) -> BuilderArg {
     }
 }
 
-/// What values are in an eager run, and where the input begins that they see.
+/// Values of an eager run, each with the start of the input that it is a view of.
 type Types = FxHashMap<usize, (Value, i64)>;
 
 impl ProgramBuilder {
-    /// A program taken apart. Guards and assertions are left out: whatever raised them raises them
-    /// again.
+    /// Decomposes a program. Guards and assertions are left out, since whatever raised them raises
+    /// them again.
     pub(super) fn of(program: &TestProgram) -> Result<ProgramBuilder> {
         let graph = &program.graph;
         let mut builder = ProgramBuilder {
@@ -182,25 +186,25 @@ impl ProgramBuilder {
         Ok(builder)
     }
 
-    /// The program.
+    /// Builds the program.
     ///
     /// # Errors
-    /// The builder takes what it does not define; or it has symbols and a trace refuses it.
+    /// A statement uses an undefined value, or the program has symbols and cannot be traced.
     pub(super) fn program(&self) -> Result<TestProgram> {
         let untyped = self.untyped()?;
-        let given = self.run_inputs()?;
-        // sizes that depend on data have symbols as well
+        let run_inputs = self.run_inputs()?;
+        // data-dependent sizes have symbols as well
         let graph = if untyped.is_symbolic()
             || self.stmts.iter().any(|s| matches!(s, BuilderStmt::Bind(..)))
         {
-            self.traced(&untyped.graph, given.inputs)?
+            self.traced(&untyped.graph, run_inputs.inputs)?
         } else {
-            self.graph(&self.eager_types(&untyped.graph, &given.inputs))?
+            self.graph(&self.eager_types(&untyped.graph, &run_inputs.inputs))?
         };
         Ok(TestProgram { graph, ..untyped })
     }
 
-    /// As [`TestProgram::names_storage_offsets`].
+    /// See [`TestProgram::names_storage_offsets`].
     fn names_storage_offsets(&self) -> bool {
         let named = |c: &Call| {
             c.op == AS_STRIDED && matches!(c.args.get(3), Some(BuilderArg::Plain(Arg::Int(_))))
@@ -208,12 +212,12 @@ impl ProgramBuilder {
         self.stmts.iter().any(|s| matches!(s, BuilderStmt::Call(c) if named(c)))
     }
 
-    /// Where the type of an input says that it begins.
+    /// The storage offset in the type of an input.
     fn start(&self, input: &Input) -> i64 {
         if self.names_storage_offsets() { input.location.offset } else { 0 }
     }
 
-    /// The program with types that are made up.
+    /// The program with placeholder types.
     fn untyped(&self) -> Result<TestProgram> {
         Ok(TestProgram {
             graph: self.graph(&FxHashMap::default())?,
@@ -223,8 +227,8 @@ impl ProgramBuilder {
         })
     }
 
-    /// The builder with numbers in the place of symbols, for one run; nothing where an expression
-    /// has none.
+    /// The builder with symbols replaced by numbers, for one run; `None` if `number` lacks an
+    /// expression.
     pub(super) fn with_concrete_sizes(
         &self,
         number: &dyn Fn(Expr) -> Option<i64>,
@@ -245,7 +249,7 @@ impl ProgramBuilder {
         Some(builder)
     }
 
-    /// What the first run is given.
+    /// The inputs of the first run.
     ///
     /// # Errors
     /// As [`TestProgram::run_inputs`].
@@ -253,8 +257,7 @@ impl ProgramBuilder {
         self.untyped()?.run_inputs(self.sizes.first().unwrap_or(&Sizes::new()))
     }
 
-    /// What the values are in an eager run, up to where it fails: nothing needs a type from there
-    /// on.
+    /// The values of an eager run, up to its failure if it fails: later statements need no types.
     fn eager_types(&self, untyped: &Graph, inputs: &[Tensor]) -> Types {
         // a finished graph numbers its values in the order of their definitions
         let results = self
@@ -268,21 +271,21 @@ impl ProgramBuilder {
             .chain(results.flat_map(|g| g.values().iter().copied()))
             .collect();
         let mut types = FxHashMap::default();
-        // a graph counts offsets from where the input begins that a view goes back to, unless its
-        // type says where that is
+        // a graph counts a view's offset from the start of its input, unless the input's type has
+        // an offset itself
         let begins = self.inputs.iter().map(|i| i.location.offset - self.start(i));
         let mut starts: Vec<(Tensor, i64)> = inputs.iter().cloned().zip(begins).collect();
         let mut observe = |node: NodeId, op: Op, args: Args| {
-            let given: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
+            let operands: Vec<Tensor> = args.iter().flat_map(Value::tensors).cloned().collect();
             let outputs = op.call(args)?;
             let ids = untyped.result_values(node).filter_map(|v| order.get(v.index()).copied());
             for (id, value) in ids.zip(flatten(&outputs).into_iter().filter(|v| !v.is_none())) {
                 let mut start = 0;
                 if let Value::Tensor(t) = &value {
-                    let base = given
+                    let base = operands
                         .iter()
                         .find(|g| g.is_same(t))
-                        .or_else(|| given.iter().find(|g| g.shares_storage(t)));
+                        .or_else(|| operands.iter().find(|g| g.shares_storage(t)));
                     start = starts
                         .iter()
                         .find(|(known, _)| base.is_some_and(|g| g.is_same(known)))
@@ -297,10 +300,10 @@ impl ProgramBuilder {
         types
     }
 
-    /// The graph with these types of results, by value; any others are made up.
+    /// The graph with these types of results. Values without a type get a placeholder.
     fn graph(&self, types: &Types) -> Result<Graph> {
         let mut table = self.table.clone();
-        let mut b = GraphBuilder::new("program");
+        let mut graph_builder = GraphBuilder::new("program");
         let mut values: FxHashMap<usize, ValueId> = FxHashMap::default();
         for input in &self.inputs {
             let mut ty = TensorType::contiguous(input.dtype, &input.sizes, &mut table)?;
@@ -308,25 +311,29 @@ impl ProgramBuilder {
                 ty.strides = strides.as_slice().into();
             }
             ty.offset = Expr::Int(self.start(input));
-            let ty = b.intern_type(ty);
-            values.insert(input.value, b.input(ValueType::Tensor(ty), None));
+            let ty = graph_builder.intern_type(ty);
+            values.insert(input.value, graph_builder.input(ValueType::Tensor(ty), None));
         }
         for step in &self.stmts {
             match step {
                 BuilderStmt::Bind(symbol, value, source) => {
-                    b.bind(*symbol, find(&values, *value)?, *source)
+                    graph_builder.bind(*symbol, find(&values, *value)?, *source)
                 }
                 BuilderStmt::Call(call) => {
                     let args = call
                         .args
                         .iter()
-                        .map(|a| arg(&mut b, &values, a))
+                        .map(|a| arg(&mut graph_builder, &values, a))
                         .collect::<Result<Vec<Arg>>>()?;
                     let mut kwargs = Vec::new();
                     for (name, item) in &call.kwargs {
-                        kwargs.push((b.intern(name), arg(&mut b, &values, item)?));
+                        kwargs.push((
+                            graph_builder.intern(name),
+                            arg(&mut graph_builder, &values, item)?,
+                        ));
                     }
-                    let mut result_type = |v: &usize| result_type(&mut b, &mut table, types.get(v));
+                    let mut result_type =
+                        |v: &usize| result_type(&mut graph_builder, &mut table, types.get(v));
                     let groups: Vec<Vec<ValueType>> = call
                         .results
                         .iter()
@@ -334,22 +341,25 @@ impl ProgramBuilder {
                         .collect::<Result<_>>()?;
                     let specs: Vec<ResultSpec<'_>> =
                         call.results.iter().zip(&groups).map(|(g, types)| spec(g, types)).collect();
-                    let op = b.intern(&call.op);
-                    let created = b.node(op, &args, &kwargs, &specs, None);
+                    let op = graph_builder.intern(&call.op);
+                    let created = graph_builder.node(op, &args, &kwargs, &specs, None);
                     if Op::find(&call.op).is_ok_and(|op| op.effect().is_some()) {
-                        b.set_effect(created.node);
+                        graph_builder.set_effect(created.node);
                     }
                     let ids = call.results.iter().flat_map(|g| g.values());
                     values.extend(ids.copied().zip(created.values.iter()));
                 }
             }
         }
-        let outputs =
-            self.outputs.iter().map(|a| arg(&mut b, &values, a)).collect::<Result<Vec<Arg>>>()?;
-        b.finish(&table, &outputs).map_err(Error::other)
+        let outputs = self
+            .outputs
+            .iter()
+            .map(|a| arg(&mut graph_builder, &values, a))
+            .collect::<Result<Vec<Arg>>>()?;
+        graph_builder.finish(&table, &outputs).map_err(Error::other)
     }
 
-    /// The graph as a trace writes it, with these symbols for sizes.
+    /// The graph that a trace records, with the builder's symbols as dynamic sizes.
     fn traced(&self, graph: &Graph, sample: Vec<Tensor>) -> Result<Graph> {
         let mut options =
             TraceOptions::new().name("program").keep_offsets(self.names_storage_offsets());
@@ -371,6 +381,7 @@ impl ProgramBuilder {
     }
 }
 
+/// A result of a graph in the form of builders.
 fn group(result: Res) -> ResultGroup {
     match result {
         Res::Value(v) => ResultGroup::One(v.index()),
@@ -379,6 +390,7 @@ fn group(result: Res) -> ResultGroup {
     }
 }
 
+/// The declaration of a result with these types.
 fn spec<'a>(group: &ResultGroup, types: &'a [ValueType]) -> ResultSpec<'a> {
     match (group, types) {
         (ResultGroup::One(_), [ty]) => ResultSpec::Value(*ty),
@@ -387,6 +399,7 @@ fn spec<'a>(group: &ResultGroup, types: &'a [ValueType]) -> ResultSpec<'a> {
     }
 }
 
+/// The graph value of a builder's value.
 fn find(values: &FxHashMap<usize, ValueId>, v: usize) -> Result<ValueId> {
     values
         .get(&v)
@@ -394,20 +407,27 @@ fn find(values: &FxHashMap<usize, ValueId>, v: usize) -> Result<ValueId> {
         .ok_or_else(|| Error::value(format!("value {v} of a builder is used before it is defined")))
 }
 
-fn arg(b: &mut GraphBuilder, values: &FxHashMap<usize, ValueId>, item: &BuilderArg) -> Result<Arg> {
+/// An argument of a builder in the form of graphs.
+fn arg(
+    graph_builder: &mut GraphBuilder,
+    values: &FxHashMap<usize, ValueId>,
+    item: &BuilderArg,
+) -> Result<Arg> {
     Ok(match item {
         BuilderArg::Value(v) => Arg::Value(find(values, *v)?),
-        BuilderArg::Str(s) => Arg::Str(b.intern(s)),
+        BuilderArg::Str(s) => Arg::Str(graph_builder.intern(s)),
         BuilderArg::Plain(arg) => *arg,
         BuilderArg::List(l) => {
-            let elements = l.iter().map(|i| arg(b, values, i)).collect::<Result<Vec<Arg>>>()?;
-            b.list(&elements)
+            let elements =
+                l.iter().map(|i| arg(graph_builder, values, i)).collect::<Result<Vec<Arg>>>()?;
+            graph_builder.list(&elements)
         }
     })
 }
 
+/// The graph type of a value that an eager run computed, or a placeholder.
 fn result_type(
-    b: &mut GraphBuilder,
+    graph_builder: &mut GraphBuilder,
     table: &mut SymTable,
     found: Option<&(Value, i64)>,
 ) -> Result<ValueType> {
@@ -415,17 +435,18 @@ fn result_type(
         Some((Value::Int(i), _)) => {
             return Ok(ValueType::Int(Expr::Int(i.as_i64().unwrap_or_default())));
         }
-        Some((Value::Tensor(t), start)) => {
-            t.meta().concrete().map(|c| (t.dtype(), Concrete { offset: c.offset - start, ..c }))
-        }
+        Some((Value::Tensor(t), start)) => t
+            .meta()
+            .concrete()
+            .map(|layout| (t.dtype(), Concrete { offset: layout.offset - start, ..layout })),
         _ => None,
     };
-    let Some((dtype, c)) = meta else {
+    let Some((dtype, layout)) = meta else {
         let ty = TensorType::contiguous(DType::F32, &[], table)?;
-        return Ok(ValueType::Tensor(b.intern_type(ty)));
+        return Ok(ValueType::Tensor(graph_builder.intern_type(ty)));
     };
     let exprs = |of: &[i64]| of.iter().map(|&n| Expr::Int(n)).collect::<Vec<_>>();
-    let mut ty = TensorType::contiguous(dtype, &exprs(&c.sizes), table)?;
-    (ty.strides, ty.offset) = (exprs(&c.strides).into(), Expr::Int(c.offset));
-    Ok(ValueType::Tensor(b.intern_type(ty)))
+    let mut ty = TensorType::contiguous(dtype, &exprs(&layout.sizes), table)?;
+    (ty.strides, ty.offset) = (exprs(&layout.strides).into(), Expr::Int(layout.offset));
+    Ok(ValueType::Tensor(graph_builder.intern_type(ty)))
 }

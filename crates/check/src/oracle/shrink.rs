@@ -1,5 +1,10 @@
-//! Makes a failing program small: fewer outputs, statements and inputs, smaller sizes, plainer
-//! values, as long as it fails.
+//! Reduces a failing program: fewer outputs, statements and inputs, smaller sizes, simpler values,
+//! as long as it still fails.
+//!
+//! Greedy delta debugging on the program in editable form: each edit removes or simplifies one part
+//! and is kept if the program still fails. Passes over all edits repeat until none succeeds, or
+//! until `MAX_TRIES` programs were tried. Removing a statement connects its users to its first
+//! operand, so that the rest of the program stays valid.
 
 use super::program::TestProgram;
 use super::program_builder::{BuilderArg, BuilderStmt, ProgramBuilder};
@@ -7,18 +12,19 @@ use maquette_ir::graph::Arg;
 use maquette_ir::sym::Expr;
 use maquette_ir::{DType, Scalar};
 
-/// How many programs are tried before the best so far is taken.
-const TRIES: usize = 3000;
+/// The maximum number of programs that are tried.
+const MAX_TRIES: usize = 3000;
 
-/// The smallest program found that still fails. `fails` is asked about programs that are not larger
-/// than the given one.
+/// The smallest failing program that was found. `fails` is called with programs that are no larger
+/// than `program`.
 pub fn shrink(program: &TestProgram, fails: &dyn Fn(&TestProgram) -> bool) -> TestProgram {
     let Ok(builder) = ProgramBuilder::of(program) else { return program.clone() };
-    let mut s = Shrinker { builder, program: program.clone(), fails, tries: 0 };
-    while s.pass() && s.tries < TRIES {}
-    s.program
+    let mut shrinker = Shrinker { builder, program: program.clone(), fails, tries: 0 };
+    while shrinker.pass() && shrinker.tries < MAX_TRIES {}
+    shrinker.program
 }
 
+/// The best program so far, in both forms.
 struct Shrinker<'f> {
     builder: ProgramBuilder,
     program: TestProgram,
@@ -27,7 +33,7 @@ struct Shrinker<'f> {
 }
 
 impl Shrinker<'_> {
-    /// Tries every cut once; whether one helped.
+    /// Tries every edit once. Returns whether one of them succeeded.
     fn pass(&mut self) -> bool {
         let mut better = self.counted(|d| d.sizes.len(), |d, i| drop_at(&mut d.sizes, i, 1));
         better |= self.try_edit(plain_sizes);
@@ -41,7 +47,7 @@ impl Shrinker<'_> {
         better | self.values()
     }
 
-    /// Tries an edit at each index, from the last.
+    /// Tries an edit at each index, from the last to the first.
     fn counted(
         &mut self,
         len: impl Fn(&ProgramBuilder) -> usize,
@@ -54,9 +60,10 @@ impl Shrinker<'_> {
         better
     }
 
+    /// Applies an edit and keeps it if the program still fails. Returns whether it was kept.
     fn try_edit(&mut self, edit: impl FnOnce(&mut ProgramBuilder) -> bool) -> bool {
         let mut builder = self.builder.clone();
-        if self.tries >= TRIES || !edit(&mut builder) {
+        if self.tries >= MAX_TRIES || !edit(&mut builder) {
             return false;
         }
         self.tries += 1;
@@ -69,7 +76,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Smaller sizes: of inputs, and of the runs of a program with symbols.
+    /// Smaller sizes and simpler layouts of inputs.
     fn numbers(&mut self) -> bool {
         let mut better = false;
         let dims: Vec<(usize, usize)> = self
@@ -106,7 +113,7 @@ impl Shrinker<'_> {
         better
     }
 
-    /// Plainer contents: fewer of them, then small numbers.
+    /// Simpler contents of memories: fewer values, then small numbers.
     fn values(&mut self) -> bool {
         let mut better = false;
         for m in 0..self.builder.memories.len() {
@@ -139,6 +146,7 @@ impl Shrinker<'_> {
     }
 }
 
+/// Removes an element, unless only `at_least` are left.
 fn drop_at<T>(from: &mut Vec<T>, i: usize, at_least: usize) -> bool {
     let droppable = i < from.len() && from.len() > at_least;
     if droppable {
@@ -147,7 +155,7 @@ fn drop_at<T>(from: &mut Vec<T>, i: usize, at_least: usize) -> bool {
     droppable
 }
 
-/// Puts the sizes of the first run in the place of symbols.
+/// Replaces symbols by the sizes of the first run.
 fn plain_sizes(d: &mut ProgramBuilder) -> bool {
     let Some(at) = d.sizes.first().filter(|at| !at.is_empty()) else { return false };
     let number = |e: Expr| {
@@ -160,7 +168,7 @@ fn plain_sizes(d: &mut ProgramBuilder) -> bool {
     true
 }
 
-/// Takes a step out. Whoever took its results takes its first operand instead, or goes too.
+/// Removes a statement. Users of its results use its first operand instead, or are removed too.
 fn drop_stmt(d: &mut ProgramBuilder, i: usize) -> bool {
     if i >= d.stmts.len() {
         return false;
@@ -173,7 +181,7 @@ fn drop_stmt(d: &mut ProgramBuilder, i: usize) -> bool {
     true
 }
 
-/// Takes an input out that nothing uses.
+/// Removes an unused input.
 fn drop_input(d: &mut ProgramBuilder, i: usize) -> bool {
     let Some(value) = d.inputs.get(i).map(|input| input.value) else { return false };
     let mut used = false;
@@ -192,7 +200,7 @@ fn drop_input(d: &mut ProgramBuilder, i: usize) -> bool {
     true
 }
 
-/// Takes a memory out that no input sees.
+/// Removes a memory that no input views.
 fn drop_memory(d: &mut ProgramBuilder, i: usize) -> bool {
     if d.inputs.iter().any(|input| input.location.memory == i) || !drop_at(&mut d.memories, i, 0) {
         return false;
@@ -204,7 +212,7 @@ fn drop_memory(d: &mut ProgramBuilder, i: usize) -> bool {
     true
 }
 
-/// Takes the last tensor out of each list of them.
+/// Removes the last tensor of each list argument.
 fn drop_elements(d: &mut ProgramBuilder, i: usize) -> bool {
     let Some(BuilderStmt::Call(call)) = d.stmts.get_mut(i) else { return false };
     let mut shorter = false;
@@ -220,7 +228,7 @@ fn drop_elements(d: &mut ProgramBuilder, i: usize) -> bool {
     shorter
 }
 
-/// Gives an input that shares its memory one of its own.
+/// Gives an input that shares its memory a copy of that memory.
 fn unshare_memory(d: &mut ProgramBuilder, i: usize) -> bool {
     let Some(memory) = d.inputs.get(i).map(|input| input.location.memory) else { return false };
     let (Some(copy), true) = (
@@ -237,8 +245,7 @@ fn unshare_memory(d: &mut ProgramBuilder, i: usize) -> bool {
     true
 }
 
-/// Puts `by` in the place of values that are gone; without it, whatever takes them goes too, and so
-/// on.
+/// Replaces removed values by another one; without `by`, removes their users, transitively.
 fn replace(d: &mut ProgramBuilder, gone: &[usize], by: Option<usize>) {
     let mut gone = gone.to_vec();
     let edit = |item: &mut BuilderArg, gone: &[usize]| {

@@ -1,5 +1,5 @@
-//! What programs exercise, found by watching an eager run of each: a histogram says whether a
-//! feature really occurs.
+//! Feature statistics of generated programs, observed in an eager run of each. The histogram shows
+//! whether a feature really occurs.
 
 use super::generate::Generated;
 use super::model;
@@ -10,7 +10,7 @@ use maquette_ops::{Args, Op, Outputs, Tensor, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// How many programs have each feature, and how many calls each operator had.
+/// How many programs have each feature, and how many calls each operator has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     programs: u64,
@@ -20,10 +20,10 @@ pub struct Stats {
     rejected: BTreeMap<String, u64>,
 }
 
-/// Of the statements that were not kept, the most frequent are listed.
+/// The maximum number of rejected statements that are listed, the most frequent first.
 const REJECTED: usize = 60;
 
-/// Every feature that [`Stats`] looks for.
+/// Every feature that [`Stats`] counts.
 pub const FEATURES: &[&str] = &[
     "input: aliases another input",
     "input: begins elsewhere in its memory",
@@ -82,30 +82,30 @@ pub const FEATURES: &[&str] = &[
 ];
 
 impl Stats {
-    /// Counts a program, by running it eagerly at its first sizes, and what was not kept while it
-    /// was made.
+    /// Counts the features of a program in an eager run at its first sizes, and the statements that
+    /// were rejected when it was generated.
     pub fn count(&mut self, generated: &Generated) {
         let program = &generated.program;
         self.programs += 1;
         generated.rejected.iter().for_each(|r| *self.rejected.entry(r.clone()).or_default() += 1);
-        let mut seen = FeatureCollector::default();
-        seen.header(program);
-        let given = program.sizes.first().and_then(|at| program.run_inputs(at).ok());
-        if let Some(given) = given {
-            seen.inputs = given.inputs.clone();
-            for (i, t) in given.inputs.iter().enumerate() {
-                seen.shape(t);
-                seen.record(
+        let mut collector = FeatureCollector::default();
+        collector.header(program);
+        let run_inputs = program.sizes.first().and_then(|at| program.run_inputs(at).ok());
+        if let Some(run_inputs) = run_inputs {
+            collector.inputs = run_inputs.inputs.clone();
+            for (i, t) in run_inputs.inputs.iter().enumerate() {
+                collector.shape(t);
+                collector.record(
                     "input: not contiguous",
                     t.meta().concrete().is_some_and(|c| !c.is_contiguous()),
                 );
-                seen.record(
+                collector.record(
                     "input: aliases another input",
-                    given.inputs.iter().take(i).any(|u| u.shares_storage(t)),
+                    run_inputs.inputs.iter().take(i).any(|u| u.shares_storage(t)),
                 );
             }
             let graph = &program.graph;
-            let outputs = model::run(graph, &given.inputs, &mut |node, op, args| {
+            let outputs = model::run(graph, &run_inputs.inputs, &mut |node, op, args| {
                 *self.operators.entry(op.name().to_owned()).or_default() += 1;
                 let mut symbols = false;
                 graph.args(node).iter().for_each(|a| {
@@ -113,26 +113,26 @@ impl Stats {
                         symbols |= matches!(leaf, Arg::Int(e) if e.as_i64().is_none())
                     })
                 });
-                seen.record("symbols: in arguments", symbols);
-                seen.record(
+                collector.record("symbols: in arguments", symbols);
+                collector.record(
                     "symbols: data-dependent, in arguments",
                     symbols && has_unbacked_args(program, node),
                 );
-                seen.call(op, args)
+                collector.call(op, args)
             });
-            seen.outputs(&outputs.unwrap_or_default());
+            collector.outputs(&outputs.unwrap_or_default());
         }
-        for feature in seen.found {
+        for feature in collector.found {
             *self.features.entry(feature).or_default() += 1;
         }
     }
 
-    /// Counts a refusal.
+    /// Counts a refused program.
     pub fn refused(&mut self, why: &str) {
         *self.refusals.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Adds other programs.
+    /// Adds the counts of other programs.
     pub fn add(&mut self, other: &Stats) {
         self.programs += other.programs;
         other.features.iter().for_each(|(k, n)| *self.features.entry(k).or_default() += n);
@@ -144,7 +144,7 @@ impl Stats {
         other.refusals.iter().for_each(|(k, n)| *self.refusals.entry(k.clone()).or_default() += n);
     }
 
-    /// The features that no program had.
+    /// The features that no program has.
     pub fn missing(&self) -> Vec<&'static str> {
         FEATURES.iter().copied().filter(|f| !self.features.contains_key(f)).collect()
     }
@@ -177,7 +177,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// Whether an argument of the node depends on data.
+/// Whether an argument of the node mentions a data-dependent symbol.
 fn has_unbacked_args(program: &TestProgram, node: maquette_ir::graph::NodeId) -> bool {
     let (graph, mut found) = (&program.graph, false);
     let table = graph.symbols();
@@ -194,11 +194,12 @@ fn has_unbacked_args(program: &TestProgram, node: maquette_ir::graph::NodeId) ->
     found
 }
 
+/// Observes an eager run, and collects the features that occur.
 #[derive(Default)]
 struct FeatureCollector {
     found: BTreeSet<&'static str>,
     inputs: Vec<Tensor>,
-    /// Results of views, and tensors that were written through one.
+    /// Results of views.
     views: Vec<Tensor>,
     written: Vec<Tensor>,
     data_dependent: Vec<Tensor>,
@@ -391,6 +392,7 @@ impl FeatureCollector {
     }
 }
 
+/// Whether the memory spans of two tensors intersect, even if their elements do not.
 fn spans_intersect(a: &Tensor, b: &Tensor) -> bool {
     let span = |t: &Tensor| t.meta().concrete().and_then(|c| c.span());
     matches!((span(a), span(b)), (Some(a), Some(b)) if a.0 < b.1 && b.0 < a.1)

@@ -1,6 +1,22 @@
-//! Forwards: a place for each value, at the time it is made.
+//! The forward pass: assigns a buffer region to each value at the node that computes it, and emits
+//! the steps of the plan.
+//!
+//! The pass is greedy, with a fixed order of preference. A candidate region is taken only if it is
+//! writable, free of [conflicts](super::interference), and apart from the operands (or, for an
+//! element-wise operator, exactly one of them):
+//!
+//! 1. the region of a [destination](super::destinations), or of a tensor that the value will be
+//!    stored into, even if conflicting values must be copied away first, as long as these copies
+//!    are smaller than the value;
+//! 2. for an element-wise operator, the region of an operand that is dead afterwards;
+//! 3. the memory reserved for an output;
+//! 4. a new buffer.
+//!
+//! Nodes that only move data are handled by aliasing: a view aliases its base, and a store aliases
+//! the base's region if the source can be written (or already lies) there. [`Planner::count`] adds
+//! the elements that each node writes to the plan's cost.
 
-use super::destinations::{DEPTH, Destination};
+use super::destinations::{Destination, MAX_USER_DEPTH};
 use super::node_kind::{NodeKind, OpCall};
 use super::{BufferRegion, Planner, Time};
 use crate::error::{Reason, Result};
@@ -15,6 +31,7 @@ use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
 impl Planner<'_> {
+    /// Assigns memory to the results of a node, and emits its steps.
     pub(super) fn node(&mut self, now: Time, node: NodeId) -> Result<()> {
         match self.node_kinds[node.index()].clone() {
             NodeKind::View { base, spec, result } => self.view(now, node, base, spec, result),
@@ -40,7 +57,7 @@ impl Planner<'_> {
         }
     }
 
-    /// From a check on, what it checks holds, or the run has ended.
+    /// After a runtime check, its condition holds, since the run ends otherwise.
     fn assume_check(&mut self, node: NodeId) -> Result<()> {
         match FunctionalOp::of(self.graph, node) {
             Ok(FunctionalOp::Disjoint { regions: [first, second] }) => {
@@ -58,6 +75,7 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// A view aliases its base, unless the base's layout or a later mutation requires a copy.
     fn view(
         &mut self,
         now: Time,
@@ -68,26 +86,27 @@ impl Planner<'_> {
     ) -> Result<()> {
         let at = self.region(base)?;
         if let Some(spec) = self.interner.compose(at.spec, spec) {
-            let there = BufferRegion { spec, ..at };
-            if !self.is_mutated_later(result) || self.injective(there) {
-                self.alias(result, there);
+            let viewed = BufferRegion { spec, ..at };
+            if !self.is_mutated_later(result) || self.injective(viewed) {
+                self.alias(result, viewed);
                 return Ok(());
             }
-            // elements that share their place, of which some will change: now, so that what changes
-            // can be made in place
+            // The view overlaps itself (it is expanded), and an operator or a store will change it.
+            // It is copied now, so that the change can be made in place.
             let to = self.choose_region(now, result, &mut [(base, at)], Placement::Anywhere)?;
-            self.copy(result, there, to, CopyReason::Store);
+            self.copy(result, viewed, to, CopyReason::Store);
             self.put(result, to);
             return Ok(());
         }
-        // no strides give this view of the place: it is a copy, as it is eagerly
+        // No strides express this view of the region, as for `reshape` of a transposed tensor:
+        // eager execution copies too.
         let mut read = [(base, at)];
         let to = self.choose_region(now, result, &mut read, Placement::Anywhere)?;
         let (from, into) = (self.buffer_view(read[0].1), self.buffer_view(to));
         let (reads, results) = (vec![(base, from)], vec![(result, ResultDest::Into(into))]);
         self.count_copies(result, 1);
         let (rows, actual) = (self.rows(base)?, read[0].1.spec);
-        // the kernel takes views of rows
+        // the kernel takes only views of row-major values
         let packed = !self.same_layout(actual, rows, false);
         self.count_copies(base, u64::from(packed));
         self.steps.push(Step::Node { node, reads, writes: Vec::new(), results });
@@ -95,6 +114,8 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// A store aliases its base if the stored part may be overwritten there; otherwise base and
+    /// source are copied to another region.
     fn store(
         &mut self,
         now: Time,
@@ -108,7 +129,7 @@ impl Planner<'_> {
             self.alias(result, whole);
             return Ok(());
         }
-        // where elements share their place, one cannot be replaced alone
+        // in a region that overlaps itself, one element cannot be replaced alone
         if self.injective(whole)
             && let Some(spec) = self.interner.compose(whole.spec, spec)
         {
@@ -117,12 +138,10 @@ impl Planner<'_> {
                 self.alias(result, whole);
                 return Ok(());
             }
-            let price = self.elements(base).saturating_mul(if self.is_destination(result, whole) {
-                2
-            } else {
-                1
-            });
-            if self.is_writable(part, now) && self.try_free(part, now, false, price)? {
+            let budget = self
+                .elements(base)
+                .saturating_mul(if self.is_destination(result, whole) { 2 } else { 1 });
+            if self.is_writable(part, now) && self.try_free(part, now, false, budget)? {
                 self.copy(source, from, part, CopyReason::Store);
                 self.alias(result, whole);
                 return Ok(());
@@ -134,7 +153,7 @@ impl Planner<'_> {
         let (to, part) = match self.interner.compose(to.spec, spec) {
             Some(part) => (to, part),
             None => {
-                // in rows every view of a value is one of its place
+                // every view of a row-major value can be composed with its region
                 let rows = self.rows(result)?;
                 (self.new_buffer(result, rows)?, spec)
             }
@@ -145,6 +164,8 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Places the mutated arguments and the results of a call, and moves operands that are in the
+    /// way.
     fn call(&mut self, now: Time, node: NodeId, call: &OpCall) -> Result<()> {
         let mut reads: SmallVec<[(ValueId, BufferRegion); 3]> = SmallVec::new();
         for &v in &call.reads {
@@ -176,40 +197,40 @@ impl Planner<'_> {
         }
         self.claimed.clear();
         for (v, at) in &mut reads {
-            // it may have been copied away just now
+            // placing the written operands may have moved this one
             let (kept, declared) = (self.region(*v)?, self.declared_layout(*v)?);
             if !call.observes_strides || self.same_layout(kept.spec, declared, false) {
                 *at = kept;
             }
         }
         let mut results: Vec<(ValueId, ResultDest)> = Vec::new();
-        let mut made: SmallVec<[(ValueId, BufferRegion); 2]> = SmallVec::new();
+        let mut placed: SmallVec<[(ValueId, BufferRegion); 2]> = SmallVec::new();
         for &v in &call.results {
             if call.placement == Placement::Allocates {
                 let (buffer, spec) = (self.buffer(Buffer::Returned(v)), self.declared_layout(v)?);
                 results.push((v, ResultDest::Returned(buffer)));
-                made.push((v, BufferRegion { buffer, spec }));
+                placed.push((v, BufferRegion { buffer, spec }));
             } else {
                 self.make_room(now, v)?;
                 let to = self.choose_region(now, v, &mut reads, call.placement)?;
                 results.push((v, ResultDest::Into(self.buffer_view(to))));
-                made.push((v, to));
+                placed.push((v, to));
             }
         }
-        made.extend(call.writes.iter().zip(&writes).map(|((_, after), at)| (*after, *at)));
-        self.count(call, &reads, &made)?;
+        placed.extend(call.writes.iter().zip(&writes).map(|((_, after), at)| (*after, *at)));
+        self.count(call, &reads, &placed)?;
         let reads = reads.into_iter().map(|(v, at)| (v, self.buffer_view(at))).collect();
         let writes = writes.into_iter().map(|at| self.buffer_view(at)).collect();
         self.steps.push(Step::Node { node, reads, writes, results });
-        made.into_iter().for_each(|(v, at)| self.put(v, at));
+        placed.into_iter().for_each(|(v, at)| self.put(v, at));
         Ok(())
     }
 
-    /// A value laid out for an operator that looks at strides; in memory that nothing else is
-    /// written to, so that others like it read it too.
+    /// A copy of a value in the layout that an operator with `observes_strides` requires. The
+    /// buffer is never written again, so later reads of the same value in the same layout share it.
     fn relayout(&mut self, v: ValueId, at: BufferRegion, layout: SpecId) -> Result<BufferRegion> {
-        if let Some(there) = self.relayouts.get(&(v, layout)) {
-            return Ok(*there);
+        if let Some(known) = self.relayouts.get(&(v, layout)) {
+            return Ok(*known);
         }
         let to = self.new_buffer(v, layout)?;
         self.copy(v, at, to, CopyReason::Strides);
@@ -217,18 +238,19 @@ impl Planner<'_> {
         Ok(to)
     }
 
-    /// Adds what a call writes, and copies on the side.
+    /// Adds the elements that a call writes: its results, its mutated arguments, and the copies
+    /// that the kernel makes of operands that overlap these.
     fn count(
         &mut self,
         call: &OpCall,
         reads: &[(ValueId, BufferRegion)],
-        made: &[(ValueId, BufferRegion)],
+        placed: &[(ValueId, BufferRegion)],
     ) -> Result<()> {
-        let own = made.len() - call.writes.len();
-        for (i, &(v, at)) in made.iter().enumerate() {
+        let first_written = placed.len() - call.writes.len();
+        for (i, &(v, at)) in placed.iter().enumerate() {
             let sizes = self.graph.tensor_type(v).map_or(&[][..], |t| &t.sizes);
-            self.cost.add(sizes, call.write_model.per_element(i >= own, call.converts));
-            if i < own && call.placement == Placement::Dense {
+            self.cost.add(sizes, call.write_model.per_element(i >= first_written, call.converts));
+            if i < first_written && call.placement == Placement::Dense {
                 let declared = self.declared_layout(v)?;
                 let direct = self.same_layout(at.spec, declared, false);
                 self.count_copies(v, u64::from(!direct));
@@ -239,9 +261,9 @@ impl Planner<'_> {
                 let same = self.same(at, *to);
                 call.write_model.needs_operand_copy(|| same, || !self.disjoint(at, *to))
             };
-            let there: SmallVec<[BufferRegion; 2]> =
-                made[own..].iter().map(|(_, to)| *to).filter(&mut needs_copy).collect();
-            let condition = match there.as_slice() {
+            let overlapping: SmallVec<[BufferRegion; 2]> =
+                placed[first_written..].iter().map(|(_, to)| *to).filter(&mut needs_copy).collect();
+            let condition = match overlapping.as_slice() {
                 [] => continue,
                 _ if fault_injected(Fault::ConflictingOperandsAreFree) => continue,
                 [to] => {
@@ -265,8 +287,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// What a value will be stored in is copied before the value is made, where it cannot stay in
-    /// any case: so the value can be made in it.
+    /// Copies tensors that `v` will be stored into, if they lie in external memory that must not be
+    /// written. They would be copied at the store anyway; if they are copied first, `v` can be
+    /// computed directly in the copy.
     fn make_room(&mut self, now: Time, v: ValueId) -> Result<()> {
         for i in 0..self.graph.users(v).len() {
             let NodeKind::Store { base, source, result, .. } =
@@ -286,7 +309,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Where an operator mutates a value: in place, or a copy.
+    /// The region in which a call mutates an operand: the operand's own if that is free, else a
+    /// destination, else a new buffer; the last two get a copy of the operand.
     #[expect(clippy::too_many_arguments, reason = "everything else that the call touches")]
     fn mutated_region(
         &mut self,
@@ -304,7 +328,7 @@ impl Planner<'_> {
                 || p.same_layout(at.spec, layout, false)
                 || fault_injected(Fault::MutatedInAnyStrides)
         };
-        let price = self.elements(before).saturating_mul(if self.is_destination(after, here) {
+        let budget = self.elements(before).saturating_mul(if self.is_destination(after, here) {
             2
         } else {
             1
@@ -313,7 +337,7 @@ impl Planner<'_> {
             && (taken.iter().all(|t| self.disjoint(*t, here))
                 || fault_injected(Fault::MutatedTensorsOverlap))
             && self.is_writable(here, now)
-            && self.try_free(here, now, false, price)?
+            && self.try_free(here, now, false, budget)?
         {
             return Ok(here);
         }
@@ -338,7 +362,7 @@ impl Planner<'_> {
         Ok(to)
     }
 
-    /// Whether a part of a value is replaced, or an operator mutates it.
+    /// Whether a store replaces a part of a value, or an operator mutates it.
     fn is_mutated_later(&self, v: ValueId) -> bool {
         self.graph.users(v).iter().any(|node| match &self.node_kinds[node.index()] {
             NodeKind::Store { base, .. } => *base == v,
@@ -347,7 +371,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The layout that the graph declares, from the start of memory.
+    /// The layout that the graph's type declares, with offset 0.
     fn declared_layout(&mut self, v: ValueId) -> Result<SpecId> {
         let t =
             self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
@@ -356,8 +380,9 @@ impl Planner<'_> {
         Ok(self.interner.spec(spec))
     }
 
-    /// Where a result is written, of an operator that reads these. What is in the way is read from
-    /// a copy, if that costs less.
+    /// Chooses the region in which a node writes a result, in the order of preference of the
+    /// [module](self). Operands that overlap the chosen region are copied, and `reads` is updated,
+    /// if that costs less than a copy of the result.
     fn choose_region(
         &mut self,
         now: Time,
@@ -365,7 +390,7 @@ impl Planner<'_> {
         reads: &mut [(ValueId, BufferRegion)],
         placement: Placement,
     ) -> Result<BufferRegion> {
-        let (price, declared) = (self.elements(v), self.declared_layout(v)?);
+        let (budget, declared) = (self.elements(v), self.declared_layout(v)?);
         let candidates = self.candidate_destinations(v);
         let suited = |p: &mut Self, at: BufferRegion| {
             placement != Placement::Dense || p.same_layout(at.spec, declared, false)
@@ -377,7 +402,10 @@ impl Planner<'_> {
             let clashing = self.clashing(at, reads, placement);
             let cost =
                 clashing.iter().map(|i| self.elements(reads[*i].0)).fold(0, u64::saturating_add);
-            if cost <= price && self.is_writable(at, now) && self.try_free(at, now, false, price)? {
+            if cost <= budget
+                && self.is_writable(at, now)
+                && self.try_free(at, now, false, budget)?
+            {
                 for i in clashing {
                     let (operand, from) = reads[i];
                     let declared = self.declared_layout(operand)?;
@@ -392,7 +420,7 @@ impl Planner<'_> {
             for &(_, at) in reads.iter() {
                 let suits = destination.is_none_or(|g| self.same_layout(g.at.spec, at.spec, true));
                 let keeps = self.same_layout(at.spec, declared, false)
-                    || !self.strides_are_observed(v, DEPTH);
+                    || !self.strides_are_observed(v, MAX_USER_DEPTH);
                 if suits
                     && keeps
                     && self.is_whole_buffer(v, at)?
@@ -425,7 +453,7 @@ impl Planner<'_> {
         self.new_buffer(v, rows)
     }
 
-    /// Whether an operator that looks at strides takes a value, or views of it.
+    /// Whether an operator observes the strides of a value, or of a view of it.
     fn strides_are_observed(&self, v: ValueId, depth: usize) -> bool {
         self.graph.users(v).iter().any(|node| match &self.node_kinds[node.index()] {
             NodeKind::Strided { .. } => true,
@@ -437,7 +465,9 @@ impl Planner<'_> {
         })
     }
 
-    /// The operands that are in the way of an operator that writes here.
+    /// The positions of operands that overlap a region in which the operator writes. An
+    /// element-wise operator reads each element before it writes it, so an operand in exactly that
+    /// region does not count.
     fn clashing(
         &mut self,
         at: BufferRegion,
@@ -454,6 +484,8 @@ impl Planner<'_> {
         (0..reads.len()).filter(|i| clash(self, reads[*i].1)).collect()
     }
 
+    /// Whether a node may write a region without any copy: no operand overlaps it, and no value in
+    /// it is needed afterwards.
     fn is_suitable(
         &mut self,
         now: Time,
@@ -466,12 +498,12 @@ impl Planner<'_> {
             && self.is_free(at, now, false)
     }
 
-    /// Whether a value is left here, or stored into one that is.
+    /// Whether a region is a destination of a value.
     fn is_destination(&mut self, v: ValueId, at: BufferRegion) -> bool {
         self.candidate_destinations(v).into_iter().any(|t| self.same(t, at))
     }
 
-    /// Whether a place is all of a buffer of the plan's own, of a value's sizes and dtype.
+    /// Whether a region is an entire buffer that the plan owns, of a value's sizes and dtype.
     fn is_whole_buffer(&mut self, v: ValueId, at: BufferRegion) -> Result<bool> {
         let (whole, dtype) = match &self.buffers[at.buffer.index()] {
             Buffer::New { dtype, layout, .. } => (self.interner.spec(layout.clone()), Some(*dtype)),

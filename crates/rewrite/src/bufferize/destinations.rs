@@ -1,4 +1,24 @@
-//! Where values belong: the memory that they, or what they become part of, are left in.
+//! Destination analysis: the memory in which each value ends.
+//!
+//! **Problem.** A value that is computed in a temporary buffer and then stored elsewhere costs a
+//! copy. In MLIR's One-Shot Bufferize, values in destination-passing style carry their destination,
+//! and `-eliminate-empty-tensors` finds it for the others; here a backward pass finds it for every
+//! value.
+//!
+//! **Algorithm.** The roots are the results that are written back to external memory, at their
+//! write-back region, and the outputs, each in a new buffer. A reverse pass over the body
+//! propagates a destination from a result to the operand whose memory the result can share: from a
+//! store to its base, from a value in other strides to the value itself, from a mutated argument's
+//! new value to its old one, and from a view that is a permutation of all elements to its base,
+//! through the inverse of the view. The first destination found for a value stays.
+//! [`Planner::candidate_destinations`] adds, when a value is placed, the regions of the tensors
+//! that the value will be stored into.
+//!
+//! A destination is a preference only; [`interference`](super::interference) decides whether it may
+//! be used.
+//!
+//! **Cost.** One step for each node; candidates follow users for `MAX_USER_DEPTH` steps and
+//! versions for `MAX_VERSIONS`.
 
 use super::node_kind::NodeKind;
 use super::{BufferRegion, Planner};
@@ -11,21 +31,24 @@ use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
-/// The place in which a value is left.
+/// The region in which a value ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
+    /// The region.
     pub at: BufferRegion,
-    /// It is an output's own memory: other memory of this layout will do.
+    /// The region is a buffer reserved for an output. It can be replaced by any buffer of this
+    /// layout, unlike external memory.
     pub output: bool,
 }
 
-/// How far users of a value are followed.
-pub(super) const DEPTH: usize = 4;
-/// How many versions of a tensor back its memory is looked for.
-const VERSIONS: usize = 16;
+/// The maximum depth to which users of a value are followed.
+pub(super) const MAX_USER_DEPTH: usize = 4;
+/// The maximum number of earlier versions of a tensor that are searched for its region.
+const MAX_VERSIONS: usize = 16;
 
 impl Planner<'_> {
-    /// The buffer of a tensor outside.
+    /// The buffer of an external tensor. Inputs come first, shared memories are the last inputs,
+    /// and constants follow.
     pub(super) fn external_buffer(&self, which: ExternalTensor) -> BufferId {
         let at = match which {
             ExternalTensor::Input(i) => i,
@@ -37,14 +60,14 @@ impl Planner<'_> {
         BufferId(at as u32)
     }
 
-    /// A result of the graph that is a list of integers, as a view.
+    /// A layout that the graph returns, as a list of integers.
     pub(super) fn returned_layout(&mut self, at: usize) -> Result<SpecId> {
         let list = self.program.layout(at);
         let list = list.ok_or(Reason::Internal("a layout is no list of integers"))?;
         self.layout_from_ints(list.iter())
     }
 
-    /// An offset, then sizes, then strides, as a view.
+    /// A layout given as an offset, then sizes, then strides.
     pub(super) fn layout_from_ints(
         &mut self,
         numbers: impl IntoIterator<Item = Expr>,
@@ -57,7 +80,7 @@ impl Planner<'_> {
         Ok(self.interner.spec(spec))
     }
 
-    /// The place that is written back.
+    /// The region to which the `j`-th mutation is written back.
     pub(super) fn write_back_region(&mut self, j: usize) -> Result<BufferRegion> {
         let m = &self.program.mutations[j];
         let (buffer, layout) = (self.external_buffer(m.target), m.layout);
@@ -73,7 +96,7 @@ impl Planner<'_> {
         Ok(BufferRegion { buffer, spec })
     }
 
-    /// The value of a result.
+    /// The tensor that the graph returns at a position, if it is one.
     pub(super) fn result(&self, at: usize) -> Option<ValueId> {
         match self.graph.outputs().get(at) {
             Some(Arg::Value(v)) if self.graph.tensor_type(*v).is_some() => Some(*v),
@@ -81,7 +104,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The layout of an output in its own memory.
+    /// The layout of an output in its own memory: the one returned, or row-major.
     pub(super) fn layout(&mut self, v: ValueId, layout: Option<usize>) -> Result<SpecId> {
         match layout {
             Some(at) => self.returned_layout(at),
@@ -89,7 +112,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Fills in where values are left.
+    /// Computes the destination of every value.
     pub(super) fn compute_destinations(&mut self) -> Result<()> {
         for j in 0..self.program.mutations.len() {
             let at = self.write_back_region(j)?;
@@ -125,9 +148,10 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Reserves a buffer for an output that needs memory of its own.
     fn output_destination(&mut self, o: &Output) -> Result<()> {
-        let (result, place) = match o {
-            Output::Result { result, layout: place } => (*result, *place),
+        let (result, layout) = match o {
+            Output::Result { result, layout } => (*result, *layout),
             Output::Shared { result, storage_layout: whole, .. } => (*result, Some(*whole)),
             Output::Alias { .. } => return Ok(()),
             Output::List(l) => return l.iter().try_for_each(|o| self.output_destination(o)),
@@ -135,13 +159,14 @@ impl Planner<'_> {
         let Some(v) = self.result(result).filter(|v| self.destinations[v.index()].is_none()) else {
             return Ok(());
         };
-        let layout = self.layout(v, place)?;
+        let layout = self.layout(v, layout)?;
         let at = self.new_buffer(v, layout)?;
         self.destinations[v.index()] = Some(Destination { at, output: true });
         Ok(())
     }
 
-    /// Where a value lies if a view of all of it lies here.
+    /// The region of `base`, if the view `spec` of it, which has all its elements, is in region
+    /// `at`.
     fn through_view(
         &mut self,
         base: ValueId,
@@ -156,14 +181,15 @@ impl Planner<'_> {
         Some(BufferRegion { spec: self.interner.compose(at.spec, back)?, ..at })
     }
 
-    /// Where a value could be made so that it need not be copied later, the best first. Places of
-    /// outputs are left out.
+    /// Regions in which a value could be computed without a later copy, the best first. Buffers
+    /// reserved for outputs are not among them: any other buffer of that layout will do.
     pub(super) fn candidate_destinations(&mut self, v: ValueId) -> SmallVec<[BufferRegion; 4]> {
         let mut found = SmallVec::new();
         self.collect_destinations(v, 0, &mut found);
         found
     }
 
+    /// Collects the candidates of a value, following its users from `depth` on.
     fn collect_destinations(
         &mut self,
         v: ValueId,
@@ -173,7 +199,7 @@ impl Planner<'_> {
         if let Some(Destination { at, output: false }) = self.destinations[v.index()] {
             found.push(at);
         }
-        if depth == DEPTH {
+        if depth == MAX_USER_DEPTH {
             return;
         }
         for i in 0..self.graph.users(v).len() {
@@ -199,7 +225,7 @@ impl Planner<'_> {
                     for at in viewed {
                         found.extend(self.through_view(base, spec, at));
                     }
-                    found.truncate(from + DEPTH);
+                    found.truncate(from + MAX_USER_DEPTH);
                 }
                 NodeKind::Call(call) => {
                     for &(_, after) in call.writes.iter().filter(|(before, _)| *before == v) {
@@ -211,9 +237,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Where a value lies, or will lie since an earlier version of it does.
+    /// The region of a value, or that of an earlier version which it will share: a store aliases
+    /// its base.
     fn region_of_version(&self, mut v: ValueId) -> Option<BufferRegion> {
-        for _ in 0..VERSIONS {
+        for _ in 0..MAX_VERSIONS {
             if let Some(at) = self.regions[v.index()] {
                 return Some(at);
             }

@@ -1,4 +1,17 @@
-//! Whether elements of a buffer may be written: who lies there, and what of it is still needed.
+//! Interference: whether a region of a buffer may be overwritten at a given time.
+//!
+//! This is the read-after-write conflict analysis of MLIR's One-Shot Bufferize, per region instead
+//! of per tensor. An overwrite of region `r` at time `t` conflicts with a value in the same buffer
+//! if some [live region](super::liveness) of that value is read after `t` and may overlap `r`. A
+//! conflicting value can be *spilled*: copied to its destination or to a new buffer, which is
+//! worthwhile if the copy is smaller than the copy it avoids.
+//!
+//! **Invariant** (I1, I2 and I5 of [`maquette_ir::buffer_plan`]). A region is written only if it is
+//! owned by the plan or the program mutates it, no element in it is still to be read as another
+//! value, and it names no element twice. Every `Unknown` of the view queries counts as a conflict.
+//!
+//! **Cost.** At most `MAX_OCCUPANTS` values of a buffer are examined for each query; a fuller
+//! buffer counts as conflicting.
 
 use super::node_kind::NodeKind;
 use super::{BufferRegion, Planner, Time};
@@ -11,53 +24,57 @@ use maquette_ir::graph::ValueId;
 use maquette_ir::sym::Expr;
 use maquette_ir::view::TriBool;
 
-/// So many values in one buffer are looked at; among more, everything is taken for needed.
+/// The maximum number of values of one buffer that a query examines. With more, the region counts
+/// as not free.
 const MAX_OCCUPANTS: usize = 256;
 
 impl Planner<'_> {
-    /// Whether two places share no element.
+    /// Whether two regions share no element.
     pub(super) fn disjoint(&mut self, a: BufferRegion, b: BufferRegion) -> bool {
         a.buffer != b.buffer || self.interner.disjoint(a.spec, b.spec) == TriBool::Yes
     }
 
-    /// Whether two places are one, element by element.
+    /// Whether two regions are equal, element by element.
     pub(super) fn same(&mut self, a: BufferRegion, b: BufferRegion) -> bool {
         a.buffer == b.buffer && self.same_layout(a.spec, b.spec, true)
     }
 
+    /// Whether two views have equal sizes and strides; with `begin`, also equal offsets.
     pub(super) fn same_layout(&mut self, a: SpecId, b: SpecId, begin: bool) -> bool {
         self.interner.same_layout(a, b, begin)
     }
 
-    /// Whether no two elements lie in one place.
+    /// Whether a region names no element twice.
     pub(super) fn injective(&mut self, at: BufferRegion) -> bool {
         self.interner.injective(at.spec) == TriBool::Yes
     }
 
-    /// Whether nobody needs what lies here after a time; `before`: or at it.
+    /// Whether no value needs the elements of a region after `time`; with `before`, at `time` or
+    /// after.
     pub(super) fn is_free(&mut self, at: BufferRegion, time: Time, before: bool) -> bool {
         self.conflicts(at, time, before, MAX_OCCUPANTS).is_some_and(|h| h.is_empty())
     }
 
-    /// Whether what lies here is needed no more, or can be copied away for less than a price, in
-    /// elements; then it has been. At the highest price it is copied away in any case.
+    /// Frees a region if possible: spills the values that conflict, if that copies fewer elements
+    /// than `budget`. A budget of `u64::MAX` spills them in any case. Returns whether the region is
+    /// free now.
     pub(super) fn try_free(
         &mut self,
         at: BufferRegion,
         time: Time,
         before: bool,
-        price: u64,
+        budget: u64,
     ) -> Result<bool> {
-        let looked_at = if price == u64::MAX { usize::MAX } else { MAX_OCCUPANTS };
-        let Some(conflicts) = self.conflicts(at, time, before, looked_at) else { return Ok(false) };
+        let limit = if budget == u64::MAX { usize::MAX } else { MAX_OCCUPANTS };
+        let Some(conflicts) = self.conflicts(at, time, before, limit) else { return Ok(false) };
         let mut cost = 0u64;
         for &w in &conflicts {
-            // it is copied to where it is left sooner or later
+            // a copy to the value's own destination is made sooner or later, so it is free
             let leaves = self.destinations[w.index()]
                 .is_some_and(|g| g.at.buffer != at.buffer && (!g.output || self.is_external(at)));
             cost = cost.saturating_add(if leaves { 0 } else { self.elements(w) });
         }
-        if !conflicts.is_empty() && cost >= price && price != u64::MAX {
+        if !conflicts.is_empty() && cost >= budget && budget != u64::MAX {
             return Ok(false);
         }
         for w in conflicts {
@@ -66,7 +83,7 @@ impl Planner<'_> {
         Ok(true)
     }
 
-    /// Copies a value to where it can stay.
+    /// Copies a value out of the way: to its destination if that is free, else to a new buffer.
     pub(super) fn spill(&mut self, w: ValueId, time: Time) -> Result<()> {
         let from = self.region(w)?;
         let to = match self.destinations[w.index()].map(|g| g.at) {
@@ -88,46 +105,48 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Whether a region overlaps none that the current call mutates.
     fn is_unclaimed(&mut self, at: BufferRegion) -> bool {
         (0..self.claimed.len()).all(|i| self.disjoint(at, self.claimed[i]))
     }
 
-    /// About how many elements a value has.
+    /// About how many elements a value has, with typical numbers for symbols.
     pub(super) fn elements(&self, v: ValueId) -> u64 {
         self.graph.tensor_type(v).map_or(1, |t| approximate_numel(&t.sizes))
     }
 
-    /// The values that lie here and are needed after a time; `before`: or at it. `None`: too many
-    /// lie there.
+    /// The values whose elements in a region are read after `time`; with `before`, at `time` or
+    /// after. `None` if the buffer has more than `limit` occupants. Values that have moved or are
+    /// dead are dropped from the buffer's list.
     fn conflicts(
         &mut self,
         at: BufferRegion,
         time: Time,
         before: bool,
-        looked_at: usize,
+        limit: usize,
     ) -> Option<Vec<ValueId>> {
         let until = time + usize::from(fault_injected(Fault::LiveOneStatementLess));
         let is_later = |last: Time| last > until || before && last == until;
-        let mut there = std::mem::take(&mut self.occupants[at.buffer.index()]);
-        there.retain(|w| {
+        let mut occupants = std::mem::take(&mut self.occupants[at.buffer.index()]);
+        occupants.retain(|w| {
             let here = self.regions[w.index()].is_some_and(|l| l.buffer == at.buffer);
             here && self.live[w.index()].iter().any(|n| n.last >= time)
         });
-        there.sort_unstable();
-        there.dedup();
-        let few = there.len() <= looked_at;
+        occupants.sort_unstable();
+        occupants.dedup();
+        let few = occupants.len() <= limit;
         let conflicts = few.then(|| {
-            there
+            occupants
                 .iter()
                 .copied()
                 .filter(|&w| !self.overlooked(w) && self.is_live_in(w, at, &is_later))
                 .collect()
         });
-        self.occupants[at.buffer.index()] = there;
+        self.occupants[at.buffer.index()] = occupants;
         conflicts
     }
 
-    /// A fault: see [`fault_injected`].
+    /// Whether an injected fault ignores a value; see [`fault_injected`].
     fn overlooked(&self, w: ValueId) -> bool {
         let is_view = |p: &Self| {
             p.graph
@@ -137,7 +156,7 @@ impl Planner<'_> {
         fault_injected(Fault::ViewsKeepNothingAlive) && is_view(self)
     }
 
-    /// Whether elements of a value that lie here are needed.
+    /// Whether a live region of a value overlaps a region.
     fn is_live_in(
         &mut self,
         w: ValueId,
@@ -145,7 +164,7 @@ impl Planner<'_> {
         is_later: &dyn Fn(Time) -> bool,
     ) -> bool {
         let Some(own) = self.regions[w.index()] else { return false };
-        // where elements share their place, a hole is none
+        // in a value that overlaps itself, an excluded element may be the memory of an included one
         let holes = self.injective(own) || fault_injected(Fault::HolesWhereElementsShare);
         for live in self.live[w.index()].clone().iter().filter(|n| is_later(n.last)) {
             let region = match live.region {
@@ -167,13 +186,14 @@ impl Planner<'_> {
         false
     }
 
+    /// Whether a region is in an input or a constant.
     pub(super) fn is_external(&self, at: BufferRegion) -> bool {
         matches!(self.buffers[at.buffer.index()], Buffer::Input(_) | Buffer::Const(_))
     }
 
-    /// Whether something may be put here: the plan's own memory, or memory from outside that the
-    /// program writes to, once what it does before has not failed; numbers that are known by then;
-    /// and no two elements in one place.
+    /// Whether a region may be written at all: it belongs to the plan, or to an external tensor
+    /// that the program mutates and whose preceding effects are done; its numbers are computable by
+    /// then; and it names no element twice.
     pub(super) fn is_writable(&mut self, at: BufferRegion, time: Time) -> bool {
         let ours = !self.is_external(at)
             || fault_injected(Fault::UnmutatedInputsWritten)
@@ -184,14 +204,14 @@ impl Planner<'_> {
         ours && self.is_computable(at, time) && self.injective(at)
     }
 
-    /// Whether so many assertions and effects are behind: if one of them fails, memory that the
-    /// program writes later is as it was.
+    /// Whether the first `preceding_effects` assertions and effects have run. If one of them fails,
+    /// external memory that the program writes later must be unchanged.
     fn effects_are_done(&self, preceding_effects: usize, time: Time) -> bool {
         let last = preceding_effects.checked_sub(1).and_then(|i| self.effect_times.get(i));
         last.is_none_or(|at| *at < time)
     }
 
-    /// Whether every number of a place is known when the place is used.
+    /// Whether every symbol of a region, and of its buffer's size, is bound before a time.
     fn is_computable(&self, at: BufferRegion, time: Time) -> bool {
         let bound = |e: Expr| match e {
             Expr::Int(_) => true,

@@ -1,4 +1,22 @@
-//! Which elements of each value are read later, and until when: liveness by regions, backwards.
+//! Region liveness: which elements of each value are read later, and when they are read last.
+//!
+//! **Problem.** Whether memory can be overwritten depends on elements, not on whole values: after
+//! `x[0] = a`, only the other rows of the old `x` are still read, so row 0 can be overwritten in
+//! place.
+//!
+//! **Algorithm.** Backward liveness analysis. In an SSA graph without control flow, one reverse
+//! pass suffices. The lattice element of a value is a set of [`LiveRegion`]s: a region, without
+//! some excluded regions (holes), and the last time at which it is read. A call reads all of its
+//! operands. A view `v` of a base maps the regions of its result through `v` by composition. A
+//! store of `source` at `v` splits the regions of its result: the part in `v` is read from the
+//! source, and the rest, with `v` excluded, from the base.
+//!
+//! **Invariant.** The regions of a value include every element that is read at or before `last`:
+//! they may be too large, never too small. Holes are dropped where a view repeats elements, since
+//! another index may read the excluded element.
+//!
+//! **Cost.** At most `MAX_LIVE_REGIONS` regions of a value with at most `MAX_HOLES` holes each;
+//! beyond that, a value counts as live as a whole, and old holes are forgotten.
 
 use super::node_kind::NodeKind;
 use super::{Planner, Time};
@@ -9,26 +27,27 @@ use maquette_ir::graph::{Arg, Stmt, ValueId};
 use maquette_ir::view::TriBool;
 use smallvec::SmallVec;
 
-/// Elements of a value that are read.
+/// A part of a value that is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LiveRegion {
-    /// Of these; all if there is none.
+    /// The elements; `None` for all.
     pub region: Option<SpecId>,
-    /// But not of these.
+    /// Elements that are not read, or only as part of another region.
     pub excluding: SmallVec<[SpecId; 2]>,
-    /// The last time.
+    /// The time of the last read.
     pub last: Time,
 }
 
-/// As many regions of one value are told apart.
-const REGIONS: usize = 16;
-/// As many holes of one region.
-const HOLES: usize = 8;
+/// The maximum number of regions for each value; with more, they are merged into one.
+const MAX_LIVE_REGIONS: usize = 16;
+/// The maximum number of holes for each region.
+const MAX_HOLES: usize = 8;
 
+/// The live regions of one value.
 pub(super) type LiveRegions = SmallVec<[LiveRegion; 2]>;
 
 impl Planner<'_> {
-    /// Fills in what is needed of each value.
+    /// Computes the live regions of every value.
     pub(super) fn compute_liveness(&mut self) {
         let (end, graph) = (self.end(), self.graph);
         fn results(o: &Output, found: &mut Vec<usize>) {
@@ -84,6 +103,7 @@ impl Planner<'_> {
         }
     }
 
+    /// Maps the live regions of a view to its base.
     fn live_through_view(&mut self, at: Time, base: ValueId, spec: SpecId, result: ValueId) {
         for live in self.live[result.index()].clone() {
             let region = match live.region {
@@ -97,18 +117,19 @@ impl Planner<'_> {
                 );
                 continue;
             };
-            // an element that is seen in several places is needed if one of them is
-            let once = self.interner.injective(spec) == TriBool::Yes;
+            // an element that the view repeats is dead only if every repetition is
+            let injective = self.interner.injective(spec) == TriBool::Yes;
             let excluding = live
                 .excluding
                 .iter()
-                .filter(|_| once)
+                .filter(|_| injective)
                 .filter_map(|m| self.interner.compose(spec, *m))
                 .collect();
             self.add_live(base, LiveRegion { region: Some(region), excluding, last: at });
         }
     }
 
+    /// Splits a live region of a store's result between the source and the base.
     fn live_through_store(
         &mut self,
         at: Time,
@@ -134,8 +155,9 @@ impl Planner<'_> {
         if !within && !fault_injected(Fault::BaseDeadAfterStore) {
             let mut excluding = live.excluding;
             if !disjoint {
-                // the last hole found is that of the store before, whose place is asked for next
-                if excluding.len() == HOLES {
+                // Drop the oldest hole. The newest belongs to the preceding store, whose region is
+                // queried next.
+                if excluding.len() == MAX_HOLES {
                     excluding.remove(0);
                 }
                 excluding.push(spec);
@@ -144,13 +166,14 @@ impl Planner<'_> {
         }
     }
 
+    /// Adds a live region to a value, merged with an equal one.
     fn add_live(&mut self, v: ValueId, live: LiveRegion) {
         let Some(known) = self.live.get_mut(v.index()) else { return };
         if let Some(same) =
             known.iter_mut().find(|n| n.region == live.region && n.excluding == live.excluding)
         {
             same.last = same.last.max(live.last);
-        } else if known.len() < REGIONS {
+        } else if known.len() < MAX_LIVE_REGIONS {
             known.push(live);
         } else {
             let last = known.iter().map(|n| n.last).fold(live.last, Time::max);

@@ -1,17 +1,39 @@
-//! Re-inplacing: giving the values of a functional graph memory, so that as little is copied as the
-//! mutating program copies, or less.
+//! Bufferization: assigns memory to the values of a functional graph, with the aim that a planned
+//! run copies no more than the mutating program does. (`select_plan` compares the two and falls
+//! back to the original program.)
 //!
-//! Backwards over the graph it is found out which elements of each value are [needed](liveness),
-//! and where each value [belongs](destinations) in the end. Then forwards, each value gets a place:
-//! a view lies in what it is a view of; a stored value lies where it is stored, if it could be made
-//! there; an operator that mutates does so in place, if nobody needs what was there; an operator
-//! that can write anywhere writes where its result belongs, or over an operand that is needed no
-//! more, and only else to new memory. What the plan must keep to is listed at
-//! [`maquette_ir::buffer_plan`].
+//! **Problem.** A functional graph never overwrites anything: a store `ir::scatter` yields a new
+//! value, and an operator that mutates is called on copies. Executed literally, each of them copies
+//! a whole tensor. Bufferization restores in-place updates where they cannot be observed. For
+//! example, where row 0 of the input `out` is to become `x * y`:
 //!
-//! The idea is that of destination-passing bufferization (MLIR's One-Shot Bufferize) and of
-//! PyTorch's `reinplace` pass, with liveness by regions and destinations that are found before
-//! values are made.
+//! ```text
+//! %a = aten::mul(%x, %y)               is computed directly in row 0 of `out`
+//! %o = ir::scatter(%out, %a, row 0)    aliases `out`, and copies nothing
+//! write %o back to `out`               copies nothing: it is already there
+//! ```
+//!
+//! **Algorithm.** Like MLIR's One-Shot Bufferize and PyTorch's `reinplace` pass, it decides for
+//! each operand whether it can be overwritten, by searching for read-after-write conflicts. It
+//! differs in two points: liveness is tracked for regions of a value, and destinations are found
+//! before values are computed. Two backward passes and one forward pass over the graph:
+//!
+//! 1. [`liveness`] (backward) computes which elements of each value are read, and until when.
+//! 2. [`destinations`] (backward) computes the memory in which each value ends: a write-back to
+//!    external memory, an output's memory, or a part of another value.
+//! 3. [`assign`] (forward) gives each value a region when it is computed. A view aliases its base.
+//!    A store aliases its base if the source is already there. An operator writes to a destination,
+//!    or over an operand that is dead, and to new memory otherwise. [`interference`] decides
+//!    whether a region may be overwritten; conflicting values may be copied away if that is
+//!    cheaper.
+//! 4. [`outputs`] copies the values that did not end where they should.
+//!
+//! **Invariant.** The plan keeps the conditions I1 to I7 of [`maquette_ir::buffer_plan`]. Every
+//! decision is a proof by the view queries; `Unknown` leads to a copy. A checker that shares
+//! nothing with this module tests the plans.
+//!
+//! **Cost.** About linear in the number of nodes: searches along users, live regions and the
+//! occupants of a buffer have constant limits.
 
 mod assign;
 mod destinations;
@@ -35,41 +57,45 @@ use node_kind::NodeKind;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// A position in the graph's body; outputs leave behind it, and then what is written back, one
-/// after another.
+/// A position in the program: an index into the graph's body; then, from the body's length on, the
+/// moment at which outputs are read, and then one for each write-back.
 type Time = usize;
 
-/// Elements of a buffer.
+/// A view of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BufferRegion {
     buffer: BufferId,
     spec: SpecId,
 }
 
+/// The state of bufferization.
 struct Planner<'a> {
     program: &'a FunctionalGraph,
     graph: &'a Graph,
     interner: Interner,
-    /// By node.
+    /// For each node: what it does.
     node_kinds: Vec<NodeKind>,
-    /// By value.
+    /// For each value: its live regions, its destination if it has one, and its current region once
+    /// it has been computed.
     live: Vec<LiveRegions>,
     destinations: Vec<Option<Destination>>,
     regions: Vec<Option<BufferRegion>>,
+    /// The buffers of the plan.
     buffers: Vec<Buffer>,
-    /// By buffer from outside: all of the tensor.
+    /// For each external buffer: the layout of its tensor; `None` if the input is no tensor.
     external_specs: Vec<Option<SpecId>>,
-    /// By buffer: the values that were put there.
+    /// For each buffer: the values that were put there. It may list values that have moved since.
     occupants: Vec<Vec<ValueId>>,
-    /// When symbols that depend on data are bound.
+    /// The times at which data-dependent symbols are bound.
     bind_times: FxHashMap<SymbolId, Time>,
-    /// When assertions are made and effects happen.
+    /// The times of assertions and effects, in order.
     effect_times: Vec<Time>,
+    /// The steps of the plan.
     steps: Vec<Step>,
-    /// Where the call mutates that is being placed: what lay there has been copied away, and
-    /// nothing else may be put there.
+    /// The regions that the current call mutates, as far as they have been chosen. Conflicting
+    /// values have been moved away from them, and no value may be moved there.
     claimed: Vec<BufferRegion>,
-    /// Copies of values with other strides.
+    /// For values that were copied into another layout: the copy, by value and layout.
     relayouts: FxHashMap<(ValueId, SpecId), BufferRegion>,
     cost: CopyCost,
 }
@@ -77,15 +103,17 @@ struct Planner<'a> {
 /// Plans how a functional program runs in memory.
 ///
 /// # Errors
-/// The graph is not one that [`functionalize`](crate::functionalize()) gives.
+/// The graph is not one that [`functionalize`](crate::functionalize()) returns.
 pub fn plan(program: &FunctionalGraph, facts: &dyn OpFacts) -> Result<BufferPlan> {
     match plan_with(program, facts, true) {
-        // an assertion by which a size is negative never holds: then nothing is learnt from them
+        // An assertion that a size is negative always fails. Facts derived from it are
+        // contradictory, so the plan is made without facts from assertions.
         Err(FunctionalizeError { kind: Reason::View(_), .. }) => plan_with(program, facts, false),
         planned => planned,
     }
 }
 
+/// Plans a program; `assume_asserts`: later nodes may rely on assertions.
 fn plan_with(
     program: &FunctionalGraph,
     facts: &dyn OpFacts,
@@ -94,7 +122,7 @@ fn plan_with(
     let graph = &program.graph;
     let mut symbols = graph.symbols().clone();
     for &guard in graph.guards() {
-        // a guard that contradicts what is known is one that no call passes
+        // an error means a guard that contradicts known facts: no call passes it
         let _ = symbols.assume(guard);
     }
     let mut interner = Interner::new(symbols);
@@ -146,7 +174,7 @@ fn plan_with(
             Stmt::Bind { .. } => planner.steps.push(Step::Stmt(at)),
             Stmt::Assert { cond, .. } => {
                 planner.steps.push(Step::Stmt(at));
-                // later places are looked at only in runs in which it holds
+                // later nodes run only if the assertion holds
                 if assume_asserts {
                     planner.interner.assume(*cond);
                 }
@@ -158,12 +186,12 @@ fn plan_with(
 }
 
 impl<'a> Planner<'a> {
-    /// The time at which outputs leave.
+    /// The time at which the outputs are read.
     fn end(&self) -> Time {
         self.graph.body().len()
     }
 
-    /// Inputs and constants, where they lie.
+    /// Creates the buffers of inputs and constants. Their ids are their positions, inputs first.
     fn enter(&mut self) -> Result<()> {
         let graph = self.graph;
         let inputs = graph.inputs().iter().enumerate().map(|(i, v)| (*v, Buffer::Input(i)));
@@ -187,13 +215,14 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    /// Adds a buffer.
     fn buffer(&mut self, buffer: Buffer) -> BufferId {
         self.buffers.push(buffer);
         self.occupants.push(Vec::new());
         BufferId(self.buffers.len() as u32 - 1)
     }
 
-    /// New memory for a tensor.
+    /// A new buffer for a tensor in a layout.
     fn new_buffer(&mut self, v: ValueId, layout: SpecId) -> Result<BufferRegion> {
         let t =
             self.graph.tensor_type(v).ok_or(Reason::Internal("a value in memory is no tensor"))?;
@@ -206,13 +235,14 @@ impl<'a> Planner<'a> {
         Ok(BufferRegion { buffer, spec: layout })
     }
 
-    /// All of a value, row-major.
+    /// The row-major layout of a value.
     fn rows(&mut self, v: ValueId) -> Result<SpecId> {
         let sizes = self.sizes(v)?;
         let spec = ViewSpec::contiguous(&sizes, &mut self.interner.symbols)?;
         Ok(self.interner.spec(spec))
     }
 
+    /// The sizes of a value.
     fn sizes(&self, v: ValueId) -> Result<SmallVec<[Expr; 4]>> {
         Ok(self
             .graph
@@ -221,11 +251,13 @@ impl<'a> Planner<'a> {
             .ok_or(Reason::Internal("a value in memory is no tensor"))?)
     }
 
+    /// Records that a value is in a region from now on.
     fn put(&mut self, v: ValueId, at: BufferRegion) {
         self.regions[v.index()] = Some(at);
         self.occupants[at.buffer.index()].push(v);
     }
 
+    /// The current region of a value.
     fn region(&self, v: ValueId) -> Result<BufferRegion> {
         Ok(self
             .regions
@@ -235,32 +267,36 @@ impl<'a> Planner<'a> {
             .ok_or(Reason::Internal("a value is read before it has a place"))?)
     }
 
+    /// A region in the form of plans.
     fn buffer_view(&self, at: BufferRegion) -> BufferView {
         BufferView { buffer: at.buffer, spec: self.interner.specs[at.spec.index()].clone() }
     }
 
+    /// Emits that a value is already in a region.
     fn alias(&mut self, value: ValueId, at: BufferRegion) {
         let view = self.buffer_view(at);
         self.steps.push(Step::Alias { value, view });
         self.put(value, at);
     }
 
+    /// Emits and counts a copy. The value's current region does not change.
     fn copy(&mut self, value: ValueId, from: BufferRegion, to: BufferRegion, reason: CopyReason) {
         let overlaps = !self.disjoint(from, to) && !fault_injected(Fault::CopiesNeverOverlap);
-        // what overlaps is copied away first; elements that share their place are laid out apart
+        // An overlapping copy goes through a temporary: two copies. A destination that overlaps
+        // itself takes two more.
         let times = if overlaps { 2 } else { 1 } + if self.injective(to) { 0 } else { 2 };
         self.count_copies(value, times);
         let (from, to) = (self.buffer_view(from), self.buffer_view(to));
         self.steps.push(Step::Copy { value, from, to, overlaps, reason });
     }
 
-    /// Counts copies of a value.
+    /// Adds copies of a whole value to the cost.
     fn count_copies(&mut self, value: ValueId, times: u64) {
         self.cost
             .add(self.graph.tensor_type(value).map_or(&[], |t| &t.sizes), Traffic::copy(times));
     }
 
-    /// The plan, without buffers that nothing uses.
+    /// Assembles the plan, without buffers that nothing uses.
     fn finish(self, mut outputs: Vec<Option<BufferView>>) -> BufferPlan {
         let mut used = vec![false; self.buffers.len()];
         let mut steps = self.steps;

@@ -1,4 +1,5 @@
-//! What each node of a functional graph does with its operands and results, for bufferization.
+//! Decodes the nodes of a functional graph into the four kinds that bufferization distinguishes:
+//! views, stores, stride changes, and calls.
 
 use crate::error::{Reason, Result};
 use crate::functionalize::value_graph::{Interner, SpecId};
@@ -9,40 +10,43 @@ use maquette_ir::sym::Expr;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
-/// What a node does.
+/// What a node does with memory.
 #[derive(Clone, Debug)]
 pub(super) enum NodeKind {
-    /// A view of a value.
+    /// `ir::view`: `result` is the view `spec` of `base`.
     View { base: ValueId, spec: SpecId, result: ValueId },
-    /// A value with a part replaced.
+    /// `ir::scatter`: `result` is `base` with the elements of `spec` replaced by `source`.
     Store { base: ValueId, source: ValueId, spec: SpecId, result: ValueId },
-    /// The same value with strides.
+    /// `ir::strided`: the same value in declared strides.
     Strided { of: ValueId, result: ValueId },
-    /// An operator.
+    /// An operator, called functionally or through `ir::call`.
     Call(OpCall),
 }
 
-/// A call of an operator.
+/// A call of an operator, by its effects on memory.
 #[derive(Clone, Debug)]
 pub(super) struct OpCall {
-    /// Tensors it reads and does not mutate.
+    /// The tensors that it reads and does not mutate, each once.
     pub reads: SmallVec<[ValueId; 3]>,
-    /// Those of them that it takes again: a copy of one is made for each argument.
+    /// A tensor of `reads` for each further argument that takes it: the kernel copies an
+    /// overlapping operand for each argument.
     pub repeated_reads: SmallVec<[ValueId; 1]>,
-    /// Tensors it mutates: their values before and after, in the order of arguments.
+    /// The tensors that it mutates: values before and after the call, in the order of the
+    /// arguments.
     pub writes: SmallVec<[(ValueId, ValueId); 1]>,
-    /// Other tensors that it gives.
+    /// The tensors that it returns, apart from the mutated ones.
     pub results: SmallVec<[ValueId; 1]>,
     /// Where it can write its result.
     pub placement: Placement,
-    /// It looks at strides.
+    /// It may observe strides, so operands must have their declared ones.
     pub observes_strides: bool,
     pub write_model: WriteModel,
-    /// Its results are of another dtype than its first operand.
+    /// The dtype of its result is not that of its first operand.
     pub converts: bool,
 }
 
 impl NodeKind {
+    /// Decodes a node. Fails if a node of the functional dialect is malformed.
     pub fn of(
         graph: &Graph,
         node: NodeId,
@@ -124,7 +128,7 @@ impl OpCall {
     }
 }
 
-/// A region as a view.
+/// The view that a region describes.
 fn view_spec(region: Region<'_>, interner: &mut Interner) -> Result<SpecId> {
     let Region { sizes, strides, offset } = region;
     let [sizes, strides] = [sizes, strides].map(|l| l.iter().collect::<SmallVec<[Expr; 4]>>());

@@ -1,21 +1,21 @@
-//! What is known of the operators of a graph, asked once each.
+//! A cache of operator facts for one graph: each fact is queried once for each operator.
 
 use maquette_ir::copy_cost::WriteModel;
 use maquette_ir::graph::{ArgEffect, Graph, NodeId, OpFacts, StrId};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// An operator.
+/// The facts of an operator that lifting uses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OpInfo {
-    /// By argument.
+    /// For each argument: whether the operator writes it.
     writes: SmallVec<[bool; 8]>,
-    /// By result: the argument whose storage it shares.
+    /// For each result: the argument whose storage it shares.
     aliases: SmallVec<[Option<usize>; 2]>,
     pub has_effect: bool,
     pub observes_strides: bool,
     pub uses_rng: bool,
-    /// Its result has the elements of its first argument, in row-major order.
+    /// Its result has the elements of its first argument in row-major order.
     pub keeps_elements: bool,
     pub observes_storage: bool,
     pub is_metadata_query: bool,
@@ -23,20 +23,23 @@ pub(crate) struct OpInfo {
 }
 
 impl OpInfo {
+    /// Whether the operator writes an argument; true if that is not known.
     pub fn writes(&self, arg: usize) -> bool {
         self.writes.get(arg).copied().unwrap_or(true)
     }
 
+    /// The argument whose storage a result shares.
     pub fn alias(&self, result: usize) -> Option<usize> {
         self.aliases.get(result).copied().flatten()
     }
 }
 
-/// The operators of a graph.
+/// The cached facts of a graph's operators.
 pub(crate) struct OpInfoCache<'g> {
     facts: &'g dyn OpFacts,
-    /// By name.
+    /// For each operator, by the number of its name.
     infos: Vec<Option<OpInfo>>,
+    /// For each operator and keyword: the position of the argument.
     keywords: FxHashMap<(StrId, StrId), Option<usize>>,
 }
 
@@ -45,7 +48,7 @@ impl<'g> OpInfoCache<'g> {
         OpInfoCache { facts, infos: Vec::new(), keywords: FxHashMap::default() }
     }
 
-    /// The number of an argument given by keyword.
+    /// The position of the argument that a keyword names.
     pub fn keyword_index(&mut self, graph: &Graph, op: StrId, name: StrId) -> Option<usize> {
         let facts = self.facts;
         *self
@@ -59,7 +62,7 @@ impl<'g> OpInfoCache<'g> {
         self.facts.arg_index(op, name)
     }
 
-    /// An argument, as messages name it.
+    /// The name of an argument in error messages.
     pub fn arg_name(&self, op: &str, arg: usize) -> String {
         self.facts.arg_name(op, arg).unwrap_or_else(|| format!("argument {arg}"))
     }
@@ -69,7 +72,7 @@ impl<'g> OpInfoCache<'g> {
         self.facts.absolute_offset_arg(op).is_some()
     }
 
-    /// Whether a node gives such an offset.
+    /// Whether a node passes such an offset.
     pub fn names_absolute_offset(&self, graph: &Graph, node: NodeId) -> bool {
         let op = graph.op_name(node);
         self.facts.absolute_offset_arg(op).is_some_and(|offset| {
@@ -84,7 +87,7 @@ impl<'g> OpInfoCache<'g> {
         self.facts.view_may_exceed_base(op)
     }
 
-    /// The operator of a node, whose arguments are numbered below `args`.
+    /// The facts of a node's operator, for argument positions below `args`.
     pub fn info(&mut self, graph: &Graph, node: NodeId, args: usize) -> &OpInfo {
         let (op, name, facts) = (graph.op(node).index(), graph.op_name(node), self.facts);
         if op >= self.infos.len() {

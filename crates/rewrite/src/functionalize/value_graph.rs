@@ -1,9 +1,14 @@
-//! A functional program as a value graph: what the passes work on between two
-//! [`Graph`](maquette_ir::graph::Graph)s.
+//! The value graph: a functional program as lifting, the e-graph and emission exchange it.
 //!
-//! Values have sizes, a dtype and a device, and no layout: a view's offset and strides count the
-//! elements of the value it is of in row-major order. Payloads are indices into the tables of a
-//! [`Interner`], given out in program order, so that nothing depends on addresses or hashes.
+//! The value graph is an SSA graph in a flat array. A [`Node`] refers to operands by index, and to
+//! views, metadata and calls by the indices of an [`Interner`]. Indices are assigned in program
+//! order, so that nothing depends on addresses or hashes, and equal payloads have equal indices, so
+//! that two nodes can be compared without following pointers (hash-consing).
+//!
+//! Values have sizes, a dtype and a device, and no strides: a view's offset and strides count the
+//! elements of its base in row-major order. For example, column 1 of an `f32[3, 4]` value is the
+//! view with sizes `[3]`, strides `[4]` and offset 1, however the tensor is laid out in memory.
+//! [`bufferize`](crate::bufferize) chooses layouts.
 
 use crate::functionalize::view_queries::QueryCache;
 use indexmap::IndexSet;
@@ -29,7 +34,7 @@ macro_rules! ids {
 }
 
 ids!(
-    /// A node of a [`ValueGraph`].
+    /// A node of a [`ValueGraph`], which is also its value.
     Id,
     /// An interned [`ViewSpec`].
     SpecId,
@@ -41,7 +46,7 @@ ids!(
     Name,
 );
 
-/// What is known of a tensor value.
+/// The metadata of a tensor value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Meta {
     pub dtype: DType,
@@ -50,7 +55,7 @@ pub(crate) struct Meta {
     pub sizes: SmallVec<[Expr; 4]>,
 }
 
-/// What a node gives.
+/// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Tensor(MetaId),
@@ -58,11 +63,12 @@ pub(crate) enum Kind {
     Float,
     Bool,
     Str,
-    /// Several values, which projections take apart; or none.
+    /// The results of a call that has none or several, or that is serial; projections select
+    /// them.
     Tuple,
 }
 
-/// An argument of a call, its values replaced by the positions of the call's operands.
+/// An argument of a call, in which a value is replaced by its position among the call's operands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CallArg {
     Operand(u32),
@@ -78,11 +84,12 @@ pub(crate) enum CallArg {
     List(Box<[CallArg]>),
 }
 
-/// One of the results that an operator's schema declares.
+/// A result as the operator's schema declares it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ResultKind {
     Value(Kind),
     List(Box<[Kind]>),
+    /// An optional result that the call does not return.
     Absent,
 }
 
@@ -96,32 +103,35 @@ impl ResultKind {
     }
 }
 
-/// The strides of several values, where they are not row-major.
+/// Strides for each of several values; `None` for a value that is row-major or no tensor.
 pub(crate) type Layouts = Box<[Option<Box<[Expr]>>]>;
 
-/// A call without its operands. Calls of equal keys on equal operands are one value.
+/// A call without its operands. Calls with equal keys on equal operands are one value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CallKey {
     pub op: Name,
     pub args: Box<[CallArg]>,
     pub kwargs: Box<[(Name, CallArg)]>,
-    /// The operator mutates: it is called on copies, whose contents afterwards follow the results
-    /// that are not they themselves.
+    /// The operator mutates. It is called on copies, through `ir::call`; the new values of the
+    /// copies follow the results that alias no operand.
     pub mutates: bool,
+    /// The call has an effect.
     pub effect: bool,
+    /// The call's results are copies, even where its schema declares views.
     pub copies: bool,
     pub results: Box<[ResultKind]>,
-    /// The strides of operands, where they are not row-major; none if the operator does not look at
-    /// them.
+    /// The strides of operands that are not row-major; empty if the operator does not observe
+    /// strides.
     pub layouts: Layouts,
-    /// Tells calls apart that must not be merged: effects, random numbers, memory of any contents.
-    /// 0 where they may be.
+    /// Unique for a *serial* call, which must not be merged with an equal one: an effect, a random
+    /// number, a runtime check, uninitialized memory. 0 for all other calls.
     pub serial: u32,
 }
 
 impl CallKey {
-    /// What a node of it is: its one value, or a tuple. A call that must not be merged with others
-    /// is a tuple in any case, since values may be found equal, and tuples are not.
+    /// The kind of a node with this key: its one value, or a tuple. A serial call is always a
+    /// tuple: rules may find its values equal to others, but never the tuple, so the call itself
+    /// stays.
     pub fn kind(&self) -> Kind {
         let mut kinds = self.kinds();
         match (kinds.next(), kinds.next()) {
@@ -130,38 +140,39 @@ impl CallKey {
         }
     }
 
-    /// Every value it gives, in order.
+    /// The kinds of all values that the call returns, in order.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> + '_ {
         self.results.iter().flat_map(|r| r.kinds().iter().copied())
     }
 }
 
-/// A value, or a tuple of them.
+/// A node: a value, or a tuple of values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
-    /// An input of the graph.
+    /// An input of the graph, by position.
     Input(u32),
-    /// A constant of the graph.
+    /// A constant of the graph, by position.
     Const(u32),
-    /// A view of a value.
+    /// A view of a base.
     View(SpecId, Id),
-    /// A value with a view of it replaced by another value of the view's sizes.
+    /// `Scatter(spec, base, source)`: `base`, with the elements that `spec` names replaced by those
+    /// of `source`.
     Scatter(SpecId, Id, Id),
     /// A call: its one value, or the tuple of its values.
     Call(CallId, SmallVec<[Id; 4]>),
-    /// A value of a tuple.
+    /// One value of a tuple.
     Proj(u32, Id),
 }
 
-/// The tables that nodes refer to.
+/// The tables of interned payloads, and the symbols that they mention.
 #[derive(Clone, Debug)]
 pub(crate) struct Interner {
     pub symbols: SymTable,
     pub specs: IndexSet<ViewSpec, FxBuildHasher>,
     pub metas: IndexSet<Meta, FxBuildHasher>,
     pub calls: IndexSet<CallKey, FxBuildHasher>,
-    /// By call: the strides that the values it gives have eagerly, if that is known. They guide
-    /// plans only: any would be right.
+    /// For each call: the strides that its results have in eager execution, if known. They only
+    /// guide buffer plans; any strides would be correct.
     pub result_strides: Vec<Option<Layouts>>,
     pub names: IndexSet<Box<str>, FxBuildHasher>,
     pub queries: QueryCache,
@@ -181,11 +192,13 @@ impl Interner {
         }
     }
 
+    /// Interns a view.
     pub fn spec(&mut self, spec: ViewSpec) -> SpecId {
         SpecId(self.specs.insert_full(spec).0 as u32)
     }
 
-    /// Sizes are written in one way, as far as is known: equal ones make equal metadata.
+    /// Interns metadata. Sizes are simplified first, so that sizes known to be equal give equal
+    /// metadata.
     pub fn meta(&mut self, mut meta: Meta) -> MetaId {
         meta.sizes
             .iter_mut()
@@ -194,7 +207,7 @@ impl Interner {
         MetaId(self.metas.insert_full(meta).0 as u32)
     }
 
-    /// The strides are those of the first call of a key.
+    /// Interns a call. Of several calls with one key, the first determines the strides.
     pub fn call(&mut self, key: CallKey, strides: Option<Layouts>) -> CallId {
         let (at, is_new) = self.calls.insert_full(key);
         if is_new {
@@ -203,6 +216,7 @@ impl Interner {
         CallId(at as u32)
     }
 
+    /// Interns a string.
     pub fn name(&mut self, text: &str) -> Name {
         match self.names.get_index_of(text) {
             Some(i) => Name(i as u32),
@@ -214,7 +228,7 @@ impl Interner {
         &self.names[name.index()]
     }
 
-    /// A place as text.
+    /// A view as text, for error messages.
     pub fn text(&self, spec: &ViewSpec) -> String {
         let list = |of: &dyn Fn(&Dim) -> Expr| {
             let texts: Vec<String> =
@@ -225,23 +239,23 @@ impl Interner {
         format!("sizes [{}], strides [{}], offset {offset}", list(&|d| d.size), list(&|d| d.stride))
     }
 
-    /// A value of these sizes, else like `of`.
+    /// The metadata with other sizes.
     pub fn resized(&mut self, of: MetaId, sizes: SmallVec<[Expr; 4]>) -> MetaId {
         let meta = Meta { sizes, ..self.metas[of.index()].clone() };
         self.meta(meta)
     }
 }
 
-/// What a node is beside its meaning.
+/// A node's type and origin, which do not affect its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeOrigin {
     pub kind: Kind,
-    /// The statement of the original graph that it comes from.
+    /// The statement of the original program that the node comes from.
     pub at: u32,
     pub loc: Option<Loc>,
 }
 
-/// Values in an order in which each comes after those it takes.
+/// The nodes of a program in topological order: operands come before their users.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ValueGraph {
     pub nodes: Vec<Node>,
@@ -253,6 +267,7 @@ impl ValueGraph {
         ValueGraph { nodes: Vec::with_capacity(nodes), origins: Vec::with_capacity(nodes) }
     }
 
+    /// Appends a node, whose operands must precede it.
     pub fn add(&mut self, node: Node, origin: NodeOrigin) -> Id {
         self.nodes.push(node);
         self.origins.push(origin);

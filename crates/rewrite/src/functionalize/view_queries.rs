@@ -1,5 +1,16 @@
-//! The view algebra by numbers: a program has few views, and asks the same of them over and over,
-//! so answers are kept.
+//! Cached queries of the view algebra on interned views.
+//!
+//! [`maquette_ir::view`] decides whether two strided views overlap, composes and inverts them. Such
+//! a query may search or solve a Diophantine equation, and a program asks the same few queries over
+//! and over; so this module keeps the answers by the views' indices.
+//!
+//! **Invariant.** An answer other than `Unknown` (or `None`) holds for every value of the symbols,
+//! so it stays valid when facts are added. An `Unknown` is recomputed once more facts are known
+//! ([`Interner::assume`] and the like count them).
+//!
+//! **Two views** are given as views of the same base, unless a query says otherwise. `a` *relative
+//! to* `b` is a view of the value that `b` yields; *composition* is its inverse: `compose(b,
+//! relative(a, b)) = a`.
 
 use crate::functionalize::value_graph::{Interner, MetaId, SpecId};
 use maquette_ir::fault_injection::{Fault, fault_injected};
@@ -8,7 +19,7 @@ use maquette_ir::view::{Dim, TriBool, ViewSpec};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-/// A query about one or two views, or a view and a value.
+/// A query: about one view, two views, or a view and a value's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Query {
     Disjoint(SpecId, SpecId),
@@ -22,48 +33,55 @@ enum Query {
     Inverse(SpecId, MetaId),
 }
 
+/// The answer to a query.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     TriBool(TriBool),
     Spec(Option<SpecId>),
 }
 
-/// Answers given before.
+/// The cache of answers, and the facts that are assumed about views.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QueryCache {
-    /// With the number of facts that were known then.
+    /// Answers, each with the number of facts that were known when it was computed.
     answers: FxHashMap<Query, (Answer, u32)>,
+    /// The number of facts assumed so far.
     facts: u32,
-    /// Pairs of views of one base that share no element.
+    /// Pairs of views of one base that are assumed disjoint.
     disjoint_pairs: Vec<(SpecId, SpecId)>,
-    /// By view: the views of views that it is.
+    /// For each view: the pairs (outer, inner) that it was composed from.
     composed: FxHashMap<SpecId, SmallVec<[(SpecId, SpecId); 1]>>,
-    /// Views that have no element twice.
+    /// Views whose layouts are assumed to be injective.
     injective_views: Vec<SpecId>,
+    /// The metadata of views of values.
     viewed: FxHashMap<(SpecId, MetaId), MetaId>,
+    /// For each view: its span, once computed.
     spans: Vec<Option<(Span, bool)>>,
 }
 
-/// The first element and the one behind the last, where they are numbers and there are any.
+/// The first element and the one after the last, as constants; `None` for symbolic or empty views.
 pub(crate) type Span = Option<(i64, i64)>;
 
 impl Interner {
-    fn tri(&mut self, q: Query, ask: impl FnOnce(&mut Interner) -> TriBool) -> TriBool {
+    /// The cached answer to a yes-no query. Facts cannot refute a `Yes` or `No`, only decide an
+    /// `Unknown`.
+    fn tri(&mut self, q: Query, compute: impl FnOnce(&mut Interner) -> TriBool) -> TriBool {
         let facts = self.queries.facts;
         if let Some((Answer::TriBool(t), then)) = self.queries.answers.get(&q)
             && (*t != TriBool::Unknown || *then == facts)
         {
             return *t;
         }
-        let t = ask(self);
+        let t = compute(self);
         self.queries.answers.insert(q, (Answer::TriBool(t), facts));
         t
     }
 
+    /// The cached answer to a query for a view. Facts can only turn `None` into a view.
     fn derived(
         &mut self,
         q: Query,
-        ask: impl FnOnce(&mut Interner) -> Option<ViewSpec>,
+        compute: impl FnOnce(&mut Interner) -> Option<ViewSpec>,
     ) -> Option<SpecId> {
         let facts = self.queries.facts;
         if let Some((Answer::Spec(s), then)) = self.queries.answers.get(&q)
@@ -71,7 +89,7 @@ impl Interner {
         {
             return *s;
         }
-        let s = ask(self).map(|s| self.spec(s));
+        let s = compute(self).map(|s| self.spec(s));
         self.queries.answers.insert(q, (Answer::Spec(s), facts));
         s
     }
@@ -87,19 +105,18 @@ impl Interner {
         meta
     }
 
-    /// Two specs and the symbols, apart.
+    /// Two views and the symbol table, borrowed separately.
     pub fn pair(&mut self, a: SpecId, b: SpecId) -> (&ViewSpec, &ViewSpec, &mut SymTable) {
         (&self.specs[a.index()], &self.specs[b.index()], &mut self.symbols)
     }
 
-    /// Whether two numbers are known to be equal.
+    /// Whether two expressions are provably equal.
     pub fn equal(&mut self, a: Expr, b: Expr) -> bool {
         let same = self.symbols.rel(Rel::Eq, a, b);
         self.symbols.prove(same) == Some(true)
     }
 
-    /// Whether two views are of the same sizes and strides; and the same offsets, if they `begin`
-    /// there.
+    /// Whether two views provably have equal sizes and strides; with `begin`, also equal offsets.
     pub fn same_layout(&mut self, a: SpecId, b: SpecId, begin: bool) -> bool {
         let (a, b, symbols) = self.pair(a, b);
         let (x, y) = (a.offset(), b.offset());
@@ -107,7 +124,7 @@ impl Interner {
         alike && (!begin || self.equal(x, y))
     }
 
-    /// Whether two views that have elements are certainly not of the same elements in the same
+    /// Whether two nonempty views provably differ: they are not the same elements in the same
     /// order.
     pub fn differ(&mut self, a: SpecId, b: SpecId) -> bool {
         let (a, b, symbols) = self.pair(a, b);
@@ -124,15 +141,15 @@ impl Interner {
                 .any(|i| several(a, i) && unequal(a.dims()[i].stride, b.dims()[i].stride))
     }
 
-    /// Two views with known equalities applied, if that changes them: what is looked for by form is
-    /// found then.
+    /// Both views with known equalities substituted, or `None` if that changes neither. Queries
+    /// that match expressions by form may then succeed.
     fn simpler(&mut self, a: SpecId, b: SpecId) -> Option<(ViewSpec, ViewSpec)> {
         let (a, b, symbols) = self.pair(a, b);
         let (x, y) = (a.simplified(symbols)?, b.simplified(symbols)?);
         (x != *a || y != *b).then_some((x, y))
     }
 
-    /// Whether two views of one base share no element.
+    /// Whether two views share no element.
     pub fn disjoint(&mut self, a_id: SpecId, b_id: SpecId) -> TriBool {
         self.tri(Query::Disjoint(a_id, b_id), |s| {
             let proven = s.proven_disjoint(a_id, b_id);
@@ -142,7 +159,7 @@ impl Interner {
         })
     }
 
-    /// By themselves, or since it is assumed.
+    /// Whether two views are disjoint by the view algebra, or by assumption.
     fn proven_disjoint(&mut self, a_id: SpecId, b_id: SpecId) -> TriBool {
         let (a, b, symbols) = self.pair(a_id, b_id);
         let proven = a.disjoint(b, symbols).or_else(|| match self.simpler(a_id, b_id) {
@@ -154,6 +171,7 @@ impl Interner {
         })
     }
 
+    /// Whether two views lie inside the two views of an assumed disjoint pair.
     fn assumed_disjoint(&mut self, a: SpecId, b: SpecId) -> bool {
         (0..self.queries.disjoint_pairs.len()).any(|i| {
             let (x, y) = self.queries.disjoint_pairs[i];
@@ -163,7 +181,8 @@ impl Interner {
         })
     }
 
-    /// Whether both are views, of one view that has no element twice, that share none.
+    /// Whether both views are composed from one injective outer view, with inner views that share
+    /// no element. Then they are disjoint, even if the composed forms are too complex to compare.
     fn disjoint_in_common_base(&mut self, a: SpecId, b: SpecId) -> bool {
         let of = |s: &Interner, a: SpecId| s.queries.composed.get(&a).cloned().unwrap_or_default();
         let (of_a, of_b) = (of(self, a), of(self, b));
@@ -174,22 +193,22 @@ impl Interner {
         })
     }
 
-    /// Takes a condition for known.
+    /// Assumes that a condition holds.
     pub fn assume(&mut self, cond: BoolExpr) {
         if self.symbols.prove(cond) != Some(true) {
-            // one that contradicts what is known never holds
+            // a condition that contradicts known facts never holds; the code after it is dead
             let _ = self.symbols.assume(cond);
             self.queries.facts += 1;
         }
     }
 
-    /// Takes for known that two views of one base share no element.
+    /// Assumes that two views of one base share no element.
     pub fn assume_disjoint(&mut self, a: SpecId, b: SpecId) {
         self.queries.disjoint_pairs.push((a, b));
         self.queries.facts += 1;
     }
 
-    /// Whether every element of `a` is one of `b`.
+    /// Whether every element of `a` is an element of `b`.
     pub fn inside(&mut self, a: SpecId, b: SpecId) -> TriBool {
         self.tri(Query::Inside(a, b), |s| {
             let (a, b, symbols) = s.pair(a, b);
@@ -197,7 +216,7 @@ impl Interner {
         })
     }
 
-    /// `a` as a view of `b`'s value, if it lies in `b`.
+    /// `a` as a view of the value that `b` yields, if `a` lies inside `b`.
     pub fn relative(&mut self, a: SpecId, b: SpecId) -> Option<SpecId> {
         self.derived(Query::Relative(a, b), |s| {
             let (a, b, symbols) = s.pair(a, b);
@@ -205,29 +224,32 @@ impl Interner {
         })
     }
 
-    /// A place in memory as a view of the value that lies at another. A value that lies in memory
-    /// as a row does not need a proof that the place is inside: no operator gives views of anything
-    /// else.
-    pub fn located(&mut self, place: SpecId, whole: SpecId) -> Option<SpecId> {
-        self.derived(Query::Located(place, whole), |s| {
-            let (place, whole, symbols) = s.pair(place, whole);
-            place.relative(whole, symbols).or_else(|| {
-                let sizes: SmallVec<[Expr; 4]> = place.sizes().collect();
-                if whole.is_empty(symbols) == TriBool::Yes && place.is_empty(symbols) != TriBool::No
+    /// A region of memory as a view of the value in the region `whole`.
+    ///
+    /// If `whole` is row-major, possibly with a constant gap between elements, no proof that the
+    /// region lies inside is needed: operators only return views of elements that their tensor has,
+    /// and `lift` adds runtime checks for `as_strided` and custom operators.
+    pub fn located(&mut self, region: SpecId, whole: SpecId) -> Option<SpecId> {
+        self.derived(Query::Located(region, whole), |s| {
+            let (region, whole, symbols) = s.pair(region, whole);
+            region.relative(whole, symbols).or_else(|| {
+                let sizes: SmallVec<[Expr; 4]> = region.sizes().collect();
+                if whole.is_empty(symbols) == TriBool::Yes
+                    && region.is_empty(symbols) != TriBool::No
                 {
-                    let nowhere: SmallVec<[Expr; 4]> =
+                    let zero_strides: SmallVec<[Expr; 4]> =
                         SmallVec::from_elem(Expr::Int(0), sizes.len());
-                    return ViewSpec::strided(Expr::Int(0), &sizes, &nowhere, symbols).ok();
+                    return ViewSpec::strided(Expr::Int(0), &sizes, &zero_strides, symbols).ok();
                 }
                 let gap = if fault_injected(Fault::GapsNotCounted) {
                     row_gap(whole, symbols).map(|_| 1)?
                 } else {
                     row_gap(whole, symbols)?
                 };
-                if place.contained_in(whole, symbols) == TriBool::No {
+                if region.contained_in(whole, symbols) == TriBool::No {
                     return None;
                 }
-                let offset = symbols.sub(place.offset(), whole.offset()).ok()?;
+                let offset = symbols.sub(region.offset(), whole.offset()).ok()?;
                 let offset = exact_quotient(offset, gap, symbols)?;
                 let mut stride = |d: &Dim| match d.size {
                     Expr::Int(1) => Some(Expr::Int(0)),
@@ -235,30 +257,31 @@ impl Interner {
                         .or_else(|| is_short(n, symbols).then_some(Expr::Int(0))),
                 };
                 let strides: SmallVec<[Expr; 4]> =
-                    place.dims().iter().map(&mut stride).collect::<Option<_>>()?;
+                    region.dims().iter().map(&mut stride).collect::<Option<_>>()?;
                 ViewSpec::strided(offset, &sizes, &strides, symbols).ok()
             })
         })
     }
 
-    /// A view of a view.
+    /// The view `inner` of the view `outer`.
     pub fn compose(&mut self, outer: SpecId, inner: SpecId) -> Option<SpecId> {
         let query = Query::Compose(outer, inner);
         let recorded = matches!(self.queries.answers.get(&query), Some((Answer::Spec(Some(_)), _)));
-        let made = self.derived(query, |s| {
+        let composed = self.derived(query, |s| {
             let (of, view, symbols) = s.pair(outer, inner);
             of.compose(view, symbols).or_else(|| {
                 let (outer, inner) = s.simpler(outer, inner)?;
                 outer.compose(&inner, &mut s.symbols)
             })
         });
-        if let Some(made) = made.filter(|_| !recorded) {
-            self.queries.composed.entry(made).or_default().push((outer, inner));
+        if let Some(composed) = composed.filter(|_| !recorded) {
+            self.queries.composed.entry(composed).or_default().push((outer, inner));
         }
-        made
+        composed
     }
 
-    /// Where a view begins and ends, and whether every element between is seen.
+    /// The first element of a view and the one after its last, and whether the view contains every
+    /// element in between exactly once.
     pub fn span(&mut self, a: SpecId) -> (Span, bool) {
         if let Some(Some(known)) = self.queries.spans.get(a.index()) {
             return *known;
@@ -274,17 +297,17 @@ impl Interner {
         answer
     }
 
-    /// How many elements a view has, if that is a number.
+    /// The number of elements of a view, if it is a constant.
     pub fn count(&mut self, a: SpecId) -> Option<i64> {
         self.specs[a.index()].numel(&mut self.symbols)?.as_i64()
     }
 
-    /// How many elements a value has, if that is a number.
+    /// The number of elements of a value, if it is a constant.
     pub fn count_of(&mut self, of: MetaId) -> Option<i64> {
         self.numel(of)?.as_i64()
     }
 
-    /// A view of these sizes of a value's first element.
+    /// A view in the sizes of `a` that repeats the first element of a value.
     pub fn repeated(&mut self, a: SpecId) -> Option<SpecId> {
         let sizes: SmallVec<[Expr; 4]> = self.specs[a.index()].sizes().collect();
         let strides: SmallVec<[Expr; 4]> = SmallVec::from_elem(Expr::Int(0), sizes.len());
@@ -292,7 +315,7 @@ impl Interner {
         Some(self.spec(spec))
     }
 
-    /// Whether no element is seen twice.
+    /// Whether the view names no element twice.
     pub fn injective(&mut self, a: SpecId) -> TriBool {
         self.tri(Query::Injective(a), |s| {
             let proven = s.specs[a.index()].injective(&mut s.symbols);
@@ -300,6 +323,7 @@ impl Interner {
         })
     }
 
+    /// Whether a view has the layout of one that is assumed injective.
     fn assumed_injective(&mut self, a: SpecId) -> bool {
         (0..self.queries.injective_views.len()).any(|i| {
             let (a, like, symbols) = self.pair(a, self.queries.injective_views[i]);
@@ -307,25 +331,26 @@ impl Interner {
         })
     }
 
-    /// Takes for known that no view of these sizes and strides has an element twice.
+    /// Assumes that views with these sizes and strides name no element twice.
     pub fn assume_injective(&mut self, like: SpecId) {
         self.queries.injective_views.push(like);
         self.queries.facts += 1;
     }
 
-    /// All of a value, in its own sizes.
+    /// The view of all elements of a value in row-major order, in the value's own sizes.
     pub fn all(&mut self, of: MetaId) -> Option<SpecId> {
         self.derived(Query::All(of), |s| {
             ViewSpec::contiguous(&s.metas[of.index()].sizes, &mut s.symbols).ok()
         })
     }
 
+    /// The number of elements of a value.
     fn numel(&mut self, of: MetaId) -> Option<Expr> {
         let all = self.all(of)?;
         self.specs[all.index()].numel(&mut self.symbols)
     }
 
-    /// Whether a view has every element of a value, in order.
+    /// Whether a view names every element of a value, in order.
     pub fn is_whole(&mut self, a: SpecId, of: MetaId) -> bool {
         if self.all(of) == Some(a) {
             return true;
@@ -340,8 +365,8 @@ impl Interner {
         whole == TriBool::Yes
     }
 
-    /// Where a view names every element of a value once: the value's elements in order, as a view
-    /// of the view.
+    /// The inverse of a view that names every element of a value exactly once: the value's elements
+    /// in order, as a view of the view.
     pub fn inverse(&mut self, a: SpecId, of: MetaId) -> Option<SpecId> {
         self.derived(Query::Inverse(a, of), |s| {
             let (n, all) = (s.numel(of)?, s.all(of)?);
@@ -354,7 +379,7 @@ impl Interner {
     }
 }
 
-/// The span of a view of plain numbers, and how many elements it has.
+/// The span of a view with constant numbers, and its number of elements; `None` if it is empty.
 fn span(spec: &ViewSpec) -> Option<((i64, i64), i64)> {
     let number = |e: Expr| if let Expr::Int(n) = e { Some(n) } else { None };
     let start = number(spec.offset())?;
@@ -368,14 +393,14 @@ fn span(spec: &ViewSpec) -> Option<((i64, i64), i64)> {
     (numel > 0).then_some(((start, end), numel))
 }
 
-/// Whether a dimension has surely one index or none, so that its stride is never taken.
+/// Whether a dimension provably has at most one index, so that its stride is never used.
 fn is_short(size: Expr, symbols: &mut SymTable) -> bool {
     let short = symbols.rel(Rel::Le, size, Expr::Int(1));
     symbols.prove(short) == Some(true)
 }
 
-/// Which dimensions have strides that count: all but those of size 1, and where that is not all
-/// that is known, all that may have several indices.
+/// Which dimensions have strides that matter. The candidates, in order: all dimensions except those
+/// of size 1; if the symbols tell more, only those that may have more than one index.
 pub(crate) fn long_dims(
     sizes: &[Expr],
     symbols: &mut SymTable,
@@ -389,13 +414,14 @@ pub(crate) fn long_dims(
     }
 }
 
-/// Where a view is a row of its elements in order, each as far from the last: that distance.
+/// The distance between consecutive elements, if a view lists them in row-major order at a constant
+/// distance.
 fn row_gap(view: &ViewSpec, symbols: &mut SymTable) -> Option<i64> {
     let sizes: SmallVec<[Expr; 4]> = view.sizes().collect();
     long_dims(&sizes, symbols).iter().find_map(|long| row_gap_of(view, long, symbols))
 }
 
-/// The same, if the strides of these dimensions count.
+/// The same as `row_gap`, where only the strides of the dimensions in `long` matter.
 pub(crate) fn row_gap_of(view: &ViewSpec, long: &[bool], symbols: &mut SymTable) -> Option<i64> {
     let sizes: SmallVec<[Expr; 4]> = view.sizes().collect();
     let row = ViewSpec::contiguous(&sizes, symbols).ok()?;
@@ -412,7 +438,7 @@ pub(crate) fn row_gap_of(view: &ViewSpec, long: &[bool], symbols: &mut SymTable)
         .then_some(gap)
 }
 
-/// The quotient where a number surely divides an expression.
+/// The quotient of an expression and a number, if the division is provably exact.
 fn exact_quotient(e: Expr, by: i64, symbols: &mut SymTable) -> Option<Expr> {
     let by = Expr::Int(by);
     let quotient = symbols.floor_div(e, by).ok()?;

@@ -1,5 +1,5 @@
-//! Calls of the oracle's own operators, their arguments chosen to overlap; and the statements that
-//! eager must refuse.
+//! Calls of the oracle's own operators, with arguments that often overlap; and statements that
+//! eager execution must refuse.
 
 use super::super::program_builder::{BuilderArg, BuilderStmt, Call, ResultGroup};
 use super::{Generator, LiveTensor};
@@ -11,7 +11,7 @@ const NONE: BuilderArg = BuilderArg::Plain(Arg::None);
 impl Generator<'_> {
     pub(super) fn custom(&mut self) -> bool {
         let Some(x) = self.target() else { return false };
-        let made = match self.rng.below(100) {
+        let emitted = match self.rng.below(100) {
             0..7 => self.with_read(&x, "oracle::mix_"),
             7..10 => self.with_read(&x, "oracle::strides_"),
             10..18 => self.with_read(&x, "oracle::acc_"),
@@ -28,10 +28,10 @@ impl Generator<'_> {
             _ if self.data_dependent_sizes() < 2 => self.emit("oracle::count_", vec![x.arg()]),
             _ => None,
         };
-        made.is_some()
+        emitted.is_some()
     }
 
-    /// Memory that `x` sees too, or another tensor of its dtype.
+    /// A tensor of the same dtype as `x`, often one that shares its storage.
     fn aliasing_operand(&mut self, x: &LiveTensor) -> Option<LiveTensor> {
         if self.rng.chance(50)
             && let Some(t) =
@@ -52,7 +52,7 @@ impl Generator<'_> {
         self.emit_kw("oracle::mix_out", vec![y.arg()], vec![("out", x.arg())])
     }
 
-    /// What it reads is a neighbour of what it writes: rows but the last, and rows but the first.
+    /// A scan whose operands are adjacent: all rows but the last, and all rows but the first.
     fn scan(&mut self, x: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let n = x.sizes().first().copied().filter(|n| *n > 1)?;
         if self.rng.chance(30) {
@@ -67,7 +67,7 @@ impl Generator<'_> {
         self.emit("oracle::scan_", vec![first.arg(), second.arg()])
     }
 
-    /// Several parts of one tensor that do not meet, or tensors that may.
+    /// Disjoint parts of one tensor, or tensors with different storages.
     fn disjoint_parts(&mut self, x: &LiveTensor, n: usize) -> Option<Vec<LiveTensor>> {
         let rows = x.sizes().first().copied().unwrap_or(0);
         if rows < n as i64 || self.rng.chance(40) {
@@ -141,8 +141,8 @@ impl Generator<'_> {
         self.emit(op, vec![x.arg(), tag.into()])
     }
 
-    /// Appends a call that eager refuses: mutated arguments that overlap, one that overlaps itself,
-    /// sizes that do not fit.
+    /// Appends a call that eager execution refuses: mutated arguments that overlap, an argument
+    /// that overlaps itself, or an index out of range.
     pub(super) fn refused_statement(&mut self) {
         let Some(x) = self.pick(|l| l.tensor.numel().as_i64().is_some_and(|n| n > 0)) else {
             return;

@@ -1,4 +1,4 @@
-//! What a program is given: memories with awkward values, and inputs over them that may overlap.
+//! Inputs of a program: memories with special values, and inputs over them that may overlap.
 
 use super::super::program::{InputLocation, MemoryInit};
 use super::super::program_builder::Input;
@@ -7,7 +7,7 @@ use maquette_ir::DType;
 use maquette_ir::sym::{Expr, Range, SymbolKind};
 use maquette_ops::Result;
 
-/// Largest input, in elements.
+/// The maximum number of elements of an input.
 const LARGEST: i64 = 120;
 
 impl Generator<'_> {
@@ -20,8 +20,8 @@ impl Generator<'_> {
         }
         let home = self.symbols.iter().map(|(s, n)| (self.builder.table.name(*s).to_owned(), *n));
         self.builder.sizes = vec![home.collect()];
-        let given = self.builder.run_inputs()?;
-        for (input, tensor) in self.builder.inputs.iter().zip(given.inputs) {
+        let run_inputs = self.builder.run_inputs()?;
+        for (input, tensor) in self.builder.inputs.iter().zip(run_inputs.inputs) {
             self.live.push(LiveTensor {
                 value: input.value,
                 tensor,
@@ -45,7 +45,7 @@ impl Generator<'_> {
     }
 
     fn size(&mut self, i: usize) -> Expr {
-        // every symbol is the size of some input
+        // the first input uses every symbol as a size, so that every symbol is backed
         let unused = self.symbols.get(i).filter(|_| self.builder.inputs.is_empty()).copied();
         if let Some((s, _)) =
             unused.or_else(|| if self.rng.chance(45) { self.rng.one(&self.symbols) } else { None })
@@ -91,7 +91,7 @@ impl Generator<'_> {
         self.next += 1;
     }
 
-    /// The sizes of an earlier input, in another order now and then.
+    /// The sizes of an earlier input, sometimes permuted.
     fn earlier(&mut self) -> Option<Vec<Expr>> {
         let at = self.rng.below(self.builder.inputs.len());
         let mut sizes = self.builder.inputs.get(at)?.sizes.clone();
@@ -106,13 +106,13 @@ impl Generator<'_> {
         Some(sizes)
     }
 
-    /// Strides of another order than row-major, with gaps, or such that elements share their place.
+    /// Strides that are permuted, have gaps, or make the input overlap itself.
     fn strides(&mut self, sizes: &[i64]) -> Option<Vec<Expr>> {
         if !self.rng.chance(30) || sizes.is_empty() {
             return None;
         }
         if self.rng.chance(2) {
-            // windows, whose elements share their places
+            // overlapping windows
             return Some(sizes.iter().map(|_| Expr::Int(self.rng.between(0, 3))).collect());
         }
         let mut strides = vec![Expr::Int(0); sizes.len()];
@@ -124,14 +124,14 @@ impl Generator<'_> {
             }
         }
         if self.rng.chance(15) {
-            // repeated elements
+            // an expanded dimension
             let repeated = self.rng.below(strides.len());
             strides.iter_mut().skip(repeated).take(1).for_each(|s| *s = Expr::Int(0));
         }
         Some(strides)
     }
 
-    /// Memory of its own, or that of an earlier input.
+    /// A new memory, or that of an earlier input.
     fn location(&mut self) -> InputLocation {
         let shares = !self.builder.memories.is_empty() && self.rng.chance(35);
         let offset =

@@ -1,5 +1,8 @@
-//! Random programs. A statement is chosen, tried eagerly on real tensors, and kept if it runs; so
-//! every program runs, but for the few that end with a statement which eager must refuse.
+//! The generator of random programs.
+//!
+//! A statement is chosen at random, executed eagerly on real tensors, and kept if it succeeds. So
+//! every program runs, except for the few that end with a statement that eager execution must
+//! refuse.
 
 mod custom;
 mod inputs;
@@ -19,25 +22,25 @@ use maquette_ir::sym::{Expr, Range, SymbolId, SymbolKind};
 use maquette_ir::{DType, Scalar};
 use maquette_ops::{Args, Error, ErrorKind, Kwargs, Op, Outputs, Result, RunError, Tensor, Value};
 
-/// Larger results are not kept: a fuzzing run's time is for programs, not for elements.
+/// Results with more elements are rejected: a fuzzing run should spend its time on programs, not on
+/// elements.
 const LARGEST: i64 = 256;
-/// Dimensions of a tensor that a statement may make.
+/// Results with more dimensions are rejected.
 const RANKS: usize = 5;
 
-/// A program, and what eager refused while it was made.
+/// A generated program, and the statements that were rejected.
 #[derive(Clone, Debug)]
 pub struct Generated {
     /// The program.
     pub program: TestProgram,
-    /// Of each statement that was tried and not kept: the operator, and why it did not run, numbers
-    /// left out.
+    /// For each rejected statement: the operator and the error, without digits.
     pub rejected: Vec<String>,
 }
 
-/// TestProgram number `index` of the fuzzing run `seed`, of about `statements` statements.
+/// Generates program number `index` of the fuzzing run `seed`, with about `statements` statements.
 ///
 /// # Errors
-/// The oracle's operators cannot be registered, or the program is no graph.
+/// The oracle's operators cannot be registered, or the program cannot be built.
 pub fn generate(seed: u64, index: u64, statements: usize) -> Result<Generated> {
     library::register()?;
     let mut rng = Rng::new(seed, index);
@@ -53,7 +56,7 @@ struct LiveTensor {
     tensor: Tensor,
     /// Its sizes depend on data.
     data_dependent: bool,
-    /// An operator returned it as a view, or mutated it: more likely to be written again.
+    /// An operator returned it as a view or mutated it, so it is more likely to be mutated again.
     write_target: bool,
 }
 
@@ -75,11 +78,12 @@ impl LiveTensor {
     }
 }
 
+/// The state of generating one program.
 struct Generator<'r> {
     rng: &'r mut Rng,
     builder: ProgramBuilder,
     live: Vec<LiveTensor>,
-    /// Symbols with their values here.
+    /// The symbols, with their values in the first run.
     symbols: Vec<(SymbolId, i64)>,
     next: usize,
     symbolic: bool,
@@ -90,7 +94,7 @@ impl Generator<'_> {
     fn program(rng: &mut Rng, statements: usize) -> Result<Generated> {
         let refused = rng.below(1000) < 3;
         let symbolic = !refused && rng.chance(35);
-        let mut g = Generator {
+        let mut generator = Generator {
             rng,
             builder: ProgramBuilder::default(),
             live: Vec::new(),
@@ -99,20 +103,20 @@ impl Generator<'_> {
             symbolic,
             rejected: Vec::new(),
         };
-        g.inputs()?;
-        let wanted = 1 + g.rng.below(statements.max(1)) + statements / 3;
+        generator.inputs()?;
+        let wanted = 1 + generator.rng.below(statements.max(1)) + statements / 3;
         for _ in 0..3 * wanted {
-            if g.builder.stmts.len() >= wanted {
+            if generator.builder.stmts.len() >= wanted {
                 break;
             }
-            g.statement();
+            generator.statement();
         }
         if refused {
-            g.refused_statement();
+            generator.refused_statement();
         }
-        g.outputs();
-        let rejected = std::mem::take(&mut g.rejected);
-        g.finish().map(|program| Generated { program, rejected })
+        generator.outputs();
+        let rejected = std::mem::take(&mut generator.rejected);
+        generator.finish().map(|program| Generated { program, rejected })
     }
 
     fn statement(&mut self) -> bool {
@@ -125,7 +129,7 @@ impl Generator<'_> {
         }
     }
 
-    /// One to six outputs: results, views, inputs, the same twice.
+    /// One to six outputs: results, views, inputs, possibly repeated.
     fn outputs(&mut self) {
         for _ in 0..1 + self.rng.below(6) {
             if let Some(t) = self.any() {
@@ -137,8 +141,8 @@ impl Generator<'_> {
     fn finish(self) -> Result<TestProgram> {
         let program = match self.builder.program() {
             Ok(program) => program,
-            // what a trace refuses with symbols is a program all the same: a mode that traces it so
-            // is to say why
+            // The trace refuses the program with symbols. The same program with numbers is still a
+            // test: modes that trace it with symbols must give a documented reason.
             Err(_) => {
                 return self
                     .builder
@@ -150,7 +154,7 @@ impl Generator<'_> {
         if program.is_symbolic() { Ok(self.other_sizes(program)) } else { Ok(program) }
     }
 
-    /// Adds sizes at which the program runs as well, and for which its guards hold.
+    /// Adds sizes at which the program runs as well and its guards hold.
     fn other_sizes(self, mut program: TestProgram) -> TestProgram {
         let Some(home) = program.sizes.first().cloned() else { return program };
         for _ in 0..4 {
@@ -161,7 +165,7 @@ impl Generator<'_> {
             };
             let at: Sizes = home.iter().map(|(name, n)| (name.clone(), other(n))).collect();
             let runs = |run: &dyn Fn(&[Tensor]) -> Result<Vec<Value>>| {
-                program.run_inputs(&at).and_then(|given| run(&given.inputs))
+                program.run_inputs(&at).and_then(|run_inputs| run(&run_inputs.inputs))
             };
             let eager = runs(&|inputs| model::call_all(&program.graph, inputs));
             let guards = runs(&|inputs| {
@@ -182,14 +186,14 @@ impl Generator<'_> {
         program
     }
 
-    // ---- statements
-    // ----------------------------------------------------------------------------------------------------------
+    // Statements.
 
-    /// Tries a call, and appends it if it runs; gives its results.
+    /// Tries a call, and appends it if it succeeds. Returns its tensors.
     fn emit(&mut self, op: &str, args: Vec<BuilderArg>) -> Option<Vec<LiveTensor>> {
         self.emit_kw(op, args, Vec::new())
     }
 
+    /// Like `emit`, with keyword arguments.
     fn emit_kw(
         &mut self,
         op: &str,
@@ -217,14 +221,14 @@ impl Generator<'_> {
             "aten::nonzero" | "aten::masked_select" | "oracle::hits" | "oracle::count_"
         );
         let mut results = Vec::new();
-        let mut made = Vec::new();
+        let mut new_tensors = Vec::new();
         for v in &outputs {
             let mut group = |v: &Value, next: &mut usize| {
                 *next += 1;
                 if let Value::Tensor(t) = v {
                     let written = t.storage().is_ok_and(|s| s.version() > 0);
                     let write_target = written || shares_live_storage(&self.live, t);
-                    made.push(LiveTensor {
+                    new_tensors.push(LiveTensor {
                         value: *next - 1,
                         tensor: t.clone(),
                         data_dependent: data_dependent || data,
@@ -252,12 +256,12 @@ impl Generator<'_> {
         if let (true, Some(v), Some(first)) = (data, first, outputs.first()) {
             self.bind(v, first);
         }
-        self.live.extend(made.iter().cloned());
-        Some(made)
+        self.live.extend(new_tensors.iter().cloned());
+        Some(new_tensors)
     }
 
-    /// Calls an operator. One that failed halfway may have spoilt what it wrote: such tensors are
-    /// not used again.
+    /// Calls an operator. A call that fails halfway poisons the tensors that it was writing; these
+    /// are not used again.
     fn attempt(&mut self, op: Op, args: Args, kwargs: Kwargs) -> Option<Outputs> {
         match op.call_kw(args, kwargs) {
             Ok(outputs) => Some(outputs),
@@ -275,7 +279,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A symbol for what depends on data, so that later statements can use it.
+    /// Binds a data-dependent size or number to a symbol, so that later statements can use it.
     fn bind(&mut self, v: usize, found: &Value) {
         let (source, n) = match found {
             Value::Tensor(t) => (BindSource::Size(0), t.size(0).as_i64()),
@@ -296,7 +300,7 @@ impl Generator<'_> {
         self.builder.table.eval(e, &env).unwrap_or_default()
     }
 
-    /// The value of an argument here; nothing where it is a tensor that is gone.
+    /// The value of an argument in the first run; `None` for a tensor that is no longer available.
     fn value(&self, item: &BuilderArg) -> Option<Value> {
         Some(match item {
             BuilderArg::Value(v) => {
@@ -314,15 +318,15 @@ impl Generator<'_> {
         })
     }
 
-    // ---- choices
-    // -------------------------------------------------------------------------------------------------------------
+    // Choices.
 
-    /// Any tensor; those of data-dependent size less often, as most operators must decide something
-    /// about a size.
+    /// Any tensor. Data-dependent sizes are chosen less often, since most operators must decide
+    /// something about a size.
     fn any(&mut self) -> Option<LiveTensor> {
         self.pick(|_| true)
     }
 
+    /// A tensor that passes a test; recent ones are more likely.
     fn pick(&mut self, test: impl Fn(&LiveTensor) -> bool) -> Option<LiveTensor> {
         let data_dependent = self.rng.chance(12);
         let recent = self.live.len().saturating_sub(6);
@@ -343,7 +347,7 @@ impl Generator<'_> {
         fit.get(self.rng.below(fit.len())).map(|l| (*l).clone())
     }
 
-    /// A tensor to write into: views and what was written before are likely.
+    /// A tensor to mutate: likely a view, or a tensor that was mutated before.
     fn target(&mut self) -> Option<LiveTensor> {
         if self.rng.chance(65)
             && let Some(write_target) = self.pick(|l| l.write_target)
@@ -353,7 +357,7 @@ impl Generator<'_> {
         self.any()
     }
 
-    /// A tensor of this dtype that broadcasts to these sizes, the same sizes more often.
+    /// A tensor of this dtype that broadcasts to these sizes; mostly one of exactly these sizes.
     fn operand(&mut self, dtype: DType, sizes: &[i64]) -> Option<LiveTensor> {
         let same = |l: &LiveTensor| l.dtype() == dtype && l.sizes() == sizes;
         if self.rng.chance(70)
@@ -369,7 +373,7 @@ impl Generator<'_> {
         })
     }
 
-    /// An index of a dimension, from the end now and then.
+    /// A dimension, sometimes counted from the end.
     fn dim(&mut self, t: &LiveTensor) -> Option<(usize, BuilderArg)> {
         let rank = t.rank();
         if rank == 0 {
@@ -380,13 +384,13 @@ impl Generator<'_> {
         Some((d, BuilderArg::from(written)))
     }
 
-    /// A number of the program: where symbols happen to give it, an expression of them more often.
+    /// A number as an argument. If expressions of symbols have this value, one of them is likely.
     fn int(&mut self, n: i64) -> BuilderArg {
         if self.symbols.is_empty() || self.rng.chance(30) {
             return n.into();
         }
         let mut fitting: Vec<Expr> = Vec::new();
-        // a size that depends on data is one that few operators can do without deciding on
+        // few operators accept a data-dependent number without deciding on its value
         let data = self.rng.chance(25);
         let table = &mut self.builder.table;
         for (i, &(s, v)) in self.symbols.iter().enumerate() {
@@ -395,9 +399,9 @@ impl Generator<'_> {
             }
             let e = table.expr(s);
             let mut offer =
-                |value: i64, made: std::result::Result<Expr, maquette_ir::sym::SymError>| {
+                |value: i64, candidate: std::result::Result<Expr, maquette_ir::sym::SymError>| {
                     if value == n {
-                        fitting.extend(made.ok());
+                        fitting.extend(candidate.ok());
                     }
                 };
             offer(v, Ok(e));
@@ -426,7 +430,7 @@ impl Generator<'_> {
         BuilderArg::List(of.iter().map(|&n| self.int(n)).collect())
     }
 
-    /// A number that fits a dtype, an awkward one now and then.
+    /// A number of a dtype, sometimes a special one.
     fn scalar(&mut self, dtype: DType) -> BuilderArg {
         match self.rng.value(dtype) {
             Scalar::Float(x) => x.into(),
@@ -436,7 +440,7 @@ impl Generator<'_> {
     }
 }
 
-/// Whether a tensor sees memory that others see too.
+/// Whether a tensor shares its storage with a live one.
 fn shares_live_storage(live: &[LiveTensor], t: &Tensor) -> bool {
     live.iter().any(|l| l.tensor.shares_storage(t))
 }

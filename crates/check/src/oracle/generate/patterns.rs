@@ -1,4 +1,4 @@
-//! Patterns: several statements that only together ask something of a pass.
+//! Patterns of several statements that only together exercise an aspect of a pass.
 
 use super::super::program_builder::BuilderArg;
 use super::{Generator, LiveTensor};
@@ -8,21 +8,22 @@ const NONE: BuilderArg = BuilderArg::Plain(Arg::None);
 
 impl Generator<'_> {
     pub(super) fn pattern(&mut self) -> bool {
-        let made = match self.rng.below(100) {
+        let emitted = match self.rng.below(100) {
             0..35 => self.rotation(),
             35..60 => self.permuted_store(),
             60..80 => self.stored_later(),
             _ => self.late_copy(),
         };
-        made.is_some()
+        emitted.is_some()
     }
 
+    /// Like `emit`; returns the first result.
     fn first(&mut self, op: &str, args: Vec<BuilderArg>) -> Option<LiveTensor> {
         self.emit(op, args)?.into_iter().next()
     }
 
-    /// Tensors of the same sizes change places, two or three in a cycle: inputs, or rows of one
-    /// tensor.
+    /// A cyclic exchange of two or three tensors of equal sizes: inputs, or rows of one tensor. The
+    /// old values must be saved before they are overwritten.
     fn rotation(&mut self) -> Option<Vec<LiveTensor>> {
         let n = if self.rng.chance(65) { 2 } else { 3 };
         let parts = if self.rng.chance(65) { self.alike(n) } else { self.rows(n) }?;
@@ -36,8 +37,8 @@ impl Generator<'_> {
         self.emit("aten::copy_", vec![last.arg(), kept.arg()])
     }
 
-    /// Different tensors of the same sizes, as far as possible whole inputs; in another order of
-    /// dimensions where only that fits.
+    /// Different tensors of equal sizes, preferably whole inputs. A tensor whose sizes only match
+    /// in another order is permuted.
     fn alike(&mut self, n: usize) -> Option<Vec<LiveTensor>> {
         let inputs = self.builder.inputs.len();
         let whole = self.rng.chance(70);
@@ -77,7 +78,7 @@ impl Generator<'_> {
             .collect()
     }
 
-    /// All of a tensor is stored in another order.
+    /// Overwrites a tensor through a permutation of its dimensions.
     fn permuted_store(&mut self) -> Option<Vec<LiveTensor>> {
         let rank = if self.rng.chance(70) { 3 } else { 2 };
         let t = self
@@ -98,8 +99,8 @@ impl Generator<'_> {
         self.emit("aten::copy_", vec![turned.arg(), source.arg()])
     }
 
-    /// A new tensor is mutated by an operator that looks at strides, and then stored where strides
-    /// are others.
+    /// Mutates a new tensor with an operator that observes strides, then stores it where the
+    /// strides differ.
     fn stored_later(&mut self) -> Option<Vec<LiveTensor>> {
         let t = self.target()?;
         let (d, dim) = self.dim(&t)?;
@@ -112,14 +113,14 @@ impl Generator<'_> {
             }
             false => self.transpose(&t)?.into_iter().next()?,
         };
-        let made = self.elementwise(&part)?.into_iter().next()?;
-        let y = self.pick(|l| l.dtype() == made.dtype())?;
-        self.emit("oracle::strides_", vec![made.arg(), y.arg()])?;
-        self.emit("aten::copy_", vec![part.arg(), made.arg()])
+        let computed = self.elementwise(&part)?.into_iter().next()?;
+        let y = self.pick(|l| l.dtype() == computed.dtype())?;
+        self.emit("oracle::strides_", vec![computed.arg(), y.arg()])?;
+        self.emit("aten::copy_", vec![part.arg(), computed.arg()])
     }
 
-    /// A copy is made, its elements are repeated and shown, what it is a copy of is written, and
-    /// only then what is repeated is laid out and changed in part.
+    /// A copy that must not be delayed: clones a tensor, expands and logs the copy, mutates the
+    /// original, and only then reshapes the expanded copy and mutates a part of it.
     fn late_copy(&mut self) -> Option<Vec<LiveTensor>> {
         let x = self.target()?;
         let mut sizes = x.sizes();
@@ -142,8 +143,8 @@ impl Generator<'_> {
     }
 }
 
-/// The order of dimensions in which sizes are others, if there is one; the order itself where they
-/// are the same.
+/// The permutation of dimensions that turns sizes `of` into `wanted`, if there is one. Equal sizes
+/// give the identity.
 fn order(of: &[i64], wanted: &[i64]) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = Vec::new();
     for n in wanted {

@@ -1,5 +1,5 @@
-//! Operators that write nothing: their results are new memory for later statements to look at and
-//! write into.
+//! Operators that mutate nothing. Their results are new memory, which later statements view and
+//! mutate.
 
 use super::super::program_builder::BuilderArg;
 use super::{Generator, LiveTensor};
@@ -9,7 +9,7 @@ use maquette_ir::{DType, MemoryFormat};
 impl Generator<'_> {
     pub(super) fn pure(&mut self) -> bool {
         let Some(t) = self.any() else { return false };
-        let made = match self.rng.below(100) {
+        let emitted = match self.rng.below(100) {
             0..28 => self.binary(&t),
             28..40 => self.elementwise(&t),
             40..48 => self.reduction(&t),
@@ -22,7 +22,7 @@ impl Generator<'_> {
             90..93 => self.random(&t),
             _ => self.data_dependent(&t),
         };
-        made.is_some()
+        emitted.is_some()
     }
 
     fn binary(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
@@ -77,7 +77,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Of which the strides of results follow from those of operands.
+    /// A batch norm: the strides of its result follow those of its operand.
     fn norm(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let absent = || BuilderArg::Plain(Arg::None);
         let args = vec![t.arg(), absent(), absent(), true.into(), 0.125.into(), 0.5.into()];
@@ -110,7 +110,7 @@ impl Generator<'_> {
         let (sizes, dtype) = (t.sizes(), t.dtype());
         let other = self.pick(|l| l.dtype() == dtype && l.sizes() == sizes)?;
         if t.rank() == 1 && self.rng.chance(40) {
-            // results whose elements are repeated
+            // the results are expanded
             return self.emit("aten::meshgrid", vec![BuilderArg::List(vec![t.arg(), other.arg()])]);
         }
         let (_, dim) = self.dim(t)?;
@@ -140,7 +140,7 @@ impl Generator<'_> {
         self.emit("aten::where.self", vec![mask.arg(), t.arg(), other.arg()])
     }
 
-    /// Operators with an order: some of several results.
+    /// Sorting and indexing operators; some have several results.
     fn ordered(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let (d, dim) = self.dim(t)?;
         match self.rng.below(5) {
@@ -167,12 +167,13 @@ impl Generator<'_> {
         self.emit(op, vec![t.arg()])
     }
 
-    /// A size that depends on data; then a view of the tensor, and a write into it.
+    /// An operator with a data-dependent size; sometimes with a view of the result, which is then
+    /// mutated.
     fn data_dependent(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         if self.data_dependent_sizes() == 2 {
             return None;
         }
-        let made = match self.rng.below(4) {
+        let emitted = match self.rng.below(4) {
             0 => self.emit("aten::nonzero", vec![t.arg()]),
             1 => {
                 let mask = self.operand(DType::Bool, &t.sizes())?;
@@ -182,7 +183,7 @@ impl Generator<'_> {
             _ => return self.emit("oracle::count_", vec![t.arg()]),
         }?;
         if self.rng.chance(60)
-            && let Some(data_dependent) = made.first()
+            && let Some(data_dependent) = emitted.first()
         {
             let (start, step) = (self.rng.between(0, 1), self.rng.between(1, 2));
             let part = self.emit(
@@ -199,6 +200,6 @@ impl Generator<'_> {
             let s = self.scalar(part.dtype());
             self.emit("aten::fill_.Scalar", vec![part.arg(), s])?;
         }
-        Some(made)
+        Some(emitted)
     }
 }

@@ -1,4 +1,4 @@
-//! Views: statements that give another look at the same memory.
+//! Views: statements that return another tensor over the same memory.
 
 use super::super::program_builder::BuilderArg;
 use super::{Generator, LiveTensor};
@@ -9,7 +9,7 @@ const NONE: BuilderArg = BuilderArg::Plain(Arg::None);
 impl Generator<'_> {
     pub(super) fn view(&mut self) -> bool {
         let Some(t) = self.any() else { return false };
-        let made = match self.rng.below(100) {
+        let emitted = match self.rng.below(100) {
             0..24 => self.slice(&t),
             24..34 => self.select(&t),
             34..40 => self.transpose(&t),
@@ -24,7 +24,7 @@ impl Generator<'_> {
             90..96 => self.squeeze(&t),
             _ => self.plain(&t),
         };
-        made.is_some()
+        emitted.is_some()
     }
 
     fn slice(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
@@ -68,11 +68,12 @@ impl Generator<'_> {
         self.emit("aten::permute", vec![t.arg(), BuilderArg::List(dims)])
     }
 
-    /// A dense tensor in the order of memory, in one dimension; now and then a result that lies as
-    /// it does.
+    /// Flattens a dense tensor in memory order; sometimes applied to a new element-wise result,
+    /// which follows the strides of its operand.
     fn straighten(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
-        let made = if self.rng.chance(60) { self.elementwise(t)?.into_iter().next() } else { None };
-        let t = made.as_ref().unwrap_or(t);
+        let computed =
+            if self.rng.chance(60) { self.elementwise(t)?.into_iter().next() } else { None };
+        let t = computed.as_ref().unwrap_or(t);
         let strides = t.tensor.meta().concrete()?.strides;
         let mut order: Vec<usize> = (0..t.rank()).collect();
         order.sort_by_key(|&d| std::cmp::Reverse(strides.get(d).copied()));
@@ -86,8 +87,8 @@ impl Generator<'_> {
         self.emit("aten::view", vec![straight.arg(), flat])
     }
 
-    /// Sizes of the same number of elements: two neighbours joined, one split, all in one, or one
-    /// left open.
+    /// Reshapes to sizes with the same number of elements: joins two dimensions, splits one,
+    /// flattens, or inserts a dimension of size 1; sometimes one size is -1.
     fn reshape(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let mut sizes = t.sizes();
         let at = self.rng.below(sizes.len());
@@ -128,18 +129,18 @@ impl Generator<'_> {
             sizes.insert(0, self.rng.between(0, 3));
         }
         let sizes = self.ints(&sizes);
-        let made = self.emit("aten::expand", vec![t.arg(), sizes])?;
-        self.part_of_a_copy(made)
+        let emitted = self.emit("aten::expand", vec![t.arg(), sizes])?;
+        self.part_of_a_copy(emitted)
     }
 
-    /// Now and then a copy of a view that repeats elements, and a part of the copy: which of them a
-    /// write was to shows there.
-    fn part_of_a_copy(&mut self, made: Vec<LiveTensor>) -> Option<Vec<LiveTensor>> {
-        if let (true, Some(wide)) = (self.rng.chance(25), made.first()) {
+    /// Sometimes clones an expanded view and selects a part of the copy. In the copy, a write to
+    /// one of the repeated elements is distinguishable from a write to another.
+    fn part_of_a_copy(&mut self, emitted: Vec<LiveTensor>) -> Option<Vec<LiveTensor>> {
+        if let (true, Some(wide)) = (self.rng.chance(25), emitted.first()) {
             let copy = self.emit("aten::clone", vec![wide.arg()])?.into_iter().next()?;
             self.select(&copy);
         }
-        Some(made)
+        Some(emitted)
     }
 
     fn diagonal(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
@@ -157,8 +158,8 @@ impl Generator<'_> {
         let (d, dim) = self.dim(t)?;
         let n = t.sizes().get(d).copied()?;
         let (size, step) = (self.rng.between(0, n.min(3)), self.rng.between(1, 3));
-        let made = self.emit("aten::unfold", vec![t.arg(), dim, size.into(), step.into()])?;
-        self.part_of_a_copy(made)
+        let emitted = self.emit("aten::unfold", vec![t.arg(), dim, size.into(), step.into()])?;
+        self.part_of_a_copy(emitted)
     }
 
     fn split(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
@@ -183,10 +184,10 @@ impl Generator<'_> {
         }
     }
 
-    /// Any layout within what the tensor spans and, where it has gaps, without what is in them; now
-    /// and then anything, which only eager can follow in any case.
+    /// A random layout within the memory span of the tensor that skips the same gaps; rarely any
+    /// layout, which only eager execution can follow.
     fn as_strided(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
-        // at other sizes most of them leave their tensor, which is refused
+        // at other sizes most such views exceed their tensor, which is refused
         if !self.symbols.is_empty() && self.rng.chance(85) {
             return None;
         }
@@ -246,6 +247,7 @@ impl Generator<'_> {
     }
 }
 
+/// The greatest common divisor.
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

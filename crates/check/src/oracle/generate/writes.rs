@@ -1,4 +1,4 @@
-//! Writes: builtin operators in place, through whatever view was picked.
+//! In-place operators on a random target, often a view.
 
 use super::super::program_builder::BuilderArg;
 use super::{Generator, LiveTensor};
@@ -8,7 +8,7 @@ use maquette_ir::graph::Arg;
 impl Generator<'_> {
     pub(super) fn write(&mut self) -> bool {
         let Some(t) = self.target() else { return false };
-        let made = match self.rng.below(100) {
+        let emitted = match self.rng.below(100) {
             0..24 => self.pointwise(&t),
             24..40 => self.copy(&t),
             40..50 => self.fill(&t),
@@ -20,7 +20,7 @@ impl Generator<'_> {
             92..97 => self.masked(&t),
             _ => self.whole(&t),
         };
-        made.is_some()
+        emitted.is_some()
     }
 
     fn pointwise(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
@@ -39,7 +39,7 @@ impl Generator<'_> {
         self.emit(&format!("aten::{name}{overload}"), vec![t.arg(), other.arg()])
     }
 
-    /// Of another dtype now and then.
+    /// Copies from another tensor, sometimes of another dtype.
     fn copy(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         let dtype = if self.rng.chance(15) {
             self.rng.one(&[DType::F32, DType::I64, DType::Bool])?
@@ -80,20 +80,20 @@ impl Generator<'_> {
         }
     }
 
-    /// Places in a dimension of size `n`, one for each of `count`: all different, or as data has
-    /// it.
+    /// Random indices into a dimension of size `n`: `count` distinct ones, or arbitrary ones from
+    /// data.
     pub(super) fn indices(&mut self, n: i64, count: i64) -> Option<LiveTensor> {
         if n == 0 {
             return None;
         }
         if count <= n && self.rng.chance(60) {
             let end = self.int(count);
-            let made = self.emit_kw(
+            let range = self.emit_kw(
                 "aten::arange",
                 vec![end],
                 vec![("dtype", BuilderArg::Plain(Arg::DType(DType::I64)))],
             )?;
-            return made.into_iter().next();
+            return range.into_iter().next();
         }
         let numbers = self.pick(|l| l.dtype() == DType::I64 && l.sizes() == [count])?;
         let n = self.int(n);
@@ -196,7 +196,7 @@ impl Generator<'_> {
         self.emit("aten::masked_fill_.Scalar", vec![t.arg(), mask.arg(), s])
     }
 
-    /// Operators over a whole tensor: products, scans, chance.
+    /// Operators on whole tensors: matrix products, scans, random numbers.
     fn whole(&mut self, t: &LiveTensor) -> Option<Vec<LiveTensor>> {
         match (self.rng.below(3), t.sizes().as_slice()) {
             (0, &[n, m]) => {

@@ -1,76 +1,95 @@
-//! Better choices than the cheapest trees, where terms share operands: what is shared is paid once.
+//! DAG extraction: improves a tree extraction by counting shared terms once.
 //!
-//! A class's term is exchanged for another of its terms if what then nobody needs any more costs
-//! more than what is needed in addition: reference counts say so, as for the maximal fanout-free
-//! cones of logic synthesis. First only operands that were chosen before the class are taken, so
-//! that no cycle can come about; then, if a search finds none, any.
+//! **Problem.** Tree extraction charges a shared operand once for each user, so it may prefer two
+//! cheap copies to one shared value. Extracting the DAG of minimum cost is NP-hard, so this pass is
+//! a local search that starts from the tree extraction.
+//!
+//! **Algorithm.** For each class with several terms, try to exchange the chosen term for another
+//! one and keep the exchange if the total cost of the selected DAG falls. Reference counts give the
+//! difference in cost. The operands of the new term gain a use; a class that goes from zero uses to
+//! one adds its cost and its own operands. The operands of the old term lose a use; a class that
+//! goes from one use to zero removes its cost and its own operands. The classes that a removal
+//! frees are the maximum fanout-free cone of the old term (the notion of logic synthesis, as in
+//! DAG-aware AIG rewriting, Mishchenko et al. 2006). Users are visited before their operands,
+//! twice: the first pass takes only terms whose operands settled before the class in the tree
+//! extraction; the second takes any term for which a bounded search finds no path back to the
+//! class.
+//!
+//! **Invariant.** The selection stays acyclic, and its cost never rises.
+//!
+//! **Cost.** At most `STEPS_PER_TERM` reference-count updates and search steps for each term of the
+//! e-graph, plus a constant; at most `MAX_TRIED_TERMS` terms of a class.
 
-use super::extract_tree::{NONE, Selection, cost, operand_classes};
+use super::extract_tree::{NO_TERM, Selection, cost, operand_classes};
 use super::worklist::Worklist;
 use egg::Id;
 
-/// Terms of a class that are tried.
+/// The maximum number of terms of one class that are tried.
 const MAX_TRIED_TERMS: usize = 32;
-/// Classes that a search for a cycle may visit.
+/// The maximum number of classes that one search for a cycle visits.
 const MAX_CYCLE_SEARCH: usize = 256;
-/// Steps for each term there is.
+/// The step budget for each term of the e-graph.
 const STEPS_PER_TERM: usize = 8;
 
+/// The state of the local search.
 struct DagExtractor<'a, 'f> {
-    s: &'a Worklist<'f>,
+    worklist: &'a Worklist<'f>,
     chosen: Selection,
-    /// By class: how many chosen terms and roots take it.
+    /// For each class, how many selected terms and roots use it.
     uses: Vec<u32>,
-    /// What all that is used costs.
+    /// The cost of the selected DAG: the costs of all classes with a use.
     total: u64,
+    /// The steps that are left of the budget.
     steps: usize,
 }
 
-/// What a selection costs, everything counted once; `None` if it lacks a term.
-pub(super) fn total(s: &Worklist<'_>, chosen: &Selection, roots: &[Id]) -> Option<u64> {
-    let mut seen = vec![false; s.len()];
-    let mut stack: Vec<u32> = roots.iter().map(|r| chosen.class_of(*r)).collect();
+/// The cost of the selected DAG, with every class counted once; `None` if a class that is used has
+/// no selected term.
+pub(super) fn total(worklist: &Worklist<'_>, chosen: &Selection, roots: &[Id]) -> Option<u64> {
+    let mut seen = vec![false; worklist.len()];
+    let mut stack: Vec<u32> = roots.iter().map(|root| chosen.class_of(*root)).collect();
     let mut sum = 0u64;
     while let Some(class) = stack.pop() {
         if !std::mem::replace(&mut seen[class as usize], true) {
-            let term = &s.g.nodes()[chosen.term_of(class)?];
-            sum = sum.saturating_add(cost(s, term));
+            let term = &worklist.egraph.nodes()[chosen.term_of(class)?];
+            sum = sum.saturating_add(cost(worklist, term));
             stack.extend(operand_classes(&chosen.class, term));
         }
     }
     Some(sum)
 }
 
-/// Exchanges terms while it pays. Gives the cost of the selection too.
+/// Exchanges terms while the cost falls. Returns the selection and its cost.
 pub(super) fn extract_dag(
-    s: &Worklist<'_>,
+    worklist: &Worklist<'_>,
     chosen: Selection,
     roots: &[Id],
     allowed: &dyn Fn(usize) -> bool,
 ) -> (Selection, u64) {
-    let mut r = DagExtractor {
-        s,
-        uses: vec![0; s.len()],
+    let mut extractor = DagExtractor {
+        worklist,
+        uses: vec![0; worklist.len()],
         chosen,
         total: 0,
-        steps: STEPS_PER_TERM * s.len() + 1000,
+        steps: STEPS_PER_TERM * worklist.len() + 1000,
     };
     for root in roots {
-        let class = r.chosen.class_of(*root);
-        r.add_use(class);
+        let class = extractor.chosen.class_of(*root);
+        extractor.add_use(class);
     }
-    let mut order: Vec<u32> = (0..s.len() as u32)
+    let mut order: Vec<u32> = (0..worklist.len() as u32)
         .filter(|c| {
-            r.chosen.term[*c as usize] != NONE && s.terms(Id::from(*c as usize)).nth(1).is_some()
+            extractor.chosen.term[*c as usize] != NO_TERM
+                && worklist.terms(Id::from(*c as usize)).nth(1).is_some()
         })
         .collect();
-    order.sort_by_key(|c| std::cmp::Reverse(r.chosen.rank[*c as usize]));
+    order.sort_by_key(|c| std::cmp::Reverse(extractor.chosen.rank[*c as usize]));
     for searched in [false, true] {
         for &class in &order {
-            r.improve(class, searched, allowed);
+            extractor.improve(class, searched, allowed);
         }
     }
-    (r.chosen, r.total)
+    (extractor.chosen, extractor.total)
 }
 
 impl DagExtractor<'_, '_> {
@@ -79,14 +98,14 @@ impl DagExtractor<'_, '_> {
     }
 
     fn cost(&self, term: usize) -> u64 {
-        cost(self.s, &self.s.g.nodes()[term])
+        cost(self.worklist, &self.worklist.egraph.nodes()[term])
     }
 
     fn operands(&self, term: usize) -> impl Iterator<Item = u32> + use<> {
-        operand_classes(&self.chosen.class, &self.s.g.nodes()[term]).into_iter()
+        operand_classes(&self.chosen.class, &self.worklist.egraph.nodes()[term]).into_iter()
     }
 
-    /// One more takes a class.
+    /// Adds a use of a class. A first use adds the class's cost and uses of its operands.
     fn add_use(&mut self, class: u32) {
         let mut stack = vec![class];
         while let Some(class) = stack.pop() {
@@ -101,7 +120,8 @@ impl DagExtractor<'_, '_> {
         }
     }
 
-    /// One less takes a class.
+    /// Removes a use of a class. The last use takes the class's cost and the uses of its operands
+    /// with it.
     fn remove_use(&mut self, class: u32) {
         let mut stack = vec![class];
         while let Some(class) = stack.pop() {
@@ -116,7 +136,8 @@ impl DagExtractor<'_, '_> {
         }
     }
 
-    /// Exchanges the term of a class that is used.
+    /// Exchanges the selected term of a class in use. The new operands gain their use first, so
+    /// that an operand of both terms is not freed in between.
     fn replace_term(&mut self, class: u32, from: usize, to: usize) {
         self.total = self.total.saturating_add(self.cost(to));
         self.operands(to).for_each(|c| self.add_use(c));
@@ -125,9 +146,11 @@ impl DagExtractor<'_, '_> {
         self.operands(from).for_each(|c| self.remove_use(c));
     }
 
+    /// Tries the other terms of a class. `searched`: prove acyclicity by a search; otherwise by the
+    /// order in which classes settled.
     fn improve(&mut self, class: u32, searched: bool, allowed: &dyn Fn(usize) -> bool) {
         let others: Vec<usize> = self
-            .s
+            .worklist
             .terms(Id::from(class as usize))
             .take(MAX_TRIED_TERMS)
             .map(|(id, _)| usize::from(id))
@@ -151,7 +174,8 @@ impl DagExtractor<'_, '_> {
         }
     }
 
-    /// Whether a term needs a class, or is not known not to.
+    /// Whether a term depends on a class through selected terms. True as well if the search exceeds
+    /// its bound, since an exchange must never close a cycle.
     fn reaches(&mut self, term: usize, class: u32) -> bool {
         let mut seen: Vec<u32> = self.operands(term).collect();
         let mut at = 0;

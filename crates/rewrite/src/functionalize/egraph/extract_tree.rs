@@ -1,6 +1,15 @@
-//! Choosing one term of each class: the cheapest tree first (Knuth 1977, a generalisation of
-//! Dijkstra's algorithm), which cannot have cycles, since a term settles after its operands. Then
-//! [`extract_dag`](super::extract_dag) counts what is shared once.
+//! Tree extraction: selects one term for each class, minimizing the cost of the expression tree.
+//!
+//! **Algorithm.** Knuth's generalization of Dijkstra's algorithm (D. E. Knuth, "A generalization of
+//! Dijkstra's algorithm", 1977). The cost of a term is its own cost plus the costs of its operand
+//! classes. Classes settle in order of cost: a term enters the heap once all its operand classes
+//! are settled, and the first term of a class that leaves the heap is selected.
+//!
+//! **Invariant.** Every operand settles before its user, so a selection is acyclic. Ties are broken
+//! by properties of terms and then by position in the program, so the result is deterministic.
+//!
+//! **Cost.** O(n log n) for n operand edges. A tree counts an operand once per user;
+//! [`extract_dag`](super::extract_dag) then accounts for sharing.
 
 use super::lang::{Data, Term};
 use super::worklist::Worklist;
@@ -11,19 +20,20 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What starting a kernel costs, in elements moved.
-const LAUNCH: u64 = 1000;
-/// No term.
-pub(super) const NONE: u32 = u32::MAX;
+/// The cost of launching a kernel, in moved elements.
+const LAUNCH_COST: u64 = 1000;
+/// A class without a selected term.
+pub(super) const NO_TERM: u32 = u32::MAX;
 
-/// The chosen term of each class.
+/// The selected term of each class.
 pub(crate) struct Selection {
-    /// By term: its class.
+    /// For each term: its class.
     pub class: Vec<u32>,
-    /// By class.
+    /// For each class: its selected term, or `NO_TERM`.
     pub term: Vec<u32>,
-    /// By class: when its term was chosen. Operands are chosen before what takes them.
+    /// For each class: the position in which it settled. Operands settle before their users.
     pub rank: Vec<u32>,
+    /// How many classes have a selected term.
     pub classes: usize,
 }
 
@@ -32,43 +42,46 @@ impl Selection {
         self.class[usize::from(id)]
     }
 
+    /// The selected term of a class.
     pub fn term_of(&self, class: u32) -> Option<usize> {
-        Some(self.term[class as usize]).filter(|t| *t != NONE).map(|t| t as usize)
+        Some(self.term[class as usize]).filter(|t| *t != NO_TERM).map(|t| t as usize)
     }
 }
 
+/// About how many elements a value has.
 fn elements(interner: &Interner, kind: Kind) -> u64 {
     let Kind::Tensor(m) = kind else { return 1 };
     approximate_numel(&interner.metas[m.index()].sizes)
 }
 
-/// What a term costs by itself, in elements moved. A call on copies costs the copies too.
-pub(super) fn cost(s: &Worklist<'_>, term: &Term) -> u64 {
-    let interner = &s.g.analysis.interner;
+/// The cost of a term without its operands, in moved elements. A call that mutates counts four
+/// times, since it also copies the operands that it mutates.
+pub(super) fn cost(worklist: &Worklist<'_>, term: &Term) -> u64 {
+    let interner = &worklist.egraph.analysis.interner;
     match term {
         Term::Input(_) | Term::Const(_) => 0,
         Term::View(..) | Term::Proj(..) => 1,
         Term::Scatter(_, [_, x]) => {
-            let Data::Value(k) = s.data(*x) else { return LAUNCH };
-            elements(interner, k).saturating_add(LAUNCH)
+            let Data::Value(k) = worklist.data(*x) else { return LAUNCH_COST };
+            elements(interner, k).saturating_add(LAUNCH_COST)
         }
         Term::Call(call, _) => {
             let key = &interner.calls[call.index()];
             let work: u64 = key.kinds().map(|k| elements(interner, k)).fold(0, u64::saturating_add);
-            work.saturating_add(LAUNCH).saturating_mul(if key.mutates { 4 } else { 1 })
+            work.saturating_add(LAUNCH_COST).saturating_mul(if key.mutates { 4 } else { 1 })
         }
     }
 }
 
-/// Lists in one piece.
+/// Lists of indices in compressed sparse row form: two allocations, however many lists there are.
 struct Lists {
     ends: Vec<u32>,
     items: Vec<u32>,
 }
 
 impl Lists {
-    /// From pairs of a list's number and an item, which keep their order. `each` gives the same
-    /// pairs twice.
+    /// Builds the lists from pairs of a list's number and an item; items keep their order. Calls
+    /// `each` twice, to count and to fill, and it must produce the same pairs both times.
     fn new(len: usize, each: impl Fn(&mut dyn FnMut(u32, u32))) -> Lists {
         let mut ends = vec![0u32; len + 1];
         each(&mut |list, _| ends[list as usize + 1] += 1);
@@ -89,7 +102,7 @@ impl Lists {
     }
 }
 
-/// The classes of a term's operands, each once.
+/// The classes of a term's operands, without duplicates.
 pub(super) fn operand_classes(class: &[u32], t: &Term) -> SmallVec<[u32; 4]> {
     let mut classes = SmallVec::new();
     for c in t.children().iter().map(|c| class[usize::from(*c)]) {
@@ -100,17 +113,17 @@ pub(super) fn operand_classes(class: &[u32], t: &Term) -> SmallVec<[u32; 4]> {
     classes
 }
 
-/// Chooses a term for every class that is reachable in finitely many steps, among those `allowed`.
-/// Of equal costs a term that does not mutate wins, then a term of the program over a term of a
-/// rule, and then the earlier one.
+/// Selects a term for every class that has a finite tree of `allowed` terms. Ties prefer a term
+/// that does not mutate, then a term of the program over a term that a rule added, then the earlier
+/// term.
 pub(super) fn cheapest_trees(
-    s: &Worklist<'_>,
+    worklist: &Worklist<'_>,
     program: &[Id],
     allowed: &dyn Fn(usize) -> bool,
 ) -> Selection {
-    let nodes = s.g.nodes();
+    let nodes = worklist.egraph.nodes();
     let class: Vec<u32> =
-        (0..nodes.len()).map(|i| usize::from(s.find(Id::from(i))) as u32).collect();
+        (0..nodes.len()).map(|i| usize::from(worklist.find(Id::from(i))) as u32).collect();
     let mut original = vec![false; nodes.len()];
     program.iter().for_each(|id| original[usize::from(*id)] = true);
     let users = Lists::new(nodes.len(), |each| {
@@ -120,19 +133,19 @@ pub(super) fn cheapest_trees(
     });
     let mut waits: Vec<u32> =
         nodes.iter().map(|t| operand_classes(&class, t).len() as u32).collect();
-    let mut costs: Vec<u64> = nodes.iter().map(|t| cost(s, t)).collect();
-    let calls = &s.g.analysis.interner.calls;
+    let mut costs: Vec<u64> = nodes.iter().map(|t| cost(worklist, t)).collect();
+    let calls = &worklist.egraph.analysis.interner.calls;
     let mutates = |t: &Term| matches!(t, Term::Call(call, _) if calls[call.index()].mutates);
-    // costs of deep programs are all as large as can be
+    // the costs of deep programs saturate at `u64::MAX`, so ties are common and must be ordered
     let key = |at: usize, cost: u64| Reverse((cost, mutates(&nodes[at]), !original[at], at as u32));
     let leaves = (0..nodes.len()).filter(|&i| waits[i] == 0 && allowed(i));
     let mut heap: BinaryHeap<Reverse<(u64, bool, bool, u32)>> =
         leaves.map(|i| key(i, costs[i])).collect();
-    let (mut term, mut rank) = (vec![NONE; nodes.len()], vec![NONE; nodes.len()]);
+    let (mut term, mut rank) = (vec![NO_TERM; nodes.len()], vec![NO_TERM; nodes.len()]);
     let mut classes = 0;
     while let Some(Reverse((total, .., at))) = heap.pop() {
         let settled = class[at as usize];
-        if term[settled as usize] != NONE {
+        if term[settled as usize] != NO_TERM {
             continue;
         }
         (term[settled as usize], rank[settled as usize]) = (at, classes);
@@ -141,7 +154,7 @@ pub(super) fn cheapest_trees(
             let user = user as usize;
             waits[user] -= 1;
             costs[user] = costs[user].saturating_add(total);
-            if waits[user] == 0 && term[class[user] as usize] == NONE && allowed(user) {
+            if waits[user] == 0 && term[class[user] as usize] == NO_TERM && allowed(user) {
                 heap.push(key(user, costs[user]));
             }
         }
@@ -149,22 +162,25 @@ pub(super) fn cheapest_trees(
     Selection { class, term, rank, classes: classes as usize }
 }
 
-/// Chooses a term of each class that `roots` need, and none that is `unavailable`. What comes out
-/// costs no more than the program that was put in, with its variants.
+/// Selects a term for each class that `roots` need, and no term that is `unavailable`.
+///
+/// The DAG cost of the selection is at most that of the program as inserted with its functional
+/// variants: the search is heuristic, so its result is compared with the extraction of the plain
+/// terms alone.
 pub(crate) fn extract(
-    s: &Worklist<'_>,
+    worklist: &Worklist<'_>,
     program: &[Id],
     roots: &[Id],
     unavailable: &[bool],
 ) -> Selection {
     let early = |term: usize| !unavailable.get(term).copied().unwrap_or(false);
-    let seed = cheapest_trees(s, program, &early);
-    if !s.has_choices() {
+    let seed = cheapest_trees(worklist, program, &early);
+    if !worklist.has_choices() {
         return seed;
     }
-    let (best, cost) = super::extract_dag::extract_dag(s, seed, roots, &early);
-    let plain = cheapest_trees(s, program, &|term| s.is_plain(term) && early(term));
-    if super::extract_dag::total(s, &plain, roots).is_some_and(|plain| plain < cost) {
+    let (best, cost) = super::extract_dag::extract_dag(worklist, seed, roots, &early);
+    let plain = cheapest_trees(worklist, program, &|term| worklist.is_plain(term) && early(term));
+    if super::extract_dag::total(worklist, &plain, roots).is_some_and(|plain| plain < cost) {
         plain
     } else {
         best

@@ -1,4 +1,5 @@
-//! Calls as operators' facts take them.
+//! Queries of [`OpFacts`] about a call: translates a call's key and operand metadata into the
+//! arguments that the facts take.
 
 use super::lang::{Cx, Metas};
 use crate::functionalize::value_graph::{CallArg, CallKey};
@@ -6,19 +7,21 @@ use maquette_ir::graph::{ArgKind, OpFacts};
 use maquette_ir::sym::Expr;
 use smallvec::SmallVec;
 
-/// The size that symbols have where one is needed.
-const SIZE: i64 = 4;
+/// The value of every symbol in a query. [`ArgKind::Tensor`] takes the sizes of any one call: type
+/// promotion depends on the number of dimensions and not on their sizes.
+const PLACEHOLDER_SIZE: i64 = 4;
 
 impl Cx<'_> {
-    /// Asks the facts about a call.
-    pub fn ask<R>(
+    /// Calls `query` with the facts and the call's arguments. `None` if an argument has no form
+    /// that facts know, or if the query has no answer.
+    pub fn query_facts<R>(
         &self,
-        t: &CallKey,
+        key: &CallKey,
         metas: &Metas,
-        ask: impl FnOnce(&dyn OpFacts, &[ArgKind<'_>], &[(&str, ArgKind<'_>)]) -> Option<R>,
+        query: impl FnOnce(&dyn OpFacts, &[ArgKind<'_>], &[(&str, ArgKind<'_>)]) -> Option<R>,
     ) -> Option<R> {
         let symbols = &self.interner.symbols;
-        let number = |e: &Expr| symbols.eval(*e, &|_| Some(SIZE)).ok();
+        let number = |e: &Expr| symbols.eval(*e, &|_| Some(PLACEHOLDER_SIZE)).ok();
         let sizes = |m: &Option<_>| match m {
             Some(m) => self.interner.metas[crate::functionalize::value_graph::MetaId::index(*m)]
                 .sizes
@@ -29,12 +32,13 @@ impl Cx<'_> {
         };
         let sizes: Vec<SmallVec<[i64; 4]>> = metas.iter().map(sizes).collect::<Option<_>>()?;
         let kind = |call_arg: &CallArg| self.argument(call_arg, metas, &sizes);
-        let args = t.args.iter().map(kind).collect::<Option<SmallVec<[ArgKind<'_>; 4]>>>()?;
-        let kwargs = t.kwargs.iter().map(|(n, s)| Some((self.interner.str(*n), kind(s)?)));
+        let args = key.args.iter().map(kind).collect::<Option<SmallVec<[ArgKind<'_>; 4]>>>()?;
+        let kwargs = key.kwargs.iter().map(|(n, s)| Some((self.interner.str(*n), kind(s)?)));
         let kwargs = kwargs.collect::<Option<SmallVec<[(&str, ArgKind<'_>); 2]>>>()?;
-        ask(self.facts, &args, &kwargs)
+        query(self.facts, &args, &kwargs)
     }
 
+    /// An argument as facts see it; `None` for devices, layouts and memory formats.
     fn argument<'a>(
         &'a self,
         call_arg: &CallArg,

@@ -1,5 +1,14 @@
-//! Operators that mutate leave the graph: in their place comes what their functional variants
-//! compute.
+//! Functional variants of operators that mutate: `add_(x, y)` leaves in `x` the value of `add(x,
+//! y)`.
+//!
+//! This is the step that PyTorch's functionalization does by lookup of the functional overload. The
+//! variant computes in its own promoted dtype and in broadcast sizes; an in-place operator writes
+//! its target's dtype and sizes. So the new value of the target is `expand(convert(op(x, …)))`,
+//! where each of the two outer steps is omitted if it changes nothing. For example, `x.add_(y)`
+//! with an `f16` tensor `x` and an `f32` tensor `y` becomes `convert<f16>(add(x, y))`, and
+//! `x.copy_(y)` becomes `expand(convert(y))`.
+//!
+//! Serial calls (effects, random numbers) keep their mutating form.
 
 use super::lang::{Cx, Metas};
 use crate::functionalize::value_graph::{
@@ -11,8 +20,8 @@ use maquette_ir::typing::can_cast;
 use maquette_ir::view::ViewSpec;
 use smallvec::SmallVec;
 
-/// What a call that mutates leaves in its first argument: the value of a call of the same operands,
-/// or the second of them; converted; expanded.
+/// The new value of the first argument of a call that mutates it: a call of the same operands, or,
+/// without `call`, the second operand; then converted; then expanded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FunctionalVariant {
     pub call: Option<CallId>,
@@ -20,11 +29,12 @@ pub(crate) struct FunctionalVariant {
     pub expand: Option<SpecId>,
 }
 
-/// The functional variant of a call whose value has the metadata of its first operand.
+/// The functional variant of a call, if the call's only value is the new value of its first operand
+/// and has that operand's metadata.
 pub(super) fn find(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<FunctionalVariant> {
     let key = cx.interner.calls[call.index()].clone();
     let &Some(target) = metas.first()? else { return None };
-    // the operator's one value is its first argument's
+    // the call's only value must be the new value of its first argument
     if key.serial != 0
         || !matches!(key.args.first(), Some(CallArg::Operand(0)))
         || key.kind() != Kind::Tensor(target)
@@ -39,34 +49,38 @@ pub(super) fn find(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<Funct
             _ => return None,
         }
     } else {
-        let dtype =
-            cx.ask(&key, metas, |facts, args, kwargs| facts.result_dtype(&name, args, kwargs))?;
-        // what eager refuses to write stays an operator that refuses
+        let dtype = cx.query_facts(&key, metas, |facts, args, kwargs| {
+            facts.result_dtype(&name, args, kwargs)
+        })?;
+        // eager execution refuses to write this dtype: the mutating call stays, so that its error
+        // stays
         if !can_cast(dtype, cx.interner.metas[target.index()].dtype) {
             return None;
         }
         let meta = with_dtype(cx, target, dtype);
         let op = cx.interner.name(&name);
-        (Some(call_of(cx, CallKey { op, mutates: false, ..key }, meta)), meta)
+        (Some(intern_call(cx, CallKey { op, mutates: false, ..key }, meta)), meta)
     };
-    let (convert, value) = converted(cx, value, target)?;
-    let expand = if value == target { None } else { Some(expanded(cx, value, target)?) };
+    let (convert, value) = conversion_to(cx, value, target)?;
+    let expand = if value == target { None } else { Some(broadcast_to(cx, value, target)?) };
     Some(FunctionalVariant { call, convert, expand })
 }
 
+/// The metadata with another dtype.
 fn with_dtype(cx: &mut Cx<'_>, meta: MetaId, dtype: DType) -> MetaId {
     let meta = Meta { dtype, ..cx.interner.metas[meta.index()].clone() };
     cx.interner.meta(meta)
 }
 
-/// A call with one value.
-fn call_of(cx: &mut Cx<'_>, key: CallKey, value: MetaId) -> CallId {
+/// Interns a call with one value.
+fn intern_call(cx: &mut Cx<'_>, key: CallKey, value: MetaId) -> CallId {
     cx.interner
         .call(CallKey { results: Box::from([ResultKind::Value(Kind::Tensor(value))]), ..key }, None)
 }
 
-/// A value in a tensor's dtype; `None` if no operator converts.
-fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<(Option<CallId>, MetaId)> {
+/// The conversion of a value to the dtype of `like`, if the dtypes differ, and the metadata after
+/// it; `None` if no operator converts.
+fn conversion_to(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<(Option<CallId>, MetaId)> {
     let dtype = cx.interner.metas[like.index()].dtype;
     if cx.interner.metas[from.index()].dtype == dtype {
         return Some((None, from));
@@ -85,11 +99,12 @@ fn converted(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<(Option<Call
         serial: 0,
     };
     let meta = with_dtype(cx, from, dtype);
-    Some((Some(call_of(cx, key, meta)), meta))
+    Some((Some(intern_call(cx, key, meta)), meta))
 }
 
-/// A value broadcast to a tensor's sizes; `None` if it is not known which dimensions are repeated.
-fn expanded(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<SpecId> {
+/// The view that broadcasts a value to the sizes of `like`. `None` if symbolic sizes do not decide
+/// which dimensions are expanded, or if the result would differ in more than sizes.
+fn broadcast_to(cx: &mut Cx<'_>, from: MetaId, like: MetaId) -> Option<SpecId> {
     let interner = &mut cx.interner;
     let (source, target) =
         (interner.metas[from.index()].clone(), interner.metas[like.index()].clone());

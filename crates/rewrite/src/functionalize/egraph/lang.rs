@@ -1,5 +1,8 @@
-//! The e-graph's language. Payloads are indices given out in program order, so that no order
-//! depends on a hash or an address.
+//! The e-graph's language: terms, and the analysis that gives every term its metadata.
+//!
+//! A [`Term`] is a node of the [value graph](crate::functionalize::value_graph) whose operands are
+//! e-classes. Payloads are indices that are assigned in program order, so that the order of terms
+//! depends on no hash and no address.
 
 use super::op_semantics::OpSemantics;
 use crate::functionalize::value_graph::{CallId, Interner, Kind, MetaId, SpecId};
@@ -8,22 +11,25 @@ use maquette_ir::graph::OpFacts;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Operands of a call.
+/// The operand classes of a call.
 pub(crate) type Operands = SmallVec<[Id; 4]>;
 
-/// The metadata of a call's operands.
+/// The metadata of a call's operands; `None` for operands that are no tensors.
 pub(crate) type Metas = SmallVec<[Option<MetaId>; 4]>;
 
-/// A term.
+/// A term of the e-graph.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Term {
     Input(u32),
     Const(u32),
-    /// Of a base.
+    /// `View(spec, [base])`: the elements of `base` that `spec` names.
     View(SpecId, [Id; 1]),
-    /// Base, source.
+    /// `Scatter(spec, [base, source])`: `base`, with the elements that `spec` names replaced by
+    /// `source`.
     Scatter(SpecId, [Id; 2]),
+    /// A call of an operator.
     Call(CallId, Operands),
+    /// One value of a call with several.
     Proj(u32, [Id; 1]),
 }
 
@@ -66,32 +72,35 @@ impl Language for Term {
     }
 }
 
-/// What is known of a class.
+/// The e-class data: the metadata that all terms of a class share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
+    /// One value.
     Value(Kind),
-    /// The values of a call that gives several.
+    /// All values of a call with several.
     Tuple(CallId),
 }
 
-/// The tables, and what operators do.
+/// The context of a saturation: interned tables, facts of operators and caches.
 pub(crate) struct Cx<'f> {
     pub interner: Interner,
     pub facts: &'f dyn OpFacts,
-    /// Kinds of inputs and constants.
+    /// The kinds of the graph's inputs.
     pub inputs: Vec<Kind>,
+    /// The kinds of the graph's constants.
     pub consts: Vec<Kind>,
-    /// What is known of each term, by its id: the same for all terms of a class.
+    /// The data of each term, by the term's id. The terms of one class have equal data.
     pub data: Vec<Data>,
-    /// What rules found out about calls, by key and the operands' metadata.
+    /// What rules know of calls, by key and operand metadata.
     pub calls: FxHashMap<(CallId, Metas), OpSemantics>,
-    /// An input or constant of each kind of tensor.
+    /// For each tensor metadata, the first input or constant that has it.
     pub leaves: FxHashMap<MetaId, Id>,
-    /// `0.0` and `-0.0` may stand for each other.
+    /// Treat `0.0` and `-0.0` as equal, so that more operands are identities.
     pub no_signed_zeros: bool,
 }
 
 impl Cx<'_> {
+    /// The kind of a class's value.
     fn kind(&self, id: Id) -> Kind {
         match self.data.get(usize::from(id)) {
             Some(Data::Value(k)) => *k,
@@ -99,11 +108,12 @@ impl Cx<'_> {
         }
     }
 
-    /// The metadata of a value that is a tensor.
+    /// The metadata of a class if it is a tensor.
     pub fn meta(&self, id: Id) -> Option<MetaId> {
         if let Kind::Tensor(m) = self.kind(id) { Some(m) } else { None }
     }
 
+    /// Derives the data of a term from its operands' data.
     fn describe(&mut self, term: &Term) -> Data {
         Data::Value(match term {
             Term::Input(i) => self.inputs.get(*i as usize).copied().unwrap_or(Kind::Tuple),
@@ -131,17 +141,20 @@ impl Cx<'_> {
 pub(crate) type Egraph<'f> = EGraph<Term, Cx<'f>>;
 
 impl<'f> Analysis<Term> for Cx<'f> {
-    /// What is known of a term never changes, and is kept by term: classes of what the program has
-    /// are many, and small.
+    /// The data of a term never changes, and merged classes have equal data. So the data is stored
+    /// by term in [`Cx::data`] and not in egg's classes, which are many and small:
+    /// [`Worklist::union`] reads it before a merge.
+    ///
+    /// [`Worklist::union`]: super::worklist::Worklist::union
     type Data = ();
 
-    fn make(g: &mut Egraph<'f>, term: &Term, id: Id) {
-        if usize::from(id) == g.analysis.data.len() {
-            let data = g.analysis.describe(term);
-            g.analysis.data.push(data);
+    fn make(egraph: &mut Egraph<'f>, term: &Term, id: Id) {
+        if usize::from(id) == egraph.analysis.data.len() {
+            let data = egraph.analysis.describe(term);
+            egraph.analysis.data.push(data);
             if let (Data::Value(Kind::Tensor(meta)), Term::Input(_) | Term::Const(_)) = (data, term)
             {
-                g.analysis.leaves.entry(meta).or_insert(id);
+                egraph.analysis.leaves.entry(meta).or_insert(id);
             }
         }
     }

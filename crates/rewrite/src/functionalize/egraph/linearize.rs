@@ -1,5 +1,27 @@
-//! The chosen terms as a program again, in the order of the original one as far as what they need
-//! allows.
+//! Linearization: turns the selected terms back into a program, in the original statement order as
+//! far as dependences allow.
+//!
+//! **Problem.** Extraction selects a DAG without positions. The emitted program must define each
+//! value before its uses and each data-dependent symbol before the values that mention it, keep
+//! serial calls (effects, random numbers, runtime checks) in their order, and keep assertions
+//! before the code that relies on them. Beyond that, nodes stay at the statement of the original
+//! program that they come from.
+//!
+//! **Algorithm.** Roots are visited in the order of their deadlines (the statement that needs
+//! them). A depth-first traversal with an explicit stack emits each term after its operands
+//! (postorder), since programs may be deeper than the call stack. Each node gets an anchor, the
+//! statement that it follows:
+//!
+//! anchor = max(anchors of operands, binds of its symbols, min(original statement, deadline))
+//!
+//! A serial call also follows the serial call before it. A stable sort by anchor then gives
+//! the statements.
+//!
+//! **Invariant.** An operand's anchor is at most its user's anchor and it is emitted earlier, so
+//! definitions precede uses. The extraction is acyclic; a cycle is an internal error, not an
+//! endless loop.
+//!
+//! **Cost.** O(n log n) for n selected terms.
 
 use super::availability::Availability;
 use super::extract_tree::Selection;
@@ -8,39 +30,43 @@ use super::worklist::Worklist;
 use crate::error::{Reason, Result};
 use crate::functionalize::lift::Lifted;
 use crate::functionalize::lift::memory_ssa::{LiftedStmt, MemorySsa, OutputValue, StorageOrigin};
-use crate::functionalize::value_graph::{Id as New, Interner, Kind, Node, NodeOrigin, ValueGraph};
+use crate::functionalize::value_graph::{
+    Id as NodeId, Interner, Kind, Node, NodeOrigin, ValueGraph,
+};
 use egg::{Id, Language};
 use maquette_ir::fault_injection::{Fault, fault_injected};
 use rustc_hash::FxHashSet;
 
-/// Where a class stands.
+/// The state of a class during the traversal.
 #[derive(Clone, Copy, PartialEq)]
 enum Mark {
-    New,
-    Open,
-    Done(New),
+    Unvisited,
+    InProgress,
+    Done(NodeId),
 }
 
+/// The state of the traversal.
 struct Linearizer<'a, 'f> {
     worklist: &'a Worklist<'f>,
     chosen: &'a Selection,
-    /// By class: the first node of the program in it.
-    first: Vec<u32>,
+    /// For each class: the first node of the original program in it, or `u32::MAX`.
+    first_node: Vec<u32>,
     origins: &'a [NodeOrigin],
     availability: Availability,
-    /// By class.
+    /// For each class: its state.
     marks: Vec<Mark>,
     stack: Vec<u32>,
-    /// Nodes with the statement they come after.
+    /// The emitted nodes, and below, for each, the statement that it follows.
     value_graph: ValueGraph,
     after: Vec<u32>,
-    /// The statements of calls whose place matters, in order.
+    /// The anchors of serial calls, in their order.
     serial: Vec<u32>,
-    /// The statement after which what is being made is asked for.
-    by: u32,
+    /// The deadline of the current root: the first statement that needs it.
+    deadline: u32,
 }
 
-/// `program` is what was put into the e-graph, `terms` are its nodes there.
+/// Linearizes the selected terms. `program` is the graph that was inserted into the e-graph;
+/// `terms` maps its nodes to their terms.
 pub(crate) fn linearize(
     worklist: Worklist<'_>,
     program: &ValueGraph,
@@ -54,37 +80,37 @@ pub(crate) fn linearize(
         let first = &mut first[chosen.class_of(*id) as usize];
         *first = (*first).min(i as u32);
     }
-    let mut s = Linearizer {
+    let mut linearizer = Linearizer {
         worklist: &worklist,
         chosen,
-        first,
+        first_node: first,
         origins: &program.origins,
         availability: Availability::of(&memory.stmts),
-        marks: vec![Mark::New; worklist.len()],
+        marks: vec![Mark::Unvisited; worklist.len()],
         stack: Vec::new(),
         value_graph: ValueGraph::with_capacity(chosen.classes),
         after: Vec::with_capacity(chosen.classes),
         serial: Vec::new(),
-        by: 0,
+        deadline: 0,
     };
-    for (by, id) in timed_roots(&worklist, program, terms, &memory.stmts) {
-        s.by = by;
-        s.make(id)?;
+    for (deadline, id) in timed_roots(&worklist, program, terms, &memory.stmts) {
+        linearizer.deadline = deadline;
+        linearizer.emit(id)?;
     }
-    s.by = u32::MAX;
+    linearizer.deadline = u32::MAX;
     for_each_root(&mut memory, &mut output_values, &mut |id| {
-        *id = s.make(terms[id.index()])?;
+        *id = linearizer.emit(terms[id.index()])?;
         Ok(())
     })?;
-    let stmts = s.stmts(&memory.stmts);
-    let value_graph = s.value_graph;
-    memory.interner = worklist.g.analysis.interner;
+    let stmts = linearizer.stmts(&memory.stmts);
+    let value_graph = linearizer.value_graph;
+    memory.interner = worklist.egraph.analysis.interner;
     (memory.value_graph, memory.stmts) = (value_graph, stmts);
     Ok(Lifted { memory, outputs, output_values })
 }
 
-/// The nodes of a program that are there whether or not they are used: inputs and constants; and
-/// calls with a place of their own, in their order.
+/// The nodes of a program that are emitted whether or not they are used: inputs, constants, and
+/// serial calls in their order.
 pub(crate) fn pinned_nodes<'a>(
     program: &'a ValueGraph,
     interner: &'a Interner,
@@ -97,32 +123,32 @@ pub(crate) fn pinned_nodes<'a>(
     program.nodes.iter().enumerate().filter(move |(_, n)| is_pinned(n)).map(|(i, _)| i)
 }
 
-/// What is needed at a time of its own, with the statement after which it is: what is pinned, and
-/// what symbols are bound from. In order, so that nothing that is needed early was put where it is
-/// needed late.
+/// The values with a deadline, each with the statement that it follows at the latest: pinned nodes,
+/// and the values that symbols are bound from. Sorted by deadline: the first visit of a term fixes
+/// its anchor, so the earliest deadline must come first.
 fn timed_roots(
     worklist: &Worklist<'_>,
     program: &ValueGraph,
     terms: &[Id],
     stmts: &[LiftedStmt],
 ) -> Vec<(u32, Id)> {
-    let is_pinned = pinned_nodes(program, &worklist.g.analysis.interner)
+    let is_pinned = pinned_nodes(program, &worklist.egraph.analysis.interner)
         .map(|n| (program.origins[n].at, terms[n]));
     let binds = stmts.iter().filter_map(|stmt| match stmt {
         LiftedStmt::Bind { value, at, .. } => Some((at.saturating_sub(1), terms[value.index()])),
         LiftedStmt::Node(_) | LiftedStmt::Assert { .. } => None,
     });
     let mut all: Vec<(u32, Id)> = is_pinned.chain(binds).collect();
-    all.sort_by_key(|(by, _)| *by);
+    all.sort_by_key(|(deadline, _)| *deadline);
     all
 }
 
-/// Every value that is asked for: by binds of symbols, as the contents of memory in the end, as an
-/// output.
+/// Every value that the program needs beside the pinned nodes: the sources of binds, the final
+/// contents of memory that is external or returned, and the outputs.
 pub(crate) fn for_each_root(
     memory: &mut MemorySsa,
     output_values: &mut [OutputValue],
-    f: &mut dyn FnMut(&mut New) -> Result<()>,
+    f: &mut dyn FnMut(&mut NodeId) -> Result<()>,
 ) -> Result<()> {
     for stmt in &mut memory.stmts {
         if let LiftedStmt::Bind { value, .. } = stmt {
@@ -141,6 +167,7 @@ pub(crate) fn for_each_root(
     values_of(output_values, f)
 }
 
+/// The storages that output values are views of.
 fn storages_of(output_values: &[OutputValue], storages: &mut FxHashSet<usize>) {
     for f in output_values {
         match f {
@@ -151,9 +178,10 @@ fn storages_of(output_values: &[OutputValue], storages: &mut FxHashSet<usize>) {
     }
 }
 
+/// Calls `f` with every output value that is not memory.
 fn values_of(
     output_values: &mut [OutputValue],
-    f: &mut dyn FnMut(&mut New) -> Result<()>,
+    f: &mut dyn FnMut(&mut NodeId) -> Result<()>,
 ) -> Result<()> {
     output_values.iter_mut().try_for_each(|x| match x {
         OutputValue::Value(id) => f(id),
@@ -163,8 +191,9 @@ fn values_of(
 }
 
 impl Linearizer<'_, '_> {
-    /// The node of a class, made after those it needs. Without recursion, since programs are long.
-    fn make(&mut self, id: Id) -> Result<New> {
+    /// Emits a class and everything that it depends on, and returns its node. The stack is
+    /// explicit, since programs are long.
+    fn emit(&mut self, id: Id) -> Result<NodeId> {
         let class = self.chosen.class_of(id);
         let worklist = self.worklist;
         self.stack.push(class);
@@ -177,24 +206,24 @@ impl Linearizer<'_, '_> {
                 .chosen
                 .term_of(class)
                 .ok_or(Reason::Internal("a value has no form without mutation"))?;
-            let term = &worklist.g.nodes()[term];
-            let again =
-                std::mem::replace(&mut self.marks[class as usize], Mark::Open) == Mark::Open;
+            let term = &worklist.egraph.nodes()[term];
+            let again = std::mem::replace(&mut self.marks[class as usize], Mark::InProgress)
+                == Mark::InProgress;
             let below = self.stack.len();
             for c in term.children().iter().rev() {
                 let c = self.chosen.class_of(*c);
                 match self.marks[c as usize] {
                     Mark::Done(_) => {}
-                    Mark::Open if again => {
+                    Mark::InProgress if again => {
                         return Err(
                             Reason::Internal("the chosen values depend on each other").into()
                         );
                     }
-                    Mark::New | Mark::Open => self.stack.push(c),
+                    Mark::Unvisited | Mark::InProgress => self.stack.push(c),
                 }
             }
             if self.stack.len() == below {
-                let new = self.add(class, term)?;
+                let new = self.emit_term(class, term)?;
                 self.marks[class as usize] = Mark::Done(new);
                 self.stack.pop();
             }
@@ -202,16 +231,18 @@ impl Linearizer<'_, '_> {
         self.done(id)
     }
 
-    fn done(&self, id: Id) -> Result<New> {
+    /// The node of a class that has been emitted.
+    fn done(&self, id: Id) -> Result<NodeId> {
         match self.marks[self.chosen.class_of(id) as usize] {
             Mark::Done(new) => Ok(new),
-            Mark::New | Mark::Open => {
+            Mark::Unvisited | Mark::InProgress => {
                 Err(Reason::Internal("a value is needed before it is made").into())
             }
         }
     }
 
-    fn add(&mut self, class: u32, term: &Term) -> Result<New> {
+    /// Emits a term whose operands have been emitted, and computes its anchor.
+    fn emit_term(&mut self, class: u32, term: &Term) -> Result<NodeId> {
         let node = match term {
             Term::Input(i) => Node::Input(*i),
             Term::Const(i) => Node::Const(*i),
@@ -228,13 +259,14 @@ impl Linearizer<'_, '_> {
         };
         let of = |s: &Self, c: &Id| s.done(*c).ok().map(|n| s.after[n.index()]);
         let mut after = term.children().iter().filter_map(|c| of(self, c)).max().unwrap_or(0);
-        // of the class, and of what the term was made of, which may be earlier: empty tensors that
-        // later statements make are equal; but no later than it is asked for
-        let first = self.origins.get(self.first[class as usize] as usize);
+        // The original position is that of the class, or that of the node that the selected term
+        // was derived from if that is earlier: the class's first node may be late, since empty
+        // tensors of different statements are equal. The deadline bounds both.
+        let first = self.origins.get(self.first_node[class as usize] as usize);
         let from = self
             .chosen
             .term_of(class)
-            .and_then(|t| self.origins.get(self.worklist.from(t) as usize));
+            .and_then(|t| self.origins.get(self.worklist.origin(t) as usize));
         let at = first
             .into_iter()
             .chain(from)
@@ -242,9 +274,9 @@ impl Linearizer<'_, '_> {
             .min()
             .filter(|_| !fault_injected(Fault::ScheduleAsSoonAsReady))
             .unwrap_or(0);
-        after = after.max(at.min(self.by)).max(self.symbols_after(&node));
+        after = after.max(at.min(self.deadline)).max(self.symbols_after(&node));
         if let Node::Call(call, _) = &node
-            && self.worklist.g.analysis.interner.calls[call.index()].serial != 0
+            && self.worklist.egraph.analysis.interner.calls[call.index()].serial != 0
         {
             after = after.max(self.serial.last().copied().unwrap_or(0));
             self.serial.push(after);
@@ -254,9 +286,9 @@ impl Linearizer<'_, '_> {
         Ok(self.value_graph.add(node, NodeOrigin { kind, at: after, loc }))
     }
 
-    /// The statement after which every symbol of a node is bound.
+    /// The statement that binds the last of a node's symbols.
     fn symbols_after(&self, node: &Node) -> u32 {
-        let interner = &self.worklist.g.analysis.interner;
+        let interner = &self.worklist.egraph.analysis.interner;
         match node {
             Node::View(spec, _) | Node::Scatter(spec, ..) => {
                 self.availability.of_view(interner, *spec)
@@ -266,9 +298,9 @@ impl Linearizer<'_, '_> {
         }
     }
 
-    /// Nodes by the statement they come after, then in the order they were made; binds behind those
-    /// of their statement. Assertions come as soon as calls with a place of their own allow, so
-    /// that what they say holds where anything is computed from it.
+    /// The statements: nodes by anchor, then in the order of emission; binds after the nodes of
+    /// their statement. Assertions come as early as the serial calls before them allow, so that
+    /// the condition is established before code that relies on it.
     fn stmts(&self, old: &[LiftedStmt]) -> Vec<LiftedStmt> {
         let mut order: Vec<u32> = (0..self.value_graph.nodes.len() as u32).collect();
         order.sort_by_key(|&i| self.after[i as usize]);
@@ -278,7 +310,7 @@ impl Linearizer<'_, '_> {
         let mut until = |stmts: &mut Vec<LiftedStmt>, limit: (u32, u32)| {
             while let Some(i) = order.next_if(|&i| (self.after[i as usize], i) <= limit) {
                 if listed(&self.value_graph.nodes[i as usize]) {
-                    stmts.push(LiftedStmt::Node(New(i)));
+                    stmts.push(LiftedStmt::Node(NodeId(i)));
                 }
             }
         };

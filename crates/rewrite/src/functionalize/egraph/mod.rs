@@ -1,10 +1,41 @@
-//! Rewriting by equality saturation: the lifted program goes into an e-graph, rules add what is
-//! equal, and the cheapest program comes out.
+//! Equality saturation over the lifted program.
 //!
-//! Rules are tried on each term when it is made, on operands that went through them before, so that
-//! one pass over the program does nearly all; terms whose operands turn out to be more than was
-//! known are looked at again. Everything is bounded by counts, never by time, and ordered by
-//! position in the program: the same program gives the same graph.
+//! **Problem.** In a lifted program every load is a `view` of a storage's current version, and
+//! every store is a `scatter` that makes a new version. Forwarding stores to loads, removing dead
+//! stores, replacing mutating operators by functional variants and simplifying views enable each
+//! other in every order, so no fixed order of passes finds all of them. An example, with the
+//! version of a storage on the left:
+//!
+//! ```text
+//! x[0:4] = y         %m1 = scatter(0:4, %m0, %y)
+//! z = relu(x[0:4])   %v  = view(0:4, %m1)          store-to-load:  %v  = %y
+//! x[:] = w           %m2 = scatter(all, %m1, %w)   whole-store:    %m2 = %w
+//! ```
+//!
+//! Both rules fire. Nothing uses `%m1` any more, so extraction drops the first store.
+//!
+//! **Algorithm.** Equality saturation (Tate et al., "Equality Saturation: A New Approach to
+//! Optimization", 2009) on an e-graph of the [`egg`] library (Willsey et al., 2021). An e-graph is
+//! a set of *classes* of equal *terms*. A rule never replaces a term: it adds an equal one and
+//! merges the two classes, so the order of rules does not matter. The stages:
+//!
+//! 1. [`worklist`] inserts the nodes in program order. Each new term is offered to every one of the
+//!    [`rules`] at once, as in cranelift's acyclic e-graphs. Operands went through the rules before
+//!    their users, so one pass finds nearly everything. Terms whose operand classes gain memory
+//!    terms are visited again.
+//! 2. Congruence closure (`rebuild`) merges terms whose operands have become equal, and the
+//!    affected terms are visited again, for at most `MAX_ROUNDS` rounds.
+//! 3. [`availability`] excludes terms that could be computed only too late.
+//! 4. [`extract_tree`] selects the cheapest term of each class, and [`extract_dag`] improves the
+//!    selection where terms are shared.
+//! 5. [`linearize`] turns the selection into a program again.
+//!
+//! **Invariant.** All terms of a class are the same bits for every content of memory, and have the
+//! same metadata; effects and random numbers are never duplicated, merged or dropped.
+//!
+//! **Cost.** For n nodes, at most 16 n + 1000 visits; rules about memory stop at 4 n + 1000 terms;
+//! a rule examines a bounded number of terms of a class. Every limit is a count and every order is
+//! that of the program, so equal programs give equal graphs.
 
 mod availability;
 mod extract_dag;
@@ -32,15 +63,19 @@ use worklist::Worklist;
 
 pub(crate) use rules::Rule;
 
-/// How often what follows from equal operands is looked for.
-const ROUNDS: u64 = 8;
+/// The maximum number of rounds of congruence closure and revisits.
+const MAX_ROUNDS: u64 = 8;
 
-/// The rules, for whoever wants to know.
+/// All rules, in the order in which they are tried.
 pub(crate) fn rules() -> &'static [Rule] {
     RULES
 }
 
-/// Rewrites a lifted program.
+/// Rewrites a lifted program. Returns the cheapest equal program that the rules find.
+///
+/// # Errors
+/// A rule merged values of different kinds, or a class has no acyclic term. Both are internal
+/// errors.
 pub(crate) fn optimize(
     lifted: Lifted,
     facts: &dyn OpFacts,
@@ -92,9 +127,10 @@ pub(crate) fn optimize(
     if !worklist.is_sound() {
         return Err(Reason::Internal("a rule merged values of different kinds").into());
     }
-    let mut roots: Vec<Id> = linearize::pinned_nodes(&value_graph, &worklist.g.analysis.interner)
-        .map(|i| terms[i])
-        .collect();
+    let mut roots: Vec<Id> =
+        linearize::pinned_nodes(&value_graph, &worklist.egraph.analysis.interner)
+            .map(|i| terms[i])
+            .collect();
     linearize::for_each_root(&mut memory, &mut output_values, &mut |id| {
         roots.push(terms[id.index()]);
         Ok(())
@@ -119,10 +155,12 @@ pub(crate) fn optimize(
     Ok((lifted, stats))
 }
 
+/// A saturation in progress.
 struct Saturation<'f> {
     worklist: Worklist<'f>,
+    /// Stop after this many merges by rules, to bisect a wrong rewrite.
     stop_at: Option<u64>,
-    /// By rule.
+    /// For each rule: whether the options enable it.
     used: Vec<bool>,
     /// By rule.
     applied_by_rule: Vec<u64>,
@@ -130,7 +168,7 @@ struct Saturation<'f> {
 }
 
 impl Saturation<'_> {
-    /// Puts a program in, and everything that is equal to its parts. Gives each node's term.
+    /// Inserts a program and saturates. Returns each node's term.
     fn insert(&mut self, value_graph: &ValueGraph) -> Vec<Id> {
         let total = value_graph.nodes.len();
         let mut terms: Vec<Id> = Vec::with_capacity(total);
@@ -147,13 +185,13 @@ impl Saturation<'_> {
             };
             terms.push(self.worklist.add(term));
             self.worklist.mark(true, done as u32);
-            // each node still to come, and the functional variant of each, with a conversion and an
-            // expansion, fits under the bound
+            // the limit leaves room for every node still to come, for its functional variant, and
+            // for that variant's conversion and expansion
             self.drain(4 * (done + 1) + 1000, 16 * total as u64 + 1000);
         }
         self.stats.before = total;
         self.stats.rounds = 1;
-        while self.stats.rounds < ROUNDS && self.worklist.rebuild() {
+        while self.stats.rounds < MAX_ROUNDS && self.worklist.rebuild() {
             self.stats.rounds += 1;
             self.drain(4 * total + 1000, 16 * total as u64 + 1000);
         }
@@ -161,8 +199,8 @@ impl Saturation<'_> {
         terms
     }
 
-    /// Looks at what there is to look at. Rules about memory make no more terms than `terms`; no
-    /// more than `visits` terms are looked at.
+    /// Applies rules to the pending terms. Rules about memory stop once there are more than `terms`
+    /// terms. After `visits` visits, pending terms are discarded.
     fn drain(&mut self, terms: usize, visits: u64) {
         while let Some((id, term)) = self.worklist.pop() {
             self.stats.visits += 1;
@@ -203,10 +241,11 @@ impl Saturation<'_> {
         }
     }
 
-    /// Tries each rule on a term, and merges what it finds with the term's class.
+    /// Applies every enabled rule to a term, and merges the terms that it finds with the term's
+    /// class.
     fn each(&mut self, id: Id, mut apply: impl FnMut(&Apply, &mut Worklist<'_>, &mut Found)) {
         let mut found = Found::new();
-        let from = self.worklist.from(usize::from(id));
+        let from = self.worklist.origin(usize::from(id));
         for (number, rule) in RULES.iter().enumerate().filter(|(n, _)| self.used[*n]) {
             apply(&rule.apply, &mut self.worklist, &mut found);
             self.worklist.mark(rule.plain, from);

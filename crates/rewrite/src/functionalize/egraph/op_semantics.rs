@@ -1,5 +1,11 @@
-//! What calls are equal to by their operators. It depends on the key and on the operands' metadata
-//! alone, and programs repeat themselves: so it is asked once.
+//! Rules about calls, and the operator semantics that they rely on.
+//!
+//! The semantics of a call (see [`OpSemantics`]) depend only on the call's key and on its operands'
+//! metadata. They are computed once for each pair and cached in [`Cx::calls`], since programs
+//! repeat the same calls.
+//!
+//! The rules know operators by what [`OpFacts`](maquette_ir::graph::OpFacts) says of them. All
+//! identities are exact to the bit; with `no_signed_zeros`, up to the sign of zero.
 
 use super::functional_variant::{self, FunctionalVariant};
 use super::lang::{Cx, Data, Metas, Operands, Term};
@@ -12,24 +18,27 @@ use maquette_ir::graph::ArithOp;
 use maquette_ir::sym::Expr;
 use smallvec::SmallVec;
 
-/// What a call is known to do.
+/// What rules know of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum OpSemantics {
-    /// Nothing that rules know of.
+    /// Nothing.
     Unknown,
-    /// It mutates, and has a variant.
+    /// It mutates its first operand, and a functional variant computes the new value.
     HasVariant(FunctionalVariant),
-    /// It has the elements of its first operand: those of a view of it.
+    /// It has the elements of its first operand in row-major order, as `clone` and `reshape` do;
+    /// with a spec, in the sizes of that view.
     SameElements(Option<SpecId>),
-    /// It converts its first operand, to the dtype it has, from this one.
+    /// It converts its first operand from this dtype to the result's.
     Convert(DType),
-    /// It looks at the metadata of its first operand alone.
+    /// Its result depends on the metadata of its first operand and not on the contents, as that of
+    /// `fill` does.
     IgnoresContents,
-    /// Of operands of its own metadata; or of one, and of a number that changes nothing.
+    /// An element-wise function of operands that all have the result's metadata. `has_identity`: of
+    /// one operand and a number that leaves the operand unchanged.
     Compute { arith: ArithOp, has_identity: bool },
 }
 
-/// A call.
+/// A call that rules are applied to.
 pub(crate) struct CallSite {
     call: CallId,
     operands: Operands,
@@ -37,12 +46,13 @@ pub(crate) struct CallSite {
 }
 
 impl CallSite {
-    pub fn new(s: &mut Worklist<'_>, call: CallId, operands: Operands) -> CallSite {
-        let metas: Metas = operands.iter().map(|&o| s.meta(o)).collect();
-        CallSite { call, operands, semantics: semantics(s.cx(), call, metas) }
+    pub fn new(worklist: &mut Worklist<'_>, call: CallId, operands: Operands) -> CallSite {
+        let metas: Metas = operands.iter().map(|&o| worklist.meta(o)).collect();
+        CallSite { call, operands, semantics: semantics(worklist.cx(), call, metas) }
     }
 }
 
+/// The semantics of a call, cached.
 fn semantics(cx: &mut Cx<'_>, call: CallId, metas: Metas) -> OpSemantics {
     let site = (call, metas);
     if let Some(known) = cx.calls.get(&site) {
@@ -62,6 +72,7 @@ fn semantics(cx: &mut Cx<'_>, call: CallId, metas: Metas) -> OpSemantics {
     answer
 }
 
+/// Whether a call only copies, reshapes or converts its first operand.
 fn same_elements(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<OpSemantics> {
     let key = &cx.interner.calls[call.index()];
     let (&Some(source), Kind::Tensor(result)) = (metas.first()?, key.kind()) else { return None };
@@ -82,6 +93,7 @@ fn same_elements(cx: &mut Cx<'_>, call: CallId, metas: &Metas) -> Option<OpSeman
     }
 }
 
+/// Whether a call ignores the contents of its first operand.
 fn ignores(cx: &Cx<'_>, call: CallId) -> Option<OpSemantics> {
     let key = &cx.interner.calls[call.index()];
     let first = matches!(key.args.first(), Some(CallArg::Operand(0)));
@@ -89,6 +101,7 @@ fn ignores(cx: &Cx<'_>, call: CallId) -> Option<OpSemantics> {
         .then_some(OpSemantics::IgnoresContents)
 }
 
+/// Whether a call is an element-wise function, with its tensors first and in order.
 fn computes(cx: &Cx<'_>, call: CallId, metas: &Metas) -> Option<OpSemantics> {
     let key = &cx.interner.calls[call.index()];
     let Kind::Tensor(result) = key.kind() else { return None };
@@ -99,7 +112,8 @@ fn computes(cx: &Cx<'_>, call: CallId, metas: &Metas) -> Option<OpSemantics> {
         return None;
     }
     let op = cx.interner.str(key.op);
-    let arith = cx.ask(key, metas, |facts, args, kwargs| facts.arith_op(op, args, kwargs))?;
+    let arith =
+        cx.query_facts(key, metas, |facts, args, kwargs| facts.arith_op(op, args, kwargs))?;
     let dtype = cx.interner.metas[result.index()].dtype;
     let has_identity = metas.len() == 1
         && key
@@ -109,7 +123,7 @@ fn computes(cx: &Cx<'_>, call: CallId, metas: &Metas) -> Option<OpSemantics> {
     Some(OpSemantics::Compute { arith, has_identity })
 }
 
-/// `x ∘ n` is `x`, to the bit. `x + 0.0` is not: of `-0.0` it is `0.0`.
+/// Whether `x ∘ n` equals `x` to the bit. `x + 0.0` does not: `-0.0 + 0.0` is `0.0`.
 fn is_identity_operand(arith: ArithOp, n: &CallArg, dtype: DType, no_signed_zeros: bool) -> bool {
     let n = match n {
         CallArg::Int(Expr::Int(i)) => *i as f64,
@@ -125,56 +139,68 @@ fn is_identity_operand(arith: ArithOp, n: &CallArg, dtype: DType, no_signed_zero
     }
 }
 
-pub(super) fn functional_variant(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
-    let OpSemantics::HasVariant(variant) = t.semantics else { return };
+/// See [`FunctionalVariant`].
+pub(super) fn functional_variant(worklist: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
+    let OpSemantics::HasVariant(variant) = site.semantics else { return };
     let value = match variant.call {
-        Some(call) => Some(s.add(Term::Call(call, t.operands.clone()))),
-        None => t.operands.get(1).copied(),
+        Some(call) => Some(worklist.add(Term::Call(call, site.operands.clone()))),
+        None => site.operands.get(1).copied(),
     };
     let Some(mut value) = value else { return };
     if let Some(convert) = variant.convert {
-        value = s.add(Term::Call(convert, std::iter::once(value).collect()));
+        value = worklist.add(Term::Call(convert, std::iter::once(value).collect()));
     }
     if let Some(spec) = variant.expand {
-        value = s.view(spec, value);
+        value = worklist.view(spec, value);
     }
     found.push(value);
 }
 
-pub(super) fn same_elements_as(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
-    if let (OpSemantics::SameElements(view), Some(&x)) = (t.semantics, t.operands.first()) {
+/// `clone(x) = x`, and `reshape(x)` is a view of `x`.
+pub(super) fn same_elements_as(worklist: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
+    if let (OpSemantics::SameElements(view), Some(&x)) = (site.semantics, site.operands.first()) {
         found.push(match view {
-            Some(all) => s.view(all, x),
+            Some(all) => worklist.view(all, x),
             None => x,
         });
     }
 }
 
-pub(super) fn identity_operand(_: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
+/// `x * 1 = x` and the like.
+pub(super) fn identity_operand(_: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
     if let (OpSemantics::Compute { has_identity: true, .. }, Some(&x)) =
-        (t.semantics, t.operands.first())
+        (site.semantics, site.operands.first())
     {
         found.push(x);
     }
 }
 
-/// The calls in a class, and what they do.
-fn calls(s: &mut Worklist<'_>, id: Id) -> SmallVec<[CallSite; 2]> {
-    s.calls(id).into_iter().map(|(call, operands)| CallSite::new(s, call, operands)).collect()
+/// The calls in a class, with their semantics.
+fn calls(worklist: &mut Worklist<'_>, id: Id) -> SmallVec<[CallSite; 2]> {
+    worklist
+        .calls(id)
+        .into_iter()
+        .map(|(call, operands)| CallSite::new(worklist, call, operands))
+        .collect()
 }
 
-pub(super) fn involution_or_idempotent(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
+/// `neg(neg(x)) = x`, `relu(relu(x)) = relu(x)` and the like.
+pub(super) fn involution_or_idempotent(
+    worklist: &mut Worklist<'_>,
+    site: &CallSite,
+    found: &mut Found,
+) {
     let (
         OpSemantics::Compute {
             arith: outer @ (ArithOp::Neg | ArithOp::Abs | ArithOp::Relu | ArithOp::Not),
             ..
         },
         Some(&x),
-    ) = (t.semantics, t.operands.first())
+    ) = (site.semantics, site.operands.first())
     else {
         return;
     };
-    for inner in calls(s, x) {
+    for inner in calls(worklist, x) {
         let (OpSemantics::Compute { arith, .. }, Some(&y)) =
             (inner.semantics, inner.operands.first())
         else {
@@ -183,68 +209,77 @@ pub(super) fn involution_or_idempotent(s: &mut Worklist<'_>, t: &CallSite, found
         match (outer, arith) {
             (ArithOp::Neg, ArithOp::Neg) | (ArithOp::Not, ArithOp::Not) => found.push(y),
             (ArithOp::Abs, ArithOp::Abs) | (ArithOp::Relu, ArithOp::Relu) => found.push(x),
-            // unsigned numbers have no sign to lose
-            (ArithOp::Abs, ArithOp::Neg) if s.dtype(y).is_some_and(|d| d != DType::U8) => {
-                found.push(s.add(Term::Call(t.call, std::iter::once(y).collect())));
+            // `abs(neg(x)) = abs(x)` fails for unsigned integers: `neg` wraps and `abs` does
+            // nothing
+            (ArithOp::Abs, ArithOp::Neg) if worklist.dtype(y).is_some_and(|d| d != DType::U8) => {
+                found.push(worklist.add(Term::Call(site.call, std::iter::once(y).collect())));
             }
             _ => {}
         }
     }
 }
 
-pub(super) fn same_operands(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
+/// `max(x, x) = x` and the like.
+pub(super) fn same_operands(worklist: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
     if let (
         OpSemantics::Compute {
             arith: ArithOp::Max | ArithOp::Min | ArithOp::And | ArithOp::Or,
             ..
         },
         [x, y],
-    ) = (t.semantics, t.operands.as_slice())
-        && s.find(*x) == s.find(*y)
+    ) = (site.semantics, site.operands.as_slice())
+        && worklist.find(*x) == worklist.find(*y)
     {
         found.push(*x);
     }
 }
 
-pub(super) fn round_trip(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
-    let (OpSemantics::Convert(wide), Some(&x)) = (t.semantics, t.operands.first()) else { return };
-    for inner in calls(s, x) {
+/// `convert(convert(x)) = x` if the intermediate dtype represents every value of `x`'s dtype.
+pub(super) fn round_trip(worklist: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
+    let (OpSemantics::Convert(wide), Some(&x)) = (site.semantics, site.operands.first()) else {
+        return;
+    };
+    for inner in calls(worklist, x) {
         if let (OpSemantics::Convert(narrow), Some(&y)) = (inner.semantics, inner.operands.first())
             && wide.holds(narrow)
-            && Data::Value(s.cx().interner.calls[t.call.index()].kind()) == s.data(y)
+            && Data::Value(worklist.cx().interner.calls[site.call.index()].kind())
+                == worklist.data(y)
         {
             found.push(y);
         }
     }
 }
 
-/// Only where the other order is there already: calls are not multiplied.
-pub(super) fn commute(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
+/// Merges with the commuted call only if that call already exists, so that the rule adds no terms.
+pub(super) fn commute(worklist: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
     if let (
         OpSemantics::Compute {
             arith: ArithOp::Add | ArithOp::Mul | ArithOp::And | ArithOp::Or,
             ..
         },
         [x, y],
-    ) = (t.semantics, t.operands.as_slice())
+    ) = (site.semantics, site.operands.as_slice())
         && x != y
-        && s.dtype(*x).is_some_and(|d| !d.is_float())
+        && worklist.dtype(*x).is_some_and(|d| !d.is_float())
     {
-        found.extend(s.lookup(Term::Call(t.call, [*y, *x].into_iter().collect())));
+        found.extend(worklist.lookup(Term::Call(site.call, [*y, *x].into_iter().collect())));
     }
 }
 
-/// In the place of the operand comes an input or constant of its kind, which costs nothing.
-pub(super) fn ignored_operand(s: &mut Worklist<'_>, t: &CallSite, found: &mut Found) {
-    let (OpSemantics::IgnoresContents, Some(&x)) = (t.semantics, t.operands.first()) else {
+/// Replaces the operand by an input or constant of the same metadata, which costs nothing, so that
+/// the operand's computation may become dead.
+pub(super) fn ignored_operand(worklist: &mut Worklist<'_>, site: &CallSite, found: &mut Found) {
+    let (OpSemantics::IgnoresContents, Some(&x)) = (site.semantics, site.operands.first()) else {
         return;
     };
-    let Some(y) =
-        s.meta(x).and_then(|m| s.cx().leaves.get(&m).copied()).filter(|y| s.find(*y) != s.find(x))
+    let Some(y) = worklist
+        .meta(x)
+        .and_then(|m| worklist.cx().leaves.get(&m).copied())
+        .filter(|y| worklist.find(*y) != worklist.find(x))
     else {
         return;
     };
-    let mut operands = t.operands.clone();
-    operands[0] = s.find(y);
-    found.push(s.add(Term::Call(t.call, operands)));
+    let mut operands = site.operands.clone();
+    operands[0] = worklist.find(y);
+    found.push(worklist.add(Term::Call(site.call, operands)));
 }

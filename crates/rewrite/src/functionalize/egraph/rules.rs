@@ -1,11 +1,19 @@
-//! The rules, all exact: for every content of memory both sides are the same bits.
+//! The rewrite rules. Each is exact: for every content of memory, both sides of its equation are
+//! the same bits.
 //!
-//! A rule is given a term and its class, and finds terms that are equal to it. To add one: state
-//! the equation and why it holds in its entry below; use only what the [view
-//! queries](crate::functionalize::view_queries) answers with `Yes` or a view (it proves, never
-//! guesses); never look at or make a call that has an effect, and never merge calls except by
-//! congruence; go towards fewer or smaller stores, or prove that the rule cannot undo another; and
-//! give it a test that shows it, and one where its condition fails.
+//! In the equations `b` is a base (a version of a storage, or any value), `x` and `y` are stored
+//! values, and `v` and `w` are view specs. `view(v, b)` is a load and `scatter(v, b, x)` is a
+//! store. `v/w` is `v` relative to `w` (a view of `w`'s value that names `v`'s elements), and `w∘v`
+//! is the view `v` of the view `w`.
+//!
+//! A rule is given a term, and pushes terms that are equal to it. A new rule needs:
+//! - its equation, and the reason why it holds, in its entry below;
+//! - conditions that are proofs: only a `Yes` or a view from the [view
+//!   queries](crate::functionalize::view_queries), since `Unknown` proves nothing;
+//! - no effects: it neither inspects nor makes a call with an effect, and it merges calls by
+//!   congruence only;
+//! - termination: it leads to fewer or smaller stores, or provably does not undo another rule;
+//! - two tests: one where it applies, and one where its condition fails.
 
 use super::op_semantics::{self, CallSite};
 use super::worklist::{Stores, Views, Worklist};
@@ -15,65 +23,73 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::view::TriBool;
 use smallvec::SmallVec;
 
-/// Stores that a view is moved past in one go.
+/// The maximum number of disjoint stores that one view is moved past.
 const MAX_SCAN: usize = 64;
 
-/// Stores that may fill a value together.
+/// The maximum number of stores that together replace a whole value.
 const MAX_COVER_STORES: usize = 16;
 
-/// A rule by name, with the equation.
+/// A rule, identified by its name.
 pub(crate) struct Rule {
     pub name: &'static str,
-    /// The equation, and why it holds.
+    /// The equation, and the reason why it holds.
     pub equation: &'static str,
-    /// What it finds is as the program says it, but for mutation, and never costs more.
+    /// The rule finds the program's own term but for mutation, and never a costlier one.
+    /// [Extraction](super::extract_tree::extract) is never worse than plain terms alone.
     pub plain: bool,
     pub apply: Apply,
 }
 
-/// What a rule is tried on.
+/// The function of a rule, by the kind of term that it applies to.
 pub(crate) enum Apply {
     Call(fn(&mut Worklist<'_>, &CallSite, &mut Found)),
     View(fn(&mut Worklist<'_>, &View, &mut Found)),
     Store(fn(&mut Worklist<'_>, &Store, &mut Found)),
 }
 
-/// `view(v, b)`.
+/// `view(v, b)`: a load.
 pub(crate) struct View {
     v: SpecId,
     b: Id,
-    /// The view's metadata.
+    /// The metadata of the view.
     meta: MetaId,
-    /// What else `b` is.
+    /// The stores in the class of `b`.
     stores: Stores,
+    /// The views in the class of `b`.
     views: Views,
 }
 
 impl View {
-    pub fn new(s: &Worklist<'_>, id: Id, v: SpecId, b: Id) -> Option<View> {
-        Some(View { v, b, meta: s.meta(id)?, stores: s.stores(b), views: s.views(b) })
+    pub fn new(worklist: &Worklist<'_>, id: Id, v: SpecId, b: Id) -> Option<View> {
+        Some(View {
+            v,
+            b,
+            meta: worklist.meta(id)?,
+            stores: worklist.stores(b),
+            views: worklist.views(b),
+        })
     }
 }
 
-/// `scatter(v, b, x)`.
+/// `scatter(v, b, x)`: a store.
 pub(crate) struct Store {
     v: SpecId,
     b: Id,
     x: Id,
-    /// What else `b` is.
+    /// The stores in the class of `b`.
     stores: Stores,
 }
 
 impl Store {
-    pub fn new(s: &Worklist<'_>, v: SpecId, b: Id, x: Id) -> Store {
-        Store { v, b, x, stores: s.stores(b) }
+    pub fn new(worklist: &Worklist<'_>, v: SpecId, b: Id, x: Id) -> Store {
+        Store { v, b, x, stores: worklist.stores(b) }
     }
 }
 
-/// Classes that are equal to the one looked at.
+/// The terms that a rule found equal to the one it was given.
 pub(crate) type Found = SmallVec<[Id; 2]>;
 
-/// Every rule, in the order in which they are tried.
+/// All rules, in the order in which they are tried.
 pub(crate) static RULES: &[Rule] = &[
     Rule {
         name: "functional-variant",
@@ -205,118 +221,123 @@ pub(crate) static RULES: &[Rule] = &[
     },
 ];
 
-fn whole_view(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
-    if s.meta(t.b) == Some(t.meta) && s.cx().interner.is_whole(t.v, t.meta) {
-        found.push(t.b);
+fn whole_view(worklist: &mut Worklist<'_>, view: &View, found: &mut Found) {
+    if worklist.meta(view.b) == Some(view.meta)
+        && worklist.cx().interner.is_whole(view.v, view.meta)
+    {
+        found.push(view.b);
     }
 }
 
-fn view_view(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
-    for &(w, b) in &t.views {
-        if let Some(spec) = s.cx().interner.compose(w, t.v) {
-            found.push(s.view(spec, b));
+fn view_view(worklist: &mut Worklist<'_>, view: &View, found: &mut Found) {
+    for &(w, b) in &view.views {
+        if let Some(spec) = worklist.cx().interner.compose(w, view.v) {
+            found.push(worklist.view(spec, b));
         }
     }
 }
 
-fn store_to_load(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
-    for &(w, _, x) in &t.stores {
-        if t.v == w {
+fn store_to_load(worklist: &mut Worklist<'_>, view: &View, found: &mut Found) {
+    for &(w, _, x) in &view.stores {
+        if view.v == w {
             found.push(x);
-        } else if let Some(spec) = s.cx().interner.relative(t.v, w) {
-            found.push(s.view(spec, x));
+        } else if let Some(spec) = worklist.cx().interner.relative(view.v, w) {
+            found.push(worklist.view(spec, x));
         }
     }
 }
 
-fn load_past_disjoint_store(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
-    let mut at = t.b;
-    let mut stores = t.stores.clone();
+fn load_past_disjoint_store(worklist: &mut Worklist<'_>, view: &View, found: &mut Found) {
+    let mut at = view.b;
+    let mut stores = view.stores.clone();
     for _ in 0..MAX_SCAN {
         let next = stores.iter().find(|(w, ..)| {
-            let interner = &mut s.cx().interner;
+            let interner = &mut worklist.cx().interner;
             let partly = fault_injected(Fault::LoadPastPartialOverlap)
-                && interner.relative(t.v, *w).is_none();
-            interner.disjoint(t.v, *w) == TriBool::Yes || partly
+                && interner.relative(view.v, *w).is_none();
+            interner.disjoint(view.v, *w) == TriBool::Yes || partly
         });
         let Some(&(_, b, _)) = next else { break };
-        at = s.find(b);
-        stores = s.stores(at);
+        at = worklist.find(b);
+        stores = worklist.stores(at);
     }
-    if at != t.b {
-        found.push(s.view(t.v, at));
+    if at != view.b {
+        found.push(worklist.view(view.v, at));
     }
 }
 
-fn view_of_store(s: &mut Worklist<'_>, t: &View, found: &mut Found) {
-    for &(w, b, x) in t.stores.iter().filter(|(w, ..)| *w != t.v) {
-        let interner = &mut s.cx().interner;
-        if (interner.injective(t.v) == TriBool::Yes
+fn view_of_store(worklist: &mut Worklist<'_>, view: &View, found: &mut Found) {
+    for &(w, b, x) in view.stores.iter().filter(|(w, ..)| *w != view.v) {
+        let interner = &mut worklist.cx().interner;
+        if (interner.injective(view.v) == TriBool::Yes
             || fault_injected(Fault::ViewOfStoreIntoRepeats))
-            && let Some(spec) = interner.relative(w, t.v)
+            && let Some(spec) = interner.relative(w, view.v)
         {
-            let rest = s.view(t.v, b);
-            found.push(s.scatter(spec, rest, x));
+            let rest = worklist.view(view.v, b);
+            found.push(worklist.scatter(spec, rest, x));
         }
     }
 }
 
-fn whole_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
-    let (Some(base), Some(source)) = (s.meta(t.b), s.meta(t.x)) else { return };
-    let interner = &mut s.cx().interner;
-    if base == source && interner.is_whole(t.v, base) {
-        found.push(t.x);
-    } else if let Some(spec) = interner.inverse(t.v, base) {
-        let spec = if fault_injected(Fault::WholeStoreNotInverted) { t.v } else { spec };
-        found.push(s.view(spec, t.x));
+fn whole_store(worklist: &mut Worklist<'_>, store: &Store, found: &mut Found) {
+    let (Some(base), Some(source)) = (worklist.meta(store.b), worklist.meta(store.x)) else {
+        return;
+    };
+    let interner = &mut worklist.cx().interner;
+    if base == source && interner.is_whole(store.v, base) {
+        found.push(store.x);
+    } else if let Some(spec) = interner.inverse(store.v, base) {
+        let spec = if fault_injected(Fault::WholeStoreNotInverted) { store.v } else { spec };
+        found.push(worklist.view(spec, store.x));
     }
 }
 
-fn idempotent_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
-    if s.has_view(t.x, t.v, t.b) {
-        found.push(t.b);
+fn idempotent_store(worklist: &mut Worklist<'_>, store: &Store, found: &mut Found) {
+    if worklist.has_view(store.x, store.v, store.b) {
+        found.push(store.b);
     }
 }
 
-fn dead_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
-    for &(w, b, _) in &t.stores {
+fn dead_store(worklist: &mut Worklist<'_>, store: &Store, found: &mut Found) {
+    for &(w, b, _) in &store.stores {
         let (inner, outer) =
-            if fault_injected(Fault::DeadStoreReversed) { (t.v, w) } else { (w, t.v) };
-        if s.cx().interner.inside(inner, outer) == TriBool::Yes {
-            found.push(s.scatter(t.v, b, t.x));
+            if fault_injected(Fault::DeadStoreReversed) { (store.v, w) } else { (w, store.v) };
+        if worklist.cx().interner.inside(inner, outer) == TriBool::Yes {
+            found.push(worklist.scatter(store.v, b, store.x));
         }
     }
 }
 
-fn store_through_view(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
-    for &(w, b, x) in t.stores.iter().filter(|(w, ..)| *w != t.v) {
-        if let Some(spec) = s.cx().interner.relative(t.v, w) {
-            let stored = s.scatter(spec, x, t.x);
-            found.push(s.scatter(w, b, stored));
+fn store_through_view(worklist: &mut Worklist<'_>, store: &Store, found: &mut Found) {
+    for &(w, b, x) in store.stores.iter().filter(|(w, ..)| *w != store.v) {
+        if let Some(spec) = worklist.cx().interner.relative(store.v, w) {
+            let stored = worklist.scatter(spec, x, store.x);
+            found.push(worklist.scatter(w, b, stored));
         }
     }
 }
 
-fn nested_store(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
-    for (w, rest, x) in s.stores(t.x) {
-        if s.has_view(rest, t.v, t.b)
-            && let Some(spec) = s.cx().interner.compose(t.v, w)
+fn nested_store(worklist: &mut Worklist<'_>, store: &Store, found: &mut Found) {
+    for (w, rest, x) in worklist.stores(store.x) {
+        if worklist.has_view(rest, store.v, store.b)
+            && let Some(spec) = worklist.cx().interner.compose(store.v, w)
         {
             let spec = if fault_injected(Fault::NestedStoreUnplaced) { w } else { spec };
-            found.push(s.scatter(spec, t.b, x));
+            found.push(worklist.scatter(spec, store.b, x));
         }
     }
 }
 
-/// In the place of the base comes an element of what is stored, which costs nothing to have.
-fn full_cover_stores(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
-    let Some(meta) = s.meta(t.b) else { return };
-    let interner = &mut s.cx().interner;
+/// If the stores cover the whole base, the base does not matter: it is replaced by a broadcast of
+/// one stored element, which costs nothing, so that the old base may become dead.
+fn full_cover_stores(worklist: &mut Worklist<'_>, store: &Store, found: &mut Found) {
+    let Some(meta) = worklist.meta(store.b) else { return };
+    let interner = &mut worklist.cx().interner;
     let (Some(all), Some(mut left)) = (interner.all(meta), interner.count_of(meta)) else { return };
     let mut cover: SmallVec<[(SpecId, Id); MAX_COVER_STORES]> = SmallVec::new();
-    let mut next = Some((t.v, t.b, t.x));
+    let mut next = Some((store.v, store.b, store.x));
     while let Some((v, b, x)) = next.take() {
-        let Some(size) = s
+        let Some(size) = worklist
             .cx()
             .interner
             .count(v)
@@ -327,11 +348,11 @@ fn full_cover_stores(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
         cover.push((v, x));
         left -= size;
         if left > 0 {
-            next = s.stores(b).first().copied();
+            next = worklist.stores(b).first().copied();
         }
     }
-    // as many elements as there are, none of them twice
-    let interner = &mut s.cx().interner;
+    // The counts add up to the base's, so pairwise disjoint and injective stores cover all of it.
+    let interner = &mut worklist.cx().interner;
     let disjoint = |interner: &mut Interner, i: usize| {
         cover[..i].iter().all(|(w, _)| interner.disjoint(cover[i].0, *w) == TriBool::Yes)
     };
@@ -342,10 +363,10 @@ fn full_cover_stores(s: &mut Worklist<'_>, t: &Store, found: &mut Found) {
         return;
     }
     let Some(&(_, x)) = cover.first().filter(|_| cover.len() > 1) else { return };
-    let Some(one) = s.cx().interner.repeated(all) else { return };
-    let mut base = s.view(one, x);
+    let Some(one) = worklist.cx().interner.repeated(all) else { return };
+    let mut base = worklist.view(one, x);
     for (v, x) in cover.into_iter().rev() {
-        base = s.scatter(v, base, x);
+        base = worklist.scatter(v, base, x);
     }
     found.push(base);
 }

@@ -1,5 +1,18 @@
-//! The e-graph as rules see it: classes with lists of their terms, and the terms that are still to
-//! be looked at.
+//! The e-graph with a worklist of terms that rules have still to visit.
+//!
+//! egg's own `Runner` searches the whole e-graph for every rule in every round. This worklist is
+//! incremental instead: it visits each term when it is added, and again only when a class that the
+//! term uses gains views or stores. Rules about memory match two levels deep (a view of a store, a
+//! store of a store of a view), so users of an affected store are visited too.
+//!
+//! **Data structures.** egg's `EGraph` keeps the union-find and the hash-cons table. Beside it,
+//! each class is a circular linked list of its terms, `next`; swapping two successors splices two
+//! lists in O(1). All terms have increasing ids, so the terms below `visited` are those that have
+//! been visited.
+//!
+//! **Invariant.** Merged classes have equal metadata. Congruence is restored only by
+//! [`Worklist::rebuild`] (egg's deferred rebuilding); until then two congruent terms may be in
+//! different classes, which loses rewrites but is sound.
 
 use super::lang::{Cx, Data, Egraph, Operands, Term};
 use crate::functionalize::value_graph::{CallId, MetaId, SpecId};
@@ -9,9 +22,10 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// Views and stores of a class that a rule looks at.
+/// The maximum number of views, stores or calls of a class that a rule considers.
 const MAX_CANDIDATES: usize = 8;
-/// Terms of a class among which they are looked for: classes may have as many terms as the program.
+/// The maximum number of terms of a class that are searched for them: a class may have as many
+/// terms as the program.
 const MAX_SCANNED_TERMS: usize = 32;
 
 /// The stores in a class: spec, base, source.
@@ -19,40 +33,45 @@ pub(crate) type Stores = SmallVec<[(SpecId, Id, Id); 2]>;
 /// The views in a class: spec, base.
 pub(crate) type Views = SmallVec<[(SpecId, Id); 2]>;
 
+/// Whether a term is a view or a store, and so may be visited again.
 fn is_memory(t: &Term) -> bool {
     matches!(t, Term::View(..) | Term::Scatter(..))
 }
 
-/// The e-graph, in which every term is looked at when it is made, and again when a class it takes
-/// gets terms.
+/// The e-graph, the terms of each class, and the terms that are to be visited.
 pub(crate) struct Worklist<'f> {
-    pub g: Egraph<'f>,
-    /// For each term the next one of its class, in a ring.
+    pub egraph: Egraph<'f>,
+    /// For each term, the next term of its class, in a circular list.
     next: Vec<u32>,
-    /// Terms up to here were looked at.
+    /// The number of terms that have been visited: all with smaller ids.
     visited: usize,
+    /// The terms to be visited again, oldest first.
     revisit: VecDeque<u32>,
+    /// For each term: whether it is in `revisit`.
     queued: Vec<bool>,
-    /// The number of a walk, and of the last one that came through each class.
+    /// The number of the current traversal of users.
     walk: u32,
+    /// For each class: the last traversal that expanded it.
     walked: Vec<u32>,
-    /// Terms of the program, and of the operators that take the place of those that mutate.
+    /// For each term: whether it is the program's own but for mutation (see
+    /// [`Rule::plain`](super::Rule)).
     plain: Vec<bool>,
-    from: Vec<u32>,
-    /// Classes have terms besides those.
+    /// For each term: the node of the program that it is, or was derived from.
+    origins: Vec<u32>,
+    /// Whether some class has a term that is not plain.
     choices: bool,
-    /// Terms were made that name a class by an id it no longer has.
+    /// Whether merges may have left congruent terms in different classes.
     stale: bool,
 }
 
 impl<'f> Worklist<'f> {
-    /// For about so many terms.
+    /// An empty e-graph with capacity for this many terms.
     pub fn new(cx: Cx<'f>, terms: usize) -> Worklist<'f> {
-        let (next, plain, from) =
+        let (next, plain, origins) =
             (Vec::with_capacity(terms), Vec::with_capacity(terms), Vec::with_capacity(terms));
         let (revisit, queued, walked) = Default::default();
         Worklist {
-            g: EGraph::new(cx),
+            egraph: EGraph::new(cx),
             next,
             visited: 0,
             revisit,
@@ -60,91 +79,98 @@ impl<'f> Worklist<'f> {
             walk: 0,
             walked,
             plain,
-            from,
+            origins,
             choices: false,
             stale: false,
         }
     }
 
     pub fn cx(&mut self) -> &mut Cx<'f> {
-        &mut self.g.analysis
+        &mut self.egraph.analysis
     }
 
+    /// The canonical id of a term's class.
     pub fn find(&self, id: Id) -> Id {
-        self.g.find(id)
+        self.egraph.find(id)
     }
 
-    /// How many terms there are.
+    /// The number of terms.
     pub fn len(&self) -> usize {
-        self.g.nodes().len()
+        self.egraph.nodes().len()
     }
 
+    /// The metadata of a class if it is a tensor.
     pub fn meta(&self, id: Id) -> Option<MetaId> {
-        self.g.analysis.meta(id)
+        self.egraph.analysis.meta(id)
     }
 
-    /// The id of a term itself, which is one of the ids of its class.
+    /// Adds a term, or finds it. Returns the term's own id, which may not be its class's canonical
+    /// one.
     pub fn add(&mut self, term: Term) -> Id {
-        let id = self.g.add_uncanonical(term);
+        let id = self.egraph.add_uncanonical(term);
         while self.next.len() < self.len() {
             self.next.push(self.next.len() as u32);
         }
         id
     }
 
-    /// Says of terms made since the last time whether they are the program's, and the node that
-    /// they are or come from.
-    pub fn mark(&mut self, plain: bool, from: u32) {
+    /// Labels the terms that were added since the last call: whether they are plain, and the node
+    /// of the program that they come from.
+    pub fn mark(&mut self, plain: bool, origin: u32) {
         self.plain.resize(self.len(), plain);
-        self.from.resize(self.len(), from);
+        self.origins.resize(self.len(), origin);
     }
 
-    /// The node of the program that a term is, or that a rule made it for.
-    pub fn from(&self, term: usize) -> u32 {
-        self.from.get(term).copied().unwrap_or(u32::MAX)
+    /// The node of the program that a term is, or was derived from.
+    pub fn origin(&self, term: usize) -> u32 {
+        self.origins.get(term).copied().unwrap_or(u32::MAX)
     }
 
+    /// Whether a term is the program's own but for mutation.
     pub fn is_plain(&self, term: usize) -> bool {
         self.plain.get(term).copied().unwrap_or(false)
     }
 
-    /// Whether classes have terms that a rule found, besides those that take the place of operators
-    /// that mutate.
+    /// Whether a rule added a term that is not plain, so that extraction has a choice.
     pub fn has_choices(&self) -> bool {
         self.choices
     }
 
+    /// Records that a class has a term that is not plain.
     pub fn found_choice(&mut self) {
         self.choices = true;
     }
 
-    /// The class of a term, if there is one.
+    /// The class of a term that exists.
     pub fn lookup(&self, term: Term) -> Option<Id> {
-        self.g.lookup(term)
+        self.egraph.lookup(term)
     }
 
+    /// The dtype of a class if it is a tensor.
     pub fn dtype(&mut self, id: Id) -> Option<DType> {
         let meta = self.meta(id)?;
         Some(self.cx().interner.metas[meta.index()].dtype)
     }
 
-    /// A view of a class.
+    /// Adds a view of a class.
     pub fn view(&mut self, spec: SpecId, base: Id) -> Id {
         self.add(Term::View(spec, [base]))
     }
 
+    /// Adds a store to a class.
     pub fn scatter(&mut self, spec: SpecId, base: Id, from: Id) -> Id {
         self.add(Term::Scatter(spec, [base, from]))
     }
 
-    /// The terms of a class, and their ids. Their operands may be named by ids that classes no
-    /// longer have.
+    /// The terms of a class, with their ids. Operands may be named by ids that are no longer
+    /// canonical.
     pub fn terms(&self, id: Id) -> impl Iterator<Item = (Id, &Term)> {
         let first = usize::from(id);
         let after = move |&i: &usize| Some(self.next[i] as usize).filter(|&n| n != first);
-        std::iter::successors(Some(first), after).map(|i| (Id::from(i), &self.g.nodes()[i]))
+        std::iter::successors(Some(first), after).map(|i| (Id::from(i), &self.egraph.nodes()[i]))
     }
 
+    /// The stores in a class, up to the limits.
     pub fn stores(&self, id: Id) -> Stores {
         let store = |(_, t): (Id, &Term)| {
             if let Term::Scatter(s, [b, x]) = t { Some((*s, *b, *x)) } else { None }
@@ -152,12 +178,14 @@ impl<'f> Worklist<'f> {
         self.terms(id).take(MAX_SCANNED_TERMS).filter_map(store).take(MAX_CANDIDATES).collect()
     }
 
+    /// The views in a class, up to the limits.
     pub fn views(&self, id: Id) -> Views {
         let view =
             |(_, t): (Id, &Term)| if let Term::View(s, [b]) = t { Some((*s, *b)) } else { None };
         self.terms(id).take(MAX_SCANNED_TERMS).filter_map(view).take(MAX_CANDIDATES).collect()
     }
 
+    /// The calls in a class, up to the limits.
     pub fn calls(&self, id: Id) -> SmallVec<[(CallId, Operands); 2]> {
         let call = |(_, t): (Id, &Term)| {
             if let Term::Call(c, of) = t { Some((*c, of.clone())) } else { None }
@@ -165,10 +193,10 @@ impl<'f> Worklist<'f> {
         self.terms(id).take(MAX_SCANNED_TERMS).filter_map(call).take(MAX_CANDIDATES).collect()
     }
 
-    /// A class has a view of another.
+    /// Whether a class contains this view of `base`.
     pub fn has_view(&self, id: Id, spec: SpecId, base: Id) -> bool {
         let base = self.find(base);
-        let data = |id: Id| self.g.analysis.data[usize::from(id)];
+        let data = |id: Id| self.egraph.analysis.data[usize::from(id)];
         let version = |b: Id| {
             self.find(b) == base
                 || fault_injected(Fault::NoOpStoreOfAnyVersion) && data(self.find(b)) == data(base)
@@ -178,41 +206,42 @@ impl<'f> Worklist<'f> {
             .any(|(_, t)| matches!(t, Term::View(s, [b]) if *s == spec && version(*b)))
     }
 
-    /// Merges two classes. A rule that finds a value of other sizes or another dtype has found
-    /// nothing: expressions that are equal may be spelled differently. Returns whether they were
-    /// two.
+    /// Merges two classes and returns whether they were different. Classes with different metadata
+    /// are not merged: a rule's conditions hold, but two expressions for one size may not have been
+    /// proved equal, and the classes' data must agree.
     pub fn union(&mut self, a: Id, b: Id) -> bool {
-        let data = |id: Id| self.g.analysis.data[usize::from(id)];
+        let data = |id: Id| self.egraph.analysis.data[usize::from(id)];
         let (a, b) = (self.find(a), self.find(b));
         if a == b || data(a) != data(b) {
             return false;
         }
-        // The older class keeps its id, as egg prefers the first: were it the newer, ids would lead
-        // to classes by ever longer ways.
+        // The older class stays canonical, as egg keeps the first argument's id: if the newer one
+        // did, chains of the union-find would grow with the program.
         let (a, b) = (a.min(b), a.max(b));
-        let has_parents = |id: Id| self.g[id].parents().next().is_some();
+        let has_parents = |id: Id| self.egraph[id].parents().next().is_some();
         self.stale |= has_parents(a) && has_parents(b);
         let reached =
             |other: Id| self.terms(other).take(MAX_SCANNED_TERMS).any(|(_, t)| is_memory(t));
         let reached = [(a, reached(b)), (b, reached(a))];
         self.enqueue_users(reached.into_iter().filter(|(_, reached)| *reached).map(|(id, _)| id));
-        self.g.union(a, b);
+        self.egraph.union(a, b);
         self.next.swap(usize::from(a), usize::from(b));
         true
     }
 
-    /// Classes got views or stores: the terms that take them are to be looked at again; so, one
-    /// step further, are those that take a store among them.
+    /// Enqueues the users of classes that gained views or stores, and the users of the stores among
+    /// these: rules match two levels of memory terms.
     fn enqueue_users(&mut self, classes: impl Iterator<Item = Id>) {
         self.walk += 1;
         for class in classes {
             for parent in self.parents(class) {
                 if !self.enqueue(parent)
-                    || !matches!(self.g.nodes()[usize::from(parent)], Term::Scatter(..))
+                    || !matches!(self.egraph.nodes()[usize::from(parent)], Term::Scatter(..))
                 {
                     continue;
                 }
-                // a class may have many terms that take the same ones
+                // expand each class of stores once per traversal, since many terms may share their
+                // users
                 let store = usize::from(self.find(parent));
                 self.walked.resize(self.walked.len().max(store + 1), 0);
                 if std::mem::replace(&mut self.walked[store], self.walk) != self.walk {
@@ -224,14 +253,16 @@ impl<'f> Worklist<'f> {
         }
     }
 
+    /// The terms that use a class.
     fn parents(&self, class: Id) -> SmallVec<[Id; 4]> {
-        self.g[class].parents().collect()
+        self.egraph[class].parents().collect()
     }
 
-    /// Enqueues a term to be visited again. Returns whether it is one that does.
+    /// Enqueues a term to be visited again. Returns whether the term has been visited and is a view
+    /// or a store; a term that is still unvisited needs no second entry.
     fn enqueue(&mut self, id: Id) -> bool {
         let at = usize::from(id);
-        if at >= self.visited || !is_memory(&self.g.nodes()[at]) {
+        if at >= self.visited || !is_memory(&self.egraph.nodes()[at]) {
             return false;
         }
         self.queued.resize(self.queued.len().max(at + 1), false);
@@ -241,10 +272,10 @@ impl<'f> Worklist<'f> {
         true
     }
 
-    /// The next term to be looked at: new ones, in the order they were made, then those whose
-    /// operands got terms.
+    /// The next term to visit, with canonical operands: new terms in the order in which they were
+    /// added, then the terms to be visited again.
     pub fn pop(&mut self) -> Option<(Id, Term)> {
-        let at = match self.g.nodes().get(self.visited) {
+        let at = match self.egraph.nodes().get(self.visited) {
             Some(_) => {
                 self.visited += 1;
                 self.visited - 1
@@ -255,19 +286,19 @@ impl<'f> Worklist<'f> {
                 at
             }
         };
-        let mut term = self.g.nodes()[at].clone();
-        term.update_children(|id| self.g.find(id));
+        let mut term = self.egraph.nodes()[at].clone();
+        term.update_children(|id| self.egraph.find(id));
         Some((Id::from(at), term))
     }
 
-    /// Merges what is equal because its operands are. Returns whether anything is to be visited
-    /// again.
+    /// Restores congruence: merges the terms whose operands have been merged. Returns whether any
+    /// classes were merged; the users of these are enqueued.
     pub fn rebuild(&mut self) -> bool {
         if !std::mem::take(&mut self.stale) {
             return false;
         }
         let before: Vec<Id> = (0..self.len()).map(|i| self.find(Id::from(i))).collect();
-        if self.g.rebuild() == 0 {
+        if self.egraph.rebuild() == 0 {
             return false;
         }
         let mut last: Vec<Option<u32>> = vec![None; self.len()];
@@ -286,14 +317,13 @@ impl<'f> Worklist<'f> {
         true
     }
 
-    /// Whether the terms of each class are values of one kind. Where they are not, a rule is at
-    /// fault.
+    /// Whether all terms of each class have the same data. If not, a rule is wrong.
     pub fn is_sound(&self) -> bool {
         (0..self.len()).map(Id::from).all(|id| self.data(id) == self.data(self.find(id)))
     }
 
-    /// What is known of a class.
+    /// The data of a class.
     pub fn data(&self, id: Id) -> Data {
-        self.g.analysis.data[usize::from(id)]
+        self.egraph.analysis.data[usize::from(id)]
     }
 }

@@ -1,4 +1,10 @@
-//! What the program writes as it is, to compare plans with.
+//! The copy cost of the original program: how many elements eager execution writes and copies, as
+//! the bound that a buffer plan must not exceed.
+//!
+//! A call copies an operand that overlaps a mutated argument, unless the operator needs no copy
+//! (see [`WriteModel`]). For symbolic sizes, whether they overlap may be undecided. The bound must
+//! not be too high, so [`CopyCost`](maquette_ir::copy_cost::CopyCost) counts such a copy only under
+//! its [`OverlapCondition`]; it is added in full only to the estimate.
 
 use super::memory_ssa::Handle;
 use super::{Binding, Lift, Operand};
@@ -9,8 +15,8 @@ use maquette_ir::view::{TriBool, ViewSpec};
 use smallvec::SmallVec;
 
 impl Lift<'_> {
-    /// Adds what a call writes where tensors lie as the program has them. Results that are `new`
-    /// are not views of an operand.
+    /// Adds the elements that a call writes when its tensors lie where the program has them. `new`
+    /// tells which results are not views of an operand.
     pub(crate) fn count_eager_copies(
         &mut self,
         node: NodeId,
@@ -33,15 +39,17 @@ impl Lift<'_> {
                 }
             })
             .collect();
-        // keywords come in any order
+        // keyword arguments come in any order, and the first operand determines whether the call
+        // converts
         reads.sort_by_key(|(arg, ..)| *arg);
         let from = reads.first().and_then(|(_, v, _)| tensor(*v)).map(|t| t.dtype);
         for &(_, v, t) in reads.iter().filter(|_| write_model.copies_operands()) {
             let Some(sizes) = tensor(v).map(|t| &t.sizes) else { continue };
             let interner = &mut self.memory.interner;
-            let there = || mutated.iter().map(|(_, u)| *u).filter(|u| u.storage == t.storage);
-            let mut certainly = |u: Handle| {
-                // what is copied has elements
+            let same_storage =
+                || mutated.iter().map(|(_, u)| *u).filter(|u| u.storage == t.storage);
+            let mut surely_copied = |u: Handle| {
+                // an operand without elements costs nothing, so it may be treated as nonempty
                 let meets = match interner.disjoint(t.spec, u.spec) {
                     TriBool::Yes => fault_injected(Fault::OperandOverlapCertain),
                     TriBool::No => true,
@@ -53,16 +61,16 @@ impl Lift<'_> {
                 meets
                     && write_model.needs_operand_copy(|| !interner.differ(t.spec, u.spec), || true)
             };
-            if there().any(&mut certainly) {
+            if same_storage().any(&mut surely_copied) {
                 self.memory.eager.add(sizes, Traffic::copy(1));
                 continue;
             }
-            let mut perhaps = |u: &Handle| {
+            let mut maybe_copied = |u: &Handle| {
                 let meets = interner.disjoint(t.spec, u.spec) != TriBool::Yes;
                 write_model
                     .needs_operand_copy(|| interner.same_layout(t.spec, u.spec, true), || meets)
             };
-            if let Some(u) = there().find(&mut perhaps) {
+            if let Some(u) = same_storage().find(&mut maybe_copied) {
                 let symbols = &mut interner.symbols;
                 let mut memory_view = |t: Handle| {
                     let t = graph.type_of(t.ty);

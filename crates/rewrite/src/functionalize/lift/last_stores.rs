@@ -1,5 +1,30 @@
-//! Who wrote what of a storage last: loads see the stores before them without a look at those that
-//! are elsewhere.
+//! Last-store analysis of one storage, for store-to-load forwarding and dead-store elimination
+//! while a program is lifted.
+//!
+//! **Problem.** A program that fills a tensor row by row has as many versions of it as rows. If
+//! every store became a node at once, a load of one row would have to be moved past all stores to
+//! the others, and a program of n stores would take O(n²) queries.
+//!
+//! **Algorithm.** Stores are *pending*: recorded, without a node. An interval map assigns each span
+//! of elements to the last store that touched it; a new store overwrites its span in the map. A
+//! load looks up its span and starts at the latest store found, or at the latest store with an
+//! unknown span if that is later; from there it steps back over stores that are provably disjoint
+//! from it. A load inside the store where it stops reads the stored value. Any other load needs a
+//! version: only then do that store and those before it become `ir::scatter` nodes. A store that
+//! later stores cover before that is dead and never becomes a node. For example:
+//!
+//! ```text
+//! x[0] = a     spans: 0 → #0
+//! x[1] = b     spans: 0 → #0, 1 → #1
+//! y = x[0]     span 0 → store #0, of the same view: y = a, and no node is made
+//! x[0] = c     spans: 0 → #2, 1 → #1; #0 is dead
+//! ```
+//!
+//! **Invariant.** Every store after the one that `last_may_alias` returns is disjoint from the
+//! queried view. (An earlier store than necessary is never returned; a later one may be.)
+//!
+//! **Cost.** A store with constant span: amortized O(log n). A load: at most `MAX_SCAN` spans and
+//! `MAX_SCAN` disjointness queries; beyond that, the answer is conservative.
 
 use crate::functionalize::value_graph::{Id, Interner, SpecId};
 use maquette_ir::Loc;
@@ -7,37 +32,39 @@ use maquette_ir::fault_injection::{Fault, fault_injected};
 use maquette_ir::view::TriBool;
 use std::collections::BTreeMap;
 
-/// Writes that are compared with a region, one by one.
+/// The maximum number of stores, or of spans, that one query compares with a view.
 const MAX_SCAN: usize = 64;
 
-/// A write that is a store only once somebody needs to see it as one.
+/// A store that has no node yet.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingStore {
     pub spec: SpecId,
     pub value: Id,
-    /// The statement, and its line.
+    /// The statement that stores, and its source line.
     pub at: u32,
     pub loc: Option<Loc>,
-    /// A later write left nothing of it.
+    /// Later stores cover it, so no load can observe it.
     pub dead: bool,
-    /// The storage's value after it, if that was asked for; then all before it were.
+    /// The version of the storage after this store, if it was needed. Then all earlier versions
+    /// were.
     pub version: Option<Id>,
-    /// Its first element and the one behind its last, as far as they are numbers.
+    /// The span of the stored view, if it is constant.
     span: Option<(i64, i64)>,
 }
 
-/// The stores to a storage since a value of it that is known as a whole.
+/// The stores to a storage since its last materialized version.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastStores {
     pub stores: Vec<PendingStore>,
-    /// Spans that touch no other, by where they begin: where they end, and the last write that
-    /// reaches into them.
+    /// Disjoint spans, by their first element: the element after the last one, and the last store
+    /// that touches the span.
     spans: BTreeMap<i64, (i64, u32)>,
-    /// The last write whose span is not known.
+    /// The last store with an unknown span.
     unbounded: Option<u32>,
 }
 
 impl LastStores {
+    /// Records a store.
     pub fn push(
         &mut self,
         interner: &mut Interner,
@@ -55,7 +82,8 @@ impl LastStores {
         self.stores.push(PendingStore { spec, value, at, loc, dead: false, version: None, span });
     }
 
-    /// Puts a write's span over those before it; what lies wholly under it is dead.
+    /// Assigns a span to a store. A covered store is dead if the new store repeats its view, or if
+    /// the new store is dense and contains all of its span.
     fn cover(&mut self, spec: SpecId, (start, end): (i64, i64), dense: bool, number: u32) {
         while let Some((&s, &(e, under))) =
             self.spans.range(..end).next_back().filter(|(_, (e, _))| *e > start)
@@ -74,7 +102,7 @@ impl LastStores {
         self.spans.insert(start, (end, number));
     }
 
-    /// The last write that may have touched a region.
+    /// The last store that may alias a view; `None` if no store does.
     pub fn last_may_alias(&self, interner: &mut Interner, spec: SpecId) -> Option<usize> {
         let newest = self.stores.len().checked_sub(1)?;
         let (span, _) = interner.span(spec);

@@ -1,4 +1,12 @@
-//! The values of a program's memory, as lifting makes them.
+//! Memory SSA: the state of lifting.
+//!
+//! Each storage has a current *version*, an SSA value with all elements that the program accesses.
+//! A write makes a new version, as a `MemoryDef` does in LLVM's MemorySSA; a read is a view of the
+//! current version. A tensor of the program is a [`Handle`]: a storage and a view of its version.
+//!
+//! With `forward_stores`, a store to a part of a storage is first kept in [`LastStores`], and a
+//! version that includes it is made only if something observes it. Loads of stored elements then
+//! see the stored value itself.
 
 use super::last_stores::{LastStores, PendingStore};
 use crate::error::{Reason, Result};
@@ -14,32 +22,33 @@ use maquette_ir::sym::{BoolExpr, SymbolId};
 use maquette_ir::view::TriBool;
 use rustc_hash::FxHashMap;
 
-/// Where a storage comes from.
+/// The origin of a storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StorageOrigin {
     Input(u32),
     Const(u32),
-    /// Memory that inputs share.
+    /// Memory that several inputs share.
     Shared(u32),
     Fresh,
 }
 
-/// Memory, as the values it has had.
+/// A storage, as the versions that it has had.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Storage {
     pub origin: StorageOrigin,
-    /// What it was made for; none where inputs share it.
+    /// The value that it was created for; none for memory that inputs share.
     pub made: Option<ValueId>,
-    /// The value now. Its elements are those that `region` names, in that order; see
-    /// [`MemorySsa::materialize`].
+    /// The current version, without pending stores (see [`MemorySsa::materialize`]). Its elements
+    /// are those of `region`, in that order.
     pub version: Id,
-    /// Its elements in that order, where the version is still the value as it was made. Sizes of
-    /// that view may be bound after it.
+    /// The view that puts the elements in that order, as long as the version is still the value as
+    /// it was created. It is applied on first use, since its sizes may be bound only after the
+    /// value is created.
     pub pending_reorder: Option<SpecId>,
-    /// The version's elements in memory.
+    /// The elements of the version in memory.
     pub region: SpecId,
     pub base: MetaId,
-    /// The first statement that writes to it.
+    /// The first statement that writes to the storage.
     pub written: Option<u32>,
 }
 
@@ -47,17 +56,17 @@ pub(crate) struct Storage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handle {
     pub storage: usize,
-    /// Its elements among those of the storage's version.
+    /// Its elements, as a view of the storage's version.
     pub spec: SpecId,
     pub meta: MetaId,
     pub ty: TypeId,
 }
 
-/// A statement of the functional program.
+/// A statement of the lifted program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LiftedStmt {
     Node(Id),
-    /// At a statement of the original program.
+    /// Binds a symbol, at statement `at` of the original program.
     Bind {
         symbol: SymbolId,
         value: Id,
@@ -71,7 +80,7 @@ pub(crate) enum LiftedStmt {
     },
 }
 
-/// An output of the program.
+/// An output of the program, by reference.
 #[derive(Clone, Debug)]
 pub(crate) enum OutputRef {
     Tensor(Handle),
@@ -80,40 +89,40 @@ pub(crate) enum OutputRef {
     List(Vec<OutputRef>),
 }
 
-/// An output's value in the end.
+/// An output of the program, as its final value.
 #[derive(Clone, Debug)]
 pub(crate) enum OutputValue {
     Value(Id),
-    /// Memory that the caller has, or that several outputs see.
+    /// A view of memory that the caller owns, or that several outputs share.
     Storage(Handle),
     Plain(Arg),
     List(Vec<OutputValue>),
 }
 
-/// The program so far: every storage with its version, every value in the order of the program.
+/// The lifted program so far: the version of every storage, and every value in program order.
 #[derive(Clone)]
 pub(crate) struct MemorySsa {
     pub interner: Interner,
     pub value_graph: ValueGraph,
     pub stmts: Vec<LiftedStmt>,
     pub storages: Vec<Storage>,
-    /// Memory that inputs share.
+    /// Memories that inputs share.
     pub shared: Vec<SharedMemory>,
-    /// By storage: its stores since its version. Only if loads are to see them.
+    /// For each storage with pending stores: these stores. Empty without `forward_stores`.
     pub last_stores: FxHashMap<usize, LastStores>,
     forward_stores: bool,
-    /// What the program writes as it is.
+    /// What eager execution of the program writes and copies.
     pub eager: CopyCost,
-    /// Places were asked for by offsets from the start of inputs' storages.
+    /// The program uses offsets from the start of an input's storage.
     pub absolute_offsets: bool,
-    /// The statement that is being lifted, and its line.
+    /// The statement that is being lifted, and its source line.
     pub at: u32,
     pub loc: Option<Loc>,
 }
 
 impl MemorySsa {
-    /// Of a program of about so many nodes. Loads see the stores before them, if `forward_stores`,
-    /// and stores that nobody sees are none.
+    /// The state before a program of about this many nodes. With `forward_stores`, loads see
+    /// pending stores, and stores that nothing observes are dropped.
     pub fn new(interner: Interner, forward_stores: bool, nodes: usize) -> MemorySsa {
         MemorySsa {
             interner,
@@ -130,10 +139,12 @@ impl MemorySsa {
         }
     }
 
+    /// Appends a node at the current statement.
     pub fn add(&mut self, node: Node, kind: Kind) -> Id {
         self.add_of(node, NodeOrigin { kind, at: self.at, loc: self.loc })
     }
 
+    /// Appends a node. Inputs, constants and projections are no statements.
     fn add_of(&mut self, node: Node, origin: NodeOrigin) -> Id {
         let listed = !matches!(node, Node::Input(_) | Node::Const(_) | Node::Proj(..));
         let id = self.value_graph.add(node, origin);
@@ -143,21 +154,21 @@ impl MemorySsa {
         id
     }
 
-    /// Whether a tensor is its storage's version as it is.
+    /// Whether a tensor is all of its storage's version, in order.
     pub fn is_whole(&mut self, t: Handle) -> bool {
         self.storages[t.storage].base == t.meta && self.interner.is_whole(t.spec, t.meta)
     }
 
-    /// The value of a storage as it was before the stores that are kept apart.
+    /// The version of a storage without its pending stores.
     fn version_before_stores(&mut self, storage: usize) -> Id {
         let Storage { version, pending_reorder, base, .. } = self.storages[storage];
-        let Some(there) = pending_reorder else { return version };
-        let version = self.add(Node::View(there, version), Kind::Tensor(base));
+        let Some(reorder) = pending_reorder else { return version };
+        let version = self.add(Node::View(reorder, version), Kind::Tensor(base));
         (self.storages[storage].version, self.storages[storage].pending_reorder) = (version, None);
         version
     }
 
-    /// The value of a storage now.
+    /// The version of a storage with all pending stores, which are no longer pending.
     pub fn materialize(&mut self, storage: usize) -> Id {
         let version = match self.last_stores.get(&storage).map(|w| w.stores.len() - 1) {
             Some(last) => self.version_after_store(storage, last),
@@ -168,15 +179,15 @@ impl MemorySsa {
         version
     }
 
-    /// The value of a storage after a write, where what later stores left nothing of may be
-    /// missing.
+    /// The version of a storage after a pending store, except for elements that later stores
+    /// overwrite.
     fn version_after_store(&mut self, storage: usize, last: usize) -> Id {
         let (mut version, base) =
             (self.version_before_stores(storage), self.storages[storage].base);
         let Some(mut last_stores) = self.last_stores.remove(&storage) else { return version };
-        let made = last_stores.stores[..=last].iter().rposition(|w| w.version.is_some());
-        version = made.and_then(|i| last_stores.stores[i].version).unwrap_or(version);
-        for store in &mut last_stores.stores[made.map_or(0, |i| i + 1)..=last] {
+        let known = last_stores.stores[..=last].iter().rposition(|w| w.version.is_some());
+        version = known.and_then(|i| last_stores.stores[i].version).unwrap_or(version);
+        for store in &mut last_stores.stores[known.map_or(0, |i| i + 1)..=last] {
             if !store.dead {
                 let origin = NodeOrigin { kind: Kind::Tensor(base), at: store.at, loc: store.loc };
                 version = self.add_of(Node::Scatter(store.spec, version, store.value), origin);
@@ -187,13 +198,13 @@ impl MemorySsa {
         version
     }
 
-    /// The value of a tensor now.
+    /// The current value of a tensor.
     pub fn read(&mut self, t: Handle) -> Id {
-        let seen = self
+        let last = self
             .last_stores
             .get(&t.storage)
             .map(|w| (w, w.last_may_alias(&mut self.interner, t.spec)));
-        let (spec, from) = match seen {
+        let (spec, from) = match last {
             Some((last_stores, Some(i))) => {
                 let PendingStore { spec, value, .. } = last_stores.stores[i];
                 if spec == t.spec {
@@ -212,6 +223,9 @@ impl MemorySsa {
     }
 
     /// Gives a tensor a new value.
+    ///
+    /// # Errors
+    /// The tensor provably names an element twice (PyTorch refuses to write to expanded tensors).
     pub fn write(&mut self, t: Handle, value: Id, op: &str) -> Result<()> {
         if self.interner.injective(t.spec) == TriBool::No {
             let viewed = self.interner.text(&self.interner.specs[t.spec.index()]);
@@ -242,7 +256,7 @@ impl MemorySsa {
         Ok(())
     }
 
-    /// Stores what was written to memory from outside.
+    /// Materializes external storages that were written.
     pub fn flush_external_stores(&mut self) {
         let written = |s: &Storage| s.written.is_some() && s.origin != StorageOrigin::Fresh;
         let storages: Vec<usize> =
@@ -252,8 +266,9 @@ impl MemorySsa {
         }
     }
 
-    /// Reads the outputs that are memory of their own. Those of types that `repeats` elements are
-    /// views of it.
+    /// The final values of the outputs. An output is a value if its memory is its own; it is a view
+    /// of memory if the caller or another output shares the memory, or if its type repeats
+    /// elements.
     pub fn output_values(
         &mut self,
         outputs: &[OutputRef],
@@ -271,6 +286,7 @@ impl MemorySsa {
         outputs.iter().map(|o| self.output_value(o, &seen, repeats)).collect()
     }
 
+    /// The final value of one output; `seen` counts the outputs of each storage.
     fn output_value(
         &mut self,
         o: &OutputRef,

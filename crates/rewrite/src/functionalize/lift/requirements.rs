@@ -1,10 +1,17 @@
-//! What a program turns out to need while it is lifted, and lifting has to know from the start.
+//! Requirements of a program that lifting discovers while it runs, but needs from the start.
+//!
+//! Lifting is one forward pass, and two facts about a storage determine how its first version is
+//! represented: which elements beyond an input's own the program reads, and whether its elements
+//! must be kept in memory order. If lifting discovers such a requirement after it has made that
+//! version, the result is discarded and lifting restarts with the requirement. The requirements
+//! only grow, and a restart that adds none is an internal error, so this fixpoint iteration ends:
+//! there are finitely many values, and each range only widens.
 
 use maquette_ir::graph::ValueId;
 use rustc_hash::FxHashSet;
 
-/// Inputs that see one memory, and which elements of it the program is known to reach besides
-/// theirs.
+/// Inputs that share memory, and the elements of that memory that the program accesses beyond the
+/// inputs' own.
 #[derive(Clone, Debug)]
 pub(crate) struct InputGroup {
     pub inputs: Vec<usize>,
@@ -13,31 +20,33 @@ pub(crate) struct InputGroup {
 }
 
 impl InputGroup {
+    /// A group without accesses beyond its inputs: an empty range.
     fn of(inputs: Vec<usize>) -> InputGroup {
         InputGroup { inputs, start: i64::MAX, end: 0 }
     }
 }
 
-/// Something that lifting finds out too late.
+/// A requirement that lifting discovers too late.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Requirement {
-    /// The program sees these elements of an input's memory, from the first to behind the last.
+    /// The program accesses these elements of an input's memory: from `start` to before `end`.
     InputRange { input: usize, start: i64, end: i64 },
-    /// The program sees the elements of a value in the order of memory.
+    /// The program accesses the elements of a value in memory order, so its storage must be kept in
+    /// that order.
     MemoryOrder(ValueId),
 }
 
-/// What is known of a program before it is lifted.
+/// What lifting knows of a program from the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Requirements {
-    /// Memory that is an input.
+    /// Memories that become inputs of their own, each with the inputs that share it.
     pub groups: Vec<InputGroup>,
-    /// Values whose storages are kept in the order of memory.
+    /// Values whose storages are kept in memory order.
     pub memory_order: FxHashSet<ValueId>,
 }
 
 impl Requirements {
-    /// Inputs that share memory.
+    /// The requirements of inputs that share memory, by groups.
     pub fn sharing(groups: &[Vec<usize>]) -> Requirements {
         Requirements {
             groups: groups.iter().cloned().map(InputGroup::of).collect(),
@@ -51,6 +60,7 @@ impl Requirements {
         new > 0
     }
 
+    /// Adds a requirement. Returns whether it is new.
     fn insert(&mut self, requirement: Requirement) -> bool {
         match requirement {
             Requirement::MemoryOrder(value) => self.memory_order.insert(value),
