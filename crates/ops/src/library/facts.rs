@@ -88,6 +88,11 @@ impl MemoryFacts for Facts {
     fn uses_rng(&self, op: &str) -> bool {
         Op::find(op).map_or(true, |op| op.is_random())
     }
+
+    fn is_custom(&self, op: &str) -> bool {
+        // the functional dialect's own operators are in no registry
+        !op.starts_with("ir::") && Op::find(op).map_or(true, |op| !op.is_builtin())
+    }
 }
 
 impl OpFacts for Facts {
