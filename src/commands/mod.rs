@@ -45,7 +45,7 @@ fn read(file: &Path) -> Result<Graph> {
 /// Prints a graph again, or as DOT.
 pub fn graph(file: &Path, dot: bool) -> Result<()> {
     let graph = read(file)?;
-    print(&if dot { graph.to_dot() } else { graph.to_string() })
+    print(&if dot { graph.to_dot(&library::Facts) } else { graph.to_string() })
 }
 
 /// Prints a program as a graph of values.
