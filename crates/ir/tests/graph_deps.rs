@@ -113,6 +113,7 @@ fn petgraph_algorithms_run_on_dataflow() {
 }
 
 #[test]
+fn dependence_orders_memory_and_effects() {
     let cases: [(&str, &[&str]); 10] = [
         (
             "%y: f32[4] = t::read(%x)\n  t::write(%x)\n  t::read(%x)",

@@ -91,7 +91,8 @@ impl MemoryFacts for Facts {
 
     fn is_custom(&self, op: &str) -> bool {
         // the functional dialect's own operators are in no registry
-        !op.starts_with("ir::") && Op::find(op).map_or(true, |op| !op.is_builtin())
+        !maquette_ir::functional_ops::is_functional_op(op)
+            && Op::find(op).map_or(true, |op| !op.is_builtin())
     }
 }
 
