@@ -1,5 +1,5 @@
 //! What making a program functional costs, what each part of it is good for, and whether the same
-//! program gives the same graph. `cargo bench --bench functionalize [OPS…]`.
+//! program gives the same graph. `cargo bench -p maquette-benches --bench functionalize [OPS…]`.
 //!
 //! The program is a made-up transformer: residuals added in place, one buffer split in three,
 //! caches written by rows, a store that nobody sees.

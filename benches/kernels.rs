@@ -1,4 +1,4 @@
-//! What eager operators cost, beside PyTorch where it is installed. `cargo bench --bench kernels
+//! What eager operators cost, beside PyTorch where it is installed. `cargo bench -p maquette-benches --bench kernels
 //! [NAME…]`.
 //!
 //! Every case is timed here and then by `benches/peers/torch_kernels.py` (with `MAQUETTE_PYTHON`,
@@ -230,7 +230,7 @@ fn sample(run: &dyn Fn() -> Tensor, calls: u32) -> Duration {
 /// PyTorch's seconds by case, where it is installed.
 fn peer(names: &[String]) -> BTreeMap<String, f64> {
     let python = std::env::var("MAQUETTE_PYTHON").unwrap_or_else(|_| "python3".into());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/torch_kernels.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/torch_kernels.py");
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).to_string();
     let Ok(out) = Command::new(python).arg(script).arg(threads).args(names).output() else {
         return BTreeMap::new();

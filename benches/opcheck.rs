@@ -1,4 +1,4 @@
-//! What checking an operator costs. `cargo bench --bench opcheck`.
+//! What checking an operator costs. `cargo bench -p maquette-benches --bench opcheck`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use maquette::library::{OpcheckOptions, opcheck, opcheck_with};

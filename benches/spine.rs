@@ -1,4 +1,4 @@
-//! What tracing, calling and printing cost. `cargo bench --bench spine`.
+//! What tracing, calling and printing cost. `cargo bench -p maquette-benches --bench spine`.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use maquette::prelude::*;

@@ -13,9 +13,9 @@ fn crop(pic: &Tensor, cut: &[i64]) -> Result<Tensor> {
     let pic = pic.to_array::<f32>()?;
     let hwc = pic.permuted_axes(vec![1, 2, 0]);
     let cut = hwc.slice_each_axis(|axis| match axis.axis.index() {
-        0 => ndarray::Slice::from(top as isize..bottom as isize),
-        1 => ndarray::Slice::from(left as isize..right as isize),
-        _ => ndarray::Slice::from(..),
+        0 => maquette::ndarray::Slice::from(top as isize..bottom as isize),
+        1 => maquette::ndarray::Slice::from(left as isize..right as isize),
+        _ => maquette::ndarray::Slice::from(..),
     });
     Ok(Tensor::from(cut.as_standard_layout().into_owned()).permute([2, 0, 1]))
 }

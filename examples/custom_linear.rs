@@ -6,8 +6,10 @@ use maquette::prelude::*;
 #[custom_op("custom_linear::custom_linear")]
 fn custom_linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let (x, w, b) = (x.to_array::<f32>()?, weight.to_array::<f32>()?, bias.to_array::<f32>()?);
-    let (x, w) =
-        (x.into_dimensionality::<ndarray::Ix2>()?, w.into_dimensionality::<ndarray::Ix2>()?);
+    let (x, w) = (
+        x.into_dimensionality::<maquette::ndarray::Ix2>()?,
+        w.into_dimensionality::<maquette::ndarray::Ix2>()?,
+    );
     Ok(Tensor::from(x.dot(&w.t()) + &b))
 }
 

@@ -55,6 +55,8 @@ pub use maquette_ops::{
     args, bail, ensure, fake, kwargs,
 };
 pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
+#[doc(no_inline)]
+pub use {half, ndarray};
 #[cfg(feature = "check")]
 pub use {
     maquette_check as check, maquette_check::opcheck_suite, maquette_trace::assert_graph_snapshot,
@@ -94,6 +96,7 @@ struct Functionalization;
 #[doc = include_str!("../docs/export.md")]
 struct Export;
 
-#[cfg(doctest)]
+// this page checks operators
+#[cfg(all(doctest, feature = "check"))]
 #[doc = include_str!("../docs/custom-operators.md")]
 struct CustomOperators;

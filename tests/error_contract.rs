@@ -118,7 +118,7 @@ fn one_line(program: &str) -> String {
 /// The attribute and head of a function in a file of `tests/ui`, and what the compiler says of
 /// these lines.
 fn of_compiler(file: &str, function: &str) -> (String, String) {
-    let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ui").join(file);
+    let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("ui").join(file);
     let source = std::fs::read_to_string(at.with_extension("rs")).unwrap();
     let messages = std::fs::read_to_string(at.with_extension("stderr")).unwrap();
     let lines: Vec<&str> = source.lines().collect();
@@ -130,7 +130,7 @@ fn of_compiler(file: &str, function: &str) -> (String, String) {
         lines[head - 1..=head].iter().map(|l| l.trim().trim_end_matches(" {")).collect::<Vec<_>>();
     let about = |message: &&str| {
         let place = message
-            .split(&format!("tests/ui/{file}.rs:"))
+            .split(&format!("ui/{file}.rs:"))
             .nth(1)
             .and_then(|p| p.split(':').next()?.parse::<usize>().ok());
         place.is_some_and(|line| (head..=head + 1).contains(&line))

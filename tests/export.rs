@@ -142,6 +142,10 @@ fn an_exported_program() {
     let encoder = encoder(&lent);
     let program: Program<Batch, _> = options().name("encoder").export(&encoder, batch()).unwrap();
     assert_snapshot!("exported_program", program);
+    let picture = program.to_dot();
+    for role in ["parameter\\n%", "buffer\\n%", "input\\n%"] {
+        assert!(picture.contains(role), "{picture}");
+    }
     for call in 1..4 {
         let (eager, exported) = (batch(), batch());
         let (x, rows) = encoder.forward(eager.clone()).unwrap();

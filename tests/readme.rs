@@ -28,6 +28,9 @@ fn the_graph_is_as_printed() {
         .trace(model, inputs)
         .unwrap();
     assert_eq!(traced.graph().to_string(), printed.trim_end());
+    // `dot -Tsvg docs/pictures/readme.dot -o docs/pictures/readme.svg` draws the picture
+    let picture = include_str!("../docs/pictures/readme.dot");
+    assert_eq!(traced.graph().to_dot(&library::Facts), picture);
 }
 
 #[test]
@@ -62,7 +65,7 @@ fn every_example_is_named_and_every_named_example_exists() {
         .filter_map(|l| l.strip_prefix("| `cargo run --release --example ")?.split('`').next())
         .collect();
     named.sort_unstable();
-    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     let mut there: Vec<String> = std::fs::read_dir(examples)
         .unwrap()
         .map(|e| e.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())

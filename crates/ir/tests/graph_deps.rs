@@ -113,24 +113,6 @@ fn petgraph_algorithms_run_on_dataflow() {
 }
 
 #[test]
-fn dot_output() {
-    insta::assert_snapshot!(parse(DIAMOND).to_dot(), @r#"
-    digraph {
-        0 [ shape=box label="t::a"]
-        1 [ shape=box label="t::b"]
-        2 [ shape=box label="t::c"]
-        3 [ shape=box label="t::d"]
-        4 [ shape=box label="t::e"]
-        0 -> 1 [ label="%a: f32[4]"]
-        0 -> 2 [ label="%a: f32[4]"]
-        1 -> 3 [ label="%b: f32[4]"]
-        1 -> 4 [ style=dashed label="size of %n"]
-        2 -> 3 [ label="%c: f32[4]"]
-    }
-    "#);
-}
-
-#[test]
 fn dependence_orders_memory_and_effects() {
     let cases: [(&str, &[&str]); 10] = [
         (

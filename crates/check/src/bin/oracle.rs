@@ -36,7 +36,12 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let fuzzer =
         Fuzzer { programs: 1000, seed: 1, statements: 12, modes: modes(), threads, stats: false };
     let mut o = Options { fuzzer, write: None, replay: None, show: None };
+    let mut given: Vec<String> = Vec::new();
     while let Some(arg) = args.next() {
+        if given.contains(&arg) {
+            return Err(format!("`{arg}` is given twice\n{USAGE}"));
+        }
+        given.push(arg.clone());
         match arg.as_str() {
             "--stats" => {
                 o.fuzzer.stats = true;
@@ -63,7 +68,20 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             _ => o.replay = Some(value.into()),
         }
     }
-    Ok(o)
+    contradiction(&given).map_or(Ok(o), |told| Err(format!("{told}\n{USAGE}")))
+}
+
+/// What `--replay` and `--show` leave no meaning to: each does one thing with one program.
+fn contradiction(given: &[String]) -> Option<String> {
+    for (alone, beside) in
+        [("--replay", &["--mode"][..]), ("--show", &["--seed", "--statements"][..])]
+    {
+        let other = given.iter().find(|o| *o != alone && !beside.contains(&o.as_str()));
+        if let Some(other) = other.filter(|_| given.iter().any(|o| o == alone)) {
+            return Some(format!("`{alone}` and `{other}` cannot be given together"));
+        }
+    }
+    None
 }
 
 fn named(name: &str) -> Result<&'static dyn Mode, String> {
@@ -156,6 +174,29 @@ fn main() -> ExitCode {
         Err(e) => {
             eprintln!("{e}");
             ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::options;
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        let told = |line: &str| options(line.split(' ').map(String::from)).err();
+        for (line, expected) in [
+            ("--replay f --show 3", "`--replay` and `--show` cannot be given together"),
+            ("--replay f --seed 2", "`--replay` and `--seed` cannot be given together"),
+            ("--show 3 --mode traced", "`--show` and `--mode` cannot be given together"),
+            ("--stats --show 3", "`--show` and `--stats` cannot be given together"),
+            ("--seed 1 --seed 2", "`--seed` is given twice"),
+        ] {
+            let told = told(line).unwrap_or_default();
+            assert!(told.starts_with(expected), "{line}: {told}");
+        }
+        for line in ["--replay f --mode traced", "--show 3 --seed 1 --statements 4", "--stats"] {
+            assert_eq!(told(line), None);
         }
     }
 }

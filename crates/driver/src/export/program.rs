@@ -5,7 +5,8 @@ use super::signature::Signature;
 use super::state::ModuleTensors;
 use maquette_interp::{Interpreter, SourceInfo};
 use maquette_ir::Loc;
-use maquette_ir::graph::{Graph, Stmt};
+use maquette_ir::graph::{Graph, InputRole, Stmt};
+use maquette_ops::library::Facts;
 use maquette_ops::module::Slot;
 use maquette_ops::{Result, Tensor, Tree, Value};
 use maquette_rewrite::FunctionalGraph;
@@ -110,6 +111,17 @@ impl<I, O> Program<I, O> {
     /// caller gives.
     pub fn graph(&self) -> &Graph {
         &self.functional.graph
+    }
+
+    /// The graph in Graphviz's DOT language, as [`Graph::to_dot`] draws it, with parameters and
+    /// buffers told from inputs.
+    pub fn to_dot(&self) -> String {
+        let role = |input: usize| match self.names.iter().find(|(.., at)| *at == input) {
+            Some((_, Slot::Parameter, _)) => InputRole::Parameter,
+            Some((_, Slot::Buffer, _)) => InputRole::Buffer,
+            None => InputRole::Argument,
+        };
+        self.functional.graph.to_dot_with(&Facts, &role)
     }
 
     /// The graph, and how its results become what the program leaves.

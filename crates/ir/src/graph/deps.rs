@@ -47,7 +47,7 @@ pub struct Edge {
 /// The nodes of a graph and the edges between them, which all lead from earlier to later nodes.
 #[derive(Clone, Debug)]
 pub struct Adjacency<'g> {
-    pub(super) graph: &'g Graph,
+    graph: &'g Graph,
     /// Operator names, as node weights.
     ops: Vec<&'g str>,
     /// Sorted by source, then target.
@@ -70,6 +70,11 @@ impl Graph {
         let mut edges = self.data_edges();
         memory_deps::add_memory_edges(self, facts, &mut edges);
         Adjacency::new(self, edges)
+    }
+
+    /// For each value, the node that writes last to the memory the value may lie in.
+    pub(super) fn last_writers(&self, facts: &dyn MemoryFacts) -> Vec<Option<NodeId>> {
+        memory_deps::add_memory_edges(self, facts, &mut Vec::new())
     }
 
     fn data_edges(&self) -> Vec<(NodeId, NodeId, Edge)> {

@@ -20,12 +20,13 @@ struct LastAccess {
     readers: Vec<NodeId>,
 }
 
-/// Adds the edges of memory and effects.
+/// Adds the edges of memory and effects. Returns, for each value, the last node that writes to the
+/// memory which the value may share.
 pub(super) fn add_memory_edges(
     graph: &Graph,
     facts: &dyn MemoryFacts,
     edges: &mut Vec<(NodeId, NodeId, Edge)>,
-) {
+) -> Vec<Option<NodeId>> {
     let classes = alias_classes(graph, facts);
     let mut accesses = vec![LastAccess::default(); classes.len()];
     let (mut last_effect, mut last_rng) = (None, None);
@@ -72,6 +73,7 @@ pub(super) fn add_memory_edges(
             }
         }
     }
+    classes.iter().map(|&class| accesses.get(class)?.writer).collect()
 }
 
 /// For each value, the number of its class.
@@ -97,7 +99,7 @@ fn alias_classes(graph: &Graph, facts: &dyn MemoryFacts) -> Vec<usize> {
     classes.into_labeling()
 }
 
-fn for_each_arg(
+pub(super) fn for_each_arg(
     graph: &Graph,
     facts: &dyn MemoryFacts,
     node: NodeId,
@@ -111,7 +113,7 @@ fn for_each_arg(
     }
 }
 
-fn for_each_tensor(graph: &Graph, arg: Arg, mut f: impl FnMut(ValueId)) {
+pub(super) fn for_each_tensor(graph: &Graph, arg: Arg, mut f: impl FnMut(ValueId)) {
     graph.for_each_leaf(arg, &mut |leaf| {
         if let Arg::Value(v) = leaf
             && matches!(graph.value_type(v), ValueType::Tensor(_))

@@ -29,6 +29,7 @@ pub mod verify;
 pub use build::{BuildError, Created, GraphBuilder, ResultSpec};
 pub use consts::{Const, ConstSource, Digest};
 pub use deps::{Adjacency, Edge, EdgeKind, EdgeReference, Visited};
+pub use dot::InputRole;
 pub use op_facts::{ArgEffect, ArgKind, ArithOp, MemoryFacts, OpFacts, Placement};
 pub use parse::{MAX_TEXT, ParseError};
 pub use types::{

@@ -43,6 +43,11 @@ pub trait MemoryFacts {
         let _ = op;
         false
     }
+    /// Whether an operator is one that a program or library registered, for pictures.
+    fn is_custom(&self, op: &str) -> bool {
+        let _ = op;
+        false
+    }
 }
 
 /// An argument of a call, as far as the call's dtypes depend on it.

@@ -66,6 +66,12 @@ impl MemoryFacts for Facts {
     fn uses_rng(&self, op: &str) -> bool {
         Op::find(op).map_or(true, |op| op.is_random())
     }
+
+    fn is_custom(&self, op: &str) -> bool {
+        // the operators of functional graphs are in no registry
+        !maquette_ir::functional_ops::is_functional_op(op)
+            && Op::find(op).map_or(true, |op| !op.is_builtin())
+    }
 }
 
 impl OpFacts for Facts {

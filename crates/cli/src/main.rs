@@ -2,8 +2,12 @@
 
 mod commands;
 mod demo;
+mod output;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use maquette::Result;
+use output::{Output, tell};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -39,7 +43,8 @@ enum Command {
         /// The file with the graph's text; `-` reads standard input.
         file: PathBuf,
         /// How much is rewritten: `lift-only` applies no rule.
-        #[arg(long, value_name = "LEVEL", default_value = "exact", value_parser = ["lift-only", "exact"])]
+        #[arg(long, value_name = "LEVEL", default_value = "exact")]
+        #[arg(value_parser = ["lift-only", "exact"])]
         level: String,
         /// Stop after rules have added so many equalities.
         #[arg(long, value_name = "N")]
@@ -57,32 +62,52 @@ enum Command {
     /// Make calls that PyTorch recorded, and compare: eagerly, traced, and traced with symbolic
     /// sizes.
     Conform(commands::conform::Options),
+    /// Print completions for a shell: `maquette completions bash > FILE`, then `source FILE`.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs a subcommand. `false`: it ran, and recorded calls disagree.
+fn run(cli: Cli, out: &mut Output) -> Result<bool> {
+    match cli.command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false }) {
+        Command::Demo { confidence, graph_only } => demo::run(out, confidence, graph_only)?,
+        Command::Graph { file, dot } => commands::graph(out, &file, dot)?,
+        Command::Functionalize { file, level, stop_at, explain } => {
+            commands::functionalize(out, &file, level == "lift-only", stop_at, explain)?
+        }
+        Command::Ops { prefix } => commands::ops(out, prefix.as_deref())?,
+        Command::Conform(options) => return commands::conform::run(out, &options),
+        Command::Completions { shell } => {
+            // the generator panics where it cannot write, so it writes to memory
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "maquette", &mut script);
+            out.write_all(&script)?;
+        }
+    }
+    Ok(true)
 }
 
 fn main() -> ExitCode {
-    let command =
-        Cli::parse().command.unwrap_or(Command::Demo { confidence: 0.9, graph_only: false });
-    let done = match command {
-        Command::Demo { confidence, graph_only } => demo::run(confidence, graph_only),
-        Command::Graph { file, dot } => commands::graph(&file, dot),
-        Command::Functionalize { file, level, stop_at, explain } => {
-            commands::functionalize(&file, level == "lift-only", stop_at, explain)
-        }
-        Command::Ops { prefix } => commands::ops(prefix.as_deref()),
-        Command::Conform(options) => match commands::conform::run(&options) {
-            Ok(true) => Ok(()),
-            Ok(false) => return ExitCode::FAILURE,
-            Err(e) => Err(e),
-        },
-    };
+    let cli = Cli::parse();
+    let mut out = Output::new();
+    let done = run(cli, &mut out).and_then(|agree| {
+        // what is buffered is written here, or the error would be lost
+        out.flush()?;
+        Ok(agree)
+    });
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        // the reader has seen enough
+        Err(e) if output::is_closed_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => {
             let red = commands::RED;
             // a failed operator's line is worth showing, a line of this command is not
             match e.op() {
-                Some(_) => anstream::eprintln!("{red}error{red:#}: {e}"),
-                None => anstream::eprintln!("{red}error{red:#}: {}", e.kind()),
+                Some(_) => tell(format_args!("{red}error{red:#}: {e}")),
+                None => tell(format_args!("{red}error{red:#}: {}", e.kind())),
             }
             ExitCode::FAILURE
         }

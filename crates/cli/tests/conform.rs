@@ -19,7 +19,7 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/aten");
+const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/aten");
 
 #[test]
 fn what_is_stored_can_be_checked_again() {

@@ -58,7 +58,7 @@ fn operators_are_listed() {
 fn mistakes_are_told_in_a_line_or_two() {
     for (args, input, expected) in [
         (&["graph", "/no/such/file"][..], "", "cannot read /no/such/file"),
-        (&["graph", "-"], "graph g(%x", "line 1, column 8"),
+        (&["graph", "-"], "graph g(%x", "<stdin>:1:8: "),
         (&["ops", "nowhere"], "", "no operator's name begins with `nowhere`"),
         (&["demo", "--confidence", "7"], "", "expected a number from 0 to 1"),
     ] {
@@ -267,5 +267,60 @@ fn rewriting_goes_as_far_as_it_is_told() {
         let out = maquette(&[&["functionalize", "-"], wrong].concat());
         assert!(out.status.code() == Some(2) && out.stdout.is_empty(), "{wrong:?}");
         assert!(text(&out.stderr).contains(expected), "{wrong:?}: {}", text(&out.stderr));
+    }
+}
+
+#[test]
+fn what_is_printed_ends_with_a_newline() {
+    let graph = maquette(&["demo", "--graph-only"]);
+    for args in [&["graph", "-"][..], &["graph", "--dot", "-"], &["functionalize", "-"]] {
+        let out = maquette_reading(args, text(&graph.stdout));
+        let shown = text(&out.stdout);
+        assert!(shown.ends_with("}\n") && !shown.ends_with("\n\n"), "{args:?}: {shown}");
+        assert!(!shown.contains('\u{1b}'), "no escape codes in a pipe");
+    }
+    assert!(text(&graph.stdout).ends_with("}\n"));
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_error() {
+    for args in [&["demo"][..], &["ops"], &["completions", "bash"]] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_maquette"))
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success() && out.stderr.is_empty(), "{args:?}: {}", text(&out.stderr));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_device_is_an_error_and_no_panic() {
+    const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/aten");
+    for args in [
+        &["demo"][..],
+        &["demo", "--graph-only"],
+        &["ops", "aten::add"],
+        &["conform", RECORDED],
+        &["completions", "zsh"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let out =
+            Command::new(env!("CARGO_BIN_EXE_maquette")).args(args).stdout(full).output().unwrap();
+        let told = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{args:?}: {told}");
+        assert!(told.starts_with("error: cannot write to standard output: "), "{args:?}: {told}");
+    }
+}
+
+#[test]
+fn shells_complete_the_subcommands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let out = maquette(&["completions", shell]);
+        assert!(out.status.success() && text(&out.stdout).contains("functionalize"), "{shell}");
     }
 }

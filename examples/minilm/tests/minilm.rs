@@ -7,7 +7,7 @@ use minilm::attention::Attention;
 use minilm::bert::Bert;
 use minilm::tokens::{Tokens, Words};
 
-#[path = "../examples/minilm/main.rs"]
+#[path = "../src/main.rs"]
 mod minilm;
 
 /// What vectors may differ by, element by element.
@@ -29,12 +29,15 @@ fn fixture() -> Option<Fixture> {
         eprintln!("skipped: there is no model in {}", folder.display());
         return None;
     }
-    let expected =
-        Weights::from_safetensors(include_bytes!("data/minilm/expected.safetensors")).unwrap();
+    let expected = Weights::from_safetensors(include_bytes!(
+        "../../../tests/data/minilm/expected.safetensors"
+    ))
+    .unwrap();
     Some(Fixture {
         words: Words::load(&folder, minilm::MAX_TOKENS).unwrap(),
         bert: Bert::load(&folder).unwrap(),
-        sentences: serde_json::from_str(include_str!("data/minilm/sentences.json")).unwrap(),
+        sentences: serde_json::from_str(include_str!("../../../tests/data/minilm/sentences.json"))
+            .unwrap(),
         tokens: Tokens {
             ids: expected.get("input_ids").unwrap(),
             mask: expected.get("attention_mask").unwrap(),

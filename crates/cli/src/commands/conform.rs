@@ -1,10 +1,12 @@
 //! `maquette conform`: recorded calls against the operators here.
 
 use super::{BOLD, DIM, GREEN, RED};
-use maquette::check::conform::{
+use crate::output::Output;
+use maquette::prelude::*;
+use maquette_check::conform::{
     ConformError, File, OperatorReport, Stage, check_file, markdown, operator_files, parse_names,
 };
-use maquette::prelude::*;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// What is shown and kept.
@@ -35,69 +37,66 @@ fn reading<T>(path: &Path, verb: &str, done: std::io::Result<T>) -> Result<T> {
 }
 
 /// Runs the calls, prints a line an operator, and returns whether every call agrees.
-pub fn run(options: &Options) -> Result<bool> {
+pub fn run(out: &mut Output, options: &Options) -> Result<bool> {
     let only = match &options.ops {
         Some(path) => Some(parse_names(&reading(path, "read", std::fs::read_to_string(path))?)),
         None => None,
     };
-    if let Some(out) = &options.write {
-        reading(out, "create", std::fs::create_dir_all(out))?;
+    if let Some(folder) = &options.write {
+        reading(folder, "create", std::fs::create_dir_all(folder))?;
     }
     let files = operator_files(&options.dir, only.as_ref()).map_err(text)?;
     let recorded: std::collections::BTreeSet<String> =
         files.iter().filter_map(|p| Some(p.file_stem()?.to_str()?.to_owned())).collect();
-    anstream::println!(
+    writeln!(
+        out,
         "{BOLD}{:56} {:>9}  {:>7} {:>6} {:>6} {:>8}{BOLD:#}",
-        "operator",
-        "agree",
-        "missing",
-        "eager",
-        "traced",
-        "symbolic"
-    );
+        "operator", "agree", "missing", "eager", "traced", "symbolic"
+    )?;
     let mut reports = Vec::new();
     for path in files {
         let file = File::read(&path).map_err(text)?;
         let (report, found) = check_file(&file);
-        row(&report);
+        row(out, &report)?;
         if options.failures {
             for (i, failure) in report.failures() {
-                anstream::println!("  call {i}, {failure}");
+                writeln!(out, "  call {i}, {failure}")?;
             }
         }
-        if let Some(out) = &options.write {
-            file.store(&found, out).map_err(text)?;
+        if let Some(folder) = &options.write {
+            file.store(&found, folder).map_err(text)?;
         }
         reports.push(report);
     }
     let unrecorded: Vec<&str> =
         only.iter().flatten().filter(|n| !recorded.contains(*n)).map(String::as_str).collect();
     if !unrecorded.is_empty() {
-        anstream::println!("{DIM}no recorded calls of {}{DIM:#}", unrecorded.join(" "));
+        writeln!(out, "{DIM}no recorded calls of {}{DIM:#}", unrecorded.join(" "))?;
     }
     if let Some(path) = &options.table {
         reading(path, "write", std::fs::write(path, markdown(&reports)))?;
     }
     let (passed, failed) =
         reports.iter().fold((0, 0), |(p, f), r| (p + r.passed(), f + r.failed()));
-    anstream::println!("{passed} passed, {failed} failed");
+    writeln!(out, "{passed} passed, {failed} failed")?;
     Ok(failed == 0)
 }
 
-fn row(report: &OperatorReport) {
+fn row(out: &mut Output, report: &OperatorReport) -> Result<()> {
     let colour = if report.failed() == 0 { GREEN } else { RED };
     let agree = format!("{}/{}", report.passed(), report.calls.len());
-    anstream::print!("{:56} {colour}{agree:>9}{colour:#} ", report.name);
+    write!(out, "{:56} {colour}{agree:>9}{colour:#} ", report.name)?;
     for (stage, width) in
         [(Stage::Missing, 8), (Stage::Eager, 7), (Stage::Static, 7), (Stage::Symbolic, 9)]
     {
         match report.failed_at(stage) {
-            0 => anstream::print!("{:width$}", ""),
-            n => anstream::print!("{n:width$}"),
+            0 => write!(out, "{:width$}", "")?,
+            n => write!(out, "{n:width$}")?,
         }
     }
-    anstream::println!();
+    writeln!(out)?;
     if let Some(other) = &report.other_schema {
-        anstream::println!("  {RED}its schema here is{RED:#} {other}");
+        writeln!(out, "  {RED}its schema here is{RED:#} {other}")?;
     }
+    Ok(())
 }

@@ -63,8 +63,10 @@ impl Request {
 
 /// Where the model is if nobody says: `MAQUETTE_MINILM`, or else `target/minilm`.
 pub fn default_folder() -> PathBuf {
-    std::env::var_os("MAQUETTE_MINILM")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("target/minilm"), PathBuf::from)
+    std::env::var_os("MAQUETTE_MINILM").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/minilm"),
+        PathBuf::from,
+    )
 }
 
 fn report(request: &Request) -> Result<String> {

@@ -8,7 +8,7 @@ use maquette::prelude::*;
 pub fn normalize(images: &Tensor) -> Result<Tensor> {
     let pixels = images.read::<u8>()?;
     let floats = pixels.mapv(|p| f32::from(p) / 16.0);
-    Ok(Tensor::from(floats.insert_axis(ndarray::Axis(1))))
+    Ok(Tensor::from(floats.insert_axis(maquette::ndarray::Axis(1))))
 }
 
 #[register_fake(normalize)]
@@ -27,7 +27,8 @@ fn normalize_fake(_cx: &FakeCtx, images: &Tensor) -> Result<Tensor> {
 #[custom_op("demo::confident_rows")]
 pub fn confident_rows(probabilities: &Tensor, threshold: f64) -> Result<Tensor> {
     let p = probabilities.read::<f32>()?;
-    let sure = |row: ndarray::ArrayViewD<f32>| row.iter().any(|&x| f64::from(x) >= threshold);
+    let sure =
+        |row: maquette::ndarray::ArrayViewD<f32>| row.iter().any(|&x| f64::from(x) >= threshold);
     let rows =
         p.outer_iter().enumerate().filter(|(_, row)| sure(row.view())).map(|(i, _)| i as i64);
     Ok(Tensor::from(rows.collect::<Vec<i64>>()))

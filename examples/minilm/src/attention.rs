@@ -1,7 +1,7 @@
 //! Attention, as the builtin operator or as a custom one: the same numbers, another graph.
 
+use maquette::ndarray::{Array4, Axis, Ix4, s};
 use maquette::prelude::*;
-use ndarray::{Array4, Axis, Ix4, s};
 
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

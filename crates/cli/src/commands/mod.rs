@@ -1,0 +1,142 @@
+//! The small subcommands.
+
+pub mod conform;
+mod explain;
+pub mod highlight;
+
+use crate::output::{Output, tell};
+use anstyle::{AnsiColor, Style};
+use maquette::ir::functional_ops;
+use maquette::prelude::*;
+use maquette::rewrite::{self, Level, Options};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::path::Path;
+
+pub const RED: Style = AnsiColor::Red.on_default().bold();
+pub const BOLD: Style = Style::new().bold();
+pub const DIM: Style = Style::new().dimmed();
+pub const GREEN: Style = AnsiColor::Green.on_default();
+
+/// Parses a number in [0, 1].
+pub fn probability(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
+        _ => Err("expected a number from 0 to 1".into()),
+    }
+}
+
+/// A graph, and where the file has its statements.
+struct GraphFile {
+    graph: Graph,
+    /// The file's name, as messages show it.
+    name: String,
+    /// By statement, its line, from 1.
+    lines: Vec<usize>,
+}
+
+/// Reads a graph, verifies it, and checks its calls against the operators.
+fn read(file: &Path) -> Result<GraphFile> {
+    let (text, name) = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        (text, "<stdin>".to_owned())
+    } else {
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| Error::msg(format!("cannot read {}: {e}", file.display())))?;
+        (text, file.display().to_string())
+    };
+    let (graph, lines) = Graph::parse_with_lines(&text).map_err(|e| {
+        // `FILE:LINE:COLUMN`, as editors know it, and the lines that show where
+        let text = e.to_string();
+        let message = text.split_once(": ").map_or("", |(_, message)| message);
+        Error::msg(format!("{name}:{}:{}: {message}", e.line, e.column))
+    })?;
+    graph.verify().map_err(|e| Error::msg(format!("{name}: {e}")))?;
+    maquette::check_calls(&graph).map_err(|e| {
+        // no line of this command is to blame
+        let op = e.op().map(|op| format!("{op}: ")).unwrap_or_default();
+        let window = e.window().unwrap_or_default().trim_end();
+        Error::msg(format!("{name}: {op}{}\n{window}", e.kind()))
+    })?;
+    Ok(GraphFile { graph, name, lines })
+}
+
+/// Prints a graph again, or as DOT.
+pub fn graph(out: &mut Output, file: &Path, dot: bool) -> Result<()> {
+    let GraphFile { graph, .. } = read(file)?;
+    match dot {
+        true => write!(out, "{}", graph.to_dot(&library::Facts))?,
+        false => writeln!(out, "{}", highlight::graph(&graph.to_string()))?,
+    }
+    Ok(())
+}
+
+/// Prints a program as a graph of values.
+pub fn functionalize(
+    out: &mut Output,
+    file: &Path,
+    lift_only: bool,
+    stop_at: Option<u64>,
+    explain: bool,
+) -> Result<()> {
+    let mut options = Options::new().level(if lift_only { Level::LiftOnly } else { Level::Exact });
+    if let Some(n) = stop_at {
+        options = options.stopping_at(n);
+    }
+    let GraphFile { graph, name: file_name, lines } = read(file)?;
+    // `FILE:LINE` of the refused statement, as editors know it
+    let in_file = |e: rewrite::FunctionalizeError| {
+        let statement = e.statement.as_ref().and_then(|s| lines.get(s.index));
+        match statement {
+            Some(line) => Error::msg(format!("{file_name}:{line}: {e}")),
+            None => Error::other(e),
+        }
+    };
+    let names: BTreeSet<&str> = graph.nodes().map(|n| graph.op_name(n)).collect();
+    // a functional graph's own operators are in no registry
+    for name in names
+        .into_iter()
+        .filter(|name| !functional_ops::is_functional_op(name) && Op::find(name).is_err())
+    {
+        tell(format_args!(
+            "{BOLD}note{BOLD:#}: there is no operator `{name}` here; it is taken to write to all \
+                its tensors"
+        ));
+    }
+    let f = rewrite::functionalize(&graph, &library::Facts, &options).map_err(in_file)?;
+    writeln!(out, "{}", highlight::graph(&f.graph.to_string()))?;
+    if explain {
+        let plan = rewrite::plan(&f, &library::Facts).map_err(Error::other)?;
+        let mode = rewrite::functionalize_in_place(&graph, &library::Facts, &options)
+            .map_err(Error::other)?;
+        write!(out, "{}{}", explain::results(&f), explain::rules(&f, lift_only))?;
+        write!(out, "{}", explain::execution(&f, &plan, &mode))?;
+    }
+    Ok(())
+}
+
+/// Lists operators, and what is registered for operators that nothing defines.
+pub fn ops(out: &mut Output, prefix: Option<&str>) -> Result<()> {
+    let wanted = |op: &Op| prefix.is_none_or(|p| op.name().starts_with(p));
+    let found: Vec<Op> = library::all().into_iter().filter(wanted).collect();
+    let unresolved: Vec<Op> = library::unresolved().into_iter().filter(wanted).collect();
+    if found.is_empty() && unresolved.is_empty() {
+        bail!("no operator's name begins with `{}`", prefix.unwrap_or_default());
+    }
+    for op in &found {
+        writeln!(out, "{BOLD}{}{BOLD:#}", op.schema()?)?;
+        writeln!(out, "  {DIM}tags: {}{DIM:#}", op.tags())?;
+        for registration in op.registrations() {
+            writeln!(out, "  {DIM}{registration}{DIM:#}")?;
+        }
+    }
+    for op in &unresolved {
+        writeln!(out, "{RED}{} is not defined{RED:#}", op.name())?;
+        for registration in op.registrations() {
+            writeln!(out, "  {DIM}{registration}{DIM:#}")?;
+        }
+    }
+    writeln!(out, "{} operators", found.len())?;
+    Ok(())
+}
