@@ -75,11 +75,16 @@ pub mod prelude {
 /// What the macros' output names. Not for use by hand.
 #[doc(hidden)]
 pub mod __private {
-    pub use maquette_ops::library::wrapper::{LazyOp, Written, boxed, tensors, values};
+    pub use maquette_ir::sym::SymInt;
+    pub use maquette_ops::library::wrapper::{
+        LazyOp, Written, boxed, integer, register_fake, register_kernel, tensors, values,
+    };
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
     pub use maquette_ops::module::{Module, Slot as ModuleSlot, State as ModuleState, visit_part};
     pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
-    pub use maquette_ops::{Args, Effect, Op, Result, Tensor, Tree, Value, custom_op, inventory};
+    pub use maquette_ops::{
+        Args, Effect, IntoDims, Op, Result, Tensor, Tree, Value, custom_op, inventory,
+    };
 }
 
 #[cfg(doctest)]

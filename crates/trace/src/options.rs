@@ -12,7 +12,7 @@ use maquette_ops::{Result, Tensor, Tree, tree};
 /// # Errors
 /// As [`TraceOptions::trace`].
 #[track_caller]
-pub fn trace<I: Tree, O: Tree>(f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O>> {
+pub fn trace<I: Tree, O: Tree>(f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O::Output>> {
     TraceOptions::new().trace(f, inputs)
 }
 
@@ -95,8 +95,23 @@ impl TraceOptions {
         self
     }
 
-    /// Runs `f` once on fake tensors for `inputs` and returns the graph of what it did. The data of
-    /// `inputs` is neither read nor written.
+    /// Runs `f` once on fake tensors for `inputs` and returns the graph of the operators that it
+    /// called. The data of `inputs` is neither read nor written.
+    ///
+    /// `f` may return a [`Result`], or a tree with results in it. An error ends the trace; the
+    /// traced program returns the tree without them ([`Tree::Output`]), so that
+    /// [`Traced::run`] gives one `Result`:
+    ///
+    /// ```
+    /// use maquette_ops::{Result, Tensor};
+    /// use maquette_trace::TraceOptions;
+    ///
+    /// let x = Tensor::from([1.0f32, 2.0]);
+    /// let f = |x: Tensor| -> Result<Tensor> { (x * 2.0).ok().cloned() };
+    /// let y: Tensor = TraceOptions::symbolic().trace(f, x.clone())?.run(x)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), maquette_ops::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The options do not fit the inputs; or the first error of any operation in `f`, even if
@@ -106,7 +121,7 @@ impl TraceOptions {
         &self,
         f: impl FnOnce(I) -> O,
         inputs: I,
-    ) -> Result<Traced<I, O>> {
+    ) -> Result<Traced<I, O::Output>> {
         self.record(f, None, inputs, Loc::caller())
     }
 
@@ -117,7 +132,7 @@ impl TraceOptions {
         state: Option<&[(String, Tensor)]>,
         inputs: I,
         loc: Loc,
-    ) -> Result<Traced<I, O>> {
+    ) -> Result<Traced<I, O::Output>> {
         let (in_spec, leaves) = tree::flatten(&inputs)?;
         // an `i64` and a `SymInt` flatten alike; the one that asks for its number while the tree is
         // rebuilt stays a number
