@@ -27,8 +27,9 @@
 //! # }
 //! ```
 //!
-//! The parts: [`Tensor`] and its operators, [`custom_op`] and what can be registered for it,
-//! [`trace`], and the graph of [`ir`].
+//! The parts: [`Tensor`] and its operators; [`macro@custom_op`] and what can be registered for one;
+//! [`trace()`] and [`TraceOptions`]; [`ExportOptions`] and [`Program`]; [`rewrite`]; and the graph of
+//! [`ir`]. The guides are in [`guide`].
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -42,6 +43,7 @@ pub use maquette_driver::{
 };
 pub use maquette_interp as interp;
 pub use maquette_interp::check_calls;
+
 pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
@@ -55,6 +57,7 @@ pub use maquette_ops::{
     args, bail, ensure, fake, kwargs,
 };
 pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
+pub use {half, ndarray};
 #[cfg(feature = "check")]
 pub use {
     maquette_check as check, maquette_check::opcheck_suite, maquette_trace::assert_graph_snapshot,
@@ -87,18 +90,20 @@ pub mod __private {
     };
 }
 
+/// The guides. A test compiles and runs every snippet of them.
+pub mod guide {
+    #[doc = include_str!("../docs/custom-operators.md")]
+    pub mod custom_operators {}
+    #[doc = include_str!("../docs/branching.md")]
+    pub mod branching {}
+    #[doc = include_str!("../docs/export.md")]
+    pub mod export {}
+    #[doc = include_str!("../docs/functionalization.md")]
+    pub mod functionalization {}
+    #[doc = include_str!("../docs/snapshots.md")]
+    pub mod snapshots {}
+}
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/functionalization.md")]
-struct Functionalization;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/export.md")]
-struct Export;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/custom-operators.md")]
-struct CustomOperators;

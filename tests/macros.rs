@@ -253,7 +253,8 @@ fn kernels_are_added_to_their_operator() {
 #[custom_op("mac::crop")]
 fn crop(x: &Tensor, rows: SymInt, columns: i64, offset: &[i64], step: &[SymInt]) -> Result<Tensor> {
     let step: i64 = step.iter().map(|s| s.guard_int()).sum::<Result<i64, _>>()?;
-    Ok(Tensor::from([rows.guard_int()?, columns, offset.iter().sum(), step]).to_dtype(x.dtype()))
+    Ok(Tensor::from([rows.guard_int()?, columns, offset.iter().sum::<i64>(), step])
+        .to_dtype(x.dtype()))
 }
 
 #[register_fake(crop)]

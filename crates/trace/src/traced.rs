@@ -136,12 +136,8 @@ impl<I: Tree, O: Tree> Traced<I, O> {
             .map(|_| String::new())
             .chain(interface.input_labels().map(ToOwned::to_owned))
             .collect();
-        let source_info = SourceInfo {
-            guard_locs,
-            assert_locs,
-            input_names: &labels,
-            call_site: Loc::caller(),
-        };
+        let source_info =
+            SourceInfo { guard_locs, assert_locs, input_names: &labels, call_site: Loc::caller() };
         let run = || {
             let own = state.iter().map(|s| Value::Tensor(s.tensor.clone()));
             let given: Vec<Value> = own.chain(interface.flatten_inputs(&inputs)?).collect();

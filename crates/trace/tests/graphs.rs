@@ -6,7 +6,7 @@ use common::{COUNT, INC, INC_RETURNED, NONZERO, call, matrix, values, vector};
 use insta::assert_snapshot;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
-use maquette_ops::{ErrorKind, IntoDims, Result, RunError, Tensor, args};
+use maquette_ops::{ErrorKind, IntoDims, Result, RunError, Tensor, args, bail};
 use maquette_trace::{Dim, TraceOptions, trace};
 
 #[test]
