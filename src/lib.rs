@@ -27,8 +27,9 @@
 //! # }
 //! ```
 //!
-//! The parts: [`Tensor`] and its operators, [`custom_op`] and what can be registered for it,
-//! [`trace`], and the graph of [`ir`].
+//! The parts: [`Tensor`] and its operators; [`macro@custom_op`] and what can be registered for one;
+//! [`trace()`] and [`TraceOptions`]; [`ExportOptions`] and [`Program`]; [`rewrite`]; and the graph of
+//! [`ir`]. The guides are in [`guide`].
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -42,6 +43,7 @@ pub use maquette_driver::{
 };
 pub use maquette_interp as interp;
 pub use maquette_interp::check_calls;
+
 pub use maquette_ir as ir;
 pub use maquette_ir::graph::Graph;
 pub use maquette_ir::sym::{SymBool, SymInt};
@@ -55,7 +57,6 @@ pub use maquette_ops::{
     args, bail, ensure, fake, kwargs,
 };
 pub use maquette_trace::{Dim, TraceOptions, Traced, trace};
-#[doc(no_inline)]
 pub use {half, ndarray};
 #[cfg(feature = "check")]
 pub use {
@@ -77,26 +78,32 @@ pub mod prelude {
 /// What the macros' output names. Not for use by hand.
 #[doc(hidden)]
 pub mod __private {
-    pub use maquette_ops::library::wrapper::{LazyOp, Written, boxed, tensors, values};
+    pub use maquette_ir::sym::SymInt;
+    pub use maquette_ops::library::wrapper::{
+        LazyOp, Written, boxed, integer, register_fake, register_kernel, tensors, values,
+    };
     pub use maquette_ops::library::{Stage, StaticRegistration, Tag};
     pub use maquette_ops::module::{Module, Slot as ModuleSlot, State as ModuleState, visit_part};
     pub use maquette_ops::tree::{Leaves, TreeSpec, wrong_shape};
-    pub use maquette_ops::{Args, Effect, Op, Result, Tensor, Tree, Value, custom_op, inventory};
+    pub use maquette_ops::{
+        Args, Effect, IntoDims, Op, Result, Tensor, Tree, Value, custom_op, inventory,
+    };
+}
+
+/// The guides. A test compiles and runs every snippet of them.
+pub mod guide {
+    #[doc = include_str!("../docs/custom-operators.md")]
+    pub mod custom_operators {}
+    #[doc = include_str!("../docs/branching.md")]
+    pub mod branching {}
+    #[doc = include_str!("../docs/export.md")]
+    pub mod export {}
+    #[doc = include_str!("../docs/functionalization.md")]
+    pub mod functionalization {}
+    #[doc = include_str!("../docs/snapshots.md")]
+    pub mod snapshots {}
 }
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/functionalization.md")]
-struct Functionalization;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/export.md")]
-struct Export;
-
-// this page checks operators
-#[cfg(all(doctest, feature = "check"))]
-#[doc = include_str!("../docs/custom-operators.md")]
-struct CustomOperators;

@@ -2,6 +2,8 @@
 
 use insta::assert_snapshot;
 
+#[path = "../examples/branch_on_size.rs"]
+mod branch_on_size;
 #[path = "../examples/crop.rs"]
 mod crop;
 #[path = "../examples/custom_linear.rs"]
@@ -39,6 +41,7 @@ macro_rules! snapshots {
 }
 
 snapshots!(
+    branch_on_size,
     crop,
     custom_linear,
     custom_nonzero,

@@ -149,7 +149,7 @@ fn an_exported_program() {
     for call in 1..4 {
         let (eager, exported) = (batch(), batch());
         let (x, rows) = encoder.forward(eager.clone()).unwrap();
-        let (y, same_rows) = program.call(exported.clone()).unwrap().unwrap();
+        let (y, same_rows) = program.call(exported.clone()).unwrap();
         assert_eq!(x.to_vec::<f32>().unwrap(), y.to_vec::<f32>().unwrap());
         for ((a, b), given) in rows.iter().zip(&same_rows).zip(&exported.rows) {
             assert_eq!(a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());

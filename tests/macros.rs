@@ -200,7 +200,7 @@ fn a_wrapper_calls_its_operator() {
         &[x.clone(), x.clone()],
         &holes,
         None,
-        10.into(),
+        10,
         &[0.5, 1.0],
         Scalar::Int(1),
         Some(DType::F32),
@@ -248,6 +248,40 @@ fn kernels_are_added_to_their_operator() {
     assert!(matches!(e.kind(), ErrorKind::Fake(_)), "{e}");
     let e = doubled(&x).ok().unwrap_err().to_string();
     assert!(e.contains("mac::doubled") && e.contains("cpu kernel"), "{e}");
+}
+
+#[custom_op("mac::crop")]
+fn crop(x: &Tensor, rows: SymInt, columns: i64, offset: &[i64], step: &[SymInt]) -> Result<Tensor> {
+    let step: i64 = step.iter().map(|s| s.guard_int()).sum::<Result<i64, _>>()?;
+    Ok(Tensor::from([rows.guard_int()?, columns, offset.iter().sum::<i64>(), step])
+        .to_dtype(x.dtype()))
+}
+
+#[register_fake(crop)]
+fn crop_fake(
+    _cx: &FakeCtx,
+    x: &Tensor,
+    _rows: SymInt,
+    _columns: SymInt,
+    _offset: &[SymInt],
+    _step: &[SymInt],
+) -> Result<Tensor> {
+    Ok(x.new_empty([4], x.dtype()))
+}
+
+#[test]
+fn a_wrapper_takes_anything_that_is_an_integer() {
+    let x = Tensor::from([[1f32, 2.0, 3.0]]);
+    let n = x.size(1);
+    assert_eq!(values(&crop(&x, 3, n, [1, 2], x.sizes())), [3.0, 3.0, 3.0, 4.0]);
+    assert_eq!(values(&crop(&x, n, 2usize, vec![5i64], &[n, n])), [3.0, 2.0, 5.0, 6.0]);
+    // the kernel takes `i64`, and a tracer sees the symbol
+    let traced = TraceOptions::symbolic()
+        .trace(|x: Tensor| crop(&x, x.size(0), x.size(1), [x.size(1)], [1]), x.clone())
+        .unwrap();
+    let text = traced.graph().to_string();
+    assert!(text.contains("mac::crop(%in0, s0, s1, [s1], [1])"), "{text}");
+    assert_eq!(values(&traced.run(x).unwrap()), [1.0, 3.0, 3.0, 1.0]);
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub fn report() -> Result<String> {
     );
     let with_cache = |capacity: i64| {
         let caches = llama.caches(capacity);
-        greedy(|tokens| last_row(&step.run(State { tokens, caches: caches.clone() })??))
+        greedy(|tokens| last_row(&step.run(State { tokens, caches: caches.clone() })?))
     };
     for capacity in [20, 48] {
         let cached = with_cache(capacity)?;

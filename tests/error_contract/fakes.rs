@@ -33,7 +33,7 @@ fn no_fake(x: &Tensor) -> Result<Tensor> {
 }
 
 /// Traces a program, every size a symbol.
-fn program<O: Tree>(f: impl FnOnce(Tensor) -> Result<O>) -> Result<Traced<Tensor, Result<O>>> {
+fn program<O: Tree>(f: impl FnOnce(Tensor) -> Result<O>) -> Result<Traced<Tensor, O::Output>> {
     TraceOptions::symbolic().names(["x"]).trace(f, x())
 }
 

@@ -118,6 +118,8 @@ pub(crate) fn catch_panics<R>(what: &str, f: impl FnOnce() -> Result<R>) -> Resu
 pub(crate) struct FlatValues(pub(crate) Vec<Value>);
 
 impl Tree for FlatValues {
+    type Output = FlatValues;
+
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
         // an absent optional is no leaf
         Ok(TreeSpec::List(

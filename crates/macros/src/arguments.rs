@@ -24,6 +24,30 @@ pub(crate) enum Access {
     Mutate,
 }
 
+/// How a wrapper takes an argument that is only read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parameter {
+    /// As the kernel does.
+    AsKernel,
+    /// Anything that is an integer, known or symbolic: a kernel's `i64` is a `SymInt` to a tracer.
+    Integer,
+    /// Any list of these.
+    Integers,
+}
+
+/// How a wrapper takes an argument of this type.
+pub(crate) fn parameter(ty: &Type) -> Parameter {
+    let is_integer = |ty: &Type| matches!(last_segment(strip_parens(ty)), Some((name, None)) if name == "i64" || name == "SymInt");
+    match strip_parens(ty) {
+        Type::Reference(r) if r.mutability.is_none() => match strip_parens(&r.elem) {
+            Type::Slice(s) if is_integer(&s.elem) => Parameter::Integers,
+            _ => Parameter::AsKernel,
+        },
+        ty if is_integer(ty) => Parameter::Integer,
+        _ => Parameter::AsKernel,
+    }
+}
+
 /// How a kernel takes an argument of this type.
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 //! and `super::` mean inside the kernel, and would not see imports of a function body, where
 //! examples and tests live.
 
-use crate::arguments::Access;
+use crate::arguments::{Access, Parameter, parameter};
 use crate::options::{CustomOp, private};
 use crate::signature::{self, Argument, Output};
 use proc_macro2::{Span, TokenStream};
@@ -86,14 +86,17 @@ fn wrapper(
     output: &Output,
 ) -> TokenStream {
     let (ItemFn { vis, sig, .. }, Attributes { cfg, wrapper, .. }) = (function, attrs);
-    let (ident, parameters) = (&sig.ident, signature::parameters(arguments));
+    let (ident, parameters) = (&sig.ident, signature::parameters(private, arguments));
     // no argument can have these names
     let [boxed, result] = ["boxed", "result"].map(|name| Ident::new(name, Span::mixed_site()));
     let count = arguments.len();
-    let pushes = arguments.iter().map(|Argument { name, access, .. }| match access {
-        Access::Read => quote!(#boxed.push(#private::boxed(#name));),
-        Access::Mutate => quote!(#boxed.push(#private::Written::boxed(&#name));),
-    });
+    let pushes =
+        arguments.iter().map(|Argument { name, ty, access }| match (access, parameter(ty)) {
+            (Access::Mutate, _) => quote!(#boxed.push(#private::Written::boxed(&#name));),
+            (_, Parameter::Integer) => quote!(#boxed.push(#private::integer(#name));),
+            (_, Parameter::Integers) => quote!(#boxed.push(#private::Value::from_dims(#name));),
+            (_, Parameter::AsKernel) => quote!(#boxed.push(#private::boxed(#name));),
+        });
     let written = arguments.iter().filter(|a| a.access == Access::Mutate).map(|a| &a.name);
     let (ty, unbox) = match output {
         Output::Tensors(ty) => (

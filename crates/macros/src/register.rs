@@ -1,11 +1,12 @@
-//! `#[register_kernel]` and `#[register_fake]`: the function stays as it is; a static registration
-//! adds it to the operator.
+//! `#[register_kernel]` and `#[register_fake]`: the function stays as it is, and a static
+//! registration adds it to the operator. The function's arguments are compared with those of the
+//! operator's first kernel when both are compiled.
 
 use crate::custom_op::submit;
 use crate::options::{Register, private};
 use crate::signature;
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
 use syn::parse::Parser;
 use syn::{Error, ItemFn, Result};
 
@@ -37,11 +38,16 @@ fn expand(options: Result<Register>, function: Result<ItemFn>) -> Result<TokenSt
     let private = private(options.root.as_ref());
     let (op, ident) = (&options.op, &function.sig.ident);
     let cfg = function.attrs.iter().filter(|a| a.path().is_ident("cfg"));
+    // the kernel of the definition is an argument for its type alone; an error that compares it
+    // with this one points at this one's name
+    let span = ident.span().resolved_at(Span::call_site());
     let add = match &options.device {
-        Some(device) => quote!(register_kernel(#device, #ident)),
-        None => quote!(register_fake(#ident)),
+        Some(device) => {
+            quote_spanned!(span => #private::register_kernel(#op::op(), #op::kernel, #device, #ident))
+        }
+        None => quote_spanned!(span => #private::register_fake(#op::op(), #op::kernel, #ident)),
     };
-    let run = quote!(#op::op().#add.map_err(|e| e.at(loc)));
+    let run = quote!(#add.map_err(|e| e.at(loc)));
     let registration = submit(&private, &quote!(Extend), &quote!(#op::NAME), &run);
     Ok(quote! {
         #[allow(dead_code)]

@@ -1,6 +1,8 @@
 //! What a kernel's signature must be.
 
-use crate::arguments::{Access, SUPPORTED, access, is_tensor, last_segment, strip_parens, text};
+use crate::arguments::{
+    Access, Parameter, SUPPORTED, access, is_tensor, last_segment, parameter, strip_parens, text,
+};
 use proc_macro2::TokenStream;
 use syn::{
     Error, FnArg, Ident, Item, ItemFn, Pat, Result, ReturnType, Signature, Token, Type, parse2,
@@ -166,9 +168,20 @@ pub(crate) fn fake_context(sig: &Signature) -> Result<()> {
     }
 }
 
-/// The wrapper's parameters: the kernel's without `mut`, which is the kernel's own business.
-pub(crate) fn parameters(args: &[Argument]) -> syn::punctuated::Punctuated<TokenStream, Token![,]> {
-    args.iter().map(|Argument { name, ty, .. }| quote::quote!(#name: #ty)).collect()
+/// The wrapper's parameters: the kernel's without `mut`, which concerns the kernel alone, and with
+/// anything that becomes a `SymInt` for integers.
+pub(crate) fn parameters(
+    private: &TokenStream,
+    args: &[Argument],
+) -> syn::punctuated::Punctuated<TokenStream, Token![,]> {
+    let parameter = |Argument { name, ty, .. }: &Argument| match parameter(ty) {
+        Parameter::AsKernel => quote::quote!(#name: #ty),
+        Parameter::Integer => {
+            quote::quote!(#name: impl ::core::convert::Into<#private::SymInt>)
+        }
+        Parameter::Integers => quote::quote!(#name: impl #private::IntoDims),
+    };
+    args.iter().map(parameter).collect()
 }
 
 /// All errors as one.

@@ -55,6 +55,8 @@ fn implement(private: &TokenStream, input: &DeriveInput, fields: &Fields) -> Tok
     quote! {
         #[automatically_derived]
         impl #impl_generics #private::Tree for #ident #type_generics #where_clause {
+            type Output = Self;
+
             #[allow(unused_variables)]
             fn flatten(&self, leaves: &mut #private::Leaves) -> #private::Result<#private::TreeSpec> {
                 ::core::result::Result::Ok(#private::TreeSpec::Struct(#name, ::std::vec![#(#flatten),*]))

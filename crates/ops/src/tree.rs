@@ -111,6 +111,12 @@ impl Leaves {
         structs with `#[derive(Tree)]`"
 )]
 pub trait Tree: Sized {
+    /// The tree that a run of a traced or exported function returns: this one without its
+    /// [`Result`]s. A graph has no branch for an error; an error that the function would return is
+    /// the error of the run. It has the shape and the leaves of this tree, so both flatten alike.
+    /// `Self` for every tree that holds no result.
+    type Output: Tree;
+
     /// Adds the leaves in order, and returns the shape.
     ///
     /// # Errors
@@ -146,6 +152,8 @@ fn next(leaves: &mut dyn Iterator<Item = Value>) -> Result<Value> {
 macro_rules! leaf {
     ($($t:ty, $name:literal, $get:expr;)*) => { $(
         impl Tree for $t {
+            type Output = $t;
+
             fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
                 Ok(leaves.push(Value::from(self.clone())))
             }
@@ -166,6 +174,8 @@ leaf!(
 );
 
 impl Tree for Tensor {
+    type Output = Tensor;
+
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
         self.ok()?;
         Ok(leaves.push(Value::from(self)))
@@ -180,6 +190,8 @@ impl Tree for Tensor {
 }
 
 impl<T: Tree> Tree for Option<T> {
+    type Output = Option<T::Output>;
+
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
         self.as_ref().map_or(Ok(TreeSpec::None), |x| x.flatten(leaves))
     }
@@ -190,6 +202,8 @@ impl<T: Tree> Tree for Option<T> {
 }
 
 impl<T: Tree> Tree for Result<T> {
+    type Output = T::Output;
+
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
         match self {
             Ok(x) => x.flatten(leaves),
@@ -210,6 +224,8 @@ fn parts(expected: &str, n: Option<usize>, spec: &TreeSpec) -> Result<Vec<TreeSp
 }
 
 impl<T: Tree> Tree for Vec<T> {
+    type Output = Vec<T::Output>;
+
     fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
         let parts = self
             .iter()
@@ -227,6 +243,8 @@ impl<T: Tree> Tree for Vec<T> {
 macro_rules! tuple {
     ($n:literal $name:literal: $($t:ident $i:tt),*) => {
         impl<$($t: Tree),*> Tree for ($($t,)*) {
+            type Output = ($($t::Output,)*);
+
             #[allow(unused_variables)]
             fn flatten(&self, leaves: &mut Leaves) -> Result<TreeSpec> {
                 Ok(TreeSpec::List(vec![$(leaves.at(stringify!($i), &self.$i)?),*]))

@@ -51,18 +51,21 @@ pub use traced::{Interface, Traced, TracedProgram};
 #[doc(hidden)]
 pub use insta;
 
-/// Compares the text of a graph (or of anything that displays) with its snapshot, as
+/// Compares the text of a graph, or of anything else that displays, with its snapshot, as
 /// `insta::assert_snapshot!` does.
+///
+/// The snapshot is a file beside the test, named by the test or by the name that is given; with
+/// `@"…"` it is in the code. Its header shows the expression as it is written in the test.
 #[cfg(feature = "check")]
 #[macro_export]
 macro_rules! assert_graph_snapshot {
     ($name:literal, $graph:expr $(,)?) => {
-        $crate::insta::assert_snapshot!($name, ::std::string::ToString::to_string(&$graph))
+        $crate::insta::assert_snapshot!($name, $graph)
     };
     ($graph:expr, @$snapshot:literal $(,)?) => {
-        $crate::insta::assert_snapshot!(::std::string::ToString::to_string(&$graph), @$snapshot)
+        $crate::insta::assert_snapshot!($graph, @$snapshot)
     };
     ($graph:expr $(,)?) => {
-        $crate::insta::assert_snapshot!(::std::string::ToString::to_string(&$graph))
+        $crate::insta::assert_snapshot!($graph)
     };
 }

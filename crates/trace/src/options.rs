@@ -12,7 +12,7 @@ use maquette_ops::{Result, Tensor, Tree, tree};
 /// # Errors
 /// As [`TraceOptions::trace`].
 #[track_caller]
-pub fn trace<I: Tree, O: Tree>(f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O>> {
+pub fn trace<I: Tree, O: Tree>(f: impl FnOnce(I) -> O, inputs: I) -> Result<Traced<I, O::Output>> {
     TraceOptions::new().trace(f, inputs)
 }
 
@@ -99,6 +99,21 @@ impl TraceOptions {
     /// Runs `f` once on fake tensors that have the metadata of `inputs`, and returns the graph of
     /// its calls. The data of `inputs` is neither read nor written.
     ///
+    /// `f` may return a [`Result`], or a tree with results in it. An error ends the trace; the
+    /// traced program returns the tree without them ([`Tree::Output`]), so that
+    /// [`Traced::run`] gives one `Result`:
+    ///
+    /// ```
+    /// use maquette_ops::{Result, Tensor};
+    /// use maquette_trace::TraceOptions;
+    ///
+    /// let x = Tensor::from([1.0f32, 2.0]);
+    /// let f = |x: Tensor| -> Result<Tensor> { (x * 2.0).ok().cloned() };
+    /// let y: Tensor = TraceOptions::symbolic().trace(f, x.clone())?.run(x)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), maquette_ops::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The options do not fit the inputs; or the first error of any operation in `f`, even if its
     /// result is unused.
@@ -107,7 +122,7 @@ impl TraceOptions {
         &self,
         f: impl FnOnce(I) -> O,
         inputs: I,
-    ) -> Result<Traced<I, O>> {
+    ) -> Result<Traced<I, O::Output>> {
         self.record(f, None, inputs, Loc::caller())
     }
 
@@ -118,7 +133,7 @@ impl TraceOptions {
         state: Option<&[(String, Tensor)]>,
         inputs: I,
         loc: Loc,
-    ) -> Result<Traced<I, O>> {
+    ) -> Result<Traced<I, O::Output>> {
         let (in_spec, leaves) = tree::flatten(&inputs)?;
         // An `i64` and a `SymInt` flatten to the same leaf. An integer whose number is read while
         // the tree is rebuilt belongs to an `i64`, and is specialized.

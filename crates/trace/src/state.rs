@@ -36,7 +36,7 @@ impl TraceOptions {
         f: impl FnOnce(I) -> O,
         state: &[(String, Tensor)],
         inputs: I,
-    ) -> Result<Traced<I, O>> {
+    ) -> Result<Traced<I, O::Output>> {
         self.record(f, Some(state), inputs, Loc::caller())
     }
 }

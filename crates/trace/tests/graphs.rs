@@ -6,7 +6,7 @@ use common::{COUNT, INC, INC_RETURNED, NONZERO, call, matrix, values, vector};
 use insta::assert_snapshot;
 use maquette_ir::DType;
 use maquette_ir::sym::SymInt;
-use maquette_ops::{ErrorKind, IntoDims, Result, RunError, Tensor, args};
+use maquette_ops::{ErrorKind, IntoDims, Result, RunError, Tensor, args, bail};
 use maquette_trace::{Dim, TraceOptions, trace};
 
 #[test]
@@ -126,7 +126,7 @@ fn a_data_dependent_size_is_bound_and_checked() {
     }
     "#);
     let x = Tensor::from_vec(vec![0.0f32, 5.0, 0.0, 7.0, 8.0], [5]);
-    assert_eq!(t.run(x).unwrap().unwrap().to_vec::<i64>().unwrap(), [2, 6, 8]);
+    assert_eq!(t.run(x).unwrap().to_vec::<i64>().unwrap(), [2, 6, 8]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn an_integer_result_is_bound() {
       return s0 + 2 * u0
     }
     ");
-    assert_eq!(t.run(vector(5)).unwrap().unwrap().as_i64(), Some(11));
+    assert_eq!(t.run(vector(5)).unwrap().as_i64(), Some(11));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn mutation_is_recorded_in_order_and_the_sample_is_left_alone() {
     ");
     assert_eq!(values(&x), [-1.5, -0.5], "tracing writes nothing");
     let y = vector(2);
-    let (before, after) = t.run(y.clone()).unwrap().unwrap();
+    let (before, after) = t.run(y.clone()).unwrap();
     assert_eq!((values(&before), values(&after)), (vec![-1.5, -0.5], vec![0.5, 1.5]));
     assert!(after.shares_storage(&y));
 }
@@ -200,9 +200,9 @@ fn captured_tensors_are_constants_by_reference() {
       return %add
     }
     ");
-    assert_eq!(values(&t.run(vector(2)).unwrap().unwrap()), [-0.5, 1.0]);
+    assert_eq!(values(&t.run(vector(2)).unwrap()), [-0.5, 1.0]);
     w.clone().write::<f32>().unwrap().fill(0.0);
-    assert_eq!(values(&t.run(vector(2)).unwrap().unwrap()), [0.0, 0.0], "a later write is seen");
+    assert_eq!(values(&t.run(vector(2)).unwrap()), [0.0, 0.0], "a later write is seen");
     assert_eq!(values(&counter), [2.0], "the program's own writes are made by runs only");
 }
 
@@ -228,7 +228,7 @@ fn two_views_of_a_captured_tensor_see_each_others_writes() {
       return %add
     }
     ");
-    assert_eq!(values(&t.run(Tensor::from([0.0f32; 3])).unwrap().unwrap()), [1.0, 3.0, 4.0]);
+    assert_eq!(values(&t.run(Tensor::from([0.0f32; 3])).unwrap()), [1.0, 3.0, 4.0]);
     assert_eq!(values(&w), [1.0, 3.0, 4.0]);
 }
 
@@ -437,10 +437,7 @@ fn a_graph_that_keeps_offsets_may_name_places_in_storages() {
   return %as_strided
 }"
     );
-    assert_eq!(
-        traced.run(storage.slice(0, 4..6)).unwrap().unwrap().to_vec::<f32>().unwrap(),
-        [1.0, 4.0]
-    );
+    assert_eq!(traced.run(storage.slice(0, 4..6)).unwrap().to_vec::<f32>().unwrap(), [1.0, 4.0]);
     let e = traced.run(storage.slice(0, 3..5)).unwrap_err().to_string();
     assert!(e.contains("offset") && e.contains('4') && e.contains('3'), "{e}");
 }
@@ -479,7 +476,7 @@ fn an_integer_read_from_a_tensor_is_a_symbol() {
     };
     let t = TraceOptions::new().names(["n"]).trace(rows, Tensor::scalar(3i64)).unwrap();
     assert_snapshot!(t);
-    assert_eq!(t.run(Tensor::scalar(4i64)).unwrap().unwrap().sizes_i64().unwrap(), [5, 2]);
+    assert_eq!(t.run(Tensor::scalar(4i64)).unwrap().sizes_i64().unwrap(), [5, 2]);
     let e = t.run(Tensor::scalar(-2i64)).unwrap_err().to_string();
     assert!(e.contains("a number of rows"), "{e}");
     let e = trace(|x: Tensor| x.item_int(), Tensor::scalar(0.5f32)).unwrap_err().to_string();
@@ -505,7 +502,25 @@ fn a_view_that_had_to_be_a_copy_says_so() {
 fn a_split_into_one_part_is_guarded_against_parts_of_nothing() {
     let program = |(x, y, z): (Tensor, Tensor, Tensor)| z.split(x.size(0) - y.size(0), 0);
     let t = TraceOptions::symbolic().trace(program, (vector(4), vector(3), vector(1))).unwrap();
-    assert_eq!(t.run((vector(5), vector(4), vector(1))).unwrap().unwrap().len(), 1);
+    assert_eq!(t.run((vector(5), vector(4), vector(1))).unwrap().len(), 1);
     let e = t.run((vector(3), vector(3), vector(1))).unwrap_err();
     assert!(matches!(e.kind(), ErrorKind::Run(RunError::Guard { .. })), "{e}");
+}
+
+#[test]
+fn a_run_returns_the_tree_without_its_results() {
+    type Nested = (Result<Tensor>, Vec<Result<Tensor>>, Option<Result<Tensor>>);
+    let f = |x: Tensor| -> Result<Nested> {
+        Ok((Ok(x.clone() + 1.0), vec![Ok(x.clone() * 2.0), Ok(x.neg())], Some(Ok(x))))
+    };
+    let t = trace(f, vector(1)).unwrap();
+    let (sum, list, same): (Tensor, Vec<Tensor>, Option<Tensor>) =
+        t.run(Tensor::from([3.0f32])).unwrap();
+    assert_eq!(
+        (values(&sum), values(&list[0]), values(&list[1])),
+        (vec![4.0], vec![6.0], vec![-3.0])
+    );
+    assert_eq!(values(&same.unwrap()), [3.0]);
+    let e = trace(|_: Tensor| -> Result<Tensor> { bail!("no such program") }, vector(1));
+    assert!(e.unwrap_err().to_string().contains("no such program"));
 }

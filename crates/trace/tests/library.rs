@@ -58,10 +58,7 @@ fn a_call_has_one_canonical_node() {
       return %f, %f_1, %f_2, %f_3, %f_4
     }
     ");
-    assert_eq!(
-        t.run(Tensor::from([5.0f32, 6.0])).unwrap().unwrap()[3].to_vec::<f32>().unwrap(),
-        [5.0, 6.0]
-    );
+    assert_eq!(t.run(Tensor::from([5.0f32, 6.0])).unwrap()[3].to_vec::<f32>().unwrap(), [5.0, 6.0]);
 }
 
 #[test]
@@ -155,7 +152,7 @@ fn in_place_and_out_operators_need_no_fake_kernel() {
     }
     ");
     let x = Tensor::from([1.0f32, 2.0]);
-    assert_eq!(t.run(x.clone()).unwrap().unwrap().to_vec::<f32>().unwrap(), [6.0, 9.0]);
+    assert_eq!(t.run(x.clone()).unwrap().to_vec::<f32>().unwrap(), [6.0, 9.0]);
     assert_eq!(x.to_vec::<f32>().unwrap(), [2.0, 3.0]);
 }
 

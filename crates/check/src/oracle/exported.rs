@@ -41,7 +41,7 @@ impl Mode for ExportedMode {
             ExportOptions::new().export(&Buffers { graph: &program.graph, tensors: sample }, ())?;
         program.graph().verify()?;
         Ok(Box::new(move |inputs| {
-            let outputs = program.call(())??.0;
+            let outputs = program.call(())?.0;
             let own: Vec<Tensor> = program.state().map(|(.., t)| t.clone()).collect();
             let mut back =
                 |t: &Tensor| match own.iter().zip(inputs).find(|(own, _)| own.shares_storage(t)) {

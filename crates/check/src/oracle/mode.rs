@@ -175,7 +175,7 @@ fn traced(
         .clone()
         .keep_offsets(program.names_storage_offsets())
         .trace(code, sample.to_vec())?;
-    Ok(Box::new(move |inputs| Ok(traced.run(inputs.to_vec())??.0.into())))
+    Ok(Box::new(move |inputs| Ok(traced.run(inputs.to_vec())?.0.into())))
 }
 
 /// The graph itself, printed, parsed, verified and run by the reference interpreter.

@@ -16,7 +16,7 @@ pub use signature::{InputKind, InputSpec, OutputKind, OutputSpec, Signature};
 use maquette_interp::Captured;
 use maquette_ir::Loc;
 use maquette_ops::library::Facts;
-use maquette_ops::{Error, ErrorKind, Module, Result, StorageCloner};
+use maquette_ops::{Error, ErrorKind, Module, Result, StorageCloner, Tree};
 use maquette_rewrite::{FunctionalizeError, Options, functionalize};
 use maquette_trace::{Dim, TraceOptions};
 use state::ModuleTensors;
@@ -74,7 +74,7 @@ impl ExportOptions {
         &self,
         module: &M,
         inputs: M::In,
-    ) -> Result<Program<M::In, M::Out>> {
+    ) -> Result<Program<M::In, <M::Out as Tree>::Output>> {
         let loc = Loc::caller();
         let module_tensors = ModuleTensors::of(module).map_err(|e| e.at(loc))?;
         let traced = self

@@ -180,7 +180,7 @@ fn compare<O: Tree>(
 /// inputs and state, with what shares memory.
 pub fn same_calls<M: Module>(
     module: &M,
-    program: &Program<M::In, M::Out>,
+    program: &Program<M::In, <M::Out as Tree>::Output>,
     calls: impl IntoIterator<Item = impl Fn() -> M::In>,
 ) {
     for (at, inputs) in calls.into_iter().enumerate() {

@@ -61,6 +61,7 @@ fn load<T: ConstArg>(v: &Value) -> Result<Const<T>> {
 impl<T: ConstArg> KernelArg for Const<T> {
     type State<'v> = Option<Const<T>>;
     type Item<'a> = Const<T>;
+    type Kind = &'static str;
     fn ty() -> Type {
         Type::Str
     }

@@ -13,6 +13,7 @@ mod overloads;
 pub(crate) mod registrations;
 pub(crate) mod registry;
 mod rules;
+mod same_args;
 mod state;
 mod tags;
 mod typed;

@@ -38,6 +38,9 @@ pub trait KernelArg {
     type State<'v>;
     /// The argument itself.
     type Item<'a>;
+    /// The type that stands for this one where two signatures are compared: argument types of one
+    /// schema type have one kind.
+    type Kind: 'static;
     /// Whether the kernel may write to it.
     const MUTATED: bool = false;
     /// Its type in a schema.
@@ -71,10 +74,11 @@ pub trait KernelOutput: Sized {
 }
 
 macro_rules! owned_arg {
-    ($($t:ty, $ty:expr, $get:expr;)*) => { $(
+    ($($t:ty, $kind:ty, $ty:expr, $get:expr;)*) => { $(
         impl KernelArg for $t {
             type State<'v> = $t;
             type Item<'a> = $t;
+            type Kind = $kind;
             fn ty() -> Type { $ty }
             fn load(v: &Value) -> Result<$t> { $get(v) }
             fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> { *s }
@@ -82,6 +86,7 @@ macro_rules! owned_arg {
         impl KernelArg for Option<$t> {
             type State<'v> = Option<$t>;
             type Item<'a> = Option<$t>;
+            type Kind = Option<$kind>;
             fn ty() -> Type { optional($ty) }
             fn load(v: &Value) -> Result<Option<$t>> { v.opt($get) }
             fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> { *s }
@@ -104,22 +109,23 @@ fn memory_format_of(v: &Value) -> Result<MemoryFormat> {
 }
 
 owned_arg!(
-    i64, Type::SymInt, Value::int_i64;
-    SymInt, Type::SymInt, Value::int;
-    f64, Type::Float, Value::float;
-    bool, Type::Bool, Value::bool;
-    Scalar, Type::Scalar, Value::scalar;
-    DType, Type::ScalarType, Value::dtype;
-    Device, Type::Device, Value::device;
-    Layout, Type::Layout, layout_of;
-    MemoryFormat, Type::MemoryFormat, memory_format_of;
+    i64, SymInt, Type::SymInt, Value::int_i64;
+    SymInt, SymInt, Type::SymInt, Value::int;
+    f64, f64, Type::Float, Value::float;
+    bool, bool, Type::Bool, Value::bool;
+    Scalar, Scalar, Type::Scalar, Value::scalar;
+    DType, DType, Type::ScalarType, Value::dtype;
+    Device, Device, Type::Device, Value::device;
+    Layout, Layout, Type::Layout, layout_of;
+    MemoryFormat, MemoryFormat, Type::MemoryFormat, memory_format_of;
 );
 
 macro_rules! borrowed_arg {
-    ($($t:ty, $state:ty, $ty:expr, $load:expr;)*) => { $(
+    ($($t:ty, $kind:ty, $state:ty, $ty:expr, $load:expr;)*) => { $(
         impl KernelArg for &$t {
             type State<'v> = $state;
             type Item<'a> = &'a $t;
+            type Kind = &'static $kind;
             fn ty() -> Type { $ty }
             fn load(v: &Value) -> Result<Self::State<'_>> { $load(v) }
             fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> { s }
@@ -127,6 +133,7 @@ macro_rules! borrowed_arg {
         impl KernelArg for Option<&$t> {
             type State<'v> = Option<$state>;
             type Item<'a> = Option<&'a $t>;
+            type Kind = Option<&'static $kind>;
             fn ty() -> Type { optional($ty) }
             fn load(v: &Value) -> Result<Self::State<'_>> { v.opt($load) }
             fn item<'a>(s: &'a mut Self::State<'_>) -> Self::Item<'a> {
@@ -137,23 +144,25 @@ macro_rules! borrowed_arg {
 }
 
 borrowed_arg!(
-    Tensor, &'v Tensor, Type::Tensor, Value::tensor;
-    str, &'v str, Type::Str, Value::str;
-    [i64], SmallVec<[i64; 6]>, many(Type::SymInt), Value::ints_i64;
-    [SymInt], &'v [SymInt], many(Type::SymInt), Value::ints;
-    [f64], Vec<f64>, many(Type::Float), |v: &Value| each(v, Value::float);
-    [bool], Vec<bool>, many(Type::Bool), |v: &Value| each(v, Value::bool);
-    [Scalar], Vec<Scalar>, many(Type::Scalar), |v: &Value| each(v, Value::scalar);
-    [Tensor], Vec<Tensor>, many(Type::Tensor), |v: &Value| each(v, |x| x.tensor().cloned());
-    [Option<Tensor>], Vec<Option<Tensor>>, many(optional(Type::Tensor)),
+    Tensor, Tensor, &'v Tensor, Type::Tensor, Value::tensor;
+    str, str, &'v str, Type::Str, Value::str;
+    [i64], [SymInt], SmallVec<[i64; 6]>, many(Type::SymInt), Value::ints_i64;
+    [SymInt], [SymInt], &'v [SymInt], many(Type::SymInt), Value::ints;
+    [f64], [f64], Vec<f64>, many(Type::Float), |v: &Value| each(v, Value::float);
+    [bool], [bool], Vec<bool>, many(Type::Bool), |v: &Value| each(v, Value::bool);
+    [Scalar], [Scalar], Vec<Scalar>, many(Type::Scalar), |v: &Value| each(v, Value::scalar);
+    [Tensor], [Tensor], Vec<Tensor>, many(Type::Tensor),
+        |v: &Value| each(v, |x| x.tensor().cloned());
+    [Option<Tensor>], [Option<Tensor>], Vec<Option<Tensor>>, many(optional(Type::Tensor)),
         |v: &Value| each(v, |x| x.opt_tensor().map(Option::<&Tensor>::cloned));
 );
 
 macro_rules! mutable_arg {
-    ($t:ty, $with:ty, $ty:expr, $load:expr, |$s:ident| $item:expr) => {
+    ($t:ty, $with:ty, $kind:ty, $ty:expr, $load:expr, |$s:ident| $item:expr) => {
         impl KernelArg for $t {
             type State<'v> = SmallVec<[Tensor; 1]>;
             type Item<'a> = $with;
+            type Kind = $kind;
             const MUTATED: bool = true;
             fn ty() -> Type {
                 $ty
@@ -174,6 +183,7 @@ macro_rules! mutable_arg {
 mutable_arg!(
     &mut Tensor,
     &'a mut Tensor,
+    &'static mut Tensor,
     Type::Tensor,
     |v: &Value| v.tensor().map(|t| smallvec![t.clone()]),
     |s| &mut s[0]
@@ -181,6 +191,7 @@ mutable_arg!(
 mutable_arg!(
     &mut [Tensor],
     &'a mut [Tensor],
+    &'static mut [Tensor],
     many(Type::Tensor),
     |v: &Value| each(v, |x| x.tensor().cloned()).map(SmallVec::from_vec),
     |s| s
@@ -188,6 +199,7 @@ mutable_arg!(
 mutable_arg!(
     Option<&mut Tensor>,
     Option<&'a mut Tensor>,
+    Option<&'static mut Tensor>,
     optional(Type::Tensor),
     |v: &Value| v.opt_tensor().map(|t| t.cloned().into_iter().collect()),
     |s| s.first_mut()
@@ -196,6 +208,7 @@ mutable_arg!(
 impl KernelArg for &mut [Option<Tensor>] {
     type State<'v> = Vec<Option<Tensor>>;
     type Item<'a> = &'a mut [Option<Tensor>];
+    type Kind = &'static mut [Option<Tensor>];
     const MUTATED: bool = true;
     fn ty() -> Type {
         many(optional(Type::Tensor))

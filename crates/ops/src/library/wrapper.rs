@@ -1,4 +1,6 @@
-//! What the code calls that `#[custom_op]` leaves behind.
+//! The functions that code written by `#[custom_op]` and `#[register_fake]` calls.
+
+pub use super::same_args::{SameArguments, register_fake, register_kernel};
 
 use super::op::Op;
 use super::registry;
@@ -6,6 +8,7 @@ use super::typed::{KernelArg, KernelOutput};
 use crate::dispatch::value::{Outputs, Value};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use maquette_ir::sym::SymInt;
 use std::sync::OnceLock;
 
 /// An operator by name, looked up once. It may not be registered, or its registration may have
@@ -87,6 +90,11 @@ impl Written for Option<&mut Tensor> {
             t.poison_storage(e);
         }
     }
+}
+
+/// Boxes an integer, known or symbolic.
+pub fn integer(n: impl Into<SymInt>) -> Value {
+    Value::Int(n.into())
 }
 
 /// Boxes an argument that is only read.

@@ -14,7 +14,7 @@ use crate::tensor::meta::Concrete;
 use crate::tensor::overlap::{is_nested, may_self_overlap};
 use crate::tensor::storage::{Data, HostBuffer};
 use crate::tensor::{BorrowGuard, Tensor, dims_text};
-use maquette_ir::{Device, Loc};
+use maquette_ir::Loc;
 use ndarray::{Array, ArrayD, ArrayRef, ArrayViewD, ArrayViewMutD, Dimension, IxDyn, ShapeBuilder};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -326,37 +326,5 @@ impl<T: Element, const N: usize, const M: usize> From<[[T; N]; M]> for Tensor {
     #[track_caller]
     fn from(v: [[T; N]; M]) -> Tensor {
         Tensor::from_vec(v.as_flattened().to_vec(), [M as i64, N as i64])
-    }
-}
-
-impl fmt::Debug for Tensor {
-    /// Metadata and, where there is data, the first elements; the error of a poisoned tensor.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Err(e) = self.ok() {
-            return write!(f, "Tensor(poisoned: {e})");
-        }
-        write!(f, "Tensor({}", self.meta())?;
-        if let Some(slot) = self.slot() {
-            return write!(f, ", traced in `{}`)", slot.trace.name);
-        }
-        if self.is_fake() {
-            return f.write_str(", fake)");
-        }
-        if self.device() == Device::Cpu {
-            crate::typed!(self.dtype(), T => if let Ok(a) = self.read::<T>() {
-                write!(f, ", {:?}", FirstElements(&a))?;
-            });
-        }
-        f.write_str(")")
-    }
-}
-
-struct FirstElements<'a, T>(&'a ArrayRef<T, IxDyn>);
-
-impl<T: fmt::Debug> fmt::Debug for FirstElements<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 8;
-        f.debug_list().entries(self.0.iter().take(SHOWN)).finish()?;
-        if self.0.len() > SHOWN { write!(f, " … {} in all", self.0.len()) } else { Ok(()) }
     }
 }

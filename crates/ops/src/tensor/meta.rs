@@ -207,8 +207,19 @@ impl IntoDims for SymInt {
     }
 }
 
-impl IntoDims for i64 {
+impl IntoDims for &Dims {
     fn into_dims(self) -> Dims {
-        SymInt::from(self).into_dims()
+        self.clone()
     }
 }
+
+macro_rules! one_integer {
+    ($($t:ty),*) => { $(
+        impl IntoDims for $t {
+            fn into_dims(self) -> Dims {
+                SymInt::from(self).into_dims()
+            }
+        }
+    )* };
+}
+one_integer!(i32, i64, usize);

@@ -5,6 +5,7 @@ pub(crate) mod access;
 pub(crate) mod alloc;
 pub(crate) mod borrow;
 pub(crate) mod clone_storages;
+mod display;
 pub(crate) mod element;
 pub(crate) mod meta;
 pub(crate) mod overlap;
